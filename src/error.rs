@@ -1,5 +1,4 @@
-//! What the operator must fix: causes, a hint and an exit code. (A job's author reads `Diagnostic`s, a model reads
-//! `ToolError`s.)
+//! Errors for the operator, each with a hint and an exit code. (Authors of jobs get `Diagnostic`s, models get `ToolError`s.)
 
 use std::io;
 use std::path::PathBuf;
@@ -9,134 +8,134 @@ use crate::event::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, FORMAT, Outcome};
 use crate::providers::{ProviderError, ProviderErrorKind};
 use crate::sandbox::SandboxUnavailable;
 
-/// Why a command couldn't do what it was asked.
+/// Why a command of the command line failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The command line asks for something that can't be.
+    /// The command line is invalid.
     #[error("{message}")]
     Usage {
         /// What is wrong.
         message: String,
-        /// What to do.
+        /// How to fix it.
         hint: Option<String>,
     },
     /// The job file or its inputs are invalid.
     #[error("the job can't run")]
     Invalid(Vec<Diagnostic>),
-    /// The user's own configuration has mistakes.
-    #[error("the configuration has mistakes")]
+    /// The user's configuration has errors.
+    #[error("the configuration has errors")]
     Configuration(Vec<Diagnostic>),
-    /// A file that was named can't be read.
+    /// A file can't be read.
     #[error("{} can't be read", path.display())]
     Unreadable {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// The record can't be written or read.
-    #[error("{}: the run's record can't be kept here", path.display())]
+    #[error("{}: the run's record can't be written or read", path.display())]
     Record {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The record of a run that has begun takes nothing more.
+    /// The record of a running run can't be continued.
     #[error("{}: the run's record can't be written any more", path.display())]
     BrokenRecord {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// The workspace can't be opened.
     #[error("the workspace {} can't be opened", path.display())]
     Workspace {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// Something else of the surroundings fails.
+    /// Something else on this machine fails.
     #[error("{message}")]
     Environment {
-        /// What.
+        /// What fails.
         message: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A folder that was named as a run isn't one.
+    /// A folder or file isn't a valid record of a run.
     #[error("{} isn't a run's record: {why}", path.display())]
     NotARecord {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// A legwork that writes another format wrote the record.
+    /// Another version of legwork wrote the record, in another format.
     #[error("{}: the record's format is {format}, and this legwork reads format {FORMAT}", path.display())]
     OtherFormat {
         /// The file that says so.
         path: PathBuf,
         /// The format.
         format: u64,
-        /// The version of the legwork that wrote it, where that is known.
+        /// The version that wrote it, if known.
         version: Option<String>,
     },
-    /// Another process has the run's folder.
-    #[error("{}: the run is still going on", path.display())]
+    /// Another process uses the run's folder.
+    #[error("{}: the run is still running", path.display())]
     InUse {
         /// The folder.
         path: PathBuf,
     },
-    /// The record wasn't made here, so that what it grants was granted by nobody here.
-    #[error("{}: this record wasn't made here, or not with this key", path.display())]
+    /// The record was made elsewhere, so no one here has approved the permissions in it.
+    #[error("{}: this record was made on another machine or with another key", path.display())]
     ForeignRecord {
         /// The folder.
         path: PathBuf,
     },
-    /// The record is a copy of another one that is there, too.
-    #[error("{}: this is a copy of the record {}, which can go on itself", path.display(), original.display())]
+    /// The record is a copy of another one that still exists.
+    #[error("{}: this is a copy of the record {}, which still exists", path.display(), original.display())]
     Copied {
         /// The folder.
         path: PathBuf,
-        /// The record that it was made from.
+        /// The record that was copied.
         original: PathBuf,
     },
-    /// The run has ended, so that it can't be resumed.
+    /// The run has ended, so it can't be resumed.
     #[error("the run {run_id} has ended: {outcome}")]
     RunEnded {
         /// Its id.
         run_id: String,
-        /// How.
+        /// How it ended.
         outcome: Outcome,
-        /// The exit code that it had.
+        /// Its exit code.
         exit_code: u8,
     },
-    /// The workspace isn't as the run left it.
-    #[error("the workspace is at another commit than the run was: {now} instead of {then}")]
+    /// The workspace has another commit checked out than during the run.
+    #[error("the workspace is at commit {now}, and the run was at {then}")]
     CommitMismatch {
         /// The commit that is checked out.
         now: String,
-        /// The one that was.
+        /// The commit at the time of the run.
         then: String,
     },
-    /// No run fits the name.
+    /// No run has this name.
     #[error("no run is called `{wanted}` in {}", out.display())]
     NoSuchRun {
         /// The name.
         wanted: String,
-        /// Where it was looked for.
+        /// The folder that was searched.
         out: PathBuf,
     },
-    /// No run at all was recorded there.
+    /// There is no run at all in a folder.
     #[error("there are no runs in {} yet", out.display())]
     NoRuns {
-        /// Where one was looked for.
+        /// The folder that was searched.
         out: PathBuf,
     },
-    /// Several runs fit the name.
+    /// Several runs match a name.
     #[error("several runs begin with `{wanted}`: {}", ids.join(", "))]
     AmbiguousRun {
         /// The name.
@@ -144,53 +143,53 @@ pub enum Error {
         /// Their ids.
         ids: Vec<String>,
     },
-    /// Commands can't be confined as they must be.
+    /// The required sandbox doesn't work on this machine.
     #[error("{0}")]
     SandboxUnavailable(SandboxUnavailable),
-    /// A provider can't be used at all, found before the run begins.
+    /// A provider can't be used at all; found before the run begins.
     #[error("{}", .0.message)]
     Provider(ProviderError),
 }
 
 impl Error {
-    /// What to do about it.
+    /// How to fix the error.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Usage { hint, .. } => hint.clone(),
-            Self::Provider(fault) => fault.hint.clone(),
+            Self::Provider(error) => error.hint.clone(),
             Self::Record { .. } => Some("Choose another folder with --out DIR.".into()),
             Self::BrokenRecord { path, .. } => {
-                Some(format!("Make room for the record, then go on: legwork resume {}", path.display()))
+                Some(format!("Free some disk space, then resume the run: legwork resume {}", path.display()))
             }
-            Self::Workspace { .. } => Some("Choose a folder that exists with --workspace DIR.".into()),
+            Self::Workspace { .. } => Some("Choose an existing folder with --workspace DIR.".into()),
             Self::NoSuchRun { .. } => {
-                Some("Name a folder, a run id or the start of one, JOB/latest, or latest.".into())
+                Some("Name a run by its folder, its id or the beginning of its id, JOB/latest, or latest.".into())
             }
             Self::NoRuns { .. } => Some(
-                "Make one with `legwork run JOB.yaml`, or name the folder that holds your runs with --out DIR.".into(),
+                "Start one with `legwork run JOB.yaml`, or name the folder of your runs with --out DIR.".into(),
             ),
-            Self::AmbiguousRun { .. } => Some("Write more of the id.".into()),
+            Self::AmbiguousRun { .. } => Some("Give more characters of the id.".into()),
             Self::OtherFormat { version: Some(version), .. } => {
                 Some(format!("Legwork {version}, which wrote it, can read it."))
             }
             Self::OtherFormat { version: None, .. } => Some("The legwork that wrote it can read it.".into()),
             Self::ForeignRecord { .. } => Some(
-                "Look at what it grants, and go on with it all the same with --trust-record. Machines that share runs have \
-                 the same LEGWORK_RECORD_KEY."
+                "Check the permissions in its plan, then resume it with --trust-record. Machines that share runs need the \
+                 same LEGWORK_RECORD_KEY."
                     .into(),
             ),
             Self::Copied { original, .. } => Some(format!(
-                "Go on with the original: legwork resume {}. With --force the copy goes on, too, and what follows happens \
-                 twice.",
+                "Resume the original: legwork resume {}. With --force the copy is resumed as well, and the remaining work \
+                 is done twice.",
                 original.display()
             )),
-            Self::InUse { .. } => Some("Wait for its end, or stop it.".into()),
-            Self::RunEnded { .. } => Some("Only a run that was cut off can go on; start a new one.".into()),
+            Self::InUse { .. } => Some("Wait until it has ended, or stop it.".into()),
+            Self::RunEnded { .. } => Some("Only an interrupted run can be resumed. Start a new one.".into()),
             Self::SandboxUnavailable(SandboxUnavailable { remedy: Some(remedy), .. }) => {
-                Some(format!("{remedy}, or let commands do whatever you can do with --sandbox off."))
+                Some(format!("{remedy}, or run commands without a sandbox, with all your permissions: --sandbox off."))
             }
-            Self::SandboxUnavailable(_) => Some("Let commands do whatever you can do with --sandbox off.".into()),
-            Self::CommitMismatch { .. } => Some("Check that commit out, or go on all the same with --force.".into()),
+            Self::SandboxUnavailable(_) => Some("Run commands without a sandbox, with all your permissions: --sandbox off.".into()),
+            Self::CommitMismatch { .. } => Some("Check out that commit, or resume anyway with --force.".into()),
             Self::Invalid(_)
             | Self::Configuration(_)
             | Self::Unreadable { .. }
@@ -219,7 +218,7 @@ impl Error {
             | Self::BrokenRecord { .. }
             | Self::Workspace { .. }
             | Self::Environment { .. } => EXIT_ENVIRONMENT,
-            Self::Provider(fault) => match fault.kind {
+            Self::Provider(error) => match error.kind {
                 ProviderErrorKind::Rejected | ProviderErrorKind::ContextFull => {
                     Outcome::ProviderRejected.exit_code(None)
                 }

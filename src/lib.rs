@@ -1,27 +1,29 @@
-//! legwork runs agent jobs that live in a repository as YAML files.
+//! legwork runs agent jobs that are declared as YAML files in a repository.
 //!
-//! # The walk of the data
+//! # Data flow
 //!
-//! [`cli`] reads the file; [`job`] parses it with places, by way of [`yaml`]; [`lints`] returns all
-//! [`diagnostic::Diagnostic`]s or a [`lints::ValidJob`], the only thing that a [`plan::Plan`] can be made from;
-//! [`plan`] renders the prompts; [`run`] starts the parent [`agent::Agent`]; every step is an [`event::Event`]; the
-//! [`record::Recorder`] appends it and a [`formats::Format`] shows it.
+//! [`cli`] reads the job file. [`yaml`] and [`job`] decode it and keep the place of every value. [`lints`] returns all
+//! [`diagnostic::Diagnostic`]s, or a [`lints::ValidJob`], the only source of a [`plan::Plan`]. [`plan`] renders the prompts.
+//! [`run`] starts the parent [`agent::Agent`]. Every step is an [`event::Event`], which the [`record::Recorder`] appends to
+//! the journal and a [`formats::Format`] shows.
 //!
-//! `validate` stops after the lints, `run --dry-run` after the plan; `show` goes from record to format.
+//! `validate` stops after the lints and `run --dry-run` after the plan. `show` goes from a record to a format.
 //!
-//! # The layers
+//! # Layers
 //!
-//! The modules stand below in the order of their layers: each uses only those before it.
+//! The modules are listed in the order of their layers: each uses only the ones above it.
 //!
-//! # Errors have four readers
+//! # Errors
 //!
-//! The job's author gets [`diagnostic::Diagnostic`]s, all at once and each with its place; the model gets a
-//! [`tools::ToolError`] as a tool result; the operator gets an [`error::Error`] with a hint and an exit code; a panic is
-//! for us, and never on input.
+//! Job authors get [`diagnostic::Diagnostic`]s: all mistakes at once, each with its place. The model gets a
+//! [`message::ToolError`] as a tool result. The user gets an [`error::Error`] with a hint and an exit code. A panic is a bug,
+//! and no input may cause one.
 
 pub mod text;
 pub mod message;
 pub mod diagnostic;
+pub mod git;
+pub mod workspace;
 pub mod yaml;
 pub mod toml_file;
 pub mod template;
@@ -29,9 +31,7 @@ pub mod json_schema;
 pub mod job;
 pub mod redaction;
 pub mod pricing;
-pub mod git;
 pub mod sandbox;
-pub mod workspace;
 pub mod process;
 pub mod tools;
 pub mod providers;
@@ -42,6 +42,7 @@ pub mod schema;
 pub mod error;
 pub mod cases;
 pub mod formats;
+pub mod journal;
 pub mod record;
 pub mod workspace_changes;
 pub mod budget;

@@ -1,7 +1,7 @@
-//! A conversation in words no provider owns.
+//! The messages of a conversation, independent of any provider.
 //!
-//! A provider turns these into its wire format and back. Whatever a provider says beyond text and calls is kept
-//! as raw JSON ([`Block::raw`]) and sent back as it came.
+//! A provider converts them to and from its wire format. Anything else in a reply than text and calls is kept as raw JSON
+//! ([`Block::raw`]) and sent back unchanged.
 
 use std::sync::Arc;
 
@@ -13,52 +13,52 @@ use serde_json::value::RawValue;
 /// One message of a conversation.
 #[derive(Debug, Clone)]
 pub enum Message {
-    /// What legwork says: a prompt, the answers to the calls of the reply before, or both.
+    /// A message from legwork: a prompt, the results of the previous reply's calls, or both.
     User(UserMessage),
-    /// What the model said.
+    /// A reply of the model.
     Assistant(Reply),
 }
 
-/// What legwork says to a model: answers to its calls first, then text.
+/// A message from legwork to the model: results of its calls first, then text.
 #[derive(Debug, Clone, Default)]
 pub struct UserMessage {
-    /// The answers, in the order of the calls; every call of the reply before has exactly one.
+    /// The results in the order of the calls. Every call of the previous reply has exactly one.
     pub results: Vec<ToolResult>,
-    /// A prompt or a remark. Never empty when present.
+    /// A prompt or a note. Never empty if present.
     pub text: Option<String>,
 }
 
 impl UserMessage {
-    /// A message that is only text.
+    /// A message with only text.
     pub fn text(text: impl Into<String>) -> Self {
         Self { results: Vec::new(), text: Some(text.into()) }
     }
 }
 
-/// One whole reply of a model.
+/// A complete reply of a model.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Reply {
-    /// What it consists of, in the order in which it was said.
+    /// The content in its original order.
     pub blocks: Vec<Block>,
     /// Why the model stopped.
     pub stop: StopReason,
-    /// What the request cost in tokens.
+    /// The tokens that the request used.
     pub usage: Usage,
-    /// The model as the provider names it, where it does.
+    /// The model's name as reported by the provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// The provider's own id of the request or reply, for support requests.
+    /// The provider's id of the request or reply, for support requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
 }
 
 impl Reply {
-    /// All its text, the blocks joined as they came.
+    /// The text of all blocks, joined.
     pub fn text(&self) -> String {
         self.blocks.iter().filter_map(|block| block.content.as_text()).collect()
     }
 
-    /// Whether it holds nothing but perhaps thoughts, and ends there.
+    /// Whether the model ended its turn with no content except thinking.
     pub fn is_empty_reply(&self) -> bool {
         let says = |block: &Block| match &block.content {
             BlockContent::Text(text) => !text.trim().is_empty(),
@@ -68,23 +68,23 @@ impl Reply {
         self.stop == StopReason::EndTurn && !self.blocks.iter().any(says)
     }
 
-    /// Why it was refused, where the provider says so beside the reply's own blocks.
+    /// Why the model refused, if the provider gives a reason outside of the reply's content.
     pub fn refusal_reason(&self) -> Option<&str> {
         self.blocks.iter().rev().find_map(|block| block.refusal_reason(&self.stop))
     }
 
-    /// Why it is none, where it was asked for as a summary: `is empty`.
+    /// Why the reply can't be used as a summary, such as `is empty`.
     pub fn unusable_summary_reason(&self) -> Option<&'static str> {
         match self.stop {
             StopReason::Refusal => Some("was refused"),
-            StopReason::ContextFull => Some("was cut by the window"),
+            StopReason::ContextFull => Some("was cut off by the context window"),
             _ if self.text().trim().is_empty() => Some("is empty"),
             _ => None,
         }
     }
 
-    /// Puts raw JSON on one line, as a journal keeps it: what is sent now is then what is sent after a resumption. A line end
-    /// within a text is written as an escape, so that only those between the parts of a value are replaced.
+    /// Puts raw JSON on one line, as in the journal, so that the same is sent before and after the run is resumed. Line breaks
+    /// inside strings are escaped in JSON, so only those between tokens are replaced.
     pub fn flatten(&mut self) {
         let flat = |json: &mut Arc<RawValue>| {
             if json.get().contains(['\n', '\r'])
@@ -93,15 +93,15 @@ impl Reply {
                 *json = Arc::from(line);
             }
         };
-        for Block { content: view, raw } in &mut self.blocks {
+        for Block { content, raw } in &mut self.blocks {
             raw.iter_mut().for_each(flat);
-            if let BlockContent::Call(call) = view {
+            if let BlockContent::Call(call) = content {
                 flat(&mut call.input);
             }
         }
     }
 
-    /// The tool calls in their order.
+    /// The tool calls in their original order.
     pub fn tool_calls(&self) -> impl Iterator<Item = &ToolCall> {
         self.blocks.iter().filter_map(|block| match &block.content {
             BlockContent::Call(call) => Some(call),
@@ -110,35 +110,35 @@ impl Reply {
     }
 }
 
-/// A piece of a reply.
+/// A part of a reply.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Block {
-    /// What legwork understands of it.
+    /// The content that legwork understands.
     pub content: BlockContent,
-    /// The provider's own JSON, byte for byte, where it says more than the view does (signatures, citations,
-    /// unknown kinds). It is what the provider gets back; without it, the provider rebuilds the block from the view.
+    /// The provider's JSON, byte for byte, if it contains more than `content` does (signatures, citations, unknown kinds). It
+    /// is sent back to the provider. Without it, the block is rebuilt from `content`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Value>")]
     pub raw: Option<Arc<RawValue>>,
 }
 
 impl Block {
-    /// Why a reply with this stop was refused, where this block is what says so: a provider's word, and no part of the reply.
+    /// The provider's reason for a refusal, if this block has it instead of content of the reply.
     pub fn refusal_reason(&self, stop: &StopReason) -> Option<&str> {
         match (&self.content, &self.raw) {
-            (BlockContent::Other(why), None) if *stop == StopReason::Refusal => Some(why),
+            (BlockContent::Other(reason), None) if *stop == StopReason::Refusal => Some(reason),
             _ => None,
         }
     }
 }
 
 impl From<BlockContent> for Block {
-    fn from(view: BlockContent) -> Self {
-        Self { content: view, raw: None }
+    fn from(content: BlockContent) -> Self {
+        Self { content, raw: None }
     }
 }
 
-/// What legwork understands of a block.
+/// The content of a block that legwork understands.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockContent {
@@ -146,9 +146,9 @@ pub enum BlockContent {
     Text(String),
     /// A tool call.
     Call(ToolCall),
-    /// The model's reasoning, where the provider shows it; empty where it is hidden.
+    /// The model's reasoning, empty if the provider hides it.
     Thinking(String),
-    /// A kind that legwork doesn't know, by the name that the provider gives it.
+    /// A kind that legwork doesn't know, with the provider's name for it.
     Other(String),
 }
 
@@ -161,64 +161,75 @@ impl BlockContent {
     }
 }
 
-/// A model's wish to use a tool.
+/// A model's request to run a tool.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct ToolCall {
-    /// The provider's id; answers carry it.
+    /// The provider's id, which the result refers to.
     pub id: String,
-    /// The tool's name as the model wrote it; there need not be such a tool.
+    /// The tool's name as the model wrote it. The tool may not exist.
     pub tool: String,
-    /// The input as the model wrote it. Where that can't be used it is a stand-in that the provider accepts back.
+    /// The input as the model wrote it, or a placeholder that the provider accepts back if the input can't be used.
     #[schemars(with = "Value")]
     pub input: Arc<RawValue>,
-    /// Why the input can't be used: it is no JSON, too long or nested too deep. Such a call is answered with this and
-    /// never runs.
+    /// Why the input can't be used: it isn't JSON, or is too long or nested too deep. The tool isn't run then, and
+    /// the model gets this as the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_error: Option<String>,
 }
 
-/// The answer to a call.
+/// The result of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ToolResult {
-    /// The id of the call that it answers.
+    /// The id of the call.
     pub call_id: String,
-    /// Bounded and masked text; may be empty.
+    /// The text, truncated and redacted; may be empty.
     pub text: String,
     /// Whether the call failed.
     pub is_error: bool,
+}
+
+/// The error text that a model gets as the result of a failed tool call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolError(pub String);
+
+impl ToolError {
+    /// An error with this text.
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
 }
 
 /// Why a model stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// It had said everything.
+    /// The reply is complete.
     EndTurn,
-    /// It waits for the answers to its calls.
+    /// It waits for the results of its calls.
     ToolUse,
     /// The reply reached `max_tokens`.
     MaxTokens,
-    /// It refused to go on.
+    /// It refused to continue.
     Refusal,
-    /// The provider paused a long reply and wants to be asked again with it.
+    /// The provider paused a long reply; it continues if the conversation is sent again with it.
     Pause,
-    /// The conversation fills the model's window.
+    /// The conversation fills the model's context window.
     ContextFull,
-    /// A reason that legwork doesn't know, as the provider wrote it.
+    /// A reason that legwork doesn't know, in the provider's words.
     Other(String),
 }
 
-/// Tokens of one request, or the sum over many.
+/// The tokens of one request, or the sum for several.
 ///
 /// The four are disjoint, as Anthropic counts them: the prompt's tokens are `input_tokens + cache_read_tokens +
 /// cache_write_tokens`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Usage {
-    /// Prompt tokens that were neither read from nor written to a cache.
+    /// Prompt tokens neither read from nor written to a cache.
     #[serde(default)]
     pub input_tokens: u64,
-    /// Tokens of the reply, reasoning included.
+    /// Tokens of the reply, including reasoning.
     #[serde(default)]
     pub output_tokens: u64,
     /// Prompt tokens read from a cache.
@@ -230,20 +241,15 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// All tokens together: what `limits.tokens` counts.
+    /// All tokens, as counted for `limits.tokens`.
     pub fn total(&self) -> u64 {
         self.prompt().saturating_add(self.output_tokens)
     }
 
-    /// The prompt's tokens, cached or not.
+    /// All prompt tokens, cached or not.
     pub fn prompt(&self) -> u64 {
         self.input_tokens.saturating_add(self.cache_read_tokens).saturating_add(self.cache_write_tokens)
     }
-}
-
-/// So many of something, in words: `1 turn`, `2 turns`. `word` is the one that takes an `s`.
-pub fn pluralize(count: u64, word: &str) -> String {
-    format!("{count} {word}{}", if count == 1 { "" } else { "s" })
 }
 
 impl std::ops::AddAssign for Usage {

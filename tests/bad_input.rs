@@ -14,7 +14,8 @@ use crate::support::test_folder::TestFolder;
 const MAX_DATA_KIB: u32 = 100_000;
 
 /// The valid part of a job.
-const HEAD: &str = "model: anthropic/claude-sonnet-4-6\nlimits: { cost_usd: 1 }\nparent:\n  prompt: Go.\n  tools: []\n";
+const VALID_HEAD: &str =
+    "model: anthropic/claude-sonnet-4-6\nlimits: { cost_usd: 1 }\nparent:\n  prompt: Go.\n  tools: []\n";
 
 /// Runs the program with bounded data and a timeout. Linear work never takes that long.
 fn run_bounded(folder: &TestFolder, arguments: &[&str]) -> ProgramOutput {
@@ -77,7 +78,7 @@ fn special_files_are_rejected_without_opening_them() {
         let ended = run_bounded(&folder, &["run", path, "--dry-run"]);
         ended.assert_code(3).assert_stdout("").assert_stderr_contains("can't be read").assert_not_printed("panicked");
     }
-    folder.write("shut.yaml", HEAD);
+    folder.write("shut.yaml", VALID_HEAD);
     std::fs::set_permissions(folder.at("shut.yaml"), PermissionsExt::from_mode(0o000)).unwrap();
     // Root can read everything.
     if std::fs::File::open(folder.at("shut.yaml")).is_err() {
@@ -87,13 +88,13 @@ fn special_files_are_rejected_without_opening_them() {
 
 #[test]
 fn binary_files_are_rejected_at_the_first_invalid_byte() {
-    let utf16 = |bytes: fn(u16) -> [u8; 2]| HEAD.encode_utf16().flat_map(bytes).collect::<Vec<u8>>();
+    let utf16 = |bytes: fn(u16) -> [u8; 2]| VALID_HEAD.encode_utf16().flat_map(bytes).collect::<Vec<u8>>();
     assert_only_error([b"\xff\xfe".as_slice(), &utf16(u16::to_le_bytes)].concat(), "not-utf8", 1, 1);
     assert_only_error([b"\xfe\xff".as_slice(), &utf16(u16::to_be_bytes)].concat(), "not-utf8", 1, 1);
     assert_only_error(utf16(u16::to_le_bytes), "yaml-syntax", 1, 2);
     assert_only_error(utf16(u16::to_be_bytes), "yaml-syntax", 1, 1);
-    assert_only_error([HEAD.as_bytes(), b"env: [\xc3\xa4\xff]\n"].concat(), "not-utf8", 6, 8);
-    assert_only_error(format!("{HEAD}env: [a\0b]\n"), "yaml-syntax", 6, 8);
+    assert_only_error([VALID_HEAD.as_bytes(), b"env: [\xc3\xa4\xff]\n"].concat(), "not-utf8", 6, 8);
+    assert_only_error(format!("{VALID_HEAD}env: [a\0b]\n"), "yaml-syntax", 6, 8);
     assert_only_error(format!("model: {}\n", "x".repeat(30_000_000)), "too-large", 1, 1);
 }
 
@@ -105,7 +106,7 @@ fn files_that_are_not_jobs_are_rejected() {
     assert_only_error("---\n...\n", "empty-file", 1, 1);
     assert_only_error("- a\n- b\n", "wrong-type", 1, 1);
     assert_only_error("just text\n", "wrong-type", 1, 1);
-    assert_only_error(format!("{HEAD}---\n{HEAD}"), "multiple-documents", 6, 1);
+    assert_only_error(format!("{VALID_HEAD}---\n{VALID_HEAD}"), "multiple-documents", 6, 1);
 }
 
 #[test]
@@ -115,7 +116,7 @@ fn deep_nesting_is_rejected_where_it_exceeds_the_limit() {
     assert_only_error("{a: ".repeat(200_000), "too-deep", 1, 257);
     assert_only_error("- ".repeat(200_000), "too-deep", 1, 129);
     assert_only_error(lines(300, |depth| format!("{}a:\n", " ".repeat(depth))), "too-deep", 65, 65);
-    let prompt = |text: &str| HEAD.replace("Go.", &format!("\"{text}\""));
+    let prompt = |text: &str| VALID_HEAD.replace("Go.", &format!("\"{text}\""));
     assert_only_error(prompt(&format!("{{{{ {}", "(".repeat(200_000))), "template-syntax", 4, 12);
     assert_only_error(prompt(&format!("{{% set x = {}", "{'a': [".repeat(50_000))), "template-syntax", 4, 12);
     assert_only_error(prompt(&"{% for a in [1] %}".repeat(100_000)), "template-syntax", 4, 2670);
@@ -128,21 +129,26 @@ fn nested_aliases_are_counted_before_they_are_expanded() {
         0 => format!("a0: &a0 [{}]\n", ten("x".to_owned())),
         _ => format!("a{level}: &a{level} [{}]\n", ten(format!("*a{}", level - 1))),
     });
-    for text in [bomb.clone(), format!("{HEAD}{bomb}")] {
+    for text in [bomb.clone(), format!("{VALID_HEAD}{bomb}")] {
         let found = errors_in(text);
         assert!(found.iter().any(|(code, ..)| code == "too-large"), "{found:?}");
     }
-    let text = format!("{HEAD}env: [&a \"{}\"{}]\n", "x".repeat(1_000_000), ", *a".repeat(1_000));
+    let text = format!("{VALID_HEAD}env: [&a \"{}\"{}]\n", "x".repeat(1_000_000), ", *a".repeat(1_000));
     let found = errors_in(text);
     assert!(found.iter().any(|(code, ..)| code == "too-large"), "{found:?}");
 }
 
 #[test]
 fn very_many_mistakes_are_counted() {
-    assert_error_among(&format!("{HEAD}{}", lines(100_000, |number| format!("k{number}: 1\n"))), "unknown-key", 6, 1);
-    assert_error_among(&format!("{HEAD}{}", lines(20_000, |_| "env: []\n".to_owned())), "duplicate-key", 7, 1);
+    assert_error_among(
+        &format!("{VALID_HEAD}{}", lines(100_000, |number| format!("k{number}: 1\n"))),
+        "unknown-key",
+        6,
+        1,
+    );
+    assert_error_among(&format!("{VALID_HEAD}{}", lines(20_000, |_| "env: []\n".to_owned())), "duplicate-key", 7, 1);
     let wrong =
-        format!("{HEAD}subagents:\n{}", lines(70_000, |n| format!("  agent-{n}: {}\n", "long text ".repeat(4))));
+        format!("{VALID_HEAD}subagents:\n{}", lines(70_000, |n| format!("  agent-{n}: {}\n", "long text ".repeat(4))));
     assert!(wrong.len() > 3 << 20);
     // Each of them takes another pass, so in a large file not all of them are searched.
     let found = errors_in(wrong);
@@ -155,18 +161,18 @@ fn very_many_mistakes_are_counted() {
 fn very_many_tools_variables_and_rules_are_visited_once() {
     let listed = |count: usize, item: fn(usize) -> String| (0..count).map(item).collect::<Vec<_>>().join(", ");
     assert_error_among(
-        &HEAD.replace("[]", &format!("[{}]", listed(20_000, |n| format!("tool{n}")))),
+        &VALID_HEAD.replace("[]", &format!("[{}]", listed(20_000, |n| format!("tool{n}")))),
         "unknown-tool",
         5,
         11,
     );
-    assert_error_among(&format!("{HEAD}env: [{}]\n", listed(20_000, |n| format!("{n}X"))), "bad-env-name", 6, 7);
+    assert_error_among(&format!("{VALID_HEAD}env: [{}]\n", listed(20_000, |n| format!("{n}X"))), "bad-env-name", 6, 7);
 }
 
 #[test]
 fn very_many_inputs_are_bounded() {
     let inputs =
-        |count| format!("{HEAD}inputs:\n{}", lines(count, |number| format!("  i{number}: {{ type: string }}\n")));
+        |count| format!("{VALID_HEAD}inputs:\n{}", lines(count, |number| format!("  i{number}: {{ type: string }}\n")));
     assert_only_error(inputs(100_000), "too-large", 62_503, 11);
     let misspelt = inputs(10_000).replace("Go.", &format!("'{}'", "{{ inputs.o1 }}".repeat(10_000)));
     assert_error_among(&misspelt, "undefined-variable", 4, 22);
@@ -175,7 +181,7 @@ fn very_many_inputs_are_bounded() {
 #[test]
 fn very_many_tags_are_visited_once() {
     let prompt = |count: usize, line: fn(usize) -> String| {
-        HEAD.replace(" Go.", &format!(" |\n{}", lines(count, line).trim_end()))
+        VALID_HEAD.replace(" Go.", &format!(" |\n{}", lines(count, line).trim_end()))
     };
     assert_error_among(&prompt(100_000, |n| format!("    {{{{ no{n} }}}}\n")), "undefined-variable", 5, 8);
     assert_error_among(&prompt(20_000, |n| format!("    {{{{ run.no{n} }}}}\n")), "undefined-variable", 5, 12);
@@ -187,14 +193,14 @@ fn very_many_tags_are_visited_once() {
 fn a_name_of_four_mebibytes_is_rejected_quickly() {
     let long = "x".repeat(3_900_000);
     for (text, code, line, column) in [
-        (HEAD.replace("[]", &format!("[{long}]")), "unknown-tool", 5, 11),
-        (HEAD.replace("[]", &format!("[bash: {{ ? {long} : 1 }}]")), "unknown-key", 5, 21),
-        (format!("{HEAD}? {long}\n: 1\n"), "unknown-key", 6, 3),
-        (format!("{HEAD}network: {long}\n"), "unknown-value", 6, 10),
-        (HEAD.replace("anthropic", &long), "unknown-provider", 1, 8),
-        (HEAD.replace("Go.", &format!("'{{{{ {long} }}}}'")), "undefined-variable", 4, 15),
-        (HEAD.replace("Go.", &format!("'{{{{ 1 | {long} }}}}'")), "unknown-filter", 4, 19),
-        (HEAD.replace("Go.", &format!("{{ file: {long} }}")), "unreadable-file", 4, 19),
+        (VALID_HEAD.replace("[]", &format!("[{long}]")), "unknown-tool", 5, 11),
+        (VALID_HEAD.replace("[]", &format!("[bash: {{ ? {long} : 1 }}]")), "unknown-key", 5, 21),
+        (format!("{VALID_HEAD}? {long}\n: 1\n"), "unknown-key", 6, 3),
+        (format!("{VALID_HEAD}network: {long}\n"), "unknown-value", 6, 10),
+        (VALID_HEAD.replace("anthropic", &long), "unknown-provider", 1, 8),
+        (VALID_HEAD.replace("Go.", &format!("'{{{{ {long} }}}}'")), "undefined-variable", 4, 15),
+        (VALID_HEAD.replace("Go.", &format!("'{{{{ 1 | {long} }}}}'")), "unknown-filter", 4, 19),
+        (VALID_HEAD.replace("Go.", &format!("{{ file: {long} }}")), "unreadable-file", 4, 19),
     ] {
         assert_only_error(text, code, line, column);
     }
@@ -203,10 +209,10 @@ fn a_name_of_four_mebibytes_is_rejected_quickly() {
 #[test]
 fn a_mistake_in_a_line_of_four_mebibytes_is_shown_with_its_context() {
     let long = "x".repeat(4_000_000);
-    assert_only_error(format!("{HEAD}env: [\"{long}\" y]\n"), "yaml-syntax", 6, 4_000_010);
+    assert_only_error(format!("{VALID_HEAD}env: [\"{long}\" y]\n"), "yaml-syntax", 6, 4_000_010);
     let folder = TestFolder::new();
-    folder.write("job.yaml", format!("{HEAD}env: [\"{long}\" y]\n"));
-    folder.write("many.yaml", format!("{HEAD}env: [{}]\n", "0 x, ".repeat(100_000)));
+    folder.write("job.yaml", format!("{VALID_HEAD}env: [\"{long}\" y]\n"));
+    folder.write("many.yaml", format!("{VALID_HEAD}env: [{}]\n", "0 x, ".repeat(100_000)));
     for (path, most) in [("job.yaml", 5_000), ("many.yaml", 200_000)] {
         let shown = run_bounded(&folder, &["validate", path]);
         shown.assert_code(3).assert_not_printed("panicked").assert_stdout_contains(&format!("{path}:6:"));

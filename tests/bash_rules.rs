@@ -15,7 +15,7 @@ use crate::support::test_folder::TestFolder;
 #[serde(deny_unknown_fields)]
 struct Corpus {
     allow: Vec<String>,
-    ways: Vec<BypassAttempt>,
+    bypasses: Vec<BypassAttempt>,
 }
 
 #[derive(Deserialize)]
@@ -26,7 +26,7 @@ struct BypassAttempt {
     verdict: Verdict,
     /// Whether the bypass leaves a marker in a plain shell.
     #[serde(default = "yes")]
-    marks: bool,
+    leaves_marker: bool,
     /// The program that the bypass needs.
     needs: Option<String>,
 }
@@ -79,20 +79,20 @@ impl BypassFixture {
         // Not below /tmp if possible, because a sandbox can have its own /tmp.
         let folder = TestFolder::new_in(Path::new(env!("CARGO_TARGET_TMPDIR")));
         let outside = folder.path().parent().unwrap().join("outside");
-        let ground = Self { folder, outside };
-        ground.reset();
-        let evil = format!("#!/bin/sh\n: > '{}'\n", ground.mark().display());
+        let fixture = Self { folder, outside };
+        fixture.reset();
+        let evil = format!("#!/bin/sh\n: > '{}'\n", fixture.mark().display());
         let run = "#!/bin/sh\necho run\n\"$@\"\n";
-        ground.folder.write("a.txt", "one\ntwo\n").write("run.sh", run).write("sub/deep/x", "x\n");
-        ground.folder.write("evil.sh", &evil).write("git", &evil).write("sub/run.sh", &evil);
-        ground.folder.write("env.sh", evil.trim_start_matches("#!/bin/sh\n"));
+        fixture.folder.write("a.txt", "one\ntwo\n").write("run.sh", run).write("sub/deep/x", "x\n");
+        fixture.folder.write("evil.sh", &evil).write("git", &evil).write("sub/run.sh", &evil);
+        fixture.folder.write("env.sh", evil.trim_start_matches("#!/bin/sh\n"));
         for name in ["evil.sh", "git", "run.sh", "sub/run.sh"] {
             let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-            std::fs::set_permissions(ground.folder.at(name), mode).unwrap();
+            std::fs::set_permissions(fixture.folder.at(name), mode).unwrap();
         }
-        ground.folder.commit_all().write("run.sh", format!("{run}# changed\n"));
-        std::os::unix::fs::symlink(&ground.outside, ground.folder.at("out")).unwrap();
-        ground
+        fixture.folder.commit_all().write("run.sh", format!("{run}# changed\n"));
+        std::os::unix::fs::symlink(&fixture.outside, fixture.folder.at("out")).unwrap();
+        fixture
     }
 
     fn mark(&self) -> PathBuf {
@@ -198,98 +198,98 @@ impl BypassFixture {
 #[test]
 fn the_corpus_has_many_distinct_bypasses() {
     let corpus = corpus();
-    let of = |verdict| corpus.ways.iter().filter(|way| way.verdict == verdict).count();
+    let of = |verdict| corpus.bypasses.iter().filter(|bypass| bypass.verdict == verdict).count();
     assert!(of(Verdict::Denied) > 200 && of(Verdict::Contained) > 30);
-    let mut commands: Vec<&String> = corpus.ways.iter().map(|way| &way.command).collect();
+    let mut commands: Vec<&String> = corpus.bypasses.iter().map(|bypass| &bypass.command).collect();
     commands.sort();
     let twice: Vec<_> = commands.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
     assert!(twice.is_empty(), "{twice:#?}");
-    assert!(corpus.ways.iter().all(|way| !way.would.is_empty()));
+    assert!(corpus.bypasses.iter().all(|bypass| !bypass.would.is_empty()));
 }
 
 /// Without this test, the others would prove little: a bypass that doesn't work leaves no marker anyway.
 #[test]
 fn each_bypass_leaves_a_marker_in_a_plain_shell() {
-    let ground = BypassFixture::new();
+    let fixture = BypassFixture::new();
     let mut without = Vec::new();
-    for way in corpus().ways.iter().filter(|way| way.marks && way.can_be_tried()) {
-        ground.reset();
-        let command = ground.substitute_paths(&way.command);
+    for bypass in corpus().bypasses.iter().filter(|bypass| bypass.leaves_marker && bypass.can_be_tried()) {
+        fixture.reset();
+        let command = fixture.substitute_paths(&bypass.command);
         let mut bash = Command::new("bash");
-        bash.args(["-c", &command]).current_dir(ground.folder.path()).env_clear();
-        bash.env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", ground.folder.home());
+        bash.args(["-c", &command]).current_dir(fixture.folder.path()).env_clear();
+        bash.env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", fixture.folder.home());
         let output = bash.stdin(Stdio::null()).output().unwrap();
         let start = Instant::now();
-        while ground.outside_changes().is_none() && start.elapsed() < Duration::from_secs(120) {
+        while fixture.outside_changes().is_none() && start.elapsed() < Duration::from_secs(120) {
             std::thread::sleep(Duration::from_millis(5));
         }
-        if ground.outside_changes().is_none() {
-            without.push(format!("{command:?} ({}): {}", way.would, String::from_utf8_lossy(&output.stderr)));
+        if fixture.outside_changes().is_none() {
+            without.push(format!("{command:?} ({}): {}", bypass.would, String::from_utf8_lossy(&output.stderr)));
         }
     }
-    assert!(without.is_empty(), "say `marks: false`, or mend them: {without:#?}");
+    assert!(without.is_empty(), "set `leaves_marker: false`, or fix them: {without:#?}");
 }
 
 #[test]
 fn the_rules_deny_every_bypass_except_those_of_the_program_itself() {
-    let ground = BypassFixture::new();
+    let fixture = BypassFixture::new();
     let corpus = corpus();
-    let denied = corpus.ways.iter().filter(|way| way.verdict == Verdict::Denied);
-    let commands: Vec<String> = denied.map(|way| ground.substitute_paths(&way.command)).collect();
-    let answers = ground.tool_results(Tier::Off, &corpus.allow, &commands);
+    let denied = corpus.bypasses.iter().filter(|bypass| bypass.verdict == Verdict::Denied);
+    let commands: Vec<String> = denied.map(|bypass| fixture.substitute_paths(&bypass.command)).collect();
+    let answers = fixture.tool_results(Tier::Off, &corpus.allow, &commands);
     let passed: Vec<_> =
         commands.iter().zip(&answers).filter(|(_, (_, text))| !text.starts_with("not allowed: ")).collect();
     assert!(passed.is_empty(), "{passed:#?}");
     assert!(
         answers.iter().all(|(is_error, text)| *is_error && text.contains("Allowed: `cargo test *`, `git status *`"))
     );
-    assert_eq!(ground.outside_changes(), None);
+    assert_eq!(fixture.outside_changes(), None);
 }
 
 /// Each bypass alone, and after an allowed command.
 #[test]
 fn an_allowed_command_in_front_does_not_help_a_bypass() {
-    let ground = BypassFixture::new();
+    let fixture = BypassFixture::new();
     let corpus = corpus();
-    let denied = corpus.ways.iter().filter(|way| way.verdict == Verdict::Denied);
-    let behind = |way: &BypassAttempt| {
+    let denied = corpus.bypasses.iter().filter(|bypass| bypass.verdict == Verdict::Denied);
+    let behind = |bypass: &BypassAttempt| {
         ["echo b && ", "echo b\n", "cd sub && cd .. && "]
-            .map(|head| format!("{head}{}", ground.substitute_paths(&way.command)))
+            .map(|head| format!("{head}{}", fixture.substitute_paths(&bypass.command)))
     };
     let commands: Vec<String> = denied.flat_map(behind).collect();
-    let answers = ground.tool_results(Tier::Off, &corpus.allow, &commands);
+    let answers = fixture.tool_results(Tier::Off, &corpus.allow, &commands);
     let passed: Vec<_> =
         commands.iter().zip(&answers).filter(|(_, (_, text))| !text.starts_with("not allowed: ")).collect();
     assert!(passed.is_empty(), "{passed:#?}");
-    assert_eq!(ground.outside_changes(), None);
+    assert_eq!(fixture.outside_changes(), None);
 }
 
 #[test]
 fn allowed_commands_leave_no_marker_outside_of_the_workspace() {
-    let ground = BypassFixture::new();
+    let fixture = BypassFixture::new();
     let corpus = corpus();
-    let ways: Vec<&BypassAttempt> =
-        corpus.ways.iter().filter(|way| way.verdict == Verdict::Contained && way.can_be_tried()).collect();
-    assert!(ways.len() > 10);
-    let commands = ways.iter().map(|way| ground.substitute_paths(&way.command));
+    let bypasses: Vec<&BypassAttempt> =
+        corpus.bypasses.iter().filter(|bypass| bypass.verdict == Verdict::Contained && bypass.can_be_tried()).collect();
+    assert!(bypasses.len() > 10);
+    let commands = bypasses.iter().map(|bypass| fixture.substitute_paths(&bypass.command));
     // A write to the git folder ends the run if the tier can't prevent it.
     let (of_git, commands): (Vec<String>, Vec<String>) = commands.partition(|command| command.starts_with("git fetch"));
-    for tier in [Tier::Bubblewrap, Tier::Landlock].into_iter().filter(|tier| ground.is_available(*tier)) {
+    for tier in [Tier::Bubblewrap, Tier::Landlock].into_iter().filter(|tier| fixture.is_available(*tier)) {
         for command in &of_git {
-            let ended = ground.run(tier, &corpus.allow, std::slice::from_ref(command));
-            let is_held = ended.exited_with(0) || ended.stderr.contains("a command changed what is protected");
-            assert!(is_held && ground.outside_changes().is_none(), "{tier:?}: {command}: {}", ended.full_output());
+            let ended = fixture.run(tier, &corpus.allow, std::slice::from_ref(command));
+            let is_held = ended.exited_with(0) || ended.stderr.contains("a command changed protected files");
+            assert!(is_held && fixture.outside_changes().is_none(), "{tier:?}: {command}: {}", ended.full_output());
         }
-        let answers = ground.tool_results(tier, &corpus.allow, &commands);
+        let answers = fixture.tool_results(tier, &corpus.allow, &commands);
         for (command, (_, text)) in commands.iter().zip(&answers) {
             let ran = !text.starts_with("not allowed: ") && !text.contains("command not found");
             assert!(ran, "{tier:?}: {command}: {text}");
         }
-        if ground.outside_changes().is_some() {
+        if fixture.outside_changes().is_some() {
             let alone = commands.iter().filter_map(|command| {
-                ground.reset();
-                ground.tool_results(tier, &corpus.allow, std::slice::from_ref(command));
-                ground.outside_changes().map(|marks| format!("{command}: {marks}"))
+                fixture.reset();
+                fixture.tool_results(tier, &corpus.allow, std::slice::from_ref(command));
+                fixture.outside_changes().map(|marks| format!("{command}: {marks}"))
             });
             panic!("{tier:?} holds not all of these: {:#?}", alone.collect::<Vec<_>>());
         }

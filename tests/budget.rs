@@ -17,21 +17,21 @@ fn tokens(result: &Value) -> u64 {
 }
 
 /// A parent that starts three subagents at once.
-fn three_children(limits: &str) -> TestFolder {
+fn three_subagents_job(limits: &str) -> TestFolder {
     folder_with(&format!(
         "parent:\n  prompt: Ask three.\n  tools: [task]\nsubagents:\n  child: {{ tools: [] }}\nlimits: {{ {limits} }}\n"
     ))
 }
 
-fn ask_three() -> Answer {
+fn delegate_to_three() -> Answer {
     Answer::calls(&["one", "two", "three"].map(|prompt| ("task", json!({"prompt": prompt}))))
 }
 
 #[test]
 fn subagents_wait_for_tokens_that_others_reserved() {
-    let folder = three_children("tokens: 10000");
+    let folder = three_subagents_job("tokens: 10000");
     let server = Server::start(|request: &Request| match (request.prompt().as_str(), request.turn()) {
-        ("Ask three.", 0) => ask_three(),
+        ("Ask three.", 0) => delegate_to_three(),
         ("Ask three.", _) => Answer::text("All three."),
         _ => Answer::text("short"),
     });
@@ -47,18 +47,18 @@ fn subagents_wait_for_tokens_that_others_reserved() {
 fn waiting_for_reserved_tokens_ends_with_the_wall_clock_or_a_signal() {
     let hanging = || {
         Server::start(|request: &Request| match request.prompt().as_str() {
-            "Ask three." => ask_three(),
+            "Ask three." => delegate_to_three(),
             _ => Answer::empty().hang(),
         })
     };
-    let (folder, server) = (three_children("tokens: 10000, wall_clock: 2s"), hanging());
+    let (folder, server) = (three_subagents_job("tokens: 10000, wall_clock: 2s"), hanging());
     let ended = run(&folder, &server);
     ended.assert_code(4);
     let result = ended.run_folder().result();
     assert_eq!(result["outcome"], "timed_out");
     assert_eq!(server.count(), 2, "two children never came to their request");
 
-    let (folder, server) = (three_children("tokens: 10000"), hanging());
+    let (folder, server) = (three_subagents_job("tokens: 10000"), hanging());
     let running = folder.legwork(&["run", "job.yaml"]).anthropic(&server).spawn();
     server.wait_for(2);
     running.signal(Signal::TERM);
@@ -76,7 +76,7 @@ fn parallel_subagents_do_not_exceed_the_limit() {
         // As many prompt tokens as the request has bytes, divided by four.
         let prompt = request.bytes().len() as u64 / 4;
         match request.prompt().as_str() {
-            "Ask three." if request.turn() == 0 => ask_three().usage(prompt, 100),
+            "Ask three." if request.turn() == 0 => delegate_to_three().usage(prompt, 100),
             "Ask three." => Answer::text("What I know.").usage(prompt, asked),
             _ if request.can_call_tools() => Answer::calls(&[("glob", json!({"pattern": "*"}))]).usage(prompt, asked),
             _ => Answer::text("So far.").usage(prompt, asked),
@@ -214,7 +214,7 @@ fn twenty_failures_in_a_row_are_stuck_and_the_parent_learns_of_a_stuck_subagent(
     ended.assert_code(0).assert_stdout("It was stuck.\n");
     let requests = server.finish();
     assert_eq!(requests.len(), 22, "twenty of the child, two of the parent");
-    let told = &requests[21].results()[0];
-    assert!(told.is_error && told.text.contains("stuck"), "{}", told.text);
+    let result = &requests[21].results()[0];
+    assert!(result.is_error && result.text.contains("stuck"), "{}", result.text);
     assert_eq!(ended.run_folder().result()["subagents"][0]["outcome"], "stuck");
 }

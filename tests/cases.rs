@@ -78,29 +78,29 @@ fn a_passing_case_leaves_no_files() {
 
 /// Expectations that [`SCRIPT`] doesn't meet, and the message for each.
 const FAILING_EXPECTATIONS: [(&str, &str); 24] = [
-    ("outcome: turn_limit", "1:10: the outcome is `completed`, not `turn_limit`"),
-    ("exit_code: 4", "1:12: the exit code is 0, not 4"),
-    ("max_turns: 2", "1:12: the parent took 3 turns, not at most 2"),
-    ("subagents: never", "1:12: the number of subagents is 1, not 0"),
-    ("failed_calls: called", "1:15: the number of failed calls is 0, not at least 1"),
-    ("text: { is: I wrote. }", "1:13: the last text is another"),
+    ("outcome: turn_limit", "1:10: the outcome is `completed`, expected `turn_limit`"),
+    ("exit_code: 4", "1:12: the exit code is 0, expected 4"),
+    ("max_turns: 2", "1:12: the parent took 3 turns, expected at most 2"),
+    ("subagents: never", "1:12: the number of subagents is 1, expected 0"),
+    ("failed_calls: called", "1:15: the number of failed calls is 0, expected at least 1"),
+    ("text: { is: I wrote. }", "1:13: the last text differs"),
     ("text: { contains: [hello, bye] }", "1:27: the last text doesn't contain \"bye\""),
     ("text: { lacks: hello }", "1:16: the last text contains \"hello\""),
-    ("text: { matches: '^hello' }", "1:18: the last text isn't matched by `^hello`"),
-    ("text: { snapshot: true }", "1:19: there is no snapshot text.md yet"),
-    ("result: { is: 1 }", "1:15: the result is another"),
-    ("result: { has: { a: 1 } }", "1:16: the result isn't what is expected"),
-    ("files: { b.txt: exists }", "1:10: b.txt isn't there"),
-    ("files: { a.txt: absent }", "1:10: a.txt is there"),
-    ("files: { a.txt: snapshot }", "1:17: there is no snapshot expect/a.txt yet"),
-    ("files: { a.txt: { is: hi } }", "1:23: a.txt is another"),
-    ("tools: { bash: called }", "1:10: `bash` was called never, not at least 1"),
-    ("tools: { task: { at_least: 2, at_most: 3 } }", "1:10: `task` was called once, not 2 to 3"),
-    ("agents: { helper-2: { outcome: completed } }", "1:11: there was no agent `helper-2`"),
-    ("agents: { helper-1: { outcome: stuck } }", "1:32: helper-1: the outcome is `completed`, not `stuck`"),
-    ("agents: { helper-1: { max_turns: 1 } }", "1:34: helper-1: it took 2 turns, not at most 1"),
-    ("agents: { helper-1: { text: { is: no } } }", "1:35: the text of helper-1 is another"),
-    ("agents: { parent: { tools: { read_file: 1 } } }", "1:30: parent: `read_file` was called never, not 1"),
+    ("text: { matches: '^hello' }", "1:18: the last text doesn't match `^hello`"),
+    ("text: { snapshot: true }", "1:19: the snapshot text.md doesn't exist"),
+    ("result: { is: 1 }", "1:15: the result differs"),
+    ("result: { has: { a: 1 } }", "1:16: the result doesn't match"),
+    ("files: { b.txt: exists }", "1:10: b.txt doesn't exist"),
+    ("files: { a.txt: absent }", "1:10: a.txt exists"),
+    ("files: { a.txt: snapshot }", "1:17: the snapshot expect/a.txt doesn't exist"),
+    ("files: { a.txt: { is: hi } }", "1:23: a.txt differs"),
+    ("tools: { bash: called }", "1:10: `bash` was called 0 times, expected at least 1"),
+    ("tools: { task: { at_least: 2, at_most: 3 } }", "1:10: `task` was called once, expected 2 to 3"),
+    ("agents: { helper-2: { outcome: completed } }", "1:11: agent `helper-2` wasn't started"),
+    ("agents: { helper-1: { outcome: stuck } }", "1:32: helper-1: the outcome is `completed`, expected `stuck`"),
+    ("agents: { helper-1: { max_turns: 1 } }", "1:34: helper-1: it took 2 turns, expected at most 1"),
+    ("agents: { helper-1: { text: { is: no } } }", "1:35: the text of helper-1 differs"),
+    ("agents: { parent: { tools: { read_file: 1 } } }", "1:30: parent: `read_file` was called 0 times, expected 1"),
     ("timeout: 10m\ntext: { lacks: I }", "2:16: the last text contains \"I\""),
 ];
 
@@ -124,9 +124,9 @@ fn every_difference_is_reported_with_its_position() {
         let found = format!("{}:{}: {}", failure["line"], failure["column"], failure["message"].as_str().unwrap());
         assert_eq!(&found, said, "{expect}");
         assert_eq!(failure["file"], format!("jobs/tests/{name}/expect.yaml"));
-        let kept = Path::new(case["kept"].as_str().unwrap());
+        let kept_folder = Path::new(case["kept"].as_str().unwrap());
         assert_eq!(
-            std::fs::read_to_string(kept.join("work/a.txt")).unwrap(),
+            std::fs::read_to_string(kept_folder.join("work/a.txt")).unwrap(),
             "hello\n",
             "what it left can be looked at"
         );
@@ -139,16 +139,16 @@ fn replies_that_dont_fit_fail_the_case() {
     let folder = with_case("outcome: completed\n");
     let script = "jobs/tests/job/one/script.yaml";
     folder.write(script, SCRIPT.replace("subagents:", "  - text: Nobody asks.\nsubagents:"));
-    run(&folder, &[]).assert_code(1).assert_stdout_contains("script.yaml: parent was asked for 3 of 4 replies");
+    run(&folder, &[]).assert_code(1).assert_stdout_contains("script.yaml: only 3 of 4 replies of parent were used");
     folder.write(script, format!("{SCRIPT}  helper-2: [{{ text: Nobody. }}]\n"));
     run(&folder, &[])
         .assert_code(1)
-        .assert_stdout_contains("script.yaml: there was no helper-2, and there is 1 reply for it");
+        .assert_stdout_contains("script.yaml: helper-2 wasn't started, but there is 1 reply for it");
     folder.write(script, SCRIPT.replace("  - text: I wrote hello.\n", ""));
     let ended = run(&folder, &[]);
     ended
         .assert_code(1)
-        .assert_stdout_contains("the outcome is `replay_differs`, not `completed`")
+        .assert_stdout_contains("the outcome is `replay_differs`, expected `completed`")
         .assert_stdout_contains("and a 3rd was asked for");
 }
 
@@ -161,8 +161,8 @@ fn checks_are_compared_with_their_last_attempt() {
     run(&folder, &[]).assert_code(0);
     case(&folder, "one", "checks: { tests: failed, style: passed }\n");
     let ended = run(&folder, &[]);
-    ended.assert_code(1).assert_stdout_contains("the check `tests` is `passed`, not `failed`");
-    ended.assert_stdout_contains("the check `style` is `not_run`, not `passed`");
+    ended.assert_code(1).assert_stdout_contains("the check `tests` is `passed`, expected `failed`");
+    ended.assert_stdout_contains("the check `style` is `not_run`, expected `passed`");
     case(&folder, "one", "outcome: checks_failed\nexit_code: 1\nchecks: { tests: failed }\n");
     folder.write("jobs/job.yaml", format!("{JOB}{}", checks.replace("hello", "bye")));
     run(&folder, &[]).assert_code(0);
@@ -175,7 +175,7 @@ fn accept_renews_snapshots_and_nothing_else() {
     folder.write("jobs/tests/job/one/expect/a.txt", "hullo\n");
     run(&folder, &["--filter", "one"])
         .assert_code(1)
-        .assert_stdout_contains("a.txt isn't what expect/a.txt says")
+        .assert_stdout_contains("a.txt differs from expect/a.txt")
         .assert_stdout_contains("    -hullo\n    +hello\n");
     let before = folder.list();
     let ended = run(&folder, &["--accept"]);
@@ -191,7 +191,7 @@ fn accept_renews_snapshots_and_nothing_else() {
     folder.write("jobs/tests/job/one/expect/b/old.txt", "");
     run(&folder, &["--filter", "one"])
         .assert_code(1)
-        .assert_stdout_contains("expect/b/old.txt is the snapshot of no file below `files`");
+        .assert_stdout_contains("the snapshot expect/b/old.txt has no file in `files`");
 }
 
 #[test]

@@ -27,11 +27,11 @@ fn program(folder: &TestFolder) -> Program {
 /// Name, attempt, result and exit code of each check.
 fn recorded_checks(ended: &ProgramOutput) -> Vec<(String, u64, bool, Value)> {
     let result = ended.run_folder().result();
-    let told = |check: &Value| {
+    let note = |check: &Value| {
         let name = check["name"].as_str().unwrap().to_owned();
         (name, check["attempt"].as_u64().unwrap(), check["passed"].as_bool().unwrap(), check["exit_code"].clone())
     };
-    result["checks"].as_array().unwrap().iter().map(told).collect()
+    result["checks"].as_array().unwrap().iter().map(note).collect()
 }
 
 fn expected_check(name: &str, attempt: u64, exit_code: impl Into<Value>) -> (String, u64, bool, Value) {
@@ -52,7 +52,7 @@ fn assert_rebuilds(ended: &ProgramOutput, folder: &TestFolder) {
     let rebuilt = folder.legwork(&["show", run.id(), "--rebuild"]).run();
     rebuilt.assert_code(0);
     for line in rebuilt.stdout.lines() {
-        assert!(line.starts_with("as it was"), "{}", rebuilt.stdout);
+        assert!(line.starts_with("unchanged"), "{}", rebuilt.stdout);
     }
 }
 
@@ -146,8 +146,8 @@ fn failures_are_sent_to_the_parent_in_the_same_conversation() {
     );
     let requests = server.finish();
     assert_eq!(requests.len(), 3);
-    let told = requests[1].last_text();
-    assert!(told.contains("## there (exit code 1)\n\nlooking\ncat: made") && !told.contains("always"), "{told}");
+    let note = requests[1].last_text();
+    assert!(note.contains("## there (exit code 1)\n\nlooking\ncat: made") && !note.contains("always"), "{note}");
     let roles: Vec<&Value> = requests[1].messages().iter().map(|message| &message["role"]).collect();
     assert_eq!(roles, ["user", "assistant", "user"]);
     assert!(requests[2].last_text().is_empty() && requests[2].messages().len() == 5);
@@ -168,8 +168,8 @@ fn an_empty_answer_is_repaired() {
     ended.assert_code(0).assert_stdout("Now.\n");
     let requests = server.finish();
     assert_eq!(requests[1].messages().len(), 1);
-    let told = requests[1].last_text();
-    assert!(told.starts_with("Go.") && told.contains("## twice (exit code 1)\n\n(no output)"), "{told}");
+    let note = requests[1].last_text();
+    assert!(note.starts_with("Go.") && note.contains("## twice (exit code 1)\n\n(no output)"), "{note}");
 }
 
 #[test]
@@ -298,8 +298,8 @@ fn check_output_is_redacted_and_truncated_in_the_middle() {
     assert!(long.len() < 20_100 && long.starts_with("begin\nxx") && long.ends_with("xx\nend\n"), "{}", long.len());
     ended.run_folder().assert_absent("hush-hush");
     let events = ended.run_folder().events();
-    let told = events.iter().find(|event| event["type"] == "note_sent").unwrap()["data"]["text"].as_str().unwrap();
-    assert!(told.len() < 21_000 && told.contains("it is [masked:token]") && told.contains("characters left out"));
+    let note = events.iter().find(|event| event["type"] == "note_sent").unwrap()["data"]["text"].as_str().unwrap();
+    assert!(note.len() < 21_000 && note.contains("it is [masked:token]") && note.contains("characters left out"));
 }
 
 #[test]
@@ -385,12 +385,12 @@ fn a_resumed_check_gets_the_same_variables() {
     running.signal(Signal::INT);
     let cut = running.wait();
     cut.assert_code(130);
-    let said = folder.read("said");
-    assert_eq!(said, format!("{HOSTILE}|hush-hush-hush|{}|", cut.run_folder().id()));
+    let output = folder.read("said");
+    assert_eq!(output, format!("{HOSTILE}|hush-hush-hush|{}|", cut.run_folder().id()));
     std::fs::remove_file(folder.at("said")).unwrap();
     let resume = ["resume", "latest", "--sandbox", "off", "--set-env", "token=T"];
     folder.legwork(&resume).env("T", "hush-hush-hush").run().assert_code(0);
-    assert_eq!(folder.read("said"), said);
+    assert_eq!(folder.read("said"), output);
 }
 
 #[test]

@@ -119,9 +119,9 @@ fn a_secret_input_reaches_bash_and_nothing_else() {
     ended.assert_code(0).assert_not_printed(secret);
     assert_eq!(folder.read("seen"), secret);
     let requests = server.finish();
-    let told = &requests[1].results()[0].text;
-    assert!(told.contains("[masked:token]") && !told.contains(secret) && !told.contains("czNjcjN0"), "{told}");
-    assert!(!told.contains("ANTHROPIC_API_KEY") && !told.contains("MY_TOKEN"), "{told}");
+    let result = &requests[1].results()[0].text;
+    assert!(result.contains("[masked:token]") && !result.contains(secret) && !result.contains("czNjcjN0"), "{result}");
+    assert!(!result.contains("ANTHROPIC_API_KEY") && !result.contains("MY_TOKEN"), "{result}");
     ended.run_folder().assert_absent(secret);
     let template = folder_with(
         "inputs: { token: { type: string, secret: true } }\nparent: { prompt: '{{ inputs.token }}', tools: [] }\n",
@@ -172,8 +172,8 @@ fn stdout_has_the_answer_in_the_selected_format() {
         types,
         ["run_started", "agent_started", "request_started", "reply_received", "agent_finished", "run_finished"]
     );
-    let kept: Vec<Value> = lines.run_folder().events().into_iter().map(|line| line["type"].clone()).collect();
-    assert_eq!(types, kept);
+    let kept_events: Vec<Value> = lines.run_folder().events().into_iter().map(|line| line["type"].clone()).collect();
+    assert_eq!(types, kept_events);
 }
 
 #[test]

@@ -63,20 +63,20 @@ fn reader_with_signatures(
     turns: usize,
     sign: impl Fn(&Request) -> String + Send + Sync,
 ) -> impl Fn(&Request) -> Answer + Send + Sync {
-    let (asked, summed) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (request_count, summed) = (AtomicUsize::new(0), AtomicUsize::new(0));
     move |request: &Request| {
-        let said = if asks_for_a_summary(request) {
+        let reply = if asks_for_a_summary(request) {
             let number = summed.fetch_add(1, Ordering::SeqCst) + 1;
             Answer::text(&format!("SUMMARY {number}: the notes were read."))
         } else {
-            match asked.fetch_add(1, Ordering::SeqCst) + 1 {
+            match request_count.fetch_add(1, Ordering::SeqCst) + 1 {
                 turn if turn > turns => Answer::text("All is read."),
                 turn => Answer::calls(&[("read_file", json!({ "path": "notes.txt" }))])
                     .then_text(&format!("Turn {turn}. {}", "I think about it. ".repeat(60)))
                     .thinking("What next?", &sign(request)),
             }
         };
-        said.usage(tokens(request), 300)
+        reply.usage(tokens(request), 300)
     }
 }
 
@@ -165,8 +165,8 @@ fn a_subagents_compaction_is_reported_to_the_parent() {
         .sum::<usize>();
     assert!(times > 1, "{times}");
     let transcript = record.transcript();
-    let told = format!("_Its conversation was compacted {times} times_");
-    assert!(transcript.split("### task: [reader-1]").nth(1).is_some_and(|call| call.contains(&told)), "{transcript}");
+    let note = format!("_Its conversation was compacted {times} times_");
+    assert!(transcript.split("### task: [reader-1]").nth(1).is_some_and(|call| call.contains(&note)), "{transcript}");
     assert!(record.file("subagents/reader-1.md").contains(&format!("\ncompactions: {times}\n")));
     // The parent has compacted nothing.
     assert!(
@@ -223,10 +223,10 @@ fn a_prompt_that_the_provider_rejects_as_too_long_is_compacted() {
 #[test]
 fn a_reply_cut_by_the_context_window_is_requested_again() {
     let folder = folder("anthropic/claude-haiku-4-5", "");
-    let asked = AtomicUsize::new(0);
+    let request_count = AtomicUsize::new(0);
     let server = Server::start(move |request: &Request| {
         let read = || Answer::calls(&[("read_file", json!({ "path": "notes.txt" }))]);
-        match asked.fetch_add(1, Ordering::SeqCst) {
+        match request_count.fetch_add(1, Ordering::SeqCst) {
             0..3 => read(),
             3 => read().stop("model_context_window_exceeded"),
             _ if asks_for_a_summary(request) => Answer::text("It was read."),
@@ -263,8 +263,8 @@ fn compaction_starts_at_the_models_prompt_limit() {
         for (used, makes_room) in [(limit - 20_000, false), (limit + 2_000, true)] {
             let folder = folder(model, "");
             folder.write("job.yaml", folder.read("job.yaml").replace("tokens: 1000000", "tokens: 10000000"));
-            let asked = AtomicUsize::new(0);
-            let server = Server::start(move |_: &Request| match asked.fetch_add(1, Ordering::SeqCst) {
+            let request_count = AtomicUsize::new(0);
+            let server = Server::start(move |_: &Request| match request_count.fetch_add(1, Ordering::SeqCst) {
                 turn @ 0..2 => Answer::calls(&[("read_file", json!({ "path": "notes.txt" }))])
                     .usage(if turn == 0 { 1_000 } else { used }, 10),
                 _ => Answer::text("Done."),
@@ -303,8 +303,8 @@ fn new_results_larger_than_the_window_are_truncated() {
     folder.write("notes.txt", lines().repeat(5));
     let read = ("read_file", json!({ "path": "notes.txt" }));
     let calls = [read.clone(), read.clone(), read];
-    let asked = AtomicUsize::new(0);
-    let server = Server::start(move |_: &Request| match asked.fetch_add(1, Ordering::SeqCst) {
+    let request_count = AtomicUsize::new(0);
+    let server = Server::start(move |_: &Request| match request_count.fetch_add(1, Ordering::SeqCst) {
         0 => Answer::calls(&calls),
         _ => Answer::text("Seen."),
     });
@@ -337,7 +337,7 @@ fn a_limit_without_room_for_a_summary_ends_the_run() {
     let record = ended.run_folder();
     assert_eq!(record.result()["outcome"], "budget_exceeded");
     assert!(
-        events_of_type(&record, "request_started").iter().all(|asked| asked["kept_turns"].is_null()),
+        events_of_type(&record, "request_started").iter().all(|request_count| request_count["kept_turns"].is_null()),
         "no summary was asked for"
     );
     assert!(sum(&record.result()["usage"]) <= limit);
@@ -387,9 +387,9 @@ fn a_subagents_conversation_is_compacted() {
 fn a_secret_in_a_summary_is_redacted() {
     let folder =
         folder(&with_window("anthropic/claude-haiku-4-5"), "inputs: { token: { type: string, secret: true } }\n");
-    let (reads, asked) = (reader(10), Arc::new(AtomicUsize::new(0)));
+    let (reads, request_count) = (reader(10), Arc::new(AtomicUsize::new(0)));
     let server = Server::start(move |request: &Request| match asks_for_a_summary(request) {
-        true if asked.fetch_add(1, Ordering::SeqCst) == 0 => {
+        true if request_count.fetch_add(1, Ordering::SeqCst) == 0 => {
             Answer::text("It is hush-hush-hush.").usage(tokens(request), 9)
         }
         _ => reads(request),

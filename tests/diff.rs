@@ -81,19 +81,20 @@ fn two_runs_are_compared_side_by_side() {
 fn the_comparison_is_available_as_json() {
     let folder = TestFolder::new();
     let runs = two_runs(&folder);
-    let told = diff(&folder, &runs, &["--format", "json"]).json();
-    assert_eq!((&told["format"], &told["same_job"]), (&json!(1), &json!(true)));
-    assert_eq!(told["runs"][0]["run_id"], runs[0].as_str());
-    assert_eq!(told["runs"][1]["tools"], json!({ "bash": 3, "task": 1 }));
-    assert_eq!(told["runs"][1]["subagents"][0]["id"], "helper-1");
-    let plan: Vec<&str> = told["plan"].as_array().unwrap().iter().map(|it| it["path"].as_str().unwrap()).collect();
+    let comparison = diff(&folder, &runs, &["--format", "json"]).json();
+    assert_eq!((&comparison["format"], &comparison["same_job"]), (&json!(1), &json!(true)));
+    assert_eq!(comparison["runs"][0]["run_id"], runs[0].as_str());
+    assert_eq!(comparison["runs"][1]["tools"], json!({ "bash": 3, "task": 1 }));
+    assert_eq!(comparison["runs"][1]["subagents"][0]["id"], "helper-1");
+    let plan: Vec<&str> =
+        comparison["plan"].as_array().unwrap().iter().map(|it| it["path"].as_str().unwrap()).collect();
     assert_eq!(plan, ["parent.prompt", "limits.tokens"]);
-    assert!(told["plan"][0]["diff"].as_str().unwrap().contains("-Be quick.\n+Be slow.\n"), "{told:#}");
-    let files: Vec<_> = told["files"].as_array().unwrap().iter().map(|it| (&it["path"], &it["same"])).collect();
+    assert!(comparison["plan"][0]["diff"].as_str().unwrap().contains("-Be quick.\n+Be slow.\n"), "{comparison:#}");
+    let files: Vec<_> = comparison["files"].as_array().unwrap().iter().map(|it| (&it["path"], &it["same"])).collect();
     assert_eq!(files[1], (&json!("file.new"), &json!(false)));
     assert_eq!(files[3], (&json!("same.new"), &json!(true)));
-    assert_eq!(told["files"][2]["changes"][0], Value::Null);
-    assert!(told["text"].as_str().unwrap().contains("+And more"));
+    assert_eq!(comparison["files"][2]["changes"][0], Value::Null);
+    assert!(comparison["text"].as_str().unwrap().contains("+And more"));
     let same = folder.legwork(&["diff", &runs[0], &runs[0], "--format", "json"]).run().json();
     assert_eq!((&same["plan"], &same["text"], &same["result"]), (&json!([]), &Value::Null, &json!([])));
 }
@@ -118,7 +119,7 @@ fn different_jobs_and_unfinished_runs_can_be_compared() {
     shown
         .assert_code(0)
         .assert_stdout_contains("not ended")
-        .assert_stdout_contains("its figures are those of its journals");
+        .assert_stdout_contains("its numbers are from its journals");
     folder.legwork(&["diff", &first, "nonesuch"]).run().assert_code(2).assert_stderr_contains("nonesuch");
     folder.legwork(&["diff", &first]).run().assert_code(2);
 }

@@ -60,7 +60,7 @@ parent
         "    | Tidy src on <run.date>.
 
 subagent reader
-  for
+  description
     | Reads code.
     | Never writes.
   model       anthropic/claude-haiku-4-5, thinking low
@@ -81,7 +81,7 @@ limits
 
 env         CARGO_HOME, RUSTUP_HOME
 network     none (requested)
-sandbox     auto: bubblewrap, or landlock where that doesn't work
+sandbox     auto: bubblewrap, or landlock if bubblewrap doesn't work
 compaction  summary
 keep        always
 cost        at most $1.50 (limits.cost_usd)
@@ -206,8 +206,8 @@ fn the_cost_bound_names_its_limit() {
     assert_eq!(most, format!("at most $0.50 (limits.tokens at $5.00 per million, the highest rate of {haiku}"));
     assert!(day.len() == 11 && day.ends_with(')'), "{day}");
     let unknown = cost("anthropic/our-own", "limits: { tokens: 9 }");
-    assert_eq!(unknown, "unknown: there is no price for anthropic/our-own; limits.tokens bounds the run");
-    assert_eq!(cost("replay/x.yaml", ""), "nothing (every reply comes from a script or a record)");
+    assert_eq!(unknown, "unknown: no price for anthropic/our-own; limits.tokens still applies");
+    assert_eq!(cost("replay/x.yaml", ""), "free (all replies come from a script or a record)");
 }
 
 #[test]

@@ -177,12 +177,12 @@ fn every_bad_example_has_findings_of_its_rule_only() {
         assert!(codes.is_empty(), "{code}: the job itself is right: {codes:?}");
         let arguments: Vec<&str> = command.iter().map(String::as_str).collect();
         let ended = folder.legwork(&arguments).in_folder(format!("jobs/{code}")).run();
-        let told = ended
+        let explained = ended
             .assert_code(3)
             .stderr
             .lines()
             .filter(|line| ["error[", "warning["].iter().any(|it| line.starts_with(it)));
-        let codes: Vec<&str> = told.filter_map(|line| line.split(['[', ']']).nth(1)).collect();
+        let codes: Vec<&str> = explained.filter_map(|line| line.split(['[', ']']).nth(1)).collect();
         assert!(!codes.is_empty() && codes.iter().all(|it| it == code), "{code}: {codes:?}\n{}", ended.full_output());
     }
     assert!(wrong.is_empty(), "bad examples in src/explained give other findings: {wrong:#?}");

@@ -182,7 +182,7 @@ fn a_full_disk_leaves_the_old_file_and_no_other() {
     let answers = tool_results(&ended);
     assert!(answers[1].1 && answers[1].0.contains("No space left"), "{}", answers[1].0);
     assert!(answers[2].1);
-    assert!(answers[3].0.contains("nothing matches"), "{}", answers[3].0);
+    assert!(answers[3].0.contains("no matches"), "{}", answers[3].0);
     assert_eq!(answers[4].0, "small/file");
     assert_eq!(answers[5].0, "     1\told");
 }
@@ -242,7 +242,7 @@ fn files_of_the_job_are_protected_even_if_missing_at_the_start() {
     ended.assert_code(0);
     let answers = tool_results(&ended);
     for (path, (text, failed)) in paths.iter().zip(&answers) {
-        assert!(*failed && (text.contains("read-only to tools") || text.contains("belongs to git")), "{path}: {text}");
+        assert!(*failed && (text.contains("read-only for tools") || text.contains("belongs to git")), "{path}: {text}");
     }
     assert_eq!(answers.last().unwrap().0, "created `src/fine`: 1 line, 4 bytes");
     assert!(!folder.exists("prompts/missing.md") && !folder.exists(".husky"));
@@ -299,7 +299,7 @@ fn records_at_the_top_of_the_workspace_are_read_only_and_hidden() {
     ended.assert_code(0);
     assert!(!folder.exists("job/new") && folder.exists("other/new"));
     let transcript = ended.run_folder_in("job").transcript();
-    assert!(transcript.contains("nothing matches"), "{transcript}");
+    assert!(transcript.contains("no matches"), "{transcript}");
 }
 
 #[test]
@@ -311,8 +311,8 @@ fn a_new_repository_is_reported() {
         .legwork(&["run", "job.yaml"])
         .run()
         .assert_code(0)
-        .assert_stderr_contains("commands made a git repository, `more/.git` and 1 more: ");
-    folder.legwork(&["run", "job.yaml"]).run().assert_code(0).assert_not_printed("commands made");
+        .assert_stderr_contains("commands created a git repository, `more/.git` and 1 more: ");
+    folder.legwork(&["run", "job.yaml"]).run().assert_code(0).assert_not_printed("commands created");
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn a_new_repository_behind_many_files_is_reported() {
     let folder = folder_with("bash", &[vec![("bash", json!({ "command": make }))]]);
     folder.commit_all();
     let ended = folder.legwork(&["run", "job.yaml"]).run();
-    ended.assert_code(0).assert_stderr_contains("commands made a git repository, `z/y/x/w/v/u/.git`: ");
+    ended.assert_code(0).assert_stderr_contains("commands created a git repository, `z/y/x/w/v/u/.git`: ");
 }
 
 #[test]
@@ -363,7 +363,7 @@ fn configuration_of_other_programs_is_read_only_unless_the_job_allows_it() {
     let ended = folder.legwork(&["run", "job.yaml"]).run();
     let answers = tool_results(ended.assert_code(0));
     for (path, (text, failed)) in refused.iter().zip(&answers) {
-        assert!(*failed && text.contains("read-only to tools"), "{path}: {text}");
+        assert!(*failed && text.contains("read-only for tools"), "{path}: {text}");
     }
     for (path, (text, failed)) in allowed.iter().zip(&answers[refused.len()..]) {
         assert!(!failed, "{path}: {text}");

@@ -155,8 +155,8 @@ fn a_job_named_without_extension_or_folder_is_suggested() {
         for command in [&["run", "--dry-run", wanted][..], &["validate", wanted], &["test", wanted]] {
             let ended = folder.legwork(command).run();
             ended.assert_code(3);
-            let told = format!("{}{}", ended.stdout, ended.stderr);
-            assert!(told.contains(&format!("did you mean `{meant}`?")), "{}", ended.full_output());
+            let output = format!("{}{}", ended.stdout, ended.stderr);
+            assert!(output.contains(&format!("did you mean `{meant}`?")), "{}", ended.full_output());
         }
     }
     for wanted in ["gone", "third", "third.script", "jobs", ".."] {
@@ -185,8 +185,8 @@ fn a_path_that_is_not_utf8_is_rejected_before_the_record_is_created() {
 fn a_run_from_a_script_has_no_cost_warning() {
     let folder = folder_with("parent: { prompt: Go., tools: [] }\n");
     folder.write("replies.yaml", "parent: [{ text: Done. }]\n");
-    let told = |model: &str| folder.legwork(&["run", "job.yaml", "--dry-run", "--model", model]).run();
-    told("replay/replies.yaml").assert_code(0).assert_not_printed("no-cost-limit");
-    told("anthropic/claude-haiku-4-5").assert_code(0).assert_stderr_contains("no-cost-limit");
+    let output = |model: &str| folder.legwork(&["run", "job.yaml", "--dry-run", "--model", model]).run();
+    output("replay/replies.yaml").assert_code(0).assert_not_printed("no-cost-limit");
+    output("anthropic/claude-haiku-4-5").assert_code(0).assert_stderr_contains("no-cost-limit");
     folder.legwork(&["validate", "job.yaml"]).run().assert_code(0).assert_stdout_contains("no-cost-limit");
 }

@@ -80,8 +80,10 @@ fn a_job_is_validated_fixed_run_saved_and_edited() {
         .run();
     ended.assert_code(0);
     let requests = server.finish();
-    let told: Vec<String> = requests.iter().map(|request| request.last_text()).collect();
-    assert!(told.iter().any(|text| text.contains("greets the world (exit code 4)") && text.contains("it says: hello")));
+    let messages: Vec<String> = requests.iter().map(|request| request.last_text()).collect();
+    assert!(
+        messages.iter().any(|text| text.contains("greets the world (exit code 4)") && text.contains("it says: hello"))
+    );
     let of_the_child =
         requests.iter().flat_map(|request| request.results()).find(|result| result.text.contains("\"count\""));
     assert_eq!(serde_json::from_str::<serde_json::Value>(&of_the_child.unwrap().text).unwrap(), json!({ "count": 10 }));

@@ -108,7 +108,7 @@ fn no_job_uses_a_retired_model() {
     validated.assert_code(0);
     assert!(!validated.full_output().contains("retired-model"), "{}", validated.full_output());
     let run = |model: &str| folder.legwork(&["run", "new/first.yaml", "--dry-run", "--model", model]).run();
-    let told = "`claude-opus-4-1` is turned off by its maker on 2026-08-05; name a newer one, such as `anthropic/claude-opus-5-5`";
-    run("anthropic/claude-opus-4-1").assert_code(0).assert_stderr_contains(told);
+    let warning = "`claude-opus-4-1` is retired by its vendor on 2026-08-05; use a newer one, such as `anthropic/claude-opus-5-5`";
+    run("anthropic/claude-opus-4-1").assert_code(0).assert_stderr_contains(warning);
     run("anthropic/claude-opus-5-5").assert_code(0).assert_stderr("");
 }

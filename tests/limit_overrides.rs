@@ -65,15 +65,15 @@ fn an_invalid_limit_is_rejected_with_the_expected_form() {
         ("cost=5", "--limit cost: there is no such limit", "cost_usd"),
         ("max_turn=5", "--limit max_turn: there is no such limit", "Did you mean `max_turns`?"),
         ("explorr.max_turns=5", "there is no such limit", "Did you mean `explorer.max_turns`?"),
-        ("cost_usd=$5", "`$5` can't be `cost_usd`", "US dollars, a number greater than 0, or none"),
-        ("cost_usd=-1", "can't be `cost_usd`", "greater than 0"),
-        ("cost_usd=inf", "can't be `cost_usd`", "greater than 0"),
-        ("tokens=0", "can't be `tokens`", "a whole number from 1 up, or none"),
-        ("tokens=1.5", "can't be `tokens`", "a whole number from 1 up, or none"),
-        ("wall_clock=20", "`20` is no duration", "90s, 20m or 1h30m"),
-        ("max_turns=none", "can't be `max_turns`", "a whole number from 1 to 10000"),
+        ("cost_usd=$5", "`$5` isn't valid for `cost_usd`", "US dollars, a number greater than 0, or none"),
+        ("cost_usd=-1", "isn't valid for `cost_usd`", "greater than 0"),
+        ("cost_usd=inf", "isn't valid for `cost_usd`", "greater than 0"),
+        ("tokens=0", "isn't valid for `tokens`", "a whole number from 1 up, or none"),
+        ("tokens=1.5", "isn't valid for `tokens`", "a whole number from 1 up, or none"),
+        ("wall_clock=20", "`20` isn't a duration", "90s, 20m or 1h30m"),
+        ("max_turns=none", "isn't valid for `max_turns`", "a whole number from 1 to 10000"),
         ("parallel_subagents=0", "can't be", "from 1 to 1000"),
-        ("tokens", "there is no `=` after a name", ""),
+        ("tokens", "expected NAME=...", ""),
     ] {
         let ended = folder.legwork(&["run", "job.yaml", "--limit", given]).anthropic(&server).run();
         ended.assert_code(2).assert_stdout("").assert_stderr_contains(message).assert_stderr_contains(hint);

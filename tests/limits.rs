@@ -117,9 +117,9 @@ fn subagents_beyond_the_limit_do_not_start_and_the_parent_sums_up() {
     let requests = server.finish();
     assert_eq!(requests.len(), 4);
     let last = &requests[3];
-    let told = last.results();
-    let not_run = told.iter().filter(|result| result.is_error && result.text.contains("all its 2 subagents"));
-    assert_eq!((told.len(), not_run.count(), last.can_call_tools()), (5, 3, false));
+    let results = last.results();
+    let not_run = results.iter().filter(|result| result.is_error && result.text.contains("all its 2 subagents"));
+    assert_eq!((results.len(), not_run.count(), last.can_call_tools()), (5, 3, false));
 }
 
 #[test]
@@ -173,8 +173,8 @@ fn results_are_truncated_to_make_room_for_the_final_request() {
     let result = assert_outcome(&ended, 4, "budget_exceeded");
     assert_eq!(result["turns"], 1);
     let requests = server.finish();
-    let told = requests[1].results();
-    assert!(told[0].text.len() < 25_000 && told[0].text.contains("some words"), "{}", told[0].text.len());
+    let results = requests[1].results();
+    assert!(results[0].text.len() < 25_000 && results[0].text.contains("some words"), "{}", results[0].text.len());
     assert!(!requests[1].can_call_tools());
     folder.legwork(&["replay", "latest"]).run().assert_code(0);
 }

@@ -285,7 +285,7 @@ fn a_github_step_summary_is_written() {
     assert!(!folder.exists("none.md"));
     in_actions(plain("gone/x.md")).run().assert_code(0).assert_stderr_contains("can't write the step summary");
     folder.write("full.md", "x".repeat((1 << 20) - 100));
-    in_actions(plain("full.md")).run().assert_code(0).assert_stderr_contains("no room left");
+    in_actions(plain("full.md")).run().assert_code(0).assert_stderr_contains("is full");
     in_actions(plain("fresh.md")).run().assert_code(0);
     let page = folder.read("fresh.md");
     assert!(page.ends_with("`````text\n```\n<img src=http://a>\n````\n![x](http://a)\n`````\n\n"), "{page}");

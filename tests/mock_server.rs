@@ -243,10 +243,10 @@ fn a_reply_can_be_sent_whole_in_pieces_or_cut() {
 
 #[test]
 fn a_hanging_reply_ends_with_the_server_or_the_client() {
-    let script = ScriptedAgents::new()
-        .agent("never", [Answer::text("never").hang()])
-        .agent("half", [Answer::text("half").cut_after_events(3).hang()]);
-    let server = Server::start(script);
+    let server = Server::start(|request: &Request| match request.prompt().as_str() {
+        "never" => Answer::text("never").hang(),
+        _ => Answer::text("half").cut_after_events(3).hang(),
+    });
     let mut silent = Client::of(&server);
     let body = ask(&[user("never")]).to_string();
     silent.write(format!(

@@ -55,7 +55,7 @@ fn options_do_not_apply_to_another_model() {
         let server = Server::start(ScriptedAgents::of([Answer::text("Done.")]));
         let ended = folder.legwork(&["run", "job.yaml", "--model", model]).anthropic(&server).openai(&server).run();
         ended.assert_code(0).assert_stderr_contains(
-            "the `temperature`, `stop` and `context` of anthropic/claude-haiku-4-5 aren't asked of",
+            "the `temperature`, `stop` and `context` of anthropic/claude-haiku-4-5 aren't used for",
         );
         let body = server.finish()[0].raw_body().clone();
         assert!(["temperature", "stop", "stop_sequences"].iter().all(|name| body.get(name).is_none()), "{body}");
@@ -65,7 +65,7 @@ fn options_do_not_apply_to_another_model() {
     let line = ["run", "job.yaml", "--model", "replay/job.script.yaml"];
     let ended = folder.legwork(&line).run();
     ended.assert_code(0);
-    assert!(!ended.stderr.contains("aren't asked of"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("aren't used for"), "{}", ended.stderr);
 }
 
 #[test]
@@ -122,20 +122,20 @@ limits: { tokens: 100000 }
         ended.assert_code(0);
         // Nothing else of the replaced model is kept.
         assert_eq!(
-            ended.stderr.contains("the `temperature` of anthropic/claude-haiku-4-5 isn't asked of"),
+            ended.stderr.contains("the `temperature` of anthropic/claude-haiku-4-5 isn't used for"),
             model.is_some()
         );
         let plan = ended.run_folder().plan();
-        let mut asked: Vec<(String, u64)> = Vec::new();
+        let mut requested: Vec<(String, u64)> = Vec::new();
         for request in server.finish() {
             let agent = if request.prompt() == "Go." { String::new() } else { request.prompt() };
             let planned = if agent.is_empty() { &plan["parent"] } else { &plan["subagents"][&agent] };
             assert_eq!(planned["max_tokens"], request.max_tokens(), "{agent}");
-            asked.push((agent, request.max_tokens()));
+            requested.push((agent, request.max_tokens()));
         }
-        asked.sort();
-        asked.dedup();
-        assert_eq!(asked, expected.map(|(agent, tokens)| (agent.to_owned(), tokens)));
+        requested.sort();
+        requested.dedup();
+        assert_eq!(requested, expected.map(|(agent, tokens)| (agent.to_owned(), tokens)));
     }
     folder.write(
         "job.yaml",

@@ -6,7 +6,7 @@ use crate::support::program::{Program, ProgramOutput};
 use crate::support::server::{Answer, Checks, Request, Server};
 use crate::support::test_folder::TestFolder;
 
-const OWN: &str = "\
+const USER_PRICES: &str = "\
 [models.\"openai-chat/some-model\"]
 input = 100
 output = 1000
@@ -162,7 +162,7 @@ fn a_model_behind_a_gateway_has_its_vendors_price_over_any_api() {
 
 #[test]
 fn all_models_are_listed_or_those_of_a_provider() {
-    let folder = folder(OWN);
+    let folder = folder(USER_PRICES);
     let all = prices(&folder, &[]);
     all.assert_code(0)
         .assert_stderr("")
@@ -236,7 +236,7 @@ fn a_server_in_the_price_table_is_recognized_by_its_address() {
 
 #[test]
 fn user_prices_apply_at_any_address() {
-    let folder = folder(OWN);
+    let folder = folder(USER_PRICES);
     let server = Server::start(|_: &Request| Answer::text("Done.").usage(100, 10).cache(400, 0));
     let run = |limits: &str| {
         folder.write("job.yaml", job(limits));
@@ -261,7 +261,7 @@ fn user_prices_apply_at_any_address() {
 
 #[test]
 fn a_long_prompt_costs_the_rates_of_its_tier() {
-    let folder = folder(OWN);
+    let folder = folder(USER_PRICES);
     let server = Server::start(|_: &Request| Answer::text("Done.").usage(1_001, 10));
     folder.write("job.yaml", job("tokens: 100000"));
     let ended = folder.legwork(&["run", "job.yaml"]).openai(&server).run();
@@ -289,7 +289,7 @@ fn the_example_of_the_book_is_right() {
 #[test]
 fn lints_use_the_users_prices_and_xdg_config_home() {
     let folder = TestFolder::new();
-    folder.write("job.yaml", job("cost_usd: 1")).write("config/legwork/prices.toml", OWN);
+    folder.write("job.yaml", job("cost_usd: 1")).write("config/legwork/prices.toml", USER_PRICES);
     folder.legwork(&["validate", "job.yaml"]).run().assert_code(3).assert_stdout_contains("unknown-price");
     let named = |folder_name: std::path::PathBuf| {
         folder.legwork(&["validate", "job.yaml"]).env("XDG_CONFIG_HOME", folder_name).run()
@@ -359,7 +359,7 @@ fn a_run_resumes_only_if_its_cost_limit_can_be_enforced() {
         .assert_stderr_contains("openai-chat/some-model")
         .assert_stderr_contains("limits.cost_usd")
         .assert_stderr_contains("prices.toml");
-    assert_eq!(server.count(), count, "nobody was asked");
+    assert_eq!(server.count(), count, "no request was sent");
     resume().run().assert_code(0).assert_stdout("Done.\n");
     // An edited job is compared without any request.
     folder.write("job.yaml", job("cost_usd: 2").replace("tools: []", "tools: [glob]"));

@@ -297,7 +297,7 @@ fn a_sandbox_failure_is_not_a_failure_of_the_command() {
         }
         ended
             .assert_code(5)
-            .assert_stderr_contains("the sandbox can't be made")
+            .assert_stderr_contains("the sandbox can't be set up")
             .assert_stderr_contains("Resource temporarily unavailable");
         assert_eq!(ended.run_folder().result()["outcome"], "environment_failed", "{check}");
         let requests = server.finish();
@@ -406,7 +406,7 @@ fn enough_memory(bytes: u64) -> Option<u64> {
     assert!(text.contains("characters left out") && text.chars().count() <= 50_000);
     let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix("kB"));
     if most.is_none() {
-        report_skipped("nobody can see here what memory a process takes");
+        report_skipped("the memory of a process can't be measured here");
     }
     most.map(|most| most.trim().parse::<u64>().unwrap() * 1024)
 }

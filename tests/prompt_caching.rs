@@ -60,8 +60,8 @@ type RequestEnvelope = IndexMap<String, String>;
 fn split_request(request: &Request) -> (RequestEnvelope, String) {
     let all: IndexMap<String, Box<RawValue>> = serde_json::from_slice(request.bytes()).unwrap();
     let mut all: RequestEnvelope = all.into_iter().map(|(name, value)| (name, value.get().to_owned())).collect();
-    let said = ["messages", "input", "contents"].iter().find_map(|name| all.shift_remove(*name)).unwrap();
-    (all, said.replace(MARK, "").trim_end_matches(JSON_END_CHARS).to_owned())
+    let messages = ["messages", "input", "contents"].iter().find_map(|name| all.shift_remove(*name)).unwrap();
+    (all, messages.replace(MARK, "").trim_end_matches(JSON_END_CHARS).to_owned())
 }
 
 /// Each agent's requests in order.
@@ -78,8 +78,8 @@ fn by_agent(requests: &[Arc<Request>]) -> BTreeMap<String, Vec<(RequestEnvelope,
 fn assert_cache_prefixes(agents: &BTreeMap<String, Vec<(RequestEnvelope, String)>>) {
     for (agent, requests) in agents {
         for pair in requests.windows(2) {
-            let [(around, said), (next_around, next)] = pair else { unreachable!() };
-            assert!(next.starts_with(&**said), "{agent}: {next}\nbegins otherwise than\n{said}");
+            let [(around, messages), (next_around, next)] = pair else { unreachable!() };
+            assert!(next.starts_with(&**messages), "{agent}: {next}\nbegins otherwise than\n{messages}");
             let differs = |name: &&String| around.get(*name) != next_around.get(*name);
             let other: Vec<&String> = next_around.keys().filter(differs).collect();
             let is_choice = |name: &&String| name.to_lowercase().contains("tool") && *name != "tools";

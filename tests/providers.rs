@@ -193,10 +193,10 @@ fn every_stop_reason_is_handled() {
                 _ => None,
             };
             assert!(outcome != "refused" || filter.is_none_or(|words| message.ends_with(words)), "{model}: {message}");
-            let told = filter.filter(|_| outcome == "refused").map(|words| {
+            let refusal = filter.filter(|_| outcome == "refused").map(|words| {
                 format!("_The model refused: {}_", words.trim_start_matches(" refused (").trim_end_matches(')'))
             });
-            assert!(told.is_none_or(|told| ended.run_folder().transcript().contains(&told)), "{model}");
+            assert!(refusal.is_none_or(|refusal| ended.run_folder().transcript().contains(&refusal)), "{model}");
             assert!(outcome == "refused" || !message.contains(" refused ("), "{model}: {message}");
         }
     }
@@ -263,7 +263,7 @@ fn a_cost_limit_is_enforced_for_listed_models_on_every_provider() {
 fn an_unlisted_model_runs_at_a_local_address() {
     let folder = TestFolder::new();
     let server = Server::start(|_: &Request| Answer::text("Done."));
-    let told = |ended: &ProgramOutput, code: i32, finding: &str| {
+    let message = |ended: &ProgramOutput, code: i32, finding: &str| {
         ended
             .assert_code(code)
             .assert_stderr_contains(finding)
@@ -274,24 +274,23 @@ fn an_unlisted_model_runs_at_a_local_address() {
         folder.write("job.yaml", COSTLY);
         let with_cost_alone = run(&folder, &server, model);
         if model.starts_with("openai-chat/") {
-            told(&with_cost_alone, 0, "warning[untracked-cost]");
+            message(&with_cost_alone, 0, "warning[untracked-cost]");
         } else {
             // The name may be misspelled.
-            told(&with_cost_alone, 3, "error[unknown-price]");
-            with_cost_alone.assert_stderr_contains("bound the run with `tokens` as well");
+            message(&with_cost_alone, 3, "error[unknown-price]");
+            with_cost_alone.assert_stderr_contains("also limit `tokens`");
         }
         folder.write("job.yaml", COSTLY.replace("0.25", "0.25, tokens: 50000"));
         let with_both = run(&folder, &server, model);
-        told(&with_both, 0, "warning[untracked-cost]");
+        message(&with_both, 0, "warning[untracked-cost]");
         assert_eq!(with_both.run_folder().result()["cost_usd"], Value::Null);
         let dry = start(&folder, &server, model, &["--dry-run"]).run();
-        told(&dry, 0, "warning[untracked-cost]");
-        dry.assert_stdout_contains("unknown: there is no price for")
-            .assert_stdout_contains("limits.tokens bounds the run");
+        message(&dry, 0, "warning[untracked-cost]");
+        dry.assert_stdout_contains("unknown: no price for").assert_stdout_contains("limits.tokens still applies");
         // The address of another machine. No request is sent.
         let away = start(&folder, &server, model, &[]).env("ANTHROPIC_BASE_URL", "http://192.0.2.1");
         let away = away.env("OPENAI_BASE_URL", "http://192.0.2.1/v1").env("GOOGLE_GEMINI_BASE_URL", "http://192.0.2.1");
-        told(&away.run(), 3, "error[unknown-price]");
+        message(&away.run(), 3, "error[unknown-price]");
     }
     folder.write("job.yaml", COSTLY.replace("anthropic/claude-haiku-4-5", "openai-chat/nonesuch"));
     let validated = |base: &str| folder.legwork(&["validate", "job.yaml"]).env("OPENAI_BASE_URL", base).run();
@@ -308,8 +307,8 @@ fn the_cost_limit_ends_a_run_with_unpriced_subagents() {
          subagents: { own: { description: d, system: You are own., tools: [glob], model: openai-chat/own } }\nlimits: { cost_usd: 0.02 }\n",
     );
     let task = json!({"agent": "own", "prompt": "Look."});
-    let dear = Answer::calls(&[("task", task.clone()), ("task", task)]).usage(1_000, 5_000);
-    let server = Server::start(ScriptedAgents::new().agent("Go.", [dear]).agent("Look.", []));
+    let expensive = Answer::calls(&[("task", task.clone()), ("task", task)]).usage(1_000, 5_000);
+    let server = Server::start(ScriptedAgents::new().agent("Go.", [expensive]).agent("Look.", []));
     let ended = folder.legwork(&["run", "job.yaml"]).anthropic(&server).openai(&server).run();
     ended.assert_code(4).assert_stderr_contains("untracked-cost");
     let result = ended.run_folder().result();

@@ -58,7 +58,7 @@ fn an_impossible_out_folder_is_rejected_before_anything_is_spent() {
         ("file", "Not a directory"),
         ("file/below", "Not a directory"),
         ("link-to-file", "Not a directory"),
-        ("link-to-nothing", "it is a link to nothing"),
+        ("link-to-nothing", "it is a dangling link"),
         ("link-to-nothing/below", "File exists"),
         ("/proc/none/such", "No such file or directory"),
     ] {
@@ -124,7 +124,7 @@ fn a_file_named_latest_is_not_replaced() {
         let before = folder.list();
         let server = Server::start(ScriptedAgents::of([]));
         let ended = folder.legwork(&["run", "job.yaml"]).anthropic(&server).run();
-        ended.assert_code(5).assert_stderr_contains("latest").assert_stderr_contains("no link");
+        ended.assert_code(5).assert_stderr_contains("latest").assert_stderr_contains("must be a link");
         assert_eq!(folder.list(), before, "{kind}");
         assert_eq!(server.count(), 0);
     }
@@ -277,7 +277,7 @@ fn a_full_disk_at_any_point_leaves_a_complete_record_or_an_error() {
                 assert!(err.contains("No space left"), "{kept:?}: {err}");
                 // Before the run starts, another folder can be used; later it continues in the same folder.
                 let has_begun = record.has("events.jsonl");
-                let advice = if has_begun { "then go on: legwork resume" } else { "--out" };
+                let advice = if has_begun { "then resume the run: legwork resume" } else { "--out" };
                 assert!(err.contains(advice), "{kept:?}: {err}");
                 assert!(has_begun || !record.has("plan.json"), "{kept:?}: an empty record stays");
                 if let Some(result) = result {

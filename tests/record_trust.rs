@@ -47,14 +47,14 @@ fn assert_refused(ended: &ProgramOutput, folder: &TestFolder) {
     ended
         .assert_code(2)
         .assert_stdout("")
-        .assert_stderr_contains("wasn't made here")
+        .assert_stderr_contains("was made on another machine")
         .assert_stderr_contains("--trust-record");
     // The error shows what the job is allowed before the user trusts it.
     ended
-        .assert_stderr_contains("the record grants:")
+        .assert_stderr_contains("this record permits:")
         .assert_stderr_contains("DEPLOY_TOKEN")
         .assert_stderr_contains("replay/r.yaml with bash");
-    ended.assert_stderr_contains("git: commit").assert_stderr_contains("commands may change: .envrc");
+    ended.assert_stderr_contains("git: commit").assert_stderr_contains("changes allowed: .envrc");
     assert!(!folder.exists("log"));
 }
 
@@ -76,7 +76,7 @@ fn a_record_with_a_changed_job_is_rejected_unless_it_is_trusted() {
         std::fs::write(&journal, with_checksums(&format!("{bare},\"sum\":\"\"}}\n{rest}"))).unwrap();
         assert_refused(&resume(&folder, &[]), &folder);
         let trusted = resume(&folder, &["--trust-record"]);
-        trusted.assert_code(0).assert_stdout("Done.\n").assert_stderr_contains("the record grants:");
+        trusted.assert_code(0).assert_stdout("Done.\n").assert_stderr_contains("this record permits:");
     }
 }
 
@@ -99,7 +99,7 @@ fn machines_with_the_same_key_resume_each_others_records() {
     assert_eq!(ended.signal(), Some(9));
     ended.assert_not_printed("isn't signed");
     let elsewhere = |key: &str| run(&["resume", "latest"], key).env("HOME", "/nonexistent").run();
-    elsewhere("another key of a cluster").assert_code(2).assert_stderr_contains("wasn't made here");
+    elsewhere("another key of a cluster").assert_code(2).assert_stderr_contains("was made on another machine");
     elsewhere("short").assert_code(2).assert_stderr_contains("LEGWORK_RECORD_KEY is too short");
     let ended = elsewhere(RECORD_KEY);
     ended.assert_code(0).assert_stdout("Done.\n");
@@ -140,7 +140,8 @@ fn the_key_is_private_and_not_readable_by_tools() {
     let refused = folder.legwork(&["validate", "job.yaml"]).run();
     refused.assert_code(3);
     assert!(
-        refused.full_output().contains("api-key-in-env") && refused.full_output().contains("the key of records"),
+        refused.full_output().contains("api-key-in-env")
+            && refused.full_output().contains("the key that signs records"),
         "{}",
         refused.full_output()
     );
@@ -161,7 +162,7 @@ fn a_key_in_the_workspace_or_its_repository_is_not_used() {
         .run()
         .assert_code(2)
         .assert_stdout("")
-        .assert_stderr_contains("wasn't made here")
+        .assert_stderr_contains("was made on another machine")
         .assert_stderr_contains("or its repository");
     assert!(!folder.exists("log"));
     std::fs::remove_dir_all(&state).unwrap();
@@ -289,6 +290,6 @@ fn an_untrusted_job_stays_untrusted() {
     assert_eq!(cut.signal(), Some(9), "{}", cut.full_output());
     resume(&folder, &["--sandbox", "off"])
         .assert_code(2)
-        .assert_stderr_contains("an untrusted job is not run without a sandbox");
+        .assert_stderr_contains("an untrusted job can't run without a sandbox");
     resume(&folder, &[]).assert_code(0).assert_stdout("Done.\n");
 }

@@ -86,7 +86,7 @@ fn the_first_difference_is_shown_with_its_position_as_a_diff() {
     let (folder, run) = record_run(JOB, SCRIPT);
     folder.allow_forged_records();
     // As if another version had sent another text to the model.
-    edit_journal(&run, "events.jsonl", "there is no tool `todoo`", "todoo? No.");
+    edit_journal(&run, "events.jsonl", "unknown tool `todoo`", "todoo? No.");
     let ended = folder.legwork(&["replay", "latest"]).run();
     ended
         .assert_code(7)
@@ -171,8 +171,8 @@ fn a_record_replays_up_to_wherever_it_was_cut_off() {
             let ended = folder.legwork(&["replay", "latest"]).run();
             assert!(ended.exited_with(0), "{name} cut after line {end}\n{}", ended.full_output());
             let is_cut = name == "events.jsonl" && !cut.contains(r#""data":{"id":"parent""#);
-            let told = if is_cut { "up to where the record was cut off" } else { "equal: " };
-            ended.assert_stdout_contains(told);
+            let summary = if is_cut { "up to where the record was cut off" } else { "equal: " };
+            ended.assert_stdout_contains(summary);
         }
         std::fs::write(run.path().join(name), text).unwrap();
     }

@@ -66,13 +66,13 @@ fn a_kill_during_a_request_repeats_it_and_counts_the_reservation() {
     server.wait_for(1);
     running.signal(Signal::KILL);
     let cut = running.wait();
-    let asked = cut.run_folder().events().into_iter().find(|event| event["type"] == "request_started").unwrap();
+    let request = cut.run_folder().events().into_iter().find(|event| event["type"] == "request_started").unwrap();
     let ended = folder.legwork(&["resume", "job/latest"]).anthropic(&server).run();
     ended.assert_code(0).assert_stdout("Now.\n");
     let usage = &ended.run_folder().result()["usage"];
     assert!(usage["output_tokens"].as_u64().unwrap() >= 8_000, "{usage}");
     let used: u64 = usage.as_object().unwrap().values().filter_map(Value::as_u64).sum();
-    assert!(used > asked["data"]["reserved_tokens"].as_u64().unwrap(), "{usage}");
+    assert!(used > request["data"]["reserved_tokens"].as_u64().unwrap(), "{usage}");
     assert!(ended.run_folder().result()["cost_usd"].as_f64().unwrap() > 0.04, "8,000 output tokens at $5 a million");
 }
 
@@ -141,7 +141,7 @@ fn an_active_run_is_not_resumed() {
         .anthropic(&server)
         .run()
         .assert_code(5)
-        .assert_stderr_contains("still going on");
+        .assert_stderr_contains("still running");
     running.signal(Signal::KILL);
     running.wait();
 }
@@ -171,7 +171,7 @@ fn a_secret_input_must_be_given_again() {
         .legwork(&["resume", "latest", "--set", "other=x"])
         .run()
         .assert_code(3)
-        .assert_stderr_contains("`other` is no secret input");
+        .assert_stderr_contains("`other` isn't a secret input");
     let ended = give(&["resume", "latest"]);
     ended.assert_code(0).assert_stdout("Over.\n");
     assert_eq!(folder.read("said"), "hush-hush-hush\n");
@@ -288,7 +288,7 @@ fn a_record_that_fails_during_the_run_names_the_resume_command() {
     failed.assert_code(5).assert_stderr_contains("help:").assert_not_printed("--out");
     let run = failed.run_folder();
     failed.assert_stderr_contains(&format!(
-        "Make room for the record, then continue: legwork resume {}",
+        "Free some disk space, then resume the run: legwork resume {}",
         run.path().display()
     ));
     let ended = folder.legwork(&["resume"]).arg(run.path()).run();

@@ -272,7 +272,7 @@ fn text_before_an_empty_final_reply_is_not_the_answer() {
     ended
         .assert_code(0)
         .assert_stdout("")
-        .assert_stderr_contains("warning: the last reply has no text, so the answer is empty");
+        .assert_stderr_contains("warning: the answer is empty: the last reply has no text");
     assert_eq!(server.finish()[3].results()[0].text, "(no summary)");
     let result = ended.run_folder().result();
     assert_eq!((&result["outcome"], &result["text"]), (&json!("completed"), &json!("")));
@@ -306,8 +306,8 @@ fn the_parent_gets_a_subagents_limit_with_its_summary() {
     );
     let ended = run(&folder, &server);
     ended.assert_code(0);
-    let told = &server.finish()[3].results()[0].text;
-    assert!(told.contains("turn_limit") && told.ends_with("Half of it."), "{told}");
+    let result = &server.finish()[3].results()[0].text;
+    assert!(result.contains("turn_limit") && result.ends_with("Half of it."), "{result}");
     assert_eq!(ended.run_folder().result()["subagents"][0]["outcome"], "turn_limit");
 }
 

@@ -282,7 +282,7 @@ fn a_bwrap_that_commands_can_write_is_not_used() {
     std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o777)).unwrap();
     let path = format!("{}:{}", shared.display(), programs.display());
     let ended = program(&folder).args(["--sandbox", "required"]).env("PATH", path).run();
-    ended.assert_code(5).assert_stderr_contains("anyone may write to");
+    ended.assert_code(5).assert_stderr_contains("every user may write to");
     assert!(!folder.exists("planted") && !folder.exists("runs"), "nothing was begun");
 }
 

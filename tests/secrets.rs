@@ -84,8 +84,8 @@ fn a_secret_is_redacted_in_every_encoding() {
     let ended = run(&folder, &server, "jsonl");
     ended.assert_code(0);
     let requests = server.finish();
-    let told = &requests[1].results()[0].text;
-    assert_eq!(told.matches("[masked:token]").count(), 12, "{told}");
+    let result = &requests[1].results()[0].text;
+    assert_eq!(result.matches("[masked:token]").count(), 12, "{result}");
     let tails = ["Nzg5YWJjZGVm", "IzNDU2Nzg5", &hex[..20], &hex[120..]];
     assert_absent(
         &ended,
@@ -246,7 +246,7 @@ fn short_values_are_left_alone_with_a_warning() {
     ended
         .assert_code(0)
         .assert_stdout("the end\n")
-        .assert_stderr_contains("warning: DB_PASSWORD is not masked")
+        .assert_stderr_contains("warning: DB_PASSWORD isn't masked")
         .assert_not_printed("API_TOKEN is not");
     assert_eq!(server.finish()[1].results()[0].text, "the [masked:API_TOKEN]");
 }
@@ -279,11 +279,11 @@ fn github_gets_mask_commands_unless_stderr_is_a_file() {
     };
     let executable = env!("CARGO_BIN_EXE_legwork");
     let arguments = ["run", "job.yaml", "--set-env", "token=T"];
-    let told = program(executable, &arguments).env("GITHUB_ACTIONS", "true").run();
-    told.assert_code(0).assert_stdout("ok\n");
-    let commands: Vec<&str> = told.stderr.lines().filter(|line| line.starts_with("::")).collect();
+    let result = program(executable, &arguments).env("GITHUB_ACTIONS", "true").run();
+    result.assert_code(0).assert_stdout("ok\n");
+    let commands: Vec<&str> = result.stderr.lines().filter(|line| line.starts_with("::")).collect();
     assert_eq!(commands, ["::add-mask::50%25-of\u{20ac}-it", &format!("::add-mask::{TOKEN}")]);
-    told.run_folder().assert_absent(TOKEN);
+    result.run_folder().assert_absent(TOKEN);
     program(executable, &arguments).run().assert_code(0).assert_not_printed("add-mask").assert_not_printed(TOKEN);
     let script = format!("exec {executable} {} 2> log", arguments.join(" "));
     program("sh", &["-c", &script]).env("GITHUB_ACTIONS", "true").run().assert_code(0);
@@ -388,7 +388,7 @@ fn a_run_does_not_resume_with_a_changed_secret_that_would_leak() {
     refused
         .assert_code(2)
         .assert_stdout("")
-        .assert_stderr_contains("another value than before the run was cut off: token\n")
+        .assert_stderr_contains("changed since the run was interrupted: token\n")
         .assert_stderr_contains("--force");
     resume(&[], OLD, Some("deploy-2-deploy")).run().assert_code(2).assert_stderr_contains(": DEPLOY_TOKEN\n");
     resume(&[], OLD, None).run().assert_code(2).assert_stderr_contains(": DEPLOY_TOKEN\n");

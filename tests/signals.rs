@@ -334,7 +334,7 @@ fn writing_an_unread_answer_times_out() {
     }
     assert_eq!(record.result()["outcome"], "completed");
     assert_eq!(code, Some(5), "{text}");
-    assert!(text.contains("took nothing until the run's time was up"), "{text}");
+    assert!(text.contains("stalled until the run's time was up"), "{text}");
 }
 
 /// Runs the program from a shell, in which `$LEGWORK` is its path.
@@ -396,7 +396,7 @@ fn an_answer_that_cannot_be_written_is_not_a_success() {
         let ended = in_a_shell(&folder, &format!("\"$LEGWORK\" {line}"), &server);
         ended.assert_code(code).assert_not_printed("panicked");
         if code == 5 {
-            ended.assert_stderr_contains("the answer can't be printed").assert_stderr_contains("No space left");
+            ended.assert_stderr_contains("can't write to stdout").assert_stderr_contains("No space left");
         }
         if line.starts_with("run") && !line.contains("--dry-run") && code != 3 {
             assert_complete_record(&ended.run_folder());

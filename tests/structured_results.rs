@@ -58,8 +58,8 @@ fn a_valid_result_is_in_the_record_and_on_stdout() {
     let tools = requests[0].body()["tools"].as_array().unwrap().clone();
     assert_eq!((tools.len(), &tools[0]["name"]), (1, &json!("submit_result")));
     assert_eq!(tools[0]["input_schema"]["required"], json!(["verdict", "findings"]));
-    let told = &requests[1].results()[0];
-    assert!(!told.is_error && told.text.starts_with("Taken"), "{told:?}");
+    let result = &requests[1].results()[0];
+    assert!(!result.is_error && result.text.starts_with("Accepted"), "{result:?}");
     assert!(requests[0].system().contains("`submit_result`"));
     let transcript = ended.run_folder().transcript();
     assert!(transcript.contains("## Result\n\n```json\n{\n  \"verdict\": \"good\""), "{transcript}");
@@ -72,16 +72,16 @@ fn all_schema_violations_are_reported_and_can_be_fixed() {
     let server = Server::start(ScriptedAgents::of([submit(&wrong), submit(&valid_data()), Answer::text("Mended.")]));
     folder.legwork(RUN).anthropic(&server).run().assert_code(0).assert_stdout("Mended.\n");
     let requests = server.finish();
-    let told = &requests[1].results()[0];
-    assert!(told.is_error);
+    let result = &requests[1].results()[0];
+    assert!(result.is_error);
     for line in [
         "for 4 reasons",
         "- /verdict: expected one of [\"good\",\"bad\"], found \"fine\"",
         "- /findings/0/line: expected a whole number, found \"3\"",
         "- /findings/1: \"line\" is missing",
-        "- the whole: there can be no \"more\" here",
+        "- the whole value: the schema doesn't allow \"more\"",
     ] {
-        assert!(told.text.contains(line), "{line}\n{}", told.text);
+        assert!(result.text.contains(line), "{line}\n{}", result.text);
     }
 }
 
@@ -99,8 +99,8 @@ fn a_missing_result_is_requested_once_more() {
     assert_eq!(requests.len(), 3);
     let last = requests[1].body()["messages"].as_array().unwrap().last().unwrap().to_string();
     assert!(last.contains("Call `submit_result` now"), "{last}");
-    let told = ended.run_folder().events().into_iter().filter(|event| event["type"] == "note_sent").count();
-    assert_eq!(told, 1);
+    let result = ended.run_folder().events().into_iter().filter(|event| event["type"] == "note_sent").count();
+    assert_eq!(result, 1);
 
     let server = Server::start(ScriptedAgents::of([Answer::text("Good."), Answer::text("I mean it.")]));
     let ended = folder.legwork(RUN).anthropic(&server).run();
@@ -119,7 +119,7 @@ fn a_missing_result_is_requested_once_more() {
     ended.assert_code(1).assert_stdout("");
     assert_eq!(outcome(&ended), (json!("result_invalid"), Value::Null));
     let requests = server.finish();
-    assert_eq!(requests[1].body()["messages"].as_array().unwrap().len(), 1, "the remark stands behind the prompt");
+    assert_eq!(requests[1].body()["messages"].as_array().unwrap().len(), 1, "the text is after the prompt");
 }
 
 #[test]
@@ -248,8 +248,8 @@ fn an_interrupted_run_keeps_what_was_submitted() {
         let record = ended.run_folder();
         assert_eq!(task(&record.events()), ["[1,2]"], "{after}");
         assert_eq!(record.result()["turns"], 4, "{after}");
-        let told = record.events().into_iter().filter(|event| event["type"] == "note_sent").count();
-        assert_eq!(told, 1, "{after}");
+        let result = record.events().into_iter().filter(|event| event["type"] == "note_sent").count();
+        assert_eq!(result, 1, "{after}");
         assert!(record.summary("worker-1").contains("```json\n[\n  1,\n  2\n]\n```"), "{after}");
     }
 }

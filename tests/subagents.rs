@@ -42,10 +42,10 @@ fn the_parent_learns_why_a_subagents_model_refused() {
         let ended = run.env("SHARED_WORD", "shared").run();
         ended.assert_code(0).assert_stdout("Done.\n");
         let requests = server.finish();
-        let told = &requests.last().unwrap().results()[0];
+        let result = &requests.last().unwrap().results()[0];
         let expected =
             format!("[reader-1 ended with refused after 1 turn{why}; this is its last message]\n\nNot that.");
-        assert!(told.is_error && told.text == expected, "{}", told.text);
+        assert!(result.is_error && result.text == expected, "{}", result.text);
         assert!(ended.run_folder().transcript().contains(&expected));
         folder.legwork(&["replay", "latest"]).run().assert_code(0);
     }

@@ -38,8 +38,8 @@ fn an_edit_that_would_create_a_huge_file_is_rejected_early() {
     let ended = run_calls(&folder, "edit_file", &[edit("a", &"y".repeat(5000)), edit(&long, "x"), edit("a", "b")]);
     ended.assert_code(0);
     let results = results(&ended);
-    assert!(results[0].0 && results[0].1.contains("would become larger than 16 MB"), "{}", results[0].1);
-    assert!(results[1].0 && results[1].1.contains("does not occur"), "{}", results[1].1);
+    assert!(results[0].0 && results[0].1.contains("would be larger than 16 MB"), "{}", results[0].1);
+    assert!(results[1].0 && results[1].1.contains("not found"), "{}", results[1].1);
     assert!(!results[2].0, "{}", results[2].1);
 }
 
@@ -64,5 +64,5 @@ fn searches_with_huge_patterns_or_ignore_files_take_little_memory() {
     let results = results(&ended);
     assert_eq!(results[0].1.lines().count(), 30, "{}", results[0].1);
     assert!(results[1].1.contains("needle") && results[1].1.len() < 1000, "{}", results[1].1);
-    assert!(results[3].0 && results[3].1.contains("bad pattern"), "{}", results[3].1);
+    assert!(results[3].0 && results[3].1.contains("invalid pattern"), "{}", results[3].1);
 }

@@ -129,7 +129,7 @@ fn links_out_of_the_repository_are_not_quoted() {
     for format in ["text", "concise", "json", "github", "sarif", "gitlab"] {
         let ended = folder.legwork(&["validate", "jobs", "--format", format]).run();
         ended.assert_code(3).assert_not_printed(KEY).assert_not_printed("hush");
-        assert!(ended.full_output().contains("leads out of the repository"), "{}", ended.full_output());
+        assert!(ended.full_output().contains("link out of the repository"), "{}", ended.full_output());
     }
     for arguments in [
         &["validate", "jobs/job.yaml", "--diff"][..],

@@ -341,10 +341,7 @@ fn its_models_are_priced_by_name() {
     validate().assert_code(0).assert_stdout("");
     run(&folder).arg("--dry-run").run().assert_code(0).assert_stdout_contains("$1.00");
     folder.write("job.yaml", limited("nonesuch"));
-    validate()
-        .assert_code(3)
-        .assert_stdout_contains("unknown-price")
-        .assert_stdout_contains("bound the run with `tokens`");
+    validate().assert_code(3).assert_stdout_contains("unknown-price").assert_stdout_contains("limit `tokens`");
     configure(&folder, &server_config("anthropic", "http://localhost:1", ""));
     validate()
         .assert_code(0)
@@ -354,7 +351,7 @@ fn its_models_are_priced_by_name() {
         .arg("--dry-run")
         .run()
         .assert_code(0)
-        .assert_stdout_contains("limits.cost_usd bounds only what has one");
+        .assert_stdout_contains("limits.cost_usd covers only models with a price");
 }
 
 #[test]
@@ -415,11 +412,9 @@ fn all_providers_are_listed_without_their_keys() {
     let none = folder.legwork(&["providers"]).run();
     none.assert_code(0)
         .assert_stdout_contains("https://api.anthropic.com")
-        .assert_stdout_contains("OPENAI_API_KEY, which is not set");
-    none.assert_stdout_contains("https://api.openai.com/v1")
-        .assert_stdout_contains("a script, or the folder of a recorded run");
-    none.assert_stderr_contains("servers of your own are named in ")
-        .assert_stderr_contains("/.config/legwork/providers.toml");
+        .assert_stdout_contains("OPENAI_API_KEY (not set)");
+    none.assert_stdout_contains("https://api.openai.com/v1").assert_stdout_contains("a script or a recorded run");
+    none.assert_stderr_contains("add your own servers to ").assert_stderr_contains("/.config/legwork/providers.toml");
     configure(
         &folder,
         &format!(
@@ -434,8 +429,7 @@ fn all_providers_are_listed_without_their_keys() {
         ended
     };
     let text = list("text");
-    text.assert_stdout_contains("http://gateway.example/v1 (OPENAI_BASE_URL)")
-        .assert_stdout_contains("B_KEY, which is set");
+    text.assert_stdout_contains("http://gateway.example/v1 (OPENAI_BASE_URL)").assert_stdout_contains("B_KEY (set)");
     let row = text.stdout.lines().find(|line| line.starts_with("local ")).unwrap();
     assert!(
         row.contains("openai-chat") && row.contains("http://127.0.0.1:8080/v1 (") && row.ends_with("no key"),
@@ -445,9 +439,7 @@ fn all_providers_are_listed_without_their_keys() {
         let program = folder.legwork(&["providers", "--format", format]).env("B_KEY", "").env("GOOGLE_API_KEY", "");
         program.env("GEMINI_API_KEY", KEY).run()
     };
-    empty("text")
-        .assert_stdout_contains("B_KEY, which is set, but empty")
-        .assert_stdout_contains("GEMINI_API_KEY, which is set\n");
+    empty("text").assert_stdout_contains("B_KEY (set, but empty)").assert_stdout_contains("GEMINI_API_KEY (set)\n");
     let found = empty("json").json();
     let b = found["providers"].as_array().unwrap().iter().find(|one| one["name"] == "b").unwrap();
     assert_eq!(b["key"], json!({"variable": "B_KEY", "is_set": true, "is_empty": true}));

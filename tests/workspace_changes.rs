@@ -79,8 +79,8 @@ fn copy_workspace(folder: &TestFolder) -> tempfile::TempDir {
 #[track_caller]
 fn sh(command: &str) {
     let output = Command::new("sh").arg("-c").arg(command).output().unwrap();
-    let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
-    assert!(output.status.success(), "{command}\n{said}");
+    let printed = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    assert!(output.status.success(), "{command}\n{printed}");
 }
 
 /// `path change +added -removed`, one line each.

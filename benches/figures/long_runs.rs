@@ -57,17 +57,18 @@ fn legwork(program: &Path, arguments: &[&str], folder: &Path, server: &Server) -
     command
 }
 
-/// The arguments of a command, and what switches the sandbox off where there is one.
+/// The arguments of a command, with `--sandbox off` if the binary has that option.
 fn unconfined<'a>(legwork: &Path, arguments: &[&'a str]) -> Vec<&'a str> {
     let off: &[&str] = if has_sandbox_option(legwork) { &["--sandbox", "off"] } else { &[] };
     [arguments, off].concat()
 }
 
 fn measured(program: &Path, arguments: &[&str], folder: &Path, server: &Server) -> Measurement {
-    let own = std::env::current_exe().expect("this program");
+    let this_program = std::env::current_exe().expect("this program");
     let program = program.to_str().expect("a path that is text");
     let all = [&["--measure", program], arguments].concat();
-    measure::measure(&mut legwork(&own, &all, folder, server)).unwrap_or_else(|why| panic!("{arguments:?}: {why}"))
+    measure::measure(&mut legwork(&this_program, &all, folder, server))
+        .unwrap_or_else(|why| panic!("{arguments:?}: {why}"))
 }
 
 fn prepared() -> tempfile::TempDir {
@@ -78,12 +79,12 @@ fn prepared() -> tempfile::TempDir {
     folder
 }
 
-/// Prints what going on with records of so many turns takes, from start to end.
+/// Prints how long it takes to resume records of different lengths.
 pub(crate) fn resume(program: &Path, runs: usize) {
-    println!("\nresume of a run that was killed in its next request; each turn `bash: cat` of 2,200 characters\n");
+    println!("\nresume of a run that was killed during its next request; each turn `bash: cat` of 2,200 characters\n");
     println!(
         "| {:<14} | {:>9} | {:<30} | {:>9} | {:>14} | {:>9} |",
-        "", "journal", "resume", "CPU", "of it a turn", "memory"
+        "", "journal", "resume", "CPU", "CPU per turn", "memory"
     );
     println!("|{0:-<16}|{0:->10}:|{0:-<32}|{0:->10}:|{0:->15}:|{0:->10}:|", "");
     for turns in RECORDED_TURNS {
@@ -134,7 +135,7 @@ pub(crate) fn memory(program: &Path) {
     );
     println!(
         "| {:<12} | {:>9} | {:>14} | {:>22} | {:>16} |",
-        "", "memory", "conversation", "more than after 1 turn", "of that a turn"
+        "", "memory", "conversation", "more than after 1 turn", "per turn"
     );
     println!("|{0:-<14}|{0:->10}:|{0:->15}:|{0:->23}:|{0:->17}:|", "");
     let mut first: Option<(u64, usize)> = None;

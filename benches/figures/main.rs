@@ -98,9 +98,9 @@ fn row(case: &BenchCase, legwork: &Path, runs: usize) {
     std::fs::write(folder.path().join("job.yaml"), case.job).expect("the job");
     let line = format!("{}\n", "x".repeat(99));
     std::fs::write(folder.path().join("big.txt"), line.repeat(500)).expect("50,000 characters");
-    let own = std::env::current_exe().expect("this program");
+    let this_program = std::env::current_exe().expect("this program");
     let start = |program: &Path, arguments: &[&str]| {
-        let mut command = Command::new(&own);
+        let mut command = Command::new(&this_program);
         command.arg("--measure").arg(program).args(arguments).current_dir(folder.path()).env_clear();
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", folder.path().join("home"));
         command.env("NO_PROXY", "127.0.0.1").env("ANTHROPIC_BASE_URL", server.url()).env("ANTHROPIC_API_KEY", KEY);
@@ -121,7 +121,7 @@ fn row(case: &BenchCase, legwork: &Path, runs: usize) {
     // The first run only warms the caches.
     for _ in 0..=runs {
         ours.push(start(legwork, &arguments));
-        baselines.push(start(&own, &["--baseline", &address, case.prompt]));
+        baselines.push(start(&this_program, &["--baseline", &address, case.prompt]));
     }
     let [ours, baselines] = [ours, baselines].map(|figures| figures.into_iter().skip(1).collect::<Result<Vec<_>, _>>());
     let memory =

@@ -45,13 +45,13 @@ pub(crate) fn compare(legwork: &Path, runs: usize) {
     );
     println!("| {:<48} | {:<14} | {:<32} | {:>12} | {:>9} |", "", "aim", "files a second", "CPU a file", "memory");
     println!("|{0:-<50}|{0:-<16}|{0:-<34}|{0:->13}:|{0:->10}:|", "");
-    let own = std::env::current_exe().expect("this program");
+    let this_program = std::env::current_exe().expect("this program");
     let mut figures: Vec<Vec<Measurement>> = ROWS.iter().map(|_| Vec::new()).collect();
     // The first run only warms the caches.
     for run in 0..=runs {
         for ((kind, title, _, arguments), figures) in ROWS.iter().zip(&mut figures) {
-            let program = if arguments[0] == "validate" { legwork } else { &own };
-            let mut command = Command::new(&own);
+            let program = if arguments[0] == "validate" { legwork } else { &this_program };
+            let mut command = Command::new(&this_program);
             command.arg("--measure").arg(program).args(*arguments).arg(folder.path().join(kind)).env_clear();
             let expected = if (*kind, arguments[0]) == ("bad", "validate") { 3 } else { 0 };
             let figure =

@@ -20,7 +20,7 @@ pub(crate) fn compare(legwork: &Path, runs: usize) {
     println!("`read_file`, which can't\n");
     println!("| {:<34} | {:>14} | {:>14} | {:>12} |", "", "write_file", "read_file", "more");
     println!("|{0:-<36}|{0:->15}:|{0:->15}:|{0:->13}:|", "");
-    let own = std::env::current_exe().expect("this program");
+    let this_program = std::env::current_exe().expect("this program");
     for (kind, prepare) in [("no repository", None), ("a repository", Some(committed as fn(&Path)))] {
         for count in COUNTS {
             let folder = tempfile::tempdir().expect("a temporary folder");
@@ -48,7 +48,7 @@ pub(crate) fn compare(legwork: &Path, runs: usize) {
             // The first run only warms the caches.
             for run in 0..=runs {
                 for (tool, walls) in ["write_file", "read_file"].into_iter().zip(&mut walls) {
-                    let mut command = Command::new(&own);
+                    let mut command = Command::new(&this_program);
                     let model = format!("replay/{tool}.replies.yaml");
                     command.arg("--measure").arg(legwork).args(["run", &format!("{tool}.yaml"), "--model", &model]);
                     command.args(["--workspace", "work"]).current_dir(folder.path()).env_clear();

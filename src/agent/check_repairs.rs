@@ -10,8 +10,9 @@ use super::structured_output::OutputStatus;
 use crate::event::{CheckFinished, CheckStarted, Durability, NoteSent, Outcome};
 use crate::message::Reply;
 use crate::plan::PlannedCheck;
-use crate::tools::check_command::{CheckCommand, CheckOutcome};
-use crate::tools::toolbox::truncate_middle;
+use crate::process::bounded_output::CommandOutput;
+use crate::process::spawn::{MAX_PROCESSES, ProcessOutcome, ShellCommand};
+use crate::text::truncate::truncate_middle;
 
 /// The most characters that are kept of a check's output: its beginning and its end.
 const MAX_OUTPUT_CHARS: usize = 20_000;
@@ -117,26 +118,35 @@ impl Agent<'_> {
     async fn run_check_command(&self, check: &PlannedCheck) -> Result<CheckFinished, RunAbort> {
         let started = Instant::now();
         let tools = &self.run.tools;
-        let command = CheckCommand {
+        let limits = self.run.call_limits();
+        let command = ShellCommand {
+            command: &check.run,
             workspace: &tools.workspace,
-            mask: &tools.redactor,
             environment: &self.run.check_environment,
             sandbox: &tools.sandbox,
+            read_only: false,
             timeout: Duration::from_millis(check.timeout_ms.max(1)),
-            max_chars: MAX_OUTPUT_CHARS,
+            max_processes: MAX_PROCESSES,
+            limits: &limits,
         };
-        let (mut output, end) = command.run(&check.run, &self.run.call_limits()).await;
-        let exit_code = match end {
-            CheckOutcome::Stopped => return Err(self.run.wait_for_stop().await),
-            CheckOutcome::Exited(code) => Some(code),
-            CheckOutcome::Failed(why) => {
-                if !output.is_empty() && !output.ends_with('\n') {
-                    output.push('\n');
-                }
-                output.push_str(&tools.redactor.redact(&why));
-                None
+        let mut output = CommandOutput::new(&tools.redactor, MAX_OUTPUT_CHARS);
+        let outcome = command.run(&mut output).await;
+        let (exit_code, failure) = match (tools.sandbox.check_tampering(), outcome) {
+            (Err(error), _) => (None, Some(error.to_string())),
+            (Ok(()), Err(error)) => (None, Some(format!("bash can't be started: {error}"))),
+            (Ok(()), Ok(ProcessOutcome::Stopped(_))) => return Err(self.run.wait_for_stop().await),
+            (Ok(()), Ok(outcome)) => match outcome.exit_code() {
+                Some(code) => (Some(code), None),
+                None => (None, command.describe_failure(outcome)),
+            },
+        };
+        let mut output = output.finish();
+        if let Some(failure) = failure {
+            if !output.is_empty() && !output.ends_with('\n') {
+                output.push('\n');
             }
-        };
+            output.push_str(&tools.redactor.redact(&failure));
+        }
         Ok(CheckFinished {
             name: check.name.clone(),
             attempt: self.check_attempt,

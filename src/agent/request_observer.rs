@@ -46,7 +46,7 @@ impl<'a> RequestObserver<'a> {
             model,
             reservation,
             failed_tries: Mutex::new(FailedTries { usage: Usage::default(), cost: Some(0.0), stop: None }),
-            text_redactor: Mutex::new(TextRedactor::new(&run.tools.redactor)),
+            text_redactor: Mutex::new(run.tools.redactor.text_stream()),
             stopped: CancellationToken::new(),
         }
     }
@@ -77,7 +77,7 @@ impl StreamObserver for RequestObserver<'_> {
 
     fn on_retry(&self, retry: &Retry) {
         let redactor = &self.run.tools.redactor;
-        *lock(&self.text_redactor) = TextRedactor::new(redactor);
+        *lock(&self.text_redactor) = redactor.text_stream();
         let reason = redactor.redact(&retry.reason).into_owned();
         let event = Retrying { retry: Retry { reason, ..retry.clone() } }.into();
         let written = self.run.sink.record(self.agent, event, Durability::Written);

@@ -18,13 +18,14 @@ use crate::job::Compaction;
 use crate::message::Usage;
 use crate::plan::{Plan, PlannedAgent};
 use crate::pricing::{Prices, Rates};
+use crate::process::CallLimits;
+use crate::process::Environment;
 use crate::process::fd_limit::max_concurrent_agents;
 use crate::providers::{Model, Provider};
 use crate::redaction::Redactor;
 use crate::sandbox::Sandbox;
-use crate::tools::environment::Environment;
 use crate::tools::task::Task;
-use crate::tools::toolbox::{CallLimits, Toolbox};
+use crate::tools::toolbox::Toolbox;
 use crate::workspace::Workspace;
 
 /// What a run consists of; the caller provides it.

@@ -1,6 +1,6 @@
 //! The difference between a snapshot and the actual contents, for people.
 
-use crate::plan::diff::hunks;
+use crate::text::diff::hunks;
 
 /// The most lines of a diff that are shown.
 const MAX_LINES: usize = 200;
@@ -15,25 +15,16 @@ pub(super) fn unified(expected: &[u8], actual: &[u8]) -> String {
     if old.len() > MAX_BYTES || new.len() > MAX_BYTES {
         return format!("too long to show: {} and {} bytes", old.len(), new.len());
     }
-    let mut lines = vec!["--- expected".to_owned(), "+++ actual".to_owned()];
-    for hunk in hunks(old, new) {
-        lines.push(hunk.header());
-        lines.extend(hunk.lines.into_iter().map(|(sign, line)| content_line(sign, line)));
-    }
+    let diff: String = hunks(old, new).iter().map(ToString::to_string).collect();
+    let diff = diff.replace('\r', "␍");
+    let mut lines: Vec<String> =
+        ["--- expected", "+++ actual"].into_iter().chain(diff.lines()).map(str::to_owned).collect();
     let omitted = lines.len().saturating_sub(MAX_LINES);
     if omitted > 0 {
         lines.truncate(MAX_LINES);
         lines.push(format!("[{omitted} more lines]"));
     }
     lines.join("\n")
-}
-
-fn content_line(sign: char, line: &str) -> String {
-    match line.strip_suffix('\n') {
-        // Make carriage returns visible.
-        Some(whole) => format!("{sign}{}", whole.replace('\r', "␍")),
-        None => format!("{sign}{line}\n\\ No newline at end of file"),
-    }
 }
 
 #[cfg(test)]

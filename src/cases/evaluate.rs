@@ -325,7 +325,6 @@ fn read_workspace_file(path: &Path, workspace: &Path) -> Result<Vec<u8>, String>
 
 fn times(number: u64) -> String {
     match number {
-        0 => "never".to_owned(),
         1 => "once".to_owned(),
         more => format!("{more} times"),
     }

@@ -4,17 +4,15 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::case_folder::WORKSPACE_FOLDER;
 use super::count_range::CountRange;
 use super::matchers::{FileExpectation, ResultExpectation, TextMatcher};
 use crate::event::Outcome;
 use crate::job::{Duration, MAX_DURATION};
 use crate::yaml::Spanned;
 
-/// The name of the file in a case's folder.
-pub const EXPECT_FILE: &str = "expect.yaml";
-
 /// The default timeout of a case, in seconds.
-pub const CASE_SECONDS: u64 = 5 * 60;
+pub(super) const CASE_SECONDS: u64 = 5 * 60;
 
 /// What a case expects of its run.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -143,6 +141,11 @@ pub struct Commit {
 impl Commit {
     /// The folder of the case with the files of the commit.
     pub fn folder(&self) -> &str {
-        self.folder.as_ref().map_or(super::WORKSPACE_FOLDER, |folder| folder.value.as_str())
+        self.folder.as_ref().map_or(WORKSPACE_FOLDER, |folder| folder.value.as_str())
     }
+}
+
+/// The schema of `expect.yaml`, draft 7, for editors.
+pub fn expect_schema() -> serde_json::Value {
+    crate::schema::editor_schema_of::<Expect>()
 }

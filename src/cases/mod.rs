@@ -2,6 +2,8 @@
 //! (`script.yaml` or `record/`), the inputs and the initial workspace (`inputs.yaml`, `workspace/`), and the expectations
 //! (`expect.yaml`, and snapshots in `expect/` and `text.md`).
 
+mod case;
+mod case_folder;
 mod count_range;
 mod diff;
 mod evaluate;
@@ -16,78 +18,12 @@ mod runner;
 mod snapshot;
 mod validate;
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
-
-pub use self::expect::{CASE_SECONDS, EXPECT_FILE, Expect};
+pub use self::case::Case;
+pub use self::case_folder::{
+    EXPECT_FILE, INPUTS_FILE, RECORD_FOLDER, SCRIPT_FILE, SNAPSHOTS_FOLDER, TESTS_FOLDER, TEXT_SNAPSHOT,
+    WORKSPACE_FOLDER, WORKSPACE_PLACEHOLDER, with_placeholder,
+};
+pub use self::expect::{Expect, expect_schema};
 pub use self::report::{CaseReport, Failure, TestReport};
 pub use self::runner::{CaseRun, RunnerConfig, placeholder_secret, run_case, temporary_folder};
 pub use self::validate::check;
-use crate::diagnostic::Source;
-
-/// The script in a case's folder.
-pub const SCRIPT_FILE: &str = "script.yaml";
-/// The recorded run in a case's folder, in place of a script.
-pub const RECORD_FOLDER: &str = "record";
-/// The inputs in a case's folder.
-pub const INPUTS_FILE: &str = "inputs.yaml";
-/// The fixture in a case's folder: the initial files of the workspace.
-pub const WORKSPACE_FOLDER: &str = "workspace";
-/// The folder of the snapshots of files, in a case's folder.
-pub const SNAPSHOTS_FOLDER: &str = "expect";
-/// The snapshot of the last text in a case's folder.
-pub const TEXT_SNAPSHOT: &str = "text.md";
-/// The folder of all cases, next to the job files.
-pub const TESTS_FOLDER: &str = "tests";
-
-/// The placeholder for the workspace's path in compared texts, results and files, as the path differs each time.
-pub const WORKSPACE_PLACEHOLDER: &str = "/workspace";
-
-/// A valid case.
-#[derive(Debug)]
-pub struct Case {
-    /// The name: the folders of the job and of the case, `tour/short`.
-    pub name: String,
-    /// The absolute path of the folder.
-    pub folder: PathBuf,
-    /// The path of the folder for messages.
-    pub display_path: String,
-    /// The absolute path of the job file.
-    pub job_file: PathBuf,
-    /// The name of the job.
-    pub job: String,
-    /// The absolute path of the script or the record.
-    pub replies: PathBuf,
-    /// The number of replies for each agent.
-    pub reply_counts: BTreeMap<String, usize>,
-    /// The absolute path of the inputs, if there are any.
-    pub inputs: Option<PathBuf>,
-    /// The secret inputs without a value.
-    pub missing_secrets: Vec<String>,
-    /// The variables that commands see.
-    pub env: Vec<String>,
-    /// The expectations.
-    pub expect: Expect,
-    /// The text of `expect.yaml`.
-    pub source: Arc<Source>,
-}
-
-impl Case {
-    /// The timeout.
-    pub fn timeout(&self) -> Duration {
-        let given = self.expect.timeout.as_ref().map(|timeout| timeout.value.get());
-        given.unwrap_or(Duration::from_secs(CASE_SECONDS))
-    }
-}
-
-/// The schema of `expect.yaml`, draft 7, for editors.
-pub fn expect_schema() -> serde_json::Value {
-    crate::schema::editor_schema_of::<Expect>()
-}
-
-/// Replaces the path of the workspace by [`WORKSPACE_PLACEHOLDER`], except within longer paths.
-pub fn with_placeholder(text: &str, workspace: &str) -> String {
-    crate::providers::replay::relocate_path(text, workspace, WORKSPACE_PLACEHOLDER)
-}

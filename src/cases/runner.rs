@@ -301,7 +301,7 @@ impl CaseRun<'_> {
 
 /// The placeholder value of a secret input without a value in the case.
 pub fn placeholder_secret(name: &str) -> String {
-    format!("stand-in-for-{name}")
+    format!("placeholder-for-{name}")
 }
 
 /// Counts events as they arrive. Skips lines that aren't events.

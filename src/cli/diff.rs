@@ -14,8 +14,9 @@ use crate::formats::comparison::{ChangedFile, ComparedRun, Comparison};
 use crate::formats::{self, Subject};
 use crate::message::Usage;
 use crate::plan::Plan;
-use crate::plan::diff::{diff_values, unified};
+use crate::plan::diff::diff_values;
 use crate::record::{RUNS, Record, find_run};
+use crate::text::diff::unified;
 use crate::workspace_changes::{has_tracked_files, split_by_path};
 
 /// Options of `legwork diff`.

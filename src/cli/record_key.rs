@@ -10,8 +10,8 @@ use super::output::printable;
 use super::read_files::read_bounded;
 use crate::error::Error;
 use crate::git::Repository;
+use crate::journal::RecordKey;
 use crate::lints::RECORD_KEY;
-use crate::record::RecordKey;
 use crate::sandbox::protected_paths::canonical_as_far_as_possible;
 
 /// The least length of a key in the environment, in bytes.

@@ -24,7 +24,7 @@ use crate::providers::user_servers::UserServers;
 use crate::providers::{Model, PROVIDERS};
 use crate::record::{LATEST, RUNS, Record, find_run};
 use crate::replay::{LiveTools, Replay};
-use crate::run::{Signals, commit};
+use crate::run::{Signals, head_commit};
 use crate::text::sanitize;
 use crate::workspace::Workspace;
 use crate::workspace_changes::has_tracked_files;
@@ -123,7 +123,7 @@ fn prepare_tools(
 ) -> Result<LiveTools, Error> {
     let started = replay.started();
     let root = resolve_workspace(options.workspace.as_deref().unwrap_or(Path::new(&started.workspace)))?;
-    let now = commit(&root);
+    let now = head_commit(&root);
     if now != started.commit {
         let named = |commit: Option<&str>| commit.unwrap_or("none").to_owned();
         env.console.warning(&format!(
@@ -206,10 +206,10 @@ fn recorded_inputs(job: &ValidJob, plan: &Plan, folder: &Path) -> InputValues {
     inputs
 }
 
-/// The model that the command line gave the recorded run, where it did: another than the job's own.
+/// The `--model` of the recorded run, which is known from the job having another model than the plan.
 fn model_override(job_file: &str, plan: &Plan, servers: &UserServers) -> Option<Model> {
     let source = Source::new("job.yaml", job_file);
     let job = yaml::read::<Job>(&source).value?;
-    let own = lints::resolve(&job.model, servers).ok()?;
-    (own != plan.parent.model).then(|| plan.parent.model.clone())
+    let job_model = lints::resolve(&job.model, servers).ok()?;
+    (job_model != plan.parent.model).then(|| plan.parent.model.clone())
 }

@@ -9,9 +9,10 @@ use crate::diagnostic::Severity;
 use crate::error::Error;
 use crate::event::{Event, PARENT};
 use crate::job::Job;
+use crate::journal::journal_file;
 use crate::lints;
 use crate::providers::replay::{AgentReplies, Script};
-use crate::record::{Record, journal_file};
+use crate::record::Record;
 
 /// Opens a script file or a run folder. If the job is known, the script must match it.
 ///

@@ -21,7 +21,7 @@ use crate::formats::Subject;
 use crate::job::{GitAccess, Network};
 use crate::plan::Plan;
 use crate::record::{LATEST, RUNS, Record, Recorder, ResumedRecord, find_run};
-use crate::run::{ResumeState, Signals, UsedLimit, commit};
+use crate::run::{ResumeState, Signals, UsedLimit, head_commit};
 use crate::workspace_changes::has_tracked_files;
 
 /// Options of `legwork resume`.
@@ -144,7 +144,7 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     }
     let (last, then) = state.last_workspace();
     let workspace = resolve_workspace(options.workspace.as_deref().unwrap_or(Path::new(last)))?;
-    let now = commit(&workspace);
+    let now = head_commit(&workspace);
     if then != now.as_deref() && !options.force {
         let named = |commit: Option<&str>| commit.unwrap_or("none").to_owned();
         return Err(Error::CommitMismatch { now: named(now.as_deref()), then: named(then) });

@@ -3,11 +3,11 @@
 use super::env::CliEnv;
 use crate::lints::provider_keys;
 use crate::plan::{Plan, SecretInputs};
+use crate::process::Environment;
 use crate::providers::PROVIDERS;
 use crate::providers::base_url::percent_decode;
 use crate::providers::user_servers::UserServers;
 use crate::redaction::{self, Redactor};
-use crate::tools::environment::Environment;
 
 /// The proxy variables of HTTP libraries, whose URLs can contain credentials.
 const PROXY_VARIABLES: [&str; 6] = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
@@ -47,7 +47,7 @@ impl RunSecrets {
         known.extend(urls.into_iter().chain(server_urls).flat_map(url_credentials));
         Self {
             redactor: Redactor::new(&known).0,
-            environment: Environment::from(&env.variables, &env_names, secrets.pairs()),
+            environment: Environment::new(&env.variables, &env_names, secrets.pairs()),
             command_secrets,
         }
     }

@@ -99,7 +99,7 @@ fn rebuild(folder: &Path, env: &CliEnv) -> Result<u8, Error> {
     let lines = rebuilt.files.iter().map(|(name, existing)| {
         let status = match existing {
             ExistingFile::Missing => "created",
-            ExistingFile::Different => "changed",
+            ExistingFile::Different => "replaced",
             ExistingFile::Identical => "unchanged",
         };
         format!("{status:<10} {}\n", printable(name))

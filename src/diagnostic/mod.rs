@@ -1,4 +1,4 @@
-//! What is wrong with a job, for its author: plain data with places. `formats` print it.
+//! Findings for the author of a file: plain data with places. `formats` prints them.
 
 mod rule;
 
@@ -17,7 +17,7 @@ pub struct Source {
     /// The whole text as it was read, line ends and all.
     pub text: String,
     line_starts: Vec<usize>,
-    /// Whether findings may say what is in it.
+    /// Whether findings may quote it.
     is_quotable: bool,
 }
 
@@ -35,13 +35,13 @@ impl Source {
         Arc::new(Self { name: name.into(), text, line_starts, is_quotable: true })
     }
 
-    /// The same text, of which findings show nothing: whoever made the file's name may not be who may read the file.
+    /// The same text, which findings may not quote: the author of a link to a file may not be allowed to read the file.
     pub fn without_quotes(&self) -> Arc<Self> {
         let (name, text, line_starts) = (self.name.clone(), self.text.clone(), self.line_starts.clone());
         Arc::new(Self { name, text, line_starts, is_quotable: false })
     }
 
-    /// Whether findings may show what is in it.
+    /// Whether findings may quote it.
     pub fn is_quotable(&self) -> bool {
         self.is_quotable
     }
@@ -74,31 +74,31 @@ impl Source {
 /// A range of bytes in a source.
 #[derive(Debug, Clone)]
 pub struct SourceSpan {
-    /// The text that it lies in.
+    /// The text that it is part of.
     pub source: Arc<Source>,
     /// Byte range; on character boundaries, start not after end, within the text.
     pub range: Range<usize>,
 }
 
 impl SourceSpan {
-    /// Line and column where it starts, 1-based.
+    /// The 1-based line and column of its start.
     pub fn start(&self) -> (usize, usize) {
         self.source.position(self.range.start)
     }
 
-    /// Line and column where it ends, 1-based, exclusive.
+    /// The 1-based line and column of its end, exclusive.
     pub fn end(&self) -> (usize, usize) {
         self.source.position(self.range.end)
     }
 }
 
-/// How much a finding weighs.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// The job can't run.
     Error,
-    /// The job runs, and probably not as meant.
+    /// The job can run, but probably not as intended.
     Warning,
 }
 
@@ -115,29 +115,29 @@ impl Severity {
 /// A second place that explains a finding.
 #[derive(Debug, Clone)]
 pub struct Label {
-    /// Where.
+    /// The place.
     pub span: SourceSpan,
-    /// What is to be seen there: a few words in lower case.
+    /// What is there, in a few words in lower case.
     pub text: String,
 }
 
-/// A replacement that mends the finding for certain.
+/// A replacement that certainly fixes the finding.
 #[derive(Debug, Clone)]
 pub struct Fix {
-    /// What is replaced.
+    /// The replaced text.
     pub span: SourceSpan,
-    /// By what.
+    /// The new text.
     pub replacement: String,
 }
 
-/// How many findings there are that aren't shown themselves.
+/// The number of findings that aren't shown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OmittedFindings {
     /// How many of them are errors.
     pub errors: usize,
     /// How many of them are warnings.
     pub warnings: usize,
-    /// Whether the search ended before everything was found.
+    /// Whether there may be more.
     pub at_least: bool,
 }
 
@@ -155,15 +155,15 @@ impl OmittedFindings {
         }
     }
 
-    /// All of them.
+    /// The number of all.
     pub fn count(self) -> usize {
         self.errors + self.warnings
     }
 
-    /// One finding that summarizes all of them, at the place of the first.
+    /// A finding that summarizes them, at the place of the first.
     pub fn to_diagnostic(self, place: SourceSpan) -> Diagnostic {
         let message = match (self.count(), self.at_least) {
-            (0, _) => "there may be more findings; mend these first".to_owned(),
+            (0, _) => "there may be more findings; fix these first".to_owned(),
             (1, false) => "one more finding is not shown".to_owned(),
             (count, false) => format!("{count} more findings are not shown"),
             (count, true) => format!("at least {count} more findings are not shown"),
@@ -172,30 +172,30 @@ impl OmittedFindings {
     }
 }
 
-/// The most characters of a message, a help or a label: what it quotes from a file can be very long.
-const MAX_WORDS: usize = 1_000;
+/// The greatest length of a message, help or label in characters: it may quote a file.
+const MAX_TEXT_CHARS: usize = 1_000;
 
-/// The longest word that may be a misspelt one, and the longest that may be meant, in bytes.
+/// The longest name that is compared with others, in bytes.
 const MAX_NAME_BYTES: usize = 256;
 
 /// One finding.
 #[derive(Debug, Clone)]
 pub struct Diagnostic {
-    /// Its stable name, such as `unknown-tool`.
+    /// The stable code of its rule, such as `unknown-tool`.
     pub code: &'static str,
     /// Error or warning.
     pub severity: Severity,
     /// What is wrong, in one sentence without a full stop.
     pub message: String,
-    /// Where.
+    /// The place.
     pub span: SourceSpan,
     /// Further places.
     pub labels: Vec<Label>,
     /// What to do, in one sentence.
     pub help: Option<String>,
-    /// The certain mend, where there is one.
+    /// The certain fix, if there is one.
     pub fix: Option<Fix>,
-    /// The findings that this one only counts.
+    /// The omitted findings that this one stands for.
     pub omitted: Option<OmittedFindings>,
 }
 
@@ -219,7 +219,7 @@ impl Diagnostic {
         Self { severity: Severity::Warning, ..Self::error(code, place, message) }
     }
 
-    /// Says what to do.
+    /// Sets the help.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(truncate_middle(help.into()));
@@ -233,21 +233,21 @@ impl Diagnostic {
         self
     }
 
-    /// Offers a certain mend of the finding's own place.
+    /// Adds a fix at the finding's own place.
     #[must_use]
     pub fn replace_with(self, with: impl Into<String>) -> Self {
         let place = self.span.clone();
         self.replace_at(place, with)
     }
 
-    /// Offers a certain mend of another place, such as the inside of the quotes.
+    /// Adds a fix at another place, such as within the quotes.
     #[must_use]
     pub fn replace_at(mut self, place: SourceSpan, with: impl Into<String>) -> Self {
         self.fix = Some(Fix { span: place, replacement: with.into() });
         self
     }
 
-    /// The finding as it may be shown: nothing of a text that can't be quoted.
+    /// The finding without quotes from texts that can't be shown.
     #[must_use]
     pub fn without_unquotable(&self) -> Self {
         let is_quotable = |place: &SourceSpan| place.source.is_quotable;
@@ -259,45 +259,45 @@ impl Diagnostic {
         }
         let place = SourceSpan { source: Source::new(self.span.source.name.as_str(), ""), range: 0..0 };
         let finding =
-            Self::error(self.code, place, "this file leads out of the repository, so what is wrong in it isn't shown");
-        let finding = finding.help("name the file itself that the symbolic link leads to");
+            Self::error(self.code, place, "this file is a link out of the repository, so its errors aren't shown");
+        let finding = finding.help("name the file that the symbolic link points to");
         Self { severity: self.severity, omitted: self.omitted, ..finding }
     }
 }
 
-/// A known name that a misspelt one comes near.
+/// A known name that is near to a misspelled one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Suggestion<'a> {
     /// The name.
     pub name: &'a str,
-    /// Whether no other is as near, and the difference is one typo at most: only then is it a certain fix.
+    /// Whether no other name is as near, and the difference is at most one typo. Only then is it a fix.
     pub is_certain: bool,
 }
 
-/// The text, or where it is very long, its beginning and its end.
+/// The text; if it is very long, its start and end.
 fn truncate_middle(text: String) -> String {
-    let (end, half) = (text.len(), MAX_WORDS / 2);
+    let (end, half) = (text.len(), MAX_TEXT_CHARS / 2);
     let left_out = || Some((text.char_indices().nth(half)?.0, text.char_indices().nth_back(half)?.0));
-    match left_out().filter(|(head, tail)| end > MAX_WORDS && head < tail) {
+    match left_out().filter(|(head, tail)| end > MAX_TEXT_CHARS && head < tail) {
         Some((head, tail)) => format!("{}…{}", &text[..head], &text[tail..]),
         None => text,
     }
 }
 
-/// Quotation marks of typesetters, which word processors and chats put in the place of `"` and `'`.
+/// Typographic quotation marks, which word processors and chats use instead of `"` and `'`.
 pub const TYPOGRAPHIC_QUOTES: [char; 10] = ['“', '”', '„', '‟', '‘', '’', '‚', '‛', '«', '»'];
 
-/// The text within typographic quotes; `None` where it isn't between two of them.
+/// The text within a pair of typographic quotes, if it is in one.
 pub fn strip_typographic_quotes(text: &str) -> Option<&str> {
     let inner = text.strip_prefix(TYPOGRAPHIC_QUOTES)?.strip_suffix(TYPOGRAPHIC_QUOTES)?;
     (!inner.contains(TYPOGRAPHIC_QUOTES)).then_some(inner)
 }
 
-/// The fewest letters of a word in which a typo can be told from another word; but for two that change places.
+/// The least length of a word in which one different letter counts as a typo. Two swapped letters always do.
 const MIN_CERTAIN: usize = 4;
 
-/// Whether a misspelt `word` can only stand for `name`: it differs in its case, its `-` and `_`, or by one typo in one
-/// of its parts. Another digit, or another short part (`topic_a`, `topic_b`), makes it another name.
+/// Whether `word` is certainly a misspelling of `name`: it differs in case, in `-` and `_`, or by one typo in one of its
+/// parts. With another digit, or another short part (`topic_a`, `topic_b`), it is another name.
 fn is_certain_typo(word: &str, name: &str) -> bool {
     let parts = |text: &str| -> Vec<String> {
         let folded = text.trim_matches(TYPOGRAPHIC_QUOTES).to_lowercase();
@@ -328,21 +328,19 @@ fn is_certain_typo(word: &str, name: &str) -> bool {
     }
 }
 
-/// The nearest of `known` to a misspelt `word`, if it is near enough to be meant (case and `-`/`_` aside, at most a
-/// third of its letters differ).
+/// The nearest known name to a misspelled `word`, if at most a third of its letters differ, apart from case, `-` and `_`.
 pub fn suggest_name<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     suggest(word, known).map(|near| near.name)
 }
 
-/// What a misspelt `word` can only mean: the [`nearest`] of `known`, where no other is as near. Good enough for a
-/// [`Fix`].
+/// The known name that `word` is certainly a misspelling of. It is good enough for a [`Fix`].
 pub fn suggest_certain_name<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     suggest(word, known).filter(|near| near.is_certain).map(|near| near.name)
 }
 
-/// As [`nearest`], and whether another is as near. The first of several equally near ones is taken.
+/// Like [`suggest_name`], and whether it is certain. Of several equally near names, it returns the first.
 pub fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<Suggestion<'a>> {
-    // Comparing takes time and memory as the product of both lengths, and a file's words can be very long.
+    // Comparing takes time and memory in proportion to the product of both lengths.
     if word.len() > MAX_NAME_BYTES {
         return None;
     }
@@ -375,20 +373,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_quoted_is_bounded() {
+    fn messages_are_bounded() {
         let finding =
             |text: &str| Diagnostic::error("x", SourceSpan { source: Source::new("", ""), range: 0..0 }, text);
         let long = format!("`{}` is too long", "ä".repeat(1_000_000));
         let message = finding(&long).message;
         assert!(message.starts_with("`ää") && message.ends_with("ä` is too long") && message.contains("ä…ä"));
-        assert_eq!(message.chars().count(), MAX_WORDS + 2);
+        assert_eq!(message.chars().count(), MAX_TEXT_CHARS + 2);
         assert!(finding("x").help(&*long).label(finding("").span, &*long).help.unwrap().len() < 3_000);
-        let short = "ä".repeat(MAX_WORDS);
+        let short = "ä".repeat(MAX_TEXT_CHARS);
         assert_eq!(finding(&short).message, short);
     }
 
     #[test]
-    fn a_very_long_word_is_near_to_nothing_and_soon() {
+    fn very_long_words_are_not_compared() {
         assert_eq!(suggest_name(&"x".repeat(4_000_000), ["network"; 1000]), None);
         assert_eq!(suggest_name("ä", ["ä".repeat(4_000_000).as_str(); 1000]), None);
         assert_eq!(suggest_name("netwrok", ["network"]), Some("network"));
@@ -396,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_mean_two_things_means_none_for_certain() {
+    fn an_ambiguous_word_is_uncertain() {
         assert_eq!(suggest_name("topic_c", ["topic_a", "topic_b"]), Some("topic_a"));
         assert_eq!(suggest_certain_name("topic_c", ["topic_a", "topic_b"]), None);
         assert_eq!(suggest_certain_name("topik_a", ["topic_a", "topic_a"]), Some("topic_a"));

@@ -1,4 +1,4 @@
-//! What a finding's code stands for.
+//! Rules: the codes of findings.
 
 use super::Severity;
 

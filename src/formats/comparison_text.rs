@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::comparison::{ChangedFile, ComparedRun, Comparison};
 use super::{DisplayOptions, run_stats};
 use crate::event::{Change, ChangeKind, CheckResult, SubagentResult};
-use crate::message::pluralize;
 use crate::plan::diff::PlanChange;
+use crate::text::pluralize;
 use crate::text::sanitize;
 
 /// Columns for a label, its mark and the space after them.

@@ -4,7 +4,7 @@
 use super::format::count;
 use super::{DisplayOptions, Format, Subject, concise, uri};
 use crate::diagnostic::{Diagnostic, Severity};
-use crate::message::pluralize;
+use crate::text::pluralize;
 use crate::text::sanitize;
 
 /// GitHub shows ten annotations of each level per step. The tenth says how many more there are in the log.

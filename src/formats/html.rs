@@ -28,35 +28,15 @@ impl Format for Html {
     }
 
     fn transcript(&self, transcript: &mut Transcript<'_>, out: &mut dyn Write) -> Option<io::Result<()>> {
-        Some(page(transcript, out).map_err(|error| match error {
-            RenderError::Io(error) => error,
-            RenderError::Template(error) => io::Error::other(error),
-        }))
+        Some(page(transcript, out))
     }
 }
 
-enum RenderError {
-    Io(io::Error),
-    Template(minijinja::Error),
-}
-
-impl From<io::Error> for RenderError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-impl From<minijinja::Error> for RenderError {
-    fn from(error: minijinja::Error) -> Self {
-        Self::Template(error)
-    }
-}
-
-fn page(transcript: &mut Transcript<'_>, out: &mut dyn Write) -> Result<(), RenderError> {
+fn page(transcript: &mut Transcript<'_>, out: &mut dyn Write) -> io::Result<()> {
     let mut templates = Environment::new();
     // The names end in .html, which switches escaping on.
-    templates.add_template("page.html", PAGE_TEMPLATE)?;
-    templates.add_template("entry.html", ENTRY_TEMPLATE)?;
+    templates.add_template("page.html", PAGE_TEMPLATE).map_err(io::Error::other)?;
+    templates.add_template("entry.html", ENTRY_TEMPLATE).map_err(io::Error::other)?;
     let stats: Vec<(&str, String)> = transcript.result.map(run_stats::run_stats).unwrap_or_default();
     let subagents: Vec<Value> = transcript.result.iter().flat_map(|result| &result.subagents).map(|subagent| {
         context! {
@@ -66,7 +46,8 @@ fn page(transcript: &mut Transcript<'_>, out: &mut dyn Write) -> Result<(), Rend
             time => run_stats::duration(subagent.duration_ms),
         }
     }).collect();
-    let page = templates.get_template("page.html")?.render(context! {
+    let page = templates.get_template("page.html").map_err(io::Error::other)?;
+    let page = page.render(context! {
         job => transcript.plan.job.as_str(), description => transcript.plan.description.as_deref(), system => transcript.plan.parent.system.as_str(),
         outcome => transcript.result.map_or("not finished", |result| result.outcome.as_str()),
         good => transcript.result.is_some_and(|result| result.exit_code == 0),
@@ -76,14 +57,15 @@ fn page(transcript: &mut Transcript<'_>, out: &mut dyn Write) -> Result<(), Rend
         text => transcript.result.map(|result| result.text.as_str()),
         data => transcript.result.and_then(|result| result.result.as_ref()).map(|data| truncate_text(&format!("{data:#}"))),
         stats, subagents,
-    })?;
+    });
+    let page = page.map_err(io::Error::other)?;
     let (head, foot) = page.split_once(ENTRIES_MARK).unwrap_or((&page, ""));
     out.write_all(show_control_chars(head).as_bytes())?;
-    let entry_template = templates.get_template("entry.html")?;
+    let entry_template = templates.get_template("entry.html").map_err(io::Error::other)?;
     let mut next_reply = NextReply::default();
     for entry in &mut *transcript.entries {
         for part in event_parts(entry, &mut next_reply) {
-            out.write_all(show_control_chars(&entry_template.render(part)?).as_bytes())?;
+            out.write_all(show_control_chars(&entry_template.render(part).map_err(io::Error::other)?).as_bytes())?;
         }
     }
     out.write_all(show_control_chars(foot).as_bytes())?;

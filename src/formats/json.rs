@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::comparison::Comparison;
 use super::{DisplayOptions, Format, PlanPreview, Subject};
 use crate::cases::{CaseReport, Failure, TestReport};
-use crate::diagnostic::{Diagnostic, Fix, Label, Rule, Severity};
+use crate::diagnostic::{Diagnostic, Fix, Label, Rule, Severity, SourceSpan};
 use crate::event::RunResult;
 use crate::text::sanitize;
 
@@ -18,14 +18,11 @@ struct DiagnosticsOutput<'a> {
     diagnostics: Vec<DiagnosticEntry<'a>>,
 }
 
-/// A finding. Lines and columns are 1-based, columns count characters, and the end is exclusive.
+/// A finding.
 #[derive(Serialize)]
 struct DiagnosticEntry<'a> {
-    file: &'a str,
-    line: usize,
-    column: usize,
-    end_line: usize,
-    end_column: usize,
+    #[serde(flatten)]
+    place: Place<'a>,
     severity: Severity,
     code: &'static str,
     message: &'a str,
@@ -34,58 +31,52 @@ struct DiagnosticEntry<'a> {
     fix: Option<FixEntry<'a>>,
 }
 
-/// Another place that explains the finding.
+/// A place in a file. Lines and columns are 1-based, columns count characters, and the end is exclusive.
 #[derive(Serialize)]
-struct LabelEntry<'a> {
+struct Place<'a> {
     file: &'a str,
     line: usize,
     column: usize,
     end_line: usize,
     end_column: usize,
+}
+
+/// Another place that explains the finding.
+#[derive(Serialize)]
+struct LabelEntry<'a> {
+    #[serde(flatten)]
+    place: Place<'a>,
     text: &'a str,
 }
 
 /// A fix that is certain to be right: replace the span by `with`.
 #[derive(Serialize)]
 struct FixEntry<'a> {
-    file: &'a str,
-    line: usize,
-    column: usize,
-    end_line: usize,
-    end_column: usize,
+    #[serde(flatten)]
+    place: Place<'a>,
     with: &'a str,
+}
+
+impl<'a> From<&'a SourceSpan> for Place<'a> {
+    fn from(span: &'a SourceSpan) -> Self {
+        let ((line, column), (end_line, end_column)) = (span.start(), span.end());
+        Self { file: &span.source.name, line, column, end_line, end_column }
+    }
 }
 
 impl<'a> From<&'a Diagnostic> for DiagnosticEntry<'a> {
     fn from(finding: &'a Diagnostic) -> Self {
-        let ((line, column), (end_line, end_column)) = (finding.span.start(), finding.span.end());
+        let label = |label: &'a Label| LabelEntry { place: Place::from(&label.span), text: &label.text };
+        let fix = |fix: &'a Fix| FixEntry { place: Place::from(&fix.span), with: &fix.replacement };
         Self {
-            file: &finding.span.source.name,
-            line,
-            column,
-            end_line,
-            end_column,
+            place: Place::from(&finding.span),
             severity: finding.severity,
             code: finding.code,
             message: &finding.message,
             help: finding.help.as_deref(),
-            labels: finding.labels.iter().map(LabelEntry::from).collect(),
-            fix: finding.fix.as_ref().map(FixEntry::from),
+            labels: finding.labels.iter().map(label).collect(),
+            fix: finding.fix.as_ref().map(fix),
         }
-    }
-}
-
-impl<'a> From<&'a Label> for LabelEntry<'a> {
-    fn from(label: &'a Label) -> Self {
-        let ((line, column), (end_line, end_column)) = (label.span.start(), label.span.end());
-        Self { file: &label.span.source.name, line, column, end_line, end_column, text: &label.text }
-    }
-}
-
-impl<'a> From<&'a Fix> for FixEntry<'a> {
-    fn from(fix: &'a Fix) -> Self {
-        let ((line, column), (end_line, end_column)) = (fix.span.start(), fix.span.end());
-        Self { file: &fix.span.source.name, line, column, end_line, end_column, with: &fix.replacement }
     }
 }
 

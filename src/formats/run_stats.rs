@@ -6,7 +6,7 @@ use crate::event::{
     Change, ChangeKind, CheckFinished, CheckResult, ContextCompacted, ResultsTruncated, RunResult, Usage,
     WorkspaceChanged,
 };
-use crate::message::pluralize;
+use crate::text::pluralize;
 use crate::text::sanitize;
 
 /// The explanation of a raised limit.

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::{DisplayOptions, Format, Subject, fingerprint, rule_docs, uri};
 use crate::diagnostic::{Diagnostic, Fix, Label, Rule, Severity, SourceSpan};
-use crate::message::pluralize;
 use crate::plan;
+use crate::text::pluralize;
 use crate::text::sanitize;
 
 /// The most results that GitHub accepts per run

@@ -3,7 +3,7 @@
 use super::format::code_fence;
 use super::run_stats;
 use crate::event::{Outcome, RunResult};
-use crate::message::pluralize;
+use crate::text::pluralize;
 use crate::text::sanitize::{self, escape_markdown};
 
 /// The most characters of the answer and of the result. GitHub accepts 1 MiB per step.

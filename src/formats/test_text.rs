@@ -2,7 +2,7 @@
 
 use super::DisplayOptions;
 use crate::cases::{CaseReport, Failure, TestReport};
-use crate::message::pluralize;
+use crate::text::pluralize;
 use crate::text::sanitize;
 
 const GREEN: &str = "32";

@@ -12,8 +12,8 @@ use super::{DisplayOptions, Format, PlanPreview, Subject, comparison_text, plan_
 use crate::cases::{CaseReport, TestReport};
 use crate::diagnostic::{Diagnostic, Fix, Rule, Severity, SourceSpan};
 use crate::event::RunResult;
-use crate::message::pluralize;
 use crate::plan;
+use crate::text::pluralize;
 use crate::text::sanitize;
 
 /// Labels more than this many lines away from a finding get a snippet of their own.

@@ -1,68 +1,52 @@
-//! Which commit is checked out in a folder, without starting git.
+//! The checked-out commit of a repository.
 
-use std::fs::{self, File};
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path};
 
-/// Longest file that is read: a large repository has some thousand packed references.
-const MAX_FILE_BYTES: u64 = 64 << 20;
+use super::files::{read_text, read_text_up_to};
+use super::repository::{common_dir, gitfile_target};
 
-/// The commit that HEAD names in the repository that a folder lies in; `None` where there is no repository, no commit
-/// yet, or the repository keeps its references in another form than files.
-///
-/// See gitrepository-layout(5).
-pub fn commit(folder: &Path) -> Option<String> {
-    let dot_git = folder.ancestors().map(|above| above.join(".git")).find(|path| path.exists())?;
-    let own = if dot_git.is_dir() { dot_git } else { linked_git_dir(&dot_git)? };
-    // A worktree of its own has HEAD to itself and shares the rest.
-    let common = match read(&own.join("commondir")) {
-        Some(path) => own.join(path.trim()),
-        None => own.clone(),
-    };
-    let mut reference = read(&own.join("HEAD"))?;
-    // A symbolic reference may name another; git follows five.
-    for _ in 0..5 {
+/// How much of `packed-refs` is read, in bytes. Large repositories have thousands of packed references.
+const MAX_PACKED_REFS_BYTES: u64 = 64 << 20;
+
+/// How many symbolic references are followed, as in git.
+const MAX_SYMBOLIC_REFS: usize = 5;
+
+/// The commit that HEAD resolves to in the repository that contains a folder. `None` without a repository, before the first
+/// commit, and for repositories that don't keep their references in files.
+pub fn head_commit(folder: &Path) -> Option<String> {
+    let dot_git = folder.ancestors().map(|ancestor| ancestor.join(".git")).find(|path| path.exists())?;
+    let git_dir = if dot_git.is_dir() { dot_git } else { gitfile_target(&dot_git)? };
+    // A linked worktree has its own HEAD and shares the rest.
+    let common_dir = common_dir(&git_dir);
+    let mut reference = read_text(&git_dir.join("HEAD"))?;
+    for _ in 0..MAX_SYMBOLIC_REFS {
         let Some(name) = reference.trim().strip_prefix("ref:").map(|name| name.trim().to_owned()) else { break };
-        if Path::new(&name).components().any(|part| !matches!(part, std::path::Component::Normal(_))) {
+        if Path::new(&name).components().any(|part| !matches!(part, Component::Normal(_))) {
             return None;
         }
-        let loose = [&own, &common].into_iter().find_map(|folder| read(&folder.join(&name)));
-        reference = loose.or_else(|| packed_ref(&common, &name))?;
+        let loose = [&git_dir, &common_dir].into_iter().find_map(|folder| read_text(&folder.join(&name)));
+        reference = loose.or_else(|| packed_ref(&common_dir, &name))?;
     }
     let id = reference.trim();
     let is_id = matches!(id.len(), 40 | 64) && id.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_id.then(|| id.to_owned())
 }
 
-/// Where a `.git` file leads.
-fn linked_git_dir(file: &Path) -> Option<PathBuf> {
-    let text = read(file)?;
-    let path = text.trim().strip_prefix("gitdir:")?.trim();
-    Some(file.parent()?.join(path))
-}
-
-fn packed_ref(common: &Path, name: &str) -> Option<String> {
-    let text = read(&common.join("packed-refs"))?;
-    let lines = text.lines().filter_map(|line| line.split_once(' '));
-    lines.filter(|(_, packed)| *packed == name).map(|(id, _)| id.to_owned()).next()
-}
-
-fn read(path: &Path) -> Option<String> {
-    if !fs::metadata(path).ok()?.is_file() {
-        return None;
-    }
-    let mut text = String::new();
-    File::open(path).ok()?.take(MAX_FILE_BYTES).read_to_string(&mut text).ok()?;
-    Some(text)
+fn packed_ref(common_dir: &Path, name: &str) -> Option<String> {
+    let text = read_text_up_to(&common_dir.join("packed-refs"), MAX_PACKED_REFS_BYTES)?;
+    let mut lines = text.lines().filter_map(|line| line.split_once(' '));
+    lines.find(|(_, packed)| *packed == name).map(|(id, _)| id.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     const ID: &str = "0123456789abcdef0123456789abcdef01234567";
 
-    fn written(files: &[(&str, String)]) -> tempfile::TempDir {
+    fn folder_with(files: &[(&str, String)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in files {
             let path = folder.path().join(name);
@@ -75,29 +59,29 @@ mod tests {
     #[test]
     fn loose_packed_and_detached_references_are_followed() {
         let head = || (".git/HEAD", "ref: refs/heads/main\n".to_owned());
-        let loose = written(&[head(), (".git/refs/heads/main", format!("{ID}\n")), ("a/b/c", String::new())]);
-        assert_eq!(commit(&loose.path().join("a/b")).as_deref(), Some(ID), "from a folder below as well");
+        let loose = folder_with(&[head(), (".git/refs/heads/main", format!("{ID}\n")), ("a/b/c", String::new())]);
+        assert_eq!(head_commit(&loose.path().join("a/b")).as_deref(), Some(ID), "also from a folder below");
         let refs =
             format!("# pack-refs with: peeled\n{} refs/heads/other\n{ID} refs/heads/main\n", ID.replace('0', "1"));
-        assert_eq!(commit(written(&[head(), (".git/packed-refs", refs)]).path()).as_deref(), Some(ID));
-        assert_eq!(commit(written(&[(".git/HEAD", format!("{ID}\n"))]).path()).as_deref(), Some(ID));
+        assert_eq!(head_commit(folder_with(&[head(), (".git/packed-refs", refs)]).path()).as_deref(), Some(ID));
+        assert_eq!(head_commit(folder_with(&[(".git/HEAD", format!("{ID}\n"))]).path()).as_deref(), Some(ID));
     }
 
     #[test]
     fn a_worktree_has_its_own_head_and_shares_the_branches() {
-        let folder = written(&[
+        let folder = folder_with(&[
             ("main/.git/refs/heads/topic", ID.to_owned()),
             ("main/.git/worktrees/w/HEAD", "ref: refs/heads/topic".to_owned()),
             ("main/.git/worktrees/w/commondir", "../..\n".to_owned()),
             ("w/.git", "gitdir: ../main/.git/worktrees/w\n".to_owned()),
         ]);
-        assert_eq!(commit(&folder.path().join("w")).as_deref(), Some(ID));
+        assert_eq!(head_commit(&folder.path().join("w")).as_deref(), Some(ID));
     }
 
     #[test]
-    fn what_is_no_commit_is_none() {
+    fn anything_else_is_no_commit() {
         for head in ["ref: refs/heads/unborn\n", "ref: ../../etc/passwd\n", "ref: HEAD\n", "nonsense", ""] {
-            assert_eq!(commit(written(&[(".git/HEAD", head.to_owned())]).path()), None, "{head:?}");
+            assert_eq!(head_commit(folder_with(&[(".git/HEAD", head.to_owned())]).path()), None, "{head:?}");
         }
     }
 }

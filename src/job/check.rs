@@ -1,4 +1,4 @@
-//! What must hold after the parent's last answer.
+//! A check of a job: a command that must pass after the parent's last answer.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::{Duration, MAX_DURATION};
 use crate::yaml::Spanned;
 
-/// How long a check may take where the job doesn't say, in seconds.
+/// The default timeout of a check, in seconds.
 pub const DEFAULT_CHECK_SECONDS: u64 = 10 * 60;
 /// The greatest number of checks.
 pub const MAX_CHECKS: usize = 100;
@@ -29,7 +29,7 @@ pub struct Check {
     #[schemars(regex(pattern = r"\S"), extend("patternErrorMessage" = "the command is empty"))]
     pub run: Spanned<String>,
 
-    /// How long it may take.
+    /// The time limit.
     #[schemars(extend("default" = "10m", "pattern" = Duration::pattern(MAX_DURATION),
         "patternErrorMessage" = "write it like `90s`, `20m` or `1h30m`, at most 30 days"))]
     pub timeout: Option<Spanned<Duration>>,

@@ -1,4 +1,4 @@
-//! Lengths of time as a job writes them.
+//! Durations as a job writes them: `90s`, `20m`, `1h30m`.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::de::{self, Deserialize, Deserializer, Visitor};
 
 use crate::yaml;
 
-/// The longest time that a job can ask for.
+/// The longest duration in a job.
 pub const MAX_DURATION: std::time::Duration = std::time::Duration::from_secs(30 * 24 * 60 * 60);
 
 const HELP: &str = "write it like `90s`, `20m` or `1h30m`";
@@ -15,7 +15,7 @@ const HELP: &str = "write it like `90s`, `20m` or `1h30m`";
 /// The units, the longest first, with their seconds.
 const UNITS: [(char, u64); 3] = [('h', 3600), ('m', 60), ('s', 1)];
 
-/// A length of time: whole hours, minutes and seconds, greater than nothing and at most [`MAX_DURATION`].
+/// A duration in whole seconds, greater than zero and at most [`MAX_DURATION`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Duration(std::time::Duration);
 
@@ -26,12 +26,12 @@ impl Duration {
         if fits { Some(Self(std::time::Duration::from_secs(seconds))) } else { None }
     }
 
-    /// Reads `90s`, `20m`, `1h30m`.
+    /// Parses `90s`, `20m`, `1h30m`.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// The text isn't a duration; the message says why.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let malformed = || format!("`{text}` is no duration");
+        let malformed = || format!("`{text}` isn't a duration");
         let mut seconds = 0_u64;
         let mut rest = text;
         let mut units = UNITS.as_slice();
@@ -40,7 +40,7 @@ impl Duration {
             let (number, tail) = rest.split_at(digits);
             let unit = tail.chars().next().ok_or_else(malformed)?;
             let at = units.iter().position(|(name, _)| *name == unit).ok_or_else(malformed)?;
-            // More digits than fit are too long a time, whatever they say.
+            // A number that doesn't fit is too long in any unit.
             let number = number.parse::<u64>().unwrap_or(u64::MAX);
             seconds = seconds.saturating_add(number.saturating_mul(units[at].1));
             units = &units[at + 1..];
@@ -48,31 +48,21 @@ impl Duration {
         }
         match (text.is_empty(), seconds) {
             (true, _) => Err(malformed()),
-            (_, 0) => Err(format!("`{text}` is no time at all")),
+            (_, 0) => Err(format!("`{text}` is zero")),
             _ => Self::from_seconds(seconds).ok_or_else(|| format!("`{text}` is longer than 30 days")),
         }
     }
 
-    /// What a text in words, such as `20 minutes` or `1 h 30 min`, is as a duration.
+    /// Parses a duration in words, such as `20 minutes` or `1 h 30 min`.
     pub fn parse_words(text: &str) -> Option<Self> {
+        /// A unit may be cut short: `min` and `m` are minutes.
         const WORDS: &[(&str, u64)] = &[
-            ("s", 1),
-            ("sec", 1),
-            ("secs", 1),
-            ("second", 1),
             ("seconds", 1),
-            ("m", 60),
-            ("min", 60),
-            ("mins", 60),
-            ("minute", 60),
+            ("secs", 1),
             ("minutes", 60),
-            ("h", 3600),
-            ("hr", 3600),
-            ("hrs", 3600),
-            ("hour", 3600),
+            ("mins", 60),
             ("hours", 3600),
-            ("d", 86_400),
-            ("day", 86_400),
+            ("hrs", 3600),
             ("days", 86_400),
         ];
         let lower = text.to_lowercase().replace(" and ", " ").replace(',', " ");
@@ -83,14 +73,14 @@ impl Duration {
             let behind = behind.trim_start();
             let (word, behind) =
                 behind.split_at(behind.find(|letter: char| !letter.is_alphabetic()).unwrap_or(behind.len()));
-            let (_, unit) = WORDS.iter().find(|(known, _)| *known == word)?;
+            let (_, unit) = WORDS.iter().find(|(known, _)| !word.is_empty() && known.starts_with(word))?;
             seconds = seconds.checked_add(number.parse::<u64>().ok()?.checked_mul(*unit)?)?;
             rest = behind.trim_start();
         }
         Self::from_seconds(seconds)
     }
 
-    /// What to do where a text is no duration. `otherwise` is what else may be written.
+    /// The help for a text that isn't a duration. `otherwise` names alternatives to a duration.
     pub(super) fn help(text: &str, otherwise: &str) -> String {
         match Self::parse_words(text) {
             Some(meant) => format!("write `{meant}`"),
@@ -98,8 +88,8 @@ impl Duration {
         }
     }
 
-    /// A regular expression for durations: lets through all up to `most`, and as few others as one can that doesn't add
-    /// (`1h1s` for a most of `1h`).
+    /// A regular expression for durations up to `most`. It accepts some longer ones (`1h1s` for a maximum of `1h`), because
+    /// it can't add.
     pub fn pattern(most: std::time::Duration) -> String {
         let unit = |(name, seconds)| format!("(0*{}{name})?", up_to_pattern(most.as_secs() / seconds));
         format!("^(?=.*[1-9]){}$", UNITS.map(unit).concat())
@@ -121,7 +111,7 @@ fn up_to_pattern(most: u64) -> String {
     let digits = most.to_string();
     let mut choices = vec![digits.clone()];
     for (at, digit) in digits.bytes().enumerate() {
-        // What begins the same and goes on with a smaller digit may end as it likes.
+        // After a smaller digit in this position, all further digits are free.
         let free = match digits.len() - at - 1 {
             0 => String::new(),
             free => format!("[0-9]{{{free}}}"),
@@ -173,7 +163,7 @@ impl JsonSchema for Duration {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            "description": "A length of time: `90s`, `20m`, `1h30m`; at most 30 days.",
+            "description": "A duration: `90s`, `20m`, `1h30m`; at most 30 days.",
             "pattern": Self::pattern(MAX_DURATION),
             "patternErrorMessage": format!("{HELP}, at most 30 days"),
         })

@@ -1,4 +1,4 @@
-//! What a job wants to be given.
+//! An input of a job.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,19 +7,19 @@ use serde_json::{Value, json};
 use super::PATH_PATTERN;
 use crate::yaml::{Node, Spanned};
 
-/// One input: what whoever starts the job can or must give.
+/// One input: a value that can or must be given when the job starts.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "input", extend("allOf" = by_type()))]
 pub struct Input {
-    /// What kind of value it is.
+    /// The type of the value.
     #[serde(rename = "type")]
     pub kind: Spanned<InputType>,
 
     /// What it is for.
     pub description: Option<String>,
 
-    /// The value where none is given. Without a default, the input is required.
+    /// The value if none is given. Without a default, the input is required.
     #[schemars(extend("type" = ["string", "number", "boolean", "array"]))]
     pub default: Option<Node>,
 
@@ -28,17 +28,17 @@ pub struct Input {
     #[serde(rename = "enum")]
     pub choices: Option<Spanned<Vec<Spanned<String>>>>,
 
-    /// Whether strangers can write the text; such an input is best kept out of system prompts.
+    /// Whether untrusted users can write the text. Such an input can't be used in a system prompt.
     #[schemars(extend("default" = false))]
     pub untrusted: Option<Spanned<bool>>,
 
-    /// Whether the value is secret: it is never put in a prompt or the record; `bash` sees it as `$INPUT_NAME`, the
-    /// name in capitals.
+    /// Whether the value is secret: it is never in a prompt or in the record. Commands get it as `$INPUT_NAME`, the name in
+    /// capitals.
     #[schemars(extend("default" = false))]
     pub secret: Option<Spanned<bool>>,
 }
 
-/// JSON Schema of what an input's type, and that it is secret, mean for its other keys.
+/// JSON Schema of the conditions that `type` and `secret` set for the other keys.
 fn by_type() -> Vec<Value> {
     let when = |key: &str, is: Value, then: Value| json!({ "if": { "required": [key], "properties": { key: { "const": is } } }, "then": then });
     let of = |kind: InputType, default: Value| match kind {
@@ -55,7 +55,7 @@ fn by_type() -> Vec<Value> {
     let path = json!({
         "type": "string",
         "pattern": PATH_PATTERN,
-        "patternErrorMessage": "a path is relative to the workspace and stays beneath it",
+        "patternErrorMessage": "a path is relative to the workspace and stays below it",
     });
     vec![
         of(InputType::String, json!({ "type": "string" })),
@@ -73,44 +73,44 @@ fn by_type() -> Vec<Value> {
                     "default": false,
                     "enum": false,
                 },
-                "errorMessage": "a secret doesn't belong into a job file",
+                "errorMessage": "a secret doesn't belong in a job file",
             }),
         ),
     ]
 }
 
 impl Input {
-    /// Whether its value must stay out of every text.
+    /// Whether its value is secret.
     pub fn is_secret(&self) -> bool {
         super::value_or(self.secret.as_ref(), false)
     }
 
-    /// Whether strangers can write it.
+    /// Whether untrusted users can write it.
     pub fn is_untrusted(&self) -> bool {
         super::value_or(self.untrusted.as_ref(), false)
     }
 }
 
-/// The kinds of values that an input can have.
+/// The types of inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum InputType {
     /// Any text.
     String,
-    /// A whole number, 64 bits with sign.
+    /// A signed 64-bit integer.
     Integer,
     /// A number.
     Number,
     /// `true` or `false`.
     Boolean,
-    /// A path beneath the workspace, relative to it.
+    /// A path below the workspace, relative to it.
     Path,
     /// A list of texts.
     List,
 }
 
 impl InputType {
-    /// The kind in words, as in "is no integer".
+    /// The type in words.
     pub fn noun(self) -> &'static str {
         match self {
             Self::String => "string",

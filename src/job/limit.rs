@@ -1,10 +1,11 @@
-//! A limit that can be lifted.
+//! Limits that can be `none`.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, Unexpected, Visitor};
+use serde_json::json;
 
 use super::{Duration, MAX_DURATION};
 use crate::yaml::{self, Spanned};
@@ -19,7 +20,7 @@ pub enum Limit<T> {
 }
 
 impl<T> Limit<T> {
-    /// The limit, where there is one.
+    /// The limit, or `None` if there isn't one.
     pub fn as_option(self) -> Option<T> {
         match self {
             Self::Unlimited => None,
@@ -30,19 +31,24 @@ impl<T> Limit<T> {
 
 /// What a limit can count.
 pub trait LimitValue: Sized {
-    /// What to expect, in words.
+    /// The name of the limit's JSON Schema.
+    const SCHEMA_NAME: &'static str;
+    /// What the value must be, in words.
     const EXPECTED: &'static str;
+
+    /// JSON Schema of the limit, `none` included.
+    fn schema() -> Schema;
 
     /// From a whole number.
     ///
     /// # Errors
-    /// Where it isn't written as one.
+    /// The value isn't of that form.
     fn from_number<E: de::Error>(number: u64) -> Result<Self, E>;
 
     /// From a number with a fraction.
     ///
     /// # Errors
-    /// Where it isn't written as one.
+    /// The value isn't of that form.
     fn from_fraction<E: de::Error>(number: f64) -> Result<Self, E> {
         Err(E::invalid_type(Unexpected::Float(number), &Self::EXPECTED))
     }
@@ -50,12 +56,22 @@ pub trait LimitValue: Sized {
     /// From a text other than `none`.
     ///
     /// # Errors
-    /// Where it isn't written as one.
+    /// The value isn't of that form.
     fn from_text<E: de::Error>(text: &str) -> Result<Self, E>;
 }
 
 impl LimitValue for u64 {
+    const SCHEMA_NAME: &'static str = "CountLimit";
     const EXPECTED: &'static str = yaml::EXPECTED_COUNT;
+
+    fn schema() -> Schema {
+        json_schema!({
+            "type": ["integer", "string"],
+            "minimum": 1,
+            "pattern": "^none$",
+            "patternErrorMessage": "write a number from 1 up, or `none` for no limit",
+        })
+    }
 
     fn from_number<E: de::Error>(number: u64) -> Result<Self, E> {
         Ok(number)
@@ -67,7 +83,17 @@ impl LimitValue for u64 {
 }
 
 impl LimitValue for f64 {
+    const SCHEMA_NAME: &'static str = "AmountLimit";
     const EXPECTED: &'static str = yaml::EXPECTED_AMOUNT;
+
+    fn schema() -> Schema {
+        json_schema!({
+            "type": ["number", "string"],
+            "exclusiveMinimum": 0,
+            "pattern": "^none$",
+            "patternErrorMessage": "write a number greater than 0, or `none` for no limit",
+        })
+    }
 
     fn from_number<E: de::Error>(number: u64) -> Result<Self, E> {
         Ok(number as Self)
@@ -83,7 +109,16 @@ impl LimitValue for f64 {
 }
 
 impl LimitValue for Duration {
+    const SCHEMA_NAME: &'static str = "DurationLimit";
     const EXPECTED: &'static str = "a duration such as `20m`, or `none`";
+
+    fn schema() -> Schema {
+        json_schema!({
+            "type": "string",
+            "pattern": format!("^none$|{}", Duration::pattern(MAX_DURATION)),
+            "patternErrorMessage": "write it like `90s`, `20m` or `1h30m`, at most 30 days, or `none` for no limit",
+        })
+    }
 
     fn from_number<E: de::Error>(number: u64) -> Result<Self, E> {
         Err(E::invalid_type(Unexpected::Unsigned(number), &Self::EXPECTED))
@@ -127,10 +162,10 @@ impl<'de, T: LimitValue> Deserialize<'de> for Limit<T> {
     }
 }
 
-/// A limit that there isn't unless the job sets it: `none` says the same as leaving it out.
+/// Reads a limit without a default: `none` means the same as leaving the key out.
 ///
 /// # Errors
-/// Where it isn't written as a limit.
+/// The value isn't a limit.
 pub(super) fn unless_none<'de, D: Deserializer<'de>, T: LimitValue>(
     deserializer: D,
 ) -> Result<Option<Spanned<T>>, D::Error> {
@@ -138,49 +173,17 @@ pub(super) fn unless_none<'de, D: Deserializer<'de>, T: LimitValue>(
     Ok(given.and_then(|Spanned { value, node }| value.as_option().map(|value| Spanned { value, node })))
 }
 
-impl JsonSchema for Limit<f64> {
+impl<T: LimitValue> JsonSchema for Limit<T> {
     fn schema_name() -> std::borrow::Cow<'static, str> {
-        "AmountLimit".into()
+        T::SCHEMA_NAME.into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": ["number", "string"],
-            "exclusiveMinimum": 0,
-            "pattern": "^none$",
-            "patternErrorMessage": "write a number greater than 0, or `none` for no limit",
-            "defaultSnippets": [{ "label": "none", "description": "No limit.", "body": "none" }],
-        })
-    }
-}
-
-impl JsonSchema for Limit<u64> {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "CountLimit".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": ["integer", "string"],
-            "minimum": 1,
-            "pattern": "^none$",
-            "patternErrorMessage": "write a number from 1 up, or `none` for no limit",
-            "defaultSnippets": [{ "label": "none", "description": "No limit.", "body": "none" }],
-        })
-    }
-}
-
-impl JsonSchema for Limit<Duration> {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "DurationLimit".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "pattern": format!("^none$|{}", Duration::pattern(MAX_DURATION)),
-            "patternErrorMessage": "write it like `90s`, `20m` or `1h30m`, at most 30 days, or `none` for no limit",
-            "defaultSnippets": [{ "label": "none", "description": "No limit.", "body": "none" }],
-        })
+        let mut schema = T::schema();
+        schema.insert(
+            "defaultSnippets".to_owned(),
+            json!([{ "label": "none", "description": "No limit.", "body": "none" }]),
+        );
+        schema
     }
 }

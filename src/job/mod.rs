@@ -1,7 +1,7 @@
-//! The job file, key for key, with places.
+//! The types of a job file.
 //!
-//! These types say what a job file can hold; their comments are the descriptions in the JSON Schema. What must hold
-//! beyond the form (names that exist, numbers that make sense) is checked in [`crate::lints`].
+//! Their doc comments are the descriptions in the JSON Schema. Everything beyond the form (names that exist, numbers in
+//! range) is checked in [`crate::lints`].
 
 mod check;
 mod duration;
@@ -9,7 +9,7 @@ mod input;
 mod limit;
 mod model;
 mod prompt;
-mod returns;
+mod text_or_mapping;
 mod tool;
 pub mod value;
 
@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::diagnostic::{Rule, rule};
-use crate::yaml::Spanned;
+use crate::yaml::{Node, Spanned};
 
 pub use check::{Check, DEFAULT_CHECK_SECONDS, MAX_CHECKS, MAX_REPAIRS, VariableMention, input_variables};
 pub use duration::{Duration, MAX_DURATION};
@@ -26,10 +26,9 @@ pub use input::{Input, InputType, input_variable};
 pub use limit::Limit;
 pub use model::{MAX_STOP_CHARS, MAX_STOPS, MAX_TEMPERATURE, MODEL_PATTERN, ModelOptions, ModelSpec};
 pub use prompt::{PromptFile, PromptText};
-pub use returns::Returns;
 pub use tool::ToolEntry;
 
-/// Mistakes in a job's form, beside those that the reader of YAML finds in any file.
+/// The rules for the form of a job, in addition to those for any YAML file.
 pub const RULES: &[Rule] = &[rule!(Error "bad-duration"), rule!(Error "bad-tool-entry")];
 
 /// The form of a job's or a subagent's name.
@@ -40,43 +39,43 @@ pub const NAME_FORM: &str = "a name is 1 to 64 of `a-z`, `0-9` and `-`, and begi
 /// The form of an input's name.
 pub const INPUT_NAME_PATTERN: &str = "^[a-z_][a-z0-9_]{0,63}$";
 /// The same in words.
-pub const INPUT_NAME_FORM: &str = "an input's name is 1 to 64 of `a-z`, `0-9` and `_`, and begins with no digit";
+pub const INPUT_NAME_FORM: &str = "an input's name is 1 to 64 of `a-z`, `0-9` and `_`, and doesn't begin with a digit";
 
-/// The form of a path that stays in its folder. It lets some through that don't (`a/../..`), for it can't count.
+/// The form of a path that stays in its folder. It accepts some that don't (`a/../..`), because a pattern can't count.
 pub const PATH_PATTERN: &str = r"^(?!/)(?!(\./+)*\.\.(/|$))[^\x00]+$";
 
 /// The form of an entry of `protect` and `allow_changes`, in words.
 pub const PROTECTED_FORM: &str = "write a path from the workspace, such as `deploy/`, without `..` and wildcards";
-/// The most entries of `protect`, and of `allow_changes`.
+/// The greatest number of entries of `protect`, and of `allow_changes`.
 pub const MAX_PATHS: usize = 100;
 
 /// The form of an environment variable's name.
 pub const ENV_PATTERN: &str = "^[A-Za-z_][A-Za-z0-9_]*$";
 /// The same in words.
-pub const ENV_FORM: &str = "a name is made of letters, digits and `_`, and begins with no digit";
+pub const ENV_FORM: &str = "a name is made of letters, digits and `_`, and doesn't begin with a digit";
 
-/// The name of the subagent that is there when a job has `task` and names none.
+/// The name of the default subagent, for a job with `task` and without subagents.
 pub const GENERAL_SUBAGENT: &str = "general";
 
-/// Turns of the parent where the job doesn't say.
+/// The default of the parent's turns.
 pub const PARENT_TURNS: u32 = 50;
-/// Turns of a subagent where the job doesn't say.
+/// The default of a subagent's turns.
 pub const SUBAGENT_TURNS: u32 = 30;
 /// The greatest number of turns that an agent can be given.
 pub const MAX_TURNS: u32 = 10_000;
-/// Output tokens of one reply of the parent where the job doesn't say.
+/// The default of output tokens in one reply of the parent.
 pub const PARENT_TOKENS: u32 = 8_000;
-/// Output tokens of one reply of a subagent where the job doesn't say.
+/// The default of output tokens in one reply of a subagent.
 pub const SUBAGENT_TOKENS: u32 = 4_000;
 /// The greatest number of output tokens of one reply that an agent can be given.
 pub const MAX_TOKENS: u32 = 1_000_000;
-/// How long a run may take where the job doesn't say, in seconds.
+/// The default of a run's duration, in seconds.
 pub const WALL_CLOCK_SECONDS: u64 = 30 * 60;
-/// Tool calls of a run where the job doesn't say.
+/// The default number of tool calls in a run.
 pub const TOOL_CALLS: u64 = 1_000;
-/// Subagents of a run where the job doesn't say.
+/// The default number of subagents in a run.
 pub const SUBAGENTS: u64 = 50;
-/// Subagents at once where the job doesn't say.
+/// The default number of subagents at once.
 pub const PARALLEL_SUBAGENTS: u32 = 4;
 /// The greatest number of subagents that can be allowed to run at once.
 pub const MAX_PARALLEL_SUBAGENTS: u32 = 1_000;
@@ -93,19 +92,19 @@ pub struct Job {
     /// What the job does, for people.
     pub description: Option<String>,
 
-    /// Typed values that whoever starts the job gives, with `--set NAME=VALUE` or `--inputs FILE`.
+    /// Typed values that are given when the job starts, with `--set NAME=VALUE` or `--inputs FILE`.
     #[schemars(extend("propertyNames" = {
         "title": "input", "pattern": INPUT_NAME_PATTERN, "patternErrorMessage": INPUT_NAME_FORM,
     }))]
     pub inputs: Option<Spanned<IndexMap<Spanned<String>, Input>>>,
 
-    /// The model that answers: `provider/model`, or a mapping with options.
+    /// The model: `provider/model`, or a mapping with options.
     pub model: Spanned<ModelSpec>,
 
     /// The agent that gets the job's prompt.
     pub parent: Parent,
 
-    /// Agents that the parent can hand work to with the `task` tool, by name. Default: one named `general` with the
+    /// Agents that the parent can delegate work to with the `task` tool, by name. Default: one named `general` with the
     /// parent's other tools.
     #[serde(default)]
     #[schemars(extend("propertyNames" = {
@@ -113,18 +112,18 @@ pub struct Job {
     }))]
     pub subagents: IndexMap<Spanned<String>, Subagent>,
 
-    /// What the whole run may use, subagents and retries included.
+    /// Limits of the whole run, subagents and retries included.
     #[serde(default)]
     pub limits: Limits,
 
-    /// Environment variables that `bash`, and only `bash`, may see beside a fixed harmless few.
+    /// Environment variables that commands get, in addition to a few that are always passed.
     #[serde(default)]
     #[schemars(extend("items" = {
         "type": "string", "pattern": ENV_PATTERN, "patternErrorMessage": ENV_FORM,
     }))]
     pub env: Vec<Spanned<String>>,
 
-    /// What tools may reach over the network.
+    /// The network access of tools.
     #[serde(default)]
     #[schemars(extend("default" = "none"))]
     pub network: Network,
@@ -154,19 +153,19 @@ pub struct Job {
     #[schemars(length(max = MAX_CHECKS))]
     pub checks: Vec<Check>,
 
-    /// How often the output of failed checks goes back to the parent, which then works on.
+    /// How often the output of failed checks goes back to the parent, which then continues.
     #[schemars(range(max = MAX_REPAIRS), extend("default" = 0))]
     pub repairs: Option<Spanned<u32>>,
 
     /// The final answer as data: the parent gets a tool `submit_result` for it.
     pub result: Option<Returns>,
 
-    /// What is done with a conversation that outgrows its model's window.
+    /// How a conversation is compacted that outgrows its model's context window.
     #[serde(default)]
     #[schemars(extend("default" = "summary"))]
     pub compaction: Compaction,
 
-    /// Which subagents' own journals stay after the run.
+    /// Which subagents' journals are kept after the run.
     #[serde(default)]
     #[schemars(extend("default" = "always"))]
     pub keep: Keep,
@@ -201,8 +200,8 @@ impl Job {
         }))
     }
 
-    /// How long a reply of an agent may be, where the job says: of the agent itself, else of the model that it asks. `own`
-    /// and `model` are what stands in the agent's mapping.
+    /// The declared limit on output tokens of an agent: its own, else that of its model. `own` and `model` are the keys of
+    /// the agent's mapping.
     pub fn max_tokens<'a>(
         &'a self,
         own: Option<&'a Spanned<u32>>,
@@ -211,7 +210,7 @@ impl Job {
         own.or_else(|| model.unwrap_or(&self.model).value.options()?.max_tokens.as_ref())
     }
 
-    /// Whether the parent can hand work to subagents.
+    /// Whether the parent can delegate work to subagents.
     pub fn delegates(&self) -> bool {
         self.parent.tools.value.iter().any(|tool| tool.name() == "task")
     }
@@ -225,11 +224,11 @@ pub struct Parent {
     /// Replaces the built-in system prompt.
     pub system: Option<Spanned<PromptText>>,
 
-    /// What the agent is asked to do.
+    /// The task of the agent.
     #[schemars(extend("pattern" = r"\S", "patternErrorMessage" = "the prompt is empty"))]
     pub prompt: Spanned<PromptText>,
 
-    /// Exactly what the agent can use; an empty list means no tools.
+    /// The tools that the agent can use. An empty list means no tools.
     pub tools: Spanned<Vec<Spanned<ToolEntry>>>,
 
     /// The greatest number of turns: model replies with the answers to their tool calls.
@@ -241,19 +240,19 @@ pub struct Parent {
     pub max_tokens: Option<Spanned<u32>>,
 }
 
-/// An agent that the parent can hand work to.
+/// An agent that the parent can delegate work to.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "subagent")]
 pub struct Subagent {
-    /// What the parent's model reads about it: what to hand to it.
+    /// What the subagent does. The parent's model reads it.
     #[schemars(regex(pattern = r"\S"), extend("patternErrorMessage" = "the description is empty"))]
     pub description: Option<Spanned<String>>,
 
     /// Replaces the built-in system prompt.
     pub system: Option<Spanned<PromptText>>,
 
-    /// Exactly what the agent can use; an empty list means no tools. `task` can't be in it.
+    /// The tools that the agent can use. An empty list means no tools. `task` can't be in it.
     pub tools: Spanned<Vec<Spanned<ToolEntry>>>,
 
     /// The greatest number of turns: model replies with the answers to their tool calls.
@@ -271,6 +270,19 @@ pub struct Subagent {
     pub returns: Option<Returns>,
 }
 
+/// Data that an agent returns instead of text.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "data")]
+pub struct Returns {
+    /// JSON Schema of the data; or `{ file: PATH }`, a file below the job's folder that holds one, YAML or JSON.
+    #[schemars(extend("type" = ["object", "boolean"], "properties" = { "file": {
+        "description": "Path of a file that holds the schema, from the job file's folder and below it.",
+        "type": "string", "pattern": PATH_PATTERN, "patternErrorMessage": "the path leads out of the job's folder",
+    } }))]
+    pub schema: Node,
+}
+
 /// What the parent and subagents have in common.
 #[derive(Debug, Clone, Copy)]
 pub struct Agent<'a> {
@@ -280,17 +292,17 @@ pub struct Agent<'a> {
     pub system: Option<&'a Spanned<PromptText>>,
     /// Its allowlist.
     pub tools: &'a [Spanned<ToolEntry>],
-    /// Its turns, where the job says.
+    /// Its turns, if declared.
     pub max_turns: Option<&'a Spanned<u32>>,
-    /// Its output tokens of one reply, where the job says so of it, or of its model.
+    /// Its output tokens of one reply, if declared for it or for its model.
     pub max_tokens: Option<&'a Spanned<u32>>,
     /// Its own model.
     pub model: Option<&'a Spanned<ModelSpec>>,
-    /// The data that it ends with.
+    /// The data that it returns.
     pub returns: Option<&'a Returns>,
 }
 
-/// What the whole run may use, subagents and retries included.
+/// Limits of the whole run, subagents and retries included.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "limits")]
@@ -322,14 +334,14 @@ pub struct Limits {
     pub parallel_subagents: Option<Spanned<u32>>,
 }
 
-/// What tools may reach.
+/// The network access of tools.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
-    /// Nothing.
+    /// No network.
     #[default]
     None,
-    /// Everything.
+    /// Unrestricted network.
     Open,
 }
 
@@ -345,39 +357,39 @@ pub enum GitAccess {
 }
 
 impl GitAccess {
-    /// Whether it is what holds where the job says nothing.
+    /// Whether it is the default.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// What is done with a conversation that outgrows its model's window.
+/// How a conversation is compacted that outgrows its model's context window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Compaction {
-    /// Nothing: the agent ends.
+    /// No compaction: the agent ends.
     Off,
     /// Old tool results are shortened.
     Results,
-    /// The same, and where that isn't enough, the model sums up what went before.
+    /// Old tool results are shortened; if that isn't enough, the model summarizes the conversation.
     #[default]
     Summary,
 }
 
-/// Which subagents' journals stay after the run.
+/// Which subagents' journals are kept after the run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Keep {
     /// All.
     #[default]
     Always,
-    /// All where the run didn't complete, none where it did.
+    /// All if the run didn't complete, none if it did.
     OnFailure,
     /// None.
     Never,
 }
 
-/// How much a model may think before it answers; each provider maps it to its own.
+/// How much a model may think before it answers. Each provider maps it to its own setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Thinking {
@@ -391,7 +403,7 @@ pub enum Thinking {
     High,
 }
 
-/// The value of a key that need not be there, or its default.
+/// The value of an optional key, or its default.
 pub fn value_or<T: Copy>(given: Option<&Spanned<T>>, default: T) -> T {
     given.map_or(default, |given| given.value)
 }
@@ -412,8 +424,8 @@ pub fn is_input_name(name: &str) -> bool {
         && chars.all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
 }
 
-/// A name for what has none, made from a file's name: the stem in lower case, everything but letters and digits
-/// turned into single dashes. `None` where nothing is left.
+/// Makes a name from a file's name: the stem in lower case, with a dash for each run of other characters than letters and
+/// digits. `None` if nothing is left.
 ///
 /// ```
 /// # use legwork::job::name_from_file;

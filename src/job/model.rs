@@ -1,22 +1,20 @@
-//! Which model answers.
-
-use std::fmt;
+//! The model of a job or an agent, with its options.
 
 use schemars::JsonSchema;
-use serde::Deserialize;
-use serde::de::{self, Deserializer, MapAccess, Unexpected, Visitor, value::MapAccessDeserializer};
+use serde::{Deserialize, Deserializer};
 
+use super::text_or_mapping::{OrText, TextOrMapping};
 use super::{MAX_TOKENS, Thinking};
 use crate::yaml::Spanned;
 
-/// The form of a model's name, with no regard for which providers there are.
+/// The form of a model's name, whatever the provider.
 pub const MODEL_PATTERN: &str = "^[^/]+/.+$";
 
-/// The highest temperature that any provider takes.
+/// The highest temperature that any provider accepts.
 pub const MAX_TEMPERATURE: f64 = 2.0;
-/// The greatest number of texts at which a reply ends.
+/// The greatest number of stop sequences.
 pub const MAX_STOPS: usize = 16;
-/// The greatest length of one of them, in characters.
+/// The greatest length of a stop sequence, in characters.
 pub const MAX_STOP_CHARS: usize = 256;
 
 /// A model: `provider/name`, or a mapping with options.
@@ -41,19 +39,19 @@ pub struct ModelOptions {
     /// How much it may think before it answers.
     pub thinking: Option<Spanned<Thinking>>,
 
-    /// How freely it picks its words: 0 for the likeliest ones. Not every model takes one, and Claude none above 1.
+    /// The randomness of its replies: 0 for the most likely words. Not every model accepts it; Claude accepts at most 1.
     #[schemars(range(min = 0, max = MAX_TEMPERATURE))]
     pub temperature: Option<Spanned<f64>>,
 
-    /// Texts at which a reply ends; the text itself isn't part of it.
+    /// Stop sequences: a reply ends before the first of these texts.
     #[schemars(length(max = MAX_STOPS), inner(length(min = 1, max = MAX_STOP_CHARS)), extend("uniqueItems" = true))]
     pub stop: Option<Spanned<Vec<Spanned<String>>>>,
 
-    /// The greatest number of output tokens of one reply, for agents that don't say it themselves.
+    /// The greatest number of output tokens of one reply, for agents without `max_tokens`.
     #[schemars(range(min = 1, max = MAX_TOKENS))]
     pub max_tokens: Option<Spanned<u32>>,
 
-    /// How many tokens its prompt and reply may have together. Default: what the table of prices says.
+    /// The context window: the tokens of a prompt and its reply together. Default: from the table of prices.
     #[schemars(range(min = 1))]
     pub context: Option<Spanned<u64>>,
 }
@@ -67,7 +65,7 @@ impl ModelSpec {
         }
     }
 
-    /// What is asked of it beyond the defaults.
+    /// The options.
     pub fn options(&self) -> Option<&ModelOptions> {
         match self {
             Self::Name(_) => None,
@@ -76,48 +74,15 @@ impl ModelSpec {
     }
 }
 
+impl OrText<'_> for ModelOptions {
+    const EXPECTED: &'static str = "a model such as `anthropic/claude-sonnet-5-5`, or a mapping with `name`";
+}
+
 impl<'de> Deserialize<'de> for ModelSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let read = Spanned::<ParsedSpec>::deserialize(deserializer)?;
-        match read.value {
-            ParsedSpec::Spec(spec) => Ok(spec),
-            ParsedSpec::Nothing if read.node.is_placeholder() => Ok(Self::Name(String::new())),
-            ParsedSpec::Nothing => Err(de::Error::invalid_type(Unexpected::Unit, &EXPECTED)),
-        }
-    }
-}
-
-const EXPECTED: &str = "a model such as `anthropic/claude-sonnet-5-5`, or a mapping with `name`";
-
-/// What stands there: nothing, too, where the reader makes up for a mistake.
-enum ParsedSpec {
-    Nothing,
-    Spec(ModelSpec),
-}
-
-impl<'de> Deserialize<'de> for ParsedSpec {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct NameOrOptions;
-        impl<'de> Visitor<'de> for NameOrOptions {
-            type Value = ParsedSpec;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(EXPECTED)
-            }
-
-            fn visit_unit<E: de::Error>(self) -> Result<ParsedSpec, E> {
-                Ok(ParsedSpec::Nothing)
-            }
-
-            fn visit_str<E: de::Error>(self, name: &str) -> Result<ParsedSpec, E> {
-                Ok(ParsedSpec::Spec(ModelSpec::Name(name.to_owned())))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ParsedSpec, A::Error> {
-                let options = ModelOptions::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(ParsedSpec::Spec(ModelSpec::Options(options)))
-            }
-        }
-        deserializer.deserialize_any(NameOrOptions)
+        Ok(match TextOrMapping::deserialize(deserializer)? {
+            TextOrMapping::Text(name) => Self::Name(name),
+            TextOrMapping::Mapping(options) => Self::Options(options),
+        })
     }
 }

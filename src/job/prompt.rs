@@ -1,15 +1,13 @@
-//! Texts for a model, in the job file or beside it.
-
-use std::fmt;
+//! A prompt, in the job file or in a file of its own.
 
 use schemars::JsonSchema;
-use serde::Deserialize;
-use serde::de::{self, Deserializer, MapAccess, Unexpected, Visitor, value::MapAccessDeserializer};
+use serde::{Deserialize, Deserializer};
 
 use super::PATH_PATTERN;
+use super::text_or_mapping::{OrText, TextOrMapping};
 use crate::yaml::Spanned;
 
-/// A template: the text itself, or the file that holds it.
+/// A template: a text, or the path of a file.
 #[derive(Debug, Clone, JsonSchema)]
 #[schemars(untagged)]
 pub enum PromptText {
@@ -19,58 +17,25 @@ pub enum PromptText {
     File(PromptFile),
 }
 
-/// A text in a file of its own.
+/// A prompt in a file.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "prompt file")]
 pub struct PromptFile {
-    /// Path of a text file, from the job file's folder and below it.
+    /// The path of a text file below the job file's folder, relative to that folder.
     #[schemars(regex(pattern = PATH_PATTERN), extend("patternErrorMessage" = "the path leads out of the job's folder"))]
     pub file: Spanned<String>,
 }
 
+impl OrText<'_> for PromptFile {
+    const EXPECTED: &'static str = "a text, or `{ file: PATH }`";
+}
+
 impl<'de> Deserialize<'de> for PromptText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let read = Spanned::<ParsedPrompt>::deserialize(deserializer)?;
-        match read.value {
-            ParsedPrompt::Prompt(prompt) => Ok(prompt),
-            ParsedPrompt::Nothing if read.node.is_placeholder() => Ok(Self::Text(String::new())),
-            ParsedPrompt::Nothing => Err(de::Error::invalid_type(Unexpected::Unit, &EXPECTED)),
-        }
-    }
-}
-
-const EXPECTED: &str = "a text, or `{ file: PATH }`";
-
-/// What stands there: nothing, too, where the reader makes up for a mistake.
-enum ParsedPrompt {
-    Nothing,
-    Prompt(PromptText),
-}
-
-impl<'de> Deserialize<'de> for ParsedPrompt {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextOrFile;
-        impl<'de> Visitor<'de> for TextOrFile {
-            type Value = ParsedPrompt;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(EXPECTED)
-            }
-
-            fn visit_unit<E: de::Error>(self) -> Result<ParsedPrompt, E> {
-                Ok(ParsedPrompt::Nothing)
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<ParsedPrompt, E> {
-                Ok(ParsedPrompt::Prompt(PromptText::Text(text.to_owned())))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ParsedPrompt, A::Error> {
-                let file = PromptFile::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(ParsedPrompt::Prompt(PromptText::File(file)))
-            }
-        }
-        deserializer.deserialize_any(TextOrFile)
+        Ok(match TextOrMapping::deserialize(deserializer)? {
+            TextOrMapping::Text(text) => Self::Text(text),
+            TextOrMapping::Mapping(file) => Self::File(file),
+        })
     }
 }

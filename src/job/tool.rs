@@ -1,4 +1,4 @@
-//! An entry of an allowlist.
+//! A tool in the allowlist of an agent.
 
 use std::fmt;
 
@@ -15,11 +15,11 @@ const HELP: &str = "write `- NAME`, or `- NAME: { OPTION: VALUE }` with one name
 pub enum ToolEntry {
     /// The name alone.
     Name(String),
-    /// With options, which the tool itself reads.
+    /// With options, which the tool itself parses.
     Options {
         /// The name.
         name: Spanned<String>,
-        /// The options; null where nothing follows the name.
+        /// The options; null if nothing follows the name.
         options: Node,
     },
 }
@@ -69,7 +69,7 @@ impl JsonSchema for ToolEntry {
         "ToolEntry".into()
     }
 
-    /// Any tool; [`crate::schema`] puts in those that there are.
+    /// Any tool; [`crate::schema`] adds the existing ones.
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "anyOf": [{ "type": "string" }, { "type": "object", "minProperties": 1, "maxProperties": 1 }],

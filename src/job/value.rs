@@ -1,4 +1,4 @@
-//! Which values an input can have.
+//! Parses and checks the values of inputs.
 
 use std::path::Path;
 
@@ -7,19 +7,19 @@ use serde_json::Value;
 use super::{Input, InputType};
 use crate::template::leaves_dir;
 
-/// How a text stands for several values.
+/// How the items of a list are separated in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListSeparator {
-    /// Separated by commas, as on a command line; white space around an item goes.
+    /// By commas, as on a command line. White space around an item is removed.
     Commas,
-    /// One on each line, as in a file; empty lines go.
+    /// By line ends, as in a file. Empty lines are removed.
     Lines,
 }
 
-/// Reads a text as a value of the input's type, with no regard for its enum.
+/// Parses a text as a value of an input's type.
 ///
 /// # Errors
-/// Why it isn't one, in words that don't repeat the text.
+/// The text isn't of that type; the message doesn't repeat the text.
 pub fn parse_value(kind: InputType, text: &str, listing: ListSeparator) -> Result<Value, String> {
     match kind {
         InputType::String | InputType::Path => Ok(Value::from(text)),
@@ -45,18 +45,18 @@ pub fn parse_value(kind: InputType, text: &str, listing: ListSeparator) -> Resul
     }
 }
 
-/// Checks a value against an input's type and enum. `workspace` is the folder that a path must lie beneath, where that
-/// is known; an absolute path comes back relative to it.
+/// Checks a value against an input's type and enum. A path must be below `workspace`, if that is known; an absolute path is
+/// made relative to it.
 ///
 /// # Errors
-/// Why it doesn't fit, in words that don't repeat the value.
+/// The value doesn't fit; the message doesn't repeat the value.
 pub fn check_value(input: &Input, value: Value, workspace: Option<&str>) -> Result<Value, String> {
     match (input.kind.value, &value) {
         (InputType::String, Value::String(text)) => check_choice(input, text).map(|()| value),
         (InputType::Path, Value::String(path)) => check_path(path, workspace).map(Value::from),
         (InputType::Integer, Value::Number(number)) if number.is_i64() => Ok(value),
         (InputType::Integer, Value::Number(number)) if number.is_u64() => {
-            Err("is greater than a 64-bit integer can be".to_owned())
+            Err("doesn't fit into a 64-bit integer".to_owned())
         }
         (InputType::Number, Value::Number(_)) | (InputType::Boolean, Value::Bool(_)) => Ok(value),
         (InputType::List, Value::Array(items)) => match items.iter().position(|item| !item.is_string()) {
@@ -82,7 +82,7 @@ fn check_path(path: &str, workspace: Option<&str>) -> Result<String, String> {
         return Err("is empty".to_owned());
     }
     if path.contains('\0') {
-        return Err("isn't a path: it holds a NUL character".to_owned());
+        return Err("isn't a path: it has a NUL character".to_owned());
     }
     let relative = match Path::new(path).strip_prefix(workspace.unwrap_or_default()) {
         Ok(relative) if Path::new(path).is_absolute() => relative.to_string_lossy().into_owned(),
@@ -91,19 +91,19 @@ fn check_path(path: &str, workspace: Option<&str>) -> Result<String, String> {
     match relative.as_str() {
         _ if leaves_dir(&relative) => Err("leads out of the workspace".to_owned()),
         _ if workspace.is_some_and(|workspace| leaves_by_symlink(Path::new(workspace), &relative)) => {
-            Err("leads out of the workspace through a link".to_owned())
+            Err("leads out of the workspace through a symbolic link".to_owned())
         }
         "" => Ok(".".to_owned()),
         _ => Ok(relative),
     }
 }
 
-/// Whether a link on the way leads out of the workspace. What isn't there yet leads nowhere.
+/// Whether a symbolic link in a path leads out of the workspace. Parts that don't exist yet lead nowhere.
 fn leaves_by_symlink(workspace: &Path, relative: &str) -> bool {
     let Ok(root) = workspace.canonicalize() else { return false };
     let path = root.join(relative);
     let existing = path.ancestors().find(|path| path.symlink_metadata().is_ok());
-    // A link to nothing can't be followed: what comes to be there is anyone's guess.
+    // A dangling link can't be resolved, so it counts as leading out.
     existing.is_some_and(|path| path.canonicalize().map_or(true, |real| !real.starts_with(&root)))
 }
 

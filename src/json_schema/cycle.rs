@@ -1,62 +1,48 @@
-//! References that lead back to themselves, or multiply: validating a value with such a schema would never end.
+//! Finds references that lead back to themselves, or multiply: validation would never end.
 
 use std::collections::{HashMap, HashSet};
 
-use super::schema_walk::SchemaLocation;
+use super::schema_reader::SchemaLocation;
 
-/// A schema whose reference leads back to where it comes from, along schemas that the same value has to fit.
-pub(super) fn find(same: &HashMap<SchemaLocation, Vec<SchemaLocation>>) -> Option<SchemaLocation> {
-    let mut starts: Vec<&SchemaLocation> = same.keys().collect();
-    starts.sort_unstable();
-    let mut done: HashSet<&SchemaLocation> = HashSet::new();
-    for start in starts {
-        // Each with how many of its ways were taken.
-        let mut path: Vec<(&SchemaLocation, usize)> = vec![(start, 0)];
-        let mut on_path: HashSet<&SchemaLocation> = HashSet::from([start]);
-        if done.contains(start) {
-            continue;
-        }
-        while let Some((at, taken)) = path.last_mut() {
-            let (from, next) = (*at, same.get(*at).and_then(|ways| ways.get(*taken)));
-            *taken += 1;
-            match next {
-                Some(next) if on_path.contains(next) => return Some(from.clone()),
-                Some(next) if !done.contains(next) => {
-                    on_path.insert(next);
-                    path.push((next, 0));
-                }
-                Some(_) => {}
-                None => {
-                    done.insert(from);
-                    on_path.remove(from);
-                    path.pop();
-                }
-            }
-        }
-    }
-    None
+/// A schema that can't be validated in reasonable time.
+pub(super) enum Endless {
+    /// It applies itself to the same value.
+    Cycle(SchemaLocation),
+    /// It applies too many schemas to the same value.
+    FanOut(SchemaLocation),
 }
 
-/// A schema that applies more than `most` schemas to one value, through references that lead to the same place in several
-/// ways. There must be no cycle.
-pub(super) fn find_fan_out(same: &HashMap<SchemaLocation, Vec<SchemaLocation>>, most: u64) -> Option<SchemaLocation> {
-    let mut starts: Vec<&SchemaLocation> = same.keys().collect();
+/// Looks for a cycle, or for a schema that applies more than `max` schemas to one value. `in_place` holds, for each schema,
+/// those that apply to the same value.
+pub(super) fn find_endless(in_place: &HashMap<SchemaLocation, Vec<SchemaLocation>>, max: u64) -> Option<Endless> {
+    let mut starts: Vec<&SchemaLocation> = in_place.keys().collect();
     starts.sort_unstable();
     let mut applied: HashMap<&SchemaLocation, u64> = HashMap::new();
     for start in starts {
-        let mut open = vec![start];
-        while let Some(at) = open.last().copied() {
-            let ways = same.get(at).map_or(&[][..], Vec::as_slice);
-            let unknown: Vec<&SchemaLocation> = ways.iter().filter(|way| !applied.contains_key(way)).collect();
-            if unknown.is_empty() {
-                let below = ways.iter().map(|way| applied[way]).fold(1, u64::saturating_add);
-                if below > most {
-                    return Some(at.clone());
+        if applied.contains_key(start) {
+            continue;
+        }
+        // Each with the number of its schemas that were visited.
+        let mut path: Vec<(&SchemaLocation, usize)> = vec![(start, 0)];
+        let mut on_path: HashSet<&SchemaLocation> = HashSet::from([start]);
+        while let Some((at, visited)) = path.last_mut() {
+            let at = *at;
+            let below = in_place.get(at).map_or(&[][..], Vec::as_slice);
+            let next = below.get(*visited);
+            *visited += 1;
+            match next {
+                Some(next) if applied.contains_key(next) => {}
+                Some(next) if !on_path.insert(next) => return Some(Endless::Cycle(at.clone())),
+                Some(next) => path.push((next, 0)),
+                None => {
+                    let count = below.iter().map(|next| applied[next]).fold(1, u64::saturating_add);
+                    if count > max {
+                        return Some(Endless::FanOut(at.clone()));
+                    }
+                    applied.insert(at, count);
+                    on_path.remove(at);
+                    path.pop();
                 }
-                applied.insert(at, below);
-                open.pop();
-            } else {
-                open.extend(unknown);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Where something stands that is known by its JSON pointer.
+//! JSON pointers, and the places that they lead to.
 
 use crate::diagnostic::SourceSpan;
 use crate::yaml::{Node, NodeKind};
@@ -8,7 +8,7 @@ pub(super) fn reference_tokens(pointer: &str) -> impl Iterator<Item = String> + 
     pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~"))
 }
 
-/// The part of a document, or the innermost one around it that there is.
+/// The part of a document at a pointer, or the innermost existing part around it.
 pub(super) fn resolve_pointer(root: &Node, pointer: &str) -> Node {
     let mut node = root.clone();
     for part in reference_tokens(pointer) {
@@ -29,10 +29,28 @@ pub(super) fn key_node(mapping: &Node, name: &str) -> Option<Node> {
     mapping.entries().find(|(key, _)| key.text() == Some(name)).map(|(key, _)| key)
 }
 
-/// Where to point for a part: a mapping or a list would take up the whole screen, so its key, or else its first.
+/// The place to report for a part: of a mapping or list, its key or first entry, not its whole text.
 pub(super) fn report_place(node: &Node) -> SourceSpan {
     match node.kind() {
         NodeKind::Mapping | NodeKind::List => node.place_for_missing(),
         _ => node.place(),
     }
+}
+
+/// The pointer of a child.
+pub(super) fn child_pointer(pointer: &str, name: &str) -> String {
+    format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"))
+}
+
+/// Encodes a pointer as a URI fragment.
+pub(super) fn uri_fragment(pointer: &str) -> String {
+    let mut out = String::with_capacity(pointer.len());
+    for byte in pointer.bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@".contains(&byte) {
+            out.push(byte as char);
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
 }

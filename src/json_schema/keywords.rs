@@ -1,31 +1,33 @@
-//! What the keywords of JSON Schema hold, in all of its drafts.
+//! The keywords of JSON Schema in all drafts, and which of them hold schemas.
 
 use serde_json::Value;
 
-/// What stands in a keyword's value.
+use super::json_pointer::child_pointer;
+
+/// The kind of a keyword's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeywordValue {
-    /// Nothing to look into.
+    /// No schema.
     Data,
-    /// A schema, which the same value has to fit.
+    /// A schema for the same value.
     InPlace,
-    /// A list of schemas, which the same value has to fit.
+    /// A list of schemas for the same value.
     InPlaceList,
-    /// Schemas by name, which the same value has to fit. Those that aren't schemas are lists of names.
+    /// Schemas by name for the same value, among which may be lists of names.
     InPlaceMap,
     /// A schema for parts of the value.
     Child,
     /// A list of schemas for parts of the value.
     ChildList,
-    /// Schemas by name for parts of the value, or to be referred to.
+    /// Schemas by name for parts of the value, or definitions.
     ChildMap,
-    /// A schema for parts of the value, or a list of such.
+    /// A schema, or a list of schemas, for parts of the value.
     ChildOrList,
 }
 
 use KeywordValue::{Child, ChildList, ChildMap, ChildOrList, Data, InPlace, InPlaceList, InPlaceMap};
 
-/// Every keyword of drafts 4 to 2020-12, and some that editors and generators of schemas know.
+/// Every keyword of drafts 4 to 2020-12, and some that editors and generators use.
 const KEYWORDS: &[(&str, KeywordValue)] = &[
     ("$anchor", Data),
     ("$comment", Data),
@@ -90,7 +92,7 @@ const KEYWORDS: &[(&str, KeywordValue)] = &[
     ("unevaluatedProperties", Child),
     ("uniqueItems", Data),
     ("writeOnly", Data),
-    // Not of the standard; they say something to those who read the schema.
+    // Not standard, but known to editors.
     ("defaultSnippets", Data),
     ("deprecationMessage", Data),
     ("enumDescriptions", Data),
@@ -101,27 +103,27 @@ const KEYWORDS: &[(&str, KeywordValue)] = &[
     ("patternErrorMessage", Data),
 ];
 
-/// What a keyword holds; `None` for one that there isn't.
+/// The kind of a keyword's value; `None` for an unknown keyword.
 pub(super) fn keyword_value(keyword: &str) -> Option<KeywordValue> {
     KEYWORDS.iter().find(|(known, _)| *known == keyword).map(|(_, holds)| *holds)
 }
 
-/// All of them.
+/// All keywords.
 pub(super) fn keyword_names() -> impl Iterator<Item = &'static str> {
     KEYWORDS.iter().map(|(keyword, _)| *keyword)
 }
 
 /// A schema within a schema.
 pub(super) struct Subschema<'a> {
-    /// Where it is, as a JSON pointer from the schema that it is in.
+    /// Its JSON pointer from the outer schema.
     pub(super) pointer: String,
-    /// It.
+    /// The schema itself.
     pub(super) schema: &'a Value,
-    /// Whether it is held against the very value that the outer one is held against.
+    /// Whether it applies to the same value as the outer schema.
     pub(super) is_in_place: bool,
 }
 
-/// The schemas that stand right in a schema.
+/// The direct subschemas of a schema.
 pub(super) fn subschemas(schema: &Value) -> Vec<Subschema<'_>> {
     let mut found = Vec::new();
     for (keyword, value) in schema.as_object().into_iter().flatten() {
@@ -151,12 +153,7 @@ pub(super) fn subschemas(schema: &Value) -> Vec<Subschema<'_>> {
     found
 }
 
-/// The pointer of a part.
-pub(super) fn child_pointer(pointer: &str, name: &str) -> String {
-    format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"))
-}
-
-/// Calls for a schema and for every schema in it.
+/// Calls a function for a schema and all its subschemas.
 pub(super) fn for_each_subschema(schema: &mut Value, what: &mut dyn FnMut(&mut Value)) {
     what(schema);
     let parts: Vec<String> = subschemas(schema).into_iter().map(|part| part.pointer).collect();

@@ -1,8 +1,7 @@
-//! Data that agents end with: JSON Schemas as jobs hold them, and values held against them. Nobody else knows the crate
-//! that does the latter, which changes often.
+//! JSON Schemas of results, and validation against them. Only this module uses the `jsonschema` crate.
 //!
-//! A schema is read with everything that it refers to (`reader`) and becomes one that stands alone: files below the job's
-//! folder are put in, and every reference leads to a place within it. Nothing is ever fetched.
+//! A schema is read with all files that it refers to, which must be below the job's folder, and bundled into one whose
+//! references are all local (`bundle`): providers don't resolve any others. Nothing is ever fetched.
 
 mod bundle;
 mod cycle;
@@ -25,7 +24,7 @@ pub use tool_schema::ToolSchema;
 pub use validator::SchemaValidator;
 pub use violation::Violation;
 
-/// What can be wrong with a schema, beside what can be wrong with its files.
+/// The rules for schemas. Those of their files are elsewhere.
 pub const RULES: &[Rule] = &[rule!(Error "bad-schema"), rule!(Error "bad-reference"), rule!(Warning "unknown-keyword")];
 
 /// The greatest size of a schema with all its files, in bytes of JSON.

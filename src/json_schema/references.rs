@@ -1,17 +1,17 @@
-//! What references lead to.
+//! Resolves references.
 
 use std::rc::Rc;
 
 use serde_json::Value;
 
-use super::draft::Draft;
+use super::draft::{draft_of, draft_uri, id_keyword};
 use super::json_pointer;
-use super::schema_reader::SchemaDocument;
-use super::schema_walk::{SchemaLocation, SchemaWalk};
+use super::schema_reader::{SchemaDocument, SchemaLocation};
+use super::schema_walk::SchemaWalk;
 use crate::diagnostic::{Diagnostic, SourceSpan, suggest_name};
 
 impl SchemaWalk<'_, '_> {
-    /// Takes the reference of a schema.
+    /// Follows the reference of a schema, or reports why it can't.
     pub(super) fn resolve_reference(&mut self, from: &SchemaLocation, reference: &str, place: &SourceSpan) {
         let (file, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let Some(number) = self.document_of(from.0, file, place) else { return };
@@ -24,7 +24,7 @@ impl SchemaWalk<'_, '_> {
                 Some(Value::Object(_) | Value::Bool(_)) => self.follow(from, (number, pointer)),
                 Some(other) => {
                     let kind = if other.is_array() { "a list" } else { "a value" };
-                    let message = format!("`{reference}` leads to {kind}, which is no schema");
+                    let message = format!("`{reference}` leads to {kind}, which isn't a schema");
                     self.fail(Diagnostic::error("bad-reference", place.clone(), message));
                 }
                 None => {
@@ -51,7 +51,7 @@ impl SchemaWalk<'_, '_> {
         }
     }
 
-    /// The number of the document that the part before `#` names, as it is written in another one.
+    /// The number of the document that a reference names before its `#`.
     fn document_of(&mut self, from: usize, file: &str, place: &SourceSpan) -> Option<usize> {
         if file.is_empty() {
             return Some(from);
@@ -62,10 +62,9 @@ impl SchemaWalk<'_, '_> {
             if id == file {
                 return Some(from);
             }
-            // What an address next to the schema's own means is what lies next to the schema's own file.
-            let beside =
-                id.rfind('/').map(|at| &id[..=at]).filter(|base| base.contains("://") && !base.ends_with("://"));
-            if let Some(rest) = beside.and_then(|base| file.strip_prefix(base)) {
+            // A URI in the folder of the schema's own `$id` is a file in the folder of the schema's file.
+            let base = id.rfind('/').map(|at| &id[..=at]).filter(|base| base.contains("://") && !base.ends_with("://"));
+            if let Some(rest) = base.and_then(|base| file.strip_prefix(base)) {
                 file = rest.to_owned();
             }
         }
@@ -73,7 +72,7 @@ impl SchemaWalk<'_, '_> {
             return Some(number);
         }
         if has_scheme(&file) || file.starts_with("//") {
-            let message = format!("`{file}` is an address, and nothing is ever fetched");
+            let message = format!("`{file}` is a URL, and nothing is ever fetched");
             let help = "put the schema into a file below the job's folder, and refer to that by its path";
             self.fail(Diagnostic::error("bad-reference", place.clone(), message).help(help));
             return None;
@@ -100,17 +99,19 @@ impl SchemaWalk<'_, '_> {
         Some(self.documents.len() - 1)
     }
 
-    /// What a document calls itself.
+    /// The `$id` of a document.
     fn id(&self, number: usize) -> Option<String> {
-        let id = self.documents[number].json.get(self.draft.id())?.as_str()?;
+        let id = self.documents[number].json.get(id_keyword(self.draft))?.as_str()?;
         Some(id.trim_end_matches('#').to_owned()).filter(|id| !id.is_empty())
     }
 
     fn has_the_same_draft(&mut self, document: &SchemaDocument) -> bool {
-        let message = match Draft::of(&document.json) {
+        let message = match draft_of(&document.json) {
             None => return true,
             Some(Ok(draft)) if draft == self.draft => return true,
-            Some(Ok(_)) => format!("this is of another draft than the schema that refers to it, {}", self.draft.uri()),
+            Some(Ok(_)) => {
+                format!("this is of another draft than the schema that refers to it ({})", draft_uri(self.draft))
+            }
             Some(Err(why)) => why,
         };
         let finding = Diagnostic::error("bad-schema", document.place("/$schema"), message);
@@ -119,7 +120,7 @@ impl SchemaWalk<'_, '_> {
     }
 }
 
-/// Whether it begins with a name and a colon, as addresses do.
+/// Whether it starts with a scheme, like a URL.
 fn has_scheme(file: &str) -> bool {
     file.split_once(':').is_some_and(|(scheme, _)| {
         scheme.starts_with(|first: char| first.is_ascii_alphabetic())
@@ -127,8 +128,7 @@ fn has_scheme(file: &str) -> bool {
     })
 }
 
-/// A path without `.`, and without `..` as far as they lead back to where it has been; a path that leaves its folder still
-/// does.
+/// Removes `.` and `..` from a path. A path that leads out of its folder still does.
 fn normalize_path(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
@@ -144,7 +144,7 @@ fn normalize_path(path: &str) -> String {
     parts.join("/")
 }
 
-/// Text in which `%20` stands for a space.
+/// Decodes `%20` and its like.
 fn percent_decode(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -165,7 +165,7 @@ fn percent_decode(text: &str) -> String {
     String::from_utf8(out).unwrap_or_else(|_| text.to_owned())
 }
 
-/// A pointer that there is, and that a misspelt one may mean: only its first wrong part is another.
+/// The existing pointer that is nearest to a misspelled one.
 fn nearest_pointer(json: &Value, pointer: &str) -> Option<String> {
     let mut at = String::new();
     let mut here = json;
@@ -177,7 +177,7 @@ fn nearest_pointer(json: &Value, pointer: &str) -> Option<String> {
             suggest_name(&part, known.keys().map(String::as_str))?.to_owned()
         };
         here = known.get(&name)?;
-        at = super::keywords::child_pointer(&at, &name);
+        at = json_pointer::child_pointer(&at, &name);
     }
     Some(at)
 }
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_become_plain_and_stay_outside_where_they_lead_there() {
+    fn paths_are_normalized_and_stay_outside() {
         for (path, expected) in [
             ("a/./b.json", "a/b.json"),
             ("a/../b.json", "b.json"),

@@ -1,4 +1,4 @@
-//! Reads a job's schemas, and the files that they are in.
+//! Reads the files that hold a job's schemas.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -6,16 +6,15 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::schema_walk::SchemaWalk;
 use super::{MAX_BYTES, MAX_FILES, json_pointer, keywords};
 use crate::diagnostic::{Diagnostic, Severity, Source, SourceSpan};
 use crate::template::{JobDir, PromptFileError};
-use crate::yaml::{self, Node, NodeKind};
+use crate::yaml::{self, Node};
 
-/// How many findings are kept: more than anyone is shown.
+/// How many findings are kept: more than are shown.
 const MAX_FINDINGS: usize = 110;
 
-/// Takes a job's schemas, and finds everything that is wrong with them.
+/// Reads the schemas of a job, and reports what is wrong with them.
 #[derive(Debug)]
 pub struct SchemaReader<'a> {
     folder: Option<&'a JobDir>,
@@ -24,16 +23,19 @@ pub struct SchemaReader<'a> {
     findings: Vec<Diagnostic>,
 }
 
-/// A text that holds schemas.
+/// A schema: the number of its document, and its pointer there.
+pub(super) type SchemaLocation = (usize, String);
+
+/// A document that holds schemas.
 #[derive(Debug)]
 pub(super) struct SchemaDocument {
-    /// It, with places.
+    /// Its root, with places.
     pub(super) node: Node,
     /// The same as JSON.
     pub(super) json: Value,
-    /// Its path from the job's folder; `None` for what stands in the job file.
+    /// Its path from the job's folder; `None` for the job file itself.
     pub(super) path: Option<String>,
-    /// Pointers of the schemas that have a name in it.
+    /// The pointers of its schemas by their `$anchor`.
     pub(super) anchors: HashMap<String, String>,
 }
 
@@ -42,58 +44,14 @@ pub(super) struct SchemaDocument {
 enum SchemaFileError {
     /// It couldn't be read.
     File(PromptFileError),
-    /// What is wrong with its text is said already.
+    /// Its text has errors, which are reported.
     Reported,
 }
 
 impl<'a> SchemaReader<'a> {
-    /// Begins with no schemas. Without a folder, as for a job from standard input, every file is an error.
+    /// Starts without schemas. If there is no folder, as for a job from standard input, every file is an error.
     pub fn new(folder: Option<&'a JobDir>) -> Self {
         Self { folder, files: BTreeMap::new(), sources: Vec::new(), findings: Vec::new() }
-    }
-
-    /// Takes what stands in a job as a schema: the schema itself, or `{ file: PATH }`. Gives one that stands alone;
-    /// `None` where something is wrong with it.
-    pub fn read(&mut self, node: &Node) -> Option<Value> {
-        if node.is_placeholder() || node.kind() == NodeKind::Invalid {
-            return None;
-        }
-        let root = match node.get("file").filter(|_| node.kind() == NodeKind::Mapping) {
-            Some(file) => self.named(node, &file)?,
-            None => {
-                if node.is_null() && node.own_key().is_some_and(|key| key.place().range == node.place().range) {
-                    // A key without a value is an error of its own.
-                    return None;
-                }
-                if !matches!(node.kind(), NodeKind::Mapping | NodeKind::Boolean(_)) {
-                    let message = format!("expected a JSON Schema, found {}", node.describe());
-                    let help =
-                        "write a mapping such as `{ type: object }`, or `{ file: PATH }` for a file that holds one";
-                    self.report(Diagnostic::error("wrong-type", node.place(), message).help(help));
-                    return None;
-                }
-                Rc::new(self.document(node.clone(), None)?)
-            }
-        };
-        SchemaWalk::new(self, root)?.run()
-    }
-
-    /// The file that stands for a schema.
-    fn named(&mut self, node: &Node, file: &Node) -> Option<Rc<SchemaDocument>> {
-        let Some(path) = file.as_str() else {
-            let message = format!("expected the path of a file, found {}", file.describe());
-            self.report(
-                Diagnostic::error("wrong-type", file.place(), message).help("write `{ file: schemas/NAME.json }`"),
-            );
-            return None;
-        };
-        if let Some((beside, _)) = node.entries().find(|(key, _)| key.text() != Some("file")) {
-            let message = "beside `file` nothing else can stand: the schema is in the file";
-            let help = "put it into the file; or refer to the file with `$ref: PATH` instead";
-            self.report(Diagnostic::error("bad-schema", beside.place(), message).help(help));
-            return None;
-        }
-        self.file(path, &file.place())
     }
 
     /// A file below the job's folder, by its path from there. `None`, and a finding at `place`, where it can't be used.
@@ -116,9 +74,9 @@ impl<'a> SchemaReader<'a> {
     fn open(&mut self, path: &str) -> Result<Rc<SchemaDocument>, SchemaFileError> {
         let unreadable = |why: String| Err(SchemaFileError::File(PromptFileError::Unreadable(why)));
         let source = match self.folder {
-            None => return unreadable("can't be read: the job doesn't come from a folder".to_owned()),
+            None => return unreadable("can't be read: the job isn't in a folder".to_owned()),
             Some(_) if self.files.len() >= MAX_FILES => {
-                return unreadable(format!("is one too many: a job's schemas may name {MAX_FILES} files"));
+                return unreadable(format!("is one too many: a job's schemas can have {MAX_FILES} files"));
             }
             Some(folder) => folder.read(path).map_err(SchemaFileError::File)?,
         };
@@ -130,7 +88,7 @@ impl<'a> SchemaReader<'a> {
         self.document(node, Some(path.to_owned())).map(Rc::new).ok_or(SchemaFileError::Reported)
     }
 
-    fn document(&mut self, node: Node, path: Option<String>) -> Option<SchemaDocument> {
+    pub(super) fn document(&mut self, node: Node, path: Option<String>) -> Option<SchemaDocument> {
         let json = node.to_json();
         if json.to_string().len() > MAX_BYTES {
             self.report(too_large(node.place_for_missing()));
@@ -153,16 +111,16 @@ impl<'a> SchemaReader<'a> {
         }
     }
 
-    /// Reports what is wrong with a part in which nothing wrong was found yet.
+    /// Reports an error, unless there is one within the same part.
     pub(super) fn report_unless_reported(&mut self, finding: Diagnostic, part: &SourceSpan) {
-        let is_said = self.findings.iter().any(|other| {
+        let is_reported = self.findings.iter().any(|other| {
             let (inner, outer) = (&other.span.range, &part.range);
             other.severity == Severity::Error
                 && Arc::ptr_eq(&other.span.source, &part.source)
                 && inner.start >= outer.start
                 && inner.end <= outer.end
         });
-        if !is_said {
+        if !is_reported {
             self.report(finding);
         }
     }
@@ -183,10 +141,10 @@ impl<'a> SchemaReader<'a> {
     }
 }
 
-/// Finds the schemas with names.
+/// Collects the schemas with an anchor.
 fn collect_anchors(schema: &Value, at: &str, anchors: &mut HashMap<String, String>) {
     let text = |key: &str| schema.get(key).and_then(Value::as_str);
-    // Before draft 2019-09 a name was an id that is only a fragment.
+    // Before draft 2019-09, an anchor was an `$id` that is only a fragment.
     let older = || text("$id").or_else(|| text("id")).and_then(|id| id.strip_prefix('#')).filter(|id| !id.is_empty());
     if let Some(anchor) = text("$anchor").or_else(older) {
         anchors.entry(anchor.to_owned()).or_insert_with(|| at.to_owned());
@@ -197,7 +155,7 @@ fn collect_anchors(schema: &Value, at: &str, anchors: &mut HashMap<String, Strin
 }
 
 pub(super) fn too_large(place: SourceSpan) -> Diagnostic {
-    Diagnostic::error("bad-schema", place, "the schema is greater than 1 MiB with all that it refers to")
+    Diagnostic::error("bad-schema", place, "the schema, with all that it refers to, is larger than 1 MiB")
         .help("leave out what the data doesn't need")
 }
 
@@ -205,7 +163,7 @@ fn file_error(path: &str, fault: &PromptFileError, place: SourceSpan) -> Diagnos
     let below = "schemas are files below the job file's own folder";
     match fault {
         PromptFileError::OutsideJobDir => {
-            Diagnostic::error("outside-folder", place, format!("`{path}` lies outside the job's folder")).help(below)
+            Diagnostic::error("outside-folder", place, format!("`{path}` is outside of the job's folder")).help(below)
         }
         PromptFileError::Missing => {
             Diagnostic::error("unreadable-file", place, format!("there is no file `{path}`")).help(below)
@@ -216,12 +174,12 @@ fn file_error(path: &str, fault: &PromptFileError, place: SourceSpan) -> Diagnos
 }
 
 impl SchemaDocument {
-    /// A part of it, where there is one.
+    /// The part at a pointer, if there is one.
     pub(super) fn resolve(&self, pointer: &str) -> Option<&Value> {
         self.json.pointer(pointer)
     }
 
-    /// Where a part of it stands.
+    /// The place of a part.
     pub(super) fn place(&self, pointer: &str) -> SourceSpan {
         json_pointer::report_place(&json_pointer::resolve_pointer(&self.node, pointer))
     }

@@ -1,54 +1,51 @@
-//! Walks a schema with all that it refers to, and finds what is wrong with it.
+//! Walks a schema with everything that it refers to, and reports what is wrong with it.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 
+use jsonschema::Draft;
 use serde_json::{Value, json};
 
-use super::draft::Draft;
-use super::keywords::{child_pointer, keyword_names, keyword_value, subschemas};
-use super::schema_reader::{SchemaDocument, SchemaReader};
-use super::validator::{SchemaValidator, pattern_error};
+use super::draft::{draft_of, draft_uri, id_keyword};
+use super::json_pointer;
+use super::json_pointer::child_pointer;
+use super::keywords::{keyword_names, keyword_value, subschemas};
+use super::schema_reader::{SchemaDocument, SchemaLocation, SchemaReader};
+use super::validator::pattern_error;
 use super::violation::describe;
-use super::{bundle, cycle, json_pointer};
 use crate::diagnostic::{Diagnostic, SourceSpan, suggest_certain_name, suggest_name};
 
-/// How many schemas there may be in one.
+/// How many subschemas a schema may have.
 const MAX_SCHEMAS: usize = 50_000;
-/// How many schemas may apply to one value, for the time that validating it takes.
-const MAX_APPLIED: u64 = 20_000;
-/// How many regular expressions are looked at one by one.
+/// How many regular expressions are checked one by one.
 const MAX_PATTERNS: usize = 2_000;
 
 const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
 
-/// A schema: the number of its document, and its pointer there.
-pub(super) type SchemaLocation = (usize, String);
-
-/// A schema that is walked, and what is known by then.
+/// The state of a walk.
 pub(super) struct SchemaWalk<'r, 'a> {
     pub(super) reader: &'r mut SchemaReader<'a>,
     pub(super) draft: Draft,
-    /// The one that the walk began with, and those that it has come to.
+    /// The document that the walk started with, and those that it reached.
     pub(super) documents: Vec<Rc<SchemaDocument>>,
-    /// The schemas that are referred to, or begun with, and lie in none that was visited before them.
+    /// The root, and schemas that are referred to and aren't part of one that was visited before.
     pub(super) entry_points: Vec<SchemaLocation>,
     pub(super) visited: BTreeSet<SchemaLocation>,
-    /// What each reference leads to, by the schema that it stands in.
+    /// The target of each reference, by the schema that holds it.
     pub(super) references: HashMap<SchemaLocation, SchemaLocation>,
-    /// The schemas that the same value has to fit.
-    in_place: HashMap<SchemaLocation, Vec<SchemaLocation>>,
+    /// For each schema, those that apply to the same value.
+    pub(super) in_place: HashMap<SchemaLocation, Vec<SchemaLocation>>,
     queue: VecDeque<SchemaLocation>,
     patterns: HashSet<String>,
-    /// Something is wrong, and said.
+    /// Whether an error was reported.
     pub(super) has_errors: bool,
 }
 
 impl<'r, 'a> SchemaWalk<'r, 'a> {
-    /// Begins with a document; `None` where its draft isn't known.
+    /// Starts at a document; `None` if its draft isn't known.
     pub(super) fn new(reader: &'r mut SchemaReader<'a>, root: Rc<SchemaDocument>) -> Option<Self> {
-        let draft = match Draft::of(&root.json) {
-            None => Draft::Draft2020,
+        let draft = match draft_of(&root.json) {
+            None => Draft::Draft202012,
             Some(Ok(draft)) => draft,
             Some(Err(why)) => {
                 reader.report(Diagnostic::error("bad-schema", root.place("/$schema"), why));
@@ -69,8 +66,8 @@ impl<'r, 'a> SchemaWalk<'r, 'a> {
         })
     }
 
-    /// Walks all of it. One schema that stands alone, where nothing is wrong.
-    pub(super) fn run(mut self) -> Option<Value> {
+    /// Walks the schema and all that it refers to, and reports every mistake.
+    pub(super) fn run(&mut self) {
         while let Some(key) = self.queue.pop_front() {
             if self.visited.contains(&key) {
                 continue;
@@ -80,45 +77,9 @@ impl<'r, 'a> SchemaWalk<'r, 'a> {
             self.check_against_metaschema(&key);
             if self.visited.len() > MAX_SCHEMAS {
                 let place = self.documents[0].node.place_for_missing();
-                let message = format!("there are more than {MAX_SCHEMAS} schemas in this one");
+                let message = format!("this schema has more than {MAX_SCHEMAS} subschemas");
                 self.fail(Diagnostic::error("bad-schema", place, message).help("leave out what the data doesn't need"));
-                return None;
-            }
-        }
-        if !self.has_errors
-            && let Some(at) = cycle::find(&self.in_place)
-        {
-            let place = self.documents[at.0].place(&child_pointer(&at.1, "$ref"));
-            let message = "this reference comes back to itself without going any deeper into the data";
-            self.fail(
-                Diagnostic::error("bad-schema", place, message).help("refer to it from within `properties` or `items`"),
-            );
-        }
-        if !self.has_errors
-            && let Some(at) = cycle::find_fan_out(&self.in_place, MAX_APPLIED)
-        {
-            let place = self.documents[at.0].place(&at.1);
-            let message = format!("this schema applies more than {MAX_APPLIED} schemas to the same value");
-            let help =
-                "refer to each schema once: an `allOf` of references to the same schema multiplies at each level";
-            self.fail(Diagnostic::error("bad-schema", place, message).help(help));
-        }
-        if self.has_errors {
-            return None;
-        }
-        let place = self.documents[0].node.place_for_missing();
-        let whole = match bundle::bundle(&self) {
-            Ok(whole) => whole,
-            Err(finding) => {
-                self.fail(finding);
-                return None;
-            }
-        };
-        match SchemaValidator::new(&whole) {
-            Ok(_) => Some(whole),
-            Err(why) => {
-                self.fail(Diagnostic::error("bad-schema", place, format!("this is no JSON Schema: {why}")));
-                None
+                return;
             }
         }
     }
@@ -128,7 +89,7 @@ impl<'r, 'a> SchemaWalk<'r, 'a> {
         self.reader.report(finding);
     }
 
-    /// Comes to a reference's end.
+    /// Records a reference's target.
     pub(super) fn follow(&mut self, from: &SchemaLocation, to: SchemaLocation) {
         self.in_place.entry(from.clone()).or_default().push(to.clone());
         self.references.insert(from.clone(), to.clone());
@@ -156,7 +117,7 @@ impl<'r, 'a> SchemaWalk<'r, 'a> {
         }
     }
 
-    /// Looks at one schema's own keywords.
+    /// Checks the keywords of one schema.
     fn check_schema(&mut self, document: &SchemaDocument, key: &SchemaLocation, schema: &Value) {
         let at = &key.1;
         let place = |keyword: &str| document.place(&child_pointer(at, keyword));
@@ -164,15 +125,17 @@ impl<'r, 'a> SchemaWalk<'r, 'a> {
             match (keyword.as_str(), value) {
                 ("$ref", Value::String(reference)) => self.resolve_reference(key, reference, &place(keyword)),
                 ("$dynamicRef" | "$recursiveRef", _) => {
-                    let message = format!("`{keyword}` isn't known here: what it leads to depends on who asks");
+                    let message = format!("`{keyword}` isn't supported");
                     self.fail(Diagnostic::error("bad-schema", place(keyword), message).help("write `$ref`"));
                 }
                 ("$schema", _) if !at.is_empty() => {
-                    let message = "`$schema` can only stand at the root";
+                    let message = "`$schema` is only allowed at the root";
                     self.fail(Diagnostic::error("bad-schema", place(keyword), message).help("remove it here"));
                 }
-                (id, Value::String(text)) if id == self.draft.id() && !at.is_empty() && !text.starts_with('#') => {
-                    let message = format!("a schema within a schema can't have an `{id}` here");
+                (id, Value::String(text))
+                    if id == id_keyword(self.draft) && !at.is_empty() && !text.starts_with('#') =>
+                {
+                    let message = format!("`{id}` isn't allowed in a subschema");
                     let help = "remove it, and refer to it by its place: `#/$defs/NAME`";
                     self.fail(Diagnostic::error("bad-schema", place(keyword), message).help(help));
                 }
@@ -196,11 +159,11 @@ impl<'r, 'a> SchemaWalk<'r, 'a> {
                 (unknown, _) if keyword_value(unknown).is_none() && !unknown.starts_with("x-") => {
                     let mapping = json_pointer::resolve_pointer(&document.node, at);
                     if let Some(written) = json_pointer::key_node(&mapping, unknown) {
-                        let message = format!("`{unknown}` is no keyword of JSON Schema, so it says nothing");
+                        let message = format!("`{unknown}` isn't a keyword of JSON Schema, and has no effect");
                         let mut finding = Diagnostic::warning("unknown-keyword", written.place(), message);
                         finding = match suggest_name(unknown, keyword_names()) {
                             Some(near) => finding.help(format!("did you mean `{near}`?")),
-                            None => finding.help("remove it; a name that begins with `x-` is never a keyword"),
+                            None => finding.help("remove it, or start its name with `x-`"),
                         };
                         let is_free = |only: &&str| json_pointer::key_node(&mapping, only).is_none();
                         if let Some(only) = suggest_certain_name(unknown, keyword_names()).filter(is_free) {
@@ -219,7 +182,7 @@ impl<'r, 'a> SchemaWalk<'r, 'a> {
             return;
         }
         let finding = Diagnostic::error("bad-schema", place, format!("there is no type `{name}`"));
-        let elsewhere = [
+        let aliases = [
             ("str", "string"),
             ("text", "string"),
             ("int", "integer"),
@@ -232,7 +195,7 @@ impl<'r, 'a> SchemaWalk<'r, 'a> {
             ("mapping", "object"),
             ("none", "null"),
         ];
-        let meant = elsewhere.iter().find(|(other, _)| *other == name).map(|(_, here)| *here);
+        let meant = aliases.iter().find(|(other, _)| *other == name).map(|(_, here)| *here);
         self.fail(match meant.or_else(|| suggest_name(name, TYPES)) {
             Some(meant) => finding.help(format!("did you mean `{meant}`?")),
             None => finding.help(format!("there are {}", TYPES.map(|name| format!("`{name}`")).join(", "))),
@@ -244,16 +207,16 @@ impl<'r, 'a> SchemaWalk<'r, 'a> {
             return;
         }
         if pattern_error(pattern, self.draft).is_some() {
-            let message = format!("`{pattern}` is no regular expression");
-            self.fail(Diagnostic::error("bad-schema", place, message).help("escape what is meant as it stands: `\\(`"));
+            let message = format!("`{pattern}` isn't a valid regular expression");
+            self.fail(Diagnostic::error("bad-schema", place, message).help("escape a literal bracket: `\\(`"));
         }
     }
 
-    /// Holds a schema against the schema of schemas.
+    /// Validates a schema against its draft's meta-schema.
     fn check_against_metaschema(&mut self, key: &SchemaLocation) {
         let document = Rc::clone(&self.documents[key.0]);
         let Some(schema) = document.resolve(&key.1) else { return };
-        let Ok(own) = jsonschema::meta::validator_for(&json!({ "$schema": self.draft.uri() })) else { return };
+        let Ok(own) = jsonschema::meta::validator_for(&json!({ "$schema": draft_uri(self.draft) })) else { return };
         for error in own.iter_errors(schema).take(200) {
             let at = format!("{}{}", key.1, error.instance_path());
             let name = json_pointer::reference_tokens(&at).filter(|part| part.parse::<usize>().is_err()).last();
@@ -263,7 +226,7 @@ impl<'r, 'a> SchemaWalk<'r, 'a> {
             };
             let mut finding = Diagnostic::error("bad-schema", document.place(&at), message);
             if at.ends_with("/required") && error.instance().is_boolean() {
-                finding = finding.help("`required` is a list of names, and stands beside `properties`");
+                finding = finding.help("`required` is a list of names next to `properties`");
             }
             self.has_errors = true;
             let part = json_pointer::resolve_pointer(&document.node, &at).place();

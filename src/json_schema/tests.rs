@@ -6,7 +6,7 @@ use crate::diagnostic::{Diagnostic, Severity, Source};
 use crate::template::JobDir;
 use crate::yaml::{self, Node};
 
-/// What is made of a schema beside these files, and what is found in it.
+/// Reads a schema next to these files: the bundle and the findings.
 fn read(schema: &str, files: &[(&str, &str)]) -> (Option<serde_json::Value>, Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -36,8 +36,8 @@ fn whole(schema: &str, files: &[(&str, &str)]) -> serde_json::Value {
     value.unwrap()
 }
 
-/// What is told of a value.
-fn told(schema: &serde_json::Value, input: &serde_json::Value) -> Result<serde_json::Value, String> {
+/// Validates a value as a tool's input.
+fn validate(schema: &serde_json::Value, input: &serde_json::Value) -> Result<serde_json::Value, String> {
     let input = RawValue::from_string(input.to_string()).unwrap();
     ToolSchema::new(schema).unwrap().read_validated(&input)
 }
@@ -77,12 +77,12 @@ fn a_file_alone_and_a_schema_that_refers_to_itself_work() {
     assert_eq!(schema["properties"]["below"]["items"]["$ref"], "#");
     let within = whole("{ type: object, properties: { tree: { $ref: tree.yaml } } }", &[("tree.yaml", tree)]);
     assert_eq!(within["$defs"]["tree"]["properties"]["below"]["items"]["$ref"], "#/$defs/tree");
-    let why = told(&schema, &json!({ "below": [{ "below": [{ "name": 1 }] }] })).unwrap_err();
-    assert!(why.contains("/below/0/below/0/name: expected a text, found 1"), "{why}");
+    let why = validate(&schema, &json!({ "below": [{ "below": [{ "name": 1 }] }] })).unwrap_err();
+    assert!(why.contains("/below/0/below/0/name: expected a string, found 1"), "{why}");
 }
 
 #[test]
-fn names_that_are_taken_get_a_number() {
+fn duplicate_names_get_a_number() {
     let schema = whole(
         "{ $ref: 'a/x.json', $defs: { x: true } }",
         &[("a/x.json", r#"{ "$ref": "../b/x.json" }"#), ("b/x.json", r#"{ "type": "null" }"#)],
@@ -96,7 +96,7 @@ fn names_that_are_taken_get_a_number() {
 }
 
 #[test]
-fn every_mistake_in_a_schema_has_its_place() {
+fn every_error_in_a_schema_has_its_place() {
     let (_, found) = read(
         "type: object\nproperties:\n  a: { type: strin }\n  b: { type: string, pattern: '(' }\n  c: { minimum: x }\n  d: { $ref: '#/$defs/gon' }\n  \
          e: { $ref: 'https://example.com/x.json' }\n  f: { $ref: gone.json }\n  g: { $ref: ../up.json }\n  h: { requierd: [x] }\n  i: { required: true }\n\
@@ -105,13 +105,13 @@ fn every_mistake_in_a_schema_has_its_place() {
     );
     let expected = [
         "job.yaml:3:14 bad-schema: there is no type `strin` | did you mean `string`?",
-        "job.yaml:4:31 bad-schema: `(` is no regular expression",
+        "job.yaml:4:31 bad-schema: `(` isn't a valid regular expression",
         "job.yaml:5:17 bad-schema: `minimum`: expected a number, found \"x\"",
         "job.yaml:6:14 bad-reference: there is no `#/$defs/gon` in the schema | did you mean `#/$defs/gone`?",
-        "job.yaml:7:14 bad-reference: `https://example.com/x.json` is an address, and nothing is ever fetched",
+        "job.yaml:7:14 bad-reference: `https://example.com/x.json` is a URL, and nothing is ever fetched",
         "job.yaml:8:14 unreadable-file: there is no file `gone.json`",
-        "job.yaml:9:14 outside-folder: `../up.json` lies outside the job's folder",
-        "job.yaml:10:8 unknown-keyword: `requierd` is no keyword of JSON Schema, so it says nothing | did you mean `required`?",
+        "job.yaml:9:14 outside-folder: `../up.json` is outside of the job's folder",
+        "job.yaml:10:8 unknown-keyword: `requierd` isn't a keyword of JSON Schema, and has no effect | did you mean `required`?",
         "job.yaml:11:18 bad-schema: `required`: expected a list, found true | `required` is a list of names",
     ];
     for expected in expected {
@@ -121,20 +121,20 @@ fn every_mistake_in_a_schema_has_its_place() {
 }
 
 #[test]
-fn what_would_never_end_or_is_too_much_is_refused() {
+fn endless_and_oversized_schemas_are_errors() {
     for (schema, what) in [
-        ("{ $ref: '#' }", "comes back to itself"),
-        ("{ anyOf: [{ $ref: '#/$defs/a' }], $defs: { a: { allOf: [{ $ref: '#' }] } } }", "comes back to itself"),
-        ("{ $dynamicRef: '#x' }", "`$dynamicRef` isn't known here"),
-        ("{ properties: { a: { $id: 'https://example.com/a' } } }", "can't have an `$id`"),
-        ("{ $schema: 'https://json-schema.org/draft/2021-12/schema' }", "names no draft"),
-        ("{ file: x.json, type: object }", "beside `file` nothing else"),
+        ("{ $ref: '#' }", "leads back to itself"),
+        ("{ anyOf: [{ $ref: '#/$defs/a' }], $defs: { a: { allOf: [{ $ref: '#' }] } } }", "leads back to itself"),
+        ("{ $dynamicRef: '#x' }", "`$dynamicRef` isn't supported"),
+        ("{ properties: { a: { $id: 'https://example.com/a' } } }", "`$id` isn't allowed in a subschema"),
+        ("{ $schema: 'https://json-schema.org/draft/2021-12/schema' }", "isn't a known draft"),
+        ("{ file: x.json, type: object }", "no other key is allowed next to `file`"),
         ("{ file: 7 }", "expected the path of a file"),
         ("[]", "expected a JSON Schema, found a list"),
         ("{ $ref: a.json }", "of another draft"),
         ("{ $ref: 'broken.json' }", "yaml-syntax"),
-        ("{ $ref: 'huge.json' }", "greater than 1 MiB"),
-        ("{ $ref: '#/type', type: object }", "leads to a value, which is no schema"),
+        ("{ $ref: 'huge.json' }", "larger than 1 MiB"),
+        ("{ $ref: '#/type', type: object }", "leads to a value, which isn't a schema"),
     ] {
         let huge = format!("{{ \"description\": \"{}\" }}", "a".repeat(MAX_BYTES - 30));
         let files = [
@@ -148,12 +148,12 @@ fn what_would_never_end_or_is_too_much_is_refused() {
 }
 
 #[test]
-fn older_drafts_are_read_as_they_are_meant() {
+fn older_drafts_are_converted() {
     let four = whole(
         "{ $schema: 'http://json-schema.org/draft-04/schema', type: object, properties: { a: { type: number, minimum: 1, exclusiveMinimum: true } } }",
         &[],
     );
-    assert!(told(&four, &json!({ "a": 1 })).unwrap_err().contains("/a: expected more than 1, found 1"));
+    assert!(validate(&four, &json!({ "a": 1 })).unwrap_err().contains("/a: expected more than 1, found 1"));
     assert_eq!(
         ToolSchema::new(&four).unwrap().input_schema()["properties"]["a"],
         json!({ "type": "number", "exclusiveMinimum": 1 })
@@ -164,14 +164,14 @@ fn older_drafts_are_read_as_they_are_meant() {
     );
     assert_eq!(seven["contains"]["$ref"], "#/definitions/b");
     let submission = ToolSchema::new(&seven).unwrap();
-    let told = submission.input_schema();
-    assert_eq!(told["properties"]["result"]["prefixItems"][0]["type"], "integer");
-    assert_eq!(told["properties"]["result"]["items"], false);
-    assert_eq!(told["definitions"]["b"]["type"], "null");
+    let shown = submission.input_schema();
+    assert_eq!(shown["properties"]["result"]["prefixItems"][0]["type"], "integer");
+    assert_eq!(shown["properties"]["result"]["items"], false);
+    assert_eq!(shown["definitions"]["b"]["type"], "null");
 }
 
 #[test]
-fn data_that_is_no_object_is_wrapped_and_comes_out_again() {
+fn data_other_than_objects_is_wrapped_and_unwrapped() {
     for schema in [
         json!({ "type": "array", "items": { "$ref": "#/$defs/one" }, "$defs": { "one": { "anyOf": [{ "type": "integer" }, { "$ref": "#" }] } } }),
         json!({ "$ref": "#/$defs/list", "$defs": { "list": { "type": "array", "items": { "type": ["integer", "array"] } } } }),
@@ -181,9 +181,13 @@ fn data_that_is_no_object_is_wrapped_and_comes_out_again() {
         assert_eq!((&asked["type"], &asked["required"]), (&json!("object"), &json!(["result"])));
         assert!(SchemaValidator::new(asked).unwrap().is_valid(&json!({ "result": [1, [2]] })), "{asked:#}");
         assert!(!SchemaValidator::new(asked).unwrap().is_valid(&json!({ "result": ["x"] })), "{asked:#}");
-        assert_eq!(told(&schema, &json!({ "result": [1, [2]] })).unwrap(), json!([1, [2]]));
-        assert!(told(&schema, &json!({ "result": ["x"] })).unwrap_err().contains("\n- /result/0: "));
-        assert!(told(&schema, &json!({ "list": [1] })).unwrap_err().contains("an object with `result`"));
+        assert_eq!(validate(&schema, &json!({ "result": [1, [2]] })).unwrap(), json!([1, [2]]));
+        assert!(validate(&schema, &json!({ "result": ["x"] })).unwrap_err().contains("\n- /result/0: "));
+        assert!(
+            validate(&schema, &json!({ "list": [1] }))
+                .unwrap_err()
+                .contains("an object with only the property `result`")
+        );
     }
     let odd = json!({ "type": "object", "properties": { "größe": {} } });
     assert_eq!(ToolSchema::new(&odd).unwrap().input_schema()["required"], json!(["result"]));
@@ -192,7 +196,7 @@ fn data_that_is_no_object_is_wrapped_and_comes_out_again() {
 }
 
 #[test]
-fn every_mistake_is_told_and_all_of_it_is_bounded() {
+fn all_violations_are_reported_up_to_a_bound() {
     let schema = json!({
         "type": "object",
         "required": ["a", "b"],
@@ -205,20 +209,20 @@ fn every_mistake_is_told_and_all_of_it_is_bounded() {
             "which": { "oneOf": [{ "type": "integer" }, { "type": "object", "required": ["z"] }] },
         },
     });
-    let why = told(&schema, &json!({ "a": "z", "c": 1, "when": "soon", "which": {} })).unwrap_err();
+    let why = validate(&schema, &json!({ "a": "z", "c": 1, "when": "soon", "which": {} })).unwrap_err();
     for line in [
         "for 5 reasons:",
         "\n- /a: expected one of [\"x\",\"y\"], found \"z\"",
-        "\n- the whole: \"b\" is missing",
-        "\n- the whole: there can be no \"c\" here",
-        "\n- /when: expected a text of the form `date`, found \"soon\"",
+        "\n- the whole value: \"b\" is missing",
+        "\n- the whole value: the schema doesn't allow \"c\"",
+        "\n- /when: expected a string with the format `date`, found \"soon\"",
         "\n- /which: fits none of the 2 alternatives: (1) expected a whole number, found {}; (2) \"z\" is missing",
     ] {
         assert!(why.contains(line), "{line}\n{why}");
     }
     let long = "x".repeat(100_000);
     let many: Vec<&str> = vec![&long; 500];
-    let why = told(&schema, &json!({ "a": "x", "b": 1, "many": many })).unwrap_err();
+    let why = validate(&schema, &json!({ "a": "x", "b": 1, "many": many })).unwrap_err();
     assert!(why.contains("for 500 reasons") && why.contains("and 460 more") && why.len() < 20_000, "{}", &why[..500]);
 }
 

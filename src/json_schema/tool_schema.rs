@@ -1,22 +1,23 @@
-//! A schema as the input of a tool.
+//! Asks a model for data with a schema, through the input of a tool.
 
+use jsonschema::Draft;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::draft::Draft;
+use super::draft::draft_of;
 use super::keywords::for_each_subschema;
 use super::{SchemaValidator, Violation};
 
-/// What holds the data where it is no object: a tool's input is always one.
+/// The property that holds data which isn't an object: a tool's input is always one.
 const WRAPPER: &str = "result";
-/// How many mistakes are told at once.
-const MAX_TOLD: usize = 40;
-/// The longest text of all of them, in characters.
+/// How many violations are reported at once.
+const MAX_VIOLATIONS: usize = 40;
+/// The longest report, in characters.
 const MAX_CHARS: usize = 12_000;
-/// Keywords that providers refuse beside a tool input's `type: object`, or that make more of it than an object.
+/// Keywords that providers reject at the root of a tool's input.
 const FORBIDDEN_AT_ROOT: [&str; 8] = ["$ref", "allOf", "anyOf", "oneOf", "not", "if", "enum", "const"];
 
-/// Data that a model hands over by calling a tool.
+/// A schema for data that a model returns by calling a tool.
 #[derive(Debug)]
 pub struct ToolSchema {
     schema: SchemaValidator,
@@ -25,61 +26,61 @@ pub struct ToolSchema {
 }
 
 impl ToolSchema {
-    /// Asks for data that fits a schema that stands alone.
+    /// Makes a tool's input of a bundled schema.
     ///
     /// # Errors
-    /// Says the first thing that is wrong with the schema.
+    /// The first error in the schema.
     pub fn new(schema: &Value) -> Result<Self, String> {
         let is_wrapped = !is_plain_object(schema);
-        let told = to_draft_2020_12(schema);
+        let converted = to_draft_2020_12(schema);
         Ok(Self {
             schema: SchemaValidator::new(schema)?,
-            input_schema: if is_wrapped { wrap_in_object(told) } else { told },
+            input_schema: if is_wrapped { wrap_in_object(converted) } else { converted },
             is_wrapped,
         })
     }
 
-    /// JSON Schema of the tool's input: an object, in the draft that providers know.
+    /// The JSON Schema of the tool's input: an object, in the draft that providers use.
     pub fn input_schema(&self) -> &Value {
         &self.input_schema
     }
 
-    /// The data out of a tool's input, without a look at the schema.
+    /// Takes the data out of a tool's input without validation.
     ///
     /// # Errors
-    /// Tells the model what isn't JSON, or where the data is missing.
+    /// A message for the model: the input isn't JSON, or has no data.
     pub fn parse_data(&self, input: &RawValue) -> Result<Value, String> {
-        let input: Value = serde_json::from_str(input.get()).map_err(|error| format!("this is no JSON: {error}"))?;
+        let input: Value = serde_json::from_str(input.get()).map_err(|error| format!("this isn't JSON: {error}"))?;
         match (self.is_wrapped, input) {
             (false, data) => Ok(data),
             (true, Value::Object(mut fields)) if fields.len() == 1 && fields.contains_key(WRAPPER) => {
                 Ok(fields.shift_remove(WRAPPER).unwrap_or_default())
             }
-            (true, _) => Err(format!("expected an object with `{WRAPPER}` and nothing else in it: the data")),
+            (true, _) => Err(format!("expected an object with only the property `{WRAPPER}`, which holds the data")),
         }
     }
 
-    /// The data out of a tool's input, validated. A schema that refers to itself can take time without a bound.
+    /// Takes the data out of a tool's input and validates it. With a recursive schema, the time has no bound.
     ///
     /// # Errors
-    /// Tells the model everything that is wrong with it, bounded.
+    /// A message for the model with all violations, up to a bound.
     pub fn read_validated(&self, input: &RawValue) -> Result<Value, String> {
         let data = self.parse_data(input)?;
-        let (mistakes, more) = self.schema.violations(&data, MAX_TOLD);
+        let (violations, more) = self.schema.violations(&data, MAX_VIOLATIONS);
         let above = if self.is_wrapped { "/result" } else { "" };
-        if mistakes.is_empty() { Ok(data) } else { Err(violations_message(mistakes, more, above)) }
+        if violations.is_empty() { Ok(data) } else { Err(violations_message(violations, more, above)) }
     }
 }
 
-fn violations_message(mistakes: Vec<Violation>, more: usize, above: &str) -> String {
-    let all = mistakes.len() + more;
+fn violations_message(violations: Vec<Violation>, more: usize, above: &str) -> String {
+    let all = violations.len() + more;
     let mut text = match all {
         1 => "The data doesn't fit its schema:".to_owned(),
         all => format!("The data doesn't fit its schema, for {all} reasons:"),
     };
     let mut shown = 0;
-    for mistake in mistakes {
-        let line = Violation { path: format!("{above}{}", mistake.path), ..mistake }.to_string();
+    for violation in violations {
+        let line = Violation { path: format!("{above}{}", violation.path), ..violation }.to_string();
         if text.chars().count() + line.chars().count() > MAX_CHARS {
             break;
         }
@@ -92,10 +93,10 @@ fn violations_message(mistakes: Vec<Violation>, more: usize, above: &str) -> Str
     text
 }
 
-/// Whether a tool's input can have this very schema.
+/// Whether a schema can be used for a tool's input as it is.
 fn is_plain_object(schema: &Value) -> bool {
     let Some(fields) = schema.as_object() else { return false };
-    // Names of properties as providers take them at the top of a tool's input.
+    // The property names that providers accept at the root.
     let is_plain = |name: &String| {
         (1..=64).contains(&name.len())
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
@@ -105,7 +106,7 @@ fn is_plain_object(schema: &Value) -> bool {
         && fields.get("properties").and_then(Value::as_object).is_none_or(|named| named.keys().all(is_plain))
 }
 
-/// An object that holds the data.
+/// The schema of an object that holds the data in one property.
 fn wrap_in_object(mut schema: Value) -> Value {
     let mut held = Map::new();
     if let Value::Object(fields) = &mut schema {
@@ -140,14 +141,14 @@ fn wrap_in_object(mut schema: Value) -> Value {
     whole
 }
 
-/// A schema in the words of draft 2020-12, which providers hold it against.
+/// Converts a schema to draft 2020-12, which providers use.
 fn to_draft_2020_12(schema: &Value) -> Value {
-    let draft = Draft::of(schema).and_then(Result::ok).unwrap_or(Draft::Draft2020);
+    let draft = draft_of(schema).and_then(Result::ok).unwrap_or(Draft::Draft202012);
     let mut schema = schema.clone();
     for_each_subschema(&mut schema, &mut |schema| {
         let Value::Object(fields) = schema else { return };
         fields.shift_remove("$schema");
-        if draft == Draft::Draft2020 {
+        if draft == Draft::Draft202012 {
             return;
         }
         if let Some(Value::Array(items)) = fields.get("items") {

@@ -1,29 +1,29 @@
-//! Values held against a schema.
+//! Validates values against a schema.
 
-use jsonschema::{PatternOptions, Validator};
+use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::{Value, json};
 
 use super::Violation;
-use super::draft::Draft;
+use super::draft::{draft_of, draft_uri};
 
-/// How often a pattern may go back before it counts as not matching.
+/// How often a pattern may backtrack before it counts as not matching.
 const MAX_BACKTRACKS: usize = 100_000;
 
-/// A schema that stands alone.
+/// A compiled schema.
 #[derive(Debug)]
 pub struct SchemaValidator {
     validator: Validator,
 }
 
 impl SchemaValidator {
-    /// Makes it ready. `$schema` says its draft, 2020-12 where there is none; `format` is held against values in each.
+    /// Compiles a bundled schema. Its draft is that of `$schema`, by default 2020-12; `format` is checked in every draft.
     ///
     /// # Errors
-    /// Says the first thing that is wrong with it.
+    /// The first error in the schema.
     pub fn new(schema: &Value) -> Result<Self, String> {
-        let draft = Draft::of(schema).transpose()?.unwrap_or(Draft::Draft2020);
+        let draft = draft_of(schema).transpose()?.unwrap_or(Draft::Draft202012);
         let built = jsonschema::options()
-            .with_draft(draft.to_crate_draft())
+            .with_draft(draft)
             .with_pattern_options(PatternOptions::fancy_regex().backtrack_limit(MAX_BACKTRACKS))
             .should_validate_formats(true)
             .offline()
@@ -31,22 +31,21 @@ impl SchemaValidator {
         built.map(|validator| Self { validator }).map_err(|error| Violation::of(&error).message)
     }
 
-    /// What keeps a value from fitting, at most so much of it, and how much more there is (of which no more than 1,000 are
-    /// counted). Nothing where it fits.
+    /// The violations of a value, up to a number, and how many more there are (at most 1,000 are counted).
     pub fn violations(&self, value: &Value, most: usize) -> (Vec<Violation>, usize) {
         let mut errors = self.validator.iter_errors(value).take(most + 1_000);
-        let mut told: Vec<Violation> = Vec::new();
+        let mut violations: Vec<Violation> = Vec::new();
         for error in errors.by_ref() {
-            let mistake = Violation::of(&error);
-            if !told.contains(&mistake) {
-                told.push(mistake);
+            let violation = Violation::of(&error);
+            if !violations.contains(&violation) {
+                violations.push(violation);
             }
-            if told.len() >= most {
+            if violations.len() >= most {
                 break;
             }
         }
         let more = errors.count();
-        (told, more)
+        (violations, more)
     }
 
     /// Whether a value fits.
@@ -55,8 +54,8 @@ impl SchemaValidator {
     }
 }
 
-/// What is wrong with a regular expression, where something is.
+/// The error in a regular expression, if there is one.
 pub(super) fn pattern_error(pattern: &str, draft: Draft) -> Option<String> {
-    let alone = json!({ "$schema": draft.uri(), "pattern": pattern });
+    let alone = json!({ "$schema": draft_uri(draft), "pattern": pattern });
     SchemaValidator::new(&alone).err()
 }

@@ -1,25 +1,25 @@
-//! What is wrong with a value, in words.
+//! Describes why a value doesn't fit its schema.
 
 use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::{JsonType, ValidationError};
 use serde_json::Value;
 
-/// The longest text of one mistake, in characters.
+/// The longest description of one violation, in characters.
 const MAX_WORDS: usize = 600;
 /// The longest piece of a value or a schema that is quoted, in characters.
 const MAX_QUOTED: usize = 120;
-/// So many alternatives, and so many mistakes of each, are told.
+/// How many alternatives are described, and how many violations of each.
 const MAX_ALTERNATIVES: usize = 6;
 const MAX_OF_EACH: usize = 3;
-/// How deep alternatives of alternatives are told.
+/// How deep alternatives within alternatives are described.
 const MAX_NESTED: usize = 2;
 
-/// One thing that keeps a value from fitting a schema.
+/// One reason why a value doesn't fit a schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Where, as a JSON pointer; empty for the whole value.
+    /// The place in the value as a JSON pointer; empty for the whole value.
     pub path: String,
-    /// What is expected there and what is there, in at most 600 characters.
+    /// What was expected and what was found, in at most 600 characters.
     pub message: String,
 }
 
@@ -31,12 +31,12 @@ impl Violation {
 
 impl std::fmt::Display for Violation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let place = if self.path.is_empty() { "the whole" } else { &self.path };
+        let place = if self.path.is_empty() { "the whole value" } else { &self.path };
         write!(f, "{place}: {}", self.message)
     }
 }
 
-/// What is expected, and what was found.
+/// What was expected, and what was found.
 pub(super) fn describe(error: &ValidationError<'_>, depth: usize) -> String {
     use ValidationErrorKind as Kind;
     let found = || quoted(error.instance());
@@ -52,7 +52,7 @@ pub(super) fn describe(error: &ValidationError<'_>, depth: usize) -> String {
             let names: Vec<String> =
                 unexpected.iter().take(20).map(|name| quoted(&Value::from(name.as_str()))).collect();
             let more = if unexpected.len() > names.len() { " and more" } else { "" };
-            format!("there can be no {}{more} here", names.join(", "))
+            format!("the schema doesn't allow {}{more}", names.join(", "))
         }
         Kind::AdditionalItems { limit } => format!("expected at most {}", items(*limit as u64)),
         Kind::UnevaluatedItems { .. } => "there are more items than there can be".to_owned(),
@@ -73,21 +73,19 @@ pub(super) fn describe(error: &ValidationError<'_>, depth: usize) -> String {
         Kind::MaxLength { limit } => {
             format!("expected at most {}, found {}", letters(*limit), describe_size(error.instance()))
         }
-        Kind::Pattern { pattern } => format!("expected a text that matches `{}`, found {}", short(pattern), found()),
-        Kind::Format { format } => format!("expected a text of the form `{}`, found {}", short(format), found()),
+        Kind::Pattern { pattern } => format!("expected a string that matches `{}`, found {}", short(pattern), found()),
+        Kind::Format { format } => format!("expected a string with the format `{}`, found {}", short(format), found()),
         Kind::UniqueItems => "expected items that are all different".to_owned(),
         Kind::Contains => "expected an item that fits `contains`".to_owned(),
-        Kind::FalseSchema => format!("there can be nothing here, found {}", found()),
+        Kind::FalseSchema => format!("no value is allowed here, found {}", found()),
         Kind::Not { schema } => format!("expected anything that doesn't fit {}, found {}", quoted(schema), found()),
         Kind::PropertyNames { error: name } => {
-            format!("a property has a name that can't be: {}", describe(name, depth))
+            format!("a property's name doesn't fit: {}", describe(name, depth))
         }
         Kind::AnyOf { context } | Kind::OneOfNotValid { context } => {
             format!("fits none of the {} alternatives{}", context.len(), alternatives(error, context, depth))
         }
-        Kind::OneOfMultipleValid { .. } => {
-            "fits several of the alternatives of `oneOf`, where it may fit only one".to_owned()
-        }
+        Kind::OneOfMultipleValid { .. } => "fits more than one of the alternatives of `oneOf`".to_owned(),
         _ => short(&error.to_string()),
     }
 }
@@ -99,13 +97,13 @@ fn alternatives(outer: &ValidationError<'_>, context: &[Vec<ValidationError<'sta
     }
     let above = outer.instance_path().to_string();
     let each = context.iter().take(MAX_ALTERNATIVES).enumerate().map(|(number, errors)| {
-        let told = errors.iter().take(MAX_OF_EACH).map(|error| {
+        let described = errors.iter().take(MAX_OF_EACH).map(|error| {
             let path = error.instance_path().to_string();
             let below = path.strip_prefix(&above).unwrap_or(&path);
             let place = if below.is_empty() { String::new() } else { format!("{below} ") };
             format!("{place}{}", describe(error, depth + 1))
         });
-        format!("({}) {}", number + 1, told.collect::<Vec<_>>().join(", and "))
+        format!("({}) {}", number + 1, described.collect::<Vec<_>>().join(", and "))
     });
     format!(": {}", each.collect::<Vec<_>>().join("; "))
 }
@@ -118,7 +116,7 @@ fn types(kind: &TypeKind) -> String {
         JsonType::Null => "null",
         JsonType::Number => "a number",
         JsonType::Object => "an object",
-        JsonType::String => "a text",
+        JsonType::String => "a string",
     };
     match kind {
         TypeKind::Single(kind) => named(*kind).to_owned(),
@@ -126,12 +124,12 @@ fn types(kind: &TypeKind) -> String {
     }
 }
 
-/// A value as JSON, where it is short; else its beginning.
+/// A value as JSON, cut if it is long.
 pub(super) fn quoted(value: &Value) -> String {
     short(&value.to_string())
 }
 
-/// How much of it there is.
+/// The length of a list, object or string.
 fn describe_size(value: &Value) -> String {
     match value {
         Value::Array(items) => items.len().to_string(),

@@ -1,11 +1,11 @@
-//! A model's window has room for a prompt beside the longest reply.
+//! A model's context window has room for a prompt in addition to the longest reply.
 
 use super::{Lint, LintContext, models};
 use crate::diagnostic::{Diagnostic, Rule, rule};
 use crate::job::{MAX_TOKENS, PARENT_TOKENS, SUBAGENT_TOKENS};
 use crate::providers::{ProviderSpec, RequestOptions};
 
-/// Windows, and how long replies may be.
+/// Checks context windows.
 pub(super) struct ContextWindow;
 
 const RULES: &[Rule] = &[rule!(Error "context-window-too-small")];
@@ -23,11 +23,12 @@ impl Lint for ContextWindow {
             let default = if agent.name.is_none() { PARENT_TOKENS } else { SUBAGENT_TOKENS };
             let max_tokens = agent.max_tokens.map_or(default, |given| given.value);
             let declared = spec.value.options().and_then(|options| options.context.as_ref());
-            let wish = RequestOptions { model: &model, has_tools: false, max_tokens };
-            let is_too_long =
-                |entry: &ProviderSpec| (entry.unsupported_options)(&wish).iter().any(|one| one.option == "max_tokens");
+            let options = RequestOptions { model: &model, has_tools: false, max_tokens };
+            let is_too_long = |entry: &ProviderSpec| {
+                (entry.unsupported_options)(&options).iter().any(|one| one.option == "max_tokens")
+            };
             if declared.is_none() && model.spec().is_some_and(is_too_long) {
-                // That is said already.
+                // The unsupported `max_tokens` is reported already.
                 continue;
             }
             let listed = || subject.user_config.prices.context_window(model.price_key());
@@ -38,21 +39,21 @@ impl Lint for ContextWindow {
             else {
                 continue;
             };
-            let of_whom = agent.name.map_or_else(|| "the parent".to_owned(), |name| format!("`{}`", name.value));
+            let whose = agent.name.map_or_else(|| "the parent".to_owned(), |name| format!("`{}`", name.value));
             let message = format!(
-                "the window of {window} tokens has no room for a prompt: a reply of {of_whom} may take {max_tokens} alone"
+                "the context window of {window} tokens has no room for a prompt: a reply of {whose} may take {max_tokens}"
             );
             let name = models::name_node(spec).place();
             let finding = match (agent.max_tokens, declared) {
                 (_, Some(context)) => {
                     let finding = Diagnostic::error("context-window-too-small", context.place(), message);
-                    finding.help("raise `context` to what the model has, or lower `max_tokens`")
+                    finding.help("raise `context` to the model's real window, or lower `max_tokens`")
                 }
                 (Some(given), None) => Diagnostic::error("context-window-too-small", given.place(), message)
-                    .help("lower it, or say in the model's `context` how many tokens its window has")
+                    .help("lower it, or set the model's `context` to its real window")
                     .label(name, "the model"),
                 (None, None) => Diagnostic::error("context-window-too-small", name, message)
-                    .help("give the agent a lower `max_tokens`, or say in the model's `context` what its window has"),
+                    .help("give the agent a lower `max_tokens`, or set the model's `context` to its real window"),
             };
             findings.push(finding);
         }

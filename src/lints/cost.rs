@@ -50,7 +50,7 @@ fn unknown_prices(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
 fn missing_limit(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     let job = subject.job;
     let limits = subject.root.get("limits");
-    // What is written wrongly or elsewhere was meant, and what is torn may have held one.
+    // A limit that is misspelled or misplaced was meant, and one may be lost in a syntax error.
     let is_elsewhere = |mapping: &Node| {
         let is_limit = |key: &str| ["limits", "cost_usd"].into_iter().any(|ours| is_alias_of(key, ours) || key == ours);
         mapping.entries().any(|(key, _)| key.text().is_some_and(is_limit))
@@ -80,29 +80,28 @@ fn missing_limit(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
             None => models::name_node(&job.model).place(),
         };
         findings.push(
-            Diagnostic::warning("no-cost-limit", place, "nothing limits what a run can cost")
+            Diagnostic::warning("no-cost-limit", place, "no limit on the cost of a run")
                 .help("add `cost_usd` or `tokens` to `limits`, such as `limits: { cost_usd: 2.00 }`"),
         );
     }
 }
 
-/// Whether a limit on cost can be kept.
+/// Whether a limit on cost can be enforced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CostTracking {
     /// What the model costs is known.
     Known,
-    /// Nobody knows, but it is a model of this machine's own: it may run without its cost being counted.
+    /// Nobody knows, but the model runs on this machine, and may run without its cost being counted.
     UntrackedLocal,
-    /// Nobody knows.
+    /// The price isn't known.
     Unknown,
 }
 
 impl CostTracking {
-    /// Whether what `model` costs can be counted. A server on this machine is the user's own, and so are the models that
-    /// no list has; where such a name could as well be a misspelt one of somebody who charges for it, a limit on tokens
-    /// has to bound the run.
+    /// Whether the cost of `model` can be counted. A server on this machine costs nothing that legwork knows of. If its
+    /// model could also be a misspelled one of a provider that charges, a limit on tokens is required.
     pub fn of(model: &Model, has_token_limit: bool, own: &UserConfig) -> Self {
-        // Of a server whose table has mistakes nothing is known, and nothing else is said.
+        // Errors in a server's own table are reported there.
         if model.provider == "replay" || model.spec().is_none() || own.prices.has_price(model.price_key()) {
             return Self::Known;
         }
@@ -113,32 +112,29 @@ impl CostTracking {
     }
 }
 
-/// The finding for a limit on cost that can't be kept, where the model's price isn't known.
+/// The finding for a limit on cost that can't be enforced because the model's price isn't known.
 pub fn unknown_price(limits: &Limits, model: &Model, own: &UserConfig) -> Option<Diagnostic> {
     let limit: SourceSpan = limits.cost_usd.as_ref()?.place();
     let in_file = format!("`[models.\"{model}\"]` in your `prices.toml`");
     match CostTracking::of(model, limits.tokens.is_some(), own) {
         CostTracking::Known => None,
         CostTracking::UntrackedLocal => {
-            let message = format!("the price of `{model}` isn't known, so its cost isn't counted against this limit");
-            let help =
-                format!("it is asked on this machine, so it runs; say what it costs, 0 where nothing, at {in_file}");
+            let message = format!("the price of `{model}` is unknown, so its cost doesn't count toward this limit");
+            let help = format!("it runs on this machine; set its price in {in_file}, 0 if it is free");
             Some(Diagnostic::warning("untracked-cost", limit, message).help(help))
         }
         CostTracking::Unknown => {
-            let message = format!("the price of `{model}` isn't known, so `cost_usd` can't be kept");
+            let message = format!("the price of `{model}` is unknown, so `cost_usd` can't be enforced");
             let help = if own.local_providers.contains(&model.provider) {
-                format!(
-                    "bound the run with `tokens` as well, for it is asked on this machine; or say what it costs at {in_file}"
-                )
+                format!("it runs on this machine: also limit `tokens`, or set its price in {in_file}")
             } else {
-                format!("say what it costs at {in_file}, or bound the run with `tokens` instead")
+                format!("set its price in {in_file}, or limit `tokens` instead")
             };
-            // One that its maker has turned off isn't misspelt.
+            // A retired model isn't misspelled.
             let is_known = model.retirement().is_some();
             let near = suggest_name(&model.name, own.prices.models(model.price_provider())).filter(|_| !is_known);
             let help = match near {
-                Some(near) => format!("did you mean the model `{near}`? For another, {help}"),
+                Some(near) => format!("did you mean the model `{near}`? If not, {help}"),
                 None => help,
             };
             Some(Diagnostic::error("unknown-price", limit, message).help(help))

@@ -1,4 +1,4 @@
-//! Turns and subagents are enough for what the tools are there for.
+//! Agents have enough turns to use their tools, and subagents that the parent can choose from.
 
 use crate::diagnostic::{Diagnostic, Rule, rule};
 use crate::yaml::NodeKind;
@@ -6,7 +6,7 @@ use crate::yaml::NodeKind;
 use super::key_aliases::is_alias_of;
 use super::{Lint, LintContext};
 
-/// Agents whose tools can't do what they are there for.
+/// Checks turns and subagents.
 pub(super) struct Delegation;
 
 const RULES: &[Rule] =
@@ -22,12 +22,12 @@ impl Lint for Delegation {
             if let Some(turns) = agent.max_turns.filter(|turns| turns.value == 1 && !turns.node.is_placeholder()) {
                 let (message, help) = match agent.returns {
                     None => (
-                        "after its one turn the agent never sees what its tools answer",
+                        "with one turn, the agent never sees its tools' results",
                         "give it at least 2 turns, or `tools: []`",
                     ),
                     Some(_) => (
-                        "submitting its data takes the agent's one turn, so that it can't come to its end",
-                        "give it at least 3 turns: one more to mend what doesn't fit",
+                        "submitting its data takes the agent's only turn, so it can't finish",
+                        "give it at least 3 turns, one of them to fix data that doesn't fit",
                     ),
                 };
                 findings.push(Diagnostic::warning("single-turn-with-tools", turns.place(), message).help(help));
@@ -36,7 +36,7 @@ impl Lint for Delegation {
         let written = subject.root.get("subagents");
         for (name, subagent) in &subject.job.subagents {
             let node = written.as_ref().and_then(|all| all.get(&name.value));
-            // A key that is written wrongly may have been meant to be one.
+            // A misspelled key may be meant as the description.
             let is_whole = node.as_ref().is_some_and(|node| {
                 node.kind() == NodeKind::Mapping
                     && !node.is_incomplete()
@@ -50,10 +50,10 @@ impl Lint for Delegation {
                 subject.reported.iter().any(is_here)
             };
             if subagent.description.is_none() && is_whole && !is_misspelt() {
-                let message = format!("the parent's model is told nothing about `{}` but its name", name.value);
+                let message = format!("the parent's model knows nothing about `{}` but its name", name.value);
                 findings.push(
                     Diagnostic::warning("no-description", name.place(), message)
-                        .help("say in a `description` what to hand to it"),
+                        .help("add a `description` of the tasks to give to it"),
                 );
             }
         }
@@ -63,11 +63,11 @@ impl Lint for Delegation {
             && declared.entries().next().is_none()
             && !declared.is_incomplete()
         {
-            let message = "`task` has no subagent to hand work to but one that the job doesn't declare";
+            let message = "`task` can only use the built-in subagent, because `subagents` is empty";
             findings.push(
                 Diagnostic::warning("empty-subagents", task.place(), message)
-                    .label(declared.place(), "declares none")
-                    .help("remove `task`; or remove the empty `subagents`, if the built-in `general` is meant"),
+                    .label(declared.place(), "no subagents here")
+                    .help("remove `task`; or remove `subagents`, if you mean the built-in `general`"),
             );
         }
     }

@@ -24,7 +24,7 @@ impl Lint for EmptyValues {
 fn empty_keys(mapping: &Node, findings: &mut Vec<Diagnostic>) {
     for (key, value) in mapping.entries() {
         let name = key.text().unwrap_or_default();
-        // A value may stick to a colon without a space, and be part of the key: that is said of the key.
+        // Without a space after the colon, the value is part of the key, which is reported as unknown.
         if value.is_null() && name.contains(':') {
             continue;
         }
@@ -34,7 +34,7 @@ fn empty_keys(mapping: &Node, findings: &mut Vec<Diagnostic>) {
                     .help("give it one, or leave the key out"),
             );
         } else if name == "tools" {
-            // A tool's name with nothing behind it is the tool without options.
+            // A tool's name without a value is the tool without options.
             let options =
                 value.items().flat_map(|entry| entry.entries().map(|(_, options)| options).collect::<Vec<_>>());
             options.for_each(|options| empty_keys(&options, findings));
@@ -48,25 +48,26 @@ fn empty_texts(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     let prompts = subject.prompts;
     let prompt = &subject.job.parent.prompt;
     let is_blank = prompts.prompt.as_ref().is_some_and(|prompt| prompts.templates.is_blank(prompt));
-    // Its lines may be among those that can't be read, which is said there.
-    let is_torn = prompt.node.is_block() && subject.root.get("parent").is_some_and(|parent| parent.is_incomplete());
-    if is_blank && !prompt.node.is_placeholder() && !is_torn && !has_unindented_text(subject, &prompt.node) {
+    // Its text may be lost in a syntax error.
+    let is_lost = prompt.node.is_block() && subject.root.get("parent").is_some_and(|parent| parent.is_incomplete());
+    if is_blank && !prompt.node.is_placeholder() && !is_lost && !has_unindented_text(subject, &prompt.node) {
         findings.push(
-            Diagnostic::error("empty-prompt", prompt.place(), "the prompt is empty").help("say what the job is to do"),
+            Diagnostic::error("empty-prompt", prompt.place(), "the prompt is empty")
+                .help("write what the job should do"),
         );
     }
     for description in subject.job.subagents.values().filter_map(|subagent| subagent.description.as_ref()) {
         if description.value.trim().is_empty() && !description.node.is_placeholder() {
-            findings.push(
-                Diagnostic::error("empty-description", description.place(), "the description is empty")
-                    .help("say what to hand to this subagent: the parent's model knows no more about it"),
-            );
+            findings
+                .push(Diagnostic::error("empty-description", description.place(), "the description is empty").help(
+                    "write which tasks to give to this subagent: the parent's model knows nothing else about it",
+                ));
         }
     }
 }
 
-/// Whether the empty text of a block is followed by a key that no parent has: a line of the text, which isn't indented as
-/// one. That is said of the key.
+/// Whether an empty block text is followed by an unknown key: that is a line of the text without indentation, and is
+/// reported as such.
 fn has_unindented_text(subject: &LintContext<'_>, prompt: &Node) -> bool {
     let Some(parent) = subject.root.get("parent") else { return false };
     let is_block = prompt.is_block();

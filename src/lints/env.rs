@@ -1,19 +1,19 @@
-//! What commands may see of the environment.
+//! The environment variables that commands may see.
 
 use std::collections::HashMap;
 
 use crate::diagnostic::{Diagnostic, Rule, rule};
 use crate::job::ENV_FORM;
+use crate::process::WITHHELD;
 use crate::providers::PROVIDERS;
-use crate::tools::environment::WITHHELD;
 
 use super::{Lint, LintContext};
 
-/// Names of environment variables.
+/// Checks the names of environment variables.
 pub(super) struct Env;
 
-/// Keys that providers' own tools and SDKs read, beside those that ours do: a job that names one hands the key to
-/// whatever the model runs.
+/// Keys that providers' own tools and SDKs read, in addition to those that we read. A job that names one would give the
+/// key to every command of the model.
 const OTHER_KEYS: &[&str] = &[
     "ANTHROPIC_API_KEY",
     "ANTHROPIC_AUTH_TOKEN",
@@ -26,7 +26,7 @@ const OTHER_KEYS: &[&str] = &[
     "OPENROUTER_API_KEY",
 ];
 
-/// The variable that holds the key of records. Like a provider's key, no tool ever sees it.
+/// The variable that holds the key that signs records. Like a provider's key, tools can't see it.
 pub const RECORD_KEY: &str = "LEGWORK_RECORD_KEY";
 
 const RULES: &[Rule] = &[
@@ -52,7 +52,7 @@ impl Lint for Env {
                 findings.push(
                     match text.split_once('=').map_or(text, |(name, _)| name).trim_matches(['$', '{', '}']) {
                         bare if is_variable(bare) => finding
-                            .help(format!("only the name stands here, and whoever starts the job sets it: `{bare}`")),
+                            .help(format!("write only the name, and set its value when you start the job: `{bare}`")),
                         _ => finding.help(ENV_FORM),
                     },
                 );
@@ -61,20 +61,20 @@ impl Lint for Env {
             {
                 findings.push(
                     Diagnostic::error("api-key-in-env", name.place(), format!("`{text}` is {}", key_owner(text)))
-                        .help("no tool ever gets one; remove it"),
+                        .help("tools never get keys; remove it"),
                 );
             } else if WITHHELD.contains(&text) {
                 findings.push(
-                    Diagnostic::error("forbidden-env", name.place(), format!("no tool ever sees `{text}`")).help(
+                    Diagnostic::error("forbidden-env", name.place(), format!("tools can't see `{text}`")).help(
                         match text.ends_with("_BASE_URL") {
-                            true => "an endpoint's address can hold its password; remove it",
+                            true => "an endpoint's URL can contain a password; remove it",
                             false => "with it a command could change later steps of the workflow; remove it",
                         },
                     ),
                 );
             } else if let Some(first) = earlier.insert(text, name) {
                 findings.push(
-                    Diagnostic::warning("duplicate-env", name.place(), format!("`{text}` stands here twice"))
+                    Diagnostic::warning("duplicate-env", name.place(), format!("`{text}` is listed twice"))
                         .label(first.place(), "first here")
                         .help("remove one of the two"),
                 );
@@ -84,15 +84,15 @@ impl Lint for Env {
 }
 
 fn key_owner(key: &str) -> &'static str {
-    if key.eq_ignore_ascii_case(RECORD_KEY) { "the key of records" } else { "a provider's key" }
+    if key.eq_ignore_ascii_case(RECORD_KEY) { "the key that signs records" } else { "a provider's key" }
 }
 
-/// Whether a variable holds a key that no tool may see.
+/// Whether a variable holds a key that tools may not see.
 pub(crate) fn is_provider_key(name: &str) -> bool {
     provider_keys().any(|key| key.eq_ignore_ascii_case(name))
 }
 
-/// The variables that hold keys which no tool may see, providers' and that of records, in capitals; some stand here twice.
+/// The variables that hold keys of providers or records, which tools may not see. Some are listed twice.
 pub(crate) fn provider_keys() -> impl Iterator<Item = &'static str> {
     PROVIDERS.iter().flat_map(|provider| provider.key_envs).chain(OTHER_KEYS).copied().chain([RECORD_KEY])
 }

@@ -1,4 +1,4 @@
-//! Declarations of inputs make sense.
+//! Declarations of inputs are consistent.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use crate::job::{Input, InputType};
 
 use super::{Lint, LintContext};
 
-/// Defaults, enums and secrets.
+/// Checks defaults, enums and secrets.
 pub(super) struct Inputs;
 
 const RULES: &[Rule] = &[rule!(Error "bad-default"), rule!(Error "bad-enum"), rule!(Error "bad-secret")];
@@ -33,20 +33,20 @@ impl Lint for Inputs {
                     }
                     (InputType::Integer | InputType::Number, _) if default.without_underscores().is_some() => {
                         let number = default.without_underscores().unwrap_or_default();
-                        finding.help("a number has no underscores").replace_with(number)
+                        finding.help("numbers have no underscores").replace_with(number)
                     }
-                    (InputType::Path, _) => finding.help("a path is relative to the workspace and stays beneath it"),
+                    (InputType::Path, _) => finding.help("a path is relative to the workspace and stays below it"),
                     (InputType::String, _) if input.choices.is_some() => {
-                        finding.help("take one of the enum, or add it there")
+                        finding.help("use a value of the enum, or add this one to it")
                     }
-                    (kind, _) => finding.help(format!("write {}, or leave the default out", with_article(kind.noun()))),
+                    (kind, _) => finding.help(format!("write {}, or leave out the default", with_article(kind.noun()))),
                 });
             }
         }
     }
 }
 
-/// Whether there is no enum, or one that makes sense.
+/// Whether the enum, if there is one, is valid.
 fn check_enum(input: &Input, findings: &mut Vec<Diagnostic>) -> bool {
     let Some(choices) = &input.choices else { return true };
     if input.kind.value != InputType::String {
@@ -58,8 +58,8 @@ fn check_enum(input: &Input, findings: &mut Vec<Diagnostic>) -> bool {
     }
     if choices.value.is_empty() {
         findings.push(
-            Diagnostic::error("bad-enum", choices.place(), "an enum without values fits nothing")
-                .help("name at least one value, or remove it"),
+            Diagnostic::error("bad-enum", choices.place(), "an enum needs values")
+                .help("add a value, or remove the enum"),
         );
         return false;
     }
@@ -67,7 +67,7 @@ fn check_enum(input: &Input, findings: &mut Vec<Diagnostic>) -> bool {
     for choice in &choices.value {
         if let Some(first) = earlier.insert(&choice.value, choice) {
             findings.push(
-                Diagnostic::error("bad-enum", choice.place(), format!("`{}` stands here twice", choice.value))
+                Diagnostic::error("bad-enum", choice.place(), format!("`{}` is listed twice", choice.value))
                     .label(first.place(), "first here")
                     .help("remove one of the two"),
             );
@@ -81,14 +81,14 @@ fn check_secret(name: &str, input: &Input, findings: &mut Vec<Diagnostic>) {
         let message = format!("a secret is a string, not {}", with_article(input.kind.value.noun()));
         findings.push(Diagnostic::error("bad-secret", input.kind.place(), message).help("write `type: string`"));
     }
-    let give = format!("whoever starts the job gives it: `--set-env {name}=VARIABLE`");
+    let give = format!("set it when you start the job: `--set-env {name}=VARIABLE`");
     if let Some(default) = &input.default {
-        // The default itself may be the secret: it is pointed to by its key, and never repeated.
+        // The default may be the secret itself: report its key, and never show it.
         let place = default.own_key().map_or_else(|| default.place(), |key| key.place());
-        findings.push(Diagnostic::error("bad-secret", place, "a secret doesn't belong into a job file").help(&*give));
+        findings.push(Diagnostic::error("bad-secret", place, "a secret doesn't belong in a job file").help(&*give));
     }
     if let Some(choices) = &input.choices {
         let place = choices.node.own_key().map_or_else(|| choices.place(), |key| key.place());
-        findings.push(Diagnostic::error("bad-secret", place, "a secret doesn't belong into a job file").help(give));
+        findings.push(Diagnostic::error("bad-secret", place, "a secret doesn't belong in a job file").help(give));
     }
 }

@@ -1,4 +1,4 @@
-//! What keys are called elsewhere: in the agent files, recipes and SDKs that people come from.
+//! Keys of other programs' agent files, recipes and SDKs.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use crate::diagnostic::suggest_name;
 use crate::yaml::KeyAliases;
 
-/// A key from elsewhere, and the key here whose value says the same. Case, `-` and `_` don't count.
+/// A key of another format, and the key here that means the same. Case, `-` and `_` are ignored.
 pub(super) static KEY_ALIASES: KeyAliases = &[
     // The job.
     ("title", "name"),
@@ -111,12 +111,12 @@ pub(super) static KEY_ALIASES: KeyAliases = &[
     ("allowed_commands", "allow"),
 ];
 
-/// Whether a key is, or was probably meant to be, one of ours.
+/// Whether a key is an alias or a misspelling of one of ours.
 pub(super) fn is_alias_of(key: &str, ours: &str) -> bool {
     suggest_name(key, [ours]).is_some() || keys_for_alias(key).any(|meant| meant == ours)
 }
 
-/// What a key from elsewhere stands for.
+/// The keys that an alias stands for.
 pub(super) fn keys_for_alias(key: &str) -> impl Iterator<Item = &'static str> {
     static FOLDED: LazyLock<HashMap<String, Vec<&'static str>>> = LazyLock::new(|| {
         let mut folded: HashMap<String, Vec<&'static str>> = HashMap::new();
@@ -128,10 +128,10 @@ pub(super) fn keys_for_alias(key: &str) -> impl Iterator<Item = &'static str> {
     FOLDED.get(&fold_key(key)).into_iter().flatten().copied()
 }
 
-/// The longest key that is compared with others, in characters: a file's can be very long.
+/// The longest key that is compared with others, in characters.
 const MAX_KEY: usize = 100;
 
-/// A key without its case, dashes and underscores; of a very long one the beginning.
+/// A key in lower case without dashes and underscores; the start of a very long one.
 pub(super) fn fold_key(key: &str) -> String {
     let letters = key.chars().take(MAX_KEY);
     letters.filter(|letter| !matches!(letter, '-' | '_')).flat_map(char::to_lowercase).collect()
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_pair_stands_here_twice() {
+    fn every_pair_is_listed_once() {
         for (at, (elsewhere, here)) in KEY_ALIASES.iter().enumerate() {
             let again =
                 KEY_ALIASES[..at].iter().find(|(other, same)| fold_key(other) == fold_key(elsewhere) && same == here);

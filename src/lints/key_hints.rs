@@ -1,4 +1,4 @@
-//! What the YAML reader gets to know about the keys of a job file.
+//! Hints for the YAML reader about the keys of a job file: the ranges of numbers, and where misplaced keys belong.
 
 use crate::job::{MAX_PARALLEL_SUBAGENTS, MAX_TOKENS, MAX_TURNS};
 use crate::yaml::{ErrorDetail, FormatHints, Node};
@@ -76,7 +76,7 @@ const JOB: &[&str] = &[
     "keep",
 ];
 pub(super) const AGENT: &[&str] = &["system", "prompt", "tools", "max_turns", "max_tokens"];
-/// Keys that no help speaks of.
+/// Keys that no help mentions.
 const OTHERS: &[&str] = &["name", "description", "model", "parent", "checks", "repairs", "returns", "file", "schema"];
 /// The options of a model, each with an example.
 const MODEL: &[(&str, &str)] =
@@ -86,36 +86,36 @@ const LIMITS: &[&str] = &["cost_usd", "tokens", "wall_clock", "tool_calls", "par
 /// How many entries of a mapping are searched for misplaced keys.
 const MAX_ENTRIES: usize = 200;
 
-/// Keys of others that nothing here stands for, folded, and what to do instead.
+/// Keys of other formats without an equivalent here, folded, and what to do instead.
 const UNSUPPORTED_KEYS: &[(&str, &str)] = &[
-    ("topp", "there is no such setting: the provider's own holds; remove it"),
-    ("topk", "there is no such setting: the provider's own holds; remove it"),
-    ("frequencypenalty", "there is no such setting: the provider's own holds; remove it"),
-    ("presencepenalty", "there is no such setting: the provider's own holds; remove it"),
-    ("seed", "there is no such setting: the provider's own holds; remove it"),
-    ("settings", "the model stands under `model`, what may be used under `limits`"),
+    ("topp", "this option doesn't exist: the provider's default is used; remove it"),
+    ("topk", "this option doesn't exist: the provider's default is used; remove it"),
+    ("frequencypenalty", "this option doesn't exist: the provider's default is used; remove it"),
+    ("presencepenalty", "this option doesn't exist: the provider's default is used; remove it"),
+    ("seed", "this option doesn't exist: the provider's default is used; remove it"),
+    ("settings", "the model is set with `model`, limits with `limits`"),
     ("provider", "the provider is part of the model's name: `model: PROVIDER/NAME`"),
-    ("apikey", "no key belongs into a job file: whoever starts the job sets it in the environment"),
-    ("baseurl", "a job names no endpoint: whoever starts the job sets it in the environment"),
-    ("endpoint", "a job names no endpoint: whoever starts the job sets it in the environment"),
-    ("permissionmode", "nobody is asked for permission: an agent has exactly its `tools`"),
-    ("permissions", "nobody is asked for permission: an agent has exactly its `tools`"),
-    ("approvalpolicy", "nobody is asked for permission: an agent has exactly its `tools`"),
-    ("disallowedtools", "an agent has exactly its `tools`: leave out what it may not use"),
-    ("deniedtools", "an agent has exactly its `tools`: leave out what it may not use"),
-    ("excludetools", "an agent has exactly its `tools`: leave out what it may not use"),
-    ("sandbox", "a job can't change its sandbox: whoever starts it says `--sandbox`"),
-    ("sandboxmode", "a job can't change its sandbox: whoever starts it says `--sandbox`"),
-    ("extensions", "there are no tool servers: name built-in tools in the agents' `tools`"),
-    ("mcpservers", "there are no tool servers: name built-in tools in the agents' `tools`"),
-    ("mcp", "there are no tool servers: name built-in tools in the agents' `tools`"),
+    ("apikey", "a job file never holds a key: set it in the environment when you start the job"),
+    ("baseurl", "a job can't name an endpoint: set it in the environment when you start the job"),
+    ("endpoint", "a job can't name an endpoint: set it in the environment when you start the job"),
+    ("permissionmode", "there are no permission prompts: an agent has exactly its `tools`"),
+    ("permissions", "there are no permission prompts: an agent has exactly its `tools`"),
+    ("approvalpolicy", "there are no permission prompts: an agent has exactly its `tools`"),
+    ("disallowedtools", "an agent has exactly its `tools`: leave out the others"),
+    ("deniedtools", "an agent has exactly its `tools`: leave out the others"),
+    ("excludetools", "an agent has exactly its `tools`: leave out the others"),
+    ("sandbox", "a job can't change its sandbox: use `--sandbox` when you start it"),
+    ("sandboxmode", "a job can't change its sandbox: use `--sandbox` when you start it"),
+    ("extensions", "tool servers aren't supported: use built-in tools in the agents' `tools`"),
+    ("mcpservers", "tool servers aren't supported: use built-in tools in the agents' `tools`"),
+    ("mcp", "tool servers aren't supported: use built-in tools in the agents' `tools`"),
     ("required", "an input without a `default` is required; remove this key"),
     ("requirement", "an input without a `default` is required; remove this key"),
     ("optional", "an input with a `default` is optional; write one instead of this key"),
-    ("workspace", "whoever starts the job says `--workspace`; without it, it is the current folder"),
-    ("cwd", "whoever starts the job says `--workspace`; without it, it is the current folder"),
+    ("workspace", "use `--workspace` when you start the job; the default is the current folder"),
+    ("cwd", "use `--workspace` when you start the job; the default is the current folder"),
     ("version", "a job file has no version; remove it"),
-    ("color", "a job has no look; remove it"),
+    ("color", "a job has no color; remove it"),
 ];
 
 /// Completes the error at an unknown key: says where the key belongs.
@@ -198,33 +198,33 @@ fn is_model_option(key: &str) -> bool {
     MODEL.iter().any(|(option, _)| *option == key)
 }
 
-/// Whether a job has such a key somewhere.
+/// Whether a job has this key at any level.
 fn is_key(name: &str) -> bool {
     let known = JOB.iter().chain(AGENT).chain(LIMITS).chain(OTHERS).copied();
     known.chain(MODEL.iter().map(|(key, _)| *key)).any(|key| fold_key(key) == fold_key(name))
 }
 
-/// The key that is meant, the mapping that it belongs to, and how to say so.
+/// The intended key, the level that it belongs to, and the help that says so.
 fn correct_level(level: KeyLevel, name: &str) -> Option<(&'static str, KeyLevel, String)> {
     let known = JOB.iter().chain(AGENT).chain(LIMITS).chain(&["model", "parent"]).copied();
     let known = known.chain(MODEL.iter().map(|(key, _)| *key));
     let folded = fold_key(name);
-    // No key of ours is folded longer than it is written.
+    // A folded key is never longer than the key.
     let itself: Vec<&str> = known.filter(|key| key.len() >= folded.len() && fold_key(key) == folded).collect();
     let mut meant = itself.into_iter().chain(keys_for_alias(name));
     meant.find_map(|key| {
         let is = |keys: &[&str]| keys.contains(&key);
         let own = fold_key(key) == fold_key(name);
-        let called = if own { format!("`{key}`") } else { format!("here it is `{key}`, which") };
+        let called = if own { format!("`{key}`") } else { format!("its name here is `{key}`, which") };
         let option = MODEL.iter().find(|(option, _)| *option == key).map(|(_, example)| {
             let is_above = matches!(level, KeyLevel::Parent | KeyLevel::Limits);
-            let whose = if is_above { ", which stands at the top level" } else { "" };
+            let whose = if is_above { ", at the top level" } else { "" };
             format!("is an option of the model{whose}: `model: {{ name: PROVIDER/NAME, {key}: {example} }}`")
         });
         let (home, rest) = match level {
             KeyLevel::Job if is(AGENT) => (KeyLevel::Parent, "belongs under `parent`"),
             KeyLevel::Job | KeyLevel::Parent | KeyLevel::Subagent if is(LIMITS) => {
-                (KeyLevel::Limits, "belongs under `limits`, and holds for the whole run")
+                (KeyLevel::Limits, "belongs under `limits`, and applies to the whole run")
             }
             KeyLevel::Limits if is(&["max_turns", "max_tokens"]) => {
                 (KeyLevel::Subagent, "belongs to each agent: under `parent`, or under a subagent")
@@ -233,22 +233,21 @@ fn correct_level(level: KeyLevel, name: &str) -> Option<(&'static str, KeyLevel,
                 (KeyLevel::Model, option.as_deref().unwrap_or_default())
             }
             KeyLevel::Limits if is(&["parent"]) => {
-                (KeyLevel::Job, "stands one level too deep: it belongs at the top level")
+                (KeyLevel::Job, "is one level too deep: it belongs at the top level")
             }
             KeyLevel::Parent if is(&["model"]) => {
                 (KeyLevel::Job, "belongs at the top level: the parent uses the job's model")
             }
             KeyLevel::Subagent if is(&["prompt"]) => {
-                (KeyLevel::Subagent, "comes with each call of `task`; what holds for all of them belongs into `system`")
+                (KeyLevel::Subagent, "comes with each call of `task`; put what applies to all calls into `system`")
             }
-            KeyLevel::PromptFile if is(AGENT) => (
-                KeyLevel::Parent,
-                "stands one level too deep: indent it as the key above it that this mapping belongs to",
-            ),
+            KeyLevel::PromptFile if is(AGENT) => {
+                (KeyLevel::Parent, "is one level too deep: indent it like the key of this mapping")
+            }
             KeyLevel::Model if is(AGENT) => {
                 (KeyLevel::Subagent, "belongs to each agent: under `parent`, or under a subagent")
             }
-            KeyLevel::Model if is(LIMITS) => (KeyLevel::Limits, "belongs under `limits`, and holds for the whole run"),
+            KeyLevel::Model if is(LIMITS) => (KeyLevel::Limits, "belongs under `limits`, and applies to the whole run"),
             KeyLevel::Parent | KeyLevel::Subagent | KeyLevel::Limits if is(JOB) => {
                 (KeyLevel::Job, "belongs at the top level")
             }
@@ -267,8 +266,8 @@ fn follows_empty_block(mapping: &Node, key: &Node) -> bool {
     before.is_some_and(|(_, text)| text.is_block() && text.text().is_some_and(|text| text.trim().is_empty()))
 }
 
-/// The value of a key, or of the first that it was taken for.
+/// The value of a key, or of its first alias.
 fn value_of_key(root: &Node, name: &str) -> Option<Node> {
-    let taken = || root.entries().find(|(key, _)| key.text().is_some_and(|key| is_alias_of(key, name)));
-    root.get(name).or_else(|| taken().map(|(_, value)| value))
+    let alias = || root.entries().find(|(key, _)| key.text().is_some_and(|key| is_alias_of(key, name)));
+    root.get(name).or_else(|| alias().map(|(_, value)| value))
 }

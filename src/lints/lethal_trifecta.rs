@@ -1,4 +1,4 @@
-//! Private data, untrusted text and a way out: any two are fine, all three let a stranger carry the data off.
+//! Private data, untrusted text and a way out: any two are fine, all three let an attacker steal the data.
 
 use crate::diagnostic::{Diagnostic, Rule, SourceSpan, rule};
 use crate::job::{Network, ToolEntry};
@@ -7,7 +7,7 @@ use crate::yaml::Spanned;
 
 use super::{Lint, LintContext};
 
-/// Jobs in which the three come together.
+/// Checks for jobs that combine all three.
 pub(super) struct LethalTrifecta;
 
 const RULES: &[Rule] = &[rule!(Warning "lethal-trifecta")];
@@ -27,21 +27,21 @@ impl Lint for LethalTrifecta {
         let mut tools = job.agents().flat_map(|agent| agent.tools);
         let Some((place, what)) = tools.find_map(unrestricted_bash) else { return };
         let message = format!(
-            "whoever writes the input `{}` can talk an agent into sending out what it can read",
+            "the author of the input `{}` can trick an agent into sending out what it can read",
             untrusted.value
         );
         findings.push(
             Diagnostic::warning("lethal-trifecta", network.place(), message)
-                .label(untrusted.place(), "text that strangers can write")
+                .label(untrusted.place(), "text from untrusted authors")
                 .label(place, what)
-                .help("take one of the three away: leave `network` out, or list under `allow` the few commands that `bash` may run"),
+                .help("remove one of the three: leave out `network`, or list the commands that `bash` may run under `allow`"),
         );
     }
 }
 
-/// Where an entry of an allowlist lets commands do anything, and how to say so.
+/// The place where an entry of an allowlist permits any command, and a label for it.
 fn unrestricted_bash(tool: &Spanned<ToolEntry>) -> Option<(SourceSpan, &'static str)> {
-    let whole = || Some((super::tools::name_place(tool), "reads all that commands can see"));
+    let whole = || Some((super::tools::name_place(tool), "can read everything that commands can see"));
     match &tool.value {
         ToolEntry::Name(name) if name == "bash" => whole(),
         ToolEntry::Options { name, options } if name.value == "bash" && !options.is_incomplete() => {
@@ -49,7 +49,7 @@ fn unrestricted_bash(tool: &Spanned<ToolEntry>) -> Option<(SourceSpan, &'static 
                 None => whole(),
                 Some(rules) => {
                     let rule = rules.items().find(|rule| rule.as_str().is_some_and(is_unrestricted))?;
-                    Some((rule.place(), "allows as much as no rules: it runs, or sends, what it is given"))
+                    Some((rule.place(), "permits any command: it runs or sends what it is given"))
                 }
             }
         }

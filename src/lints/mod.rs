@@ -1,4 +1,4 @@
-//! What must hold before a job may run. A new lint is one file here and one line in [`LINTS`].
+//! Checks a job before it runs. A new lint is one file here and one line in [`LINTS`].
 
 pub mod autofix;
 mod checks;
@@ -75,7 +75,7 @@ pub static LINTS: &[&dyn Lint] = &[
     &not_templates::NotTemplates,
 ];
 
-/// Everything that checking a file can find.
+/// All rules of all files that are checked.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
     let of_files = [
         yaml::RULES,
@@ -86,23 +86,23 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
         replay::RULES,
         user_servers::RULES,
     ];
-    let beside = of_files.into_iter().chain([crate::tools::RULES, suppressions::RULES]);
-    LINTS.iter().map(|lint| lint.rules()).chain(beside).flatten()
+    let others = of_files.into_iter().chain([crate::tools::RULES, suppressions::RULES]);
+    LINTS.iter().map(|lint| lint.rules()).chain(others).flatten()
 }
 
-/// What came of checking a job.
+/// The result of checking a job.
 #[derive(Debug)]
 pub struct LintReport {
     /// All findings, sorted by place: those in the job file first, then those in prompt files.
     pub findings: Vec<Diagnostic>,
-    /// The job, where no finding is an error.
+    /// The job, if no finding is an error.
     pub job: Option<ValidJob>,
-    /// The names of the prompt files, and of the files with schemas, that were read.
+    /// The names of the prompt and schema files that were read.
     pub prompts: Vec<String>,
 }
 
-/// Reads a job and checks everything that can be known before a run. Reads prompt files below `folder`, the job file's
-/// own; contacts nobody. There are no servers of the user's own.
+/// Reads a job and checks everything that can be known before a run. Reads prompt files below `folder`, which is the job
+/// file's, and uses no network and no configuration of the user.
 pub fn check(source: &Arc<Source>, folder: Option<&JobDir>) -> LintReport {
     check_with(source, folder, JobTrust::Trusted, &UserConfig::default())
 }
@@ -110,20 +110,20 @@ pub fn check(source: &Arc<Source>, folder: Option<&JobDir>) -> LintReport {
 /// Where a job comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobTrust {
-    /// From those who may change what is run here anyway.
+    /// From people who may change what runs here anyway.
     Trusted,
-    /// From somebody else, such as with a pull request.
+    /// From anyone else, such as with a pull request.
     Untrusted,
 }
 
 impl JobTrust {
-    /// A stranger's where `--untrusted` was said.
+    /// Untrusted if `--untrusted` was given.
     pub fn from_untrusted_flag(untrusted: bool) -> Self {
         if untrusted { Self::Untrusted } else { Self::Trusted }
     }
 }
 
-/// As [`check`]; one from a stranger is refused what only those get who are trusted. `own` is the user's.
+/// Like [`check`], with the user's configuration. An untrusted job may not use everything that a trusted one may.
 pub fn check_with(source: &Arc<Source>, folder: Option<&JobDir>, origin: JobTrust, own: &UserConfig) -> LintReport {
     let Decoded { value, mut findings, gaps: holes } = yaml::read_with::<Spanned<Job>>(source, &key_hints::JOB_HINTS);
     let Some(Spanned { value: job, node: root }) = value else {
@@ -156,8 +156,8 @@ pub fn check_with(source: &Arc<Source>, folder: Option<&JobDir>, origin: JobTrus
     LintReport { findings, job, prompts: read }
 }
 
-/// Leaves the first [`MAX_FINDINGS`], and a last one that counts all beyond them, those included that were left out
-/// before. That one is an error: nobody should trust a job with so many warnings.
+/// Keeps the first [`MAX_FINDINGS`], and one more that counts the rest, with those that were omitted before. That one is
+/// an error: a job with so many warnings shouldn't run.
 fn truncate_findings(findings: &mut Vec<Diagnostic>) {
     let mut unshown = OmittedFindings::default();
     let mut place = None;
@@ -168,7 +168,7 @@ fn truncate_findings(findings: &mut Vec<Diagnostic>) {
         }
         finding.omitted.is_none()
     });
-    // One more takes no more room than to say that there is one more.
+    // A single further finding takes no more room than a message about it.
     let most = MAX_FINDINGS + usize::from(unshown == OmittedFindings::default());
     if findings.len() > most {
         place = Some(findings[MAX_FINDINGS].span.clone());
@@ -180,13 +180,13 @@ fn truncate_findings(findings: &mut Vec<Diagnostic>) {
     }
 }
 
-/// By place, what lies in `first` before what lies elsewhere.
+/// Sorts by place; findings in `first` come before those in other files.
 fn sort(findings: &mut [Diagnostic], first: &Arc<Source>) {
     findings.sort_by(|a, b| {
         let key = |finding: &Diagnostic| {
             let SourceSpan { source, range: span } = &finding.span;
-            let elsewhere = if Arc::ptr_eq(source, first) { String::new() } else { source.name.clone() };
-            (elsewhere, span.start, span.end, finding.severity)
+            let file = if Arc::ptr_eq(source, first) { String::new() } else { source.name.clone() };
+            (file, span.start, span.end, finding.severity)
         };
         key(a).cmp(&key(b))
     });

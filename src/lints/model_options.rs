@@ -1,4 +1,4 @@
-//! What is asked of models beyond the defaults.
+//! Options of models.
 
 use crate::diagnostic::{Diagnostic, Rule, SourceSpan, rule};
 use crate::job::{
@@ -10,7 +10,7 @@ use crate::yaml::Spanned;
 
 use super::{Lint, LintContext, join_names, models};
 
-/// Options of models: within their bounds, and taken.
+/// Checks that options of models are in range and supported.
 pub(super) struct ModelOptionsLint;
 
 const RULES: &[Rule] = &[rule!(Error "unsupported-option"), rule!(Error "bad-stop-sequence")];
@@ -25,59 +25,58 @@ impl Lint for ModelOptionsLint {
         for options in models::specs(job).filter_map(|spec| spec.value.options()) {
             check_bounds(options, findings);
         }
-        let mut untaken: Vec<Diagnostic> = Vec::new();
+        let mut unsupported: Vec<Diagnostic> = Vec::new();
         for agent in job.agents() {
             let spec = agent.model.unwrap_or(&job.model);
             let Ok(model) = models::resolve(spec, &subject.user_config.servers) else { continue };
             let Some(entry) = model.spec() else { continue };
             let default = if agent.name.is_none() { PARENT_TOKENS } else { SUBAGENT_TOKENS };
-            let wish = RequestOptions {
+            let options = RequestOptions {
                 model: &model,
                 has_tools: !agent.tools.is_empty() || agent.returns.is_some(),
                 max_tokens: job::value_or(agent.max_tokens, default),
             };
-            // Of a number that nobody takes, that is said.
+            // A number that is out of range for every model is reported as such.
             let is_bounded = |one: &UnsupportedOption| match one.option {
-                "max_tokens" => wish.max_tokens <= MAX_TOKENS,
+                "max_tokens" => options.max_tokens <= MAX_TOKENS,
                 "temperature" => model.temperature.is_none_or(|number| (0.0..=MAX_TEMPERATURE).contains(&number)),
                 _ => true,
             };
-            for one in (entry.unsupported_options)(&wish).into_iter().filter(is_bounded) {
+            for one in (entry.unsupported_options)(&options).into_iter().filter(is_bounded) {
                 let at = agent.max_tokens.filter(|_| one.option == "max_tokens").map(Spanned::place);
                 let at = at.unwrap_or_else(|| option_place(spec, one.option));
                 let finding = Diagnostic::error("unsupported-option", at, one.why).help(one.help);
                 // Several agents may have one model.
                 let is_same =
                     |other: &Diagnostic| (&other.span.range, &other.message) == (&finding.span.range, &finding.message);
-                if !untaken.iter().any(is_same) {
-                    untaken.push(finding);
+                if !unsupported.iter().any(is_same) {
+                    unsupported.push(finding);
                 }
             }
         }
-        findings.extend(untaken);
+        findings.extend(unsupported);
     }
 }
 
-/// What to say where another model takes the place of a job's own: their options are left behind, for what they mean
-/// depends on the model. `max_tokens` means the same to all and stays, and so does `context` where the model is the same. A
-/// sentence for each model that has some.
+/// Notes about the options that are dropped when another model replaces a job's own, because their meaning depends on the
+/// model. `max_tokens` stays, and `context` if the model is the same.
 pub fn dropped_options(job: &Job, model: &Model, servers: &UserServers) -> Vec<String> {
-    let mut said: Vec<String> = Vec::new();
+    let mut notes: Vec<String> = Vec::new();
     for spec in models::specs(job) {
         let Ok(own) = models::resolve(spec, servers) else { continue };
         let declares_window = spec.value.options().is_some_and(|options| options.context.is_some());
         let stays = |key: &str| key == "context" && (!declares_window || own.is_same(model));
         let options: Vec<&str> = own.explicit_options().iter().map(|(key, _)| *key).filter(|key| !stays(key)).collect();
         let verb = if options.len() == 1 { "isn't" } else { "aren't" };
-        let sentence = format!("the {} of {own} {verb} asked of {model}", join_names(options.iter().copied()));
-        if !options.is_empty() && !said.contains(&sentence) {
-            said.push(sentence);
+        let sentence = format!("the {} of {own} {verb} used for {model}", join_names(options.iter().copied()));
+        if !options.is_empty() && !notes.contains(&sentence) {
+            notes.push(sentence);
         }
     }
-    said
+    notes
 }
 
-/// Where an option stands; of what is no option, the model's name.
+/// The place of an option; of the model's name, if there is no such option.
 fn option_place(spec: &Spanned<job::ModelSpec>, option: &str) -> SourceSpan {
     let options = spec.value.options();
     let place = match option {
@@ -90,22 +89,22 @@ fn option_place(spec: &Spanned<job::ModelSpec>, option: &str) -> SourceSpan {
     place.unwrap_or_else(|| models::name_node(spec).place())
 }
 
-/// What makes no sense whoever is asked.
+/// Reports values that no model accepts.
 fn check_bounds(options: &ModelOptions, findings: &mut Vec<Diagnostic>) {
     let range = 0.0..=MAX_TEMPERATURE;
     if let Some(temperature) = options.temperature.as_ref().filter(|temperature| !range.contains(&temperature.value)) {
         let message = format!("`temperature` must be from 0 to {MAX_TEMPERATURE}");
-        let help = format!("write a number from 0 to {MAX_TEMPERATURE}, or leave it out for the model's own");
+        let help = format!("write a number from 0 to {MAX_TEMPERATURE}, or leave it out for the model's default");
         findings.push(Diagnostic::error("out-of-range", temperature.place(), message).help(help));
     }
     if let Some(context) = options.context.as_ref().filter(|context| context.value == 0) {
         let message = "`context` must be at least 1";
-        let help = "leave it out for what the table of prices says";
+        let help = "leave it out to use the price table's value";
         findings.push(Diagnostic::error("out-of-range", context.place(), message).help(help));
     }
     let Some(stop) = &options.stop else { return };
     if stop.value.len() > MAX_STOPS {
-        let message = format!("`stop` holds {} texts", stop.value.len());
+        let message = format!("`stop` has {} texts", stop.value.len());
         findings.push(
             Diagnostic::error("bad-stop-sequence", stop.place(), message).help(format!("keep at most {MAX_STOPS}")),
         );
@@ -114,12 +113,12 @@ fn check_bounds(options: &ModelOptions, findings: &mut Vec<Diagnostic>) {
         let finding =
             |message: &str, help: String| Diagnostic::error("bad-stop-sequence", text.place(), message).help(help);
         if text.value.is_empty() {
-            findings.push(finding("this text is empty", "write what a reply is to end at, or remove it".to_owned()));
+            findings.push(finding("this text is empty", "write the text that ends a reply, or remove it".to_owned()));
         } else if text.value.chars().count() > MAX_STOP_CHARS {
-            let help = format!("write at most {MAX_STOP_CHARS} characters: the first ones do");
-            findings.push(finding("this text is too long to end a reply at", help));
+            let help = format!("write at most {MAX_STOP_CHARS} characters");
+            findings.push(finding("this text is too long for a stop sequence", help));
         } else if let Some(first) = stop.value[..at].iter().find(|first| first.value == text.value) {
-            let finding = finding("this text stands here twice", "remove one of them".to_owned());
+            let finding = finding("this text is listed twice", "remove one of them".to_owned());
             findings.push(finding.label(first.place(), "the first"));
         }
     }

@@ -1,4 +1,4 @@
-//! Models that some provider could answer for.
+//! Models: their names, providers, and retirement dates.
 
 use crate::diagnostic::{
     Diagnostic, Rule, Source, SourceSpan, rule, strip_typographic_quotes, suggest_certain_name, suggest_name,
@@ -11,7 +11,7 @@ use crate::yaml::{Node, Spanned};
 
 use super::{Lint, LintContext, join_names};
 
-/// Model names.
+/// Checks the names of models.
 pub(super) struct Models;
 
 const RULES: &[Rule] = &[
@@ -63,7 +63,7 @@ pub(super) fn name_node(spec: &Spanned<ModelSpec>) -> &Node {
     }
 }
 
-/// What there is to say of a model that the table of prices doesn't know: it may be misspelt, or newer than the table.
+/// The finding for a model that isn't in the price table: it may be misspelled, or newer than the table.
 fn unknown_model(model: &Model, name: &Node, prices: &Prices) -> Option<Diagnostic> {
     let is_own_server = model.server.is_some() && model.allows_unknown_names();
     if is_own_server
@@ -74,21 +74,20 @@ fn unknown_model(model: &Model, name: &Node, prices: &Prices) -> Option<Diagnost
         return None;
     }
     let place = model_place(model, name);
-    let message = format!("`{}` isn't in the table of {}'s models", model.name, model.provider);
+    let message = format!("unknown model `{}` of {}", model.name, model.provider);
     let finding = Diagnostic::warning("unknown-model", place, message);
     let is_same_version = |meant: &&str| version_digits(meant) == version_digits(&model.name);
     let certain = suggest_certain_name(&model.name, prices.models(model.price_provider())).filter(is_same_version);
     if model.allows_unknown_names() && certain.is_none() {
-        // Most of what speaks this API has models of its own.
+        // Most servers with this API have their own models.
         return None;
     }
     Some(match (certain, suggest_name(&model.name, prices.models(model.price_provider()))) {
         (Some(meant), _) => finding.help(format!("did you mean `{meant}`?")).replace_with(meant),
-        // Other digits are another version, which may be newer than the table.
-        (None, Some(near)) => {
-            finding.help(format!("did you mean `{near}`? A newer model runs, and its cost isn't known"))
-        }
-        (None, None) => finding.help("it may be newer than the table: then it runs, and its cost isn't known"),
+        // Other digits mean another version, which may be newer than the table.
+        (None, Some(near)) => finding
+            .help(format!("did you mean `{near}`? If it is newer than the table, it runs, but its cost is unknown")),
+        (None, None) => finding.help("if it is newer than the table, it runs, but its cost is unknown"),
     })
 }
 
@@ -101,9 +100,8 @@ fn model_place(model: &Model, name: &Node) -> SourceSpan {
 /// The message and the help for a model that its vendor turns off.
 pub fn retirement(model: &Model) -> Option<(String, String)> {
     let retired = model.retirement()?;
-    let message = format!("`{}` is turned off by its vendor on {}", model.name, retired.date);
-    let help =
-        format!("name a newer one, such as `{}/{}`; see {}", model.provider, retired.replacement, retired.source);
+    let message = format!("`{}` is retired by its vendor on {}", model.name, retired.date);
+    let help = format!("use a newer one, such as `{}/{}`; see {}", model.provider, retired.replacement, retired.source);
     Some((message, help))
 }
 
@@ -111,10 +109,10 @@ fn version_digits(name: &str) -> String {
     name.chars().filter(char::is_ascii_digit).collect()
 }
 
-/// The model that a job asks for, with its options. `servers` are those of the user's own.
+/// The model of a job, with its options. `servers` are the user's own.
 ///
 /// # Errors
-/// Where it has no such form, or its provider is unknown.
+/// The name is malformed, or its provider unknown.
 pub fn resolve(spec: &Spanned<ModelSpec>, servers: &UserServers) -> Result<Model, Box<Diagnostic>> {
     let node = name_node(spec);
     let mut model = parse_model(spec.value.name(), servers, |range| node.place_of_range(range))?;
@@ -126,17 +124,17 @@ pub fn resolve(spec: &Spanned<ModelSpec>, servers: &UserServers) -> Result<Model
     Ok(model)
 }
 
-/// A model as `--model` names it. It has no options: those of a job are about the model that stands beside them there. How
-/// large its window is, the user's own file may say.
+/// The model of `--model`. It has no options: those of a job belong to the job's model. The user's own configuration may
+/// set its context window.
 ///
 /// # Errors
-/// Where it has no such form, or its provider is unknown.
+/// The name is malformed, or its provider unknown.
 pub fn model_argument(text: &str, servers: &UserServers) -> Result<Model, Box<Diagnostic>> {
     let source = Source::new("--model", text);
     parse_model(text, servers, |span| SourceSpan { source: source.clone(), range: span })
 }
 
-/// What may be meant by a provider's name, where nobody has such a one: neither legwork nor the user.
+/// The help for a provider that neither legwork nor the user's configuration knows.
 pub fn unknown_provider_help(provider: &str, servers: &UserServers) -> Option<String> {
     let is_known = servers.server_info(provider).is_some() || servers.is_invalid(provider);
     (!is_known && providers::find(provider).is_none()).then(|| suggest_provider(provider, servers))
@@ -150,7 +148,7 @@ fn suggest_provider(provider: &str, servers: &UserServers) -> String {
     match suggest_name(provider, provider_names(servers)) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!(
-            "there are {}; a server of your own gets its name as `[providers.NAME]` in {}",
+            "known are {}; name your own server with `[providers.NAME]` in {}",
             join_names(provider_names(servers)),
             servers.file().unwrap_or(FILE_NAME)
         ),
@@ -165,12 +163,12 @@ fn parse_model(
     let bad = |message: &str| Diagnostic::error("bad-model", place(0..text.len()), message);
     let form = "write `PROVIDER/MODEL`, such as `anthropic/claude-sonnet-5-5`";
     if let Some(inner) = strip_typographic_quotes(text) {
-        let finding = bad("the model stands in typographic quotes, which YAML takes for a part of its name");
+        let finding = bad("the model is in typographic quotes, which are part of its name in YAML");
         return Err(Box::new(finding.help(format!("write `{inner}`")).replace_with(inner)));
     }
     let Some((provider, name)) = text.split_once('/') else {
-        let finding = bad("a model is named with its provider");
-        // Letters that mean the same in every kind of quotes.
+        let finding = bad("the model's provider is missing");
+        // Characters that need no escape in any quotes.
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '.' | '_');
         let is_of_openai = ["gpt-", "o1", "o3", "o4"].iter().any(|start| text.starts_with(start));
         let provider = match text {
@@ -190,7 +188,7 @@ fn parse_model(
     let server = servers.server_info(provider);
     if server.is_none() && !servers.is_invalid(provider) && providers::find(provider).is_none() {
         if provider.is_empty() {
-            return Err(Box::new(bad("a model is named with its provider").help(form)));
+            return Err(Box::new(bad("the model's provider is missing").help(form)));
         }
         if let Some(help) = provider_alias(provider) {
             let message = format!("there is no provider `{provider}`");
@@ -213,18 +211,18 @@ fn parse_model(
     Ok(Model { server, context: servers.context_window(provider, name), ..Model::new(provider, name) })
 }
 
-/// What to write for the names that others give to providers.
+/// The help for names of providers in other programs.
 fn provider_alias(provider: &str) -> Option<&'static str> {
     Some(match provider.to_ascii_lowercase().as_str() {
         "google" | "googleai" | "google-ai" | "ai-studio" => "Google's models are `gemini/MODEL`",
         "claude" => "Claude is `anthropic/MODEL`",
         "chatgpt" | "gpt" | "openai-responses" => "OpenAI's models are `openai/MODEL`",
         "vertex" | "vertex-ai" | "vertex_ai" | "bedrock" | "aws" | "azure" | "azure-openai" => {
-            "clouds are reached as servers of your own: see \"Clouds and gateways\" in the book"
+            "set up a cloud as your own server: see \"Clouds and gateways\" in the book"
         }
         "ollama" | "lmstudio" | "lm-studio" | "llama.cpp" | "llamacpp" | "vllm" | "openrouter" | "litellm" | "groq"
         | "together" | "mistral" | "deepseek" | "xai" => {
-            "write `openai-chat/MODEL` and put the server's address into OPENAI_BASE_URL, or name the server in providers.toml"
+            "write `openai-chat/MODEL` and set OPENAI_BASE_URL to the server's URL, or name the server in providers.toml"
         }
         _ => return None,
     })

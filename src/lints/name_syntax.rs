@@ -1,4 +1,4 @@
-//! Names have a form that fits paths, ids and templates.
+//! Names are valid in paths, ids and templates.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::yaml::Spanned;
 use super::valid_job::name_of;
 use super::{Lint, LintContext};
 
-/// Names of the job, its subagents and its inputs.
+/// Checks the names of the job, its subagents and its inputs.
 pub(super) struct NameSyntax;
 
 const RULES: &[Rule] = &[rule!(Error "bad-name"), rule!(Error "confusable-names")];
@@ -28,7 +28,7 @@ impl Lint for NameSyntax {
             let place = crate::diagnostic::SourceSpan { source: subject.source.clone(), range: 0..0 };
             findings.push(
                 Diagnostic::error("bad-name", place, "no name can be made from the file's name")
-                    .help("give the job one: `name: my-job`"),
+                    .help("name the job: `name: my-job`"),
             );
         }
         let subagents = NameGroup { kind: "subagents", form: NAME_FORM, separator: '-', is_valid: is_name };
@@ -39,7 +39,7 @@ impl Lint for NameSyntax {
     }
 }
 
-/// Names of one kind of thing, which must differ.
+/// Names of one kind, which must differ.
 struct NameGroup {
     kind: &'static str,
     form: &'static str,
@@ -52,7 +52,7 @@ impl NameGroup {
         if names.iter().all(|name| (self.is_valid)(&name.value)) {
             return;
         }
-        // Names in small letters only, each once, can't be alike.
+        // Valid names are in lower case, and can't differ only in case.
         let mut alike: HashMap<String, Vec<&Spanned<String>>> = HashMap::new();
         for name in names {
             alike.entry(name.value.to_lowercase()).or_default().push(name);
@@ -62,14 +62,14 @@ impl NameGroup {
             let group = alike.get(&folded).map_or(&[][..], Vec::as_slice);
             match group.first() {
                 Some(first) if first.value != name.value => {
-                    let message = format!("two {} differ only in the case of their letters", self.kind);
+                    let message = format!("two {} differ only in case", self.kind);
                     findings.push(
                         Diagnostic::error("confusable-names", name.place(), message)
                             .label(first.place(), "the other")
-                            .help("rename one of them, so that nobody takes it for the other"),
+                            .help("rename one of them, to avoid confusion"),
                     );
                 }
-                // Renaming one of the two mends the case of the other, too.
+                // Renaming one of the two also fixes the case of the other.
                 _ if group.len() > 1 && (self.is_valid)(&folded) => {}
                 _ if !(self.is_valid)(&name.value) => {
                     findings.push(bad_name(name, self.form, &suggestion(&name.value, self.separator, self.is_valid)));
@@ -80,7 +80,7 @@ impl NameGroup {
     }
 }
 
-/// A secret input reaches commands in a variable of its own.
+/// A secret input has a variable of its own for commands.
 fn check_secret_variables(job: &Job, findings: &mut Vec<Diagnostic>) {
     if job.env.is_empty() {
         return;
@@ -90,25 +90,25 @@ fn check_secret_variables(job: &Job, findings: &mut Vec<Diagnostic>) {
         secret.map(|(name, _)| (format!("INPUT_{}", name.value.to_uppercase()), name)).collect();
     for name in &job.env {
         if let Some(input) = given.get(&name.value) {
-            let message = format!("`{}` is how commands see the secret input `{}`", name.value, input.value);
+            let message = format!("`{}` is the variable of the secret input `{}`", name.value, input.value);
             findings.push(
                 Diagnostic::error("confusable-names", name.place(), message)
                     .label(input.place(), "the input")
-                    .help("remove it from `env`: commands see the input without it; or rename the input"),
+                    .help("remove it from `env`: commands can see the input anyway; or rename the input"),
             );
         }
     }
 }
 
 fn bad_name(name: &Spanned<String>, form: &str, suggestion: &str) -> Diagnostic {
-    let finding = Diagnostic::error("bad-name", name.place(), format!("`{}` doesn't fit as a name", name.value));
+    let finding = Diagnostic::error("bad-name", name.place(), format!("`{}` isn't a valid name", name.value));
     match suggestion {
         "" => finding.help(form),
         suggestion => finding.help(format!("{form}: `{suggestion}`")),
     }
 }
 
-/// The nearest thing that fits, or nothing.
+/// The nearest valid name, or an empty string.
 fn suggestion(name: &str, joint: char, fits: fn(&str) -> bool) -> String {
     let lower = name.to_lowercase();
     let words: Vec<&str> = lower.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();

@@ -1,11 +1,11 @@
-//! Numbers with underscores are texts in YAML 1.2.
+//! Numbers with underscores are strings in YAML 1.2.
 
 use crate::diagnostic::{Diagnostic, Rule, rule};
 use crate::yaml::Node;
 
 use super::{Lint, LintContext};
 
-/// Texts that look like numbers of YAML 1.1. Where a number belongs they are errors already.
+/// Checks for strings that are numbers in YAML 1.1. Where a number is expected, they are errors anyway.
 pub(super) struct NumericUnderscores;
 
 const RULES: &[Rule] = &[rule!(Warning "number-with-underscores")];
@@ -42,10 +42,10 @@ impl Lint for NumericUnderscores {
 }
 
 fn finding(node: &Node) -> Option<Diagnostic> {
-    // Whoever puts it in quotes means a text.
+    // In quotes, it is meant as a string.
     let number = node.without_underscores()?;
     let text = node.as_str()?;
-    let message = format!("`{text}` is a text: a number of YAML 1.2 has no underscores");
+    let message = format!("`{text}` is a string: numbers have no underscores in YAML 1.2");
     let finding = Diagnostic::warning("number-with-underscores", node.place(), message);
-    Some(finding.help(format!("put into quotes what is meant: \"{number}\", or \"{text}\"")))
+    Some(finding.help(format!("write \"{number}\" or \"{text}\", in quotes")))
 }

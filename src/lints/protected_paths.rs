@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::path::{Component, Path};
 
 use crate::diagnostic::{Diagnostic, Rule, rule};
+use crate::git::is_dot_git;
 use crate::job::{MAX_PATHS, PROTECTED_FORM};
-use crate::sandbox::protected_paths::{is_dot_git, is_job_name, may_be_protected};
+use crate::sandbox::protected_paths::{is_job_name, may_be_protected};
 use crate::yaml::Spanned;
 
 use super::{Lint, LintContext};
 
-/// Paths that a job protects, or takes the protection off.
+/// Checks the paths that a job protects, or allows to change.
 pub(super) struct ProtectedPaths;
 
 const RULES: &[Rule] = &[rule!(Error "bad-protected-path"), rule!(Warning "duplicate-path")];
@@ -25,7 +26,7 @@ impl Lint for ProtectedPaths {
         for paths in [&job.protect, &job.allow_changes] {
             if let Some(path) = paths.get(MAX_PATHS) {
                 let message = format!("more than {MAX_PATHS} paths are listed");
-                let help = "list the folders that hold them";
+                let help = "list their folders instead";
                 findings.push(Diagnostic::error("bad-protected-path", path.place(), message).help(help));
             }
             let mut earlier: HashMap<&str, &Spanned<String>> = HashMap::new();

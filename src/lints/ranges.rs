@@ -1,4 +1,4 @@
-//! Numbers are within their bounds.
+//! Numbers are in range.
 
 use crate::diagnostic::{Diagnostic, Rule, rule};
 use crate::job::{Limit, MAX_PARALLEL_SUBAGENTS, MAX_TOKENS, MAX_TURNS};
@@ -6,7 +6,7 @@ use crate::yaml::Spanned;
 
 use super::{Lint, LintContext, models};
 
-/// Turns, tokens and limits.
+/// Checks turns, tokens and limits.
 pub(super) struct Ranges;
 
 const NO_ZERO: &str = "0 doesn't mean unlimited: leave the limit out, or write `none`";
@@ -48,12 +48,12 @@ impl Lint for Ranges {
     }
 }
 
-/// What holds for a number with two bounds.
+/// The message for a number that is out of range.
 pub(super) fn range_message(key: &str, most: u32) -> String {
     format!("`{key}` must be from 1 to {most}")
 }
 
-/// What to do where a number lies outside its bounds.
+/// The help for a number that is out of range.
 pub(super) fn range_help(most: u32) -> String {
     format!("write a number from 1 to {most}, or leave the key out for the default")
 }

@@ -1,4 +1,4 @@
-//! A script's subagents are those that its job can start.
+//! Checks a replay script against its job: it uses only existing tools and subagents.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use super::join_names;
 
 /// The parent's id.
 const PARENT: &str = "parent";
-/// How a script says that a model gets something wrong.
-const MISTAKEN_HELP: &str = "with `mistaken: true` beside it, the model makes that mistake and is told so";
+/// The help for a call that is meant to fail.
+const MISTAKEN_HELP: &str = "add `mistaken: true` to the call if the model is meant to make this mistake";
 
-/// Everything that is wrong with a script. Without its job, only the form of its subagents' ids can be judged.
+/// Reports everything that is wrong with a script. Without its job, only the form of its ids is checked.
 pub fn check_script(source: &Arc<Source>, job: Option<&Job>) -> Vec<Diagnostic> {
     let read = Script::parse(source);
     let mut findings = read.findings;
@@ -27,9 +27,9 @@ pub fn check_script(source: &Arc<Source>, job: Option<&Job>) -> Vec<Diagnostic> 
             (None, _) => findings.push(without_number(id, agents.as_ref())),
             (Some(_), Some(StartableSubagents::Unknown) | None) => {}
             (Some(_), Some(StartableSubagents::None)) => {
-                let finding = unknown(id, "the job's parent has no `task`, so that it starts no subagent".to_owned());
-                findings.push(finding.help("put `task` into the parent's `tools`, or remove `subagents` here"));
-                // It is the same mistake for all of them.
+                let finding = unknown(id, "the job's parent has no `task`, so it starts no subagents".to_owned());
+                findings.push(finding.help("add `task` to the parent's `tools`, or remove `subagents` here"));
+                // The others have the same error.
                 break;
             }
             (Some(name), Some(StartableSubagents::Named(names))) => {
@@ -45,7 +45,7 @@ pub fn check_script(source: &Arc<Source>, job: Option<&Job>) -> Vec<Diagnostic> 
     findings
 }
 
-/// What is wrong with a call: the agent doesn't have the tool, or the job not the subagent.
+/// The error in a call: the agent doesn't have the tool, or the job doesn't have the subagent.
 fn call_error(call: &CallSite, job: &Job) -> Option<Diagnostic> {
     let who = if call.agent == PARENT { "the parent" } else { call.agent.as_str() };
     let tools = agent_tools(&call.agent, job)?;
@@ -70,7 +70,7 @@ fn call_error(call: &CallSite, job: &Job) -> Option<Diagnostic> {
     })
 }
 
-/// The tools of an agent, by its id; `None` where they can't be said for sure.
+/// The tools of an agent, by its id; `None` if they aren't known.
 fn agent_tools<'a>(agent: &str, job: &'a Job) -> Option<Vec<&'a str>> {
     let of = |entries: &'a [Spanned<ToolEntry>], returns: bool| -> Option<Vec<&'a str>> {
         let mut names: Vec<&str> = entries.iter().map(|entry| entry.value.name()).collect();
@@ -86,16 +86,16 @@ fn agent_tools<'a>(agent: &str, job: &'a Job) -> Option<Vec<&'a str>> {
     }
     match job.subagents.get(subagent_name(agent)?) {
         Some(subagent) => of(&subagent.tools.value, subagent.returns.is_some()),
-        // What else is wrong with it is said of its id.
+        // The id is reported.
         None => None,
     }
 }
 
 /// The subagents that a job can start.
 enum StartableSubagents<'a> {
-    /// It can't be said, for the parent's tools are not all known.
+    /// Unknown, because the parent has unknown tools.
     Unknown,
-    /// There are none.
+    /// None.
     None,
     /// These.
     Named(Vec<&'a str>),
@@ -114,7 +114,7 @@ impl<'a> StartableSubagents<'a> {
     }
 }
 
-/// The name in an id such as `explorer-1`; `None` where there is no number, or one that is never given.
+/// The name in an id such as `explorer-1`; `None` if its number is missing or impossible.
 fn subagent_name(id: &str) -> Option<&str> {
     let (name, number) = id.rsplit_once('-')?;
     let is_number = number.bytes().all(|digit| digit.is_ascii_digit()) && !number.is_empty();
@@ -132,7 +132,7 @@ fn without_number(id: &Spanned<String>, agents: Option<&StartableSubagents<'_>>)
         _ => None,
     };
     let example = name.unwrap_or("explorer");
-    unknown(id, format!("`{}` is no subagent's id", id.value)).help(format!(
+    unknown(id, format!("`{}` isn't a subagent's id", id.value)).help(format!(
         "an id is a subagent's name and a number, counted from 1 in the order of the calls: `{example}-1`"
     ))
 }
@@ -145,7 +145,7 @@ fn undeclared_subagent(id: &Spanned<String>, name: &str, names: &[&str]) -> Opti
     let finding = unknown(id, format!("the job has no subagent `{name}`"));
     Some(if name == GENERAL_SUBAGENT {
         finding.help(format!(
-            "`{GENERAL_SUBAGENT}` is there only where a job names no subagents; {}",
+            "`{GENERAL_SUBAGENT}` exists only if a job has no subagents of its own; {}",
             list_subagents(names)
         ))
     } else if let Some(near) = suggest_name(name, names.iter().copied()) {
@@ -161,7 +161,7 @@ fn undeclared_subagent(id: &Spanned<String>, name: &str, names: &[&str]) -> Opti
 
 fn list_subagents(names: &[&str]) -> String {
     match names {
-        [only] => format!("the only one is `{only}`"),
-        several => format!("there are {}", join_names(several.iter().copied())),
+        [only] => format!("the only subagent is `{only}`"),
+        several => format!("known are {}", join_names(several.iter().copied())),
     }
 }

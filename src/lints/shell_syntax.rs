@@ -1,19 +1,19 @@
-//! The commands of checks are valid for bash.
+//! Checks that the commands of checks are valid for bash.
 
 use crate::diagnostic::{Diagnostic, Rule, rule};
 
 use super::{Lint, LintContext};
 
-/// Commands that bash can't read.
+/// Commands that bash can't parse.
 pub(super) struct ShellSyntax;
 
 const RULES: &[Rule] = &[rule!(Error "shell-syntax")];
 
-/// The longest command that is read, in bytes, and how much may nest in it: the parser works by recursion.
+/// The longest command that is checked, in bytes, and the greatest number of nested constructs. The parser is recursive.
 const MAX_COMMAND: usize = 64 << 10;
 const MAX_NESTED: usize = 80;
 
-/// The parser's stack, in bytes: what its own limit on depth needs.
+/// The size of the parser's stack, in bytes. The parser's own limit on depth needs that much.
 const STACK: usize = 64 << 20;
 
 impl Lint for ShellSyntax {
@@ -29,19 +29,19 @@ impl Lint for ShellSyntax {
                 let start = run.value.floor_char_boundary(at);
                 let place = run.node.place_of_range(start..run.value.ceil_char_boundary(at + 1));
                 findings.push(
-                    Diagnostic::error("shell-syntax", place, format!("bash can't read this command: {message}"))
-                        .help("check what is opened and closed before it"),
+                    Diagnostic::error("shell-syntax", place, format!("invalid shell syntax: {message}"))
+                        .help("check that everything before it is closed"),
                 );
             }
         }
     }
 }
 
-/// What is wrong with a command and where, in bytes.
+/// The syntax error of a command, with its byte offset.
 fn syntax_error(command: &str) -> Option<(usize, String)> {
-    // The parser doesn't know a `case` without patterns.
+    // The parser doesn't support a `case` without patterns.
     let is_bare_case = command.split_whitespace().collect::<Vec<_>>().windows(2).any(|pair| pair == ["in", "esac"]);
-    // Nor conditions of several lines.
+    // It doesn't support conditions of several lines either.
     let is_long = |rest: &str| rest.split_once("]]").is_some_and(|(inside, _)| inside.contains('\n'));
     let has_long_condition = command.split("[[").skip(1).any(is_long);
     let brackets = command.bytes().filter(|byte| matches!(byte, b'(' | b'{' | b'[' | b'`' | b'!')).count();
@@ -53,9 +53,9 @@ fn syntax_error(command: &str) -> Option<(usize, String)> {
     }
     let text = command.to_owned();
     let parser = std::thread::Builder::new().stack_size(STACK).spawn(move || rable::parse(&text, true).err());
-    // A panic in it is no more than a command that it can't read.
+    // If the parser panics, the command counts as valid.
     let error = parser.ok()?.join().ok()??;
-    // It counts letters.
+    // The parser counts characters.
     let at = command.char_indices().nth(error.pos()).map_or(command.len(), |(at, _)| at);
     Some((at, plain_message(error.message())))
 }
@@ -66,14 +66,14 @@ fn plain_message(message: &str) -> String {
         let expected = token(expected);
         return match token(found).as_str() {
             "" => format!("`{expected}` is missing at the end"),
-            _ if expected.is_empty() => "the end belongs here".to_owned(),
+            _ if expected.is_empty() => "expected the end".to_owned(),
             found if found.starts_with("a ") => format!("`{expected}` is missing before {found}"),
             found => format!("`{expected}` is missing before `{found}`"),
         };
     }
     let quoted = |start: &str| message.strip_prefix(start).map(|rest| rest.trim_matches(['\'', ' ']));
     if let Some(found) = quoted("syntax error near unexpected token").or_else(|| quoted("unexpected reserved word")) {
-        return format!("`{found}` can't stand here");
+        return format!("`{found}` isn't valid here");
     }
     if let Some(opened) = message.strip_prefix("unterminated ") {
         let article = if opened.starts_with(['a', 'A']) { "an" } else { "a" };
@@ -83,19 +83,19 @@ fn plain_message(message: &str) -> String {
         };
     }
     match message {
-        "syntax error: unexpected end of input" | "unexpected end of input" => "it ends too early".to_owned(),
+        "syntax error: unexpected end of input" | "unexpected end of input" => "the command is incomplete".to_owned(),
         _ => message.to_owned(),
     }
 }
 
-/// How a command writes a token that the parser names; nothing for its end.
+/// The text of a token that the parser names; empty for the end of the command.
 fn token(name: &str) -> String {
     let name = name.trim_matches('"');
     let written = match name {
         "Eof" => "",
         "Word" | "AssignmentWord" => "a word",
         "Number" => "a number",
-        "Newline" => "a line end",
+        "Newline" => "a line break",
         "Pipe" => "|",
         "PipeBoth" => "|&",
         "And" => "&&",
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_bash_reads_is_never_refused() {
+    fn valid_commands_are_accepted() {
         let not_bash: Vec<_> = RIGHT.iter().filter(|command| !bash_reads(command)).collect();
         assert!(not_bash.is_empty(), "{not_bash:#?}");
         let refused: Vec<_> = RIGHT.iter().filter_map(|command| Some((command, syntax_error(command)?))).collect();
@@ -140,24 +140,24 @@ mod tests {
     }
 
     #[test]
-    fn what_bash_refuses_is_found() {
+    fn invalid_commands_are_found() {
         let missed: Vec<_> =
             WRONG.iter().filter(|command| bash_reads(command) || syntax_error(command).is_none()).collect();
         assert!(missed.is_empty(), "{missed:#?}");
     }
 
     #[test]
-    fn what_is_wrong_is_said_in_plain_words() {
+    fn messages_are_in_plain_words() {
         for (command, said) in [
-            ("if true; then", "it ends too early"),
+            ("if true; then", "the command is incomplete"),
             ("for x in a; then echo; done", "`do` is missing before `then`"),
             ("while true; do echo", "`done` is missing at the end"),
             ("echo $(ls", "`)` is missing at the end"),
             ("echo (a)", "`)` is missing before a word"),
             ("echo 'a", "a single quote isn't closed"),
             ("a=(b", "an array isn't closed"),
-            ("true && && false", "`&&` can't stand here"),
-            ("done", "`done` can't stand here"),
+            ("true && && false", "`&&` isn't valid here"),
+            ("done", "`done` isn't valid here"),
             ("[[ a == b ]", "`]]` is missing before `]`"),
             ("f() { echo", "`}` is missing at the end"),
             ("if true; echo; fi", "`then` is missing before `fi`"),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn no_command_is_too_long_or_deep() {
+    fn long_and_deep_commands_are_bounded() {
         for part in
             ["a | ", "a && ", "a; ", "! ", "time ", "{ ", "( ", "$( ", "if a; then ", "\"$(", "a=( ", "<<A ", "${a:-"]
         {

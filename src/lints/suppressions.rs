@@ -11,8 +11,7 @@ use super::MAX_FINDINGS;
 
 pub(super) const RULES: &[Rule] = &[rule!(Warning "unused-allow")];
 
-const FORM: &str =
-    "it is written `# legwork: allow CODE`; several codes have commas between them, and a reason follows ` -- `";
+const FORM: &str = "write `# legwork: allow CODE`; separate several codes by commas, and put a reason after ` -- `";
 
 /// One code in one comment.
 struct Suppression {
@@ -23,7 +22,7 @@ struct Suppression {
     is_used: bool,
 }
 
-/// Takes away the warnings that comments allow, and adds what is wrong with the comments.
+/// Removes the warnings that comments allow, and reports comments that have no effect.
 pub(super) fn apply(source: &Arc<Source>, rules: &[&'static Rule], findings: &mut Vec<Diagnostic>) {
     let comments = yaml::directive_comments(source);
     if comments.is_empty() {
@@ -43,20 +42,20 @@ pub(super) fn apply(source: &Arc<Source>, rules: &[&'static Rule], findings: &mu
         let found = by_line.get(&(finding.span.start().0, finding.code)).and_then(|at| allows.get_mut(*at));
         found.map(|allow| allow.is_used = true).is_none()
     });
-    // Where something can't be read, not every warning that there would be is found.
+    // After an error, some warnings may not be found.
     if !findings.iter().any(|finding| finding.severity == Severity::Error) {
         for allow in allows.into_iter().filter(|allow| !allow.is_used) {
-            let message = format!("there is no warning `{}` here to silence", allow.code);
+            let message = format!("there is no warning `{}` here", allow.code);
             wrong.push(
                 Diagnostic::warning("unused-allow", allow.place, message)
-                    .help("remove it; a comment speaks for its own line, or else for the line below it"),
+                    .help("remove it; a comment applies to its own line, or to the line below if it is alone"),
             );
         }
     }
     findings.append(&mut wrong);
 }
 
-/// The codes of all comments that name a warning; what is wrong with the others.
+/// The codes of all valid comments; the others are reported.
 fn read(
     source: &Arc<Source>,
     comments: &[SourceSpan],
@@ -69,7 +68,7 @@ fn read(
         let at = |span: Range<usize>| SourceSpan { source: source.clone(), range: span };
         let Some(codes) = parse_directive(source, &comment.range) else { continue };
         let Some(codes) = codes else {
-            let finding = Diagnostic::warning("unused-allow", comment.clone(), "this comment allows nothing");
+            let finding = Diagnostic::warning("unused-allow", comment.clone(), "this comment has no effect");
             wrong.push(finding.help(FORM));
             continue;
         };
@@ -90,7 +89,7 @@ fn read(
                 }
                 Some(Severity::Error) => wrong.push(
                     Diagnostic::warning("unused-allow", at(span.clone()), format!("`{code}` is an error"))
-                        .help("only warnings can be silenced: mend it, and remove this comment"),
+                        .help("only warnings can be silenced: fix the error, and remove this comment"),
                 ),
                 None => wrong.push(unknown_code(code, rules, at(span.clone()), wrong.len())),
             }
@@ -108,11 +107,11 @@ fn unknown_code(code: &str, rules: &[&'static Rule], place: SourceSpan, earlier:
     match (suggest_certain_name(code, known()), suggest_name(code, known())) {
         (Some(meant), _) => finding.help(format!("did you mean `{meant}`?")).replace_with(meant),
         (None, Some(near)) => finding.help(format!("did you mean `{near}`?")),
-        (None, None) => finding.help("a finding's code stands in brackets after `warning`"),
+        (None, None) => finding.help("a finding's code is in brackets after `warning`"),
     }
 }
 
-/// The ranges of the codes in a comment that is meant for us: `Partial(None)` where it isn't written as it must be.
+/// The ranges of the codes in a `legwork` comment; `Some(None)` if it is malformed.
 fn parse_directive(source: &Source, span: &Range<usize>) -> Option<Option<Vec<Range<usize>>>> {
     let text = &source.text[span.clone()];
     let rest = text.trim_start_matches(['#', ' ', '\t']).strip_prefix("legwork")?;
@@ -141,7 +140,7 @@ mod tests {
     use super::super::check;
     use super::*;
 
-    /// The codes that are left, each with its line.
+    /// The codes of the remaining findings, with their lines.
     fn left(text: &str) -> Vec<(usize, &'static str)> {
         let findings = check(&Source::new("job.yaml", text), None).findings;
         findings.iter().map(|finding| (finding.span.start().0, finding.code)).collect()
@@ -150,7 +149,7 @@ mod tests {
     const REST: &str = "parent:\n  prompt: Hi.\n  tools: [glob]\n";
 
     #[test]
-    fn a_comment_speaks_for_its_line_or_the_one_below() {
+    fn a_comment_applies_to_its_line_or_the_one_below() {
         let job = |first: &str, model: &str| format!("{first}model: {model}\n{REST}");
         let model = "anthropic/claude-sonnet-5-5";
         for (text, expected) in [
@@ -175,19 +174,19 @@ mod tests {
     }
 
     #[test]
-    fn many_comments_take_no_longer_each() {
+    fn many_comments_take_linear_time() {
         let text = format!("{}model: anthropic/x\n{REST}", "# legwork: allow no-cost-limit\n".repeat(5_000));
         assert_eq!(left(&text).len(), MAX_FINDINGS + 1);
     }
 
     #[test]
-    fn a_text_is_no_comment() {
+    fn a_comment_in_a_text_is_ignored() {
         let text = "model: anthropic/claude-sonnet-5-5\nlimits: { tokens: 9 }\nparent:\n  prompt: |\n    # legwork: allow x\n  tools: []\n";
         assert_eq!(left(text), []);
     }
 
     #[test]
-    fn nothing_is_unused_where_something_is_broken() {
+    fn no_comment_is_unused_after_an_error() {
         let text = "# legwork: allow unused-input\ninputs: { a: { type: string } }\nmodel: anthropic/claude-sonnet-5-5\nlimits: { tokens: 9 }\nparent: { prompt: '{{ x', tools: [] }\n";
         assert_eq!(left(text), [(5, "template-syntax")]);
     }

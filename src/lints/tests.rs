@@ -1,5 +1,5 @@
-//! Walks `tests/lints`: a folder for each code, with good jobs and bad ones and a snapshot of what is found. What the
-//! reader of YAML finds lies in `structure` and `syntax`.
+//! Walks `tests/lints`: a folder for each code, with good and bad jobs and snapshots of their findings. The findings of the
+//! YAML reader are in `structure` and `syntax`.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lints")
 }
 
-/// The job beside a script.
-fn beside(script: &Path) -> PathBuf {
+/// The job next to a script.
+fn job_of_script(script: &Path) -> PathBuf {
     let name = script.file_name().unwrap().to_string_lossy();
     script.with_file_name(name.replace(".script.yml", ".yml"))
 }
@@ -24,11 +24,12 @@ fn read(path: &Path) -> Arc<Source> {
     Source::new(path.file_name().unwrap().to_string_lossy(), std::fs::read_to_string(path).unwrap())
 }
 
-/// What is found in a job, or in a script beside its job or without one.
+/// Checks a job, or a script with the job next to it, if there is one.
 fn check_file(path: &Path) -> LintReport {
     let source = read(path);
     if is_script(path) {
-        let job = beside(path).exists().then(|| yaml::read::<Job>(&read(&beside(path))).into_result().unwrap());
+        let job =
+            job_of_script(path).exists().then(|| yaml::read::<Job>(&read(&job_of_script(path))).into_result().unwrap());
         return LintReport { findings: check_script(&source, job.as_ref()), job: None, prompts: Vec::new() };
     }
     let folder = JobDir::open(path.parent().unwrap()).unwrap();
@@ -128,13 +129,13 @@ fn every_fixture_gives_its_findings() {
 }
 
 #[test]
-fn twenty_five_mistakes_are_twenty_five_findings() {
+fn twenty_five_errors_are_twenty_five_findings() {
     let checked = check_file(&fixtures().join("structure/bad-twenty.yaml"));
     assert_eq!(checked.findings.len(), 25, "{}", printed(&checked.findings));
 }
 
 #[test]
-fn a_file_full_of_mistakes_gives_each_of_them_once() {
+fn a_file_full_of_errors_reports_each_once() {
     let checked = check_file(&fixtures().join("structure/bad-forty.yaml"));
     assert_eq!(checked.findings.len(), 39, "{}", printed(&checked.findings));
     let codes: HashSet<&str> = checked.findings.iter().map(|finding| finding.code).collect();
@@ -159,7 +160,7 @@ fn every_code_has_a_good_and_a_bad_fixture() {
 }
 
 #[test]
-fn a_flood_of_mistakes_is_bounded_in_number_and_time() {
+fn a_flood_of_errors_is_bounded_in_number_and_time() {
     let limits = "limits: { tokens: 9 }\n";
     let head = &format!("model: anthropic/x\n{limits}parent:\n  prompt: a\n  tools: []\n");
     let prompt = |text: &str| format!("model: anthropic/x\n{limits}parent:\n  prompt: \"{text}\"\n  tools: []\n");
@@ -198,7 +199,7 @@ fn a_flood_of_mistakes_is_bounded_in_number_and_time() {
 }
 
 #[test]
-fn what_is_large_and_right_takes_its_time_in_proportion() {
+fn large_valid_jobs_take_linear_time() {
     let each = |item: fn(usize) -> String| (0..5_000).map(item).collect::<String>();
     let job = |system: &str, inputs: &str| {
         format!(
@@ -266,30 +267,30 @@ fn an_expression_in_a_template_has_its_place_in_every_style_of_scalar() {
     }
 }
 
-/// A slip of the pen in a job with two other mistakes: all three are found, and nothing else. A few slips change what
-/// the file means in a way that takes more than one sentence.
+/// A typo in a job with two other errors: all three are found, and nothing else. A few typos change the meaning of the file
+/// in a way that takes more than one finding.
 #[test]
-fn a_slip_is_one_finding_and_hides_no_other() {
+fn a_typo_is_one_finding_and_hides_no_other() {
     let path = fixtures().join("structure/good-everything.yaml");
     let good = std::fs::read_to_string(&path).unwrap();
     let planted = good.replace("name: docstrings", "name: Docstrings").replace("keep: always", "keep: allways");
     let folder = JobDir::open(path.parent().unwrap()).unwrap();
     let within = planted.find("inputs:").unwrap()..planted.find("keep:").unwrap();
-    let (mut slips, mut exact) = (0, 0);
-    for (nth, slip) in ["\"", "'", "[", "}", "\t", "- ", " "].iter().cycle().enumerate().take(within.len() / 3) {
+    let (mut typos, mut exact) = (0, 0);
+    for (nth, typo) in ["\"", "'", "[", "}", "\t", "- ", " "].iter().cycle().enumerate().take(within.len() / 3) {
         let at = within.start + nth * 3;
-        let source = Source::new("job.yaml", format!("{}{slip}{}", &planted[..at], &planted[at..]));
+        let source = Source::new("job.yaml", format!("{}{typo}{}", &planted[..at], &planted[at..]));
         let codes: Vec<&str> = check(&source, Some(&folder)).findings.iter().map(|finding| finding.code).collect();
         if codes.contains(&"yaml-syntax") {
-            slips += 1;
+            typos += 1;
             let has_all = codes.contains(&"bad-name") && codes.contains(&"unknown-value");
             exact += usize::from(has_all && codes.len() == 3);
         }
     }
-    assert!(slips > 80 && exact * 100 >= slips * 97, "{exact} of {slips}");
+    assert!(typos > 80 && exact * 100 >= typos * 97, "{exact} of {typos}");
 }
 
-/// The findings of a job with these lines below its limits, one line each.
+/// The findings of a job with these lines after its limits, one line each.
 fn found_in(rest: &str) -> Vec<String> {
     let text = format!("model: anthropic/claude-sonnet-5-5\nlimits: {{ tokens: 1 }}\n{rest}");
     printed(&check(&Source::new("job.yaml", text), None).findings).lines().map(str::to_owned).collect()
@@ -297,7 +298,7 @@ fn found_in(rest: &str) -> Vec<String> {
 
 #[test]
 fn a_key_one_level_too_deep_is_one_finding() {
-    let deep = "`tools` stands one level too deep";
+    let deep = "`tools` is one level too deep";
     for rest in [
         "parent:\n  prompt: Hi.\n  system:\n    tools: []\n",
         "parent:\n  system: Be brief.\n  prompt:\n    file: tests.rs\n    tools: []\n",
@@ -324,14 +325,14 @@ fn a_text_that_is_not_indented_is_one_finding() {
     assert_eq!(found_in("parent:\n  prompt: |\n\n  tools: []\n").len(), 1);
 }
 
-/// The codes of what is found in a job.
+/// The codes of a job's findings.
 fn codes(text: &str) -> Vec<&'static str> {
     let found = check(&Source::new("job.yaml", text.to_owned()), None).findings;
     found.iter().map(|finding| finding.code).collect()
 }
 
 #[test]
-fn a_limit_that_stands_elsewhere_is_one_finding() {
+fn a_misplaced_limit_is_one_finding() {
     for rest in [
         "parent: { prompt: Hi., tools: [], limits: { cost_usd: 1 } }",
         "parent: { prompt: Hi., tools: [], cost_usd: 1 }",
@@ -343,7 +344,7 @@ fn a_limit_that_stands_elsewhere_is_one_finding() {
 }
 
 #[test]
-fn a_model_that_is_turned_off_is_known() {
+fn a_retired_model_is_known() {
     for name in ["claude-2.1", "claude-instant-1.2"] {
         let job = |limit| format!("model: anthropic/{name}\nlimits: {limit}\nparent: {{ prompt: Hi., tools: [] }}\n");
         let found = codes(&job("{ tokens: 9 }"));
@@ -356,7 +357,7 @@ fn a_model_that_is_turned_off_is_known() {
 }
 
 #[test]
-fn mistakes_elsewhere_hide_no_warning_about_what_is_granted() {
+fn unrelated_errors_hide_no_warning_about_grants() {
     let granted = "env: [FOO]\nnetwork: open\n";
     let limits = "limits: { tokens: 9, wall_clock: 20 minutes }\n";
     let model = "model: anthropic/claude-sonnet-5-5\n";

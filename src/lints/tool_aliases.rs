@@ -1,9 +1,9 @@
-//! Names that people bring along from other programs' allowlists.
+//! Tools of other programs, and their rules.
 
 use crate::tools::TOOLS;
 use crate::yaml::{self, Node};
 
-/// A tool of another program, what it is called here, and whether nothing else can be meant.
+/// A tool of another program, its name here, and whether the match is certain.
 const TOOL_ALIASES: &[(&str, &str, bool)] = &[
     ("agent", "task", false),
     ("cat", "read_file", false),
@@ -30,7 +30,7 @@ const TOOL_ALIASES: &[(&str, &str, bool)] = &[
     ("write", "write_file", true),
 ];
 
-/// The tool that another program's name stands for, and whether that is certain.
+/// The tool that a name in another program stands for, and whether the match is certain.
 pub(super) fn tool_for_alias(name: &str) -> Option<(&'static str, bool)> {
     let lower = name.to_lowercase();
     let elsewhere = TOOL_ALIASES.iter().find(|(elsewhere, ..)| *elsewhere == lower);
@@ -38,7 +38,7 @@ pub(super) fn tool_for_alias(name: &str) -> Option<(&'static str, bool)> {
     elsewhere.or_else(|| TOOLS.iter().find(|tool| tool.name == lower).map(|tool| (tool.name, true)))
 }
 
-/// `ModelName(rule)` in its two parts.
+/// Splits `Name(rule)`.
 pub(super) fn split_rule(written: &str) -> (&str, Option<&str>) {
     match written.split_once('(') {
         Some((name, rule)) => {
@@ -49,8 +49,8 @@ pub(super) fn split_rule(written: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Rules of other programs for commands, such as `git diff:*`, as an entry of an allowlist, if each can be said here.
-/// No rules, or one that allows all, is `bash` alone.
+/// Converts another program's rules for commands, such as `git diff:*`, to an entry of an allowlist, if possible. Without
+/// rules, or with one that allows everything, it is `bash` alone.
 pub(super) fn bash_entry(rules: &[&str]) -> Option<String> {
     if rules.iter().all(|rule| matches!(*rule, "" | "*" | ":*")) {
         return Some("bash".to_owned());
@@ -64,7 +64,7 @@ pub(super) fn bash_entry(rules: &[&str]) -> Option<String> {
     Some(format!("bash: {options}"))
 }
 
-/// A text as YAML in double quotes.
+/// A string as YAML in double quotes.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_become_an_entry() {
+    fn rules_are_converted() {
         for (rules, entry) in [
             (&["git diff:*"][..], Some("bash: { allow: [\"git diff *\"] }")),
             (&["git status", "npm run test:*"], Some("bash: { allow: [\"git status\", \"npm run test *\"] }")),
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_meant_exists() {
+    fn aliases_stand_for_existing_tools() {
         for (_, here, _) in TOOL_ALIASES {
             assert!(TOOLS.iter().any(|tool| tool.name == *here), "{here}");
         }

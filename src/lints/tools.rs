@@ -1,4 +1,4 @@
-//! Allowlists name tools that there are, with options that these know.
+//! Allowlists name existing tools, with valid options.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,7 +11,7 @@ use crate::yaml::{Node, Spanned};
 use super::tool_aliases::{bash_entry, split_rule, tool_for_alias};
 use super::{Lint, LintContext, MAX_FINDINGS, fix_place, join_names};
 
-/// The tools of all agents.
+/// Checks the tools of all agents.
 pub(super) struct Tools;
 
 const RULES: &[Rule] = &[
@@ -36,14 +36,14 @@ impl Lint for Tools {
                 let Some(tool) = TOOLS.iter().find(|tool| tool.name == name) else { continue };
                 if let Some(first) = earlier.insert(name, entry) {
                     findings.push(
-                        Diagnostic::error("duplicate-tool", place, format!("`{name}` stands in this list twice"))
+                        Diagnostic::error("duplicate-tool", place, format!("`{name}` is listed twice"))
                             .label(name_place(first), "first here")
                             .help("remove one of the two"),
                     );
                 } else if tool.parent_only && agent.name.is_some() {
                     findings.push(
                         Diagnostic::error("task-in-subagent", place, format!("a subagent can't have `{name}`"))
-                            .help("only the parent delegates; remove it"),
+                            .help("only the parent can delegate; remove it"),
                     );
                 }
                 let options = match &entry.value {
@@ -59,8 +59,8 @@ impl Lint for Tools {
         let is_sure = !own.node.is_placeholder() && !own.node.is_incomplete() && own.value.iter().all(is_known);
         if let Some(first) = subject.job.subagents.keys().next().filter(|_| is_sure && !subject.job.delegates()) {
             findings.push(
-                Diagnostic::warning("unused-subagents", first.place(), "no agent can hand work to the subagents")
-                    .help("put `task` into the parent's `tools`"),
+                Diagnostic::warning("unused-subagents", first.place(), "no agent can use the subagents")
+                    .help("add `task` to the parent's `tools`"),
             );
         }
     }
@@ -77,25 +77,25 @@ pub(super) fn name_place(entry: &Spanned<ToolEntry>) -> SourceSpan {
     name_node(entry).place()
 }
 
-/// How many of the other entries' rules a help takes up.
+/// How many rules of other entries a help message repeats.
 const MAX_RULES: usize = 20;
 
-/// What the entries of one list have in common.
+/// The state of checking one list.
 struct ToolList<'a> {
     job: &'a Job,
     is_parent: bool,
-    /// The tools that the list has already, or that an entry before was taken for.
+    /// The tools that are in the list, or that an earlier entry stands for.
     listed_tools: HashSet<&'static str>,
     /// The rules of all its `Bash(...)` entries.
     rules: Vec<&'a str>,
     has_reported_rules: bool,
 }
 
-/// Reports every entry of an agent's allowlist that names no tool.
+/// Reports every entry of an agent's allowlist that isn't a tool.
 fn report_unknown(job: &Job, agent: &Agent<'_>, findings: &mut Vec<Diagnostic>) {
     let is_known = |entry: &&Spanned<ToolEntry>| TOOLS.iter().any(|tool| tool.name == entry.value.name());
-    let mut strange = agent.tools.iter().filter(|entry| !is_known(entry)).peekable();
-    if strange.peek().is_none() {
+    let mut unknown = agent.tools.iter().filter(|entry| !is_known(entry)).peekable();
+    if unknown.peek().is_none() {
         return;
     }
     let named = agent.tools.iter().filter_map(|entry| TOOLS.iter().find(|tool| tool.name == entry.value.name()));
@@ -110,10 +110,10 @@ fn report_unknown(job: &Job, agent: &Agent<'_>, findings: &mut Vec<Diagnostic>) 
         rules: bash_rules.collect(),
         has_reported_rules: false,
     };
-    for (count, entry) in strange.enumerate() {
+    for (count, entry) in unknown.enumerate() {
         findings.push(match count < 2 * MAX_FINDINGS {
             true => list.finding(entry),
-            // Nobody sees what else is said.
+            // Further help isn't shown.
             false => unknown_tool(entry),
         });
     }
@@ -132,7 +132,7 @@ impl ToolList<'_> {
         if name == SubmitResult::NAME {
             let asked = if self.is_parent { "`result`" } else { "`returns`" };
             return Diagnostic::error("unknown-tool", name_place(entry), format!("`{name}` can't be in `tools`"))
-                .help(format!("it comes by itself where {asked} asks for data; remove it"));
+                .help(format!("it is added by {asked}; remove it"));
         }
         if rule.is_none() && subagents().any(|subagent| subagent == name) {
             return self.subagent_as_tool(entry, name);
@@ -144,49 +144,48 @@ impl ToolList<'_> {
         match (tool_for_alias(name).or_else(near), rule) {
             (Some(("task", _)), Some(rule)) if !rule.is_empty() && rule != "*" => self.task_entry(entry, rule),
             (Some(("bash", _)), Some(_)) => self.bash_rules_entry(entry),
-            (Some((tool, _)), Some(_)) => {
-                unknown_tool(entry).help(format!("it is called `{tool}` here, and takes no rules: write only the name"))
-            }
+            (Some((tool, _)), Some(_)) => unknown_tool(entry)
+                .help(format!("its name here is `{tool}`, and it takes no rules: write only the name")),
             (Some((tool, is_certain)), None) => self.tool(entry, tool, is_certain),
             (None, _) if matches!(written, "*" | "all") => {
-                unknown_tool(entry).help(format!("every tool is named: {}", join_names(known())))
+                unknown_tool(entry).help(format!("name every tool: {}", join_names(known())))
             }
             (None, _) if name.to_lowercase().starts_with("web") => {
-                unknown_tool(entry).help("no tool reaches the web; with `network: open`, `bash` can run `curl`")
+                unknown_tool(entry).help("there is no web tool; with `network: open`, `bash` can run `curl`")
             }
-            (None, _) => unknown_tool(entry).help(format!("there are {}", join_names(known()))),
+            (None, _) => unknown_tool(entry).help(format!("known are {}", join_names(known()))),
         }
     }
 
-    /// The entry means this tool.
+    /// An alias or a misspelling of a tool.
     fn tool(&mut self, entry: &Spanned<ToolEntry>, tool: &'static str, is_certain: bool) -> Diagnostic {
         let finding = unknown_tool(entry);
         if tool == "task" && !self.is_parent {
-            finding.help("only the parent delegates; remove it")
+            finding.help("only the parent can delegate; remove it")
         } else if !self.listed_tools.insert(tool) {
-            finding.help(format!("that is `{tool}` here, which is in this list already; remove it"))
+            finding.help(format!("its name here is `{tool}`, which is in this list already; remove it"))
         } else {
             let finding = finding.help(format!("did you mean `{tool}`?"));
             if is_certain { finding.replace_at(fix_place(name_node(entry)), tool) } else { finding }
         }
     }
 
-    /// The entry is the name of a subagent.
+    /// The name of a subagent.
     fn subagent_as_tool(&mut self, entry: &Spanned<ToolEntry>, subagent: &str) -> Diagnostic {
         let finding = unknown_tool(entry);
         if !self.is_parent {
-            return finding.help("it is a subagent, and only the parent delegates; remove it");
+            return finding.help("it is a subagent, and only the parent can delegate; remove it");
         }
-        let called = format!("`{subagent}` is a subagent, and the parent calls all of them with `task`");
+        let called = format!("`{subagent}` is a subagent, and the parent calls subagents with `task`");
         match self.listed_tools.insert("task") {
-            // With several, `task` reaches those too that aren't named here.
+            // `task` would also give access to the other subagents.
             true if self.job.subagents.len() > 1 => finding.help(format!("{called}: write that")),
             true => finding.help(format!("{called}: write that")).replace_at(fix_place(name_node(entry)), "task"),
             false => finding.help(format!("{called}, which is in this list already; remove it")),
         }
     }
 
-    /// The entry is `Task(name)`.
+    /// `Task(name)`.
     fn task_entry(&mut self, entry: &Spanned<ToolEntry>, named: &str) -> Diagnostic {
         let is_general = |name: &str| name == "general" && self.job.subagents.is_empty();
         let is_declared = |name: &str| self.job.subagents.keys().any(|known| known.value == name) || is_general(name);
@@ -198,12 +197,12 @@ impl ToolList<'_> {
             let known = || self.job.subagents.keys().map(|known| known.value.as_str()).take(2 * MAX_FINDINGS);
             let finding = Diagnostic::error("unknown-subagent", place, format!("there is no subagent `{name}`"));
             return match suggest_name(name, known()) {
-                Some(near) => finding.help(format!("did you mean `{near}`? The parent calls all of them with `task`")),
+                Some(near) => finding.help(format!("did you mean `{near}`? The parent calls subagents with `task`")),
                 None if self.job.subagents.is_empty() => {
                     finding.help("declare it under `subagents`, and write `task` here")
                 }
                 None => finding.help(format!(
-                    "declared are {}; the parent calls all of them with `task`",
+                    "declared are {}; the parent calls subagents with `task`",
                     join_names(known().take(MAX_RULES))
                 )),
             };
@@ -211,31 +210,30 @@ impl ToolList<'_> {
         self.subagent_as_tool(entry, named)
     }
 
-    /// The entry is `Bash(rule)`.
+    /// `Bash(rule)`.
     fn bash_rules_entry(&mut self, entry: &Spanned<ToolEntry>) -> Diagnostic {
         let finding = unknown_tool(entry);
         let rules = &self.rules[..self.rules.len().min(MAX_RULES)];
         let several = self.rules.len() > 1;
         if std::mem::replace(&mut self.has_reported_rules, true) {
-            return finding.help("its rule belongs into the one entry for `bash`");
+            return finding.help("its rule belongs in the single entry for `bash`");
         }
         let is_new = self.listed_tools.insert("bash");
         let Some(whole) = bash_entry(rules) else {
-            let help =
-                "commands are allowed like this: `bash: { allow: [\"git diff *\"] }`; `*` can only be the last word";
+            let help = "allow commands like this: `bash: { allow: [\"git diff *\"] }`; `*` can only be the last word";
             return finding.help(help);
         };
         match (is_new, several, &entry.value) {
             (true, false, ToolEntry::Name(_)) => {
                 let place = entry.place();
                 let is_bare = !place.source.text[place.range.clone()].starts_with(['&', '*', '!', '|', '>']);
-                // Empty brackets say nothing of what is allowed.
+                // Empty brackets don't say what is allowed.
                 let is_bare = is_bare && rules != [""];
                 let finding = finding.help(format!("write it as `{whole}`"));
                 if is_bare { finding.replace_at(place, whole) } else { finding }
             }
-            (true, true, _) => finding.help(format!("all of them are one entry here: `{whole}`")),
-            _ => finding.help(format!("`bash` is one entry, with all its rules: `{whole}`")),
+            (true, true, _) => finding.help(format!("write all of them as one entry: `{whole}`")),
+            _ => finding.help(format!("write `bash` once, with all its rules: `{whole}`")),
         }
     }
 }
@@ -245,7 +243,7 @@ mod tests {
     use crate::diagnostic::Source;
     use crate::lints::check;
 
-    /// What each fix replaces, and by what.
+    /// The text that each fix replaces, and its replacement.
     fn fixes(tools: &str) -> Vec<(String, String)> {
         let text = format!(
             "model: anthropic/x\nlimits: {{ tokens: 9 }}\nsubagents: {{ reader: {{ tools: [] }} }}\n\
@@ -273,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_replace_quotes_and_all() {
+    fn rules_replace_the_quotes_too() {
         let entry = "bash: { allow: [\"git diff *\"] }";
         assert_eq!(fixes("[Bash(git diff:*)]"), one("Bash(git diff:*)", entry));
         assert_eq!(fixes("['Bash(git diff:*)']"), one("'Bash(git diff:*)'", entry));
@@ -281,24 +279,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_fixed_is_right() {
+    fn fixes_are_valid() {
         let head = "model: replay/x.yaml\nsubagents: { reader: { description: x, tools: [] } }\nparent:\n  prompt: x\n  tools:";
         for tools in [
             "\n    - Bash(git diff:*)\n    - \"Task\"\n",
             " [ 'Bash(git log --format=\"%h %s\":*)', reader ]\n",
             " [Bash(cargo test), Task(reader), Read,Edit]\n",
         ] {
-            let mended = crate::lints::autofix::fix_job(
+            let fixed = crate::lints::autofix::fix_job(
                 &Source::new("job.yaml", format!("{head}{tools}")),
                 None,
                 &crate::lints::UserConfig::default(),
             );
-            assert!(mended.findings.is_empty(), "{}\n{:?}", mended.text, mended.findings);
+            assert!(fixed.findings.is_empty(), "{}\n{:?}", fixed.text, fixed.findings);
         }
     }
 
     #[test]
-    fn only_the_certain_is_a_fix() {
+    fn only_certain_guesses_are_fixes() {
         for written in [
             "[ls]",
             "[Agent]",
@@ -314,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_put_in_twice() {
+    fn no_tool_is_added_twice() {
         assert_eq!(fixes("[Edit, MultiEdit]"), one("Edit", "edit_file"));
         assert_eq!(fixes("[Read, read_file]"), []);
         assert_eq!(fixes("[reader, Task]"), one("reader", "task"));

@@ -1,11 +1,11 @@
-//! What a job from a stranger can't have.
+//! What an untrusted job can't have.
 
 use crate::diagnostic::{Diagnostic, Rule, rule};
 use crate::job::{GitAccess, Network};
 
 use super::{Lint, LintContext, models};
 
-/// What only those get whom whoever runs the job trusts.
+/// Checks for permissions that only trusted jobs get.
 pub(super) struct UntrustedJob;
 
 const RULES: &[Rule] = &[rule!(Error "forbidden-if-untrusted")];
@@ -22,7 +22,7 @@ impl Lint for UntrustedJob {
         let job = subject.job;
         let mut refuse = |place, message: String| {
             let finding = Diagnostic::error("forbidden-if-untrusted", place, message);
-            findings.push(finding.help("remove it; or read the whole job, and run it without `--untrusted`"));
+            findings.push(finding.help("remove it; or review the whole job, and run it without `--untrusted`"));
         };
         for name in &job.env {
             refuse(name.place(), format!("an untrusted job can't see the variable `{}`", name.value));
@@ -31,13 +31,13 @@ impl Lint for UntrustedJob {
             refuse(name.place(), format!("an untrusted job can't have the secret `{}`", name.value));
         }
         if let Some(network) = subject.root.get("network").filter(|_| job.network == Network::Open) {
-            refuse(network.place(), "an untrusted job can't have a network".to_owned());
+            refuse(network.place(), "an untrusted job can't use the network".to_owned());
         }
         if let Some(git) = subject.root.get("git").filter(|_| job.git == GitAccess::Commit) {
             refuse(git.place(), "an untrusted job can't change git folders".to_owned());
         }
         for path in &job.allow_changes {
-            refuse(path.place(), format!("an untrusted job can't take the protection off `{}`", path.value));
+            refuse(path.place(), format!("an untrusted job can't allow changes to `{}`", path.value));
         }
         for check in &job.checks {
             let check = &check.name;
@@ -45,7 +45,7 @@ impl Lint for UntrustedJob {
         }
         for spec in std::iter::once(&job.model).chain(job.agents().filter_map(|agent| agent.model)) {
             if models::resolve(spec, &subject.user_config.servers).is_ok_and(|model| model.provider == "replay") {
-                refuse(spec.place(), "an untrusted job can't name a file to answer from".to_owned());
+                refuse(spec.place(), "an untrusted job can't replay a file".to_owned());
             }
         }
     }

@@ -81,13 +81,13 @@ fn unused_grants(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     }
     let nothing_runs = "no agent has `bash` and there are no checks";
     if let Some(env) = subject.root.get("env").filter(|_| !job.env.is_empty()) {
-        let message = format!("only commands see these variables, and {nothing_runs}");
+        let message = format!("only commands can see these variables, and {nothing_runs}");
         findings.push(
             Diagnostic::warning("unused-env", env.place(), message).help("remove `env`, or give an agent `bash`"),
         );
     }
     if let Some(network) = subject.root.get("network").filter(|_| job.network == Network::Open) {
-        let message = format!("only commands reach the network, and {nothing_runs}");
+        let message = format!("only commands can use the network, and {nothing_runs}");
         findings.push(
             Diagnostic::warning("unused-network", network.place(), message)
                 .help("remove `network`, or give an agent `bash`"),
@@ -95,22 +95,22 @@ fn unused_grants(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Keys whose mistakes leave no doubt about which agents and checks there are.
+/// Keys whose errors don't affect which agents and checks there are.
 const UNRELATED_KEYS: &[&str] =
     &["name", "description", "inputs", "model", "limits", "env", "network", "git", "result", "compaction", "keep"];
 
-/// Whether everything that the file says of agents and checks could be read.
+/// Whether all agents and checks could be read.
 fn are_commands_known(subject: &LintContext<'_>) -> bool {
     let others: Vec<SourceSpan> =
         UNRELATED_KEYS.iter().filter_map(|key| subject.root.get(key)).map(|node| node.place()).collect();
-    let is_aside = |finding: &Diagnostic| {
+    let is_unrelated = |finding: &Diagnostic| {
         finding.code != "yaml-syntax" && others.iter().any(|other| overlap(&finding.span, other))
     };
     let mut errors = subject.reported.iter().filter(|finding| finding.severity == Severity::Error);
-    subject.is_complete || (!subject.root.is_incomplete() && errors.all(is_aside))
+    subject.is_complete || (!subject.root.is_incomplete() && errors.all(is_unrelated))
 }
 
-/// Commands that may take longer than the whole run.
+/// Reports timeouts of commands that are longer than the whole run.
 fn timeouts_beyond_limit(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     let job = subject.job;
     let limit = match job.limits.wall_clock.as_ref() {

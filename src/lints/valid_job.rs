@@ -1,4 +1,4 @@
-//! A job that may run.
+//! A job without errors, with its prompts and schemas.
 
 use std::sync::Arc;
 
@@ -14,8 +14,7 @@ use crate::yaml::{Node, Spanned};
 
 use super::key_aliases;
 
-/// A job in which nothing is wrong, with its prompt files: the only thing that a plan can be made from, and only
-/// [`super::check`] makes it.
+/// A job without errors, with its prompt files. Plans are made only from this, and only [`super::check`] makes it.
 #[derive(Debug)]
 pub struct ValidJob {
     source: Arc<Source>,
@@ -43,33 +42,33 @@ impl ValidJob {
         &self.name
     }
 
-    /// The job as the file says it.
+    /// The job as written in the file.
     pub fn job(&self) -> &Job {
         &self.job
     }
 
-    /// Its texts.
+    /// Its prompts and other templates.
     pub fn prompts(&self) -> &Prompts {
         &self.prompts
     }
 
-    /// The schemas of the data that its agents end with.
+    /// The schemas of its results.
     pub fn schemas(&self) -> &Schemas {
         &self.schemas
     }
 
-    /// The servers of the user's own that its models may name.
+    /// The user's own servers.
     pub fn servers(&self) -> &UserServers {
         &self.servers
     }
 
-    /// The file that it comes from.
+    /// Its file.
     pub fn source(&self) -> &Arc<Source> {
         &self.source
     }
 }
 
-/// The name that a job gives itself, or one made from its file's name.
+/// The job's name, by default made from its file's name.
 pub(super) fn name_of(job: &Job, source: &Source) -> Option<String> {
     match &job.name {
         Some(name) => Some(name.value.clone()),
@@ -77,12 +76,12 @@ pub(super) fn name_of(job: &Job, source: &Source) -> Option<String> {
     }
 }
 
-/// A job's texts.
+/// A job's prompts and other templates.
 #[derive(Debug)]
 pub struct Prompts {
-    /// The texts themselves, included files and all.
+    /// The templates themselves, with included files.
     pub templates: Templates,
-    /// The parent's prompt; absent where its file can't be read.
+    /// The parent's prompt; absent if its file can't be read.
     pub prompt: Option<Template>,
     /// The parent's own system prompt.
     pub system: Option<Template>,
@@ -90,12 +89,12 @@ pub struct Prompts {
     pub subagents: IndexMap<String, Template>,
     /// The `when` of each check, in the job's order.
     pub conditions: Vec<Option<Template>>,
-    /// What the texts may name.
+    /// The variables of templates.
     pub variables: TemplateVariables,
 }
 
 impl Prompts {
-    /// Reads and checks all texts of a job. `root`: the same as YAML, which may hold what the job lacks.
+    /// Reads and checks all templates of a job. `root`, its YAML, may hold what the decoded job lacks.
     pub(super) fn load(job: &Job, root: &Node, folder: Option<&JobDir>) -> (Self, Vec<Diagnostic>) {
         let names = template_variables(job, root);
         let mut loader = Loader::new(folder, &names);
@@ -120,14 +119,14 @@ impl Prompts {
 fn load_prompt(loader: &mut Loader<'_>, prompt: &Spanned<PromptText>, role: TextRole) -> Option<Template> {
     match &prompt.value {
         PromptText::Text(text) => Some(loader.text(&prompt.node, text, role)),
-        // What stands in for a path that isn't there is said to be missing already.
+        // The missing path is reported already.
         PromptText::File(file) if file.file.node.is_placeholder() => None,
         PromptText::File(file) => loader.file(&file.file.value, file.file.place(), role),
     }
 }
 
-/// The names that templates may use. They are taken from the file rather than from what could be made of it, so that
-/// a mistake in an input's declaration isn't reported again wherever it is used.
+/// The variables of templates. They are taken from the YAML, so that an error in an input's declaration isn't reported
+/// again wherever the input is used.
 fn template_variables(job: &Job, root: &Node) -> TemplateVariables {
     let mut names = TemplateVariables::default();
     let Some(inputs) = &job.inputs else {
@@ -159,12 +158,12 @@ fn template_variables(job: &Job, root: &Node) -> TemplateVariables {
     names
 }
 
-/// A job's schemas, each of which stands alone.
+/// A job's schemas, each without references to other files.
 #[derive(Debug, Default)]
 pub struct Schemas {
-    /// Of the parent's result.
+    /// The schema of the parent's result.
     pub result: Option<Value>,
-    /// Of what subagents return, by their names.
+    /// The schemas of subagents' results, by name.
     pub returns: IndexMap<String, Value>,
     files: Vec<String>,
     sources: Vec<Arc<Source>>,
@@ -186,12 +185,12 @@ impl Schemas {
         Self { result, returns, files, sources: reader.sources().cloned().collect() }
     }
 
-    /// The files that they are made of, as paths from the job's folder.
+    /// The paths of their files from the job's folder.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(String::as_str)
     }
 
-    /// The same files, as they were read.
+    /// The contents of their files.
     pub(super) fn sources(&self) -> impl Iterator<Item = &Arc<Source>> {
         self.sources.iter()
     }

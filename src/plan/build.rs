@@ -18,45 +18,45 @@ use crate::template::{Engine, Template};
 use crate::tools::{TOOLS, ToolGrant};
 use crate::yaml::{Node, Spanned};
 
-/// What that subagent can use where the parent has nothing but `task`.
+/// The tools of the subagent `general` if the parent has no tool but `task`.
 const GENERAL_TOOLS: &[&str] = &["read_file", "glob", "grep"];
 
-/// What a plan needs to know beside the job and its inputs.
+/// What a plan depends on in addition to the job and its inputs.
 #[derive(Debug, Clone)]
 pub struct RunContext {
     /// The folder that the tools work in, absolute.
     pub workspace: String,
-    /// What `{{ run.id }}` stands for; `<run.id>` in a dry run.
+    /// The value of `{{ run.id }}`; `<run.id>` in a dry run.
     pub run_id: String,
-    /// What `{{ run.date }}` stands for, `YYYY-MM-DD`; `<run.date>` in a dry run.
+    /// The value of `{{ run.date }}`, `YYYY-MM-DD`; `<run.date>` in a dry run.
     pub run_date: String,
-    /// A model that takes the place of every agent's.
+    /// A model that replaces that of every agent.
     pub model_override: Option<Model>,
 }
 
 impl Plan {
-    /// Makes the plan of a run: checks the given inputs, renders every prompt, resolves every tool. The values of secret
-    /// inputs come back beside it. The same job, inputs and facts give the same plan, byte for byte.
+    /// Makes the plan of a run: checks the inputs, renders every prompt, resolves every tool. The values of secret inputs
+    /// are returned separately. The same job, inputs and context give the same plan, byte for byte.
     ///
     /// # Errors
-    /// All that is wrong with the inputs; or, where they are right, every text that can't be rendered with them.
+    /// All errors in the inputs; or, if there are none, every text that can't be rendered with them.
     pub fn new(
         job: &ValidJob,
         given: &InputValues,
-        facts: &RunContext,
+        context: &RunContext,
     ) -> Result<(Self, SecretInputs), Vec<Diagnostic>> {
-        let values = resolve_inputs::resolve(job, given, &facts.workspace)?;
-        let mut making = PlanBuilder {
+        let values = resolve_inputs::resolve(job, given, &context.workspace)?;
+        let mut builder = PlanBuilder {
             valid: job,
-            facts,
+            context,
             inputs: &values,
-            engine: job.prompts().templates.engine(&variables(job, &values.plain, facts)),
+            engine: job.prompts().templates.engine(&variables(job, &values.plain, context)),
             findings: Vec::new(),
         };
-        let parent = making.parent();
-        let subagents = making.subagents(parent.as_ref());
-        let checks = making.checks();
-        let findings = making.findings;
+        let parent = builder.parent();
+        let subagents = builder.subagents(parent.as_ref());
+        let checks = builder.checks();
+        let findings = builder.findings;
         let declared = job.job();
         match parent {
             Some(parent) if findings.is_empty() => {
@@ -64,7 +64,7 @@ impl Plan {
                     format: FORMAT,
                     job: job.name().to_owned(),
                     description: declared.description.clone(),
-                    workspace: facts.workspace.clone(),
+                    workspace: context.workspace.clone(),
                     secret_inputs: values.secrets.pairs().iter().map(|(name, _)| name.clone()).collect(),
                     inputs: values.plain,
                     parent,
@@ -93,13 +93,13 @@ impl Plan {
     }
 }
 
-/// What templates see.
-fn variables(job: &ValidJob, inputs: &IndexMap<String, Value>, facts: &RunContext) -> Value {
+/// The variables of templates.
+fn variables(job: &ValidJob, inputs: &IndexMap<String, Value>, context: &RunContext) -> Value {
     serde_json::json!({
         "inputs": inputs,
-        "workspace": facts.workspace,
+        "workspace": context.workspace,
         "job": { "name": job.name() },
-        "run": { "id": facts.run_id, "date": facts.run_date },
+        "run": { "id": context.run_id, "date": context.run_date },
     })
 }
 
@@ -121,7 +121,7 @@ fn limits(limits: &Limits) -> PlannedLimits {
 
 struct PlanBuilder<'a> {
     valid: &'a ValidJob,
-    facts: &'a RunContext,
+    context: &'a RunContext,
     inputs: &'a ResolvedInputs,
     engine: Engine<'a>,
     findings: Vec<Diagnostic>,
@@ -149,7 +149,7 @@ impl PlanBuilder<'_> {
             let place = self.job().parent.prompt.place();
             self.findings.push(
                 Diagnostic::error("empty-prompt", place, "with these inputs, the prompt is empty")
-                    .help("say what the job is to do in every case"),
+                    .help("add text that doesn't depend on inputs"),
             );
         }
         let parent = &self.valid.job().parent;
@@ -157,7 +157,7 @@ impl PlanBuilder<'_> {
         let returns = self.valid.schemas().result.clone();
         let system = match &prompts.system {
             Some(system) => self.render(system),
-            None => Some(default_prompts::parent_prompt(&self.facts.workspace, &tools, returns.is_some())),
+            None => Some(default_prompts::parent_prompt(&self.context.workspace, &tools, returns.is_some())),
         };
         Some(PlannedAgent {
             description: None,
@@ -183,7 +183,7 @@ impl PlanBuilder<'_> {
             let returns = valid.schemas().returns.get(&name.value).cloned();
             let system = match valid.prompts().subagents.get(&name.value) {
                 Some(system) => self.render(system),
-                None => Some(default_prompts::subagent_prompt(&self.facts.workspace, &tools, returns.is_some())),
+                None => Some(default_prompts::subagent_prompt(&self.context.workspace, &tools, returns.is_some())),
             };
             let (Some(system), Some(model)) = (system, self.model(subagent.model.as_ref())) else { continue };
             let agent = PlannedAgent {
@@ -226,11 +226,9 @@ impl PlanBuilder<'_> {
             tools = GENERAL_TOOLS.iter().filter_map(|name| grant(name, None)).collect();
         }
         PlannedAgent {
-            description: Some(
-                "Carries out any task that stands on its own, and reports what it found or did.".to_owned(),
-            ),
+            description: Some("Carries out any self-contained task and reports what it found or did.".to_owned()),
             model: parent.model.clone(),
-            system: default_prompts::subagent_prompt(&self.facts.workspace, &tools, false),
+            system: default_prompts::subagent_prompt(&self.context.workspace, &tools, false),
             prompt: None,
             tools,
             max_turns: SUBAGENT_TURNS,
@@ -247,7 +245,7 @@ impl PlanBuilder<'_> {
         tools.iter().filter_map(grant).collect()
     }
 
-    /// The window that the job declares for a model.
+    /// The context window that the job declares for a model.
     fn declared_window(&self, model: &Model) -> Option<u64> {
         let job = self.job();
         let specs = std::iter::once(&job.model).chain(job.agents().filter_map(|agent| agent.model));
@@ -256,14 +254,14 @@ impl PlanBuilder<'_> {
     }
 
     fn model(&self, own: Option<&Spanned<job::ModelSpec>>) -> Option<Model> {
-        match &self.facts.model_override {
+        match &self.context.model_override {
             Some(model) => Some(Model { context: self.declared_window(model).or(model.context), ..model.clone() }),
             None => resolve(own.unwrap_or(&self.job().model), self.valid.servers()).ok(),
         }
     }
 }
 
-/// A tool with its options in full. Every tool of a valid job is there, and its options are right.
+/// A tool with all its options. In a valid job, every tool exists and its options are valid.
 fn grant(name: &str, options: Option<&Node>) -> Option<ToolGrant> {
     let tool = TOOLS.iter().find(|tool| tool.name == name)?;
     let options = (tool.parse_options)(options).value?;

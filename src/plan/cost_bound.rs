@@ -1,4 +1,4 @@
-//! The most that a run can cost.
+//! The greatest amount that a run can cost.
 
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -9,33 +9,33 @@ use crate::pricing::{PriceKey, Prices, Rates};
 use crate::providers::Model;
 use crate::tools::task::Task;
 
-/// The most that a run can cost, by what bounds it.
+/// The greatest amount that a run can cost, by what bounds it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CostBound {
     /// Nothing: every reply comes from a script or a record.
     Free,
     /// The limit on cost, in US dollars.
     Limit(f64),
-    /// What the limit on tokens comes to where each token is of the dearest kind.
+    /// The limit on tokens, at the price of the most expensive kind of token.
     Tokens {
         /// US dollars for all of them.
         usd: f64,
-        /// US dollars for a million of the dearest kind.
+        /// US dollars for a million tokens of that kind.
         rate: f64,
-        /// The model that takes so much, as `provider/name`.
+        /// The model with that price, as `provider/name`.
         model: String,
-        /// The day whose prices these are, in UTC.
+        /// The day of the prices, in UTC.
         day: Date,
     },
-    /// Nobody knows, though a limit bounds the run: the models without a price, as `provider/name`.
+    /// Unknown, because these models have no price: `provider/name`.
     Unknown(Vec<String>),
-    /// There is a limit neither on cost nor on tokens.
+    /// There is no limit on cost or tokens.
     Unbounded,
 }
 
 impl Plan {
-    /// The most that a run of this plan can cost at the prices of `at`: the lower of what its limits on cost and on tokens
-    /// let it spend. What those limits are kept by is an estimate, so that the last request may go a little beyond.
+    /// The greatest amount that a run of this plan can cost at the prices of `at`: the lower one of its limits on cost and
+    /// tokens. The limits are enforced by estimates, so the last request may exceed them slightly.
     pub fn cost_bound(&self, prices: &Prices, at: Timestamp) -> CostBound {
         let mut models: Vec<&Model> = self.reachable_agents().map(|agent| &agent.model).collect();
         models.retain(|model| model.provider != "replay");
@@ -47,30 +47,30 @@ impl Plan {
         if limit.is_none() && tokens.is_none() {
             return CostBound::Unbounded;
         }
-        let dearest = match highest_priced(&models, prices, at) {
-            Ok(dearest) => dearest,
+        let highest = match highest_priced(&models, prices, at) {
+            Ok(highest) => highest,
             Err(unknown) => return CostBound::Unknown(unknown),
         };
-        let by_tokens = tokens.map(|tokens| tokens as f64 * dearest.rate / 1e6);
+        let by_tokens = tokens.map(|tokens| tokens as f64 * highest.rate / 1e6);
         match (limit, by_tokens) {
             (limit, Some(usd)) if limit.is_none_or(|limit| usd < limit) => {
-                let HighestPriced { rate, model } = dearest;
+                let HighestPriced { rate, model } = highest;
                 CostBound::Tokens { usd, rate, model, day: at.to_zoned(TimeZone::UTC).date() }
             }
             (limit, _) => CostBound::Limit(limit.unwrap_or_default()),
         }
     }
 
-    /// The agents that can come to ask a model.
+    /// The agents that can send requests: without `task`, the parent only.
     fn reachable_agents(&self) -> impl Iterator<Item = &PlannedAgent> {
         let delegates = self.parent.tools.iter().any(|grant| grant.name == Task::NAME);
         self.agents().take(if delegates { usize::MAX } else { 1 })
     }
 }
 
-/// The model whose tokens can cost most.
+/// The model with the most expensive tokens.
 struct HighestPriced {
-    /// US dollars for a million tokens of the dearest kind.
+    /// US dollars for a million tokens of the most expensive kind.
     rate: f64,
     model: String,
 }
@@ -78,23 +78,23 @@ struct HighestPriced {
 /// # Errors
 /// The models without a price.
 fn highest_priced(models: &[&Model], prices: &Prices, at: Timestamp) -> Result<HighestPriced, Vec<String>> {
-    let mut dearest = HighestPriced { rate: 0.0, model: String::new() };
+    let mut highest = HighestPriced { rate: 0.0, model: String::new() };
     let mut unknown: Vec<String> = Vec::new();
     for model in models {
         let name = model.to_string();
         match highest_rate(model.price_key(), prices, at) {
-            Some(rate) if rate > dearest.rate || dearest.model.is_empty() => {
-                dearest = HighestPriced { rate, model: name }
+            Some(rate) if rate > highest.rate || highest.model.is_empty() => {
+                highest = HighestPriced { rate, model: name }
             }
             Some(_) => {}
             None if unknown.contains(&name) => {}
             None => unknown.push(name),
         }
     }
-    if unknown.is_empty() { Ok(dearest) } else { Err(unknown) }
+    if unknown.is_empty() { Ok(highest) } else { Err(unknown) }
 }
 
-/// US dollars for a million tokens of the kind that costs most, with prompts of any length.
+/// US dollars for a million tokens of the most expensive kind, over all lengths of prompts.
 fn highest_rate(item: PriceKey<'_>, prices: &Prices, at: Timestamp) -> Option<f64> {
     let sheet = prices.model_pricing(item, at.into())?;
     let each = |Rates { input, output, cache_read, cache_write }: Rates| [input, output, cache_read, cache_write];
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dearest_of_the_models_that_can_be_asked_counts() {
+    fn the_most_expensive_reachable_model_counts() {
         let subagents = format!("limits: {{ tokens: 1000000 }}\nsubagents: {{ a: {{ tools: [], model: {OPUS} }} }}\n");
         assert!(matches!(most(HAIKU, &subagents), CostBound::Tokens { model, usd, .. } if model == OPUS && usd > 70.0));
         let alone = format!("parent: {{ prompt: x, tools: [] }}\n{subagents}");
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_nothing_and_what_nobody_knows_are_not_unbounded() {
+    fn free_and_unknown_are_not_unbounded() {
         assert_eq!(most("replay/x.script.yaml", ""), CostBound::Free);
         let own = "anthropic/our-own-model";
         assert_eq!(most(own, "limits: { tokens: 10 }"), CostBound::Unknown(vec![own.to_owned()]));

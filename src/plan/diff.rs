@@ -1,33 +1,32 @@
-//! What differs between two plans, key by key; texts of several lines as a diff.
+//! The differences between two plans, key by key. Texts of several lines are shown as a diff.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::Plan;
-pub use crate::text::diff::{Hunk, diff_lines, hunks, unified};
+use crate::text::diff::unified;
 
-/// Lists whose items are known by a key of their own; the order of all others says something.
+/// The key that identifies the items of a list. In a list without it, the order is significant.
 const NAMED: &str = "name";
 
-/// One thing that differs between two plans.
+/// One difference between two plans.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PlanChange {
-    /// What: keys of the plan with dots between them, such as `parent.tools.bash.timeout_ms`. An item of a list that has
-    /// names stands under its own.
+    /// The path of keys, such as `parent.tools.bash.timeout_ms`. Items of a list with names are under their names.
     pub path: String,
-    /// What it was; none where it wasn't there.
+    /// The old value; `None` if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<Value>,
-    /// What it is; none where it isn't there any more.
+    /// The new value; `None` if it was removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<Value>,
-    /// The same as the hunks of a unified diff, where both are texts and one has several lines or is a prompt.
+    /// The hunks of a unified diff, if both are texts, and one has several lines or is a prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
 }
 
 impl PlanChange {
-    /// The agent that it is about, as the plan names it: `parent`, or a subagent's name.
+    /// The agent whose setting it is: `parent`, or a subagent's name.
     pub fn agent(&self) -> Option<&str> {
         let mut parts = self.path.split('.');
         match parts.next() {
@@ -37,7 +36,7 @@ impl PlanChange {
         }
     }
 
-    /// The path below the agent: `system`, `tools.bash`. The whole path where it is about no agent.
+    /// The path below the agent: `system`, `tools.bash`. The whole path if it isn't a setting of an agent.
     pub fn key(&self) -> &str {
         let below = self.path.strip_prefix("parent.");
         let below = below.or_else(|| Some(self.path.strip_prefix("subagents.")?.split_once('.')?.1));
@@ -46,7 +45,7 @@ impl PlanChange {
 }
 
 impl std::fmt::Display for PlanChange {
-    /// One line, or one and a diff behind it; no line end at its end.
+    /// One line, or one line followed by a diff, without a final line end.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { path, before, after, diff } = self;
         match (diff, before, after) {
@@ -59,7 +58,7 @@ impl std::fmt::Display for PlanChange {
     }
 }
 
-/// A value in a line of at most some hundred characters.
+/// A value in one line, shortened if it is long.
 fn short(value: &Value) -> String {
     const MOST: usize = 200;
     let text = match value {
@@ -74,18 +73,17 @@ fn short(value: &Value) -> String {
 }
 
 impl Plan {
-    /// What differs between this plan and one that came after it, in the order of the plan's keys; empty where nothing
-    /// does.
+    /// The differences between this plan and a later one, in the order of the plan's keys.
     pub fn changes_to(&self, after: &Self) -> Vec<PlanChange> {
         let mut found = Vec::new();
-        // A plan is made of nothing that JSON can't say.
+        // Every plan can be written as JSON.
         let value = |plan: &Self| serde_json::to_value(plan).unwrap_or_default();
         compare("", &value(self), &value(after), &mut found);
         found
     }
 }
 
-/// What differs between two values, each place named from the root; the root itself has no name.
+/// The differences between two values. Paths start below the root.
 pub fn diff_values(before: &Value, after: &Value) -> Vec<PlanChange> {
     let mut found = Vec::new();
     compare("", before, after, &mut found);
@@ -133,14 +131,14 @@ fn plan_change(path: &str, before: Option<&Value>, after: Option<&Value>) -> Pla
     let text = |value: Option<&Value>| value.map(|value| value.as_str().unwrap_or_default().to_owned());
     let are_texts = [before, after].into_iter().flatten().all(Value::is_string);
     let (old, new) = (text(before).unwrap_or_default(), text(after).unwrap_or_default());
-    // What a model is told is shown as a diff even where it is one line.
-    let is_told = [".system", ".prompt"].iter().any(|key| path.ends_with(key));
-    let several = are_texts && (is_told || old.trim_end().contains('\n') || new.trim_end().contains('\n'));
+    // Prompts are shown as a diff even if they are one line.
+    let is_prompt = [".system", ".prompt"].iter().any(|key| path.ends_with(key));
+    let several = are_texts && (is_prompt || old.trim_end().contains('\n') || new.trim_end().contains('\n'));
     let diff = several.then(|| unified(&old, &new));
     PlanChange { path: path.to_owned(), before: before.cloned(), after: after.cloned(), diff }
 }
 
-/// The items of a list by their names, without the names: options of a tool lie in `options`, and stand right under it.
+/// The items of a list by their names. The options of a tool are directly below its name.
 fn items_by_name(items: &[Value]) -> Option<Map<String, Value>> {
     let mut all = Map::new();
     for item in items {
@@ -165,7 +163,7 @@ fn is_model(fields: &Map<String, Value>) -> bool {
     fields.contains_key("provider") && fields.contains_key(NAMED)
 }
 
-/// A model as a job writes it; with what it is asked beyond the defaults behind it.
+/// A model as a job writes it, followed by its options.
 fn model(fields: &Map<String, Value>) -> Value {
     let of = |key: &str| fields.get(key).and_then(Value::as_str);
     let name = format!("{}/{}", of("provider").unwrap_or_default(), of(NAMED).unwrap_or_default());

@@ -1,11 +1,11 @@
-//! What the command line gives for a job's inputs, before anyone has looked at the job.
+//! The values for inputs from the command line, before the job is read.
 
 use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostic, Rule, Source, SourceSpan, rule};
 use crate::job::value::ListSeparator;
 
-/// What can be wrong with given values.
+/// The rules for the values of inputs.
 pub const RULES: &[Rule] = &[
     rule!(Error "bad-set-argument"),
     rule!(Error "unreadable-input"),
@@ -18,7 +18,7 @@ pub const RULES: &[Rule] = &[
 /// The greatest size of a value from a file, standard input or a variable, in bytes.
 pub const MAX_VALUE_BYTES: usize = 1024 * 1024;
 
-/// Values for a job's inputs. `--set` and `--set-env` win over `--inputs`.
+/// Values for a job's inputs. `--set` and `--set-env` take precedence over `--inputs`.
 #[derive(Debug, Default)]
 pub struct InputValues {
     pub(super) texts: Vec<InputArgument>,
@@ -26,10 +26,10 @@ pub struct InputValues {
     pub(super) findings: Vec<Diagnostic>,
 }
 
-/// Where `--set NAME=@...` takes a value from.
+/// The source of a value in `--set NAME=@...`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueSource<'a> {
-    /// The file of that path.
+    /// The file at a path.
     File(&'a str),
     /// Standard input.
     Stdin,
@@ -42,7 +42,7 @@ pub(super) struct InputArgument {
     pub(super) listing: ListSeparator,
     option: &'static str,
     argument: String,
-    /// Whether the argument itself holds the value, rather than the name of what does.
+    /// Whether the argument contains the value itself, not the name of its source.
     literal: bool,
 }
 
@@ -53,7 +53,7 @@ impl std::fmt::Debug for InputArgument {
 }
 
 impl InputArgument {
-    /// The places of the argument's name and value. Where it may be a secret, the value isn't in the place's text.
+    /// The places of the argument's name and value. A value that may be secret isn't in the place's text.
     pub(super) fn places(&self, may_be_secret: bool) -> (SourceSpan, SourceSpan) {
         let start = self.name.len() + 1;
         let shown = if self.literal && may_be_secret { &self.argument[..start] } else { &self.argument };
@@ -64,10 +64,9 @@ impl InputArgument {
 }
 
 impl InputValues {
-    /// Takes `--set NAME=VALUE`. `NAME=@FILE` and `NAME=@-` take the value from a file or standard input, which `read`
-    /// reads (no more than a little beyond [`MAX_VALUE_BYTES`]); one line end at the end goes. `NAME=@@VALUE` is a
-    /// value that begins with `@`. A list's items are separated by commas in an argument, and stand one on each line
-    /// in a file.
+    /// Adds `--set NAME=VALUE`. `NAME=@FILE` and `NAME=@-` take the value from a file or standard input, which `read`
+    /// reads (not much more than [`MAX_VALUE_BYTES`]), without its last line end. `NAME=@@VALUE` is a value that begins with
+    /// `@`. The items of a list are separated by commas in an argument, and are one per line in a file.
     pub fn set(&mut self, argument: &str, read: impl FnOnce(ValueSource<'_>) -> std::io::Result<Vec<u8>>) {
         let Some((name, value)) = self.split("--set", argument, "write `--set NAME=VALUE`") else { return };
         if let Some(escaped) = value.strip_prefix("@@") {
@@ -89,15 +88,14 @@ impl InputValues {
         }
     }
 
-    /// Takes `--set-env NAME=VARIABLE`; `read` looks the variable up. The value is taken as it is; a list's items
-    /// stand one on each line.
+    /// Adds `--set-env NAME=VARIABLE`; `read` looks up the variable. The items of a list are one per line.
     pub fn set_env(&mut self, argument: &str, read: impl FnOnce(&str) -> Option<std::ffi::OsString>) {
         let form = "write `--set-env NAME=VARIABLE`";
         let Some((name, variable)) = self.split("--set-env", argument, form) else { return };
         let value = match read(variable).map(std::ffi::OsString::into_string) {
-            Some(Ok(value)) if value.len() > MAX_VALUE_BYTES => Err("is greater than 1 MiB"),
+            Some(Ok(value)) if value.len() > MAX_VALUE_BYTES => Err("is larger than 1 MiB"),
             Some(Ok(value)) => Ok(value),
-            Some(Err(_)) => Err("is no UTF-8 text"),
+            Some(Err(_)) => Err("isn't UTF-8 text"),
             None => Err("isn't set"),
         };
         match value {
@@ -107,7 +105,9 @@ impl InputValues {
                     SourceSpan { source: Source::new("--set-env", argument), range: name.len() + 1..argument.len() };
                 let message = format!("the environment variable `{variable}` {why}");
                 let help = match why {
-                    "isn't set" => format!("set `{variable}` where legwork is started, or give the input another way"),
+                    "isn't set" => {
+                        format!("set `{variable}` in the environment of legwork, or give the input another way")
+                    }
                     _ => format!("give `{variable}` a text of at most 1 MiB"),
                 };
                 self.findings.push(Diagnostic::error("unreadable-input", place, message).help(help));
@@ -115,7 +115,7 @@ impl InputValues {
         }
     }
 
-    /// Takes `--inputs FILE`: a mapping of names to values, YAML or JSON.
+    /// Adds `--inputs FILE`: a mapping of names to values, YAML or JSON.
     pub fn file(&mut self, source: &Arc<Source>) {
         self.files.push(source.clone());
     }
@@ -148,21 +148,21 @@ impl InputValues {
     }
 }
 
-const TOO_LARGE: &str = "it is greater than 1 MiB";
-const NOT_UTF8: &str = "it is no UTF-8 text";
+const TOO_LARGE: &str = "it is larger than 1 MiB";
+const NOT_UTF8: &str = "it isn't UTF-8 text";
 
-/// What to do where `@FROM` can't be read.
+/// The help for `@FROM` that can't be read.
 fn unreadable_help(from: &str, why: &str) -> &'static str {
     match why {
-        TOO_LARGE => "give a shorter text, or the path of the file for an agent to read",
+        TOO_LARGE => "give a shorter text, or the path of a file that an agent can read",
         NOT_UTF8 => "save it as UTF-8 text",
         _ if from == "-" => "pipe a text into legwork, or give a file with `@FILE`",
-        _ if std::path::Path::new(from).exists() => "name a regular file that you may read",
-        _ => "name a file that exists; a value that begins with `@` is written with a second `@`",
+        _ if std::path::Path::new(from).exists() => "name a regular file that you have permission to read",
+        _ => "name a file that exists; write a value that begins with `@` as `@@`",
     }
 }
 
-/// The text of a file without its last line end.
+/// Decodes a text without its last line end.
 fn decode_text(bytes: Vec<u8>) -> Result<String, String> {
     if bytes.len() > MAX_VALUE_BYTES {
         return Err(TOO_LARGE.to_owned());

@@ -1,4 +1,4 @@
-//! Limits that the command line gives in the place of the job's.
+//! Limits from the command line, which replace the job's.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use super::Plan;
 use crate::diagnostic::suggest_name;
 use crate::job::{Duration, MAX_PARALLEL_SUBAGENTS, MAX_TURNS};
 
-/// The limits of the whole tree, as the job file names them.
+/// The limits of the whole run, as the job file names them.
 const NAMES: [&str; 6] = ["cost_usd", "tokens", "wall_clock", "tool_calls", "subagents", "parallel_subagents"];
 const TURNS: &str = "max_turns";
 
-/// What is wrong with a limit from the command line.
+/// An error in a limit from the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitOverrideError {
     /// What is wrong.
@@ -20,18 +20,18 @@ pub struct LimitOverrideError {
 }
 
 impl Plan {
-    /// Puts limits in the place of the job's: `cost_usd` and the others below `limits`, the parent's `max_turns`, and a
-    /// subagent's as `explorer.max_turns`.
+    /// Replaces limits: `cost_usd` and the others below `limits`, the parent's `max_turns`, and a subagent's as
+    /// `explorer.max_turns`.
     ///
     /// # Errors
-    /// There is no such limit, or it can't be that. The plan may have some of the others by then.
+    /// There is no such limit, or the value is invalid. Some of the other limits may already be replaced.
     pub fn set_limits(&mut self, limits: &BTreeMap<String, String>) -> Result<(), LimitOverrideError> {
         limits.iter().try_for_each(|(name, value)| self.set_limit(name, value))
     }
 
     fn set_limit(&mut self, name: &str, value: &str) -> Result<(), LimitOverrideError> {
         let bad = |expected: &str| LimitOverrideError {
-            message: format!("--limit {name}={value}: `{value}` can't be `{name}`"),
+            message: format!("--limit {name}={value}: `{value}` isn't valid for `{name}`"),
             hint: format!("Write {expected}."),
         };
         let count = || match value {
@@ -83,7 +83,7 @@ impl Plan {
             NAMES.iter().chain(&[TURNS]).map(|name| (*name).to_owned()).chain(of_subagents).collect();
         let hint = match suggest_name(name, all.iter().map(String::as_str)) {
             Some(meant) => format!("Did you mean `{meant}`?"),
-            None => format!("There are: {}.", all.join(", ")),
+            None => format!("The limits are: {}.", all.join(", ")),
         };
         LimitOverrideError { message: format!("--limit {name}: there is no such limit"), hint }
     }

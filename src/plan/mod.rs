@@ -1,4 +1,4 @@
-//! What will run: rendered prompts, resolved tools, numbers. Made from a valid job and its inputs; pure.
+//! The plan of a run: rendered prompts, resolved tools and limits, made from a valid job and its inputs.
 
 mod build;
 mod checks;
@@ -33,48 +33,48 @@ pub use input_values::{InputValues, MAX_VALUE_BYTES, RULES, ValueSource};
 pub use limit_overrides::LimitOverrideError;
 pub use secrets::SecretInputs;
 
-/// Everything that can be found in a job and in what it is given.
+/// All rules for jobs and their inputs.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
     lints::rules().chain(RULES)
 }
 
-/// Tools that change something, but no file.
-/// Version of the files of a record: the journal's lines, `plan.json` and `result.json`.
+/// The version of the files of a record: the journal's lines, `plan.json` and `result.json`.
 pub const FORMAT: u32 = 2;
 
+/// Tools that don't only read, but change no file.
 const NON_FILE_TOOLS: [&str; 3] = ["task", "todo", "submit_result"];
 
-/// Everything that a run needs to know, without secrets.
+/// Everything that a run needs, without secrets.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Plan {
-    /// The version of this form: 1.
+    /// The version of this format.
     pub format: u32,
     /// The job's name.
     pub job: String,
-    /// What the job says of itself.
+    /// The job's description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// The folder that the tools work in, absolute.
     pub workspace: String,
-    /// The inputs' values, defaults filled in; secret ones are left out.
+    /// The values of the inputs, defaults included. Secret inputs are left out.
     pub inputs: IndexMap<String, serde_json::Value>,
-    /// Names of the secret inputs; their values are given to `bash` as `$INPUT_NAME` and nowhere kept.
+    /// Names of the secret inputs. Commands get their values as `$INPUT_NAME`; no file has them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secret_inputs: Vec<String>,
     /// The agent that gets the job's prompt.
     pub parent: PlannedAgent,
-    /// Those it can delegate to, by name, in the job's order.
+    /// The agents that it can delegate to, by name, in the job's order.
     pub subagents: IndexMap<String, PlannedAgent>,
-    /// What the whole tree may use.
+    /// The limits of the whole run.
     pub limits: PlannedLimits,
-    /// Environment variables that `bash` sees beside the harmless few.
+    /// Environment variables that commands get in addition to the default ones.
     pub env: Vec<String>,
-    /// What tools may reach.
+    /// The network access of tools.
     pub network: Network,
-    /// What commands may change in git folders; left out: nothing.
+    /// What commands may change in git folders. Default: nothing.
     #[serde(default, skip_serializing_if = "GitAccess::is_default")]
     pub git: GitAccess,
-    /// Paths from the workspace that no tool may change, beside those that are protected by default.
+    /// Paths from the workspace that no tool may change, in addition to those that are protected by default.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub protect: Vec<String>,
     /// Paths from the workspace that tools may change although they are protected by default.
@@ -86,14 +86,14 @@ pub struct Plan {
     /// How often the output of failed checks goes back to the parent.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub repairs: u32,
-    /// What is done with a conversation that outgrows its model's window.
+    /// How a conversation is compacted that outgrows its model's context window.
     #[serde(default)]
     pub compaction: Compaction,
-    /// Which subagents' journals stay after the run.
+    /// Which subagents' journals are kept after the run.
     pub keep: Keep,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde requires this signature")]
 fn is_zero(number: &u32) -> bool {
     *number == 0
 }
@@ -113,13 +113,13 @@ impl Plan {
         self.active_checks().next().is_some() || self.agents().flat_map(|agent| &agent.tools).any(changes)
     }
 
-    /// Whether a call is of a tool that the agent doesn't have, or for a subagent that isn't there.
+    /// Whether a call names a tool that the agent doesn't have, or a subagent that doesn't exist.
     pub fn is_unavailable(&self, agent: &str, call: &ToolCall) -> bool {
         let Some(planned) = self.agent(agent) else { return true };
         let is_granted = planned.tools.iter().any(|grant| grant.name == call.tool);
-        let is_stranger = |name: &String| !self.subagents.contains_key(name);
+        let is_unknown = |name: &String| !self.subagents.contains_key(name);
         if call.tool == Task::NAME && is_granted {
-            return TaskInput::read(&call.input).is_ok_and(|input| input.agent.as_ref().is_some_and(is_stranger));
+            return TaskInput::read(&call.input).is_ok_and(|input| input.agent.as_ref().is_some_and(is_unknown));
         }
         let is_its_result = planned.returns.is_some() && call.tool == SubmitResult::NAME;
         !is_granted && !is_its_result
@@ -134,13 +134,13 @@ impl Plan {
         }
     }
 
-    /// Whether any agent or check starts a command, so that there is something to confine.
+    /// Whether any agent or check starts commands, so that a sandbox is needed.
     pub fn runs_commands(&self) -> bool {
         let is_bash = |agent: &PlannedAgent| agent.tools.iter().any(|tool| tool.name == "bash");
         self.active_checks().next().is_some() || self.agents().any(is_bash)
     }
 
-    /// The checks that are run, in their order.
+    /// The checks that run, in their order.
     pub fn active_checks(&self) -> impl Iterator<Item = &PlannedCheck> {
         self.checks.iter().filter(|check| !check.skipped)
     }
@@ -149,23 +149,23 @@ impl Plan {
 /// One agent.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedAgent {
-    /// What the parent's model reads about it; the parent itself has none.
+    /// The description that the parent's model reads; the parent itself has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Who answers.
+    /// The model.
     pub model: Model,
     /// The rendered system prompt.
     pub system: String,
-    /// The rendered prompt; a subagent's comes with each `task` call.
+    /// The rendered prompt. A subagent gets its prompt with each `task` call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
-    /// Exactly what it can use.
+    /// The tools that it can use.
     pub tools: Vec<ToolGrant>,
     /// The greatest number of turns, at least 1.
     pub max_turns: u32,
     /// The greatest number of output tokens of one reply.
     pub max_tokens: u32,
-    /// JSON Schema of the data that it ends with, complete: every reference leads to a place within it. None: a text.
+    /// JSON Schema of the data that it returns, with all references resolved within it. Absent: it returns text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub returns: Option<serde_json::Value>,
 }
@@ -179,17 +179,17 @@ pub struct PlannedCheck {
     pub run: String,
     /// How long it may take, in milliseconds.
     pub timeout_ms: u64,
-    /// Whether its `when` says that it isn't run.
+    /// Whether its `when` is false, so that it doesn't run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub skipped: bool,
 }
 
-/// Limits over the whole tree; `None` is no limit.
+/// Limits of the whole run. `None`: no limit.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedLimits {
     /// US dollars.
     pub cost_usd: Option<f64>,
-    /// Tokens, prompt (cached or not) and reply.
+    /// Tokens of prompts (cached or not) and replies.
     pub tokens: Option<u64>,
     /// Running time in milliseconds.
     pub wall_clock_ms: Option<u64>,

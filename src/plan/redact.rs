@@ -1,4 +1,4 @@
-//! A plan whose texts hold no secret of the environment.
+//! Removes secrets of the environment from a plan.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::Plan;
 use crate::redaction::Redactor;
 
 impl Plan {
-    /// Takes secrets out of what models are told and the record keeps: an input or a prompt's file can hold one.
+    /// Redacts secrets in all texts that models get and the record keeps. An input or a prompt file can contain one.
     #[must_use]
     pub fn redacted(mut self, mask: &Redactor) -> Self {
         if mask.is_empty() {

@@ -1,4 +1,4 @@
-//! Brings together what a job wants and what it is given.
+//! Matches the given values with the inputs that a job declares.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::job::{Input, Job};
 use crate::lints::ValidJob;
 use crate::yaml::{self, Node, NodeKind};
 
-/// The values of a job's inputs, defaults filled in, in the job's order.
+/// The values of a job's inputs, defaults included, in the job's order.
 #[derive(Debug, Default)]
 pub(super) struct ResolvedInputs {
     pub(super) plain: IndexMap<String, Value>,
     pub(super) secrets: SecretInputs,
 }
 
-/// One given value that an input takes, and what to point to when it doesn't fit.
+/// A given value, and its place for findings.
 struct GivenValue {
     value: Result<Value, String>,
     place: SourceSpan,
@@ -33,7 +33,7 @@ pub(super) fn resolve(job: &ValidJob, given: &InputValues, workspace: &str) -> R
         read_file(job.job(), source, &mut taken, &mut findings);
     }
     read_arguments(job.job(), given, &mut taken, &mut findings);
-    // An argument that can't be read was meant for something, so that what is missing may be just that.
+    // An unreadable argument may be for any input, so missing inputs aren't reported.
     let unread = !given.findings.is_empty();
     let mut values = ResolvedInputs::default();
     for (name, input) in job.job().inputs() {
@@ -47,7 +47,7 @@ pub(super) fn resolve(job: &ValidJob, given: &InputValues, workspace: &str) -> R
                     Err(why) => findings.push(
                         Diagnostic::error("bad-input", place, format!("the input `{}` {why}", name.value)).help(
                             format!(
-                                "the job declares it in line {} of {}",
+                                "the job declares it on line {} of {}",
                                 name.place().start().0,
                                 name.place().source.name
                             ),
@@ -64,7 +64,7 @@ pub(super) fn resolve(job: &ValidJob, given: &InputValues, workspace: &str) -> R
                         Diagnostic::error(
                             "missing-input",
                             name.place(),
-                            format!("the input `{}` is required and isn't given", name.value),
+                            format!("the input `{}` is required but not given", name.value),
                         )
                         .help(format!("give it with `{}`", how.replacen("NAME", &name.value, 1))),
                     );
@@ -86,7 +86,7 @@ impl ResolvedInputs {
     }
 }
 
-/// A secret must be there: an empty one is a variable that wasn't set where the job was started.
+/// Refuses an empty secret: usually the variable wasn't set where the job was started.
 fn reject_empty_secret(input: &Input, value: Value) -> Result<Value, String> {
     match &value {
         Value::String(text) if input.is_secret() && text.trim().is_empty() => Err("is secret, and empty".to_owned()),
@@ -124,7 +124,7 @@ fn read_arguments(
 fn read_file(job: &Job, source: &Arc<Source>, taken: &mut HashMap<String, GivenValue>, findings: &mut Vec<Diagnostic>) {
     let has_secrets = job.inputs().any(|(_, input)| input.is_secret());
     let decoded = yaml::read::<Node>(source);
-    // Where the text can't be read as YAML, nobody knows which part of it is secret.
+    // In a text that isn't valid YAML, any part may be secret.
     let all = 0..source.text.len();
     let hidden = if has_secrets { redact_ranges(source, std::iter::once(all)) } else { source.clone() };
     findings.extend(decoded.findings.into_iter().map(|finding| relocate_finding(finding, &hidden)));
@@ -140,8 +140,8 @@ fn read_file(job: &Job, source: &Arc<Source>, taken: &mut HashMap<String, GivenV
         return;
     }
     let is_plain = |name: &str| job.inputs().any(|(declared, input)| declared.value == name && !input.is_secret());
-    let delicate = root.entries().filter(|(key, _)| !is_plain(key.text().unwrap_or_default()));
-    let shown = redact_ranges(source, delicate.map(|(_, value)| value.place().range).collect::<Vec<_>>().into_iter());
+    let secret = root.entries().filter(|(key, _)| !is_plain(key.text().unwrap_or_default()));
+    let shown = redact_ranges(source, secret.map(|(_, value)| value.place().range).collect::<Vec<_>>().into_iter());
     for (key, value) in root.entries() {
         let name = key.text().unwrap_or_default();
         let place = |node: &Node| SourceSpan { source: shown.clone(), range: node.place().range };
@@ -158,8 +158,8 @@ fn unknown(job: &Job, name: &str, place: SourceSpan) -> Diagnostic {
     let known: Vec<&str> = job.inputs().map(|(name, _)| name.value.as_str()).collect();
     match suggest_name(name, known.iter().copied()) {
         Some(meant) => finding.help(format!("did you mean `{meant}`?")).replace_with(meant),
-        None if known.is_empty() => finding.help("it takes none"),
-        None => finding.help(format!("it has `{}`", known.join("`, `"))),
+        None if known.is_empty() => finding.help("the job has no inputs"),
+        None => finding.help(format!("its inputs are `{}`", known.join("`, `"))),
     }
 }
 
@@ -169,7 +169,7 @@ fn relocate_finding(mut finding: Diagnostic, source: &Arc<Source>) -> Diagnostic
     finding
 }
 
-/// The same text, with asterisks where something may be secret; every line and every byte stays where it was.
+/// The same text with asterisks in the place of ranges that may be secret, byte for byte, so that places stay valid.
 fn redact_ranges(source: &Arc<Source>, ranges: impl Iterator<Item = std::ops::Range<usize>>) -> Arc<Source> {
     let mut bytes = source.text.clone().into_bytes();
     for range in ranges {

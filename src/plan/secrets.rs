@@ -1,9 +1,9 @@
-//! Values that are in no plan.
+//! The values of secret inputs, which aren't part of a plan.
 
 use super::InputValues;
 use crate::diagnostic::{Diagnostic, Source, SourceSpan, suggest_name};
 
-/// The values of a job's secret inputs, by name. They are never shown, not even to `{:?}`.
+/// The values of a job's secret inputs, by name. `{:?}` shows the names only.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct SecretInputs(Vec<(String, String)>);
 
@@ -25,20 +25,20 @@ impl std::fmt::Debug for SecretInputs {
 }
 
 impl InputValues {
-    /// The secret inputs of a plan that was made before, by their names: all of them, and nothing else.
+    /// The values for the secret inputs of an existing plan. Exactly these inputs must be given.
     ///
     /// # Errors
-    /// What is missing, empty or not wanted.
+    /// The inputs that are missing, empty or unknown.
     pub fn secret_inputs(&self, names: &[String]) -> Result<SecretInputs, Vec<Diagnostic>> {
         let mut findings = self.findings.clone();
         let mut secrets = SecretInputs::default();
         for text in self.texts.iter().filter(|text| !names.contains(&text.name)) {
             let (name, _) = text.places(true);
-            let message = format!("`{}` is no secret input of this run", text.name);
+            let message = format!("`{}` isn't a secret input of this run", text.name);
             let finding = Diagnostic::error("unknown-input", name, message);
             findings.push(match suggest_name(&text.name, names.iter().map(String::as_str)) {
                 Some(meant) => finding.help(format!("did you mean `{meant}`?")),
-                None => finding.help("the others are in the run's plan and stay as they are"),
+                None => finding.help("other inputs are in the run's plan and can't be changed"),
             });
         }
         for name in names {
@@ -52,13 +52,13 @@ impl InputValues {
                 (Some(text), None) if text.value.trim().is_empty() => {
                     let message = format!("the input `{name}` is secret, and empty");
                     let finding = Diagnostic::error("bad-input", text.places(true).1, message);
-                    findings.push(finding.help("set the variable where legwork is started"));
+                    findings.push(finding.help("set the variable in the environment of legwork"));
                 }
                 (Some(text), None) => secrets.push(name, text.value.clone()),
                 (None, _) if !self.findings.is_empty() => {}
                 (None, _) => {
                     let place = SourceSpan { source: Source::new("--set-env", ""), range: 0..0 };
-                    let message = format!("the secret input `{name}` is in no record and has to be given again");
+                    let message = format!("the secret input `{name}` isn't recorded and must be given again");
                     let finding = Diagnostic::error("missing-input", place, message);
                     findings.push(finding.help(format!("give it with `--set-env {name}=VARIABLE`")));
                 }

@@ -336,9 +336,9 @@ fn a_value_that_cannot_be_read_says_what_to_do() {
     let binary = help_of(&|given| given.set("a=@f", |_| Ok(vec![0xff])));
     assert!(binary.contains("UTF-8"), "{binary}");
     let folder = help_of(&|given| given.set("a=@src", |_| Err(std::io::Error::other("it is a folder"))));
-    assert!(folder.contains("regular file") && !folder.contains("second `@`"), "{folder}");
+    assert!(folder.contains("regular file") && !folder.contains("as `@@`"), "{folder}");
     let missing = help_of(&|given| given.set("a=@gone", |_| Err(std::io::Error::other("there is no such file"))));
-    assert!(missing.contains("second `@`"), "{missing}");
+    assert!(missing.contains("as `@@`"), "{missing}");
     let unset = help_of(&|given| given.set_env("a=TOKEN", |_| None));
     assert!(unset.contains("set `TOKEN`"), "{unset}");
 }

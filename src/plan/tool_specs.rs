@@ -1,4 +1,4 @@
-//! What models are told of their tools.
+//! The tool definitions that models get.
 
 use super::{Plan, PlannedAgent};
 use crate::tools::submit_result::SubmitResult;
@@ -6,11 +6,11 @@ use crate::tools::task::Task;
 use crate::tools::toolbox::MAX_RESULT_CHARS;
 use crate::tools::{TOOLS, Tool, ToolGrant, ToolSpec};
 
-/// What a subagent returns as data must fit whole into what its parent sees, with a word on how it ended.
+/// The greatest length of a subagent's data. It must fit into the tool result of its parent, with the outcome.
 const MAX_RETURNED: usize = MAX_RESULT_CHARS - 1_000;
 
 impl Plan {
-    /// `task`, which offers the plan's subagents.
+    /// The tool `task` with the plan's subagents.
     pub fn task_tool(&self) -> Task {
         let described = self.subagents.iter().map(|(name, subagent)| {
             let description = subagent.description.as_deref().unwrap_or_default().trim();
@@ -20,20 +20,20 @@ impl Plan {
         Task::new(described)
     }
 
-    /// What an agent hands its data over with; `None` where it ends with a text.
+    /// The tool with which an agent submits its data; `None` for an agent that returns text.
     ///
     /// # Errors
-    /// Where its schema is none; that of a plan that was made from a job is one.
+    /// The schema is invalid. A plan that was made from a job has valid ones.
     pub fn submit_result(&self, agent: &PlannedAgent) -> Result<Option<SubmitResult>, String> {
-        // Only the parent has a prompt; the size of what it submits is bounded by its replies.
+        // Only the parent has a prompt. The size of its data is bounded by its replies.
         let most = agent.prompt.is_none().then_some(MAX_RETURNED);
         agent.returns.as_ref().map(|schema| SubmitResult::new(schema, most)).transpose()
     }
 
-    /// What an agent's model is told of its tools, in the order of the allowlist, `submit_result` last.
+    /// The definitions of an agent's tools, in the order of the allowlist, `submit_result` last.
     ///
     /// # Errors
-    /// Where a tool isn't known, or has options that it doesn't take; a plan that was made from a job has neither.
+    /// A tool is unknown, or has unknown options. A plan that was made from a job has neither.
     pub fn tool_specs(&self, agent: &PlannedAgent) -> Result<Vec<ToolSpec>, String> {
         let granted = |grant: &ToolGrant| {
             if grant.name == Task::NAME {

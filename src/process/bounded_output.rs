@@ -1,37 +1,37 @@
-//! What a command prints: cleaned, masked and bounded as it comes.
+//! The output of a command: stripped of escape sequences, redacted and truncated as it arrives.
 
 use std::borrow::Cow;
 
 use crate::redaction::{Redactor, StreamRedactor};
 use crate::text::truncate::HeadTail;
 
-/// Takes a command's output in pieces; its memory does not grow.
+/// Collects a command's output in constant memory.
 pub(crate) struct CommandOutput {
-    clean: EscapeStripper,
-    mask: StreamRedactor,
-    kept: HeadTail,
+    stripper: EscapeStripper,
+    redactor: StreamRedactor,
+    text: HeadTail,
 }
 
 impl CommandOutput {
-    /// Keeps what fits into `max` characters.
-    pub(crate) fn new(mask: &Redactor, max: usize) -> Self {
-        Self { clean: EscapeStripper::default(), mask: mask.stream(), kept: HeadTail::new(max) }
+    /// Keeps the beginning and the end if the output has more than `max_chars`.
+    pub(crate) fn new(redactor: &Redactor, max_chars: usize) -> Self {
+        Self { stripper: EscapeStripper::default(), redactor: redactor.stream(), text: HeadTail::new(max_chars) }
     }
 
     pub(crate) fn push(&mut self, bytes: &[u8]) {
-        let clean = self.clean.feed(bytes);
-        self.kept.push(&self.mask.feed(&clean));
+        let stripped = self.stripper.feed(bytes);
+        self.text.push(&self.redactor.feed(&stripped));
     }
 
     pub(crate) fn finish(mut self) -> String {
-        let rest = self.mask.finish();
-        self.kept.push(&rest);
-        self.kept.finish()
+        let rest = self.redactor.finish();
+        self.text.push(&rest);
+        self.text.finish()
     }
 }
 
-/// Removes what only a terminal understands: escape sequences (ECMA-48) and control characters but tab and line feed.
-/// A carriage return becomes a line end: what it would have overwritten is kept.
+/// Removes escape sequences (ECMA-48) and all control characters except tab and line feed. A carriage return becomes a
+/// line break, so that the text it would overwrite is kept.
 #[derive(Default)]
 struct EscapeStripper {
     state: EscapeState,
@@ -41,13 +41,13 @@ struct EscapeStripper {
 enum EscapeState {
     #[default]
     Text,
-    /// After a carriage return, whose line end was given out.
+    /// After a carriage return, for which a line break was written.
     CarriageReturn,
     /// After ESC.
     Escape,
     /// In a control sequence, up to its final byte.
     ControlSequence,
-    /// In a string that a terminal takes as a command, up to BEL, ESC `\` or the end of the line.
+    /// In a control string, up to BEL, ESC `\` or the end of the line.
     ControlString,
 }
 
@@ -97,31 +97,31 @@ impl EscapeStripper {
 mod tests {
     use super::*;
 
-    fn cleaned(text: &str, size: usize) -> String {
+    fn stripped(text: &str, size: usize) -> String {
         let mut output = CommandOutput::new(&Redactor::default(), 1000);
         text.as_bytes().chunks(size).for_each(|piece| output.push(piece));
         output.finish()
     }
 
     #[test]
-    fn only_text_is_left_whatever_the_pieces() {
+    fn only_text_is_left_however_the_output_is_split() {
         let text = "a\0b\x1b[1;31mred\x1b[0m\r\n10%\r20%\r\r\n\x1b]0;title\x07x\x1b]8;;http://a\x1b\\link\x1b]8;;\x1b\\ \x1b(Bé\tz\x08\x1b]open\nend";
         for size in 1..text.len() {
-            assert_eq!(cleaned(text, size), "abred\n10%\n20%\nxlink é\tz\nend", "pieces of {size}");
+            assert_eq!(stripped(text, size), "abred\n10%\n20%\nxlink é\tz\nend", "pieces of {size}");
         }
     }
 
     #[test]
-    fn a_secret_in_colours_is_masked() {
-        let (mask, _) = Redactor::new(&[("KEY".into(), "hunter2-hunter2".into())]);
-        let mut output = CommandOutput::new(&mask, 1000);
+    fn a_secret_with_colour_codes_is_redacted() {
+        let (redactor, _) = Redactor::new(&[("KEY".into(), "hunter2-hunter2".into())]);
+        let mut output = CommandOutput::new(&redactor, 1000);
         output.push(b"key: hunter2\x1b[1m-hun");
         output.push(b"ter2.");
         assert_eq!(output.finish(), "key: [masked:KEY].");
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_replaced() {
+    fn invalid_utf8_is_replaced() {
         let mut output = CommandOutput::new(&Redactor::default(), 1000);
         output.push(b"caf\xe9 ok");
         assert_eq!(output.finish(), "caf\u{fffd} ok");

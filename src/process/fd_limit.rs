@@ -1,33 +1,33 @@
-//! Open files: how many this process may have, and what that is enough for.
+//! The limit of open files, and how many agents it allows.
 
 use std::sync::OnceLock;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What the runtime, the record, the first connection and the like take together.
+/// Descriptors that the process itself needs: the runtime, the record, the first connection and the like.
 const RESERVED: u64 = 48;
-/// The most that one agent has open at once: its journal, a connection that is looked up and made, and either a command with
-/// its pipes or eight reading calls, each with a file and the folders above it. What a search keeps open besides is given
-/// back as soon as it ends.
+/// The most descriptors that one agent needs at once: its journal, a connection and its name lookup, and either a command
+/// with its pipes or eight reading calls, each with a file and its parent folders. What a search keeps open beyond that is
+/// closed as soon as it ends.
 const PER_AGENT: u64 = 24;
 
-/// The limit that this program was started with.
+/// The limit that this process started with.
 static ORIGINAL: OnceLock<Rlimit> = OnceLock::new();
 
-/// Raises the soft limit to the hard one. To be called once, at the start: a run has hundreds of subagents at once, and many
-/// systems begin with a soft limit of 1024 only because select(2) knows no greater numbers, which isn't used here.
+/// Raises the soft limit to the hard one. Call it once, at startup. A run can have hundreds of concurrent subagents, and
+/// many systems start with a soft limit of 1024 only because select(2) can't handle more, which legwork doesn't use.
 pub fn raise_limit() {
     let original = ORIGINAL.get_or_init(|| getrlimit(Resource::Nofile));
-    // Where the system refuses, there is as much as before.
+    // If the system refuses, the old limit stays.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: original.maximum, maximum: original.maximum });
 }
 
-/// The limit for programs that are started from here, some of which use select(2); `None` where it was never raised.
+/// The limit for child processes, some of which may use select(2); `None` if it was never raised.
 pub(crate) fn original_limit() -> Option<Rlimit> {
     ORIGINAL.get().cloned()
 }
 
-/// How many agents can work at once, at least one.
+/// How many agents can run concurrently; at least one.
 pub fn max_concurrent_agents() -> usize {
     let open = std::fs::read_dir("/dev/fd").map_or(0, Iterator::count) as u64;
     agents_within(getrlimit(Resource::Nofile).current, open)
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_descriptors_are_enough_for_few_agents() {
+    fn the_number_of_agents_depends_on_the_limit() {
         assert_eq!(agents_within(None, 10), usize::try_from((u64::MAX - 58) / 24).unwrap());
         assert_eq!(agents_within(Some(1024), 16), 40);
         assert_eq!(agents_within(Some(64), 16), 1);

@@ -1,10 +1,40 @@
-//! Processes: starting commands, what they print, and the end of everything that they started.
+//! Child processes: starting commands, limiting their output, and ending everything that they started.
 
-pub mod bounded_output;
+pub(crate) mod bounded_output;
+mod environment;
 pub mod fd_limit;
 #[cfg(target_os = "linux")]
-pub mod proc_stat;
+mod proc_stat;
 #[cfg(target_os = "linux")]
-pub mod process_tree;
-pub mod reaper;
-pub mod spawn;
+mod process_tree;
+pub(crate) mod reaper;
+pub(crate) mod spawn;
+
+use std::time::Instant;
+
+use tokio_util::sync::CancellationToken;
+
+pub use environment::{Environment, WITHHELD, is_always_passed};
+pub use reaper::kill_all;
+
+/// When a tool call or a check must end.
+#[derive(Debug, Clone)]
+pub struct CallLimits {
+    /// When the run's time is up.
+    pub deadline: Instant,
+    /// Cancelled when the run ends early.
+    pub cancel: CancellationToken,
+}
+
+impl CallLimits {
+    /// Why the call must stop now, if it must.
+    pub(crate) fn stop_reason(&self) -> Option<&'static str> {
+        if self.cancel.is_cancelled() {
+            Some("the run was cancelled")
+        } else if Instant::now() >= self.deadline {
+            Some("the run's time is up")
+        } else {
+            None
+        }
+    }
+}

@@ -1,13 +1,13 @@
-//! All that descends from a process, looked up in /proc.
+//! The descendants of a process, found in /proc.
 
 use std::collections::HashSet;
 use std::fs;
 
 use rustix::process::{Pid, Signal, getpid, kill_process};
 
-use crate::process::proc_stat::ProcStat;
+use super::proc_stat::ProcStat;
 
-/// The children of a process, those of all its threads. One that is gone has none.
+/// The children of a process, including those of all its threads; none if it no longer exists.
 pub(crate) fn children_of(process: Pid) -> Vec<Pid> {
     let parse = |text: &str| text.parse().ok().and_then(Pid::from_raw);
     let parent = process.as_raw_nonzero().get();
@@ -17,26 +17,26 @@ pub(crate) fn children_of(process: Pid) -> Vec<Pid> {
         let lists = lists.into_iter().flatten();
         return lists.flat_map(|list| list.split_whitespace().filter_map(parse).collect::<Vec<_>>()).collect();
     }
-    // A kernel without that file (CONFIG_PROC_CHILDREN): look at every process.
+    // A kernel without CONFIG_PROC_CHILDREN: check every process.
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let processes = entries.flatten().filter_map(|entry| parse(entry.file_name().to_str()?));
     processes.filter(|process| ProcStat::of(*process).is_some_and(|of| of.parent == parent)).collect()
 }
 
-/// Ends some of our children and all that descends from them. First every one is stopped, parents before their
-/// children: one that is stopped starts nothing more and doesn't see the others end, so that none takes another's place.
+/// Kills some of our children and all their descendants. All are stopped first, parents before their children, because a
+/// stopped process starts nothing new and can't react to the end of the others.
 pub(crate) fn kill_trees(roots: impl IntoIterator<Item = Pid>) {
     let own = getpid().as_raw_nonzero().get();
     let mut found = HashSet::new();
     let mut stopped = Vec::new();
     let mut waiting: Vec<(Pid, i32)> = roots.into_iter().map(|root| (root, own)).collect();
     while let Some((process, parent)) = waiting.pop() {
-        // Its number may be another's by now. One whose parent has ended is ours.
-        let is_it = ProcStat::of(process).is_some_and(|now| now.parent == parent || now.parent == own);
-        if !is_it || !found.insert(process) {
+        // The id may have been reused by now. A process whose parent has ended is our child.
+        let is_descendant = ProcStat::of(process).is_some_and(|now| now.parent == parent || now.parent == own);
+        if !is_descendant || !found.insert(process) {
             continue;
         }
-        // It may not be ours to end, as one with other rights is not.
+        // Not permitted for a process with other privileges.
         if kill_process(process, Signal::STOP).is_ok() {
             stopped.push(process);
         }
@@ -48,12 +48,12 @@ pub(crate) fn kill_trees(roots: impl IntoIterator<Item = Pid>) {
     }
 }
 
-/// Whether some processes and those below them are more than `most`.
-pub(crate) fn exceeds(roots: impl IntoIterator<Item = Pid>, most: usize) -> bool {
+/// Whether some processes and their descendants are more than `max`.
+pub(crate) fn exceeds(roots: impl IntoIterator<Item = Pid>, max: usize) -> bool {
     let mut found = HashSet::new();
     let mut waiting: Vec<Pid> = roots.into_iter().collect();
     while let Some(process) = waiting.pop() {
-        if found.len() + waiting.len() >= most {
+        if found.len() + waiting.len() >= max {
             return true;
         }
         if found.insert(process) {
@@ -63,8 +63,8 @@ pub(crate) fn exceeds(roots: impl IntoIterator<Item = Pid>, most: usize) -> bool
     false
 }
 
-/// How many threads there are on the machine, see proc_loadavg(5).
-pub(crate) fn scheduled() -> Option<usize> {
+/// The number of threads on the machine, see proc_loadavg(5).
+pub(crate) fn thread_count() -> Option<usize> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
     text.split_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
 }
@@ -76,14 +76,14 @@ mod tests {
 
     use super::*;
 
-    /// Whether it runs: one that has ended and waits to be reaped doesn't.
-    fn runs(process: Pid) -> bool {
+    /// Whether a process exists and is no zombie.
+    fn is_running(process: Pid) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap_or_default();
         stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
     }
 
     #[test]
-    fn one_look_ends_all_generations_and_nobody_sees_another_end() {
+    fn all_generations_are_killed_and_none_sees_another_end() {
         let folder = tempfile::tempdir().unwrap();
         let line = "trap 'touch seen' CHLD; setsid bash -c 'trap \"touch seen\" CHLD; echo $$ >>pids; \
                     setsid bash -c \"echo \\$\\$ >>pids; sleep 131 & echo \\$! >>pids; wait\" & wait; wait' & wait; wait";
@@ -97,12 +97,12 @@ mod tests {
             }
             assert!(begun.elapsed() < Duration::from_secs(120), "{text}");
         };
-        assert!(pids.iter().all(|process| runs(*process)));
-        let own = Pid::from_child(&child);
-        assert!(exceeds([own], 3) && !exceeds([own], 4), "it and three below it");
-        kill_trees([own]);
+        assert!(pids.iter().all(|process| is_running(*process)));
+        let root = Pid::from_child(&child);
+        assert!(exceeds([root], 3) && !exceeds([root], 4), "one and its three descendants");
+        kill_trees([root]);
         child.wait().unwrap();
-        while pids.iter().any(|process| runs(*process)) {
+        while pids.iter().any(|process| is_running(*process)) {
             assert!(begun.elapsed() < Duration::from_secs(120), "some are left");
             std::thread::yield_now();
         }

@@ -1,11 +1,10 @@
-//! The end of a process tree, whatever its processes do to leave it.
+//! Ends all processes of a command, even those that left its process group or session.
 //!
-//! On Linux this process is the reaper of its descendants: when a command ends, those that it leaves behind become our
-//! children, and are told apart by their session, or by a mark in their environment where they made a session of
-//! their own. Elsewhere only the command's process group is ended.
+//! On Linux, this process is the subreaper of its descendants: the processes that a command leaves behind become our
+//! children. They are attributed to their command by session, or by a variable in their environment if they started their
+//! own session. On other systems, only the command's process group is killed.
 //!
-//! Whoever starts a child that makes a session of its own must start it through [`Tree::start`], or it is taken for an
-//! orphan.
+//! A child that starts its own session must be started with [`CommandTree::start`], or it is treated as an orphan.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,50 +14,50 @@ use rustix::process::{Pid, Signal};
 #[cfg(target_os = "linux")]
 use crate::sandbox::restorer::is_restorer;
 
-/// The environment variable by which a process is known as part of a call.
+/// The environment variable that attributes a process to a call.
 pub(crate) const CALL_ID_VARIABLE: &str = "LEGWORK_CALL";
 
-/// The commands that run now.
+/// The running commands, with their call ids.
 static RUNNING: Mutex<Vec<(Pid, String)>> = Mutex::new(Vec::new());
 
 fn running() -> MutexGuard<'static, Vec<(Pid, String)>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// All that one command started.
+/// All processes of one command.
 pub(crate) struct CommandTree {
     /// The command's process; its session and its group have the same id.
     id: Pid,
-    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only the group is known there"))]
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only the process group is killed there"))]
     call_id: String,
     ended: bool,
 }
 
 impl CommandTree {
-    /// Starts a command through `spawn`, which gives its process id.
-    pub(crate) fn start<T>(mark: String, spawn: impl FnOnce() -> io::Result<(T, Pid)>) -> io::Result<(T, Self)> {
+    /// Starts a command with `spawn`, which returns its process id.
+    pub(crate) fn start<T>(call_id: String, spawn: impl FnOnce() -> io::Result<(T, Pid)>) -> io::Result<(T, Self)> {
         #[cfg(target_os = "linux")]
         become_subreaper()?;
-        // Held over the start, so that nobody takes the new process for an orphan.
+        // Locked during the start, so that the new process isn't mistaken for an orphan.
         let mut running = running();
         let (started, id) = spawn()?;
-        running.push((id, mark.clone()));
-        Ok((started, Self { id, call_id: mark, ended: false }))
+        running.push((id, call_id.clone()));
+        Ok((started, Self { id, call_id, ended: false }))
     }
 
     pub(crate) fn id(&self) -> Pid {
         self.id
     }
 
-    /// Whether the command has more than `most` processes, orphans included; known on Linux only.
+    /// Whether the command has more than `max` processes, including orphans.
     #[cfg(target_os = "linux")]
-    pub(crate) fn has_more_than(&self, most: usize) -> bool {
-        linux::has_more_than(self.id, &self.call_id, most)
+    pub(crate) fn has_more_than(&self, max: usize) -> bool {
+        linux::has_more_than(self.id, &self.call_id, max)
     }
 
-    /// Whether the command has more than `most` processes: not known here.
+    /// Not known on this system.
     #[cfg(not(target_os = "linux"))]
-    pub(crate) fn is_above(&self, _most: usize) -> bool {
+    pub(crate) fn has_more_than(&self, _max: usize) -> bool {
         false
     }
 
@@ -71,12 +70,12 @@ impl CommandTree {
 impl Drop for CommandTree {
     fn drop(&mut self) {
         if !self.ended {
-            // The call was given up. The command was killed with its group; what it left is killed once it is ours.
+            // The call was abandoned, and the command was killed with its group. Its orphans are killed in the background.
             self.forget();
             #[cfg(target_os = "linux")]
             if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                let (id, mark) = (self.id, std::mem::take(&mut self.call_id));
-                runtime.spawn(async move { linux::kill_orphans(id, &mark).await });
+                let (id, call_id) = (self.id, std::mem::take(&mut self.call_id));
+                runtime.spawn(async move { linux::kill_orphans(id, &call_id).await });
             }
         }
     }
@@ -84,34 +83,34 @@ impl Drop for CommandTree {
 
 #[cfg(not(target_os = "linux"))]
 impl CommandTree {
-    /// Kills what the command left in its group. The command itself has ended and was reaped.
-    pub(crate) async fn end(&mut self) {
+    /// Kills the rest of the command's process group. The command itself has ended and was reaped.
+    pub(crate) async fn kill_leftovers(&mut self) {
         self.forget();
-        // There may be nothing left.
+        // The group may be empty.
         let _ = rustix::process::kill_process_group(self.id, Signal::KILL);
     }
 }
 
 #[cfg(target_os = "linux")]
 impl CommandTree {
-    /// Kills and reaps all that the command left. The command itself has ended and was reaped.
+    /// Kills and reaps all remaining processes of the command. The command itself has ended and was reaped.
     pub(crate) async fn kill_leftovers(&mut self) {
         self.forget();
         linux::kill_orphans(self.id, &self.call_id).await;
     }
 }
 
-/// Kills all that commands have started, without waiting for its end: for a process that is about to exit.
+/// Kills all processes that commands have started, without waiting for them to end. For a process that is about to exit.
 pub fn kill_all() {
     #[cfg(target_os = "linux")]
     kill_descendants();
     for (id, _) in running().iter() {
-        // It may be gone already.
+        // It may have ended already.
         let _ = rustix::process::kill_process_group(*id, Signal::KILL);
     }
 }
 
-/// Only what is stopped whole can't move on while it is looked for, and what moves becomes ours.
+/// Repeated, because a process that moves away during the search becomes our child.
 #[cfg(target_os = "linux")]
 fn kill_descendants() {
     use super::process_tree::{children_of, kill_trees};
@@ -141,42 +140,41 @@ mod linux {
     use crate::process::proc_stat::ProcStat;
     use crate::process::process_tree;
 
-    /// How long orphans are looked for. One that the kernel can't end (it waits for a device), or that isn't ours to end
-    /// (it has other rights), is given up then.
+    /// How long to try to kill orphans. A process that waits for a device, or that has other privileges, may not end.
     const KILL_TIMEOUT: Duration = Duration::from_secs(5);
-    /// The longest pause between two looks.
-    const PAUSE: Duration = Duration::from_millis(20);
+    /// The longest pause between two attempts.
+    const MAX_PAUSE: Duration = Duration::from_millis(20);
 
-    /// Kills the orphans of a command, and all that descends from them, until none is left.
-    pub(crate) async fn kill_orphans(command: Pid, mark: &str) {
+    /// Kills the orphans of a command and their descendants, until none is left.
+    pub(crate) async fn kill_orphans(command: Pid, call_id: &str) {
         let begun = Instant::now();
-        let mut clear = 0;
+        let mut empty_results = 0;
         let mut pause = Duration::ZERO;
         while begun.elapsed() < KILL_TIMEOUT {
             let children = children();
-            // The list can lack a child while another ends, so only an empty one is believed at once.
-            if children.is_empty() || clear == 2 {
+            // The kernel's list can miss a child while another one exits, so only an empty list is trusted at once.
+            if children.is_empty() || empty_results == 2 {
                 return;
             }
-            let orphans = orphans(command, mark, &children);
+            let orphans = orphans(command, call_id, &children);
             if orphans.is_empty() {
-                clear += 1;
+                empty_results += 1;
                 continue;
             }
-            clear = 0;
+            empty_results = 0;
             if orphans.iter().any(|orphan| orphan.group == command.as_raw_nonzero().get()) {
-                // At once, so that none can make new ones meanwhile. It may be gone already.
+                // All at once, so that none can start new ones. The group may be gone already.
                 let _ = kill_process_group(command, Signal::KILL);
             }
             process_tree::kill_trees(orphans.iter().map(|orphan| orphan.id));
             let is_left = |orphan: &&Orphan| !matches!(waitpid(Some(orphan.id), WaitOptions::NOHANG), Ok(Some(_)));
             let left: Vec<&Orphan> = orphans.iter().filter(is_left).collect();
-            // The end of an orphan makes its children ours.
+            // When an orphan ends, its children become ours.
             if let Some(left) = left.first() {
-                pause = (pause + Duration::from_millis(1)).min(PAUSE);
-                // Each command in namespaces leaves its first process, whose end takes less time than the shortest timer.
+                pause = (pause + Duration::from_millis(1)).min(MAX_PAUSE);
+                // Each command in namespaces leaves its init process, which takes less time to end than the shortest timer.
                 let has_ended = tokio::time::timeout(pause, wait_for_exit(left.id)).await.is_ok();
-                // One that is traced can't be reaped yet.
+                // A traced process can't be reaped yet.
                 if has_ended && is_left(left) {
                     tokio::time::sleep(pause).await;
                 }
@@ -184,75 +182,74 @@ mod linux {
         }
     }
 
-    /// Waits until one of our children has ended and can be reaped; for ever where the kernel doesn't report it.
+    /// Waits until one of our children has ended; for ever if the kernel has no pidfd.
     #[allow(unsafe_code)]
     async fn wait_for_exit(child: Pid) {
         let Ok(descriptor) = pidfd_open(child, PidfdFlags::NONBLOCK) else { return std::future::pending().await };
-        // SAFETY: the descriptor is open, and nothing but its new owner can close it.
+        // SAFETY: the descriptor is open, and only its new owner can close it.
         match unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) } {
             Ok(descriptor) => drop(descriptor.readable().await),
             Err(_) => std::future::pending().await,
         }
     }
 
-    /// Whether a command, which still runs, and what it has left are more than `most` processes.
-    pub(crate) fn has_more_than(command: Pid, mark: &str, most: usize) -> bool {
-        // They are among all that the kernel schedules, which it tells at once.
-        if process_tree::scheduled().is_none_or(|all| all <= most) {
+    /// Whether a running command and its orphans are more than `max` processes.
+    pub(crate) fn has_more_than(command: Pid, call_id: &str, max: usize) -> bool {
+        // A cheap upper bound: all threads of the machine.
+        if process_tree::thread_count().is_none_or(|all| all <= max) {
             return false;
         }
-        // One that ends takes no part, and doesn't tell any more whose it was. What another command has left isn't counted
-        // here, even when that one has ended meanwhile.
-        let counts = |orphan: &Orphan| !orphan.is_ending && orphan.call_id.as_deref().is_none_or(|found| found == mark);
-        let orphans = orphans(command, mark, &children()).into_iter().filter(counts);
-        process_tree::exceeds(orphans.map(|orphan| orphan.id).chain([command]), most)
+        // A process that is exiting no longer reveals its call. Orphans of other commands aren't counted, even if those have
+        // ended.
+        let counts = |orphan: &Orphan| !orphan.is_ending && orphan.call_id.as_deref().is_none_or(|id| id == call_id);
+        let orphans = orphans(command, call_id, &children()).into_iter().filter(counts);
+        process_tree::exceeds(orphans.map(|orphan| orphan.id).chain([command]), max)
     }
 
-    /// A process that came to us when its parent ended.
+    /// A process that became our child when its parent ended.
     struct Orphan {
         id: Pid,
         group: i32,
         is_ending: bool,
-        /// The call that it says it is part of. It may hide that.
+        /// The call in its environment, which it may have removed.
         call_id: Option<String>,
     }
 
-    /// Those of our children that a command has left, or that nobody else will end.
-    fn orphans(command: Pid, mark: &str, children: &[Pid]) -> Vec<Orphan> {
+    /// Our children that a command has left behind, or that no running command accounts for.
+    fn orphans(command: Pid, call_id: &str, children: &[Pid]) -> Vec<Orphan> {
         let others = running().clone();
         let own_session = ProcStat::of(getpid()).map(|own| own.session);
         let left = |child: &Pid| {
-            // What is in our own session was not started by a command, for each has its own.
+            // Each command has its own session, so a process in ours was not started by one.
             let ProcStat { session, group, is_ending, .. } = ProcStat::of(*child)?;
-            let command_itself = others.iter().any(|(id, _)| id == child);
-            if command_itself || Some(session) == own_session {
+            let is_command = others.iter().any(|(id, _)| id == child);
+            if is_command || Some(session) == own_session {
                 return None;
             }
             let orphan = Orphan { id: *child, group, is_ending, call_id: call_id_of(*child) };
-            let is_ours = session == command.as_raw_nonzero().get();
-            (is_ours || !belongs_to_other(&orphan, session, mark, &others)).then_some(orphan)
+            let is_in_session = session == command.as_raw_nonzero().get();
+            (is_in_session || !belongs_to_other(&orphan, session, call_id, &others)).then_some(orphan)
         };
         children.iter().filter_map(left).collect()
     }
 
-    /// Whether an orphan comes from another command that still runs. One that hides its origin belongs to whoever ends
-    /// first.
-    fn belongs_to_other(orphan: &Orphan, session: i32, mark: &str, others: &[(Pid, String)]) -> bool {
-        let is_other = |found: &String| found != mark && others.iter().any(|(_, other)| other == found);
+    /// Whether an orphan comes from another running command. One that hides its origin is killed with the first command that
+    /// ends.
+    fn belongs_to_other(orphan: &Orphan, session: i32, call_id: &str, others: &[(Pid, String)]) -> bool {
+        let is_other = |found: &String| found != call_id && others.iter().any(|(_, other)| other == found);
         others.iter().any(|(id, _)| id.as_raw_nonzero().get() == session)
             || orphan.call_id.as_ref().is_some_and(is_other)
     }
 
-    /// The call in a process's environment.
+    /// The call id in a process's environment.
     fn call_id_of(process: Pid) -> Option<String> {
         let environment = fs::read(format!("/proc/{}/environ", process.as_raw_nonzero())).ok()?;
         let prefix = format!("{CALL_ID_VARIABLE}=");
-        let mut marks = environment.split(|byte| *byte == 0).filter_map(|entry| entry.strip_prefix(prefix.as_bytes()));
-        Some(String::from_utf8_lossy(marks.next()?).into_owned())
+        let mut ids = environment.split(|byte| *byte == 0).filter_map(|entry| entry.strip_prefix(prefix.as_bytes()));
+        Some(String::from_utf8_lossy(ids.next()?).into_owned())
     }
 
-    /// Our children: those of the first thread, to which the kernel gives orphans. The process that restores protected files
-    /// isn't one that a command has left.
+    /// Our children, without the process that restores protected files. The kernel gives orphans to the first thread.
     fn children() -> Vec<Pid> {
         let own = getpid();
         let parse = |text: &str| text.parse().ok().and_then(Pid::from_raw);

@@ -1,84 +1,86 @@
-//! The files that are made from the journals, and can be made from them again.
+//! Writes the files that are derived from the journals.
 
 use std::cell::Cell;
 use std::{fs, io};
 
 use super::heartbeat::Heartbeat;
-use super::{BASELINE_FILE, ExistingFile, JournalError, JournalReader, PATCH_FILE, Recorder, journal_file};
+use super::layout::{BASELINE_FILE, JOB_FILE, PATCH_FILE, PLAN_FILE, RESULT_FILE};
+use super::recorder::{ExistingFile, Recorder, lock_mutex};
 use crate::event::{AgentFinished, Durability, PARENT, RunResult, WorkspaceChanged, summary_file};
 use crate::formats::{self, Transcript, markdown};
+use crate::journal::{JournalError, JournalReader, journal_file};
 use crate::plan::Plan;
 
-/// What people read, and the format that writes it.
+/// The files for people, and the formats that write them.
 const READABLE_FILES: [(&str, &str); 2] = [("transcript.md", "markdown"), ("report.html", "html")];
 
-/// A file that was made, and what stood in its place.
+/// A file that was written, and what was at its path.
 pub(super) type WrittenFile = (String, ExistingFile);
 
 impl Recorder {
-    /// Writes what the run was made from: the job file and the plan.
+    /// Writes the job file and the plan.
     ///
     /// # Errors
-    /// Where a file couldn't be written.
+    /// If a file couldn't be written.
     pub fn write_source(&self, job_file: &str, plan: &Plan) -> io::Result<()> {
         self.make_source(job_file, plan).map(drop)
     }
 
     pub(super) fn make_source(&self, job_file: &str, plan: &Plan) -> io::Result<[WrittenFile; 2]> {
         let plan = serde_json::to_vec_pretty(plan)?;
-        let job_file = self.write("job.yaml", job_file.as_bytes(), Durability::Written)?;
-        let plan = self.write("plan.json", &plan, Durability::Written)?;
-        Ok([("job.yaml".to_owned(), job_file), ("plan.json".to_owned(), plan)])
+        let job_file = self.write(JOB_FILE, job_file.as_bytes(), Durability::Written)?;
+        let plan = self.write(PLAN_FILE, &plan, Durability::Written)?;
+        Ok([(JOB_FILE.to_owned(), job_file), (PLAN_FILE.to_owned(), plan)])
     }
 
     /// Writes a subagent's summary.
     ///
     /// # Errors
-    /// Where the file couldn't be written.
+    /// If the file couldn't be written.
     pub fn write_summary(&self, finished: &AgentFinished) -> io::Result<()> {
         self.make_summary(finished).map(drop)
     }
 
     pub(super) fn make_summary(&self, finished: &AgentFinished) -> io::Result<WrittenFile> {
         let name = summary_file(&finished.id);
-        let found = self.write(&name, markdown::subagent_summary(finished).as_bytes(), Durability::Written)?;
-        Ok((name, found))
+        let existing = self.write(&name, markdown::subagent_summary(finished).as_bytes(), Durability::Written)?;
+        Ok((name, existing))
     }
 
-    /// Writes what people read, from the parent's journal.
+    /// Writes the transcript and the report from the parent's journal.
     pub(super) fn make_readable(&self, plan: &Plan, result: Option<&RunResult>) -> io::Result<Vec<WrittenFile>> {
         let mut made = Vec::new();
         for (name, format) in READABLE_FILES {
             let Some(format) = formats::find(format) else { continue };
-            let flaw = Cell::new(None);
+            let journal_error = Cell::new(None);
             let journal = JournalReader::open(&self.folder, PARENT)?;
-            let entries = journal.filter_map(|entry| entry.map_err(|found| flaw.set(Some(found))).ok());
-            let mut story = Transcript::new(plan, result, entries);
-            let found = self.write_with(name, Durability::Written, |out| {
-                format.transcript(&mut story, out).unwrap_or(Ok(()))?;
-                match flaw.take() {
-                    // A journal that can't be written any more may end so; what it has is shown.
+            let entries = journal.filter_map(|entry| entry.map_err(|error| journal_error.set(Some(error))).ok());
+            let mut transcript = Transcript::new(plan, result, entries);
+            let existing = self.write_with(name, Durability::Written, |out| {
+                format.transcript(&mut transcript, out).unwrap_or(Ok(()))?;
+                match journal_error.take() {
+                    // A journal that couldn't be written any more may end like this.
                     None | Some(JournalError::Torn { .. }) => Ok(()),
-                    Some(flaw) => Err(io::Error::other(format!("the journal can't be used: {flaw}"))),
+                    Some(error) => Err(io::Error::other(format!("the journal can't be used: {error}"))),
                 }
             })?;
-            made.push((name.to_owned(), found));
+            made.push((name.to_owned(), existing));
         }
         Ok(made)
     }
 
-    /// Writes what the run has changed, where it has changed anything that can be shown.
+    /// Writes what the run has changed, if there is anything to show.
     pub(super) fn make_patch(&self, changed: Option<&WorkspaceChanged>) -> io::Result<Option<WrittenFile>> {
         let Some(changed) = changed.filter(|changed| !changed.patch.is_empty()) else { return Ok(None) };
-        let found = self.write(PATCH_FILE, changed.patch.as_bytes(), Durability::Written)?;
-        Ok(Some((PATCH_FILE.to_owned(), found)))
+        let existing = self.write(PATCH_FILE, changed.patch.as_bytes(), Durability::Written)?;
+        Ok(Some((PATCH_FILE.to_owned(), existing)))
     }
 
-    /// Writes what is derived from the journal, and `result.json` last of all; drops the subagents' journals that
-    /// aren't to be kept. After it go the heartbeat, and the start of the workspace where the run can't go on.
+    /// Writes the files derived from the journal, `result.json` last. Removes the subagents' journals unless they should be
+    /// kept, the heartbeat, and the workspace baseline if the run can't be resumed.
     ///
     /// # Errors
-    /// Where a file couldn't be written; the journal is whole all the same.
+    /// If a file couldn't be written. The journal is complete all the same.
     pub fn finish(
         &self,
         plan: &Plan,
@@ -86,7 +88,7 @@ impl Recorder {
         changed: Option<&WorkspaceChanged>,
         keep_journals: bool,
     ) -> io::Result<()> {
-        self.journals.lock().unwrap_or_else(std::sync::PoisonError::into_inner).close_all();
+        lock_mutex(&self.journals).close_all();
         self.reserve.release();
         self.make_patch(changed)?;
         self.make_readable(plan, Some(result))?;
@@ -104,19 +106,19 @@ impl Recorder {
         Ok(())
     }
 
-    /// Takes away what only a run needs that goes on or can go on.
+    /// Removes the files that only a running or resumable run needs.
     fn remove_run_files(&self, result: &RunResult) {
-        drop(super::lock(&self.heartbeat).take());
-        Heartbeat::forget(&self.folder);
+        drop(lock_mutex(&self.heartbeat).take());
+        Heartbeat::remove(&self.folder);
         if !result.outcome.can_be_resumed() && !result.outcome.is_a_limit() {
             let _ = fs::remove_file(self.folder.join(BASELINE_FILE));
         }
     }
 
-    /// Writes `result.json` and nothing else. Where there is no room for it, what is derived from the journal makes way.
+    /// Writes only `result.json`. If the disk is full, files that can be derived from the journal are removed for it.
     ///
     /// # Errors
-    /// Where it couldn't be written.
+    /// If it couldn't be written.
     pub fn write_result(&self, result: &RunResult) -> io::Result<()> {
         self.reserve.release();
         self.make_result(result).map(drop).or_else(|_| {
@@ -132,8 +134,8 @@ impl Recorder {
     pub(super) fn make_result(&self, result: &RunResult) -> io::Result<WrittenFile> {
         let mut json = serde_json::to_vec_pretty(result)?;
         json.push(b'\n');
-        // It says that the run has ended, so it must not be there half after the machine's own end.
-        let found = self.write("result.json", &json, Durability::Flushed)?;
-        Ok(("result.json".to_owned(), found))
+        // It says that the run has ended, so it must not be incomplete after a crash of the machine.
+        let existing = self.write(RESULT_FILE, &json, Durability::Flushed)?;
+        Ok((RESULT_FILE.to_owned(), existing))
     }
 }

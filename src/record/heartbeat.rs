@@ -1,5 +1,5 @@
-//! A sign of life in the record: until when a run that was killed had run. The journal says so only up to its last line,
-//! and a command can run for long after that.
+//! Writes the time to the record regularly, to show how long a killed run had been running. The journal doesn't show that: a
+//! command can run for long after the last line.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::private_file_options;
+use crate::journal::record_files::private_file_options;
 
-/// The file, there only while a run goes on, and after it was killed.
+/// The file, which exists while a run goes on and after it was killed.
 const HEARTBEAT_FILE: &str = "heartbeat";
 
 /// How often it is written.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Writes the time again and again, until it is dropped.
+/// Writes the time regularly until it is dropped.
 #[derive(Debug)]
 pub(super) struct Heartbeat {
     stop: Option<Sender<()>>,
@@ -26,13 +26,13 @@ pub(super) struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Begins. A disk that doesn't take it, or a system without another thread, has none; then the journal has to do.
-    pub(super) fn begin(record: &Path, clock: fn() -> Timestamp) -> Self {
+    /// Starts writing. If the file or the thread can't be created, there is no heartbeat, only the journal.
+    pub(super) fn start(record: &Path, clock: fn() -> Timestamp) -> Self {
         let (stop, stopped) = channel();
         let beat = |file: File| {
             move || {
                 while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
-                    // In place, with always the same length: no operation that can leave anything behind.
+                    // In place and always of the same length, so nothing can be left over.
                     let _ = file.write_all_at(line(clock()).as_bytes(), 0);
                 }
             }
@@ -45,16 +45,16 @@ impl Heartbeat {
         Self { stop: Some(stop), thread }
     }
 
-    /// When the last one was, in a record of a run that was killed.
+    /// The last heartbeat of a killed run.
     pub(super) fn last(record: &Path) -> Option<Timestamp> {
         let path = record.join(HEARTBEAT_FILE);
-        let is_ours = |found: &fs::Metadata| found.is_file() && found.len() < 100;
-        fs::symlink_metadata(&path).ok().filter(is_ours)?;
+        let is_plausible = |found: &fs::Metadata| found.is_file() && found.len() < 100;
+        fs::symlink_metadata(&path).ok().filter(is_plausible)?;
         fs::read_to_string(path).ok()?.trim().parse().ok()
     }
 
-    /// Takes the file away: the run has ended.
-    pub(super) fn forget(record: &Path) {
+    /// Removes the file because the run has ended.
+    pub(super) fn remove(record: &Path) {
         let _ = fs::remove_file(record.join(HEARTBEAT_FILE));
     }
 }
@@ -77,15 +77,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_one_stays_until_it_is_forgotten() {
+    fn the_last_heartbeat_stays_until_it_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(Heartbeat::last(folder.path()), None);
         let at = || Timestamp::from_second(1_700_000_000).unwrap();
-        drop(Heartbeat::begin(folder.path(), at));
+        drop(Heartbeat::start(folder.path(), at));
         assert_eq!(Heartbeat::last(folder.path()), Some(at()));
         fs::write(folder.path().join(HEARTBEAT_FILE), "20").unwrap();
-        assert_eq!(Heartbeat::last(folder.path()), None, "half a line is none");
-        Heartbeat::forget(folder.path());
+        assert_eq!(Heartbeat::last(folder.path()), None, "half a line is invalid");
+        Heartbeat::remove(folder.path());
         assert!(!folder.path().join(HEARTBEAT_FILE).exists());
     }
 }

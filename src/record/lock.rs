@@ -1,4 +1,4 @@
-//! One process at a time writes a run's folder.
+//! Locks a run's folder, so that only one process writes to it.
 
 use std::fs::File;
 use std::io;
@@ -11,11 +11,11 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::error::Error;
 
-/// What is left of a run that was killed lets go of the lock when it has ended the run's commands.
+/// How long to wait for the lock: after a kill, helper processes hold it until they have ended the run's commands.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The folder's lock. The system lets go of it when this process ends, however it ends.
+/// The folder's lock. The system releases it when this process ends in any way.
 #[derive(Debug)]
 pub(super) struct RecordLock {
     folder: File,
@@ -24,17 +24,16 @@ pub(super) struct RecordLock {
 }
 
 impl RecordLock {
-    /// Takes it, and waits for it no longer than two seconds. A file system that knows no locks gives one that holds nobody
-    /// off.
+    /// Takes the lock, waiting up to two seconds. On a file system without locks, this succeeds without protecting anything.
     ///
     /// # Errors
-    /// Where another process has it, or the folder can't be opened.
+    /// If another process holds it, or the folder can't be opened.
     pub(super) fn take(folder: &Path) -> Result<Self, Error> {
         let failed = |source| Error::Record { path: folder.to_owned(), source };
         let opened = File::open(folder).map_err(failed)?;
-        let began = Instant::now();
+        let start = Instant::now();
         let mut taken = flock(&opened, FlockOperation::NonBlockingLockExclusive);
-        while taken == Err(rustix::io::Errno::WOULDBLOCK) && began.elapsed() < LOCK_TIMEOUT {
+        while taken == Err(rustix::io::Errno::WOULDBLOCK) && start.elapsed() < LOCK_TIMEOUT {
             std::thread::sleep(LOCK_POLL_INTERVAL);
             taken = flock(&opened, FlockOperation::NonBlockingLockExclusive);
         }
@@ -48,21 +47,21 @@ impl RecordLock {
         }
     }
 
-    /// The same lock once more: it is free when both are closed. `None` where the system has no descriptor left.
-    pub(super) fn another(&self) -> Option<OwnedFd> {
+    /// Duplicates the descriptor; the lock is released when both are closed. `None` if no descriptor is left.
+    pub(super) fn duplicate(&self) -> Option<OwnedFd> {
         self.folder.try_clone().ok().map(OwnedFd::from)
     }
 
-    /// Whether a path still leads to the folder: somebody may have moved it, and put another one in its place.
+    /// Checks that this is still the folder at a path: it may have been moved and replaced by another one.
     ///
     /// # Errors
-    /// Where it doesn't.
-    pub(super) fn is_at(&self, path: &Path) -> io::Result<()> {
+    /// If it isn't.
+    pub(super) fn check_path(&self, path: &Path) -> io::Result<()> {
         let found = std::fs::metadata(path)?;
         if (found.dev(), found.ino()) == self.identity {
             return Ok(());
         }
-        Err(io::Error::new(io::ErrorKind::NotFound, "another folder has taken the place of the run's own"))
+        Err(io::Error::new(io::ErrorKind::NotFound, "the run's folder was replaced by another one"))
     }
 }
 
@@ -71,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_one_has_it_at_a_time() {
+    fn only_one_process_has_the_lock() {
         let folder = tempfile::tempdir().unwrap();
         let first = RecordLock::take(folder.path()).unwrap();
         assert!(matches!(RecordLock::take(folder.path()), Err(Error::InUse { .. })));
@@ -80,17 +79,16 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_let_go_of_soon_is_waited_for() {
+    fn a_lock_that_is_released_soon_is_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let first = RecordLock::take(folder.path()).unwrap();
-        let (began, begun) = std::sync::mpsc::channel();
+        let (start, started) = std::sync::mpsc::channel();
         let holder = std::thread::spawn(move || {
-            begun.recv().unwrap();
-            // Some pauses of whoever waits.
+            started.recv().unwrap();
             std::thread::sleep(5 * LOCK_POLL_INTERVAL);
             drop(first);
         });
-        began.send(()).unwrap();
+        start.send(()).unwrap();
         RecordLock::take(folder.path()).unwrap();
         holder.join().unwrap();
     }

@@ -1,23 +1,23 @@
-//! Which run is meant: a folder, a run id or the start of one, `JOB/latest`, or `latest`.
+//! Finds a run by its folder, its id or the beginning of its id, `JOB/latest`, or `latest`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::LATEST;
+use super::layout::{LATEST, PLAN_FILE};
 use crate::error::Error;
 
-/// Finds a run's folder below `out`, or anywhere when `wanted` is a folder itself.
+/// Finds a run's folder below `out`, or anywhere if `wanted` is a path.
 ///
-/// A run for which `is_foreign` holds came with a checkout: it is never the latest.
+/// A run for which `is_foreign` is true came with a checkout. It never counts as the latest.
 ///
 /// # Errors
-/// Where there is no run yet, and where none or more than one fits.
+/// If there is no run yet, or not exactly one matches.
 pub fn find_run(out: &Path, wanted: &str, is_foreign: &dyn Fn(&Path) -> bool) -> Result<PathBuf, Error> {
     let as_folder = Path::new(wanted);
     if is_run(as_folder) {
         return Ok(as_folder.to_owned());
     }
-    let none = || Error::NoSuchRun { wanted: wanted.to_owned(), out: out.to_owned() };
+    let no_such_run = || Error::NoSuchRun { wanted: wanted.to_owned(), out: out.to_owned() };
     let runs = all_runs(out);
     if runs.is_empty() && !as_folder.exists() {
         return Err(Error::NoRuns { out: out.to_owned() });
@@ -25,63 +25,63 @@ pub fn find_run(out: &Path, wanted: &str, is_foreign: &dyn Fn(&Path) -> bool) ->
     if wanted == LATEST {
         let mut runs: Vec<PathBuf> = runs;
         runs.sort_by_cached_key(|run| start_order(run));
-        return runs.into_iter().rev().find(|run| !is_foreign(run)).ok_or_else(none);
+        return runs.into_iter().rev().find(|run| !is_foreign(run)).ok_or_else(no_such_run);
     }
     if wanted.contains('/') {
         let below = out.join(wanted);
-        let is_latest = below.file_name() == Some("latest".as_ref());
+        let is_latest = below.file_name() == Some(LATEST.as_ref());
         return match is_run(&below) || has_run_name(&below) {
-            true if is_latest && is_foreign(&below) => Err(none()),
+            true if is_latest && is_foreign(&below) => Err(no_such_run()),
             true => Ok(below),
-            false => Err(none()),
+            false => Err(no_such_run()),
         };
     }
     let starts =
         |run: &PathBuf| run.file_name().and_then(|name| name.to_str()).is_some_and(|id| id.starts_with(wanted));
-    let mut fitting: Vec<PathBuf> = runs.into_iter().filter(starts).collect();
-    fitting.sort();
-    match fitting.len() {
-        0 => Err(none()),
-        1 => Ok(fitting.remove(0)),
+    let mut matches: Vec<PathBuf> = runs.into_iter().filter(starts).collect();
+    matches.sort();
+    match matches.len() {
+        0 => Err(no_such_run()),
+        1 => Ok(matches.remove(0)),
         _ => Err(Error::AmbiguousRun {
             wanted: wanted.to_owned(),
-            ids: fitting.iter().filter_map(|run| Some(run.file_name()?.to_string_lossy().into_owned())).collect(),
+            ids: matches.iter().filter_map(|run| Some(run.file_name()?.to_string_lossy().into_owned())).collect(),
         }),
     }
 }
 
-/// How much of a run's id is a time.
+/// The length of the time in a run's id.
 const TIMESTAMP_LEN: usize = "20260101-000000".len();
 
-/// When a run began: the second that its id tells, and within that one whether its job's `latest` leads to it, and since
-/// when.
+/// A sort key for when a run started: the second in its id, and within the same second, since when its job's `latest` links to it.
 fn start_order(run: &Path) -> (String, Option<std::time::SystemTime>, String) {
     let id = run.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let link = run.parent().map(|job| job.join("latest"));
+    let link = run.parent().map(|job| job.join(LATEST));
     let link = link.filter(|link| fs::read_link(link).is_ok_and(|target| target.as_os_str() == id.as_str()));
     let made = link.and_then(|link| fs::symlink_metadata(link).ok()?.modified().ok());
     (id.chars().take(TIMESTAMP_LEN).collect(), made, id)
 }
 
 fn is_run(folder: &Path) -> bool {
-    folder.join("plan.json").is_file() || folder.join("events.jsonl").is_file()
+    folder.join(PLAN_FILE).is_file() || folder.join("events.jsonl").is_file()
 }
 
-/// Whether a folder below one of runs is named as they are. One that was cut off before it had a plan is the latest all
-/// the same: an older one isn't meant.
+/// Whether a folder has a name like a run. A run that was interrupted before it had a plan still counts as the latest.
 fn has_run_name(folder: &Path) -> bool {
     let name = folder.canonicalize().ok().and_then(|folder| Some(folder.file_name()?.to_str()?.to_owned()));
-    let form = |byte: u8| if byte.is_ascii_digit() { b'0' } else { byte };
-    name.is_some_and(|id| id.bytes().map(form).take(TIMESTAMP_LEN).eq("00000000-000000".bytes()))
+    let shape = |byte: u8| if byte.is_ascii_digit() { b'0' } else { byte };
+    name.is_some_and(|id| id.bytes().map(shape).take(TIMESTAMP_LEN).eq("00000000-000000".bytes()))
 }
 
 fn all_runs(out: &Path) -> Vec<PathBuf> {
     let below = |folder: &Path| {
         let listing = fs::read_dir(folder).into_iter().flatten().flatten();
-        // `latest` is a link to one of the others, and no job or run has a name with a dot: what a sandbox set aside has.
-        let is_named = |name: std::ffi::OsString| !name.as_encoded_bytes().starts_with(b".");
+        // No job or run has a name with a leading dot, but files that the tamper guard renamed do. `latest` isn't a folder.
+        let is_regular_name = |name: std::ffi::OsString| !name.as_encoded_bytes().starts_with(b".");
         listing
-            .filter(move |entry| is_named(entry.file_name()) && entry.file_type().is_ok_and(|kind| kind.is_dir()))
+            .filter(move |entry| {
+                is_regular_name(entry.file_name()) && entry.file_type().is_ok_and(|kind| kind.is_dir())
+            })
             .map(|entry| entry.path())
     };
     let runs = below(out).flat_map(|job| below(&job).collect::<Vec<_>>());
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_to_name_a_run_finds_it() {
+    fn a_run_is_found_by_every_kind_of_name() {
         let out = tempfile::tempdir().unwrap();
         for run in ["a/20260101-000000-aaaaaa", "a/20260102-000000-bbbbbb", "b/20260103-000000-cccccc"] {
             fs::create_dir_all(out.path().join(run)).unwrap();
@@ -115,15 +115,15 @@ mod tests {
         assert!(matches!(find("c/latest"), Err(Error::NoSuchRun { .. })));
         fs::create_dir_all(out.path().join("b/20260104-000000-dddddd")).unwrap();
         fs::create_dir_all(out.path().join("b/other")).unwrap();
-        assert!(find("latest").unwrap().ends_with("dddddd"), "it was cut off before it had a plan");
+        assert!(find("latest").unwrap().ends_with("dddddd"), "it was interrupted before it had a plan");
         let foreign = |run: &Path| run.canonicalize().unwrap().to_string_lossy().ends_with(['d', 'b']);
         assert!(find_run(out.path(), "latest", &foreign).unwrap().ends_with("20260103-000000-cccccc"));
         assert!(matches!(find_run(out.path(), "a/latest", &foreign), Err(Error::NoSuchRun { .. })));
-        assert!(find_run(out.path(), "20260102", &foreign).is_ok(), "by its name it is meant");
+        assert!(find_run(out.path(), "20260102", &foreign).is_ok(), "its id still finds it");
     }
 
     #[test]
-    fn where_nothing_ran_it_says_so() {
+    fn no_runs_at_all_is_a_separate_error() {
         let out = tempfile::tempdir().unwrap();
         for wanted in ["latest", "a/latest", "20260102"] {
             assert!(matches!(find_run(out.path(), wanted, &|_| false), Err(Error::NoRuns { .. })), "{wanted}");
@@ -131,7 +131,7 @@ mod tests {
         let other = out.path().to_string_lossy();
         assert!(
             matches!(find_run(out.path(), &other, &|_| false), Err(Error::NoSuchRun { .. })),
-            "a folder that is no run"
+            "a folder that isn't a run"
         );
     }
 }

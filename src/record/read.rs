@@ -1,34 +1,37 @@
-//! A run folder that is read.
+//! Reads a record.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, BufReader};
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
-use super::{JournalError, JournalReader, files, journal_file};
+use super::layout::{PLAN_FILE, RESULT_FILE};
 use crate::error::Error;
 use crate::event::{Event, FORMAT, JournalEntry, PARENT, RunResult, RunStarted, is_agent_id};
+use crate::journal::{JournalError, JournalReader, journal_file, record_files};
 use crate::plan::Plan;
 
-/// A run folder that is read.
+/// The largest file that is read, except journals, in bytes.
+const MAX_FILE_BYTES: u64 = 128 << 20;
+
+/// A record that was opened for reading.
 #[derive(Debug)]
 pub struct Record {
     folder: PathBuf,
-    /// What was planned.
+    /// The plan of the run.
     pub plan: Plan,
-    /// How it ended; `None` where it didn't.
+    /// How the run ended, if it has.
     pub result: Option<RunResult>,
 }
 
 impl Record {
-    /// Opens a run's folder. The plan is the journal's; only a run that was cut off before its first event has none
-    /// there, and then it is `plan.json`'s.
+    /// Opens a run's folder. The plan is read from the journal, or from `plan.json` if the run was interrupted before its first
+    /// event.
     ///
     /// # Errors
-    /// Where it holds no plan, another version wrote it ([`Error::OtherFormat`]), or its files aren't what this version
-    /// writes.
+    /// If there is no plan, another version wrote the record ([`Error::OtherFormat`]), or a file is invalid.
     pub fn open(folder: &Path) -> Result<Self, Error> {
         let started = started(folder)?;
         let version = started.as_ref().map(|started| started.version.clone());
@@ -39,67 +42,57 @@ impl Record {
         };
         let plan = match started {
             Some(started) => *started.plan,
-            None => read_json::<Plan>(folder, "plan.json")?.ok_or_else(|| Error::NotARecord {
+            None => read_json::<Plan>(folder, PLAN_FILE)?.ok_or_else(|| Error::NotARecord {
                 path: folder.to_owned(),
-                why: "it has no plan.json and was cut off before anything happened; start the job anew".to_owned(),
+                why: "it has no plan.json, and the run was interrupted before anything happened; start a new run"
+                    .to_owned(),
             })?,
         };
-        check("plan.json", plan.format)?;
-        let result = read_json::<RunResult>(folder, "result.json")?;
+        check(PLAN_FILE, plan.format)?;
+        let result = read_json::<RunResult>(folder, RESULT_FILE)?;
         if let Some(result) = &result {
-            check("result.json", result.format)?;
+            check(RESULT_FILE, result.format)?;
         }
         Ok(Self { folder: folder.to_owned(), plan, result })
     }
 
-    /// Where it lies.
+    /// The run's folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// An agent's events, oldest first, from a journal that is verified while it is read.
+    /// An agent's entries, oldest first. The journal is verified while it is read.
     ///
     /// # Errors
-    /// Where the agent has no journal, or it can't be opened.
+    /// If the agent has no journal, or it can't be opened.
     pub fn entries(&self, agent: &str) -> Result<JournalReader<BufReader<fs::File>>, Error> {
-        let failed = |source| files::read_error(self.folder.join(journal_file(agent)), source);
+        let failed = |source| open_error(self.folder.join(journal_file(agent)), source);
         JournalReader::open(&self.folder, agent).map_err(failed)
     }
 
-    /// All journals, by the agents' ids, as far as they go: a torn last line is left out.
+    /// All journals by agent id, without incomplete last lines.
     ///
     /// # Errors
-    /// Where one can't be read, was changed, or was written by another version.
+    /// If one can't be read, was modified, or was written by another version.
     pub fn journals(&self) -> Result<BTreeMap<String, Vec<JournalEntry>>, Error> {
         let mut journals = BTreeMap::new();
         for agent in std::iter::once(PARENT.to_owned()).chain(self.subagents()?) {
-            let mut entries = Vec::new();
-            for entry in self.entries(&agent)? {
-                match entry {
-                    Ok(entry) if entry.agent != agent => {
-                        let path = self.folder.join(journal_file(&agent));
-                        return Err(Error::NotARecord { path, why: "it holds another agent's events".to_owned() });
-                    }
-                    Ok(entry) => entries.push(entry),
-                    Err(JournalError::Torn { .. }) => break,
-                    Err(flaw) => return Err(journal_error(self.folder.join(journal_file(&agent)), flaw)),
-                }
-            }
+            let entries = read_entries(&self.folder, &agent, &mut self.entries(&agent)?)?;
             journals.insert(agent, entries);
         }
         Ok(journals)
     }
 
-    /// The ids of the subagents whose journals are there.
+    /// The ids of the subagents that have journals.
     ///
     /// # Errors
-    /// Where the folder can't be read.
+    /// If the folder can't be read.
     pub fn subagents(&self) -> Result<Vec<String>, Error> {
         subagents(&self.folder)
     }
 }
 
-/// The ids of the subagents whose journals are in a run's folder, sorted.
+/// The ids of the subagents that have journals in a run's folder, sorted.
 pub(super) fn subagents(folder: &Path) -> Result<Vec<String>, Error> {
     let path = folder.join("subagents");
     let listing = match fs::read_dir(&path) {
@@ -116,43 +109,79 @@ pub(super) fn subagents(folder: &Path) -> Result<Vec<String>, Error> {
     Ok(ids)
 }
 
-/// The first event of the run; `None` where it was cut off before that.
+/// The first event of the run; `None` if it was interrupted before that.
 fn started(folder: &Path) -> Result<Option<RunStarted>, Error> {
     let path = folder.join(journal_file(PARENT));
     let mut entries = match JournalReader::open(folder, PARENT) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(files::read_error(path, source)),
+        Err(source) => return Err(open_error(path, source)),
     };
     match entries.next() {
         None | Some(Err(JournalError::Torn { .. })) => Ok(None),
         Some(Ok(entry)) => match entry.event {
             Event::RunStarted(started) => Ok(Some(started)),
             other => {
-                let why = format!("its journal begins with `{}`", other.kind());
+                let why = format!("its journal starts with `{}` instead of `run_started`", other.kind());
                 Err(Error::NotARecord { path: folder.to_owned(), why })
             }
         },
-        Some(Err(flaw)) => Err(journal_error(path, flaw)),
+        Some(Err(error)) => Err(journal_error(path, error)),
     }
 }
 
-/// What the operator is told of a journal with a flaw.
-pub(super) fn journal_error(path: PathBuf, flaw: JournalError) -> Error {
-    match flaw {
+/// Reads an agent's entries up to the end or an incomplete last line.
+pub(super) fn read_entries(
+    folder: &Path,
+    agent: &str,
+    reader: &mut JournalReader<impl io::BufRead>,
+) -> Result<Vec<JournalEntry>, Error> {
+    let path = || folder.join(journal_file(agent));
+    let mut entries = Vec::new();
+    for entry in reader {
+        match entry {
+            Ok(entry) if entry.agent != agent => {
+                return Err(Error::NotARecord { path: path(), why: "it contains another agent's events".to_owned() });
+            }
+            Ok(entry) => entries.push(entry),
+            Err(JournalError::Torn { .. }) => break,
+            Err(error) => return Err(journal_error(path(), error)),
+        }
+    }
+    Ok(entries)
+}
+
+/// The error to report for an invalid journal.
+pub(super) fn journal_error(path: PathBuf, error: JournalError) -> Error {
+    match error {
         JournalError::OtherFormat { format, version } => Error::OtherFormat { path, format, version },
         JournalError::Io(source) => Error::Record { path, source },
-        flaw => Error::NotARecord { path, why: flaw.to_string() },
+        error => Error::NotARecord { path, why: error.to_string() },
     }
 }
 
-/// A file of the folder; `None` where it isn't there.
+/// The error to report for a file that can't be opened.
+pub(super) fn open_error(path: PathBuf, source: io::Error) -> Error {
+    match source.kind() {
+        io::ErrorKind::InvalidData => Error::NotARecord { path, why: source.to_string() },
+        _ => Error::Record { path, source },
+    }
+}
+
+/// Reads a file of the record.
+pub(super) fn read_file(folder: &Path, name: &str) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    record_files::open(folder, name, MAX_FILE_BYTES)?.take(MAX_FILE_BYTES).read_to_end(&mut content)?;
+    Ok(content)
+}
+
+/// Parses a file of the record; `None` if it doesn't exist.
 fn read_json<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<Option<T>, Error> {
     let path = folder.join(name);
-    let bytes = match files::read(folder, name) {
+    let bytes = match read_file(folder, name) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(files::read_error(path, source)),
+        Err(source) => return Err(open_error(path, source)),
     };
     match serde_json::from_slice(&bytes) {
         Ok(value) => Ok(Some(value)),

@@ -1,67 +1,60 @@
-//! Everything that is derived from the journals, made again.
+//! Writes again everything that is derived from the journals.
 
+use std::collections::HashMap;
 use std::io;
 use std::path::Path;
-use std::sync::Mutex;
 
+use super::artifacts::WrittenFile;
 use super::disk_reserve::DiskReserve;
-use super::fault_injection::FaultInjection;
+use super::layout::RESULT_FILE;
 use super::lock::RecordLock;
-use super::read::{journal_error, subagents};
-use super::temp_files::clean;
-use super::{ExistingFile, JournalError, JournalReader, Recorder, files, journal_file};
+use super::read::{journal_error, open_error, read_file, subagents};
+use super::recorder::Recorder;
+use super::temp_files::remove_temporary_files;
 use crate::error::Error;
 use crate::event::{PARENT, RunResult, RunSummary};
+use crate::journal::{JournalError, JournalReader, journal_file};
 
-/// What came of making a record's files again.
+/// The result of rebuilding a record.
 #[derive(Debug)]
 pub struct Rebuilt {
-    /// The files, relative to the run's folder, and what stood in their places.
-    pub files: Vec<(String, ExistingFile)>,
-    /// The journals that end amid a line, relative to the run's folder, and where.
+    /// The files, relative to the run's folder, and what was at their paths.
+    pub files: Vec<WrittenFile>,
+    /// The journals, relative to the run's folder, whose last line is incomplete.
     pub torn: Vec<(String, JournalError)>,
-    /// Whether the journal has the run's end, and so its result.
+    /// Whether the journal contains the run's end, and so its result.
     pub has_ended: bool,
 }
 
 impl Recorder {
-    /// Locks a run's folder, checks all its journals, and writes what follows from them: `job.yaml`, `plan.json`, the
-    /// summaries, the patch, the transcript, the report and, where the run has ended, `result.json`. Each appears whole or not at
-    /// all. The journals stay as they are, and where one was changed, everything does.
+    /// Locks a run's folder, verifies all its journals, and writes the files derived from them: `job.yaml`, `plan.json`, the
+    /// summaries, the patch, the transcript, the report and, if the run has ended, `result.json`. Each appears completely or
+    /// not at all. The journals aren't changed. If one was modified, nothing is written.
     ///
     /// # Errors
-    /// Where another process has the folder, there is no journal or no whole line in it, one was changed, another
-    /// version wrote it, or a file can't be written.
+    /// If another process uses the folder, there is no journal or no complete line in it, a journal was modified or written
+    /// by another version, or a file can't be written.
     pub fn rebuild(folder: &Path) -> Result<Rebuilt, Error> {
         let folder = folder.canonicalize().map_err(|source| Error::Record { path: folder.to_owned(), source })?;
         let lock = RecordLock::take(&folder)?;
-        clean(&folder);
-        let (course, torn) = verify_journals(&folder)?;
-        let Some((started, _)) = course.started() else {
-            let why = "it was cut off before anything happened; start the job anew".to_owned();
+        remove_temporary_files(&folder);
+        let (summary, torn) = verify_journals(&folder)?;
+        let Some((started, _)) = summary.started() else {
+            let why = "the run was interrupted before anything happened; start a new run".to_owned();
             return Err(Error::NotARecord { path: folder, why });
         };
-        let recorder = Self {
-            run_id: started.run_id.clone(),
-            folder,
-            journals: Mutex::default(),
-            reserve: DiskReserve::none(),
-            lock,
-            unstarted: Mutex::default(),
-            heartbeat: Mutex::default(),
-            key: None,
-            faults: FaultInjection::default(),
-        };
-        let failed = |source| Error::Record { path: recorder.folder.clone(), source };
+        let run_id = started.run_id.clone();
+        let recorder = Self::new(folder, run_id, lock, DiskReserve::none(), HashMap::new(), None);
+        let failed = |source| Error::Record { path: recorder.folder().to_owned(), source };
         let mut files: Vec<_> = recorder.make_source(&started.job_file, &started.plan).map_err(failed)?.into();
-        for finished in course.summaries() {
+        for finished in summary.summaries() {
             files.push(recorder.make_summary(finished).map_err(failed)?);
         }
-        files.extend(recorder.make_patch(course.changed()).map_err(failed)?);
-        let result = course.result();
-        // A run whose last line couldn't be written has its result all the same, and only there.
-        let left = || serde_json::from_slice::<RunResult>(&files::read(&recorder.folder, "result.json").ok()?).ok();
-        let shown = result.clone().or_else(left);
+        files.extend(recorder.make_patch(summary.changed()).map_err(failed)?);
+        let result = summary.result();
+        // If the last line couldn't be written, the result exists only in this file.
+        let from_file = || serde_json::from_slice::<RunResult>(&read_file(recorder.folder(), RESULT_FILE).ok()?).ok();
+        let shown = result.clone().or_else(from_file);
         files.extend(recorder.make_readable(&started.plan, shown.as_ref()).map_err(failed)?);
         if let Some(result) = &result {
             files.push(recorder.make_result(result).map_err(failed)?);
@@ -70,10 +63,10 @@ impl Recorder {
     }
 }
 
-/// What the parent's journal comes to, and which journals are torn. Reads them all, so that nothing is made from a
-/// record that somebody changed.
+/// Summarizes the parent's journal, and lists the incomplete journals. Reads all of them, so that nothing is derived from a
+/// modified record.
 fn verify_journals(folder: &Path) -> Result<(RunSummary, Vec<(String, JournalError)>), Error> {
-    let mut course = RunSummary::default();
+    let mut summary = RunSummary::default();
     let mut torn = Vec::new();
     for agent in std::iter::once(PARENT.to_owned()).chain(subagents(folder)?) {
         let name = journal_file(&agent);
@@ -82,16 +75,16 @@ fn verify_journals(folder: &Path) -> Result<(RunSummary, Vec<(String, JournalErr
             io::ErrorKind::NotFound => {
                 Error::NotARecord { path: folder.to_owned(), why: format!("it has no journal, {name}") }
             }
-            _ => files::read_error(path.clone(), source),
+            _ => open_error(path.clone(), source),
         })?;
         for entry in entries {
             match entry {
-                Ok(entry) if agent == PARENT => course.apply(&entry.event, entry.at),
+                Ok(entry) if agent == PARENT => summary.apply(&entry.event, entry.at),
                 Ok(_) => {}
-                Err(flaw @ JournalError::Torn { .. }) => torn.push((name.clone(), flaw)),
-                Err(flaw) => return Err(journal_error(path, flaw)),
+                Err(error @ JournalError::Torn { .. }) => torn.push((name.clone(), error)),
+                Err(error) => return Err(journal_error(path, error)),
             }
         }
     }
-    Ok((course, torn))
+    Ok((summary, torn))
 }

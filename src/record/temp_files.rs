@@ -1,25 +1,26 @@
-//! Files on their way to their names in a record. A kill leaves them behind; whoever has the folder's lock takes them away.
+//! Temporary files in a record, which are renamed when they are complete. A killed process leaves them behind; the next process
+//! with the folder's lock removes them.
 
 use std::path::Path;
 use std::{fs, io};
 
 use tempfile::NamedTempFile;
 
-/// What their names begin with.
+/// The prefix of their names.
 const TEMP_PREFIX: &str = ".tmp-legwork-";
-/// The folders that they are in, relative to the record's.
+/// The folders that they can be in, relative to the record.
 const TEMP_DIRS: [&str; 2] = ["", "subagents"];
 
-/// A file in a folder of the record that appears under its own name when it is whole, readable by its owner alone.
+/// Creates a temporary file in a folder of the record that only its owner can read.
 ///
 /// # Errors
-/// It can't be made.
+/// If it can't be created.
 pub fn temporary(folder: &Path) -> io::Result<NamedTempFile> {
     tempfile::Builder::new().prefix(TEMP_PREFIX).tempfile_in(folder)
 }
 
-/// Takes away what a killed process has left in a record. What can't be removed stays.
-pub(super) fn clean(record: &Path) {
+/// Removes the temporary files that a killed process has left in a record, as far as possible.
+pub(super) fn remove_temporary_files(record: &Path) {
     for folder in TEMP_DIRS {
         for entry in fs::read_dir(record.join(folder)).into_iter().flatten().flatten() {
             let is_ours = entry.file_name().to_string_lossy().starts_with(TEMP_PREFIX);
@@ -35,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_kill_left_is_taken_away_and_nothing_else() {
+    fn only_temporary_files_are_removed() {
         let record = tempfile::tempdir().unwrap();
         fs::create_dir(record.path().join("subagents")).unwrap();
         for folder in TEMP_DIRS {
@@ -43,7 +44,7 @@ mod tests {
             temporary(&folder).unwrap().keep().unwrap();
             fs::write(folder.join(".tmpAAAAAA"), "mine").unwrap();
         }
-        clean(record.path());
+        remove_temporary_files(record.path());
         for folder in TEMP_DIRS {
             let names = fs::read_dir(record.path().join(folder)).unwrap().map(|entry| entry.unwrap().file_name());
             let mut names: Vec<_> = names.filter(|name| *name != "subagents").collect();

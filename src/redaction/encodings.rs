@@ -1,4 +1,4 @@
-//! The forms in which a secret can turn up.
+//! The encodings in which a secret can appear.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -6,32 +6,35 @@ use std::fmt::Write;
 const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const URL_SAFE: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// The shortest line of a secret of several lines that is hidden by itself whatever it holds, in characters.
+/// The shortest secret that is redacted, in characters. Shorter values would match innocent text.
+pub const MIN_SECRET_CHARS: usize = 8;
+
+/// The shortest line of a multi-line secret that is always redacted by itself, in characters.
 const MIN_LINE_CHARS: usize = 16;
 
-/// The byte strings to look for, each once.
+/// The byte strings to search for.
 #[derive(Default)]
 pub(super) struct EncodedForms {
-    /// Those that are found as they are.
+    /// Matched exactly.
     pub(super) exact: BTreeSet<Vec<u8>>,
-    /// Those that programs break into lines.
+    /// Matched with line breaks in between.
     pub(super) wrapped: BTreeSet<Vec<u8>>,
 }
 
-/// All forms of a value.
+/// All encodings of a value.
 pub(super) fn encoded_forms(value: &str) -> EncodedForms {
     let mut found = EncodedForms::default();
     found.add(value);
     found.add(value.trim());
     if value.trim().contains(['\n', '\r']) {
-        // Tools number lines and convert line ends.
+        // Some tools number the lines or convert line endings.
         secret_lines(value).for_each(|line| found.add(line));
     }
     found
 }
 
-/// The lines of a secret that are secrets by themselves. Not the dashed ones of a PEM file, and of short ones only those
-/// that look like a part of a key: words, such as those of a settings file, stand in innocent texts as well.
+/// The lines of a secret that are redacted by themselves. Not the dashed lines of a PEM file, and short lines only if they look
+/// like a part of a key: plain words, as in a configuration file, also appear in innocent text.
 pub(super) fn secret_lines(value: &str) -> impl Iterator<Item = &str> {
     let is_key = |line: &str| {
         line.chars().any(|letter| letter.is_ascii_digit())
@@ -40,7 +43,7 @@ pub(super) fn secret_lines(value: &str) -> impl Iterator<Item = &str> {
     };
     value.split(['\n', '\r']).map(str::trim).filter(move |line| {
         let length = line.chars().count();
-        !line.starts_with("-----") && (length >= MIN_LINE_CHARS || (length >= super::MIN_SECRET_CHARS && is_key(line)))
+        !line.starts_with("-----") && (length >= MIN_LINE_CHARS || (length >= MIN_SECRET_CHARS && is_key(line)))
     })
 }
 
@@ -70,12 +73,12 @@ impl EncodedForms {
     }
 }
 
-/// A text's own characters in base64.
-pub(super) fn base64(text: &str) -> String {
+/// Encodes text in base64 (RFC 4648), without the last characters if they would depend on what follows.
+pub fn base64(text: &str) -> String {
     base64_at_shift(text.as_bytes(), 0, STANDARD).into_iter().map(char::from).collect()
 }
 
-/// The characters that depend on nothing but the value when `shift` other bytes stand before it (modulo 3).
+/// The base64 characters that depend only on the value if it follows `shift` other bytes (modulo 3).
 fn base64_at_shift(value: &[u8], shift: usize, alphabet: &[u8; 64]) -> Vec<u8> {
     let padded: Vec<u8> = std::iter::repeat_n(0, shift).chain(value.iter().copied()).collect();
     let first = (shift * 8).div_ceil(6);
@@ -97,7 +100,7 @@ fn hex(value: &[u8], upper: bool) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// Percent codes for all but letters, digits and `kept` (RFC 3986 section 2; programs differ in what they keep).
+/// Percent-encodes everything but letters, digits and `kept` (RFC 3986 section 2). Programs differ in what they keep.
 fn percent(value: &str, kept: &str, upper: bool) -> String {
     let mut text = String::with_capacity(value.len() * 3);
     for byte in value.bytes() {
@@ -111,7 +114,7 @@ fn percent(value: &str, kept: &str, upper: bool) -> String {
     text
 }
 
-/// The inside of a JSON string (RFC 8259 section 7), optionally in ASCII only.
+/// The content of a JSON string (RFC 8259 section 7), optionally in ASCII only.
 fn json(value: &str, ascii: bool, upper: bool) -> String {
     let mut text = String::with_capacity(value.len() + 8);
     for char in value.chars() {
@@ -136,7 +139,7 @@ fn json(value: &str, ascii: bool, upper: bool) -> String {
     text
 }
 
-/// What encoders that fear HTML make of a JSON string.
+/// Escapes the characters that encoders escape for use in HTML.
 fn html_safe(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
@@ -150,14 +153,14 @@ fn push_hex(text: &mut String, value: u32, width: usize, upper: bool) {
 mod tests {
     use super::super::Redactor;
 
-    fn hidden(secret: &str, text: &str) -> bool {
-        let (mask, _) = Redactor::new(&[("S".into(), secret.into())]);
-        mask.redact(text).contains("[masked:S]")
+    fn is_redacted(secret: &str, text: &str) -> bool {
+        let (redactor, _) = Redactor::new(&[("S".into(), secret.into())]);
+        redactor.redact(text).contains("[masked:S]")
     }
 
     #[test]
-    fn base64_is_found_behind_any_number_of_bytes() {
-        // What `printf '...' | base64` prints for `p@ssw0rd?>!x` behind none to three other bytes.
+    fn base64_is_found_at_every_alignment() {
+        // The output of `base64` for `p@ssw0rd?>!x` after zero to three other bytes.
         for text in [
             "cEBzc3cwcmQ/PiF4",
             "eHBAc3N3MHJkPz4heA==",
@@ -165,12 +168,12 @@ mod tests {
             "eHh4cEBzc3cwcmQ/PiF4",
             "cEBzc3cwcmQ_PiF4",
         ] {
-            assert!(hidden("p@ssw0rd?>!x", text), "{text}");
+            assert!(is_redacted("p@ssw0rd?>!x", text), "{text}");
         }
     }
 
     #[test]
-    fn url_json_and_hex_forms_are_found() {
+    fn url_json_and_hex_encodings_are_found() {
         let secret = "pä \"ss/w<rd\n42";
         for text in [
             "p%C3%A4%20%22ss%2Fw%3Crd%0A42",
@@ -185,15 +188,15 @@ mod tests {
             "70c3a420227373 70c3a4202273732f773c72640a3432",
             "70C3A4202273732F773C72640A3432",
         ] {
-            assert!(hidden(secret, text), "{text}");
+            assert!(is_redacted(secret, text), "{text}");
         }
     }
 
     #[test]
-    fn the_lines_of_a_key_are_hidden_one_by_one_but_not_its_frame() {
+    fn the_lines_of_a_key_are_redacted_but_not_its_header() {
         let key = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\nAQEFAASCBKcwggSjAgEAAoIB\n-----END PRIVATE KEY-----\n";
-        assert!(hidden(key, "  2\tMIIEvQIBADANBgkqhkiG9w0B"));
-        assert!(!hidden(key, "-----BEGIN PRIVATE KEY-----"));
-        assert!(hidden(key, key.trim()));
+        assert!(is_redacted(key, "  2\tMIIEvQIBADANBgkqhkiG9w0B"));
+        assert!(!is_redacted(key, "-----BEGIN PRIVATE KEY-----"));
+        assert!(is_redacted(key, key.trim()));
     }
 }

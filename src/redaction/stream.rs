@@ -1,20 +1,19 @@
-//! Text that comes in pieces.
+//! Redaction of text that comes in pieces.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::Redactor;
 use super::matcher::{MatchState, SecretMatcher};
 
-/// Masks a stream of bytes. Holds back as many bytes as the longest form of a secret has, so that a secret that is
-/// split over pieces never leaks; it never holds many more.
+/// Redacts a stream of bytes. Holds back about as many bytes as the longest form of a secret has, so that a secret that is
+/// split across pieces never leaks.
 pub struct StreamRedactor {
     matcher: Option<(Arc<SecretMatcher>, MatchState)>,
-    /// What came in and was not given out; begins at `offset`.
+    /// Input that wasn't returned yet; begins at `offset`.
     buffered: Vec<u8>,
     offset: u64,
-    /// Hidden ranges that reach beyond `offset`, disjoint and in order.
+    /// Ranges to redact that end after `offset`, disjoint and in order.
     ranges: VecDeque<RedactedRange>,
 }
 
@@ -22,35 +21,35 @@ struct RedactedRange {
     start: u64,
     end: u64,
     label: Arc<str>,
-    /// Its label was given out already.
+    /// The marker was already returned.
     marker_emitted: bool,
 }
 
 impl StreamRedactor {
-    pub(super) fn new(forms: Option<Arc<SecretMatcher>>) -> Self {
-        let masked = forms.map(|forms| {
-            let scan = MatchState::new(&forms);
-            (forms, scan)
+    pub(super) fn new(matcher: Option<Arc<SecretMatcher>>) -> Self {
+        let matcher = matcher.map(|matcher| {
+            let state = MatchState::new(&matcher);
+            (matcher, state)
         });
-        Self { matcher: masked, buffered: Vec::new(), offset: 0, ranges: VecDeque::new() }
+        Self { matcher, buffered: Vec::new(), offset: 0, ranges: VecDeque::new() }
     }
 
-    /// Takes a piece and gives out what is certain.
+    /// Takes a piece and returns what can't be part of a secret any more.
     pub fn feed<'a>(&mut self, piece: &'a [u8]) -> Cow<'a, [u8]> {
-        let Some((forms, scan)) = &mut self.matcher else { return Cow::Borrowed(piece) };
-        let hits = &mut self.ranges;
+        let Some((matcher, state)) = &mut self.matcher else { return Cow::Borrowed(piece) };
+        let ranges = &mut self.ranges;
         for byte in piece {
-            scan.step(forms, *byte, |start, end, label| add_range(hits, start, end, label));
+            state.step(matcher, *byte, |start, end, label| add_range(ranges, start, end, label));
         }
         self.buffered.extend_from_slice(piece);
-        let certain = scan.safe_until(forms);
-        Cow::Owned(self.release_until(certain))
+        let limit = state.safe_until(matcher);
+        Cow::Owned(self.release_until(limit))
     }
 
-    /// Gives out the rest. What is fed afterwards begins anew.
+    /// Returns the rest and resets the stream.
     pub fn finish(&mut self) -> Vec<u8> {
         let rest = self.release_until(self.offset + self.buffered.len() as u64);
-        *self = Self::new(self.matcher.take().map(|(forms, _)| forms));
+        *self = Self::new(self.matcher.take().map(|(matcher, _)| matcher));
         rest
     }
 
@@ -59,62 +58,61 @@ impl StreamRedactor {
         self.buffered.len()
     }
 
-    /// Gives out what lies before `limit`. No later hit can begin there.
+    /// Returns everything before `limit`, where no later match can begin.
     fn release_until(&mut self, limit: u64) -> Vec<u8> {
         if limit <= self.offset {
             return Vec::new();
         }
-        let place = |at: u64| usize::try_from(at.saturating_sub(self.offset)).unwrap_or(usize::MAX);
-        let mut out = Vec::with_capacity(place(limit));
+        let index = |at: u64| usize::try_from(at.saturating_sub(self.offset)).unwrap_or(usize::MAX);
+        let mut out = Vec::with_capacity(index(limit));
         let mut at = self.offset;
-        while let Some(hit) = self.ranges.front_mut() {
-            if hit.start >= limit {
+        while let Some(range) = self.ranges.front_mut() {
+            if range.start >= limit {
                 break;
             }
-            out.extend_from_slice(&self.buffered[place(at)..place(hit.start.max(at))]);
-            if !hit.marker_emitted {
-                out.extend_from_slice(hit.label.as_bytes());
+            out.extend_from_slice(&self.buffered[index(at)..index(range.start.max(at))]);
+            if !range.marker_emitted {
+                out.extend_from_slice(range.label.as_bytes());
             }
-            if hit.end > limit {
-                hit.marker_emitted = true;
+            if range.end > limit {
+                range.marker_emitted = true;
                 at = limit;
                 break;
             }
-            at = hit.end;
+            at = range.end;
             self.ranges.pop_front();
         }
-        out.extend_from_slice(&self.buffered[place(at)..place(limit)]);
-        self.buffered.drain(..place(limit));
+        out.extend_from_slice(&self.buffered[index(at)..index(limit)]);
+        self.buffered.drain(..index(limit));
         self.offset = limit;
         out
     }
 }
 
-/// Adds a range whose end is not before that of any other; overlapping ranges become one.
-fn add_range(hits: &mut VecDeque<RedactedRange>, start: u64, end: u64, label: &Arc<str>) {
-    let mut hit = RedactedRange { start, end, label: Arc::clone(label), marker_emitted: false };
-    while let Some(last) = hits.pop_back_if(|last| last.end > hit.start) {
-        if last.start < hit.start || last.marker_emitted {
-            hit = RedactedRange { end: hit.end, ..last };
+/// Adds a range that ends after all others; overlapping ranges are merged.
+fn add_range(ranges: &mut VecDeque<RedactedRange>, start: u64, end: u64, label: &Arc<str>) {
+    let mut range = RedactedRange { start, end, label: Arc::clone(label), marker_emitted: false };
+    while let Some(last) = ranges.pop_back_if(|last| last.end > range.start) {
+        if last.start < range.start || last.marker_emitted {
+            range = RedactedRange { end: range.end, ..last };
         }
     }
-    hits.push_back(hit);
+    ranges.push_back(range);
 }
 
-/// The same for text: every piece that it gives out is text, too.
+/// Redacts a stream of text. Every piece that it returns is valid text.
 pub struct TextRedactor {
     stream: StreamRedactor,
-    /// The beginning of a character whose end was held back.
+    /// The beginning of a character whose end is still held back.
     partial_char: Vec<u8>,
 }
 
 impl TextRedactor {
-    /// Begins with nothing.
-    pub fn new(mask: &Redactor) -> Self {
-        Self { stream: mask.stream(), partial_char: Vec::new() }
+    pub(super) fn new(stream: StreamRedactor) -> Self {
+        Self { stream, partial_char: Vec::new() }
     }
 
-    /// Takes a piece and gives out what is certain.
+    /// Takes a piece and returns what can't be part of a secret any more.
     pub fn feed<'a>(&mut self, piece: &'a str) -> Cow<'a, str> {
         match self.stream.feed(piece.as_bytes()) {
             Cow::Borrowed(_) => Cow::Borrowed(piece),
@@ -122,7 +120,7 @@ impl TextRedactor {
         }
     }
 
-    /// Gives out the rest.
+    /// Returns the rest.
     pub fn finish(&mut self) -> String {
         let rest = self.stream.finish();
         self.take_complete_chars(&rest)

@@ -6,8 +6,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::event::{EXIT_ENVIRONMENT, Outcome, PARENT};
-use crate::plan::diff::{self, unified};
-use crate::record::journal_file;
+use crate::journal::journal_file;
+use crate::plan::diff;
+use crate::text::diff::unified;
 
 /// Version of the JSON form.
 const FORMAT: u32 = 1;

@@ -25,16 +25,16 @@ use crate::event::{
     AgentFinished, Durability, ErrorInfo, Event, FORMAT, JournalEntry, Outcome, PARENT, Resumed, RunFinished,
     RunOptions, RunResult, RunStarted, RunSummary, Sink,
 };
-pub use crate::git::head::commit;
+pub use crate::git::head_commit;
 use crate::job::{Compaction, Keep};
 use crate::plan::Plan;
 use crate::pricing::Prices;
+use crate::process::Environment;
 use crate::providers::{ConnectContext, Model, Provider, ProviderError, ProviderErrorKind};
 use crate::record::Recorder;
 use crate::redaction::Redactor;
 use crate::sandbox::Sandbox;
 use crate::sandbox::protected_paths::{ProtectedPaths, ProtectionConfig, Repositories};
-use crate::tools::environment::Environment;
 use crate::workspace::Workspace;
 use crate::workspace_changes::{ChangeTracker, FileId};
 
@@ -135,7 +135,7 @@ impl Run<'_> {
         let record_failed = |source| Error::Record { path: folder.clone(), source };
         let broken = |source| Error::BrokenRecord { path: folder.clone(), source };
         let root = Path::new(&self.plan.workspace);
-        let commit = commit(root);
+        let commit = head_commit(root);
         let names = self.protected.iter().map(|path| path.to_string_lossy().into_owned()).collect();
         // The whole workspace can't be read-only. If the folder of all runs is the workspace, those of this job are.
         let records = if root.starts_with(&self.out) { folder.parent().unwrap_or(&folder) } else { &self.out };
@@ -336,10 +336,10 @@ fn recovery_hint(failure: &io::Error, folder: &Path) -> String {
     use io::ErrorKind::{InvalidData, NotFound};
     match failure.kind() {
         NotFound | InvalidData => {
-            "Another program moved, deleted or changed the record. Start the job again, and protect the record from that program."
+            "Another program moved, deleted or changed the record. Start the job again, and keep other programs away from the record."
                 .into()
         }
-        _ => format!("Make room for the record, then continue: legwork resume {}", folder.display()),
+        _ => format!("Free some disk space, then resume the run: legwork resume {}", folder.display()),
     }
 }
 

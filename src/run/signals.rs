@@ -11,7 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
-use crate::tools::kill_all;
+use crate::process::kill_all;
 
 /// How long a run may take to end after a signal. Then the process exits; the journal is complete up to that point.
 const SHUTDOWN_GRACE: Duration = Duration::from_millis(2_700);

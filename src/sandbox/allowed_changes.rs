@@ -18,6 +18,9 @@ pub struct AllowedChanges {
     pub unprotected: Vec<PathBuf>,
 }
 
+static NO_EXCEPTIONS: AllowedChanges =
+    AllowedChanges { git: GitAccess::Read, git_folders: BTreeSet::new(), unprotected: Vec::new() };
+
 /// What may change at one path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChangePermission {
@@ -55,6 +58,11 @@ impl AllowedChanges {
     /// Whether the job allows changes of something at or below a path.
     pub(super) fn allows_below(&self, path: &Path) -> bool {
         self.unprotected.iter().any(|allowed| allowed.starts_with(path))
+    }
+
+    /// The policy for a protected path. A path inside an excluded folder, such as the job file, is protected completely.
+    pub(super) fn policy_for_protected(&self, path: &Path) -> PathPolicy<'_> {
+        if self.concerns(path) { self.policy_for(path) } else { NO_EXCEPTIONS.policy_for(path) }
     }
 
     pub(super) fn policy_for(&self, path: &Path) -> PathPolicy<'_> {

@@ -31,21 +31,21 @@ const MAX_FOUND: usize = 4096;
 /// The signals that ask the supervisor to end the tree.
 const TERMINATION_SIGNALS: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
 
-/// Adds a supervisor to a command. The supervisor keeps the `held` descriptors open: the lock of the run's record is not
+/// Adds a supervisor to a command. The supervisor keeps the `kept_open` descriptors open: the lock of the run's record is not
 /// released, and nothing is restored, before the run's processes have ended. Must be called before any other pre-exec step is
 /// added, because the supervisor must not be confined.
 #[allow(unsafe_code)]
-pub(super) fn supervise(command: &mut Command, held: [Option<Arc<OwnedFd>>; 2]) {
+pub(super) fn supervise(command: &mut Command, kept_open: [Option<Arc<OwnedFd>>; 2]) {
     let runner = getpid();
     let enter = move || -> io::Result<()> {
-        let held = held.each_ref().map(|held| held.as_ref().map_or(-1, AsRawFd::as_raw_fd));
+        let kept_open = kept_open.each_ref().map(|kept_open| kept_open.as_ref().map_or(-1, AsRawFd::as_raw_fd));
         rustix::process::setsid()?;
         rustix::process::set_child_subreaper(Some(getpid()))?;
         rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
         let supervisor = getpid();
         let before = block_signals()?;
         match fork()? {
-            Some(command) => run_supervisor(command, runner, held),
+            Some(command) => run_supervisor(command, runner, kept_open),
             None => {
                 set_signals(&before)?;
                 rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -79,9 +79,9 @@ fn fork() -> io::Result<Option<Pid>> {
 }
 
 /// The supervisor's main function.
-fn run_supervisor(command: Pid, runner: Pid, held: [RawFd; 2]) -> ! {
+fn run_supervisor(command: Pid, runner: Pid, kept_open: [RawFd; 2]) -> ! {
     // This includes the pipes of the command's output and start, whose readers wait for their end.
-    close_all_but(held);
+    close_all_but(kept_open);
     let mut ended = None;
     while ended.is_none() && getppid() == Some(runner) {
         let must_end = next_signal(None).is_some_and(|signal| TERMINATION_SIGNALS.contains(&signal));

@@ -1,19 +1,19 @@
-//! What the types of a job leave open, since tables say it: providers, tools, variables.
+//! Completes the schema of a job from tables: providers, tools, variables.
 
 use serde_json::{Map, Value, json};
 
 use super::editor_schema;
 use crate::job::{MAX_TOKENS, MODEL_PATTERN, NAME_PATTERN, Thinking};
 use crate::lints::provider_keys;
+use crate::process::WITHHELD;
 use crate::providers::{Model, PROVIDERS, ProviderSpec, RequestOptions};
-use crate::tools::environment::WITHHELD;
 use crate::tools::{Builtin, TOOLS};
 
-/// Models to begin with.
+/// Models for examples.
 pub(super) const EXAMPLE_MODELS: &[&str] =
     &["anthropic/claude-sonnet-5-5", "anthropic/claude-haiku-5-5", "openai/gpt-6.1-terra", "gemini/gemini-3.8-flash"];
 
-/// Puts in what there is.
+/// Adds the names in the tables.
 pub(super) fn fill_enums(schema: &mut Value) {
     restrict_models(schema);
     if let Some(Value::Object(variable)) = schema.pointer_mut("/properties/env/items") {
@@ -28,13 +28,13 @@ pub(super) fn fill_enums(schema: &mut Value) {
     }
 }
 
-/// Lets a model's name begin only with what can be a provider, and its options be only those that the provider takes.
+/// Restricts the name of a model to possible providers, and its options to those that the provider supports.
 fn restrict_models(schema: &mut Value) {
     match schema {
         Value::Object(parts) => {
             parts.values_mut().for_each(restrict_models);
             if parts.get("pattern").is_some_and(|pattern| pattern == MODEL_PATTERN) {
-                // A server of the user's own can have any name. The path of a script may hold spaces; no model's name does.
+                // The user's own server can have any name. The path of a script may contain spaces; a model's name can't.
                 let any_name = NAME_PATTERN.trim_matches(['^', '$']);
                 let pattern = format!("^(replay/[^\\x00-\\x1f\\x7f]+|{any_name}/[^\\x00-\\x20\\x7f]+)$");
                 let known: Vec<&str> = PROVIDERS.iter().map(|entry| entry.name).collect();
@@ -56,10 +56,10 @@ fn restrict_models(schema: &mut Value) {
     }
 }
 
-/// The options of a model that not every provider takes.
+/// The options of a model that not every provider supports.
 const OPTIONS: [&str; 3] = ["thinking", "temperature", "stop"];
 
-/// Keeps an option out where the provider refuses it whatever the model.
+/// Forbids an option for providers that don't support it for any model.
 fn unsupported_option_rule(option: &str) -> Option<Value> {
     let model = |entry: &ProviderSpec| Model {
         thinking: Some(Thinking::Low),
@@ -80,14 +80,14 @@ fn unsupported_option_rule(option: &str) -> Option<Value> {
     (!none.is_empty()).then(|| {
         json!({
             "if": { "required": ["name"], "properties": { "name": takes_none } },
-            "then": { "properties": { (option): false }, "errorMessage": format!("this provider takes no `{option}`") },
+            "then": { "properties": { (option): false }, "errorMessage": format!("this provider doesn't support `{option}`") },
         })
     })
 }
 
-/// Keeps out the variables that no tool sees.
+/// Forbids the variables that tools can't see.
 fn exclude_env_variables(variable: &mut Map<String, Value>) {
-    // A provider's key is one in small letters, too.
+    // The names of keys are compared without case.
     let any_case = |name: &str| -> String {
         name.chars()
             .map(|letter| match letter {
@@ -104,13 +104,13 @@ fn exclude_env_variables(variable: &mut Map<String, Value>) {
     variable.insert(
         "allOf".to_owned(),
         json!([
-            none_of(&keys, "no tool ever gets a provider's key; remove it"),
-            none_of(&withheld, "no tool ever sees this variable; remove it"),
+            none_of(&keys, "tools never get a provider's key; remove it"),
+            none_of(&withheld, "tools can't see this variable; remove it"),
         ]),
     );
 }
 
-/// Lets a list hold these tools, each once.
+/// Restricts a list to these tools, each once.
 fn restrict_tools(list: &mut Map<String, Value>, has: fn(&Builtin) -> bool) {
     let tools: Vec<&Builtin> = TOOLS.iter().filter(|tool| has(tool)).collect();
     let mut names = Map::from_iter([("type".to_owned(), json!("string"))]);
@@ -119,7 +119,7 @@ fn restrict_tools(list: &mut Map<String, Value>, has: fn(&Builtin) -> bool) {
     let mut snippets = Vec::new();
     let mut twice = Vec::new();
     for tool in &tools {
-        // Not suggested as keys, or an editor would make one suggestion of a tool's name and its key.
+        // Not suggested as keys, or an editor would merge the suggestions of a tool's name and its key.
         let mut own = match (tool.options_schema)() {
             Some(Value::Object(mut own)) => {
                 own.shift_remove("$schema");
@@ -133,9 +133,9 @@ fn restrict_tools(list: &mut Map<String, Value>, has: fn(&Builtin) -> bool) {
                     "description": first_sentence(tool),
                     "body": { (tool.name): { (first.unwrap_or_default()): "$1" } },
                 }));
-                // Draft 7 can't count, but it can see both forms of a name in one list.
+                // Draft 7 can't count, but it can detect both forms of a name in one list.
                 let entry = json!({ "type": "object", "required": [tool.name] });
-                let message = format!("`{}` stands in this list twice", tool.name);
+                let message = format!("`{}` is listed twice", tool.name);
                 twice.push(json!({
                     "if": { "contains": { "const": tool.name } },
                     "then": { "items": { "if": entry, "then": { "type": "string", "errorMessage": message } } },
@@ -168,7 +168,7 @@ fn restrict_tools(list: &mut Map<String, Value>, has: fn(&Builtin) -> bool) {
     );
 }
 
-/// What a tool does, as its model is told.
+/// The first sentence of a tool's description.
 fn first_sentence(tool: &Builtin) -> String {
     let text = (tool.build)(&Value::Null).map(|tool| tool.description()).unwrap_or_default();
     match text.split_once(". ") {

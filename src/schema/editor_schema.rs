@@ -1,8 +1,8 @@
-//! The form in which editors show a schema best: what a key means, whichever form its value has.
+//! Adapts a schema to editors, so that they show the description of a key for every form of its value.
 
 use serde_json::{Map, Value, json};
 
-/// Takes out what the types say and the reader of a job doesn't mean: that a key may be there without a value.
+/// Removes `null` from types: a key of a job can't be empty.
 pub(super) fn drop_nulls(schema: &mut Value) {
     each(schema, &mut |parts| {
         if let Some(Value::Array(types)) = parts.get_mut("type") {
@@ -16,7 +16,7 @@ pub(super) fn drop_nulls(schema: &mut Value) {
     });
 }
 
-/// Makes one schema of a value that may be null and a choice of it and null.
+/// Merges the schema of a value with that of null.
 pub(super) fn merge_nullable_choice(schema: &mut Value) {
     each(schema, &mut |parts| {
         if unwrap_nullable(parts) {
@@ -81,8 +81,8 @@ pub(super) fn each(schema: &mut Value, change: &mut dyn FnMut(&mut Map<String, V
     }
 }
 
-/// A text or a mapping, as a choice that the value's own type makes: so an editor finds fault with what stands there,
-/// and not with its not being the other.
+/// Makes the schema of a string or a mapping depend on the value's type, so that an editor reports errors in the value
+/// instead of its not being the other type.
 fn merge_string_or_object(parts: &mut Map<String, Value>) {
     let Some(Value::Array(choices)) = parts.get_mut("anyOf") else { return };
     let [Value::Object(text), Value::Object(mapping)] = choices.as_mut_slice() else { return };

@@ -1,4 +1,4 @@
-//! The schema of a journal's lines.
+//! The schema of the lines of a journal.
 
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 use super::editor_schema::each;
 use crate::event::{Event, FORMAT};
 
-/// The schema of one line of a journal as this legwork writes it, draft 2020-12. What `data` holds follows from `type`:
-/// there is one choice for each.
+/// The schema of one line of a journal in the current format, draft 2020-12. The form of `data` depends on `type`: there is
+/// one alternative for each.
 pub fn event_schema() -> Value {
     let mut generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
     let (mut kinds, mut choices) = (Vec::new(), Vec::new());
@@ -30,13 +30,13 @@ pub fn event_schema() -> Value {
         "type": "object",
         "properties": {
             "seq": { "description": "Number of the line in its journal.", "type": "integer", "minimum": 1 },
-            "at": { "description": "When, in UTC.", "type": "string", "format": "date-time" },
-            "agent": { "description": "Whose: `parent`, or a subagent's id.", "type": "string", "minLength": 1 },
-            "type": { "description": "What happened.", "enum": kinds },
-            "data": { "description": "The event itself; its form follows from `type`.", "type": "object" },
+            "at": { "description": "Time in UTC.", "type": "string", "format": "date-time" },
+            "agent": { "description": "The agent: `parent`, or a subagent's id.", "type": "string", "minLength": 1 },
+            "type": { "description": "The kind of the event.", "enum": kinds },
+            "data": { "description": "The event itself; its form depends on `type`.", "type": "object" },
             "mac": {
                 "description": "HMAC-SHA256, in hexadecimal digits, over the `sum` of the line before and this line up to \
-                                `,\"mac\":`, under the key of whoever made the record. Only where a run begins or goes on.",
+                                `,\"mac\":`, with the key of the record. Only in lines that start or resume a run.",
                 "type": "string",
                 "pattern": "^[0-9a-f]{64}$",
             },
@@ -54,7 +54,7 @@ pub fn event_schema() -> Value {
     })
 }
 
-/// What is written holds no other fields than these.
+/// Forbids other fields: a journal has none.
 fn deny_unknown_fields(schema: &mut Value) {
     each(schema, &mut |parts| {
         if parts.get("type") == Some(&json!("object")) && parts.contains_key("properties") {
@@ -66,7 +66,7 @@ fn deny_unknown_fields(schema: &mut Value) {
     });
 }
 
-/// The format of a record that this schema is for.
+/// Sets the record format of this schema.
 fn pin_format(types: &mut Map<String, Value>) {
     for kind in ["RunStarted", "Plan"] {
         if let Some(format) = types.get_mut(kind).and_then(|schema| schema.pointer_mut("/properties/format")) {

@@ -1,4 +1,4 @@
-//! JSON Schema of what people write and programs read, made from the types and tables that read it.
+//! JSON Schemas of our files, made from the types and tables that read them.
 
 mod dynamic_enums;
 mod editor_schema;
@@ -15,11 +15,10 @@ use crate::event::RunResult;
 use crate::job::Job;
 use crate::providers::replay::ScriptFile;
 
-/// The schema of a job file, draft 7, for editors: their YAML support knows no later one well. It refuses what
-/// `validate` refuses wherever such a schema can tell (a variable that isn't declared, it can't), and nothing else.
+/// The schema of a job file for editors. It is draft 7, because their YAML support is best for that. It rejects only what
+/// `validate` rejects, and all of that which a schema can express (not, for example, an undeclared variable).
 ///
-/// It has no references: what stands beside one is lost on a reader of draft 7, and that are the very descriptions and
-/// defaults that an editor is to show.
+/// It has no references: draft 7 ignores keywords next to one, such as the descriptions and defaults that editors show.
 pub fn job_schema() -> Value {
     let mut schema = inlined_schema::<Job>();
     editor_schema::drop_nulls(&mut schema);
@@ -29,12 +28,12 @@ pub fn job_schema() -> Value {
     schema
 }
 
-/// The schema of a script, draft 7, for editors.
+/// The schema of a script for editors, draft 7.
 pub fn script_schema() -> Value {
     editor_schema_of::<ScriptFile>()
 }
 
-/// The schema of another file that people write, draft 7.
+/// The schema of another file for editors, draft 7.
 pub fn editor_schema_of<T: JsonSchema>() -> Value {
     let mut schema = inlined_schema::<T>();
     editor_schema::merge_nullable_choice(&mut schema);

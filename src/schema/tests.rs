@@ -356,7 +356,7 @@ fn keys(schema: &Value, path: &str, found: &mut Vec<(String, Value)>) {
 }
 
 #[test]
-fn an_editor_finds_what_it_shows() {
+fn every_key_has_a_description() {
     assert!(jsonschema::draft7::meta::is_valid(&script_schema()));
     let schema = job_schema();
     assert!(jsonschema::draft7::meta::is_valid(&schema));
@@ -366,7 +366,7 @@ fn an_editor_finds_what_it_shows() {
     let mut all = Vec::new();
     keys(&schema, "", &mut all);
     keys(&script_schema(), "", &mut all);
-    // In conditions stands only what they are about.
+    // Conditions repeat only the keys that they test.
     all.retain(|(path, _)| !path.contains("/if/") && !path.contains("/allOf/") && !path.contains("/then/then/"));
     assert!(all.len() > 50, "{}", all.len());
     for (path, key) in &all {
@@ -395,7 +395,7 @@ fn an_editor_finds_what_it_shows() {
 }
 
 #[test]
-fn the_models_to_begin_with_have_prices() {
+fn example_models_have_prices() {
     for model in dynamic_enums::EXAMPLE_MODELS {
         let model =
             crate::lints::model_argument(model, &crate::providers::user_servers::UserServers::default()).unwrap();

@@ -1,4 +1,4 @@
-//! Finds what a template uses and doesn't have, from its syntax tree, without rendering it.
+//! Finds undefined names and bad includes in a template's syntax tree, without rendering it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -48,7 +48,7 @@ pub(super) struct TemplateChecker<'h, 'a> {
     modules: BTreeMap<String, Exports>,
 }
 
-/// Filters that show the names of a mapping's parts, or how many there are, and none of its values.
+/// Filters that, applied to a mapping, show its keys or their number, and none of its values.
 const SHOW_NAMES: &[&str] = &["count", "first", "join", "last", "length", "list", "sort"];
 
 impl<'h, 'a> TemplateChecker<'h, 'a> {
@@ -64,7 +64,7 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
     }
 
     pub(super) fn template(mut self, statements: &[ast::Stmt<'_>]) {
-        // A macro may use one that is defined after it.
+        // A macro may call one that is defined later.
         for statement in statements {
             if let ast::Stmt::Macro(declared) = statement {
                 let is_first = !self.names.is_set(declared.name);
@@ -95,7 +95,7 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
         self.names.scopes.pop();
     }
 
-    /// The job's variable that an expression is, where it is nothing else.
+    /// The variable of the job that an expression consists of: `inputs`, `job`, `run` or `workspace`.
     fn root<'e>(&self, expression: &ast::Expr<'e>) -> Option<&'e str> {
         let ast::Expr::Var(name) = expression else { return None };
         match self.names.scopes.get(name.id) {
@@ -109,7 +109,7 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
         self.root(expression) == Some("inputs")
     }
 
-    /// An expression of which only the names of its parts can be seen, if it is `inputs`.
+    /// Checks an expression whose value isn't shown; of `inputs`, only the names can be seen.
     fn names_only(&mut self, expression: &ast::Expr<'_>) {
         if self.is_inputs(expression) {
             self.host.context().used_inputs.all = true;
@@ -118,7 +118,7 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
         }
     }
 
-    /// `target = value`, in whichever form.
+    /// Checks an assignment.
     fn assign(&mut self, target: &ast::Expr<'_>, value: &ast::Expr<'_>) {
         if let ast::Expr::Var(name) = target
             && self.is_inputs(value)
@@ -233,7 +233,7 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
         });
     }
 
-    /// What a `set`, a loop or an argument gives a value to.
+    /// Checks the target of a `set`, a loop or an argument.
     fn target(&mut self, target: &ast::Expr<'_>) {
         match target {
             ast::Expr::Var(name) => self.set(name.id),
@@ -244,7 +244,7 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
         }
     }
 
-    /// An imported file with what it defines, where that is known.
+    /// The path of an imported file and the names that it defines, if they are known.
     fn imported(&mut self, name: &ast::Expr<'_>) -> Option<(String, Exports)> {
         self.files(name, false);
         let ast::Expr::Const(constant) = name else { return None };
@@ -258,12 +258,12 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
         let listed = || names().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
         self.host.context().report(match crate::diagnostic::suggest_name(name, names()) {
             Some(meant) => finding.help(format!("did you mean `{meant}`?")),
-            None if exports.is_empty() => finding.help("it defines nothing: add a macro or a `{% set %}` to it"),
-            None => finding.help(format!("it defines {}", listed())),
+            None if exports.is_empty() => finding.help("the file defines no names: add a macro or a `{% set %}` to it"),
+            None => finding.help(format!("the file defines {}", listed())),
         });
     }
 
-    /// Inputs in text that were meant to be tags.
+    /// Reports `{inputs.NAME}`, which was meant to be a tag.
     fn single_braces(&mut self, raw: &str, span: Span) {
         const START: &str = "{inputs.";
         if !raw.contains(START) {
@@ -281,7 +281,7 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
             let finding = Diagnostic::warning(
                 "single-brace",
                 self.names.at(range),
-                format!("`{{inputs.{name}}}` is no tag: it stays in the text as it is"),
+                format!("`{{inputs.{name}}}` isn't a tag: it stays in the text as it is"),
             );
             self.host
                 .context()
@@ -289,7 +289,7 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
         }
     }
 
-    /// The files that an include or import names; of several, the first that exists is taken.
+    /// Checks the files that an include or import names. Of several, the first that exists is used.
     fn files(&mut self, name: &ast::Expr<'_>, optional: bool) {
         let items = match name {
             ast::Expr::List(list) => list.items.iter().collect(),
@@ -323,8 +323,8 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
         }
         if several && !found && !optional {
             let place = self.names.place(name.span());
-            let finding = Diagnostic::error("unreadable-file", place, "none of these files is there");
-            self.host.context().report(finding.help("name one that is, or add `ignore missing`"));
+            let finding = Diagnostic::error("unreadable-file", place, "none of these files exists");
+            self.host.context().report(finding.help("name a file that exists, or add `ignore missing`"));
         }
     }
 
@@ -436,7 +436,7 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
         }
     }
 
-    /// Filters and tests that other filters get by their names, as in `map('upper')`.
+    /// Checks filters and tests that are given to another filter by name, as in `map('upper')`.
     fn named_by_text(&mut self, filter: &ast::Filter<'_>) {
         let at = match filter.name {
             "map" | "select" | "reject" => 0,
@@ -452,17 +452,17 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
         }
     }
 
-    /// A part of an imported file.
+    /// Checks a name in an imported file.
     fn module_member(&mut self, value: &ast::Expr<'_>, name: &str, span: Span) {
         if let ast::Expr::Var(module) = value
             && let Some(exports) = self.modules.get(module.id).filter(|it| !it.contains_key(name)).cloned()
         {
             let place = self.names.at(Self::end_of(span, name));
-            self.report_missing(name, place, &format!("the file that is `{}` defines no", module.id), &exports);
+            self.report_missing(name, place, &format!("the file imported as `{}` defines no", module.id), &exports);
         }
     }
 
-    /// Whether a macro takes what it is given.
+    /// Checks the arguments of a macro.
     fn check_macro_call(&mut self, call: &ast::Spanned<ast::Call<'_>>) {
         let found = match call.identify_call() {
             ast::CallType::Function(name) => self.macros.get(name).map(|signature| (name, signature)),
@@ -476,8 +476,8 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
         let Some(message) = signature.mistake(name, &call.args) else { return };
         let finding = Diagnostic::error("macro-arguments", self.names.place(call.span()), message);
         self.host.context().report(match signature.arguments.as_slice() {
-            [] => finding.help("it takes none"),
-            arguments => finding.help(format!("it takes `{}`", arguments.join("`, `"))),
+            [] => finding.help("the macro takes no arguments"),
+            arguments => finding.help(format!("its arguments are `{}`", arguments.join("`, `"))),
         });
     }
 
@@ -499,7 +499,7 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
         self.arguments(&call.args);
     }
 
-    /// Whether a value is surely a text, a number or the like.
+    /// Whether a value is certainly of a type without methods, such as a text or a number.
     fn has_no_methods(&self, value: &ast::Expr<'_>) -> bool {
         match value {
             ast::Expr::Const(_) | ast::Expr::List(_) | ast::Expr::Map(_) | ast::Expr::Filter(_) => true,
@@ -511,7 +511,7 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
     }
 }
 
-/// What lies between the quotes of a string.
+/// The range of a string without its quotes.
 fn quoted(span: Span) -> Range<usize> {
     let start = span.start_offset as usize + 1;
     start..(span.end_offset as usize).saturating_sub(1).max(start)

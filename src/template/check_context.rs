@@ -1,4 +1,4 @@
-//! What the check of templates knows about the job, and what it has found.
+//! The state of a check of templates: the job's declarations, and the findings so far.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl<'a> CheckContext<'a> {
         self.declared.get(input).copied()
     }
 
-    /// Takes in something that makes no text wrong.
+    /// Adds a warning; the text stays valid.
     pub(super) fn report_warning(&mut self, finding: Diagnostic) {
         let same = |other: &Diagnostic| {
             other.span.range == finding.span.range && Arc::ptr_eq(&other.span.source, &finding.span.source)
@@ -71,14 +71,14 @@ impl<'a> CheckContext<'a> {
         }
     }
 
-    /// Whether looking further makes no difference.
+    /// Whether further findings would be dropped.
     pub(super) fn is_full(&self) -> bool {
         self.findings.len() >= MAX_FINDINGS
     }
 
     pub(super) fn report(&mut self, finding: Diagnostic) {
         self.found += 1;
-        // Whoever misspells a name is read on after it.
+        // After a misspelled name, the rest of the text is still checked.
         let is_of_a_name = finding.code.starts_with("un") && finding.code != "unreadable-file";
         self.used_inputs.is_incomplete |= self.is_full() || !(is_of_a_name || finding.code == "secret-in-template");
         let same = |other: &Diagnostic| {

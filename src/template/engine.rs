@@ -10,20 +10,20 @@ use super::render_limits::RenderLimits;
 use super::texts::{Template, Templates};
 use crate::diagnostic::{Diagnostic, Source, SourceSpan};
 
-/// How many steps the renderings of a job's texts may take together; a long prompt needs a few hundred.
+/// The greatest number of steps that rendering all texts of a job may take. A long prompt needs a few hundred.
 const FUEL: u64 = 1_000_000;
 
-/// How deep texts may nest while they are rendered: the engine counts 10 for an include and 4 for a macro.
+/// The greatest nesting depth while rendering. The engine counts 10 for an include and 4 for a macro.
 const MAX_DEPTH: usize = 50;
 
 /// The greatest size of a rendered text, in bytes.
 pub const MAX_RENDERED_BYTES: usize = 4 * 1024 * 1024;
 
-/// What to do where a value and its use differ.
-const TYPE_MISMATCH_HELP: &str = "give a value that suits this tag, or change what the tag does with it";
+/// The help for a value whose type doesn't fit its use.
+const TYPE_MISMATCH_HELP: &str = "give a value that fits this tag, or change the tag";
 
 impl Templates {
-    /// An engine that knows all the texts and the values of the variables, an object.
+    /// An engine that renders these texts. `values` is an object with the variables.
     pub fn engine(&self, values: &serde_json::Value) -> Engine<'_> {
         Engine::new(value(values), self, |_| true)
     }
@@ -47,7 +47,7 @@ impl<'a> Engine<'a> {
         let limits = Arc::new(RenderLimits::default());
         limits.install(&mut environment);
         for (name, guarded) in templates.instrumented.iter().filter(|(name, _)| is_needed(name)) {
-            // Every text was parsed when it was loaded; one that couldn't be is not found when it is rendered.
+            // A text that couldn't be parsed when it was loaded is missing here, so that rendering it fails.
             let _ = environment.add_template(name, &guarded.text);
         }
         let printing = limits.clone();
@@ -81,8 +81,8 @@ impl<'a> Engine<'a> {
         match rendered {
             _ if out.is_full => {
                 let mib = MAX_RENDERED_BYTES / 1024 / 1024;
-                let finding = fault(None, format!("the rendered text is greater than {mib} MiB"));
-                Err(Box::new(finding.help("give shorter inputs, or paths for an agent to read")))
+                let finding = fault(None, format!("the rendered text is larger than {mib} MiB"));
+                Err(Box::new(finding.help("give shorter inputs, or paths of files that an agent can read")))
             }
             Ok(spent) => {
                 self.fuel = self.fuel.saturating_sub(spent);
@@ -100,16 +100,17 @@ impl<'a> Engine<'a> {
                     return Err(Box::new(fault(place, message).help(help)));
                 }
                 let (message, help) = match (cause.kind(), cause.detail()) {
-                    (ErrorKind::OutOfFuel, _) => {
-                        (format!("rendering takes more than {FUEL} steps"), "loop over less, or in fewer nested loops")
-                    }
+                    (ErrorKind::OutOfFuel, _) => (
+                        format!("rendering takes more than {FUEL} steps"),
+                        "loop over fewer items, or nest fewer loops",
+                    ),
                     (_, Some(detail)) if detail.contains("recursion limit") => (
-                        "macros and includes nest too deep".to_owned(),
-                        "let no macro call itself without end, and no more than four files include each other in turn",
+                        "macros and includes nest too deeply".to_owned(),
+                        "stop the recursion of macros, and nest at most four includes",
                     ),
                     (ErrorKind::UndefinedError, detail) => (
                         format!("the template can't be rendered: {}", detail.unwrap_or("a value is undefined")),
-                        "give it a value, or ask `is defined` before using it",
+                        "give it a value, or test it with `is defined` first",
                     ),
                     (_, Some(detail)) => (format!("the template can't be rendered: {detail}"), TYPE_MISMATCH_HELP),
                     (kind, None) => (format!("the template can't be rendered: {kind}"), TYPE_MISMATCH_HELP),
@@ -119,7 +120,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// The part of a template in which something failed.
+    /// The part of a template in which an error occurred.
     fn part(&self, error: &minijinja::Error) -> Option<&'a InstrumentedPart> {
         self.templates.instrumented.get(error.name()?)?.part(&error.range()?)
     }
@@ -129,7 +130,7 @@ fn unknown_place() -> SourceSpan {
     SourceSpan { source: Source::new("template", ""), range: 0..0 }
 }
 
-/// Takes in a text of at most [`MAX_RENDERED_BYTES`].
+/// Collects a text of at most [`MAX_RENDERED_BYTES`].
 #[derive(Default)]
 struct BoundedWriter {
     bytes: Vec<u8>,
@@ -170,7 +171,7 @@ pub(super) fn value(json: &serde_json::Value) -> minijinja::Value {
     }
 }
 
-/// An error and what caused it, the outermost first.
+/// An error and its causes, the outermost first.
 fn causes(error: &minijinja::Error) -> impl Iterator<Item = &minijinja::Error> {
     std::iter::successors(Some(error), |error| {
         let sources = std::iter::successors(std::error::Error::source(*error), |error| error.source());
@@ -178,14 +179,13 @@ fn causes(error: &minijinja::Error) -> impl Iterator<Item = &minijinja::Error> {
     })
 }
 
-/// The error within an included text, rather than the one that says that including failed; of what a filter met, what
-/// the filter says of it.
+/// The innermost error that has a place: the one within an included text, not the one that reports the failed include.
 fn innermost(error: &minijinja::Error) -> &minijinja::Error {
     causes(error).filter(|cause| cause.range().is_some()).last().unwrap_or(error)
 }
 
-/// The engine's settings: everything undefined is an error, nothing is escaped, nothing runs without end, and no
-/// function shows what the template wasn't given.
+/// The engine with its settings: undefined values are errors, nothing is escaped, the number of steps is limited, and
+/// `debug`, which prints all variables, is removed.
 pub(super) fn environment<'a>() -> Environment<'a> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);

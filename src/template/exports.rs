@@ -1,4 +1,4 @@
-//! What a text defines for others that import it, and what its macros take.
+//! The names that a text defines for the texts that import it.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use minijinja::machinery::ast;
 
 use super::syntax_tree::{bodies, names_set};
 
-/// What a macro takes.
+/// The arguments of a macro.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Signature {
-    /// Where it is defined, to tell it from another of the same name.
+    /// Where it is defined; macros can have the same name.
     pub(super) start: usize,
     /// The names of its arguments.
     pub(super) arguments: Vec<String>,
@@ -25,7 +25,7 @@ impl Signature {
         Self { start, arguments: declared.args.iter().map(name).collect() }
     }
 
-    /// What is wrong with a call.
+    /// The error in a call of the macro.
     pub(super) fn mistake(&self, name: &str, arguments: &[ast::CallArg<'_>]) -> Option<String> {
         use ast::CallArg;
         let is_splat = |argument: &CallArg<'_>| matches!(argument, CallArg::PosSplat(_) | CallArg::KwargSplat(_));
@@ -50,10 +50,10 @@ impl Signature {
     }
 }
 
-/// The names that a text defines, with what its macros take; `None` where that isn't known.
+/// The names that a text defines. A name has a signature if it is certainly a macro.
 pub(super) type Exports = BTreeMap<String, Option<Signature>>;
 
-/// What a text defines. `None` where another text may define more.
+/// The names that a text defines. `None` if another text may define more.
 pub(super) fn exports(statements: &[ast::Stmt<'_>]) -> Option<Exports> {
     let mut found = Exports::new();
     collect(statements, &mut found).then_some(found)

@@ -1,8 +1,8 @@
-//! Prints a template again with guards around everything that can make a value large.
+//! Rewrites a template so that rendering it can't use too much memory.
 //!
-//! The engine counts steps and not sizes, and its operators can't be replaced. So the text that it gets isn't the
-//! author's but one that means the same, in which filters of [`super::limits`] do the work of the operators. It also
-//! tells where each part comes from.
+//! The engine limits the number of steps, not the size of values, and its operators can't be replaced. So it gets a text
+//! with the same meaning in which filters of [`super::render_limits`] do the work of the operators. Each part of that text
+//! has the range of the original that it comes from, for the places of errors.
 
 use std::ops::Range;
 
@@ -13,13 +13,13 @@ use super::render_limits::{ADD_TEXT, CHECK, FOLD, READ};
 use super::syntax_tree::range;
 use super::tags::has_tags;
 
-/// Raw text up to this size isn't counted when it is captured: the number of steps bounds it well enough.
+/// Raw text up to this size isn't counted. The limit on steps bounds how much of it can be captured.
 const SMALL_TEXT: usize = 64;
 
 /// A template that is safe to render.
 #[derive(Debug, Default)]
 pub(super) struct InstrumentedTemplate {
-    /// What the engine gets.
+    /// The text that the engine gets.
     pub(super) text: String,
     parts: Vec<InstrumentedPart>,
 }
@@ -27,9 +27,9 @@ pub(super) struct InstrumentedTemplate {
 /// A part of a template.
 #[derive(Debug, Clone)]
 pub(super) struct InstrumentedPart {
-    /// Where it is in the text that the engine gets.
+    /// Its range in the text that the engine gets.
     printed: Range<usize>,
-    /// Where it is in the author's text.
+    /// Its range in the original text.
     pub(super) original: Range<usize>,
 }
 
@@ -37,19 +37,19 @@ impl InstrumentedTemplate {
     pub(super) fn new(statements: &[ast::Stmt<'_>]) -> Self {
         let mut printer = Printer::default();
         printer.statements(statements);
-        // The engine drops a line end at the end of its text, which the parser has done already.
+        // The engine drops a line end at the end of a text. The parser has dropped that of the original already.
         printer.out.text.push_str("{##}");
         printer.out
     }
 
-    /// The smallest part that holds a range of the printed text.
+    /// The smallest part that contains a range of the printed text.
     pub(super) fn part(&self, range: &Range<usize>) -> Option<&InstrumentedPart> {
         let holds = |part: &&InstrumentedPart| part.printed.start <= range.start && range.end <= part.printed.end;
         self.parts.iter().filter(holds).min_by_key(|part| part.printed.len())
     }
 }
 
-/// How tightly an expression binds, as in the engine's grammar.
+/// The precedence of an operator in the engine's grammar, the lowest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Precedence {
     Choice,
@@ -258,7 +258,7 @@ impl Printer {
         self.statements(&it.true_body);
         match it.false_body.as_slice() {
             [] => {}
-            // A long chain must not nest: the engine's parser bounds that.
+            // A long chain must not nest, because the engine's parser limits the depth.
             [ast::Stmt::IfCond(next)] => self.condition(next, "elif"),
             otherwise => {
                 self.end("else");
@@ -267,7 +267,7 @@ impl Printer {
         }
     }
 
-    /// A tag that names a file, or several in a list.
+    /// Prints a tag that names a file or a list of files.
     fn file(&mut self, name: &ast::Expr<'_>, keyword: &str, rest: impl FnOnce(&mut Self)) {
         self.part(range(name), |printer| {
             printer.tag(|printer| {
@@ -310,7 +310,7 @@ impl Printer {
                 self.put(if ast.items.len() == 1 { "," } else { "" });
                 self.put(if is_nested { ")" } else { "" });
             }
-            // The parser makes no others.
+            // The parser produces no other targets.
             _ => {}
         }
     }
@@ -322,7 +322,7 @@ impl Printer {
         }
     }
 
-    /// Prints a value that is read without being shown or kept, such as the side of a comparison.
+    /// Prints a value that is only read, such as an operand of a comparison.
     fn read(&mut self, expression: &ast::Expr<'_>) {
         if matches!(expression, ast::Expr::Const(_)) {
             return self.expression(expression, Precedence::Postfix);
@@ -332,7 +332,7 @@ impl Printer {
         self.put(READ);
     }
 
-    /// Prints an expression, between parentheses where it binds less tightly than its surroundings need.
+    /// Prints an expression, in parentheses if its precedence is lower than `least`.
     fn expression(&mut self, expression: &ast::Expr<'_>, least: Precedence) {
         let binding = binding(expression);
         self.part(range(expression), |printer| {
@@ -476,7 +476,7 @@ impl Printer {
         }
     }
 
-    /// What a subscript or slice is taken of.
+    /// Prints the value that a subscript or slice is applied to.
     fn read_base(&mut self, expression: &ast::Expr<'_>) {
         self.put("(");
         self.read(expression);
@@ -489,7 +489,7 @@ impl Printer {
         self.put(close);
     }
 
-    /// A chain of operators, from left to right: `[a, b, c]|fold('~+')`. A long chain must not nest.
+    /// Prints a chain of operators as one filter, because a long chain must not nest: `[a, b, c]|fold('~+')`.
     fn fold_operators(&mut self, last: &ast::BinOp<'_>) {
         let mut operands = vec![&last.right];
         let mut signs = vec![folded(last.op).unwrap_or_default()];
@@ -567,7 +567,7 @@ fn binding(expression: &ast::Expr<'_>) -> Precedence {
     }
 }
 
-/// The sign of an operator that a filter does the work of.
+/// The sign by which the filter `fold` knows an operator.
 fn folded(op: ast::BinOpKind) -> Option<&'static str> {
     use ast::BinOpKind;
     Some(match op {
@@ -575,7 +575,7 @@ fn folded(op: ast::BinOpKind) -> Option<&'static str> {
         BinOpKind::Sub => "-",
         BinOpKind::Mul => "*",
         BinOpKind::Div => "/",
-        // One letter each.
+        // Each sign is one character.
         BinOpKind::FloorDiv => ":",
         BinOpKind::Rem => "%",
         BinOpKind::Concat => "~",
@@ -606,7 +606,7 @@ fn constant(value: &Value) -> String {
     }
     if value.is_number() && !value.is_integer() {
         let number = f64::try_from(value.clone()).unwrap_or_default();
-        // What is too great to be written out.
+        // Infinity has no literal.
         return if number.is_finite() { format!("{number:?}") } else { "1e999".to_owned() };
     }
     match value.kind() {

@@ -1,25 +1,29 @@
-//! The job's folder, which `{file:}` and `{% include %}` can't leave.
+//! Reads files below the job's folder, for `{file:}` and `{% include %}`.
 
+use std::fs::File;
 use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cap_std::fs::{Dir, MetadataExt, OpenOptions};
+use rustix::fs::{Mode, OFlags};
 
 use crate::diagnostic::Source;
+use crate::workspace::open_beneath::{self, DIR_FLAGS};
+use crate::workspace::path_resolver::resolve;
 
 /// The greatest size of a prompt file, in bytes.
 pub const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
-/// Reads files below one folder and nowhere else, symbolic links included.
+/// Reads files below one folder. Symbolic links can't lead out of it.
 #[derive(Debug)]
 pub struct JobDir {
-    dir: Dir,
+    dir: OwnedFd,
     display_path: PathBuf,
     overlay: Option<FileOverlay>,
 }
 
-/// Which file it is, by whatever name.
+/// Identifies a file, whatever its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId {
     device: u64,
@@ -27,23 +31,23 @@ pub struct FileId {
 }
 
 impl FileId {
-    /// From what the system says of an open file.
+    /// Takes the identity from a file's metadata.
     pub fn of(metadata: &std::fs::Metadata) -> Self {
         use std::os::unix::fs::MetadataExt;
         Self { device: metadata.dev(), inode: metadata.ino() }
     }
 }
 
-/// What is read instead of a file's own text.
+/// A text to read instead of a file's own.
 #[derive(Debug)]
 struct FileOverlay {
     file: FileId,
     text: String,
-    /// Whoever reads gets one of these.
+    /// The sources that were read in its place.
     sources_read: Mutex<Vec<Arc<Source>>>,
 }
 
-/// A prompt file's text as templates get it, however it was checked out: with LF line ends, without a byte order mark.
+/// Normalizes a prompt file's text: LF line ends, and no byte order mark, however it was checked out.
 pub fn normalize_text(text: &str) -> String {
     text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n").replace('\r', "\n")
 }
@@ -55,7 +59,7 @@ pub enum PromptFileError {
     OutsideJobDir,
     /// There is no such file.
     Missing,
-    /// Anything else, in words that follow the file's name: `is a folder`.
+    /// Another reason, as words that follow the file's name: `is a folder`.
     Unreadable(String),
 }
 
@@ -63,14 +67,14 @@ impl JobDir {
     /// Opens a folder.
     ///
     /// # Errors
-    /// Where it isn't there or can't be opened.
+    /// The folder doesn't exist or can't be opened.
     pub fn open(path: &Path) -> io::Result<Self> {
         let opened = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        let dir = Dir::open_ambient_dir(opened, cap_std::ambient_authority())?;
+        let dir = rustix::fs::open(opened, DIR_FLAGS.difference(OFlags::NOFOLLOW), Mode::empty())?;
         Ok(Self { dir, display_path: path.to_path_buf(), overlay: None })
     }
 
-    /// From now on reads `text` where a file is read: what would be found if that were in it.
+    /// Reads `text` instead of a file from now on, to check a change before it is written.
     pub fn set_overlay(&mut self, file: FileId, text: &str) {
         self.overlay = Some(FileOverlay { file, text: normalize_text(text), sources_read: Mutex::default() });
     }
@@ -81,32 +85,31 @@ impl JobDir {
         given.map(|given| given.unwrap_or_else(PoisonError::into_inner).clone()).unwrap_or_default()
     }
 
-    /// Reads a text file, at most [`MAX_FILE_BYTES`] long (see [`as_read`]).
+    /// Reads a text file of at most [`MAX_FILE_BYTES`], as [`normalize_text`] returns it.
     ///
     /// # Errors
-    /// Where the path leads outside, or the file is missing, unreadable, no file, too large or no UTF-8 text.
+    /// The path leads outside, or the file is missing, unreadable, too large, not a regular file or not UTF-8.
     pub fn read(&self, path: &str) -> Result<Arc<Source>, PromptFileError> {
         if leaves_dir(path) {
             return Err(PromptFileError::OutsideJobDir);
         }
         let unreadable = |why: &str| PromptFileError::Unreadable(why.to_owned());
         if path.is_empty() || path.contains('\0') {
-            return Err(unreadable("is no path"));
+            return Err(unreadable("isn't a path"));
         }
-        let file = self.open_file(path).map_err(|error| file_error(&error))?;
-        let metadata = file.metadata().map_err(|error| file_error(&error))?;
-        if metadata.is_dir() {
-            return Err(unreadable("is a folder"));
+        let resolved = resolve(self.dir.as_fd(), Path::new(path)).map_err(|error| file_error(&error))?;
+        if resolved.stat.is_none() {
+            return Err(PromptFileError::Missing);
         }
-        if !metadata.is_file() {
-            return Err(unreadable("is no regular file"));
-        }
+        let Some(name) = resolved.name() else { return Err(unreadable("is a folder")) };
+        let opened = open_beneath::open_regular_file(resolved.folder(), name).map_err(|error| file_error(&error))?;
+        let file: File = opened.ok_or_else(|| unreadable("isn't a regular file"))?;
         let plain = Path::new(path).components().filter(|part| *part != Component::CurDir);
-        // A job that is named without a folder has prompts without one.
+        // The prompts of a job that is given without a folder are shown without one, too.
         let folder = if self.display_path == Path::new(".") { Path::new("") } else { &self.display_path };
         let shown = plain.fold(folder.to_owned(), |shown, part| shown.join(part));
         let shown = shown.to_string_lossy();
-        let id = FileId { device: metadata.dev(), inode: metadata.ino() };
+        let id = FileId::of(&file.metadata().map_err(|error| file_error(&error))?);
         if let Some(instead) = self.overlay.as_ref().filter(|instead| instead.file == id) {
             let source = Source::new(shown, instead.text.as_str());
             instead.sources_read.lock().unwrap_or_else(PoisonError::into_inner).push(source.clone());
@@ -115,38 +118,26 @@ impl JobDir {
         let mut bytes = Vec::new();
         file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(|error| file_error(&error))?;
         if bytes.len() as u64 > MAX_FILE_BYTES {
-            return Err(unreadable("is greater than 1 MiB"));
+            return Err(unreadable("is larger than 1 MiB"));
         }
-        let text = String::from_utf8(bytes).map_err(|_| unreadable("is no UTF-8 text"))?;
+        let text = String::from_utf8(bytes).map_err(|_| unreadable("isn't UTF-8 text"))?;
         if text.contains('\0') {
-            return Err(unreadable("is no text: it holds a NUL character"));
+            return Err(unreadable("isn't text: it has a NUL character"));
         }
         Ok(Source::new(shown, normalize_text(&text)))
-    }
-
-    fn open_file(&self, path: &str) -> io::Result<cap_std::fs::File> {
-        let mut options = OpenOptions::new();
-        options.read(true);
-        #[cfg(unix)]
-        {
-            // A FIFO must not hold up the one who only looks at a job.
-            use cap_std::fs::OpenOptionsExt;
-            options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
-        }
-        self.dir.open_with(path, &options)
     }
 }
 
 fn file_error(error: &io::Error) -> PromptFileError {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => PromptFileError::Missing,
-        // cap-std makes this error itself where a path escapes; the system's own has a number.
+        // Only the error for a path that leads outside has no number.
         io::ErrorKind::PermissionDenied if error.raw_os_error().is_none() => PromptFileError::OutsideJobDir,
         _ => PromptFileError::Unreadable(format!("can't be read: {error}")),
     }
 }
 
-/// Whether a relative path, taken as it is written, leads out of the folder that it starts from.
+/// Whether a path leads out of the folder that it starts from, without regard to symbolic links.
 pub fn leaves_dir(path: &str) -> bool {
     let mut depth = 0_usize;
     for component in Path::new(path).components() {
@@ -205,8 +196,7 @@ mod tests {
         std::fs::write(at("binary"), b"\xff\xfe").unwrap();
         std::fs::write(at("nul"), b"a\0b").unwrap();
         std::fs::write(at("huge"), vec![b'a'; MAX_FILE_BYTES as usize + 1]).unwrap();
-        for (path, why) in
-            [("prompts", "folder"), ("binary", "UTF-8"), ("nul", "NUL"), ("huge", "MiB"), ("", "no path")]
+        for (path, why) in [("prompts", "folder"), ("binary", "UTF-8"), ("nul", "NUL"), ("huge", "MiB"), ("", "a path")]
         {
             match folder.read(path) {
                 Err(PromptFileError::Unreadable(text)) => assert!(text.contains(why), "{path}: {text}"),

@@ -1,4 +1,4 @@
-//! Gathers a job's texts and the files that they include, and has each one checked.
+//! Loads a job's texts and the files that they include, and has each one checked.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use crate::yaml::Node;
 /// The greatest number of files that a job's templates may name.
 pub const MAX_FILES: usize = 100;
 
-/// How often included files may be walked: once for each set of variables that they can see.
+/// How often included files may be checked: once for each set of variables that they can see.
 const MAX_WALKS: usize = 2_000;
 
-/// How many names of variables all those walks may begin with together.
+/// The greatest number of variables that those checks may start with, counted together.
 const MAX_VISIBLE: usize = 1_000_000;
 
 /// Loads and checks the texts of a job.
@@ -49,7 +49,7 @@ pub struct Loader<'a> {
     has_too_many_walks: bool,
 }
 
-/// A text, and what it can see: walking it twice with the same would find the same.
+/// A text and the names that it can see. Checking it again with the same names would find the same.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct VisitedText {
     name: String,
@@ -58,7 +58,7 @@ struct VisitedText {
 }
 
 impl<'a> Loader<'a> {
-    /// Begins with no texts. Without a folder, as for a job from standard input, every file is an error.
+    /// Creates a loader without texts. Without a folder, as for a job from standard input, every file is an error.
     pub fn new(folder: Option<&'a JobDir>, names: &'a TemplateVariables) -> Self {
         Self {
             context: CheckContext::new(names),
@@ -74,11 +74,11 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// Takes a text that stands in the job file.
+    /// Loads a text of the job file.
     pub fn text(&mut self, node: &Node, text: &str, role: TextRole) -> Template {
-        // What it says can't be read, so that nothing can be said to be unused.
+        // An unreadable text may use any input.
         self.context.used_inputs.is_incomplete |= node.is_placeholder() || node.is_incomplete();
-        // No file can have such a name, so that no include can reach it.
+        // No file can have such a name, so no include can name this text.
         let name = format!("\0{}", self.templates.texts.len());
         let text = TemplateText { text: text.into(), origin: TextOrigin::of_node(node) };
         self.templates.texts.insert(name.clone(), text);
@@ -86,8 +86,7 @@ impl<'a> Loader<'a> {
         Template { name }
     }
 
-    /// Takes a prompt that stands in a file below the job's folder. `None`, and a finding at `place`, where it can't be
-    /// read.
+    /// Loads a prompt from a file below the job's folder. Returns `None` if it can't be read, with a finding at `place`.
     pub fn file(&mut self, path: &str, place: SourceSpan, role: TextRole) -> Option<Template> {
         match self.read(path) {
             Ok(()) => {
@@ -101,13 +100,13 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// The texts and what is wrong with them; those in which something is wrong can't be rendered.
+    /// The texts and the findings. A text with an error can't be rendered.
     pub fn finish(mut self) -> (Templates, Vec<Diagnostic>) {
         self.templates.used_inputs = self.context.used_inputs;
         (self.templates, self.context.findings)
     }
 
-    /// What was found in a text counts for those that include it, too.
+    /// Makes a text that includes an invalid one invalid, too.
     fn propagate_finding(&mut self, name: &str) {
         self.context.found += usize::from(self.templates.invalid.contains(name));
     }
@@ -141,7 +140,7 @@ impl<'a> Loader<'a> {
     fn walk_text(&mut self, name: &str, text: TemplateText, role: TextRole, visible: &VisibleNames, trail: &[String]) {
         if let Some((range, why)) = find_oversized_tag(&text.text) {
             let finding = Diagnostic::error("template-syntax", text.origin.place(range), format!("template: {why}"));
-            self.context.report(finding.help("break it into several tags or blocks"));
+            self.context.report(finding.help("split it into several tags or blocks"));
             return;
         }
         match parse(&text.text, name, Default::default()) {
@@ -158,7 +157,7 @@ impl<'a> Loader<'a> {
                         let finding = Diagnostic::error("render-failed", place, message);
                         self.templates
                             .type_errors
-                            .push(finding.help("use the input as its type allows, or change its `type`"));
+                            .push(finding.help("use the input as its type allows, or change the `type` of the input"));
                     }
                 }
                 let trail = trail.iter().cloned().chain([name.to_owned()]).collect();
@@ -174,7 +173,7 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// Reads a file once, for good or ill.
+    /// Reads a file, unless an earlier call has read it or failed to.
     fn read(&mut self, path: &str) -> Result<(), PromptFileError> {
         if self.templates.texts.contains_key(path) {
             return Ok(());
@@ -186,7 +185,7 @@ impl<'a> Loader<'a> {
         let read = match self.folder {
             None => unreadable("can't be read: the job doesn't come from a folder".to_owned()),
             Some(_) if self.templates.files().count() + self.file_errors.len() >= MAX_FILES => {
-                unreadable(format!("is one too many: a job may name {MAX_FILES} files"))
+                unreadable(format!("is more than a job may name: {MAX_FILES} files"))
             }
             Some(folder) => folder.read(path),
         };
@@ -207,10 +206,10 @@ impl<'a> Loader<'a> {
     }
 
     fn report_file_error(&mut self, path: &str, place: SourceSpan, fault: &PromptFileError) {
-        let below = "prompts and includes are files below the job file's own folder";
+        let below = "prompts and includes must be below the folder of the job file";
         let finding = match fault {
             PromptFileError::OutsideJobDir => {
-                Diagnostic::error("outside-folder", place, format!("`{path}` lies outside the job's folder"))
+                Diagnostic::error("outside-folder", place, format!("`{path}` is outside of the job's folder"))
                     .help(below)
             }
             PromptFileError::Missing => {
@@ -241,7 +240,7 @@ impl<'a> TextHost<'a> for Loader<'a> {
             let route = route.chain([format!("`{path}`")]).collect::<Vec<_>>().join(", ");
             self.context.report(
                 Diagnostic::error("include-cycle", place, format!("`{path}` includes itself"))
-                    .help(format!("these files include each other in turn: {route}")),
+                    .help(format!("these files include each other: {route}")),
             );
             return true;
         }

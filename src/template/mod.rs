@@ -1,8 +1,8 @@
-//! Templates: minijinja, set up once. They are read and checked before a run, and rendered from memory.
+//! Loads, checks and renders the templates of a job. The template engine is minijinja.
 //!
-//! A [`Loader`] takes every text of a job that may hold template tags, follows its includes and finds everything wrong
-//! without rendering; what is left is [`Templates`], which renders and touches no disk. A value can't change a
-//! template's structure, and rendered text is never rendered again.
+//! A [`Loader`] takes the texts of a job, follows their includes and finds every error without rendering. Its result is
+//! [`Templates`], whose [`Engine`] renders without reading files. A value can't change a template's structure, and rendered
+//! text is never rendered again.
 
 mod check;
 mod check_context;
@@ -34,7 +34,7 @@ pub use tags::{StrayTag, TagPurpose, stray_tags};
 pub use texts::{Template, Templates};
 pub use variables::{TemplateVariables, UsedInputs, ValueType};
 
-/// What checking templates can find.
+/// The rules that the check of templates reports.
 pub const RULES: &[Rule] = &[
     rule!(Error "template-syntax"),
     rule!(Error "undefined-variable"),

@@ -1,4 +1,4 @@
-//! What to say about a variable, filter, test or function that isn't there.
+//! Checks that variables, filters, tests and functions exist, and suggests names for those that don't.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use crate::diagnostic::{Diagnostic, SourceSpan, suggest_certain_name, suggest_na
 /// What a text is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TextRole {
-    /// A system prompt, whose words weigh more than others.
+    /// A system prompt. Models give it more weight than any other text.
     System,
     /// A prompt.
     Prompt,
-    /// What says whether something is done.
+    /// The condition of a check.
     Condition,
 }
 
-/// Filters to suggest. Whether one exists is asked of the engine.
+/// Filters to suggest. Whether a filter exists is decided by the engine.
 const FILTERS: &[&str] = &[
     "abs",
     "attr",
@@ -96,7 +96,7 @@ const TESTS: &[&str] = &[
     "upper",
 ];
 
-/// What Python calls otherwise: its name, and how it is written here.
+/// Functions and methods of Python, and their equivalents in a template.
 const PYTHON_ALIASES: &[(&str, &str)] = &[
     ("len", "VALUE | length"),
     ("str", "VALUE | string"),
@@ -140,7 +140,7 @@ impl NameChecker {
         self.scopes.get(name).is_some()
     }
 
-    /// The names that are set at this point, beside the job's variables.
+    /// The names that are set at this point, in addition to the job's variables.
     pub(super) fn visible(&mut self) -> Arc<VisibleNames> {
         self.scopes.all_visible()
     }
@@ -173,29 +173,29 @@ impl NameChecker {
             cx.used_inputs.add(meant);
             finding.help(format!("did you mean `inputs.{meant}`?"))
         } else {
-            finding.help(format!("there are {}", cx.names.listed()))
+            finding.help(format!("the variables are {}", cx.names.listed()))
         };
         cx.report(finding);
     }
 
-    /// `inputs` as a whole: everything in it but secrets, which no template is given.
+    /// Checks a use of `inputs` as a whole. Secrets aren't part of it.
     fn whole_inputs(&mut self, cx: &mut CheckContext<'_>, span: Span) {
         cx.used_inputs.all = true;
         if self.role == TextRole::System
             && let Some(untrusted) = cx.untrusted
         {
             let message = format!(
-                "`inputs` as a whole holds `{untrusted}`, which strangers can write, and a system prompt carries the \
-                 most weight"
+                "`inputs` as a whole includes `{untrusted}`, which untrusted users can write, and models trust a system \
+                 prompt most"
             );
             let finding = Diagnostic::error("untrusted-in-system", self.place(span), message);
-            cx.report(finding.help("name the inputs that this text needs, each as `inputs.NAME`"));
+            cx.report(finding.help("name each input that this text needs: `inputs.NAME`"));
         }
     }
 
-    /// A part of `inputs`, `job` or `run`.
+    /// Checks a part of `inputs`, `job` or `run`.
     pub(super) fn attribute(&mut self, cx: &mut CheckContext<'_>, root: &str, name: &str, range: Range<usize>) {
-        // Looked up only for what is wrong: each look goes through the whole text.
+        // Computed only for errors, because it goes through the whole text.
         let place = || self.at(range.clone());
         let names = cx.names;
         let declared = if root == "inputs" { cx.declared(name) } else { None };
@@ -205,7 +205,7 @@ impl NameChecker {
         let finding = match TemplateVariables::parts(root) {
             Some(parts) if parts.contains(&name) => return,
             Some([]) => {
-                Diagnostic::error("undefined-variable", place(), format!("`{root}` is a text and has no parts"))
+                Diagnostic::error("undefined-variable", place(), format!("`{root}` is a text, without attributes"))
             }
             Some(parts) => {
                 let listed = parts.iter().map(|part| format!("`{root}.{part}`")).collect::<Vec<_>>().join(" and ");
@@ -213,16 +213,18 @@ impl NameChecker {
                     .help(format!("there is {listed}"))
             }
             None if declared.is_some_and(|declared| declared.is_secret) => {
-                Diagnostic::error("secret-in-template", place(), format!("the input `{name}` is secret"))
-                    .help(format!("no prompt may hold a secret; a command sees it as `$INPUT_{}`", name.to_uppercase()))
+                Diagnostic::error("secret-in-template", place(), format!("the input `{name}` is secret")).help(format!(
+                    "secrets can't be used in templates; commands get it as `$INPUT_{}`",
+                    name.to_uppercase()
+                ))
             }
             None if self.role == TextRole::System && declared.is_some_and(|declared| declared.is_untrusted) => {
                 Diagnostic::error(
                     "untrusted-in-system",
                     place(),
-                    format!("strangers can write the input `{name}`, and a system prompt carries the most weight"),
+                    format!("untrusted users can write the input `{name}`, and models trust a system prompt most"),
                 )
-                .help("use it in the prompt instead, and say there where it comes from")
+                .help("use it in the prompt instead, and write there where it comes from")
             }
             None if declared.is_some() || names.inputs_incomplete => return,
             None => {
@@ -243,8 +245,8 @@ impl NameChecker {
         if !FILTERS.contains(&name) && !cx.has("filter", name) {
             let finding = Diagnostic::error("unknown-filter", place, format!("there is no filter `{name}`"));
             let otherwise = || match python_alias(name) {
-                Some(form) => format!("that is written `{form}`"),
-                None => format!("there are {}", FILTERS.join(", ")),
+                Some(form) => format!("write `{form}`"),
+                None => format!("the filters are {}", FILTERS.join(", ")),
             };
             cx.report(suggest(finding, name, || FILTERS.iter().copied(), otherwise));
         }
@@ -253,7 +255,7 @@ impl NameChecker {
     pub(super) fn test(&mut self, cx: &mut CheckContext<'_>, name: &str, place: SourceSpan) {
         if !TESTS.contains(&name) && !cx.has("test", name) {
             let finding = Diagnostic::error("unknown-test", place, format!("there is no test `is {name}`"));
-            let otherwise = || format!("there are {}", TESTS.join(", "));
+            let otherwise = || format!("the tests are {}", TESTS.join(", "));
             cx.report(suggest(finding, name, || TESTS.iter().copied(), otherwise));
         }
     }
@@ -271,18 +273,18 @@ impl NameChecker {
         let visible = self.visible();
         let known = visible.keys().map(String::as_str).chain(["range", "dict", "namespace"]);
         cx.report(if let Some(form) = python_alias(name) {
-            finding.help(format!("that is written `{form}`"))
+            finding.help(format!("write `{form}`"))
         } else if cx.has("filter", name) {
             finding.help(format!("`{name}` is a filter: `VALUE | {name}`"))
         } else if let Some(meant) = suggest_name(name, known).filter(|_| kind == "function") {
             finding.help(format!("did you mean `{meant}`?"))
         } else {
-            finding.help("values are changed with filters: `VALUE | FILTER`")
+            finding.help("use a filter to change a value: `VALUE | FILTER`")
         });
     }
 }
 
-/// Says what a name was probably meant to be, and offers that as a fix where it can be nothing else.
+/// Suggests the name that was probably meant, with a fix if only one name is possible.
 fn suggest<'a, K: Iterator<Item = &'a str>>(
     finding: Diagnostic,
     name: &str,

@@ -1,4 +1,4 @@
-//! Rendering ahead of a run, when only some of the values are known.
+//! Renders texts before a run, when only some of the inputs are known.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,25 +12,25 @@ use super::texts::{Template, TemplateText, Templates, TextOrigin};
 use super::tracked_inputs::TrackedInputs;
 use crate::diagnostic::Diagnostic;
 
-/// Renders texts with what is known of their values, and tells which results hold whatever the others are.
+/// Renders texts with the values that are known, and tells which results don't depend on the others.
 #[derive(Debug)]
 pub struct PartialRenderer<'a> {
     engine: Engine<'a>,
     inputs: Arc<TrackedInputs>,
 }
 
-/// What came of rendering a text ahead.
+/// The result of rendering a text before a run.
 #[derive(Debug)]
 pub struct PartialRender {
-    /// The text, or why there is none.
+    /// The rendered text, or the finding.
     pub rendered: Result<String, Box<Diagnostic>>,
-    /// Whether it will come to the same in a run: no value was looked at that isn't known yet.
+    /// Whether every run gives the same result, because no unknown value was read.
     pub is_final: bool,
 }
 
 impl Templates {
-    /// Makes ready to render texts that [`Self::is_sound`] lets through. `values` are the variables as for
-    /// [`Self::engine`]; in the place of the inputs in `unknown` something of their type stands in.
+    /// A renderer for the valid texts. `values` are the variables as for [`Self::engine`], with a sample value for each
+    /// input in `unknown`.
     pub fn partial_renderer(&self, values: &serde_json::Value, unknown: HashSet<String>) -> PartialRenderer<'_> {
         let is_shown = |name: &str| {
             let is_file = |text: &TemplateText| has_tags(&text.text) || matches!(text.origin, TextOrigin::File(_));
@@ -60,7 +60,7 @@ impl PartialRenderer<'_> {
         PartialRender { rendered, is_final: !self.inputs.has_read_unknown.load(Ordering::Relaxed) }
     }
 
-    /// Whether no steps are left for further texts.
+    /// Whether the limits leave nothing for further texts.
     pub fn is_exhausted(&self) -> bool {
         self.engine.fuel == 0 || self.engine.limits.is_exhausted()
     }

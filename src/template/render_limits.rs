@@ -1,8 +1,8 @@
-//! Bounds on the sizes of values while a template is rendered. The engine bounds steps, not sizes: doubling a text again
-//! and again takes few steps and ends with all memory.
+//! Limits the sizes of values while a template is rendered. The engine limits the number of steps only: doubling a text
+//! again and again takes few steps and all memory.
 //!
-//! Every value that an operator, filter, function or literal makes is measured before it is kept, and what is made
-//! altogether is counted. Filters that could make something huge in one go estimate it first.
+//! Every value that an operator, filter, function or literal produces is measured, and the sizes are added up. Filters
+//! that can produce a huge value in one step estimate its size first.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -12,33 +12,33 @@ use minijinja::{Environment, Error, ErrorKind, Expression, Output, State, Value,
 
 use super::tracked_inputs::TrackedInputs;
 
-/// The filters that [`super::guarded`] puts into templates.
+/// The filters that [`super::instrument`] puts into templates.
 pub(super) const CHECK: &str = "legwork_check";
 pub(super) const READ: &str = "legwork_read";
 pub(super) const FOLD: &str = "legwork_fold";
 pub(super) const ADD_TEXT: &str = "legwork_add_text";
 
-/// The greatest size of a value, with everything in it, in bytes.
+/// The greatest size of a value with its contents, in bytes.
 const MAX_VALUE: u64 = 8 * MIB;
 
-/// How much all values that are made may come to, in bytes; and so how much memory rendering can take, about.
+/// The greatest size of all values that are produced, in bytes. It bounds the memory for rendering.
 const MAX_WORK: u64 = 128 * MIB;
 
-/// How deep lists and mappings may nest.
+/// The greatest nesting depth of lists and mappings.
 const MAX_NESTED: usize = 64;
 
-/// The greatest width or precision that a number or text can be formatted with.
+/// The greatest width, precision or count in a call of a filter.
 const MAX_WIDTH: u64 = 10_000;
 
-/// What a value takes beside its text.
+/// The size of a value in addition to its text.
 const VALUE_OVERHEAD: u64 = 32;
 
-/// Reading a value is so many times cheaper than making one.
+/// Reading a value costs this fraction of producing one.
 const READ_COST_DIVISOR: u64 = 8;
 
 const MIB: u64 = 1024 * 1024;
 
-/// What was exceeded.
+/// The limit that was exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum ExceededLimit {
@@ -49,19 +49,18 @@ pub(super) enum ExceededLimit {
 }
 
 impl ExceededLimit {
-    /// What happened, and what to do about it.
+    /// The message and the help of the finding.
     pub(super) fn message_and_help(self) -> (String, &'static str) {
-        let shorter = "give shorter inputs, or paths for an agent to read";
+        let shorter = "give shorter inputs, or paths of files that an agent can read";
         match self {
-            Self::Value => (format!("a value gets larger than {} MiB here", MAX_VALUE / MIB), shorter),
+            Self::Value => (format!("a value becomes larger than {} MiB here", MAX_VALUE / MIB), shorter),
             Self::Work => (
-                format!("rendering makes more than {} MiB of text", MAX_WORK / MIB),
-                "loop over less, and don't build a long text piece by piece",
+                format!("rendering produces more than {} MiB of text", MAX_WORK / MIB),
+                "loop over fewer items, and don't build a long text piece by piece",
             ),
-            Self::Depth => (
-                format!("lists and mappings nest deeper than {MAX_NESTED} levels here"),
-                "keep what belongs together in one list",
-            ),
+            Self::Depth => {
+                (format!("lists and mappings nest deeper than {MAX_NESTED} levels here"), "use a flatter structure")
+            }
             Self::Width => {
                 (format!("a width, precision or count is greater than {MAX_WIDTH}"), "write a smaller number")
             }
@@ -69,7 +68,7 @@ impl ExceededLimit {
     }
 }
 
-/// What is left for the renderings of one engine.
+/// The sizes that one engine has left.
 #[derive(Debug)]
 pub(super) struct RenderLimits {
     left: AtomicU64,
@@ -83,7 +82,7 @@ impl Default for RenderLimits {
 }
 
 impl RenderLimits {
-    /// What was exceeded since this was last asked.
+    /// The limit that was exceeded since the last call.
     pub(super) fn take_exceeded(&self) -> Option<ExceededLimit> {
         match self.exceeded.swap(0, Ordering::Relaxed) {
             1 => Some(ExceededLimit::Value),
@@ -110,7 +109,7 @@ impl RenderLimits {
         if left < size { Err(self.fail(ExceededLimit::Work)) } else { Ok(()) }
     }
 
-    /// Refuses what would get larger than a value may be.
+    /// Fails for a size greater than a value may have.
     fn check_value_size(&self, size: u64) -> Result<(), Error> {
         if size > MAX_VALUE { Err(self.fail(ExceededLimit::Value)) } else { Ok(()) }
     }
@@ -119,7 +118,7 @@ impl RenderLimits {
         if width > MAX_WIDTH { Err(self.fail(ExceededLimit::Width)) } else { Ok(()) }
     }
 
-    /// The size of a value with everything in it.
+    /// The size of a value with its contents.
     fn measure(&self, value: &Value) -> Result<u64, Error> {
         let mut size = 0;
         measure(value, MAX_NESTED, &mut size).map_err(|exceeded| self.fail(exceeded))?;
@@ -134,7 +133,7 @@ impl RenderLimits {
         Ok(size)
     }
 
-    /// Takes in a value that was made. What would only be worked out when it is read is worked out now.
+    /// Charges for a value that was produced. A lazy sequence is evaluated now, so that its size is known.
     fn check(&self, value: Value) -> Result<Value, Error> {
         let size = self.measure(&value)?;
         self.charge(size)?;
@@ -144,23 +143,23 @@ impl RenderLimits {
         Ok(value)
     }
 
-    /// Takes in a value that is looked at.
+    /// Charges for a value that is read.
     fn read(&self, value: Value) -> Result<Value, Error> {
         let size = self.measure(&value)?;
         self.charge(size / READ_COST_DIVISOR)?;
         Ok(value)
     }
 
-    /// What a chain of operators comes to.
+    /// The result of a chain of operators.
     fn fold(&self, operands: &Value, signs: &str) -> Result<Value, Error> {
         let operands: Vec<Value> = operands.try_iter()?.collect();
         for operand in &operands {
-            // Fails for what is undefined, in the engine's own words.
+            // Fails with the engine's own message for undefined values.
             if operand.is_undefined() {
                 operand.get_attr("")?;
             }
         }
-        // Joined at once, so that a long chain isn't copied again and again.
+        // Joined in one step, because a long chain would copy its beginning again and again.
         if signs.bytes().all(|sign| sign == b'~') {
             let size = self.measure_all(&operands)?;
             self.check_value_size(size)?;
@@ -199,7 +198,7 @@ impl RenderLimits {
         let operator = OPERATORS.iter().find(|(known, _)| *known == sign).map(|(_, operator)| operator);
         let operator = operator.ok_or_else(|| Error::from(ErrorKind::InvalidOperation))?;
         let result = operator.eval(context! { left, right });
-        // Its place is that of this operator in the template.
+        // Without the place in the helper's own expression.
         let result =
             result.map_err(|error| Error::new(error.kind(), error.detail().map_or_else(String::new, str::to_owned)))?;
         self.check(result)
@@ -215,7 +214,7 @@ impl RenderLimits {
         minijinja::escape_formatter(out, state, value)
     }
 
-    /// Sets an environment's filters, tests and functions to ones that keep to the limits.
+    /// Replaces an environment's filters, tests and functions with ones that keep the limits.
     pub(super) fn install(self: &Arc<Self>, environment: &mut Environment<'_>) {
         for (name, filter, estimate) in bounded_filters() {
             let limits = self.clone();
@@ -225,7 +224,7 @@ impl RenderLimits {
                 limits.charge(VALUE_OVERHEAD + size / READ_COST_DIVISOR)?;
                 limits.check_value_size(estimate(&limits, &arguments, size)?)?;
                 let result = filter.call(state, &arguments)?;
-                // The engine keeps several mappings side by side and looks into each.
+                // The engine's result refers to the original mappings, and searches them one by one.
                 if name == "chain" && result.kind() == ValueKind::Map {
                     let pairs = result.as_object().and_then(DynObject::try_iter_pairs).into_iter().flatten();
                     return limits.check(Value::from_pairs(pairs));
@@ -269,7 +268,7 @@ impl RenderLimits {
     }
 }
 
-/// What text of a template leaves after it was counted: nothing.
+/// The result of counting a text of the template. It prints as nothing.
 #[derive(Debug)]
 struct CountedTextMarker;
 
@@ -279,7 +278,7 @@ impl minijinja::value::Object for CountedTextMarker {
     }
 }
 
-/// Adds the size of a value to `size`, and stops where it is too large.
+/// Adds the size of a value to `size`, and stops when that is too large.
 fn measure(value: &Value, levels: usize, size: &mut u64) -> Result<(), ExceededLimit> {
     *size += VALUE_OVERHEAD + value.as_str().map_or(0, str::len) as u64;
     if *size > MAX_VALUE {
@@ -311,15 +310,15 @@ fn measure(value: &Value, levels: usize, size: &mut u64) -> Result<(), ExceededL
     Ok(())
 }
 
-/// About how large the result of a filter can get, from its arguments and their size.
+/// Estimates the size of a filter's result from its arguments and their size.
 type SizeEstimate = fn(&RenderLimits, &[Value], u64) -> Result<u64, Error>;
 
-/// A result is hardly larger than what it is made from.
+/// The result is about as large as the arguments.
 fn same_size(_: &RenderLimits, _: &[Value], size: u64) -> Result<u64, Error> {
     Ok(size)
 }
 
-/// Each letter of a text becomes an item.
+/// Each character of a text becomes an item.
 fn char_list_size(_: &RenderLimits, arguments: &[Value], size: u64) -> Result<u64, Error> {
     Ok(size + text(arguments, 0).chars().count() as u64 * VALUE_OVERHEAD)
 }
@@ -328,7 +327,7 @@ fn text(arguments: &[Value], at: usize) -> &str {
     arguments.get(at).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Every number among the arguments is a width or count, named or not.
+/// Every number among the arguments is a width or a count.
 fn largest_number(limits: &RenderLimits, arguments: &[Value]) -> Result<u64, Error> {
     let mut greatest = 0;
     for argument in arguments.iter().skip(1) {
@@ -348,7 +347,7 @@ fn indented(limits: &RenderLimits, arguments: &[Value], size: u64) -> Result<u64
 }
 
 fn grouped(limits: &RenderLimits, arguments: &[Value], size: u64) -> Result<u64, Error> {
-    // A group is filled up with one and the same value, which is measured as often as it is in it.
+    // The fill value is measured once for each time that it is in a group.
     let filler = arguments.get(2).map_or(Ok(0), |filler| limits.measure(filler))?;
     let count = largest_number(limits, arguments)?;
     Ok(char_list_size(limits, arguments, size)? + count.saturating_mul(VALUE_OVERHEAD + filler))
@@ -364,7 +363,7 @@ fn replaced(_: &RenderLimits, arguments: &[Value], size: u64) -> Result<u64, Err
 fn joined(_: &RenderLimits, arguments: &[Value], size: u64) -> Result<u64, Error> {
     let Some(value) = arguments.first() else { return Ok(size) };
     let items = value.len().unwrap_or_default() as u64;
-    // The joiner is named or not, and the only text that counts beside the items.
+    // The separator is the only text among the arguments after the items.
     let joiners = arguments.iter().skip(1).map(|argument| {
         let mut size = 0;
         let _ = measure(argument, 2, &mut size);
@@ -387,7 +386,7 @@ fn lined(_: &RenderLimits, arguments: &[Value], size: u64) -> Result<u64, Error>
     Ok(size + text(arguments, 0).matches('\n').count() as u64 * VALUE_OVERHEAD)
 }
 
-/// Each level is indented once more.
+/// Each level adds indentation.
 fn pretty(_: &RenderLimits, _: &[Value], size: u64) -> Result<u64, Error> {
     Ok(size.saturating_mul(4))
 }
@@ -399,7 +398,7 @@ fn formatted(limits: &RenderLimits, arguments: &[Value], size: u64) -> Result<u6
         if number == 0 {
             continue;
         }
-        // By name, the same value can be used again and again.
+        // A named value can be used several times.
         let named = field.strip_prefix('(').and_then(|field| field.split_once(')'));
         let (name, rest) = named.map_or((None, field), |(name, rest)| (Some(name), rest));
         if let Some(value) = name.zip(arguments.get(1)).and_then(|(name, values)| values.get_attr(name).ok()) {
@@ -467,7 +466,7 @@ fn bounded_filters() -> Vec<(&'static str, Value, SizeEstimate)> {
     }
 }
 
-/// Tests that look at more than what kind of value it is.
+/// Tests that read more of a value than its type.
 fn bounded_tests() -> Vec<(&'static str, Value)> {
     macro_rules! table {
         ($($test:ident $($name:literal)+,)*) => {

@@ -1,9 +1,9 @@
-//! The names that a template has set itself, beside the job's variables.
+//! The names that a template sets itself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a name that was set stands for.
+/// The meaning of a name that a template sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum NameBinding {
     /// The same as `inputs`, as after `{% set all = inputs %}`.
@@ -19,7 +19,7 @@ pub(super) type VisibleNames = BTreeMap<String, NameBinding>;
 #[derive(Debug)]
 pub(super) struct Scopes {
     stack: Vec<VisibleNames>,
-    /// All of them in one, as long as nothing changes.
+    /// All names in one map, until a scope changes.
     flat: Option<Arc<VisibleNames>>,
 }
 
@@ -28,7 +28,7 @@ impl Scopes {
         Self { stack: vec![visible.clone()], flat: None }
     }
 
-    /// Takes a name in. What may be `inputs` in one branch is taken for it after the branch.
+    /// Sets a name. A name that is `inputs` in one branch counts as `inputs` after it.
     pub(super) fn set(&mut self, name: &str, meaning: NameBinding) {
         let Some(scope) = self.stack.last_mut() else { return };
         if scope.get(name).is_none_or(|known| meaning < *known) {

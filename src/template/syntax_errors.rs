@@ -1,5 +1,5 @@
-//! Finds every mistake in a text that the engine's parser refuses. The parser stops at the first one; here each tag is
-//! read by itself, and what opens a block is paired with what closes it.
+//! Finds every syntax error in a template. The engine's parser stops at the first one, so each tag is parsed by itself,
+//! and the tags that open and close blocks are matched here.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use minijinja::machinery::parse;
 
 use super::tags::{BLOCKS, OTHERS, Tag, TagKind, end_of_raw, first_word, tags};
 
-/// Something that is wrong in a text.
+/// A syntax error.
 #[derive(Debug)]
 pub(super) struct SyntaxError {
     pub(super) range: Range<usize>,
@@ -15,28 +15,28 @@ pub(super) struct SyntaxError {
     pub(super) help: String,
 }
 
-/// How many mistakes of one text are reported.
+/// The greatest number of errors that are reported for one text.
 const MAX_MISTAKES: usize = 110;
 
-/// How many blocks may be open at once; the parser takes few more.
+/// The greatest number of open blocks. The parser's own limit is slightly higher.
 const MAX_OPEN: usize = 100;
 
-/// What other languages write, and what is written here. Signs are found anywhere in a tag, words at its beginning.
+/// Operators of other languages, anywhere in a tag, and what to write instead.
 const FOREIGN_OPERATORS: &[(&str, &str)] = &[
     ("&&", "write `and` for `&&`"),
     ("||", "write `or` for `||`"),
     ("!==", "write `!=` for `!==`"),
     ("===", "write `==` for `===`"),
-    ("?.", "ask `is defined` first: there is no `?.`"),
+    ("?.", "test with `is defined` first: there is no `?.`"),
     ("??", "write `VALUE | default(OTHER)` for `??`"),
     ("?", "write `A if CONDITION else B` for `CONDITION ? A : B`"),
-    ("=>", "there are no functions here; a `{% macro %}` comes closest"),
+    ("=>", "there are no functions; use a `{% macro %}`"),
     ("++", "write `{% set x = x + 1 %}`"),
     ("+=", "write `{% set x = x + 1 %}`"),
     (";", "a tag holds one expression or statement, without `;`"),
-    ("`", "write texts in quotes"),
-    ("${", "within a tag a variable is written by its name alone"),
-    ("$", "variables are written without `$`"),
+    ("`", "write strings in quotes"),
+    ("${", "within a tag, write the name of the variable only"),
+    ("$", "write variables without `$`"),
 ];
 
 const FOREIGN_TAGS: &[(&str, &str)] = &[
@@ -45,7 +45,7 @@ const FOREIGN_TAGS: &[(&str, &str)] = &[
     ("elsef", "write `{% elif CONDITION %}`"),
     ("foreach", "write `{% for ITEM in LIST %}`"),
     ("each", "write `{% for ITEM in LIST %}`"),
-    ("while", "there is only `{% for ITEM in LIST %}`"),
+    ("while", "the only loop is `{% for ITEM in LIST %}`"),
     ("unless", "write `{% if not CONDITION %}`"),
     ("switch", "write `{% if %}`, `{% elif %}` and `{% else %}`"),
     ("case", "write `{% if %}`, `{% elif %}` and `{% else %}`"),
@@ -59,13 +59,13 @@ const FOREIGN_TAGS: &[(&str, &str)] = &[
     ("echo", "write `{{ VALUE }}`"),
     ("comment", "write `{# COMMENT #}`"),
     ("verbatim", "write `{% raw %}` and `{% endraw %}`"),
-    ("break", "a loop can't be left early: choose its items with `{% for ITEM in LIST if CONDITION %}`"),
-    ("continue", "no round can be left early: put the rest into an `{% if %}`"),
+    ("break", "there is no `break`: select items with `{% for ITEM in LIST if CONDITION %}`"),
+    ("continue", "there is no `continue`: put the rest of the loop into an `{% if %}`"),
 ];
 
-const RAW: &str = "braces that aren't meant as a template tag go between `{% raw %}` and `{% endraw %}`";
+const RAW: &str = "put braces that aren't a template tag between `{% raw %}` and `{% endraw %}`";
 
-/// All mistakes of a text that the parser refuses with this error.
+/// All syntax errors of a text for which the parser returns `error`.
 pub(super) fn find_errors(text: &str, error: &minijinja::Error) -> Vec<SyntaxError> {
     let mut reading = TagChecker { text, open: Vec::new(), found: Vec::new() };
     for tag in tags(text) {
@@ -75,7 +75,7 @@ pub(super) fn find_errors(text: &str, error: &minijinja::Error) -> Vec<SyntaxErr
         reading.tag(&tag);
     }
     if reading.open.len() > MAX_OPEN {
-        // What is wrong is how deep it nests, and the parser says so.
+        // The error is the nesting depth, which the parser reports.
         (reading.open, reading.found) = (Vec::new(), Vec::new());
     }
     for (word, range) in std::mem::take(&mut reading.open) {
@@ -97,7 +97,7 @@ pub(super) fn find_errors(text: &str, error: &minijinja::Error) -> Vec<SyntaxErr
 
 struct TagChecker<'a> {
     text: &'a str,
-    /// The blocks that are open, the innermost last: the word that opens each, and where.
+    /// The open blocks, the innermost last: the word and the range of the tag that opens each.
     open: Vec<(&'a str, Range<usize>)>,
     found: Vec<SyntaxError>,
 }
@@ -124,7 +124,7 @@ impl<'a> TagChecker<'a> {
             };
             let help = match is_probably_literal(self.text, tag) {
                 true => RAW.to_owned(),
-                false => format!("write `{close}` where it ends; {RAW}"),
+                false => format!("close the tag with `{close}`; {RAW}"),
             };
             return self.report(tag.range.clone(), &format!("this `{open}` has no `{close}`"), help);
         }
@@ -153,7 +153,7 @@ impl<'a> TagChecker<'a> {
                 if first_word(rest) == "if" {
                     self.report(range(), "unexpected condition after `else`", "write `{% elif CONDITION %}`");
                 } else if !rest.is_empty() {
-                    self.report(range(), "`else` takes nothing", "write `{% else %}`, or `{% elif CONDITION %}`");
+                    self.report(range(), "`else` takes no condition", "write `{% else %}`, or `{% elif CONDITION %}`");
                 } else if !matches!(innermost, Some("if" | "for")) {
                     self.report_outside_block(tag, "else", "`{% if %}` or `{% for %}`");
                 }
@@ -167,7 +167,7 @@ impl<'a> TagChecker<'a> {
                     Some((word, _)) => format!("write `{{% end{word} %}}`"),
                     None => "remove it: no block is open here".to_owned(),
                 };
-                self.report(range(), "`end` must name what it closes", help);
+                self.report(range(), "`end` must name the block that it closes", help);
             }
             _ if BLOCKS.contains(&word.strip_prefix("end").unwrap_or_default()) => self.close(tag, word),
             _ if BLOCKS.contains(&word) && !(word == "set" && is_assignment(content)) => {
@@ -181,9 +181,9 @@ impl<'a> TagChecker<'a> {
     fn report_outside_block(&mut self, tag: &Tag, word: &str, of: &str) {
         let message = match self.open.last() {
             Some((open, _)) => format!("`{word}` is within `{{% {open} %}}`, not directly within {of}"),
-            None => format!("`{word}` is within no {of}"),
+            None => format!("`{word}` isn't within {of}"),
         };
-        self.report(tag.range.clone(), &message, "remove it, or check what is opened and closed before it");
+        self.report(tag.range.clone(), &message, "remove it, or check which blocks are opened and closed before it");
     }
 
     fn close(&mut self, tag: &Tag, word: &'a str) {
@@ -193,7 +193,7 @@ impl<'a> TagChecker<'a> {
                 Some((open, _)) => format!("the block that is open here ends with `{{% end{open} %}}`"),
                 None => "remove it: no block is open here".to_owned(),
             };
-            // The open block was meant, as far as anyone can tell.
+            // It was probably meant to close the open block.
             self.open.pop();
             return self.report(tag.range.clone(), &format!("this `{{% {word} %}}` closes nothing"), help);
         };
@@ -202,11 +202,11 @@ impl<'a> TagChecker<'a> {
         }
         if opener != "block" && tag.content(self.text) != word {
             let help = format!("write `{{% {word} %}}`");
-            self.report(tag.range.clone(), &format!("`{word}` takes nothing"), help);
+            self.report(tag.range.clone(), &format!("`{word}` takes no arguments"), help);
         }
     }
 
-    /// Reads one tag by itself, between others that make a whole of it.
+    /// Parses one tag by itself, between tags that complete it.
     fn read_alone(&mut self, tag: &Tag, before: &str, after: &str) {
         let alone = format!("{before}{}{after}", &self.text[tag.range.clone()]);
         let Err(error) = parse(&alone, "", Default::default()) else { return };
@@ -241,7 +241,7 @@ impl<'a> TagChecker<'a> {
         }
         match tag.kind {
             TagKind::Variable => "a tag holds one expression, such as `{{ inputs.NAME }}`".to_owned(),
-            _ if BLOCKS.contains(&word) || OTHERS.contains(&word) => "check how this tag is written".to_owned(),
+            _ if BLOCKS.contains(&word) || OTHERS.contains(&word) => "check the syntax of this tag".to_owned(),
             _ => "the tags are `if`, `elif`, `else`, `for`, `set`, `with`, `macro`, `call`, `filter`, `include`, \
                   `import`, `from`, `raw`, and the `end` of each"
                 .to_owned(),
@@ -249,7 +249,7 @@ impl<'a> TagChecker<'a> {
     }
 }
 
-/// Whether the braces belong to another language: Go, Handlebars, GitHub's workflows, or nothing at all.
+/// Whether the braces probably belong to another language, such as Go templates, Handlebars or GitHub workflows.
 fn is_probably_literal(text: &str, tag: &Tag) -> bool {
     let content = tag.content(text);
     let begins_otherwise =
@@ -257,7 +257,7 @@ fn is_probably_literal(text: &str, tag: &Tag) -> bool {
     tag.kind == TagKind::Variable && (begins_otherwise || text[..tag.range.start].ends_with('$'))
 }
 
-/// Whether a tag has an `=` that compares nothing.
+/// Whether a tag has an `=` that isn't a comparison.
 fn is_assignment(content: &str) -> bool {
     let plain = without_strings(content);
     let bytes = plain.as_bytes();
@@ -276,7 +276,7 @@ fn is_assignment(content: &str) -> bool {
     })
 }
 
-/// A tag's content without what is in quotes.
+/// The content of a tag without its strings.
 fn without_strings(content: &str) -> String {
     let mut plain = String::new();
     let mut quote = None;

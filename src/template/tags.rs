@@ -6,10 +6,10 @@ use minijinja::machinery::{Token, parse, tokenize};
 
 use super::TemplateVariables;
 
-/// Tags that open a block; `end` and the same word closes it.
+/// Tags that open a block. `end` and the same word close it.
 pub(super) const BLOCKS: &[&str] = &["if", "for", "macro", "call", "filter", "block", "with", "autoescape", "set"];
 
-/// Tags that stand alone or within a block.
+/// Tags that don't open a block.
 pub(super) const OTHERS: &[&str] = &["elif", "else", "include", "import", "from", "extends", "do", "raw", "endraw"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,7 +96,7 @@ fn end_of_tag(text: &str, from: usize, close: &str) -> Option<usize> {
         }
         at += 1;
     }
-    // A quote or bracket may be what is missing.
+    // The missing character may be a quote or a bracket.
     let end = from + text[from..].find(close)?;
     let next = opening(text, from).map_or(text.len(), |(next, _)| next);
     (end < next).then_some(end + 2)
@@ -119,18 +119,18 @@ pub(super) fn end_of_raw(text: &str, from: usize) -> Option<usize> {
 pub struct StrayTag {
     /// The tag with its braces.
     pub range: Range<usize>,
-    /// What the tag is for.
+    /// What it was meant to do.
     pub purpose: TagPurpose,
 }
 
-/// What a tag is for, as far as it matters in a text that isn't a template.
+/// What a tag in a text that isn't a template was meant to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TagPurpose {
-    /// It prints one variable and nothing else: `inputs.topic`.
+    /// To print one variable: `inputs.topic`.
     Variable(String),
-    /// It prints an expression with a variable of the job.
+    /// To print an expression with a variable of the job.
     Expression,
-    /// It prints an expression without any. That may as well be another program's template language.
+    /// To print an expression without variables of the job. It may belong to another program's template language.
     Other,
     /// A statement or a comment.
     Statement,
@@ -197,7 +197,7 @@ pub(super) fn find_oversized_tag(text: &str) -> Option<(Range<usize>, String)> {
     let (mut tokens, mut elifs) = (0, 0);
     let mut start = 0;
     let mut is_first = false;
-    // What comes after an error in a text is the parser's to report.
+    // The parser reports errors in a text.
     for (token, span) in tokenize(text, false, Default::default()).map_while(Result::ok) {
         tokens += 1;
         match token {
@@ -212,7 +212,7 @@ pub(super) fn find_oversized_tag(text: &str) -> Option<(Range<usize>, String)> {
         is_first = false;
         let range = || start..span.end_offset as usize;
         if tokens > MAX_TOKENS {
-            return Some((range(), format!("this tag has more than {MAX_TOKENS} parts")));
+            return Some((range(), format!("this tag has more than {MAX_TOKENS} tokens")));
         }
         if elifs > MAX_ELIF {
             return Some((range(), format!("there are more than {MAX_ELIF} `elif`")));

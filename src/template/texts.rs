@@ -10,23 +10,23 @@ use super::variables::UsedInputs;
 use crate::diagnostic::{Diagnostic, Source, SourceSpan};
 use crate::yaml::{Node, ScalarSpanMap};
 
-/// A text that was loaded: what to render, as [`Templates`] know it.
+/// Identifies a loaded text of [`Templates`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Template {
     pub(super) name: String,
 }
 
-/// Where a template's text stands.
+/// Where the text of a template comes from.
 #[derive(Debug, Clone)]
 pub(super) enum TextOrigin {
     /// A string in a YAML file.
     Node {
         /// The string.
         node: Node,
-        /// Where its letters stand; worked out when something is first found.
+        /// The places of its characters, computed when the first finding needs them.
         places: Arc<OnceLock<ScalarSpanMap>>,
     },
-    /// A file of its own; the source's text is the template's.
+    /// A file with the template as its text.
     File(Arc<Source>),
 }
 
@@ -35,7 +35,7 @@ impl TextOrigin {
         Self::Node { node: node.clone(), places: Arc::default() }
     }
 
-    /// The place of a range of the template's text. The engine counts in bytes, and may begin or end within a letter.
+    /// The place of a range of bytes of the template. The engine's ranges may begin or end within a character.
     pub(super) fn place(&self, range: Range<usize>) -> SourceSpan {
         let letters = |text: &str| text.floor_char_boundary(range.start)..text.ceil_char_boundary(range.end);
         match self {
@@ -54,28 +54,28 @@ pub(super) struct TemplateText {
     pub(super) origin: TextOrigin,
 }
 
-/// The texts of a job, includes and all, in memory.
+/// The texts of a job and the files that they include, in memory.
 #[derive(Debug, Default)]
 pub struct Templates {
     pub(super) texts: BTreeMap<String, TemplateText>,
-    /// Those in which something is wrong, or in what they include.
+    /// The names of texts with an error in them or in a file that they include.
     pub(super) invalid: BTreeSet<String>,
-    /// What fails for every value of its type, wherever it stands.
+    /// Operations that fail for every value of their operands' types.
     pub(super) type_errors: Vec<Diagnostic>,
-    /// What is rendered in the place of each text.
+    /// The form of each text that is rendered.
     pub(super) instrumented: BTreeMap<String, InstrumentedTemplate>,
     pub(super) used_inputs: UsedInputs,
-    /// Files that an include names and that are not there.
+    /// The files that includes name and that don't exist.
     pub(super) missing: BTreeSet<String>,
 }
 
 impl Templates {
-    /// Which inputs the texts use.
+    /// The inputs that the texts use.
     pub fn used_inputs(&self) -> &UsedInputs {
         &self.used_inputs
     }
 
-    /// Whether a text of the job file is one of these, to be rendered.
+    /// Whether the text at a place of the job file is a template.
     pub fn contains_place(&self, place: &SourceSpan) -> bool {
         self.texts.values().any(|text| match &text.origin {
             TextOrigin::Node { node, .. } => {
@@ -86,22 +86,22 @@ impl Templates {
         })
     }
 
-    /// Whether the text holds anything but itself: a tag or a comment.
+    /// Whether the text has tags or comments.
     pub fn has_tags(&self, template: &Template) -> bool {
         self.texts.get(&template.name).is_some_and(|text| has_tags(&text.text))
     }
 
-    /// Whether nothing is wrong with the text and what it includes.
+    /// Whether the text and the files that it includes have no errors.
     pub fn is_valid(&self, template: &Template) -> bool {
         !self.invalid.contains(&template.name)
     }
 
-    /// What fails in every run that comes by it, for no value of its type can do that.
+    /// Operations that fail for every value of their operands' types, in branches and loops too.
     pub fn type_errors(&self) -> &[Diagnostic] {
         &self.type_errors
     }
 
-    /// Whether nothing but white space stands in the text. A tag counts as something.
+    /// Whether the text is only white space. A text with a tag isn't blank.
     pub fn is_blank(&self, template: &Template) -> bool {
         self.texts.get(&template.name).is_none_or(|text| text.text.trim().is_empty())
     }
@@ -111,7 +111,7 @@ impl Templates {
         self.texts.values().map(|text| text.text.len()).sum()
     }
 
-    /// Where the template's text begins and ends.
+    /// The place of the whole text.
     pub fn place(&self, template: &Template) -> Option<SourceSpan> {
         self.texts.get(&template.name).map(|text| text.origin.place(0..text.text.len()))
     }
@@ -124,12 +124,12 @@ impl Templates {
         })
     }
 
-    /// The prompt files that were read, by their path below the job's folder as the job wrote it.
+    /// The paths of the prompt files that were read, as the job writes them.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.texts.iter().filter(|(_, text)| matches!(text.origin, TextOrigin::File(_))).map(|(name, _)| name.as_str())
     }
 
-    /// The files that an include would take if they were there, likewise.
+    /// The paths of the files that includes name and that don't exist, as the job writes them.
     pub fn missing(&self) -> impl Iterator<Item = &str> {
         self.missing.iter().map(String::as_str)
     }

@@ -1,4 +1,4 @@
-//! The variable `inputs` of a rendering that doesn't know all values yet.
+//! The variable `inputs` while some of its values aren't known yet.
 
 use std::collections::HashSet;
 use std::sync::Arc;

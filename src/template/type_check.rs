@@ -1,7 +1,7 @@
-//! Finds what no value of an input's type can do, in branches and loops too that no trial comes by.
+//! Finds operations that fail for every value of an input's type, in branches and loops too.
 //!
-//! It only speaks where it is sure: a name that is set twice, or whatever stands behind a test such as `is number`, has
-//! no known type.
+//! It reports only what is certain. A name that is set twice has no known type, and branches behind a test such as
+//! `is number` aren't checked.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,7 +18,7 @@ pub(super) struct TypeError {
     pub(super) message: String,
 }
 
-/// Everything in a template that can't work with the types of the inputs.
+/// All operations in a template that can't work with the types of the inputs.
 pub(super) fn type_errors(statements: &[Stmt<'_>], inputs: &HashMap<String, ValueType>) -> Vec<TypeError> {
     let mut names = NameCounts::default();
     names.statements(statements);
@@ -29,11 +29,11 @@ pub(super) fn type_errors(statements: &[Stmt<'_>], inputs: &HashMap<String, Valu
     types.found
 }
 
-/// How often each name gets a value.
+/// How often each name is set.
 #[derive(Default)]
 struct NameCounts<'a> {
     counts: HashMap<&'a str, usize>,
-    /// Whether other files take part, which may set names.
+    /// Whether the template includes or extends other files, which may set names.
     has_files: bool,
 }
 
@@ -67,7 +67,7 @@ impl<'a> TypeChecker<'a, '_> {
         self.found.push(TypeError { range: range(expression), message });
     }
 
-    /// Takes note of the type of a name that is set here and nowhere else.
+    /// Remembers the type of a name that is set nowhere else.
     fn set(&mut self, target: &Expr<'a>, kind: Option<ValueType>) {
         if let (Expr::Var(name), Some(kind)) = (target, kind)
             && self.names.counts.get(name.id) == Some(&1)
@@ -139,7 +139,7 @@ impl<'a> TypeChecker<'a, '_> {
         }
     }
 
-    /// An expression whose value is needed: where it is undefined, rendering fails.
+    /// Checks an expression that must be defined.
     fn check_used(&mut self, expression: &Expr<'a>) {
         let part = match expression {
             Expr::GetAttr(it) => Some((&it.expr, it.name)),
@@ -154,14 +154,14 @@ impl<'a> TypeChecker<'a, '_> {
         {
             let is_index = kind == ValueType::List && name.bytes().any(|byte| byte.is_ascii_digit());
             if !is_index {
-                self.report(expression, format!("{} has no parts with names", kind.noun()));
+                self.report(expression, format!("{} has no attributes", kind.noun()));
             }
             return;
         }
         self.check_inspected(expression);
     }
 
-    /// An expression that may be undefined; not so what it is made from.
+    /// Checks an expression that may be undefined. Its operands must be defined.
     fn check_inspected(&mut self, expression: &Expr<'a>) {
         match expression {
             Expr::GetAttr(it) => self.check_used(&it.expr),
@@ -198,7 +198,7 @@ impl<'a> TypeChecker<'a, '_> {
             Expr::Filter(it) => {
                 let Some(value) = &it.expr else { return };
                 match it.name {
-                    // These take what is undefined.
+                    // These accept undefined values.
                     "default" | "d" => self.check_inspected(value),
                     _ => self.check_used(value),
                 }
@@ -227,7 +227,7 @@ impl<'a> TypeChecker<'a, '_> {
         }
     }
 
-    /// The type of an expression, where it is known.
+    /// The type of an expression, if it is known.
     fn value_type(&self, expression: &Expr<'_>) -> Option<ValueType> {
         match expression {
             Expr::Const(it) if it.value.as_str().is_some() => Some(ValueType::Text),
@@ -262,7 +262,7 @@ impl<'a> TypeChecker<'a, '_> {
     }
 }
 
-/// What can't be done with two values, as a participle.
+/// The participle of an operation that fails for two values.
 fn mismatch(op: BinOpKind, left: ValueType, right: ValueType) -> Option<&'static str> {
     let is_plain = |kind| matches!(kind, ValueType::Text | ValueType::Number | ValueType::List);
     if !is_plain(left) || !is_plain(right) {
@@ -290,7 +290,7 @@ fn is_inputs(expression: &Expr<'_>) -> bool {
     matches!(expression, Expr::Var(name) if name.id == "inputs")
 }
 
-/// Whether what depends on a condition may never be reached, for the condition asks what a value is.
+/// Whether a condition tests the type of a value, so that its branches may never be reached for the declared type.
 fn has_test(condition: &Expr<'_>) -> bool {
     match condition {
         Expr::Const(_) => true,
@@ -312,7 +312,7 @@ fn has_test_in_operation(operation: &ast::BinOp<'_>) -> bool {
     }
 }
 
-/// As [`has_test`], of what a condition compares: constants are common there.
+/// As [`has_test`], for an operand of a comparison, which is often a constant.
 fn has_test_here(operand: &Expr<'_>) -> bool {
     !matches!(operand, Expr::Const(_) | Expr::List(_) | Expr::Tuple(_)) && has_test(operand)
 }

@@ -2,25 +2,25 @@
 
 use std::collections::{HashMap, HashSet};
 
-/// The names that a job's templates know.
+/// The variables of a job's templates.
 #[derive(Debug, Clone, Default)]
 pub struct TemplateVariables {
-    /// The inputs that may be used.
+    /// The inputs that templates can use.
     pub inputs: Vec<String>,
-    /// What kind of value those are whose type is known.
+    /// The types of inputs, where they are known.
     pub types: HashMap<String, ValueType>,
-    /// The inputs whose values never enter a text.
+    /// The secret inputs, which templates can't use.
     pub secret: Vec<String>,
-    /// The inputs whose text strangers can write.
+    /// The inputs that untrusted users can write.
     pub untrusted: Vec<String>,
-    /// Whether the job may have inputs that couldn't be read, so that an unknown one is no finding.
+    /// Whether the job may have inputs that couldn't be read, so that an unknown one isn't an error.
     pub inputs_incomplete: bool,
 }
 
-/// The variables beside `inputs`, with their parts; one without parts is a text.
+/// The variables other than `inputs`, with their attributes. One without attributes is a text.
 const BUILTIN_VARIABLES: &[(&str, &[&str])] = &[("workspace", &[]), ("job", &["name"]), ("run", &["id", "date"])];
 
-/// How many inputs a misspelt name is compared with, and how many a message lists.
+/// The number of inputs that a misspelled name is compared with, and the number that a message lists.
 const MAX_SUGGESTED: usize = 200;
 const MAX_LISTED: usize = 30;
 
@@ -40,15 +40,15 @@ impl TemplateVariables {
         BUILTIN_VARIABLES.iter().find(|(name, _)| *name == root).map(|(_, parts)| *parts)
     }
 
-    /// Inputs that a misspelt one may be meant for.
+    /// Inputs to suggest for a misspelled name.
     pub(super) fn suggestable_inputs(&self) -> impl Iterator<Item = &str> {
         self.inputs.iter().take(MAX_SUGGESTED).map(String::as_str)
     }
 
-    /// Every variable in full, for a message; of very many inputs the first.
+    /// All variables for a message, with the first inputs of many.
     pub(super) fn listed(&self) -> String {
         let inputs = self.inputs.iter().take(MAX_LISTED).map(|name| format!("`inputs.{name}`"));
-        let more = (self.inputs.len() > MAX_LISTED).then(|| "further inputs".to_owned());
+        let more = (self.inputs.len() > MAX_LISTED).then(|| "more inputs".to_owned());
         let inputs = inputs.chain(more);
         let fixed = BUILTIN_VARIABLES.iter().flat_map(|(root, parts)| {
             let whole = parts.is_empty().then(|| format!("`{root}`"));

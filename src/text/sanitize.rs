@@ -1,11 +1,11 @@
-//! Text from files, models and tools, made harmless for terminals and logs.
+//! Makes text from files, models and tools safe to print to terminals, CI logs and Markdown.
 
-/// What is shown instead of a character that could steer a terminal or turn the direction of writing; `None` where
-/// the character may stay. Tabs may, line ends may not.
-pub(crate) fn replacement_char(letter: char) -> Option<char> {
-    match letter {
+/// The replacement for a character that could control a terminal or change the text direction; `None` for a harmless one.
+/// Tabs are harmless, line breaks aren't.
+pub(crate) fn replacement_char(char: char) -> Option<char> {
+    match char {
         '\t' => None,
-        '\0'..='\x1f' => char::from_u32(0x2400 + letter as u32),
+        '\0'..='\x1f' => char::from_u32(0x2400 + char as u32),
         '\x7f' => Some('\u{2421}'),
         '\u{80}'..='\u{9f}'
         | '\u{61c}'
@@ -20,104 +20,104 @@ pub(crate) fn replacement_char(letter: char) -> Option<char> {
     }
 }
 
-/// Whether a `[` behind this text would begin a command that CI systems look for anywhere in a line: `##[add-mask]`
+/// Whether a `[` after this text would start a command that CI systems recognize anywhere in a line: `##[add-mask]`
 /// (GitHub's runner), `##vso[` (Azure Pipelines), `##teamcity[`.
 pub(crate) fn opens_ci_command(before: &str) -> bool {
-    before.trim_end_matches(|letter: char| letter.is_ascii_alphabetic()).ends_with("##")
+    before.trim_end_matches(|char: char| char.is_ascii_alphabetic()).ends_with("##")
 }
 
-/// A text in Markdown that shows it as it is, on one line and in at most `most` characters: no link, no image, no HTML.
-pub(crate) fn escape_markdown(text: &str, most: usize) -> String {
-    let mut letters = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().collect::<Vec<_>>();
-    if letters.len() > most {
-        letters.truncate(most.saturating_sub(1));
-        letters.push('…');
+/// Escapes a text for Markdown, on one line and truncated to `max_chars` characters.
+pub(crate) fn escape_markdown(text: &str, max_chars: usize) -> String {
+    let mut chars = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().collect::<Vec<_>>();
+    if chars.len() > max_chars {
+        chars.truncate(max_chars.saturating_sub(1));
+        chars.push('…');
     }
-    let mut harmless = String::with_capacity(letters.len() * 2);
-    for letter in letters {
-        if letter.is_ascii_punctuation() {
-            harmless.push('\\');
+    let mut escaped = String::with_capacity(chars.len() * 2);
+    for char in chars {
+        if char.is_ascii_punctuation() {
+            escaped.push('\\');
         }
-        harmless.push(replacement_char(letter).unwrap_or(letter));
+        escaped.push(replacement_char(char).unwrap_or(char));
     }
-    harmless
+    escaped
 }
 
-/// A text in which every character shows, on the same lines. Joiners stay where a script or an emoji needs them.
+/// Replaces invisible characters, but keeps line breaks, and joiners where a script or an emoji needs them.
 pub(crate) fn replace_control_chars(text: &str) -> String {
     let mut visible = String::with_capacity(text.len());
     let mut before = '\n';
-    let mut letters = text.chars().peekable();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '\n' => visible.push(letter),
-            '\r' if letters.peek() == Some(&'\n') => {}
-            '\u{200c}' | '\u{200d}' if !before.is_ascii() && replacement_char(before).is_none() => visible.push(letter),
-            _ => visible.push(replacement_char(letter).unwrap_or(letter)),
+    let mut chars = text.chars().peekable();
+    while let Some(char) = chars.next() {
+        match char {
+            '\n' => visible.push(char),
+            '\r' if chars.peek() == Some(&'\n') => {}
+            '\u{200c}' | '\u{200d}' if !before.is_ascii() && replacement_char(before).is_none() => visible.push(char),
+            _ => visible.push(replacement_char(char).unwrap_or(char)),
         }
-        before = letter;
+        before = char;
     }
     visible
 }
 
-/// One line of somebody's Markdown, in which nothing is live: a link or an image shows as it is written, address and all,
-/// and so does HTML. Emphasis, lists, headings and code within the line stay.
+/// Neutralizes a line of untrusted Markdown: links, images and HTML are shown as source text. Emphasis, lists, headings and
+/// inline code stay.
 pub(crate) fn neutralize_markdown_line(line: &str) -> String {
     let line = replace_control_chars(&line.replace('\n', " "));
-    let mut inert = String::with_capacity(line.len() + 8);
+    let mut escaped = String::with_capacity(line.len() + 8);
     let mut rest = line.as_str();
-    // The letter before, where a backslash has not taken its meaning.
+    // The previous character, unless it was escaped.
     let mut before = ' ';
-    while let Some(letter) = rest.chars().next() {
-        let behind = &rest[letter.len_utf8()..];
+    while let Some(char) = rest.chars().next() {
+        let behind = &rest[char.len_utf8()..];
         let next = behind.chars().next().unwrap_or(' ');
-        if letter == '\\' && next.is_ascii_punctuation() {
-            inert.push(letter);
-            inert.push(next);
+        if char == '\\' && next.is_ascii_punctuation() {
+            escaped.push(char);
+            escaped.push(next);
             rest = &behind[1..];
             before = ' ';
             continue;
         }
-        if letter == '`' {
+        if char == '`' {
             let marks = rest.len() - rest.trim_start_matches('`').len();
             match code_span(rest, marks) {
                 Some(span) => {
-                    inert.push_str(span);
+                    escaped.push_str(span);
                     rest = &rest[span.len()..];
                 }
-                // It would reach for another mark on a line further down, and turn round what is code and what isn't.
+                // It could pair with a backtick on a later line and invert what is code.
                 None => {
-                    inert.push_str(&"\\`".repeat(marks));
+                    escaped.push_str(&"\\`".repeat(marks));
                     rest = &rest[marks..];
                 }
             }
             before = '`';
             continue;
         }
-        let is_live = match letter {
+        let is_live = match char {
             '[' | ']' => true,
             '<' => next.is_ascii_alphabetic() || matches!(next, '/' | '!' | '?'),
-            // A character reference could be one that doesn't show.
+            // A character reference could be invisible.
             '&' => {
                 let name = behind.trim_start_matches('#').trim_start_matches(|it: char| it.is_ascii_alphanumeric());
                 name.starts_with(';')
             }
-            // Some readers take these for the ends of a formula or of a code block, over many lines.
+            // Some renderers treat these as delimiters of formulas or code blocks that span lines.
             '$' => next == '$' || before == '$',
             '~' => next == '~' && behind.starts_with("~~"),
             _ => false,
         };
         if is_live {
-            inert.push('\\');
+            escaped.push('\\');
         }
-        inert.push(letter);
-        before = letter;
+        escaped.push(char);
+        before = char;
         rest = behind;
     }
-    inert
+    escaped
 }
 
-/// The code span that a text begins with, on this line. One with a bar could be torn in two by a table.
+/// The code span at the beginning of a text, within the line. A `|` in it could split a table cell.
 fn code_span(text: &str, marks: usize) -> Option<&str> {
     let mut at = marks;
     loop {
@@ -130,10 +130,10 @@ fn code_span(text: &str, marks: usize) -> Option<&str> {
     }
 }
 
-/// A text as code within a line of Markdown.
+/// A text as inline code in Markdown.
 pub(crate) fn inline_code(text: &str) -> String {
     let text = replace_control_chars(text).replace('\n', " ");
-    let longest_run = text.split(|letter| letter != '`').map(str::len).max().unwrap_or_default();
+    let longest_run = text.split(|char| char != '`').map(str::len).max().unwrap_or_default();
     let fence = "`".repeat(longest_run + 1);
     match () {
         () if text.trim().is_empty() => String::new(),
@@ -142,76 +142,76 @@ pub(crate) fn inline_code(text: &str) -> String {
     }
 }
 
-/// A text on one line, without anything that could steer a terminal or a CI system.
+/// A text on one line, without terminal or CI commands.
 pub fn line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
+    for char in text.chars() {
+        match char {
             '\n' | '\r' | '\t' => line.push(' '),
             '[' if opens_ci_command(&line) => line.push_str("\\["),
-            _ => line.push(replacement_char(letter).unwrap_or(letter)),
+            _ => line.push(replacement_char(char).unwrap_or(char)),
         }
     }
     line
 }
 
-/// A text of several lines, without anything that could steer a terminal or a CI system. A text without such is the same.
+/// A text with several lines, without terminal or CI commands.
 pub fn text(text: &str) -> std::borrow::Cow<'_, str> {
-    let mut harmless = String::with_capacity(text.len());
+    let mut sanitized = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
         let (line, end) = match line.strip_suffix('\n') {
             Some(line) => (line.strip_suffix('\r').unwrap_or(line), "\n"),
             None => (line, ""),
         };
-        let begins = harmless.len();
-        for letter in line.chars() {
-            match letter {
-                '[' if opens_ci_command(&harmless[begins..]) => harmless.push_str("\\["),
-                // They join letters; by themselves they do nothing.
-                '\u{200c}' | '\u{200d}' => harmless.push(letter),
-                _ => harmless.push(replacement_char(letter).unwrap_or(letter)),
+        let begins = sanitized.len();
+        for char in line.chars() {
+            match char {
+                '[' if opens_ci_command(&sanitized[begins..]) => sanitized.push_str("\\["),
+                // Joiners are harmless.
+                '\u{200c}' | '\u{200d}' => sanitized.push(char),
+                _ => sanitized.push(replacement_char(char).unwrap_or(char)),
             }
         }
-        let line = &harmless[begins..];
+        let line = &sanitized[begins..];
         let colons = line.len() - line.trim_start().len();
         if line[colons..].starts_with("::") {
-            harmless.insert(begins + colons, '\\');
+            sanitized.insert(begins + colons, '\\');
         }
-        harmless.push_str(end);
+        sanitized.push_str(end);
     }
-    if harmless == text { text.into() } else { harmless.into() }
+    if sanitized == text { text.into() } else { sanitized.into() }
 }
 
-/// Lines of our own, in which names from elsewhere may stand where a CI system looks for a command: at the beginning, or
-/// behind `##`. Everything else stays, our own colours included.
+/// Removes CI commands from our own output, which can contain foreign names at the beginning of a line or after `##`.
+/// Everything else stays, including colours.
 pub fn ci_log(text: &str) -> std::borrow::Cow<'_, str> {
     if !text.contains("::") && !text.contains("##") {
         return text.into();
     }
-    let mut harmless = String::with_capacity(text.len());
+    let mut sanitized = String::with_capacity(text.len());
     for line in text.split_inclusive(['\n', '\r']) {
-        let begins = harmless.len();
-        for letter in line.chars() {
-            match letter {
-                '[' if opens_ci_command(&harmless[begins..]) => harmless.push_str("\\["),
-                _ => harmless.push(letter),
+        let begins = sanitized.len();
+        for char in line.chars() {
+            match char {
+                '[' if opens_ci_command(&sanitized[begins..]) => sanitized.push_str("\\["),
+                _ => sanitized.push(char),
             }
         }
-        let at = begins + leading_blank_length(&harmless[begins..]);
-        if harmless[at..].starts_with("::") {
-            harmless.insert(at, '\\');
+        let at = begins + leading_blank_length(&sanitized[begins..]);
+        if sanitized[at..].starts_with("::") {
+            sanitized.insert(at, '\\');
         }
     }
-    harmless.into()
+    sanitized.into()
 }
 
-/// The length of the white space and the colours that a line begins with.
+/// The length of the white space and the colour codes at the beginning of a line.
 fn leading_blank_length(line: &str) -> usize {
     let mut rest = line;
     loop {
         let behind = rest.trim_start();
         let colour = behind.strip_prefix("\u{1b}[").and_then(|colour| {
-            let end = colour.find(|letter: char| !letter.is_ascii_digit() && letter != ';')?;
+            let end = colour.find(|char: char| !char.is_ascii_digit() && char != ';')?;
             colour[end..].strip_prefix('m')
         });
         match colour {
@@ -223,18 +223,18 @@ fn leading_blank_length(line: &str) -> usize {
 
 /// The same JSON value in harmless characters: what [`line`] replaces is escaped instead.
 pub fn escape_json(text: &str) -> String {
-    let mut harmless = String::with_capacity(text.len());
-    for letter in text.chars() {
-        if (letter > '\x7e' && replacement_char(letter).is_some()) || (letter == '[' && opens_ci_command(&harmless)) {
-            harmless.push_str(&format!("\\u{:04x}", letter as u32));
+    let mut sanitized = String::with_capacity(text.len());
+    for char in text.chars() {
+        if (char > '\x7e' && replacement_char(char).is_some()) || (char == '[' && opens_ci_command(&sanitized)) {
+            sanitized.push_str(&format!("\\u{:04x}", char as u32));
         } else {
-            harmless.push(letter);
+            sanitized.push(char);
         }
     }
-    harmless
+    sanitized
 }
 
-/// A file's name at the beginning of a line: no CI system reads the line as a command.
+/// A file's name for the beginning of a line, without CI commands.
 pub(crate) fn line_start(name: &str) -> String {
     let name = line(name);
     if name.trim_start().starts_with("::") { format!("./{name}") } else { name }
@@ -245,19 +245,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_steers_the_terminal() {
+    fn terminal_control_is_replaced() {
         assert_eq!(line("a\x1b[31m\nb\u{9b}0m\u{202e}\0"), "a␛[31m b\u{fffd}0m\u{fffd}␀");
     }
 
     #[test]
-    fn nothing_steers_a_ci_system() {
+    fn ci_commands_are_escaped() {
         assert_eq!(line("a ##[add-mask]b ##vso[c]d ## e[f] #[g]"), "a ##\\[add-mask]b ##vso\\[c]d ## e[f] #[g]");
         assert_eq!(line_start(" ::error::x.yaml"), "./ ::error::x.yaml");
         assert_eq!(line_start("a::b.yaml"), "a::b.yaml");
     }
 
     #[test]
-    fn a_harmless_text_stays_as_it_is_and_another_keeps_its_lines() {
+    fn a_harmless_text_is_borrowed_and_another_keeps_its_lines() {
         let plain = "# A title\n\n\ta ::b:: c\n  - x ## [y] ## z\nعربی\u{200c}ها 👨\u{200d}👩\n";
         assert!(matches!(text(plain), std::borrow::Cow::Borrowed(_)));
         let hostile = "::error::a\r\n \u{a0}::stop-commands::b\r::c\n##vso[d]\x1b]8;;x\x07e\n::f";
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_line_begins_with_no_command() {
+    fn ci_commands_at_the_start_of_a_line_are_escaped() {
         assert!(matches!(ci_log("a.yaml: 1 fixed\n"), std::borrow::Cow::Borrowed(_)));
         let hostile = "::stop-commands::a: 1\n \u{1b}[1;31m ::b\u{1b}[0m\nx ::c\r::d ##[e]##vso[f]";
         let expected = "\\::stop-commands::a: 1\n \u{1b}[1;31m \\::b\u{1b}[0m\nx ::c\r\\::d ##\\[e]##vso\\[f]";
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn markdown_shows_what_is_there() {
+    fn markdown_is_shown_as_source() {
         assert_eq!(escape_markdown("![a](https://x/?y)\n| <b>\u{1b}", 100), r"\!\[a\]\(https\:\/\/x\/\?y\) \| \<b\>␛");
         assert_eq!(escape_markdown("abcdef", 4), "abc…");
     }

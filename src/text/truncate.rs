@@ -1,20 +1,20 @@
-//! Text that keeps its head and its tail, whole or as a stream.
+//! Truncates text in the middle, as a whole or as a stream.
 
-/// Room for the line that says how much was left out, in characters.
-const NOTICE: usize = 60;
+/// Characters reserved for the line that says how much was left out.
+const NOTICE_CHARS: usize = 60;
 
-/// The text if it has at most `max` characters; else as much of its head and tail as fits, with a line between them
-/// that says how much was left out.
-pub fn truncate_middle(text: String, max: usize) -> String {
-    // No text has more characters than bytes.
-    if text.len() <= max {
+/// Shortens a text to `max_chars` characters: its beginning and its end, with a line between them that says how much was
+/// left out.
+pub fn truncate_middle(text: String, max_chars: usize) -> String {
+    // A text has at least as many bytes as characters.
+    if text.len() <= max_chars {
         return text;
     }
     let chars = text.chars().count();
-    if chars <= max {
+    if chars <= max_chars {
         return text;
     }
-    let half = max.saturating_sub(NOTICE) / 2;
+    let half = max_chars.saturating_sub(NOTICE_CHARS) / 2;
     join(first(&text, half), chars - 2 * half, last(&text, half))
 }
 
@@ -34,23 +34,23 @@ fn last(text: &str, count: usize) -> &str {
     }
 }
 
-/// A stream of bytes of which only the ends are kept, in memory that doesn't grow.
+/// Keeps the beginning and the end of a byte stream, in constant memory.
 pub(crate) struct HeadTail {
-    /// What one end may show, in characters; four times as many bytes are kept of it.
+    /// How many characters of each end are kept, at up to four bytes each.
     half: usize,
     head: Vec<u8>,
-    /// The newest bytes; trimmed when it holds twice what is needed.
+    /// The latest bytes, trimmed when they are twice as long as needed.
     tail: Vec<u8>,
-    /// Characters that came in.
+    /// The number of characters in the stream.
     chars: u64,
-    /// Whether anything was dropped between head and tail.
+    /// Whether anything between head and tail was dropped.
     dropped: bool,
 }
 
 impl HeadTail {
-    /// Keeps what a text of `max` characters can show.
-    pub(crate) fn new(max: usize) -> Self {
-        let half = max.saturating_sub(NOTICE) / 2;
+    /// Keeps as much as a text of `max_chars` characters can show.
+    pub(crate) fn new(max_chars: usize) -> Self {
+        let half = max_chars.saturating_sub(NOTICE_CHARS) / 2;
         Self { half, head: Vec::new(), tail: Vec::new(), chars: 0, dropped: false }
     }
 
@@ -71,12 +71,12 @@ impl HeadTail {
         self.tail.extend_from_slice(bytes);
     }
 
-    /// At most `max` characters; bytes that are no UTF-8 are replaced.
+    /// The truncated text. Invalid UTF-8 is replaced.
     pub(crate) fn finish(self) -> String {
         let mut head = self.head;
         if !self.dropped {
             head.extend_from_slice(&self.tail);
-            return truncate_middle(String::from_utf8_lossy(&head).into_owned(), 2 * self.half + NOTICE);
+            return truncate_middle(String::from_utf8_lossy(&head).into_owned(), 2 * self.half + NOTICE_CHARS);
         }
         let head = String::from_utf8_lossy(&head);
         let tail = String::from_utf8_lossy(&self.tail);
@@ -90,19 +90,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_within_its_bound_stays_whole() {
+    fn a_short_text_stays_the_same() {
         assert_eq!(truncate_middle("äöü".repeat(33), 99), "äöü".repeat(33));
     }
 
     #[test]
-    fn a_longer_text_keeps_its_ends_and_says_what_is_missing() {
+    fn a_long_text_keeps_its_ends_and_a_note() {
         let text = truncate_middle(format!("{}{}{}", "ä".repeat(50), "x".repeat(900), "ö".repeat(50)), 160);
         assert_eq!(text, format!("{}\n[... 900 characters left out ...]\n{}", "ä".repeat(50), "ö".repeat(50)));
         assert!(text.chars().count() <= 160);
     }
 
     #[test]
-    fn a_stream_is_bounded_as_the_whole_text_is_whatever_its_pieces() {
+    fn a_stream_is_truncated_like_the_whole_text() {
         for length in [0, 10, 159, 160, 161, 400, 900, 5000] {
             let text: String = ('a'..='z').chain(['ä', '€', '\n']).cycle().take(length).collect();
             for size in [1, 7, 100, 10_000] {

@@ -1,7 +1,7 @@
-//! Reads TOML files of the user's own, with a place for every value and every mistake in one pass.
+//! Reads the user's TOML files, with a place for every value, and reports all errors in one pass.
 //!
-//! [`Reading::parse`] goes on behind mistakes of syntax; [`Fields`] hands out a table's values by their keys, and says
-//! which keys nobody asked for.
+//! [`TomlReader::parse`] continues after syntax errors; [`TableReader`] reads a table's values by key, and reports unknown
+//! keys. Decoding with serde would stop at the first error.
 
 mod table_reader;
 
@@ -16,10 +16,10 @@ pub use toml::de::{DeTable, DeValue};
 use crate::diagnostic::{Diagnostic, Rule, Source, SourceSpan, rule};
 use crate::yaml;
 
-/// What can be wrong with such a file beside what can be wrong with a YAML file.
+/// The rules for TOML files, in addition to those for YAML files.
 pub const RULES: &[Rule] = &[rule!(Error "toml-syntax")];
 
-/// Takes a file's bytes as text.
+/// Converts a file's bytes to text.
 ///
 /// # Errors
 /// `too-large` (4 MiB), `not-utf8`, or `toml-syntax` for a NUL.
@@ -31,7 +31,7 @@ pub fn read_source(name: &str, bytes: &[u8]) -> Result<Arc<Source>, Diagnostic> 
     })
 }
 
-/// A file that is being read, and what was found wrong with it so far.
+/// A file that is being read, and its findings.
 #[derive(Debug)]
 pub struct TomlReader<'s> {
     source: &'s Arc<Source>,
@@ -40,7 +40,7 @@ pub struct TomlReader<'s> {
 }
 
 impl<'s> TomlReader<'s> {
-    /// Parses a text. Of a line with a mistake of syntax nothing is taken; the rest is there all the same.
+    /// Parses a text. Lines with a syntax error are left out.
     pub fn parse(source: &'s Arc<Source>) -> (Self, Spanned<DeTable<'s>>) {
         let (root, errors) = DeTable::parse_recoverable(&source.text);
         let finding = |error: toml::de::Error| {
@@ -49,7 +49,7 @@ impl<'s> TomlReader<'s> {
                 "duplicate key" => {
                     let name = source.text[place.range.clone()].to_owned();
                     let message = match is_table_header(source, place.start().0) {
-                        true => format!("the table `{name}` is there twice"),
+                        true => format!("the table `{name}` is defined twice"),
                         false => format!("key `{name}` is set twice in this table"),
                     };
                     Diagnostic::error("duplicate-key", place, message).help("keep one of the two")
@@ -59,9 +59,9 @@ impl<'s> TomlReader<'s> {
         };
         let mut syntax: Vec<Diagnostic> = errors.into_iter().map(finding).collect();
         syntax.sort_by_key(|finding| finding.span.range.start);
-        // What follows from a first mistake of a line isn't worth a word.
+        // Further errors in the same line follow from the first.
         syntax.dedup_by_key(|finding| finding.span.start().0);
-        // Nor what stands twice only since its whole table does.
+        // The keys of a duplicate table are duplicates, too.
         let mut heading = None;
         syntax.retain(|finding| {
             let line = finding.span.start().0;
@@ -76,26 +76,26 @@ impl<'s> TomlReader<'s> {
         (Self { source, syntax, found: RefCell::default() }, root)
     }
 
-    /// Where something stands.
+    /// The place of a span.
     pub fn place(&self, span: Range<usize>) -> SourceSpan {
         SourceSpan { source: Arc::clone(self.source), range: within(&self.source.text, Some(span)) }
     }
 
-    /// Whether nothing can be said to be missing, for it may have stood where the syntax is broken.
+    /// Whether lines were left out, so that nothing can be reported as missing.
     pub fn is_incomplete(&self) -> bool {
         !self.syntax.is_empty()
     }
 
-    /// Notes what is wrong.
+    /// Adds a finding.
     pub fn report(&self, finding: Diagnostic) {
         self.found.borrow_mut().push(finding);
     }
 
-    /// Everything that is wrong, sorted by place. Where the syntax of a line is broken, that is all that is said of it.
+    /// All findings, sorted by place. A line with a syntax error has no others.
     pub fn finish(self) -> Vec<Diagnostic> {
         let lines = |finding: &Diagnostic| (finding.span.start().0, finding.span.end().0);
         let broken: Vec<(usize, usize)> = self.syntax.iter().map(lines).collect();
-        // Below a broken heading nobody knows which table the keys belong to.
+        // After a broken heading, it isn't known which table the keys belong to.
         let lost =
             broken.iter().map(|(line, _)| *line).find(|line| is_table_header(self.source, *line)).unwrap_or(usize::MAX);
         let mut all = self.syntax;
@@ -109,39 +109,32 @@ impl<'s> TomlReader<'s> {
     }
 }
 
-/// Whether a line begins with a bracket, as those do that name a table.
+/// Whether a line is the heading of a table.
 fn is_table_header(source: &Source, line: usize) -> bool {
     source.text[source.line_span(line)].trim_start().starts_with('[')
 }
 
-/// What to do about a mistake of syntax, told by the parser's words.
+/// The help for a syntax error, by the parser's message.
 fn syntax_help(message: &str) -> &'static str {
     let has = |words: &str| message.contains(words);
     match () {
         () if has("must be quoted") => "put it in straight quotes: `KEY = \"VALUE\"`",
         () if has("unclosed table") => {
-            "close the heading with `]`; a name with other than letters, digits, `-` and `_` is quoted"
+            "close the heading with `]`; quote a name with characters other than letters, digits, `-` and `_`"
         }
         () if has("basic string") || has("literal string") => "close the quotes on the same line",
         () if has("escape") => "write `\\\\` for a backslash, or use single quotes",
         () if has("carriage return") => "save the file with LF or CRLF line ends",
         () if has("expected newline") => "write each key on a line of its own",
-        () => "write `KEY = \"VALUE\"`, each on a line of its own below a heading in brackets; see https://toml.io",
+        () => "write one `KEY = \"VALUE\"` per line below a heading in brackets; see https://toml.io",
     }
 }
 
-/// A span that lies in the text, on boundaries of letters.
+/// A span moved into the text and to character boundaries.
 fn within(text: &str, span: Option<Range<usize>>) -> Range<usize> {
-    let boundary = |mut at: usize| {
-        at = at.min(text.len());
-        while !text.is_char_boundary(at) {
-            at -= 1;
-        }
-        at
-    };
     let span = span.unwrap_or_default();
-    let start = boundary(span.start);
-    start..boundary(span.end).max(start)
+    let start = text.floor_char_boundary(span.start);
+    start..text.floor_char_boundary(span.end).max(start)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A table's values by their keys.
+//! Reads the values of a table by key.
 
 use std::ops::Range;
 
@@ -8,33 +8,33 @@ use toml::de::{DeTable, DeValue};
 use super::TomlReader;
 use crate::diagnostic::{Diagnostic, suggest};
 
-/// A table whose keys are asked for one by one.
+/// A table whose keys are read one by one.
 #[derive(Debug)]
 pub struct TableReader<'t, 's> {
     reading: &'t TomlReader<'s>,
     table: &'t DeTable<'s>,
     span: Range<usize>,
-    asked: Vec<&'static str>,
+    known_keys: Vec<&'static str>,
 }
 
 impl<'t, 's> TableReader<'t, 's> {
-    /// Begins to read a table. `span`: where it is named.
+    /// Starts to read a table. `span` is the place of its name.
     pub fn new(reading: &'t TomlReader<'s>, table: &'t DeTable<'s>, span: Range<usize>) -> Self {
-        Self { reading, table, span, asked: Vec::new() }
+        Self { reading, table, span, known_keys: Vec::new() }
     }
 
-    /// What stands at a key, whatever it is.
+    /// The value of a key, of any type.
     pub fn value(&mut self, key: &'static str) -> Option<&'t Spanned<DeValue<'s>>> {
-        self.asked.push(key);
+        self.known_keys.push(key);
         self.table.iter().find(|(known, _)| known.get_ref() == key).map(|(_, value)| value)
     }
 
-    /// Whether something stands at a key.
+    /// Whether a key is set.
     pub fn has(&self, key: &str) -> bool {
         self.table.iter().any(|(known, _)| known.get_ref() == key)
     }
 
-    /// A text.
+    /// A string.
     pub fn text(&mut self, key: &'static str) -> Option<Spanned<&'t str>> {
         let value = self.value(key)?;
         match value.get_ref() {
@@ -43,7 +43,7 @@ impl<'t, 's> TableReader<'t, 's> {
         }
     }
 
-    /// A number, with or without a fraction; it may be infinite, or none at all (`nan`).
+    /// A number, which may be infinite or NaN.
     pub fn number(&mut self, key: &'static str) -> Option<Spanned<f64>> {
         let value = self.value(key)?;
         let number = match value.get_ref() {
@@ -55,7 +55,7 @@ impl<'t, 's> TableReader<'t, 's> {
         number.map(|number| Spanned::new(value.span(), number)).or_else(|| self.too_large(value))
     }
 
-    /// A number of things.
+    /// A whole number of at least 0.
     pub fn count(&mut self, key: &'static str) -> Option<Spanned<u64>> {
         let value = self.value(key)?;
         let number = match value.get_ref() {
@@ -89,7 +89,7 @@ impl<'t, 's> TableReader<'t, 's> {
         items.iter().filter_map(table).collect()
     }
 
-    /// The tables that have names of the user's choice: `[KEY.NAME]`.
+    /// The tables that the user names: `[KEY.NAME]`.
     pub fn named_tables(&mut self, key: &'static str) -> Vec<(Spanned<&'t str>, TableReader<'t, 's>)> {
         let Some(value) = self.value(key) else { return Vec::new() };
         let DeValue::Table(entries) = value.get_ref() else {
@@ -106,7 +106,7 @@ impl<'t, 's> TableReader<'t, 's> {
         entries.iter().filter_map(entry).collect()
     }
 
-    /// Notes that a key isn't there that must be.
+    /// Reports a missing key.
     pub fn missing(&self, key: &str, help: &str) {
         if !self.reading.is_incomplete() {
             let place = self.reading.place(self.span.clone());
@@ -115,14 +115,14 @@ impl<'t, 's> TableReader<'t, 's> {
         }
     }
 
-    /// Where the table is named.
+    /// The place of the table's name.
     pub fn span(&self) -> Range<usize> {
         self.span.clone()
     }
 
-    /// Notes the keys that nobody asked for.
+    /// Reports the keys that weren't read.
     pub fn finish(self) {
-        let known = &self.asked;
+        let known = &self.known_keys;
         let list = known.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
         for (key, _) in self.table.iter().filter(|(key, _)| !known.contains(&key.get_ref().as_ref())) {
             let place = self.reading.place(key.span());

@@ -1,6 +1,6 @@
 use super::*;
 
-/// What is found in a file with two known keys and a table of named tables, as `line:column code: message`.
+/// The findings in a file with two known keys and a table of named tables, as `line:column code: message`.
 fn found(text: &str) -> Vec<String> {
     let source = read_source("x.toml", text.as_bytes()).unwrap();
     let (reading, root) = TomlReader::parse(&source);
@@ -24,7 +24,7 @@ fn found(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_is_right_is_taken() {
+fn valid_values_are_read() {
     let text = "\u{feff}name = 'ä'\r\nrate = 3 # ok\r\ntokens = 0xff\n[models.\"a/b\"]\ninput = 1e-1\n[[models.'a/b'.tiers]]\n";
     assert_eq!(found(text), [""; 0]);
     assert_eq!(found(""), [""; 0]);
@@ -32,7 +32,7 @@ fn what_is_right_is_taken() {
 }
 
 #[test]
-fn every_mistake_is_found_at_once_in_its_place() {
+fn every_error_is_found_at_its_place() {
     let text =
         "naem = 'ä'\nrate = \"3\"\r\ntokens = -1\nmodels.x = 3\n[models.\"a/b\"]\ntiers = [1, {x = 2}]\n[other]\n";
     assert_eq!(
@@ -52,7 +52,7 @@ fn every_mistake_is_found_at_once_in_its_place() {
 }
 
 #[test]
-fn of_a_broken_line_only_that_is_said_and_the_rest_is_read() {
+fn a_broken_line_is_one_finding_and_the_rest_is_read() {
     let text = "name = \nrate = = 3\ntokens = true\ntokens = 4\n[models.a\ninput = 1\n";
     let found = found(text);
     let starts: Vec<&str> = found.iter().map(|line| line.split(": ").next().unwrap()).collect();
@@ -64,20 +64,20 @@ fn of_a_broken_line_only_that_is_said_and_the_rest_is_read() {
 }
 
 #[test]
-fn of_a_table_that_is_there_twice_that_is_all_that_is_said() {
+fn a_duplicate_table_is_one_finding() {
     let text = "[models.a]\ninput = 1\n[models.a]\ninput = 2\n\n[models.b]\ninput = 1\ninput = 1\n";
     let found = found(text);
     assert_eq!(
         found,
         [
-            "3:9 duplicate-key: the table `a` is there twice",
+            "3:9 duplicate-key: the table `a` is defined twice",
             "8:1 duplicate-key: key `input` is set twice in this table"
         ]
     );
 }
 
 #[test]
-fn every_mistake_of_syntax_says_what_to_do() {
+fn every_syntax_error_has_a_help() {
     for (text, help) in [
         ("name = x", "straight quotes"),
         ("name = “x”", "straight quotes"),
@@ -100,7 +100,7 @@ fn every_mistake_of_syntax_says_what_to_do() {
 }
 
 #[test]
-fn what_is_no_text_is_refused() {
+fn invalid_text_is_an_error() {
     assert_eq!(read_source("x", b"a\0").unwrap_err().code, "toml-syntax");
     assert_eq!(read_source("x", b"a = '\xff'").unwrap_err().code, "not-utf8");
     assert!(!found(&"[".repeat(100_000)).is_empty());

@@ -1,52 +1,53 @@
-//! `edit_file`: replaces exact text in a file.
+//! `edit_file`: replaces text in a file.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::input::{lenient_bool, parse, schema};
-use super::write_file::reject_redacted_text;
-use super::{Builtin, Tool, ToolContext, ToolError, ToolState, Workspace, options, run_blocking};
+use super::input::{lenient_bool, parse, reject_redacted_text, schema};
+use super::tool::{Builtin, CallFuture, Tool, ToolContext, no_options, run_blocking};
+use super::tool_state::ToolState;
+use crate::message::ToolError;
 use crate::redaction::Redactor;
 use crate::text::truncate::first;
-use crate::workspace::atomic_write::MAX_FILE;
+use crate::workspace::Workspace;
+use crate::workspace::atomic_write::MAX_FILE_BYTES;
 
 pub(super) const BUILTIN: Builtin = Builtin {
     name: "edit_file",
     reads_only: false,
     parent_only: false,
     subject_field: Some("path"),
-    parse_options: options::none,
+    parse_options: no_options,
     options_schema: || None,
     build: |_| Ok(Box::new(EditFile)),
 };
 
-/// How many places are named where a text occurs several times.
-const PLACES: usize = 10;
-/// Lines shown before and after a change.
+/// How many occurrences of a text are listed if there are several.
+const MAX_LISTED_OCCURRENCES: usize = 10;
+/// Lines of context around a change.
 const CONTEXT_LINES: usize = 3;
 /// The most lines of a change that are shown.
-const SHOWN: usize = 40;
-/// The largest file, in bytes, that is searched for text that is almost the one to replace.
-const MAX_NEAR_SEARCH: usize = 1 << 20;
-/// The most pairs of lines that are compared for it.
-const MAX_NEAR_COMPARISONS: usize = 10_000_000;
+const MAX_SHOWN_LINES: usize = 40;
+/// The largest file, in bytes, that is searched for text similar to `old_text`.
+const MAX_SIMILAR_SEARCH_BYTES: usize = 1 << 20;
+/// The most pairs of lines that are compared to find it.
+const MAX_LINE_COMPARISONS: usize = 10_000_000;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct EditFileInput {
-    /// Path of the file, from the workspace.
+    /// Path of the file, relative to the workspace.
     #[serde(alias = "file_path")]
     path: String,
-    /// The text to replace, exactly as it is in the file, with enough around it to occur only once.
+    /// The exact text to replace, with enough context to be unique in the file.
     #[serde(alias = "old_string", alias = "old_str")]
     old_text: String,
-    /// The text to put in its place.
+    /// The text to replace it with.
     #[serde(alias = "new_string", alias = "new_str")]
     new_text: String,
     /// Replace every occurrence. Default: false.
@@ -62,9 +63,9 @@ impl Tool for EditFile {
     }
 
     fn description(&self) -> String {
-        "Replaces exact text in a file. `old_text` must match the file character for character, indentation and line \
-         breaks included (without the line numbers that read_file shows), and must occur exactly once unless \
-         `replace_all` is true. A file that changed since you read it must be read again first."
+        "Replaces text in a file. `old_text` must match the file exactly, including white space and line breaks, but \
+         without the line numbers that read_file adds. It must be unique in the file unless `replace_all` is true. If the \
+         file has changed since you read it, read it again first."
             .into()
     }
 
@@ -72,11 +73,12 @@ impl Tool for EditFile {
         schema::<EditFileInput>()
     }
 
-    fn call<'a>(&'a self, input: &'a RawValue, scope: &'a ToolContext<'a>) -> BoxFuture<'a, Result<String, ToolError>> {
+    fn call<'a>(&'a self, input: &'a RawValue, context: &'a ToolContext<'a>) -> CallFuture<'a> {
         Box::pin(async move {
             let input: EditFileInput = parse(input)?;
-            let (workspace, memory, mask) = (scope.workspace.clone(), scope.state.clone(), scope.mask.clone());
-            run_blocking(move || edit(&input, &workspace, &memory, &mask)).await
+            let (workspace, state) = (context.workspace.clone(), context.state.clone());
+            let redactor = context.redactor.clone();
+            run_blocking(move || edit(&input, &workspace, &state, &redactor)).await
         })
     }
 }
@@ -84,30 +86,30 @@ impl Tool for EditFile {
 fn edit(
     input: &EditFileInput,
     workspace: &Workspace,
-    memory: &ToolState,
-    mask: &Redactor,
+    state: &ToolState,
+    redactor: &Redactor,
 ) -> Result<String, ToolError> {
     reject_redacted_text(&input.path)?;
     reject_redacted_text(&input.old_text)?;
     reject_redacted_text(&input.new_text)?;
     if input.old_text.is_empty() {
-        return Err(ToolError::new("`old_text` is empty; write_file creates or replaces a whole file"));
+        return Err(ToolError::new("`old_text` is empty; use write_file to create or replace a whole file"));
     }
     if input.old_text == input.new_text {
-        return Err(ToolError::new("`old_text` and `new_text` are the same"));
+        return Err(ToolError::new("`old_text` and `new_text` are identical"));
     }
-    let mut target = workspace.target(&input.path)?;
+    let mut target = workspace.write_target(&input.path)?;
     let path = target.path.clone();
     let shown = path.display();
     workspace.with_path_lock(&path, || {
         let before = target.read()?;
-        if memory.has_changed(&target.path, &before) {
-            return Err(ToolError(format!("`{shown}` has changed since you last saw it; read it again")));
+        if state.has_changed(&target.path, &before) {
+            return Err(ToolError(format!("`{shown}` has changed since you read it; read it again")));
         }
-        let change = replace(&before, input).map_err(|why| ToolError(format!("`{shown}`: {why}")))?;
-        target.write(&change.after)?;
-        memory.record_file(&target.path, &change.after);
-        Ok(change.describe(&shown.to_string(), mask))
+        let edit = replace(&before, input).map_err(|why| ToolError(format!("`{shown}`: {why}")))?;
+        target.write(&edit.after)?;
+        state.record_file(&target.path, &edit.after);
+        Ok(edit.describe(&shown.to_string(), redactor))
     })
 }
 
@@ -115,9 +117,10 @@ fn edit(
 struct Edit {
     after: Vec<u8>,
     /// Byte offset of the first replacement.
-    at: usize,
+    offset: usize,
     /// Length of the new text in bytes.
     length: usize,
+    /// How many occurrences were replaced.
     count: usize,
 }
 
@@ -126,7 +129,7 @@ fn replace(before: &[u8], input: &EditFileInput) -> Result<Edit, String> {
     let mut new = Cow::Borrowed(input.new_text.as_str());
     let mut found = occurrences(before, old.as_bytes());
     if before.windows(2).any(|pair| pair == b"\r\n") {
-        // Models see and write \n. What replaces text of a CRLF file gets its line ends.
+        // Models see and write \n. Text that replaces lines with CRLF gets CRLF as well.
         let crlf = with_crlf(&old);
         if found.count == 0 && crlf != old {
             found = occurrences(before, crlf.as_bytes());
@@ -141,9 +144,9 @@ fn replace(before: &[u8], input: &EditFileInput) -> Result<Edit, String> {
         1 => {}
         count if input.replace_all != Some(true) => {
             let lines = found.first.iter().map(|at| line_of(before, *at).to_string());
-            let more = if count > PLACES { ", ..." } else { "" };
+            let more = if count > MAX_LISTED_OCCURRENCES { ", ..." } else { "" };
             return Err(format!(
-                "`old_text` occurs {count} times (lines {}{more}); add text around it until it is unique, or set \
+                "`old_text` occurs {count} times (lines {}{more}); add context to make it unique, or set \
                  `replace_all`",
                 lines.collect::<Vec<_>>().join(", ")
             ));
@@ -151,12 +154,12 @@ fn replace(before: &[u8], input: &EditFileInput) -> Result<Edit, String> {
         _ => {}
     }
     if old == new {
-        return Err("the change would leave it as it is".to_owned());
+        return Err("the edit would change nothing".to_owned());
     }
-    // Before anything of this size is allocated.
+    // Checked before anything of this size is allocated.
     let size = (new.len() as u128 * found.count as u128) + (before.len() - old.len() * found.count) as u128;
-    if size > u128::from(MAX_FILE) {
-        return Err(format!("it would become larger than {} MB", MAX_FILE >> 20));
+    if size > u128::from(MAX_FILE_BYTES) {
+        return Err(format!("the edited file would be larger than {} MB", MAX_FILE_BYTES >> 20));
     }
     let mut after = Vec::with_capacity(size as usize);
     let mut rest = 0;
@@ -166,21 +169,21 @@ fn replace(before: &[u8], input: &EditFileInput) -> Result<Edit, String> {
         rest = at + old.len();
     }
     after.extend_from_slice(&before[rest..]);
-    Ok(Edit { after, at: found.first[0], length: new.len(), count: found.count })
+    Ok(Edit { after, offset: found.first[0], length: new.len(), count: found.count })
 }
 
-/// Where a text occurs, not overlapping.
+/// Where a text occurs, without overlaps.
 #[derive(Default)]
 struct Occurrences {
     count: usize,
-    /// Byte offsets of the first [`PLACES`].
+    /// Byte offsets of the first [`MAX_LISTED_OCCURRENCES`].
     first: Vec<usize>,
 }
 
 fn occurrences(content: &[u8], text: &[u8]) -> Occurrences {
     let mut found = Occurrences::default();
     for at in memchr::memmem::find_iter(content, text) {
-        if found.count < PLACES {
+        if found.count < MAX_LISTED_OCCURRENCES {
             found.first.push(at);
         }
         found.count += 1;
@@ -192,7 +195,7 @@ fn with_crlf(text: &str) -> String {
     text.replace("\r\n", "\n").replace('\n', "\r\n")
 }
 
-/// Whether the line ends at the first place of the change are CRLF: within it, else the next one, else the one before.
+/// Whether the line breaks at the first change are CRLF. Looks at one in the text, then the next one, then the one before.
 fn uses_crlf_near(content: &[u8], found: &[usize], length: usize) -> bool {
     let Some(at) = found.first() else { return false };
     let next = content[*at..].iter().position(|byte| *byte == b'\n').map(|end| at + end);
@@ -204,18 +207,18 @@ fn line_of(content: &[u8], at: usize) -> usize {
     content[..at].iter().filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// Says what comes close to a text that isn't there.
+/// Describes what in the file is similar to a text that doesn't occur.
 fn not_found(bytes: &[u8], text: &str) -> String {
-    // Comparing takes time for each pair of lines, and memory for each line.
-    let bytes = if bytes.len() + text.len() > MAX_NEAR_SEARCH { &[] } else { bytes };
+    // The comparison takes time for each pair of lines and memory for each line.
+    let bytes = if bytes.len() + text.len() > MAX_SIMILAR_SEARCH_BYTES { &[] } else { bytes };
     let content = String::from_utf8_lossy(bytes);
     if let Some(hint) = not_utf8(bytes, &content, text) {
-        return format!("`old_text` does not occur in it; {hint}");
+        return format!("`old_text` not found; {hint}");
     }
     let lines: Vec<&str> = content.lines().collect();
     let wanted: Vec<&str> = text.trim_matches(['\n', '\r']).lines().collect();
-    let like = |same: fn(&str, &str) -> bool| {
-        if lines.len().saturating_mul(wanted.len()) > MAX_NEAR_COMPARISONS {
+    let find_lines = |same: fn(&str, &str) -> bool| {
+        if lines.len().saturating_mul(wanted.len()) > MAX_LINE_COMPARISONS {
             return None;
         }
         if wanted.is_empty() || wanted.iter().all(|line| line.trim().is_empty()) {
@@ -223,19 +226,19 @@ fn not_found(bytes: &[u8], text: &str) -> String {
         }
         lines.windows(wanted.len()).position(|lines| lines.iter().zip(&wanted).all(|(line, wanted)| same(line, wanted)))
     };
-    let hint = if let Some(at) = like(|line, wanted| line == wanted) {
-        format!("the lines from {} on differ only in line ends or in empty lines around them", at + 1)
-    } else if let Some(at) = like(|line, wanted| collapse_whitespace(line) == collapse_whitespace(wanted)) {
+    let hint = if let Some(at) = find_lines(|line, wanted| line == wanted) {
+        format!("the lines from {} on differ only in line breaks or surrounding empty lines", at + 1)
+    } else if let Some(at) = find_lines(|line, wanted| collapse_whitespace(line) == collapse_whitespace(wanted)) {
         format!("the lines from {} on differ only in white space", at + 1)
     } else if text.lines().all(has_line_number) && !text.trim().is_empty() {
-        "leave out the line numbers that read_file shows".to_owned()
+        "leave out the line numbers that read_file adds".to_owned()
     } else {
         "read the file again and copy the text exactly".to_owned()
     };
-    format!("`old_text` does not occur in it; {hint}")
+    format!("`old_text` not found; {hint}")
 }
 
-/// Says which byte keeps a text from matching that was copied from where bytes that aren't UTF-8 are shown as `\u{fffd}`.
+/// Explains a mismatch of a text that was copied from output in which invalid UTF-8 is shown as `\u{fffd}`.
 fn not_utf8(bytes: &[u8], shown: &str, text: &str) -> Option<String> {
     let unified = |text: &str| text.replace("\r\n", "\n");
     if !text.contains('\u{fffd}') {
@@ -246,8 +249,8 @@ fn not_utf8(bytes: &[u8], shown: &str, text: &str) -> Option<String> {
     let start: usize = bytes.split_inclusive(|byte| *byte == b'\n').take(line).map(<[u8]>::len).sum();
     let invalid = start + str::from_utf8(&bytes[start..]).err()?.valid_up_to();
     Some(format!(
-        "line {} holds a byte that is not UTF-8 (0x{:02X}), which is shown as `\u{fffd}` and which no `old_text` matches; \
-         choose text without it, or change it with a command",
+        "line {} contains a byte that is not UTF-8 (0x{:02X}), shown as `\u{fffd}`, which `old_text` can't match; choose \
+         text without it, or use a command",
         line_of(bytes, invalid),
         bytes[invalid]
     ))
@@ -262,20 +265,20 @@ fn has_line_number(line: &str) -> bool {
 }
 
 impl Edit {
-    /// The change with some lines around it, numbered.
-    fn describe(&self, path: &str, mask: &Redactor) -> String {
+    /// The changed lines with some context, numbered.
+    fn describe(&self, path: &str, redactor: &Redactor) -> String {
         let text = String::from_utf8_lossy(&self.after);
-        let first_line = line_of(&self.after, self.at);
-        let last_line = line_of(&self.after, (self.at + self.length).max(self.at + 1) - 1);
+        let first_line = line_of(&self.after, self.offset);
+        let last_line = line_of(&self.after, (self.offset + self.length).max(self.offset + 1) - 1);
         let start = first_line.saturating_sub(CONTEXT_LINES + 1);
-        let count = (last_line + CONTEXT_LINES - start).min(SHOWN);
+        let count = (last_line + CONTEXT_LINES - start).min(MAX_SHOWN_LINES);
         let mut report = match self.count {
             1 => format!("edited `{path}`; it now reads:\n"),
             count => format!("replaced {count} occurrences in `{path}`; the first now reads:\n"),
         };
         for (index, line) in text.lines().enumerate().skip(start).take(count) {
             // Writing to a String can't fail.
-            let _ = writeln!(report, "{:>6}\t{}", index + 1, first(&mask.redact(line), 500));
+            let _ = writeln!(report, "{:>6}\t{}", index + 1, first(&redactor.redact(line), 500));
         }
         report.pop();
         report
@@ -290,112 +293,112 @@ mod tests {
         serde_json::json!({ "path": path, "old_text": old, "new_text": new, "replace_all": all }).to_string()
     }
 
-    fn bench(content: &str) -> ToolHarness {
-        let bench = ToolHarness::new(&["edit_file", "read_file", "write_file"]);
-        bench.write("f", content);
-        bench
+    fn harness(content: &str) -> ToolHarness {
+        let harness = ToolHarness::new(&["edit_file", "read_file", "write_file"]);
+        harness.write("f", content);
+        harness
     }
 
     #[tokio::test]
     async fn the_one_place_is_changed_and_shown() {
-        let bench = bench("a\nb\nc\nd\ne\nf\ng\n");
-        let text = bench.ok("edit_file", &input("f", "d\n", "D1\nD2\n", false)).await;
+        let harness = harness("a\nb\nc\nd\ne\nf\ng\n");
+        let text = harness.ok("edit_file", &input("f", "d\n", "D1\nD2\n", false)).await;
         assert_eq!(
             text,
             "edited `f`; it now reads:\n     1\ta\n     2\tb\n     3\tc\n     4\tD1\n     5\tD2\n     6\te\n     7\tf\n     8\tg"
         );
-        assert_eq!(bench.text("f"), "a\nb\nc\nD1\nD2\ne\nf\ng\n");
+        assert_eq!(harness.text("f"), "a\nb\nc\nD1\nD2\ne\nf\ng\n");
     }
 
     #[tokio::test]
     async fn several_places_need_replace_all() {
-        let bench = bench("x = 1\ny = x\nx\n");
-        let text = bench.refused("edit_file", &input("f", "x", "z", false)).await;
+        let harness = harness("x = 1\ny = x\nx\n");
+        let text = harness.refused("edit_file", &input("f", "x", "z", false)).await;
         assert!(text.contains("occurs 3 times (lines 1, 2, 3)"), "{text}");
-        bench.ok("edit_file", r#"{"path": "f", "old_text": "x", "new_text": "xx", "replace_all": "True"}"#).await;
-        assert_eq!(bench.text("f"), "xx = 1\ny = xx\nxx\n");
+        harness.ok("edit_file", r#"{"path": "f", "old_text": "x", "new_text": "xx", "replace_all": "True"}"#).await;
+        assert_eq!(harness.text("f"), "xx = 1\ny = xx\nxx\n");
     }
 
     #[tokio::test]
-    async fn what_is_not_there_is_explained() {
-        let bench = bench("fn a() {\n    b();\n}\n");
+    async fn a_missing_text_is_explained() {
+        let harness = harness("fn a() {\n    b();\n}\n");
         for (old, why) in [
             ("fn a() {\n  b();\n}", "the lines from 1 on differ only in white space"),
             ("     2\t    b();", "leave out the line numbers"),
             ("nothing", "read the file again"),
             ("", "`old_text` is empty"),
-            ("[masked:X]", "a secret is hidden"),
+            ("[masked:X]", "placeholder of a masked secret"),
         ] {
-            let text = bench.refused("edit_file", &input("f", old, "x", false)).await;
+            let text = harness.refused("edit_file", &input("f", old, "x", false)).await;
             assert!(text.contains(why), "{old:?}: {text}");
         }
-        assert!(bench.refused("edit_file", &input("f", "b", "b", false)).await.contains("are the same"));
-        assert!(bench.refused("edit_file", &input("g", "b", "c", false)).await.contains("does not exist"));
-        assert_eq!(bench.text("f"), "fn a() {\n    b();\n}\n");
+        assert!(harness.refused("edit_file", &input("f", "b", "b", false)).await.contains("are identical"));
+        assert!(harness.refused("edit_file", &input("g", "b", "c", false)).await.contains("does not exist"));
+        assert_eq!(harness.text("f"), "fn a() {\n    b();\n}\n");
     }
 
     #[tokio::test]
     async fn a_result_that_would_be_too_large_is_refused() {
-        let bench = bench(&"a".repeat(1 << 20));
-        let text = bench.refused("edit_file", &input("f", "a", &"y".repeat(17), true)).await;
-        assert!(text.contains("would become larger than 16 MB"), "{text}");
-        bench.ok("edit_file", &input("f", "a", &"y".repeat(16), true)).await;
-        assert_eq!(bench.text("f").len(), 16 << 20);
+        let harness = harness(&"a".repeat(1 << 20));
+        let text = harness.refused("edit_file", &input("f", "a", &"y".repeat(17), true)).await;
+        assert!(text.contains("would be larger than 16 MB"), "{text}");
+        harness.ok("edit_file", &input("f", "a", &"y".repeat(16), true)).await;
+        assert_eq!(harness.text("f").len(), 16 << 20);
     }
 
     #[tokio::test]
     async fn crlf_is_matched_and_kept() {
-        let bench = bench("a\r\nb\r\nc\r\n");
-        bench.ok("edit_file", &input("f", "a\nb\n", "1\n2\n3\n", false)).await;
-        bench.ok("edit_file", &input("f", "c", "4\n5", false)).await;
-        assert_eq!(bench.text("f"), "1\r\n2\r\n3\r\n4\r\n5\r\n");
+        let harness = harness("a\r\nb\r\nc\r\n");
+        harness.ok("edit_file", &input("f", "a\nb\n", "1\n2\n3\n", false)).await;
+        harness.ok("edit_file", &input("f", "c", "4\n5", false)).await;
+        assert_eq!(harness.text("f"), "1\r\n2\r\n3\r\n4\r\n5\r\n");
     }
 
     #[tokio::test]
     async fn in_a_mixed_file_each_place_keeps_its_own_ends() {
-        let bench = bench("a\r\nb\nc\n");
-        bench.ok("edit_file", &input("f", "b\n", "x\ny\n", false)).await;
-        bench.ok("edit_file", &input("f", "a\n", "1\n2\n", false)).await;
-        assert_eq!(bench.text("f"), "1\r\n2\r\nx\ny\nc\n");
+        let harness = harness("a\r\nb\nc\n");
+        harness.ok("edit_file", &input("f", "b\n", "x\ny\n", false)).await;
+        harness.ok("edit_file", &input("f", "a\n", "1\n2\n", false)).await;
+        assert_eq!(harness.text("f"), "1\r\n2\r\nx\ny\nc\n");
     }
 
     #[tokio::test]
     async fn a_file_that_changed_since_it_was_read_is_refused() {
-        let bench = bench("one\n");
-        bench.ok("edit_file", &input("f", "one", "two", false)).await;
-        bench.ok("edit_file", &input("f", "two", "three", false)).await;
-        bench.write("f", "three and more\n");
-        let text = bench.refused("edit_file", &input("f", "three", "x", false)).await;
-        assert!(text.contains("changed since you last saw it"), "{text}");
-        bench.ok("read_file", r#"{"path": "./f"}"#).await;
-        bench.ok("edit_file", &input("f", "three", "x", false)).await;
-        assert_eq!(bench.text("f"), "x and more\n");
+        let harness = harness("one\n");
+        harness.ok("edit_file", &input("f", "one", "two", false)).await;
+        harness.ok("edit_file", &input("f", "two", "three", false)).await;
+        harness.write("f", "three and more\n");
+        let text = harness.refused("edit_file", &input("f", "three", "x", false)).await;
+        assert!(text.contains("changed since you read it"), "{text}");
+        harness.ok("read_file", r#"{"path": "./f"}"#).await;
+        harness.ok("edit_file", &input("f", "three", "x", false)).await;
+        assert_eq!(harness.text("f"), "x and more\n");
     }
 
     #[tokio::test]
     async fn bytes_that_are_no_text_stay_as_they_are() {
-        let bench = ToolHarness::new(&["edit_file"]);
-        bench.write("f", b"caf\xe9 = 1\n");
-        bench.ok("edit_file", &input("f", "= 1", "= 2", false)).await;
-        assert_eq!(std::fs::read(bench.path("f")).unwrap(), b"caf\xe9 = 2\n");
-        bench.write("g", b"a\r\nb\r\ncaf\xe9 = 2\r\nd\r\n");
+        let harness = ToolHarness::new(&["edit_file"]);
+        harness.write("f", b"caf\xe9 = 1\n");
+        harness.ok("edit_file", &input("f", "= 1", "= 2", false)).await;
+        assert_eq!(std::fs::read(harness.path("f")).unwrap(), b"caf\xe9 = 2\n");
+        harness.write("g", b"a\r\nb\r\ncaf\xe9 = 2\r\nd\r\n");
         for old in ["caf\u{fffd} = 2\n", "af\u{fffd}", "b\ncaf\u{fffd} = 2\nd"] {
-            let text = bench.refused("edit_file", &input("g", old, "x", false)).await;
-            assert!(text.contains("line 3 holds a byte that is not UTF-8 (0xE9)"), "{old:?}: {text}");
+            let text = harness.refused("edit_file", &input("g", old, "x", false)).await;
+            assert!(text.contains("line 3 contains a byte that is not UTF-8 (0xE9)"), "{old:?}: {text}");
         }
-        let text = bench.refused("edit_file", &input("g", "z\u{fffd}", "x", false)).await;
+        let text = harness.refused("edit_file", &input("g", "z\u{fffd}", "x", false)).await;
         assert!(text.contains("read the file again"), "{text}");
     }
 
     #[tokio::test]
-    async fn edits_at_the_same_time_are_all_kept() {
-        let bench = bench(&(0..40).map(|line| format!("line-{line}.\n")).collect::<String>());
+    async fn concurrent_edits_are_all_kept() {
+        let harness = harness(&(0..40).map(|line| format!("line-{line}.\n")).collect::<String>());
         let edits = (0..40).map(|line| {
             let input = input("f", &format!("line-{line}."), &format!("edited-{line}."), false);
-            let bench = &bench;
-            async move { bench.ok("edit_file", &input).await }
+            let harness = &harness;
+            async move { harness.ok("edit_file", &input).await }
         });
         futures_util::future::join_all(edits).await;
-        assert_eq!(bench.text("f"), (0..40).map(|line| format!("edited-{line}.\n")).collect::<String>());
+        assert_eq!(harness.text("f"), (0..40).map(|line| format!("edited-{line}.\n")).collect::<String>());
     }
 }

@@ -1,10 +1,9 @@
-//! `glob`: paths by pattern, newest first.
+//! `glob`: finds paths by pattern, newest first.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::path::{Component, Path, PathBuf};
 
-use futures_util::future::BoxFuture;
 use globset::{GlobBuilder, GlobMatcher};
 use rustix::fs::FileType;
 use schemars::JsonSchema;
@@ -12,8 +11,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::input::{check_length, parse, schema};
-use super::{Builtin, CallLimits, Tool, ToolContext, ToolError, Workspace, options, run_blocking_until};
+use super::input::{check_pattern_length, parse, schema};
+use super::tool::{Builtin, CallFuture, Tool, ToolContext, no_options, run_blocking_until};
+use crate::message::ToolError;
+use crate::process::CallLimits;
+use crate::workspace::Workspace;
 use crate::workspace::walk::FileWalk;
 
 pub(super) const BUILTIN: Builtin = Builtin {
@@ -21,23 +23,23 @@ pub(super) const BUILTIN: Builtin = Builtin {
     reads_only: true,
     parent_only: false,
     subject_field: Some("pattern"),
-    parse_options: options::none,
+    parse_options: no_options,
     options_schema: || None,
     build: |_| Ok(Box::new(Glob)),
 };
 
 /// The most paths that are shown.
 const MAX_PATHS: usize = 1000;
-/// Room for paths, in bytes.
+/// The greatest length of all shown paths together, in bytes.
 const MAX_BYTES: usize = 48_000;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct GlobInput {
-    /// Pattern from `path`, such as `src/**/*.rs` or `*.{md,txt}`. `*` and `?` stay within a name, `**/` stands for any
+    /// Glob relative to `path`, such as `src/**/*.rs` or `*.{md,txt}`. `*` and `?` match within a name, `**/` matches any
     /// folders.
     pattern: String,
-    /// Folder to look in. Default: the workspace.
+    /// Folder to search. Default: the workspace.
     #[serde(default)]
     path: Option<String>,
 }
@@ -50,9 +52,9 @@ impl Tool for Glob {
     }
 
     fn description(&self) -> String {
-        "Finds files by a pattern of their path; the last modified come first. Ignored files (.gitignore and the like) \
-         are left out, and so are hidden ones unless the pattern names a dot (`.github/**`). A pattern without `**` finds \
-         folders, too, shown with a `/` at the end: `*` lists a folder."
+        "Finds files whose path matches a glob, most recently modified first. Excludes files that .gitignore and similar \
+         files ignore, and hidden files unless the pattern names them (`.github/**`). Without `**`, the pattern also \
+         matches folders, which end in `/`: `*` lists a folder."
             .into()
     }
 
@@ -64,11 +66,11 @@ impl Tool for Glob {
         true
     }
 
-    fn call<'a>(&'a self, input: &'a RawValue, scope: &'a ToolContext<'a>) -> BoxFuture<'a, Result<String, ToolError>> {
+    fn call<'a>(&'a self, input: &'a RawValue, context: &'a ToolContext<'a>) -> CallFuture<'a> {
         Box::pin(async move {
             let input: GlobInput = parse(input)?;
-            let (workspace, limits) = (scope.workspace.clone(), scope.limits.clone());
-            run_blocking_until(scope.limits, move || find(&input, &workspace, &limits)).await
+            let (workspace, limits) = (context.workspace.clone(), context.limits.clone());
+            run_blocking_until(context.limits, move || find(&input, &workspace, &limits)).await
         })
     }
 }
@@ -77,19 +79,24 @@ fn find(input: &GlobInput, workspace: &Workspace, limits: &CallLimits) -> Result
     let base = input.path.as_deref().unwrap_or(".");
     let (base, pattern) = split_literal_prefix(base, &input.pattern, workspace)?;
     let matcher = matcher(&pattern)?;
-    let folders = !pattern.contains("**");
-    let hidden = matches_hidden(&pattern);
-    let search =
-        FileWalk { workspace, limits, base: workspace.resolve_existing(&base)?, include_hidden: hidden, filter: None };
-    if search.base.kind() != Some(FileType::Directory) {
-        return Err(ToolError(format!("`{}` is not a folder", search.base.path.display())));
+    let include_folders = !pattern.contains("**");
+    let include_hidden = matches_hidden(&pattern);
+    let walk = FileWalk {
+        workspace,
+        stop_reason: &|| limits.stop_reason(),
+        base: workspace.resolve_existing(&base)?,
+        include_hidden,
+        filter: None,
+    };
+    if walk.base.kind() != Some(FileType::Directory) {
+        return Err(ToolError(format!("`{}` is not a folder", walk.base.path.display())));
     }
     let mut found = NewestMatches::default();
-    let stopped = search.walk(|entry| {
+    let stopped = walk.walk(|entry| {
         let path = &entry.path;
-        let base = &search.base.path;
+        let base = &walk.base.path;
         let from_base = if base == Path::new(".") { path } else { path.strip_prefix(base).unwrap_or(path) };
-        if (!entry.is_folder || folders)
+        if (!entry.is_folder || include_folders)
             && matcher.is_match(from_base)
             && let Ok(stat) = entry.stat()
         {
@@ -101,10 +108,10 @@ fn find(input: &GlobInput, workspace: &Workspace, limits: &CallLimits) -> Result
         }
         Ok(())
     })?;
-    Ok(found.show(stopped, hidden))
+    Ok(found.render(stopped, include_hidden))
 }
 
-/// Something that matches; the newer is the greater, and of two as old the one whose name comes first.
+/// A match. The newest is the greatest; among equally old ones, the one whose path comes first.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct GlobMatch {
     /// Seconds and nanoseconds.
@@ -113,7 +120,7 @@ struct GlobMatch {
     is_folder: bool,
 }
 
-/// The newest of all that match, in memory that doesn't grow with their number.
+/// The newest matches, in constant memory.
 #[derive(Default)]
 struct NewestMatches {
     kept: BinaryHeap<Reverse<GlobMatch>>,
@@ -129,7 +136,7 @@ impl NewestMatches {
         }
     }
 
-    fn show(self, stopped: Option<&str>, with_hidden: bool) -> String {
+    fn render(self, stopped: Option<&str>, include_hidden: bool) -> String {
         let mut text = String::new();
         let mut shown = 0;
         for Reverse(found) in self.kept.into_sorted_vec() {
@@ -142,12 +149,12 @@ impl NewestMatches {
             shown += 1;
         }
         if let Some(why) = stopped {
-            text.push_str(&format!("(stopped: {why}; there may be more)"));
+            text.push_str(&format!("(stopped: {why}; there may be more matches)"));
         } else if self.count == 0 {
-            let left_out = if with_hidden { "ignored files" } else { "hidden and ignored files" };
-            text.push_str(&format!("nothing matches ({left_out} are left out)"));
+            let excluded = if include_hidden { "ignored files" } else { "hidden and ignored files" };
+            text.push_str(&format!("no matches ({excluded} are excluded)"));
         } else if shown < self.count {
-            text.push_str(&format!("({} more, older ones; a narrower pattern shows them)", self.count - shown));
+            text.push_str(&format!("({} older matches not shown; use a narrower pattern)", self.count - shown));
         } else {
             text.pop();
         }
@@ -157,27 +164,27 @@ impl NewestMatches {
 
 fn matcher(pattern: &str) -> Result<GlobMatcher, ToolError> {
     let glob = GlobBuilder::new(pattern).literal_separator(true).build();
-    Ok(glob.map_err(|error| ToolError(format!("bad pattern: {error}")))?.compile_matcher())
+    Ok(glob.map_err(|error| ToolError(format!("invalid pattern: {error}")))?.compile_matcher())
 }
 
-/// Takes the folders that a pattern begins with into the path, so that only they are walked.
+/// Moves the literal folders at the beginning of a pattern into the path, so that only these are walked.
 fn split_literal_prefix(base: &str, pattern: &str, workspace: &Workspace) -> Result<(String, String), ToolError> {
     if pattern.is_empty() {
         return Err(ToolError::new("`pattern` is empty"));
     }
-    check_length("pattern", pattern)?;
-    let absolute = pattern.starts_with('/');
-    let pattern = if absolute { workspace.relative(pattern)? } else { PathBuf::from(pattern) };
-    let mut base = if absolute { PathBuf::new() } else { PathBuf::from(base) };
+    check_pattern_length("pattern", pattern)?;
+    let is_absolute = pattern.starts_with('/');
+    let pattern = if is_absolute { workspace.relative(pattern)? } else { PathBuf::from(pattern) };
+    let mut base = if is_absolute { PathBuf::new() } else { PathBuf::from(base) };
     let mut rest = PathBuf::new();
     let mut parts = pattern.components().filter(|part| !matches!(part, Component::CurDir)).peekable();
     while let Some(part) = parts.next() {
         let name = part.as_os_str().to_string_lossy();
-        let literal = !name.contains(['*', '?', '[', '{', '\\']);
+        let is_literal = !name.contains(['*', '?', '[', '{', '\\']);
         if matches!(part, Component::ParentDir) && !rest.as_os_str().is_empty() {
-            return Err(ToolError::new("bad pattern: `..` after a wildcard"));
+            return Err(ToolError::new("invalid pattern: `..` after a wildcard"));
         }
-        if literal && rest.as_os_str().is_empty() && parts.peek().is_some() {
+        if is_literal && rest.as_os_str().is_empty() && parts.peek().is_some() {
             base.push(part);
         } else {
             rest.push(part);
@@ -188,7 +195,7 @@ fn split_literal_prefix(base: &str, pattern: &str, workspace: &Workspace) -> Res
     Ok((base.to_string_lossy().into_owned(), rest))
 }
 
-/// Whether a pattern asks for hidden files by name.
+/// Whether a pattern names hidden files.
 fn matches_hidden(pattern: &str) -> bool {
     pattern.starts_with('.') || ["/.", "{.", ",."].iter().any(|dot| pattern.contains(dot))
 }
@@ -200,23 +207,23 @@ mod tests {
     use crate::tools::toolbox::tests::ToolHarness;
 
     /// Files with ages in minutes.
-    fn bench(files: &[(&str, u64)]) -> ToolHarness {
-        let bench = ToolHarness::new(&["glob"]);
+    fn harness(files: &[(&str, u64)]) -> ToolHarness {
+        let harness = ToolHarness::new(&["glob"]);
         for (path, age) in files {
-            bench.write(path, "");
-            let file = std::fs::File::open(bench.path(path)).unwrap();
+            harness.write(path, "");
+            let file = std::fs::File::open(harness.path(path)).unwrap();
             file.set_modified(SystemTime::now() - Duration::from_secs(age * 60)).unwrap();
         }
-        bench
+        harness
     }
 
-    async fn find(bench: &ToolHarness, pattern: &str) -> String {
-        bench.ok("glob", &serde_json::json!({ "pattern": pattern }).to_string()).await
+    async fn find(harness: &ToolHarness, pattern: &str) -> String {
+        harness.ok("glob", &serde_json::json!({ "pattern": pattern }).to_string()).await
     }
 
     #[tokio::test]
-    async fn the_newest_come_first_and_ignored_ones_not_at_all() {
-        let bench = bench(&[
+    async fn the_newest_come_first_and_ignored_files_are_excluded() {
+        let harness = harness(&[
             ("a.rs", 3),
             ("src/b.rs", 1),
             ("src/x/c.rs", 2),
@@ -224,50 +231,50 @@ mod tests {
             ("runs/e.rs", 0),
             (".hid/f.rs", 0),
         ]);
-        bench.write(".gitignore", "target/\n");
-        bench.write(".git/g.rs", "");
-        assert_eq!(find(&bench, "**/*.rs").await, "src/b.rs\nsrc/x/c.rs\na.rs");
-        assert_eq!(find(&bench, "*.rs").await, "a.rs");
-        assert_eq!(find(&bench, "src/**/*.{rs,md}").await, "src/b.rs\nsrc/x/c.rs");
-        assert_eq!(find(&bench, "src/x/c.rs").await, "src/x/c.rs");
-        assert_eq!(find(&bench, ".hid/*").await, ".hid/f.rs");
-        assert_eq!(find(&bench, "target/*.rs").await, "target/d.rs", "what is named is searched, ignored or not");
-        assert_eq!(find(&bench, "*.py").await, "nothing matches (hidden and ignored files are left out)");
-        assert_eq!(find(&bench, ".*.py").await, "nothing matches (ignored files are left out)");
-        let absolute = bench.path("src/*.rs");
-        assert_eq!(find(&bench, absolute.to_str().unwrap()).await, "src/b.rs");
+        harness.write(".gitignore", "target/\n");
+        harness.write(".git/g.rs", "");
+        assert_eq!(find(&harness, "**/*.rs").await, "src/b.rs\nsrc/x/c.rs\na.rs");
+        assert_eq!(find(&harness, "*.rs").await, "a.rs");
+        assert_eq!(find(&harness, "src/**/*.{rs,md}").await, "src/b.rs\nsrc/x/c.rs");
+        assert_eq!(find(&harness, "src/x/c.rs").await, "src/x/c.rs");
+        assert_eq!(find(&harness, ".hid/*").await, ".hid/f.rs");
+        assert_eq!(find(&harness, "target/*.rs").await, "target/d.rs", "what is named is searched, ignored or not");
+        assert_eq!(find(&harness, "*.py").await, "no matches (hidden and ignored files are excluded)");
+        assert_eq!(find(&harness, ".*.py").await, "no matches (ignored files are excluded)");
+        let absolute = harness.path("src/*.rs");
+        assert_eq!(find(&harness, absolute.to_str().unwrap()).await, "src/b.rs");
     }
 
     #[tokio::test]
     async fn a_star_lists_a_folder() {
-        let bench = bench(&[("a.rs", 3), ("src/b.rs", 1)]);
-        let mut names: Vec<_> = find(&bench, "*").await.lines().map(String::from).collect();
+        let harness = harness(&[("a.rs", 3), ("src/b.rs", 1)]);
+        let mut names: Vec<_> = find(&harness, "*").await.lines().map(String::from).collect();
         names.sort();
         assert_eq!(names, ["a.rs", "src/"]);
-        assert_eq!(bench.ok("glob", r#"{"pattern": "*", "path": "src"}"#).await, "src/b.rs");
+        assert_eq!(harness.ok("glob", r#"{"pattern": "*", "path": "src"}"#).await, "src/b.rs");
     }
 
     #[tokio::test]
     async fn nothing_outside_is_listed() {
-        let bench = bench(&[("a.rs", 3)]);
-        std::os::unix::fs::symlink("/etc", bench.path("etc")).unwrap();
-        assert_eq!(find(&bench, "**/*").await.lines().filter(|line| line.starts_with("etc/")).count(), 0);
+        let harness = harness(&[("a.rs", 3)]);
+        std::os::unix::fs::symlink("/etc", harness.path("etc")).unwrap();
+        assert_eq!(find(&harness, "**/*").await.lines().filter(|line| line.starts_with("etc/")).count(), 0);
         for (pattern, path) in
             [("etc/*", "."), ("../*", "."), ("*", ".."), ("/etc/*", "."), ("*", "/etc"), ("*", "etc"), ("*/../..", ".")]
         {
-            bench.refused("glob", &serde_json::json!({ "pattern": pattern, "path": path }).to_string()).await;
+            harness.refused("glob", &serde_json::json!({ "pattern": pattern, "path": path }).to_string()).await;
         }
-        assert!(bench.refused("glob", r#"{"pattern": "a{b"}"#).await.contains("bad pattern"));
+        assert!(harness.refused("glob", r#"{"pattern": "a{b"}"#).await.contains("invalid pattern"));
         let long = serde_json::json!({ "pattern": "*a".repeat(10_000) }).to_string();
-        assert!(bench.refused("glob", &long).await.contains("longer than 16,000 bytes"));
+        assert!(harness.refused("glob", &long).await.contains("longer than 16,000 bytes"));
     }
 
     #[tokio::test]
     async fn a_great_many_are_counted() {
         let files: Vec<_> = (0..1100).map(|number| format!("f/{number}.txt")).collect();
-        let bench = bench(&files.iter().map(|file| (file.as_str(), 1)).collect::<Vec<_>>());
-        let text = find(&bench, "f/*.txt").await;
+        let harness = harness(&files.iter().map(|file| (file.as_str(), 1)).collect::<Vec<_>>());
+        let text = find(&harness, "f/*.txt").await;
         assert_eq!(text.lines().count(), 1001);
-        assert!(text.ends_with("(100 more, older ones; a narrower pattern shows them)"));
+        assert!(text.ends_with("(100 older matches not shown; use a narrower pattern)"));
     }
 }

@@ -1,4 +1,4 @@
-//! A tool's input: its schema for the model, and reading what the model wrote.
+//! Tool inputs: schemas for the model, and lenient parsing.
 
 use std::fmt;
 
@@ -8,9 +8,10 @@ use serde::de::{self, DeserializeOwned, Deserializer, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::ToolError;
+use crate::message::ToolError;
+use crate::redaction::MARKER_PREFIX;
 
-/// The input's JSON Schema as providers take it: one object without references, titles or notes for programs.
+/// The JSON Schema of an input, as providers expect it: one object without references, titles or formats.
 pub(super) fn schema<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;
@@ -25,7 +26,7 @@ pub(super) fn schema<T: JsonSchema>() -> Value {
     schema
 }
 
-/// Removes what says nothing to a model: number formats, `null` for what can be left out.
+/// Removes what is of no use to a model: number formats, and `null` for optional fields.
 fn simplify(schema: &mut Value) {
     match schema {
         Value::Object(object) => {
@@ -33,7 +34,7 @@ fn simplify(schema: &mut Value) {
                 object.shift_remove("format");
             }
             if let Some(Value::String(description)) = object.get_mut("description") {
-                // Where a line of the source ended says nothing.
+                // The line breaks of the source code.
                 *description = description.replace('\n', " ");
             }
             if object.get("default").is_some_and(Value::is_null) {
@@ -50,10 +51,10 @@ fn simplify(schema: &mut Value) {
                     }
                 }
             }
-            if let Some(words) = words(object.get("oneOf")) {
+            if let Some(variants) = documented_variants(object.get("oneOf")) {
                 object.shift_remove("oneOf");
                 object.insert("type".to_owned(), "string".into());
-                object.insert("enum".to_owned(), words);
+                object.insert("enum".to_owned(), variants);
             }
             object.values_mut().for_each(simplify);
         }
@@ -62,32 +63,43 @@ fn simplify(schema: &mut Value) {
     }
 }
 
-/// The words of an enum whose variants are documented one by one.
-fn words(options: Option<&Value>) -> Option<Value> {
+/// The variants of an enum that documents them one by one.
+fn documented_variants(options: Option<&Value>) -> Option<Value> {
     options?.as_array()?.iter().map(|option| option.get("const").cloned()).collect()
 }
 
-/// Reads an input. Where that fails, the model is told why and what is expected.
+/// Parses an input. The error tells the model what was wrong and what is expected.
 pub(super) fn parse<T: DeserializeOwned + JsonSchema>(input: &RawValue) -> Result<T, ToolError> {
     serde_json::from_str(input.get()).map_err(|error| {
         let error = error.to_string();
         let what = error.rsplit_once(" at line ").map_or(error.as_str(), |(what, _)| what);
-        ToolError(format!("bad input: {what}; expected {}", describe(&schema::<T>())))
+        ToolError(format!("invalid input: {what}; expected {}", describe(&schema::<T>())))
     })
 }
 
-/// The longest pattern, in bytes. What a pattern is compiled to takes hundreds of times as much memory.
-const LONGEST_PATTERN: usize = 16_000;
+/// The longest pattern, in bytes. A compiled pattern takes hundreds of times as much memory.
+const MAX_PATTERN_BYTES: usize = 16_000;
 
-/// Refuses a pattern that is too long to be compiled.
-pub(super) fn check_length(name: &str, pattern: &str) -> Result<(), ToolError> {
-    if pattern.len() > LONGEST_PATTERN {
+/// Refuses a pattern that is too long to compile.
+pub(super) fn check_pattern_length(name: &str, pattern: &str) -> Result<(), ToolError> {
+    if pattern.len() > MAX_PATTERN_BYTES {
         return Err(ToolError(format!("`{name}` is longer than 16,000 bytes")));
     }
     Ok(())
 }
 
-/// A schema in one short line, such as `{"path": string, "limit"?: integer}`.
+/// Refuses text with the placeholder of a masked secret, which would replace the secret in the file.
+pub(super) fn reject_redacted_text(text: &str) -> Result<(), ToolError> {
+    if text.contains(MARKER_PREFIX) {
+        return Err(ToolError(format!(
+            "the text contains `{MARKER_PREFIX}`, the placeholder of a masked secret; writing it would overwrite the secret \
+             in the file, so leave that part out"
+        )));
+    }
+    Ok(())
+}
+
+/// A schema on one line, such as `{"path": string, "limit"?: integer}`.
 pub(super) fn describe(schema: &Value) -> String {
     if let Some(options) = schema["enum"].as_array() {
         return options.iter().map(Value::to_string).collect::<Vec<_>>().join(" | ");
@@ -108,11 +120,11 @@ pub(super) fn describe(schema: &Value) -> String {
     }
 }
 
-/// A whole number that can be left out. `"5"` and `5.0` are taken for 5: models write them, and nothing else can be meant.
+/// Deserializes an optional whole number. Accepts `"5"` and `5.0` for 5, because models write them.
 pub(super) fn lenient_integer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    struct Whole;
+    struct LenientInteger;
 
-    impl<'de> Visitor<'de> for Whole {
+    impl<'de> Visitor<'de> for LenientInteger {
         type Value = Option<u64>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -141,14 +153,14 @@ pub(super) fn lenient_integer<'de, D: Deserializer<'de>>(deserializer: D) -> Res
         }
     }
 
-    deserializer.deserialize_any(Whole)
+    deserializer.deserialize_any(LenientInteger)
 }
 
-/// A truth value that can be left out. `"true"` is taken for true, in the same spirit as in [`whole`].
+/// Deserializes an optional boolean. Accepts `"true"` for true.
 pub(super) fn lenient_bool<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
-    struct Truth;
+    struct LenientBool;
 
-    impl<'de> Visitor<'de> for Truth {
+    impl<'de> Visitor<'de> for LenientBool {
         type Value = Option<bool>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -169,7 +181,7 @@ pub(super) fn lenient_bool<'de, D: Deserializer<'de>>(deserializer: D) -> Result
         }
     }
 
-    deserializer.deserialize_any(Truth)
+    deserializer.deserialize_any(LenientBool)
 }
 
 #[cfg(test)]
@@ -212,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_may_be_written_in_any_way_that_is_clear() {
+    fn numbers_may_be_strings_or_floats() {
         for (text, expected) in [("5", Some(5)), ("\"5\"", Some(5)), ("5.0", Some(5)), ("null", None)] {
             let input = RawValue::from_string(format!(r#"{{"path": "x", "limit": {text}}}"#)).unwrap();
             assert_eq!(parse::<Example>(&input).unwrap().limit, expected, "{text}");
@@ -225,11 +237,11 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_input_is_answered_with_what_is_expected() {
+    fn an_error_names_what_is_expected() {
         let input = RawValue::from_string(r#"{"pth": "x"}"#.into()).unwrap();
         assert_eq!(
             parse::<Example>(&input).unwrap_err().0,
-            "bad input: unknown field `pth`, expected one of `path`, `limit`, `all`; expected {\"path\": string, \
+            "invalid input: unknown field `pth`, expected one of `path`, `limit`, `all`; expected {\"path\": string, \
              \"limit\"?: integer, \"all\"?: boolean}"
         );
     }

@@ -1,4 +1,4 @@
-//! File tools while somebody swaps folders, files and links as quickly as he can.
+//! File tools while another thread swaps folders, files and links as fast as it can.
 
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -13,44 +13,44 @@ use super::toolbox::tests::ToolHarness;
 const CALLS: usize = 500;
 const SECRET: &str = "the secret of outside";
 
-/// A workspace with a folder and a file that change places with links to the same names outside, and a file that changes
-/// places with a FIFO.
+/// A workspace with a folder and a file that can be swapped with links to the same names outside, and a file that can be
+/// swapped with a FIFO.
 struct SwappingWorkspace {
-    bench: ToolHarness,
+    harness: ToolHarness,
     outside: PathBuf,
     pairs: Vec<(PathBuf, PathBuf)>,
 }
 
 impl SwappingWorkspace {
     fn new(tools: &[&str]) -> Self {
-        let bench = ToolHarness::new(tools);
-        let outside = bench.folder.path().join("outside");
+        let harness = ToolHarness::new(tools);
+        let outside = harness.folder.path().join("outside");
         std::fs::create_dir_all(outside.join("e")).unwrap();
         for name in ["file", "e/file", "e/only-outside.txt"] {
             std::fs::write(outside.join(name), format!("harmless {SECRET}\n")).unwrap();
         }
         std::fs::write(outside.join(".gitignore"), "*\n").unwrap();
         for name in ["d/file", "d/e/file", "single", "piped"] {
-            bench.write(name, "harmless\n");
+            harness.write(name, "harmless\n");
         }
         let links = [("d", "link", "../outside"), ("single", "single-link", "../outside/file")];
         for (_, link, target) in links {
-            symlink(target, bench.path(link)).unwrap();
+            symlink(target, harness.path(link)).unwrap();
         }
-        rustix::fs::mkfifoat(CWD, bench.path("fifo"), Mode::RWXU).unwrap();
-        let mut pairs: Vec<_> = links.iter().map(|(name, link, _)| (bench.path(name), bench.path(link))).collect();
-        pairs.push((bench.path("piped"), bench.path("fifo")));
-        Self { bench, outside, pairs }
+        rustix::fs::mkfifoat(CWD, harness.path("fifo"), Mode::RWXU).unwrap();
+        let mut pairs: Vec<_> = links.iter().map(|(name, link, _)| (harness.path(name), harness.path(link))).collect();
+        pairs.push((harness.path("piped"), harness.path("fifo")));
+        Self { harness, outside, pairs }
     }
 
-    /// Runs `work` while the pairs change places; gives what it gives.
+    /// Runs `work` while the pairs are being swapped.
     fn racing<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        let (over, swaps) = (AtomicBool::new(false), AtomicU64::new(0));
+        let (done, swaps) = (AtomicBool::new(false), AtomicU64::new(0));
         let result = std::thread::scope(|scope| {
             scope.spawn(|| {
-                while !over.load(Ordering::Relaxed) {
+                while !done.load(Ordering::Relaxed) {
                     for (one, other) in &self.pairs {
-                        // What is being replaced at this moment can't be swapped.
+                        // A file that is being replaced at this moment can't be swapped.
                         let _ = renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE);
                     }
                     swaps.fetch_add(1, Ordering::Relaxed);
@@ -60,13 +60,13 @@ impl SwappingWorkspace {
                 std::thread::yield_now();
             }
             let result = scope.spawn(work).join();
-            over.store(true, Ordering::Relaxed);
+            done.store(true, Ordering::Relaxed);
             result
         });
         result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Everything outside, in words to compare.
+    /// The files outside with their contents.
     fn outside(&self) -> Vec<(String, String)> {
         let mut found = Vec::new();
         for folder in [self.outside.clone(), self.outside.join("e")] {
@@ -79,14 +79,14 @@ impl SwappingWorkspace {
         found
     }
 
-    /// Calls a tool so often; gives how many calls succeeded. Each comes to an end, and shows nothing of outside.
+    /// Calls a tool `count` times and returns how many calls succeeded. Each must end and show nothing from outside.
     fn call(&self, tool: &str, inputs: &(impl Fn(usize) -> Value + Sync), count: usize) -> usize {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let mut succeeded = 0;
         runtime.block_on(async {
             for number in 0..count {
                 let input = inputs(number).to_string();
-                let result = tokio::time::timeout(Duration::from_secs(120), self.bench.call(tool, &input)).await;
+                let result = tokio::time::timeout(Duration::from_secs(120), self.harness.call(tool, &input)).await;
                 let result = result.unwrap_or_else(|_| panic!("{tool} {input} hangs"));
                 for word in [SECRET, "only-outside"] {
                     assert!(!result.text.contains(word), "{tool} {input}: {}", result.text);
@@ -98,12 +98,12 @@ impl SwappingWorkspace {
     }
 }
 
-/// Calls a tool very often while things change places: nothing outside is seen or changed, each call comes to an
-/// end, and some succeed.
-fn holds(tool: &str, inputs: impl Fn(usize) -> Value + Sync) {
+/// Calls a tool very often while files are being swapped. Nothing outside may be seen or changed, each call must end, and
+/// some must succeed.
+fn assert_stays_within(tool: &str, inputs: impl Fn(usize) -> Value + Sync) {
     let swapped = SwappingWorkspace::new(&[tool]);
     let before = swapped.outside();
-    // On a busy machine the racer can win every time for a while.
+    // On a busy machine, the swapping thread can win every race for a while.
     let mut rounds = (0..20).map(|_| swapped.racing(|| swapped.call(tool, &inputs, CALLS)));
     let succeeded = rounds.find(|succeeded| *succeeded > 0).unwrap_or_default();
     assert_eq!(swapped.outside(), before, "{tool} changed something outside");
@@ -117,7 +117,7 @@ fn of<T: Copy>(number: usize, choices: &[T]) -> T {
 
 #[test]
 fn write_file_stays_within() {
-    holds("write_file", |number| {
+    assert_stays_within("write_file", |number| {
         let path = of(number, &["d/new", "d/e/file", "d/e/new", "d/x/y/new", "d/file", "single"]);
         json!({ "path": path, "content": "harmless\n" })
     });
@@ -125,7 +125,7 @@ fn write_file_stays_within() {
 
 #[test]
 fn edit_file_stays_within() {
-    holds("edit_file", |number| {
+    assert_stays_within("edit_file", |number| {
         let path = of(number, &["d/file", "d/e/file", "single", "piped"]);
         json!({ "path": path, "old_text": "harmless", "new_text": "harmless and more" })
     });
@@ -133,12 +133,15 @@ fn edit_file_stays_within() {
 
 #[test]
 fn read_file_stays_within() {
-    holds("read_file", |number| json!({ "path": of(number, &["d/file", "d/e/file", "single", "piped"]) }));
+    assert_stays_within(
+        "read_file",
+        |number| json!({ "path": of(number, &["d/file", "d/e/file", "single", "piped"]) }),
+    );
 }
 
 #[test]
 fn glob_stays_within() {
-    holds("glob", |number| {
+    assert_stays_within("glob", |number| {
         let (pattern, path) = of(number, &[("*", "d"), ("**/*", "."), ("d/e/*", "."), ("*", "d/e"), ("d/**", ".")]);
         json!({ "pattern": pattern, "path": path })
     });
@@ -146,14 +149,14 @@ fn glob_stays_within() {
 
 #[test]
 fn grep_stays_within() {
-    holds("grep", |number| {
+    assert_stays_within("grep", |number| {
         let path = of(number, &["d", ".", "d/e", "d/e/file", "single", "piped"]);
         json!({ "pattern": "secret|harmless", "path": path })
     });
 }
 
 #[test]
-fn whoever_follows_the_path_is_led_out_by_the_same_race() {
+fn following_the_path_naively_escapes_in_the_same_race() {
     let swapped = SwappingWorkspace::new(&[]);
     let before = swapped.outside();
     let soon = |attempt: &(dyn Fn() -> bool + Sync)| {
@@ -169,17 +172,17 @@ fn whoever_follows_the_path_is_led_out_by_the_same_race() {
             }
         })
     };
-    let bench = &swapped.bench;
-    let read = |path: &str| std::fs::read_to_string(bench.path(path)).is_ok_and(|text| text.contains(SECRET));
+    let harness = &swapped.harness;
+    let read = |path: &str| std::fs::read_to_string(harness.path(path)).is_ok_and(|text| text.contains(SECRET));
     assert!(soon(&|| read("d/file")) && soon(&|| read("single")));
     let list = || {
-        std::fs::read_dir(bench.path("d/e"))
+        std::fs::read_dir(harness.path("d/e"))
             .is_ok_and(|mut list| list.any(|entry| entry.is_ok_and(|entry| entry.file_name() == "only-outside.txt")))
     };
     assert!(soon(&list));
     // Even one that looks first.
     let checked = || {
-        let path = bench.path("d/naive");
+        let path = harness.path("d/naive");
         let is_within = path.parent().unwrap().canonicalize().is_ok_and(|path| path.ends_with("ws/d"));
         is_within && std::fs::write(&path, "x").is_ok() && swapped.outside.join("naive").exists()
     };

@@ -1,31 +1,31 @@
-//! `task`: declared here, answered by the loop, which alone can run a subagent.
+//! `task`: declared here, and executed by the agent loop, which runs the subagent.
 
-use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::input::{parse, schema};
-use super::{Builtin, Tool, ToolContext, ToolError, options};
+use super::tool::{Builtin, CallFuture, Tool, ToolContext, no_options};
+use crate::message::ToolError;
 
 pub(super) const BUILTIN: Builtin = Builtin {
     name: Task::NAME,
     reads_only: false,
     parent_only: true,
     subject_field: Some("description"),
-    parse_options: options::none,
+    parse_options: no_options,
     options_schema: || None,
     build: |_| Ok(Box::new(Task::new([]))),
 };
 
-/// What the model says in a call of `task`.
+/// The input of `task`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TaskInput {
-    /// What the subagent is to do. It knows nothing of this conversation: say all that it needs, and what it should report.
+    /// The task. The subagent doesn't see this conversation, so include everything it needs, and what it should report.
     pub prompt: String,
-    /// The task in three to six words, for those who watch.
+    /// The task in three to six words, for the user.
     #[serde(default)]
     pub description: Option<String>,
     /// Which subagent to use.
@@ -34,22 +34,20 @@ pub struct TaskInput {
 }
 
 impl TaskInput {
-    /// Reads a call's input.
+    /// Parses the input of a call.
     ///
     /// # Errors
-    /// Says what is wrong with it and what is expected. Whether there is such an agent is not looked at.
+    /// If it is malformed, or the prompt is empty. Whether the agent exists isn't checked.
     pub fn read(input: &RawValue) -> Result<Self, ToolError> {
         let task: Self = parse(input)?;
         if task.prompt.trim().is_empty() {
-            return Err(ToolError::new(
-                "bad input: `prompt` is empty; the subagent sees nothing else, so say what it is to do",
-            ));
+            return Err(ToolError::new("invalid input: `prompt` is empty"));
         }
         Ok(task)
     }
 }
 
-/// The declaration of `task` for a parent with given subagents.
+/// The `task` tool of a parent with certain subagents.
 #[derive(Debug, Clone)]
 pub struct Task {
     subagents: Vec<(String, String)>,
@@ -59,7 +57,7 @@ impl Task {
     /// The tool's name.
     pub const NAME: &str = "task";
 
-    /// Offers the subagents, each by name and description.
+    /// Offers subagents, given by name and description.
     pub fn new(subagents: impl IntoIterator<Item = (String, String)>) -> Self {
         Self { subagents: subagents.into_iter().collect() }
     }
@@ -71,22 +69,19 @@ impl Tool for Task {
     }
 
     fn description(&self) -> String {
-        let mut text = "Hands a task to a subagent, which works on its own in the same files and comes back with a \
-                        summary. Use it for work whose details you need not see. Tasks called for in one reply run side by \
-                        side. The subagent sees only the prompt that you write."
+        let mut text = "Runs a subagent on a task. It works on the same files and returns a summary; use it for work whose \
+                        details you don't need to see. Several tasks in one reply run in parallel. The subagent sees only \
+                        the prompt, not this conversation."
             .to_owned();
-        match self.subagents.as_slice() {
-            [] => {}
-            subagents => {
-                text.push_str("\n\nSubagents:");
-                for (name, description) in subagents {
-                    text.push_str("\n- ");
-                    text.push_str(name);
-                    if !description.is_empty() {
-                        text.push_str(": ");
-                        text.push_str(description.trim());
-                    }
-                }
+        if !self.subagents.is_empty() {
+            text.push_str("\n\nSubagents:");
+        }
+        for (name, description) in &self.subagents {
+            text.push_str("\n- ");
+            text.push_str(name);
+            if !description.is_empty() {
+                text.push_str(": ");
+                text.push_str(description.trim());
             }
         }
         text
@@ -105,7 +100,7 @@ impl Tool for Task {
         schema
     }
 
-    fn call<'a>(&'a self, _: &'a RawValue, _: &'a ToolContext<'a>) -> BoxFuture<'a, Result<String, ToolError>> {
-        Box::pin(async { Err(ToolError::new("no subagent can be started from here")) })
+    fn call<'a>(&'a self, _: &'a RawValue, _: &'a ToolContext<'a>) -> CallFuture<'a> {
+        Box::pin(async { Err(ToolError::new("subagents can't be started here")) })
     }
 }

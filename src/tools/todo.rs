@@ -1,13 +1,14 @@
-//! `todo`: the agent's own plan.
+//! `todo`: keeps the agent's plan.
 
-use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::input::{parse, schema};
-use super::{Builtin, Tool, ToolContext, ToolError, ToolState, options};
+use super::tool::{Builtin, CallFuture, Tool, ToolContext, no_options};
+use super::tool_state::{TodoItem, TodoStatus, ToolState};
+use crate::message::ToolError;
 use crate::text::truncate::first;
 
 pub(super) const BUILTIN: Builtin = Builtin {
@@ -15,7 +16,7 @@ pub(super) const BUILTIN: Builtin = Builtin {
     reads_only: false,
     parent_only: false,
     subject_field: None,
-    parse_options: options::none,
+    parse_options: no_options,
     options_schema: || None,
     build: |_| Ok(Box::new(Todo)),
 };
@@ -23,36 +24,12 @@ pub(super) const BUILTIN: Builtin = Builtin {
 /// The most items that a plan may have.
 const MAX_ITEMS: usize = 100;
 /// The longest text of an item, in characters.
-const MAX_TEXT: usize = 500;
-
-/// A step of an agent's plan.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct TodoItem {
-    /// What is to be done, in a few words.
-    #[serde(alias = "content")]
-    pub text: String,
-    /// How far it is.
-    pub status: TodoStatus,
-}
-
-/// How far a step is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum TodoStatus {
-    /// Not begun.
-    Pending,
-    /// Being done.
-    InProgress,
-    /// Finished.
-    #[serde(alias = "completed")]
-    Done,
-}
+const MAX_TEXT_CHARS: usize = 500;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct TodoInput {
-    /// All steps, in order; they replace the plan as it was.
+    /// All steps, in order. They replace the current plan.
     #[serde(alias = "todos")]
     items: Vec<TodoItem>,
 }
@@ -65,8 +42,8 @@ impl Tool for Todo {
     }
 
     fn description(&self) -> String {
-        "Keeps your own plan for work of several steps. Each call replaces the whole plan, so give all steps with their \
-         status; have at most one in progress, and mark a step done as soon as it is."
+        "Keeps your plan for work with several steps. Each call replaces the whole plan, so include every step with its \
+         status. Have at most one step in progress, and mark steps as done immediately."
             .into()
     }
 
@@ -74,21 +51,21 @@ impl Tool for Todo {
         schema::<TodoInput>()
     }
 
-    fn restore_state(&self, input: &RawValue, memory: &ToolState) {
+    fn restore_state(&self, input: &RawValue, state: &ToolState) {
         if let Ok(TodoInput { items }) = parse(input) {
-            memory.set_todo(items);
+            state.set_todo(items);
         }
     }
 
-    fn call<'a>(&'a self, input: &'a RawValue, scope: &'a ToolContext<'a>) -> BoxFuture<'a, Result<String, ToolError>> {
+    fn call<'a>(&'a self, input: &'a RawValue, context: &'a ToolContext<'a>) -> CallFuture<'a> {
         Box::pin(async move {
             let TodoInput { items } = parse(input)?;
             if items.len() > MAX_ITEMS {
-                return Err(ToolError(format!("a plan has at most {MAX_ITEMS} steps")));
+                return Err(ToolError(format!("a plan can have at most {MAX_ITEMS} steps")));
             }
-            if let Some(item) = items.iter().find(|item| item.text.chars().count() > MAX_TEXT) {
+            if let Some(item) = items.iter().find(|item| item.text.chars().count() > MAX_TEXT_CHARS) {
                 return Err(ToolError(format!(
-                    "a step has at most {MAX_TEXT} characters: {}...",
+                    "a step can have at most {MAX_TEXT_CHARS} characters: {}...",
                     first(&item.text, 40)
                 )));
             }
@@ -96,13 +73,13 @@ impl Tool for Todo {
                 return Err(ToolError::new("a step has no text"));
             }
             let text = render(&items);
-            scope.state.set_todo(items);
+            context.state.set_todo(items);
             Ok(text)
         })
     }
 }
 
-/// One line a step.
+/// The plan with one line per step.
 fn render(items: &[TodoItem]) -> String {
     if items.is_empty() {
         return "the plan is empty".to_owned();
@@ -125,22 +102,22 @@ mod tests {
 
     #[tokio::test]
     async fn the_plan_is_replaced_whole() {
-        let bench = ToolHarness::new(&["todo"]);
-        bench
+        let harness = ToolHarness::new(&["todo"]);
+        harness
             .ok(
                 "todo",
                 r#"{"items": [{"text": "look", "status": "in_progress"}, {"text": "leap", "status": "pending"}]}"#,
             )
             .await;
-        let text = bench
+        let text = harness
             .ok(
                 "todo",
                 r#"{"todos": [{"content": "look", "status": "completed"}, {"text": "leap", "status": "in_progress"}]}"#,
             )
             .await;
         assert_eq!(text, "[x] look\n[>] leap");
-        let items = bench.toolbox.todo();
-        let text = bench.refused("todo", r#"{"items": [{"text": " ", "status": "done"}]}"#).await;
+        let items = harness.toolbox.todo();
+        let text = harness.refused("todo", r#"{"items": [{"text": " ", "status": "done"}]}"#).await;
         assert_eq!(text, "a step has no text");
         assert_eq!(
             items.iter().map(|item| item.status).collect::<Vec<_>>(),

@@ -1,5 +1,6 @@
-//! What one agent remembers from call to call.
+//! What an agent remembers between its tool calls.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,72 +9,95 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::TodoItem;
 use crate::redaction::Redactor;
+use crate::text::hex;
 
-/// What one agent has read and planned, as one call meets it. Two agents never share one; the calls of one agent do.
+/// The state of an agent, as one of its calls sees it. All calls of an agent share it; agents don't.
 #[derive(Debug, Default)]
 pub struct ToolState {
     shared: Arc<SharedState>,
-    /// What must not be found out from a digest.
-    mask: Arc<Redactor>,
-    /// What this call has seen.
+    /// Secrets that must not be recoverable from a hash.
+    redactor: Arc<Redactor>,
+    /// The file that this call has read or written.
     seen: Mutex<Option<FileVersion>>,
 }
 
-/// What all calls of an agent have in common.
 #[derive(Debug, Default)]
 struct SharedState {
     files: Mutex<HashMap<PathBuf, String>>,
     todo: Mutex<Vec<TodoItem>>,
 }
 
-/// A file as an agent knows it.
+/// The version of a file that an agent has seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FileVersion {
-    /// Its path, canonical, from the workspace.
+    /// Its canonical path from the workspace.
     pub path: String,
-    /// SHA-256 of its whole content, in hexadecimal digits.
+    /// SHA-256 of its content, in hexadecimal digits.
     #[schemars(regex(pattern = "^[0-9a-f]{64}$"))]
     pub sha256: String,
 }
 
+/// A step of an agent's plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TodoItem {
+    /// What to do, in a few words.
+    #[serde(alias = "content")]
+    pub text: String,
+    /// The status of the step.
+    pub status: TodoStatus,
+}
+
+/// The status of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TodoStatus {
+    /// Not started.
+    Pending,
+    /// Being worked on.
+    InProgress,
+    /// Finished.
+    #[serde(alias = "completed")]
+    Done,
+}
+
 impl ToolState {
-    /// The memory of an agent that remembers nothing yet.
-    pub(super) fn new(mask: Arc<Redactor>) -> Self {
-        Self { mask, ..Self::default() }
+    /// The empty state of a new agent.
+    pub(super) fn new(redactor: Arc<Redactor>) -> Self {
+        Self { redactor, ..Self::default() }
     }
 
-    /// The same agent's, for another call.
+    /// The same agent's state for another call.
     pub(super) fn for_call(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), mask: Arc::clone(&self.mask), seen: Mutex::default() }
+        Self { shared: Arc::clone(&self.shared), redactor: Arc::clone(&self.redactor), seen: Mutex::default() }
     }
 
-    /// Remembers a file's content as this agent has read or written it; the path is canonical, from the workspace.
+    /// Remembers a file's content as the agent has read or written it. The path is canonical, from the workspace.
     pub(super) fn record_file(&self, path: &Path, content: &[u8]) {
-        let sha256 = digest(content);
+        let sha256 = hex(&Sha256::digest(content));
         lock(&self.shared.files).insert(path.to_owned(), sha256.clone());
-        // From a digest a short secret could be found by trying, where the rest of the file is known.
-        let is_secret = |text: &str| matches!(self.mask.redact(text), std::borrow::Cow::Owned(_));
-        let is_safe = self.mask.is_empty() || !is_secret(&String::from_utf8_lossy(content));
+        // If the rest of the file is known, a short secret could be guessed from the hash.
+        let is_secret = |text: &str| matches!(self.redactor.redact(text), Cow::Owned(_));
+        let is_safe = self.redactor.is_empty() || !is_secret(&String::from_utf8_lossy(content));
         let path = path.to_str().filter(|path| is_safe && !is_secret(path));
         *lock(&self.seen) = path.map(|path| FileVersion { path: path.to_owned(), sha256 });
     }
 
-    /// What this call saw, to be written down.
+    /// The file that this call has seen, for the journal.
     pub(super) fn seen(&self) -> Option<FileVersion> {
         lock(&self.seen).take()
     }
 
-    /// Remembers what an earlier part of the run saw.
+    /// Remembers a file that the agent saw before the run was resumed.
     pub(super) fn restore_version(&self, seen: &FileVersion) {
         lock(&self.shared.files).insert(PathBuf::from(&seen.path), seen.sha256.clone());
     }
 
-    /// Whether the content is another than this agent last saw. A file that it never saw has not changed.
+    /// Whether a file has changed since the agent last saw it. False for a file that it never saw.
     pub(super) fn has_changed(&self, path: &Path, content: &[u8]) -> bool {
         let seen = lock(&self.shared.files).get(path).cloned();
-        seen.is_some_and(|seen| seen != digest(content))
+        seen.is_some_and(|seen| seen != hex(&Sha256::digest(content)))
     }
 
     /// The agent's plan.
@@ -88,8 +112,4 @@ impl ToolState {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn digest(content: &[u8]) -> String {
-    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,4 +1,4 @@
-//! What ignore files say, read beneath the workspace's descriptor and only where they are regular files.
+//! Ignore files such as `.gitignore`, opened beneath the workspace's descriptor.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -10,15 +10,15 @@ use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use serde::{Deserialize, Serialize};
 
-use crate::workspace::open_beneath;
+use super::open_beneath;
 
-/// The longest ignore file that is read, in bytes; of a longer one the beginning counts.
+/// How much of an ignore file is read, in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 10;
-/// The most text, in bytes, whose patterns are held at once: those of a folder and of the folders above it. Further text is
-/// not followed. Patterns take up to 600 times as much memory as their text.
-const MAX_HELD: usize = 128 << 10;
+/// The most text of ignore files that is compiled at once for a folder and its ancestors, in bytes. Compiled patterns take
+/// up to 600 times as much memory as their text.
+const MAX_COMPILED_BYTES: usize = 128 << 10;
 
-/// What the ignore files of one folder hold.
+/// The texts of the ignore files in one folder.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct IgnoreFiles {
     /// `.ignore`.
@@ -30,16 +30,17 @@ pub(crate) struct IgnoreFiles {
     /// `.git/info/exclude`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     exclude: Option<String>,
-    /// Whether a repository begins here: what git's rules above say doesn't hold in it.
+    /// Whether the folder is the root of a repository, to which git's rules from further up don't apply.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     repository: bool,
 }
 
 impl IgnoreFiles {
-    /// Reads those of an open folder.
+    /// Reads the ignore files in an open folder.
     pub(crate) fn read_in(folder: BorrowedFd<'_>) -> Self {
-        let read =
-            |folder: BorrowedFd<'_>, name: &str| text(open_beneath::open_regular_file(folder, OsStr::new(name)).ok()??);
+        let read = |folder: BorrowedFd<'_>, name: &str| {
+            read_text(open_beneath::open_regular_file(folder, OsStr::new(name)).ok()??)
+        };
         let dot_git = rustix::fs::statat(folder, ".git", rustix::fs::AtFlags::SYMLINK_NOFOLLOW).is_ok();
         let info = dot_git.then(|| open_beneath::open_dir(folder, Path::new(".git/info")).ok()).flatten();
         Self {
@@ -50,8 +51,8 @@ impl IgnoreFiles {
         }
     }
 
-    /// Those of the repository that the workspace is a part of, the outermost folder first. A workspace that is a
-    /// repository, or in none, is not subject to what lies above it.
+    /// The ignore files above the workspace, up to the root of its repository, outermost folder first. Empty if the
+    /// workspace is itself the root of a repository, or in none.
     pub(crate) fn read_above(root: &Path) -> Vec<(PathBuf, Self)> {
         let is_repository = |folder: &Path| folder.join(".git").symlink_metadata().is_ok();
         if is_repository(root) {
@@ -61,83 +62,85 @@ impl IgnoreFiles {
         for folder in root.ancestors().skip(1) {
             above.push(folder.to_owned());
             if is_repository(folder) {
-                let open = |path: PathBuf| Some((Self::read_in(File::open(&path).ok()?.as_fd()), path));
-                return above.into_iter().rev().filter_map(open).map(|(texts, path)| (path, texts)).collect();
+                let open = |path: PathBuf| {
+                    let files = Self::read_in(File::open(&path).ok()?.as_fd());
+                    Some((path, files))
+                };
+                return above.into_iter().rev().filter_map(open).collect();
             }
         }
         Vec::new()
     }
 
-    /// Whether they say nothing.
+    /// Whether there are no ignore files.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// The rules of one folder.
+/// The compiled rules of one folder.
 #[derive(Default)]
 pub(crate) struct IgnoreRules {
     ignore: Option<Gitignore>,
     git: Option<Gitignore>,
     exclude: Option<Gitignore>,
     repository: bool,
-    /// The length of the texts, in bytes.
+    /// The length of their text in bytes.
     size: usize,
 }
 
 impl IgnoreRules {
-    /// Understands texts. `path` is where the folder lies, as the paths to be asked about name it; `held` are the rules of
-    /// the folders above it.
-    pub(crate) fn new(path: &Path, texts: &IgnoreFiles, held: &[Self]) -> Self {
-        let room = MAX_HELD.saturating_sub(held.iter().map(|rules| rules.size).sum());
+    /// Compiles the ignore files of the folder `path`; `outer` are the rules of its ancestors.
+    pub(crate) fn new(path: &Path, files: &IgnoreFiles, outer: &[Self]) -> Self {
+        let max_bytes = MAX_COMPILED_BYTES.saturating_sub(outer.iter().map(|rules| rules.size).sum());
         let mut size = 0;
-        let mut read = |text: &Option<String>| {
-            let text = whole_lines(text.as_deref()?, room - size);
+        let mut compile = |text: &Option<String>| {
+            let text = whole_lines(text.as_deref()?, max_bytes - size);
             size += text.len();
-            compile(path, text)
+            compile_patterns(path, text)
         };
-        let (ignore, git, exclude) = (read(&texts.ignore), read(&texts.git), read(&texts.exclude));
-        Self { ignore, git, exclude, repository: texts.repository, size }
+        let (ignore, git, exclude) = (compile(&files.ignore), compile(&files.git), compile(&files.exclude));
+        Self { ignore, git, exclude, repository: files.repository, size }
     }
 
-    /// Reads those of an open folder.
-    pub(crate) fn read_in(folder: BorrowedFd<'_>, path: &Path, held: &[Self]) -> Self {
-        Self::new(path, &IgnoreFiles::read_in(folder), held)
+    /// Reads and compiles the ignore files in an open folder.
+    pub(crate) fn read_in(folder: BorrowedFd<'_>, path: &Path, outer: &[Self]) -> Self {
+        Self::new(path, &IgnoreFiles::read_in(folder), outer)
     }
 
-    /// Those above the workspace, as [`IgnoreFiles::above`] finds them.
+    /// The rules of the ignore files that [`IgnoreFiles::read_above`] finds.
     pub(crate) fn read_above(root: &Path) -> Vec<Self> {
         Self::from_nested(&IgnoreFiles::read_above(root))
     }
 
-    /// Those of folders that lie in each other, the outermost first.
-    pub(crate) fn from_nested(texts: &[(PathBuf, IgnoreFiles)]) -> Vec<Self> {
-        let mut all = Vec::with_capacity(texts.len());
-        for (path, texts) in texts {
-            all.push(Self::new(path, texts, &all));
+    /// The rules of nested folders, outermost first.
+    pub(crate) fn from_nested(folders: &[(PathBuf, IgnoreFiles)]) -> Vec<Self> {
+        let mut all = Vec::with_capacity(folders.len());
+        for (path, files) in folders {
+            all.push(Self::new(path, files, &all));
         }
         all
     }
 }
 
-/// As many whole lines as fit into a number of bytes.
-fn whole_lines(text: &str, room: usize) -> &str {
-    if text.len() <= room {
+/// As many whole lines as fit into `max_bytes`.
+fn whole_lines(text: &str, max_bytes: usize) -> &str {
+    if text.len() <= max_bytes {
         return text;
     }
-    let end = text.as_bytes()[..room].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    let end = text.as_bytes()[..max_bytes].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     &text[..end]
 }
 
-/// The beginning of an ignore file.
-fn text(file: File) -> Option<String> {
+/// The text of an ignore file, up to [`MAX_FILE_BYTES`].
+fn read_text(file: File) -> Option<String> {
     let mut bytes = Vec::new();
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).ok()?;
     Some(whole_lines(&String::from_utf8_lossy(&bytes), MAX_FILE_BYTES as usize).to_owned())
 }
 
-/// A file's patterns; those that can't be understood are passed over.
-fn compile(folder: &Path, text: &str) -> Option<Gitignore> {
+/// Compiles the patterns of a file. Malformed ones are skipped.
+fn compile_patterns(folder: &Path, text: &str) -> Option<Gitignore> {
     let mut builder = GitignoreBuilder::new(folder);
     for line in text.trim_start_matches('\u{feff}').lines() {
         let _ = builder.add_line(None, line);
@@ -145,8 +148,8 @@ fn compile(folder: &Path, text: &str) -> Option<Gitignore> {
     builder.build().ok().filter(|rules| !rules.is_empty())
 }
 
-/// What the rules of all folders on the way, the outermost first, say of something; `absolute` says what it is called
-/// by those above the workspace, of which there are `above`.
+/// Matches a path against the rules of its ancestor folders, outermost first. The first `above` rules are from above the
+/// workspace and match the `absolute` path.
 pub(crate) fn match_path(
     rules: &[IgnoreRules],
     above: usize,
@@ -155,20 +158,20 @@ pub(crate) fn match_path(
     is_folder: bool,
 ) -> Match<()> {
     let (mut ignore, mut git, mut exclude) = (Match::None, Match::None, Match::None);
-    let mut of_other_repository = false;
+    let mut is_outside_repository = false;
     for (index, rules) in rules.iter().enumerate().rev() {
         let path = if index < above { absolute } else { path };
-        let ask = |found: &mut Match<()>, rules: &Option<Gitignore>| {
-            if let (true, Some(rules)) = (found.is_none(), rules) {
-                *found = rules.matched(path, is_folder).map(|_| ());
+        let apply = |matched: &mut Match<()>, rules: &Option<Gitignore>| {
+            if let (true, Some(rules)) = (matched.is_none(), rules) {
+                *matched = rules.matched(path, is_folder).map(|_| ());
             }
         };
-        ask(&mut ignore, &rules.ignore);
-        if !of_other_repository {
-            ask(&mut git, &rules.git);
-            ask(&mut exclude, &rules.exclude);
+        apply(&mut ignore, &rules.ignore);
+        if !is_outside_repository {
+            apply(&mut git, &rules.git);
+            apply(&mut exclude, &rules.exclude);
         }
-        of_other_repository |= rules.repository;
+        is_outside_repository |= rules.repository;
     }
     ignore.or(git).or(exclude)
 }
@@ -178,14 +181,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_patterns_that_are_held_at_once_are_bounded() {
+    fn the_patterns_that_are_compiled_at_once_are_bounded() {
         let line = "*a*b?c[0-9]*x\n";
         let texts = IgnoreFiles { git: Some(line.repeat(100_000)), ..IgnoreFiles::default() };
         let held = IgnoreRules::from_nested(
             &(0..20).map(|_| (PathBuf::from("x"), IgnoreFiles { ..texts.clone() })).collect::<Vec<_>>(),
         );
         let size: usize = held.iter().map(|rules| rules.size).sum();
-        assert!(size <= MAX_HELD && size > MAX_HELD - line.len(), "{size}");
+        assert!(size <= MAX_COMPILED_BYTES && size > MAX_COMPILED_BYTES - line.len(), "{size}");
         assert!(held[0].git.is_some() && held[1].git.is_none());
     }
 

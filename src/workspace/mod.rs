@@ -12,41 +12,40 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{Dir, FileType};
 use rustix::io::Errno;
 
+use self::path_resolver::{MAX_DEPTH, ResolvedPath, canonical_as_far_as_possible, resolve};
+use self::write_protection::WriteProtection;
 use crate::diagnostic::suggest_name;
-use crate::sandbox::protected_paths::{canonical_as_far_as_possible, is_dot_git};
-use crate::tools::ToolError;
-use crate::workspace::path_resolver::{MAX_DEPTH, ResolvedPath, resolve};
-use crate::workspace::write_protection::WriteProtection;
+use crate::git::is_dot_git;
+use crate::message::ToolError;
 
-/// How many entries of a folder are looked through for a name that was meant.
-const NEIGHBOURS: usize = 10_000;
+/// How many entries of a folder are searched for a similar name.
+const MAX_SIMILAR_NAMES: usize = 10_000;
 
-/// The folder that the tools work in, opened once.
+/// The folder that tools work in, opened once.
 #[derive(Debug)]
 pub struct Workspace {
     root: PathBuf,
-    /// The root as the user named it, which can lead through links.
+    /// The root as the user wrote it, possibly with links.
     given: PathBuf,
     folder: File,
-    /// Read-only to tools.
     protection: WriteProtection,
-    /// Passed over by searches, from the root.
+    /// Paths from the root that searches skip.
     excluded: Arc<[PathBuf]>,
     locks: Mutex<HashMap<PathBuf, Arc<Mutex<()>>>>,
 }
 
-/// What searches pass over: every `.git` and the folders that are hidden from them.
+/// The paths that searches skip: every `.git`, and some folders.
 pub(crate) struct ExcludedPaths(Arc<[PathBuf]>);
 
 impl ExcludedPaths {
-    /// Whether a path from the root is among it.
+    /// Whether searches skip a path from the root.
     pub(crate) fn contains(&self, path: &Path) -> bool {
-        self.0.iter().any(|hidden| path.starts_with(hidden)) || path.iter().any(is_dot_git)
+        self.0.iter().any(|excluded| path.starts_with(excluded)) || path.iter().any(is_dot_git)
     }
 }
 
@@ -55,18 +54,17 @@ pub(crate) struct OpenedFile {
     pub(crate) file: File,
     /// Its canonical path from the root.
     pub(crate) path: PathBuf,
-    /// In bytes, when it was opened.
+    /// Its size in bytes when it was opened.
     pub(crate) size: u64,
 }
 
 impl Workspace {
-    /// Opens the folder. `protected` are absolute paths that tools may not write to (what lies beneath them
-    /// included), beside everything in a `.git`; `hidden` are folders that searches pass over. Paths outside the
-    /// workspace are ignored in both.
+    /// Opens the folder. Tools can't write to `protected` or anything below, nor to a `.git`. Searches skip `excluded`. Both
+    /// are absolute; paths outside the workspace are ignored.
     ///
     /// # Errors
-    /// Fails where the root is no folder that can be opened.
-    pub fn open(root: &Path, protected: Vec<PathBuf>, hidden: Vec<PathBuf>) -> io::Result<Self> {
+    /// If the root can't be opened as a folder.
+    pub fn open(root: &Path, protected: Vec<PathBuf>, excluded: Vec<PathBuf>) -> io::Result<Self> {
         let canonical = root.canonicalize()?;
         let folder = File::from(rustix::fs::open(&canonical, open_beneath::DIR_FLAGS, rustix::fs::Mode::empty())?);
         let beneath = |path: PathBuf| {
@@ -75,7 +73,7 @@ impl Workspace {
         };
         Ok(Self {
             protection: WriteProtection::new(folder.as_fd(), protected.into_iter().filter_map(beneath).collect()),
-            excluded: hidden.into_iter().filter_map(beneath).collect(),
+            excluded: excluded.into_iter().filter_map(beneath).collect(),
             folder,
             given: root.to_owned(),
             root: canonical,
@@ -83,12 +81,11 @@ impl Workspace {
         })
     }
 
-    /// The same with paths opened, absolute, that lie in folders that are protected otherwise.
+    /// Allows writing to some absolute paths below protected ones.
     #[must_use]
     pub fn with_unprotected(mut self, paths: &[PathBuf]) -> Self {
         let beneath = paths.iter().filter_map(|path| path.strip_prefix(&self.root).ok().map(Path::to_owned));
-        let beneath = beneath.collect();
-        self.protection.open(beneath);
+        self.protection.allow(beneath.collect());
         self
     }
 
@@ -97,21 +94,20 @@ impl Workspace {
         &self.root
     }
 
-    /// Whether the folder's path still leads to it. Where it was moved or deleted, or another one took its place, what tools
-    /// do would be done elsewhere than whoever started the run looks for it.
+    /// Checks that the root's path still leads to the open folder. Otherwise tools would work in a folder that the user
+    /// no longer finds under that path.
     ///
     /// # Errors
-    /// Where it doesn't.
+    /// If the folder was moved, deleted or replaced.
     pub fn check_not_moved(&self) -> io::Result<()> {
         let gone =
             |why: &str| io::Error::new(io::ErrorKind::NotFound, format!("the workspace {} {why}", self.root.display()));
-        let found =
-            rustix::fs::stat(&self.root).map_err(|error| gone(&format!("can't be found any more ({error})")))?;
+        let found = rustix::fs::stat(&self.root).map_err(|error| gone(&format!("no longer exists ({error})")))?;
         let open = rustix::fs::fstat(&self.folder)?;
         if (found.st_dev, found.st_ino) == (open.st_dev, open.st_ino) {
             return Ok(());
         }
-        Err(gone("was moved, and another folder is in its place"))
+        Err(gone("was replaced by another folder"))
     }
 
     /// The open folder.
@@ -119,15 +115,15 @@ impl Workspace {
         self.folder.as_fd()
     }
 
-    /// What tools may not change.
+    /// What file tools can't write to.
     pub(crate) fn protection(&self) -> &WriteProtection {
         &self.protection
     }
 
-    /// The path from the root as it was written, which is not yet looked at: links and `..` are still in it.
+    /// A tool's path, relative to the root. Links and `..` aren't resolved yet.
     pub(crate) fn relative(&self, path: &str) -> Result<PathBuf, ToolError> {
         if path.contains('\0') || path.len() > 4096 {
-            return Err(ToolError::new("this is no path"));
+            return Err(ToolError::new("the path is too long or contains a NUL character"));
         }
         let path = Path::new(path);
         let path = if path.is_absolute() {
@@ -141,119 +137,111 @@ impl Workspace {
         Ok(if path.as_os_str().is_empty() { PathBuf::from(".") } else { path })
     }
 
-    /// Looks a path up. Something missing is no error yet.
-    pub(crate) fn find(&self, path: &str) -> Result<ResolvedPath, ToolError> {
+    /// Resolves a path. A missing file is no error.
+    pub(crate) fn resolve(&self, path: &str) -> Result<ResolvedPath, ToolError> {
         let relative = self.relative(path)?;
         resolve(self.folder(), &relative).map_err(|error| self.io_error(&relative, &error))
     }
 
-    /// Looks something up that must exist.
+    /// Resolves a path that must exist.
     pub(crate) fn resolve_existing(&self, path: &str) -> Result<ResolvedPath, ToolError> {
-        let found = self.find(path)?;
-        match found.stat {
-            Some(_) => Ok(found),
-            None => Err(self.io_error(&found.path, &io::ErrorKind::NotFound.into())),
+        let resolved = self.resolve(path)?;
+        match resolved.stat {
+            Some(_) => Ok(resolved),
+            None => Err(self.io_error(&resolved.path, &io::ErrorKind::NotFound.into())),
         }
     }
 
-    /// Opens a regular file for reading; folders, devices, FIFOs and files that the kernel makes up are refused.
+    /// Opens a regular file for reading. Folders, devices, FIFOs and pseudo files are refused.
     pub(crate) fn open_file(&self, path: &str) -> Result<OpenedFile, ToolError> {
-        let found = self.resolve_existing(path)?;
-        let file = self.open_found(&found)?;
-        let size = file.metadata().map_err(|error| self.io_error(&found.path, &error))?.len();
-        Ok(OpenedFile { file, path: found.path, size })
+        let resolved = self.resolve_existing(path)?;
+        let file = self.open_resolved(&resolved)?;
+        let size = file.metadata().map_err(|error| self.io_error(&resolved.path, &error))?.len();
+        Ok(OpenedFile { file, path: resolved.path, size })
     }
 
-    /// Opens what was looked up for reading, if it is a regular file.
-    pub(crate) fn open_found(&self, found: &ResolvedPath) -> Result<File, ToolError> {
-        let shown = found.path.display();
-        let name = match (found.kind(), found.name()) {
+    /// Opens a resolved path for reading if it is a regular file.
+    pub(crate) fn open_resolved(&self, resolved: &ResolvedPath) -> Result<File, ToolError> {
+        let shown = resolved.path.display();
+        let name = match (resolved.kind(), resolved.name()) {
             (Some(FileType::Directory), _) | (_, None) => {
-                return Err(ToolError(format!("`{shown}` is a folder; glob lists what is in it")));
+                return Err(ToolError(format!("`{shown}` is a folder; use glob to list it")));
             }
             (_, Some(name)) => name,
         };
-        let opened = open_beneath::open_regular_file(found.folder(), name)
-            .map_err(|error| self.io_error(&found.path, &error))?;
-        opened.ok_or_else(|| {
-            ToolError(format!("`{shown}` is not a regular file (a device, a FIFO, a socket, or made up by the system)"))
-        })
+        let opened = open_beneath::open_regular_file(resolved.folder(), name)
+            .map_err(|error| self.io_error(&resolved.path, &error))?;
+        opened.ok_or_else(|| ToolError(format!("`{shown}` is not a regular file")))
     }
 
-    /// What searches pass over.
+    /// The paths that searches skip.
     pub(crate) fn excluded(&self) -> ExcludedPaths {
         ExcludedPaths(Arc::clone(&self.excluded))
     }
 
-    /// Runs `work` while no other agent of this run writes to the path.
+    /// Runs `work` while no other agent of the run writes to the path.
     pub(crate) fn with_path_lock<T>(&self, path: &Path, work: impl FnOnce() -> T) -> T {
         let lock = {
-            let mut locks = lock(&self.locks);
+            let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
             if locks.len() > 1000 {
                 locks.retain(|_, lock| Arc::strong_count(lock) > 1);
             }
             Arc::clone(locks.entry(path.to_owned()).or_default())
         };
-        let _guard = lock_unit(&lock);
+        let _guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
         work()
     }
 
     fn outside(&self, path: &Path) -> ToolError {
         let (path, root) = (path.display(), self.root.display());
-        ToolError(format!("`{path}` leads out of the workspace; use a path from the workspace, or one beneath {root}"))
+        ToolError(format!(
+            "`{path}` is outside the workspace; use a path relative to the workspace, or one below {root}"
+        ))
     }
 
-    /// An error in words for the model.
+    /// Describes an error to the model.
     pub(crate) fn io_error(&self, path: &Path, error: &io::Error) -> ToolError {
         let shown = path.display();
-        // Only the error for a path that leads out has no number.
+        // Only the error for a path that leads outside has no number.
         if error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none() {
             return self.outside(path);
         }
         ToolError(match error.kind() {
             io::ErrorKind::NotFound => match self.similar_path(path) {
-                Some(near) => format!("`{shown}` does not exist; did you mean `{}`?", near.display()),
+                Some(similar) => format!("`{shown}` does not exist; did you mean `{}`?", similar.display()),
                 None => format!("`{shown}` does not exist"),
             },
-            io::ErrorKind::PermissionDenied => format!("`{shown}` can't be accessed: permission denied"),
+            io::ErrorKind::PermissionDenied => format!("`{shown}`: permission denied"),
             _ if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
-                format!("`{shown}` leads through too many links, or through one that has just been put there")
+                format!("`{shown}` contains too many links, or one that was created just now")
             }
             _ if error.raw_os_error() == Some(Errno::NAMETOOLONG.raw_os_error()) => {
-                format!("`{shown}` is too long a name, or has more than {MAX_DEPTH} folders")
+                format!("`{shown}` is too long, or nested more than {MAX_DEPTH} folders deep")
             }
-            io::ErrorKind::NotADirectory => format!("a part of `{shown}` is a file, not a folder"),
+            io::ErrorKind::NotADirectory => format!("a parent of `{shown}` is a file, not a folder"),
             _ => format!("`{shown}`: {error}"),
         })
     }
 
-    /// What may have been meant by a path that does not exist: the first missing name of it, spelt differently.
+    /// A path with a similar name in place of the first one that doesn't exist.
     fn similar_path(&self, path: &Path) -> Option<PathBuf> {
         let mut folder = PathBuf::new();
         for part in path.components() {
             let next = folder.join(part);
             if open_beneath::stat(self.folder(), &next).is_err() {
                 let entries = Dir::read_from(open_beneath::open_dir(self.folder(), &folder).ok()?).ok()?;
-                let names = entries.flatten().take(NEIGHBOURS).filter_map(|entry| {
+                let names = entries.flatten().take(MAX_SIMILAR_NAMES).filter_map(|entry| {
                     let name = entry.file_name().to_str().ok()?;
                     (name != "." && name != "..").then(|| name.to_owned())
                 });
                 let names: Vec<String> = names.collect();
-                // Anything is near to a name of one or two characters.
-                let meant = part.as_os_str().to_str().filter(|name| name.chars().nth(2).is_some())?;
-                let near = suggest_name(meant, names.iter().map(String::as_str))?;
-                return Some(folder.join(near));
+                // Every name is similar to one of one or two characters.
+                let name = part.as_os_str().to_str().filter(|name| name.chars().nth(2).is_some())?;
+                let similar = suggest_name(name, names.iter().map(String::as_str))?;
+                return Some(folder.join(similar));
             }
             folder = next;
         }
         None
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn lock_unit(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
-    lock(mutex)
 }

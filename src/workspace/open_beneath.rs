@@ -1,5 +1,5 @@
-//! Opening what lies beneath an open folder by a path without links and `..`, so that nothing that is swapped meanwhile
-//! can lead out.
+//! Opens files beneath an open folder by paths without links and `..`, so that entries that are swapped in the meantime
+//! can't lead outside.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -9,25 +9,34 @@ use std::path::{Component, Path};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 
-/// How a folder is opened: only if it is one, and no link.
+/// How a folder is opened: not through a link.
 pub(crate) const DIR_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// How a file is opened: without following a link, without waiting for the other end of a FIFO, and so that no terminal
-/// becomes ours.
+/// How a file is opened: not through a link, without blocking on a FIFO, and without acquiring a controlling terminal.
 const FILE_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// The error for a path that leaves its root.
-pub(crate) fn escapes_root_error() -> io::Error {
-    // Has no number, which no error of the system is without.
-    io::Error::new(io::ErrorKind::PermissionDenied, "the path leads out")
+/// A file's device and inode.
+pub type FileId = (u64, u64);
+
+/// The device and inode of a file.
+pub(crate) fn file_id(stat: &Stat) -> FileId {
+    // The types differ between systems.
+    #[allow(clippy::unnecessary_cast)]
+    (stat.st_dev as u64, stat.st_ino as u64)
 }
 
-/// Opens a folder; `.` is the root. A link on the way is an error.
+/// The error for a path that leaves its root.
+pub(crate) fn escapes_root_error() -> io::Error {
+    // Recognizable by its missing error number: every error from the system has one.
+    io::Error::new(io::ErrorKind::PermissionDenied, "the path leads outside")
+}
+
+/// Opens a folder; `.` is the root. A link in the path is an error.
 ///
-/// What it leads to was beneath the root at that moment. Should the folder be moved elsewhere later, the descriptor goes
-/// along: whoever can do that could write there in any case.
+/// The folder was beneath the root when it was opened. If it is moved outside later, the descriptor moves with it, but
+/// whoever can move it could write there anyway.
 pub(crate) fn open_dir(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
     #[cfg(target_os = "linux")]
     {
@@ -37,15 +46,16 @@ pub(crate) fn open_dir(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd>
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         match rustix::fs::openat2(root, path, DIR_FLAGS, Mode::empty(), resolve) {
-            // An old kernel, or a container that forbids what it doesn't know.
+            // An old kernel, or a container whose seccomp filter doesn't know the call.
             Err(Errno::NOSYS | Errno::PERM) => {}
             opened => return Ok(opened?),
         }
     }
-    step_by_step(root, path)
+    open_dir_stepwise(root, path)
 }
 
-fn step_by_step(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
+/// [`open_dir`] without openat2, for other systems and old kernels.
+fn open_dir_stepwise(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
     let mut folder = rustix::fs::openat(root, ".", DIR_FLAGS, Mode::empty())?;
     for part in path.components() {
         match part {
@@ -57,7 +67,7 @@ fn step_by_step(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
     Ok(folder)
 }
 
-/// What is at a path, links not followed.
+/// The metadata of a path, without following links.
 pub(crate) fn stat(root: BorrowedFd<'_>, path: &Path) -> io::Result<Stat> {
     let Some(name) = path.file_name() else { return Ok(rustix::fs::fstat(open_dir(root, path)?)?) };
     match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
@@ -66,12 +76,12 @@ pub(crate) fn stat(root: BorrowedFd<'_>, path: &Path) -> io::Result<Stat> {
     }
 }
 
-/// Opens a regular file of a folder for reading; `None` for a link, a folder, a device, a FIFO, a socket, and for what
-/// the system makes up.
+/// Opens a regular file in a folder for reading; `None` for anything else: links, folders, devices, FIFOs, sockets and
+/// files in pseudo file systems.
 pub(crate) fn open_regular_file(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<File>> {
     let is_regular = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    // What an open device or FIFO does can't be undone, so look first. Should one be swapped in now, the open doesn't
-    // wait, and the second look finds it.
+    // Opening a device or a FIFO can have side effects, so check first. If one is swapped in now, opening it doesn't block,
+    // and the second check finds it.
     if !is_regular(&rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?) {
         return Ok(None);
     }
@@ -80,7 +90,7 @@ pub(crate) fn open_regular_file(folder: BorrowedFd<'_>, name: &OsStr) -> io::Res
     Ok(regular.then(|| File::from(file)))
 }
 
-/// Whether a file or folder has nothing of its own but what the kernel answers: procfs, sysfs and their like.
+/// Whether a file is in a file system whose contents the kernel generates, such as procfs or sysfs.
 #[cfg(target_os = "linux")]
 pub(crate) fn is_pseudo_filesystem(file: BorrowedFd<'_>) -> bool {
     // The magic numbers of proc, sysfs, debugfs, tracefs, securityfs, cgroup, cgroup2, configfs, bpf, pstore, selinux,
@@ -113,7 +123,7 @@ pub(crate) fn is_pseudo_filesystem(file: BorrowedFd<'_>) -> bool {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn made_up(_: BorrowedFd<'_>) -> bool {
+pub(crate) fn is_pseudo_filesystem(_: BorrowedFd<'_>) -> bool {
     false
 }
 
@@ -124,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_to_a_folder_agree() {
+    fn openat2_and_the_fallback_agree() {
         let outer = tempfile::TempDir::new().unwrap();
         let root = outer.path().join("root");
         std::fs::create_dir_all(root.join("a/b")).unwrap();
@@ -132,7 +142,7 @@ mod tests {
         symlink("a", root.join("link")).unwrap();
         symlink("/", root.join("out")).unwrap();
         let root = File::open(&root).unwrap();
-        for (path, there) in [
+        for (path, exists) in [
             (".", true),
             ("", true),
             ("a", true),
@@ -147,16 +157,16 @@ mod tests {
             ("/etc", false),
             ("missing", false),
         ] {
-            let ways = [open_dir(root.as_fd(), Path::new(path)), step_by_step(root.as_fd(), Path::new(path))];
-            // The system would follow `a/..` back to the root, which is harmless; nothing here asks for it.
-            for way in ways.into_iter().filter(|_| path != "a/..") {
-                assert_eq!(way.is_ok(), there, "{path}");
+            let results = [open_dir(root.as_fd(), Path::new(path)), open_dir_stepwise(root.as_fd(), Path::new(path))];
+            // The kernel follows `a/..` back to the root, which is harmless, and no caller passes such a path.
+            for result in results.into_iter().filter(|_| path != "a/..") {
+                assert_eq!(result.is_ok(), exists, "{path}");
             }
         }
     }
 
     #[test]
-    fn only_real_files_are_opened() {
+    fn only_regular_files_are_opened() {
         let outer = tempfile::TempDir::new().unwrap();
         std::fs::write(outer.path().join("file"), "x").unwrap();
         symlink("file", outer.path().join("link")).unwrap();
@@ -172,14 +182,14 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn what_the_system_makes_up_is_no_file() {
-        let looks_real = |path: &str| {
+    fn pseudo_files_are_not_opened() {
+        let is_opened = |path: &str| {
             let folder = File::open(Path::new(path).parent().unwrap()).unwrap();
             open_regular_file(folder.as_fd(), Path::new(path).file_name().unwrap()).unwrap().is_some()
         };
-        assert!(!looks_real("/proc/version"));
+        assert!(!is_opened("/proc/version"));
         if Path::new("/sys/kernel/notes").exists() {
-            assert!(!looks_real("/sys/kernel/notes"));
+            assert!(!is_opened("/sys/kernel/notes"));
         }
     }
 }

@@ -1,6 +1,6 @@
-//! From a path to what it names: folder by folder, each opened by its name in the one before. Links are read, never
-//! followed by the system, and `..` goes back to the name of the folder before, so nothing that is swapped meanwhile can
-//! lead out.
+//! Resolves paths beneath an open root folder. Each folder is opened by its name in the one before; links are read here and
+//! never followed by the system; `..` returns to the folder before. So entries that are swapped in the meantime can't
+//! lead outside.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -12,47 +12,43 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, Stat};
 use rustix::io::Errno;
 
-use crate::workspace::open_beneath;
-use crate::workspace::open_beneath::DIR_FLAGS;
+use super::open_beneath::{self, DIR_FLAGS, FileId, escapes_root_error, file_id};
 
-pub(crate) use crate::workspace::open_beneath::escapes_root_error;
-
-/// How many links may lie on a path; as many as Linux follows.
+/// How many links a path may contain: as many as Linux follows.
 const MAX_LINKS: usize = 40;
-/// How many folders may lie within each other.
+/// How deep folders may be nested.
 pub(crate) const MAX_DEPTH: usize = 256;
-/// How many names may be looked up on a path, those in links included.
+/// How many names of a path are looked up, including those in links.
 const MAX_STEPS: usize = 4096;
 
-/// What a path names, or the place where it would be.
+/// What a path names, or where it would be created.
 #[derive(Debug)]
 pub(crate) struct ResolvedPath {
-    /// The path from the root, without links and `..`; `.` for the root.
+    /// The canonical path from the root; `.` for the root itself.
     pub(crate) path: PathBuf,
-    /// The folders on the way, the innermost last: name, device and inode. The root is none of them.
-    folders: Vec<(OsString, (u64, u64))>,
+    /// The folders of the path, outermost first, without the root.
+    folders: Vec<(OsString, FileId)>,
     root: OwnedFd,
     /// The innermost folder.
     folder: OwnedFd,
-    /// What is not there, or is no folder: its name in the innermost folder. For something missing, the names after
-    /// it follow.
-    missing: Vec<OsString>,
-    /// What is there; `None` for something missing.
+    /// The names below the innermost folder: one for a file that exists, one or more for a missing one, none for a folder.
+    rest: Vec<OsString>,
+    /// Its metadata; `None` if it doesn't exist.
     pub(crate) stat: Option<Stat>,
 }
 
-/// Looks a path up beneath an open root.
+/// Resolves a path beneath an open root.
 ///
 /// # Errors
-/// [`leads_out`] for a path that leaves the root, even if it came back; else the system's error. Something
-/// missing is no error as long as only plain names follow.
+/// [`escapes_root_error`] for a path that leaves the root, even if it returns; otherwise the system's error. A missing file
+/// is no error as long as only plain names follow.
 pub(crate) fn resolve(root: BorrowedFd<'_>, path: &Path) -> io::Result<ResolvedPath> {
     let mut found = ResolvedPath {
         path: PathBuf::new(),
         folders: Vec::new(),
         root: root.try_clone_to_owned()?,
         folder: root.try_clone_to_owned()?,
-        missing: Vec::new(),
+        rest: Vec::new(),
         stat: None,
     };
     let mut queue: VecDeque<OsString> = path.components().map(|part| part.as_os_str().to_owned()).collect();
@@ -74,12 +70,12 @@ pub(crate) fn resolve(root: BorrowedFd<'_>, path: &Path) -> io::Result<ResolvedP
         let stat = match rustix::fs::statat(&found.folder, &name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             Err(Errno::NOENT) => {
-                found.missing.push(name);
-                found.missing.extend(queue.drain(..).filter(|name| name != "."));
-                if found.missing.iter().any(|name| name == "..") {
+                found.rest.push(name);
+                found.rest.extend(queue.drain(..).filter(|name| name != "."));
+                if found.rest.iter().any(|name| name == "..") {
                     return Err(Errno::NOENT.into());
                 }
-                if found.folders.len() + found.missing.len() > MAX_DEPTH {
+                if found.folders.len() + found.rest.len() > MAX_DEPTH {
                     return Err(Errno::NAMETOOLONG.into());
                 }
                 break;
@@ -101,16 +97,16 @@ pub(crate) fn resolve(root: BorrowedFd<'_>, path: &Path) -> io::Result<ResolvedP
             FileType::Directory => found.enter(name)?,
             _ if queue.iter().any(|name| name != ".") => return Err(Errno::NOTDIR.into()),
             _ => {
-                found.missing.push(name);
+                found.rest.push(name);
                 found.stat = Some(stat);
                 break;
             }
         }
     }
-    if found.missing.is_empty() {
+    if found.rest.is_empty() {
         found.stat = Some(rustix::fs::fstat(&found.folder)?);
     }
-    found.path = found.folders.iter().map(|(name, _)| name).chain(&found.missing).collect();
+    found.path = found.folders.iter().map(|(name, _)| name).chain(&found.rest).collect();
     if found.path.as_os_str().is_empty() {
         found.path.push(".");
     }
@@ -123,29 +119,29 @@ impl ResolvedPath {
         self.folder.as_fd()
     }
 
-    /// The last name; `None` where it is a folder that exists.
+    /// The name in the innermost folder; `None` if the path names an existing folder.
     pub(crate) fn name(&self) -> Option<&OsStr> {
-        self.missing.last().map(OsString::as_os_str)
+        self.rest.last().map(OsString::as_os_str)
     }
 
-    /// What kind of thing is there.
+    /// The type of the file.
     pub(crate) fn kind(&self) -> Option<FileType> {
         self.stat.as_ref().map(|stat| FileType::from_raw_mode(stat.st_mode))
     }
 
-    /// Device and inode of everything on the way.
-    pub(crate) fn inodes(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.folders.iter().map(|(_, inode)| *inode).chain(self.stat.as_ref().map(inode))
+    /// The ids of the folders of the path and of the file itself.
+    pub(crate) fn file_ids(&self) -> impl Iterator<Item = FileId> + '_ {
+        self.folders.iter().map(|(_, id)| *id).chain(self.stat.as_ref().map(file_id))
     }
 
-    /// Makes the folders that are missing before the last name.
-    pub(crate) fn make_folders(&mut self) -> io::Result<()> {
-        while self.missing.len() > 1 {
-            match rustix::fs::mkdirat(&self.folder, &self.missing[0], Mode::from_raw_mode(0o777)) {
+    /// Creates the missing parent folders.
+    pub(crate) fn create_parents(&mut self) -> io::Result<()> {
+        while self.rest.len() > 1 {
+            match rustix::fs::mkdirat(&self.folder, &self.rest[0], Mode::from_raw_mode(0o777)) {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(error) => return Err(error.into()),
             }
-            let name = self.missing.remove(0);
+            let name = self.rest.remove(0);
             self.enter(name)?;
         }
         Ok(())
@@ -156,12 +152,12 @@ impl ResolvedPath {
             return Err(Errno::NAMETOOLONG.into());
         }
         self.folder = rustix::fs::openat(&self.folder, &name, DIR_FLAGS, Mode::empty())?;
-        self.folders.push((name, inode(&rustix::fs::fstat(&self.folder)?)));
+        self.folders.push((name, file_id(&rustix::fs::fstat(&self.folder)?)));
         Ok(())
     }
 
-    /// Goes back to the folder before: by its name, for a descriptor held for each folder would let a deep path use up
-    /// all that the program may have.
+    /// Returns to the parent folder by opening its path again. Keeping a descriptor for each folder would let a deep path
+    /// exhaust the process's limit.
     fn leave(&mut self) -> io::Result<()> {
         self.folders.pop().ok_or_else(escapes_root_error)?;
         let path: PathBuf = self.folders.iter().map(|(name, _)| name).collect();
@@ -170,11 +166,14 @@ impl ResolvedPath {
     }
 }
 
-/// Device and inode.
-pub(crate) fn inode(stat: &Stat) -> (u64, u64) {
-    // The types differ between systems.
-    #[allow(clippy::unnecessary_cast)]
-    (stat.st_dev as u64, stat.st_ino as u64)
+/// Resolves links in the part of an absolute path that exists, and keeps the rest as it is.
+pub fn canonical_as_far_as_possible(path: &Path) -> PathBuf {
+    for ancestor in path.ancestors() {
+        if let (Ok(canonical), Ok(rest)) = (ancestor.canonicalize(), path.strip_prefix(ancestor)) {
+            return if rest.as_os_str().is_empty() { canonical } else { canonical.join(rest) };
+        }
+    }
+    path.to_owned()
 }
 
 #[cfg(test)]
@@ -183,7 +182,7 @@ mod tests {
 
     use super::*;
 
-    fn look(root: &Path, path: &str) -> Result<String, String> {
+    fn resolved(root: &Path, path: &str) -> Result<String, String> {
         let root = std::fs::File::open(root).unwrap();
         let found = resolve(root.as_fd(), Path::new(path));
         found.map(|found| found.path.display().to_string()).map_err(|error| error.kind().to_string())
@@ -210,7 +209,7 @@ mod tests {
             ("a/new/er", "a/new/er"),
             ("to-new", "a/new"),
         ] {
-            assert_eq!(look(&root, path).as_deref(), Ok(expected), "{path}");
+            assert_eq!(resolved(&root, path).as_deref(), Ok(expected), "{path}");
         }
         for (path, expected) in [
             ("..", "permission denied"),
@@ -223,24 +222,24 @@ mod tests {
             ("to-file/..", "not a directory"),
             ("loop", "filesystem loop or indirection limit (e.g. symlink loop)"),
         ] {
-            assert_eq!(look(&root, path).map_err(|kind| kind.to_lowercase()), Err(expected.to_owned()), "{path}");
+            assert_eq!(resolved(&root, path).map_err(|kind| kind.to_lowercase()), Err(expected.to_owned()), "{path}");
         }
     }
 
     #[test]
-    fn a_path_of_very_many_folders_is_refused_and_holds_few_descriptors() {
+    fn a_very_deep_path_is_refused_and_holds_few_descriptors() {
         let folder = tempfile::TempDir::new().unwrap();
         let root = std::fs::File::open(folder.path()).unwrap();
         let deep = vec!["d"; MAX_DEPTH - 1].join("/");
         let mut found = resolve(root.as_fd(), &Path::new(&deep).join("file")).unwrap();
-        found.make_folders().unwrap();
-        assert!(look(folder.path(), &format!("{deep}/x")).is_ok());
-        assert!(look(folder.path(), &format!("{deep}/x/y")).is_err());
+        found.create_parents().unwrap();
+        assert!(resolved(folder.path(), &format!("{deep}/x")).is_ok());
+        assert!(resolved(folder.path(), &format!("{deep}/x/y")).is_err());
         // Down and up again, as often as a path allows.
-        let weary = format!("{deep}/{}", vec!["../d"; 700].join("/"));
-        assert!(look(folder.path(), &weary).is_ok());
-        // Links multiply what a path says.
-        symlink(&weary, folder.path().join("l0")).unwrap();
+        let zigzag = format!("{deep}/{}", vec!["../d"; 700].join("/"));
+        assert!(resolved(folder.path(), &zigzag).is_ok());
+        // Nested links multiply the length of a path.
+        symlink(&zigzag, folder.path().join("l0")).unwrap();
         for link in 1..30 {
             let before = link - 1;
             symlink(
@@ -249,12 +248,12 @@ mod tests {
             )
             .unwrap();
         }
-        // Followed to its end it would take years.
-        assert!(look(folder.path(), "l29").is_err());
+        // Resolving all of it would take years.
+        assert!(resolved(folder.path(), "l29").is_err());
     }
 
     #[test]
-    fn a_folder_that_is_moved_away_is_written_to_and_never_what_took_its_name() {
+    fn a_moved_folder_is_written_to_and_not_its_replacement() {
         let folder = tempfile::TempDir::new().unwrap();
         let root = folder.path().join("root");
         std::fs::create_dir_all(root.join("d/e")).unwrap();
@@ -264,10 +263,10 @@ mod tests {
         std::fs::rename(root.join("d"), folder.path().join("moved")).unwrap();
         symlink("../outside", root.join("d")).unwrap();
         let mut found = found;
-        found.make_folders().unwrap();
+        found.create_parents().unwrap();
         assert!(folder.path().join("moved/e/f").is_dir(), "the folder that was in the workspace");
         assert_eq!(std::fs::read_dir(folder.path().join("outside/e")).unwrap().count(), 0);
-        // Whoever looks it up anew gets nothing outside.
+        // Resolving the path again doesn't lead outside either.
         assert!(resolve(opened.as_fd(), Path::new("d/e/new")).is_err());
     }
 }

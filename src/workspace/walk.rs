@@ -1,5 +1,5 @@
-//! The walk that `glob` and `grep` share: what ignore files say holds, each folder is opened beneath the workspace's
-//! descriptor, and no link is followed.
+//! The walk that `glob` and `grep` share: it respects ignore files, opens each folder beneath the workspace's descriptor,
+//! and follows no links.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -12,30 +12,30 @@ use ignore::Match;
 use ignore::overrides::{Override, OverrideBuilder};
 use rustix::fs::{AtFlags, Dir, FileType, Stat};
 
-use crate::tools::ToolError;
-use crate::tools::toolbox::CallLimits;
-use crate::workspace::ignore_files::{IgnoreRules, match_path};
-use crate::workspace::path_resolver::{MAX_DEPTH, ResolvedPath};
-use crate::workspace::{Workspace, open_beneath};
+use super::ignore_files::{IgnoreRules, match_path};
+use super::path_resolver::{MAX_DEPTH, ResolvedPath};
+use super::{Workspace, open_beneath};
+use crate::message::ToolError;
 
-/// The most entries of folders that one search looks at.
+/// The most folder entries that one walk visits.
 const MAX_ENTRIES: usize = 1_000_000;
-/// How many folders of the way stay open; those above are opened anew on the way back.
+/// How many nested folders stay open. Those further up are reopened on the way back.
 const OPEN_FOLDERS: usize = 16;
 
-/// Where to look.
+/// What to walk.
 pub(crate) struct FileWalk<'a> {
     pub(crate) workspace: &'a Workspace,
-    pub(crate) limits: &'a CallLimits,
-    /// A folder, or one file, that exists.
+    /// Why the walk must stop now, if it must.
+    pub(crate) stop_reason: &'a (dyn Fn() -> Option<&'static str> + 'a),
+    /// An existing folder or file.
     pub(crate) base: ResolvedPath,
-    /// Whether hidden files are looked at.
+    /// Whether to visit hidden files.
     pub(crate) include_hidden: bool,
-    /// Looks only at files that this allows.
+    /// Visits only files that this allows.
     pub(crate) filter: Option<Override>,
 }
 
-/// Something beneath the base.
+/// A file or folder below the base.
 pub(crate) struct WalkEntry<'a> {
     /// Path from the root.
     pub(crate) path: PathBuf,
@@ -46,21 +46,21 @@ pub(crate) struct WalkEntry<'a> {
 }
 
 impl WalkEntry<'_> {
-    /// What is there now, a link not followed.
+    /// Its metadata now. Links aren't followed.
     pub(crate) fn stat(&self) -> io::Result<Stat> {
         Ok(rustix::fs::statat(self.folder, self.name, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// Opens what is still a regular file.
+    /// Opens it, if it is still a regular file.
     pub(crate) fn open(&self) -> Option<File> {
         open_beneath::open_regular_file(self.folder.as_fd(), self.name).ok()?
     }
 }
 
-/// A visitor's wish to end the walk.
+/// Returned by a visitor to end the walk.
 pub(crate) struct StopWalk;
 
-/// A folder on the way, and what is yet to be visited in it.
+/// A folder that is being walked, and its remaining entries.
 struct DirLevel {
     path: PathBuf,
     folder: Option<OwnedFd>,
@@ -68,14 +68,14 @@ struct DirLevel {
 }
 
 impl FileWalk<'_> {
-    /// Visits everything beneath the base in the order of the names. Gives the reason if it was cut short.
+    /// Visits everything below the base, sorted by name. Returns the reason if the walk was cut short.
     pub(crate) fn walk(
         &self,
         mut visit: impl FnMut(&WalkEntry<'_>) -> Result<(), StopWalk>,
     ) -> Result<Option<&'static str>, ToolError> {
         let base = &self.base.path;
         if self.workspace.excluded().contains(base) {
-            return Err(ToolError(format!("`{}` is left out of searches", base.display())));
+            return Err(ToolError(format!("`{}` is excluded from searches", base.display())));
         }
         let failed = |error: io::Error| self.workspace.io_error(base, &error);
         let folder = self.base.folder().try_clone_to_owned().map_err(failed)?;
@@ -85,7 +85,10 @@ impl FileWalk<'_> {
             return Ok(None);
         }
         if open_beneath::is_pseudo_filesystem(folder.as_fd()) {
-            return Err(ToolError(format!("`{}` is made up by the system, and left out of searches", base.display())));
+            return Err(ToolError(format!(
+                "`{}` is in a pseudo file system and excluded from searches",
+                base.display()
+            )));
         }
         let path = if base == Path::new(".") { PathBuf::new() } else { base.clone() };
         WalkState::new(self, &path).run(path, folder, &mut visit).map_err(failed)
@@ -93,27 +96,27 @@ impl FileWalk<'_> {
 }
 
 struct WalkState<'a> {
-    search: &'a FileWalk<'a>,
-    /// Of each folder on the way, those above the workspace first.
+    walk: &'a FileWalk<'a>,
+    /// The ignore rules of the open folders, preceded by those above the workspace.
     rules: Vec<IgnoreRules>,
-    /// How many of them lie above the workspace.
+    /// How many of the rules are from above the workspace.
     above: usize,
-    /// Entries that were looked at.
+    /// How many entries were seen.
     entries: usize,
     levels: Vec<DirLevel>,
 }
 
 impl<'a> WalkState<'a> {
-    fn new(search: &'a FileWalk<'a>, base: &Path) -> Self {
-        let mut rules = IgnoreRules::read_above(search.workspace.root());
+    fn new(walk: &'a FileWalk<'a>, base: &Path) -> Self {
+        let mut rules = IgnoreRules::read_above(walk.workspace.root());
         let above = rules.len();
         let mut folders: Vec<&Path> = base.ancestors().skip(1).collect();
         while let Some(path) = folders.pop() {
-            let folder = open_beneath::open_dir(search.workspace.folder(), path);
+            let folder = open_beneath::open_dir(walk.workspace.folder(), path);
             let read = folder.map(|folder| IgnoreRules::read_in(folder.as_fd(), path, &rules)).unwrap_or_default();
             rules.push(read);
         }
-        Self { search, rules, above, entries: 0, levels: Vec::new() }
+        Self { walk, rules, above, entries: 0, levels: Vec::new() }
     }
 
     fn run(
@@ -132,7 +135,7 @@ impl<'a> WalkState<'a> {
             };
             count += 1;
             if count % 256 == 255
-                && let Some(why) = self.search.limits.stop_reason()
+                && let Some(why) = (self.walk.stop_reason)()
             {
                 return Ok(Some(why));
             }
@@ -146,7 +149,7 @@ impl<'a> WalkState<'a> {
             if visit(&WalkEntry { path: path.clone(), is_folder, is_file, folder, name: &name }).is_err() {
                 return Ok(None);
             }
-            // What can't be read is no match.
+            // An unreadable folder counts as empty.
             if is_folder
                 && self.levels.len() < MAX_DEPTH
                 && let Some(folder) = self.open(&name)
@@ -160,9 +163,9 @@ impl<'a> WalkState<'a> {
         Ok(None)
     }
 
-    /// The innermost folder, opened anew if need be.
+    /// The innermost folder, reopened if necessary.
     fn folder(&mut self) -> Option<&OwnedFd> {
-        let root = self.search.workspace.folder();
+        let root = self.walk.workspace.folder();
         let level = self.levels.last_mut()?;
         if level.folder.is_none() {
             level.folder = open_beneath::open_dir(root, &level.path).ok();
@@ -170,7 +173,7 @@ impl<'a> WalkState<'a> {
         level.folder.as_ref()
     }
 
-    /// Opens a folder of the innermost one, unless the system makes up what is in it.
+    /// Opens a folder in the innermost one, unless it is a pseudo file system.
     fn open(&mut self, name: &OsStr) -> Option<OwnedFd> {
         let folder = self.folder()?;
         let opened = rustix::fs::openat(folder, name, open_beneath::DIR_FLAGS, rustix::fs::Mode::empty()).ok()?;
@@ -186,7 +189,7 @@ impl<'a> WalkState<'a> {
                 continue;
             }
             let kind = match entry.file_type() {
-                // Some file systems don't say.
+                // Some file systems don't report the type.
                 FileType::Unknown => rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)
                     .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
                 kind => kind,
@@ -207,26 +210,26 @@ impl<'a> WalkState<'a> {
     }
 
     fn is_excluded(&self, path: &Path, name: &OsStr, is_folder: bool) -> bool {
-        if self.search.workspace.excluded().contains(path) {
+        if self.walk.workspace.excluded().contains(path) {
             return true;
         }
-        let mut verdict = match &self.search.filter {
-            Some(only) => only.matched(path, is_folder).map(|_| ()),
+        let mut matched = match &self.walk.filter {
+            Some(filter) => filter.matched(path, is_folder).map(|_| ()),
             None => Match::None,
         };
-        if verdict.is_none() {
-            let absolute = if self.above > 0 { self.search.workspace.root().join(path) } else { PathBuf::new() };
-            verdict = self::match_path(&self.rules, self.above, path, &absolute, is_folder);
+        if matched.is_none() {
+            let absolute = if self.above > 0 { self.walk.workspace.root().join(path) } else { PathBuf::new() };
+            matched = match_path(&self.rules, self.above, path, &absolute, is_folder);
         }
-        match verdict {
+        match matched {
             Match::Ignore(()) => true,
             Match::Whitelist(()) => false,
-            Match::None => !self.search.include_hidden && name.as_bytes().first() == Some(&b'.'),
+            Match::None => !self.walk.include_hidden && name.as_bytes().first() == Some(&b'.'),
         }
     }
 }
 
-/// Reads a glob in the manner of ignore files: `*.rs` at any depth, `!*.rs` for all others.
+/// Compiles a glob with the syntax of ignore files: `*.rs` at any depth, `!*.rs` for all others.
 pub(crate) fn file_filter(glob: &str, workspace: &Workspace) -> Result<Override, ToolError> {
     let mut builder = OverrideBuilder::new(workspace.root());
     let built = builder.add(glob).and_then(|builder| builder.build());

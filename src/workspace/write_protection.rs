@@ -1,57 +1,58 @@
-//! What file tools never change: git's own folders, the job and its record, by whatever name they are reached.
+//! Which files the file tools can't write to: git's own folders, the job and its record, whatever path leads to them.
 
 use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
-use crate::sandbox::protected_paths::is_dot_git;
-use crate::tools::ToolError;
-use crate::workspace::open_beneath;
-use crate::workspace::path_resolver::inode;
+use super::open_beneath::{self, FileId, file_id};
+use crate::git::is_dot_git;
+use crate::message::ToolError;
 
-/// What makes a folder one of git's: these three, or `HEAD` and `commondir`.
+/// The entries by which git recognizes a git folder: the first three, or `HEAD` and `commondir`.
 const GIT_DIR_NAMES: [&str; 4] = ["HEAD", "objects", "refs", "commondir"];
 
-/// Paths that stay as they are.
+/// The protected paths.
 #[derive(Debug)]
 pub(crate) struct WriteProtection {
-    /// From the root; some don't exist yet.
+    /// From the root. Some don't exist yet.
     paths: Vec<PathBuf>,
-    /// The same in lower case: `JOB.yaml` is the same file on some systems.
-    lower: Vec<PathBuf>,
-    /// Paths from the root that the job opens though one of those above holds them.
-    open: Vec<PathBuf>,
-    /// Those that existed at the start, with device and inode, wherever they have been moved to since.
-    at_start: Vec<(PathBuf, (u64, u64))>,
+    /// The same in lowercase, because `JOB.yaml` may be the same file.
+    lowercase: Vec<PathBuf>,
+    /// Paths from the root that may be written to although they are below a protected one.
+    allowed: Vec<PathBuf>,
+    /// The protected files that existed at the start, which stay protected if they are moved.
+    at_start: Vec<(PathBuf, FileId)>,
 }
 
 impl WriteProtection {
-    /// From paths that lead from the root to what must stay.
+    /// Protects some paths from the root.
     pub(crate) fn new(root: BorrowedFd<'_>, paths: Vec<PathBuf>) -> Self {
-        let lower = paths.iter().map(|path| lower(path)).collect();
-        let mut kept = Self { lower, paths, open: Vec::new(), at_start: Vec::new() };
-        kept.at_start = kept.present(root).map(|(path, inode)| (path.to_owned(), inode)).collect();
-        kept
+        let lowercase = paths.iter().map(|path| lowercase(path)).collect();
+        let mut protection = Self { lowercase, paths, allowed: Vec::new(), at_start: Vec::new() };
+        protection.at_start = protection.existing(root).map(|(path, id)| (path.to_owned(), id)).collect();
+        protection
     }
 
-    /// Opens paths in folders that stay as they are otherwise.
-    pub(crate) fn open(&mut self, paths: Vec<PathBuf>) {
-        self.open = paths;
+    /// Allows writing to some paths below protected ones.
+    pub(crate) fn allow(&mut self, paths: Vec<PathBuf>) {
+        self.allowed = paths;
     }
 
-    /// Refuses a path from the root by its names alone.
+    /// Refuses a protected path from the root, judging by names alone.
     pub(crate) fn check_path(&self, path: &Path) -> Result<(), ToolError> {
         if path.components().any(|part| is_dot_git(part.as_os_str())) {
             return Err(belongs_to_git(path));
         }
-        let path_lower = lower(path);
-        let mut kept = self.paths.iter().zip(&self.lower);
-        let is_kept = kept.any(|(kept, lower)| path_lower.starts_with(lower) && !self.is_allowed(path, kept));
-        if is_kept { Err(refusal(path)) } else { Ok(()) }
+        let path_lowercase = lowercase(path);
+        let is_protected =
+            self.paths.iter().zip(&self.lowercase).any(|(protected, lowercase)| {
+                path_lowercase.starts_with(lowercase) && !self.is_allowed(path, protected)
+            });
+        if is_protected { Err(refusal(path)) } else { Ok(()) }
     }
 
-    /// Refuses a path that leads into a git folder without that name, as a bare repository is, or would make a folder one:
-    /// git reads the configuration of any such folder that it is started in.
+    /// Refuses a path in a git folder that isn't called `.git`, such as a bare repository, and a path that would make a
+    /// folder one. Git reads the configuration of any such folder that it is started in.
     pub(crate) fn check_repositories(&self, root: BorrowedFd<'_>, path: &Path) -> Result<(), ToolError> {
         let mut folder = PathBuf::new();
         for name in path {
@@ -66,48 +67,47 @@ impl WriteProtection {
         Ok(())
     }
 
-    /// Refuses what is one of the kept things under another name: a hard link, or what a file system that doesn't
-    /// tell names apart as we do takes for the same.
-    pub(crate) fn check_inodes(
+    /// Refuses a protected file under another name: through a hard link, or because the file system treats different names
+    /// as equal.
+    pub(crate) fn check_file_ids(
         &self,
         root: BorrowedFd<'_>,
         path: &Path,
-        inodes: impl IntoIterator<Item = (u64, u64)>,
+        ids: impl IntoIterator<Item = FileId>,
     ) -> Result<(), ToolError> {
-        let at_start = self.at_start.iter().map(|(path, inode)| (path.as_path(), *inode));
-        let all = self.present(root).chain(at_start).filter(|(kept, _)| !self.is_allowed(path, kept));
-        let all: Vec<_> = all.map(|(_, inode)| inode).collect();
-        let kept = |inode: &(u64, u64)| all.contains(inode);
-        if inodes.into_iter().any(|inode| kept(&inode)) { Err(refusal(path)) } else { Ok(()) }
+        let at_start = self.at_start.iter().map(|(path, id)| (path.as_path(), *id));
+        let protected = self.existing(root).chain(at_start).filter(|(protected, _)| !self.is_allowed(path, protected));
+        let protected: Vec<FileId> = protected.map(|(_, id)| id).collect();
+        if ids.into_iter().any(|id| protected.contains(&id)) { Err(refusal(path)) } else { Ok(()) }
     }
 
-    /// Whether the job opens a path within something that stays as it is otherwise, in exactly this spelling.
-    fn is_allowed(&self, path: &Path, kept: &Path) -> bool {
-        self.open.iter().any(|open| path.starts_with(open) && open.starts_with(kept))
+    /// Whether a path below a protected one may be written to, in exactly this spelling.
+    fn is_allowed(&self, path: &Path, protected: &Path) -> bool {
+        self.allowed.iter().any(|allowed| path.starts_with(allowed) && allowed.starts_with(protected))
     }
 
-    /// Those that exist, with device and inode.
-    fn present(&self, root: BorrowedFd<'_>) -> impl Iterator<Item = (&Path, (u64, u64))> {
-        self.paths.iter().filter_map(move |path| Some((path.as_path(), inode(&open_beneath::stat(root, path).ok()?))))
+    /// The protected paths that exist.
+    fn existing(&self, root: BorrowedFd<'_>) -> impl Iterator<Item = (&Path, FileId)> {
+        self.paths.iter().filter_map(move |path| Some((path.as_path(), file_id(&open_beneath::stat(root, path).ok()?))))
     }
 }
 
-/// Whether a path has a name by which a folder can become one of git's.
+/// Whether a path has a name by which a folder can become a git folder.
 pub(crate) fn could_form_git_dir(path: &Path) -> bool {
     path.iter().any(|name| GIT_DIR_NAMES.iter().any(|known| name.eq_ignore_ascii_case(OsStr::new(known))))
 }
 
 fn refusal(path: &Path) -> ToolError {
     ToolError(format!(
-        "`{}` is part of the job or of its record, or decides what git or other programs run, and is read-only to tools",
+        "`{}` is read-only for tools: it is part of the job or its record, or configures what other programs run",
         path.display()
     ))
 }
 
 fn belongs_to_git(path: &Path) -> ToolError {
-    ToolError(format!("`{}` belongs to git, and file tools can't write there", path.display()))
+    ToolError(format!("`{}` belongs to git, and file tools can't write to it", path.display()))
 }
 
-fn lower(path: &Path) -> PathBuf {
+fn lowercase(path: &Path) -> PathBuf {
     PathBuf::from(path.to_string_lossy().to_lowercase())
 }

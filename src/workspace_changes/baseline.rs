@@ -1,7 +1,8 @@
-//! A look at the workspace before anything can change it.
+//! Takes the baseline: the state of the workspace before anything can change it.
 
 use std::collections::HashMap;
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,178 +11,173 @@ use sha2::{Digest, Sha256};
 
 use super::baseline_file::{BaselineContent, BaselineFile, BaselineFooter, BaselineWriter};
 use super::deadline::Deadline;
-use super::file_stat::{FileKind, FileStat, UnixTime, id};
-use super::git_index::{GitIndex, TrackedFile};
-use super::walk::{MOST_FILES, WalkedFile, WorkspaceWalk};
-use super::{ChangeTracker, MAX_FILE_BYTES, contains_secret, git_object_id, hex};
-use crate::git::Repository;
-use crate::message::pluralize;
-use crate::redaction::Redactor;
-use crate::sandbox::protected_paths::is_dot_git;
-use crate::workspace::open_beneath;
+use super::file_stat::{FileKind, FileStat, UnixTime};
+use super::tracked_files::{TrackedFile, TrackedFiles};
+use super::tracker::{ChangeTracker, MAX_FILE_BYTES};
+use super::walk::{MAX_DEPTH, MAX_FILES, WalkedFile, WorkspaceWalk};
+use crate::git::objects::object_id;
+use crate::git::{Repository, is_dot_git};
+use crate::text::{hex, pluralize};
+use crate::workspace::open_beneath::{self, file_id};
 
-/// How much of files may be read to see whether they are those of the repository, in bytes.
-const MOST_READ: u64 = 256 << 20;
-/// How much may be kept, in bytes.
-const MOST_KEPT: u64 = 32 << 20;
+/// How many bytes of files are read to compare them with the repository.
+const MAX_READ_BYTES: u64 = 256 << 20;
+/// How many bytes of contents are stored.
+const MAX_STORED_BYTES: u64 = 32 << 20;
 
 struct BaselineScan<'a> {
-    mask: &'a Redactor,
+    tracker: &'a ChangeTracker,
     repository: Option<Repository>,
-    index: HashMap<PathBuf, TrackedFile>,
+    tracked: HashMap<PathBuf, TrackedFile>,
     index_written: UnixTime,
     began: UnixTime,
-    read: u64,
-    kept: u64,
-    /// How many files have nothing kept of them for lack of room.
-    not_kept: usize,
-    /// How many files have a secret in their names.
-    secret_paths: usize,
+    read_bytes: u64,
+    stored_bytes: u64,
+    /// How many files exceeded the limits.
+    not_stored: u64,
+    /// How many files have a secret in their paths.
+    secret_paths: u64,
     out: BaselineWriter,
 }
 
-/// Looks, and writes what is to be seen into the file `name` of the run's record.
-pub(super) fn take_baseline(looker: &ChangeTracker, name: &Path, pace: &Deadline) -> io::Result<()> {
-    let workspace = &looker.workspace;
-    let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let began = (i64::try_from(began.as_secs()).unwrap_or(i64::MAX), i64::from(began.subsec_nanos()));
-    let mut repository = Repository::discover(workspace.root());
-    let index = repository.as_ref().and_then(|repository| GitIndex::of(repository, workspace.root()));
-    if index.is_none() {
-        repository = None;
-    }
-    let index = index.unwrap_or_default();
-    let out = BaselineWriter::begin(&looker.record)?;
-    let mut look = BaselineScan {
-        mask: &looker.mask,
+/// Writes the state of the workspace to the file `path` in the run's record.
+pub(super) fn take_baseline(tracker: &ChangeTracker, path: &Path, deadline: &Deadline) -> io::Result<()> {
+    let workspace = &tracker.workspace;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let repository = Repository::discover(workspace.root());
+    let tracked = repository.as_ref().and_then(|repository| TrackedFiles::read(repository, workspace.root()));
+    let repository = repository.filter(|_| tracked.is_some());
+    let tracked = tracked.unwrap_or_default();
+    let mut scan = BaselineScan {
+        tracker,
         repository,
-        index: index.files,
-        index_written: index.written_at,
-        began,
-        read: 0,
-        kept: 0,
-        not_kept: 0,
+        tracked: tracked.files,
+        index_written: tracked.written_at,
+        began: (i64::try_from(now.as_secs()).unwrap_or(i64::MAX), i64::from(now.subsec_nanos())),
+        read_bytes: 0,
+        stored_bytes: 0,
+        not_stored: 0,
         secret_paths: 0,
-        out,
+        out: BaselineWriter::begin(&tracker.record)?,
     };
-    let mut failed = Ok(());
-    let mut walk = WorkspaceWalk::for_baseline(looker, pace);
-    walk.run(workspace.folder(), &mut |seen| {
-        if failed.is_ok() {
-            failed = look.file(&seen);
+    let mut result = Ok(());
+    let mut walk = WorkspaceWalk::for_baseline(tracker, deadline);
+    walk.run(workspace.folder(), &mut |file| {
+        if result.is_ok() {
+            result = scan.add_file(&file);
         }
     });
-    failed?;
-    let WorkspaceWalk { last_path: cut, found, too_deep, found_outputs: passed, .. } = walk;
-    if pace.is_hurried() {
-        return Err(io::Error::new(io::ErrorKind::Interrupted, "the run ends"));
+    result?;
+    let WorkspaceWalk { last_path, found, too_deep, found_outputs, .. } = walk;
+    if deadline.is_hurried() {
+        return Err(io::Error::new(io::ErrorKind::Interrupted, "the run is ending"));
     }
-    if pace.is_expired() {
-        // Half of it would show as if the other half hadn't changed.
-        return Err(io::Error::new(
-            io::ErrorKind::TimedOut,
-            "the workspace has too many files to be looked at in time",
-        ));
+    if deadline.is_expired() {
+        // An incomplete baseline would show the files that weren't reached as unchanged.
+        return Err(io::Error::new(io::ErrorKind::TimedOut, "the workspace has too many files to read in time"));
     }
-    look.left_over(looker, cut.as_deref())?;
+    scan.add_missing_tracked_files(last_path.as_deref())?;
     let mut gaps = Vec::new();
-    if let Some(cut) = &cut {
+    if let Some(last_path) = &last_path {
         gaps.push(format!(
-            "files that come after `{}` weren't looked at: there are more than {MOST_FILES}",
-            cut.display()
+            "files that come after `{}` weren't checked: there are more than {MAX_FILES}",
+            last_path.display()
         ));
     }
-    if look.not_kept > 0 {
-        gaps.push(format!("too little room was left to keep what {} held", pluralize(look.not_kept as u64, "file")));
+    if scan.not_stored > 0 {
+        gaps.push(format!("the contents of {} were too large to store", pluralize(scan.not_stored, "file")));
     }
-    if look.secret_paths > 0 {
-        let files = pluralize(look.secret_paths as u64, "file");
-        gaps.push(format!("{files} with a secret in the name or the path can't be followed"));
+    if scan.secret_paths > 0 {
+        gaps.push(format!("{} with a secret in the path can't be tracked", pluralize(scan.secret_paths, "file")));
     }
     if too_deep {
-        gaps.push(format!("folders with more than {} others around them weren't looked at", super::walk::MAX_DEPTH));
+        gaps.push(format!("folders nested more than {MAX_DEPTH} levels deep weren't checked"));
     }
-    let repository = look.repository.map(|repository| (repository.common_dir, repository.sha256));
-    look.out.finish(BaselineFooter::new(repository, cut.as_deref(), gaps, found, &passed), name)
+    let repository = scan.repository.map(|repository| (repository.common_dir, repository.sha256));
+    let footer = BaselineFooter::new(repository, last_path.as_deref(), gaps, found, &found_outputs);
+    scan.out.finish(footer, path)
 }
 
 impl BaselineScan<'_> {
-    fn file(&mut self, seen: &WalkedFile<'_>) -> io::Result<()> {
-        let tracked = self.index.remove(&seen.path);
-        if contains_secret(self.mask, &seen.path) {
+    fn add_file(&mut self, file: &WalkedFile<'_>) -> io::Result<()> {
+        let tracked = self.tracked.remove(&file.path);
+        if self.tracker.has_secret(&file.path) {
             self.secret_paths += 1;
             return Ok(());
         }
-        let (content, text) = self.content(seen, tracked.as_ref());
-        self.out.file(&seen.path, BaselineFile::new(Some(seen.stat), content, self.began), &text)
+        let (content, text) = self.content(file, tracked.as_ref());
+        self.out.file(&file.path, BaselineFile::new(Some(file.stat), content, self.began), &text)
     }
 
-    fn content(&mut self, seen: &WalkedFile<'_>, tracked: Option<&TrackedFile>) -> (BaselineContent, String) {
-        let nothing = |content| (content, String::new());
-        if seen.stat.kind == FileKind::Link {
-            let Ok(target) = readlinkat(seen.folder, seen.name, Vec::new()) else {
-                return nothing(BaselineContent::Unknown);
+    /// What the baseline records of a file's content, and the text that is stored with it.
+    fn content(&mut self, file: &WalkedFile<'_>, tracked: Option<&TrackedFile>) -> (BaselineContent, String) {
+        let mask = &self.tracker.mask;
+        let without_text = |content| (content, String::new());
+        if file.stat.kind == FileKind::Link {
+            let Ok(target) = readlinkat(file.folder, file.name, Vec::new()) else {
+                return without_text(BaselineContent::Unknown);
             };
-            let sum = hex(&Sha256::digest(target.as_bytes()));
+            let sha256 = hex(&Sha256::digest(target.as_bytes()));
             let target = target.to_string_lossy();
-            return nothing(BaselineContent::Link(self.mask.redact(&target).into_owned(), sum));
+            return without_text(BaselineContent::Link(mask.redact(&target).into_owned(), sha256));
         }
-        if let Some(tracked) = tracked.filter(|tracked| tracked.matches_stat(&seen.stat, self.index_written)) {
-            return nothing(BaselineContent::Object(hex(&tracked.object)));
+        if let Some(tracked) = tracked.filter(|tracked| tracked.matches_stat(&file.stat, self.index_written)) {
+            return without_text(BaselineContent::Object(hex(&tracked.object)));
         }
-        if seen.stat.size > MAX_FILE_BYTES {
-            return nothing(BaselineContent::Unknown);
+        if file.stat.size > MAX_FILE_BYTES {
+            return without_text(BaselineContent::Unknown);
         }
-        if self.read.saturating_add(seen.stat.size) > MOST_READ {
-            self.not_kept += 1;
-            return nothing(BaselineContent::Unknown);
+        if self.read_bytes.saturating_add(file.stat.size) > MAX_READ_BYTES {
+            self.not_stored += 1;
+            return without_text(BaselineContent::Unknown);
         }
-        self.read += seen.stat.size;
-        let Some(bytes) = read(seen) else { return nothing(BaselineContent::Unknown) };
-        let sha256 = self.repository.as_ref().is_some_and(|repository| repository.sha256);
-        if let Some(tracked) = tracked.filter(|tracked| tracked.object == git_object_id(&bytes, sha256)) {
-            return nothing(BaselineContent::Object(hex(&tracked.object)));
+        self.read_bytes += file.stat.size;
+        let Some(bytes) = read(file) else { return without_text(BaselineContent::Unknown) };
+        let has_sha256_objects = self.repository.as_ref().is_some_and(|repository| repository.sha256);
+        if let Some(tracked) = tracked.filter(|tracked| tracked.object == object_id(&bytes, has_sha256_objects)) {
+            return without_text(BaselineContent::Object(hex(&tracked.object)));
         }
-        let sum = hex(&Sha256::digest(&bytes));
+        let sha256 = hex(&Sha256::digest(&bytes));
         let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
-        let Some(text) = text else { return nothing(BaselineContent::Hash(sum)) };
-        if self.kept.saturating_add(text.len() as u64) > MOST_KEPT {
-            self.not_kept += 1;
-            return nothing(BaselineContent::Hash(sum));
+        let Some(text) = text else { return without_text(BaselineContent::Hash(sha256)) };
+        if self.stored_bytes.saturating_add(text.len() as u64) > MAX_STORED_BYTES {
+            self.not_stored += 1;
+            return without_text(BaselineContent::Hash(sha256));
         }
-        let shown = self.mask.redact(&text).into_owned();
-        self.kept += shown.len() as u64;
-        (BaselineContent::Text { length: shown.len(), sha256: sum, masked: shown != text }, shown)
+        let redacted = mask.redact(&text).into_owned();
+        self.stored_bytes += redacted.len() as u64;
+        (BaselineContent::Text { length: redacted.len(), sha256, masked: redacted != text }, redacted)
     }
 
-    /// What git knows of and the walk didn't come by: it is ignored, or it isn't there.
-    fn left_over(&mut self, looker: &ChangeTracker, cut: Option<&Path>) -> io::Result<()> {
-        let workspace = &looker.workspace;
-        let hidden = workspace.excluded();
-        let mut left: Vec<(PathBuf, TrackedFile)> = self.index.drain().collect();
-        left.retain(|(path, _)| {
-            !hidden.contains(path) && !path.iter().any(is_dot_git) && cut.is_none_or(|cut| path.as_path() <= cut)
+    /// Adds the tracked files that the walk didn't visit because they are ignored or missing.
+    fn add_missing_tracked_files(&mut self, last_path: Option<&Path>) -> io::Result<()> {
+        let workspace = &self.tracker.workspace;
+        let excluded = workspace.excluded();
+        let mut missing: Vec<(PathBuf, TrackedFile)> = self.tracked.drain().collect();
+        missing.retain(|(path, _)| {
+            !excluded.contains(path)
+                && !path.iter().any(is_dot_git)
+                && last_path.is_none_or(|last| path.as_path() <= last)
         });
-        left.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-        for (path, tracked) in left {
-            if contains_secret(self.mask, &path) {
+        missing.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        for (path, tracked) in missing {
+            if self.tracker.has_secret(&path) {
                 self.secret_paths += 1;
                 continue;
             }
             let (Some(name), parent) = (path.file_name(), path.parent().unwrap_or(Path::new(""))) else { continue };
-            let stat = open_beneath::open_dir(workspace.folder(), parent)
+            let found = open_beneath::open_dir(workspace.folder(), parent)
                 .ok()
                 .and_then(|folder| Some((statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?, folder)));
-            if stat.as_ref().is_some_and(|(stat, _)| looker.outputs.contains(&id(stat))) {
+            if found.as_ref().is_some_and(|(stat, _)| self.tracker.outputs.contains(&file_id(stat))) {
                 continue;
             }
-            let marks = stat.as_ref().and_then(|(stat, _)| FileStat::of(stat));
-            match (marks, &stat) {
-                (Some(marks), Some((_, folder))) => {
-                    let seen =
-                        WalkedFile { path: path.clone(), stat: marks, folder: std::os::fd::AsFd::as_fd(folder), name };
-                    let (content, text) = self.content(&seen, Some(&tracked));
-                    self.out.file(&path, BaselineFile::new(Some(marks), content, self.began), &text)?;
+            let file_stat = found.as_ref().and_then(|(stat, _)| FileStat::of(stat));
+            match (file_stat, &found) {
+                (Some(stat), Some((_, folder))) => {
+                    let file = WalkedFile { path: path.clone(), stat, folder: folder.as_fd(), name };
+                    let (content, text) = self.content(&file, Some(&tracked));
+                    self.out.file(&path, BaselineFile::new(Some(stat), content, self.began), &text)?;
                 }
                 _ => self.out.file(&path, BaselineFile::new(None, BaselineContent::Unknown, self.began), "")?,
             }
@@ -190,10 +186,10 @@ impl BaselineScan<'_> {
     }
 }
 
-/// A file's content; `None` where it can't be read, or has grown too long.
-pub(super) fn read(seen: &WalkedFile<'_>) -> Option<Vec<u8>> {
-    let file = open_beneath::open_regular_file(seen.folder, seen.name).ok()??;
-    let mut bytes = Vec::with_capacity(usize::try_from(seen.stat.size.min(MAX_FILE_BYTES)).unwrap_or_default() + 1);
-    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).ok()?;
+/// A file's content; `None` if it can't be read or is too large.
+pub(super) fn read(file: &WalkedFile<'_>) -> Option<Vec<u8>> {
+    let opened = open_beneath::open_regular_file(file.folder, file.name).ok()??;
+    let mut bytes = Vec::with_capacity(usize::try_from(file.stat.size.min(MAX_FILE_BYTES)).unwrap_or_default() + 1);
+    opened.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).ok()?;
     (bytes.len() as u64 <= MAX_FILE_BYTES).then_some(bytes)
 }

@@ -1,5 +1,5 @@
-//! The start of a run in its record: a line for each file of the workspace, behind it the content where that is kept, and
-//! at the end a checksum. It has to be there only until the run has ended for good.
+//! The baseline as a file in the run's record: a line for each file of the workspace, followed by its content if that is
+//! stored, then a footer and a checksum.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,70 +13,70 @@ use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
 use super::file_stat::{FileStat, UnixTime};
-use super::hex;
 use super::walk::IgnoreSnapshot;
 use crate::git;
 use crate::record::temporary;
+use crate::text::hex;
 use crate::workspace::ignore_files::IgnoreFiles;
 
-/// The longest line that is read, in bytes: the last one but one holds the workspace's ignore files.
-const LONGEST_LINE: u64 = 64 << 20;
+/// The longest line that is read, in bytes. The footer holds the workspace's ignore files.
+const MAX_LINE_BYTES: u64 = 64 << 20;
 
-/// What is known of a file's content at the start.
+/// What the baseline records of a file's content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum BaselineContent {
-    /// It is an object of the repository, of this name.
+    /// The name of an object in the repository's object store.
     Object(String),
-    /// It stands behind the line, masked.
+    /// The redacted text follows the line.
     Text {
-        /// In bytes, as it stands there.
+        /// The length of the redacted text in bytes.
         length: usize,
-        /// SHA-256 of the true content.
+        /// The SHA-256 of the original content.
         sha256: String,
-        /// Whether it had to be masked.
+        /// Whether anything was redacted.
         masked: bool,
     },
-    /// Only its SHA-256 is kept.
+    /// Only the SHA-256 is stored.
     Hash(String),
-    /// The target of a link, masked, and the SHA-256 of the true one.
+    /// The redacted target of a link, and the SHA-256 of the original one.
     Link(String, String),
-    /// Nothing.
+    /// The content isn't known.
     Unknown,
 }
 
-/// A file at the start.
+/// A file as it was when the baseline was taken.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct BaselineFile {
-    /// `None` where git knew of it and it wasn't there.
+    /// `None` if git tracked it but it was missing.
     pub(super) stat: Option<FileStat>,
     pub(super) content: BaselineContent,
-    /// Whether it can have been changed since without any mark of it.
+    /// Whether it could have changed afterwards without a change of its metadata.
     pub(super) is_racy: bool,
-    /// Where its content begins in the file that keeps it.
+    /// Where its content begins in the baseline file.
     #[serde(skip)]
     offset: u64,
 }
 
 impl BaselineFile {
-    pub(super) fn new(marks: Option<FileStat>, content: BaselineContent, began: UnixTime) -> Self {
-        // The clock of marks goes in steps of up to ten milliseconds.
+    pub(super) fn new(stat: Option<FileStat>, content: BaselineContent, began: UnixTime) -> Self {
+        // File timestamps advance in steps of up to ten milliseconds.
         let margin = (began.0, began.1 - 20_000_000);
-        Self { is_racy: marks.is_some_and(|marks| marks.ctime >= margin), stat: marks, content, offset: 0 }
+        Self { is_racy: stat.is_some_and(|stat| stat.ctime >= margin), stat, content, offset: 0 }
     }
 }
 
-/// What holds for the whole start.
+/// What applies to the whole baseline.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct BaselineFooter {
-    /// The git folder with the objects, and whether they are named by SHA-256.
+    /// The git folder with the objects, and whether objects are named by SHA-256.
     pub(super) repository: Option<(PathBuf, bool)>,
     outer_ignore_files: Vec<(PathBuf, IgnoreFiles)>,
     ignore_files: Vec<(String, IgnoreFiles)>,
-    /// The last path that was looked at, where not all were.
+    /// The last path that was visited, if the walk was cut short.
     pub(super) last_path: Option<String>,
-    /// What else isn't known, each in a few words.
+    /// What else the baseline doesn't cover, for people.
     pub(super) gaps: Vec<String>,
-    /// The files that legwork's own output went to, escaped: a run that goes on may print elsewhere.
+    /// The escaped paths of the files that legwork's own output went to. A resumed run may print elsewhere.
     #[serde(default)]
     pub(super) outputs: Vec<String>,
 }
@@ -84,17 +84,17 @@ pub(super) struct BaselineFooter {
 impl BaselineFooter {
     pub(super) fn new(
         repository: Option<(PathBuf, bool)>,
-        cut: Option<&Path>,
+        last_path: Option<&Path>,
         gaps: Vec<String>,
-        ignored: IgnoreSnapshot,
+        ignore_files: IgnoreSnapshot,
         outputs: &[PathBuf],
     ) -> Self {
-        let folders = ignored.folders.into_iter().map(|(path, texts)| (escape_path(&path), texts)).collect();
+        let folders = ignore_files.folders.into_iter().map(|(path, files)| (escape_path(&path), files)).collect();
         Self {
             repository,
-            outer_ignore_files: ignored.above,
+            outer_ignore_files: ignore_files.above,
             ignore_files: folders,
-            last_path: cut.map(escape_path),
+            last_path: last_path.map(escape_path),
             gaps,
             outputs: outputs.iter().map(|path| escape_path(path)).collect(),
         }
@@ -108,14 +108,14 @@ enum BaselineLine {
     Checksum(String),
 }
 
-/// Writes a start.
+/// Writes a baseline.
 pub(super) struct BaselineWriter {
     out: BufWriter<NamedTempFile>,
     hasher: Sha256,
 }
 
 impl BaselineWriter {
-    /// Begins in the record's folder; nothing is to be seen there before [`BaselineWriter::end`].
+    /// Creates a temporary file in the record's folder. [`BaselineWriter::finish`] gives it its name.
     pub(super) fn begin(record: &Path) -> io::Result<Self> {
         Ok(Self { out: BufWriter::with_capacity(64 << 10, temporary(record)?), hasher: Sha256::new() })
     }
@@ -131,25 +131,25 @@ impl BaselineWriter {
         self.bytes(&bytes)
     }
 
-    /// Adds a file; `text` is its content, where that is kept.
-    pub(super) fn file(&mut self, path: &Path, known: BaselineFile, text: &str) -> io::Result<()> {
-        let keeps = matches!(known.content, BaselineContent::Text { .. });
-        self.line(&BaselineLine::File(escape_path(path), known))?;
-        if keeps { self.bytes(text.as_bytes()).and_then(|()| self.bytes(b"\n")) } else { Ok(()) }
+    /// Adds a file. `text` is its content, if that is stored.
+    pub(super) fn file(&mut self, path: &Path, file: BaselineFile, text: &str) -> io::Result<()> {
+        let has_text = matches!(file.content, BaselineContent::Text { .. });
+        self.line(&BaselineLine::File(escape_path(path), file))?;
+        if has_text { self.bytes(text.as_bytes()).and_then(|()| self.bytes(b"\n")) } else { Ok(()) }
     }
 
-    /// Ends it, and puts it in its place.
-    pub(super) fn finish(mut self, whole: BaselineFooter, name: &Path) -> io::Result<()> {
-        self.line(&BaselineLine::Footer(whole))?;
+    /// Adds the footer and the checksum, and gives the file its name.
+    pub(super) fn finish(mut self, footer: BaselineFooter, path: &Path) -> io::Result<()> {
+        self.line(&BaselineLine::Footer(footer))?;
         let sum = BaselineLine::Checksum(hex(&self.hasher.clone().finalize()));
         self.line(&sum)?;
         let file = self.out.into_inner().map_err(io::IntoInnerError::into_error)?;
-        file.persist(name).map_err(|error| error.error)?;
+        file.persist(path).map_err(|error| error.error)?;
         Ok(())
     }
 }
 
-/// A start that is read.
+/// A baseline, read back.
 pub(super) struct Baseline {
     file: File,
     pub(super) footer: BaselineFooter,
@@ -158,41 +158,42 @@ pub(super) struct Baseline {
 }
 
 impl Baseline {
-    /// Reads it whole; `None` where there is none, or one that isn't as it was written.
-    pub(super) fn read(name: &Path) -> Option<Self> {
-        let file = git::open_regular_file(name)?;
-        let mut read = BaselineReader { input: BufReader::with_capacity(64 << 10, file), hasher: Sha256::new(), at: 0 };
+    /// Reads a baseline; `None` if it is missing or damaged.
+    pub(super) fn read(path: &Path) -> Option<Self> {
+        let file = git::open_regular_file(path)?;
+        let mut reader =
+            BaselineReader { input: BufReader::with_capacity(64 << 10, file), hasher: Sha256::new(), at: 0 };
         let mut files = HashMap::new();
         loop {
-            match read.line()? {
-                BaselineLine::File(path, mut known) => {
-                    known.offset = read.at;
-                    if let BaselineContent::Text { length, .. } = &known.content {
-                        read.skip(*length as u64 + 1)?;
+            match reader.line()? {
+                BaselineLine::File(path, mut file) => {
+                    file.offset = reader.at;
+                    if let BaselineContent::Text { length, .. } = &file.content {
+                        reader.skip(*length as u64 + 1)?;
                     }
-                    files.insert(unescape_path(&path), known);
+                    files.insert(unescape_path(&path), file);
                 }
-                BaselineLine::Footer(mut whole) => {
-                    let sum = hex(&read.hasher.clone().finalize());
-                    let BaselineLine::Checksum(written) = read.line()? else { return None };
-                    let folders = std::mem::take(&mut whole.ignore_files);
-                    let ignored = IgnoreSnapshot {
-                        above: std::mem::take(&mut whole.outer_ignore_files),
-                        folders: folders.into_iter().map(|(path, texts)| (unescape_path(&path), texts)).collect(),
+                BaselineLine::Footer(mut footer) => {
+                    let sum = hex(&reader.hasher.clone().finalize());
+                    let BaselineLine::Checksum(written) = reader.line()? else { return None };
+                    let folders = std::mem::take(&mut footer.ignore_files);
+                    let ignore_files = IgnoreSnapshot {
+                        above: std::mem::take(&mut footer.outer_ignore_files),
+                        folders: folders.into_iter().map(|(path, files)| (unescape_path(&path), files)).collect(),
                     };
-                    let file = read.input.into_inner();
-                    return (sum == written).then_some(Self { file, footer: whole, ignore_files: ignored, files });
+                    let file = reader.input.into_inner();
+                    return (sum == written).then_some(Self { file, footer, ignore_files, files });
                 }
                 BaselineLine::Checksum(_) => return None,
             }
         }
     }
 
-    /// A text that is kept.
-    pub(super) fn text(&self, known: &BaselineFile) -> Option<String> {
-        let BaselineContent::Text { length, .. } = known.content else { return None };
+    /// The stored text of a file.
+    pub(super) fn text(&self, file: &BaselineFile) -> Option<String> {
+        let BaselineContent::Text { length, .. } = file.content else { return None };
         let mut bytes = vec![0; length];
-        self.file.read_exact_at(&mut bytes, known.offset).ok()?;
+        self.file.read_exact_at(&mut bytes, file.offset).ok()?;
         String::from_utf8(bytes).ok()
     }
 }
@@ -206,27 +207,27 @@ struct BaselineReader {
 impl BaselineReader {
     fn line(&mut self) -> Option<BaselineLine> {
         let mut line = Vec::new();
-        (&mut self.input).take(LONGEST_LINE).read_until(b'\n', &mut line).ok()?;
+        (&mut self.input).take(MAX_LINE_BYTES).read_until(b'\n', &mut line).ok()?;
         self.hasher.update(&line);
         self.at += line.len() as u64;
         serde_json::from_slice(&line).ok()
     }
 
     fn skip(&mut self, length: u64) -> Option<()> {
-        let mut left = length;
-        while left > 0 {
-            let piece = self.input.fill_buf().ok().filter(|piece| !piece.is_empty())?;
-            let taken = usize::try_from(left).unwrap_or(usize::MAX).min(piece.len());
-            self.hasher.update(&piece[..taken]);
+        let mut remaining = length;
+        while remaining > 0 {
+            let chunk = self.input.fill_buf().ok().filter(|chunk| !chunk.is_empty())?;
+            let taken = usize::try_from(remaining).unwrap_or(usize::MAX).min(chunk.len());
+            self.hasher.update(&chunk[..taken]);
             self.input.consume(taken);
-            left -= taken as u64;
+            remaining -= taken as u64;
         }
         self.at += length;
         Some(())
     }
 }
 
-/// A path as text: a byte that is none, and a backslash, as `\xHH`.
+/// A path as text: backslashes and bytes that aren't UTF-8 become `\xHH`.
 pub(super) fn escape_path(path: &Path) -> String {
     let mut text = String::new();
     for chunk in path.as_os_str().as_bytes().utf8_chunks() {
@@ -236,7 +237,7 @@ pub(super) fn escape_path(path: &Path) -> String {
     text
 }
 
-/// The path that was escaped.
+/// Reverses [`escape_path`].
 pub(super) fn unescape_path(text: &str) -> PathBuf {
     let mut bytes = Vec::new();
     for (number, piece) in text.split("\\x").enumerate() {

@@ -1,14 +1,14 @@
-//! How long looking may take.
+//! The time limit of a baseline or a comparison.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a look may go on once there is haste.
+/// How long the work may continue once the run is in a hurry.
 const HURRY_TIMEOUT: Duration = Duration::from_millis(800);
 
-/// An end to every look: a time, and an earlier one from when there is haste.
+/// A deadline that moves closer when the run is in a hurry to end.
 pub struct Deadline {
     end: Cell<Instant>,
     must_hurry: Box<dyn Fn() -> bool + Send>,
@@ -17,17 +17,17 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// `longest` from now, or 0.8 seconds from when `hurried` first says so.
-    pub fn new(longest: Duration, hurried: impl Fn() -> bool + Send + 'static) -> Self {
+    /// Expires after `timeout`, or 0.8 seconds after `must_hurry` first returns true.
+    pub fn new(timeout: Duration, must_hurry: impl Fn() -> bool + Send + 'static) -> Self {
         Self {
-            end: Cell::new(Instant::now() + longest),
-            must_hurry: Box::new(hurried),
+            end: Cell::new(Instant::now() + timeout),
+            must_hurry: Box::new(must_hurry),
             is_hurried: Cell::new(false),
             cancelled: Arc::default(),
         }
     }
 
-    /// Set it, and the look ends at once, without a result.
+    /// A flag that, when set, ends the work at once, without a result.
     pub fn cancel_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.cancelled)
     }
@@ -37,13 +37,13 @@ impl Deadline {
         self.cancelled.load(Ordering::Relaxed) || Instant::now() >= self.end()
     }
 
-    /// Whether there is haste.
+    /// Whether the run is in a hurry.
     pub(super) fn is_hurried(&self) -> bool {
         self.end();
         self.is_hurried.get() || self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// When it is, as far as that is known.
+    /// When the time is up, as of now.
     pub(super) fn end(&self) -> Instant {
         if !self.is_hurried.get() && (self.must_hurry)() {
             self.is_hurried.set(true);

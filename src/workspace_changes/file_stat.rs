@@ -1,21 +1,19 @@
-//! By what it is seen, without reading, that something changed.
+//! File metadata, which reveals a change without reading the file.
 
 use rustix::fs::{FileType, Stat};
 use serde::{Deserialize, Serialize};
 
-use super::FileId;
-
 /// Seconds and nanoseconds since 1970.
 pub(super) type UnixTime = (i64, i64);
 
-/// What there is.
+/// The kind of a tracked file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum FileKind {
     File,
     Link,
 }
 
-/// A file's or a link's marks. The time of the last change (ctime) is set by the kernel alone.
+/// The metadata of a file or a link. The ctime is set by the kernel alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct FileStat {
     pub(super) kind: FileKind,
@@ -24,19 +22,13 @@ pub(super) struct FileStat {
     pub(super) inode: u64,
     pub(super) mtime: UnixTime,
     pub(super) ctime: UnixTime,
-    /// Whether its owner may execute it: all that git keeps of its rights.
+    /// Whether its owner may execute it, the only permission that git records.
     pub(super) executable: bool,
 }
 
-/// Which file it is.
-#[allow(clippy::unnecessary_cast, reason = "the fields differ from one architecture to the next")]
-pub(super) fn id(stat: &Stat) -> FileId {
-    (stat.st_dev as u64, stat.st_ino as u64)
-}
-
 impl FileStat {
-    /// Those of a regular file or a link; nothing else is one of a workspace's files.
-    #[allow(clippy::unnecessary_cast, reason = "the fields differ from one architecture to the next")]
+    /// From a regular file or a link; `None` for anything else, which isn't tracked.
+    #[allow(clippy::unnecessary_cast, reason = "the field types differ between architectures")]
     pub(super) fn of(stat: &Stat) -> Option<Self> {
         let kind = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => FileKind::File,
@@ -53,7 +45,7 @@ impl FileStat {
         })
     }
 
-    /// The mode that git knows it by.
+    /// Its mode as git writes it.
     pub(super) fn mode(&self) -> &'static str {
         match (self.kind, self.executable) {
             (FileKind::Link, _) => "120000",

@@ -1,4 +1,4 @@
-//! What can't be seen from outside, and what is seen better from inside.
+//! Tests that need access to internals.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,14 +11,15 @@ use proptest::prelude::*;
 use rustix::fs::{AtFlags, CWD, statat};
 
 use super::baseline_file::{escape_path, unescape_path};
-use super::file_stat::{FileStat, id};
-use super::git_index::GitIndex;
+use super::file_stat::FileStat;
 use super::patch::{PatchSide, section, split_by_path};
+use super::tracked_files::TrackedFiles;
 use super::{ChangeTracker, Deadline, FileId};
 use crate::event::WorkspaceChanged;
 use crate::git::Repository;
 use crate::redaction::Redactor;
 use crate::workspace::Workspace;
+use crate::workspace::open_beneath::file_id;
 
 fn git(folder: &Path, arguments: &[&str]) -> String {
     let output = Command::new("git")
@@ -76,7 +77,7 @@ proptest! {
     }
 
     #[test]
-    fn a_path_comes_back_from_its_text(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+    fn an_escaped_path_can_be_unescaped(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
         let path = PathBuf::from(OsStr::from_bytes(&bytes));
         prop_assert_eq!(unescape_path(&escape_path(&path)), path);
     }
@@ -85,7 +86,7 @@ proptest! {
 /// Looks at the folder, lets something happen there, and compares.
 fn changed(root: &Path, outputs: Vec<FileId>, happens: impl FnOnce()) -> WorkspaceChanged {
     let record = tempfile::tempdir().unwrap();
-    let looker = ChangeTracker {
+    let tracker = ChangeTracker {
         workspace: Arc::new(Workspace::open(root, Vec::new(), Vec::new()).unwrap()),
         record: record.path().to_owned(),
         mask: Arc::new(Redactor::new(&[]).0),
@@ -94,9 +95,9 @@ fn changed(root: &Path, outputs: Vec<FileId>, happens: impl FnOnce()) -> Workspa
         shows_content: true,
     };
     let pace = || Deadline::new(Duration::from_secs(3600), || false);
-    looker.take_baseline(&pace()).unwrap();
+    tracker.take_baseline(&pace()).unwrap();
     happens();
-    looker.compare_with_baseline(&pace()).unwrap()
+    tracker.compare_with_baseline(&pace()).unwrap()
 }
 
 #[test]
@@ -111,18 +112,18 @@ fn files_beyond_the_bound_are_counted() {
     let all = files(5003);
     assert_eq!((all.changes.len(), all.total), (5000, Some(5003)));
     let incomplete = all.incomplete.unwrap();
-    assert!(incomplete.contains("5003 files have changed, and the first 5000 of them are listed"), "{incomplete}");
+    assert!(incomplete.contains("5003 files have changed, and only the first 5000 are listed"), "{incomplete}");
     let exactly = files(3);
     assert_eq!((exactly.changes.len(), exactly.total, exactly.incomplete), (5000, None, None));
 }
 
 #[test]
-fn files_that_output_goes_to_are_no_changes() {
+fn output_files_are_no_changes() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     std::fs::write(at("out"), "").unwrap();
     std::fs::write(at("other"), "").unwrap();
-    let outputs = vec![id(&statat(CWD, at("out"), AtFlags::empty()).unwrap())];
+    let outputs = vec![file_id(&statat(CWD, at("out"), AtFlags::empty()).unwrap())];
     let changed = changed(folder.path(), outputs, || {
         std::fs::write(at("out"), "printed").unwrap();
         std::fs::write(at("other"), "changed").unwrap();
@@ -132,7 +133,7 @@ fn files_that_output_goes_to_are_no_changes() {
 }
 
 #[test]
-fn a_path_that_looks_escaped_is_none() {
+fn a_path_that_looks_escaped_stays_the_same() {
     for name in ["a\\x41", "\\", "\\x", "x5c"] {
         assert_eq!(unescape_path(&escape_path(Path::new(name))), Path::new(name));
     }
@@ -153,7 +154,7 @@ fn every_version_of_the_index_is_read_as_git_reads_it() {
         std::thread::sleep(std::time::Duration::from_millis(15));
         git(&root, &["update-index", "--really-refresh", "--force-write-index"]);
         let repository = Repository::discover(&root).unwrap();
-        let index = GitIndex::of(&repository, &root).unwrap();
+        let index = TrackedFiles::read(&repository, &root).unwrap();
         let mut names: Vec<String> = index.files.keys().map(|path| path.display().to_string()).collect();
         names.sort_unstable();
         assert_eq!(names, ["a", "ab/c", "ab/cd e", "b/deep/er/file", "b/deep/er/file2", "ümlaut"], "version {version}");
@@ -163,29 +164,32 @@ fn every_version_of_the_index_is_read_as_git_reads_it() {
             assert!(!tracked.matches_stat(&marks, marks.mtime), "it is as young as the index");
             assert!(!tracked.matches_stat(&FileStat { size: marks.size + 1, ..marks }, index.written_at));
         }
-        let below = GitIndex::of(&repository, &root.join("b")).unwrap();
+        let below = TrackedFiles::read(&repository, &root.join("b")).unwrap();
         assert!(below.files.contains_key(Path::new("deep/er/file2")) && below.files.len() == 2);
         let bytes = std::fs::read(root.join(".git/index")).unwrap();
         for length in 0..bytes.len() {
             // Wherever it is cut, it is no panic.
             std::fs::write(root.join(".git/index"), &bytes[..length]).unwrap();
-            let _ = GitIndex::of(&repository, &root);
+            let _ = TrackedFiles::read(&repository, &root);
         }
         std::fs::write(root.join(".git/index"), bytes).unwrap();
     }
     git(&root, &["update-index", "--split-index"]);
-    assert!(GitIndex::of(&Repository::discover(&root).unwrap(), &root).is_none(), "its entries are in another file");
+    assert!(
+        TrackedFiles::read(&Repository::discover(&root).unwrap(), &root).is_none(),
+        "its entries are in another file"
+    );
 }
 
 /// Half a look would show what wasn't reached as unchanged.
 #[test]
-fn a_look_that_takes_too_long_is_given_up() {
+fn a_slow_baseline_is_abandoned() {
     let outer = tempfile::tempdir().unwrap();
     for name in ["work/folder", "record"] {
         std::fs::create_dir_all(outer.path().join(name)).unwrap();
     }
     std::fs::write(outer.path().join("work/folder/file"), "x").unwrap();
-    let looker = ChangeTracker {
+    let tracker = ChangeTracker {
         workspace: Arc::new(Workspace::open(&outer.path().join("work"), Vec::new(), Vec::new()).unwrap()),
         record: outer.path().join("record"),
         mask: Arc::default(),
@@ -193,13 +197,13 @@ fn a_look_that_takes_too_long_is_given_up() {
         outputs: Vec::new(),
         shows_content: true,
     };
-    let late = looker.take_baseline(&Deadline::new(Duration::ZERO, || false)).unwrap_err();
+    let late = tracker.take_baseline(&Deadline::new(Duration::ZERO, || false)).unwrap_err();
     assert_eq!(late.kind(), std::io::ErrorKind::TimedOut);
     assert!(
-        !looker.has_baseline()
-            && looker.compare_with_baseline(&Deadline::new(Duration::from_secs(60), || false)).is_none()
+        !tracker.has_baseline()
+            && tracker.compare_with_baseline(&Deadline::new(Duration::from_secs(60), || false)).is_none()
     );
-    looker.take_baseline(&Deadline::new(Duration::from_secs(60), || false)).unwrap();
-    let same = looker.compare_with_baseline(&Deadline::new(Duration::from_secs(60), || false)).unwrap();
+    tracker.take_baseline(&Deadline::new(Duration::from_secs(60), || false)).unwrap();
+    let same = tracker.compare_with_baseline(&Deadline::new(Duration::from_secs(60), || false)).unwrap();
     assert_eq!((same.changes.len(), same.incomplete), (0, None));
 }

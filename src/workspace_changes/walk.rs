@@ -1,5 +1,5 @@
-//! The walk through the workspace's files: what ignore files say holds, as it does for `glob`, hidden files are files,
-//! no link is followed, and each folder is opened beneath the workspace's descriptor.
+//! Walks all files of the workspace. As in `glob`, ignore files apply, links aren't followed, and each folder is opened
+//! beneath the workspace's descriptor. Unlike there, hidden files are included.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -10,18 +10,19 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, openat, statat};
 
 use super::deadline::Deadline;
-use super::file_stat::{FileStat, id};
-use super::{ChangeTracker, FileId};
-use crate::sandbox::protected_paths::is_dot_git;
+use super::file_stat::FileStat;
+use super::tracker::ChangeTracker;
+use crate::git::is_dot_git;
+use crate::workspace::ExcludedPaths;
 use crate::workspace::ignore_files::{IgnoreFiles, IgnoreRules, match_path};
-use crate::workspace::{ExcludedPaths, open_beneath};
+use crate::workspace::open_beneath::{self, FileId, file_id};
 
-/// The most files that are looked at.
-pub(super) const MOST_FILES: usize = 200_000;
-/// How deep folders are looked into.
+/// The most files that are visited.
+pub(super) const MAX_FILES: usize = 200_000;
+/// How deep folders may be nested.
 pub(super) const MAX_DEPTH: usize = 200;
 
-/// A file or a link.
+/// A file or a link that was visited.
 pub(super) struct WalkedFile<'a> {
     /// From the workspace's root.
     pub(super) path: PathBuf,
@@ -30,82 +31,86 @@ pub(super) struct WalkedFile<'a> {
     pub(super) name: &'a OsStr,
 }
 
-/// What ignore files said at the start of the run, by their folders; those above the workspace apart, outermost first.
+/// The ignore files at the start of the run.
 #[derive(Debug, Default)]
 pub(super) struct IgnoreSnapshot {
+    /// Those above the workspace, outermost folder first.
     pub(super) above: Vec<(PathBuf, IgnoreFiles)>,
+    /// Those in the workspace, by folder.
     pub(super) folders: HashMap<PathBuf, IgnoreFiles>,
 }
 
-/// One walk, in the order of the paths' parts.
+/// One walk, in path order.
 pub(super) struct WorkspaceWalk<'a> {
     root: &'a Path,
-    hidden: ExcludedPaths,
+    excluded: ExcludedPaths,
     deadline: &'a Deadline,
-    /// What holds, where this isn't the first look; what ignore files say by now holds for new files only.
+    /// The ignore files of the baseline, if this is a comparison. Later changes to ignore files affect new files only.
     baseline_ignores: Option<&'a IgnoreSnapshot>,
-    /// Where an earlier look was cut short.
+    /// The last path of the baseline, if that walk was cut short.
     baseline_last_path: Option<&'a Path>,
     rules: Vec<IgnoreRules>,
-    /// By what ignore files say now, where that is something else.
+    /// The rules of the current ignore files, in a comparison.
     current_rules: Vec<IgnoreRules>,
+    /// How many of the rules are from above the workspace.
     above: usize,
-    /// Whether the ignore files are others than they were, for each folder of the way.
+    /// For each open folder, whether its ignore files have changed.
     rules_differ: Vec<bool>,
     files: usize,
-    /// Files, folders and whatever else was come by.
+    /// Entries of any kind that were seen.
     entries: usize,
-    /// What was found of ignore files.
+    /// The ignore files that were found.
     pub(super) found: IgnoreSnapshot,
-    /// Files and folders that only ignore files of now leave out.
+    /// Files and folders that only the current ignore files exclude.
     pub(super) newly_ignored: Vec<PathBuf>,
-    /// The last path that was looked at, where the walk was cut short there.
+    /// The last path that was visited, if the walk was cut short.
     pub(super) last_path: Option<PathBuf>,
-    /// Whether there were folders too deep to look into.
+    /// Whether some folders were nested too deep to visit.
     pub(super) too_deep: bool,
-    /// Files that aren't visited.
+    /// Files to skip, because legwork's own output goes there.
     outputs: &'a [FileId],
-    /// Those of them that were come by.
+    /// Those of them that were found.
     pub(super) found_outputs: Vec<PathBuf>,
 }
 
-/// The walk has ended.
+/// Ends the walk.
 struct WalkEnded;
 
 impl<'a> WorkspaceWalk<'a> {
-    pub(super) fn for_baseline(looker: &'a ChangeTracker, pace: &'a Deadline) -> Self {
-        let found = IgnoreSnapshot { above: IgnoreFiles::read_above(looker.workspace.root()), folders: HashMap::new() };
-        Self::new(looker, pace, None, None, found)
+    pub(super) fn for_baseline(tracker: &'a ChangeTracker, deadline: &'a Deadline) -> Self {
+        let found =
+            IgnoreSnapshot { above: IgnoreFiles::read_above(tracker.workspace.root()), folders: HashMap::new() };
+        Self::new(tracker, deadline, None, None, found)
     }
 
-    /// A later look, by the rules of the first one.
+    /// A walk by the ignore files of the baseline.
     pub(super) fn for_comparison(
-        looker: &'a ChangeTracker,
-        pace: &'a Deadline,
-        then: &'a IgnoreSnapshot,
-        last: Option<&'a Path>,
+        tracker: &'a ChangeTracker,
+        deadline: &'a Deadline,
+        baseline_ignores: &'a IgnoreSnapshot,
+        baseline_last_path: Option<&'a Path>,
     ) -> Self {
-        Self::new(looker, pace, Some(then), last, IgnoreSnapshot::default())
+        Self::new(tracker, deadline, Some(baseline_ignores), baseline_last_path, IgnoreSnapshot::default())
     }
 
     fn new(
-        looker: &'a ChangeTracker,
-        pace: &'a Deadline,
-        then: Option<&'a IgnoreSnapshot>,
-        last: Option<&'a Path>,
+        tracker: &'a ChangeTracker,
+        deadline: &'a Deadline,
+        baseline_ignores: Option<&'a IgnoreSnapshot>,
+        baseline_last_path: Option<&'a Path>,
         found: IgnoreSnapshot,
     ) -> Self {
-        let workspace = &looker.workspace;
-        let above = &then.unwrap_or(&found).above;
-        let read = || IgnoreRules::from_nested(above);
+        let workspace = &tracker.workspace;
+        let above = &baseline_ignores.unwrap_or(&found).above;
+        let compile = || IgnoreRules::from_nested(above);
         Self {
             root: workspace.root(),
-            hidden: workspace.excluded(),
-            deadline: pace,
-            baseline_ignores: then,
-            baseline_last_path: last,
-            rules: read(),
-            current_rules: if then.is_some() { read() } else { Vec::new() },
+            excluded: workspace.excluded(),
+            deadline,
+            baseline_ignores,
+            baseline_last_path,
+            rules: compile(),
+            current_rules: if baseline_ignores.is_some() { compile() } else { Vec::new() },
             above: above.len(),
             rules_differ: Vec::new(),
             files: 0,
@@ -114,12 +119,12 @@ impl<'a> WorkspaceWalk<'a> {
             newly_ignored: Vec::new(),
             last_path: None,
             too_deep: false,
-            outputs: &looker.outputs,
+            outputs: &tracker.outputs,
             found_outputs: Vec::new(),
         }
     }
 
-    /// Visits every file and every link.
+    /// Visits every file and link.
     pub(super) fn run(&mut self, folder: BorrowedFd<'_>, visit: &mut dyn FnMut(WalkedFile<'_>)) {
         let Ok(folder) = open_beneath::open_dir(folder, Path::new(".")) else { return };
         let _ = self.folder(&folder, Path::new(""), 0, visit);
@@ -132,17 +137,17 @@ impl<'a> WorkspaceWalk<'a> {
         depth: usize,
         visit: &mut dyn FnMut(WalkedFile<'_>),
     ) -> Result<(), WalkEnded> {
-        let names = names(folder, self.deadline);
-        self.enter(folder, path, &names);
-        let mut ended = Ok(());
-        for (name, kind) in names {
-            ended = self.entry(folder, path.join(&name), &name, kind, depth, visit);
-            if ended.is_err() {
+        let entries = entries(folder, self.deadline);
+        self.enter(folder, path, &entries);
+        let mut result = Ok(());
+        for (name, kind) in entries {
+            result = self.entry(folder, path.join(&name), &name, kind, depth, visit);
+            if result.is_err() {
                 break;
             }
         }
         self.leave();
-        ended
+        result
     }
 
     fn entry(
@@ -159,7 +164,7 @@ impl<'a> WorkspaceWalk<'a> {
             self.last_path = Some(path);
             return Err(WalkEnded);
         }
-        if is_dot_git(name) || self.hidden.contains(&path) {
+        if is_dot_git(name) || self.excluded.contains(&path) {
             return Ok(());
         }
         let is_folder = kind == FileType::Directory;
@@ -181,15 +186,15 @@ impl<'a> WorkspaceWalk<'a> {
             return self.folder(&inner, &path, depth + 1, visit);
         }
         let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok();
-        if stat.as_ref().is_some_and(|stat| self.outputs.contains(&id(stat))) {
+        if stat.as_ref().is_some_and(|stat| self.outputs.contains(&file_id(stat))) {
             self.found_outputs.push(path);
             return Ok(());
         }
-        let Some(marks) = stat.as_ref().and_then(FileStat::of) else { return Ok(()) };
+        let Some(stat) = stat.as_ref().and_then(FileStat::of) else { return Ok(()) };
         self.files += 1;
-        let reached = (self.files > MOST_FILES).then(|| path.clone());
-        visit(WalkedFile { path, stat: marks, folder: folder.as_fd(), name });
-        match reached {
+        let limit_reached_at = (self.files > MAX_FILES).then(|| path.clone());
+        visit(WalkedFile { path, stat, folder: folder.as_fd(), name });
+        match limit_reached_at {
             Some(path) => {
                 self.last_path = Some(path);
                 Err(WalkEnded)
@@ -198,23 +203,24 @@ impl<'a> WorkspaceWalk<'a> {
         }
     }
 
-    fn enter(&mut self, folder: &OwnedFd, path: &Path, names: &[(OsString, FileType)]) {
-        let telling = |(name, _): &(OsString, FileType)| name == ".gitignore" || name == ".ignore" || name == ".git";
-        let texts =
-            if names.iter().any(telling) { IgnoreFiles::read_in(folder.as_fd()) } else { IgnoreFiles::default() };
+    fn enter(&mut self, folder: &OwnedFd, path: &Path, entries: &[(OsString, FileType)]) {
+        let is_relevant =
+            |(name, _): &(OsString, FileType)| name == ".gitignore" || name == ".ignore" || name == ".git";
+        let files =
+            if entries.iter().any(is_relevant) { IgnoreFiles::read_in(folder.as_fd()) } else { IgnoreFiles::default() };
         match self.baseline_ignores {
             None => {
-                self.rules.push(IgnoreRules::new(path, &texts, &self.rules));
-                if !texts.is_empty() {
-                    self.found.folders.insert(path.to_owned(), texts);
+                self.rules.push(IgnoreRules::new(path, &files, &self.rules));
+                if !files.is_empty() {
+                    self.found.folders.insert(path.to_owned(), files);
                 }
             }
-            Some(then) => {
+            Some(baseline) => {
                 let none = IgnoreFiles::default();
-                let before = then.folders.get(path).unwrap_or(&none);
-                self.rules_differ.push(*before != texts);
+                let before = baseline.folders.get(path).unwrap_or(&none);
+                self.rules_differ.push(*before != files);
                 self.rules.push(IgnoreRules::new(path, before, &self.rules));
-                self.current_rules.push(IgnoreRules::new(path, &texts, &self.current_rules));
+                self.current_rules.push(IgnoreRules::new(path, &files, &self.current_rules));
             }
         }
     }
@@ -227,11 +233,11 @@ impl<'a> WorkspaceWalk<'a> {
 
     fn is_excluded(&mut self, path: &Path, is_folder: bool) -> bool {
         let absolute = if self.above > 0 { self.root.join(path) } else { PathBuf::new() };
-        let ignored = |rules: &[IgnoreRules]| match_path(rules, self.above, path, &absolute, is_folder).is_ignore();
-        if ignored(&self.rules) {
+        let is_ignored = |rules: &[IgnoreRules]| match_path(rules, self.above, path, &absolute, is_folder).is_ignore();
+        if is_ignored(&self.rules) {
             return true;
         }
-        if self.rules_differ.contains(&true) && ignored(&self.current_rules) {
+        if self.rules_differ.contains(&true) && is_ignored(&self.current_rules) {
             self.newly_ignored.push(path.to_owned());
             return true;
         }
@@ -239,26 +245,26 @@ impl<'a> WorkspaceWalk<'a> {
     }
 }
 
-/// What is in a folder, sorted.
-fn names(folder: &OwnedFd, pace: &Deadline) -> Vec<(OsString, FileType)> {
+/// The entries of a folder, sorted by name.
+fn entries(folder: &OwnedFd, deadline: &Deadline) -> Vec<(OsString, FileType)> {
     let Ok(listing) = Dir::read_from(folder) else { return Vec::new() };
-    let mut names = Vec::new();
+    let mut entries = Vec::new();
     for entry in listing.flatten() {
         let name = OsStr::from_bytes(entry.file_name().to_bytes());
         if name == "." || name == ".." {
             continue;
         }
         let kind = match entry.file_type() {
-            // Some file systems don't say.
+            // Some file systems don't report the type.
             FileType::Unknown => statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)
                 .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
             kind => kind,
         };
-        names.push((name.to_owned(), kind));
-        if names.len() > MOST_FILES || (names.len().is_multiple_of(1024) && pace.is_expired()) {
+        entries.push((name.to_owned(), kind));
+        if entries.len() > MAX_FILES || (entries.len().is_multiple_of(1024) && deadline.is_expired()) {
             break;
         }
     }
-    names.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-    names
+    entries.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+    entries
 }

@@ -1,4 +1,4 @@
-//! Comments that say something to us.
+//! Comments that are directives.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use super::limits::{MAX_BYTES, clamp_range, parser_options};
 use super::syntax_recovery;
 use crate::diagnostic::{Source, SourceSpan};
 
-/// What marks such a comment.
+/// The mark of a directive.
 const DIRECTIVE_PREFIX: &str = "legwork:";
 
-/// The comments in which `legwork:` stands, from their `#` to the end of their lines, in order. What only looks like
-/// a comment, in quotes or in a text behind `|`, is none. Where the syntax is wrong, what can't be read has none.
+/// The comments that contain `legwork:`, from their `#` to the end of their lines, in order. Quoted strings and block texts
+/// have no comments, and neither have parts that can't be read.
 pub fn directive_comments(source: &Arc<Source>) -> Vec<SourceSpan> {
     let text = &source.text;
     if !text.contains(DIRECTIVE_PREFIX) || text.len() > MAX_BYTES || text.contains('\0') {
@@ -23,7 +23,7 @@ pub fn directive_comments(source: &Arc<Source>) -> Vec<SourceSpan> {
         Ok(spans) => spans,
         Err(()) => syntax_recovery::recover_syntax(source, text.clone())
             .ok()
-            .and_then(|mended| marked(&mended.text).ok())
+            .and_then(|recovered| marked(&recovered.text).ok())
             .unwrap_or_default(),
     };
     spans.into_iter().map(|span| SourceSpan { source: Arc::clone(source), range: span }).collect()

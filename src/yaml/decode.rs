@@ -1,4 +1,4 @@
-//! serde's `Deserializer` over the arena. A hole answers every request with something neutral.
+//! The serde `Deserializer` of nodes. A placeholder answers every request with a neutral value.
 
 use std::fmt::Display;
 
@@ -13,16 +13,16 @@ use super::serde_access::{EnumVariant, ListAccess, MappingAccess};
 use super::spanned::SPANNED;
 use crate::diagnostic::strip_typographic_quotes;
 
-/// What a count expects that may be unlimited (a `Deserialize` written by hand says so itself).
+/// The expected value of a count that may be unlimited, as its hand-written `Deserialize` says.
 pub const EXPECTED_COUNT: &str = "a whole number, or `none`";
 
-/// What an amount expects that may be unlimited.
+/// The expected value of an amount that may be unlimited.
 pub const EXPECTED_AMOUNT: &str = "a number, or `none`";
 
-/// The mapping entries that a walker stands on; none for a hole.
-fn pairs<'a>(walker: NodeDeserializer<'a>) -> Option<&'a [(u32, u32)]> {
-    match walker.content() {
-        _ if walker.is_placeholder() => Some(&[]),
+/// The entries of a mapping; a placeholder has none.
+fn pairs<'a>(node: NodeDeserializer<'a>) -> Option<&'a [(u32, u32)]> {
+    match node.content() {
+        _ if node.is_placeholder() => Some(&[]),
         Content::Mapping(pairs) => Some(pairs),
         _ => None,
     }
@@ -49,7 +49,7 @@ impl NodeDeserializer<'_> {
         matches!(self.content(), Content::Scalar { style: Style::Plain, .. })
     }
 
-    /// `12` where a string is wanted: quotes mend it.
+    /// The error for a scalar such as `12` where a string is expected: quotes fix it.
     fn expected_string(self, expected: &str) -> DecodeError {
         match (self.content(), self.scalar()) {
             (Content::Scalar { text, .. }, Some(value)) if value != Scalar::Null && self.is_plain() => {
@@ -97,7 +97,7 @@ impl NodeDeserializer<'_> {
         }
     }
 
-    /// A number in quotes, or with underscores, where one is expected: what to do, and the number.
+    /// The help and the number, if a string is a number in quotes or with underscores.
     pub(super) fn intended_number(self, expected: &str) -> Option<(String, String)> {
         let whole = match expected {
             "an integer" | EXPECTED_COUNT => true,
@@ -121,18 +121,18 @@ impl NodeDeserializer<'_> {
         fits.then(|| (format!("{help} {number}"), number))
     }
 
-    /// What to write where something else was expected.
+    /// The help for a value of the wrong type.
     pub(super) fn replacement_help(self, expected: &str) -> String {
         match (expected, self.content()) {
-            ("a string", Content::Scalar { .. }) => "write a text, or `\"\"` for an empty one".to_owned(),
-            ("a string", ..) => "write a text; in quotes, if it begins with a bracket or a dash".to_owned(),
+            ("a string", Content::Scalar { .. }) => "write a string, or `\"\"` for an empty one".to_owned(),
+            ("a string", ..) => "write a string, in quotes if it starts with a bracket or a dash".to_owned(),
             ("an integer", ..) => "write a whole number, such as 10".to_owned(),
             ("a number" | EXPECTED_AMOUNT, ..) => "write a number, such as 1.5".to_owned(),
             ("a boolean", ..) => "write `true` or `false`".to_owned(),
-            ("a list", Content::Mapping(_)) => "begin each item with `- `".to_owned(),
+            ("a list", Content::Mapping(_)) => "start each item with `- `".to_owned(),
             ("a list", ..) => "write `[ITEM, ITEM]`, or `[]` for an empty one".to_owned(),
-            ("a mapping", Content::List(_)) => "write lines `key: value`, without a `-` before them".to_owned(),
-            ("a mapping", ..) => "write lines `key: value`, indented below it".to_owned(),
+            ("a mapping", Content::List(_)) => "write `key: value` lines without a `-`".to_owned(),
+            ("a mapping", ..) => "write `key: value` lines, indented below it".to_owned(),
             ("null", ..) => "leave the value out".to_owned(),
             _ => format!("write {expected}"),
         }

@@ -1,4 +1,4 @@
-//! Why a node couldn't be decoded, on its way from a `Deserialize` to the place where it is recorded.
+//! The error of the deserializer, on its way from a `Deserialize` to the node where it is recorded.
 
 use std::cell::RefCell;
 use std::fmt::{self, Display};
@@ -11,13 +11,13 @@ use crate::diagnostic::{Suggestion, suggest};
 /// The error of our deserializer.
 #[derive(Debug)]
 pub(super) enum DecodeError {
-    /// It is recorded, or its cause is.
+    /// It is recorded already, or its cause is.
     Reported,
-    /// A part that can't be made up takes the whole with it.
+    /// A part can't be replaced by a placeholder, so the whole is dropped.
     PartDropped,
-    /// A required key isn't there.
+    /// A required key is missing.
     Missing(&'static str),
-    /// Something of another type was expected than the node is.
+    /// The node has another type than expected.
     WrongType { expected: String, help: Option<String>, fix: Option<String> },
     /// Anything else, ready to be shown.
     Detailed(Box<ErrorDetail>),
@@ -47,7 +47,7 @@ impl DecodeError {
         Self::Detailed(Box::new(ErrorDetail::new(code, message)))
     }
 
-    /// With what to do about it.
+    /// An error with a help text.
     pub(super) fn with_help(code: &'static str, message: impl Into<String>, help: impl Into<String>) -> Self {
         Self::Detailed(Box::new(ErrorDetail { help: Some(help.into()), ..ErrorDetail::new(code, message) }))
     }
@@ -56,13 +56,13 @@ impl DecodeError {
         Self::WrongType { expected: expected.into(), help: None, fix: None }
     }
 
-    /// None of the known names.
+    /// An unknown name, with a suggestion if one is near.
     pub(super) fn unknown_name(code: &'static str, message: String, name: &str, known: &[&str]) -> Self {
         let near = suggest(name, known.iter().copied()).or_else(|| value_alias(name, known));
         Self::unknown_name_near(code, message, known, near)
     }
 
-    /// None of the known names; probably `near` is meant.
+    /// An unknown name; `near` is the suggestion.
     pub(super) fn unknown_name_near(
         code: &'static str,
         message: String,
@@ -70,7 +70,7 @@ impl DecodeError {
         near: Option<Suggestion<'_>>,
     ) -> Self {
         let list = match known {
-            [] => "there are none".to_owned(),
+            [] => "none is known".to_owned(),
             _ => format!("known are {}", listed(known)),
         };
         let help = match near {
@@ -82,7 +82,7 @@ impl DecodeError {
     }
 }
 
-/// What values are called in other languages.
+/// The names of types in other languages.
 const VALUE_ALIASES: &[(&str, &str)] = &[
     ("array", "list"),
     ("bool", "boolean"),
@@ -94,7 +94,7 @@ const VALUE_ALIASES: &[(&str, &str)] = &[
     ("text", "string"),
 ];
 
-/// The known value that a word of another language stands for.
+/// The known value for a type's name in another language.
 fn value_alias<'a>(word: &str, known: &[&'a str]) -> Option<Suggestion<'a>> {
     let (_, here) = VALUE_ALIASES.iter().find(|(other, _)| other.eq_ignore_ascii_case(word))?;
     known.iter().find(|name| **name == *here).map(|name| Suggestion { name, is_certain: true })
@@ -110,7 +110,7 @@ impl Display for DecodeError {
             Self::Reported | Self::PartDropped => f.write_str("already reported"),
             Self::Missing(key) => write!(f, "required key `{key}` is missing"),
             Self::WrongType { expected, .. } => write!(f, "expected {expected}"),
-            Self::Detailed(said) => f.write_str(&said.message),
+            Self::Detailed(detail) => f.write_str(&detail.message),
         }
     }
 }
@@ -121,7 +121,7 @@ impl de::Error for DecodeError {
     fn custom<T: Display>(message: T) -> Self {
         let text = message.to_string();
         match unpack_coded_error(&text) {
-            Some(said) => Self::Detailed(Box::new(said)),
+            Some(detail) => Self::Detailed(Box::new(detail)),
             None => Self::with_message("invalid-value", text),
         }
     }
@@ -167,18 +167,18 @@ impl de::Error for DecodeError {
 }
 
 thread_local! {
-    /// Codes that travel through error texts, by number.
+    /// The codes in error texts, by number.
     static CODES: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Separates the parts of an error text that carries a code; no file can hold it.
+/// Separates the parts of an error text with a code; no file can contain it.
 const SEPARATOR: char = '\u{1}';
 
-/// An error for a `Deserialize` written by hand that keeps its own code and help. The YAML reader shows it at the
-/// node that was being decoded; other deserializers show the message.
+/// An error for a hand-written `Deserialize` that keeps its own code and help. The YAML reader reports it at the node that
+/// is being decoded; other deserializers show the message.
 ///
-/// The text of the error is `SEPARATOR number SEPARATOR help SEPARATOR message`, with the code's number in a
-/// thread's own list and U+0001 as separator. A plain `Error::custom("...")` gets the code `invalid-value`.
+/// The text of the error is `SEPARATOR number SEPARATOR help SEPARATOR message`, with the code's number in
+/// a list of the thread and U+0001 as separator. A plain `Error::custom("...")` gets the code `invalid-value`.
 pub fn coded_error<E: de::Error>(code: &'static str, message: impl Display, help: Option<&str>) -> E {
     let number = CODES.with_borrow_mut(|codes| {
         codes.iter().position(|known| *known == code).unwrap_or_else(|| {

@@ -1,9 +1,9 @@
-//! Decoding that goes on after a mistake.
+//! Continues decoding after an error.
 //!
-//! serde stops at the first error. So the node that failed is remembered by its path, and decoding starts again:
-//! next time the node is a *hole*, which answers any request with something neutral; where even that fails, and in a
-//! list, it is *dropped*, and what is around it does without it; a missing key gets a made-up value. Every round
-//! adds one of these, so it comes to an end.
+//! serde stops at the first error. The node that failed is remembered by its path, and decoding starts again: now the
+//! node is a *placeholder*, which answers any request with a neutral value. If even that fails, and in a list, it is
+//! *dropped*: the list or mapping around it does without it. A missing key gets a placeholder, too. Every round adds one
+//! of these, so decoding ends.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -16,11 +16,11 @@ use super::findings::Findings;
 use super::node::{Content, Node, Tree};
 use crate::diagnostic::{Diagnostic, Fix, Severity, SourceSpan};
 
-/// Rounds that one decoding may take.
+/// How many rounds one decoding may take.
 const MAX_ROUNDS: u64 = 1000;
-/// Nodes (and 32-byte pieces of text) that all rounds together may look at.
+/// How many nodes (and 32-byte pieces of text) all rounds together may visit.
 const MAX_WORK: u64 = 20_000_000;
-/// How many made-up values may lie in one another (a type may hold itself).
+/// How deep placeholders may be nested (a type may contain itself).
 const MAX_PLACEHOLDER_DEPTH: u8 = 8;
 
 /// A decoded value with its findings.
@@ -63,13 +63,13 @@ impl Node {
 }
 
 thread_local! {
-    /// What hand-written `Deserialize`s report, for each decoding under way.
+    /// The reports of hand-written `Deserialize`s, for each decoding under way.
     static REPORTS: RefCell<Vec<Vec<Diagnostic>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Adds a finding to the decoding that is under way on this thread. For `Deserialize` written by hand that finds
-/// several mistakes in one node: it reports each and goes on with what it has. The same finding counts once,
-/// however often decoding starts again. Where no decoding is under way, nothing happens.
+/// Adds a finding to the decoding that is under way on this thread, for a hand-written `Deserialize` that finds several
+/// errors in one node. The same finding counts once, however often decoding starts again. If no decoding is under way,
+/// nothing happens.
 pub fn report(finding: Diagnostic) {
     REPORTS.with_borrow_mut(|stack| {
         if let Some(reports) = stack.last_mut() {
@@ -78,7 +78,7 @@ pub fn report(finding: Diagnostic) {
     });
 }
 
-/// Takes reports as long as it lives.
+/// Collects reports until it is dropped.
 struct ReportScope;
 
 impl ReportScope {
@@ -98,33 +98,33 @@ impl Drop for ReportScope {
     }
 }
 
-/// Decodes a node, starting again as often as needed. `found` is what is known to be wrong already.
+/// Decodes a node in as many rounds as needed. `found` holds the findings so far.
 pub(super) fn decode<T: DeserializeOwned>(node: &Node, found: Findings) -> Decoded<T> {
-    let run = DecodeSession { node, state: RefCell::new(RecoveryState { found, ..RecoveryState::default() }) };
+    let session = DecodeSession { node, state: RefCell::new(RecoveryState { found, ..RecoveryState::default() }) };
     let root = NodeDeserializer {
-        session: &run,
+        session: &session,
         index: node.index,
         path: 0,
         placeholder_depth: u8::from(node.is_placeholder),
     };
     let rounds = (MAX_WORK / node.tree.weight.max(1)).clamp(10, MAX_ROUNDS);
-    let listening = ReportScope::start();
+    let reports = ReportScope::start();
     let mut value = None;
     for round in 1..=rounds {
         let outcome = root.decode(PhantomData::<T>);
-        listening.take_reports().into_iter().for_each(|finding| run.report(finding));
+        reports.take_reports().into_iter().for_each(|finding| session.report(finding));
         match outcome {
             Ok(decoded) => {
                 value = Some(decoded);
                 break;
             }
-            Err(_) if run.is_dropped(root.path) => break,
-            Err(_) if round == rounds => run.state.borrow_mut().found.mark_truncated(),
+            Err(_) if session.is_dropped(root.path) => break,
+            Err(_) if round == rounds => session.state.borrow_mut().found.mark_truncated(),
             Err(_) => {}
         }
     }
-    drop(listening);
-    let state = run.state.into_inner();
+    drop(reports);
+    let state = session.state.into_inner();
     Decoded { value, findings: state.found.finish(), gaps: state.gaps }
 }
 
@@ -138,11 +138,11 @@ pub(super) struct DecodeSession<'a> {
 struct RecoveryState {
     found: Findings,
     node_recoveries: HashMap<u64, NodeRecovery>,
-    /// Keys to make up, by the mapping's path.
+    /// Keys that get placeholders, by the mapping's path.
     missing_keys: HashMap<u64, Vec<&'static str>>,
-    /// Paths of values whose misspelt key was taken for a known one, by the mapping's path and that key.
+    /// Paths of values whose misspelled key was taken for a known one, by the mapping's path and that key.
     corrected_keys: HashMap<(u64, &'static str), u64>,
-    /// What the unknown keys that were looked up count as, if anything, by their path and where the known ones lie.
+    /// The known keys that unknown ones were taken for, if any, by their path and the list of known keys.
     key_guesses: HashMap<(u64, usize), Option<&'static str>>,
     gaps: Vec<SourceSpan>,
 }
@@ -176,41 +176,41 @@ impl DecodeSession<'_> {
         self.state.borrow().found.is_full()
     }
 
-    /// The known key that a value counts as that of, from an earlier round.
+    /// The known key that a value's key was taken for in an earlier round.
     pub(super) fn corrected_key(&self, mapping: u64, keys: &[&'static str], value: u64) -> Option<&'static str> {
         let state = self.state.borrow();
         keys.iter().copied().find(|key| state.corrected_keys.get(&(mapping, *key)) == Some(&value))
     }
 
-    /// What an unknown key counts as, if anything; `None` where it wasn't looked up among these.
+    /// The cached guess for an unknown key; `None` if it wasn't looked up among these.
     pub(super) fn cached_key_guess(&self, key: u64, fields: &'static [&'static str]) -> Option<Option<&'static str>> {
         self.state.borrow().key_guesses.get(&(key, fields.as_ptr().addr())).copied()
     }
 
-    /// Remembers what an unknown key counts as, if anything.
+    /// Caches the guess for an unknown key.
     pub(super) fn cache_key_guess(&self, key: u64, fields: &'static [&'static str], meant: Option<&'static str>) {
         self.state.borrow_mut().key_guesses.insert((key, fields.as_ptr().addr()), meant);
     }
 
-    /// Remembers that a value counts as that of another key.
+    /// Records that a value's key was taken for another key.
     pub(super) fn record_corrected_key(&self, mapping: u64, key: &'static str, value: u64) {
         self.state.borrow_mut().corrected_keys.insert((mapping, key), value);
     }
 
-    /// The keys that a mapping's entries lack and that are made up.
+    /// The missing keys of a mapping, which get placeholders.
     pub(super) fn missing_keys(&self, path: u64) -> Vec<&'static str> {
         self.state.borrow().missing_keys.get(&path).cloned().unwrap_or_default()
     }
 }
 
-/// A node on the way through the tree. The path tells its ways apart where aliases lead to it more than once.
+/// A node on the way through the tree. Its path is unique even if several aliases refer to the node.
 #[derive(Clone, Copy)]
 pub(super) struct NodeDeserializer<'a> {
     pub(super) session: &'a DecodeSession<'a>,
-    /// The node; of a made-up value, the mapping that lacks it.
+    /// The node; for a placeholder of a missing key, the mapping that lacks it.
     pub(super) index: u32,
     pub(super) path: u64,
-    /// How many made-up values this one lies in, itself included; 0 is real.
+    /// How deep this is in placeholders; 0 for a real node.
     pub(super) placeholder_depth: u8,
 }
 
@@ -219,7 +219,7 @@ impl<'a> NodeDeserializer<'a> {
         Self { index, path: hash_path_step(self.path, u64::from(index)), ..self }
     }
 
-    /// The made-up value of a key that isn't there.
+    /// The placeholder for a missing key.
     pub(super) fn placeholder_for(self, key: &str) -> Self {
         let step = key.bytes().fold(1 << 40, |hash, byte| hash_path_step(hash, u64::from(byte)));
         Self {
@@ -248,24 +248,24 @@ impl<'a> NodeDeserializer<'a> {
             || matches!(self.content(), Content::Invalid)
     }
 
-    /// Decodes the node and records what is wrong with it.
+    /// Decodes the node and records its error.
     pub(super) fn decode<'de, S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, DecodeError> {
         if self.placeholder_depth > MAX_PLACEHOLDER_DEPTH {
             return Err(self.record_error(DecodeError::PartDropped));
         }
-        seed.deserialize(self).map_err(|fault| self.record_error(fault))
+        seed.deserialize(self).map_err(|error| self.record_error(error))
     }
 
-    /// Takes note of a fault of this node, for the next round.
-    pub(super) fn record_error(self, fault: DecodeError) -> DecodeError {
-        let hole = self.is_placeholder();
-        match fault {
+    /// Records an error of this node for the next round.
+    pub(super) fn record_error(self, error: DecodeError) -> DecodeError {
+        let is_placeholder = self.is_placeholder();
+        match error {
             DecodeError::Reported => return DecodeError::Reported,
             DecodeError::PartDropped => self.drop_node(),
             DecodeError::Missing(key) if self.is_value_dropped(key) => self.drop_node(),
             DecodeError::Missing(key) => {
                 let is_misplaced = || (self.session.tree().hints.is_misplaced)(&self.node(), key);
-                if !hole && !self.session.tree().is_incomplete(self.index) && !is_misplaced() {
+                if !is_placeholder && !self.session.tree().is_incomplete(self.index) && !is_misplaced() {
                     let message = format!("required key `{key}` is missing");
                     let finding =
                         Diagnostic::error("missing-key", self.session.tree().place_for_missing(self.index), message);
@@ -274,7 +274,7 @@ impl<'a> NodeDeserializer<'a> {
                 let mut state = self.session.state.borrow_mut();
                 state.missing_keys.entry(self.path).or_default().push(key);
             }
-            _ if hole => self.drop_node(),
+            _ if is_placeholder => self.drop_node(),
             DecodeError::WrongType { expected, mut help, mut fix } => {
                 if let Some((meant, number)) = self.intended_number(&expected) {
                     (help, fix) = (Some(meant), Some(number));
@@ -283,7 +283,7 @@ impl<'a> NodeDeserializer<'a> {
                 let help = Some(help.unwrap_or_else(|| self.replacement_help(&expected)));
                 self.report_and_replace(ErrorDetail { code: "wrong-type", message, help, fix });
             }
-            DecodeError::Detailed(said) => self.report_and_replace(*said),
+            DecodeError::Detailed(detail) => self.report_and_replace(*detail),
         }
         DecodeError::Reported
     }
@@ -293,7 +293,7 @@ impl<'a> NodeDeserializer<'a> {
         self.session.node_recovery(self.path).is_some()
     }
 
-    /// Leaves the node out from now on.
+    /// Leaves the node out from the next round on.
     pub(super) fn drop_node(self) {
         let mut state = self.session.state.borrow_mut();
         if self.placeholder_depth == 0 && !state.node_recoveries.contains_key(&self.path) {
@@ -302,33 +302,33 @@ impl<'a> NodeDeserializer<'a> {
         state.node_recoveries.insert(self.path, NodeRecovery::Dropped);
     }
 
-    fn report_and_replace(self, said: ErrorDetail) {
-        self.session.report(self.finding(said));
+    fn report_and_replace(self, detail: ErrorDetail) {
+        self.session.report(self.finding(detail));
         self.replace_with_placeholder();
     }
 
-    /// Takes anything for the node from now on.
+    /// Replaces the node by a placeholder from the next round on.
     pub(super) fn replace_with_placeholder(self) {
         let mut state = self.session.state.borrow_mut();
         state.gaps.push(self.session.tree().place(self.index));
         state.node_recoveries.insert(self.path, NodeRecovery::Placeholder);
     }
 
-    /// A finding at this node; where it is an alias, with what the alias stands for.
-    pub(super) fn finding(self, mut said: ErrorDetail) -> Diagnostic {
+    /// A finding at this node; for an alias, with the place of its value.
+    pub(super) fn finding(self, mut detail: ErrorDetail) -> Diagnostic {
         let tree = self.session.tree();
         if !self.session.is_full() {
-            (tree.hints.complete_error)(&self.node(), &mut said);
+            (tree.hints.complete_error)(&self.node(), &mut detail);
         }
-        let mut finding = Diagnostic::error(said.code, tree.place(self.index), said.message);
-        finding.help = said.help;
+        let mut finding = Diagnostic::error(detail.code, tree.place(self.index), detail.message);
+        finding.help = detail.help;
         let target = tree.resolve_alias(self.index);
         if target == self.index {
-            finding.fix = said.fix.map(|with| {
-                // A name stays in the quotes that it has.
-                let is_name = matches!(said.code, "unknown-key" | "unknown-value");
+            finding.fix = detail.fix.map(|replacement| {
+                // A name keeps its quotes.
+                let is_name = matches!(detail.code, "unknown-key" | "unknown-value");
                 let place = if is_name { self.node().content_place() } else { finding.span.clone() };
-                Fix { span: place, replacement: with }
+                Fix { span: place, replacement }
             });
             finding
         } else {
@@ -336,19 +336,19 @@ impl<'a> NodeDeserializer<'a> {
         }
     }
 
-    /// Whether the value of a key is there, real or made up, but had to be dropped.
+    /// Whether the value of a key, real or a placeholder, was dropped.
     fn is_value_dropped(self, key: &'static str) -> bool {
-        let adopted = self.session.state.borrow().corrected_keys.get(&(self.path, key)).copied();
+        let corrected = self.session.state.borrow().corrected_keys.get(&(self.path, key)).copied();
         let real = self.session.tree().pair(self.index, key).map(|(_, value)| self.child(value));
-        let made_up = self.placeholder_for(key);
+        let placeholder = self.placeholder_for(key);
         real.is_some_and(|value| self.session.is_dropped(value.path))
-            || adopted.is_some_and(|path| self.session.is_dropped(path))
-            || self.session.is_dropped(made_up.path)
+            || corrected.is_some_and(|path| self.session.is_dropped(path))
+            || self.session.is_dropped(placeholder.path)
             || self.session.missing_keys(self.path).contains(&key)
     }
 }
 
-/// A path one step longer (the finalizer of SplitMix64, which spreads every bit over all).
+/// Adds a step to a path's hash (with the finalizer of SplitMix64).
 fn hash_path_step(path: u64, step: u64) -> u64 {
     let mut hash = (path ^ step.wrapping_add(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,4 +1,4 @@
-//! Collects findings: each once, bounded, sorted by place in the end.
+//! Collects findings without duplicates, up to a bound, and sorts them by place.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -8,20 +8,20 @@ use std::sync::Arc;
 use super::limits::MAX_FINDINGS;
 use crate::diagnostic::{Diagnostic, OmittedFindings};
 
-/// How many are kept before the sorting.
+/// How many findings are kept before sorting.
 const MAX_KEPT: usize = 1000;
 
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     list: Vec<Diagnostic>,
-    /// All there were, those that are only counted included: their message as a hash, for there can be very many.
+    /// All findings, those included that are only counted. The message is a hash, because there can be very many.
     seen: HashSet<(&'static str, usize, usize, u64)>,
-    /// Those that aren't kept.
+    /// The count of findings that aren't kept.
     more: OmittedFindings,
 }
 
 impl Findings {
-    /// Takes a finding in, unless the same is there already.
+    /// Adds a finding, unless there is an equal one.
     pub(super) fn push(&mut self, finding: Diagnostic) {
         let mut message = DefaultHasher::new();
         finding.message.hash(&mut message);
@@ -29,7 +29,7 @@ impl Findings {
         if !self.seen.insert((finding.code, start, end, message.finish())) {
             return;
         }
-        // What was found in a part may have been bounded there.
+        // A nested decoding may have omitted findings already.
         if self.list.len() < MAX_KEPT && finding.omitted.is_none() {
             self.list.push(finding);
         } else {
@@ -37,7 +37,7 @@ impl Findings {
         }
     }
 
-    /// Takes in all that was found elsewhere.
+    /// Adds all findings of another collection.
     pub(super) fn merge(&mut self, other: Self) {
         other.list.into_iter().for_each(|finding| self.push(finding));
         self.more.errors += other.more.errors;
@@ -45,7 +45,7 @@ impl Findings {
         self.more.at_least |= other.more.at_least;
     }
 
-    /// Notes that the search ended before everything was found.
+    /// Records that there may be more findings.
     pub(super) fn mark_truncated(&mut self) {
         self.more.at_least = true;
     }
@@ -55,7 +55,7 @@ impl Findings {
         self.list.len() >= MAX_KEPT
     }
 
-    /// All of them, sorted by place; those beyond the bound as a number.
+    /// All findings, sorted by place; those beyond the bound are only counted.
     pub(super) fn finish(mut self) -> Vec<Diagnostic> {
         if let Some(first) = self.list.first() {
             let source = Arc::clone(&first.span.source);
@@ -75,7 +75,7 @@ impl Findings {
     }
 }
 
-/// A piece of a file's text for use in a message: one line, short, control characters replaced.
+/// A short excerpt of a file's text for a message, in one line and without control characters.
 pub(super) fn excerpt(text: &str) -> String {
     const LONGEST: usize = 40;
     let mut short: String =

@@ -16,7 +16,7 @@ pub(super) const MAX_EXPANDED: u64 = 1_000_000;
 pub(super) const MAX_FINDINGS: usize = 100;
 
 /// The help for a file that is nested too deep.
-pub(super) const FLATTEN: &str = "nest fewer lists and mappings in one another";
+pub(super) const FLATTEN: &str = "use fewer levels of lists and mappings";
 
 /// The options of the parser.
 pub(super) fn parser_options() -> Options {

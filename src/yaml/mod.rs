@@ -1,19 +1,17 @@
-//! Reads YAML 1.2 (and so JSON) into serde types, with a place for every value and every mistake in one pass.
+//! Reads YAML 1.2 (and so JSON) into serde types, with a place for every value, and reports all errors in one pass.
 //!
-//! Parser events become an arena of nodes with byte spans (`build`, `tree`); our own serde `Deserializer` walks
-//! it (`decode`); what can't be decoded becomes a *hole* and decoding starts again (`recover`), so that one call
-//! reports all mistakes and still yields a partial value.
+//! Parser events become an arena of nodes with byte spans (`parse`, `node`), which a serde `Deserializer` of our own walks
+//! (`decode`). What can't be decoded gets a placeholder, and decoding starts again (`decode_recovery`), so that one call
+//! reports all errors and still returns a partial value. What can't be parsed is blanked out (`syntax_recovery`), and
+//! nothing is reported as missing if it may have been there (`recovery_gaps`).
 //!
-//! What a type must know:
-//! - The core schema holds: `no` and `on` are strings, `012` is 12, `1_000` is a string.
+//! For types that are read:
+//! - The core schema applies: `no` and `on` are strings, `012` is 12, `1_000` is a string.
 //! - Unknown keys of a struct are errors, with or without `deny_unknown_fields`.
-//! - Below `flatten`, `untagged` and internally tagged enums serde keeps a copy of its own: mistakes there get the
-//!   place of the whole, and [`Spanned`] and [`Node`] can't be used.
+//! - Below `flatten`, `untagged` and internally tagged enums, serde works on a copy: errors there get the place of the
+//!   whole, and [`Spanned`] and [`Node`] can't be used.
 //! - [`Spanned`] keeps a value's place, also as the key of a map; [`Node`] keeps a whole subtree undecoded.
-//! - A syntax error costs as little as possible: what can't be read is blanked out (`mend`), and the rest is parsed.
-//!   Nothing is said to be missing where something may have stood in such a hole (`torn`).
-//! - `Deserialize` written by hand may take a [`Node`], call [`report`] as often as it likes, and fail with
-//!   [`invalid`].
+//! - A hand-written `Deserialize` may take a [`Node`], call [`report`] for each error, and fail with [`coded_error`].
 
 mod comments;
 mod decode;
@@ -55,8 +53,7 @@ pub use writer::to_yaml;
 
 use crate::diagnostic::{Rule, Source, rule};
 
-/// What can be wrong with a file that is read, before anybody asks what it means. Numbers out of their range are a
-/// lint's, too.
+/// The rules for any YAML file. The rule `out-of-range` belongs to a lint, too.
 pub const RULES: &[Rule] = &[
     rule!(Error "yaml-syntax"),
     rule!(Error "too-deep"),

@@ -25,9 +25,9 @@ pub(super) enum Content {
     List(Box<[u32]>),
     /// Keys and values; no two keys are equal, all are scalars.
     Mapping(Box<[(u32, u32)]>),
-    /// Stands for an earlier node that was complete by then.
+    /// Refers to an earlier, complete node.
     Alias(u32),
-    /// A mistake that is already reported.
+    /// An error that is already reported.
     Invalid,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct NodeData {
     pub(super) key: Option<u32>,
     /// The list or mapping that this node is a part of.
     pub(super) parent: Option<u32>,
-    /// A list or mapping that may lack what a syntax error took from it.
+    /// Whether a list or mapping may have lost entries to a syntax error.
     pub(super) is_incomplete: bool,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Tree {
     pub(super) source: Arc<Source>,
     pub(super) nodes: Vec<NodeData>,
     pub(super) root: u32,
-    /// Nodes and 32-byte pieces of text, aliases followed.
+    /// The number of nodes and 32-byte pieces of text, aliases followed.
     pub(super) weight: u64,
     pub(super) hints: &'static FormatHints,
 }
@@ -72,31 +72,31 @@ pub struct FormatHints {
 pub static NO_HINTS: FormatHints =
     FormatHints { key_aliases: &[], complete_error: |_, _| (), is_misplaced: |_, _| false };
 
-/// What an unknown key was probably meant to be.
+/// A guess at the meaning of an unknown key.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KeyGuess {
     pub(super) key: &'static str,
-    /// Whether nothing else can be meant.
+    /// Whether it is certain.
     pub(super) is_certain: bool,
 }
 
-/// A key without its case, dashes and underscores.
+/// A key in lower case without dashes and underscores.
 fn fold_key(key: &str) -> impl Iterator<Item = char> + '_ {
     key.chars().filter(|letter| !matches!(letter, '-' | '_')).flat_map(char::to_lowercase)
 }
 
 impl Tree {
-    /// What an unknown key of a mapping with these fields was probably meant to be: one of them that is written the same
-    /// but for case, dashes and underscores; one that its synonym stands for, preferably one of the `absent`; or the nearest.
+    /// Guesses which of a mapping's fields an unknown key means: one that differs only in case, dashes and underscores, one
+    /// that the key is an alias of (preferably an `absent` one), or the nearest.
     pub(super) fn guess_key(&self, word: &str, fields: &[&'static str], absent: &[&'static str]) -> Option<KeyGuess> {
         let same = |other: &str| fold_key(word).eq(fold_key(other));
         if let Some(key) = fields.iter().copied().find(|key| same(key)) {
             return Some(KeyGuess { key, is_certain: true });
         }
-        let meanings = || self.hints.key_aliases.iter().filter(|(elsewhere, _)| same(elsewhere)).map(|(_, here)| *here);
+        let meanings = || self.hints.key_aliases.iter().filter(|(alias, _)| same(alias)).map(|(_, here)| *here);
         let fitting = || meanings().filter(|here| fields.contains(here));
         if let Some(key) = fitting().find(|here| absent.contains(here)).or_else(|| fitting().next()) {
-            // A word with two meanings, and one that is a key of its own elsewhere, may be meant otherwise.
+            // A word with two meanings, or one that is a key of another mapping, is uncertain.
             let is_key = self.hints.key_aliases.iter().any(|(_, here)| same(here));
             return Some(KeyGuess { key, is_certain: !is_key && meanings().count() == 1 });
         }
@@ -109,7 +109,7 @@ impl Tree {
         &self.nodes[index as usize]
     }
 
-    /// The node that an alias stands for, or the node itself.
+    /// The node that an alias refers to, or the node itself.
     pub(super) fn resolve_alias(&self, index: u32) -> u32 {
         let mut index = index;
         while let Content::Alias(target) = self.node_data(index).content {
@@ -123,7 +123,7 @@ impl Tree {
         &self.node_data(self.resolve_alias(index)).content
     }
 
-    /// Whether a list or mapping may lack what a syntax error took from it.
+    /// Whether a list or mapping may have lost entries to a syntax error.
     pub(super) fn is_incomplete(&self, index: u32) -> bool {
         self.node_data(self.resolve_alias(index)).is_incomplete
     }
@@ -132,7 +132,7 @@ impl Tree {
         SourceSpan { source: Arc::clone(&self.source), range: self.node_data(index).span.clone() }
     }
 
-    /// Where to point for what is missing in a node: its own key, else its first key, else its start.
+    /// The place to report something missing in a node: its own key, else its first key, else its start.
     pub(super) fn place_for_missing(&self, index: u32) -> SourceSpan {
         let span = match (&self.node_data(index).key, &self.node_data(index).content) {
             (Some(key), _) => self.node_data(*key).span.clone(),
@@ -157,7 +157,7 @@ impl Tree {
         }
     }
 
-    /// The pair of a mapping whose key reads `name`.
+    /// The entry of a mapping with the key `name`.
     pub(super) fn pair(&self, index: u32, name: &str) -> Option<(u32, u32)> {
         match self.content(index) {
             Content::Mapping(pairs) => pairs.iter().copied().find(|(key, _)| self.text(*key) == Some(name)),
@@ -166,7 +166,7 @@ impl Tree {
     }
 }
 
-/// The name by which [`Node`] makes itself known to our deserializer.
+/// The name by which our deserializer recognizes [`Node`].
 pub(super) const NODE: &str = "$legwork::yaml::Node";
 
 thread_local! {
@@ -174,7 +174,7 @@ thread_local! {
     static PASSED_NODE: RefCell<Option<Node>> = const { RefCell::new(None) };
 }
 
-/// A part of a document, not decoded. Cloning is cheap: the document is shared.
+/// An undecoded part of a document. Cloning is cheap: the document is shared.
 #[derive(Clone)]
 pub struct Node {
     pub(super) tree: Arc<Tree>,
@@ -182,16 +182,16 @@ pub struct Node {
     pub(super) is_placeholder: bool,
 }
 
-/// What a [`Node`] is, by the core schema; aliases are followed.
+/// The kind of a [`Node`] in the core schema; aliases are followed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum NodeKind<'a> {
     /// `null`, `~` or nothing at all.
     Null,
     /// `true` or `false`.
     Boolean(bool),
-    /// A whole number; one beyond 128 bits is a [`Kind::Number`].
+    /// An integer; one beyond 128 bits is a [`NodeKind::Number`].
     Integer(i128),
-    /// Any other number; may be infinite or no number at all.
+    /// Any other number, or infinity, or NaN.
     Number(f64),
     /// A string, decoded.
     String(&'a str),
@@ -199,8 +199,8 @@ pub enum NodeKind<'a> {
     List,
     /// A mapping; see [`Node::entries`].
     Mapping,
-    /// A mistake that is already reported, such as an unknown anchor or a missing key. A `Deserialize` that meets it
-    /// may fail with any error: it won't be shown.
+    /// An error that is already reported, such as an unknown anchor or a missing key. A `Deserialize` may fail on it with
+    /// any error, which isn't shown.
     Invalid,
 }
 
@@ -214,32 +214,32 @@ impl Node {
         Self { tree: Arc::clone(&self.tree), index, is_placeholder: self.is_placeholder }
     }
 
-    /// Where it stands; of an alias, the alias. The place of a missing value (`key:`) is its key.
+    /// Its place; for an alias, the alias. The place of a missing value (`key:`) is its key.
     pub fn place(&self) -> SourceSpan {
         self.tree.place(self.index)
     }
 
-    /// Where to point for what is missing in it: the key that it is the value of, else its first key, else itself.
+    /// The place to report something missing in it: its own key, else its first key, else itself.
     pub fn place_for_missing(&self) -> SourceSpan {
         self.tree.place_for_missing(self.index)
     }
 
-    /// Whether the value beside it was made up because the real one is wrong. What a check says about it is noise.
+    /// Whether its decoded value is a placeholder, because the real one is wrong. Findings about it are noise.
     pub fn is_placeholder(&self) -> bool {
         self.is_placeholder
     }
 
-    /// Whether it is a list or mapping that may have held more, which a syntax error made unreadable.
+    /// Whether it is a list or mapping that may have lost entries to a syntax error.
     pub fn is_incomplete(&self) -> bool {
         self.tree.is_incomplete(self.index)
     }
 
-    /// What there is to read; a made-up node has nothing.
+    /// Its content; a placeholder has none.
     fn content(&self) -> &Content {
         if self.is_placeholder { &Content::Invalid } else { self.tree.content(self.index) }
     }
 
-    /// What it is.
+    /// Its kind.
     pub fn kind(&self) -> NodeKind<'_> {
         match self.content() {
             Content::Scalar { text, value, .. } => match *value {
@@ -263,7 +263,7 @@ impl Node {
         }
     }
 
-    /// The text of any scalar, as written but for quotes and escapes (`1.10` stays `1.10`).
+    /// The text of any scalar without quotes and escapes (`1.10` stays `1.10`).
     pub fn text(&self) -> Option<&str> {
         match self.content() {
             Content::Scalar { text, .. } => Some(text),
@@ -276,12 +276,12 @@ impl Node {
         self.kind() == NodeKind::Null
     }
 
-    /// Whether it is a scalar without quotes, on its line or over several; no text of a block.
+    /// Whether it is a scalar without quotes that isn't a block text.
     pub fn is_plain(&self) -> bool {
         matches!(self.content(), Content::Scalar { style: Style::Plain, .. })
     }
 
-    /// The number that an unquoted string like `1_000` would be without its underscores; YAML 1.2 has no such numbers.
+    /// The number in an unquoted string like `1_000`, which is a number only in YAML 1.1.
     pub fn without_underscores(&self) -> Option<String> {
         let text = self.as_str().filter(|text| self.is_plain() && text.contains('_'))?;
         let fits = text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'_' | b'.' | b'-' | b'+'));
@@ -291,7 +291,7 @@ impl Node {
         (fits && ends(text.trim_start_matches(['+', '-'])) && scalar::plain(&bare) != Scalar::String).then_some(bare)
     }
 
-    /// The place of a scalar's text within its quotes; of anything else its place. Of an alias, in what it stands for.
+    /// The place of a scalar's text within its quotes, or of any other value. For an alias, the place of its value.
     pub fn content_place(&self) -> SourceSpan {
         let target = self.tree.resolve_alias(self.index);
         let mut place = self.tree.place(target);
@@ -303,7 +303,7 @@ impl Node {
         place
     }
 
-    /// The items of a list, in order; of anything else none.
+    /// The items of a list in order; none for any other kind.
     pub fn items(&self) -> impl Iterator<Item = Self> + '_ {
         let items: &[u32] = match self.content() {
             Content::List(items) => items,
@@ -312,7 +312,7 @@ impl Node {
         items.iter().map(|item| self.sibling(*item))
     }
 
-    /// The keys and values of a mapping, in order; of anything else none.
+    /// The keys and values of a mapping in order; none for any other kind.
     pub fn entries(&self) -> impl Iterator<Item = (Self, Self)> + '_ {
         let pairs: &[(u32, u32)] = match self.content() {
             Content::Mapping(pairs) => pairs,
@@ -353,7 +353,7 @@ impl Node {
         matches!(self.content(), Content::Scalar { style: Style::Literal | Style::Folded, .. })
     }
 
-    /// What it is, for a message: `the string "yes"`, `a list`, `nothing`.
+    /// Describes it for a message: `the string "yes"`, `a list`, `nothing`.
     pub fn describe(&self) -> String {
         let text = || excerpt(self.text().unwrap_or_default());
         match self.kind() {
@@ -365,11 +365,11 @@ impl Node {
             NodeKind::String(_) => format!("the string \"{}\"", text()),
             NodeKind::List => "a list".to_owned(),
             NodeKind::Mapping => "a mapping".to_owned(),
-            NodeKind::Invalid => "a mistake".to_owned(),
+            NodeKind::Invalid => "an error".to_owned(),
         }
     }
 
-    /// The part as JSON. Keys are texts; numbers that JSON doesn't have are strings.
+    /// Converts it to JSON. Keys are strings, and so are numbers that JSON doesn't have.
     pub fn to_json(&self) -> serde_json::Value {
         use serde_json::Value;
         match self.kind() {
@@ -391,7 +391,7 @@ impl Node {
         }
     }
 
-    /// Where its decoded text stands in the source, for many ranges. Of an alias, in what it stands for.
+    /// Maps ranges of its decoded text to the source. For an alias, of its value.
     pub fn span_map(&self) -> ScalarSpanMap {
         let target = self.tree.resolve_alias(self.index);
         let whole = self.tree.place(target);
@@ -401,14 +401,14 @@ impl Node {
         }
     }
 
-    /// Where one range of bytes of the decoded text stands in the source; see [`ScalarSpanMap::of`].
+    /// The place of one range of bytes of the decoded text; see [`ScalarSpanMap::place_of`].
     pub fn place_of_range(&self, range_in_decoded_text: Range<usize>) -> SourceSpan {
         self.span_map().place_of(range_in_decoded_text)
     }
 
-    /// Lets the next visitor on this thread [`Self::take`] it.
+    /// Passes it to the next visitor on this thread, which calls [`Self::take_passed`].
     pub(super) fn pass_to_visitor(self) {
-        PASSED_NODE.with_borrow_mut(|handed| *handed = Some(self));
+        PASSED_NODE.with_borrow_mut(|passed| *passed = Some(self));
     }
 
     pub(super) fn take_passed() -> Option<Self> {

@@ -1,4 +1,4 @@
-//! What a scalar is by the YAML 1.2 core schema (YAML 1.2.2, section 10.3.2).
+//! The meaning of scalars in the core schema (YAML 1.2.2, section 10.3.2).
 
 /// A scalar's meaning.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -6,7 +6,7 @@ pub(super) enum Scalar {
     Null,
     Boolean(bool),
     Integer(i128),
-    /// May be infinite or no number at all.
+    /// May be infinite or NaN.
     Number(f64),
     String,
 }
@@ -21,7 +21,7 @@ pub(super) enum Style {
     Folded,
 }
 
-/// What an unquoted, untagged scalar means.
+/// The meaning of an unquoted, untagged scalar.
 pub(super) fn plain(text: &str) -> Scalar {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => Scalar::Null,
@@ -32,7 +32,7 @@ pub(super) fn plain(text: &str) -> Scalar {
     }
 }
 
-/// What a scalar with a core tag (`!!int` and its like) means; `None` if its text doesn't fit the tag.
+/// The meaning of a scalar with a core tag such as `!!int`; `None` if its text doesn't fit the tag.
 pub(super) fn tagged(tag: &str, text: &str) -> Option<Scalar> {
     match (tag, plain(text)) {
         ("str", _) => Some(Scalar::String),

@@ -1,34 +1,34 @@
-//! From a range of a scalar's decoded text back to the source.
+//! Maps ranges of a scalar's decoded text to the source.
 
 use std::ops::Range;
 
 use super::scalar::Style;
 use crate::diagnostic::SourceSpan;
 
-/// A stretch of decoded text and the source that it comes from.
+/// A segment of decoded text and its source.
 #[derive(Debug, Clone)]
 struct SpanSegment {
     decoded: Range<usize>,
     source: Range<usize>,
-    /// Byte for byte the same; otherwise (an escape, a folded line end) only the whole corresponds to the whole.
+    /// Whether both are the same bytes; if not (an escape, a folded line end), only the whole segments correspond.
     is_verbatim: bool,
 }
 
-/// Where the decoded text of one scalar stands in the source. It is worked out once, for however many ranges.
+/// The source places of one scalar's decoded text, computed once for any number of ranges.
 #[derive(Debug, Clone)]
 pub struct ScalarSpanMap {
     whole: SourceSpan,
-    /// One after the other, without gaps in the decoded text; nothing where the two can't be brought together.
+    /// The segments in order, without gaps in the decoded text; none if they can't be matched.
     pieces: Option<Vec<SpanSegment>>,
 }
 
 impl ScalarSpanMap {
-    /// Of what is no scalar, every place is the whole.
+    /// The map of a value that isn't a scalar: every place is the whole.
     pub(super) fn of_whole(whole: SourceSpan) -> Self {
         Self { whole, pieces: None }
     }
 
-    /// Of a scalar that stands at `whole` and whose decoded text is `text`.
+    /// The map of a scalar at `whole` with the decoded text `text`.
     pub(super) fn of_scalar(whole: SourceSpan, text: &str, style: Style) -> Self {
         let (source, span) = (&*whole.source.text, &whole.range);
         let mut pieces = SegmentBuilder { list: Vec::new(), decoded: String::with_capacity(text.len()) };
@@ -45,7 +45,7 @@ impl ScalarSpanMap {
     }
 
     /// The place of a range of bytes of the decoded text: exact in plain, quoted, literal and folded scalars; an escape
-    /// or a folded line end counts as a whole. The place of the whole where the range can't be found.
+    /// or a folded line end is taken as a whole. If the range can't be found, the place of the scalar.
     pub fn place_of(&self, range_in_decoded_text: Range<usize>) -> SourceSpan {
         let range = range_in_decoded_text;
         let SourceSpan { source, range: span } = &self.whole;
@@ -72,7 +72,7 @@ struct SegmentBuilder {
 }
 
 impl SegmentBuilder {
-    /// Decoded text that is the source itself.
+    /// Adds decoded text that is equal to its source.
     fn push_verbatim(&mut self, source: &str, at: Range<usize>) {
         let start = self.decoded.len();
         self.decoded.push_str(&source[at.clone()]);
@@ -86,7 +86,7 @@ impl SegmentBuilder {
         }
     }
 
-    /// Decoded text that stands for another in the source.
+    /// Adds decoded text that differs from its source.
     fn push_decoded(&mut self, decoded: &str, at: Range<usize>) {
         if decoded.is_empty() {
             return;
@@ -96,7 +96,7 @@ impl SegmentBuilder {
         self.list.push(SpanSegment { decoded: start..self.decoded.len(), source: at, is_verbatim: false });
     }
 
-    /// Plain and quoted scalars: `body` is what lies between the quotes.
+    /// Maps plain and quoted scalars: `body` is the text between the quotes.
     fn flow(&mut self, source: &str, body: Range<usize>, style: Style) -> Option<()> {
         let mut at = body.start;
         while at < body.end {
@@ -135,8 +135,8 @@ impl SegmentBuilder {
         Some(())
     }
 
-    /// Literal and folded scalars. The decoded text says how line ends were folded and chopped; the lines between
-    /// them are the same in both but for the indentation.
+    /// Maps literal and folded scalars. The decoded text shows how line ends were folded and removed; the lines between
+    /// them differ only in indentation.
     fn block(&mut self, source: &str, span: &Range<usize>, text: &str) -> Option<()> {
         let end = source.len();
         let first_start = first_line(source, span.start);
@@ -226,7 +226,7 @@ fn line_ends(white: &str) -> usize {
         .count()
 }
 
-/// The character that an escape stands for and the bytes it takes; no character for an escaped line end.
+/// The character of an escape and its length in bytes; an escaped line end has no character.
 fn escape(text: &str) -> Option<(Option<char>, usize)> {
     let hex = |from: usize, digits: usize| u32::from_str_radix(text.get(from..from + digits)?, 16).ok();
     let letter = text[1..].chars().next()?;

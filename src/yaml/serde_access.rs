@@ -1,4 +1,4 @@
-//! How serde gets at the items of a list, the entries of a mapping and the content of an enum.
+//! Gives serde access to the items of a list, the entries of a mapping and the content of an enum.
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -17,7 +17,7 @@ use crate::diagnostic::Suggestion;
 pub(super) struct ListAccess<'a> {
     list: NodeDeserializer<'a>,
     items: std::slice::Iter<'a, u32>,
-    /// Every item counts: without one the list is nothing.
+    /// Whether no item can be left out.
     exact: bool,
     placeholder_range: Range<usize>,
 }
@@ -27,7 +27,7 @@ impl<'a> ListAccess<'a> {
         Self { list, items: items.iter(), exact, placeholder_range: 0..0 }
     }
 
-    /// Items of a hole.
+    /// The items of a placeholder.
     pub(super) fn placeholders(list: NodeDeserializer<'a>, length: usize) -> Self {
         Self { list, items: [].iter(), exact: true, placeholder_range: 0..length }
     }
@@ -60,17 +60,17 @@ impl<'de> SeqAccess<'de> for ListAccess<'_> {
     }
 }
 
-/// The entries of a mapping, then those that are made up.
+/// The entries of a mapping, then its placeholders.
 pub(super) struct MappingAccess<'a> {
     mapping: NodeDeserializer<'a>,
     pairs: std::slice::Iter<'a, (u32, u32)>,
-    /// The only keys there may be, where they are known.
+    /// The only allowed keys, if they are known.
     fields: Option<&'static [&'static str]>,
-    /// The known keys that the mapping lacks, once a key that isn't known has been met.
+    /// The known keys that the mapping lacks, computed at its first unknown key.
     absent_fields: OnceCell<Vec<&'static str>>,
-    /// What each of the mapping's unknown keys was meant to be, once one has been met.
+    /// The guesses for the mapping's unknown keys, computed at the first of them.
     guessed_fields: OnceCell<Vec<Option<&'static str>>>,
-    /// Known keys that a misspelt one was taken for.
+    /// Known keys that unknown ones were taken for.
     corrected_fields: Vec<&'static str>,
     placeholder_keys: std::vec::IntoIter<&'static str>,
     value: Option<NodeDeserializer<'a>>,
@@ -82,7 +82,7 @@ impl<'a> MappingAccess<'a> {
         pairs: &'a [(u32, u32)],
         fields: Option<&'static [&'static str]>,
     ) -> Self {
-        let wanted = mapping.session.missing_keys(mapping.path).into_iter();
+        let placeholder_keys = mapping.session.missing_keys(mapping.path).into_iter();
         Self {
             mapping,
             pairs: pairs.iter(),
@@ -90,12 +90,12 @@ impl<'a> MappingAccess<'a> {
             absent_fields: OnceCell::new(),
             guessed_fields: OnceCell::new(),
             corrected_fields: Vec::new(),
-            placeholder_keys: wanted,
+            placeholder_keys,
             value: None,
         }
     }
 
-    /// The known key that a key is; or is probably meant to be, if that one isn't there itself.
+    /// The known key that a key is, or that it is taken for if the mapping lacks that one.
     fn field(
         &mut self,
         fields: &'static [&'static str],
@@ -107,13 +107,13 @@ impl<'a> MappingAccess<'a> {
         if let Some(field) = fields.iter().find(|field| **field == name) {
             return Some(field);
         }
-        // What an earlier round has said of it holds: each round would search again for all.
+        // Search once, not in every round.
         if let Some(meant) = self.mapping.session.cached_key_guess(key.path, fields) {
             self.corrected_fields.extend(meant);
             return meant;
         }
         if self.mapping.session.is_full() {
-            // Nobody sees what else is said, and a search for each of very many keys takes its time.
+            // Further help isn't shown, and searching for very many keys takes long.
             let message = format!("unknown key `{}`", excerpt(name));
             self.mapping.session.report(key.finding(ErrorDetail::new("unknown-key", message)));
             let meant = self.mapping.session.corrected_key(self.mapping.path, fields, value.path)?;
@@ -127,7 +127,7 @@ impl<'a> MappingAccess<'a> {
             let help = Some(format!("a space is missing after the `:`; write `{}`", excerpt(&spaced)));
             let fix = self.is_only_guess_for(field, fields).then_some(spaced);
             self.mapping.session.report(key.finding(ErrorDetail { code: "unknown-key", message, help, fix }));
-            // The value is in the key: nothing is said of what is missing.
+            // The value is part of the key, so it isn't reported as missing.
             value.replace_with_placeholder();
             self.mapping.session.cache_key_guess(key.path, fields, Some(field));
             self.corrected_fields.push(field);
@@ -136,16 +136,17 @@ impl<'a> MappingAccess<'a> {
         }
         let meant = tree.guess_key(name, fields, self.absent_fields(fields));
         let free = meant.filter(|meant| self.is_field_free(meant.key, fields));
-        // What stands behind a colon would be lost with a fix.
+        // A fix would lose what follows a colon.
         let is_certain =
             |meant: KeyGuess| meant.is_certain && !name.contains(':') && self.is_only_guess_for(meant.key, fields);
         let near = free.map(|meant| Suggestion { name: meant.key, is_certain: is_certain(meant) });
         let message = format!("unknown key `{}`", excerpt(name));
-        if let DecodeError::Detailed(mut said) = DecodeError::unknown_name_near("unknown-key", message, fields, near) {
+        if let DecodeError::Detailed(mut detail) = DecodeError::unknown_name_near("unknown-key", message, fields, near)
+        {
             if let (Some(meant), None) = (meant, free) {
-                said.help = Some(format!("did you mean `{}`, which is there already? Keep one of the two", meant.key));
+                detail.help = Some(format!("did you mean `{}`, which is set already? Keep one of the two", meant.key));
             }
-            self.mapping.session.report(key.finding(*said));
+            self.mapping.session.report(key.finding(*detail));
         }
         let meant = free.map(|meant| meant.key);
         self.mapping.session.cache_key_guess(key.path, fields, meant);
@@ -155,20 +156,18 @@ impl<'a> MappingAccess<'a> {
         Some(meant)
     }
 
-    /// Whether a known key isn't there, and no unknown one was taken for it.
+    /// Whether the mapping lacks a known key, and no unknown one was taken for it.
     fn is_field_free(&self, field: &'static str, fields: &'static [&'static str]) -> bool {
         !self.corrected_fields.contains(&field) && self.absent_fields(fields).contains(&field)
     }
 
-    /// The known keys that the mapping lacks. Looked up once: a mapping of a hundred thousand unknown keys would be
-    /// searched for each of them.
+    /// The known keys that the mapping lacks. Computed once, since a mapping may have very many unknown keys.
     fn absent_fields(&self, fields: &'static [&'static str]) -> &[&'static str] {
         let lacks = |field: &&&'static str| self.mapping.session.tree().pair(self.mapping.index, field).is_none();
         self.absent_fields.get_or_init(|| fields.iter().filter(lacks).copied().collect())
     }
 
-    /// Whether a single one of the mapping's unknown keys stands for this field: which of several is meant is for the
-    /// author to say.
+    /// Whether only one of the mapping's unknown keys is a guess for this field. With several, the author has to choose.
     fn is_only_guess_for(&self, field: &'static str, fields: &'static [&'static str]) -> bool {
         let claims = self.guessed_fields.get_or_init(|| {
             let tree = self.mapping.session.tree();
@@ -185,10 +184,10 @@ impl<'a> MappingAccess<'a> {
     }
 }
 
-/// With more unknown keys in one mapping than this, none has a fix.
+/// With more unknown keys in one mapping, none has a fix.
 const MAX_GUESSES: usize = 200;
 
-/// The known key that `cost_usd:5` begins with, and the whole with the space that parts key and value.
+/// Splits `cost_usd:5` into its known key and the text with the missing space.
 fn split_missing_space(name: &str, fields: &[&'static str]) -> Option<(&'static str, String)> {
     let (key, value) = name.split_once(':')?;
     let field = fields.iter().copied().find(|field| *field == key)?;
@@ -213,7 +212,7 @@ impl<'de> MapAccess<'de> for MappingAccess<'_> {
             }
             self.value = Some(value);
             let decoded = match field {
-                Some(field) => seed.deserialize(field.into_deserializer()).map_err(|fault| key.record_error(fault)),
+                Some(field) => seed.deserialize(field.into_deserializer()).map_err(|error| key.record_error(error)),
                 None => key.decode(seed),
             };
             return decoded.map(Some).inspect_err(|_| value.drop_node());
@@ -236,32 +235,32 @@ impl<'de> MapAccess<'de> for MappingAccess<'_> {
     }
 }
 
-/// One of several forms: a name alone, or a mapping of one name to its content.
+/// A variant of an enum: a name alone, or a mapping of one name to its content.
 pub(super) struct EnumVariant<'a> {
     name: String,
-    /// Where the name stands.
+    /// The node of the name.
     label: NodeDeserializer<'a>,
     content: Option<NodeDeserializer<'a>>,
-    /// Nothing is there; whatever is asked for is made up.
+    /// Whether it is a placeholder.
     is_placeholder: bool,
 }
 
 impl<'a> EnumVariant<'a> {
-    pub(super) fn of(walker: NodeDeserializer<'a>, variants: &'static [&'static str]) -> Result<Self, DecodeError> {
-        if walker.is_placeholder() {
+    pub(super) fn of(node: NodeDeserializer<'a>, variants: &'static [&'static str]) -> Result<Self, DecodeError> {
+        if node.is_placeholder() {
             let name = variants.first().ok_or(DecodeError::PartDropped)?;
-            return Ok(Self { name: (*name).to_owned(), label: walker, content: None, is_placeholder: true });
+            return Ok(Self { name: (*name).to_owned(), label: node, content: None, is_placeholder: true });
         }
-        let (name, label, content) = match walker.content() {
-            Content::Scalar { text, value: Scalar::String, .. } => (text, walker, None),
+        let (name, label, content) = match node.content() {
+            Content::Scalar { text, value: Scalar::String, .. } => (text, node, None),
             Content::Mapping(pairs) => match **pairs {
                 [(key, value)] => {
-                    let content = walker.child(value);
-                    if walker.session.is_dropped(content.path) {
+                    let content = node.child(value);
+                    if node.session.is_dropped(content.path) {
                         return Err(DecodeError::PartDropped);
                     }
-                    match walker.session.tree().content(key) {
-                        Content::Scalar { text, .. } => (text, walker.child(key), Some(content)),
+                    match node.session.tree().content(key) {
+                        Content::Scalar { text, .. } => (text, node.child(key), Some(content)),
                         _ => return Err(DecodeError::wrong_type("a string as key")),
                     }
                 }
@@ -283,15 +282,15 @@ impl<'a> EnumVariant<'a> {
         }
         let message = format!("unknown value `{}`", excerpt(name));
         match (content, DecodeError::unknown_name("unknown-value", message, name, variants)) {
-            (Some(_), DecodeError::Detailed(said)) => {
-                walker.session.report(label.finding(*said));
+            (Some(_), DecodeError::Detailed(detail)) => {
+                node.session.report(label.finding(*detail));
                 Err(DecodeError::PartDropped)
             }
-            (_, fault) => Err(fault),
+            (_, error) => Err(error),
         }
     }
 
-    /// What stands beside the name; an error where nothing does.
+    /// The content of the variant; an error if it has none.
     fn content(&self) -> Result<NodeDeserializer<'a>, DecodeError> {
         match self.content {
             Some(content) => Ok(content),
@@ -307,7 +306,7 @@ impl<'a> EnumVariant<'a> {
 
 fn one_of(variants: &[&str]) -> String {
     match variants {
-        [] => "a value of which there is none".to_owned(),
+        [] => "no value".to_owned(),
         [only] => format!("`{only}`"),
         [rest @ .., last] => {
             let rest: Vec<String> = rest.iter().map(|name| format!("`{name}`")).collect();
@@ -352,7 +351,7 @@ impl<'de> VariantAccess<'de> for EnumVariant<'_> {
 
     fn tuple_variant<V: Visitor<'de>>(self, length: usize, visitor: V) -> Result<V::Value, DecodeError> {
         let content = self.content()?;
-        content.deserialize_tuple(length, visitor).map_err(|fault| content.record_error(fault))
+        content.deserialize_tuple(length, visitor).map_err(|error| content.record_error(error))
     }
 
     fn struct_variant<V: Visitor<'de>>(
@@ -361,6 +360,6 @@ impl<'de> VariantAccess<'de> for EnumVariant<'_> {
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
         let content = self.content()?;
-        content.deserialize_struct("", fields, visitor).map_err(|fault| content.record_error(fault))
+        content.deserialize_struct("", fields, visitor).map_err(|error| content.record_error(error))
     }
 }

@@ -1,4 +1,4 @@
-//! A value and where it stands.
+//! A value with its place.
 
 use std::borrow::{Borrow, Cow};
 use std::fmt;
@@ -12,21 +12,20 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::Node;
 use crate::diagnostic::SourceSpan;
 
-/// The name by which [`Spanned`] makes itself known to our deserializer.
+/// The name by which our deserializer recognizes [`Spanned`].
 pub(super) const SPANNED: &str = "$legwork::yaml::Spanned";
 
-/// A decoded value with its node. Equality, order and hash are the value's, so it can be the key of a map, and then
-/// has the key's own place.
+/// A decoded value with its node. Equality, order and hash are the value's, so it can be the key of a map.
 #[derive(Debug, Clone)]
 pub struct Spanned<T> {
     /// The value.
     pub value: T,
-    /// What it was decoded from.
+    /// The node that it was decoded from.
     pub node: Node,
 }
 
 impl<T> Spanned<T> {
-    /// Where the value stands.
+    /// The place of the value.
     pub fn place(&self) -> SourceSpan {
         self.node.place()
     }

@@ -1,30 +1,28 @@
-//! Spaces in the indentation that aren't YAML's: no-break spaces and their like, as pages of the web and word processors
-//! put them there.
+//! No-break spaces and the like in the indentation, as pasted from web pages and word processors.
 
 use std::sync::Arc;
 
 use super::syntax_recovery::{RecoveryGap, lines};
 use crate::diagnostic::{Diagnostic, Fix, Source, SourceSpan};
 
-/// What came of the lines with such spaces.
+/// A text with its indentation corrected.
 pub(super) struct NormalizedSpaces {
-    /// The text as it was meant. As long as the source, and everything behind the indentation stays in its place.
+    /// The corrected text. It is as long as the source, and only the indentation changes.
     pub(super) text: String,
     pub(super) gaps: Vec<RecoveryGap>,
     pub(super) found: Vec<Diagnostic>,
 }
 
-/// Looks for lines whose indentation holds such spaces, one finding for neighbouring lines; `None` where there are none.
-/// A text behind `|` or `>` may hold what it likes.
+/// Replaces such spaces, with one finding for neighboring lines; `None` if there are none. A block text may have them.
 pub(super) fn normalize_indentation(source: &Arc<Source>) -> Option<NormalizedSpaces> {
     if source.text.is_ascii() {
         return None;
     }
     let all = lines::Lines { source, text: &source.text };
     let mut bytes = source.text.clone().into_bytes();
-    let mut holes = Vec::new();
+    let mut gaps = Vec::new();
     let mut groups: Vec<(usize, std::ops::Range<usize>, char)> = Vec::new();
-    // The column of the key that the text of a block belongs to.
+    // The column of the key of a block text.
     let mut block: Option<usize> = None;
     for line in 1..=all.last() {
         let text = all.text(line);
@@ -44,7 +42,7 @@ pub(super) fn normalize_indentation(source: &Arc<Source>) -> Option<NormalizedSp
         let end = start + white;
         bytes[start..end - column].fill(b'\n');
         bytes[end - column..end].fill(b' ');
-        holes.push(RecoveryGap { span: start..end, is_data_lost: false });
+        gaps.push(RecoveryGap { span: start..end, is_data_lost: false });
         match groups.last_mut() {
             Some((last, span, _)) if *last + 1 == line => {
                 *last = line;
@@ -55,29 +53,29 @@ pub(super) fn normalize_indentation(source: &Arc<Source>) -> Option<NormalizedSp
     }
     let found = groups.into_iter().map(|(last, span, odd)| finding(source, last, span, odd)).collect::<Vec<_>>();
     let text = String::from_utf8(bytes).ok()?;
-    (!found.is_empty()).then_some(NormalizedSpaces { text, gaps: holes, found })
+    (!found.is_empty()).then_some(NormalizedSpaces { text, gaps, found })
 }
 
-/// `span` reaches from the indentation of the first line to that of the last one.
+/// The finding for some lines. `span` reaches from the indentation of the first line to that of the last one.
 fn finding(source: &Arc<Source>, last: usize, span: std::ops::Range<usize>, odd: char) -> Diagnostic {
     let place = |span| SourceSpan { source: Arc::clone(source), range: span };
     let first = source.text[span.clone()].find(odd).map_or(span.start, |at| span.start + at);
     let name = match odd {
         '\u{a0}' | '\u{202f}' => "no-break space",
         '\u{3000}' => "ideographic space",
-        _ => "space of another kind",
+        _ => "Unicode space",
     };
     let (from, _) = source.position(span.start);
     let rows = if last > from { format!(", here and in the next {}", lines_of(last - from)) } else { String::new() };
     let message = format!("a {name} (U+{:04X}) in the indentation{rows}", u32::from(odd));
     let mut finding = Diagnostic::error("yaml-syntax", place(first..first + odd.len_utf8()), message)
-        .help("indent with ordinary spaces: YAML takes any other for a part of the key");
+        .help("indent with ordinary spaces: in YAML, any other is part of the key");
     let text = &source.text[span.clone()];
     let with = text.split_inclusive('\n').map(|line| {
         let white = line.len() - line.trim_start_matches(|letter: char| letter.is_whitespace() && letter != '\n').len();
         format!("{}{}", " ".repeat(line[..white].chars().count()), &line[white..])
     });
-    // What a tab is worth isn't known.
+    // The width of a tab isn't known.
     let has_tab = text.lines().any(|line| line[..line.len() - line.trim_start().len()].contains('\t'));
     finding.fix = (!has_tab).then(|| Fix { span: place(span.clone()), replacement: with.collect() });
     finding

@@ -1,11 +1,11 @@
-//! From bytes to text: refuses what can't be a YAML file, and says where.
+//! Converts bytes to text, and reports what YAML doesn't allow.
 
 use std::sync::Arc;
 
 use super::limits::MAX_BYTES;
 use crate::diagnostic::{Diagnostic, Source, SourceSpan};
 
-/// Checks that a file's bytes are text: not too many, UTF-8, no NUL. The reader itself reports other control characters.
+/// Checks that a file isn't too large, is UTF-8 and has no NUL. The reader reports other control characters.
 ///
 /// # Errors
 /// `too-large`, `not-utf8` at the first byte that isn't, `yaml-syntax` at the first NUL.
@@ -41,8 +41,8 @@ pub fn read_bytes(name: &str, bytes: &[u8]) -> Result<Arc<Source>, Diagnostic> {
     }
 }
 
-/// Every run of characters that YAML allows nowhere (YAML 1.2.2, production 1, `c-printable`), as findings. NUL is the
-/// last that is looked for: text with it is no text.
+/// Findings for all runs of characters that YAML doesn't allow (YAML 1.2.2, production 1, `c-printable`), up to the first
+/// NUL.
 pub(super) fn control_characters(source: &Arc<Source>) -> Vec<Diagnostic> {
     let forbidden = |letter: char| match letter {
         '\t' | '\n' | '\r' | '\u{85}' => false,
@@ -51,7 +51,7 @@ pub(super) fn control_characters(source: &Arc<Source>) -> Vec<Diagnostic> {
         _ => letter.is_control(),
     };
     let mut found: Vec<Diagnostic> = Vec::new();
-    // The bytes that such characters begin with, so that clean text costs next to nothing.
+    // The first bytes of such characters, so that clean text is checked fast.
     let begins = |byte: &u8| matches!(byte, 0..=8 | 11 | 12 | 14..=31 | 127 | 0xc2 | 0xef);
     if !source.text.as_bytes().iter().any(begins) {
         return found;
@@ -76,8 +76,8 @@ pub(super) fn control_characters(source: &Arc<Source>) -> Vec<Diagnostic> {
     found
 }
 
-/// Where the escape sequence ends (`ESC [ 31 m`, ECMA-48 5.4) whose ESC ends at `at`; `at` where there is none. Its
-/// bracket opens no list.
+/// The end of the escape sequence (`ESC [ 31 m`, ECMA-48 5.4) whose ESC ends at `at`; `at` if there is none. Its bracket
+/// isn't part of YAML.
 pub(super) fn escape_sequence_end(text: &str, at: usize) -> usize {
     let rest = text[..at].ends_with('\u{1b}').then(|| text[at..].strip_prefix('[')).flatten().unwrap_or_default();
     let parameters = rest.bytes().take_while(|byte| matches!(byte, b'0'..=b'?')).count();
@@ -87,7 +87,7 @@ pub(super) fn escape_sequence_end(text: &str, at: usize) -> usize {
     }
 }
 
-/// How many runs of control characters are looked for.
+/// How many runs of control characters are reported.
 const MAX_CONTROLS: usize = 200;
 
 #[cfg(test)]
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_text_is_refused_with_its_place() {
+    fn invalid_bytes_are_reported_with_their_place() {
         for (bytes, code, line_and_column, message) in [
             (&b"a: 1\nb: \xc3\xa4\xff\xff\n"[..], "not-utf8", (2, 5), "the byte 0xFF is not UTF-8"),
             (b"\xff\xfea\0:\0", "not-utf8", (1, 1), "the file is UTF-16, not UTF-8"),

@@ -82,7 +82,7 @@ fn no_key_and_no_network_reaches_a_case() {
 fn a_case_that_times_out_is_killed_with_its_processes() {
     let folder = with_command(JOB, "touch begun; sleep 600", "timeout: 1s\n");
     let ended = run(&folder, &[]);
-    ended.assert_code(1).assert_stdout_contains("it took longer than 1 s");
+    ended.assert_code(1).assert_stdout_contains("timed out after 1 s");
     assert_eq!(leftover_files(&folder).len(), 1);
 }
 
@@ -92,7 +92,7 @@ fn a_workspace_that_cannot_be_created_fails_its_case() {
     let ended = run(&folder, &[]);
     ended
         .assert_code(1)
-        .assert_stdout_contains("the workspace can't be made")
+        .assert_stdout_contains("can't create the workspace")
         .assert_stdout_contains("expect.yaml:1:6")
-        .assert_stdout_contains("nothing can't be removed");
+        .assert_stdout_contains("can't remove nothing");
 }

@@ -40,7 +40,7 @@ fn a_case_with_varying_outcomes_is_flaky() {
     let ended = run(&folder, &[NO_SANDBOX, "--repeat", "5"]);
     ended
         .assert_code(1)
-        .assert_stdout_contains("the case is flaky: only in run 2, a.txt is another")
+        .assert_stdout_contains("the case is flaky: only in run 2, a.txt differs")
         .assert_stdout_contains("1 failed");
     assert_eq!(run_count(&folder), 2, "it is known by then");
     let folder = counting_case("files: { a.txt: exists }\n");
@@ -49,8 +49,8 @@ fn a_case_with_varying_outcomes_is_flaky() {
     folder.write("jobs/job.yaml", format!("{}{check}", super::JOB));
     let report = test(&folder, &[NO_SANDBOX, "--repeat", "2", "--format", "json"]).run().assert_code(1).json();
     let case = &report["cases"][0];
-    let told = case["failures"][0]["message"].as_str().unwrap();
-    assert_eq!(told, "the case is flaky: the outcome is `completed` in run 1 and `checks_failed` in run 2");
+    let message = case["failures"][0]["message"].as_str().unwrap();
+    assert_eq!(message, "the case is flaky: the outcome is `completed` in run 1 and `checks_failed` in run 2");
     for (run, count) in [("run-1", "1\n"), ("run-2", "2\n")] {
         let file = std::path::Path::new(case["kept"].as_str().unwrap()).join(run).join("work/a.txt");
         assert_eq!(std::fs::read_to_string(file).unwrap(), count, "both can be looked at");
@@ -61,7 +61,10 @@ fn a_case_with_varying_outcomes_is_flaky() {
 fn a_case_that_always_fails_is_not_flaky() {
     let folder = counting_case("max_turns: 1\n");
     let ended = run(&folder, &[NO_SANDBOX, "--repeat", "3"]);
-    ended.assert_code(1).assert_stdout_contains("the parent took 2 turns, not at most 1").assert_not_printed("flaky");
+    ended
+        .assert_code(1)
+        .assert_stdout_contains("the parent took 2 turns, expected at most 1")
+        .assert_not_printed("flaky");
     assert_eq!(run_count(&folder), 3);
 }
 
@@ -70,14 +73,14 @@ fn a_snapshot_that_varies_is_not_accepted() {
     let folder = counting_case("files: { a.txt: snapshot }\n");
     let before = folder.list();
     let ended = run(&folder, &[NO_SANDBOX, "--accept"]);
-    ended.assert_code(1).assert_stdout_contains("the case is flaky: expect/a.txt isn't the same in run 1 and run 2");
+    ended.assert_code(1).assert_stdout_contains("the case is flaky: expect/a.txt differs between run 1 and run 2");
     ended.assert_stdout_contains("    -1\n    +2\n").assert_not_printed("updated");
     assert_eq!(folder.list(), before);
     // An existing snapshot differs in one of two runs.
     folder.write("jobs/tests/job/one/expect/a.txt", "4\n");
     run(&folder, &[NO_SANDBOX, "--accept"])
         .assert_code(1)
-        .assert_stdout_contains("expect/a.txt isn't the same in run 1 and run 2");
+        .assert_stdout_contains("expect/a.txt differs between run 1 and run 2");
     assert_eq!(folder.read("jobs/tests/job/one/expect/a.txt"), "4\n");
     let folder = counting_case("text: { snapshot: true }\n");
     run(&folder, &[NO_SANDBOX, "--accept", "--repeat", "3"])

@@ -43,10 +43,10 @@ fn it_is_an_error_if_there_are_no_cases() {
         .assert_stderr_contains("no test cases found in .")
         .assert_stderr_contains("--save-case");
     folder.write("jobs/job.yaml", super::JOB).write("jobs/tests/job/README.md", "");
-    run(&folder, &[]).assert_code(2).assert_stderr_contains("there is no case in jobs");
-    run(&folder, &["gone"]).assert_code(3).assert_stderr_contains("there is no such file");
+    run(&folder, &[]).assert_code(2).assert_stderr_contains("no test cases found in jobs");
+    run(&folder, &["gone"]).assert_code(3).assert_stderr_contains("no such file");
     case(&folder, "one", "max_turns: 3\n");
-    run(&folder, &["--filter", "x"]).assert_code(2).assert_stderr_contains("the only case hasn't x in its name");
+    run(&folder, &["--filter", "x"]).assert_code(2).assert_stderr_contains("the only case doesn't match --filter x");
     run(&folder, &["--jobs", "0"]).assert_code(2);
 }
 

@@ -45,18 +45,18 @@ fn a_real_run_becomes_a_case_that_passes() {
         .assert_stdout("Done.\n")
         .assert_stderr_contains("case:   jobs/tests/job/real (4 files in its workspace)")
         .assert_stderr_contains("skipped .env: may contain secrets")
-        .assert_stderr_contains("secret inputs aren't in it, a stand-in takes their place: token");
-    assert!(!ended.stderr.contains("doesn't pass"), "{}", ended.stderr);
+        .assert_stderr_contains("secret inputs are replaced by placeholders: token");
+    assert!(!ended.stderr.contains("the saved case fails"), "{}", ended.stderr);
     let at = |name: &str| folder.read(&format!("jobs/tests/job/real/{name}"));
-    assert_eq!(at("inputs.yaml"), "style: \"012\"\n");
+    assert_eq!(at("inputs.yaml"), "style: '012'\n");
     assert_eq!(at("workspace/a.txt"), "hi\n", "as it was before");
     assert_eq!(at("workspace/dot-gitignore"), "/ignored\n");
     assert_eq!(at("expect/a.txt"), "hello\nno\n");
     assert_eq!(at("expect/where.txt"), "/workspace\n");
     assert_eq!(
         at("expect.yaml"),
-        "outcome: completed\nmax_turns: 4\nfiles: { a.txt: snapshot, gone.txt: absent, where.txt: snapshot }\ntools: { bash: called, \
-         read_file: called, task: called, write_file: called }\ngit:\n  - { message: Start }\n"
+        "outcome: completed\nmax_turns: 4\nfiles:\n  a.txt: snapshot\n  gone.txt: absent\n  where.txt: snapshot\ntools:\n  bash: \
+         called\n  read_file: called\n  task: called\n  write_file: called\ngit:\n- message: Start\n"
     );
     let script = at("script.yaml");
     assert!(script.starts_with("workspace: /workspace\nparent:\n"), "{script}");
@@ -78,7 +78,7 @@ fn a_real_run_becomes_a_case_that_passes() {
         .args(["--set", "token=hunter2-hunter2"])
         .run()
         .assert_code(2)
-        .assert_stderr_contains("can't be a case's name");
+        .assert_stderr_contains("isn't a valid case name");
     assert_eq!(folder.list(), before, "nothing was run");
 }
 
@@ -91,7 +91,7 @@ fn differences_of_the_new_case_are_reported() {
     ended
         .assert_code(0)
         .assert_stderr_contains("the saved case fails")
-        .assert_stderr_contains("random.txt isn't what expect/random.txt says");
+        .assert_stderr_contains("random.txt differs from expect/random.txt");
     run(&folder, &[]).assert_code(1);
 }
 

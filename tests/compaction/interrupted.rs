@@ -112,7 +112,7 @@ fn without_ids(request: &Request) -> String {
 fn by_turn() -> impl Fn(&Request) -> Answer + Send + Sync {
     move |request: &Request| {
         let is_over = request.prompt().contains("Summary 2");
-        let said = if super::asks_for_a_summary(request) {
+        let reply = if super::asks_for_a_summary(request) {
             let number = if request.prompt().contains("Summary 1") { 2 } else { 1 };
             Answer::text(&format!("Summary {number}."))
         } else if is_over {
@@ -122,7 +122,7 @@ fn by_turn() -> impl Fn(&Request) -> Answer + Send + Sync {
                 .then_text(&"I think about it. ".repeat(60))
                 .allow_changed_echo()
         };
-        said.usage(super::tokens(request), 300)
+        reply.usage(super::tokens(request), 300)
     }
 }
 

@@ -93,12 +93,12 @@ fn a_context_window_from_an_error_is_remembered() {
                limits: { tokens: 1000000 }\n";
     folder.write("job.yaml", job).write("notes.txt", "some words\n");
     let server = server_with_window(8_192, words, |request: &Request| {
-        let said = match (request.turn(), request.prompt().contains("Look.")) {
+        let reply = match (request.turn(), request.prompt().contains("Look.")) {
             (0, false) => Answer::calls(&[("task", json!({ "prompt": "Look." }))]),
             (0, true) => Answer::calls(&[("read_file", json!({ "path": "notes.txt" }))]),
             _ => Answer::text("Seen."),
         };
-        said.usage(tokens(request), 7)
+        reply.usage(tokens(request), 7)
     });
     let ended = run(&folder, &server);
     ended.assert_code(0).assert_stdout("Seen.\n");

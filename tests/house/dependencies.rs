@@ -1,6 +1,6 @@
-//! What we build on may be built on: the licences of all dependencies.
+//! The dependencies: their licences, their registry, and their reasons in `Cargo.toml`.
 //!
-//! `deny.toml` says the same for every platform; this test needs no further tool and looks at this one.
+//! `deny.toml` has the same licences for every platform. These tests check this platform and need no other tool.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::source::{read, root};
 
-/// Licences that ask for no more than their notice.
+/// Licences that require only their notice.
 const ALLOWED: [&str; 13] = [
     "0BSD",
     "Apache-2.0",
@@ -25,7 +25,7 @@ const ALLOWED: [&str; 13] = [
     "Zlib",
 ];
 
-/// Whether an SPDX expression can be met by allowed licences alone; the older `/` is read as `OR`.
+/// Whether allowed licences alone satisfy an SPDX expression. The older `/` is read as `OR`.
 fn is_allowed(expression: &str) -> bool {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
@@ -37,7 +37,7 @@ fn any(words: &[&str], at: &mut usize) -> bool {
     let mut met = all(words, at);
     while words.get(*at) == Some(&"OR") {
         *at += 1;
-        // The right side is read even where the left one is enough.
+        // The right side is parsed even if the left one is enough.
         met |= all(words, at);
     }
     met

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::source::{files, read, root};
+use crate::support::journal::schema_error;
 use crate::support::test_folder::TestFolder;
 
 /// README.md and the pages of the book, by their paths.
@@ -239,6 +240,37 @@ fn every_page_of_the_book_is_in_its_summary() {
     for path in documents().into_keys().filter(|path| path.starts_with("docs/src") && !path.ends_with("SUMMARY.md")) {
         assert!(listed.contains(&path), "docs/src/SUMMARY.md doesn't list {}", path.display());
     }
+}
+
+#[test]
+fn the_page_about_records_agrees_with_the_schemas() {
+    let page = read("docs/src/record-format.md");
+    let table = page.lines().skip_while(|line| !line.starts_with("| `type` | meaning")).skip(2);
+    let listed: BTreeSet<&str> = table.map_while(|line| line.split('`').nth(1)).collect();
+    let schema: Value = serde_json::from_str(&read("schemas/events.schema.json")).unwrap();
+    let mut types = BTreeSet::new();
+    let mut open = vec![&schema];
+    while let Some(value) = open.pop() {
+        types.extend(value["properties"]["type"]["const"].as_str());
+        open.extend(value.as_object().into_iter().flat_map(|object| object.values()));
+        open.extend(value.as_array().into_iter().flatten());
+    }
+    assert_eq!(listed, types);
+    let examples: Vec<Value> =
+        code_blocks(&page, &["json"]).iter().map(|block| serde_json::from_str(block).unwrap()).collect();
+    let [line, result] = examples.as_slice() else { panic!("{} examples", examples.len()) };
+    assert_eq!(schema_error(line), None);
+    let schema = serde_json::from_str(&read("schemas/result.schema.json")).unwrap();
+    let error = jsonschema::validator_for(&schema).unwrap().iter_errors(result).next().map(|error| error.to_string());
+    assert_eq!(error, None);
+}
+
+#[test]
+fn the_book_shows_the_job_that_init_writes() {
+    let folder = TestFolder::new();
+    folder.legwork(&["init"]).run().assert_code(0);
+    let shown = code_blocks(&read("docs/src/getting-started.md"), &["yaml"]);
+    assert!(shown.contains(&folder.read("jobs/first.yaml")), "docs/src/getting-started.md shows another first job");
 }
 
 #[test]

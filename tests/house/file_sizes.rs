@@ -1,4 +1,4 @@
-//! Sizes of the source files, paths and dependencies.
+//! Sizes of the source files, and paths of this machine.
 
 use super::source::{files, root, sources};
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// What stands before code that is only for tests.
+/// The attribute of code that is only for tests.
 const CFG_TEST: &str = "#[cfg(test)]";
 
 /// The repository's folder.
@@ -16,7 +16,7 @@ pub(crate) fn read(path: impl AsRef<Path>) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// All files below a folder of the repository, relative to the repository, sorted; nothing where it isn't there.
+/// All files below a folder of the repository, relative to the repository, sorted. None if there is no such folder.
 pub(crate) fn files(folder: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open = vec![root().join(folder)];
@@ -34,13 +34,13 @@ pub(crate) fn files(folder: &str) -> Vec<PathBuf> {
     found
 }
 
-/// A source file of `src/`, without comments, without what literals say, and without test code.
+/// A source file of `src/` without comments, the content of literals, and test code.
 pub(crate) struct SourceFile {
     /// Relative to the repository.
     pub(crate) path: PathBuf,
-    /// Its place among the modules: `tools`, `bash`. Empty for `lib.rs` and `main.rs`.
+    /// Its module path: `tools`, `bash`. Empty for `lib.rs` and `main.rs`.
     pub(crate) module: Vec<String>,
-    /// As long as the file, what is left out replaced by spaces.
+    /// As long as the file: what is left out is replaced by spaces.
     pub(crate) code: String,
 }
 
@@ -55,7 +55,7 @@ impl SourceFile {
     }
 }
 
-/// Every source file but those of modules that exist only in tests.
+/// Every source file, except those of modules that exist only in tests.
 pub(crate) fn sources() -> Vec<SourceFile> {
     let rust = files("src").into_iter().filter(|path| path.extension().is_some_and(|end| end == "rs"));
     let (mut all, mut only_tests) = (Vec::new(), Vec::new());
@@ -69,7 +69,7 @@ pub(crate) fn sources() -> Vec<SourceFile> {
     all
 }
 
-/// The modules in files of their own that are declared under `#[cfg(test)]`.
+/// The modules with their own files that are declared under `#[cfg(test)]`.
 fn test_modules(code: &str) -> impl Iterator<Item = String> {
     code.split(CFG_TEST).skip(1).filter_map(|rest| {
         let (declaration, _) = rest.split_once(';')?;
@@ -123,7 +123,7 @@ fn comment_or_literal_length(rest: &[u8], before: Option<u8>) -> Option<usize> {
             (rest.get(1 + hashes) == Some(&b'"'))
                 .then(|| find(&[b"\"".as_slice(), &b"#".repeat(hashes)].concat(), hashes + 2))
         }
-        // A lifetime has no closing quote behind its first character.
+        // A lifetime has no closing quote after its first character.
         [b'\'', b'\\', ..] => Some(quoted(rest, b'\'')),
         [b'\'', first, ..] if *first != b'\'' => {
             let width = std::str::from_utf8(&rest[1..rest.len().min(5)]).map_or_else(

@@ -1,4 +1,4 @@
-"""The three APIs in the words of their official SDKs: the types of requests, of replies, and of errors."""
+"""The three APIs as their official SDKs define them: the types of requests, replies and errors."""
 
 import json
 
@@ -13,11 +13,11 @@ import rules
 import streams
 from strict import Reader
 
-# What is said beyond the SDKs' own types, by the type's name.
+# Allowed keys in addition to those of the SDKs' types, by the name of the type.
 #
-# Servers that aren't OpenAI's have reasoning in fields of their own (DeepSeek's, OpenRouter's, LiteLLM's), and signatures of calls
-# (Google's): it is sent back as it came. The version of the Messages API that our requests name, 2023-06-01, takes a
-# temperature for models before Claude 4.7; the one that the SDK speaks, 2026-10-21, has none.
+# Servers other than OpenAI's have their own fields for reasoning (DeepSeek, OpenRouter, LiteLLM) and for signatures of calls
+# (Google), which are sent back unchanged. The version of the Messages API in our requests, 2023-06-01, accepts a temperature
+# for models before Claude 4.7; the SDK's version, 2026-10-21, has none.
 REASONING = ("reasoning", "reasoning_content", "reasoning_details", "thinking_blocks")
 BEYOND_REQUESTS = {
     "MessageCreateParamsStreaming": ("temperature",),
@@ -27,7 +27,7 @@ BEYOND_REQUESTS = {
 BEYOND_REPLIES = {
     "ChoiceDelta": (*REASONING, "provider_specific_fields"),
     "ChatCompletionMessage": REASONING,
-    # What `include_obfuscation`, which is the API's default, adds to each delta.
+    # Added to each delta by `include_obfuscation`, which is on by default.
     "ResponseTextDeltaEvent": ("obfuscation",),
 }
 
@@ -35,7 +35,7 @@ BEYOND_REPLIES = {
 class Api:
     """One API: its name, the end of its path, and its types."""
 
-    # Whether requests have classes as replies have, and no typed dictionaries.
+    # Whether requests have classes, like replies, instead of typed dictionaries.
     models = False
 
     def __init__(self, name, path, request, whole, event, error):
@@ -44,13 +44,13 @@ class Api:
         self.adapters = {id(kind): TypeAdapter(kind) for kind in (whole, event, error)}
 
     def of_request(self, body, novel=()):
-        """What is wrong with a request's JSON, beside parts of types that only a test's server knows and that go back."""
+        """The mistakes in a request's JSON. Parts of nonstandard types from a test's server are ignored."""
         body = without(body, novel) if novel else body
         wrong = Reader(models=self.models, more=BEYOND_REQUESTS).problems(body, self.request)
         return wrong or rules.of_request(self.name, body)
 
     def of_reply(self, value, kind):
-        """What is wrong with a reply's JSON: by our reading of the types, and by pydantic's own strict one."""
+        """The mistakes in a reply's JSON, by our reader of the types and by pydantic's strict mode."""
         wrong = Reader(models=True, more=BEYOND_REPLIES).problems(value, kind)
         if not wrong:
             self.adapters[id(kind)].validate_json(json.dumps(value), strict=True)
@@ -67,7 +67,7 @@ class Api:
         return self.of_reply(value["error"], self.error)
 
     def of_stream(self, text):
-        """What is wrong with the events of a stream: with each, and where each fits its type, with their order."""
+        """The mistakes in the events of a stream and, if there are none, in their order."""
         wrong, values = [], []
         for name, data in events(text):
             values.append(data if data == "[DONE]" else json.loads(data))
@@ -81,13 +81,13 @@ class Api:
             if self.name == "openai-chat" and value == "[DONE]":
                 return []
         if not isinstance(value, dict):
-            return [f": {str(value)[:60]} is no object"]
+            return [f": {str(value)[:60]} isn't an object"]
         if name is not None and value.get("type") != name:
             return [f": it is of type {value.get('type')!r}"]
         if name is None and self.name in ("anthropic", "openai"):
             return [": it has no name"]
         if self.name == "anthropic" and name == "ping":
-            return [] if value == {"type": "ping"} else [": a ping says no more"]
+            return [] if value == {"type": "ping"} else [": a ping has no other fields"]
         if self.name == "anthropic" and name == "error":
             return self.of_error(value)
         if name is None and "error" in value:
@@ -120,13 +120,13 @@ def without(value, novel):
 
 
 def api_at(path, apis=APIS):
-    """The API that is asked at this path, or None."""
+    """The API at this path, or None."""
     path = path.split("?")[0]
     return next((api for api in apis if path.endswith(api.path)), None)
 
 
 def events(text):
-    """The events of a stream with their names; comments are left out."""
+    """The events of a stream with their names, without comments."""
     for block in text.split("\n\n"):
         name, data = None, []
         for line in block.split("\n"):

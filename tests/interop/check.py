@@ -1,10 +1,10 @@
-"""Holds all that crossed the wire in the tests against the types of the official SDKs.
+"""Validates the request and reply bodies of the tests against the types of the official SDKs.
 
     check.py FOLDER
 
-The tests leave it in FOLDER when LEGWORK_TEST_BODIES names that. Every request of our clients, and every reply of the
-loopback servers that isn't marked as odd where it is made, has to fit its type: no unknown key, none missing, every value of
-its kind. What doesn't is printed with its place, and the exit code is 1; so it is where an API has too few bodies.
+The tests write the bodies to the folder that LEGWORK_TEST_BODIES names. Every request of our clients, and every reply of the
+test servers that isn't declared as nonstandard, must fit its type: no unknown key, no missing key, no value of another type.
+Mistakes are printed with their position, and the exit code is 1. The same happens if there are too few bodies of an API.
 """
 
 import collections
@@ -19,14 +19,14 @@ from genai import GEMINI
 
 SDKS = ("anthropic", "openai", "google-genai")
 APIS = (*APIS, GEMINI)
-# Some two thirds of what the whole suite says over each API: fewer would mean that it no longer keeps all.
+# About two thirds of the bodies of the whole suite for each API. Fewer would mean that some are no longer written.
 LEAST = {
     "anthropic": {"request": 900, "stream": 500, "whole": 5, "error": 60},
     "openai": {"request": 100, "stream": 60, "whole": 4, "error": 10},
     "openai-chat": {"request": 100, "stream": 60, "whole": 4, "error": 10},
     "gemini": {"request": 100, "stream": 60, "whole": 4, "error": 10},
 }
-# The halves of the suite: each has a server of its own that keeps bodies.
+# Unit tests and whole-binary tests have different servers that write bodies.
 LEAST_OF_HALF = {"unit tests": 90, "whole-binary tests": 1000}
 MOST_SHOWN = 40
 
@@ -50,20 +50,20 @@ def problems(api, what, text, novel):
                 return api.of_stream(text)
             case "error":
                 return api.of_error(json.loads(text))
-    except Exception as error:  # Nothing that a test sends may keep the others from being looked at.
+    except Exception as error:  # One odd body must not prevent the check of the others.
         return [f": {type(error).__name__}: {error}"]
-    return [f": nobody knows a {what!r}"]
+    return [f": unknown kind of body {what!r}"]
 
 
 def is_free(holder, key):
-    """Whether what stands there is the caller's own: a JSON Schema, a tool's input."""
+    """Whether the value has keys of the caller: a JSON Schema, a tool's input."""
     theirs = ("input_schema", "parameters", "metadata", "reasoning_details", "thinking_blocks", "extra_content")
     theirs += ("parametersJsonSchema", "args", "response")
     return key in theirs or (key == "input" and holder.get("type") == "tool_use")
 
 
 def breakable(value):
-    """All JSON objects in a request whose keys are the API's."""
+    """All JSON objects in a request whose keys the API defines."""
     if isinstance(value, dict):
         yield value
         for key, inner in value.items():
@@ -75,12 +75,12 @@ def breakable(value):
 
 
 def unseen(api, text):
-    """Breaks a good request at each of its places in turn; returns what went through all the same."""
+    """Breaks a valid request at each of its objects in turn, and returns the mistakes that weren't found."""
     missed = []
     good = json.loads(text)
     for at, _ in enumerate(breakable(good)):
         bad = copy.deepcopy(good)
-        list(breakable(bad))[at]["nobodys_key"] = 1
+        list(breakable(bad))[at]["unknown_key"] = 1
         if not api.of_request(bad):
             missed.append(f"an unknown key in object {at} wasn't seen: {text[:200]}")
     for key in {"model", "messages", "input", "contents"} & good.keys():

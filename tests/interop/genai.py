@@ -1,5 +1,5 @@
-"""The Gemini API in the types of Google's own client. They are read without the client itself, whose import needs fourteen
-packages more."""
+"""The Gemini API in the types of Google's client. They are loaded without the client itself, whose import needs fourteen
+more packages."""
 
 import importlib
 import importlib.util
@@ -25,7 +25,7 @@ types = load()
 
 
 class GenerateContentRequest(pydantic.BaseModel):
-    """A request's body: the client puts it together from parts that have types, and has none for the whole."""
+    """A request's body. The client builds it from typed parts and has no type for the whole."""
 
     contents: list[types.Content]
     systemInstruction: typing.Optional[types.Content] = None
@@ -35,7 +35,7 @@ class GenerateContentRequest(pydantic.BaseModel):
 
 
 class Status(pydantic.BaseModel):
-    """An error: the client reads so much of it, and names no type."""
+    """An error, as far as the client reads it. It has no type for it."""
 
     code: int
     message: str

@@ -103,9 +103,9 @@ fn check_bundled_job(job: &str, model: &str) -> u64 {
     assert_eq!(events(&record, "retrying"), [Value::Null; 0], "{job} over {model}\n{}", ended.full_output());
     assert_eq!((&result["model"], &result["cost_usd"]), (&json!(model), &Value::Null));
     for subagent in record.plan()["subagents"].as_object().expect("subagents").values() {
-        let asked =
+        let requests =
             [&subagent["model"]["provider"], &subagent["model"]["name"]].map(|part| part.as_str().unwrap_or_default());
-        assert_eq!(asked.join("/"), model, "all agents ask the same server");
+        assert_eq!(requests.join("/"), model, "all agents ask the same server");
     }
     result["tool_calls"].as_u64().expect("a count")
 }
@@ -121,7 +121,7 @@ fn check_loop(model: &str) {
     let record = ended.run_folder();
     assert!(record.transcript().contains("alpha"), "the tool's answer is in the transcript\n{}", ended.full_output());
     assert_eq!(events(&record, "retrying"), [Value::Null; 0], "nothing failed on the way\n{}", ended.full_output());
-    assert_eq!(result["cost_usd"], Value::Null, "nobody knows a price");
+    assert_eq!(result["cost_usd"], Value::Null, "the price is unknown");
 }
 
 fn check_subagent(model: &str) {

@@ -1,4 +1,4 @@
-//! Invariants of every record, whoever the model was.
+//! Invariants of every record, whatever the model.
 
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
-"""Replies of the three APIs, made of the types of their official SDKs.
+"""Replies of the three APIs, built from the types of their official SDKs.
 
-A reply is a list of parts, `("thought", text)`, `("text", text)` and `("call", id, tool, input)`; what comes out is the events
-of a stream, each as (name, JSON).
+A reply is a list of parts: `("thought", text)`, `("text", text)` and `("call", id, tool, input)`. It becomes the events of a
+stream, each as (name, JSON).
 """
 
 import json
@@ -14,7 +14,7 @@ from openai.types.chat import chat_completion_chunk as chunk
 from openai.types.responses import response_reasoning_item, response_usage
 
 SIGNATURE = "c2lnbmVkIGJ5IHRoZSBzZXJ2ZXI="
-# Of every reply: tokens of the prompt beyond the cache, read from it, written to it, and of the reply.
+# The usage of every reply: uncached tokens of the prompt, read from the cache, written to it, and tokens of the reply.
 FRESH, READ, WRITTEN, OUTPUT = 20, 30, 10, 9
 PROMPT = FRESH + READ + WRITTEN
 
@@ -96,7 +96,7 @@ def completions(parts, model, number):
 
 
 def items_and_events(parts, number):
-    """The items of a response, each with the events that it comes in, numbers aside."""
+    """The items of a response, each with its events, without sequence numbers."""
     for index, part in enumerate(parts):
         place = {"output_index": index, "item_id": f"item_{number}_{index}"}
         match part:
@@ -163,7 +163,7 @@ MADE_BY = {"anthropic": messages, "openai-chat": completions, "openai": response
 
 
 def stream(api, parts, model, number):
-    """The events of a reply over this API, as (name, JSON). As the SDK itself writes it."""
+    """The events of a reply over this API, as (name, JSON), serialized by the SDK."""
     for event in MADE_BY[api.name](parts, model, number):
         text = event.to_json(indent=None)
         wrong = api.of_reply(json.loads(text), api.event)

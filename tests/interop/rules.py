@@ -1,5 +1,5 @@
-"""What the APIs ask of a request beyond its types, after their documentation: which message may follow which, that every
-call is answered once and in its place, numbers within their bounds. Servers of others refuse what breaks these."""
+"""The documented rules of the APIs for requests beyond their types: the order of messages, exactly one answer for each call
+at its place, ranges of numbers. Other servers reject requests that break them."""
 
 import json
 import re
@@ -8,12 +8,12 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
 
 def of_request(api, body):
-    """What is wrong with a request whose types are right."""
+    """The mistakes in a request whose types are correct."""
     return list(RULES[api](body))
 
 
 def answers(place, calls, answered):
-    """The answers to a message's calls, which have to be these, each once."""
+    """Checks that a message's calls are each answered once."""
     if sorted(calls) != sorted(answered):
         yield f"{place}: the calls {calls} get the answers {answered}"
 
@@ -62,14 +62,14 @@ def messages(body):
         if len(set(open_calls)) < len(open_calls) or known & set(open_calls):
             yield f"{place}: an id of a call that another has: {open_calls}"
         known |= set(open_calls)
-    # A reply that was paused goes back as the last message.
+    # A paused reply is sent back as the last message.
     if not body["messages"] or open_calls:
         yield f".messages: none, or calls without answers at the end: {open_calls}"
 
 
 def chat(body):
     yield from common(body, [tool["function"]["name"] for tool in body.get("tools", [])])
-    # Newer servers have a new name for it; a request says it by one of the two.
+    # Newer servers have another name for it. A request uses one of the two.
     given = [name for name in ("max_tokens", "max_completion_tokens") if name in body]
     if len(given) != 1:
         yield f".: {given or 'nothing'} says how long the reply may be"
@@ -143,7 +143,7 @@ def gemini(body):
     open_calls = []
     for at, content in enumerate(contents):
         place, parts = f".contents[{at}]", content.get("parts") or []
-        # Answers to calls stand apart from the user's words.
+        # Answers to calls are separate from the user's text.
         if content.get("role") not in (("user",) if at == 0 else ("user", "model")):
             yield f"{place}: {content.get('role')!r} isn't whose turn it is"
         if not parts or not all(parts):

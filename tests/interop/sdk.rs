@@ -71,11 +71,11 @@ fn the_same_job_runs_against_servers_of_the_official_types() {
             .run();
         ended.assert_code(0).assert_stdout("Heard: a says alpha; b says beta\n").assert_not_printed("a-key-for-anyone");
         let result = assert_complete(&folder, &ended);
-        let told: [&Value; 4] = ["outcome", "turns", "tool_calls", "usage"].map(|name| &result[name]);
+        let totals: [&Value; 4] = ["outcome", "turns", "tool_calls", "usage"].map(|name| &result[name]);
         // Seven replies of 20 input tokens, 30 from a cache, 10 into it, and 9 output tokens.
         let usage =
             json!({"input_tokens": 140, "output_tokens": 63, "cache_read_tokens": 210, "cache_write_tokens": 70});
-        assert_eq!(told, [&json!("completed"), &json!(3), &json!(4), &usage], "{model}");
+        assert_eq!(totals, [&json!("completed"), &json!(3), &json!(4), &usage], "{model}");
         let record = ended.run_folder();
         assert_eq!(record.summary("explorer-1").matches("says").count(), 1, "{}", record.summary("explorer-1"));
         assert_eq!(events(&record, "retrying").len(), 3, "each prompt's first question was answered with an error");

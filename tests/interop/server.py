@@ -1,10 +1,10 @@
-"""A loopback server that speaks three APIs in the types of their official SDKs, and plays a model that delegates.
+"""A loopback server that speaks three APIs in the types of their official SDKs, with a model that delegates.
 
     server.py
 
-It prints its port, and ends when its stdin does. Each request is held against the SDK's own type; one that doesn't fit is
-answered with status 400 and told on stderr. Each reply is made of the SDK's own classes. The first question of each prompt
-is answered with an error that passes.
+It prints its port, and ends when its stdin ends. Each request is validated against the SDK's type; an invalid one is answered
+with status 400 and reported on stderr. Each reply is built from the SDK's classes. The first request of each prompt is
+answered with a transient error.
 """
 
 import json
@@ -20,7 +20,7 @@ THOUGHT = "Where to look? Äh — 😀"
 
 
 def conversation(api, body):
-    """The first prompt, the answers to calls so far, and the thoughts that came back."""
+    """The first prompt, the answers to calls so far, and the thinking that was sent back."""
     if api.name == "anthropic":
         blocks = [
             {"type": "text", "text": message["content"]} if isinstance(message["content"], str) else block
@@ -45,7 +45,7 @@ def conversation(api, body):
 
 
 def reply(prompt, answers):
-    """What the model says: the parent looks, delegates to two at once and tells what it heard; a subagent reads its file."""
+    """The model's reply: the parent looks, delegates to two at once and reports; a subagent reads its file."""
     asked = len(answers)
     match prompt.split():
         case ["Explore", name] if asked == 0:
@@ -128,7 +128,7 @@ class Answers(BaseHTTPRequestHandler):
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
 
     def log_message(self, *_):
-        """Says nothing of requests that went well."""
+        """Logs no successful requests."""
 
 
 def main():

@@ -1,11 +1,11 @@
-"""What makes events a stream: their order, and that the official SDKs' own readers make a reply of them."""
+"""Checks of a whole stream: the order of its events, and that the official SDKs' readers accept it."""
 
 from anthropic.lib.streaming._messages import accumulate_event
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai import omit
 
-# The readers copy what they have at each event.
+# The readers copy their state at each event.
 LONGEST = 300
 
 DELTAS = {
@@ -17,8 +17,8 @@ DELTAS = {
 
 
 def of_stream(api, values, event):
-    """What is wrong with a stream whose events fit their types; `event` makes an object of an event's JSON. A stream may
-    be cut anywhere, and an error may be its last event."""
+    """The mistakes in a stream whose events fit their types. `event` builds an object from an event's JSON. A stream can
+    be cut anywhere, and an error can be its last event."""
     kinds = [kind_of(value) for value in values]
     if "error" in kinds[:-1]:
         return ["something comes after an error"]
@@ -27,7 +27,7 @@ def of_stream(api, values, event):
     if not wrong and len(values) <= LONGEST and api in READERS:
         try:
             READERS[api]([event(value) for value in values if isinstance(value, dict) and value.get("type") != "ping"])
-        except Exception as error:  # Whatever they raise; but what a model writes into a call is its own.
+        except Exception as error:  # Whatever they raise, except for the input that a model writes into a call.
             if "tool parameter JSON" not in str(error):
                 wrong.append(f"the SDK's own reader stumbles: {type(error).__name__}: {error}")
     return wrong

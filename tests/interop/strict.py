@@ -1,7 +1,7 @@
-"""Holds JSON against the types of an official SDK, as strictly as they can be read.
+"""Validates JSON against the types of an official SDK, as strictly as possible.
 
-The SDKs are generous at run time: a request goes out as it is, and of a reply every unknown field is kept. Here a key that a
-type doesn't name is a mistake, and so are a missing one and a value of another kind.
+The SDKs are lenient at run time: a request is sent unchanged, and unknown fields of a reply are kept. Here an unknown key, a
+missing key and a value of another type are mistakes.
 """
 
 import base64
@@ -21,13 +21,13 @@ UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))
 LISTS = (list, collections.abc.Iterable, collections.abc.Sequence, collections.abc.Collection)
 MAPPINGS = (dict, collections.abc.Mapping)
 PLAIN = {str: (str,), bool: (bool,), int: (int,), float: (float, int)}
-# The keys whose words tell types apart.
+# The keys whose values distinguish types.
 TAGS = ("type", "role", "object")
 REPLY = " is a type of replies"
 
 
 class Members:
-    """A type with keys: which there are, which there must be, and the words that tell it apart."""
+    """A type with keys: the allowed keys, the required keys, and the values that distinguish it."""
 
     def __init__(self, kind):
         self.name = kind.__name__
@@ -49,7 +49,7 @@ class Members:
 
 
 def plain(kind):
-    """The type without what only says something of it."""
+    """The type without annotations."""
     while True:
         if isinstance(kind, ALIASES):
             kind = kind.__value__
@@ -70,7 +70,7 @@ def has_keys(kind):
 
 @functools.cache
 def read(kind):
-    """What a type is: a word, and what belongs to it."""
+    """The kind of a type and its details."""
     kind = plain(kind)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if kind in (typing.Any, object):
@@ -95,15 +95,15 @@ def read(kind):
         return "base64", None
     if kind is datetime.datetime:
         return "plain", (str,)
-    raise TypeError(f"nobody here knows the type {kind!r}")
+    raise TypeError(f"unknown type {kind!r}")
 
 
 class Reader:
-    """Holds values against types.
+    """Validates values against types.
 
-    `models`: whether the types are those of replies (classes) or of requests (typed dictionaries). Requests' types name
-    some of the classes, too, for programs that hand a reply's parts back; JSON isn't one of these.
-    `more`: keys that a type may have beyond its own, by the type's name.
+    `models`: whether the types are those of replies (classes) or of requests (typed dictionaries). The types of requests also
+    name some of the classes, for programs that send parts of a reply back; these don't apply to JSON.
+    `more`: additional keys of a type, by its name.
     """
 
     def __init__(self, models, more=None):
@@ -111,7 +111,7 @@ class Reader:
         self.more = more or {}
 
     def problems(self, value, kind, path=""):
-        """What is wrong with the value, one sentence each, with its place."""
+        """The mistakes in the value, one sentence each, with their position."""
         form, inner = read(kind)
         match form:
             case "any":
@@ -154,7 +154,7 @@ class Reader:
         return wrong
 
     def best_of(self, value, kinds, path):
-        """Of a union, one has to fit; where none does, the one that is meant tells."""
+        """One member of a union must fit. If none does, the mistakes of the intended one are returned."""
         tried = []
         for kind in candidates(value, kinds):
             wrong = self.problems(value, kind, path)
@@ -165,7 +165,7 @@ class Reader:
 
 
 def is_meant(value, kind):
-    """Whether a value is of that kind by its words, or by its form where it has none."""
+    """Whether a value is of this type, by its distinguishing values or by its keys."""
     form, inner = read(kind)
     if form == "members":
         return isinstance(value, dict) and inner.is_meant(value)
@@ -187,7 +187,7 @@ def is_tagged(kind):
 
 
 def candidates(value, kinds):
-    """Those that may be meant: the ones whose words are the value's, and those that have none; else all."""
+    """The types that can be intended: those whose distinguishing values match, and those without any; otherwise all."""
     if not isinstance(value, dict):
         return kinds
     meant = [kind for kind in kinds if is_meant(value, kind)]

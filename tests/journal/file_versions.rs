@@ -66,9 +66,9 @@ fn editing_a_file_that_changed_since_it_was_read_is_refused_after_a_resume() {
             let folder = interrupted_run(by_subagent);
             folder.write(name, "old, and something else\n");
             program(&folder, &["resume", "latest"]).run().assert_code(0);
-            let told = edit_results(&folder, by_subagent);
-            let refusals: Vec<&String> = told.iter().filter(|text| text.contains("read it again")).collect();
-            assert!(refusals.len() == 1 && refusals[0].contains(name), "{name}: {told:?}");
+            let results = edit_results(&folder, by_subagent);
+            let refusals: Vec<&String> = results.iter().filter(|text| text.contains("read it again")).collect();
+            assert!(refusals.len() == 1 && refusals[0].contains(name), "{name}: {results:?}");
             assert_eq!(folder.read(name), "old, and something else\n");
         }
     }

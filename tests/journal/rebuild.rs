@@ -29,12 +29,12 @@ fn assert_rebuilt(folder: &TestFolder, files: &[&str]) {
     let names: Vec<&str> = before.keys().map(String::as_str).collect();
     assert_eq!(names, files);
     let untouched = rebuild(folder);
-    untouched.assert_code(0).assert_stderr("").assert_not_printed("was missing").assert_not_printed("was another");
+    untouched.assert_code(0).assert_stderr("").assert_not_printed("created ").assert_not_printed("replaced ");
     before.keys().for_each(|name| std::fs::remove_file(record.path().join(name)).unwrap());
     let missing = rebuild(folder);
     missing.assert_code(0).assert_stderr("");
     for name in names {
-        missing.assert_stdout_contains(&format!("was missing  {name}\n"));
+        missing.assert_stdout_contains(&format!("created    {name}\n"));
     }
     for (name, content) in artifacts(&record) {
         let [was, is] = [&before[&name], &content].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
@@ -121,8 +121,8 @@ fn edited_artifacts_are_rebuilt() {
     let ended = rebuild(&folder);
     ended
         .assert_code(0)
-        .assert_stdout_contains("was another  plan.json\n")
-        .assert_stdout_contains("as it was    transcript.md\n");
+        .assert_stdout_contains("replaced   plan.json\n")
+        .assert_stdout_contains("unchanged  transcript.md\n");
     assert_eq!(artifacts(&record), before);
 }
 
@@ -140,7 +140,7 @@ fn a_run_resumes_from_its_journals_alone() {
         .assert_stdout_contains("# job: not finished")
         .assert_stdout_contains("Go 0.1.");
     folder.legwork(&["resume", "latest"]).run().assert_code(0);
-    rebuild(&folder).assert_code(0).assert_stdout_contains("as it was    job.yaml\n");
+    rebuild(&folder).assert_code(0).assert_stdout_contains("unchanged  job.yaml\n");
     assert_rebuilt(&folder, ALL);
 }
 
@@ -178,7 +178,7 @@ fn a_torn_tail_is_reported_and_the_rest_is_used() {
     let ended = rebuild(&folder);
     ended
         .assert_code(0)
-        .assert_stderr_contains(&format!("events.jsonl ends early: line {lines} is torn"))
+        .assert_stderr_contains(&format!("events.jsonl ends early: line {lines} is incomplete"))
         .assert_stderr_contains("no result.json");
     assert!(!record.has("result.json"));
     assert!(record.transcript().starts_with("# job: not finished"));
@@ -194,10 +194,10 @@ fn nothing_is_rebuilt_while_the_run_is_active_or_before_it_started() {
     let server = Server::start(|_: &Request| Answer::empty().hang());
     let running = folder.legwork(&["run", "job.yaml"]).anthropic(&server).spawn();
     server.wait_for(1);
-    rebuild(&folder).assert_code(5).assert_stdout("").assert_stderr_contains("still going on");
+    rebuild(&folder).assert_code(5).assert_stdout("").assert_stderr_contains("still running");
     running.signal(Signal::KILL);
     running.wait();
     rebuild(&folder).assert_code(0).assert_stderr_contains("no result.json");
     std::fs::write(latest(&folder).path().join("events.jsonl"), "").unwrap();
-    rebuild(&folder).assert_code(2).assert_stderr_contains("start the job anew");
+    rebuild(&folder).assert_code(2).assert_stderr_contains("start a new run");
 }

@@ -91,8 +91,8 @@ fn compacted_run() -> Vec<Value> {
     let job = "model: { name: replay/replies.yaml, context: 4000 }\nparent: { prompt: Go., tools: [read_file], max_tokens: 400 }\n";
     folder.write("job.yaml", format!("{job}limits: {{ tokens: 100000 }}\n"));
     folder.write("notes.txt", "some words to fill a line\n".repeat(60));
-    let said = |number: usize| json!({ "text": format!("Turn {number}. {}", "I think. ".repeat(100)), "calls": [{ "tool": "read_file", "input": { "path": "notes.txt" } }] });
-    let mut replies: Vec<Value> = (1..=6).map(said).collect();
+    let turn = |number: usize| json!({ "text": format!("Turn {number}. {}", "I think. ".repeat(100)), "calls": [{ "tool": "read_file", "input": { "path": "notes.txt" } }] });
+    let mut replies: Vec<Value> = (1..=6).map(turn).collect();
     replies.push(json!({ "text": "It was read.", "kept_turns": 1 }));
     replies.push(json!({ "text": "Done." }));
     folder.write("replies.yaml", json!({ "parent": replies }).to_string());

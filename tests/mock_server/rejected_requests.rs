@@ -62,24 +62,24 @@ fn bodies_that_the_api_rejects_are_rejected() {
         let wrong = violations(change);
         assert!(wrong.iter().any(|what| what.contains(expected)), "{expected:?} isn't in {wrong:?}");
     }
-    let said = |blocks: Value, answers: Value| json!([user("go"), assistant(blocks), user(answers)]);
+    let messages = |blocks: Value, answers: Value| json!([user("go"), assistant(blocks), user(answers)]);
     let calls = || json!([call("toolu_a"), call("toolu_b")]);
     let empty_error = json!({"type": "tool_result", "tool_use_id": "toolu_a", "content": "", "is_error": true});
     let text = json!({"type": "text", "text": "and"});
     let unsigned = json!([{"type": "thinking", "thinking": "x", "signature": ""}]);
     let cases = [
-        ("answers the calls", said(calls(), json!([result("toolu_a", "1")]))),
-        ("answers the calls", said(calls(), json!([result("toolu_b", "2"), result("toolu_a", "1")]))),
-        ("answers the calls", said(calls(), json!("never mind"))),
+        ("answers the calls", messages(calls(), json!([result("toolu_a", "1")]))),
+        ("answers the calls", messages(calls(), json!([result("toolu_b", "2"), result("toolu_a", "1")]))),
+        ("answers the calls", messages(calls(), json!("never mind"))),
         (
             "answers the calls",
-            said(calls(), json!([result("toolu_a", "1"), result("toolu_a", "1"), result("toolu_b", "2")])),
+            messages(calls(), json!([result("toolu_a", "1"), result("toolu_a", "1"), result("toolu_b", "2")])),
         ),
-        ("in front of a tool_result", said(json!([call("toolu_a")]), json!([text, result("toolu_a", "1")]))),
-        ("two calls have the id", said(json!([call("toolu_a"), call("toolu_a")]), json!([result("toolu_a", "1")]))),
-        ("can't be", said(json!([call("toolu_a")]), json!([empty_error]))),
-        ("can't be", said(unsigned, json!("go on"))),
-        ("ends with a thought", said(json!([{"type": "redacted_thinking", "data": "eA=="}]), json!("go on"))),
+        ("in front of a tool_result", messages(json!([call("toolu_a")]), json!([text, result("toolu_a", "1")]))),
+        ("two calls have the id", messages(json!([call("toolu_a"), call("toolu_a")]), json!([result("toolu_a", "1")]))),
+        ("can't be", messages(json!([call("toolu_a")]), json!([empty_error]))),
+        ("can't be", messages(unsigned, json!("go on"))),
+        ("ends with a thought", messages(json!([{"type": "redacted_thinking", "data": "eA=="}]), json!("go on"))),
         ("nothing answers the calls", json!([user("go"), assistant(json!([call("toolu_a")]))])),
     ];
     for (expected, messages) in cases {
@@ -249,7 +249,7 @@ fn chat_completions_requests_are_checked() {
         request
     };
     let call = json!({"id": "a", "type": "function", "function": {"name": "bash", "arguments": "{}"}});
-    let said = |content: Value| json!({"role": "assistant", "content": content, "tool_calls": [call]});
+    let messages = |content: Value| json!({"role": "assistant", "content": content, "tool_calls": [call]});
     let answered = |id: &str| json!({"role": "tool", "tool_call_id": id, "content": "ok"});
     let go = &good["messages"][0];
     for (request, words) in [
@@ -257,16 +257,16 @@ fn chat_completions_requests_are_checked() {
         (with("max_tokens", json!(0)), "max_tokens is 0"),
         (with("stream_options", json!({})), "doesn't ask for the usage"),
         (with("tool_choice", json!({"type": "none"})), "tool_choice is"),
-        (with("messages", json!([go, said(json!(7)), answered("a")])), "the content of message 1"),
-        (with("messages", json!([go, said(json!(null)), answered("b")])), "instead of [\"a\"]"),
-        (with("messages", json!([go, said(json!(null)), answered("a")])), "go on from no request"),
+        (with("messages", json!([go, messages(json!(7)), answered("a")])), "the content of message 1"),
+        (with("messages", json!([go, messages(json!(null)), answered("b")])), "instead of [\"a\"]"),
+        (with("messages", json!([go, messages(json!(null)), answered("a")])), "go on from no request"),
         (with("messages", json!([{"role": "user", "content": "Go.", "name": "x"}])), "message 0 has a name"),
     ] {
         let wrong = violations_at(path, Answer::text("x"), &[request]);
         assert!(wrong.iter().any(|wrong| wrong.contains(words)), "{words}: {wrong:?}");
     }
     let answer = Answer::empty().then_call_as("a", "bash", &json!({}));
-    let next = |content| with("messages", json!([go, said(content), answered("a")]));
+    let next = |content| with("messages", json!([go, messages(content), answered("a")]));
     assert_eq!(violations_at(path, answer.clone(), &[good.clone(), next(json!(null))]), [""; 0]);
     let wrong = violations_at(path, answer, &[good.clone(), next(json!("Never said."))]);
     assert!(wrong[0].contains("a reply came back changed"), "{wrong:?}");

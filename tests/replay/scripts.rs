@@ -101,10 +101,10 @@ fn a_mistaken_call_is_made_and_answered_with_an_error() {
          nobody }, mistaken: true }\n  - text: Done.\n",
     );
     let run = folder.legwork(&["run", "job.yaml"]).run().assert_code(0).run_folder();
-    let told: Vec<String> =
+    let findings: Vec<String> =
         run.events().iter().filter_map(|it| Some(it["data"]["result"]["text"].as_str()?.to_owned())).collect();
     assert!(
-        told[0].contains("there is no tool `bash`") && told[1].contains("No subagent is called `nobody`"),
-        "{told:?}"
+        findings[0].contains("there is no tool `bash`") && findings[1].contains("No subagent is called `nobody`"),
+        "{findings:?}"
     );
 }

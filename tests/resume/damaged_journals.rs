@@ -84,8 +84,8 @@ fn resume(folder: &TestFolder) -> ProgramOutput {
         .run()
 }
 
-/// Whatever the journals are, the run ends in a documented way and repeats nothing that one of them knows. Returns
-/// the exit
+/// Whatever the journals are, the run ends in a documented way and repeats nothing that one of them knows. Returns the
+/// exit code.
 fn assert_invariants(folder: &TestFolder, journals: &Journals, why: &str) -> i32 {
     let ended = resume(folder);
     assert!(ended.signal().is_none() && !ended.stderr.contains("panicked"), "{why}\n{}", ended.full_output());
@@ -281,7 +281,7 @@ fn a_missing_journal_is_reported() {
         .assert_code(2)
         .assert_stdout("")
         .assert_stderr_contains("worker-1.events.jsonl")
-        .assert_stderr_contains("it isn't there");
+        .assert_stderr_contains("it is missing");
     assert_eq!(effects(&folder), before);
 }
 

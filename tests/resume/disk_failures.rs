@@ -40,7 +40,7 @@ fn fail_and_resume(work: &Workload, order: &str, number: u64) -> bool {
         assert_journals_kept(&before, run.path(), &why);
         work.assert_complete(&resumed, &folder, &why);
     } else {
-        resumed.assert_code(2).assert_stdout("").assert_stderr_contains("start the job anew");
+        resumed.assert_code(2).assert_stdout("").assert_stderr_contains("start a new run");
     }
     true
 }

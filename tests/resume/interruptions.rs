@@ -67,10 +67,10 @@ fn a_kill_with_three_of_eight_parallel_calls_done_resumes_with_the_other_five() 
     marks.sort();
     assert_eq!(marks, ["1", "2", "3", "4", "5", "6", "7", "8"]);
     let requests = server.finish();
-    assert_eq!(requests.len(), 17 + 5 + 1, "nobody is asked again who had answered");
+    assert_eq!(requests.len(), 17 + 5 + 1, "agents with a recorded reply aren't requested again");
     let results = requests.last().unwrap().results();
-    let said: Vec<&str> = results.iter().map(|result| result.text.as_str()).collect();
-    assert_eq!(said, (1..=8).map(|part| format!("Part {part}.")).collect::<Vec<_>>());
+    let texts: Vec<&str> = results.iter().map(|result| result.text.as_str()).collect();
+    assert_eq!(texts, (1..=8).map(|part| format!("Part {part}.")).collect::<Vec<_>>());
     let children = ended.run_folder().result()["subagents"].as_array().unwrap().clone();
     let turns: Vec<(&Value, &Value)> = children.iter().map(|child| (&child["id"], &child["turns"])).collect();
     let ids = (1..=8).map(|number| json!(format!("worker-{number}"))).collect::<Vec<_>>();
@@ -102,10 +102,10 @@ fn a_kill_during_a_backoff_retries_at_once() {
 #[test]
 fn a_provider_that_replies_differently_continues_from_the_record() {
     let folder = served("bash");
-    let asked = AtomicUsize::new(0);
+    let request_count = AtomicUsize::new(0);
     let server = Server::with(Checks::AllowRepeats, move |_: &Request| {
         let calls = |mark: &str| Answer::calls(&[("bash", json!({ "command": format!("echo {mark} >> log") }))]);
-        match asked.fetch_add(1, Ordering::SeqCst) {
+        match request_count.fetch_add(1, Ordering::SeqCst) {
             0 => calls("one"),
             1 => calls("never").hang(),
             2 => calls("other").then_call("bash", &json!({ "command": "echo another >> log" })),
@@ -178,12 +178,13 @@ fn a_run_resumes_by_any_of_its_names_and_from_any_folder() {
 fn a_moved_record_resumes_and_is_protected_at_its_new_location() {
     let folder = served("write_file");
     let write = |path: &str| ("write_file", json!({ "path": path, "content": "x" }));
-    let asked = AtomicUsize::new(0);
-    let server = Server::with(Checks::AllowRepeats, move |_: &Request| match asked.fetch_add(1, Ordering::SeqCst) {
-        0 => Answer::empty().hang(),
-        1 => Answer::calls(&[write("kept/plan.json"), write("kept/new"), write("new"), write("runs/new")]),
-        _ => Answer::text("Moved."),
-    });
+    let request_count = AtomicUsize::new(0);
+    let server =
+        Server::with(Checks::AllowRepeats, move |_: &Request| match request_count.fetch_add(1, Ordering::SeqCst) {
+            0 => Answer::empty().hang(),
+            1 => Answer::calls(&[write("kept/plan.json"), write("kept/new"), write("new"), write("runs/new")]),
+            _ => Answer::text("Moved."),
+        });
     let running = folder.legwork(&["run", "job.yaml"]).anthropic(&server).spawn();
     server.wait_for(1);
     running.signal(Signal::KILL);
@@ -247,7 +248,7 @@ fn latest_is_the_newest_run_even_if_it_had_not_started() {
             .assert_code(2)
             .assert_stdout("")
             .assert_stderr_contains("has no plan.json")
-            .assert_stderr_contains("start the job anew");
+            .assert_stderr_contains("start a new run");
     }
     assert_eq!(effects(&folder), before);
 }

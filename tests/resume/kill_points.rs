@@ -15,7 +15,7 @@ fn cut_and_resume(work: &Workload, order: &str, number: u64, again: Option<u64>)
     let run = cut.run_folder();
     let mut before = journals(run.path());
     if !before.get("events.jsonl").is_some_and(|journal| journal.contains(&b'\n')) {
-        folder.legwork(RESUME).run().assert_code(2).assert_stdout("").assert_stderr_contains("start the job anew");
+        folder.legwork(RESUME).run().assert_code(2).assert_stdout("").assert_stderr_contains("start a new run");
         return true;
     }
     if let Some(again) = again {

@@ -219,15 +219,15 @@ fn assert_accounted(record: &RunFolder, folder: &TestFolder, why: &str) {
                 .collect();
             let [answer] = answers.as_slice() else { panic!("{why}: {started} has the answers {answers:?}") };
             let text = answer["text"].as_str().unwrap();
-            let told = text.contains("was interrupted during");
+            let is_reported = text.contains("was interrupted during");
             if let Some(mark) = command_mark(started) {
                 // A call that was running when another agent's failure ended the run was killed, and its result says
                 // so.
-                let told = told || text.contains("the run was cancelled");
-                assert!(told || effects.iter().any(|effect| effect == mark), "{why}: {mark} was lost");
+                let is_reported = is_reported || text.contains("the run was cancelled");
+                assert!(is_reported || effects.iter().any(|effect| effect == mark), "{why}: {mark} was lost");
             } else {
                 let may_be_told = started["data"]["tool"] == "write_file";
-                assert!(may_be_told || !told, "{why}: {started} could have run again");
+                assert!(may_be_told || !is_reported, "{why}: {started} could have run again");
             }
         }
     }

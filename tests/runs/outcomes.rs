@@ -108,8 +108,8 @@ fn a_reservation_lowers_max_tokens_to_what_is_left() {
     let folder = folder_with("parent:\n  prompt: Hi.\n  tools: []\nlimits: { tokens: 2000 }\n");
     let server = Server::start(ScriptedAgents::of([Answer::text("Hi.")]));
     run(&folder, &server).assert_code(0);
-    let asked = server.finish()[0].max_tokens();
-    assert!((256..2000).contains(&asked), "{asked}");
+    let max_tokens = server.finish()[0].max_tokens();
+    assert!((256..2000).contains(&max_tokens), "{max_tokens}");
 }
 
 #[test]

@@ -196,8 +196,8 @@ pub(super) fn outputs(events: &[Value]) -> impl Iterator<Item = String> + '_ {
 }
 
 fn setpriv() -> Option<&'static Path> {
-    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let found = FOUND.get_or_init(|| {
+    static SETPRIV: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let found = SETPRIV.get_or_init(|| {
         let path = std::env::var_os("PATH").unwrap_or_default();
         std::env::split_paths(&path).map(|folder| folder.join("setpriv")).find(|file| file.is_file())
     });
@@ -206,9 +206,9 @@ fn setpriv() -> Option<&'static Path> {
 
 /// The sandbox tiers that work for a user on this machine, each probed once.
 pub(super) fn tiers(user: User) -> &'static [Tier] {
-    static SAME: OnceLock<Vec<Tier>> = OnceLock::new();
-    static SOMEBODYS: OnceLock<Vec<Tier>> = OnceLock::new();
-    let known = if user == User::Current { &SAME } else { &SOMEBODYS };
+    static CURRENT_TIERS: OnceLock<Vec<Tier>> = OnceLock::new();
+    static UNPRIVILEGED_TIERS: OnceLock<Vec<Tier>> = OnceLock::new();
+    let known = if user == User::Current { &CURRENT_TIERS } else { &UNPRIVILEGED_TIERS };
     known.get_or_init(|| {
         let Some(place) = AttackFixture::new(user) else {
             eprintln!("skipped: the tests can't act as {user:?} here: that takes root and setpriv");

@@ -135,8 +135,8 @@ fn git_folders_are_read_only_by_default_and_reading_works() {
         assert_eq!(git_folder_state(&place.workspace().join(".git")), before);
         if tier == Tier::Bubblewrap {
             let events = place.run(tier, &["git add new.txt".to_owned()]).run_folder().events();
-            let told = super::attack_fixture::outputs(&events).next().unwrap();
-            assert!(told.contains("Read-only file system") && told.contains("`git: read`"), "{told}");
+            let output = super::attack_fixture::outputs(&events).next().unwrap();
+            assert!(output.contains("Read-only file system") && output.contains("`git: read`"), "{output}");
         }
     }
 }

@@ -10,8 +10,8 @@ use super::users_and_tiers;
 use crate::run_failures::wait_until;
 use crate::support::program::RunningProgram;
 
-/// What bubblewrap can't prevent and the comparison must find: paths that were missing at the start, and git folders
-/// with
+/// What bubblewrap can't prevent and the comparison must find: paths that were missing at the start, and git folders with
+/// `git: commit`.
 const IN_BOTH_TIERS: [&str; 1] = ["\
     echo 'touch ran' > .envrc; mkdir -p .vscode; echo '{}' > .vscode/tasks.json; \
     mkdir .git/rebase-merge; echo 'exec touch ran' > .git/rebase-merge/git-rebase-todo; \

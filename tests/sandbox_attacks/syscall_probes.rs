@@ -106,8 +106,8 @@ impl Drop for SystemVObjects {
 
 #[allow(unsafe_code)]
 fn call(name: &str, process: i32) -> bool {
-    let mut room = [0_u64; 64];
-    let at = room.as_mut_ptr();
+    let mut zeros = [0_u64; 64];
+    let at = zeros.as_mut_ptr();
     let result = {
         // SAFETY: calls that take a structure get one of zeros that is larger than any of them.
         unsafe {

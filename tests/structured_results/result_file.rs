@@ -67,7 +67,7 @@ fn a_run_without_a_result_removes_an_old_result_file() {
     let folder = scripted(None);
     folder.write("out.json", "{}").write("job.yaml", "model: [");
     folder.legwork(RUN).run().assert_code(3);
-    assert!(!folder.exists("out.json"), "nobody takes it for this run's");
+    assert!(!folder.exists("out.json"), "an old file must not look like this run's");
 }
 
 #[test]
@@ -100,10 +100,10 @@ fn an_impossible_result_file_is_rejected_before_anything_is_spent() {
     };
     refused(&["text.yaml", "--result", "out.json"], "the job `text` has no `result`");
     refused(&["text.yaml", "--result", "out.json", "--dry-run"], "the job `text` has no `result`");
-    refused(&["job.yaml", "--result", "folder"], "it is no regular file");
+    refused(&["job.yaml", "--result", "folder"], "regular file");
     refused(&["job.yaml", "--result", "replies.yaml/out.json"], "Not a directory");
-    refused(&["job.yaml", "--result", "/proc/gone/out.json"], "nothing can be written to /proc/gone");
-    refused(&["job.yaml", "--result", "./job.yaml"], "that is the job file");
+    refused(&["job.yaml", "--result", "/proc/gone/out.json"], "can't write to /proc/gone");
+    refused(&["job.yaml", "--result", "./job.yaml"], "is the job file");
     assert!(!folder.exists("runs") && folder.exists("job.yaml"));
     folder.write("replies.yaml", r#"{ "parent": [{ "text": "Said." }] }"#);
     folder.legwork(&["run", "text.yaml"]).run().assert_code(0);
@@ -111,5 +111,5 @@ fn an_impossible_result_file_is_rejected_before_anything_is_spent() {
         .legwork(&["resume", "latest", "--result", "out.json"])
         .run()
         .assert_code(2)
-        .assert_stderr_contains("ends with a text");
+        .assert_stderr_contains("has no `result`");
 }

@@ -68,8 +68,8 @@ fn nothing_is_fetched_and_nothing_outside_is_read() {
         .assert_stdout_contains("job.yaml:9:18: error[outside-folder]")
         .assert_stdout_contains("job.yaml:10:18: error[bad-reference]");
     folder.legwork(&["run", "job.yaml", "--model", "replay/none.yaml"]).run().assert_code(3);
-    let asked = listener.accept();
-    assert!(asked.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock), "nobody came");
+    let connection = listener.accept();
+    assert!(connection.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock), "no connection");
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn the_submit_tool_cannot_be_listed() {
     ended
         .assert_code(3)
         .assert_stdout_contains("unknown-tool")
-        .assert_stdout_contains("it comes by itself where `result` asks for data");
+        .assert_stdout_contains("it is added by `result`; remove it");
 }
 
 #[test]

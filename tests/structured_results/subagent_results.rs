@@ -36,12 +36,12 @@ fn run(folder: &TestFolder, worker: Vec<Answer>) -> (ProgramOutput, String, bool
     let ended = folder.legwork(JSON).anthropic(&server).run();
     ended.assert_code(0);
     let requests = server.finish();
-    let told =
+    let result =
         requests.iter().find(|request| request.prompt() == "Go." && !request.results().is_empty()).unwrap().results();
     let tools = &requests[0].body()["tools"];
     assert!(tools[0]["description"].as_str().unwrap().contains("worker: Counts. (Its summary is data, as JSON.)"));
     assert_eq!(tools.as_array().unwrap().len(), 1, "the parent itself ends with a text");
-    let (text, is_error) = (told[0].text.clone(), told[0].is_error);
+    let (text, is_error) = (result[0].text.clone(), result[0].is_error);
     (ended, text, is_error)
 }
 
@@ -87,7 +87,7 @@ fn data_too_large_for_the_parent_is_rejected() {
     let events = ended.run_folder().events_of("worker-1");
     let refused = events.iter().find(|event| event["type"] == "call_finished").unwrap();
     let why = refused["data"]["result"]["text"].as_str().unwrap();
-    assert!(refused["data"]["result"]["is_error"] == true && why.contains("can have 49000 at most"), "{why}");
+    assert!(refused["data"]["result"]["is_error"] == true && why.contains("the limit is 49000"), "{why}");
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub(crate) struct TcpPeer {
 }
 
 impl TcpPeer {
-    pub(crate) fn start(manner: PeerBehaviour) -> Self {
+    pub(crate) fn start(behaviour: PeerBehaviour) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port");
         let address = listener.local_addr().expect("the port's number");
         let connections = Arc::new(AtomicUsize::new(0));
@@ -45,15 +45,15 @@ impl TcpPeer {
                     break;
                 }
                 let mut first = [0];
-                match manner {
+                match behaviour {
                     PeerBehaviour::Silent => kept.push(stream),
                     // A client whose connection was closed probes for TLS at the end.
                     _ if stream.peek(&mut first).is_ok() && first[0] == TLS_HANDSHAKE_BYTE => continue,
                     PeerBehaviour::Reset => {}
                     PeerBehaviour::Close => {
-                        let mut room = [0; 64 << 10];
-                        let length = stream.read(&mut room).unwrap_or_default();
-                        dump_request(&room[..length], &test);
+                        let mut buffer = [0; 64 << 10];
+                        let length = stream.read(&mut buffer).unwrap_or_default();
+                        dump_request(&buffer[..length], &test);
                     }
                 }
                 counted.fetch_add(1, Ordering::SeqCst);

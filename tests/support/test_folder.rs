@@ -47,7 +47,7 @@ impl TestFolder {
     /// Writes a file and creates the folders above it.
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> &Self {
         let path = self.at(name);
-        let above = path.parent().expect("a file lies in a folder");
+        let above = path.parent().expect("a file is in a folder");
         std::fs::create_dir_all(above).and_then(|()| std::fs::write(&path, content)).expect(name);
         self
     }

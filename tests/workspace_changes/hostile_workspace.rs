@@ -168,7 +168,7 @@ fn an_ignore_file_written_by_the_run_does_not_hide_changes_silently() {
     assert_eq!(lines, [".ignore added +1 -0", "a.txt modified +1 -0"]);
     let patch = record(&folder).file("changes.patch");
     assert!(
-        patch.lines().last().unwrap().starts_with("# new files that only ignore files of the run's own"),
+        patch.lines().last().unwrap().starts_with("# new files that the run itself added to ignore files"),
         "{patch}"
     );
     assert!(patch.contains("`new/hidden`"), "{patch}");

@@ -119,10 +119,13 @@ fn binary_or_large_files_are_listed_without_content() {
     folder.legwork(RUN).run().assert_code(0);
     let lines = change_lines(&record(&folder).result()["changes"]);
     assert_eq!(lines, ["a.txt modified +1 -0", "image modified +? -?", "large modified +? -?", "latin modified +? -?"]);
-    let said = incomplete(&folder);
-    assert!(said.contains("no text, too large") && said.contains("`image`, `large`, `latin`"), "{said}");
+    let incomplete_note = incomplete(&folder);
+    assert!(
+        incomplete_note.contains("aren't text, are too large") && incomplete_note.contains("`image`, `large`, `latin`"),
+        "{incomplete_note}"
+    );
     let patch = record(&folder).file("changes.patch");
-    assert!(patch.contains("+4\n") && patch.ends_with(&format!("# {said}\n")), "{patch}");
+    assert!(patch.contains("+4\n") && patch.ends_with(&format!("# {incomplete_note}\n")), "{patch}");
 }
 
 #[test]
@@ -141,9 +144,15 @@ fn very_many_and_very_long_changes_are_bounded() {
         .assert_stderr_contains(" in the first 5000, ");
     let result = record(&folder).result();
     assert_eq!((result["changes"].as_array().unwrap().len(), &result["changed_files"]), (5000, &json!(5202)));
-    let said = incomplete(&folder);
-    assert!(said.contains("5202 files have changed, and the first 5000 of them are listed"), "{said}");
-    assert!(said.contains("too long") && result["changes_incomplete"] == said, "{said}");
+    let incomplete_note = incomplete(&folder);
+    assert!(
+        incomplete_note.contains("5202 files have changed, and only the first 5000 are listed"),
+        "{incomplete_note}"
+    );
+    assert!(
+        incomplete_note.contains("too long") && result["changes_incomplete"] == incomplete_note,
+        "{incomplete_note}"
+    );
     let beside = folder.legwork(&["diff", "latest", "latest", "--out", "../home/runs"]).run();
     beside.assert_code(0).assert_stdout_contains("5202 changed, +");
     assert!(record(&folder).file("changes.patch").len() < 1_100_000);
@@ -187,7 +196,7 @@ fn a_lost_or_damaged_baseline_is_reported() {
         sh(&format!("{damage} {}", record(&folder).path().join("workspace.start").display()));
         let out = folder.home().join("runs").display().to_string();
         let resumed = folder.legwork(&["resume", "latest", "--out", &out, "--sandbox", "off"]).run();
-        resumed.assert_code(0).assert_stderr_contains("warning: what the run changed in the workspace isn't known");
+        resumed.assert_code(0).assert_stderr_contains("warning: the changes to the workspace are unknown");
         assert_eq!(record(&folder).result()["changes"], Value::Null, "{damage}");
     }
 }
@@ -214,11 +223,11 @@ fn a_run_ended_by_a_signal_records_its_changes_and_resumes() {
         .legwork(&["show", "latest", "--rebuild", "--out", &out])
         .run()
         .assert_code(0)
-        .assert_stdout_contains("as it was    changes.patch");
+        .assert_stdout_contains("unchanged  changes.patch");
     std::fs::remove_file(record(&folder).path().join("changes.patch")).unwrap();
     folder
         .legwork(&["show", "latest", "--rebuild", "--out", &out])
         .run()
         .assert_code(0)
-        .assert_stdout_contains("was missing  changes.patch");
+        .assert_stdout_contains("created    changes.patch");
 }

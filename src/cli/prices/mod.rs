@@ -115,8 +115,9 @@ impl PriceLookup<'_> {
                 models.extend(self.prices.models(prices).map(|model| Model::new(*name, model)));
             }
         }
-        let own: Vec<Model> = self.user_models(None).into_iter().filter(|own| !models.contains(own)).collect();
-        [models, own].concat()
+        let user_models: Vec<Model> =
+            self.user_models(None).into_iter().filter(|model| !models.contains(model)).collect();
+        [models, user_models].concat()
     }
 
     /// The models in prices.toml.

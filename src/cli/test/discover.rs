@@ -105,7 +105,7 @@ fn job_file_of(folder: &Path) -> Option<PathBuf> {
     files.into_iter().filter(is_job).find(|path| {
         let source = read_files::read_source(path).ok();
         let job = source.and_then(|source| yaml::read::<Job>(&source).value);
-        job.and_then(|job| job.name).is_some_and(|own| own.value == name)
+        job.and_then(|job| job.name).is_some_and(|job_name| job_name.value == name)
     })
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::diff::{self, DiffTarget};
+use super::diff;
 use super::input_files::{InputFile, is_yaml};
 use super::load::{CheckedFile, LoadedFile, LoadedKind, check, load};
 use super::{atomic_replace, read_files};
@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::lints::autofix::{self, FixResult, PromptReaders};
 use crate::lints::{JobTrust, UserConfig};
 use crate::template::{FileId, JobDir, MAX_FILE_BYTES};
+use crate::text::diff::for_terminal;
 
 /// What to do with fixes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,9 +152,11 @@ impl<'a> Fixer<'a> {
         let out = self.env.console;
         if fixed.applied > 0 && self.mode == FixMode::Diff {
             let real = diff::diff_path(path.unwrap_or(Path::new(name)), &self.env.current_folder);
-            let target =
-                if out.is_interactive() { DiffTarget::Terminal(out.stdout_display()) } else { DiffTarget::Patch };
-            self.diff += &diff::unified(&real, before, &fixed.text, target);
+            let patch = diff::patch(&real, before, &fixed.text);
+            self.diff += &match out.is_interactive() {
+                true => for_terminal(&patch, out.stdout_display().colour),
+                false => patch,
+            };
         } else if let (Some(path), 1..) = (path, fixed.applied)
             && let Err(source) = atomic_replace::replace_file(path, before, &fixed.text)
         {

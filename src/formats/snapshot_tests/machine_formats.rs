@@ -1,4 +1,4 @@
-//! What programs get to read.
+//! Snapshots of the formats for programs.
 
 use super::{at, show};
 use crate::diagnostic::{Diagnostic, Source};
@@ -8,7 +8,7 @@ fn two() -> Vec<Diagnostic> {
     let source = Source::new("./jobs/a b.yaml", "ä: duplicate-env\nenv: [A,\n  A]\n");
     let other = Source::new("/p/é.md", "x {{ y }}");
     vec![
-        Diagnostic::warning("duplicate-env", at(&source, "A]"), "`A` stands here [twice](1)")
+        Diagnostic::warning("duplicate-env", at(&source, "A]"), "`A` is here [twice](1)")
             .label(at(&source, "A,"), "first here")
             .label(at(&other, "{{ y }}"), "used here")
             .help("remove one")
@@ -18,7 +18,7 @@ fn two() -> Vec<Diagnostic> {
 }
 
 #[test]
-fn for_code_scanning() {
+fn sarif_for_code_scanning() {
     let text = show("sarif", &two());
     let mut log: serde_json::Value = serde_json::from_str(&text).unwrap();
     for rule in log["runs"][0]["tool"]["driver"]["rules"].as_array_mut().unwrap() {
@@ -76,7 +76,7 @@ fn for_code_scanning() {
               "ruleId": "duplicate-env",
               "level": "warning",
               "message": {
-                "text": "`A` stands here [twice\\](1)\nremove one"
+                "text": "`A` is here [twice\\](1)\nremove one"
               },
               "locations": [
                 {
@@ -201,11 +201,11 @@ fn for_code_scanning() {
 }
 
 #[test]
-fn for_gitlab() {
+fn gitlab_code_quality() {
     insta::assert_snapshot!(show("gitlab", &two()), @r#"
     [
       {
-        "description": "`A` stands here [twice](1): remove one",
+        "description": "`A` is here [twice](1): remove one",
         "check_name": "duplicate-env",
         "fingerprint": "d9e89bda4094f640c01f40e548461b28",
         "severity": "minor",
@@ -236,7 +236,7 @@ fn for_gitlab() {
 }
 
 #[test]
-fn labels_and_fixes_for_programs() {
+fn json_has_labels_and_fixes() {
     insta::assert_snapshot!(show("json", &two()[..1]), @r#"
     {
       "format": 1,
@@ -249,7 +249,7 @@ fn labels_and_fixes_for_programs() {
           "end_column": 5,
           "severity": "warning",
           "code": "duplicate-env",
-          "message": "`A` stands here [twice](1)",
+          "message": "`A` is here [twice](1)",
           "help": "remove one",
           "labels": [
             {

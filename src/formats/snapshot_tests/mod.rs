@@ -1,4 +1,4 @@
-//! What readers get to see.
+//! Snapshots of the formats for findings.
 
 mod machine_formats;
 
@@ -23,7 +23,7 @@ fn show(format: &str, findings: &[Diagnostic]) -> String {
     find(format).unwrap().diagnostics(findings, LOOK).unwrap()
 }
 
-fn wrong(text: &str) -> Vec<Diagnostic> {
+fn findings_of(text: &str) -> Vec<Diagnostic> {
     yaml::read::<Job>(&Source::new("jobs/a.yaml", text)).findings
 }
 
@@ -35,8 +35,8 @@ fn at(source: &Arc<Source>, part: &str) -> SourceSpan {
 const SMALL: &str = "\u{feff}name: 12\r\nmax_turn: ä\r\nlist:\r\n  - yes\r\nname: b\r\n";
 
 #[test]
-fn for_people() {
-    insta::assert_snapshot!(show("text", &wrong(SMALL)), @r#"
+fn text_shows_excerpts_and_fixes() {
+    insta::assert_snapshot!(show("text", &findings_of(SMALL)), @r#"
     error[wrong-type]: expected a string, found the integer 12
      --> jobs/a.yaml:1:7
       |
@@ -97,8 +97,8 @@ fn for_people() {
 }
 
 #[test]
-fn for_programs() {
-    insta::assert_snapshot!(show("json", &wrong(SMALL)[..2]), @r#"
+fn json_has_all_fields() {
+    insta::assert_snapshot!(show("json", &findings_of(SMALL)[..2]), @r#"
     {
       "format": 1,
       "diagnostics": [
@@ -149,8 +149,8 @@ fn for_programs() {
 }
 
 #[test]
-fn for_github() {
-    insta::assert_snapshot!(show("github", &wrong(SMALL)), @r#"
+fn github_has_annotations() {
+    insta::assert_snapshot!(show("github", &findings_of(SMALL)), @r#"
     ::error file=jobs/a.yaml,line=1,endLine=1,col=7,endColumn=9,title=wrong-type::expected a string, found the integer 12%0Aput it in quotes: "12"
     ::error file=jobs/a.yaml,line=2,endLine=2,col=1,endColumn=9,title=unknown-key::unknown key `max_turn`%0Adid you mean `max_turns`? known are `name`, `max_turns`, `list`
     ::error file=jobs/a.yaml,line=2,endLine=2,col=11,endColumn=12,title=wrong-type::expected an integer, found the string "ä"%0Awrite a whole number, such as 10
@@ -160,12 +160,12 @@ fn for_github() {
 }
 
 #[test]
-fn nothing_to_show() {
+fn no_findings_give_no_output() {
     assert_eq!((show("text", &[]), show("github", &[])), (String::new(), String::new()));
 }
 
 #[test]
-fn warnings_labels_far_away_and_other_sources() {
+fn labels_far_away_and_in_other_sources_are_shown() {
     let lines: String = (1..=60).map(|number| format!("key{number}: value\n")).collect();
     let source = Source::new("a.yaml", lines);
     let other = Source::new("b.md", "first\nsecond {{ x }}");
@@ -202,7 +202,7 @@ fn warnings_labels_far_away_and_other_sources() {
 }
 
 #[test]
-fn a_place_of_many_lines() {
+fn long_spans_are_shortened() {
     let source = Source::new("a.yaml", "a:\n  b: 1\n  c: 2\nd: 3\n".to_owned() + &"e\n".repeat(100));
     let some = Diagnostic::error("some", at(&source, "b: 1\n  c: 2"), "some lines");
     let many = Diagnostic::error("many", SourceSpan { source, range: 5..120 }, "many lines");
@@ -225,7 +225,7 @@ fn a_place_of_many_lines() {
 }
 
 #[test]
-fn nothing_in_a_file_steers_the_reader() {
+fn control_characters_are_replaced() {
     let source =
         Source::new("a\u{1b}]0;x\u{7}\n::error::x", "k: \u{1b}[31mred\u{202e}\u{9b}0m\n::set-output name=x::y\n");
     let finding = Diagnostic::error("bad", at(&source, "red"), "bad \u{1b}[2J%0A\n::add-mask::x")
@@ -253,7 +253,7 @@ fn nothing_in_a_file_steers_the_reader() {
 }
 
 #[test]
-fn a_very_long_line_is_cut_around_the_place() {
+fn a_very_long_line_is_cut_around_the_span() {
     let source = Source::new(
         "a.json",
         format!("{{\"a\": \"{}\", \"needle\": \"{}\"}}", "x".repeat(900_000), "ä".repeat(900_000)),
@@ -269,7 +269,7 @@ fn a_very_long_line_is_cut_around_the_place() {
 }
 
 #[test]
-fn github_gets_nine_of_a_level_and_a_count() {
+fn github_gets_nine_annotations_per_level_and_a_count() {
     let source = Source::new("./a.yaml", "x\n");
     let error = Diagnostic::error("e", at(&source, "x"), "m");
     let warning = Diagnostic::warning("w", at(&source, "x"), "m");
@@ -281,21 +281,23 @@ fn github_gets_nine_of_a_level_and_a_count() {
 }
 
 #[test]
-fn colours_only_where_wanted() {
-    let coloured =
-        find("text").unwrap().diagnostics(&wrong("name: 12"), DisplayOptions { colour: true, width: 80 }).unwrap();
+fn colours_are_optional() {
+    let coloured = find("text")
+        .unwrap()
+        .diagnostics(&findings_of("name: 12"), DisplayOptions { colour: true, width: 80 })
+        .unwrap();
     assert!(coloured.contains("\u{1b}["));
-    assert!(!show("text", &wrong("name: 12")).contains('\u{1b}'));
+    assert!(!show("text", &findings_of("name: 12")).contains('\u{1b}'));
 }
 
 #[test]
-fn an_empty_file_and_places_at_its_end() {
+fn empty_files_and_spans_at_the_end_are_shown() {
     let source = Source::new("a.yaml", "a: 1\n");
     let end = SourceSpan { source, range: 5..5 };
-    insta::assert_snapshot!(show("text", &[wrong("").remove(0), Diagnostic::error("end", end, "at the end")]), @r"
+    insta::assert_snapshot!(show("text", &[findings_of("").remove(0), Diagnostic::error("end", end, "at the end")]), @r"
     error[empty-file]: the file is empty
     --> jobs/a.yaml:1:1
-     = help: write something into it, or name another file
+     = help: write a job into it, or use another file
 
     error[end]: at the end
      --> a.yaml:2:1
@@ -309,8 +311,8 @@ fn an_empty_file_and_places_at_its_end() {
 }
 
 #[test]
-fn concise_is_a_line_each() {
-    insta::assert_snapshot!(show("concise", &wrong(SMALL)), @r#"
+fn concise_has_one_line_per_finding() {
+    insta::assert_snapshot!(show("concise", &findings_of(SMALL)), @r#"
     jobs/a.yaml:1:7: error[wrong-type]: expected a string, found the integer 12
     jobs/a.yaml:2:1: error[unknown-key]: unknown key `max_turn`
     jobs/a.yaml:2:11: error[wrong-type]: expected an integer, found the string "ä"

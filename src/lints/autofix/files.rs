@@ -1,4 +1,4 @@
-//! Mends the kinds of files that there are.
+//! Fixes jobs, scripts and prompt files.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::job::Job;
 use crate::lints::{JobTrust, UserConfig, check_script, check_with};
 use crate::template::{FileId, JobDir};
 
-/// Mends a job file; its prompt files stay as they are.
+/// Fixes a job file, without its prompt files.
 pub fn fix_job(source: &Arc<Source>, folder: Option<&JobDir>, own: &UserConfig) -> FixResult {
     fix_text(&source.text, source.text.len(), &mut |text| {
         let source = Source::new(source.name.as_str(), text);
@@ -16,7 +16,7 @@ pub fn fix_job(source: &Arc<Source>, folder: Option<&JobDir>, own: &UserConfig) 
     })
 }
 
-/// Mends a script, which belongs to `job` where there is one.
+/// Fixes a script, which may belong to a job.
 pub fn fix_script(source: &Arc<Source>, job: Option<&Job>) -> FixResult {
     fix_text(&source.text, source.text.len(), &mut |text| {
         let source = Source::new(source.name.as_str(), text);
@@ -24,18 +24,18 @@ pub fn fix_script(source: &Arc<Source>, job: Option<&Job>) -> FixResult {
     })
 }
 
-/// Jobs with the same folder.
+/// Jobs in the same folder.
 #[derive(Debug)]
 pub struct PromptReaders {
-    /// Where their prompts are looked up.
+    /// The folder of their prompts.
     pub folder: JobDir,
     /// The job files.
     pub jobs: Vec<Arc<Source>>,
-    /// What the user's own configuration says.
+    /// The user's own configuration.
     pub user_config: UserConfig,
 }
 
-/// Mends a prompt file, of which `text` is the whole text as it is on disk, for all the jobs that read it.
+/// Fixes a prompt file for all the jobs that use it. `text` is its whole text on disk.
 pub fn fix_prompt(text: &str, file: FileId, readers: &mut [PromptReaders]) -> FixResult {
     let jobs = readers.iter().flat_map(|readers| &readers.jobs);
     let bytes = jobs.map(|job| job.text.len() + text.len()).sum();
@@ -54,7 +54,7 @@ pub fn fix_prompt(text: &str, file: FileId, readers: &mut [PromptReaders]) -> Fi
     })
 }
 
-/// Where something stands in a file, which stands at `offset` in what templates read of it (see [`crate::template::as_read`]).
+/// The offset in a file of an offset in the template that was read from it (see [`crate::template::as_read`]).
 fn raw_offset(text: &str, offset: usize) -> usize {
     let bytes = text.as_bytes();
     let mut at = text.len() - text.trim_start_matches('\u{feff}').len();
@@ -70,7 +70,7 @@ mod tests {
     use crate::template::normalize_text;
 
     #[test]
-    fn places_are_found_behind_line_ends_and_marks() {
+    fn places_are_found_after_line_ends_and_marks() {
         for text in ["\u{feff}a\r\nb\rc\n\r\nd", "a\nb", "", "\u{feff}", "ä\r\nö"] {
             let read = normalize_text(text);
             let letters: Vec<(usize, char)> = read.char_indices().collect();

@@ -1,7 +1,6 @@
-//! Puts certain fixes into a text, and keeps those that make it better.
+//! Applies the certain fixes of findings, and keeps those that improve the text.
 //!
-//! Pure: a text goes in with a way to look at texts, and a text comes out that is at least as valid. What no fix
-//! replaces stays byte for byte.
+//! This is a pure function of a text and a checker. The result is at least as valid, and unchanged outside of the fixes.
 
 mod files;
 
@@ -13,40 +12,40 @@ use crate::diagnostic::{Diagnostic, Severity, Source};
 
 pub use files::{PromptReaders, fix_job, fix_prompt, fix_script};
 
-/// How many bytes are looked at in all: the last of very many mistakes in a large file wait for the next time.
+/// How many bytes are checked in total. In a large file with very many errors, the last ones wait for the next time.
 const MAX_BYTES: usize = 64 << 20;
 
-/// What a look at a text costs at least, in bytes.
+/// The least cost of one check, in bytes.
 const MIN_CHECK_BYTES: usize = 16 << 10;
 
-/// How often a text is looked at in any case, however large it is.
+/// How many checks are always made, however large the text is.
 const MIN_CHECKS: usize = 16;
 
-/// How deep a fix may reveal others before something has to be better.
+/// How many further rounds of fixes a fix may reveal before the text has to improve.
 const MAX_REVEAL_DEPTH: usize = 4;
 
 /// A replacement in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextEdit {
-    /// The bytes that are replaced.
+    /// The replaced bytes.
     pub span: Range<usize>,
-    /// By what.
+    /// The new text.
     pub replacement: String,
 }
 
-/// What there is to see in a text.
+/// The result of checking a text.
 #[derive(Debug)]
 pub struct TextReport {
-    /// Everything that is wrong.
+    /// The findings.
     pub findings: Vec<Diagnostic>,
-    /// What would mend some of it.
+    /// The fixes of the findings.
     pub edits: Vec<TextEdit>,
-    /// What must not grow, one for each way in which the text is read.
+    /// The counts of findings for each reader of the text.
     counts: Vec<FindingCounts>,
 }
 
 impl TextReport {
-    /// Weighs the findings in the text itself, which is `source`, and takes their fixes.
+    /// Counts the findings in `source`, and takes their fixes.
     pub fn of_source(findings: Vec<Diagnostic>, source: &Arc<Source>) -> Self {
         let is_own = |other: &Arc<Source>| Arc::ptr_eq(source, other);
         let weights = vec![FindingCounts::of(findings.iter().filter(|finding| is_own(&finding.span.source)))];
@@ -54,8 +53,8 @@ impl TextReport {
         Self { findings, edits, counts: weights }
     }
 
-    /// Weighs all findings of each of several who read the text. They read it as the sources for which `is_own` holds,
-    /// and `offset` says where in the text something stands in these.
+    /// Counts the findings of several readers of the text. Their sources are those for which `is_own` is true, and `offset`
+    /// maps an offset there to one in the text.
     pub fn of_readers(
         each: Vec<Vec<Diagnostic>>,
         is_own: impl Fn(&Arc<Source>) -> bool,
@@ -67,14 +66,14 @@ impl TextReport {
         Self { findings, edits, counts: weights }
     }
 
-    /// Whether less is wrong than before, and nothing else for anyone.
+    /// Whether the text improved for one reader and got worse for none.
     fn is_better_than(&self, before: &Self) -> bool {
         let pairs = || self.counts.iter().zip(&before.counts);
         pairs().all(|(now, then)| now.is_less_than(then) || now.is_no_worse_than(then))
             && pairs().any(|(now, then)| now.is_less_than(then))
     }
 
-    /// Whether every error was there before, or is one of too many to be seen then.
+    /// Whether it has no new errors, except for those that weren't shown before.
     fn has_nothing_new(&self, before: &Self) -> bool {
         self.counts.iter().zip(&before.counts).all(|(now, then)| now.has_nothing_new(then))
     }
@@ -94,30 +93,30 @@ fn edits(
         .collect()
 }
 
-/// What came of mending.
+/// The result of fixing a text.
 #[derive(Debug)]
 pub struct FixResult {
-    /// The text; the same as before where nothing was mended.
+    /// The text, perhaps unchanged.
     pub text: String,
     /// How many replacements were made.
     pub applied: usize,
-    /// How many fixes were left out, since they would bring other errors.
+    /// How many fixes were skipped, because they would cause other errors.
     pub skipped: usize,
-    /// What is wrong with the text now.
+    /// The remaining findings.
     pub findings: Vec<Diagnostic>,
 }
 
-/// Makes all replacements that leave fewer errors, or as many and fewer warnings, and looks again, until there is
-/// none left. Mending the result again changes nothing. `bytes` is how much is read for each look.
-pub fn fix_text(text: &str, bytes: usize, look: &mut dyn FnMut(&str) -> TextReport) -> FixResult {
-    let looked = look(text);
-    let mut state = CheckedText { text: text.to_owned(), report: looked };
-    let mut looks = BudgetedChecker { check: look, bytes: bytes.max(MIN_CHECK_BYTES), made: 0 };
+/// Applies the fixes that leave fewer errors, or as many errors and fewer warnings, and repeats until there are none
+/// left. Fixing the result again changes nothing. `bytes` is the cost of one check.
+pub fn fix_text(text: &str, bytes: usize, check: &mut dyn FnMut(&str) -> TextReport) -> FixResult {
+    let report = check(text);
+    let mut state = CheckedText { text: text.to_owned(), report };
+    let mut checker = BudgetedChecker { check, bytes: bytes.max(MIN_CHECK_BYTES), made: 0 };
     let mut count = 0;
     loop {
-        let (next, made) = match looks.apply_all(&state) {
+        let (next, made) = match checker.apply_all(&state) {
             Some(found) => found,
-            None => looks.apply_one_by_one(state),
+            None => checker.apply_one_by_one(state),
         };
         state = next;
         count += made;
@@ -134,7 +133,7 @@ struct CheckedText {
     report: TextReport,
 }
 
-/// Looks at texts while there is something left to spend.
+/// Checks texts within a budget.
 struct BudgetedChecker<'a> {
     check: &'a mut dyn FnMut(&str) -> TextReport,
     bytes: usize,
@@ -147,11 +146,11 @@ impl BudgetedChecker<'_> {
             return None;
         }
         self.made += 1;
-        let looked = (self.check)(&text);
-        Some(CheckedText { text, report: looked })
+        let report = (self.check)(&text);
+        Some(CheckedText { text, report })
     }
 
-    /// All replacements at once, where nothing new is wrong then.
+    /// Applies all fixes at once, if that causes no new errors.
     fn apply_all(&mut self, before: &CheckedText) -> Option<(CheckedText, usize)> {
         let edits = applicable_edits(&before.text, &before.report.edits);
         if edits.is_empty() {
@@ -162,7 +161,7 @@ impl BudgetedChecker<'_> {
         is_better.then_some((after, edits.len()))
     }
 
-    /// Each replacement by itself, the last first, so that the places of the others stay.
+    /// Applies fixes one by one, the last first, so that the places of the others don't change.
     fn apply_one_by_one(&mut self, mut state: CheckedText) -> (CheckedText, usize) {
         let mut count = 0;
         for edit in applicable_edits(&state.text, &state.report.edits).into_iter().rev() {
@@ -176,7 +175,7 @@ impl BudgetedChecker<'_> {
         (state, count)
     }
 
-    /// A replacement with those that it reveals, where that is better.
+    /// Applies a fix with those that it reveals, if that improves the text.
     fn apply_with_revealed(&mut self, before: &CheckedText, edit: &TextEdit) -> Option<(CheckedText, usize)> {
         let mut made = vec![edit.clone()];
         let mut count = 1;
@@ -199,13 +198,13 @@ impl BudgetedChecker<'_> {
     }
 }
 
-/// How much is wrong.
+/// Counts of findings.
 #[derive(Debug, PartialEq, Eq)]
 struct FindingCounts {
     errors: BTreeMap<&'static str, usize>,
-    /// Warnings included.
+    /// The number of all findings, warnings included.
     total: usize,
-    /// Bytes of the text beyond the last finding that is shown, where there are more.
+    /// If not all findings are shown, the number of bytes after the last one.
     unreported_bytes: usize,
 }
 
@@ -241,8 +240,8 @@ impl FindingCounts {
     }
 }
 
-/// The replacements that can be made at once, in their order. Two for the same place contradict each other; of two
-/// that overlap the first is taken.
+/// The edits that can be applied at once, in order. Two at the same place contradict each other; of two that overlap, the
+/// first is used.
 fn applicable_edits(text: &str, edits: &[TextEdit]) -> Vec<TextEdit> {
     let is_change = |edit: &&TextEdit| text.get(edit.span.clone()).is_some_and(|there| there != edit.replacement);
     let mut sorted: Vec<&TextEdit> = edits.iter().filter(is_change).collect();
@@ -259,7 +258,7 @@ fn applicable_edits(text: &str, edits: &[TextEdit]) -> Vec<TextEdit> {
     found
 }
 
-/// Makes replacements that don't overlap and are in order.
+/// Applies edits that are in order and don't overlap.
 fn apply_edits(text: &str, edits: &[TextEdit]) -> String {
     let mut changed = String::with_capacity(text.len());
     let mut done = 0;
@@ -271,11 +270,11 @@ fn apply_edits(text: &str, edits: &[TextEdit]) -> String {
     changed + &text[done..]
 }
 
-/// Where replacements lie after others were made.
+/// Moves edits to their places after others were applied.
 fn shift_edits(edits: &[TextEdit], made: &[TextEdit]) -> Vec<TextEdit> {
     let shifted = |offset: usize| {
         made.iter().take_while(|edit| edit.span.end <= offset).fold(offset, |offset, edit| {
-            // The whole lies before `offset`, so that this is never less than nothing.
+            // The whole edit is before `offset`, so this is never negative.
             (offset + edit.replacement.len()).saturating_sub(edit.span.len())
         })
     };

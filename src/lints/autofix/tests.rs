@@ -7,7 +7,7 @@ fn findings(text: &str) -> Vec<Diagnostic> {
     crate::lints::check(&Source::new("job.yaml", text), None).findings
 }
 
-/// The repaired text of a job, after making sure that nothing is left to mend.
+/// The fixed text of a job, after checking that no fix is left.
 fn repaired(text: &str) -> (String, usize, usize) {
     let errors = |text: &str| findings(text).iter().filter(|it| it.severity == Severity::Error).count();
     let repaired = fix_job(&Source::new("job.yaml", text), None, &UserConfig::default());
@@ -22,7 +22,7 @@ fn repaired(text: &str) -> (String, usize, usize) {
 }
 
 #[test]
-fn everything_but_what_is_mended_stays_byte_for_byte() {
+fn the_rest_of_the_text_stays_byte_for_byte() {
     let text = "\u{feff}# häd\r\nmodel:   'antropic/claude-sonnet-5-5'  # c\r\n\r\ninputs: { topic: {type: string} }\r\n\
                 parnet:\r\n  prompt: >\r\n    ü {{topic}} {{ inputs.topik|uper }}\r\n\r\n  tools: [\"Read\", 'Grep',Task ]  # x\r\n\
                 limits: {tokens: 9}";
@@ -41,7 +41,7 @@ fn everything_but_what_is_mended_stays_byte_for_byte() {
 }
 
 #[test]
-fn what_would_be_wrong_in_another_way_is_left_out() {
+fn fixes_that_cause_other_errors_are_skipped() {
     let head = "model: anthropic/x\nparent: { prompt: x, tools: [";
     assert_eq!(
         repaired(&format!("{head}read_file, Read, Grep] }}\n")),
@@ -54,7 +54,7 @@ fn what_would_be_wrong_in_another_way_is_left_out() {
 }
 
 #[test]
-fn what_lies_below_a_misspelt_key_is_mended_with_it() {
+fn errors_below_a_misspelled_key_are_fixed_with_it() {
     let text =
         "model: anthropic/x\nparent: { prompt: x, tools: [task] }\nsubagnets:\n  a: { tools: [Read, rubbish] }\n";
     let (after, count, left) = repaired(text);
@@ -63,7 +63,7 @@ fn what_lies_below_a_misspelt_key_is_mended_with_it() {
 }
 
 #[test]
-fn what_a_fix_reveals_is_mended_too() {
+fn errors_that_a_fix_reveals_are_fixed_too() {
     // Each `(` hides what is between it and the next `)`; a `!` can't be repaired.
     let look = |text: &str| {
         let source = Source::new("t", text);
@@ -120,7 +120,7 @@ fn fixes_that_contradict_or_overlap_harm_nothing() {
         vec![Diagnostic::warning("w", place, "w").replace_with("c")]
     };
     let repaired = fix_text("aa", 2, &mut |text| looked(text, contradict));
-    assert_eq!((repaired.text.as_str(), repaired.applied), ("ab", 1), "nobody knows which of two is meant");
+    assert_eq!((repaired.text.as_str(), repaired.applied), ("ab", 1), "which of the two is meant isn't known");
     let overlap = |source: &Arc<Source>| {
         let place = SourceSpan { source: source.clone(), range: 0..source.text.len() };
         vec![Diagnostic::warning("w", place, "w").replace_with("")]
@@ -151,7 +151,7 @@ fn looking_ends() {
 }
 
 #[test]
-fn a_prompt_is_mended_for_all_jobs_that_read_it() {
+fn a_prompt_is_fixed_for_all_jobs_that_read_it() {
     let folder = tempfile::tempdir().unwrap();
     let raw = "\u{feff}Ü\r\n{{ topic }} {{ inputs.topik }}\r\n";
     std::fs::write(folder.path().join("p.md"), raw).unwrap();
@@ -169,7 +169,7 @@ fn a_prompt_is_mended_for_all_jobs_that_read_it() {
     let both = raw.replace("{ topic", "{ inputs.topic").replace("topik", "topic");
     assert_eq!(repaired(vec![one.clone()]).text, both);
     assert_eq!(repaired(vec![one.clone(), one.clone()]).text, both);
-    // Another job has an input of the name that is misspelt for this one: mending that would harm it.
+    // Another job has an input with the name that is a misspelling in this one: the fix would break it.
     let other = job("{ topik: { type: string } }");
     let left = repaired(vec![one, other]);
     assert_eq!((left.text.as_str(), left.applied), (raw.replace("{ topic", "{ inputs.topic").as_str(), 1));

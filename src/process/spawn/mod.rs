@@ -1,4 +1,4 @@
-//! Running a command: one shell, its output, and the end of all that it started.
+//! Runs a shell command to its end, including every process that it started.
 
 use std::io::{self, PipeReader, Read};
 use std::os::fd::OwnedFd;
@@ -13,133 +13,198 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 use tokio::process::{Child, Command};
 
-use crate::process::bounded_output::CommandOutput;
-use crate::process::reaper::CommandTree;
-use crate::process::{fd_limit, reaper};
-use crate::sandbox::PreparedCommand;
-use crate::tools::ToolContext;
+use super::CallLimits;
+use super::bounded_output::CommandOutput;
+use super::environment::Environment;
+use super::fd_limit;
+use super::reaper::{CALL_ID_VARIABLE, CommandTree};
+use crate::sandbox::{PreparedCommand, Sandbox};
+use crate::workspace::Workspace;
 
-/// How long a command may take to end after it was asked to.
-const TERMINATION_GRACE: Duration = Duration::from_secs(2);
-/// The most that is read from the pipe after the command's end, in bytes: what fits into the largest pipe.
-const DRAINED: usize = 1 << 20;
-/// How many processes a command may have at once: many times what builds and tests have, and few enough for a machine.
-pub(crate) const MOST_PROCESSES: usize = 2_000;
-/// How often they are counted.
+/// The most processes that a command may have at once: many times what builds and tests need.
+pub(crate) const MAX_PROCESSES: usize = 2_000;
+/// How often the processes are counted.
 const PROCESS_CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// How long a supervisor may take to end a process tree, beyond its own patience.
+/// How long a command may take to end after SIGTERM.
+const TERMINATION_GRACE: Duration = Duration::from_secs(2);
+/// How long a supervisor may take to end a process tree, in addition to its own timeout.
 const SUPERVISOR_TIMEOUT: Duration = Duration::from_secs(8);
-/// How much of a command's first output is kept for what the program that makes the sandbox says, in bytes.
+/// How much is read from the pipe after the command's end, in bytes: the capacity of the largest pipe.
+const MAX_DRAINED_BYTES: usize = 1 << 20;
+/// How much of a command's first output is kept to find an error message of bubblewrap, in bytes.
 const STARTUP_OUTPUT_BYTES: usize = 400;
+
+/// A command for `bash -c`, and what it runs with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ShellCommand<'a> {
+    /// The command.
+    pub(crate) command: &'a str,
+    /// The folder that it starts in.
+    pub(crate) workspace: &'a Workspace,
+    /// Its environment variables.
+    pub(crate) environment: &'a Environment,
+    /// How it is confined.
+    pub(crate) sandbox: &'a Sandbox,
+    /// Whether the sandbox keeps it from writing to the workspace.
+    pub(crate) read_only: bool,
+    /// How long it may take.
+    pub(crate) timeout: Duration,
+    /// The most processes that it may have at once.
+    pub(crate) max_processes: usize,
+    /// When the run ends.
+    pub(crate) limits: &'a CallLimits,
+}
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProcessOutcome {
-    /// By itself, or by a signal from elsewhere.
+    /// By itself, or by a signal that legwork didn't send.
     Exited(ExitStatus),
     /// It took longer than it was allowed.
     TimedOut,
     /// The run is over, for this reason.
     Stopped(&'static str),
-    /// It had more processes than it may have.
+    /// It had more processes than it was allowed.
     TooManyProcesses,
 }
 
-/// Runs `bash -c` and feeds what it prints to `output`; with more than `most` processes at once it is killed. When this
-/// returns, no process that it started is left; when it is dropped, they are killed. A command that couldn't be started for
-/// want of something that the machine lacks is noted at the sandbox, for nothing can be done here any more.
-pub(crate) async fn run(
-    command: &str,
-    scope: &ToolContext<'_>,
-    read_only: bool,
-    timeout: Duration,
-    most: usize,
-    output: &mut CommandOutput,
-) -> io::Result<ProcessOutcome> {
-    let ended = start_and_wait(command, scope, read_only, timeout, most, output).await;
-    if let Err(error) = &ended
-        && !matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::ArgumentListTooLong)
-    {
-        scope.sandbox.record_start_failure(format!("a command can't be started: {error}"));
+impl ProcessOutcome {
+    /// The exit code, if the command ended by itself with one.
+    pub(crate) fn exit_code(self) -> Option<i32> {
+        match self {
+            Self::Exited(status) => status.code(),
+            _ => None,
+        }
     }
-    ended
 }
 
-async fn start_and_wait(
-    command: &str,
-    scope: &ToolContext<'_>,
-    read_only: bool,
-    timeout: Duration,
-    most: usize,
-    output: &mut CommandOutput,
-) -> io::Result<ProcessOutcome> {
-    let limits = scope.limits;
-    scope.workspace.check_not_moved()?;
-    let (mut running, mut pipe) = RunningCommand::start(command, scope, read_only)?;
-    let mut first = Vec::new();
-    let mut buffer = vec![0; 1 << 14];
-    let deadline = tokio::time::sleep_until(limits.deadline.into());
-    let timeout = tokio::time::sleep_until((Instant::now() + timeout).into());
-    tokio::pin!(deadline, timeout);
-    let mut glance = tokio::time::interval(PROCESS_CHECK_INTERVAL);
-    glance.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut asked = false;
-    let mut open = true;
-    let ended = loop {
-        tokio::select! {
-            status = running.child.wait() => {
-                let status = status?;
-                break if asked { ProcessOutcome::TimedOut } else { ProcessOutcome::Exited(status) };
-            }
-            read = pipe.read(&mut buffer), if open => match read {
-                Ok(0) | Err(_) => open = false,
-                Ok(count) => {
-                    first.extend_from_slice(&buffer[..count.min(STARTUP_OUTPUT_BYTES.saturating_sub(first.len()))]);
-                    output.push(&buffer[..count]);
-                }
-            },
-            () = &mut timeout => {
-                if asked {
-                    running.kill().await?;
-                    break ProcessOutcome::TimedOut;
-                }
-                asked = true;
-                running.request_termination();
-                timeout.as_mut().reset((Instant::now() + TERMINATION_GRACE).into());
-            }
-            _ = glance.tick() => if running.tree.has_more_than(most) {
-                running.kill().await?;
-                break ProcessOutcome::TooManyProcesses;
-            },
-            () = limits.cancel.cancelled() => {
-                running.kill().await?;
-                break ProcessOutcome::Stopped("the run was cancelled");
-            }
-            () = &mut deadline => {
-                running.kill().await?;
-                break ProcessOutcome::Stopped("the run's time is up");
-            }
+impl ShellCommand<'_> {
+    /// Runs the command and passes its output to `output`. When this returns, all processes that it started have ended; if
+    /// the future is dropped, they are killed.
+    ///
+    /// # Errors
+    /// If the command can't be started. Unless the command itself is the reason, the sandbox records the error, because
+    /// later commands will fail as well.
+    pub(crate) async fn run(&self, output: &mut CommandOutput) -> io::Result<ProcessOutcome> {
+        let outcome = self.start_and_wait(output).await;
+        if let Err(error) = &outcome
+            && !matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::ArgumentListTooLong)
+        {
+            self.sandbox.record_start_failure(format!("a command can't be started: {error}"));
         }
-    };
-    running.tree.kill_leftovers().await;
-    let mut drained = 0;
-    while open && drained < DRAINED {
-        match pipe.try_read(&mut buffer) {
-            Ok(0) | Err(_) => break,
-            Ok(count) => {
-                first.extend_from_slice(&buffer[..count.min(STARTUP_OUTPUT_BYTES.saturating_sub(first.len()))]);
-                output.push(&buffer[..count]);
-            }
-        }
-        drained += buffer.len();
+        outcome
     }
-    match ended {
-        ProcessOutcome::Exited(status) if status.code().is_some_and(|code| code != 0) && !running.was_started() => {
-            let first = String::from_utf8_lossy(&first);
-            let line = first.lines().find(|line| line.contains("bwrap")).unwrap_or("it says nothing of why");
-            Err(io::Error::other(format!("the sandbox can't be made ({})", line.trim())))
+
+    /// Why the command failed, for people and models; `None` if it succeeded.
+    pub(crate) fn describe_failure(&self, outcome: ProcessOutcome) -> Option<String> {
+        match outcome {
+            ProcessOutcome::Exited(status) => match (status.code(), status.signal()) {
+                (Some(0), _) => None,
+                (Some(code), _) => Some(format!("exit code {code}")),
+                (None, Some(signal)) => Some(format!("killed by signal {signal}")),
+                (None, None) => Some("ended without an exit code".to_owned()),
+            },
+            ProcessOutcome::TimedOut => Some(format!("timed out after {}", format_duration(self.timeout))),
+            ProcessOutcome::Stopped(reason) => Some(format!("killed: {reason}")),
+            ProcessOutcome::TooManyProcesses => {
+                Some(format!("killed: it had more than {} processes at once", self.max_processes))
+            }
         }
-        ended => Ok(ended),
+    }
+
+    async fn start_and_wait(&self, output: &mut CommandOutput) -> io::Result<ProcessOutcome> {
+        self.workspace.check_not_moved()?;
+        let (mut running, mut pipe) = self.start()?;
+        let mut startup_output = Vec::new();
+        let mut keep = |chunk: &[u8]| {
+            startup_output.extend_from_slice(&chunk[..chunk.len().min(STARTUP_OUTPUT_BYTES - startup_output.len())]);
+            output.push(chunk);
+        };
+        let mut buffer = vec![0; 1 << 14];
+        let deadline = tokio::time::sleep_until(self.limits.deadline.into());
+        let timeout = tokio::time::sleep_until((Instant::now() + self.timeout).into());
+        tokio::pin!(deadline, timeout);
+        let mut process_check = tokio::time::interval(PROCESS_CHECK_INTERVAL);
+        process_check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut is_terminating = false;
+        let mut is_open = true;
+        let outcome = loop {
+            tokio::select! {
+                status = running.child.wait() => {
+                    let status = status?;
+                    break if is_terminating { ProcessOutcome::TimedOut } else { ProcessOutcome::Exited(status) };
+                }
+                read = pipe.read(&mut buffer), if is_open => match read {
+                    Ok(0) | Err(_) => is_open = false,
+                    Ok(count) => keep(&buffer[..count]),
+                },
+                () = &mut timeout => {
+                    if is_terminating {
+                        running.kill().await?;
+                        break ProcessOutcome::TimedOut;
+                    }
+                    is_terminating = true;
+                    running.request_termination();
+                    timeout.as_mut().reset((Instant::now() + TERMINATION_GRACE).into());
+                }
+                _ = process_check.tick() => if running.tree.has_more_than(self.max_processes) {
+                    running.kill().await?;
+                    break ProcessOutcome::TooManyProcesses;
+                },
+                () = self.limits.cancel.cancelled() => {
+                    running.kill().await?;
+                    break ProcessOutcome::Stopped("the run was cancelled");
+                }
+                () = &mut deadline => {
+                    running.kill().await?;
+                    break ProcessOutcome::Stopped("the run's time is up");
+                }
+            }
+        };
+        running.tree.kill_leftovers().await;
+        let mut drained = 0;
+        while is_open && drained < MAX_DRAINED_BYTES {
+            match pipe.try_read(&mut buffer) {
+                Ok(0) | Err(_) => break,
+                Ok(count) => keep(&buffer[..count]),
+            }
+            drained += buffer.len();
+        }
+        match outcome {
+            ProcessOutcome::Exited(status) if status.code().is_some_and(|code| code != 0) && !running.was_started() => {
+                let startup_output = String::from_utf8_lossy(&startup_output);
+                let line = startup_output.lines().find(|line| line.contains("bwrap")).unwrap_or("no error message");
+                Err(io::Error::other(format!("the sandbox can't be set up ({})", line.trim())))
+            }
+            outcome => Ok(outcome),
+        }
+    }
+
+    /// Starts the command, with the pipe that its output comes from.
+    fn start(&self) -> io::Result<(RunningCommand, Receiver)> {
+        static CALLS: AtomicU64 = AtomicU64::new(0);
+        static INHERITED: Once = Once::new();
+        INHERITED.call_once(set_close_on_exec);
+        let call_id = format!("{}.{}", std::process::id(), CALLS.fetch_add(1, Ordering::Relaxed));
+        let (reader, writer) = io::pipe()?;
+        let root = self.workspace.root();
+        let bash = self.environment.shell(root, self.sandbox.writable());
+        let PreparedCommand { command: shell, is_supervised, status_pipe } =
+            self.sandbox.command(bash, root, self.environment.variables(), self.read_only)?;
+        let mut shell = Command::from(shell);
+        shell.arg("-c").arg(self.command).env(CALL_ID_VARIABLE, &call_id);
+        // A killed supervisor couldn't end the processes below it.
+        shell.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer).kill_on_drop(!is_supervised);
+        detach(&mut shell, is_supervised);
+        let (child, tree) = CommandTree::start(call_id, || {
+            let child = shell.spawn()?;
+            let id = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+            Ok((child, id.ok_or_else(|| io::Error::other("the process has no id"))?))
+        })?;
+        // Closes our ends of the pipe, so that reading ends when the last process closes its own.
+        drop(shell);
+        let running = RunningCommand { child, tree, is_supervised, status_pipe };
+        Ok((running, Receiver::from_owned_fd(OwnedFd::from(reader))?))
     }
 }
 
@@ -148,66 +213,41 @@ struct RunningCommand {
     child: Child,
     tree: CommandTree,
     is_supervised: bool,
-    report: Option<PipeReader>,
+    /// Where bubblewrap reports the exit code, which it does only if it could start the command.
+    status_pipe: Option<PipeReader>,
 }
 
 impl RunningCommand {
-    fn start(command: &str, scope: &ToolContext<'_>, read_only: bool) -> io::Result<(Self, Receiver)> {
-        static CALLS: AtomicU64 = AtomicU64::new(0);
-        static INHERITED: Once = Once::new();
-        INHERITED.call_once(close_on_exec);
-        let mark = format!("{}.{}", std::process::id(), CALLS.fetch_add(1, Ordering::Relaxed));
-        let (reader, writer) = io::pipe()?;
-        let (root, environment) = (scope.workspace.root(), scope.environment);
-        let bash = environment.shell(root, scope.sandbox.writable());
-        let PreparedCommand { command: shell, is_supervised, status_pipe: report } =
-            scope.sandbox.command(bash, root, environment.variables(), read_only)?;
-        let mut shell = Command::from(shell);
-        shell.arg("-c").arg(command).env(reaper::CALL_ID_VARIABLE, &mark);
-        // A supervisor that is killed can't end what is left.
-        shell.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer).kill_on_drop(!is_supervised);
-        detach(&mut shell, is_supervised);
-        let (child, tree) = CommandTree::start(mark, || {
-            let child = shell.spawn()?;
-            let id = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-            Ok((child, id.ok_or_else(|| io::Error::other("the process has no id"))?))
-        })?;
-        // With our ends of the pipe closed, its end is seen when the last process lets go of it.
-        drop(shell);
-        let this = Self { child, tree, is_supervised, report };
-        Ok((this, Receiver::from_owned_fd(OwnedFd::from(reader))?))
-    }
-
-    /// Asks the command to end.
+    /// Asks the command to terminate.
     fn request_termination(&self) {
         for signal in [Signal::TERM, Signal::CONT] {
-            // A stopped process hears nothing until it goes on.
+            // A stopped process gets SIGTERM only when it continues.
             match self.inner_process_group() {
-                // It may be gone already.
+                // It may have ended already.
                 Some(inner) => drop(kill_process_group(inner, signal)),
                 None => self.signal(signal),
             }
         }
     }
 
-    /// The process group of the command itself, where the process that we started only waits for it: the first child of
-    /// bubblewrap or of a supervisor leads the session in which the command is.
+    /// The process group of the command itself, if the process that was started is bubblewrap or a supervisor. The first child
+    /// of either leads the command's session.
     fn inner_process_group(&self) -> Option<Pid> {
-        self.child.id().filter(|_| self.is_supervised || self.report.is_some())?;
+        self.child.id().filter(|_| self.is_supervised || self.status_pipe.is_some())?;
         let own = self.tree.id().as_raw_nonzero();
         let children = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")).ok()?;
         children.split_whitespace().next()?.parse().ok().and_then(Pid::from_raw)
     }
 
-    /// Signals the command's process group, for as long as the command itself was not reaped.
+    /// Signals the command's process group, unless the command has been reaped.
     fn signal(&self, signal: Signal) {
         if self.child.id().is_some() {
-            // It may be gone already.
+            // It may have ended already.
             let _ = kill_process_group(self.tree.id(), signal);
         }
     }
 
-    /// Kills the command and waits for its end.
+    /// Kills the command and waits for it to end.
     async fn kill(&mut self) -> io::Result<()> {
         if self.is_supervised {
             self.terminate_through_supervisor();
@@ -219,7 +259,7 @@ impl RunningCommand {
         self.child.wait().await.map(drop)
     }
 
-    /// Asks the command's supervisor to kill all that the command has started.
+    /// Asks the supervisor to kill everything that the command has started.
     fn terminate_through_supervisor(&self) {
         #[cfg(target_os = "linux")]
         if self.child.id().is_some() {
@@ -227,14 +267,14 @@ impl RunningCommand {
         }
     }
 
-    /// Whether the command itself was started, for one that has ended: what makes the sandbox says so.
+    /// Whether a command that has ended was started at all, or bubblewrap failed before.
     fn was_started(&mut self) -> bool {
-        let Some(report) = &mut self.report else { return true };
-        let (mut said, mut buffer) = (Vec::new(), [0; 1024]);
-        while let Ok(count @ 1..) = report.read(&mut buffer) {
-            said.extend_from_slice(&buffer[..count]);
+        let Some(status_pipe) = &mut self.status_pipe else { return true };
+        let (mut status, mut buffer) = (Vec::new(), [0; 1024]);
+        while let Ok(count @ 1..) = status_pipe.read(&mut buffer) {
+            status.extend_from_slice(&buffer[..count]);
         }
-        String::from_utf8_lossy(&said).contains("\"exit-code\"")
+        String::from_utf8_lossy(&status).contains("\"exit-code\"")
     }
 }
 
@@ -248,21 +288,21 @@ impl Drop for RunningCommand {
     }
 }
 
-/// Makes sure that commands get none of the files that whoever started us left open: each could be a way around what a
-/// command may see and change. Those that we open ourselves are closed on exec anyway.
+/// Keeps commands from inheriting files that were open when this process started, through which they could get around the
+/// sandbox. Files that are opened here are closed on exec anyway.
 #[allow(unsafe_code)]
-pub(crate) fn close_on_exec() {
+pub(crate) fn set_close_on_exec() {
     let listed = std::fs::read_dir("/dev/fd").into_iter().flatten().flatten();
     let numbers = listed.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     for number in numbers.filter(|number| *number > 2).collect::<Vec<_>>() {
-        // SAFETY: only a flag is set, on what the number stands for now; one that was closed meanwhile is an error.
+        // SAFETY: only sets a flag, on whatever file the number refers to now. A closed one is an error.
         let descriptor = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
         let _ = rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::CLOEXEC);
     }
 }
 
-/// Gives the command a session of its own (so it has no terminal and its group is known), no core dumps, the limit of open
-/// files that this program was started with, and an end when this process ends, unless it has a supervisor.
+/// Gives the command its own session, which has no terminal and a known process group, turns core dumps off, restores the
+/// limit of open files, and kills the command when this process ends, unless it has a supervisor.
 #[allow(unsafe_code)]
 fn detach(shell: &mut Command, is_supervised: bool) {
     let parent = rustix::process::getpid();
@@ -285,20 +325,20 @@ fn detach(shell: &mut Command, is_supervised: bool) {
         let _ = (parent, is_supervised);
         Ok(())
     };
-    // SAFETY: between fork and exec only system calls are made: nothing is allocated, locked or dropped.
+    // SAFETY: the closure makes only system calls between fork and exec; it allocates, locks and drops nothing.
     unsafe {
         shell.pre_exec(prepare);
     }
 }
 
-/// What a status says to the model, where the command failed.
-pub(crate) fn describe_failure(status: ExitStatus) -> Option<String> {
-    match (status.code(), status.signal()) {
-        (Some(0), _) => None,
-        (Some(code), _) => Some(format!("exit code {code}")),
-        (None, Some(signal)) => Some(format!("killed by signal {signal}")),
-        (None, None) => Some("ended without an exit code".to_owned()),
+/// A duration as a job writes it.
+pub(crate) fn format_duration(duration: Duration) -> String {
+    let (seconds, millis) = (duration.as_secs(), duration.subsec_millis());
+    if millis > 0 {
+        return format!("{}ms", duration.as_millis());
     }
+    let parts = [(seconds / 3600, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
+    parts.iter().filter(|(count, _)| *count > 0).map(|(count, unit)| format!("{count}{unit}")).collect()
 }
 
 #[cfg(test)]

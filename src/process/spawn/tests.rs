@@ -1,36 +1,32 @@
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::redaction::Redactor;
-use crate::sandbox::Sandbox;
-use crate::tools::environment::Environment;
-use crate::tools::toolbox::CallLimits;
-use crate::workspace::Workspace;
 
-/// Held by those that leave many processes behind: one that hides where it comes from counts for every command that runs.
+/// Held by tests that leave many processes behind, because a process that hides its origin counts for every command.
 #[cfg(target_os = "linux")]
-static CROWDS: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+static MANY_PROCESSES: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-async fn ended(command: &str, most: usize) -> ProcessOutcome {
+async fn outcome_of(command: &str, max_processes: usize) -> ProcessOutcome {
     let folder = tempfile::tempdir().unwrap();
     let minute = Duration::from_secs(60);
-    let scope = ToolContext {
-        call_id: "1",
-        workspace: &Arc::new(Workspace::open(folder.path(), Vec::new(), Vec::new()).unwrap()),
-        state: &Arc::default(),
-        mask: &Redactor::default(),
-        environment: &Environment::from(&BTreeMap::new(), &[], &[]),
+    let shell_command = ShellCommand {
+        command: &own(command),
+        workspace: &Workspace::open(folder.path(), Vec::new(), Vec::new()).unwrap(),
+        environment: &Environment::new(&BTreeMap::new(), &[], &[]),
         sandbox: &Sandbox::off(),
+        read_only: false,
+        timeout: minute,
+        max_processes,
         limits: &CallLimits { deadline: Instant::now() + minute, cancel: CancellationToken::new() },
     };
     let mut output = CommandOutput::new(&Redactor::default(), 1_000);
-    run(&own(command), &scope, false, minute, most, &mut output).await.unwrap()
+    shell_command.run(&mut output).await.unwrap()
 }
 
-/// The same with pauses and names that nobody else has who runs these tests on this machine.
+/// Makes the sleep times and names in a command unique on this machine.
 fn own(text: &str) -> String {
     let id = std::process::id();
     let marks = ["121.", "122.", "123.", "bomb-122-"];
@@ -46,57 +42,57 @@ fn processes(line: &str) -> usize {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_crowd_is_ended_wherever_its_processes_went() {
-    let _alone = CROWDS.lock().await;
+async fn too_many_processes_are_killed_wherever_they_went() {
+    let _alone = MANY_PROCESSES.lock().await;
     for (at, start) in
         ["sleep 121.$i &", "(setsid sleep 121.$i &)", "(env -i setsid sleep 121.$i & exit)"].iter().enumerate()
     {
         let start = start.replace("$i", &format!("{at}5"));
-        // Far more than enough: those that hide where they come from are also ended by any command that ends meanwhile.
+        // Far more than enough: processes that hide their origin are also killed by other commands that end.
         let many = format!("for each in $(seq 500); do {start}\ndone; sleep 121.{at}5");
-        assert_eq!(ended(&many, 20).await, ProcessOutcome::TooManyProcesses, "{start}");
+        assert_eq!(outcome_of(&many, 20).await, ProcessOutcome::TooManyProcesses, "{start}");
         assert_eq!(processes(&format!("sleep 121.{at}5")), 0, "{start}");
     }
-    let few = ended("for each in $(seq 5); do sleep 121.5 & done; sleep 0.3", 20).await;
+    let few = outcome_of("for each in $(seq 5); do sleep 121.5 & done; sleep 0.3", 20).await;
     assert!(matches!(few, ProcessOutcome::Exited(_)), "{few:?}");
 }
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn those_that_have_ended_are_no_crowd() {
-    let _alone = CROWDS.lock().await;
-    let many = ended("for each in $(seq 40); do (setsid true &)\ndone; sleep 0.5", 20).await;
+async fn processes_that_have_ended_do_not_count() {
+    let _alone = MANY_PROCESSES.lock().await;
+    let many = outcome_of("for each in $(seq 40); do (setsid true &)\ndone; sleep 0.5", 20).await;
     assert!(matches!(many, ProcessOutcome::Exited(_)), "{many:?}");
 }
 
-/// The orphans of a command that has ended are there until they are ended, too.
+/// The orphans of a command that has ended exist until they have been killed.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn what_another_command_has_left_is_no_crowd() {
-    let _alone = CROWDS.lock().await;
-    let crowds = async {
+async fn orphans_of_another_command_do_not_count() {
+    let _alone = MANY_PROCESSES.lock().await;
+    let many = async {
         for _ in 0..5 {
-            let many = ended("for each in $(seq 200); do (setsid sleep 123.5 &)\ndone", 2_000).await;
-            assert!(matches!(many, ProcessOutcome::Exited(_)), "{many:?}");
+            let outcome = outcome_of("for each in $(seq 200); do (setsid sleep 123.5 &)\ndone", 2_000).await;
+            assert!(matches!(outcome, ProcessOutcome::Exited(_)), "{outcome:?}");
         }
     };
-    let beside = async {
+    let few = async {
         for _ in 0..10 {
-            let few = ended("sleep 0.2", 5).await;
+            let few = outcome_of("sleep 0.2", 5).await;
             assert!(matches!(few, ProcessOutcome::Exited(_)), "{few:?}");
         }
     };
-    tokio::join!(crowds, beside);
+    tokio::join!(many, few);
 }
 
-/// Five hundred in all, each in a session of its own, and each starts two more when it sees another end.
+/// Five hundred processes, each in its own session, that start two more when another one ends.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn processes_that_are_born_of_others_ends_all_end() {
+async fn processes_that_react_to_the_end_of_others_all_end() {
     let bomb = "export left=8; export BOMB='[ $left -gt 0 ] || exit; left=$((left - 1)); \
                 setsid bash -c \"$BOMB\" bomb-122- & first=$!; setsid bash -c \"$BOMB\" bomb-122- & \
                 trap \"\" TERM HUP INT; wait; sleep 122.5'; bash -c \"$BOMB\" bomb-122- & sleep 0.2";
-    assert!(matches!(ended(bomb, 2_000).await, ProcessOutcome::Exited(_)));
+    assert!(matches!(outcome_of(bomb, 2_000).await, ProcessOutcome::Exited(_)));
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
     let left = lines.filter(|line| {

@@ -8,9 +8,9 @@ use super::redact::redact;
 use super::{ContextWindows, UserServer, UserServers, apis};
 use crate::diagnostic::{Diagnostic, Source, SourceSpan, suggest_certain_name, suggest_name};
 use crate::job::{NAME_FORM, is_name};
+use crate::process::is_always_passed;
 use crate::providers::{PROVIDERS, base_url, find};
 use crate::toml_file::{DeValue, Spanned, TomlReader};
-use crate::tools::environment::is_always_passed;
 
 /// What a server's table holds.
 const KEYS: [&str; 4] = ["api", "base_url", "key_env", "context"];

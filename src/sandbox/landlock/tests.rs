@@ -22,7 +22,7 @@ impl TestWorkspace {
         Self { _folder: folder, root }
     }
 
-    fn boundary(&self) -> SandboxPolicy {
+    fn policy(&self) -> SandboxPolicy {
         SandboxPolicy {
             workspace: self.root.join("work"),
             protected: vec![self.root.join("work/kept")],
@@ -36,9 +36,9 @@ impl TestWorkspace {
         }
     }
 
-    /// `None` where this machine has no landlock.
+    /// `None` if this machine has no landlock.
     fn landlock(&self) -> Option<Landlock> {
-        match Landlock::prepare(&self.boundary(), &self.root.join("home")) {
+        match Landlock::prepare(&self.policy(), &self.root.join("home")) {
             Ok(landlock) => Some(landlock),
             Err(error) => {
                 eprintln!("skipped: no landlock here: {error}");
@@ -47,7 +47,7 @@ impl TestWorkspace {
         }
     }
 
-    /// What a script prints, and whether it succeeds.
+    /// Runs a script: whether it succeeds, and what it prints.
     fn run(&self, landlock: Option<&Landlock>, read_only: bool, script: &str) -> (bool, String) {
         let mut command = Command::new("bash");
         command
@@ -66,14 +66,14 @@ impl TestWorkspace {
 }
 
 #[test]
-fn the_probe_finds_it_confining() {
+fn the_probe_succeeds() {
     let place = TestWorkspace::new();
     let Some(landlock) = place.landlock() else { return };
     assert_eq!(landlock.probe(), Ok(()));
 }
 
 #[test]
-fn what_must_work_works() {
+fn commands_can_do_their_work() {
     let place = TestWorkspace::new();
     let Some(landlock) = place.landlock() else { return };
     for script in [
@@ -92,7 +92,7 @@ fn what_must_work_works() {
 }
 
 #[test]
-fn what_must_fail_fails_and_would_work_otherwise() {
+fn forbidden_actions_fail_and_would_succeed_unconfined() {
     let place = TestWorkspace::new();
     let Some(landlock) = place.landlock() else { return };
     for script in [
@@ -125,7 +125,7 @@ fn what_must_fail_fails_and_would_work_otherwise() {
 }
 
 #[test]
-fn a_read_only_workspace_stays_as_it_is() {
+fn a_read_only_workspace_cannot_be_changed() {
     let place = TestWorkspace::new();
     let Some(landlock) = place.landlock() else { return };
     std::fs::write(place.root.join("work/file"), "x").unwrap();
@@ -136,16 +136,16 @@ fn a_read_only_workspace_stays_as_it_is() {
 }
 
 #[test]
-#[ignore = "prints what a call costs more, for whoever wants to know"]
-fn what_it_costs() {
+#[ignore = "prints the overhead of a call"]
+fn measure_overhead() {
     let place = TestWorkspace::new();
     let Some(landlock) = place.landlock() else { return };
     let median = |confine: bool| {
         let mut times: Vec<_> = (0..200)
             .map(|_| {
                 let mut command = Command::new("/bin/true");
-                let begun = std::time::Instant::now();
-                // A step before exec makes std fork, as it does for every command of a run.
+                let start = std::time::Instant::now();
+                // A pre-exec step makes std fork, as for every command of a run.
                 std::os::unix::process::CommandExt::process_group(&mut command, 0);
                 command.current_dir(place.root.join("work"));
                 if confine {
@@ -154,24 +154,24 @@ fn what_it_costs() {
                     nothing(&mut command);
                 }
                 assert!(command.status().unwrap().success());
-                begun.elapsed()
+                start.elapsed()
             })
             .collect();
         times.sort();
         times[100]
     };
     eprintln!("unconfined {:?}, confined {:?}", median(false), median(true));
-    let begun = std::time::Instant::now();
+    let start = std::time::Instant::now();
     place.landlock();
-    eprintln!("prepared in {:?}", begun.elapsed());
-    let begun = std::time::Instant::now();
+    eprintln!("prepared in {:?}", start.elapsed());
+    let start = std::time::Instant::now();
     landlock.probe().unwrap();
-    eprintln!("tried in {:?}", begun.elapsed());
+    eprintln!("tried in {:?}", start.elapsed());
 }
 
 #[allow(unsafe_code)]
 fn nothing(command: &mut Command) {
-    // SAFETY: nothing is done.
+    // SAFETY: the step does nothing.
     unsafe {
         std::os::unix::process::CommandExt::pre_exec(command, || Ok(()));
     }

@@ -10,11 +10,12 @@ use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
+pub use self::repositories::Repositories;
 use self::repositories::{MIN_SEARCH_TIME, SEARCH_TIME};
-pub use self::repositories::{Repositories, is_dot_git};
 use super::allowed_changes::AllowedChanges;
 use crate::git::{self, GitConfig};
 use crate::job::GitAccess;
+pub use crate::workspace::path_resolver::canonical_as_far_as_possible;
 
 /// The most worktrees and submodules of one repository.
 const MAX_WORKTREES: usize = 2_000;
@@ -161,7 +162,7 @@ pub fn is_job_name(path: &Path) -> bool {
     path.extension().is_some_and(|end| end == "yaml" || end == "yml")
 }
 
-/// Whether a file is a job, as far as its first lines of YAML say.
+/// Whether a YAML file looks like a job: it has a `parent` key.
 fn is_job(path: &Path) -> bool {
     let mut text = String::new();
     is_job_name(path)
@@ -182,12 +183,12 @@ struct ProtectedPathSearch<'a> {
     trees: BTreeSet<PathBuf>,
     /// The configuration files that were read, each with the working tree that it is for.
     configurations: BTreeSet<(PathBuf, PathBuf)>,
-    /// How much more of them may be read.
+    /// How many more bytes of them may be read.
     bytes: u64,
-    /// How many more names may be in them.
+    /// How many more paths they may name.
     named: usize,
     end: Instant,
-    /// Whether nothing was passed over for want of time, or for being too much.
+    /// Whether nothing was skipped for lack of time or because of a limit.
     is_complete: bool,
 }
 
@@ -398,14 +399,4 @@ impl ProtectedPathSearch<'_> {
 fn folders_in(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().take(MAX_WORKTREES);
     entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
-}
-
-/// Resolves links in the part of a path that exists and keeps the rest.
-pub fn canonical_as_far_as_possible(path: &Path) -> PathBuf {
-    for ancestor in path.ancestors() {
-        if let (Ok(canonical), Ok(rest)) = (ancestor.canonicalize(), path.strip_prefix(ancestor)) {
-            return if rest.as_os_str().is_empty() { canonical } else { canonical.join(rest) };
-        }
-    }
-    path.to_owned()
 }

@@ -1,11 +1,12 @@
 //! Finds the git repositories in a folder.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+use crate::git::is_dot_git;
 
 /// The most repositories in the workspace.
 const MAX_REPOSITORIES: usize = 10_000;
@@ -91,18 +92,4 @@ fn is_kernel_filesystem(folder: &Path) -> bool {
 #[cfg(not(target_os = "linux"))]
 fn is_kernel_filesystem(_: &Path) -> bool {
     false
-}
-
-/// Whether some file system treats a name as `.git`: in other letter case, with characters that HFS+ ignores, with an ending
-/// that NTFS drops, or as a short name. Git rejects the same names in paths.
-pub fn is_dot_git(name: &OsStr) -> bool {
-    let name = name.to_string_lossy();
-    // Fast path for most names.
-    if !name.contains(['g', 'G']) {
-        return false;
-    }
-    let is_ignored = |letter: &char| matches!(*letter, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
-    let name: String = name.chars().filter(|letter| !is_ignored(letter)).collect();
-    let name = name.split(':').next().unwrap_or_default().trim_end_matches(['.', ' ']).to_lowercase();
-    name == ".git" || name == "git~1"
 }

@@ -3,7 +3,7 @@ use std::process::Command;
 
 use super::*;
 
-/// Runs git as in an empty home.
+/// Runs git without the user's configuration.
 fn git(folder: &Path, arguments: &[&str]) {
     let identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "protocol.file.allow=always"];
     let mut command = Command::new("git");
@@ -15,7 +15,7 @@ fn git(folder: &Path, arguments: &[&str]) {
     assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn wanted<'a>(workspace: &'a Path, out: &'a Path, home: &'a Path) -> ProtectionConfig<'a> {
+fn config<'a>(workspace: &'a Path, out: &'a Path, home: &'a Path) -> ProtectionConfig<'a> {
     ProtectionConfig {
         workspace,
         job_files: &[],
@@ -67,11 +67,11 @@ impl TestRepository {
         ProtectedPaths::find(&ProtectionConfig {
             job_files: &job_files,
             git,
-            ..wanted(&root.join("ws"), &root.join("ws/runs"), &root.join("home"))
+            ..config(&root.join("ws"), &root.join("ws/runs"), &root.join("home"))
         })
     }
 
-    /// The paths from the root, as far as they lie beneath it.
+    /// The paths in the root, relative to it.
     fn names(&self, paths: &[PathBuf]) -> Vec<String> {
         paths
             .iter()
@@ -90,7 +90,7 @@ impl TestRepository {
 }
 
 #[test]
-fn the_job_the_runs_and_a_repository_that_is_not_there_yet() {
+fn the_job_the_runs_and_a_missing_repository_are_protected() {
     let bench = TestRepository::new();
     let found = bench.find_with(GitAccess::Read);
     let by_default = DEFAULT_PROTECTED.map(|name| format!("ws/{name}"));
@@ -104,17 +104,17 @@ fn the_job_the_runs_and_a_repository_that_is_not_there_yet() {
 }
 
 #[test]
-fn a_folder_of_runs_around_the_workspace_doesnt_make_all_of_it_read_only() {
+fn runs_in_a_parent_of_the_workspace_do_not_make_it_read_only() {
     let bench = TestRepository::new();
     for out in ["ws", "."] {
         let (workspace, out) = (bench.root.join("ws"), bench.root.join(out));
-        let found = ProtectedPaths::find(&wanted(&workspace, &out, Path::new("/nonexistent")));
+        let found = ProtectedPaths::find(&config(&workspace, &out, Path::new("/nonexistent")));
         assert!(!found.paths.contains(&out) && !found.paths.contains(&workspace), "{found:?}");
     }
 }
 
 #[test]
-fn what_makes_git_run_code_and_nothing_that_a_commit_writes() {
+fn files_that_make_git_run_code_are_protected_but_not_what_a_commit_writes() {
     let bench = TestRepository::new();
     bench.repository("ws");
     let found = bench.find();
@@ -125,7 +125,7 @@ fn what_makes_git_run_code_and_nothing_that_a_commit_writes() {
 }
 
 #[test]
-fn a_worktree_whose_repository_lies_outside() {
+fn a_worktree_with_an_external_repository() {
     let bench = TestRepository::new();
     bench.repository("main");
     fs::remove_dir(bench.root.join("ws")).unwrap();
@@ -144,7 +144,7 @@ fn a_worktree_whose_repository_lies_outside() {
 }
 
 #[test]
-fn a_file_that_claims_a_strangers_folder_opens_nothing() {
+fn a_gitfile_to_an_unrelated_repository_opens_nothing() {
     let bench = TestRepository::new();
     bench.repository("other");
     for target in ["../other/.git", "../home"] {
@@ -173,7 +173,7 @@ fn a_workspace_that_is_a_submodule_can_commit() {
     bench.repository("sub");
     fs::remove_dir(bench.root.join("ws")).unwrap();
     git(&bench.root.join("main"), &["submodule", "-q", "add", "../sub", "tree"]);
-    let found = ProtectedPaths::find(&wanted(
+    let found = ProtectedPaths::find(&config(
         &bench.root.join("main/tree"),
         &bench.root.join("out"),
         Path::new("/nonexistent"),
@@ -183,7 +183,7 @@ fn a_workspace_that_is_a_submodule_can_commit() {
 }
 
 #[test]
-fn hooks_and_configuration_that_lie_in_the_working_tree() {
+fn hooks_and_configuration_in_the_working_tree_are_protected() {
     let bench = TestRepository::new();
     bench.repository("ws");
     git(&bench.root.join("ws"), &["config", "include.path", "../.gitconfig"]);
@@ -205,7 +205,7 @@ fn configuration_that_includes_itself_is_read_once() {
         &format!("{}[core] hooksPath = deep\n", "[include] path = b\n[include] path = ./b\n".repeat(20)),
     );
     bench.write("ws/b", &"[include] path = a\n[include] path = ../ws/b\n".repeat(20));
-    // A chain that is longer than git follows.
+    // A chain longer than git follows.
     for number in 0..100 {
         bench.write(&format!("ws/chain/{number}"), &format!("[include] path = {}\n", number + 1));
     }
@@ -216,7 +216,7 @@ fn configuration_that_includes_itself_is_read_once() {
 }
 
 #[test]
-fn configuration_that_is_too_much_makes_the_search_incomplete() {
+fn too_much_configuration_makes_the_search_incomplete() {
     let bench = TestRepository::new();
     bench.repository("ws");
     git(&bench.root.join("ws"), &["config", "include.path", "../many"]);
@@ -242,12 +242,12 @@ fn without_time_the_search_is_incomplete() {
     let bench = TestRepository::new();
     bench.repository("ws");
     let (workspace, home) = (bench.root.join("ws"), bench.root.join("home"));
-    let wanted = wanted(&workspace, Path::new("/nonexistent"), &home);
+    let wanted = config(&workspace, Path::new("/nonexistent"), &home);
     assert!(!ProtectedPaths::find_within(&wanted, Duration::ZERO).repositories.is_complete);
 }
 
 #[test]
-fn a_link_on_the_way_is_kept_and_what_it_leads_to() {
+fn a_link_and_its_target_are_protected() {
     let bench = TestRepository::new();
     bench.write("ws/real/job.yaml", "");
     symlink("real/job.yaml", bench.root.join("ws/second.yaml")).unwrap();
@@ -258,7 +258,7 @@ fn a_link_on_the_way_is_kept_and_what_it_leads_to() {
 }
 
 #[test]
-fn repositories_are_found_whatever_they_are_called_and_not_in_the_records() {
+fn repositories_of_any_name_are_found_except_in_records() {
     let bench = TestRepository::new();
     for name in
         ["a/.GIT/x", "b.git/HEAD", "b.git/refs/x", "b.git/objects/x", "c/HEAD", "c/commondir", "d/HEAD", "runs/.git/x"]
@@ -272,7 +272,7 @@ fn repositories_are_found_whatever_they_are_called_and_not_in_the_records() {
 }
 
 #[test]
-fn a_great_many_files_and_a_loop_end_the_search_soon() {
+fn many_files_and_a_link_loop_do_not_delay_the_search() {
     let bench = TestRepository::new();
     bench.repository("ws/near");
     symlink(".", bench.root.join("ws/loop")).unwrap();
@@ -298,7 +298,7 @@ fn git_folders_are_protected_as_a_whole_unless_commands_may_commit() {
 }
 
 #[test]
-fn other_jobs_and_what_the_job_protects_or_opens() {
+fn other_jobs_and_configured_paths_are_protected() {
     let bench = TestRepository::new();
     bench.write("ws/other.yaml", "model: a/b\nparent: { prompt: x, tools: [] }\n");
     bench.write("ws/values.yaml", "replicas: 3\n");
@@ -309,7 +309,7 @@ fn other_jobs_and_what_the_job_protects_or_opens() {
         job_files: &job_files,
         protect: &["deploy/".to_owned(), "./infra/x".to_owned()],
         allow_changes: &["jobs".to_owned(), ".github/workflows/a.yml".to_owned(), "deploy/notes".to_owned()],
-        ..wanted(&workspace, &out, Path::new("/nonexistent"))
+        ..config(&workspace, &out, Path::new("/nonexistent"))
     });
     bench.has(&found, &["ws/other.yaml", "ws/deploy", "ws/infra/x", "ws/.github"]);
     let names = bench.names(&found.paths);
@@ -321,7 +321,7 @@ fn other_jobs_and_what_the_job_protects_or_opens() {
 }
 
 #[test]
-fn a_folder_named_jobs_is_protected_where_it_holds_jobs_or_nothing_is_there() {
+fn the_jobs_folder_is_protected_if_it_has_jobs_or_is_missing() {
     let bench = TestRepository::new();
     bench.has(&bench.find(), &["ws/jobs"]);
     bench.write("ws/jobs/cron.rb", "");
@@ -332,7 +332,7 @@ fn a_folder_named_jobs_is_protected_where_it_holds_jobs_or_nothing_is_there() {
 }
 
 #[test]
-fn a_search_that_takes_too_long_says_so() {
+fn a_slow_search_is_reported_as_incomplete() {
     let bench = TestRepository::new();
     bench.repository("ws/far/away");
     let (workspace, out) = (bench.root.join("ws"), bench.root.join("out"));

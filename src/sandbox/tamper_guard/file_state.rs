@@ -85,7 +85,7 @@ impl StatSnapshot {
         }
     }
 
-    /// All of it as numbers.
+    /// The metadata as numbers.
     pub(super) fn numbers(&self) -> [u64; 10] {
         let signed = [self.size, self.mtime.0, self.mtime.1, self.ctime.0, self.ctime.1].map(i64::cast_unsigned);
         let [size, written, written_nanos, changed, changed_nanos] = signed;
@@ -94,7 +94,7 @@ impl StatSnapshot {
         [self.device, self.inode, mode, user, group, size, written, written_nanos, changed, changed_nanos]
     }
 
-    /// From the same numbers.
+    /// The metadata from these numbers.
     pub(super) fn from_numbers(numbers: [u64; 10]) -> Self {
         let [device, inode, mode, user, group, rest @ ..] = numbers;
         let [size, written, written_nanos, changed, changed_nanos] = rest.map(u64::cast_signed);

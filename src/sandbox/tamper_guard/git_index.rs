@@ -1,28 +1,13 @@
-//! git's index, as far as it says where files lie: gitformat-index(5), versions 2 to 4.
+//! Checks of git's index: where its entries put files, and whether two indexes have the same entries.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
-use super::super::protected_paths::is_dot_git;
+use crate::git::index::{HASH_LENGTHS, IndexReader};
+use crate::git::is_dot_git;
 
-/// The lengths of an object's name: SHA-1 and SHA-256.
-const HASH_LENGTHS: [usize; 2] = [20, 32];
-
-/// The longest path of an entry, in bytes: Linux opens no longer one. Version 4 shares the beginnings of paths, so that a
-/// small index could otherwise expand to terabytes of them.
-const LONGEST_PATH: usize = 4096;
-
-/// What one entry is, without what git keeps of the file's state. Its path is with the reader.
-#[derive(Debug, PartialEq, Eq)]
-struct IndexEntry<'a> {
-    mode: u32,
-    object: &'a [u8],
-    flags: &'a [u8],
-}
-
-/// Whether no entry is in a git folder or out of the working tree: git makes a file of each entry that somebody checks
-/// out, hooks included.
+/// Whether no entry is in a git folder or outside of the working tree. A checkout writes a file for each entry, including hooks.
 pub(super) fn has_only_worktree_paths(bytes: &[u8]) -> bool {
     let is_readable = |digest: usize| all_paths_pass(bytes, digest, |_| true).is_some();
     let is_harmless = |digest: usize| all_paths_pass(bytes, digest, is_in_the_tree) == Some(true);
@@ -30,7 +15,7 @@ pub(super) fn has_only_worktree_paths(bytes: &[u8]) -> bool {
     readable.peek().is_some() && readable.all(is_harmless)
 }
 
-/// Whether two indexes differ in nothing but what git keeps of the files' state, as `git describe --dirty` leaves it.
+/// Whether two indexes differ only in the cached state of files, as after `git describe --dirty`.
 pub(super) fn has_same_entries(one: &[u8], other: &[u8]) -> bool {
     HASH_LENGTHS.into_iter().any(|digest| {
         let Some((mut one, mut other)) = IndexReader::new(one, digest).zip(IndexReader::new(other, digest)) else {
@@ -39,19 +24,20 @@ pub(super) fn has_same_entries(one: &[u8], other: &[u8]) -> bool {
         loop {
             match (one.next(), other.next()) {
                 (Some(None), Some(None)) => return one.is_at_end() && other.is_at_end(),
-                (Some(Some(entry)), Some(Some(that))) if entry == that && one.path == other.path => {}
+                (Some(Some(entry)), Some(Some(that))) if entry.is_same_content(&that) && one.path() == other.path() => {
+                }
                 _ => return false,
             }
         }
     })
 }
 
-/// Whether all paths pass, or `None` where the index can't be read.
+/// Whether all paths pass; `None` if the index is invalid.
 fn all_paths_pass(bytes: &[u8], digest: usize, passes: impl Fn(&[u8]) -> bool) -> Option<bool> {
     let mut reader = IndexReader::new(bytes, digest)?;
     let mut all = true;
     while reader.next()?.is_some() {
-        all = all && passes(&reader.path);
+        all = all && passes(reader.path());
     }
     reader.is_at_end().then_some(all)
 }
@@ -59,91 +45,6 @@ fn all_paths_pass(bytes: &[u8], digest: usize, passes: impl Fn(&[u8]) -> bool) -
 fn is_in_the_tree(path: &[u8]) -> bool {
     let path = Path::new(OsStr::from_bytes(path));
     path.components().all(|part| matches!(part, Component::Normal(name) if !is_dot_git(name)))
-}
-
-/// Reads one entry after the other, in memory that doesn't grow with their number.
-struct IndexReader<'a> {
-    rest: &'a [u8],
-    version: u32,
-    left: u32,
-    digest: usize,
-    /// That of the last entry.
-    path: Vec<u8>,
-}
-
-impl<'a> IndexReader<'a> {
-    fn new(bytes: &'a [u8], digest: usize) -> Option<Self> {
-        let mut rest = bytes.strip_prefix(b"DIRC")?;
-        let version = number(&mut rest)?;
-        let left = number(&mut rest)?;
-        (2..=4).contains(&version).then_some(Self { rest, version, left, digest, path: Vec::new() })
-    }
-
-    /// The next entry, where there is one left; `None` where it can't be read.
-    fn next(&mut self) -> Option<Option<IndexEntry<'a>>> {
-        let Some(left) = self.left.checked_sub(1) else { return Some(None) };
-        self.left = left;
-        let rest = &mut self.rest;
-        let begins = rest.len();
-        // Times, device and inode.
-        take(rest, 24)?;
-        let mode = number(rest)?;
-        // User, group and size.
-        take(rest, 12)?;
-        let object = take(rest, self.digest)?;
-        let has_more = rest.first()? & 0x40 != 0;
-        let flags = take(rest, if has_more { 4 } else { 2 })?;
-        if self.version == 4 {
-            let gone = varint(rest)?;
-            self.path.truncate(self.path.len().checked_sub(gone)?);
-        } else {
-            self.path.clear();
-        }
-        let length = rest.iter().position(|byte| *byte == 0)?;
-        self.path.extend_from_slice(take(rest, length)?);
-        if self.path.len() > LONGEST_PATH {
-            return None;
-        }
-        // At least one zero byte; the older versions fill up to a multiple of eight.
-        let padding = if self.version == 4 { 1 } else { 8 - (begins - rest.len()) % 8 };
-        take(rest, padding)?;
-        Some(Some(IndexEntry { mode, object, flags }))
-    }
-
-    /// Whether nothing follows but extensions and the checksum. A split index has most of its entries in another file.
-    fn is_at_end(&mut self) -> bool {
-        while self.rest.len() > self.digest {
-            let Some(kind) = take(&mut self.rest, 4) else { return false };
-            let length = number(&mut self.rest);
-            if kind == b"link" || length.and_then(|length| take(&mut self.rest, length as usize)).is_none() {
-                return false;
-            }
-        }
-        self.rest.len() == self.digest
-    }
-}
-
-fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
-    let (head, tail) = rest.split_at_checked(length)?;
-    *rest = tail;
-    Some(head)
-}
-
-fn number(rest: &mut &[u8]) -> Option<u32> {
-    Some(u32::from_be_bytes(take(rest, 4)?.try_into().ok()?))
-}
-
-/// A number as version 4 writes it: like the offsets in a pack.
-fn varint(rest: &mut &[u8]) -> Option<usize> {
-    let mut value = 0_usize;
-    loop {
-        let byte = *take(rest, 1)?.first()?;
-        value = value.checked_mul(128)?.checked_add(usize::from(byte & 0x7f))?;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-        value = value.checked_add(1)?;
-    }
 }
 
 #[cfg(test)]

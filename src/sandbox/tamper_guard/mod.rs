@@ -28,7 +28,7 @@ use self::dir_fd::{open_parent, open_parent_or};
 use self::file_state::{FileState, SnapshotBudget};
 use self::finished_records::FinishedRecord;
 use self::runs_dir::RunsDir;
-use self::tree_check::TreeCheck;
+use self::tree_check::{Location, TreeCheck};
 use super::allowed_changes::AllowedChanges;
 use super::policy::{RecordVerifier, SandboxPolicy};
 use super::tamper_error::TamperError;
@@ -74,7 +74,7 @@ impl TamperGuard {
             let (root, relative) = locate(&roots, path, is_partly_protected)?;
             let budget = if is_partly_protected { &mut partly_budget } else { &mut budget };
             let state = open_parent(&root, &relative).map_or(FileState::Missing, |(folder, name)| {
-                tree_check::capture(&folder, name, &rules.policy_for(path), budget, 0)
+                tree_check::capture(Location::new(&folder, name, &rules.policy_for_protected(path)), budget)
             });
             if budget.exceeded {
                 too_large.get_or_insert_with(|| path.clone());
@@ -151,22 +151,24 @@ impl GuardedPath {
             true => SnapshotBudget::for_partly_protected(),
             false => SnapshotBudget::default(),
         };
-        tree_check::rebaseline(&mut self.state, &folder, name, &rules.policy_for(&self.path), &mut budget, 0);
+        let policy = rules.policy_for_protected(&self.path);
+        tree_check::rebaseline(&mut self.state, Location::new(&folder, name, &policy), &mut budget);
     }
 
     fn check(&mut self, rules: &AllowedChanges, busy: bool, report: &mut TamperError) {
-        let policy = rules.policy_for(&self.path);
+        let policy = rules.policy_for_protected(&self.path);
         let is_missing = matches!(self.state, FileState::Missing);
         match open_parent(&self.root, &self.relative) {
             Ok((folder, name)) => {
-                TreeCheck::new(busy, report).check(&folder, name, &policy, Some(&mut self.state), 0);
+                TreeCheck::new(busy, report).check(Location::new(&folder, name, &policy), Some(&mut self.state));
             }
             Err(Errno::NOENT) if is_missing => {}
             Err(_) => {
                 report.changed.push(self.path.clone());
                 match self.open_or_create_parent() {
                     Ok((folder, name)) => {
-                        TreeCheck::new(busy, report).check(&folder, &name, &policy, Some(&mut self.state), 0);
+                        TreeCheck::new(busy, report)
+                            .check(Location::new(&folder, &name, &policy), Some(&mut self.state));
                     }
                     Err(Errno::NOENT) if is_missing => {}
                     Err(_) => report.not_restored.push(self.path.clone()),

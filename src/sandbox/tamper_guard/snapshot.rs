@@ -247,7 +247,7 @@ impl SnapshotReader<'_> {
 mod tests {
     use super::super::super::tamper_error::TamperError;
     use super::super::file_state::SnapshotBudget;
-    use super::super::tree_check::{self, TreeCheck};
+    use super::super::tree_check::{self, Location, TreeCheck};
     use std::ffi::OsStr;
     use std::fs;
     use std::os::unix::fs::symlink;
@@ -265,7 +265,8 @@ mod tests {
         let root = openat(CWD, folder.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
         let rules = AllowedChanges::default();
         let (policy, name) = (rules.policy_for(&folder.path().join("a")), OsStr::new("a"));
-        let state = tree_check::capture(&root, name, &policy, &mut SnapshotBudget::default(), 0);
+        let at = Location::new(&root, name, &policy);
+        let state = tree_check::capture(at, &mut SnapshotBudget::default());
         let mut out = SnapshotWriter(Vec::new());
         out.state(&state);
         out.state(&FileState::Missing);
@@ -273,7 +274,7 @@ mod tests {
         let mut read = input.state().unwrap();
         assert_eq!(format!("{read:?}"), format!("{state:?}"));
         let mut report = TamperError { changed: vec![], not_restored: vec![], git: None, too_large: None };
-        TreeCheck::new(false, &mut report).check(&root, name, &policy, Some(&mut read), 0);
+        TreeCheck::new(false, &mut report).check(at, Some(&mut read));
         assert_eq!(report.changed, Vec::<PathBuf>::new());
         assert!(matches!(input.state(), Some(FileState::Missing)) && input.rest.is_empty());
         for length in 0..out.0.len() - 8 {

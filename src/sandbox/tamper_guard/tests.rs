@@ -166,6 +166,17 @@ fn nothing_outside_is_touched_through_a_link() {
 }
 
 #[test]
+fn a_protected_file_in_an_excluded_folder_stays_protected() {
+    let (_folder, root) = workspace();
+    let mut policy = policy(&root);
+    policy.allowed_changes.unprotected = vec![root.join(".git")];
+    let guard = TamperGuard::new(&policy);
+    fs::write(root.join(".git/config"), "[core]\nfsmonitor = x\n").unwrap();
+    assert_eq!(guard.check(false).unwrap_err().changed, [root.join(".git/config")]);
+    assert_eq!(fs::read_to_string(root.join(".git/config")).unwrap(), "[core]\n");
+}
+
+#[test]
 fn a_file_rewritten_with_the_same_content_is_unchanged() {
     let (_folder, root) = workspace();
     let guard = guard(&root);

@@ -7,40 +7,69 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, Mode, mkdirat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, Stat, mkdirat, unlinkat};
 use rustix::io::Errno;
 
 use super::super::allowed_changes::{ChangePermission, PathPolicy};
 use super::super::tamper_error::TamperError;
-use super::dir_fd::{MAX_NAMES, hard_links, kind, kind_of, list, read, stat};
+use super::dir_fd::{Listing, MAX_NAMES, hard_links, kind, kind_of, list, read, stat};
 use super::file_state::{FileState, MAX_GIT_FILE_BYTES, SnapshotBudget, StatSnapshot};
 use super::{git_content, git_index, rollback};
 
 /// How deep folders are looked into.
 const MAX_DEPTH: usize = 40;
 
+/// A path that is looked at: a name in an open folder, the rules for it, and its depth below the protected path.
+#[derive(Clone, Copy)]
+pub(super) struct Location<'a> {
+    pub(super) folder: &'a OwnedFd,
+    pub(super) name: &'a OsStr,
+    pub(super) policy: &'a PathPolicy<'a>,
+    pub(super) depth: usize,
+}
+
+impl<'a> Location<'a> {
+    pub(super) fn new(folder: &'a OwnedFd, name: &'a OsStr, policy: &'a PathPolicy<'a>) -> Self {
+        Self { folder, name, policy, depth: 0 }
+    }
+
+    fn child<'c>(&self, folder: &'c OwnedFd, name: &'c OsStr, policy: &'c PathPolicy<'c>) -> Location<'c> {
+        Location { folder, name, policy, depth: self.depth + 1 }
+    }
+
+    fn folder_metadata(&self) -> Option<StatSnapshot> {
+        let now = stat(self.folder, self.name).filter(|now| kind_of(now) == FileType::Directory);
+        now.as_ref().map(StatSnapshot::of)
+    }
+
+    fn list(&self) -> Result<(OwnedFd, Listing), Errno> {
+        list(self.folder, self.name, MAX_NAMES)
+    }
+
+    /// Whether changes of this path don't matter, so that it isn't recorded.
+    fn is_ignored(&self, kind: FileType) -> bool {
+        match self.policy.permission() {
+            ChangePermission::Anything | ChangePermission::Lock => true,
+            ChangePermission::Objects => kind == FileType::RegularFile,
+            _ => false,
+        }
+    }
+}
+
 /// Records everything that must not change.
-pub(super) fn capture(
-    folder: &OwnedFd,
-    name: &OsStr,
-    policy: &PathPolicy<'_>,
-    budget: &mut SnapshotBudget,
-    depth: usize,
-) -> FileState {
-    let Some(now) = stat(folder, name).filter(|stat| kind_of(stat) == FileType::Directory) else {
-        return FileState::capture_file(folder, name, budget);
-    };
-    let metadata = StatSnapshot::of(&now);
-    let listing = if budget.take() && depth <= MAX_DEPTH { list(folder, name, MAX_NAMES).ok() } else { None };
+pub(super) fn capture(at: Location<'_>, budget: &mut SnapshotBudget) -> FileState {
+    let Some(metadata) = at.folder_metadata() else { return FileState::capture_file(at.folder, at.name, budget) };
+    let listing = if budget.take() && at.depth <= MAX_DEPTH { at.list().ok() } else { None };
     let Some((opened, listing)) = listing else {
         budget.exceeded = true;
         return FileState::Other(metadata);
     };
     let mut entries = BTreeMap::new();
     for (name, kind) in listing {
-        let child = policy.child(&name);
-        if is_recorded(&child, kind) {
-            let state = capture(&opened, &name, &child, budget, depth + 1);
+        let policy = at.policy.child(&name);
+        let child = at.child(&opened, &name, &policy);
+        if !child.is_ignored(kind) {
+            let state = capture(child, budget);
             entries.insert(name, state);
         }
     }
@@ -48,46 +77,31 @@ pub(super) fn capture(
 }
 
 /// Accepts what is there now as the state that must not change.
-pub(super) fn rebaseline(
-    state: &mut FileState,
-    folder: &OwnedFd,
-    name: &OsStr,
-    policy: &PathPolicy<'_>,
-    budget: &mut SnapshotBudget,
-    depth: usize,
-) {
-    let now = stat(folder, name).filter(|stat| kind_of(stat) == FileType::Directory);
-    let (FileState::Folder(metadata, entries), Some(now)) = (&mut *state, now) else {
-        if !state.is_unchanged_file(folder, name) {
-            *state = capture(folder, name, policy, budget, depth);
+pub(super) fn rebaseline(state: &mut FileState, at: Location<'_>, budget: &mut SnapshotBudget) {
+    let (FileState::Folder(metadata, entries), Some(now)) = (&mut *state, at.folder_metadata()) else {
+        if !state.is_unchanged_file(at.folder, at.name) {
+            *state = capture(at, budget);
         }
         return;
     };
-    *metadata = StatSnapshot::of(&now);
-    let Ok((opened, listing)) = list(folder, name, MAX_NAMES) else {
-        *state = FileState::Other(*metadata);
+    *metadata = now;
+    let Ok((opened, listing)) = at.list() else {
+        *state = FileState::Other(now);
         return;
     };
     let mut current = BTreeMap::new();
     for (name, kind) in listing {
-        let child = policy.child(&name);
+        let policy = at.policy.child(&name);
+        let child = at.child(&opened, &name, &policy);
         if let Some(mut known) = entries.remove(&name) {
-            rebaseline(&mut known, &opened, &name, &child, budget, depth + 1);
+            rebaseline(&mut known, child, budget);
             current.insert(name, known);
-        } else if is_recorded(&child, kind) {
-            let state = capture(&opened, &name, &child, budget, depth + 1);
+        } else if !child.is_ignored(kind) {
+            let state = capture(child, budget);
             current.insert(name, state);
         }
     }
     *entries = current;
-}
-
-fn is_recorded(policy: &PathPolicy<'_>, kind: FileType) -> bool {
-    match policy.permission() {
-        ChangePermission::Anything | ChangePermission::Lock => false,
-        ChangePermission::Objects => kind != FileType::RegularFile,
-        _ => true,
-    }
 }
 
 /// Compares what is there with what was, and reverts changes that aren't allowed.
@@ -105,172 +119,124 @@ impl<'a> TreeCheck<'a> {
         Self { busy, report, is_rebuilding: false }
     }
 
-    pub(super) fn check(
-        &mut self,
-        folder: &OwnedFd,
-        name: &OsStr,
-        policy: &PathPolicy<'_>,
-        state: Option<&mut FileState>,
-        depth: usize,
-    ) {
-        match stat(folder, name) {
-            None => self.check_missing(folder, name, policy, state, depth),
+    pub(super) fn check(&mut self, at: Location<'_>, state: Option<&mut FileState>) {
+        match stat(at.folder, at.name) {
+            None => self.check_missing(at, state),
             Some(now) if kind_of(&now) == FileType::Directory => {
-                self.check_folder(folder, name, policy, state, &StatSnapshot::of(&now), depth);
+                self.check_folder(at, state, &StatSnapshot::of(&now));
             }
-            Some(now) => {
-                let is_private = kind_of(&now) == FileType::RegularFile && hard_links(&now) == 1;
-                self.check_file(folder, name, policy, state, kind_of(&now), is_private, depth);
-            }
+            Some(now) => self.check_file(at, state, &now),
         }
     }
 
-    fn check_missing(
-        &mut self,
-        folder: &OwnedFd,
-        name: &OsStr,
-        policy: &PathPolicy<'_>,
-        state: Option<&mut FileState>,
-        depth: usize,
-    ) {
+    fn check_missing(&mut self, at: Location<'_>, state: Option<&mut FileState>) {
         let Some(state) = state.filter(|state| !matches!(state, FileState::Missing)) else { return };
-        let may_go = match policy.permission() {
+        let may_go = match at.policy.permission() {
             ChangePermission::Files | ChangePermission::File | ChangePermission::Lock => true,
-            ChangePermission::Objects => !(matches!(state, FileState::Folder(..)) && policy.is_objects_root()),
+            ChangePermission::Objects => !(matches!(state, FileState::Folder(..)) && at.policy.is_objects_root()),
             ChangePermission::Nothing | ChangePermission::FolderOnly | ChangePermission::Anything => false,
         };
-        if !may_go || policy.is_head() || self.is_rebuilding {
-            self.revert(folder, name, policy, Some(state), depth);
+        if !may_go || at.policy.is_head() || self.is_rebuilding {
+            self.revert(at, Some(state));
         }
     }
 
-    fn check_folder(
-        &mut self,
-        folder: &OwnedFd,
-        name: &OsStr,
-        policy: &PathPolicy<'_>,
-        state: Option<&mut FileState>,
-        now: &StatSnapshot,
-        depth: usize,
-    ) {
-        let permission = policy.permission();
+    fn check_folder(&mut self, at: Location<'_>, state: Option<&mut FileState>, now: &StatSnapshot) {
+        let permission = at.policy.permission();
         let is_same = matches!(&state, Some(FileState::Folder(before, _)) if before.has_same_permissions(now));
         let is_new = matches!(state, None | Some(FileState::Missing));
         let is_allowed = match permission {
             ChangePermission::Anything => return,
             ChangePermission::Nothing => is_same,
             ChangePermission::FolderOnly => is_new || is_same,
-            ChangePermission::Files | ChangePermission::Objects => depth <= MAX_DEPTH,
+            ChangePermission::Files | ChangePermission::Objects => at.depth <= MAX_DEPTH,
             ChangePermission::File | ChangePermission::Lock => false,
         };
-        if is_new && permission == ChangePermission::Nothing && policy.may_become_repository() {
+        if is_new && permission == ChangePermission::Nothing && at.policy.may_become_repository() {
             if self.busy {
                 return;
             }
             match state {
-                Some(state) if git_content::is_fresh_git_dir(folder, name) => {
-                    *state = capture(folder, name, policy, &mut SnapshotBudget::for_partly_protected(), depth);
+                Some(state) if git_content::is_fresh_git_dir(at.folder, at.name) => {
+                    *state = capture(at, &mut SnapshotBudget::for_partly_protected());
                 }
-                _ => self.revert(folder, name, policy, None, depth),
+                _ => self.revert(at, None),
             }
         } else if !is_allowed {
-            self.revert(folder, name, policy, state, depth);
+            self.revert(at, state);
         } else if let Some(FileState::Folder(_, entries)) = state {
-            self.check_entries(folder, name, policy, entries, depth);
+            self.check_entries(at, entries);
         } else {
-            self.check_entries(folder, name, policy, &mut BTreeMap::new(), depth);
+            self.check_entries(at, &mut BTreeMap::new());
         }
     }
 
-    fn check_file(
-        &mut self,
-        folder: &OwnedFd,
-        name: &OsStr,
-        policy: &PathPolicy<'_>,
-        mut state: Option<&mut FileState>,
-        kind: FileType,
-        is_private: bool,
-        depth: usize,
-    ) {
-        if state.as_mut().is_some_and(|state| state.is_unchanged_file(folder, name)) {
+    fn check_file(&mut self, at: Location<'_>, mut state: Option<&mut FileState>, now: &Stat) {
+        if state.as_mut().is_some_and(|state| state.is_unchanged_file(at.folder, at.name)) {
             return;
         }
-        let is_regular = kind == FileType::RegularFile;
-        let is_lock = policy.path_in_git_dir.is_some() && name.as_encoded_bytes().ends_with(b".lock");
-        let is_allowed = match policy.permission() {
+        let is_regular = kind_of(now) == FileType::RegularFile;
+        let path_in_git_dir = at.policy.path_in_git_dir.as_ref();
+        let is_lock = path_in_git_dir.is_some() && at.name.as_encoded_bytes().ends_with(b".lock");
+        let is_allowed = match at.policy.permission() {
             ChangePermission::Anything => true,
-            _ if is_regular && is_refreshed_index(folder, name, policy, state.as_deref()) => {
+            _ if is_regular && is_refreshed_index(at, state.as_deref()) => {
                 // It is restored all the same, so that nothing has changed.
-                state.as_mut().is_some_and(|state| rollback::restore_file(folder, name, state).is_ok())
+                state.as_mut().is_some_and(|state| rollback::restore_file(at.folder, at.name, state).is_ok())
             }
             _ if is_regular && is_lock && self.busy => true,
             ChangePermission::Nothing | ChangePermission::FolderOnly => false,
             ChangePermission::Files | ChangePermission::File => {
-                is_private
-                    && policy
-                        .path_in_git_dir
-                        .as_ref()
-                        .is_none_or(|path| git_content::is_safe_git_file(folder, name, path))
+                is_regular
+                    && hard_links(now) == 1
+                    && path_in_git_dir.is_none_or(|path| git_content::is_safe_git_file(at.folder, at.name, path))
             }
             ChangePermission::Objects => is_regular,
             // Left behind by a git that was killed.
-            ChangePermission::Lock => is_regular && unlinkat(folder, name, AtFlags::empty()).is_ok(),
+            ChangePermission::Lock => is_regular && unlinkat(at.folder, at.name, AtFlags::empty()).is_ok(),
         };
         if !is_allowed {
-            self.revert(folder, name, policy, state, depth);
+            self.revert(at, state);
         }
     }
 
-    fn check_entries(
-        &mut self,
-        folder: &OwnedFd,
-        name: &OsStr,
-        policy: &PathPolicy<'_>,
-        entries: &mut BTreeMap<OsString, FileState>,
-        depth: usize,
-    ) {
-        let Ok((opened, listing)) = list(folder, name, MAX_NAMES) else {
-            self.report.changed.push(policy.path.clone());
-            self.report.not_restored.push(policy.path.clone());
+    fn check_entries(&mut self, at: Location<'_>, entries: &mut BTreeMap<OsString, FileState>) {
+        let Ok((opened, listing)) = at.list() else {
+            self.report.changed.push(at.policy.path.clone());
+            self.report.not_restored.push(at.policy.path.clone());
             return;
         };
         let mut missing: BTreeSet<OsString> = entries.keys().cloned().collect();
         for (name, kind) in &listing {
             missing.remove(name);
-            let child = policy.child(name);
+            let policy = at.policy.child(name);
             // Most files of a git folder are objects, which needn't be looked at one by one.
-            let is_object = *kind == FileType::RegularFile && child.permission() == ChangePermission::Objects;
+            let is_object = *kind == FileType::RegularFile && policy.permission() == ChangePermission::Objects;
             if !is_object || entries.contains_key(name) {
-                self.check(&opened, name, &child, entries.get_mut(name), depth + 1);
+                self.check(at.child(&opened, name, &policy), entries.get_mut(name));
             }
         }
         for name in missing {
-            self.check(&opened, &name, &policy.child(&name), entries.get_mut(&name), depth + 1);
+            self.check(at.child(&opened, &name, &at.policy.child(&name)), entries.get_mut(&name));
         }
     }
 
     /// Reports a change and undoes it.
-    fn revert(
-        &mut self,
-        folder: &OwnedFd,
-        name: &OsStr,
-        policy: &PathPolicy<'_>,
-        state: Option<&mut FileState>,
-        depth: usize,
-    ) {
-        self.report.changed.push(policy.path.clone());
+    fn revert(&mut self, at: Location<'_>, state: Option<&mut FileState>) {
+        let path = &at.policy.path;
+        self.report.changed.push(path.clone());
         let reverted = match state {
-            None => rollback::remove_all(folder, name, 0),
-            Some(FileState::Folder(metadata, entries)) if depth <= MAX_DEPTH => {
-                make_folder(folder, name, metadata).map(|is_new| {
-                    if is_new && policy.permission() == ChangePermission::Objects {
+            None => rollback::remove_all(at.folder, at.name, 0),
+            Some(FileState::Folder(metadata, entries)) if at.depth <= MAX_DEPTH => {
+                make_folder(at.folder, at.name, metadata).map(|is_new| {
+                    if is_new && at.policy.permission() == ChangePermission::Objects {
                         // Objects are too many to keep copies of.
-                        self.report.not_restored.push(policy.path.clone());
+                        self.report.not_restored.push(path.clone());
                     }
                     let was_rebuilding = self.is_rebuilding;
                     self.is_rebuilding |= is_new;
                     let reported = self.report.changed.len();
-                    self.check_entries(folder, name, policy, entries, depth);
+                    self.check_entries(at, entries);
                     if is_new {
                         // Naming the folder is enough.
                         self.report.changed.truncate(reported);
@@ -278,10 +244,10 @@ impl<'a> TreeCheck<'a> {
                     self.is_rebuilding = was_rebuilding;
                 })
             }
-            Some(state) => rollback::restore_file(folder, name, state),
+            Some(state) => rollback::restore_file(at.folder, at.name, state),
         };
         if reverted.is_err() {
-            self.report.not_restored.push(policy.path.clone());
+            self.report.not_restored.push(path.clone());
         }
     }
 }
@@ -299,9 +265,9 @@ fn make_folder(folder: &OwnedFd, name: &OsStr, metadata: &StatSnapshot) -> Resul
 
 /// Whether it is an index in which only the cached state of files is newer. `git describe --dirty` writes such an index even
 /// if it was told to take no locks.
-fn is_refreshed_index(folder: &OwnedFd, name: &OsStr, policy: &PathPolicy<'_>, state: Option<&FileState>) -> bool {
+fn is_refreshed_index(at: Location<'_>, state: Option<&FileState>) -> bool {
     let Some(FileState::File(_, Some(before))) = state else { return false };
-    policy.permission() == ChangePermission::Nothing
-        && policy.path_in_git_dir.as_ref().is_some_and(|path| path == Path::new("index"))
-        && read(folder, name, MAX_GIT_FILE_BYTES).is_some_and(|now| git_index::has_same_entries(before, &now))
+    at.policy.permission() == ChangePermission::Nothing
+        && at.policy.path_in_git_dir.as_ref().is_some_and(|path| path == Path::new("index"))
+        && read(at.folder, at.name, MAX_GIT_FILE_BYTES).is_some_and(|now| git_index::has_same_entries(before, &now))
 }

@@ -1,36 +1,36 @@
-//! A command's words and what joins them: the lexer of the strict reader.
+//! The lexer of the strict parser.
 
 use std::str::Chars;
 
-/// What a command is made of.
+/// A token of a command.
 pub(super) enum Token {
     Word {
-        /// Unquoted.
+        /// The unquoted word.
         text: String,
-        /// As it is written, without the line ends that a backslash takes away.
+        /// The word as written, without escaped line breaks.
         raw: String,
     },
-    /// A harmless redirection in its canonical form.
+    /// A harmless redirection in canonical form.
     Redirection(String),
-    /// `|`, `|&`, `&&`, `||`, `;`, a line end; empty at the end.
+    /// `|`, `|&`, `&&`, `||`, `;` or a line break; empty at the end.
     Operator(&'static str),
 }
 
-/// Takes a command apart.
+/// Splits a command into tokens.
 pub(super) struct Lexer<'a> {
-    /// What hasn't been read.
+    /// The remaining characters.
     chars: Chars<'a>,
-    /// The same from the beginning of the last token.
+    /// The command from the beginning of the current token.
     token: &'a str,
 }
 
 impl<'a> Lexer<'a> {
-    /// Begins at the command's beginning.
+    /// Starts at the beginning of a command.
     pub(super) fn new(text: &'a str) -> Self {
         Self { chars: text.chars(), token: text }
     }
 
-    /// The command from the beginning of the last token.
+    /// The command from the beginning of the current token.
     pub(super) fn token(&self) -> &'a str {
         self.token
     }
@@ -40,11 +40,11 @@ impl<'a> Lexer<'a> {
     }
 
     fn eat(&mut self, wanted: char) -> bool {
-        let is_there = self.peek() == Some(wanted);
-        if is_there {
+        let is_next = self.peek() == Some(wanted);
+        if is_next {
             self.chars.next();
         }
-        is_there
+        is_next
     }
 
     fn skip_blanks(&mut self) {
@@ -54,7 +54,7 @@ impl<'a> Lexer<'a> {
     /// The next token.
     ///
     /// # Errors
-    /// What in it can't be judged, in a few words.
+    /// A short description of unsupported syntax.
     pub(super) fn next(&mut self) -> Result<Token, String> {
         loop {
             self.token = self.chars.as_str();
@@ -85,14 +85,14 @@ impl<'a> Lexer<'a> {
                 }
                 Some('|') => {
                     self.chars.next();
-                    let joint = if self.eat('|') {
+                    let operator = if self.eat('|') {
                         "||"
                     } else if self.eat('&') {
                         "|&"
                     } else {
                         "|"
                     };
-                    return Ok(Token::Operator(joint));
+                    return Ok(Token::Operator(operator));
                 }
                 Some('&') => {
                     self.chars.next();
@@ -115,7 +115,8 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// After its first operator character. Only what goes nowhere or joins the two outputs is let through.
+    /// Reads a redirection after its first operator character. Only those to /dev/null or between stdout and stderr are
+    /// supported.
     fn redirection(&mut self, stream: &str, operator: char) -> Result<Token, String> {
         if self.peek() == Some('(') {
             return Err("a process substitution".into());
@@ -127,7 +128,7 @@ impl<'a> Lexer<'a> {
         }
         self.skip_blanks();
         let target = match self.peek() {
-            None | Some('\n' | ';' | '(' | ')' | '#') => return Err("a redirection to nothing".into()),
+            None | Some('\n' | ';' | '(' | ')' | '#') => return Err("a redirection without a target".into()),
             Some(_) => match self.word()? {
                 Token::Word { text, raw } if text == raw => text,
                 _ => return Err("a redirection".into()),
@@ -163,16 +164,16 @@ impl<'a> Lexer<'a> {
                 }
                 '(' | ')' => return Err("a subshell, function or pattern (`(`)".into()),
                 '`' => return Err("a command substitution".into()),
-                '*' | '?' => return Err(format!("the wildcard `{char}` (quote it if it is meant as it is)")),
+                '*' | '?' => return Err(format!("the wildcard `{char}` (quote it to use it literally)")),
                 '[' => bracket = true,
-                ']' if bracket => return Err("the wildcard `[...]` (quote it if it is meant as it is)".into()),
+                ']' if bracket => return Err("the wildcard `[...]` (quote it to use it literally)".into()),
                 '{' => brace = true,
-                ',' if brace => return Err("a brace expansion (quote it if it is meant as it is)".into()),
+                ',' if brace => return Err("a brace expansion (quote it to use it literally)".into()),
                 '.' if brace && text.ends_with('.') => {
-                    return Err("a brace expansion (quote it if it is meant as it is)".into());
+                    return Err("a brace expansion (quote it to use it literally)".into());
                 }
                 '~' if text.is_empty() && !quoted || text.ends_with([':', '=']) => {
-                    return Err("the home folder (`~`)".into());
+                    return Err("the home directory (`~`)".into());
                 }
                 _ => {}
             }
@@ -181,7 +182,7 @@ impl<'a> Lexer<'a> {
                 '\'' => {
                     quoted = true;
                     let rest = self.chars.as_str();
-                    let Some(end) = rest.find('\'') else { return Err("a quote without an end".into()) };
+                    let Some(end) = rest.find('\'') else { return Err("an unclosed quote".into()) };
                     text.push_str(&rest[..end]);
                     raw.push('\'');
                     raw.push_str(&rest[..=end]);
@@ -199,10 +200,10 @@ impl<'a> Lexer<'a> {
                         text.push(inner);
                         raw.extend(['\\', inner]);
                     }
-                    None => return Err("a backslash at the end".into()),
+                    None => return Err("a trailing backslash".into()),
                 },
                 '$' => {
-                    self.lone_dollar("'\"")?;
+                    self.literal_dollar("'\"")?;
                     text.push('$');
                     raw.push('$');
                 }
@@ -217,14 +218,14 @@ impl<'a> Lexer<'a> {
 
     fn double_quoted(&mut self, text: &mut String, raw: &mut String) -> Result<(), String> {
         loop {
-            let Some(char) = self.chars.next() else { return Err("a quote without an end".into()) };
+            let Some(char) = self.chars.next() else { return Err("an unclosed quote".into()) };
             match char {
                 '"' => {
                     raw.push('"');
                     return Ok(());
                 }
                 '`' => return Err("a command substitution".into()),
-                '$' => self.lone_dollar("")?,
+                '$' => self.literal_dollar("")?,
                 '\\' => match self.chars.next() {
                     Some('\n') => continue,
                     Some(escaped) => {
@@ -235,7 +236,7 @@ impl<'a> Lexer<'a> {
                         text.push(escaped);
                         continue;
                     }
-                    None => return Err("a quote without an end".into()),
+                    None => return Err("an unclosed quote".into()),
                 },
                 _ => {}
             }
@@ -244,8 +245,8 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// A `$` is itself only where nothing follows that it could expand.
-    fn lone_dollar(&mut self, quotes: &str) -> Result<(), String> {
+    /// Refuses a `$` that a shell could expand with what follows it.
+    fn literal_dollar(&mut self, quotes: &str) -> Result<(), String> {
         match self.peek() {
             Some('(') => Err("a command substitution".into()),
             Some(next) if next.is_alphanumeric() || "_{[@*#?$!-\\".contains(next) || quotes.contains(next) => {

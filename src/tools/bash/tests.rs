@@ -4,9 +4,11 @@ use std::time::Instant;
 use crate::tools::ToolGrant;
 use crate::tools::toolbox::tests::ToolHarness;
 
+use serde_json::json;
+
 use super::*;
 
-fn bench_with(options: Value) -> ToolHarness {
+fn harness_with(options: Value) -> ToolHarness {
     ToolHarness::with(&[ToolGrant { name: "bash".into(), options }], &[])
 }
 
@@ -14,28 +16,31 @@ fn input(command: &str) -> String {
     json!({ "command": own(command) }).to_string()
 }
 
-/// The same with pauses of a length that nobody else has who runs these tests on this machine.
+/// Makes the sleep times in a command unique on this machine.
 fn own(text: &str) -> String {
     let id = std::process::id();
     text.replace(".25", &format!(".25{id}")).replace(".5", &format!(".5{id}"))
 }
 
 #[tokio::test]
-async fn output_comes_in_order_and_the_end_is_told() {
-    let bench = ToolHarness::new(&["bash"]);
-    assert_eq!(bench.ok("bash", &input("echo a; echo b >&2; echo c")).await, "a\nb\nc");
-    assert_eq!(bench.ok("bash", &input("true")).await, "(no output)");
-    assert_eq!(bench.refused("bash", &input("echo x; exit 3")).await, "x\nexit code 3");
-    assert_eq!(bench.refused("bash", &input("kill -9 $$")).await, "killed by signal 9");
-    let root = bench.path(".").canonicalize().unwrap();
-    assert_eq!(bench.ok("bash", &input("pwd; cat; tty; ulimit -c")).await, format!("{}\nnot a tty\n0", root.display()));
+async fn output_is_in_order_and_ends_with_the_exit_code() {
+    let harness = ToolHarness::new(&["bash"]);
+    assert_eq!(harness.ok("bash", &input("echo a; echo b >&2; echo c")).await, "a\nb\nc");
+    assert_eq!(harness.ok("bash", &input("true")).await, "(no output)");
+    assert_eq!(harness.refused("bash", &input("echo x; exit 3")).await, "x\nexit code 3");
+    assert_eq!(harness.refused("bash", &input("kill -9 $$")).await, "killed by signal 9");
+    let root = harness.path(".").canonicalize().unwrap();
+    assert_eq!(
+        harness.ok("bash", &input("pwd; cat; tty; ulimit -c")).await,
+        format!("{}\nnot a tty\n0", root.display())
+    );
 }
 
 #[tokio::test]
 async fn only_the_given_environment_is_seen() {
     let secrets = [("token".to_owned(), "hunter2-hunter2".to_owned())];
-    let bench = ToolHarness::with(&[ToolGrant { name: "bash".into(), options: Value::Null }], &secrets);
-    let text = bench
+    let harness = ToolHarness::with(&[ToolGrant { name: "bash".into(), options: Value::Null }], &secrets);
+    let text = harness
         .ok("bash", &input("env | grep -c CARGO_; echo $TERM $INPUT_TOKEN | base64 -w0; echo; echo $INPUT_TOKEN"))
         .await;
     assert!(text.starts_with("0\n") && text.ends_with("\n[masked:token]"), "{text}");
@@ -43,26 +48,26 @@ async fn only_the_given_environment_is_seen() {
 }
 
 #[tokio::test]
-async fn a_secret_in_a_flood_is_masked_and_the_flood_bounded() {
+async fn long_output_with_secrets_is_redacted_and_truncated() {
     let secrets = [("token".to_owned(), "hunter2-hunter2".to_owned())];
-    let bench = ToolHarness::with(&[ToolGrant { name: "bash".into(), options: Value::Null }], &secrets);
-    let text = bench.ok("bash", &input("yes \"$INPUT_TOKEN\" | head -c 20000000")).await;
+    let harness = ToolHarness::with(&[ToolGrant { name: "bash".into(), options: Value::Null }], &secrets);
+    let text = harness.ok("bash", &input("yes \"$INPUT_TOKEN\" | head -c 20000000")).await;
     assert!(!text.contains("hunter2-h") && text.contains("characters left out"));
     assert!(text.chars().count() <= MAX_RESULT_CHARS && text.chars().count() > MAX_RESULT_CHARS - 1000);
 }
 
 #[tokio::test]
-async fn a_command_that_takes_too_long_is_ended_though_it_ignores_it() {
-    let bench = bench_with(json!({ "timeout_ms": 100 }));
-    assert_eq!(bench.refused("bash", &input("echo begun; sleep 60")).await, "begun\ntimed out after 100ms");
+async fn a_command_that_ignores_sigterm_is_killed_at_the_timeout() {
+    let harness = harness_with(json!({ "timeout_ms": 100 }));
+    assert_eq!(harness.refused("bash", &input("echo begun; sleep 60")).await, "begun\ntimed out after 100ms");
     let command = "trap '' TERM; (trap '' TERM; setsid sleep 61.5 &); while :; do sleep 0.05; done";
-    assert!(bench.refused("bash", &input(command)).await.contains("timed out"));
+    assert!(harness.refused("bash", &input(command)).await.contains("timed out"));
     assert_eq!(processes("sleep 61.5"), 0);
 }
 
 #[tokio::test]
-async fn nothing_that_was_started_outlives_the_call() {
-    let bench = ToolHarness::new(&["bash"]);
+async fn no_process_outlives_its_call() {
+    let harness = ToolHarness::new(&["bash"]);
     // Less than the processes left behind would take: a call that waited for one doesn't pass.
     let bound = Duration::from_secs(60);
     for command in [
@@ -72,16 +77,16 @@ async fn nothing_that_was_started_outlives_the_call() {
         "env -i setsid sleep 71.25 & sleep 0.05; kill -STOP $!",
         "nohup bash -c 'trap \"\" TERM HUP; setsid sleep 71.25 & wait' >/dev/null 2>&1 & sleep 0.05",
     ] {
-        tokio::time::timeout(bound, bench.ok("bash", &input(command))).await.expect(command);
+        tokio::time::timeout(bound, harness.ok("bash", &input(command))).await.expect(command);
         assert_eq!(processes("sleep 71.25"), 0, "{command}");
     }
 }
 
 #[tokio::test]
 async fn a_cancelled_command_ends_at_once() {
-    let bench = ToolHarness::new(&["bash"]);
-    let cancel = bench.limits.cancel.clone();
-    let started = bench.path("started");
+    let harness = ToolHarness::new(&["bash"]);
+    let cancel = harness.limits.cancel.clone();
+    let started = harness.path("started");
     let watch = async {
         while !started.exists() {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -89,22 +94,22 @@ async fn a_cancelled_command_ends_at_once() {
         cancel.cancel();
     };
     let command = input("trap '' TERM; touch started; sleep 81.5; sleep 81.5");
-    let (text, ()) = tokio::join!(bench.refused("bash", &command), watch);
+    let (text, ()) = tokio::join!(harness.refused("bash", &command), watch);
     assert_eq!(text, "killed: the run was cancelled");
     assert_eq!(processes("sleep 81.5"), 0);
 }
 
 #[tokio::test]
-async fn a_call_that_is_given_up_takes_its_processes_with_it() {
-    let bench = ToolHarness::new(&["bash"]);
+async fn dropping_a_call_kills_its_processes() {
+    let harness = ToolHarness::new(&["bash"]);
     let command = input("setsid sleep 91.5 & touch started; sleep 91.5");
     let watch = async {
-        while !bench.path("started").exists() {
+        while !harness.path("started").exists() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
     tokio::select! {
-        _ = bench.call("bash", &command) => panic!("it can't have ended"),
+        _ = harness.call("bash", &command) => panic!("it can't have ended"),
         () = watch => {}
     }
     let start = Instant::now();
@@ -115,31 +120,31 @@ async fn a_call_that_is_given_up_takes_its_processes_with_it() {
 }
 
 #[tokio::test]
-async fn commands_side_by_side_leave_each_other_alone() {
-    let bench = ToolHarness::new(&["bash"]);
+async fn concurrent_commands_do_not_kill_each_other() {
+    let harness = ToolHarness::new(&["bash"]);
     let slow = input("setsid bash -c 'sleep 0.4; touch written' & sleep 0.6; ls written");
     let quick = async {
         for _ in 0..10 {
-            bench.ok("bash", &input("(sleep 101.5 &)")).await;
+            harness.ok("bash", &input("(sleep 101.5 &)")).await;
         }
     };
-    let (text, ()) = tokio::join!(bench.ok("bash", &slow), quick);
+    let (text, ()) = tokio::join!(harness.ok("bash", &slow), quick);
     assert_eq!(text, "written");
 }
 
 #[tokio::test]
-async fn rules_hold_and_are_told() {
-    let bench = bench_with(json!({ "allow": ["echo *", "git status"], "timeout_ms": 60_000 }));
-    assert_eq!(bench.ok("bash", &input("echo 'a  b' | wc -c && cd . && echo $")).await, "5\n$");
-    let text = bench.refused("bash", &input("echo a; echo b $(touch made)")).await;
+async fn rules_are_enforced_and_described() {
+    let harness = harness_with(json!({ "allow": ["echo *", "git status"], "timeout_ms": 60_000 }));
+    assert_eq!(harness.ok("bash", &input("echo 'a  b' | wc -c && cd . && echo $")).await, "5\n$");
+    let text = harness.refused("bash", &input("echo a; echo b $(touch made)")).await;
     let expected =
-        "not allowed: a command substitution, here: `$(touch made)`. Allowed: `echo *`, `git status` (`*`: any";
+        "not allowed: a command substitution at `$(touch made)`. Allowed: `echo *`, `git status` (`*` stands for any";
     assert!(text.starts_with(expected), "{text}");
-    assert!(!bench.path("made").exists());
-    assert!(bench.toolbox.specs()[0].description.contains("`git status`"));
+    assert!(!harness.path("made").exists());
+    assert!(harness.toolbox.specs()[0].description.contains("`git status`"));
 }
 
-/// How many processes have a command line that begins so.
+/// How many processes have a command line with this beginning.
 fn processes(line: &str) -> usize {
     let entries = std::fs::read_dir(Path::new("/proc")).unwrap().flatten();
     let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
@@ -148,7 +153,7 @@ fn processes(line: &str) -> usize {
 
 fn check(yaml: &str) -> (Option<Value>, Vec<String>) {
     let source = crate::diagnostic::Source::new("job.yaml", yaml);
-    let node = crate::yaml::read::<Node>(&source).value.unwrap();
+    let node = crate::yaml::read::<crate::yaml::Node>(&source).value.unwrap();
     let decoded = parse_options(Some(&node));
     let findings = decoded.findings.iter();
     let shown = findings.map(|finding| {
@@ -169,14 +174,14 @@ fn options_are_checked_with_their_places() {
         findings,
         [
             "bad-bash-rule:1:9: bad rule: `*` can only be the last word, by itself",
-            "bad-bash-rule:1:18: bad rule: it allows every command; leave `allow` out to say that",
-            "bad-bash-rule:1:23: bad rule: it must be one plain command",
-            "bad-bash-rule:1:32: bad rule: it holds an expansion (`$`), here: `$Y`",
-            "bad-bash-rule:1:40: bad rule: it holds no command",
+            "bad-bash-rule:1:18: bad rule: it allows every command; to do that, remove `allow`",
+            "bad-bash-rule:1:23: bad rule: it must be one simple command",
+            "bad-bash-rule:1:32: bad rule: it contains an expansion (`$`) at `$Y`",
+            "bad-bash-rule:1:40: bad rule: it contains no command",
         ]
     );
     let (_, findings) = check(&format!("allow: [{}]", "ls ".repeat(10_000)));
-    assert_eq!(findings, ["bad-bash-rule:1:9: bad rule: it holds more than 16 kB"]);
+    assert_eq!(findings, ["bad-bash-rule:1:9: bad rule: it contains more than 16 kB"]);
     let (_, findings) = check("alow: []\ntimeout: soon\n");
     assert_eq!(findings.len(), 2, "{findings:?}");
 }
@@ -187,8 +192,8 @@ async fn nothing_that_was_left_open_for_us_reaches_a_command() {
     let file = std::fs::File::open("/dev/null").unwrap();
     let open = rustix::io::fcntl_dupfd_cloexec(&file, 100).unwrap();
     rustix::io::fcntl_setfd(&open, rustix::io::FdFlags::empty()).unwrap();
-    crate::process::spawn::close_on_exec();
-    let bench = ToolHarness::new(&["bash"]);
-    let text = bench.refused("bash", &input(&format!("true <&{}", open.as_raw_fd()))).await;
+    crate::process::spawn::set_close_on_exec();
+    let harness = ToolHarness::new(&["bash"]);
+    let text = harness.refused("bash", &input(&format!("true <&{}", open.as_raw_fd()))).await;
     assert!(text.contains("Bad file descriptor"), "{text}");
 }

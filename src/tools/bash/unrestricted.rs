@@ -1,203 +1,69 @@
-//! Rules that allow as much as `bash` without rules does: programs that run what they are given, and programs that send
-//! it away.
+//! Rules that allow as much as `bash` without rules: programs that run arbitrary commands, or send arbitrary data.
 
-use super::rules::words;
+use super::rules::rule_words;
 
-/// How a program comes to run, or to send, anything.
+/// How a program can run arbitrary commands.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ExecutionKind {
-    /// It runs the program that its words or its standard input hold, unless a file of its own is named.
+    /// It runs code from its arguments or standard input, unless it is given a file.
     Interpreter,
-    /// Its first word says what it does, and some of these run others.
+    /// Some of its subcommands can.
     Subcommands,
-    /// It runs the command that its words are, behind its own options.
+    /// It runs the command in its arguments.
     Wrapper,
-    /// One of its options or words runs a command, or sends a file away: any further words are too many.
+    /// With some option or argument. No further words are safe.
     AnyArgument,
 }
 
-/// The programs, each with the words that have to follow for it to be so.
-const PROGRAMS: &[(&str, ExecutionKind)] = &[
-    // Shells and languages.
-    ("sh", ExecutionKind::Interpreter),
-    ("bash", ExecutionKind::Interpreter),
-    ("dash", ExecutionKind::Interpreter),
-    ("ash", ExecutionKind::Interpreter),
-    ("zsh", ExecutionKind::Interpreter),
-    ("ksh", ExecutionKind::Interpreter),
-    ("mksh", ExecutionKind::Interpreter),
-    ("fish", ExecutionKind::Interpreter),
-    ("csh", ExecutionKind::Interpreter),
-    ("tcsh", ExecutionKind::Interpreter),
-    ("pwsh", ExecutionKind::Interpreter),
-    ("nu", ExecutionKind::Interpreter),
-    ("python", ExecutionKind::Interpreter),
-    ("pypy", ExecutionKind::Interpreter),
-    ("ipython", ExecutionKind::Interpreter),
-    ("perl", ExecutionKind::Interpreter),
-    ("ruby", ExecutionKind::Interpreter),
-    ("irb", ExecutionKind::Interpreter),
-    ("node", ExecutionKind::Interpreter),
-    ("nodejs", ExecutionKind::Interpreter),
-    ("deno", ExecutionKind::Interpreter),
-    ("bun", ExecutionKind::Interpreter),
-    ("tsx", ExecutionKind::Interpreter),
-    ("ts-node", ExecutionKind::Interpreter),
-    ("php", ExecutionKind::Interpreter),
-    ("lua", ExecutionKind::Interpreter),
-    ("luajit", ExecutionKind::Interpreter),
-    ("tclsh", ExecutionKind::Interpreter),
-    ("expect", ExecutionKind::Interpreter),
-    ("awk", ExecutionKind::Interpreter),
-    ("gawk", ExecutionKind::Interpreter),
-    ("mawk", ExecutionKind::Interpreter),
-    ("nawk", ExecutionKind::Interpreter),
-    ("elixir", ExecutionKind::Interpreter),
-    ("julia", ExecutionKind::Interpreter),
-    ("R", ExecutionKind::Interpreter),
-    ("Rscript", ExecutionKind::Interpreter),
-    ("ghci", ExecutionKind::Interpreter),
-    ("groovy", ExecutionKind::Interpreter),
-    ("jshell", ExecutionKind::Interpreter),
-    ("osascript", ExecutionKind::Interpreter),
-    ("source", ExecutionKind::Interpreter),
-    (".", ExecutionKind::Interpreter),
-    ("eval", ExecutionKind::Wrapper),
-    // Programs that run others.
-    ("env", ExecutionKind::Wrapper),
-    ("command", ExecutionKind::Wrapper),
-    ("exec", ExecutionKind::Wrapper),
-    ("builtin", ExecutionKind::Wrapper),
-    ("nohup", ExecutionKind::Wrapper),
-    ("timeout", ExecutionKind::Wrapper),
-    ("nice", ExecutionKind::Wrapper),
-    ("ionice", ExecutionKind::Wrapper),
-    ("chrt", ExecutionKind::Wrapper),
-    ("taskset", ExecutionKind::Wrapper),
-    ("setsid", ExecutionKind::Wrapper),
-    ("stdbuf", ExecutionKind::Wrapper),
-    ("time", ExecutionKind::Wrapper),
-    ("sudo", ExecutionKind::Wrapper),
-    ("doas", ExecutionKind::Wrapper),
-    ("su", ExecutionKind::AnyArgument),
-    ("runuser", ExecutionKind::AnyArgument),
-    ("setpriv", ExecutionKind::Wrapper),
-    ("unshare", ExecutionKind::Wrapper),
-    ("nsenter", ExecutionKind::Wrapper),
-    ("chroot", ExecutionKind::AnyArgument),
-    ("flock", ExecutionKind::AnyArgument),
-    ("strace", ExecutionKind::AnyArgument),
-    ("ltrace", ExecutionKind::AnyArgument),
-    ("gdb", ExecutionKind::AnyArgument),
-    ("script", ExecutionKind::AnyArgument),
-    ("watch", ExecutionKind::AnyArgument),
-    ("entr", ExecutionKind::AnyArgument),
-    ("parallel", ExecutionKind::AnyArgument),
-    ("xargs", ExecutionKind::Wrapper),
-    ("busybox", ExecutionKind::Wrapper),
-    ("toybox", ExecutionKind::Wrapper),
-    ("find", ExecutionKind::AnyArgument),
-    ("fd", ExecutionKind::AnyArgument),
-    ("make", ExecutionKind::AnyArgument),
-    ("gmake", ExecutionKind::AnyArgument),
-    ("just", ExecutionKind::AnyArgument),
-    ("ninja", ExecutionKind::AnyArgument),
-    ("tar", ExecutionKind::AnyArgument),
-    ("zip", ExecutionKind::AnyArgument),
-    ("sed", ExecutionKind::AnyArgument),
-    ("ed", ExecutionKind::AnyArgument),
-    ("ex", ExecutionKind::AnyArgument),
-    ("vi", ExecutionKind::AnyArgument),
-    ("vim", ExecutionKind::AnyArgument),
-    ("nvim", ExecutionKind::AnyArgument),
-    ("emacs", ExecutionKind::AnyArgument),
-    ("less", ExecutionKind::AnyArgument),
-    ("man", ExecutionKind::AnyArgument),
-    ("sqlite3", ExecutionKind::AnyArgument),
-    ("psql", ExecutionKind::AnyArgument),
-    ("mysql", ExecutionKind::AnyArgument),
-    ("npx", ExecutionKind::AnyArgument),
-    ("bunx", ExecutionKind::AnyArgument),
-    ("pnpx", ExecutionKind::AnyArgument),
-    ("uvx", ExecutionKind::AnyArgument),
-    // Only without, or with these, further words.
-    ("bun run", ExecutionKind::Interpreter),
-    ("bun x", ExecutionKind::AnyArgument),
-    ("bun exec", ExecutionKind::AnyArgument),
-    ("deno run", ExecutionKind::Interpreter),
-    ("deno eval", ExecutionKind::AnyArgument),
-    ("uv", ExecutionKind::Subcommands),
-    ("uv run", ExecutionKind::Wrapper),
-    ("npm", ExecutionKind::Subcommands),
-    ("npm exec", ExecutionKind::AnyArgument),
-    ("npm x", ExecutionKind::AnyArgument),
-    ("pnpm", ExecutionKind::Subcommands),
-    ("pnpm exec", ExecutionKind::AnyArgument),
-    ("pnpm dlx", ExecutionKind::AnyArgument),
-    ("yarn", ExecutionKind::Subcommands),
-    ("yarn exec", ExecutionKind::AnyArgument),
-    ("yarn dlx", ExecutionKind::AnyArgument),
-    ("pipx", ExecutionKind::Subcommands),
-    ("pipx run", ExecutionKind::AnyArgument),
-    ("pip", ExecutionKind::Subcommands),
-    ("pip install", ExecutionKind::AnyArgument),
-    ("poetry", ExecutionKind::Subcommands),
-    ("poetry run", ExecutionKind::Wrapper),
-    ("bundle", ExecutionKind::Subcommands),
-    ("bundle exec", ExecutionKind::Wrapper),
-    ("go", ExecutionKind::Subcommands),
-    ("go run", ExecutionKind::Interpreter),
-    ("cargo", ExecutionKind::Subcommands),
-    ("docker", ExecutionKind::Subcommands),
-    ("docker run", ExecutionKind::AnyArgument),
-    ("docker exec", ExecutionKind::AnyArgument),
-    ("podman", ExecutionKind::Subcommands),
-    ("podman run", ExecutionKind::AnyArgument),
-    ("podman exec", ExecutionKind::AnyArgument),
-    ("kubectl", ExecutionKind::Subcommands),
-    ("kubectl exec", ExecutionKind::AnyArgument),
-    ("kubectl run", ExecutionKind::AnyArgument),
-    ("git", ExecutionKind::Subcommands),
-    ("git bisect", ExecutionKind::AnyArgument),
-    ("git clone", ExecutionKind::AnyArgument),
-    ("git config", ExecutionKind::AnyArgument),
-    ("git difftool", ExecutionKind::AnyArgument),
-    ("git fetch", ExecutionKind::AnyArgument),
-    ("git filter-branch", ExecutionKind::AnyArgument),
-    ("git grep", ExecutionKind::AnyArgument),
-    ("git ls-remote", ExecutionKind::AnyArgument),
-    ("git mergetool", ExecutionKind::AnyArgument),
-    ("git pull", ExecutionKind::AnyArgument),
-    ("git push", ExecutionKind::AnyArgument),
-    ("git rebase", ExecutionKind::AnyArgument),
-    ("git submodule", ExecutionKind::AnyArgument),
-    // Programs that send what they are given.
-    ("curl", ExecutionKind::AnyArgument),
-    ("wget", ExecutionKind::AnyArgument),
-    ("http", ExecutionKind::AnyArgument),
-    ("https", ExecutionKind::AnyArgument),
-    ("nc", ExecutionKind::AnyArgument),
-    ("ncat", ExecutionKind::AnyArgument),
-    ("netcat", ExecutionKind::AnyArgument),
-    ("socat", ExecutionKind::AnyArgument),
-    ("openssl", ExecutionKind::AnyArgument),
-    ("ssh", ExecutionKind::AnyArgument),
-    ("scp", ExecutionKind::AnyArgument),
-    ("sftp", ExecutionKind::AnyArgument),
-    ("ftp", ExecutionKind::AnyArgument),
-    ("rsync", ExecutionKind::AnyArgument),
-    ("rclone", ExecutionKind::AnyArgument),
-    ("telnet", ExecutionKind::AnyArgument),
-    ("gh", ExecutionKind::Subcommands),
-    ("gh api", ExecutionKind::AnyArgument),
-    ("gh gist", ExecutionKind::AnyArgument),
-    ("aws", ExecutionKind::Subcommands),
-    ("gcloud", ExecutionKind::Subcommands),
-    ("az", ExecutionKind::Subcommands),
+/// Programs that run code from their arguments or standard input, unless they are given a file.
+const INTERPRETERS: &str = "\
+    sh bash dash ash zsh ksh mksh fish csh tcsh pwsh nu python pypy ipython perl ruby irb node nodejs deno \
+    bun tsx ts-node php lua luajit tclsh expect awk gawk mawk nawk elixir julia R Rscript ghci groovy jshell \
+    osascript source .";
+
+/// Programs whose first word is a subcommand.
+const WITH_SUBCOMMANDS: &str =
+    "uv npm pnpm yarn pipx pip poetry bundle go cargo docker podman kubectl git gh aws gcloud az";
+
+/// Programs that run the command in their arguments.
+const WRAPPERS: &str = "\
+    eval env command exec builtin nohup timeout nice ionice chrt taskset setsid stdbuf time sudo doas \
+    setpriv unshare nsenter xargs busybox toybox";
+
+/// Programs that run a command from one of their options or arguments, or send files over the network.
+const ANY_ARGUMENT: &str = "\
+    su runuser chroot flock strace ltrace gdb script watch entr parallel find fd make gmake just ninja tar \
+    zip sed ed ex vi vim nvim emacs less man sqlite3 psql mysql npx bunx pnpx uvx curl wget http https nc \
+    ncat netcat socat openssl ssh scp sftp ftp rsync rclone telnet";
+
+/// Subcommands that differ from their program.
+const SUBCOMMANDS: &[(&str, ExecutionKind, &str)] = &[
+    ("bun", ExecutionKind::Interpreter, "run"),
+    ("bun", ExecutionKind::AnyArgument, "x exec"),
+    ("deno", ExecutionKind::Interpreter, "run"),
+    ("deno", ExecutionKind::AnyArgument, "eval"),
+    ("uv", ExecutionKind::Wrapper, "run"),
+    ("npm", ExecutionKind::AnyArgument, "exec x"),
+    ("pnpm", ExecutionKind::AnyArgument, "exec dlx"),
+    ("yarn", ExecutionKind::AnyArgument, "exec dlx"),
+    ("pipx", ExecutionKind::AnyArgument, "run"),
+    ("pip", ExecutionKind::AnyArgument, "install"),
+    ("poetry", ExecutionKind::Wrapper, "run"),
+    ("bundle", ExecutionKind::Wrapper, "exec"),
+    ("go", ExecutionKind::Interpreter, "run"),
+    ("docker", ExecutionKind::AnyArgument, "run exec"),
+    ("podman", ExecutionKind::AnyArgument, "run exec"),
+    ("kubectl", ExecutionKind::AnyArgument, "exec run"),
+    (
+        "git",
+        ExecutionKind::AnyArgument,
+        "bisect clone config difftool fetch filter-branch grep ls-remote mergetool pull push rebase submodule",
+    ),
+    ("gh", ExecutionKind::AnyArgument, "api gist"),
 ];
 
-/// Options of programs with subcommands whose value is the next word.
-const WITH_VALUE: &[&str] = &[
+/// Options before a subcommand whose value is the next word.
+const OPTIONS_WITH_VALUE: &[&str] = &[
     "-C",
     "-H",
     "-c",
@@ -214,74 +80,82 @@ const WITH_VALUE: &[&str] = &[
     "--work-tree",
 ];
 
-/// Options after which a program only says something about itself.
+/// Options with which a program only prints information about itself.
 const INFO_OPTIONS: &[&str] = &["--version", "-V", "-v", "--help", "-h"];
 
-/// Whether a rule of `allow` lets a command do whatever it likes, or send whatever it can read.
+/// Whether a rule of `allow` permits running arbitrary commands, or sending arbitrary data.
 pub(crate) fn is_unrestricted(rule: &str) -> bool {
-    words(rule).is_some_and(|(words, open)| {
+    rule_words(rule).is_some_and(|(words, open)| {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         runs_arbitrary_code(&words, open)
     })
 }
 
-/// Whether these words, with any further ones where they are `open`, run anything.
+/// The kind of a program, or of a program and its subcommand.
+fn kind_of(program: &str, subcommand: Option<&str>) -> Option<ExecutionKind> {
+    let lists = |list: &str, name: &str| list.split(' ').any(|listed| listed == name);
+    if let Some(subcommand) = subcommand {
+        let mut rows = SUBCOMMANDS.iter();
+        return rows.find(|(name, _, list)| *name == program && lists(list, subcommand)).map(|(_, kind, _)| *kind);
+    }
+    let kinds = [
+        (INTERPRETERS, ExecutionKind::Interpreter),
+        (WITH_SUBCOMMANDS, ExecutionKind::Subcommands),
+        (WRAPPERS, ExecutionKind::Wrapper),
+        (ANY_ARGUMENT, ExecutionKind::AnyArgument),
+    ];
+    kinds.into_iter().find(|(list, _)| lists(list, program)).map(|(_, kind)| kind)
+}
+
+/// Whether these words, followed by any further ones if `open`, can run arbitrary commands.
 fn runs_arbitrary_code(words: &[&str], open: bool) -> bool {
     let Some((program, rest)) = words.split_first() else { return open };
     let name = base_name(program);
-    let of = |name: &str| PROGRAMS.iter().find(|(known, _)| *known == name).map(|(_, way)| *way);
-    // What its first word does, it does behind options, too.
-    let rest = if of(name) == Some(ExecutionKind::Subcommands) { skip_options(rest) } else { rest };
-    let with_next = rest.first().map(|next| format!("{name} {next}"));
-    let (way, rest) = match with_next.as_deref().and_then(of) {
-        Some(way) => (way, &rest[1..]),
-        None => match of(name) {
-            Some(way) => (way, rest),
-            None => return false,
-        },
-    };
+    let Some(kind) = kind_of(name, None) else { return false };
+    let rest = if kind == ExecutionKind::Subcommands { skip_options(rest) } else { rest };
+    let subcommand_kind = rest.first().and_then(|subcommand| kind_of(name, Some(subcommand)));
+    let (kind, rest) = subcommand_kind.map_or((kind, rest), |kind| (kind, &rest[1..]));
     let is_option = |word: &&str| word.starts_with(['-', '+']) || word.contains('=');
-    match way {
+    match kind {
         ExecutionKind::AnyArgument => open,
         ExecutionKind::Subcommands => open && rest.iter().all(is_option),
-        // With nothing but options it reads its program from what comes next, or from its standard input.
+        // With options only, it reads code from the next argument or from standard input.
         ExecutionKind::Interpreter => {
-            let reads_input = rest.len() + 1 == words.len() && !rest.iter().any(|word| INFO_OPTIONS.contains(word));
+            let reads_input = subcommand_kind.is_none() && !rest.iter().any(|word| INFO_OPTIONS.contains(word));
             (open || reads_input) && rest.iter().all(is_option)
         }
         ExecutionKind::Wrapper => {
-            // What it appends to the words comes from its standard input.
+            // The words that `xargs` appends come from standard input.
             let open = open || name == "xargs";
-            let is_known = |word: &str| of(base_name(word)).is_some();
-            let is_own = |at: usize| {
+            let is_own_argument = |at: usize| {
                 let is_value = at > 0 && rest[at - 1].starts_with('-');
                 is_value || is_option(&rest[at]) || rest[at].starts_with(|letter: char| letter.is_ascii_digit())
             };
-            match rest.iter().position(|word| is_known(word)) {
+            match rest.iter().position(|word| kind_of(base_name(word), None).is_some()) {
                 Some(at) => runs_arbitrary_code(&rest[at..], open),
-                None => open && (0..rest.len()).all(is_own),
+                None => open && (0..rest.len()).all(is_own_argument),
             }
         }
     }
 }
 
-/// The words behind a program's own options, such as those of `git -C DIR log`.
+/// The words after a program's own options: `log` in `git -C DIR log`.
 fn skip_options<'a, 'b>(mut words: &'a [&'b str]) -> &'a [&'b str] {
     while let [option, rest @ ..] = words {
         words = match rest {
             _ if !option.starts_with(['-', '+']) => return words,
-            [_, rest @ ..] if WITH_VALUE.contains(option) => rest,
+            [_, rest @ ..] if OPTIONS_WITH_VALUE.contains(option) => rest,
             _ => rest,
         };
     }
     words
 }
 
-/// `python3` for `/usr/bin/python3.12`, without its version: `python`.
+/// A program's name without its folder and version: `python` for `/usr/bin/python3.12`.
 fn base_name(program: &str) -> &str {
     let name = program.rsplit('/').next().unwrap_or(program);
     let bare = name.trim_end_matches(|letter: char| letter.is_ascii_digit() || matches!(letter, '.' | '-'));
-    // `7z` and `.` keep what they are.
+    // `7z` and `.` would be empty.
     if bare.is_empty() || name == "sqlite3" { name } else { bare }
 }
 
@@ -290,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_runs_what_it_is_given_is_free() {
+    fn rules_that_run_arbitrary_commands_are_found() {
         for rule in [
             "sh -c *",
             "sh *",
@@ -341,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fixed_command_is_not() {
+    fn other_rules_are_not() {
         for rule in [
             "git diff *",
             "git status",
@@ -373,9 +247,15 @@ mod tests {
     }
 
     #[test]
-    fn no_program_stands_here_twice() {
-        for (at, (name, _)) in PROGRAMS.iter().enumerate() {
-            assert!(!PROGRAMS[..at].iter().any(|(other, _)| other == name), "{name}");
+    fn every_program_is_listed_once() {
+        let mut programs = [INTERPRETERS, WITH_SUBCOMMANDS, WRAPPERS, ANY_ARGUMENT].join(" ");
+        for (program, _, subcommands) in SUBCOMMANDS {
+            assert!(kind_of(program, None).is_some(), "{program}");
+            subcommands.split(' ').for_each(|subcommand| programs += &format!(" {program}:{subcommand}"));
         }
+        let mut programs: Vec<&str> = programs.split(' ').collect();
+        programs.sort_unstable();
+        assert!(!programs.contains(&""), "every list has single spaces");
+        assert_eq!(programs.windows(2).find(|pair| pair[0] == pair[1]), None);
     }
 }

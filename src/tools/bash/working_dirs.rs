@@ -1,32 +1,32 @@
-//! Where `cd` leads, as far as can be told before a command runs.
+//! The directories in which a command may run after `cd`.
 
 use std::path::{Component, Path, PathBuf};
 
 use super::ast::{Pipeline, SimpleCommand};
 
-/// How many folders a command may stand in.
-const MAX_FOLDERS: usize = 32;
+/// The most directories in which a command may run.
+const MAX_DIRS: usize = 32;
 
-/// Whether it changes the folder.
+/// Whether a command is `cd`.
 pub(super) fn is_cd(command: &SimpleCommand) -> bool {
     command.words.first().is_some_and(|name| name == "cd")
 }
 
-/// The folders that a command can stand in, by how the one before it ended.
+/// The directories in which the next command may run, depending on whether the previous one succeeded.
 pub(super) struct WorkingDirs {
     succeeded: Vec<PathBuf>,
     failed: Vec<PathBuf>,
-    /// What stands before the next command.
+    /// The operator before the next command.
     operator: &'static str,
 }
 
 impl WorkingDirs {
-    /// At the workspace's top.
+    /// Starts at the root of the workspace.
     pub(super) fn at(root: &Path) -> Self {
         Self { succeeded: vec![root.to_owned()], failed: Vec::new(), operator: ";" }
     }
 
-    /// Where the next command can be.
+    /// The directories in which the next command may run.
     pub(super) fn before(&mut self) -> &[PathBuf] {
         match self.operator {
             "&&" => &self.succeeded,
@@ -39,17 +39,17 @@ impl WorkingDirs {
         }
     }
 
-    /// Follows a pipeline. Every `cd` in it is made one that goes the way of the links on disk, as this does: a shell
-    /// takes `link/..` for the folder that the link lies in.
+    /// Applies a pipeline. Each `cd` in it becomes `cd -P`, which resolves links as this does. By default, a shell resolves
+    /// `link/..` to the folder that contains the link.
     pub(super) fn pass(&mut self, pipeline: &mut Pipeline, root: &Path) -> Result<(), String> {
         let before = self.before().to_vec();
         let mut after = before.clone();
-        let alone = pipeline.commands.len() == 1;
+        let is_single = pipeline.commands.len() == 1;
         for command in pipeline.commands.iter_mut().filter(|command| is_cd(command)) {
-            let reached = resolve_cd(command, &before, root)?;
-            // In a pipe it is a process of its own that changes its folder.
-            if alone {
-                after = reached;
+            let targets = resolve_cd(command, &before, root)?;
+            // In a pipe, `cd` runs in a subshell.
+            if is_single {
+                after = targets;
             }
         }
         let (succeeded, failed) = if pipeline.negated { (before, after) } else { (after, before) };
@@ -65,7 +65,7 @@ impl WorkingDirs {
             _ => (self.succeeded, self.failed) = (succeeded, failed),
         }
         self.operator = pipeline.operator;
-        if self.succeeded.len() + self.failed.len() > MAX_FOLDERS { Err("too many `cd`".to_owned()) } else { Ok(()) }
+        if self.succeeded.len() + self.failed.len() > MAX_DIRS { Err("too many `cd`".to_owned()) } else { Ok(()) }
     }
 }
 
@@ -77,38 +77,38 @@ fn add(folders: &mut Vec<PathBuf>, more: Vec<PathBuf>) {
     }
 }
 
-/// Where a `cd` leads from each of the folders.
+/// Where a `cd` leads from each of some directories.
 fn resolve_cd(command: &mut SimpleCommand, from: &[PathBuf], root: &Path) -> Result<Vec<PathBuf>, String> {
-    let [_, target] = command.words.as_slice() else { return Err("`cd` without exactly one folder".to_owned()) };
+    let [_, target] = command.words.as_slice() else { return Err("`cd` without exactly one argument".to_owned()) };
     if target.is_empty() || target.starts_with('-') {
         return Err(format!("`cd {target}`"));
     }
     let mut reached = Vec::new();
     for folder in from {
         let joined = folder.join(target);
-        // What doesn't exist yet can't be a link.
-        let folder = joined.canonicalize().unwrap_or_else(|_| without_dots(&joined));
+        // A path that doesn't exist yet contains no links.
+        let folder = joined.canonicalize().unwrap_or_else(|_| normalize(&joined));
         if !folder.starts_with(root) {
-            return Err(format!("`cd {target}` (it may lead out of the workspace)"));
+            return Err(format!("`cd {target}` (it may leave the workspace)"));
         }
         add(&mut reached, vec![folder]);
     }
-    // With `./` before it, no `CDPATH` is searched.
-    let from_here = if target.starts_with('/') { target.clone() } else { format!("./{target}") };
-    command.words = ["cd", "-P", &from_here].map(str::to_owned).to_vec();
+    // The prefix `./` disables `CDPATH`.
+    let explicit_target = if target.starts_with('/') { target.clone() } else { format!("./{target}") };
+    command.words = ["cd", "-P", &explicit_target].map(str::to_owned).to_vec();
     Ok(reached)
 }
 
-fn without_dots(path: &Path) -> PathBuf {
-    let mut plain = PathBuf::new();
+fn normalize(path: &Path) -> PathBuf {
+    let mut normalized = PathBuf::new();
     for part in path.components() {
         match part {
             Component::ParentDir => {
-                plain.pop();
+                normalized.pop();
             }
             Component::CurDir => {}
-            part => plain.push(part),
+            part => normalized.push(part),
         }
     }
-    plain
+    normalized
 }

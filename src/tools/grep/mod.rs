@@ -1,4 +1,4 @@
-//! `grep`: lines by regular expression, with ripgrep's engine.
+//! `grep`: finds lines by regular expression, with ripgrep's engine.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -6,7 +6,6 @@ use std::fmt::Write;
 use std::io::{self, Read};
 use std::path::Path;
 
-use futures_util::future::BoxFuture;
 use grep_matcher::Matcher;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, MmapChoice, Searcher, SearcherBuilder, Sink, SinkMatch};
@@ -16,11 +15,14 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::input::{check_length, parse, schema};
-use super::{Builtin, CallLimits, Tool, ToolContext, ToolError, Workspace, options, run_blocking_until};
-use crate::message::pluralize;
+use super::input::{check_pattern_length, parse, schema};
+use super::tool::{Builtin, CallFuture, Tool, ToolContext, no_options, run_blocking_until};
+use crate::message::ToolError;
+use crate::process::CallLimits;
 use crate::redaction::Redactor;
+use crate::text::pluralize;
 use crate::text::truncate::first;
+use crate::workspace::Workspace;
 use crate::workspace::walk::{FileWalk, StopWalk, file_filter};
 
 pub(super) const BUILTIN: Builtin = Builtin {
@@ -28,33 +30,33 @@ pub(super) const BUILTIN: Builtin = Builtin {
     reads_only: true,
     parent_only: false,
     subject_field: Some("pattern"),
-    parse_options: options::none,
+    parse_options: no_options,
     options_schema: || None,
     build: |_| Ok(Box::new(Grep)),
 };
 
-/// The most lines of answer.
+/// The most lines of a result.
 const MAX_LINES: usize = 1000;
-/// Room for the answer, in bytes.
+/// The longest result, in bytes.
 const MAX_BYTES: usize = 48_000;
 /// The longest part of a line that is shown, in characters.
 const LINE_CHARS: usize = 400;
-/// The longest line that is searched, in bytes; a file with a longer one is passed over.
+/// The longest line that is searched, in bytes. A file with a longer one isn't searched further.
 const MAX_LINE_BYTES: usize = 16 << 20;
 /// The most bytes that one call searches.
-const MAX_SEARCHED: u64 = 4 << 30;
-/// The largest compiled expression, and the largest cache that matching with it may fill, in bytes each.
+const MAX_SEARCHED_BYTES: u64 = 4 << 30;
+/// The largest compiled expression, and the largest cache for matching, in bytes each.
 const REGEX_SIZE_LIMIT: usize = 10 << 20;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct GrepInput {
-    /// Regular expression in Rust's syntax; `(?i)` at its start ignores case. It matches within a line.
+    /// Regular expression in Rust's syntax, matched within single lines. `(?i)` at the start ignores case.
     pattern: String,
     /// Folder or file to search. Default: the workspace.
     #[serde(default)]
     path: Option<String>,
-    /// Search only files whose path matches, such as `*.rs` (at any depth), `src/**/*.ts` or `!*.lock` (all others).
+    /// Search only files that match this glob, such as `*.rs` (at any depth), `src/**/*.ts` or `!*.lock` (all others).
     #[serde(default)]
     glob: Option<String>,
     /// `content`: the matching lines as path:number:text. `files`: only the paths. `counts`: path:number of lines. Default:
@@ -81,8 +83,8 @@ impl Tool for Grep {
     }
 
     fn description(&self) -> String {
-        "Searches the text of files for a regular expression. Ignored files (.gitignore and the like), hidden and \
-         binary ones are left out; a `path` that is hidden or ignored is searched all the same."
+        "Searches files for a regular expression. Excludes binary files, hidden files and files that .gitignore and \
+         similar files ignore, unless `path` names a hidden or ignored file or folder."
             .into()
     }
 
@@ -94,25 +96,31 @@ impl Tool for Grep {
         true
     }
 
-    fn call<'a>(&'a self, input: &'a RawValue, scope: &'a ToolContext<'a>) -> BoxFuture<'a, Result<String, ToolError>> {
+    fn call<'a>(&'a self, input: &'a RawValue, context: &'a ToolContext<'a>) -> CallFuture<'a> {
         Box::pin(async move {
             let input: GrepInput = parse(input)?;
-            let (workspace, mask, limits) = (scope.workspace.clone(), scope.mask.clone(), scope.limits.clone());
-            run_blocking_until(scope.limits, move || search(&input, &workspace, &mask, &limits)).await
+            let (workspace, limits) = (context.workspace.clone(), context.limits.clone());
+            let redactor = context.redactor.clone();
+            run_blocking_until(context.limits, move || search(&input, &workspace, &redactor, &limits)).await
         })
     }
 }
 
-fn search(input: &GrepInput, workspace: &Workspace, mask: &Redactor, limits: &CallLimits) -> Result<String, ToolError> {
-    check_length("pattern", &input.pattern)?;
-    check_length("glob", input.glob.as_deref().unwrap_or_default())?;
+fn search(
+    input: &GrepInput,
+    workspace: &Workspace,
+    redactor: &Redactor,
+    limits: &CallLimits,
+) -> Result<String, ToolError> {
+    check_pattern_length("pattern", &input.pattern)?;
+    check_pattern_length("glob", input.glob.as_deref().unwrap_or_default())?;
     let mut expression = RegexMatcherBuilder::new();
     expression.multi_line(true).crlf(true).size_limit(REGEX_SIZE_LIMIT).dfa_size_limit(REGEX_SIZE_LIMIT);
-    let matcher = expression.build(&input.pattern).map_err(|error| bad_pattern(&error.to_string()))?;
+    let matcher = expression.build(&input.pattern).map_err(|error| invalid_pattern(&error.to_string()))?;
     let glob = input.glob.as_deref().filter(|glob| !glob.is_empty());
-    let search = FileWalk {
+    let walk = FileWalk {
         workspace,
-        limits,
+        stop_reason: &|| limits.stop_reason(),
         base: workspace.resolve_existing(input.path.as_deref().unwrap_or("."))?,
         include_hidden: glob.is_some_and(|glob| glob.starts_with('.') || glob.contains("/.")),
         filter: glob.map(|glob| file_filter(glob, workspace)).transpose()?,
@@ -123,72 +131,74 @@ fn search(input: &GrepInput, workspace: &Workspace, mask: &Redactor, limits: &Ca
         .memory_map(MmapChoice::never())
         .heap_limit(Some(MAX_LINE_BYTES))
         .build();
-    let mut answer = GrepOutput {
-        what: input.output.unwrap_or(OutputMode::Content),
+    let mut output = GrepOutput {
+        mode: input.output.unwrap_or(OutputMode::Content),
         text: String::new(),
         lines: 0,
-        full: false,
+        is_full: false,
         unsearched: 0,
     };
-    if search.base.kind() != Some(FileType::Directory) {
-        workspace.open_found(&search.base)?;
+    if walk.base.kind() != Some(FileType::Directory) {
+        workspace.open_resolved(&walk.base)?;
     }
     let mut files = 0_usize;
-    let left = Cell::new(MAX_SEARCHED);
-    let stopped = search.walk(|entry| {
+    let remaining = Cell::new(MAX_SEARCHED_BYTES);
+    let stopped = walk.walk(|entry| {
         if !entry.is_file {
             return Ok(());
         }
         let Some(file) = entry.open() else { return Ok(()) };
         files += 1;
-        let mut sink = FileSink { path: &entry.path, matcher: &matcher, answer: &mut answer, mask, limits, count: 0 };
-        let bounded = LimitedReader { file, left: &left, limits };
-        let searched = searcher.search_reader(&matcher, bounded, &mut sink);
+        let mut sink =
+            FileSink { path: &entry.path, matcher: &matcher, output: &mut output, redactor, limits, count: 0 };
+        let reader = LimitedReader { file, remaining: &remaining, limits };
+        let searched = searcher.search_reader(&matcher, reader, &mut sink);
         let count = sink.count;
-        answer.unsearched += usize::from(searched.is_err());
-        answer.file(&entry.path, count);
-        if answer.full || left.get() == 0 || limits.stop_reason().is_some() { Err(StopWalk) } else { Ok(()) }
+        output.unsearched += usize::from(searched.is_err());
+        output.file(&entry.path, count);
+        if output.is_full || remaining.get() == 0 || limits.stop_reason().is_some() { Err(StopWalk) } else { Ok(()) }
     })?;
-    let too_much = (left.get() == 0).then_some("4 GB were searched");
-    Ok(answer.finish(files, stopped.or(limits.stop_reason()).or(too_much)))
+    let byte_limit = (remaining.get() == 0).then_some("4 GB were searched");
+    Ok(output.finish(files, stopped.or(limits.stop_reason()).or(byte_limit)))
 }
 
-/// A file that ends in an error when the call must, or has read all that it may.
+/// A reader that fails when the call must stop, or when the byte limit is reached.
 struct LimitedReader<'a, R> {
     file: R,
-    left: &'a Cell<u64>,
+    remaining: &'a Cell<u64>,
     limits: &'a CallLimits,
 }
 
 impl<R: Read> Read for LimitedReader<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.left.get() == 0 || self.limits.stop_reason().is_some() {
+        if self.remaining.get() == 0 || self.limits.stop_reason().is_some() {
             return Err(io::Error::other("the search is over"));
         }
         let read = self.file.read(buffer)?;
-        self.left.set(self.left.get().saturating_sub(read as u64));
+        self.remaining.set(self.remaining.get().saturating_sub(read as u64));
         Ok(read)
     }
 }
 
-fn bad_pattern(error: &str) -> ToolError {
-    let hint = if error.contains("not allowed") { "; a match lies within one line, without its end" } else { "" };
-    ToolError(format!("bad pattern: {error}{hint}"))
+fn invalid_pattern(error: &str) -> ToolError {
+    let hint =
+        if error.contains("not allowed") { "; patterns match within single lines, without the line break" } else { "" };
+    ToolError(format!("invalid pattern: {error}{hint}"))
 }
 
 struct GrepOutput {
-    what: OutputMode,
+    mode: OutputMode,
     text: String,
     lines: usize,
-    full: bool,
-    /// Files that can't be read, or have a line longer than [`HEAP`].
+    is_full: bool,
+    /// How many files couldn't be read, or have a line longer than [`MAX_LINE_BYTES`].
     unsearched: usize,
 }
 
 impl GrepOutput {
     fn push(&mut self, line: &str) {
         if self.lines == MAX_LINES || self.text.len() + line.len() > MAX_BYTES {
-            self.full = true;
+            self.is_full = true;
             return;
         }
         self.lines += 1;
@@ -200,7 +210,7 @@ impl GrepOutput {
         if count == 0 {
             return;
         }
-        match self.what {
+        match self.mode {
             OutputMode::Content => {}
             OutputMode::Files => self.push(&path.to_string_lossy()),
             OutputMode::Counts => self.push(&format!("{}:{count}", path.display())),
@@ -208,23 +218,24 @@ impl GrepOutput {
     }
 
     fn finish(mut self, files: usize, stopped: Option<&str>) -> String {
-        if self.full {
-            self.text.push_str("(there is more; a narrower pattern, path or glob shows it)");
+        if self.is_full {
+            self.text.push_str("(more matches not shown; use a narrower pattern, path or glob)");
         } else if let Some(why) = stopped {
-            self.text.push_str(&format!("(stopped: {why}; there may be more)"));
+            self.text.push_str(&format!("(stopped: {why}; there may be more matches)"));
         } else if self.lines == 0 {
             self.text = format!(
-                "nothing matches in {} (ignored, hidden and binary ones are left out)",
+                "no matches in {} (binary, hidden and ignored files are excluded)",
                 pluralize(files as u64, "file")
             );
         } else {
             self.text.pop();
         }
         if self.unsearched > 0 {
-            let (count, most) = (self.unsearched, MAX_LINE_BYTES >> 20);
+            let (count, max_mb) = (self.unsearched, MAX_LINE_BYTES >> 20);
             let _ = write!(
                 self.text,
-                "\n({count} not searched to the end: unreadable, or a line is longer than {most} MB)"
+                "\n({} not searched completely: unreadable, or with a line longer than {max_mb} MB)",
+                pluralize(count as u64, "file")
             );
         }
         self.text
@@ -234,8 +245,8 @@ impl GrepOutput {
 struct FileSink<'a> {
     path: &'a Path,
     matcher: &'a RegexMatcher,
-    answer: &'a mut GrepOutput,
-    mask: &'a Redactor,
+    output: &'a mut GrepOutput,
+    redactor: &'a Redactor,
     limits: &'a CallLimits,
     count: u64,
 }
@@ -245,7 +256,7 @@ impl Sink for FileSink<'_> {
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, io::Error> {
         self.count += 1;
-        match self.answer.what {
+        match self.output.mode {
             OutputMode::Files => return Ok(false),
             OutputMode::Counts => return Ok(!self.count.is_multiple_of(65_536) || self.limits.stop_reason().is_none()),
             OutputMode::Content => {}
@@ -257,19 +268,19 @@ impl Sink for FileSink<'_> {
         let shown = if line.len() <= LINE_CHARS {
             String::from_utf8_lossy(line).into_owned()
         } else {
-            // Before the cut, which would leave a part of a secret that nothing knows any more.
+            // Redacted before truncating, which could leave an unrecognizable part of a secret.
             let text = String::from_utf8_lossy(line);
-            match self.mask.redact(&text) {
+            match self.redactor.redact(&text) {
                 Cow::Borrowed(_) => excerpt_around(line, at(line)),
-                Cow::Owned(masked) => excerpt_around(masked.as_bytes(), at(masked.as_bytes())),
+                Cow::Owned(redacted) => excerpt_around(redacted.as_bytes(), at(redacted.as_bytes())),
             }
         };
-        self.answer.push(&format!("{}:{number}:{shown}", self.path.display()));
-        Ok(!self.answer.full)
+        self.output.push(&format!("{}:{number}:{shown}", self.path.display()));
+        Ok(!self.output.is_full)
     }
 }
 
-/// As much of a long line as fits around the byte offset of a match.
+/// The part of a long line around the byte offset of a match.
 fn excerpt_around(line: &[u8], at: usize) -> String {
     let before = String::from_utf8_lossy(&line[at.saturating_sub(LINE_CHARS)..at]).into_owned();
     let skipped = before.chars().count().saturating_sub(LINE_CHARS / 4);

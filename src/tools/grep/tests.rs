@@ -3,118 +3,118 @@ use serde_json::{Value, json};
 use super::MAX_LINE_BYTES;
 use crate::tools::toolbox::tests::ToolHarness;
 
-fn bench() -> ToolHarness {
-    let bench = ToolHarness::new(&["grep"]);
-    bench.write("src/a.rs", "fn one() {}\nfn two() {}\r\n");
-    bench.write("src/b.md", "fn in words\n");
-    bench.write("target/c.rs", "fn built() {}\n");
-    bench.write("runs/d.rs", "fn recorded() {}\n");
-    bench.write(".git/e.rs", "fn git() {}\n");
-    bench.write(".github/f.yml", "fn: x\n");
-    bench.write("bin", b"fn \0\n");
-    bench.write(".gitignore", "target/\n");
-    bench
+fn harness() -> ToolHarness {
+    let harness = ToolHarness::new(&["grep"]);
+    harness.write("src/a.rs", "fn one() {}\nfn two() {}\r\n");
+    harness.write("src/b.md", "fn in words\n");
+    harness.write("target/c.rs", "fn built() {}\n");
+    harness.write("runs/d.rs", "fn recorded() {}\n");
+    harness.write(".git/e.rs", "fn git() {}\n");
+    harness.write(".github/f.yml", "fn: x\n");
+    harness.write("bin", b"fn \0\n");
+    harness.write(".gitignore", "target/\n");
+    harness
 }
 
-async fn grep(bench: &ToolHarness, input: Value) -> String {
-    bench.ok("grep", &input.to_string()).await
+async fn grep(harness: &ToolHarness, input: Value) -> String {
+    harness.ok("grep", &input.to_string()).await
 }
 
 #[tokio::test]
 async fn lines_files_and_counts() {
-    let bench = bench();
+    let harness = harness();
     let pattern = r"fn \w+";
     assert_eq!(
-        grep(&bench, json!({ "pattern": pattern })).await,
+        grep(&harness, json!({ "pattern": pattern })).await,
         "src/a.rs:1:fn one() {}\nsrc/a.rs:2:fn two() {}\nsrc/b.md:1:fn in words"
     );
-    assert_eq!(grep(&bench, json!({ "pattern": pattern, "output": "files" })).await, "src/a.rs\nsrc/b.md");
-    assert_eq!(grep(&bench, json!({ "pattern": pattern, "output": "counts" })).await, "src/a.rs:2\nsrc/b.md:1");
-    assert_eq!(grep(&bench, json!({ "pattern": r"\{\}$", "glob": "*.rs", "output": "counts" })).await, "src/a.rs:2");
-    assert_eq!(grep(&bench, json!({ "pattern": "(?i)^FN IN", "glob": "!*.rs" })).await, "src/b.md:1:fn in words");
-    assert_eq!(grep(&bench, json!({ "pattern": "two", "path": "src/a.rs" })).await, "src/a.rs:2:fn two() {}");
-    assert_eq!(grep(&bench, json!({ "pattern": "built", "path": "target" })).await, "target/c.rs:1:fn built() {}");
-    assert_eq!(grep(&bench, json!({ "pattern": "fn", "path": ".github" })).await, ".github/f.yml:1:fn: x");
-    assert!(grep(&bench, json!({ "pattern": "nowhere" })).await.starts_with("nothing matches in "));
+    assert_eq!(grep(&harness, json!({ "pattern": pattern, "output": "files" })).await, "src/a.rs\nsrc/b.md");
+    assert_eq!(grep(&harness, json!({ "pattern": pattern, "output": "counts" })).await, "src/a.rs:2\nsrc/b.md:1");
+    assert_eq!(grep(&harness, json!({ "pattern": r"\{\}$", "glob": "*.rs", "output": "counts" })).await, "src/a.rs:2");
+    assert_eq!(grep(&harness, json!({ "pattern": "(?i)^FN IN", "glob": "!*.rs" })).await, "src/b.md:1:fn in words");
+    assert_eq!(grep(&harness, json!({ "pattern": "two", "path": "src/a.rs" })).await, "src/a.rs:2:fn two() {}");
+    assert_eq!(grep(&harness, json!({ "pattern": "built", "path": "target" })).await, "target/c.rs:1:fn built() {}");
+    assert_eq!(grep(&harness, json!({ "pattern": "fn", "path": ".github" })).await, ".github/f.yml:1:fn: x");
+    assert!(grep(&harness, json!({ "pattern": "nowhere" })).await.starts_with("no matches in "));
 }
 
 #[tokio::test]
-async fn what_cannot_be_searched_is_refused() {
-    let bench = bench();
-    let text = bench.refused("grep", r#"{"pattern": "a("}"#).await;
+async fn unsearchable_paths_are_refused() {
+    let harness = harness();
+    let text = harness.refused("grep", r#"{"pattern": "a("}"#).await;
     assert!(text.contains("unclosed group"), "{text}");
-    let text = bench.refused("grep", r#"{"pattern": "a\\nb"}"#).await;
-    assert!(text.contains("within one line"), "{text}");
+    let text = harness.refused("grep", r#"{"pattern": "a\\nb"}"#).await;
+    assert!(text.contains("within single lines"), "{text}");
     for path in ["..", "/etc", "missing", ".git", "runs"] {
-        bench.refused("grep", &json!({ "pattern": "x", "path": path }).to_string()).await;
+        harness.refused("grep", &json!({ "pattern": "x", "path": path }).to_string()).await;
     }
-    bench.refused("grep", r#"{"pattern": "x", "glob": "a{b"}"#).await;
-    rustix::fs::mkfifoat(rustix::fs::CWD, bench.path("pipe"), rustix::fs::Mode::RWXU).unwrap();
-    let text = bench.refused("grep", r#"{"pattern": "x", "path": "pipe"}"#).await;
+    harness.refused("grep", r#"{"pattern": "x", "glob": "a{b"}"#).await;
+    rustix::fs::mkfifoat(rustix::fs::CWD, harness.path("pipe"), rustix::fs::Mode::RWXU).unwrap();
+    let text = harness.refused("grep", r#"{"pattern": "x", "path": "pipe"}"#).await;
     assert!(text.contains("`pipe` is not a regular file"), "{text}");
-    bench.refused("grep", r#"{"pattern": "x", "output": "everything"}"#).await;
+    harness.refused("grep", r#"{"pattern": "x", "output": "everything"}"#).await;
 }
 
 #[tokio::test]
 async fn a_file_that_is_too_much_is_not_passed_over_in_silence() {
-    let bench = ToolHarness::new(&["grep"]);
-    bench.write("a", "needle\n");
-    let huge = std::fs::File::create(bench.path("b")).unwrap();
+    let harness = ToolHarness::new(&["grep"]);
+    harness.write("a", "needle\n");
+    let huge = std::fs::File::create(harness.path("b")).unwrap();
     huge.set_len(MAX_LINE_BYTES as u64 * 2).unwrap();
     let mut huge = std::io::BufWriter::new(huge);
     (0..=MAX_LINE_BYTES >> 16).for_each(|_| std::io::Write::write_all(&mut huge, &[b'x'; 1 << 16]).unwrap());
     drop(huge);
-    let text = grep(&bench, json!({ "pattern": "needle" })).await;
-    assert_eq!(text, "a:1:needle\n(1 not searched to the end: unreadable, or a line is longer than 16 MB)");
+    let text = grep(&harness, json!({ "pattern": "needle" })).await;
+    assert_eq!(text, "a:1:needle\n(1 file not searched completely: unreadable, or with a line longer than 16 MB)");
 }
 
 #[tokio::test]
 async fn long_lines_and_many_lines_are_bounded() {
-    let bench = ToolHarness::new(&["grep"]);
-    bench.write("min.js", format!("{}needle{}", "ä".repeat(50_000), "b".repeat(50_000)));
-    bench.write("many", "needle\n".repeat(5000));
-    let text = grep(&bench, json!({ "pattern": "needle", "path": "min.js" })).await;
+    let harness = ToolHarness::new(&["grep"]);
+    harness.write("min.js", format!("{}needle{}", "ä".repeat(50_000), "b".repeat(50_000)));
+    harness.write("many", "needle\n".repeat(5000));
+    let text = grep(&harness, json!({ "pattern": "needle", "path": "min.js" })).await;
     assert!(text.contains("äneedleb") && text.chars().count() < 450, "{text}");
-    let text = grep(&bench, json!({ "pattern": "needle", "path": "many" })).await;
+    let text = grep(&harness, json!({ "pattern": "needle", "path": "many" })).await;
     assert_eq!(text.lines().count(), 1001);
-    assert!(text.ends_with("(there is more; a narrower pattern, path or glob shows it)"));
-    assert_eq!(grep(&bench, json!({ "pattern": "needle", "output": "counts" })).await, "many:5000\nmin.js:1");
+    assert!(text.ends_with("(more matches not shown; use a narrower pattern, path or glob)"));
+    assert_eq!(grep(&harness, json!({ "pattern": "needle", "output": "counts" })).await, "many:5000\nmin.js:1");
 }
 
 #[tokio::test]
 async fn ignore_files_that_are_none_hold_nothing_up() {
-    let bench = ToolHarness::new(&["grep", "glob"]);
+    let harness = ToolHarness::new(&["grep", "glob"]);
     for folder in ["a", "b", "c", "d"] {
-        bench.write(&format!("{folder}/f"), "needle\n");
+        harness.write(&format!("{folder}/f"), "needle\n");
     }
-    rustix::fs::mkfifoat(rustix::fs::CWD, bench.path("a/.gitignore"), rustix::fs::Mode::RWXU).unwrap();
-    std::os::unix::fs::symlink("/dev/zero", bench.path("b/.ignore")).unwrap();
-    let huge = std::fs::File::create(bench.path("c/.gitignore")).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, harness.path("a/.gitignore"), rustix::fs::Mode::RWXU).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", harness.path("b/.ignore")).unwrap();
+    let huge = std::fs::File::create(harness.path("c/.gitignore")).unwrap();
     huge.set_len(10 << 30).unwrap();
-    std::fs::create_dir(bench.path("d/.gitignore")).unwrap();
+    std::fs::create_dir(harness.path("d/.gitignore")).unwrap();
     let limit = std::time::Duration::from_secs(20);
-    let found = tokio::time::timeout(limit, grep(&bench, json!({ "pattern": "needle", "output": "files" })));
+    let found = tokio::time::timeout(limit, grep(&harness, json!({ "pattern": "needle", "output": "files" })));
     assert_eq!(found.await.expect("the search ends"), "a/f\nb/f\nc/f\nd/f");
-    let listed = tokio::time::timeout(limit, bench.ok("glob", r#"{"pattern": "*/f"}"#)).await;
+    let listed = tokio::time::timeout(limit, harness.ok("glob", r#"{"pattern": "*/f"}"#)).await;
     assert_eq!(listed.expect("the search ends").lines().count(), 4);
 }
 
 #[tokio::test]
 async fn ignore_files_hold_within_their_repository() {
-    let bench = ToolHarness::new(&["grep"]);
+    let harness = ToolHarness::new(&["grep"]);
     for name in ["a.log", "keep.log", "sub/b.log", "sub/c.txt", "other/d.log", "other/e.tmp", "x/build/f"] {
-        bench.write(name, "needle\n");
+        harness.write(name, "needle\n");
     }
-    bench.write(".gitignore", "\u{feff}*.log\n!keep.log\n/x/build/\nbroken[\n");
-    bench.write("sub/.ignore", "!b.log\nc.txt\n");
+    harness.write(".gitignore", "\u{feff}*.log\n!keep.log\n/x/build/\nbroken[\n");
+    harness.write("sub/.ignore", "!b.log\nc.txt\n");
     // A repository of its own isn't subject to the rules around it, .ignore aside.
-    bench.write("other/.git/info/exclude", "*.tmp\n");
+    harness.write("other/.git/info/exclude", "*.tmp\n");
     let files = json!({ "pattern": "needle", "output": "files" });
-    assert_eq!(grep(&bench, files).await, "keep.log\nother/d.log\nsub/b.log");
+    assert_eq!(grep(&harness, files).await, "keep.log\nother/d.log\nsub/b.log");
     let below = json!({ "pattern": "needle", "output": "files", "path": "sub" });
-    assert_eq!(grep(&bench, below).await, "sub/b.log", "rules from above the path hold");
+    assert_eq!(grep(&harness, below).await, "sub/b.log", "rules from above the path hold");
     let named = json!({ "pattern": "needle", "output": "files", "path": "x/build" });
-    assert_eq!(grep(&bench, named).await, "x/build/f");
+    assert_eq!(grep(&harness, named).await, "x/build/f");
 }
 
 #[tokio::test]
@@ -126,38 +126,38 @@ async fn the_repository_around_the_workspace_has_its_rules_and_others_have_none(
     for name in ["a", "b"] {
         std::fs::write(folder.path().join("repo/ws").join(name), "needle\n").unwrap();
     }
-    let bench = ToolHarness::at(&["grep"], folder, "repo/ws");
+    let harness = ToolHarness::at(&["grep"], folder, "repo/ws");
     let files = || json!({ "pattern": "needle", "output": "files" });
-    assert_eq!(grep(&bench, files()).await, "a\nb", "what lies above a workspace without git is not its own");
-    std::fs::create_dir(bench.folder.path().join("repo/.git")).unwrap();
-    assert_eq!(grep(&bench, files()).await, "b");
+    assert_eq!(grep(&harness, files()).await, "a\nb", "ignore files above a workspace without git don't apply");
+    std::fs::create_dir(harness.folder.path().join("repo/.git")).unwrap();
+    assert_eq!(grep(&harness, files()).await, "b");
 }
 
 #[tokio::test]
 async fn a_very_deep_folder_and_loops_of_links_are_walked_with_few_descriptors() {
-    let bench = ToolHarness::new(&["grep", "glob"]);
+    let harness = ToolHarness::new(&["grep", "glob"]);
     let deep = vec!["d"; 100].join("/");
-    bench.write(&format!("{deep}/f"), "needle\n");
+    harness.write(&format!("{deep}/f"), "needle\n");
     for (at, target) in [("loop", "."), ("d/up", ".."), ("d/d/self", "self")] {
-        std::os::unix::fs::symlink(target, bench.path(at)).unwrap();
+        std::os::unix::fs::symlink(target, harness.path(at)).unwrap();
     }
-    assert_eq!(grep(&bench, json!({ "pattern": "needle", "output": "files" })).await, format!("{deep}/f"));
-    assert_eq!(bench.ok("glob", r#"{"pattern": "**/f"}"#).await, format!("{deep}/f"));
+    assert_eq!(grep(&harness, json!({ "pattern": "needle", "output": "files" })).await, format!("{deep}/f"));
+    assert_eq!(harness.ok("glob", r#"{"pattern": "**/f"}"#).await, format!("{deep}/f"));
     // Deeper than any path may be.
-    let mut folder = std::fs::File::open(bench.path(&deep)).unwrap();
+    let mut folder = std::fs::File::open(harness.path(&deep)).unwrap();
     for _ in 0..400 {
         rustix::fs::mkdirat(&folder, "e", rustix::fs::Mode::RWXU).unwrap();
         folder =
             rustix::fs::openat(&folder, "e", rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty()).unwrap().into();
     }
-    assert_eq!(grep(&bench, json!({ "pattern": "needle", "output": "files" })).await, format!("{deep}/f"));
+    assert_eq!(grep(&harness, json!({ "pattern": "needle", "output": "files" })).await, format!("{deep}/f"));
 }
 
 #[tokio::test]
 async fn a_search_ends_within_a_file_when_the_run_does() {
-    let bench = ToolHarness::new(&["grep"]);
-    bench.write("f", "no match\n".repeat(1 << 20));
-    bench.limits.cancel.cancel();
-    let text = bench.call("grep", r#"{"pattern": "needle"}"#).await.text;
+    let harness = ToolHarness::new(&["grep"]);
+    harness.write("f", "no match\n".repeat(1 << 20));
+    harness.limits.cancel.cancel();
+    let text = harness.call("grep", r#"{"pattern": "needle"}"#).await.text;
     assert!(text.contains("cancelled"), "{text}");
 }

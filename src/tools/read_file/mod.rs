@@ -1,52 +1,54 @@
-//! `read_file`: lines of a text file, numbered.
+//! `read_file`: returns the numbered lines of a text file.
 
 use std::fmt::Write;
 use std::io::{self, BufRead, BufReader, Read, Seek};
 
-use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::input::{lenient_integer, parse, schema};
-use super::toolbox::MAX_RESULT_CHARS;
-use super::{Builtin, CallLimits, Tool, ToolContext, ToolError, ToolState, Workspace, options, run_blocking_until};
-use crate::message::pluralize;
+use super::tool::{Builtin, CallFuture, MAX_RESULT_CHARS, Tool, ToolContext, no_options, run_blocking_until};
+use super::tool_state::ToolState;
+use crate::message::ToolError;
+use crate::process::CallLimits;
 use crate::redaction::Redactor;
+use crate::text::pluralize;
 use crate::text::truncate::first;
-use crate::workspace::atomic_write::MAX_FILE;
+use crate::workspace::Workspace;
+use crate::workspace::atomic_write::MAX_FILE_BYTES;
 
 pub(super) const BUILTIN: Builtin = Builtin {
     name: "read_file",
     reads_only: true,
     parent_only: false,
     subject_field: Some("path"),
-    parse_options: options::none,
+    parse_options: no_options,
     options_schema: || None,
     build: |_| Ok(Box::new(ReadFile)),
 };
 
-/// How many lines are shown where the model asks for no number.
-const LINES: u64 = 2000;
+/// How many lines are shown by default.
+const DEFAULT_LIMIT: u64 = 2000;
 /// The longest part of a line that is shown, in characters.
 const LINE_CHARS: usize = 2000;
-/// Room for the remark at the end, in characters.
-const REMARK: usize = 300;
-/// How many bytes are read to get to the first line that is asked for.
+/// Characters reserved for the notes at the end.
+const NOTES_CHARS: usize = 300;
+/// How many bytes are read to reach the requested lines.
 const MAX_SKIPPED_BYTES: u64 = 1 << 30;
-/// How many bytes after the last line that is shown are read to count the lines of the file.
+/// How many bytes after the last shown line are read to count the remaining lines.
 const MAX_COUNTED_BYTES: u64 = 64 << 20;
-/// In how many bytes from the start a NUL makes a file a binary one.
-const SNIFFED: usize = 8192;
+/// A NUL in this many bytes at the start makes a file binary.
+const SNIFFED_BYTES: usize = 8192;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ReadFileInput {
-    /// Path of the file, from the workspace.
+    /// Path of the file, relative to the workspace.
     #[serde(alias = "file_path")]
     path: String,
-    /// Number of the first line to read, from 1. Default: 1.
+    /// Number of the first line to read. Default: 1.
     #[serde(default, deserialize_with = "lenient_integer")]
     offset: Option<u64>,
     /// How many lines to read. Default: 2000.
@@ -63,8 +65,8 @@ impl Tool for ReadFile {
     }
 
     fn description(&self) -> String {
-        "Reads a text file. Each line is shown as its number, a tab and its text; the number and the tab are not part of \
-         the file. Long files come in parts: go on with `offset`. Very long lines are cut."
+        "Reads a text file. Each line is returned with its line number and a tab, which are not part of the file. Long \
+         files are returned in parts; use `offset` to continue. Long lines are truncated."
             .into()
     }
 
@@ -76,12 +78,12 @@ impl Tool for ReadFile {
         true
     }
 
-    fn call<'a>(&'a self, input: &'a RawValue, scope: &'a ToolContext<'a>) -> BoxFuture<'a, Result<String, ToolError>> {
+    fn call<'a>(&'a self, input: &'a RawValue, context: &'a ToolContext<'a>) -> CallFuture<'a> {
         Box::pin(async move {
             let input: ReadFileInput = parse(input)?;
-            let (workspace, memory, limits) = (scope.workspace.clone(), scope.state.clone(), scope.limits.clone());
-            let mask = scope.mask.clone();
-            run_blocking_until(scope.limits, move || read(&input, &workspace, &memory, &mask, &limits)).await
+            let (workspace, state) = (context.workspace.clone(), context.state.clone());
+            let (redactor, limits) = (context.redactor.clone(), context.limits.clone());
+            run_blocking_until(context.limits, move || read(&input, &workspace, &state, &redactor, &limits)).await
         })
     }
 }
@@ -89,8 +91,8 @@ impl Tool for ReadFile {
 fn read(
     input: &ReadFileInput,
     workspace: &Workspace,
-    memory: &ToolState,
-    mask: &Redactor,
+    state: &ToolState,
+    redactor: &Redactor,
     limits: &CallLimits,
 ) -> Result<String, ToolError> {
     let mut opened = workspace.open_file(&input.path)?;
@@ -98,33 +100,30 @@ fn read(
     let failed = |error: io::Error| workspace.io_error(&path, &error);
     let shown = path.display();
     let mut start = Vec::new();
-    (&mut opened.file).take(SNIFFED as u64).read_to_end(&mut start).map_err(failed)?;
+    (&mut opened.file).take(SNIFFED_BYTES as u64).read_to_end(&mut start).map_err(failed)?;
     if let Some(kind) = image_format(&start) {
-        return Ok(format!(
-            "[`{shown}` is an image ({kind}, {} bytes), and results hold text only: it is left out]",
-            opened.size
-        ));
+        return Ok(format!("[`{shown}` is an image ({kind}, {} bytes); only text can be returned]", opened.size));
     }
     if start.contains(&0) {
         return Err(ToolError(format!("`{shown}` is a binary file of {} bytes", opened.size)));
     }
     let offset = input.offset.unwrap_or(1).max(1);
-    let limit = input.limit.unwrap_or(LINES);
+    let limit = input.limit.unwrap_or(DEFAULT_LIMIT);
     if limit == 0 {
         return Err(ToolError::new("`limit` must be at least 1"));
     }
-    let window = if opened.size <= MAX_FILE {
-        (&mut opened.file).take(MAX_FILE).read_to_end(&mut start).map_err(failed)?;
-        memory.record_file(&path, &start);
-        LineRange::read(start.as_slice(), offset, limit, mask, limits)
+    let window = if opened.size <= MAX_FILE_BYTES {
+        (&mut opened.file).take(MAX_FILE_BYTES).read_to_end(&mut start).map_err(failed)?;
+        state.record_file(&path, &start);
+        LineRange::read(start.as_slice(), offset, limit, redactor, limits)
     } else {
         opened.file.rewind().map_err(failed)?;
-        LineRange::read(BufReader::with_capacity(1 << 18, &mut opened.file), offset, limit, mask, limits)
+        LineRange::read(BufReader::with_capacity(1 << 18, &mut opened.file), offset, limit, redactor, limits)
     };
     window.map_err(failed)?.render(&shown.to_string(), offset)
 }
 
-/// What kind of image a file that begins like this is.
+/// The image format of a file with this beginning.
 fn image_format(start: &[u8]) -> Option<&'static str> {
     let is_binary = || start.contains(&0);
     match start {
@@ -140,22 +139,22 @@ fn image_format(start: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// The lines that are shown, and what there is beside them.
+/// The lines that are shown, and what is known about the rest of the file.
 #[derive(Default)]
 struct LineRange {
     text: String,
     chars: usize,
     /// Lines in `text`.
     shown_lines: u64,
-    /// Lines in the whole file, as far as it was read.
+    /// Lines of the file that were read so far.
     lines: u64,
     truncated: bool,
-    /// Whether lines end in CRLF, and whether lines end in LF alone; of the whole file, as far as it was read.
+    /// Whether any line read so far ends in CRLF, and whether any ends in LF alone.
     crlf: bool,
     lf: bool,
-    /// How many bytes may still be read.
-    left: u64,
-    /// Why the count of lines ends before the file does.
+    /// How many more bytes may be read.
+    remaining: u64,
+    /// Why reading stopped before the end of the file.
     stopped: Option<&'static str>,
 }
 
@@ -164,21 +163,21 @@ impl LineRange {
         mut reader: impl BufRead,
         offset: u64,
         limit: u64,
-        mask: &Redactor,
+        redactor: &Redactor,
         limits: &CallLimits,
     ) -> io::Result<Self> {
-        let mut window = Self { left: MAX_SKIPPED_BYTES, ..Self::default() };
+        let mut window = Self { remaining: MAX_SKIPPED_BYTES, ..Self::default() };
         let mut line = Vec::new();
         loop {
-            let more = window.shown_lines < limit && window.chars < MAX_RESULT_CHARS - REMARK;
-            let wanted = window.lines + 1 >= offset && more;
-            window.left = if more { window.left } else { window.left.min(MAX_COUNTED_BYTES) };
-            let room = if wanted { LINE_CHARS * 4 + 2 + mask.max_match_bytes() } else { 0 };
+            let has_space = window.shown_lines < limit && window.chars < MAX_RESULT_CHARS - NOTES_CHARS;
+            let is_requested = window.lines + 1 >= offset && has_space;
+            window.remaining = if has_space { window.remaining } else { window.remaining.min(MAX_COUNTED_BYTES) };
+            let max_bytes = if is_requested { LINE_CHARS * 4 + 2 + redactor.max_match_bytes() } else { 0 };
             line.clear();
-            let Some(length) = window.take_line(&mut reader, &mut line, room, limits)? else { return Ok(window) };
+            let Some(length) = window.take_line(&mut reader, &mut line, max_bytes, limits)? else { return Ok(window) };
             window.lines += 1;
-            if wanted {
-                window.push_line(&line, length, mask);
+            if is_requested {
+                window.push_line(&line, length, redactor);
             }
             if window.stopped.is_some() {
                 return Ok(window);
@@ -186,28 +185,28 @@ impl LineRange {
         }
     }
 
-    fn push_line(&mut self, line: &[u8], length: u64, mask: &Redactor) {
-        let whole = line.len() as u64 == length;
+    fn push_line(&mut self, line: &[u8], length: u64, redactor: &Redactor) {
+        let is_whole = line.len() as u64 == length;
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        // Before the cut, which would leave a part of a secret that nothing knows any more; and of a line that was not
-        // read to its end only what no secret can go on from.
-        let mut stream = mask.stream();
+        // Redacted before truncating, which could leave an unrecognizable part of a secret. If the line wasn't read to its
+        // end, the stream holds back what could be the beginning of a secret.
+        let mut stream = redactor.stream();
         let mut line = stream.feed(line).into_owned();
-        if whole {
+        if is_whole {
             line.extend(stream.finish());
         }
         let line = String::from_utf8_lossy(&line);
         let part = first(&line, LINE_CHARS);
         let mut shown = format!("{:>6}\t{part}", self.lines);
-        if part.len() < line.len() || !whole {
+        if part.len() < line.len() || !is_whole {
             self.truncated = true;
             // Writing to a String can't fail.
-            let _ = write!(shown, "[... cut; the line has {length} bytes]");
+            let _ = write!(shown, "[... truncated; the line has {length} bytes]");
         }
         shown.push('\n');
         let chars = shown.chars().count();
-        if self.chars + chars > MAX_RESULT_CHARS - REMARK && self.shown_lines > 0 {
-            // Nothing after it may be shown either.
+        if self.chars + chars > MAX_RESULT_CHARS - NOTES_CHARS && self.shown_lines > 0 {
+            // No later line may be shown either.
             self.chars = MAX_RESULT_CHARS;
             return;
         }
@@ -222,43 +221,43 @@ impl LineRange {
         }
         if let (0, Some(why)) = (self.shown_lines, self.stopped) {
             return Err(ToolError(format!(
-                "`{path}`: line {offset} wasn't reached ({why}); grep finds text in long files"
+                "`{path}`: line {offset} was not reached ({why}); use grep to find text in long files"
             )));
         }
         if self.shown_lines == 0 {
             return Err(ToolError(format!(
-                "`{path}` has only {}; line {offset} is past its end",
+                "`{path}` has only {}; line {offset} does not exist",
                 pluralize(self.lines, "line")
             )));
         }
-        let mut remarks = Vec::new();
+        let mut notes = Vec::new();
         let next = offset + self.shown_lines;
         if let Some(why) = self.stopped {
-            remarks.push(format!("the file goes on ({why}); go on with offset {next}"));
+            notes.push(format!("the file continues ({why}); continue with offset {next}"));
         } else if next <= self.lines {
-            remarks.push(format!("{} more lines; go on with offset {next}", self.lines + 1 - next));
+            notes.push(format!("{} more lines; continue with offset {next}", self.lines + 1 - next));
         }
         match (self.crlf, self.lf) {
-            (true, true) => remarks.push("mixed line endings: some lines end in CRLF, others in LF".to_owned()),
-            (true, false) => remarks.push("lines end in CRLF".to_owned()),
+            (true, true) => notes.push("mixed line endings: CRLF and LF".to_owned()),
+            (true, false) => notes.push("CRLF line endings".to_owned()),
             (false, _) => {}
         }
         let mut text = self.text;
-        if remarks.is_empty() {
+        if notes.is_empty() {
             text.pop();
         } else {
-            let _ = write!(text, "({})", remarks.join("; "));
+            let _ = write!(text, "({})", notes.join("; "));
         }
         Ok(text)
     }
 
-    /// Reads past the next line end. At most `room` bytes of the line go to `line`, its `\n` not among them. Gives the
-    /// line's length as far as it was read, or `None` at the end of the file.
+    /// Reads past the next line break. At most `max_bytes` bytes of the line are appended to `line`, without its `\n`. Returns
+    /// the length of the line as far as it was read, or `None` at the end of the file.
     fn take_line(
         &mut self,
         reader: &mut impl BufRead,
         line: &mut Vec<u8>,
-        room: usize,
+        max_bytes: usize,
         limits: &CallLimits,
     ) -> io::Result<Option<u64>> {
         let mut length = 0;
@@ -279,14 +278,14 @@ impl LineRange {
             last = part.last().copied().unwrap_or(last);
             self.crlf |= end.is_some() && last == b'\r';
             self.lf |= end.is_some() && last != b'\r';
-            line.extend_from_slice(&part[..part.len().min(room - line.len())]);
+            line.extend_from_slice(&part[..part.len().min(max_bytes - line.len())]);
             length += part.len() as u64;
             let used = part.len() + usize::from(end.is_some());
             reader.consume(used);
-            self.left = self.left.saturating_sub(used as u64);
-            // Asking for the time at every short line would cost more than reading it.
-            if self.left == 0 {
-                self.stopped = Some("it is too long to be read whole");
+            self.remaining = self.remaining.saturating_sub(used as u64);
+            // Checking the time for every short line would cost more than reading it.
+            if self.remaining == 0 {
+                self.stopped = Some("it is too long to read completely");
             } else if end.is_none() || self.lines % 4096 == 4095 {
                 self.stopped = limits.stop_reason();
             }
@@ -297,7 +296,7 @@ impl LineRange {
     }
 }
 
-/// Where the first line of a buffer ends; the standard library's own search is the quickest at hand.
+/// The end of the first line in a buffer, found with the fast search of the standard library.
 fn line_end(mut buffer: &[u8]) -> Option<usize> {
     let whole = buffer;
     let length = buffer.skip_until(b'\n').ok()?;

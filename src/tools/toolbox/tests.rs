@@ -50,11 +50,11 @@ impl ToolHarness {
         let root = folder.path().join(root);
         let protected = ["job.yaml", "prompts", "runs"].map(|name| root.join(name)).to_vec();
         let workspace = Workspace::open(&root, protected, vec![root.join("runs")]).unwrap();
-        let environment = Environment::from(&BTreeMap::new(), &[], secrets);
-        let mask = Redactor::new(secrets).0;
+        let environment = Environment::new(&BTreeMap::new(), &[], secrets);
+        let redactor = Redactor::new(secrets).0;
         let sandbox = Arc::new(Sandbox::off());
         let toolbox =
-            Toolbox::new(grants, Arc::new(workspace), Arc::new(mask), Arc::new(environment), sandbox).unwrap();
+            Toolbox::new(grants, Arc::new(workspace), Arc::new(redactor), Arc::new(environment), sandbox).unwrap();
         let limits =
             CallLimits { deadline: Instant::now() + Duration::from_secs(60), cancel: CancellationToken::new() };
         Self { toolbox, folder, limits }
@@ -115,51 +115,53 @@ impl Tool for StubTool {
 
 #[tokio::test]
 async fn an_unknown_tool_is_answered_with_those_that_there_are() {
-    let bench = ToolHarness::new(&["read_file", "glob"]);
+    let harness = ToolHarness::new(&["read_file", "glob"]);
     assert_eq!(
-        bench.refused("ReadFile", "{}").await,
-        "there is no tool `ReadFile` (did you mean `read_file`?); there are: read_file, glob"
+        harness.refused("ReadFile", "{}").await,
+        "unknown tool `ReadFile` (did you mean `read_file`?); available tools: read_file, glob"
     );
-    assert!(bench.refused("bash", r#"{"command": "true"}"#).await.starts_with("there is no tool `bash`; there are"));
+    assert!(
+        harness.refused("bash", r#"{"command": "true"}"#).await.starts_with("unknown tool `bash`; available tools:")
+    );
     assert!(ToolHarness::new(&[]).refused("bash", "{}").await.contains("you have no tools"));
 }
 
 #[tokio::test]
 async fn a_call_whose_input_is_no_json_never_runs() {
-    let bench = ToolHarness::new(&["bash"]);
+    let harness = ToolHarness::new(&["bash"]);
     let input = RawValue::from_string(r#"{"command": "touch made"}"#.into()).unwrap().into();
     let call = ToolCall { id: "x".into(), tool: "bash".into(), input, input_error: Some("cut off".into()) };
-    let (result, _) = bench.toolbox.call(&call, bench.limits.clone()).await;
+    let (result, _) = harness.toolbox.call(&call, harness.limits.clone()).await;
     assert_eq!((result.is_error, result.text.as_str()), (true, "cut off"));
     assert_eq!(result.call_id, "x");
-    assert!(!bench.path("made").exists());
+    assert!(!harness.path("made").exists());
 }
 
 #[tokio::test]
 async fn a_tool_that_panics_is_an_answer() {
-    let mut bench = ToolHarness::new(&[]);
-    bench.toolbox.add(Box::new(StubTool(|| panic!("a planted panic"))));
-    assert_eq!(bench.refused("odd", "{}").await, "`odd` broke on this input");
+    let mut harness = ToolHarness::new(&[]);
+    harness.toolbox.add(Box::new(StubTool(|| panic!("a planted panic"))));
+    assert_eq!(harness.refused("odd", "{}").await, "internal error: `odd` failed on this input");
 }
 
 #[tokio::test]
 async fn results_are_masked_before_they_are_bounded() {
     let secrets = [("key".to_owned(), "hunter2-hunter2".to_owned())];
-    let mut bench = ToolHarness::with(&[], &secrets);
-    bench.toolbox.add(Box::new(StubTool(|| Ok("hunter2-hunter2 ".repeat(10_000)))));
-    let text = bench.ok("odd", "{}").await;
+    let mut harness = ToolHarness::with(&[], &secrets);
+    harness.toolbox.add(Box::new(StubTool(|| Ok("hunter2-hunter2 ".repeat(10_000)))));
+    let text = harness.ok("odd", "{}").await;
     assert!(text.starts_with("[masked:key] [masked:key]") && text.contains("characters left out"));
     assert!(!text.contains("hunter2") && text.chars().count() <= MAX_RESULT_CHARS);
 }
 
 #[test]
 fn an_added_tool_takes_the_place_of_its_namesake() {
-    let mut bench = ToolHarness::new(&["task", "glob"]);
-    bench.toolbox.add(Box::new(crate::tools::task::Task::new([
+    let mut harness = ToolHarness::new(&["task", "glob"]);
+    harness.toolbox.add(Box::new(crate::tools::task::Task::new([
         ("explorer".into(), "Reads code".into()),
         ("writer".into(), String::new()),
     ])));
-    let specs = bench.toolbox.specs();
+    let specs = harness.toolbox.specs();
     assert_eq!(specs.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>(), ["task", "glob"]);
     assert!(specs[0].description.ends_with("\n- explorer: Reads code\n- writer"));
     assert_eq!(specs[0].input_schema["properties"]["agent"]["enum"], json!(["explorer", "writer"]));
@@ -170,7 +172,7 @@ fn a_grant_that_names_no_tool_is_an_error() {
     let workspace = Arc::new(Workspace::open(Path::new("."), Vec::new(), Vec::new()).unwrap());
     let grant = ToolGrant { name: "nope".into(), options: Value::Null };
     let error = Toolbox::new(&[grant], workspace, Arc::default(), Arc::default(), Arc::new(Sandbox::off())).err();
-    assert_eq!(error.as_deref(), Some("there is no tool `nope`"));
+    assert_eq!(error.as_deref(), Some("unknown tool `nope`"));
 }
 
 #[test]
@@ -200,9 +202,9 @@ fn the_table_and_the_tools_agree() {
 }
 
 #[tokio::test]
-async fn what_answered_calls_left_in_the_memory_is_there_again() {
-    let bench = ToolHarness::new(&["todo", "read_file", "edit_file"]);
-    bench.write("a.txt", "old\n");
+async fn the_state_of_earlier_calls_is_restored() {
+    let harness = ToolHarness::new(&["todo", "read_file", "edit_file"]);
+    harness.write("a.txt", "old\n");
     let call = |tool: &str, input: Value| ToolCall {
         id: "call-1".into(),
         tool: tool.into(),
@@ -211,13 +213,13 @@ async fn what_answered_calls_left_in_the_memory_is_there_again() {
     };
     let plan = |text: &str| call("todo", json!({ "items": [{ "text": text, "status": "pending" }] }));
     let read = call("read_file", json!({ "path": "./a.txt" }));
-    let (shown, seen) = bench.toolbox.call(&read, bench.limits.clone()).await;
+    let (shown, seen) = harness.toolbox.call(&read, harness.limits.clone()).await;
     let seen = seen.unwrap();
     assert_eq!(seen.path, "a.txt");
     assert_eq!(seen.sha256, "01d09d19c2139a46aebfb577780d123d7396e97201bc7ead210a2ebff8239dee");
-    let (planned, nothing) = bench.toolbox.call(&plan("look"), bench.limits.clone()).await;
+    let (planned, nothing) = harness.toolbox.call(&plan("look"), harness.limits.clone()).await;
     assert_eq!(nothing, None, "a call that saw no file");
-    let (refused, _) = bench.toolbox.call(&plan(" "), bench.limits.clone()).await;
+    let (refused, _) = harness.toolbox.call(&plan(" "), harness.limits.clone()).await;
 
     let later = ToolHarness::new(&["todo", "read_file", "edit_file"]);
     later.write("a.txt", "old, changed\n");

@@ -8,55 +8,58 @@ fn input(path: &str, content: &str) -> String {
 }
 
 #[tokio::test]
-async fn files_and_folders_are_made_and_replaced() {
-    let bench = ToolHarness::new(&["write_file"]);
-    assert_eq!(bench.ok("write_file", &input("a/b/c.txt", "x\ny\n")).await, "created `a/b/c.txt`: 2 lines, 4 bytes");
-    assert_eq!(bench.ok("write_file", &input("a/./b/../b/c.txt", "")).await, "replaced `a/b/c.txt`: 0 lines, 0 bytes");
-    assert_eq!(bench.text("a/b/c.txt"), "");
-    assert_eq!(std::fs::read_dir(bench.path("a/b")).unwrap().count(), 1, "nothing temporary is left");
+async fn files_and_folders_are_created_and_replaced() {
+    let harness = ToolHarness::new(&["write_file"]);
+    assert_eq!(harness.ok("write_file", &input("a/b/c.txt", "x\ny\n")).await, "created `a/b/c.txt`: 2 lines, 4 bytes");
+    assert_eq!(
+        harness.ok("write_file", &input("a/./b/../b/c.txt", "")).await,
+        "replaced `a/b/c.txt`: 0 lines, 0 bytes"
+    );
+    assert_eq!(harness.text("a/b/c.txt"), "");
+    assert_eq!(std::fs::read_dir(harness.path("a/b")).unwrap().count(), 1, "nothing temporary is left");
 }
 
 #[tokio::test]
 async fn a_replaced_file_keeps_its_mode_and_leaves_hard_links_alone() {
-    let bench = ToolHarness::new(&["write_file"]);
-    bench.write("run.sh", "old");
-    std::fs::set_permissions(bench.path("run.sh"), PermissionsExt::from_mode(0o755)).unwrap();
-    let outside = bench.folder.path().join("outside");
-    std::fs::hard_link(bench.path("run.sh"), &outside).unwrap();
-    bench.ok("write_file", &input("run.sh", "new")).await;
-    assert_eq!(std::fs::metadata(bench.path("run.sh")).unwrap().mode() & 0o777, 0o755);
+    let harness = ToolHarness::new(&["write_file"]);
+    harness.write("run.sh", "old");
+    std::fs::set_permissions(harness.path("run.sh"), PermissionsExt::from_mode(0o755)).unwrap();
+    let outside = harness.folder.path().join("outside");
+    std::fs::hard_link(harness.path("run.sh"), &outside).unwrap();
+    harness.ok("write_file", &input("run.sh", "new")).await;
+    assert_eq!(std::fs::metadata(harness.path("run.sh")).unwrap().mode() & 0o777, 0o755);
     assert_eq!(std::fs::read_to_string(outside).unwrap(), "old");
 }
 
 #[tokio::test]
-async fn a_link_within_is_written_through_and_one_that_leads_out_is_not() {
-    let bench = ToolHarness::new(&["write_file"]);
-    bench.write("real.txt", "old");
-    symlink("real.txt", bench.path("inner")).unwrap();
-    std::fs::write(bench.folder.path().join("secret"), "safe").unwrap();
-    symlink("../secret", bench.path("outer")).unwrap();
-    symlink("../nothing", bench.path("dangling")).unwrap();
-    symlink("..", bench.path("up")).unwrap();
-    bench.ok("write_file", &input("inner", "new")).await;
-    assert_eq!(bench.text("real.txt"), "new");
-    assert!(std::fs::symlink_metadata(bench.path("inner")).unwrap().is_symlink());
+async fn links_are_followed_within_the_workspace_only() {
+    let harness = ToolHarness::new(&["write_file"]);
+    harness.write("real.txt", "old");
+    symlink("real.txt", harness.path("inner")).unwrap();
+    std::fs::write(harness.folder.path().join("secret"), "safe").unwrap();
+    symlink("../secret", harness.path("outer")).unwrap();
+    symlink("../nothing", harness.path("dangling")).unwrap();
+    symlink("..", harness.path("up")).unwrap();
+    harness.ok("write_file", &input("inner", "new")).await;
+    assert_eq!(harness.text("real.txt"), "new");
+    assert!(std::fs::symlink_metadata(harness.path("inner")).unwrap().is_symlink());
     for path in ["outer", "dangling", "up/secret", "up/new", "../new", "/tmp/new", "a/../../new", "", ".", "a/.."] {
-        bench.refused("write_file", &input(path, "bad")).await;
+        harness.refused("write_file", &input(path, "bad")).await;
     }
-    assert_eq!(std::fs::read_to_string(bench.folder.path().join("secret")).unwrap(), "safe");
-    assert_eq!(std::fs::read_dir(bench.folder.path()).unwrap().count(), 2);
+    assert_eq!(std::fs::read_to_string(harness.folder.path().join("secret")).unwrap(), "safe");
+    assert_eq!(std::fs::read_dir(harness.folder.path()).unwrap().count(), 2);
 }
 
 #[tokio::test]
-async fn what_is_protected_stays_under_every_name() {
-    let bench = ToolHarness::new(&["write_file", "edit_file"]);
-    bench.write("job.yaml", "job");
-    bench.write("prompts/a.md", "prompt");
-    bench.write(".git/hooks/x", "hook");
-    bench.write("sub/dir/x", "");
-    symlink("job.yaml", bench.path("alias.yaml")).unwrap();
-    symlink(".git/hooks", bench.path("hooks")).unwrap();
-    symlink("../prompts", bench.path("sub/p")).unwrap();
+async fn protected_files_are_refused_under_every_name() {
+    let harness = ToolHarness::new(&["write_file", "edit_file"]);
+    harness.write("job.yaml", "job");
+    harness.write("prompts/a.md", "prompt");
+    harness.write(".git/hooks/x", "hook");
+    harness.write("sub/dir/x", "");
+    symlink("job.yaml", harness.path("alias.yaml")).unwrap();
+    symlink(".git/hooks", harness.path("hooks")).unwrap();
+    symlink("../prompts", harness.path("sub/p")).unwrap();
     for path in [
         "job.yaml",
         "./sub/../job.yaml",
@@ -73,45 +76,50 @@ async fn what_is_protected_stays_under_every_name() {
         "runs/j/1/result.json",
         ".git",
     ] {
-        let text = bench.refused("write_file", &input(path, "bad")).await;
-        assert!(text.contains("read-only to tools") || text.contains("belongs to git"), "{path}: {text}");
+        let text = harness.refused("write_file", &input(path, "bad")).await;
+        assert!(text.contains("read-only for tools") || text.contains("belongs to git"), "{path}: {text}");
     }
     let edit = r#"{"path": "sub/p/a.md", "old_text": "prompt", "new_text": "bad"}"#;
-    assert!(bench.refused("edit_file", edit).await.contains("read-only to tools"));
-    assert_eq!(bench.text("job.yaml"), "job");
+    assert!(harness.refused("edit_file", edit).await.contains("read-only for tools"));
+    assert_eq!(harness.text("job.yaml"), "job");
 }
 
 #[tokio::test]
 async fn a_masked_secret_is_never_written() {
-    let bench = ToolHarness::new(&["write_file"]);
-    assert!(bench.refused("write_file", &input("a", "key = [masked:TOKEN]")).await.contains("a secret is hidden"));
-    assert!(!bench.path("a").exists());
+    let harness = ToolHarness::new(&["write_file"]);
+    assert!(
+        harness
+            .refused("write_file", &input("a", "key = [masked:TOKEN]"))
+            .await
+            .contains("placeholder of a masked secret")
+    );
+    assert!(!harness.path("a").exists());
 }
 
 #[tokio::test]
-async fn what_becomes_protected_later_is_protected_under_every_name() {
-    let bench = ToolHarness::new(&["write_file", "edit_file"]);
+async fn files_that_become_protected_later_are_refused_under_every_name() {
+    let harness = ToolHarness::new(&["write_file", "edit_file"]);
     // Neither was there at the start.
-    bench.write("job.yaml", "job");
-    bench.write("prompts/deep/a.md", "prompt");
-    std::fs::hard_link(bench.path("job.yaml"), bench.path("hard.yaml")).unwrap();
+    harness.write("job.yaml", "job");
+    harness.write("prompts/deep/a.md", "prompt");
+    std::fs::hard_link(harness.path("job.yaml"), harness.path("hard.yaml")).unwrap();
     for path in ["hard.yaml", "prompts/deep/a.md", "prompts/b/c.md", "pROMPTS/x"] {
-        bench.refused("write_file", &input(path, "bad")).await;
+        harness.refused("write_file", &input(path, "bad")).await;
     }
-    bench.refused("edit_file", r#"{"path": "hard.yaml", "old_text": "job", "new_text": "bad"}"#).await;
+    harness.refused("edit_file", r#"{"path": "hard.yaml", "old_text": "job", "new_text": "bad"}"#).await;
     // What was protected stays so wherever it is moved to.
-    let bench = bench.reopened();
-    std::fs::rename(bench.path("prompts"), bench.path("p")).unwrap();
-    std::fs::rename(bench.path("job.yaml"), bench.path("j.yaml")).unwrap();
+    let harness = harness.reopened();
+    std::fs::rename(harness.path("prompts"), harness.path("p")).unwrap();
+    std::fs::rename(harness.path("job.yaml"), harness.path("j.yaml")).unwrap();
     for path in ["p/deep/a.md", "p/new", "j.yaml"] {
-        assert!(bench.refused("write_file", &input(path, "bad")).await.contains("read-only to tools"), "{path}");
+        assert!(harness.refused("write_file", &input(path, "bad")).await.contains("read-only for tools"), "{path}");
     }
-    assert_eq!((bench.text("j.yaml"), bench.text("p/deep/a.md")), ("job".into(), "prompt".into()));
+    assert_eq!((harness.text("j.yaml"), harness.text("p/deep/a.md")), ("job".into(), "prompt".into()));
 }
 
 #[tokio::test]
 async fn names_that_some_file_system_takes_for_gits_own() {
-    let bench = ToolHarness::new(&["write_file"]);
+    let harness = ToolHarness::new(&["write_file"]);
     for name in [
         ".git",
         ".GIT",
@@ -127,18 +135,18 @@ async fn names_that_some_file_system_takes_for_gits_own() {
         "\u{feff}.git",
     ] {
         for path in [format!("{name}/hooks/pre-commit"), format!("sub/{name}/config"), name.to_owned()] {
-            let text = bench.refused("write_file", &input(&path, "bad")).await;
+            let text = harness.refused("write_file", &input(&path, "bad")).await;
             assert!(text.contains("belongs to git"), "{path:?}: {text}");
         }
     }
     for path in [".gitignore", ".github/x", "git", "git~2", ".gitx", "a.git", "x/.gitmodules", ".git-x/a"] {
-        bench.ok("write_file", &input(path, "fine")).await;
+        harness.ok("write_file", &input(path, "fine")).await;
     }
 }
 
 #[tokio::test]
-async fn no_folder_becomes_a_repository_file_by_file() {
-    let bench = ToolHarness::new(&["write_file"]);
+async fn no_git_folder_can_be_created_file_by_file() {
+    let harness = ToolHarness::new(&["write_file"]);
     // In every order, the last part is refused.
     for (folder, order) in [
         ("a", ["HEAD", "objects/x", "refs/x"]),
@@ -147,40 +155,40 @@ async fn no_folder_becomes_a_repository_file_by_file() {
         ("e", ["objects", "refs", "head"]),
     ] {
         for path in &order[..2] {
-            bench.ok("write_file", &input(&format!("{folder}/{path}"), "ref: refs/heads/x")).await;
+            harness.ok("write_file", &input(&format!("{folder}/{path}"), "ref: refs/heads/x")).await;
         }
-        let text = bench.refused("write_file", &input(&format!("{folder}/{}", order[2]), "x")).await;
+        let text = harness.refused("write_file", &input(&format!("{folder}/{}", order[2]), "x")).await;
         assert!(text.contains("belongs to git"), "{text}");
     }
-    bench.ok("write_file", &input("f/commondir", "../a")).await;
-    bench.refused("write_file", &input("f/HEAD", "ref: refs/heads/x")).await;
+    harness.ok("write_file", &input("f/commondir", "../a")).await;
+    harness.refused("write_file", &input("f/HEAD", "ref: refs/heads/x")).await;
     for part in ["HEAD", "objects/x", "refs/x"] {
-        bench.write(&format!("bare.git/{part}"), "ref: refs/heads/x");
+        harness.write(&format!("bare.git/{part}"), "ref: refs/heads/x");
     }
     for path in ["bare.git/config", "bare.git/hooks/post-update", "bare.git/description", "bare.git/new/x"] {
-        assert!(bench.refused("write_file", &input(path, "x")).await.contains("belongs to git"), "{path}");
+        assert!(harness.refused("write_file", &input(path, "x")).await.contains("belongs to git"), "{path}");
     }
 }
 
 #[tokio::test]
-async fn a_read_only_file_stays_whoever_runs_us() {
-    let bench = ToolHarness::new(&["write_file", "edit_file"]);
-    bench.write("generated.rs", "old");
-    std::fs::set_permissions(bench.path("generated.rs"), PermissionsExt::from_mode(0o444)).unwrap();
-    assert!(bench.refused("write_file", &input("generated.rs", "new")).await.contains("is read-only"));
+async fn a_read_only_file_is_refused_even_as_root() {
+    let harness = ToolHarness::new(&["write_file", "edit_file"]);
+    harness.write("generated.rs", "old");
+    std::fs::set_permissions(harness.path("generated.rs"), PermissionsExt::from_mode(0o444)).unwrap();
+    assert!(harness.refused("write_file", &input("generated.rs", "new")).await.contains("is read-only"));
     let edit = r#"{"path": "generated.rs", "old_text": "old", "new_text": "new"}"#;
-    assert!(bench.refused("edit_file", edit).await.contains("is read-only"));
-    assert_eq!(bench.text("generated.rs"), "old");
+    assert!(harness.refused("edit_file", edit).await.contains("is read-only"));
+    assert_eq!(harness.text("generated.rs"), "old");
 }
 
 #[tokio::test]
 async fn a_workspace_that_was_moved_or_deleted_is_used_no_more() {
-    let bench = ToolHarness::new(&["write_file", "read_file", "glob", "grep"]);
-    bench.write("a", "first");
-    let moved = bench.folder.path().join("moved");
-    std::fs::rename(bench.path(""), &moved).unwrap();
-    std::fs::create_dir(bench.path("")).unwrap();
-    bench.write("a", "second");
+    let harness = ToolHarness::new(&["write_file", "read_file", "glob", "grep"]);
+    harness.write("a", "first");
+    let moved = harness.folder.path().join("moved");
+    std::fs::rename(harness.path(""), &moved).unwrap();
+    std::fs::create_dir(harness.path("")).unwrap();
+    harness.write("a", "second");
     let calls = [
         ("write_file", input("new", "x")),
         ("read_file", r#"{"path": "a"}"#.into()),
@@ -188,17 +196,17 @@ async fn a_workspace_that_was_moved_or_deleted_is_used_no_more() {
         ("glob", r#"{"pattern": "*"}"#.into()),
     ];
     for (tool, call) in &calls {
-        assert!(bench.refused(tool, call).await.contains("was moved, and another folder is in its place"));
+        assert!(harness.refused(tool, call).await.contains("was replaced by another folder"));
     }
-    for folder in [&moved, &bench.path("")] {
+    for folder in [&moved, &harness.path("")] {
         assert_eq!(std::fs::read_dir(folder).unwrap().count(), 1);
     }
-    std::fs::remove_dir_all(bench.path("")).unwrap();
+    std::fs::remove_dir_all(harness.path("")).unwrap();
     for (tool, call) in &calls {
-        assert!(bench.refused(tool, call).await.contains("can't be found any more"));
+        assert!(harness.refused(tool, call).await.contains("no longer exists"));
     }
-    std::fs::rename(&moved, bench.path("")).unwrap();
-    assert!(bench.ok("read_file", r#"{"path": "a"}"#).await.contains("first"), "it is back");
+    std::fs::rename(&moved, harness.path("")).unwrap();
+    assert!(harness.ok("read_file", r#"{"path": "a"}"#).await.contains("first"), "it is back");
 }
 
 #[tokio::test]
@@ -206,19 +214,19 @@ async fn a_root_that_is_reached_through_a_link_may_be_named_either_way() {
     let folder = tempfile::TempDir::new().unwrap();
     std::fs::create_dir(folder.path().join("real")).unwrap();
     symlink("real", folder.path().join("link")).unwrap();
-    let bench = ToolHarness::at(&["write_file"], folder, "link");
+    let harness = ToolHarness::at(&["write_file"], folder, "link");
     for root in ["link", "real"] {
-        let path = bench.folder.path().canonicalize().unwrap().join(root).join(root);
-        let path = if root == "link" { bench.folder.path().join("link/link") } else { path };
-        bench.ok("write_file", &input(path.to_str().unwrap(), "x")).await;
-        assert!(bench.folder.path().join("real").join(root).exists());
+        let path = harness.folder.path().canonicalize().unwrap().join(root).join(root);
+        let path = if root == "link" { harness.folder.path().join("link/link") } else { path };
+        harness.ok("write_file", &input(path.to_str().unwrap(), "x")).await;
+        assert!(harness.folder.path().join("real").join(root).exists());
     }
 }
 
 #[tokio::test]
 async fn strange_paths_are_refused_in_words() {
-    let bench = ToolHarness::new(&["write_file", "read_file", "glob", "grep"]);
-    bench.write("file", "x");
+    let harness = ToolHarness::new(&["write_file", "read_file", "glob", "grep"]);
+    harness.write("file", "x");
     for path in ["a/", "a/.", "file/x", "\0", &"n".repeat(256), &"d/".repeat(300), &"x".repeat(5000), "/", "//etc/x"] {
         for (tool, call) in [
             ("write_file", input(path, "x")),
@@ -226,25 +234,25 @@ async fn strange_paths_are_refused_in_words() {
             ("grep", serde_json::json!({ "path": path, "pattern": "x" }).to_string()),
             ("glob", serde_json::json!({ "path": path, "pattern": "*" }).to_string()),
         ] {
-            let text = bench.refused(tool, &call).await;
+            let text = harness.refused(tool, &call).await;
             assert!(!text.contains("os error") && !text.contains("broke"), "{tool} {path}: {text}");
         }
     }
-    assert_eq!(std::fs::read_dir(bench.path("")).unwrap().count(), 1);
+    assert_eq!(std::fs::read_dir(harness.path("")).unwrap().count(), 1);
 }
 
 #[tokio::test]
 async fn names_that_are_no_text_are_listed_and_harm_nothing() {
     use std::os::unix::ffi::OsStrExt;
-    let bench = ToolHarness::new(&["write_file", "glob", "grep"]);
+    let harness = ToolHarness::new(&["write_file", "glob", "grep"]);
     let strange = std::ffi::OsStr::from_bytes(b"caf\xe9");
-    if std::fs::create_dir(bench.path("").join(strange)).is_err() {
+    if std::fs::create_dir(harness.path("").join(strange)).is_err() {
         eprintln!("skipped: this file system wants names that are text");
         return;
     }
-    std::fs::write(bench.path("").join(strange).join("f"), "needle\n").unwrap();
-    assert_eq!(bench.ok("grep", r#"{"pattern": "needle"}"#).await, "caf\u{fffd}/f:1:needle");
-    assert_eq!(bench.ok("glob", r#"{"pattern": "**/f"}"#).await, "caf\u{fffd}/f");
+    std::fs::write(harness.path("").join(strange).join("f"), "needle\n").unwrap();
+    assert_eq!(harness.ok("grep", r#"{"pattern": "needle"}"#).await, "caf\u{fffd}/f:1:needle");
+    assert_eq!(harness.ok("glob", r#"{"pattern": "**/f"}"#).await, "caf\u{fffd}/f");
 }
 
 #[test]
@@ -252,8 +260,8 @@ async fn names_that_are_no_text_are_listed_and_harm_nothing() {
 fn a_file_has_no_name_until_it_is_whole() {
     use rustix::fs::{CWD, Mode, OFlags, openat};
 
-    let bench = ToolHarness::new(&["write_file"]);
-    let (root, over) = (bench.path(""), AtomicBool::new(false));
+    let harness = ToolHarness::new(&["write_file"]);
+    let (root, over) = (harness.path(""), AtomicBool::new(false));
     if openat(CWD, &root, OFlags::TMPFILE | OFlags::WRONLY, Mode::RUSR).is_err() {
         eprintln!("skipped: this file system has no files without names");
         return;
@@ -273,7 +281,7 @@ fn a_file_has_no_name_until_it_is_whole() {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let content = "1".repeat(3 << 20);
             for number in 0..20 {
-                runtime.block_on(bench.ok("write_file", &input(&format!("new-{number}"), &content)));
+                runtime.block_on(harness.ok("write_file", &input(&format!("new-{number}"), &content)));
             }
         });
         let written = written.join();
@@ -287,10 +295,10 @@ fn a_file_has_no_name_until_it_is_whole() {
 
 #[test]
 fn nothing_but_whole_files_is_ever_seen() {
-    let bench = ToolHarness::new(&["write_file"]);
+    let harness = ToolHarness::new(&["write_file"]);
     let (one, other) = ("1".repeat(3 << 20), "2".repeat(3 << 20));
-    bench.write("f", &one);
-    let (root, over) = (bench.path(""), AtomicBool::new(false));
+    harness.write("f", &one);
+    let (root, over) = (harness.path(""), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let watch = scope.spawn(|| {
             let mut looks = 0;
@@ -305,7 +313,7 @@ fn nothing_but_whole_files_is_ever_seen() {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             for number in 0..20 {
                 let content = if number % 2 == 0 { &other } else { &one };
-                runtime.block_on(bench.ok("write_file", &input("f", content)));
+                runtime.block_on(harness.ok("write_file", &input("f", content)));
             }
         });
         let written = writer.join();
@@ -313,5 +321,5 @@ fn nothing_but_whole_files_is_ever_seen() {
         assert!(watch.join().unwrap() > 0);
         written.unwrap();
     });
-    assert_eq!(std::fs::read_dir(bench.path("")).unwrap().count(), 1);
+    assert_eq!(std::fs::read_dir(harness.path("")).unwrap().count(), 1);
 }

@@ -1,4 +1,4 @@
-//! The keys of mappings: no two equal, none that YAML 1.2 doesn't have.
+//! Checks the keys of mappings.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::{Content, Diagnostic, Scalar, SourceSpan, Style, TreeBuilder, excerpt};
 
 impl TreeBuilder<'_> {
-    /// The entries of a mapping, without those whose key is wrong.
+    /// The entries of a mapping with a valid key.
     pub(super) fn mapping(&mut self, items: &[u32], span: &Range<usize>) -> Content {
         let mut pairs: Vec<(u32, u32)> = Vec::with_capacity(items.len() / 2);
         let mut first: HashMap<&str, u32> = HashMap::with_capacity(items.len() / 2);
@@ -23,7 +23,7 @@ impl TreeBuilder<'_> {
                 Content::Invalid => {}
                 Content::Scalar { text, style: Style::Plain, value: Scalar::String } if &**text == "<<" => wrong.push(
                     Diagnostic::error("merge-key", place, "merge keys (`<<`) are not part of YAML 1.2")
-                        .help("write the keys out, or let an alias (`*name`) stand for a whole value"),
+                        .help("write the keys out, or use an alias (`*name`) for a whole value"),
                 ),
                 Content::Scalar { text, .. } => match first.get(&**text) {
                     None => {
@@ -47,7 +47,7 @@ impl TreeBuilder<'_> {
                 }
                 _ => wrong.push(
                     Diagnostic::error("wrong-type", place, "a key must be a scalar")
-                        .help("write a single word as the key, in quotes if it begins with a bracket"),
+                        .help("use a single word as the key, in quotes if it starts with a bracket"),
                 ),
             }
         }
@@ -61,6 +61,6 @@ impl TreeBuilder<'_> {
 fn template_without_quotes(place: SourceSpan) -> Diagnostic {
     let written = place.source.text[place.range.clone()].to_owned();
     let finding = Diagnostic::error("yaml-syntax", place, "a value that starts with `{{` needs quotes")
-        .help("without quotes `{` opens a mapping");
+        .help("without quotes, `{` starts a mapping");
     if written.contains(['"', '\\', '\n', '\r']) { finding } else { finding.replace_with(format!("\"{written}\"")) }
 }

@@ -1,4 +1,4 @@
-//! From parser events to the arena. Whatever is wrong with anchors, keys, tags and documents is found here.
+//! Builds the document from parser events, and reports errors in anchors, keys, tags and documents.
 
 mod keys;
 mod scalars;
@@ -18,17 +18,17 @@ use super::syntax_recovery::{self, RecoveryGap};
 use super::{recovery_gaps, unicode_spaces, utf8};
 use crate::diagnostic::{Diagnostic, Source, SourceSpan};
 
-/// What came of a source's text.
+/// The result of parsing.
 pub(super) struct ParseOutcome {
-    /// The one document; partial where the syntax is wrong, absent where nothing is left of it.
+    /// The document; partial after a syntax error, absent if nothing is left of it.
     pub(super) tree: Option<Arc<Tree>>,
-    /// Everything found on the way.
+    /// The findings.
     pub(super) found: Findings,
-    /// What of the text isn't in the tree.
+    /// The parts of the text that aren't in the tree.
     pub(super) gaps: Vec<SourceSpan>,
 }
 
-/// Reads a source's one document.
+/// Parses a source's one document.
 pub(super) fn parse_document(source: &Arc<Source>, hints: &'static FormatHints) -> ParseOutcome {
     let mut found = Findings::default();
     let place = |span| SourceSpan { source: Arc::clone(source), range: span };
@@ -41,7 +41,7 @@ pub(super) fn parse_document(source: &Arc<Source>, hints: &'static FormatHints) 
         return nothing(found, finding);
     }
     let mut text = Cow::Borrowed(source.text.as_str());
-    let (mut holes, mut lost) = (Vec::new(), Vec::new());
+    let (mut gaps, mut lost) = (Vec::new(), Vec::new());
     for finding in utf8::control_characters(source) {
         let span = finding.span.range.clone();
         if source.text[span.clone()].starts_with('\0') {
@@ -49,29 +49,29 @@ pub(super) fn parse_document(source: &Arc<Source>, hints: &'static FormatHints) 
         }
         let end = utf8::escape_sequence_end(&source.text, span.end);
         found.push(finding);
-        holes.push(RecoveryGap { span: span.start..end, is_data_lost: false });
+        gaps.push(RecoveryGap { span: span.start..end, is_data_lost: false });
     }
-    if !holes.is_empty() {
-        text = Cow::Owned(syntax_recovery::blank_gaps(&text, &holes));
+    if !gaps.is_empty() {
+        text = Cow::Owned(syntax_recovery::blank_gaps(&text, &gaps));
     } else if let Some(spaces) = unicode_spaces::normalize_indentation(source) {
         spaces.found.into_iter().for_each(|finding| found.push(finding));
-        holes = spaces.gaps;
+        gaps = spaces.gaps;
         text = Cow::Owned(spaces.text);
     }
     let mut outcome = TreeBuilder::new(source, &text, &[]).read();
     if let Err(ParseAbort::Syntax) = outcome {
-        let mended = match syntax_recovery::recover_syntax(source, text.into_owned()) {
-            Ok(mended) => mended,
+        let recovered = match syntax_recovery::recover_syntax(source, text.into_owned()) {
+            Ok(recovered) => recovered,
             Err(finding) => return nothing(found, *finding),
         };
-        mended.found.into_iter().for_each(|finding| found.push(finding));
-        if mended.is_truncated {
+        recovered.found.into_iter().for_each(|finding| found.push(finding));
+        if recovered.is_truncated {
             found.mark_truncated();
         }
         let (gone, kept): (Vec<RecoveryGap>, Vec<RecoveryGap>) =
-            mended.gaps.into_iter().partition(|hole| hole.is_data_lost);
-        holes.extend(kept);
-        outcome = TreeBuilder::new(source, &mended.text, &gone).read();
+            recovered.gaps.into_iter().partition(|gap| gap.is_data_lost);
+        gaps.extend(kept);
+        outcome = TreeBuilder::new(source, &recovered.text, &gone).read();
         lost = gone;
     }
     let parsed = match outcome {
@@ -79,50 +79,45 @@ pub(super) fn parse_document(source: &Arc<Source>, hints: &'static FormatHints) 
         Err(ParseAbort::Finding(finding)) => return nothing(found, *finding),
         Err(ParseAbort::Syntax) => return ParseOutcome { tree: None, found, gaps: vec![place(0..source.text.len())] },
     };
-    let ParsedDocument { nodes: mut entries, found: more, weight, root, second } = parsed;
+    let ParsedDocument { mut nodes, found: more, weight, root, second } = parsed;
     found.merge(more);
     let root = root.filter(|root| {
-        !matches!(&entries[*root as usize].content, Content::Scalar { text, value: Scalar::Null, .. } if text.is_empty())
+        !matches!(&nodes[*root as usize].content, Content::Scalar { text, value: Scalar::Null, .. } if text.is_empty())
     });
     let Some(root) = root else {
         if lost.is_empty() {
             let finding = Diagnostic::error("empty-file", place(0..0), "the file is empty");
-            found.push(finding.help("write something into it, or name another file"));
+            found.push(finding.help("write a job into it, or use another file"));
         }
         return ParseOutcome { tree: None, found, gaps: vec![place(0..source.text.len())] };
     };
-    recovery_gaps::mark_incomplete(&mut entries, root, &lost, source);
+    recovery_gaps::mark_incomplete(&mut nodes, root, &lost, source);
     if let Some(start) = second {
-        entries[root as usize].is_incomplete = true;
+        nodes[root as usize].is_incomplete = true;
         lost.push(RecoveryGap { span: start..source.text.len(), is_data_lost: true });
     }
-    holes.append(&mut lost);
-    let holes = holes.into_iter().map(|hole| place(hole.span)).collect();
-    ParseOutcome {
-        tree: Some(Arc::new(Tree { source: Arc::clone(source), nodes: entries, root, weight, hints })),
-        found,
-        gaps: holes,
-    }
+    gaps.append(&mut lost);
+    let gaps = gaps.into_iter().map(|gap| place(gap.span)).collect();
+    ParseOutcome { tree: Some(Arc::new(Tree { source: Arc::clone(source), nodes, root, weight, hints })), found, gaps }
 }
 
-/// What to do where a file is too large.
+/// The help for a file that is too large.
 const SPLIT: &str = "move long texts into files of their own";
 /// A list or mapping that isn't closed yet.
 struct Frame {
     index: u32,
     anchor: usize,
-    /// Of a mapping, keys and values by turns.
+    /// The items of a list, or the keys and values of a mapping in turn.
     items: Vec<u32>,
     mapping: bool,
     flow: bool,
-    /// How many levels lie below.
+    /// The number of levels below.
     height: usize,
     weight_before: u64,
 }
 
 /// The help for an alias without an anchor.
-const ANCHOR: &str =
-    "put the anchor `&NAME` before the value that it stands for, or quote a string that starts with `*`";
+const ANCHOR: &str = "put the anchor `&NAME` before its value, or quote a string that starts with `*`";
 
 /// A node that aliases can refer to.
 enum Anchor {
@@ -137,9 +132,9 @@ enum Anchor {
 
 struct TreeBuilder<'a> {
     source: &'a Arc<Source>,
-    /// What is parsed: the source's text, but for the holes.
+    /// The parsed text: the source's text without the gaps.
     text: &'a str,
-    /// Where something that the author wrote is gone.
+    /// The gaps with lost text.
     gaps: &'a [RecoveryGap],
     nodes: Vec<NodeData>,
     frames: Vec<Frame>,
@@ -151,7 +146,7 @@ struct TreeBuilder<'a> {
     second: Option<usize>,
 }
 
-/// What a text that the parser takes holds.
+/// A parsed text.
 struct ParsedDocument {
     nodes: Vec<NodeData>,
     found: Findings,
@@ -161,20 +156,20 @@ struct ParsedDocument {
     second: Option<usize>,
 }
 
-/// What ends the reading of a text.
+/// Why parsing stopped.
 enum ParseAbort {
-    /// A mistake behind which there is no sense in reading on.
+    /// An error after which the rest can't be read.
     Finding(Box<Diagnostic>),
-    /// The parser doesn't take the text.
+    /// A syntax error.
     Syntax,
 }
 
 impl<'a> TreeBuilder<'a> {
-    fn new(source: &'a Arc<Source>, text: &'a str, holes: &'a [RecoveryGap]) -> Self {
+    fn new(source: &'a Arc<Source>, text: &'a str, gaps: &'a [RecoveryGap]) -> Self {
         Self {
             source,
             text,
-            gaps: holes,
+            gaps,
             nodes: Vec::new(),
             frames: Vec::new(),
             anchors: HashMap::new(),
@@ -222,8 +217,8 @@ impl<'a> TreeBuilder<'a> {
                 _ => {}
             }
         }
-        let Self { nodes: entries, found, weight, root, second, .. } = self;
-        Ok(ParsedDocument { nodes: entries, found, weight, root, second })
+        let Self { nodes, found, weight, root, second, .. } = self;
+        Ok(ParsedDocument { nodes, found, weight, root, second })
     }
 
     fn range(&self, span: &Span) -> Range<usize> {
@@ -253,7 +248,7 @@ impl<'a> TreeBuilder<'a> {
         self.attach(index, 0);
     }
 
-    /// Puts a finished node where it belongs.
+    /// Adds a finished node to its list or mapping.
     fn attach(&mut self, index: u32, height: usize) {
         let Some(frame) = self.frames.last_mut() else {
             self.root.get_or_insert(index);
@@ -307,7 +302,7 @@ impl<'a> TreeBuilder<'a> {
                     self.report("too-deep", span.clone(), message, FLATTEN);
                     self.push_invalid(span);
                 } else if self.weight + weight > MAX_EXPANDED {
-                    let message = format!("with the alias `{name}` the file stands for too many values");
+                    let message = format!("with the alias `{name}`, the file has too many values");
                     self.report("too-large", span.clone(), message, "use fewer aliases of aliases");
                     self.push_invalid(span);
                 } else {
@@ -317,12 +312,12 @@ impl<'a> TreeBuilder<'a> {
                 }
             }
             Some(Anchor::Open) => {
-                let message = format!("the alias `{name}` stands for something that it is part of");
+                let message = format!("the alias `{name}` refers to a value that contains it");
                 self.report(
                     "cyclic-alias",
                     span.clone(),
                     message,
-                    "write the value out, or move the anchor to a part without it",
+                    "write the value out, or move the anchor to a part without the alias",
                 );
                 self.push_invalid(span);
             }
@@ -348,7 +343,7 @@ impl<'a> TreeBuilder<'a> {
             }
             _ => self.nodes[frame.index as usize].span.start..end.end,
         };
-        // Which item is gone can't be told, so there may have been any.
+        // A lost item could have been anything.
         let lacks_items = !frame.mapping
             && frame.items.iter().any(|item| matches!(self.nodes[*item as usize].content, Content::Invalid));
         let content = if frame.mapping { self.mapping(&frame.items, &span) } else { Content::List(frame.items.into()) };
@@ -364,7 +359,7 @@ impl<'a> TreeBuilder<'a> {
     }
 }
 
-/// A block list begins at its first dash; what is known is where its first item does.
+/// The start of a block list, which is the dash before its first item.
 fn dash_before(text: &str, item: usize) -> usize {
     let before = text[..item].trim_end();
     if before.ends_with('-') { before.len() - 1 } else { item }

@@ -6,7 +6,7 @@ use granit_parser::{ScalarStyle, Span, Tag};
 
 use super::{Anchor, Content, Diagnostic, Scalar, Style, TreeBuilder, excerpt, scalar};
 
-/// What to do where a tag and its value differ.
+/// The help for a value that doesn't fit its tag.
 const TAG: &str = "remove the tag, or write a value that fits it";
 
 impl TreeBuilder<'_> {
@@ -28,9 +28,7 @@ impl TreeBuilder<'_> {
                 range = self.header(range);
             }
         }
-        if self.gaps.iter().any(|hole| hole.span.start <= range.start && range.end <= hole.span.end)
-            && !range.is_empty()
-        {
+        if self.gaps.iter().any(|gap| gap.span.start <= range.start && range.end <= gap.span.end) && !range.is_empty() {
             return self.push_invalid(range);
         }
         let untagged = if style == Style::Plain { scalar::plain(text) } else { Scalar::String };
@@ -51,7 +49,7 @@ impl TreeBuilder<'_> {
         };
         let weight = 1 + text.len() as u64 / 32;
         self.weight += weight;
-        // What doesn't fit its tag is said to be wrong once.
+        // A value that doesn't fit its tag is reported once.
         let content = value.map_or(Content::Invalid, |value| Content::Scalar { text: text.into(), style, value });
         let index = self.push(range, content);
         if anchor != 0 {
@@ -60,7 +58,7 @@ impl TreeBuilder<'_> {
         self.attach(index, 0);
     }
 
-    /// The `|` or `>` of a block without text, which the parser places where the next value begins.
+    /// The `|` or `>` of an empty block text, which the parser places at the next value.
     fn header(&self, range: Range<usize>) -> Range<usize> {
         let before = self.text[..range.start].trim_end();
         let line = before.len() - before.rsplit(['\n', '\r']).next().unwrap_or_default().len();
@@ -73,7 +71,7 @@ impl TreeBuilder<'_> {
         }
     }
 
-    /// A block's text without the line break that the parser adds to a last line which ends with the input.
+    /// A block text without the line break that the parser adds at the end of the input.
     fn without_added_line_end<'t>(&self, text: &'t str, range: &Range<usize>) -> &'t str {
         let last = self.text.rsplit(['\n', '\r']).next().unwrap_or_default();
         match text.strip_suffix('\n') {

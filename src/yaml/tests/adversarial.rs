@@ -1,4 +1,4 @@
-//! Inputs made to hurt: each must end soon, without a panic, with a finding.
+//! Hostile inputs: each must end soon, without a panic, with a finding.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use super::super::Node;
 use super::super::limits::MAX_FINDINGS;
 use super::{decoded, findings};
 
-/// The codes of the findings. Whatever is more than linear in these inputs doesn't end within a test run.
+/// The codes of the findings. With more than linear time, these inputs wouldn't end within a test run.
 fn codes(text: &str) -> Vec<&'static str> {
     decoded::<Value>(text).findings.iter().map(|finding| finding.code).collect()
 }
@@ -73,13 +73,13 @@ fn one_line_without_end() {
 }
 
 #[test]
-fn behind_too_many_syntax_errors_nothing_is_read() {
+fn nothing_is_read_after_too_many_syntax_errors() {
     let text = format!("first: 1\n{}last: 1\n", "a: b: c\n".repeat(30));
     let decoded = decoded::<Value>(&text);
     let codes: Vec<&str> = decoded.findings.iter().map(|finding| finding.code).collect();
     assert_eq!(codes.iter().filter(|code| **code == "yaml-syntax").count(), 21);
     assert_eq!(codes.last(), Some(&"too-many-findings"));
-    assert_eq!(decoded.findings.last().unwrap().message, "there may be more findings; mend these first");
+    assert_eq!(decoded.findings.last().unwrap().message, "there may be more findings; fix these first");
     assert_eq!(decoded.value.unwrap()["first"], 1);
 }
 
@@ -109,8 +109,8 @@ fn a_tower_of_aliases() {
 fn cycles() {
     assert_eq!(
         findings::<Value>("a: &a [1, *a]\nb: &b {c: {d: *b}}\n"),
-        "1:11-13 cyclic-alias: the alias `*a` stands for something that it is part of\n\
-         2:15-17 cyclic-alias: the alias `*b` stands for something that it is part of\n"
+        "1:11-13 cyclic-alias: the alias `*a` refers to a value that contains it\n\
+         2:15-17 cyclic-alias: the alias `*b` refers to a value that contains it\n"
     );
 }
 
@@ -123,7 +123,7 @@ struct Two {
 }
 
 #[test]
-fn very_many_mistakes_are_counted() {
+fn very_many_errors_are_counted() {
     let text: String = (0..400).map(|number| format!("k{number}: x\n")).collect();
     let decoded = decoded::<indexmap::IndexMap<String, u8>>(&text);
     assert_eq!(decoded.findings.len(), MAX_FINDINGS + 1);
@@ -142,7 +142,7 @@ fn very_many_mistakes_are_counted() {
 }
 
 #[test]
-fn a_big_file_with_a_mistake_at_its_end() {
+fn a_big_file_with_an_error_at_its_end() {
     let mut text: String = (0..20_000).map(|number| format!("k{number}: [{number}]\n")).collect();
     text += "last: 1\n";
     let decoded = decoded::<indexmap::IndexMap<String, Vec<u32>>>(&text);

@@ -1,4 +1,4 @@
-//! Every mistake at once, each at its place.
+//! All errors at once, each at its place.
 
 use indexmap::IndexMap;
 use serde::Deserialize;
@@ -158,7 +158,7 @@ fn helps_and_fixes() {
     known are `always`, `on_failure` | None
     did you mean `string`? known are `string`, `integer` | Some(("strng", "string"))
     in YAML 1.2 the booleans are `true` and `false` | Some(("yes", "true"))
-    write the keys out, or let an alias (`*name`) stand for a whole value | None
+    write the keys out, or use an alias (`*name`) for a whole value | None
     "#);
     let duplicate = decoded.findings.iter().find(|finding| finding.code == "duplicate-key").unwrap();
     assert_eq!((duplicate.labels[0].span.start(), &*duplicate.labels[0].text), ((6, 3), "first set here"));
@@ -200,7 +200,7 @@ fn syntax() {
 }
 
 #[test]
-fn the_template_that_lacks_quotes_is_mended() {
+fn a_template_without_quotes_has_a_fix() {
     let finding = &decoded::<serde_json::Value>("a: {{ inputs.x }}\n").findings[0];
     assert_eq!(finding.fix.as_ref().unwrap().replacement, "\"{{ inputs.x }}\"");
 }
@@ -242,14 +242,13 @@ fn missing_keys_of_the_whole_and_of_items() {
     );
 }
 
-/// Whoever reads a finding must know what to do.
 #[test]
-fn every_finding_says_what_to_do() {
+fn every_finding_has_a_help() {
     let deep = "[".repeat(70);
     for (text, word) in [
-        ("", "write something"),
-        ("# nothing\n", "write something"),
-        (deep.as_str(), "nest fewer"),
+        ("", "write a job"),
+        ("# nothing\n", "write a job"),
+        (deep.as_str(), "fewer levels"),
         ("a: &a [*a]\n", "write the value out"),
         ("a: *b\n", "&NAME"),
         ("a: 1\na: 2\n", "remove one"),

@@ -38,7 +38,7 @@ fn line_ends_and_byte_order_marks_change_nothing() {
 }
 
 #[test]
-fn what_it_writes_is_read_back() {
+fn written_yaml_is_read_back() {
     let value = serde_json::json!({
         "no": ["on", "~", "1_000", "012", 12, 1.5, true, null, "", " x", "a\nb\n", "a: b", "{{ x }}", "'", "\"", "#"],
         "deep": {"a": [{"b": [[1]]}]}, "日本": "語", "u": u64::MAX, "tabs\t": "\u{1b}",

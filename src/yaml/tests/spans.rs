@@ -1,4 +1,4 @@
-//! Where things stand: from decoded text back to the source.
+//! Places: from decoded text to the source.
 
 use super::super::Node;
 use super::{slice, whole};

@@ -244,7 +244,7 @@ enum Either {
 }
 
 #[test]
-fn what_serde_keeps_for_itself() {
+fn errors_in_types_that_serde_buffers() {
     let open: Open = whole("id: 1\nx: [1]\ny: z\n");
     assert_eq!((open.id, open.rest.len()), (1, 2));
     assert_eq!(whole::<Vec<Either>>("[1, [2]]"), [Either::One(1), Either::Many(vec![2])]);
@@ -252,7 +252,7 @@ fn what_serde_keeps_for_itself() {
 }
 
 #[test]
-fn a_finding_outside_of_any_decoding_goes_nowhere() {
+fn a_report_outside_of_decoding_is_ignored() {
     let node: Node = whole("a");
     report(Diagnostic::error("lost", node.place(), "lost"));
     assert_eq!(findings::<String>("a"), "");
@@ -318,7 +318,7 @@ fn keys_from_elsewhere_count_as_ours() {
 }
 
 #[test]
-fn a_mend_needs_one_nearest_name_and_keeps_its_quotes() {
+fn a_fix_needs_one_nearest_name_and_keeps_its_quotes() {
     #[derive(Debug, Deserialize)]
     #[expect(dead_code, reason = "what counts is what is wrong")]
     struct Two {
@@ -340,7 +340,7 @@ fn a_mend_needs_one_nearest_name_and_keeps_its_quotes() {
     );
     let taken = super::decoded::<Two>("Gate: green\ngate: green\n");
     assert!(
-        taken.findings[0].help.as_ref().unwrap().starts_with("did you mean `gate`, which is there already?")
+        taken.findings[0].help.as_ref().unwrap().starts_with("did you mean `gate`, which is set already?")
             && taken.findings[0].fix.is_none()
     );
 }

@@ -205,8 +205,8 @@ impl Conversation {
     /// Whether the messages contain a call that was made in this conversation.
     fn shares_calls_with(&self, messages: &[Value]) -> bool {
         let replied = self.reply.iter().flat_map(|reply| ids(&reply.blocks));
-        let asked = self.last_request.iter().flat_map(ids_of);
-        let known: Vec<&str> = asked.chain(replied).collect();
+        let call_ids = self.last_request.iter().flat_map(ids_of);
+        let known: Vec<&str> = call_ids.chain(replied).collect();
         messages.iter().flat_map(ids_of).any(|id| known.contains(&id))
     }
 }

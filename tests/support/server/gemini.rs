@@ -66,7 +66,7 @@ pub(super) fn check(body: &Value) -> Vec<String> {
             wrong.push(format!("message {place} doesn't answer the calls before it: {content}"));
         }
         if !answers.is_empty() && answers.len() != parts(content).len() {
-            wrong.push(format!("message {place} has something beside its answers"));
+            wrong.push(format!("message {place} has something besides its answers"));
         }
         let first_call = parts(content).iter().find(|part| part.get("functionCall").is_some());
         if first_call.is_some_and(|part| part["thoughtSignature"].as_str().is_none_or(str::is_empty)) {

@@ -25,9 +25,9 @@ pub(crate) enum Incoming {
     Request(Head, Vec<u8>),
 }
 
-/// Reads one request; `room` is a buffer for its body.
-pub(crate) fn read(reader: &mut BufReader<TcpStream>, room: Vec<u8>) -> Incoming {
-    match try_read(reader, room) {
+/// Reads one request; `buffer` is for its body.
+pub(crate) fn read(reader: &mut BufReader<TcpStream>, buffer: Vec<u8>) -> Incoming {
+    match try_read(reader, buffer) {
         Ok(incoming) => incoming,
         Err(error) if error.kind() == ErrorKind::InvalidData => Incoming::Bad(error.to_string()),
         Err(_) => Incoming::Closed,

@@ -250,9 +250,9 @@ fn serve(shared: &Shared, stream: TcpStream) {
     if reader.fill_buf().is_ok_and(|start| start.first() == Some(&22)) {
         return;
     }
-    let mut room = Vec::new();
+    let mut buffer = Vec::new();
     loop {
-        let (head, body) = match http::read(&mut reader, std::mem::take(&mut room)) {
+        let (head, body) = match http::read(&mut reader, std::mem::take(&mut buffer)) {
             Incoming::Closed => break,
             Incoming::Request(head, body) => (head, body),
             Incoming::Bad(why) => {
@@ -268,7 +268,7 @@ fn serve(shared: &Shared, stream: TcpStream) {
         let open = if shared.checks == Checks::None {
             let answer = shared.next_answer(&request);
             let open = send(shared, &mut writer, &mut reader, &answer, &request).is_ok_and(|open| open);
-            room = request.into_body();
+            buffer = request.into_body();
             open
         } else {
             exchange(shared, &mut writer, &mut reader, &Arc::new(request))

@@ -1,28 +1,28 @@
-//! The part of the shell's language that rules can judge: pipelines of plain commands, with every word known before it
-//! runs. Whatever would be expanded, substituted, assigned or redirected to a file is a [`Flaw`], and so is any syntax
-//! that isn't known here. What was read is written anew, wholly quoted: so what runs is what was judged, even where a
-//! shell would have read the original otherwise.
+//! A strict parser for the part of the shell language that rules can check: pipelines of simple commands whose words are
+//! known before they run. Expansions, substitutions, assignments, redirections to files and all other syntax are refused as
+//! [`UnsupportedSyntax`]. The parsed commands are printed again with every word quoted, so that what runs is what was
+//! checked, even if a shell would parse the original differently.
 
 use std::fmt;
 
 use super::lexer::{Lexer, Token};
 
-/// The longest command that is read, in bytes.
-pub(super) const MAX_COMMAND: usize = 16 << 10;
-/// The most words and redirections of a command and all that is joined to it. With [`MAX_COMMANDS`] it bounds the time that judging takes.
+/// The longest command that is parsed, in bytes.
+const MAX_COMMAND_BYTES: usize = 16 << 10;
+/// The most words and redirections in all commands together. With [`MAX_COMMANDS`], it limits the time that checking takes.
 const MAX_WORDS: usize = 1_000;
-/// The most commands that are joined.
+/// The most commands.
 const MAX_COMMANDS: usize = 100;
-/// How much of a command is shown with what is wrong in it, in characters.
-const MAX_SHOWN: usize = 60;
+/// How much of a command an error shows, in characters.
+const MAX_EXCERPT_CHARS: usize = 60;
 
-/// Words that begin something other than a plain command.
+/// Words that begin something other than a simple command.
 const RESERVED: [&str; 22] = [
     "if", "then", "elif", "else", "fi", "for", "while", "until", "do", "done", "case", "esac", "select", "function",
     "time", "coproc", "in", "{", "}", "[[", "]]", "!",
 ];
 
-/// Plain commands in the order in which they are written.
+/// Pipelines in source order.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ShellScript {
     pub(super) pipelines: Vec<Pipeline>,
@@ -31,40 +31,40 @@ pub(super) struct ShellScript {
 /// Commands joined by pipes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Pipeline {
-    /// Whether its success is turned round by `!`.
+    /// Whether `!` negates its exit status.
     pub(super) negated: bool,
     pub(super) commands: Vec<SimpleCommand>,
-    /// What stands between it and the next: `&&`, `||` or `;`.
+    /// The operator that follows it: `&&`, `||` or `;`.
     pub(super) operator: &'static str,
 }
 
-/// A plain command.
+/// A simple command.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct SimpleCommand {
     /// Its words, unquoted. Never empty.
     pub(super) words: Vec<String>,
-    /// The same as they are written, quotes and all.
+    /// Its words as written, including quotes.
     raw: Vec<String>,
-    /// Harmless redirections, as they are written anew.
+    /// Harmless redirections, in canonical form.
     redirections: Vec<String>,
-    /// Whether standard error goes into the pipe, too (`|&`).
+    /// Whether its stderr is piped as well (`|&`).
     pipes_stderr: bool,
 }
 
-/// What of a command can't be allowed.
+/// The syntax in a command that can't be checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct UnsupportedSyntax {
     /// What it is, in a few words.
     pub(super) what: String,
-    /// Where it begins, as much as can be shown; empty at the end.
+    /// The beginning of it; empty at the end of the command.
     pub(super) excerpt: String,
 }
 
 impl UnsupportedSyntax {
-    /// One that begins where this part of the command does.
+    /// Unsupported syntax at the beginning of `from`.
     pub(super) fn new(what: impl Into<String>, from: &str) -> Self {
         let line = from.lines().next().unwrap_or_default();
-        let mut part: String = line.chars().take(MAX_SHOWN).collect();
+        let mut part: String = line.chars().take(MAX_EXCERPT_CHARS).collect();
         if part.len() < line.len() {
             part.push('…');
         }
@@ -76,18 +76,18 @@ impl fmt::Display for UnsupportedSyntax {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.excerpt.as_str() {
             "" => f.write_str(&self.what),
-            part => write!(f, "{}, here: `{part}`", self.what),
+            part => write!(f, "{} at `{part}`", self.what),
         }
     }
 }
 
-/// Reads a command.
+/// Parses a command.
 ///
 /// # Errors
-/// The first thing in it that can't be judged.
+/// The first unsupported syntax.
 pub(super) fn parse(text: &str) -> Result<ShellScript, UnsupportedSyntax> {
-    if text.len() > MAX_COMMAND {
-        return Err(UnsupportedSyntax::new(format!("more than {} kB", MAX_COMMAND >> 10), ""));
+    if text.len() > MAX_COMMAND_BYTES {
+        return Err(UnsupportedSyntax::new(format!("more than {} kB", MAX_COMMAND_BYTES >> 10), ""));
     }
     let mut lexer = Lexer::new(text);
     script(&mut lexer).map_err(|what| UnsupportedSyntax::new(what, lexer.token()))
@@ -110,45 +110,45 @@ fn script(lexer: &mut Lexer<'_>) -> Result<ShellScript, String> {
             Token::Word { text, raw } if command.words.is_empty() && text == raw && RESERVED.contains(&&*text) => {
                 if text != "!" || pipeline.negated || !pipeline.commands.is_empty() || !command.redirections.is_empty()
                 {
-                    return Err(format!("`{text}` (only plain commands can be judged)"));
+                    return Err(format!("`{text}` (only simple commands are supported)"));
                 }
                 pipeline.negated = true;
             }
             Token::Word { text, raw } => {
-                // Bash looks for the end of an index across blanks.
-                let index = raw.contains('[') && raw != "[";
-                if command.words.is_empty() && (index || is_assignment(&text)) {
+                // Bash looks for the end of an array index even after blanks.
+                let is_index = raw.contains('[') && raw != "[";
+                if command.words.is_empty() && (is_index || is_assignment(&text)) {
                     return Err("an assignment".to_owned());
                 }
                 command.words.push(text);
                 command.raw.push(raw);
             }
             Token::Redirection(text) => command.redirections.push(text),
-            Token::Operator(joint) if command.words.is_empty() => {
-                let waits = command != SimpleCommand::default() || pipeline.negated;
-                let after_joint = script.pipelines.last().is_some_and(|last| last.operator != ";");
-                match joint {
-                    // A blank line, or one that goes on after `|`, `&&` or `||`.
-                    "\n" if !waits => {}
-                    "" if !waits && pipeline.commands.is_empty() && !after_joint => {
+            Token::Operator(operator) if command.words.is_empty() => {
+                let is_incomplete = command != SimpleCommand::default() || pipeline.negated;
+                let expects_command = script.pipelines.last().is_some_and(|last| last.operator != ";");
+                match operator {
+                    // A blank line, or a line break after `|`, `&&` or `||`.
+                    "\n" if !is_incomplete => {}
+                    "" if !is_incomplete && pipeline.commands.is_empty() && !expects_command => {
                         return if script.pipelines.is_empty() { Err("no command".to_owned()) } else { Ok(script) };
                     }
                     _ => return Err("a missing command".to_owned()),
                 }
             }
-            Token::Operator(joint) => {
+            Token::Operator(operator) => {
                 commands += 1;
                 if commands > MAX_COMMANDS {
                     return Err(format!("more than {MAX_COMMANDS} commands"));
                 }
-                command.pipes_stderr = joint == "|&";
+                command.pipes_stderr = operator == "|&";
                 pipeline.commands.push(std::mem::take(&mut command));
-                if joint == "|" || joint == "|&" {
+                if operator == "|" || operator == "|&" {
                     continue;
                 }
-                pipeline.operator = if joint == "&&" || joint == "||" { joint } else { ";" };
+                pipeline.operator = if operator == "&&" || operator == "||" { operator } else { ";" };
                 script.pipelines.push(std::mem::take(&mut pipeline));
-                if joint.is_empty() {
+                if operator.is_empty() {
                     return Ok(script);
                 }
             }
@@ -163,46 +163,46 @@ impl Default for Pipeline {
 }
 
 impl Pipeline {
-    /// Whether it is one command and nothing else.
+    /// Whether it is one command without redirections.
     pub(super) fn is_single_command(&self) -> bool {
         !self.negated && matches!(self.commands.as_slice(), [command] if command.redirections.is_empty())
     }
 }
 
-/// What a command consists of, in the order in which it is written, but for redirections, which stand after the words.
+/// A token of a parsed command. Redirections follow the words of their command.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ScriptToken<'a> {
     /// `!`.
     Not,
-    /// A word as it is written, without the line ends that a backslash takes away.
+    /// A word as written, without escaped line breaks.
     Word(&'a str),
     /// A redirection, without blanks.
     Redirection(String),
-    /// `|`, `|&`, `&&`, `||` or `;`, which also stands for a line's end.
+    /// `|`, `|&`, `&&`, `||` or `;`, which also stands for a line break.
     Operator(&'static str),
 }
 
 impl ShellScript {
-    /// Its pieces. Together they say all: nothing that can be judged groups commands otherwise than they stand.
+    /// Its tokens, which represent it completely, because the supported syntax has no grouping.
     pub(super) fn tokens(&self) -> Vec<ScriptToken<'_>> {
-        let mut pieces = Vec::new();
+        let mut tokens = Vec::new();
         for (index, pipeline) in self.pipelines.iter().enumerate() {
-            pieces.extend(pipeline.negated.then_some(ScriptToken::Not));
+            tokens.extend(pipeline.negated.then_some(ScriptToken::Not));
             for (index, command) in pipeline.commands.iter().enumerate() {
-                pieces.extend(command.raw.iter().map(|word| ScriptToken::Word(word)));
-                pieces.extend(command.redirections.iter().cloned().map(ScriptToken::Redirection));
+                tokens.extend(command.raw.iter().map(|word| ScriptToken::Word(word)));
+                tokens.extend(command.redirections.iter().cloned().map(ScriptToken::Redirection));
                 if index + 1 < pipeline.commands.len() {
-                    pieces.push(ScriptToken::Operator(if command.pipes_stderr { "|&" } else { "|" }));
+                    tokens.push(ScriptToken::Operator(if command.pipes_stderr { "|&" } else { "|" }));
                 }
             }
             if index + 1 < self.pipelines.len() {
-                pieces.push(ScriptToken::Operator(pipeline.operator));
+                tokens.push(ScriptToken::Operator(pipeline.operator));
             }
         }
-        pieces
+        tokens
     }
 
-    /// The script as it is to be run: every word quoted.
+    /// The script to run, with every word quoted.
     pub(super) fn to_shell(&self) -> String {
         let mut text = String::new();
         for (index, pipeline) in self.pipelines.iter().enumerate() {
@@ -229,7 +229,7 @@ impl ShellScript {
     }
 }
 
-/// Whether a shell could take a command's first word for `NAME=value`, `NAME+=value` or `NAME[1]=value`.
+/// Whether a shell could parse a command's first word as `NAME=value`, `NAME+=value` or `NAME[1]=value`.
 fn is_assignment(word: &str) -> bool {
     let Some((name, _)) = word.split_once('=') else { return false };
     name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')

@@ -24,7 +24,7 @@ fn words_are_unquoted_and_written_anew() {
 }
 
 #[test]
-fn what_cannot_be_judged_is_refused() {
+fn unsupported_syntax_is_refused() {
     for text in [
         "",
         "  # nothing",
@@ -104,30 +104,30 @@ fn what_cannot_be_judged_is_refused() {
     ] {
         assert!(parse(text).is_err(), "{text}: {}", written(text));
     }
-    assert!(parse(&"a ".repeat(MAX_COMMAND)).unwrap_err().what.contains("more than 16 kB"));
+    assert!(parse(&"a ".repeat(MAX_COMMAND_BYTES)).unwrap_err().what.contains("more than 16 kB"));
 }
 
 #[test]
-fn a_flaw_is_shown_where_it_begins() {
+fn unsupported_syntax_is_shown_where_it_begins() {
     for (text, what, part) in [
         ("a b | c $(d) e", "a command substitution", "$(d) e"),
         ("a && b x$Y", "an expansion (`$`)", "x$Y"),
         ("a >> file 2>&1", "a redirection", ">> file 2>&1"),
         ("a\nb; X=1 c\nd", "an assignment", "X=1 c"),
         ("a & b", "a background job (`&`)", "& b"),
-        ("a; for x in y; do z; done", "`for` (only plain commands can be judged)", "for x in y; do z; done"),
+        ("a; for x in y; do z; done", "`for` (only simple commands are supported)", "for x in y; do z; done"),
         ("a |", "a missing command", ""),
     ] {
-        let flaw = parse(text).unwrap_err();
-        assert_eq!((flaw.what.as_str(), flaw.excerpt.as_str()), (what, part), "{text}");
+        let unsupported = parse(text).unwrap_err();
+        assert_eq!((unsupported.what.as_str(), unsupported.excerpt.as_str()), (what, part), "{text}");
     }
-    let flaw = parse(&format!("a {}$b", "é".repeat(200))).unwrap_err();
-    assert_eq!(flaw.excerpt, format!("{}…", "é".repeat(60)));
-    assert_eq!(flaw.to_string(), format!("an expansion (`$`), here: `{}`", flaw.excerpt));
+    let unsupported = parse(&format!("a {}$b", "é".repeat(200))).unwrap_err();
+    assert_eq!(unsupported.excerpt, format!("{}…", "é".repeat(60)));
+    assert_eq!(unsupported.to_string(), format!("an expansion (`$`) at `{}`", unsupported.excerpt));
 }
 
 #[test]
-fn what_takes_long_to_judge_is_refused() {
+fn long_commands_are_refused() {
     for (text, bound) in [
         ("a ".repeat(1_001), "1000 words"),
         (format!("a {}", "2>&1 ".repeat(1_000)), "1000 words"),
@@ -135,8 +135,8 @@ fn what_takes_long_to_judge_is_refused() {
         ("a|".repeat(101), "100 commands"),
         ("a\n".repeat(101), "100 commands"),
     ] {
-        let flaw = parse(&text).unwrap_err();
-        assert!(flaw.what.contains(bound), "{flaw}");
+        let unsupported = parse(&text).unwrap_err();
+        assert!(unsupported.what.contains(bound), "{unsupported}");
     }
     assert!(parse(&"a ".repeat(1_000)).is_ok() && parse(&"a;".repeat(100)).is_ok());
 }

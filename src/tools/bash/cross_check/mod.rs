@@ -1,5 +1,5 @@
-//! A second opinion: a whole parser of bash's language (rable, which is tested against bash's own) must read in a command
-//! what the strict reader read in it. It comes after the strict reader, so that nothing nested or long reaches it.
+//! Cross-checks the strict parser: a complete parser for bash (rable, which is tested against bash itself) must find the
+//! same commands. It runs after the strict parser, so it never gets long or nested input.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -7,42 +7,38 @@ use rable::{ListOperator, Node, NodeKind, PipeSep};
 
 use super::ast::{ScriptToken, ShellScript, UnsupportedSyntax, parse};
 
-/// Reads a command with both.
+/// Parses a command with both parsers.
 ///
 /// # Errors
-/// The first thing in it that can't be judged, or that they differ.
+/// The first unsupported syntax, or a difference between the parsers.
 pub(super) fn parse_and_cross_check(text: &str) -> Result<ShellScript, UnsupportedSyntax> {
     let script = parse(text)?;
-    if agrees_with_rable(text, &script) {
-        Ok(script)
-    } else {
-        Err(UnsupportedSyntax::new("something that can be read in two ways", text))
-    }
+    if agrees_with_rable(text, &script) { Ok(script) } else { Err(UnsupportedSyntax::new("ambiguous syntax", text)) }
 }
 
-/// Whether the whole parser reads just this script.
+/// Whether rable parses a command as this script.
 fn agrees_with_rable(text: &str, script: &ShellScript) -> bool {
-    // A panic in it is no more than a command that it can't read.
+    // A panic counts as a command that it can't parse.
     let parsed = catch_unwind(AssertUnwindSafe(|| rable::parse(text, true)));
     let Ok(Ok(nodes)) = parsed else { return false };
-    let mut pieces = Vec::new();
-    let mut known = true;
+    let mut tokens = Vec::new();
+    let mut is_supported = true;
     for (index, node) in nodes.iter().enumerate() {
         if index > 0 {
-            pieces.push(ScriptToken::Operator(";"));
+            tokens.push(ScriptToken::Operator(";"));
         }
-        known &= list(node, &mut pieces).is_some();
+        is_supported &= list(node, &mut tokens).is_some();
     }
-    known && pieces == script.tokens()
+    is_supported && tokens == script.tokens()
 }
 
-/// Adds the pieces of a list of commands; `None` where there is anything else in it than plain commands.
-fn list<'a>(node: &'a Node, pieces: &mut Vec<ScriptToken<'a>>) -> Option<()> {
+/// Adds the tokens of a list of commands; `None` if it contains anything but simple commands.
+fn list<'a>(node: &'a Node, tokens: &mut Vec<ScriptToken<'a>>) -> Option<()> {
     match &node.kind {
         NodeKind::List { items } => {
             for (index, item) in items.iter().enumerate() {
-                list(&item.command, pieces)?;
-                let joint = match item.operator {
+                list(&item.command, tokens)?;
+                let operator = match item.operator {
                     Some(ListOperator::And) => "&&",
                     Some(ListOperator::Or) => "||",
                     Some(ListOperator::Semi) => ";",
@@ -51,54 +47,54 @@ fn list<'a>(node: &'a Node, pieces: &mut Vec<ScriptToken<'a>>) -> Option<()> {
                     None => return Some(()),
                 };
                 if index + 1 < items.len() {
-                    pieces.push(ScriptToken::Operator(joint));
-                } else if joint != ";" {
+                    tokens.push(ScriptToken::Operator(operator));
+                } else if operator != ";" {
                     return None;
                 }
             }
             Some(())
         }
         NodeKind::Negation { pipeline: inner } => {
-            pieces.push(ScriptToken::Not);
-            pipeline(inner, pieces)
+            tokens.push(ScriptToken::Not);
+            pipeline(inner, tokens)
         }
-        _ => pipeline(node, pieces),
+        _ => pipeline(node, tokens),
     }
 }
 
-fn pipeline<'a>(node: &'a Node, pieces: &mut Vec<ScriptToken<'a>>) -> Option<()> {
-    let NodeKind::Pipeline { commands, separators } = &node.kind else { return command(node, false, pieces) };
+fn pipeline<'a>(node: &'a Node, tokens: &mut Vec<ScriptToken<'a>>) -> Option<()> {
+    let NodeKind::Pipeline { commands, separators } = &node.kind else { return command(node, false, tokens) };
     for (index, node) in commands.iter().enumerate() {
         let after = separators.get(index);
-        command(node, after == Some(&PipeSep::PipeBoth), pieces)?;
+        command(node, after == Some(&PipeSep::PipeBoth), tokens)?;
         match after {
-            Some(PipeSep::Pipe) => pieces.push(ScriptToken::Operator("|")),
-            Some(PipeSep::PipeBoth) => pieces.push(ScriptToken::Operator("|&")),
+            Some(PipeSep::Pipe) => tokens.push(ScriptToken::Operator("|")),
+            Some(PipeSep::PipeBoth) => tokens.push(ScriptToken::Operator("|&")),
             None => {}
         }
     }
     Some(())
 }
 
-/// A plain command. Where `|&` follows, the parser adds a redirection of its own.
-fn command<'a>(node: &'a Node, both: bool, pieces: &mut Vec<ScriptToken<'a>>) -> Option<()> {
+/// Adds the tokens of a simple command. Before `|&`, rable adds a redirection that wasn't written.
+fn command<'a>(node: &'a Node, pipes_stderr: bool, tokens: &mut Vec<ScriptToken<'a>>) -> Option<()> {
     let NodeKind::Command { assignments, words, redirects } = &node.kind else { return None };
     if !assignments.is_empty() || words.is_empty() {
         return None;
     }
     for node in words {
-        pieces.push(ScriptToken::Word(word(node)?));
+        tokens.push(ScriptToken::Word(word(node)?));
     }
-    let written = redirects.len().checked_sub(usize::from(both))?;
+    let written = redirects.len().checked_sub(usize::from(pipes_stderr))?;
     for node in &redirects[..written] {
         let NodeKind::Redirect { op, target, fd, varfd: None } = &node.kind else { return None };
         let stream = if *fd < 0 { String::new() } else { fd.to_string() };
-        pieces.push(ScriptToken::Redirection(format!("{stream}{op}{}", word(target)?)));
+        tokens.push(ScriptToken::Redirection(format!("{stream}{op}{}", word(target)?)));
     }
     Some(())
 }
 
-/// A word in which nothing is expanded.
+/// The text of a word without expansions.
 fn word(node: &Node) -> Option<&str> {
     let NodeKind::Word { value, parts, .. } = &node.kind else { return None };
     parts.iter().all(|part| matches!(part.kind, NodeKind::WordLiteral { .. })).then_some(value)

@@ -65,14 +65,14 @@ fn whatever_the_strict_reader_accepts_the_whole_parser_reads_alike() {
     assert!(accepted.len() > 2_000, "{}", accepted.len());
 }
 
-/// Bash itself finds the same words in what was written as in what was written anew.
+/// Bash itself finds the same words in the original command as in the canonical one.
 #[test]
 fn bash_reads_the_same_before_and_after() {
     let given: Vec<(String, String)> = texts(8_000)
         .filter_map(|text| parse_and_cross_check(&text).ok().map(|script| (text, script.to_shell())))
         .collect();
     assert!(given.len() > 800, "{}", given.len());
-    // No program is found, so this function stands for every one of them: it says what it was given.
+    // No program is found, so this function is called for all of them, and prints its arguments.
     let run = r#"
         PATH=/nowhere
         command_not_found_handle() { printf '<%q>' "$@"; echo; printf err >&2; [ "$1" = a ]; }
@@ -169,7 +169,7 @@ fn ten_kilobytes_take_no_time_and_no_stack_whatever_they_hold() {
     measured.unwrap().join().unwrap();
 }
 
-/// What this thread has had of a processor, whatever else the machine does; always zero where nobody tells.
+/// The CPU time of this thread; always zero if the system doesn't report it.
 fn processor_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanoseconds = text.split_whitespace().next().and_then(|number| number.parse().ok());

@@ -1,10 +1,10 @@
-//! Trouble on order, for tests: a process that dies after its Nth event or amid its Nth operation, a disk whose Nth
-//! operation fails. A release knows none of it.
+//! Faults for tests: the process is killed after its Nth event or in the middle of its Nth file operation, or the Nth operation
+//! fails. Release builds ignore them.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is to go wrong. Nothing, until somebody says so.
+/// The faults to inject; none by default.
 #[derive(Debug)]
 pub struct FaultInjection {
     events: AtomicU64,
@@ -28,40 +28,40 @@ impl Default for FaultInjection {
 }
 
 impl FaultInjection {
-    /// Has the process kill itself right after so many events.
+    /// Kills the process right after this many events.
     pub fn kill_after(&self, events: u64) {
         self.events.store(events, Ordering::Relaxed);
     }
 
-    /// Has the process kill itself at the Nth operation, a write when it is half done: 1 is the next.
+    /// Kills the process at the Nth operation from now; if that is a write, halfway through it.
     pub fn kill_at(&self, operation: u64) {
         self.kill_at.store(operation, Ordering::Relaxed);
     }
 
-    /// Has the disk fail from the Nth operation on, as a full one does: 1 is the next.
+    /// Lets the Nth operation from now and all later ones fail, as on a full disk.
     pub fn fail_at(&self, operation: u64) {
         self.fail_at.store(operation, Ordering::Relaxed);
     }
 
-    /// Has the disk fail at the Nth operation alone: 1 is the next.
+    /// Lets only the Nth operation from now fail.
     pub fn fail_once_at(&self, operation: u64) {
         self.fail_once_at.store(operation, Ordering::Relaxed);
     }
 
-    /// An event was written.
-    pub(super) fn event(&self) {
+    /// To be called after an event was written.
+    pub(crate) fn event(&self) {
         if cfg!(debug_assertions) && self.events.fetch_sub(1, Ordering::Relaxed) == 1 {
             kill_self();
         }
     }
 
-    /// A file is about to be made, flushed, renamed or removed.
-    pub(super) fn operation(&self) -> io::Result<()> {
+    /// To be called before a file is created, flushed, renamed or removed.
+    pub(crate) fn operation(&self) -> io::Result<()> {
         self.write(|| Ok(()))
     }
 
-    /// A file is about to be written; `half` writes a half of it.
-    pub(super) fn write(&self, half: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    /// To be called before a write; `write_half` writes half of the data.
+    pub(crate) fn write(&self, write_half: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         if !cfg!(debug_assertions) {
             return Ok(());
         }
@@ -71,7 +71,7 @@ impl FaultInjection {
         if !dies && !is(&self.fail_once_at) && number < self.fail_at.load(Ordering::Relaxed) {
             return Ok(());
         }
-        half()?;
+        write_half()?;
         if dies {
             kill_self();
         }

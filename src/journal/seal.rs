@@ -1,38 +1,38 @@
-//! Where a record was made: its first line, and each with which the run went on, carry an HMAC under a key of whoever made
-//! it. The job, what it grants and where it works are in the first line, so nobody else can have a run go on with more.
+//! The seal that shows with which key a record was made: the first line of the parent's journal, and each line with which the
+//! run was resumed, has an HMAC. The first line contains the job, the permissions it grants and its workspace, so no one without
+//! the key can make a run continue with more.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use sha2::{Digest, Sha256};
 
-/// What a sealed line has before its checksum.
+/// The field of a sealed line before its checksum.
 pub(super) const MAC_FIELD: &str = ",\"mac\":\"";
 
-/// The bytes that HMAC works on at a time.
+/// The block size of HMAC-SHA256.
 const HMAC_BLOCK_BYTES: usize = 64;
 
-/// The key that records are sealed with. It is never shown, not even to `{:?}`.
+/// The key that records are sealed with. It is never printed, not even with `{:?}`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RecordKey(Vec<u8>);
 
 impl RecordKey {
-    /// From the key's bytes.
+    /// A key from its bytes.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
         Self(bytes.into())
     }
 
-    /// The HMAC over a line, without what is added to it, and the checksum of the line before, in hexadecimal digits.
-    pub(super) fn mac(&self, before: &str, line: &str) -> String {
-        let mac = self.hmac(&[before.as_bytes(), line.as_bytes()]);
-        mac.iter().map(|byte| format!("{byte:02x}")).collect()
+    /// The HMAC over the checksum of the previous line and a line without its last fields, in hexadecimal digits.
+    pub(super) fn mac(&self, previous_sum: &str, line: &str) -> String {
+        hex(&self.hmac(&[previous_sum.as_bytes(), line.as_bytes()]))
     }
 
-    /// Stands for the values of a run's secret, and says nothing of them to anybody without the key.
+    /// Identifies the values of a run's secret, and reveals nothing about them without the key.
     fn digest(&self, run_id: &str, name: &str, values: &[&str]) -> String {
         let mut message: Vec<&[u8]> = vec![b"secret\0", run_id.as_bytes(), b"\0", name.as_bytes()];
         message.extend(values.iter().flat_map(|value| [&b"\0"[..], value.as_bytes()]));
-        self.hmac(&message).iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&self.hmac(&message))
     }
 
     /// HMAC-SHA256 (RFC 2104).
@@ -54,13 +54,17 @@ impl RecordKey {
     }
 }
 
-/// What stands for the values of secrets in a record, by their names.
-pub(super) fn digests(key: &RecordKey, run_id: &str, secrets: &[(String, String)]) -> BTreeMap<String, String> {
+/// Digests that identify the values of secrets in a record, by name.
+pub(crate) fn digest_secrets(key: &RecordKey, run_id: &str, secrets: &[(String, String)]) -> BTreeMap<String, String> {
     let mut by_name: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (name, value) in secrets {
         by_name.entry(name).or_default().push(value);
     }
     by_name.into_iter().map(|(name, values)| (name.to_owned(), key.digest(run_id, name, &values))).collect()
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl fmt::Debug for RecordKey {
@@ -69,25 +73,25 @@ impl fmt::Debug for RecordKey {
     }
 }
 
-/// The HMAC of a line, and what it is over.
+/// The HMAC of a line, and what it was computed from.
 #[derive(Debug)]
 pub(super) struct Seal {
-    before: String,
+    previous_sum: String,
     line: String,
     mac: String,
 }
 
 impl Seal {
-    /// Takes it from a line without its checksum; `before` is that of the line before. `None` where it has none.
-    pub(super) fn parse(before: &str, line: &str) -> Option<Self> {
+    /// Parses the seal of a line without its checksum, if it has one.
+    pub(super) fn parse(previous_sum: &str, line: &str) -> Option<Self> {
         let (line, mac) = line.strip_suffix('"')?.rsplit_once(MAC_FIELD)?;
-        Some(Self { before: before.to_owned(), line: line.to_owned(), mac: mac.to_owned() })
+        Some(Self { previous_sum: previous_sum.to_owned(), line: line.to_owned(), mac: mac.to_owned() })
     }
 
-    /// Whether it was made with this key.
+    /// Whether the line was sealed with this key.
     pub(super) fn verify(&self, key: &RecordKey) -> bool {
-        let mac = key.mac(&self.before, &self.line);
-        // All of it, wherever the first difference is.
+        let mac = key.mac(&self.previous_sum, &self.line);
+        // In constant time.
         let differs = mac.bytes().zip(self.mac.bytes()).fold(0, |differs, (one, other)| differs | (one ^ other));
         mac.len() == self.mac.len() && differs == 0
     }
@@ -97,13 +101,9 @@ impl Seal {
 mod tests {
     use super::*;
 
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-
     /// RFC 4231, test cases 1, 2 and 6.
     #[test]
-    fn the_hmac_is_that_of_the_standard() {
+    fn the_hmac_matches_the_standard() {
         for (key, message, mac) in [
             (vec![0x0b; 20], "Hi There", "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"),
             (
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seal_is_of_one_line_one_place_and_one_key() {
+    fn a_seal_is_valid_for_one_line_one_predecessor_and_one_key() {
         let key = RecordKey::new("a key of some length");
         let line = format!("{{\"a\":1{MAC_FIELD}{}\"", key.mac("0123", "{\"a\":1"));
         assert!(Seal::parse("0123", &line).unwrap().verify(&key));

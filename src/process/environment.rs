@@ -1,4 +1,4 @@
-//! What commands see of the environment.
+//! The environment variables that commands get.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use std::sync::OnceLock;
 
 use crate::sandbox::programs;
 
-/// Variables that every command may see, besides `LC_*`: they say where programs are and how to speak, and hold no secret.
+/// Variables that every command gets, in addition to `LC_*`. They hold paths and locale settings, but no secrets.
 const ALWAYS_PASSED: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"];
 
-/// Variables that no job can grant: the providers' keys and addresses, which can hold a password, and the files by which
-/// a step of a GitHub workflow changes later steps.
+/// Variables that no job can grant: the providers' keys, their base URLs, which can contain a password, and the files with
+/// which a step of a GitHub workflow affects later steps.
 pub const WITHHELD: [&str; 13] = [
     "ANTHROPIC_API_KEY",
     "ANTHROPIC_AUTH_TOKEN",
@@ -27,8 +27,8 @@ pub const WITHHELD: [&str; 13] = [
     "GITHUB_STEP_SUMMARY",
 ];
 
-/// What keeps git from writing what nobody asked for: a fresher index after `git status` and `git diff`, and housekeeping
-/// after `git commit`, which changes more of a git folder than commands may.
+/// Keeps git from writing more than it was asked to: a refreshed index after `git status` and `git diff`, and maintenance
+/// after `git commit`, which changes more of a git folder than commands are allowed to.
 const GIT_VARIABLES: [(&str, &str); 8] = [
     ("GIT_OPTIONAL_LOCKS", "0"),
     ("GIT_CONFIG_COUNT", "3"),
@@ -40,12 +40,12 @@ const GIT_VARIABLES: [(&str, &str); 8] = [
     ("GIT_CONFIG_VALUE_2", "false"),
 ];
 
-/// Whether every command may see a variable.
+/// Whether every command gets a variable.
 pub fn is_always_passed(name: &str) -> bool {
     ALWAYS_PASSED.contains(&name) || name.starts_with("LC_")
 }
 
-/// The variables that a command starts with, and nothing else.
+/// The environment of a command: these variables and no others.
 #[derive(Clone, Default)]
 pub struct Environment {
     variables: BTreeMap<String, String>,
@@ -54,33 +54,32 @@ pub struct Environment {
 
 impl std::fmt::Debug for Environment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Values can be secrets.
+        // Values may be secrets.
         f.debug_set().entries(self.variables.keys()).finish()
     }
 }
 
 impl Environment {
-    /// Takes from a snapshot of our own environment the harmless few and what the job grants ([`WITHHELD`] aside), and
-    /// adds each secret input `name` as `INPUT_NAME`.
-    pub fn from(snapshot: &BTreeMap<String, String>, granted: &[String], secrets: &[(String, String)]) -> Self {
-        let visible = |name: &str| {
-            let named = is_always_passed(name) || granted.iter().any(|known| known == name);
-            named && !WITHHELD.contains(&name)
+    /// Takes the variables that are always passed and those that the job grants, except [`WITHHELD`], from a snapshot of our
+    /// own environment, and adds each secret input `name` as `INPUT_NAME`.
+    pub fn new(snapshot: &BTreeMap<String, String>, granted: &[String], secrets: &[(String, String)]) -> Self {
+        let is_passed = |name: &str| {
+            let is_granted = is_always_passed(name) || granted.iter().any(|granted| granted == name);
+            is_granted && !WITHHELD.contains(&name)
         };
         let mut variables: BTreeMap<_, _> = snapshot
             .iter()
-            .filter(|(name, _)| visible(name))
+            .filter(|(name, _)| is_passed(name))
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect();
-        // A relative folder would find a program of the workspace in the place of the one that is meant; so would a PATH
-        // without folders.
+        // With a relative folder in PATH, or without PATH, a program in the workspace could be run instead of the intended one.
         let path = variables.get("PATH").map_or("", String::as_str).split(':');
         let mut path = path.filter(|folder| folder.starts_with('/')).collect::<Vec<_>>().join(":");
         if path.is_empty() {
             path = "/usr/local/bin:/usr/bin:/bin".to_owned();
         }
         variables.insert("PATH".to_owned(), path);
-        // There is no terminal, so nothing should try to paint on one.
+        // There is no terminal, so programs shouldn't use escape sequences.
         variables.insert("TERM".to_owned(), "dumb".to_owned());
         for (name, value) in GIT_VARIABLES {
             variables.insert(name.to_owned(), value.to_owned());
@@ -91,7 +90,7 @@ impl Environment {
         Self { variables, shell: OnceLock::new() }
     }
 
-    /// The same environment with more variables; they replace those of the same name.
+    /// The same environment with more variables, which replace those of the same name.
     #[must_use]
     pub fn with_variables(&self, more: impl IntoIterator<Item = (String, String)>) -> Self {
         let mut environment = self.clone();
@@ -99,8 +98,7 @@ impl Environment {
         environment
     }
 
-    /// Where `bash` is: looked for once. Folders of `PATH` are passed over that are relative, or that lie in the workspace
-    /// or another folder which commands may change.
+    /// The path of `bash`, which is searched for once. Skips folders of `PATH` that are relative, or that commands can write to.
     pub(crate) fn shell(&self, workspace: &Path, writable: &[PathBuf]) -> &Path {
         self.shell.get_or_init(|| {
             let path = self.variables.get("PATH").map_or("", String::as_str);
@@ -109,7 +107,7 @@ impl Environment {
         })
     }
 
-    /// The variables by name.
+    /// The variables, by name.
     pub fn variables(&self) -> &BTreeMap<String, String> {
         &self.variables
     }
@@ -120,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shell_is_never_one_of_the_workspace() {
+    fn the_shell_is_never_taken_from_the_workspace() {
         use std::os::unix::fs::{PermissionsExt, symlink};
         let folder = tempfile::TempDir::new().unwrap();
         for name in ["not-executable", "bin", "workspace/bin", "elsewhere"] {
@@ -136,7 +134,7 @@ mod tests {
         symlink("workspace/bin", folder.path().join("link")).unwrap();
         let found = |path: &str| {
             let snapshot = [("PATH".to_owned(), path.replace("DIR", folder.path().to_str().unwrap()))].into();
-            Environment::from(&snapshot, &[], &[]).shell(&folder.path().join("workspace"), &[]).to_owned()
+            Environment::new(&snapshot, &[], &[]).shell(&folder.path().join("workspace"), &[]).to_owned()
         };
         assert_eq!(found("::.:tools:DIR/missing:DIR/not-executable:DIR/bin"), folder.path().join("bin/bash"));
         assert_eq!(found("DIR/workspace/bin:DIR/link:DIR/elsewhere:DIR/bin"), folder.path().join("bin/bash"));
@@ -144,22 +142,22 @@ mod tests {
     }
 
     #[test]
-    fn only_absolute_folders_are_searched_for_programs() {
+    fn only_absolute_folders_stay_in_path() {
         let path = |given: &str| {
             let snapshot = [("PATH".to_owned(), given.to_owned())].into();
-            Environment::from(&snapshot, &[], &[]).variables()["PATH"].clone()
+            Environment::new(&snapshot, &[], &[]).variables()["PATH"].clone()
         };
         assert_eq!(path(".:/opt/a:bin::/usr/bin:"), "/opt/a:/usr/bin");
         assert_eq!(path("node_modules/.bin"), "/usr/local/bin:/usr/bin:/bin");
     }
 
     #[test]
-    fn commands_see_the_harmless_few_what_was_granted_and_secret_inputs() {
+    fn commands_get_harmless_and_granted_variables_and_secret_inputs() {
         let snapshot =
             ["PATH", "LC_ALL", "AWS_SECRET_ACCESS_KEY", "CARGO_HOME", "ANTHROPIC_API_KEY", "GITHUB_ENV", "BASH_ENV"];
         let snapshot = snapshot.iter().map(|name| ((*name).to_owned(), format!("value of {name}"))).collect();
         let granted = ["CARGO_HOME", "ANTHROPIC_API_KEY", "GITHUB_ENV", "NOT_SET"].map(String::from);
-        let environment = Environment::from(&snapshot, &granted, &[("token".into(), "hunter2".into())]);
+        let environment = Environment::new(&snapshot, &granted, &[("token".into(), "hunter2".into())]);
         let names = environment.variables().keys().map(String::as_str);
         let names: Vec<_> = names.filter(|name| !name.starts_with("GIT_")).collect();
         assert_eq!(names, ["CARGO_HOME", "INPUT_TOKEN", "LC_ALL", "PATH", "TERM"]);

@@ -1,38 +1,44 @@
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+use super::line_format::checksum;
+use super::writer::Journal;
 use super::*;
-use crate::event::{Event, NoteSent};
+use crate::event::{Durability, Event, JournalEntry, NoteSent};
 
 fn written(texts: &[&str]) -> String {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let mut journal = Journal::new(file.reopen().unwrap(), file.path().to_owned(), 0, String::new());
+    let mut journal = Journal::new(file.reopen().unwrap(), file.path().to_owned(), (0, String::new()));
     for text in texts {
         let event = Event::NoteSent(NoteSent { text: (*text).to_owned() });
         let at = "2026-01-02T03:04:05Z".parse().unwrap();
-        let entry = JournalEntry { seq: journal.next(), at, agent: "parent".to_owned(), event };
+        let entry = JournalEntry { seq: journal.next_seq(), at, agent: "parent".to_owned(), event };
         journal.append(&entry, Durability::Written, &FaultInjection::default(), None).unwrap();
     }
     std::fs::read_to_string(file.path()).unwrap()
 }
 
 fn read(text: impl AsRef<[u8]>) -> (Vec<u64>, Option<JournalError>) {
-    let (mut seqs, mut flaw) = (Vec::new(), None);
+    let (mut seqs, mut error) = (Vec::new(), None);
     for entry in JournalReader::new(text.as_ref()) {
         match entry {
             Ok(entry) => seqs.push(entry.seq),
-            Err(found) => flaw = Some(found),
+            Err(found) => error = Some(found),
         }
     }
-    (seqs, flaw)
+    (seqs, error)
 }
 
 #[test]
-fn what_was_written_is_read() {
-    let (seqs, flaw) = read(written(&["a", "b\n,\"sum\":\"", "c"]));
+fn entries_that_were_written_are_read() {
+    let (seqs, error) = read(written(&["a", "b\n,\"sum\":\"", "c"]));
     assert_eq!(seqs, [1, 2, 3]);
-    assert!(flaw.is_none());
+    assert!(error.is_none());
 }
 
 #[test]
-fn what_somebody_else_changes_is_seen_and_what_they_only_touch_is_not() {
+fn a_change_by_another_program_is_detected_and_a_touch_is_ignored() {
     type Attack = (&'static str, fn(&Path));
     let attacks: [Attack; 5] = [
         ("touch", |path| {
@@ -44,17 +50,17 @@ fn what_somebody_else_changes_is_seen_and_what_they_only_touch_is_not() {
             let text = std::fs::read_to_string(path).unwrap();
             std::fs::write(path, text.replace("one", "two")).unwrap();
         }),
-        // Even with a checksum that fits.
+        // Even with valid checksums.
         ("another", |path| std::fs::write(path, written(&["two"])).unwrap()),
     ];
     for (name, attack) in attacks {
         let file = tempfile::NamedTempFile::new().unwrap();
         let opened = File::options().read(true).append(true).open(file.path()).unwrap();
-        let mut journal = Journal::new(opened, file.path().to_owned(), 0, String::new());
+        let mut journal = Journal::new(opened, file.path().to_owned(), (0, String::new()));
         let mut append = |text: &str| {
             let event = Event::NoteSent(NoteSent { text: text.to_owned() });
             let at = "2026-01-02T03:04:05Z".parse().unwrap();
-            let entry = JournalEntry { seq: journal.next(), at, agent: "parent".to_owned(), event };
+            let entry = JournalEntry { seq: journal.next_seq(), at, agent: "parent".to_owned(), event };
             journal.append(&entry, Durability::Written, &FaultInjection::default(), None)
         };
         append("one").unwrap();
@@ -67,22 +73,22 @@ fn what_somebody_else_changes_is_seen_and_what_they_only_touch_is_not() {
 }
 
 #[test]
-fn a_cut_anywhere_loses_only_the_torn_line() {
-    // Inside of characters as well.
+fn a_cut_loses_only_the_incomplete_line() {
+    // This cuts inside characters, too.
     let text = written(&["one", "zwölf", "three"]);
     for cut in 0..text.len() {
         let text = &text.as_bytes()[..cut];
-        let (seqs, flaw) = read(text);
+        let (seqs, error) = read(text);
         let whole = text.iter().filter(|byte| **byte == b'\n').count();
         assert_eq!(seqs.len(), whole, "cut at {cut}");
         let at_an_end = text.last().is_none_or(|last| *last == b'\n');
-        assert_eq!(flaw.is_none(), at_an_end, "cut at {cut}: {flaw:?}");
-        assert!(flaw.is_none_or(|flaw| matches!(flaw, JournalError::Torn { .. })), "cut at {cut}");
+        assert_eq!(error.is_none(), at_an_end, "cut at {cut}: {error:?}");
+        assert!(error.is_none_or(|error| matches!(error, JournalError::Torn { .. })), "cut at {cut}");
     }
 }
 
 #[test]
-fn no_changed_byte_passes_for_a_torn_line() {
+fn a_changed_byte_is_not_mistaken_for_an_incomplete_line() {
     let text = written(&["one", "zwölf"]);
     for at in 0..text.len() {
         for with in [b'\n', b'x', 0, 0xff] {
@@ -90,9 +96,9 @@ fn no_changed_byte_passes_for_a_torn_line() {
             if std::mem::replace(&mut bytes[at], with) == with {
                 continue;
             }
-            let (seqs, flaw) = read(&bytes);
+            let (seqs, error) = read(&bytes);
             assert_eq!(seqs.len(), usize::from(at > text.find('\n').unwrap()), "{with} at {at}");
-            assert!(matches!(flaw, Some(JournalError::Modified { .. })), "{with} at {at}: {flaw:?}");
+            assert!(matches!(error, Some(JournalError::Modified { .. })), "{with} at {at}: {error:?}");
         }
     }
 }
@@ -100,38 +106,41 @@ fn no_changed_byte_passes_for_a_torn_line() {
 #[test]
 fn a_changed_line_and_a_missing_line_are_found() {
     let text = written(&["one", "two", "three"]);
-    let (seqs, flaw) = read(text.replace("two", "twO"));
+    let (seqs, error) = read(text.replace("two", "twO"));
     assert_eq!(seqs, [1]);
-    assert!(matches!(flaw, Some(JournalError::Modified { line: 2, .. })));
+    assert!(matches!(error, Some(JournalError::Modified { line: 2, .. })));
     let without: Vec<&str> = text.lines().enumerate().filter(|(at, _)| *at != 1).map(|(_, line)| line).collect();
-    let (seqs, flaw) = read(format!("{}\n", without.join("\n")));
+    let (seqs, error) = read(format!("{}\n", without.join("\n")));
     assert_eq!(seqs, [1]);
-    assert!(matches!(flaw, Some(JournalError::Modified { line: 2, .. })));
+    assert!(matches!(error, Some(JournalError::Modified { line: 2, .. })));
 }
 
-/// Lines with right checksums, whatever is in them.
-fn summed(bodies: &[&str]) -> String {
+/// Any lines, with correct checksums.
+fn with_checksums(bodies: &[&str]) -> String {
     let mut before = String::new();
     let mut text = String::new();
     for body in bodies {
         before = checksum(&before, body);
-        text.push_str(&format!("{body}{CHECKSUM_FIELD}{before}\"}}\n"));
+        text.push_str(&format!("{body},\"sum\":\"{before}\"}}\n"));
     }
     text
 }
 
 #[test]
-fn what_another_version_wrote_is_told_from_what_was_changed() {
+fn another_format_is_distinguished_from_a_change() {
     let line = r#"{"seq":1,"at":"2026-01-02T03:04:05Z","agent":"parent","type":"run_started","data":{"format":7"#;
-    let (_, flaw) = read(summed(&[&format!(r#"{line},"version":"2.0.0"}}"#)]));
+    let (_, error) = read(with_checksums(&[&format!(r#"{line},"version":"2.0.0"}}"#)]));
     assert!(
-        matches!(flaw, Some(JournalError::OtherFormat { format: 7, version: Some(version) }) if version == "2.0.0")
+        matches!(error, Some(JournalError::OtherFormat { format: 7, version: Some(version) }) if version == "2.0.0")
     );
-    let (_, flaw) = read(format!("{line}}}}}\n"));
-    assert!(matches!(flaw, Some(JournalError::OtherFormat { format: 7, version: None })), "its sums may be others");
-    let (_, flaw) = read(summed(&[&format!("{}}}", line.replace('7', "2"))]));
-    assert!(matches!(flaw, Some(JournalError::Unrecognized { line: 1, .. })), "{flaw:?}");
+    let (_, error) = read(format!("{line}}}}}\n"));
+    assert!(
+        matches!(error, Some(JournalError::OtherFormat { format: 7, version: None })),
+        "its checksums may be different"
+    );
+    let (_, error) = read(with_checksums(&[&format!("{}}}", line.replace('7', "2"))]));
+    assert!(matches!(error, Some(JournalError::Unrecognized { line: 1, .. })), "{error:?}");
     let painted = r#"{"seq":1,"at":"2026-01-02T03:04:05Z","agent":"parent","type":"painted","data":{}"#;
-    let (_, flaw) = read(summed(&[painted]));
-    assert!(matches!(flaw, Some(JournalError::Unrecognized { line: 1, why }) if why.contains("painted")));
+    let (_, error) = read(with_checksums(&[painted]));
+    assert!(matches!(error, Some(JournalError::Unrecognized { line: 1, why }) if why.contains("painted")));
 }

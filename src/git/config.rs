@@ -1,0 +1,114 @@
+//! Git configuration files.
+
+use std::path::Path;
+
+use super::files::read_text;
+
+/// A parsed git configuration file, see git-config(1), "CONFIGURATION FILE". Subsection names are dropped.
+#[derive(Debug, Default)]
+pub(crate) struct GitConfig {
+    /// Section, key (both lowercase) and value.
+    entries: Vec<(String, String, String)>,
+}
+
+impl GitConfig {
+    /// Reads a file. A missing file counts as empty.
+    pub(crate) fn read(path: &Path) -> Self {
+        read_text(path).map(|text| Self::parse(&text)).unwrap_or_default()
+    }
+
+    /// All values of a key, in file order.
+    pub(crate) fn values<'a>(&'a self, section: &'a str, key: &'a str) -> impl Iterator<Item = &'a str> {
+        let wanted = move |entry: &&(String, String, String)| entry.0 == section && entry.1 == key;
+        self.entries.iter().filter(wanted).map(|(.., value)| value.as_str())
+    }
+
+    fn parse(text: &str) -> Self {
+        let mut config = Self::default();
+        let mut section = String::new();
+        let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n").replace("\\\n", "");
+        for line in text.lines() {
+            let mut line = line.trim_start();
+            if let Some(rest) = line.strip_prefix('[') {
+                let Some((name, rest)) = section_header(rest) else { continue };
+                section = name;
+                line = rest.trim_start();
+            }
+            let (key, value) = line.split_once('=').unwrap_or((line, ""));
+            let key = key.trim().to_lowercase();
+            if !key.is_empty() && !key.starts_with(['#', ';']) {
+                config.entries.push((section.clone(), key, unquote(value)));
+            }
+        }
+        config
+    }
+}
+
+/// The name of a section header and the rest of its line.
+fn section_header(text: &str) -> Option<(String, &str)> {
+    let (mut quoted, mut escaped) = (false, false);
+    for (at, char) in text.char_indices() {
+        match char {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
+            '"' => quoted = !quoted,
+            ']' if !quoted => {
+                // `[section.sub]` is the old spelling of `[section "sub"]`.
+                let name = text[..at].split([' ', '\t', '"', '.']).next()?;
+                return Some((name.to_lowercase(), &text[at + 1..]));
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// A value without its quotes, escapes and trailing comment.
+fn unquote(value: &str) -> String {
+    let (mut unquoted, mut quoted) = (String::new(), false);
+    let mut chars = value.trim_start().chars();
+    // The length up to the last character that isn't trailing white space.
+    let mut length = 0;
+    while let Some(char) = chars.next() {
+        match char {
+            '"' => quoted = !quoted,
+            '#' | ';' if !quoted => break,
+            '\\' => unquoted.extend(chars.next().map(|char| match char {
+                'n' => '\n',
+                't' => '\t',
+                other => other,
+            })),
+            other => unquoted.push(other),
+        }
+        if quoted || !char.is_whitespace() {
+            length = unquoted.len();
+        }
+    }
+    unquoted.truncate(length);
+    unquoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configuration_is_parsed_as_git_parses_it() {
+        let config = GitConfig::parse(
+            "\u{feff}# x\n[CORE]\n\tHooksPath = \"a b\" # c\n bare\n[core] hooksPath = x\\\\y\\\nz ; c\r\n\
+             [include]path=../.gitconfig\n[includeIf \"gitdir:a]b\"] path = q\n[alias]\ncore.hooksPath = no\n",
+        );
+        assert_eq!(config.values("core", "hookspath").collect::<Vec<_>>(), ["a b", "x\\yz"]);
+        assert_eq!(config.values("include", "path").collect::<Vec<_>>(), ["../.gitconfig"]);
+        assert_eq!(config.values("includeif", "path").collect::<Vec<_>>(), ["q"]);
+        assert_eq!(config.values("core", "bare").collect::<Vec<_>>(), [""]);
+    }
+
+    #[test]
+    fn a_fifo_is_not_waited_for() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let pipe = folder.path().join("config");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+        assert_eq!(GitConfig::read(&pipe).entries.len(), 0);
+    }
+}

@@ -1,0 +1,63 @@
+//! Reads a value that is a text or a mapping.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::Deserialize;
+use serde::de::{self, Deserializer, MapAccess, Unexpected, Visitor, value::MapAccessDeserializer};
+
+use crate::yaml::Spanned;
+
+/// A mapping in whose place a text can be.
+pub(super) trait OrText<'de>: Deserialize<'de> {
+    /// What the value must be, in words.
+    const EXPECTED: &'static str;
+}
+
+/// A text, or a mapping of the form `M`.
+pub(super) enum TextOrMapping<M> {
+    Text(String),
+    Mapping(M),
+}
+
+impl<'de, M: OrText<'de>> Deserialize<'de> for TextOrMapping<M> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let read = Spanned::<Parsed<M>>::deserialize(deserializer)?;
+        match read.value.0 {
+            Some(value) => Ok(value),
+            // The placeholder of a value that couldn't be read.
+            None if read.node.is_placeholder() => Ok(Self::Text(String::new())),
+            None => Err(de::Error::invalid_type(Unexpected::Unit, &M::EXPECTED)),
+        }
+    }
+}
+
+/// The value; `None` for a null.
+struct Parsed<M>(Option<TextOrMapping<M>>);
+
+impl<'de, M: OrText<'de>> Deserialize<'de> for Parsed<M> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextOrMap<M>(PhantomData<M>);
+        impl<'de, M: OrText<'de>> Visitor<'de> for TextOrMap<M> {
+            type Value = Parsed<M>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(M::EXPECTED)
+            }
+
+            fn visit_unit<E: de::Error>(self) -> Result<Parsed<M>, E> {
+                Ok(Parsed(None))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Parsed<M>, E> {
+                Ok(Parsed(Some(TextOrMapping::Text(text.to_owned()))))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Parsed<M>, A::Error> {
+                let mapping = M::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(Parsed(Some(TextOrMapping::Mapping(mapping))))
+            }
+        }
+        deserializer.deserialize_any(TextOrMap(PhantomData))
+    }
+}

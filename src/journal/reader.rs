@@ -1,0 +1,161 @@
+//! Reads and verifies a journal.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+use super::line_format::{checksum, is_sealed, journal_file, other_format, split_checksum};
+use super::record_files;
+use super::seal::{RecordKey, Seal};
+use crate::event::{FORMAT, JournalEntry};
+
+/// The longest line that is read, in bytes. A line has at most one reply, or everything that a run has changed.
+const MAX_LINE_BYTES: u64 = 256 << 20;
+/// The largest journal that is read, in bytes.
+const MAX_JOURNAL_BYTES: u64 = 2 << 30;
+
+/// Why a journal can't be read to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The last line is incomplete: the machine or the process stopped while it was written.
+    #[error("line {line} is incomplete")]
+    Torn {
+        /// The line number, from 1.
+        line: u64,
+    },
+    /// A line isn't as it was written.
+    #[error("line {line} was changed after it was written ({why})")]
+    Modified {
+        /// The line number, from 1.
+        line: u64,
+        /// What shows that.
+        why: String,
+    },
+    /// A line is unchanged, but this version doesn't know what it says.
+    #[error("unrecognized journal entry on line {line} ({why})")]
+    Unrecognized {
+        /// The line number, from 1.
+        line: u64,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Another version of legwork wrote it, in another format.
+    #[error("its format is {format}, and this legwork reads format {FORMAT}")]
+    OtherFormat {
+        /// The format.
+        format: u64,
+        /// The version that wrote it, if the line says so.
+        version: Option<String>,
+    },
+    /// The file can't be read.
+    #[error("it can't be read: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// The entries of a journal, oldest first, up to its end or the first error.
+#[derive(Debug)]
+pub struct JournalReader<R> {
+    input: R,
+    line: u64,
+    sum: String,
+    /// The seal of the last line that should have one.
+    seal: Option<Seal>,
+    /// The length in bytes of the complete lines that were read.
+    whole_bytes: u64,
+    is_done: bool,
+}
+
+impl JournalReader<BufReader<File>> {
+    /// Opens an agent's journal in a record's folder.
+    ///
+    /// # Errors
+    /// If it doesn't exist, can't be opened, isn't a regular file, or is larger than 2 GiB.
+    pub fn open(folder: &Path, agent: &str) -> io::Result<Self> {
+        let file = record_files::open(folder, &journal_file(agent), MAX_JOURNAL_BYTES)?;
+        Ok(Self::new(BufReader::with_capacity(64 * 1024, file)))
+    }
+}
+
+impl<R: BufRead> JournalReader<R> {
+    /// Reads a journal from any input.
+    pub fn new(input: R) -> Self {
+        Self { input, line: 0, sum: String::new(), seal: None, whole_bytes: 0, is_done: false }
+    }
+
+    fn read_next(&mut self) -> Result<Option<JournalEntry>, JournalError> {
+        // Bytes, because a line may be cut inside a character.
+        let mut line = Vec::new();
+        self.line += 1;
+        if self.input.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? == 0 {
+            return Ok(None);
+        }
+        let length = line.len() as u64;
+        if length == MAX_LINE_BYTES {
+            return Err(self.modified("it is too long for a journal entry"));
+        }
+        let has_end = line.pop_if(|last| *last == b'\n').is_some();
+        if has_end
+            && self.line == 1
+            && let Some((format, version)) = other_format(&line)
+        {
+            return Err(JournalError::OtherFormat { format, version });
+        }
+        let decoded = self.decode(&line);
+        if !has_end {
+            // An incomplete line is the beginning of what was to be written. A complete line that ends with another byte than
+            // a line feed was changed.
+            let is_invalid = decoded.is_err();
+            let has_other_end = line.pop().is_some() && is_invalid && self.decode(&line).is_ok();
+            return Err(match has_other_end {
+                true => self.modified("it doesn't end with a line feed"),
+                false => JournalError::Torn { line: self.line },
+            });
+        }
+        let (entry, body, sum) = decoded?;
+        if is_sealed(&entry.event) {
+            self.seal = Seal::parse(&self.sum, body);
+        }
+        self.sum = sum.to_owned();
+        self.whole_bytes += length;
+        Ok(Some(entry))
+    }
+
+    /// Verifies a line and returns its entry, the part before the checksum, and the checksum.
+    fn decode<'l>(&self, line: &'l [u8]) -> Result<(JournalEntry, &'l str, &'l str), JournalError> {
+        let line = str::from_utf8(line).map_err(|_| self.modified("it isn't UTF-8"))?;
+        let (body, sum) = split_checksum(line).ok_or_else(|| self.modified("it has no checksum"))?;
+        if checksum(&self.sum, body) != sum {
+            return Err(self.modified("its checksum is wrong"));
+        }
+        let entry = JournalEntry::from_json(&format!("{body}}}"))
+            .map_err(|error| JournalError::Unrecognized { line: self.line, why: error.to_string() })?;
+        Ok((entry, body, sum))
+    }
+
+    fn modified(&self, why: &str) -> JournalError {
+        JournalError::Modified { line: self.line, why: why.to_owned() }
+    }
+
+    /// Whether the last line that should be sealed was sealed with this key. This confirms all lines before it, too.
+    pub(crate) fn is_sealed_by(&self, key: &RecordKey) -> bool {
+        self.seal.as_ref().is_some_and(|seal| seal.verify(key))
+    }
+
+    /// The length in bytes of the lines that were read, and the checksum of the last.
+    pub(crate) fn position(&self) -> (u64, &str) {
+        (self.whole_bytes, &self.sum)
+    }
+}
+
+impl<R: BufRead> Iterator for JournalReader<R> {
+    type Item = Result<JournalEntry, JournalError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.is_done {
+            return None;
+        }
+        let next = self.read_next();
+        self.is_done = !matches!(next, Ok(Some(_)));
+        next.transpose()
+    }
+}

@@ -1,0 +1,179 @@
+//! What a tool is: the trait, what a call gets, and how file work is scheduled.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::tool_state::ToolState;
+use crate::diagnostic::Diagnostic;
+use crate::message::ToolError;
+use crate::process::{CallLimits, Environment};
+use crate::redaction::Redactor;
+use crate::sandbox::Sandbox;
+use crate::workspace::Workspace;
+use crate::yaml::{Decoded, Node};
+
+/// The longest text of a tool result, in characters.
+pub const MAX_RESULT_CHARS: usize = 50_000;
+
+/// How long a read-only tool may take to notice that its time is up.
+const CANCEL_GRACE: Duration = Duration::from_secs(1);
+
+/// How many file tools work concurrently in this process. Each takes up to about 100 MB: a file, its changed version, and
+/// the compiled patterns of ignore files.
+const MAX_CONCURRENT_FILE_CALLS: usize = 8;
+
+/// A built-in tool, as [`TOOLS`](super::TOOLS) lists it.
+pub struct Builtin {
+    /// Its name in allowlists and calls.
+    pub name: &'static str,
+    /// Whether it changes nothing.
+    pub reads_only: bool,
+    /// Whether only the parent can have it.
+    pub parent_only: bool,
+    /// The input field that best describes a call; `None` if no single field does.
+    pub subject_field: Option<&'static str>,
+    /// Validates a job's options (`None` if the job gives none) and returns their canonical form, with all defaults filled
+    /// in; null for a tool without options.
+    pub parse_options: fn(Option<&Node>) -> Decoded<Value>,
+    /// JSON Schema of the options as a job writes them; `None` for a tool without options.
+    pub options_schema: fn() -> Option<Value>,
+    /// Creates the tool from canonical options.
+    pub build: fn(&Value) -> Result<Box<dyn Tool>, String>,
+}
+
+/// A tool that a plan grants to an agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ToolGrant {
+    /// The tool's name.
+    pub name: String,
+    /// Its canonical options; null for a tool without options.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub options: Value,
+}
+
+/// A tool as the model sees it.
+#[derive(Debug, Clone, Serialize)]
+pub struct ToolSpec {
+    /// Its name.
+    pub name: String,
+    /// What it does and when to use it.
+    pub description: String,
+    /// JSON Schema of its input, an object.
+    pub input_schema: Value,
+}
+
+impl ToolSpec {
+    /// Describes a tool to the model.
+    pub fn of(tool: &dyn Tool) -> Self {
+        Self { name: tool.name().to_owned(), description: tool.description(), input_schema: tool.input_schema() }
+    }
+}
+
+/// The result of a call, once it is finished.
+pub type CallFuture<'a> = BoxFuture<'a, Result<String, ToolError>>;
+
+/// A tool that an agent can call. [`TOOLS`](super::TOOLS) lists the built-in ones; a [`Toolbox`](super::toolbox::Toolbox)
+/// holds any type that implements this.
+pub trait Tool: Send + Sync {
+    /// The name by which the model calls it.
+    fn name(&self) -> &str;
+
+    /// The description for the model, including the effect of its options.
+    fn description(&self) -> String;
+
+    /// JSON Schema of its input, an object.
+    fn input_schema(&self) -> Value;
+
+    /// Whether it changes nothing, so that calls can run concurrently, and again after a kill.
+    fn reads_only(&self) -> bool {
+        false
+    }
+
+    /// Restores what a call left in the agent's state before the run was interrupted. Must have no other effect.
+    fn restore_state(&self, input: &RawValue, state: &ToolState) {
+        let _ = (input, state);
+    }
+
+    /// Performs a call and returns the text for the model.
+    ///
+    /// # Errors
+    /// A [`ToolError`] for the model. It never ends the run.
+    fn call<'a>(&'a self, input: &'a RawValue, context: &'a ToolContext<'a>) -> CallFuture<'a>;
+}
+
+/// What a call can use.
+#[derive(Debug)]
+pub struct ToolContext<'a> {
+    /// The provider's id of the call.
+    pub call_id: &'a str,
+    /// The folder that tools work in.
+    pub workspace: &'a Arc<Workspace>,
+    /// What the agent remembers between calls.
+    pub state: &'a Arc<ToolState>,
+    /// The run's secrets, for output that must be redacted before it is truncated.
+    pub redactor: &'a Redactor,
+    /// The environment of commands.
+    pub environment: &'a Environment,
+    /// How commands are confined.
+    pub sandbox: &'a Sandbox,
+    /// When the call must end.
+    pub limits: &'a CallLimits,
+}
+
+/// JSON Schema of a tool's options, without references.
+pub(super) fn options_schema<T: JsonSchema>() -> Value {
+    let settings = SchemaSettings::draft07().with(|settings| settings.inline_subschemas = true);
+    settings.into_generator().into_root_schema_for::<T>().to_value()
+}
+
+/// [`Builtin::parse_options`] of a tool without options.
+pub(super) fn no_options(node: Option<&Node>) -> Decoded<Value> {
+    let findings = node.filter(|node| !node.is_null()).map(|node| {
+        Diagnostic::error("unexpected-tool-options", node.place(), "this tool has no options")
+            .help("write only its name")
+    });
+    Decoded { value: Some(Value::Null), findings: findings.into_iter().collect(), gaps: Vec::new() }
+}
+
+/// Runs file work on a blocking thread. At most [`MAX_CONCURRENT_FILE_CALLS`] run at the same time.
+pub(super) async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
+) -> Result<T, ToolError> {
+    static PERMITS: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(MAX_CONCURRENT_FILE_CALLS);
+    // The semaphore is never closed.
+    let permit = PERMITS.acquire().await.ok();
+    let work = move || {
+        let _permit = permit;
+        work()
+    };
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => Err(ToolError(format!("internal error: {error}"))),
+    }
+}
+
+/// Like [`run_blocking`], for read-only work, which is abandoned soon after its time is up. The work checks the limits
+/// itself, but a slow disk or a slow regular expression can delay that.
+pub(super) async fn run_blocking_until<T: Send + 'static>(
+    limits: &CallLimits,
+    work: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
+) -> Result<T, ToolError> {
+    let timed_out = async {
+        tokio::select! {
+            () = limits.cancel.cancelled() => {}
+            () = tokio::time::sleep_until(limits.deadline.into()) => {}
+        }
+        tokio::time::sleep(CANCEL_GRACE).await;
+    };
+    tokio::select! {
+        result = run_blocking(work) => result,
+        () = timed_out => Err(ToolError::new(limits.stop_reason().unwrap_or("the run's time is up"))),
+    }
+}
