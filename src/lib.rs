@@ -33,6 +33,7 @@ pub mod job;
 pub mod json_schema;
 pub mod lints;
 pub mod message;
+pub mod models;
 pub mod plan;
 pub mod pricing;
 pub mod process;

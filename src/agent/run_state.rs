@@ -262,7 +262,7 @@ impl RunState {
     /// What a request cost that is in the journal.
     pub(super) fn journaled_cost(&self, model: &Model, spent: &RequestSpend) -> Option<f64> {
         match spent.reserved_cost_usd {
-            _ if model.provider == "replay" || spent.usage == Usage::default() => Some(0.0),
+            _ if model.is_scripted() || spent.usage == Usage::default() => Some(0.0),
             Some(reserved) => reserved,
             None => self.prices.cost(model.price_key(), &spent.usage, spent.at.into()),
         }
@@ -392,7 +392,7 @@ impl RunState {
 
     /// What one request costs; a replay costs nothing, and an unknown price is `None`.
     pub(super) fn cost(&self, model: &Model, usage: &Usage) -> Option<f64> {
-        if model.provider == "replay" || *usage == Usage::default() {
+        if model.is_scripted() || *usage == Usage::default() {
             return Some(0.0);
         }
         self.prices.cost(model.price_key(), usage, (self.clock)().into())
@@ -400,7 +400,7 @@ impl RunState {
 
     /// What the tokens of a request with such a prompt cost.
     pub(super) fn rates(&self, model: &Model, prompt_tokens: u64) -> Option<Rates> {
-        if model.provider == "replay" {
+        if model.is_scripted() {
             return Some(Rates { input: 0.0, output: 0.0, cache_read: 0.0, cache_write: 0.0 });
         }
         self.prices.rates(model.price_key(), prompt_tokens, (self.clock)().into())

@@ -17,7 +17,7 @@ use crate::formats;
 use crate::job::Job;
 use crate::lints::{CostTracking, UserConfig};
 use crate::plan::Plan;
-use crate::providers::{ConnectContext, Provider, ProviderError, ProviderErrorKind};
+use crate::providers::{ConnectContext, PROVIDERS, Provider, ProviderError, ProviderErrorKind};
 use crate::record::{FaultInjection, Recorder};
 use crate::redaction::Redactor;
 use crate::run::{self, ResumeState, Run, RunObserver, Signals};
@@ -193,7 +193,7 @@ pub(super) fn connect_providers(
     let servers = &own.servers;
     check_cost_limit(plan, &own)?;
     let providers = run::connect(plan, |model| {
-        let script = scripts.get(&model.name).filter(|_| model.provider == "replay");
+        let script = scripts.get(&model.name).filter(|_| model.is_scripted());
         Ok(ConnectContext {
             env: &variable,
             server: servers.get(&model.provider),
@@ -203,6 +203,7 @@ pub(super) fn connect_providers(
                 .map(|script| Arc::new(script.relocated_to(&plan.workspace))),
             user_agent: concat!("legwork/", env!("CARGO_PKG_VERSION")),
             redactor: mask,
+            providers: PROVIDERS,
         })
     })?;
     for warning in providers.values().filter_map(|provider| provider.warning()) {

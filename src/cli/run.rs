@@ -101,7 +101,7 @@ pub(super) fn run(options: &RunArgs, around: &CliEnv) -> Result<u8, Error> {
     let replaced = parse_limits(&options.limit);
     let mut findings = checked.findings;
     if let Ok(Some(model)) = &model
-        && model.provider == "replay"
+        && model.is_scripted()
     {
         findings.retain(|finding| !lints::COST_WARNINGS.contains(&finding.code));
     }
@@ -133,7 +133,7 @@ pub(super) fn run(options: &RunArgs, around: &CliEnv) -> Result<u8, Error> {
         around.console.warning(&format!("{message}; {help}"));
     }
     // Scripts take no wishes, and whoever tests with one knows.
-    if let Some(model) = model.as_ref().filter(|model| model.provider != "replay") {
+    if let Some(model) = model.as_ref().filter(|model| !model.is_scripted()) {
         lints::dropped_options(job.job(), model, &own.servers)
             .iter()
             .for_each(|warning| around.console.warning(warning));
@@ -214,7 +214,7 @@ fn build_plan(
     let (mut plan, secrets) = Plan::new(job, given, facts).map_err(Error::Invalid)?;
     plan.set_limits(&parse_limits(&options.limit)).map_err(limit_error)?;
     if options.offline {
-        if let Some(agent) = plan.agents().find(|agent| agent.model.provider != "replay") {
+        if let Some(agent) = plan.agents().find(|agent| !agent.model.is_scripted()) {
             return Err(Error::Usage {
                 message: format!("{} is reached over the network, and --offline forbids that", agent.model),
                 hint: Some("Answer from a script: --model replay/FILE.".into()),
@@ -339,7 +339,7 @@ pub(super) fn parse_assignment(argument: &str) -> Result<String, &'static str> {
 fn replay_sources(options: &RunArgs, around: &CliEnv, plan: &Plan) -> BTreeMap<String, PathBuf> {
     let folder = if options.model.is_some() { None } else { options.job.parent() };
     let folder = around.current_folder.join(folder.unwrap_or(Path::new("")));
-    let replayed = plan.agents().map(|agent| &agent.model).filter(|model| model.provider == "replay");
+    let replayed = plan.agents().map(|agent| &agent.model).filter(|model| model.is_scripted());
     replayed.map(|model| (model.name.clone(), folder.join(&model.name))).collect()
 }
 

@@ -8,8 +8,8 @@ use super::provider_config::UNREADABLE_CONFIG_HELP;
 use super::{CliEnv, read_files};
 use crate::diagnostic::Diagnostic;
 use crate::error::Error;
-use crate::lints::{UserConfig, unknown_provider_help};
-use crate::pricing::{Prices, UserPrices};
+use crate::lints::{UserConfig, priced_provider};
+use crate::pricing::{PricedProvider, Prices, UserPrices};
 use crate::providers::base_url::{display_base, is_loopback, is_on_host_of};
 use crate::providers::user_servers::{ParsedServers, UserServers};
 use crate::providers::{PROVIDERS, ProviderSpec, find};
@@ -75,7 +75,7 @@ impl CliEnv {
     fn read_prices(&self) -> &Result<Prices, Vec<Diagnostic>> {
         self.prices.get_or_init(|| match self.prices_file() {
             Some(path) => read_prices_file(&path, &|provider| {
-                unknown_provider_help(provider, &self.user_servers_with_findings().servers)
+                priced_provider(provider, &self.user_servers_with_findings().servers)
             })
             .map(|prices| prices.with_base_urls(self.custom_base_urls())),
             None => Ok(Prices::new().with_base_urls(self.custom_base_urls())),
@@ -97,7 +97,7 @@ impl CliEnv {
     }
 }
 
-fn read_prices_file(path: &Path, unknown: &dyn Fn(&str) -> Option<String>) -> Result<Prices, Vec<Diagnostic>> {
+fn read_prices_file(path: &Path, check_provider: &dyn Fn(&str) -> PricedProvider) -> Result<Prices, Vec<Diagnostic>> {
     // Who may not look into the folder has no configuration in it.
     let is_absent = |kind| matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied);
     if path.symlink_metadata().is_err_and(|error| is_absent(error.kind())) {
@@ -106,5 +106,5 @@ fn read_prices_file(path: &Path, unknown: &dyn Fn(&str) -> Option<String>) -> Re
     let bytes = read_files::read_bounded(path, yaml::MAX_BYTES)
         .map_err(|why| vec![read_files::unreadable_file(path, &why).help(UNREADABLE_CONFIG_HELP)])?;
     let source = toml_file::read_source(&path.to_string_lossy(), &bytes).map_err(|finding| vec![finding])?;
-    UserPrices::read(&source, unknown).map(Prices::with_user_prices)
+    UserPrices::read(&source, check_provider).map(Prices::with_user_prices)
 }

@@ -46,8 +46,7 @@ impl Lint for CostLimit {
         if is_meant || job.limits.cost_usd.is_some() || job.limits.tokens.is_some() || job.model.node.is_placeholder() {
             return;
         }
-        let asks =
-            |spec| models::resolve(spec, &subject.user_config.servers).is_ok_and(|model| model.provider != "replay");
+        let asks = |spec| models::resolve(spec, &subject.user_config.servers).is_ok_and(|model| !model.is_scripted());
         if models::specs(job).any(asks) {
             let place = match limits.and_then(|limits| limits.own_key()) {
                 Some(key) => key.place(),

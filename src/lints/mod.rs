@@ -52,7 +52,7 @@ pub use cost_limit::COST_WARNINGS;
 pub use env::RECORD_KEY;
 pub(crate) use env::provider_keys;
 pub use model_options::dropped_options;
-pub use models::{model_argument, resolve, unknown_provider_help};
+pub use models::{model_argument, priced_provider, resolve};
 pub use retired_models::retirement;
 pub use schemas::Schemas;
 pub use script::check_script;

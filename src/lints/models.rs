@@ -4,9 +4,10 @@ use crate::diagnostic::{
     Diagnostic, Rule, Source, SourceSpan, rule, strip_typographic_quotes, suggest_certain_name, suggest_name,
 };
 use crate::job::{Job, ModelSpec};
-use crate::pricing::Prices;
+use crate::models::{Capabilities, identify_vendor};
+use crate::pricing::{PricedProvider, Prices};
 use crate::providers::user_servers::{FILE_NAME, UserServers};
-use crate::providers::{self, Model, PROVIDERS};
+use crate::providers::{self, Model, PROVIDERS, ProviderSpec};
 use crate::yaml::{Node, Spanned};
 
 use super::{Lint, LintContext, join_names};
@@ -56,11 +57,7 @@ pub(super) fn name_node(spec: &Spanned<ModelSpec>) -> &Node {
 /// What there is to say of a model that the table of prices doesn't know: it may be misspelt, or newer than the table.
 fn unknown_model(model: &Model, name: &Node, prices: &Prices) -> Option<Diagnostic> {
     let is_own_server = model.server.is_some() && model.allows_unknown_names();
-    if is_own_server
-        || model.provider == "replay"
-        || prices.has_price(model.price_key())
-        || model.retirement().is_some()
-    {
+    if is_own_server || model.is_scripted() || prices.has_price(model.price_key()) || model.retirement().is_some() {
         return None;
     }
     let start = model.provider.len() + 1;
@@ -112,10 +109,14 @@ pub fn model_argument(text: &str, servers: &UserServers) -> Result<Model, Box<Di
     parse_model(text, servers, |span| SourceSpan { source: source.clone(), range: span })
 }
 
-/// What may be meant by a provider's name, where nobody has such a one: neither legwork nor the user.
-pub fn unknown_provider_help(provider: &str, servers: &UserServers) -> Option<String> {
-    let is_known = servers.server_info(provider).is_some() || servers.is_invalid(provider);
-    (!is_known && providers::find(provider).is_none()).then(|| suggest_provider(provider, servers))
+/// What is known about the provider of a model in `prices.toml`.
+pub fn priced_provider(provider: &str, servers: &UserServers) -> PricedProvider {
+    match providers::find(provider) {
+        Some(spec) if spec.is_scripted() => PricedProvider::Free,
+        Some(_) => PricedProvider::Known,
+        None if servers.server_info(provider).is_some() || servers.is_invalid(provider) => PricedProvider::Known,
+        None => PricedProvider::Unknown(suggest_provider(provider, servers)),
+    }
 }
 
 fn provider_names(servers: &UserServers) -> impl Iterator<Item = &str> {
@@ -148,14 +149,10 @@ fn parse_model(
         let finding = bad("a model is named with its provider");
         // Letters that mean the same in every kind of quotes.
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '.' | '_');
-        let is_of_openai = ["gpt-", "o1", "o3", "o4"].iter().any(|start| text.starts_with(start));
-        let provider = match text {
-            _ if !text.chars().all(is_plain) => None,
-            _ if text.starts_with("claude") => Some("anthropic"),
-            _ if is_of_openai && !text.starts_with("gpt-oss") => Some("openai"),
-            _ if text.starts_with("gemini-") => Some("gemini"),
-            _ => None,
-        };
+        let vendor = identify_vendor(text).map(|(vendor, _)| vendor).filter(|_| text.chars().all(is_plain));
+        let vendor = vendor.filter(|vendor| Capabilities::of(vendor, text).is_known);
+        let provider = PROVIDERS.iter().find(|spec| Some(spec.vendor) == vendor && !spec.is_common_api);
+        let provider = provider.map(|spec| spec.name);
         return Err(Box::new(match provider {
             Some(provider) => {
                 finding.help(format!("write `{provider}/{text}`")).replace_with(format!("{provider}/{text}"))
@@ -182,7 +179,7 @@ fn parse_model(
     }
     let malformed = name.is_empty()
         || name.contains(char::is_control)
-        || (provider != "replay" && name.contains(char::is_whitespace));
+        || (!providers::find(provider).is_some_and(ProviderSpec::is_scripted) && name.contains(char::is_whitespace));
     if malformed {
         return Err(Box::new(bad("this isn't the name of a model").help(form)));
     }
@@ -191,19 +188,12 @@ fn parse_model(
 
 /// What to write for the names that others give to providers.
 fn provider_alias(provider: &str) -> Option<&'static str> {
-    Some(match provider.to_ascii_lowercase().as_str() {
-        "google" | "googleai" | "google-ai" | "ai-studio" => "Google's models are `gemini/MODEL`",
-        "claude" => "Claude is `anthropic/MODEL`",
-        "chatgpt" | "gpt" | "openai-responses" => "OpenAI's models are `openai/MODEL`",
-        "vertex" | "vertex-ai" | "vertex_ai" | "bedrock" | "aws" | "azure" | "azure-openai" => {
-            "clouds are reached as servers of your own: see \"Clouds and gateways\" in the README"
-        }
-        "ollama" | "lmstudio" | "lm-studio" | "llama.cpp" | "llamacpp" | "vllm" | "openrouter" | "litellm" | "groq"
-        | "together" | "mistral" | "deepseek" | "xai" => {
-            "write `openai-chat/MODEL` and put the server's address into OPENAI_BASE_URL, or name the server in providers.toml"
-        }
-        _ => return None,
-    })
+    const CLOUDS: [&str; 7] = ["vertex", "vertex-ai", "vertex_ai", "bedrock", "aws", "azure", "azure-openai"];
+    let name = provider.to_ascii_lowercase();
+    if CLOUDS.contains(&&*name) {
+        return Some("clouds are reached as servers of your own: see \"Clouds and gateways\" in the README");
+    }
+    PROVIDERS.iter().find(|spec| spec.aliases.contains(&&*name)).map(|spec| spec.alias_help)
 }
 
 #[cfg(test)]

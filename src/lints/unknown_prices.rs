@@ -53,7 +53,7 @@ impl CostTracking {
     /// has to bound the run.
     pub fn of(model: &Model, has_token_limit: bool, own: &UserConfig) -> Self {
         // Of a server whose table has mistakes nothing is known, and nothing else is said.
-        if model.provider == "replay" || model.spec().is_none() || own.prices.has_price(model.price_key()) {
+        if model.is_scripted() || model.spec().is_none() || own.prices.has_price(model.price_key()) {
             return Self::Known;
         }
         match own.local_providers.contains(&model.provider) && (has_token_limit || model.allows_unknown_names()) {

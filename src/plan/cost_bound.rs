@@ -38,7 +38,7 @@ impl Plan {
     /// let it spend. What those limits are kept by is an estimate, so that the last request may go a little beyond.
     pub fn cost_bound(&self, prices: &Prices, at: Timestamp) -> CostBound {
         let mut models: Vec<&Model> = self.reachable_agents().map(|agent| &agent.model).collect();
-        models.retain(|model| model.provider != "replay");
+        models.retain(|model| !model.is_scripted());
         models.dedup();
         if models.is_empty() {
             return CostBound::Free;

@@ -1,52 +1,31 @@
-//! What tokens cost: by the user's own `prices.toml` where it says, or else by the table of the crate genai-prices. These
-//! are list prices, so that what comes of them is an estimate.
+//! What tokens cost: by the user's `prices.toml`, or by the table of the crate genai-prices. These are list prices, so that costs
+//! are estimates.
 //!
-//! The whole table takes some 50 ms of a core to decode, longer than all else that a short run does. So the providers
-//! that we speak to have their part of it in `price/`, cut out by the test below, which also fails when the crate's
-//! table has moved on; any other provider is looked up in the whole table.
+//! Decoding the whole table takes about 50 ms, longer than everything else in a short run. So the vendors of
+//! [`crate::models::VENDORS`] have their part of it in this folder, extracted by the test below, which also fails when the
+//! crate's table has changed; all others are looked up in the whole table.
 
-mod context_limits;
+mod embedded_tables;
 mod model_names;
 mod model_pricing;
 mod user_prices;
-pub mod vendor;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use genai_prices::{Calculator, PriceRequest, UsageKey};
 
+use self::embedded_tables::{EmbeddedTable, embedded_table};
 pub use self::model_pricing::{ModelPricing, PriceSource, Tier};
-pub use self::user_prices::UserPrices;
+pub use self::user_prices::{PricedProvider, UserPrices};
 use crate::message::Usage;
+use crate::models;
 
 /// Where the table comes from.
 pub const TABLE_VERSION: &str = "genai-prices 0.2.1";
 /// The day on which that was published.
 pub const TABLE_DATE: &str = "2026-10-30";
-
-/// Providers that have their part of the table here.
-const EMBEDDED_TABLES: &[EmbeddedTable] = &[
-    EmbeddedTable { provider: "anthropic", json: include_str!("anthropic.json"), table: &ANTHROPIC },
-    EmbeddedTable { provider: "openai", json: include_str!("openai.json"), table: &OPENAI },
-    EmbeddedTable { provider: "google", json: include_str!("google.json"), table: &GOOGLE },
-];
-static ANTHROPIC: OnceLock<Option<Calculator>> = OnceLock::new();
-static OPENAI: OnceLock<Option<Calculator>> = OnceLock::new();
-static GOOGLE: OnceLock<Option<Calculator>> = OnceLock::new();
-
-struct EmbeddedTable {
-    provider: &'static str,
-    json: &'static str,
-    table: &'static OnceLock<Option<Calculator>>,
-}
-
-impl EmbeddedTable {
-    fn table(&self) -> Option<&'static Calculator> {
-        self.table.get_or_init(|| Calculator::from_json(self.json).ok()).as_ref()
-    }
-}
 
 /// What a price is looked up by.
 #[derive(Debug, Clone, Copy)]
@@ -191,7 +170,7 @@ impl Prices {
         let table = table_of(list);
         let is_found = move |list: &str, id: &str| {
             let is_anothers =
-                embedded_table(list).is_some() && vendor::identify(id).is_some_and(|(maker, _)| maker != list);
+                embedded_table(list).is_some() && models::identify_vendor(id).is_some_and(|(maker, _)| maker != list);
             !is_anothers && table.is_some_and(|table| find_model(table, list, id).is_some())
         };
         let provider = table.and_then(|table| table.providers().find(|known| known.id() == list));
@@ -204,12 +183,12 @@ impl Prices {
     pub fn context_window(&self, item: PriceKey<'_>) -> Option<u64> {
         let (list, _) = self.locate(item)?;
         let info = self.model_info(item)?;
-        info.context_window().or_else(|| context_limits::context_window(list, info.id()))
+        info.context_window().or_else(|| models::context_window(list, info.id()))
     }
 
     /// How many tokens a prompt of the model may have, where that is less than its window.
     pub fn prompt_limit(&self, item: PriceKey<'_>) -> Option<u64> {
-        context_limits::prompt_limit(self.model_info(item)?.id(), self.context_window(item)?)
+        models::prompt_limit(self.model_info(item)?.id(), self.context_window(item)?)
     }
 }
 
@@ -262,12 +241,9 @@ fn to_table_usage(usage: &Usage) -> genai_prices::Usage {
     ])
 }
 
-fn embedded_table(provider: &str) -> Option<&'static EmbeddedTable> {
-    EMBEDDED_TABLES.iter().find(|part| part.provider == provider)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::embedded_tables::EMBEDDED_TABLES;
     use super::*;
 
     fn at(date: &str) -> SystemTime {
@@ -343,7 +319,7 @@ mod tests {
         assert!(prices.models("openai").any(|model| model == "gpt-5.1"));
         assert!(prices.models("google").any(|model| model == "gemini-2.5-pro"));
         assert_eq!(prices.models("nobody").next(), None);
-        for part in EMBEDDED_TABLES {
+        for part in EMBEDDED_TABLES.iter() {
             assert!(prices.models(part.provider).count() > 20);
             for model in prices.models(part.provider) {
                 assert!(prices.has_price(listed(part.provider, model)), "{model}");
@@ -417,7 +393,7 @@ mod tests {
             Usage { input_tokens: 1000, output_tokens: 10, ..Usage::default() },
             Usage { input_tokens: 5000, cache_read_tokens: 250_000, cache_write_tokens: 70, output_tokens: 1000 },
         ];
-        for part in EMBEDDED_TABLES {
+        for part in EMBEDDED_TABLES.iter() {
             let whole = Calculator::bundled().providers().find(|provider| provider.id() == part.provider).unwrap();
             let own = part.table().unwrap().providers().next().unwrap();
             let stale = format!(
@@ -433,5 +409,40 @@ mod tests {
                 assert_eq!(price(part.table().unwrap()), price(Calculator::bundled()), "{model} on {day}: {stale}");
             }
         }
+    }
+
+    #[test]
+    fn windows_are_added_only_where_the_table_has_none() {
+        for (list, name, window) in models::WINDOWS {
+            let in_table = table_of(list).and_then(|table| find_model(table, list, name));
+            assert_eq!(in_table.map(genai_prices::ModelInfo::id), Some(name), "the table has no such model");
+            assert_eq!(
+                in_table.and_then(genai_prices::ModelInfo::context_window),
+                None,
+                "{name}: the table has it now"
+            );
+            assert_eq!(Prices::new().context_window(listed(list, name)), Some(window));
+        }
+        let by_address = listed("google", "gemini-3.1-pro-preview-customtools");
+        assert_eq!(Prices::new().context_window(by_address), Some(1_048_576));
+    }
+
+    #[test]
+    fn a_prompt_can_have_a_limit_below_the_window() {
+        for (name, window, most) in [
+            ("gpt-6-sol", 1_050_000, Some(922_000)),
+            ("gpt-6.1-terra", 1_050_000, Some(922_000)),
+            ("gpt-5.4", 1_050_000, Some(922_000)),
+            ("gpt-5.1", 400_000, Some(272_000)),
+            ("gpt-5-mini", 400_000, Some(272_000)),
+            ("gpt-5-pro", 400_000, None),
+            ("gpt-4.1", 1_000_000, None),
+        ] {
+            let item = listed("openai", name);
+            assert_eq!(Prices::new().context_window(item), Some(window), "{name}");
+            assert_eq!(Prices::new().prompt_limit(item), most, "{name}");
+        }
+        assert_eq!(Prices::new().prompt_limit(listed("anthropic", "claude-opus-5-5")), None);
+        assert_eq!(models::prompt_limit("openai/gpt-6-sol", 1_050_000), Some(922_000));
     }
 }

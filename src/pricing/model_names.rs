@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use super::EMBEDDED_TABLES;
+use super::embedded_tables::{EMBEDDED_TABLES, embedded_table};
 
 /// Words that may follow a model's name without making it another model.
 const VARIANT_SUFFIXES: &[&str] = &[
@@ -37,7 +37,7 @@ pub(super) fn matches_model(name: &str, list: &str, id: &str) -> bool {
     if name == id {
         return true;
     }
-    match super::embedded_table(list) {
+    match embedded_table(list) {
         Some(part) => {
             let bases = BASE_NAMES.get(&(part.provider, id.to_owned())).map_or(&[][..], Vec::as_slice);
             bases.iter().map(String::as_str).chain([id]).any(|base| is_variant(name, base))
@@ -51,7 +51,7 @@ pub(super) fn matches_model(name: &str, list: &str, id: &str) -> bool {
 /// table's own need them.
 static BASE_NAMES: LazyLock<HashMap<(&str, String), Vec<String>>> = LazyLock::new(|| {
     let mut bases: HashMap<(&str, String), Vec<String>> = HashMap::new();
-    for part in EMBEDDED_TABLES {
+    for part in EMBEDDED_TABLES.iter() {
         let json: Value = serde_json::from_str(part.json).unwrap_or_default();
         let models = json.as_array().into_iter().flatten().filter_map(|listed| listed["models"].as_array()).flatten();
         for model in models {

@@ -5,7 +5,8 @@ use std::time::SystemTime;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{PriceKey, Prices, Rates, embedded_table};
+use super::embedded_tables::embedded_table;
+use super::{PriceKey, Prices, Rates};
 
 /// What a model costs.
 #[derive(Debug, Clone, PartialEq)]

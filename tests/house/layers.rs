@@ -3,7 +3,7 @@
 use super::source::{SourceFile, sources};
 
 /// The layers of the design, from left to right.
-const LAYERS: [&str; 31] = [
+const LAYERS: [&str; 32] = [
     "text",
     "message",
     "diagnostic",
@@ -12,6 +12,7 @@ const LAYERS: [&str; 31] = [
     "template",
     "json_schema",
     "job",
+    "models",
     "redaction",
     "pricing",
     "git",

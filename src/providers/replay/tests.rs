@@ -5,6 +5,7 @@ use std::time::Instant;
 use super::*;
 use crate::diagnostic::Source;
 use crate::message::{StopReason, Usage, UserMessage};
+use crate::providers::ProviderErrorKind;
 use crate::providers::{Model, Retry};
 use crate::redaction::Redactor;
 
@@ -35,6 +36,7 @@ impl StreamObserver for RecordingObserver {
 
 fn open(script: &Arc<Script>, agent: &str) -> Box<dyn Conversation> {
     let connect = ConnectContext {
+        providers: crate::providers::PROVIDERS,
         env: &|_| None,
         server: None,
         script: Some(script.clone()),

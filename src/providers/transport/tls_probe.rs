@@ -6,9 +6,9 @@ use std::time::Duration;
 use reqwest::{Client, Url};
 use tokio::time::timeout;
 
-use crate::providers::transport::http::Endpoint;
+use crate::providers::api::{ProviderError, Retry};
+use crate::providers::transport::endpoint::Endpoint;
 use crate::providers::transport::transport_error::root_cause;
-use crate::providers::{ProviderError, ProviderErrorKind, Retry};
 
 /// How long the answer to a handshake's beginning is waited for.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -48,7 +48,7 @@ fn tls_required(endpoint: &Endpoint, fault: &ProviderError) -> ProviderError {
     let what =
         format!("what answers at {} speaks TLS, and in clear text it closes the connection", endpoint.display_url());
     let hint = format!("write https:// instead of http:// into {}", endpoint.labels().base_url_source);
-    ProviderError { usage: fault.usage, ..ProviderError::new(ProviderErrorKind::Rejected, what).with_hint(hint) }
+    ProviderError { usage: fault.usage, ..ProviderError::rejected(what).with_hint(hint) }
 }
 
 #[cfg(test)]

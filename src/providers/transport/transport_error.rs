@@ -1,8 +1,8 @@
 //! Requests that nobody answered: what stood in the way, and whether it may pass.
 
-use crate::providers::transport::http::Endpoint;
+use crate::providers::api::ProviderError;
+use crate::providers::transport::endpoint::Endpoint;
 use crate::providers::transport::retry::FailedAttempt;
-use crate::providers::{ProviderError, ProviderErrorKind};
 
 /// What a request that came to nothing means.
 pub(crate) fn classify_transport_error(error: reqwest::Error, endpoint: &Endpoint) -> FailedAttempt {
@@ -13,21 +13,18 @@ pub(crate) fn classify_transport_error(error: reqwest::Error, endpoint: &Endpoin
         false => endpoint.quote(&root_cause(&error)),
     };
     if error.is_builder() {
-        return FailedAttempt::permanent(ProviderError::new(
-            ProviderErrorKind::Rejected,
-            format!("the request can't be made: {cause}"),
-        ));
+        return FailedAttempt::permanent(ProviderError::rejected(format!("the request can't be made: {cause}")));
     }
     let (at, base) = (endpoint.authority(), &endpoint.labels().base_url_source);
     let proxy = endpoint.proxy().filter(|proxy| proxy.is_usable).map(|proxy| proxy.variable);
     if let Some(variable) = proxy.filter(|_| cause.contains("proxy authorization required")) {
         let what = format!("the proxy on the way to {at} wants a user and a password: {cause}");
         let hint = format!("write them into {variable}: http://USER:PASSWORD@HOST:PORT");
-        return FailedAttempt::permanent(ProviderError::new(ProviderErrorKind::Rejected, what).with_hint(hint));
+        return FailedAttempt::permanent(ProviderError::rejected(what).with_hint(hint));
     }
     let shown = endpoint.display_url();
     if let Some((what, hint)) = permanent_cause(&cause, shown, base) {
-        return FailedAttempt::permanent(ProviderError::new(ProviderErrorKind::Rejected, what).with_hint(hint));
+        return FailedAttempt::permanent(ProviderError::rejected(what).with_hint(hint));
     }
     let mut failure = FailedAttempt::transient(if error.is_connect() {
         format!("no connection to {shown}: {cause}")

@@ -1,5 +1,6 @@
 use super::*;
 use crate::diagnostic::Source;
+use crate::providers::PROVIDERS;
 
 /// Everything that is found, a line each, with what a finding's excerpt would show.
 fn found(text: &str) -> String {

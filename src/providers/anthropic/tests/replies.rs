@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::message::{BlockContent, StopReason, ToolResult, Usage};
 use crate::providers::anthropic::reply::AnthropicAssembler;
+use crate::providers::assembler::ReplyAssembler as _;
 use crate::providers::test_server::{ConnectionEnd, ScriptedResponse};
-use crate::providers::transport::http_conversation::ReplyAssembler as _;
 use crate::providers::transport::sse::Decoder;
 
 fn mixed() -> String {
@@ -222,9 +222,9 @@ async fn inputs_that_are_no_object_are_told_and_replaced() {
         (&[], "{}", None),
         (&[""], "{}", None),
         (&["{\"a\":1}"], "{\"a\":1}", None),
-        (&["{\"a\": ", "tru"], "{}", Some("the input is no valid JSON: EOF while parsing")),
-        (&["[1]"], "{}", Some("the input is no JSON object")),
-        (&["{} {}"], "{}", Some("the input is no valid JSON: trailing characters")),
+        (&["{\"a\": ", "tru"], "{}", Some("the input isn't valid JSON: EOF while parsing")),
+        (&["[1]"], "{}", Some("the input isn't a JSON object")),
+        (&["{} {}"], "{}", Some("the input isn't valid JSON: trailing characters")),
     ];
     for (pieces, input, broken) in cases {
         let reply = ask_once(&reply(&[call_block("a", pieces)], "tool_use")).await;

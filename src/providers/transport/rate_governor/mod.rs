@@ -13,8 +13,9 @@
 //! Nothing here counts tries. A request that was refused for the rate waits its turn as often as it takes; how long that is
 //! worth it is [`crate::providers::transport::retry`]'s matter.
 
-use std::collections::hash_map::Entry;
+use std::collections::hash_map::{Entry, RandomState};
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, Hasher};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -26,7 +27,6 @@ use tokio::time::sleep_until;
 use crate::message::Usage;
 use crate::providers::transport::rate_headers;
 use crate::providers::transport::rate_headers::{LIMIT_COUNT, LimitReport, Unit};
-use crate::providers::transport::retry::random_fraction;
 
 /// The exponent of the longest backoff.
 const MAX_BACKOFF_DOUBLINGS: u32 = 6;
@@ -401,6 +401,13 @@ impl GovernorState {
     fn on_finished(&mut self, number: u64) {
         self.in_flight.remove(&number);
     }
+}
+
+/// A random number from 0 up to 1.
+pub(crate) fn random_fraction() -> f64 {
+    // Every RandomState has fresh keys, so an empty hash is a random number. A float holds 53 bits of it.
+    let random = RandomState::new().build_hasher().finish() >> 11;
+    random as f64 / (1_u64 << 53) as f64
 }
 
 #[cfg(test)]
