@@ -76,7 +76,7 @@ fn a_pause_that_would_outlast_the_wall_clock_is_not_begun() {
     });
     let result = assert_outcome(&run(&folder, &server), 75, "provider_failed");
     assert!(result["duration_ms"].as_u64().unwrap() < 50_000, "{result}");
-    assert!(result["error"]["message"].as_str().unwrap().contains("the next try would be 200.0 s away"), "{result}");
+    assert!(result["error"]["message"].as_str().unwrap().contains("the next try would start in 200.0 s"), "{result}");
     assert_eq!(server.count(), 1);
 }
 

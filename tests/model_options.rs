@@ -88,8 +88,8 @@ fn everything_that_a_model_does_not_take_is_said_at_once_and_nothing_is_asked() 
     ended
         .assert_code(3)
         .assert_stderr_contains("always thinks")
-        .assert_stderr_contains("takes no `temperature`")
-        .assert_stderr_contains("only white space");
+        .assert_stderr_contains("doesn't support `temperature`")
+        .assert_stderr_contains("of white space");
     assert_eq!(server.count(), 0);
 }
 

@@ -121,7 +121,7 @@ fn a_key_that_is_not_set_is_missed_before_anything_begins() {
             .env("LOCAL_KEY", "two words")
             .run()
             .assert_code(5)
-            .assert_stderr_contains("LOCAL_KEY holds a space")
+            .assert_stderr_contains("LOCAL_KEY contains a space")
             .assert_not_printed("two words");
         assert!(!folder.exists("runs"));
     }

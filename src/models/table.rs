@@ -13,7 +13,7 @@
 //!   <https://docs.cloud.google.com/gemini-enterprise-agent-platform/models>; error messages on output limits as in
 //!   <https://github.com/stackblitz-labs/bolt.diy/issues/955>.
 
-use super::{Capabilities, ChatTools, TemperatureSupport, ThinkingControl, ThinkingOff, ThinkingSupport, VENDORS};
+use super::capabilities::{Capabilities, ChatTools, TemperatureSupport, ThinkingControl, ThinkingOff, ThinkingSupport};
 use crate::job::Thinking;
 
 /// `gpt-5.6-sol` is (5, 6), `claude-opus-4` is (4, 0).
@@ -326,14 +326,12 @@ fn parse_version(word: &str) -> Option<Version> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// The capabilities of a vendor's model.
-pub(super) fn capabilities(vendor: &str, name: &str) -> Capabilities {
-    let Some(vendor) = VENDORS.iter().find(|known| known.id == vendor) else { return GPT_DEFAULTS };
-    let parts = (vendor.split_name)(name);
-    let mut found = vendor.defaults;
+/// Looks a name up in a vendor's rows.
+pub(super) fn resolve(rows: &[Row], defaults: Capabilities, parts: &NameParts) -> Capabilities {
+    let mut found = defaults;
     let (mut thinking, mut temperature, mut max_output, mut tools) = (None, None, None, None);
     let mut is_open_weight = false;
-    for Row(_, facts) in vendor.rows.iter().filter(|Row(pattern, _)| pattern.matches(&parts)) {
+    for Row(_, facts) in rows.iter().filter(|Row(pattern, _)| pattern.matches(parts)) {
         found.is_known = true;
         for fact in *facts {
             match *fact {
@@ -376,7 +374,7 @@ mod tests {
             assert!(parts.words.iter().any(|word| word == family), "{name}");
             assert_eq!(parts.version, version, "{name}");
         }
-        assert!(!capabilities("anthropic", "somebody/model-7").is_known);
+        assert!(!Capabilities::of("anthropic", "somebody/model-7").is_known);
     }
 
     #[test]
@@ -410,7 +408,7 @@ mod tests {
             ("gemini-9-neon", None),
             ("gemma-4-31b-it", None),
         ] {
-            assert_eq!(capabilities("google", model).max_output_tokens, expected, "{model}");
+            assert_eq!(Capabilities::of("google", model).max_output_tokens, expected, "{model}");
         }
     }
 
@@ -426,7 +424,7 @@ mod tests {
             ("gemini-pro-latest", true, false),
             ("gemma-4-31b-it", false, false),
         ] {
-            let found = capabilities("google", model);
+            let found = Capabilities::of("google", model);
             let is_ignored = found.temperature == TemperatureSupport::Ignored;
             assert_eq!((found.signs_calls, is_ignored), (signs, ignores), "{model}");
         }

@@ -1,6 +1,6 @@
 //! The vendors of models, by their names.
 
-use super::Capabilities;
+use super::capabilities::Capabilities;
 use super::table::{
     CLAUDE_DEFAULTS, CLAUDE_ROWS, GEMINI_DEFAULTS, GEMINI_ROWS, GPT_DEFAULTS, GPT_ROWS, NameParts, Row, split_claude,
     split_gemini, split_gpt,

@@ -170,7 +170,7 @@ async fn a_stream_that_is_cut_is_tried_again() {
                     assert_eq!(requests, 2, "cut after {cut} of {events:?}");
                     let retries = seen.retries.lock().unwrap();
                     let why = &retries[0].reason;
-                    assert!(why.contains("ended before the reply did") || why.contains("broke off"), "{why}");
+                    assert!(why.contains("ended before the reply did") || why.contains("was cut off"), "{why}");
                 }
             }
             for cut in enough..events.len() {

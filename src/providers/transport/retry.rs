@@ -298,7 +298,7 @@ mod tests {
             .after_failure(failure(RetryDecision::After(Duration::from_secs(60))))
             .unwrap_err();
         assert!(
-            fault.message.starts_with("overloaded (tried once; the next try would be 60.0 s away"),
+            fault.message.starts_with("overloaded (tried once; the next try would start in 60.0 s"),
             "{}",
             fault.message
         );
@@ -321,7 +321,7 @@ mod tests {
         tries.after_throttle(fault(), Duration::from_secs(60), just_now).unwrap();
         let fault = tries.after_throttle(fault(), Duration::MAX, just_now).unwrap_err();
         assert!(
-            fault.message.contains("(tried 53 times; the next try would be more than a year away, and there are 1"),
+            fault.message.contains("(tried 53 times; the next try would start in more than a year, and only 1"),
             "{}",
             fault.message
         );
