@@ -149,7 +149,7 @@ fn replies_that_dont_fit_fail_the_case() {
     ended
         .assert_code(1)
         .assert_stdout_contains("the outcome is `replay_differs`, expected `completed`")
-        .assert_stdout_contains("and a 3rd was asked for");
+        .assert_stdout_contains("but a 3rd was requested");
 }
 
 #[test]

@@ -93,10 +93,8 @@ fn errors_name_the_proxy() {
     };
     let login = refusing("407 Proxy Authentication Required");
     let ended = run(&format!("http://me:hush-hush@{}", login.address()));
-    ended
-        .assert_code(5)
-        .assert_stderr_contains("the proxy on the way to models.example.test:443 wants a user and a password");
-    ended.assert_stderr_contains("write them into HTTPS_PROXY");
+    ended.assert_code(5).assert_stderr_contains("the proxy for models.example.test:443 requires a user and a password");
+    ended.assert_stderr_contains("set HTTPS_PROXY to");
     let blocked = refusing("403 Forbidden");
     run(&blocked.address().to_string()).assert_code(75).assert_stderr_contains("does the proxy in HTTPS_PROXY work");
     run("http://127.0.0.1:1").assert_code(75).assert_stderr_contains("does the proxy in HTTPS_PROXY work");
@@ -139,7 +137,7 @@ fn a_plain_http_address_bypasses_the_proxy_with_a_warning() {
     ended
         .assert_code(0)
         .assert_stdout("ok\n")
-        .assert_stderr_contains(&format!("the key goes to {url}/v1/messages in clear text"));
+        .assert_stderr_contains(&format!("the key is sent to {url}/v1/messages in plaintext"));
     assert!(connections.try_recv().is_err(), "the proxy was asked");
     let loopback = Server::start(ScriptedAgents::of([Answer::text("ok")]));
     folder.legwork(&["run", "job.yaml"]).anthropic(&loopback).run().assert_code(0).assert_not_printed("clear text");

@@ -76,7 +76,7 @@ fn a_pause_longer_than_the_remaining_time_is_not_started() {
     });
     let result = assert_outcome(&run(&folder, &server), 75, "provider_failed");
     assert!(result["duration_ms"].as_u64().unwrap() < 50_000, "{result}");
-    assert!(result["error"]["message"].as_str().unwrap().contains("the next try would be 200.0 s away"), "{result}");
+    assert!(result["error"]["message"].as_str().unwrap().contains("the next try would start in 200.0 s"), "{result}");
     assert_eq!(server.count(), 1);
 }
 

@@ -101,7 +101,7 @@ fn an_html_page_is_reported_by_its_title() {
         ended
             .assert_stderr_contains("text/html")
             .assert_stderr_contains("Sign in to Example")
-            .assert_stderr_contains("does no login page stand before it?");
+            .assert_stderr_contains("is a login page intercepting the request?");
         let head =
             format!("HTTP/1.1 403 Forbidden\r\ncontent-type: text/html\r\ncontent-length: {}\r\n\r\n", page.len());
         run_with_answer(model, 5, "provider_rejected", Answer::raw(format!("{head}{page}")))
@@ -122,12 +122,13 @@ fn responses_that_are_not_from_an_api_are_identified() {
     };
     for (model, _) in MODELS {
         let rejected = |answer: Answer| run_with_answer(model, 5, "provider_rejected", answer);
-        rejected(packed("200 OK")).assert_stderr_contains("answered in a packed form (gzip), which wasn't asked for");
-        rejected(packed("400 Bad Request")).assert_stderr_contains("its text is packed (gzip), which wasn't asked for");
-        rejected(ok("application/json", "")).assert_stderr_contains("answered with nothing, not with a reply");
-        rejected(ok("image/png", "\u{1}\u{2}\0")).assert_stderr_contains("(it isn't JSON): bytes that are no text");
+        rejected(packed("200 OK")).assert_stderr_contains("sent a compressed response (gzip), which wasn't requested");
+        rejected(packed("400 Bad Request"))
+            .assert_stderr_contains("its body is compressed (gzip), which wasn't requested");
+        rejected(ok("application/json", "")).assert_stderr_contains("answered with an empty body instead of a reply");
+        rejected(ok("image/png", "\u{1}\u{2}\0")).assert_stderr_contains("(it isn't JSON): binary data");
         rejected(ok("application/json", "null"))
-            .assert_stderr_contains("(it is JSON, but no ")
+            .assert_stderr_contains("(it is JSON, but not a ")
             .assert_stderr_contains("): null");
         rejected(ok("text/html", "<style>a</style><h1>504 Gateway\nTime-out</h1>"))
             .assert_stderr_contains("): a page: 504 Gateway Time-out");
@@ -136,7 +137,7 @@ fn responses_that_are_not_from_an_api_are_identified() {
         for kind in ["application/json", "text/plain", "text/event-stream"] {
             rejected(ok(kind, page))
                 .assert_stderr_contains("a page titled \"Sign in\"")
-                .assert_stderr_contains("no login page");
+                .assert_stderr_contains("login page");
         }
         let no_content = "HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n";
         rejected(Answer::raw(no_content))
@@ -183,7 +184,7 @@ fn a_connection_timeout_is_reported() {
         let program = program.env("SSL_CERT_FILE", tls::file("authority.pem"));
         let ended = program.env("LEGWORK_CONNECT_TIMEOUT_MS", "50").expect_outcome(75, "provider_failed");
         ended
-            .assert_stderr_contains("no connection to https://")
+            .assert_stderr_contains("can't connect to https://")
             .assert_stderr_contains("timed out after 50ms")
             .assert_not_printed("deadline has elapsed");
     }

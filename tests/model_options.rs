@@ -88,8 +88,8 @@ fn all_unsupported_options_are_reported_at_once_and_nothing_is_requested() {
     ended
         .assert_code(3)
         .assert_stderr_contains("always thinks")
-        .assert_stderr_contains("takes no `temperature`")
-        .assert_stderr_contains("only white space");
+        .assert_stderr_contains("doesn't support `temperature`")
+        .assert_stderr_contains("of white space");
     assert_eq!(server.count(), 0);
 }
 

@@ -112,7 +112,7 @@ fn an_overloaded_provider_is_retried_until_the_time_limit() {
         });
         ran.assert_outcome(75, "provider_failed")
             .ended
-            .assert_stderr_contains("the next try would be")
+            .assert_stderr_contains("the next try would start in")
             .assert_stderr_contains("help:");
         assert_eq!(server.finish().len(), ran.retries().len() + 1, "{status}");
     }
@@ -168,7 +168,7 @@ fn retry_after_is_respected_and_ends_the_run_if_it_is_too_long() {
         });
         ran.assert_outcome(75, "provider_failed")
             .ended
-            .assert_stderr_contains(&format!("the next try would be {away} away"));
+            .assert_stderr_contains(&format!("the next try would start in {away}"));
         assert_eq!(server.finish().len(), 1);
     }
 }
@@ -210,9 +210,9 @@ fn failing_connections_are_tried_six_times() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     run_unanswered(&format!("http://127.0.0.1:{port}"), false).ended.assert_stderr_contains("refused");
     for (manner, why) in [
-        (PeerBehaviour::Reset, "broke off"),
-        (PeerBehaviour::Close, "broke off"),
-        (PeerBehaviour::Silent, "didn't answer for 120ms"),
+        (PeerBehaviour::Reset, "the request to"),
+        (PeerBehaviour::Close, "the request to"),
+        (PeerBehaviour::Silent, "didn't answer within 120ms"),
     ] {
         let peer = TcpPeer::start(manner);
         run_unanswered(&peer.url(), matches!(manner, PeerBehaviour::Silent)).ended.assert_stderr_contains(why);
@@ -225,9 +225,9 @@ fn endless_headers_are_tried_six_times() {
     let half = "HTTP/1.1 200 OK\r\ncontent-type: text/ev";
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 900\r\n\r\n";
     for (text, hangs, why) in [
-        (half, false, "broke off"),
-        (half, true, "didn't answer for 120ms"),
-        (head, false, "broke off"),
+        (half, false, "the request to"),
+        (half, true, "didn't answer within 120ms"),
+        (head, false, "was cut off"),
         (head, true, "sent nothing for 40ms"),
     ] {
         let answer = if hangs { Answer::raw(text).hang() } else { Answer::raw(text) };

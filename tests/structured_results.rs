@@ -108,7 +108,7 @@ fn a_missing_result_is_requested_once_more() {
         .assert_code(1)
         .assert_stdout("I mean it.\n")
         .assert_stderr_contains("result_invalid")
-        .assert_stderr_contains("without a result that fits");
+        .assert_stderr_contains("without a result that matches");
     assert_eq!(outcome(&ended), (json!("result_invalid"), Value::Null));
     assert_eq!(ended.run_folder().result()["error"]["code"], "result_invalid");
     server.finish();

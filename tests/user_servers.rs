@@ -121,7 +121,7 @@ fn a_missing_key_is_reported_before_the_run_starts() {
             .env("LOCAL_KEY", "two words")
             .run()
             .assert_code(5)
-            .assert_stderr_contains("LOCAL_KEY holds a space")
+            .assert_stderr_contains("LOCAL_KEY contains a space")
             .assert_not_printed("two words");
         assert!(!folder.exists("runs"));
     }

@@ -229,7 +229,7 @@ impl RunState {
     /// What a recorded request cost.
     pub(super) fn recorded_cost(&self, model: &Model, spend: &RequestSpend) -> Option<f64> {
         match spend.reserved_cost_usd {
-            _ if model.provider == "replay" || spend.usage == Usage::default() => Some(0.0),
+            _ if model.is_scripted() || spend.usage == Usage::default() => Some(0.0),
             Some(reserved) => reserved,
             None => self.prices.cost(model.price_key(), &spend.usage, spend.at.into()),
         }
@@ -359,7 +359,7 @@ impl RunState {
 
     /// What a request costs: nothing with scripted replies, `None` where the price isn't known.
     pub(super) fn cost(&self, model: &Model, usage: &Usage) -> Option<f64> {
-        if model.provider == "replay" || *usage == Usage::default() {
+        if model.is_scripted() || *usage == Usage::default() {
             return Some(0.0);
         }
         self.prices.cost(model.price_key(), usage, (self.clock)().into())
@@ -367,7 +367,7 @@ impl RunState {
 
     /// What the tokens of a request with a prompt of this size cost.
     pub(super) fn rates(&self, model: &Model, prompt_tokens: u64) -> Option<Rates> {
-        if model.provider == "replay" {
+        if model.is_scripted() {
             return Some(Rates { input: 0.0, output: 0.0, cache_read: 0.0, cache_write: 0.0 });
         }
         self.prices.rates(model.price_key(), prompt_tokens, (self.clock)().into())

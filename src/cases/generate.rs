@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::WORKSPACE_PLACEHOLDER;
 use crate::event::{PARENT, RunResult};
 use crate::message::{BlockContent, Reply, StopReason, ToolCall};
-use crate::providers::replay::moved_value;
+use crate::providers::replay::relocate_value;
 use crate::yaml;
 
 /// A recorded reply.
@@ -43,7 +43,7 @@ pub fn generate_script(
     }
     let mut file = Value::Object(file);
     let before = file.clone();
-    moved_value(&mut file, workspace, WORKSPACE_PLACEHOLDER);
+    relocate_value(&mut file, workspace, WORKSPACE_PLACEHOLDER);
     if file != before
         && let Value::Object(entries) = &mut file
     {
@@ -142,7 +142,7 @@ pub fn generate_expect(
     file.insert("max_turns".to_owned(), json!(result.turns.max(1)));
     if let Some(data) = &result.result {
         let mut data = data.clone();
-        moved_value(&mut data, workspace, WORKSPACE_PLACEHOLDER);
+        relocate_value(&mut data, workspace, WORKSPACE_PLACEHOLDER);
         file.insert("result".to_owned(), json!({ "is": data }));
     }
     if !outcome.files.is_empty() {

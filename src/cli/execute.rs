@@ -21,7 +21,7 @@ use crate::job::Job;
 use crate::journal::FaultInjection;
 use crate::lints::{CostTracking, UserConfig};
 use crate::plan::Plan;
-use crate::providers::{ConnectContext, Provider, ProviderError, ProviderErrorKind};
+use crate::providers::{ConnectContext, PROVIDERS, Provider, ProviderError, ProviderErrorKind};
 use crate::record::Recorder;
 use crate::redaction::Redactor;
 use crate::run::{ResumeState, Run, RunObserver, Signals, connect};
@@ -198,7 +198,7 @@ pub(super) fn connect_providers(
     let servers = &user_config.servers;
     check_cost_limit(plan, &user_config)?;
     let providers = connect(plan, |model| {
-        let script = scripts.get(&model.name).filter(|_| model.provider == "replay");
+        let script = scripts.get(&model.name).filter(|_| model.is_scripted());
         Ok(ConnectContext {
             env: &variable,
             server: servers.get(&model.provider),
@@ -208,6 +208,7 @@ pub(super) fn connect_providers(
                 .map(|script| Arc::new(script.relocated_to(&plan.workspace))),
             user_agent: concat!("legwork/", env!("CARGO_PKG_VERSION")),
             redactor,
+            providers: PROVIDERS,
         })
     })?;
     for warning in providers.values().filter_map(|provider| provider.warning()) {

@@ -115,7 +115,7 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     let limits = parse_limits(&options.limit);
     let mut findings = checked.findings;
     if let Ok(Some(model)) = &model
-        && model.provider == "replay"
+        && model.is_scripted()
     {
         findings.retain(|finding| !lints::COST_WARNINGS.contains(&finding.code));
     }
@@ -153,7 +153,7 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
         env.console.warning(&format!("{message}; {help}"));
     }
     // Scripts have no options, so a warning about dropped ones would be noise.
-    if let Some(model) = model.as_ref().filter(|model| model.provider != "replay") {
+    if let Some(model) = model.as_ref().filter(|model| !model.is_scripted()) {
         lints::dropped_options(job.job(), model, &user_config.servers)
             .iter()
             .for_each(|warning| env.console.warning(warning));
@@ -230,7 +230,7 @@ fn build_plan(
     let (mut plan, secrets) = Plan::new(job, inputs, context).map_err(Error::Invalid)?;
     plan.set_limits(&parse_limits(&options.limit)).map_err(limit_error)?;
     if options.offline {
-        if let Some(agent) = plan.agents().find(|agent| agent.model.provider != "replay") {
+        if let Some(agent) = plan.agents().find(|agent| !agent.model.is_scripted()) {
             return Err(Error::Usage {
                 message: format!("--offline: {} needs the network", agent.model),
                 hint: Some("Reply from a script or a record: --model replay/FILE.".into()),
@@ -281,7 +281,7 @@ fn read_inputs(options: &RunArgs, env: &CliEnv) -> Result<InputValues, Error> {
 fn replay_sources(options: &RunArgs, env: &CliEnv, plan: &Plan) -> BTreeMap<String, PathBuf> {
     let folder = if options.model.is_some() { None } else { options.job.parent() };
     let folder = env.current_folder.join(folder.unwrap_or(Path::new("")));
-    let replayed = plan.agents().map(|agent| &agent.model).filter(|model| model.provider == "replay");
+    let replayed = plan.agents().map(|agent| &agent.model).filter(|model| model.is_scripted());
     replayed.map(|model| (model.name.clone(), folder.join(&model.name))).collect()
 }
 

@@ -9,8 +9,8 @@ use super::env::CliEnv;
 use super::read_files;
 use crate::diagnostic::{Diagnostic, Source};
 use crate::error::Error;
-use crate::lints::{UserConfig, unknown_provider_help};
-use crate::pricing::{Prices, UserPrices};
+use crate::lints::{UserConfig, priced_provider};
+use crate::pricing::{PricedProvider, Prices, UserPrices};
 use crate::providers::base_url::{display_base, is_loopback, is_on_host_of};
 use crate::providers::user_servers::{FILE_NAME, ParsedServers, UserServers, unreadable};
 use crate::providers::{PROVIDERS, ProviderSpec, find};
@@ -63,7 +63,7 @@ impl CliEnv {
     fn read_prices(&self) -> &Result<Prices, Vec<Diagnostic>> {
         self.prices.get_or_init(|| match self.prices_file() {
             Some(path) => {
-                read_prices_file(&path, &|provider| unknown_provider_help(provider, &self.parsed_servers().servers))
+                read_prices_file(&path, &|provider| priced_provider(provider, &self.parsed_servers().servers))
                     .map(|prices| prices.with_base_urls(self.custom_base_urls()))
             }
             None => Ok(Prices::new().with_base_urls(self.custom_base_urls())),
@@ -145,10 +145,10 @@ fn read_config_file(path: &Path) -> Option<Result<Arc<Source>, Diagnostic>> {
     })
 }
 
-fn read_prices_file(path: &Path, unknown: &dyn Fn(&str) -> Option<String>) -> Result<Prices, Vec<Diagnostic>> {
+fn read_prices_file(path: &Path, check_provider: &dyn Fn(&str) -> PricedProvider) -> Result<Prices, Vec<Diagnostic>> {
     match read_config_file(path) {
         None => Ok(Prices::new()),
-        Some(Ok(source)) => UserPrices::read(&source, unknown).map(Prices::with_user_prices),
+        Some(Ok(source)) => UserPrices::read(&source, check_provider).map(Prices::with_user_prices),
         Some(Err(finding)) => Err(vec![finding]),
     }
 }

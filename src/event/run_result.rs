@@ -4,7 +4,8 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Outcome, Usage};
+use super::Outcome;
+use crate::message::Usage;
 
 /// The path of a subagent's summary, relative to the run's folder.
 pub fn summary_file(id: &str) -> String {
@@ -69,10 +70,10 @@ pub struct RunResult {
     pub changes_incomplete: Option<String>,
 }
 
-/// What the operator must know of a run that didn't go well.
+/// The error of a run that didn't complete.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorInfo {
-    /// A stable name: the outcome's.
+    /// A stable code: the name of the outcome.
     pub code: String,
     /// What happened, in one sentence.
     pub message: String,

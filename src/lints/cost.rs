@@ -73,7 +73,7 @@ fn missing_limit(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     if is_meant || job.limits.cost_usd.is_some() || job.limits.tokens.is_some() || job.model.node.is_placeholder() {
         return;
     }
-    let asks = |spec| models::resolve(spec, &subject.user_config.servers).is_ok_and(|model| model.provider != "replay");
+    let asks = |spec| models::resolve(spec, &subject.user_config.servers).is_ok_and(|model| !model.is_scripted());
     if models::specs(job).any(asks) {
         let place = match limits.and_then(|limits| limits.own_key()) {
             Some(key) => key.place(),
@@ -102,7 +102,7 @@ impl CostTracking {
     /// model could also be a misspelled one of a provider that charges, a limit on tokens is required.
     pub fn of(model: &Model, has_token_limit: bool, own: &UserConfig) -> Self {
         // Errors in a server's own table are reported there.
-        if model.provider == "replay" || model.spec().is_none() || own.prices.has_price(model.price_key()) {
+        if model.is_scripted() || model.spec().is_none() || own.prices.has_price(model.price_key()) {
             return Self::Known;
         }
         match own.local_providers.contains(&model.provider) && (has_token_limit || model.allows_unknown_names()) {

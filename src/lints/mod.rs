@@ -45,7 +45,7 @@ pub use env::RECORD_KEY;
 pub(crate) use env::provider_keys;
 pub use lint::{Lint, LintContext, UserConfig};
 pub use model_options::dropped_options;
-pub use models::{model_argument, resolve, retirement, unknown_provider_help};
+pub use models::{model_argument, priced_provider, resolve, retirement};
 pub use script::check_script;
 pub use valid_job::{Prompts, Schemas, ValidJob};
 

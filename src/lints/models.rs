@@ -4,9 +4,10 @@ use crate::diagnostic::{
     Diagnostic, Rule, Source, SourceSpan, rule, strip_typographic_quotes, suggest_certain_name, suggest_name,
 };
 use crate::job::{Job, ModelSpec};
-use crate::pricing::Prices;
+use crate::models::{Capabilities, identify_vendor};
+use crate::pricing::{PricedProvider, Prices};
 use crate::providers::user_servers::{FILE_NAME, UserServers};
-use crate::providers::{self, Model, PROVIDERS};
+use crate::providers::{self, Model, PROVIDERS, ProviderSpec};
 use crate::yaml::{Node, Spanned};
 
 use super::{Lint, LintContext, join_names};
@@ -66,11 +67,7 @@ pub(super) fn name_node(spec: &Spanned<ModelSpec>) -> &Node {
 /// The finding for a model that isn't in the price table: it may be misspelled, or newer than the table.
 fn unknown_model(model: &Model, name: &Node, prices: &Prices) -> Option<Diagnostic> {
     let is_own_server = model.server.is_some() && model.allows_unknown_names();
-    if is_own_server
-        || model.provider == "replay"
-        || prices.has_price(model.price_key())
-        || model.retirement().is_some()
-    {
+    if is_own_server || model.is_scripted() || prices.has_price(model.price_key()) || model.retirement().is_some() {
         return None;
     }
     let place = model_place(model, name);
@@ -134,10 +131,14 @@ pub fn model_argument(text: &str, servers: &UserServers) -> Result<Model, Box<Di
     parse_model(text, servers, |span| SourceSpan { source: source.clone(), range: span })
 }
 
-/// The help for a provider that neither legwork nor the user's configuration knows.
-pub fn unknown_provider_help(provider: &str, servers: &UserServers) -> Option<String> {
-    let is_known = servers.server_info(provider).is_some() || servers.is_invalid(provider);
-    (!is_known && providers::find(provider).is_none()).then(|| suggest_provider(provider, servers))
+/// What is known about the provider of a model in `prices.toml`.
+pub fn priced_provider(provider: &str, servers: &UserServers) -> PricedProvider {
+    match providers::find(provider) {
+        Some(spec) if spec.is_scripted() => PricedProvider::Free,
+        Some(_) => PricedProvider::Known,
+        None if servers.server_info(provider).is_some() || servers.is_invalid(provider) => PricedProvider::Known,
+        None => PricedProvider::Unknown(suggest_provider(provider, servers)),
+    }
 }
 
 fn provider_names(servers: &UserServers) -> impl Iterator<Item = &str> {
@@ -170,14 +171,10 @@ fn parse_model(
         let finding = bad("the model's provider is missing");
         // Characters that need no escape in any quotes.
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '.' | '_');
-        let is_of_openai = ["gpt-", "o1", "o3", "o4"].iter().any(|start| text.starts_with(start));
-        let provider = match text {
-            _ if !text.chars().all(is_plain) => None,
-            _ if text.starts_with("claude") => Some("anthropic"),
-            _ if is_of_openai && !text.starts_with("gpt-oss") => Some("openai"),
-            _ if text.starts_with("gemini-") => Some("gemini"),
-            _ => None,
-        };
+        let vendor = identify_vendor(text).map(|(vendor, _)| vendor).filter(|_| text.chars().all(is_plain));
+        let vendor = vendor.filter(|vendor| Capabilities::of(vendor, text).is_known);
+        let provider = PROVIDERS.iter().find(|spec| Some(spec.vendor) == vendor && !spec.is_common_api);
+        let provider = provider.map(|spec| spec.name);
         return Err(Box::new(match provider {
             Some(provider) => {
                 finding.help(format!("write `{provider}/{text}`")).replace_with(format!("{provider}/{text}"))
@@ -204,7 +201,7 @@ fn parse_model(
     }
     let malformed = name.is_empty()
         || name.contains(char::is_control)
-        || (provider != "replay" && name.contains(char::is_whitespace));
+        || (!providers::find(provider).is_some_and(ProviderSpec::is_scripted) && name.contains(char::is_whitespace));
     if malformed {
         return Err(Box::new(bad("this isn't the name of a model").help(form)));
     }
@@ -213,19 +210,12 @@ fn parse_model(
 
 /// The help for names of providers in other programs.
 fn provider_alias(provider: &str) -> Option<&'static str> {
-    Some(match provider.to_ascii_lowercase().as_str() {
-        "google" | "googleai" | "google-ai" | "ai-studio" => "Google's models are `gemini/MODEL`",
-        "claude" => "Claude is `anthropic/MODEL`",
-        "chatgpt" | "gpt" | "openai-responses" => "OpenAI's models are `openai/MODEL`",
-        "vertex" | "vertex-ai" | "vertex_ai" | "bedrock" | "aws" | "azure" | "azure-openai" => {
-            "set up a cloud as your own server: see \"Clouds and gateways\" in the book"
-        }
-        "ollama" | "lmstudio" | "lm-studio" | "llama.cpp" | "llamacpp" | "vllm" | "openrouter" | "litellm" | "groq"
-        | "together" | "mistral" | "deepseek" | "xai" => {
-            "write `openai-chat/MODEL` and set OPENAI_BASE_URL to the server's URL, or name the server in providers.toml"
-        }
-        _ => return None,
-    })
+    const CLOUDS: [&str; 7] = ["vertex", "vertex-ai", "vertex_ai", "bedrock", "aws", "azure", "azure-openai"];
+    let name = provider.to_ascii_lowercase();
+    if CLOUDS.contains(&&*name) {
+        return Some("set up a cloud as your own server: see \"Clouds and gateways\" in the book");
+    }
+    PROVIDERS.iter().find(|spec| spec.aliases.contains(&&*name)).map(|spec| spec.alias_help)
 }
 
 #[cfg(test)]

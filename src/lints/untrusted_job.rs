@@ -44,7 +44,7 @@ impl Lint for UntrustedJob {
             refuse(check.place(), format!("an untrusted job can't have the check `{}`", check.value));
         }
         for spec in std::iter::once(&job.model).chain(job.agents().filter_map(|agent| agent.model)) {
-            if models::resolve(spec, &subject.user_config.servers).is_ok_and(|model| model.provider == "replay") {
+            if models::resolve(spec, &subject.user_config.servers).is_ok_and(|model| model.is_scripted()) {
                 refuse(spec.place(), "an untrusted job can't replay a file".to_owned());
             }
         }

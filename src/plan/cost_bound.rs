@@ -38,7 +38,7 @@ impl Plan {
     /// tokens. The limits are enforced by estimates, so the last request may exceed them slightly.
     pub fn cost_bound(&self, prices: &Prices, at: Timestamp) -> CostBound {
         let mut models: Vec<&Model> = self.reachable_agents().map(|agent| &agent.model).collect();
-        models.retain(|model| model.provider != "replay");
+        models.retain(|model| !model.is_scripted());
         models.dedup();
         if models.is_empty() {
             return CostBound::Free;

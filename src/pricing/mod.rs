@@ -1,79 +1,58 @@
-//! What tokens cost: by the user's own `prices.toml` where it says, or else by the table of the crate genai-prices. These
-//! are list prices, so that what comes of them is an estimate.
+//! What tokens cost: by the user's `prices.toml`, or by the table of the crate genai-prices. These are list prices, so that costs
+//! are estimates.
 //!
-//! The whole table takes some 50 ms of a core to decode, longer than all else that a short run does. So the providers
-//! that we speak to have their part of it in `price/`, cut out by the test below, which also fails when the crate's
-//! table has moved on; any other provider is looked up in the whole table.
+//! Decoding the whole table takes about 50 ms, longer than everything else in a short run. So the vendors of
+//! [`crate::models::VENDORS`] have their part of it in this folder, extracted by the test below, which also fails when the
+//! crate's table has changed; all others are looked up in the whole table.
 
-mod context_limits;
+mod embedded_tables;
 mod model_names;
 mod model_pricing;
 mod user_prices;
-pub mod vendor;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use genai_prices::{Calculator, PriceRequest, UsageKey};
 
+use self::embedded_tables::{EmbeddedTable, embedded_table};
 pub use self::model_pricing::{ModelPricing, PriceSource, Tier};
-pub use self::user_prices::UserPrices;
+pub use self::user_prices::{PricedProvider, UserPrices};
 use crate::message::Usage;
+use crate::models;
 
-/// Where the table comes from.
+/// The source of the table.
 pub const TABLE_VERSION: &str = "genai-prices 0.2.1";
-/// The day on which that was published.
+/// The date of its publication.
 pub const TABLE_DATE: &str = "2026-10-30";
 
-/// Providers that have their part of the table here.
-const EMBEDDED_TABLES: &[EmbeddedTable] = &[
-    EmbeddedTable { provider: "anthropic", json: include_str!("anthropic.json"), table: &ANTHROPIC },
-    EmbeddedTable { provider: "openai", json: include_str!("openai.json"), table: &OPENAI },
-    EmbeddedTable { provider: "google", json: include_str!("google.json"), table: &GOOGLE },
-];
-static ANTHROPIC: OnceLock<Option<Calculator>> = OnceLock::new();
-static OPENAI: OnceLock<Option<Calculator>> = OnceLock::new();
-static GOOGLE: OnceLock<Option<Calculator>> = OnceLock::new();
-
-struct EmbeddedTable {
-    provider: &'static str,
-    json: &'static str,
-    table: &'static OnceLock<Option<Calculator>>,
-}
-
-impl EmbeddedTable {
-    fn table(&self) -> Option<&'static Calculator> {
-        self.table.get_or_init(|| Calculator::from_json(self.json).ok()).as_ref()
-    }
-}
-
-/// What a price is looked up by.
+/// The key of a price.
 #[derive(Debug, Clone, Copy)]
 pub struct PriceKey<'a> {
     /// The model's provider, as a job writes it.
     pub provider: &'a str,
     /// The model's name, as a job writes it.
     pub name: &'a str,
-    /// The provider in the table that has its price; empty where no price of the table holds.
+    /// The vendor in the table that has its price; empty if the table doesn't apply.
     pub price_provider: &'a str,
     /// The model's name there.
     pub price_model: &'a str,
 }
 
-/// The prices: the user's own before those of the table, which is decoded part by part, when a part is first needed.
+/// The prices: the user's take precedence over those of the table, whose parts are decoded when they are first needed.
 #[derive(Debug, Default, Clone)]
 pub struct Prices {
     user_prices: Arc<UserPrices>,
     user_prices_unreadable: bool,
-    /// The base addresses of providers that are asked elsewhere than at their own, without credentials.
+    /// The base addresses of providers with an address other than their own, without credentials.
     base_urls: Arc<BTreeMap<String, String>>,
 }
 
 /// US dollars for a million tokens of each kind.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
-    /// Prompt tokens that no cache knows.
+    /// Uncached prompt tokens.
     pub input: f64,
     /// Tokens of the reply.
     pub output: f64,
@@ -89,28 +68,28 @@ impl Prices {
         Self::default()
     }
 
-    /// The table, and what goes before it.
+    /// The table and the user's prices.
     pub fn with_user_prices(own: UserPrices) -> Self {
         Self { user_prices: Arc::new(own), ..Self::default() }
     }
 
-    /// The table, where what would go before it can't be read: no model is said to be without a price.
+    /// The table, where the user's prices can't be read: no model is reported as having no price.
     pub fn with_unreadable_user_prices() -> Self {
         Self { user_prices_unreadable: true, ..Self::default() }
     }
 
-    /// The same, where these providers are asked at these base addresses, which may be those of a provider in the table.
+    /// Sets the base addresses of providers, which may be those of other providers in the table.
     #[must_use]
     pub fn with_base_urls(self, addresses: BTreeMap<String, String>) -> Self {
         Self { base_urls: Arc::new(addresses), ..self }
     }
 
-    /// The user's own.
+    /// The user's prices.
     pub fn user_prices(&self) -> &UserPrices {
         &self.user_prices
     }
 
-    /// Begins to decode what of the table these models need on another thread. Whoever asks before it is done waits for it.
+    /// Starts to decode the parts of the table for these models on another thread. Lookups wait for it.
     pub fn load_in_background<'a>(&self, items: impl IntoIterator<Item = PriceKey<'a>>) {
         for item in items {
             let is_elsewhere = self.base_urls.contains_key(item.provider);
@@ -120,20 +99,20 @@ impl Prices {
                 let _ = is_elsewhere.then(Calculator::bundled);
             };
             if is_elsewhere || part.is_some() {
-                // Without a thread it is decoded where it is needed.
+                // Without a thread, the first lookup decodes it.
                 let _ = std::thread::Builder::new().name("prices".to_owned()).spawn(load);
             }
         }
     }
 
-    /// The provider of the table that a provider of ours, or a server of the user's own, is by its address.
+    /// The provider in the table that a provider or server is, by its address.
     pub fn provider_at_base_url(&self, provider: &str) -> Option<&'static str> {
         let base = self.base_urls.get(provider)?;
         Some(Calculator::bundled().find_provider(None, Some(base)).ok()??.id())
     }
 
-    /// Where the table has a model: its provider there, and the name that is looked up. First what is at the address where
-    /// it is asked, then its maker.
+    /// Where the table has a model: the provider there, and the name to look up. The provider at the address takes precedence
+    /// over the vendor.
     fn locate<'i>(&self, item: PriceKey<'i>) -> Option<(&'i str, &'i str)> {
         let at_address = self.provider_at_base_url(item.provider).map(|list| (list, item.name));
         let mut places = at_address.into_iter().chain([(item.price_provider, item.price_model)]);
@@ -146,8 +125,8 @@ impl Prices {
         find_model(table_of(list)?, list, name)
     }
 
-    /// What one request costs in US dollars at the prices of `at`; `None` where nobody knows the model's price. Of many
-    /// requests ask one by one: a long prompt may cost more per token than two short ones.
+    /// The cost of one request in US dollars at the prices of `at`; `None` where the price is unknown. Add up the costs of
+    /// several requests: a long prompt may cost more per token than two short ones.
     pub fn cost(&self, item: PriceKey<'_>, usage: &Usage, at: SystemTime) -> Option<f64> {
         let cost = match self.user_prices.rates(item, usage.prompt()) {
             Some(rates) => rates.cost(usage),
@@ -162,8 +141,8 @@ impl Prices {
         cost.is_finite().then_some(cost)
     }
 
-    /// What the single kinds cost at the prices of `at`, with a prompt of that length: some models cost more beyond one.
-    /// `None` where nobody knows the model's price.
+    /// The rates at the prices of `at` for a prompt of this length, as long prompts may cost more. `None` where the price is
+    /// unknown.
     pub fn rates(&self, item: PriceKey<'_>, prompt_tokens: u64, at: SystemTime) -> Option<Rates> {
         if let Some(rates) = self.user_prices.rates(item, prompt_tokens) {
             return Some(rates);
@@ -185,13 +164,12 @@ impl Prices {
         self.user_prices_unreadable || self.user_prices.has(item) || self.locate(item).is_some()
     }
 
-    /// The models of a provider of the table that it has a price for, by the names under which it finds them. Where the
-    /// provider makes models, those of others aren't asked there.
+    /// The models of a provider in the table that have a price. A vendor's list doesn't include models of other vendors.
     pub fn models(&self, list: &str) -> impl Iterator<Item = &'static str> {
         let table = table_of(list);
         let is_found = move |list: &str, id: &str| {
             let is_anothers =
-                embedded_table(list).is_some() && vendor::identify(id).is_some_and(|(maker, _)| maker != list);
+                embedded_table(list).is_some() && models::identify_vendor(id).is_some_and(|(maker, _)| maker != list);
             !is_anothers && table.is_some_and(|table| find_model(table, list, id).is_some())
         };
         let provider = table.and_then(|table| table.providers().find(|known| known.id() == list));
@@ -200,21 +178,21 @@ impl Prices {
         ids.filter(move |(list, id)| is_found(list, id)).map(|(_, id)| id)
     }
 
-    /// How many tokens the prompt and the reply of a model may have together; `None` where nobody says.
+    /// The context window of a model in tokens, if known.
     pub fn context_window(&self, item: PriceKey<'_>) -> Option<u64> {
         let (list, _) = self.locate(item)?;
         let info = self.model_info(item)?;
-        info.context_window().or_else(|| context_limits::context_window(list, info.id()))
+        info.context_window().or_else(|| models::context_window(list, info.id()))
     }
 
-    /// How many tokens a prompt of the model may have, where that is less than its window.
+    /// The limit on a model's prompt in tokens, where that is less than its window.
     pub fn prompt_limit(&self, item: PriceKey<'_>) -> Option<u64> {
-        context_limits::prompt_limit(self.model_info(item)?.id(), self.context_window(item)?)
+        models::prompt_limit(self.model_info(item)?.id(), self.context_window(item)?)
     }
 }
 
 impl Rates {
-    /// What a request costs in US dollars.
+    /// The cost of a request in US dollars.
     fn cost(&self, usage: &Usage) -> f64 {
         let each = [
             (usage.input_tokens, self.input),
@@ -226,7 +204,7 @@ impl Rates {
     }
 }
 
-/// Dollars without what adding up fractions puts behind them: to a millionth of a millionth, far below the price of a token.
+/// Rounds away floating-point errors: to a millionth of a millionth of a dollar, far below the price of a token.
 pub fn round_usd(usd: f64) -> f64 {
     (usd * 1e12).round() / 1e12
 }
@@ -239,7 +217,7 @@ fn table_of(list: &str) -> Option<&'static Calculator> {
     Some(embedded_table(list).and_then(EmbeddedTable::table).unwrap_or_else(Calculator::bundled))
 }
 
-/// How the table lists a model of a provider.
+/// A provider's model in the table.
 fn find_model(table: &'static Calculator, list: &str, name: &str) -> Option<genai_prices::ModelInfo<'static>> {
     let nothing = genai_prices::Usage::new();
     let found = table.calculate(&PriceRequest::new(name, &nothing).with_provider_id(list)).ok()?;
@@ -248,12 +226,12 @@ fn find_model(table: &'static Calculator, list: &str, name: &str) -> Option<gena
     }
     let is_found = |model: &genai_prices::ModelInfo<'static>| model.id() == found.model_id;
     let own = table.providers().find(|provider| provider.id() == found.provider_id)?.models().find(is_found);
-    // Some have the models of others, at their prices.
+    // Some providers refer to the models of others, with their prices.
     own.or_else(|| table.providers().flat_map(genai_prices::ProviderInfo::models).find(is_found))
 }
 
 fn to_table_usage(usage: &Usage) -> genai_prices::Usage {
-    // The table's `input_tokens` are the whole prompt, and it takes off what the caches count.
+    // The table's `input_tokens` are the whole prompt, from which it subtracts cached tokens.
     genai_prices::Usage::from([
         (UsageKey::INPUT_TOKENS, usage.prompt() as f64),
         (UsageKey::CACHE_READ_TOKENS, usage.cache_read_tokens as f64),
@@ -262,12 +240,9 @@ fn to_table_usage(usage: &Usage) -> genai_prices::Usage {
     ])
 }
 
-fn embedded_table(provider: &str) -> Option<&'static EmbeddedTable> {
-    EMBEDDED_TABLES.iter().find(|part| part.provider == provider)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::embedded_tables::EMBEDDED_TABLES;
     use super::*;
 
     fn at(date: &str) -> SystemTime {
@@ -343,7 +318,7 @@ mod tests {
         assert!(prices.models("openai").any(|model| model == "gpt-5.1"));
         assert!(prices.models("google").any(|model| model == "gemini-2.5-pro"));
         assert_eq!(prices.models("nobody").next(), None);
-        for part in EMBEDDED_TABLES {
+        for part in EMBEDDED_TABLES.iter() {
             assert!(prices.models(part.provider).count() > 20);
             for model in prices.models(part.provider) {
                 assert!(prices.has_price(listed(part.provider, model)), "{model}");
@@ -417,7 +392,7 @@ mod tests {
             Usage { input_tokens: 1000, output_tokens: 10, ..Usage::default() },
             Usage { input_tokens: 5000, cache_read_tokens: 250_000, cache_write_tokens: 70, output_tokens: 1000 },
         ];
-        for part in EMBEDDED_TABLES {
+        for part in EMBEDDED_TABLES.iter() {
             let whole = Calculator::bundled().providers().find(|provider| provider.id() == part.provider).unwrap();
             let own = part.table().unwrap().providers().next().unwrap();
             let stale = format!(
@@ -433,5 +408,40 @@ mod tests {
                 assert_eq!(price(part.table().unwrap()), price(Calculator::bundled()), "{model} on {day}: {stale}");
             }
         }
+    }
+
+    #[test]
+    fn windows_are_added_only_where_the_table_has_none() {
+        for (list, name, window) in models::WINDOWS {
+            let in_table = table_of(list).and_then(|table| find_model(table, list, name));
+            assert_eq!(in_table.map(genai_prices::ModelInfo::id), Some(name), "the table has no such model");
+            assert_eq!(
+                in_table.and_then(genai_prices::ModelInfo::context_window),
+                None,
+                "{name}: the table has it now"
+            );
+            assert_eq!(Prices::new().context_window(listed(list, name)), Some(window));
+        }
+        let by_address = listed("google", "gemini-3.1-pro-preview-customtools");
+        assert_eq!(Prices::new().context_window(by_address), Some(1_048_576));
+    }
+
+    #[test]
+    fn a_prompt_can_have_a_limit_below_the_window() {
+        for (name, window, most) in [
+            ("gpt-6-sol", 1_050_000, Some(922_000)),
+            ("gpt-6.1-terra", 1_050_000, Some(922_000)),
+            ("gpt-5.4", 1_050_000, Some(922_000)),
+            ("gpt-5.1", 400_000, Some(272_000)),
+            ("gpt-5-mini", 400_000, Some(272_000)),
+            ("gpt-5-pro", 400_000, None),
+            ("gpt-4.1", 1_000_000, None),
+        ] {
+            let item = listed("openai", name);
+            assert_eq!(Prices::new().context_window(item), Some(window), "{name}");
+            assert_eq!(Prices::new().prompt_limit(item), most, "{name}");
+        }
+        assert_eq!(Prices::new().prompt_limit(listed("anthropic", "claude-opus-5-5")), None);
+        assert_eq!(models::prompt_limit("openai/gpt-6-sol", 1_050_000), Some(922_000));
     }
 }

@@ -1,17 +1,16 @@
-//! Which names are a model's own.
+//! Which names belong to a model in the price table.
 //!
-//! The table finds a model by how its name begins, so that `claude-sonnet-4-5xyz` would have the price of
-//! `claude-sonnet-4-5`. Here a name counts only where what is behind the part that the table knows is a version, a date
-//! or one of the words that makers put there.
+//! The table matches prefixes, so that `claude-sonnet-4-5xyz` would have the price of `claude-sonnet-4-5`. Here, a name matches
+//! only if the part after the known prefix is a version, a date or a common suffix.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use super::EMBEDDED_TABLES;
+use super::embedded_tables::{EMBEDDED_TABLES, embedded_table};
 
-/// Words that may follow a model's name without making it another model.
+/// Suffixes that don't make a name that of another model.
 const VARIANT_SUFFIXES: &[&str] = &[
     "latest",
     "default",
@@ -32,26 +31,25 @@ const VARIANT_SUFFIXES: &[&str] = &[
     "customtools",
 ];
 
-/// Whether a model is called so that the table lists as `id`.
+/// Whether a name belongs to the model `id` of the table.
 pub(super) fn matches_model(name: &str, list: &str, id: &str) -> bool {
     if name == id {
         return true;
     }
-    match super::embedded_table(list) {
+    match embedded_table(list) {
         Some(part) => {
             let bases = BASE_NAMES.get(&(part.provider, id.to_owned())).map_or(&[][..], Vec::as_slice);
             bases.iter().map(String::as_str).chain([id]).any(|base| is_variant(name, base))
         }
-        // How the whole table finds its models isn't known here.
+        // The match rules of the whole table aren't available.
         None => !name.starts_with(id) || is_variant(name, id),
     }
 }
 
-/// The texts by which the parts of the table find their models, by provider and model. Only names that aren't the
-/// table's own need them.
+/// The texts in the match rules of the embedded tables, by provider and model.
 static BASE_NAMES: LazyLock<HashMap<(&str, String), Vec<String>>> = LazyLock::new(|| {
     let mut bases: HashMap<(&str, String), Vec<String>> = HashMap::new();
-    for part in EMBEDDED_TABLES {
+    for part in EMBEDDED_TABLES.iter() {
         let json: Value = serde_json::from_str(part.json).unwrap_or_default();
         let models = json.as_array().into_iter().flatten().filter_map(|listed| listed["models"].as_array()).flatten();
         for model in models {
@@ -62,7 +60,7 @@ static BASE_NAMES: LazyLock<HashMap<(&str, String), Vec<String>>> = LazyLock::ne
     bases
 });
 
-/// What a rule compares names with, regular expressions aside.
+/// The texts in a match rule, except for regular expressions.
 fn collect_match_texts(rule: &Value, found: &mut Vec<String>) {
     match rule {
         Value::Array(rules) => rules.iter().for_each(|rule| collect_match_texts(rule, found)),
@@ -79,17 +77,17 @@ fn collect_match_texts(rule: &Value, found: &mut Vec<String>) {
     }
 }
 
-/// Whether a name is `base`, but for who serves it before that and a known ending behind.
+/// Whether a name is `base`, apart from a gateway's prefix and a known suffix.
 fn is_variant(name: &str, base: &str) -> bool {
     name.match_indices(base).any(|(at, _)| {
         let (before, behind) = (&name[..at], &name[at + base.len()..]);
-        // What behind a fine-tuned model's name is the customer's own.
+        // The suffix of a fine-tuned model is the customer's own.
         let is_tuned = base.starts_with("ft:") || base.ends_with(".ft-");
         (before.is_empty() || before.ends_with(['/', '.', '-'])) && (is_tuned || is_variant_suffix(base, behind))
     })
 }
 
-/// Whether this can follow a name: versions, dates and known words, each behind a separator.
+/// Whether a text is a valid suffix: versions, dates and known words, each after a separator.
 fn is_variant_suffix(base: &str, text: &str) -> bool {
     const SEPARATORS: [char; 4] = ['-', '@', ':', '_'];
     let rest = match text.strip_prefix(SEPARATORS) {

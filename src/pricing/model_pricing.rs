@@ -1,47 +1,48 @@
-//! Everything that is known of what a model costs, to be shown.
+//! Everything that is known about the price of a model, for display.
 
 use std::time::SystemTime;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{PriceKey, Prices, Rates, embedded_table};
+use super::embedded_tables::embedded_table;
+use super::{PriceKey, Prices, Rates};
 
-/// What a model costs.
+/// The price of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelPricing {
-    /// Who says so.
+    /// Where the price comes from.
     pub source: PriceSource,
     /// The rates, from the shortest prompts up; never empty.
     pub tiers: Vec<Tier>,
-    /// How many tokens its prompt and its reply may have together, where the table says.
+    /// Its context window in tokens, if known.
     pub context_window: Option<u64>,
-    /// How many tokens its prompt may have, where that is less.
+    /// The limit on its prompt in tokens, where that is less.
     pub prompt_limit: Option<u64>,
-    /// Whether the table has the price of the very server that is asked.
+    /// Whether it is the price of the server in use, rather than the vendor's.
     pub is_for_server: bool,
 }
 
-/// Who says what a model costs.
+/// Where a price comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PriceSource {
-    /// The user's own file.
+    /// The user's file.
     UserFile,
     /// The table, under this name.
     Table(String),
 }
 
-/// What tokens cost from a length of the prompt on.
+/// The rates above a length of the prompt.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tier {
-    /// Prompts of more tokens than this cost so much, with all their tokens and the reply's.
+    /// Requests with more prompt tokens than this have these rates, for all their tokens.
     pub above: u64,
     /// US dollars for a million tokens.
     pub rates: Rates,
 }
 
 impl Prices {
-    /// Everything that is known of what a model costs at the prices of `at`; `None` where nobody knows its price.
+    /// Everything about the price of a model at `at`; `None` where it is unknown.
     pub fn model_pricing(&self, item: PriceKey<'_>, at: SystemTime) -> Option<ModelPricing> {
         let (context_window, prompt_limit) = (self.context_window(item), self.prompt_limit(item));
         if let Some(tiers) = self.user_prices().tiers(item) {
@@ -58,7 +59,7 @@ impl Prices {
         let mut tiers: Vec<Tier> = Vec::new();
         for above in std::iter::once(0).chain(tier_starts(list, id)) {
             let rates = self.rates(item, above.saturating_add(1), at)?;
-            // A border may be one of other days.
+            // The bound may be that of another date.
             if tiers.last().is_none_or(|below| !below.rates.is_close_to(&rates)) {
                 tiers.push(Tier { above, rates });
             }
@@ -75,18 +76,18 @@ impl Prices {
 }
 
 impl Rates {
-    /// Whether they are the same, as far as figuring them out from what tokens cost together is exact.
+    /// Whether they are equal, except for errors of computing them from total costs.
     fn is_close_to(&self, other: &Self) -> bool {
         let each = |rates: &Self| [rates.input, rates.output, rates.cache_read, rates.cache_write];
         each(self).iter().zip(each(other)).all(|(one, other)| (one - other).abs() <= 1e-6 * one.max(other))
     }
 }
 
-/// The same of all providers whose data aren't at hand.
+/// The bounds to try for providers without an embedded table.
 const COMMON_TIER_STARTS: [u64; 9] = [32_000, 100_000, 128_000, 199_999, 200_000, 256_000, 272_000, 512_000, 524_288];
 
-/// The lengths of prompts at which some rate of a model changes, on whatever day, in rising order. The crate tells rates and
-/// no borders; its data do.
+/// The prompt lengths at which a rate of a model changes on any date, in ascending order. The crate has no function for that, but
+/// its data contain them.
 fn tier_starts(list: &str, id: &str) -> Vec<u64> {
     #[derive(Deserialize)]
     struct Listed<'a> {
@@ -108,7 +109,7 @@ fn tier_starts(list: &str, id: &str) -> Vec<u64> {
     found
 }
 
-/// The numbers below keys called `start`.
+/// Collects the numbers of all keys `start`.
 fn collect_starts(prices: &Value, found: &mut Vec<u64>) {
     match prices {
         Value::Array(items) => items.iter().for_each(|item| collect_starts(item, found)),

@@ -8,8 +8,8 @@
 //! cache_write = 0.1            # default: as input
 //!
 //! [[models."local/qwen3-8b".tiers]]
-//! above = 200000               # prompts of more tokens than this cost so much instead, with all their tokens
-//! input = 0.2                  # what a tier leaves out stays as it is below it
+//! above = 200000               # prompts with more tokens than this have these rates, for all their tokens
+//! input = 0.2                  # other rates are those of the tier below
 //! ```
 
 use std::collections::BTreeMap;
@@ -20,27 +20,41 @@ use super::{PriceKey, Rates, Tier};
 use crate::diagnostic::{Diagnostic, Source};
 use crate::toml_file::{TableReader, TomlReader};
 
-/// The greatest rate that is believed: a dollar for a token.
+/// The maximum plausible rate: a dollar for a token.
 const MAX_RATE: f64 = 1e6;
 
-/// What the user's file says.
+/// What is known about the provider of a model in the file.
+#[derive(Debug)]
+pub enum PricedProvider {
+    /// It is a provider or a server.
+    Known,
+    /// Its replies cost nothing.
+    Free,
+    /// There is none; what may be meant.
+    Unknown(String),
+}
+
+/// The prices in the user's file.
 #[derive(Debug, Default)]
 pub struct UserPrices {
-    /// By `provider/name`; each with its tiers in rising order, the first from 0.
+    /// By `provider/name`; the tiers in ascending order, the first from 0.
     models: BTreeMap<String, Vec<Tier>>,
 }
 
 impl UserPrices {
-    /// Reads the file. `unknown` says of a provider that nobody has what may be meant.
+    /// Parses the file.
     ///
     /// # Errors
-    /// Everything that is wrong with it. Then nothing of it is used.
-    pub fn read(source: &Arc<Source>, unknown: &dyn Fn(&str) -> Option<String>) -> Result<Self, Vec<Diagnostic>> {
+    /// All mistakes. Then nothing of the file is used.
+    pub fn read(
+        source: &Arc<Source>,
+        check_provider: &dyn Fn(&str) -> PricedProvider,
+    ) -> Result<Self, Vec<Diagnostic>> {
         let (reading, root) = TomlReader::parse(source);
         let mut file = TableReader::new(&reading, root.get_ref(), 0..0);
         let mut models = BTreeMap::new();
         for (name, entry) in file.named_tables("models") {
-            check_name(&reading, name.get_ref(), name.span(), unknown);
+            check_name(&reading, name.get_ref(), name.span(), check_provider);
             if let Some(tiers) = read_model(&reading, entry) {
                 models.insert((*name.get_ref()).to_owned(), tiers);
             }
@@ -60,12 +74,12 @@ impl UserPrices {
         self.find(item).is_some()
     }
 
-    /// What the model costs, where it says.
+    /// The tiers of a model, if the file has it.
     pub(super) fn tiers(&self, item: PriceKey<'_>) -> Option<Vec<Tier>> {
         self.find(item).map(<[Tier]>::to_vec)
     }
 
-    /// What the model costs with a prompt of that length, where it says.
+    /// The rates of a model for a prompt of this length, if the file has it.
     pub(super) fn rates(&self, item: PriceKey<'_>, prompt_tokens: u64) -> Option<Rates> {
         let tiers = self.find(item)?;
         let tier = tiers.iter().rev().find(|tier| prompt_tokens > tier.above).or(tiers.first())?;
@@ -80,7 +94,7 @@ impl UserPrices {
     }
 }
 
-/// A model's own rates as they are written.
+/// The rates of a model or tier as written.
 #[derive(Debug, Clone, Copy, Default)]
 struct PartialRates {
     input: Option<f64>,
@@ -110,7 +124,7 @@ impl PartialRates {
         }
     }
 
-    /// These, and of `below` what they leave out.
+    /// Fills missing rates with those of the tier below.
     fn or_inherit(self, below: Self) -> Self {
         Self {
             input: self.input.or(below.input),
@@ -127,12 +141,12 @@ impl PartialRates {
     }
 }
 
-/// Reads one model's table. `None` where something that is needed isn't there; that is reported.
+/// Parses one model's table. `None` where a required key is missing, which is reported.
 fn read_model(reading: &TomlReader<'_>, mut fields: TableReader<'_, '_>) -> Option<Vec<Tier>> {
     let mut written = PartialRates::read(reading, &mut fields);
     for (key, is_there) in [("input", fields.has("input")), ("output", fields.has("output"))] {
         if !is_there {
-            fields.missing(key, "write US dollars for a million tokens, such as `0.25`, or 0 where it costs nothing");
+            fields.missing(key, "write US dollars for a million tokens, such as `0.25`, or 0 if it is free");
         }
     }
     let mut tiers: Vec<Tier> = written.rates().map(|rates| Tier { above: 0, rates }).into_iter().collect();
@@ -141,7 +155,7 @@ fn read_model(reading: &TomlReader<'_>, mut fields: TableReader<'_, '_>) -> Opti
         if !fields.has("above") {
             fields.missing(
                 "above",
-                "say from how many tokens of the prompt on these rates hold, such as `above = 200000`",
+                "write the number of prompt tokens above which these rates apply, such as `above = 200000`",
             );
         }
         written = PartialRates::read(reading, &mut fields).or_inherit(written);
@@ -153,7 +167,7 @@ fn read_model(reading: &TomlReader<'_>, mut fields: TableReader<'_, '_>) -> Opti
                 below if border <= below => {
                     let place = reading.place(above.span());
                     let message = format!("`above` must be more than {below}");
-                    let help = "write the tiers in the order of their borders, each once";
+                    let help = "write the tiers in ascending order, each once";
                     reading.report(Diagnostic::error("out-of-range", place, message).help(help));
                 }
                 _ => tiers.push(Tier { above: border, rates }),
@@ -165,19 +179,25 @@ fn read_model(reading: &TomlReader<'_>, mut fields: TableReader<'_, '_>) -> Opti
     Some(tiers).filter(|tiers| tiers.first().is_some_and(|first| first.above == 0))
 }
 
-/// A name that no job can write would price nothing.
-fn check_name(reading: &TomlReader<'_>, name: &str, span: Range<usize>, unknown: &dyn Fn(&str) -> Option<String>) {
+/// Reports a name that no job can use.
+fn check_name(
+    reading: &TomlReader<'_>,
+    name: &str,
+    span: Range<usize>,
+    check_provider: &dyn Fn(&str) -> PricedProvider,
+) {
     let is_plain =
         |part: &str| !part.is_empty() && !part.contains(|letter: char| letter.is_whitespace() || letter.is_control());
     let (message, help) = match name.split_once('/') {
-        Some(("replay", _)) => ("what a script answers costs nothing", "remove this table"),
-        Some((provider, model)) if is_plain(provider) && is_plain(model) => {
-            if let Some(help) = unknown(provider) {
-                let message = format!("there is no provider `{provider}`, so this prices nothing");
+        Some((provider, model)) if is_plain(provider) && is_plain(model) => match check_provider(provider) {
+            PricedProvider::Known => return,
+            PricedProvider::Free => ("replies from a script cost nothing", "remove this table"),
+            PricedProvider::Unknown(help) => {
+                let message = format!("there is no provider `{provider}`, so this price is never used");
                 reading.report(Diagnostic::error("unknown-provider", reading.place(span), message).help(help));
+                return;
             }
-            return;
-        }
+        },
         _ => (
             "this isn't the name of a model",
             "write it as a job does, in quotes: `[models.\"anthropic/claude-sonnet-4-5\"]`",
@@ -196,20 +216,20 @@ mod tests {
     const QWEN: PriceKey<'_> =
         PriceKey { provider: "local", name: "qwen3-8b", price_provider: "", price_model: "qwen3-8b" };
 
+    fn check_provider(provider: &str) -> PricedProvider {
+        match provider {
+            "loacl" => PricedProvider::Unknown("local?".to_owned()),
+            "replay" => PricedProvider::Free,
+            _ => PricedProvider::Known,
+        }
+    }
+
     fn prices(text: &str) -> Prices {
-        Prices::with_user_prices(
-            UserPrices::read(&Source::new("prices.toml", text), &|provider| {
-                (provider == "loacl").then(|| "local?".to_owned())
-            })
-            .unwrap(),
-        )
+        Prices::with_user_prices(UserPrices::read(&Source::new("prices.toml", text), &check_provider).unwrap())
     }
 
     fn findings(text: &str) -> Vec<String> {
-        let findings = UserPrices::read(&Source::new("prices.toml", text), &|provider| {
-            (provider == "loacl").then(|| "local?".to_owned())
-        })
-        .unwrap_err();
+        let findings = UserPrices::read(&Source::new("prices.toml", text), &check_provider).unwrap_err();
         let shown = |finding: &Diagnostic| {
             assert!(finding.help.is_some() || finding.code == "toml-syntax", "{finding:?}");
             let (line, column) = finding.span.start();
@@ -219,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_taken_and_those_of_the_cache_are_as_the_inputs() {
+    fn cache_rates_default_to_the_input_rate() {
         let prices = prices("[models.\"local/qwen3-8b\"]\ninput = 0.1\noutput = 4\n");
         let rates = prices.rates(QWEN, 0, SystemTime::now()).unwrap();
         assert_eq!(rates, Rates { input: 0.1, output: 4.0, cache_read: 0.1, cache_write: 0.1 });
@@ -230,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tier_begins_behind_its_border_and_keeps_what_it_leaves_out() {
+    fn a_tier_starts_above_its_bound_and_inherits_missing_rates() {
         let prices = prices(
             "[models.\"local/qwen3-8b\"]\ninput = 1\noutput = 2\ncache_read = 0.5\n\
              [[models.\"local/qwen3-8b\".tiers]]\nabove = 200_000\ninput = 3\n\
@@ -246,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn they_go_before_the_table() {
+    fn user_prices_take_precedence_over_the_table() {
         let name = "claude-haiku-4-5";
         let item = PriceKey { provider: "anthropic", name, price_provider: "anthropic", price_model: name };
         let prices = prices("[models]\n\"anthropic/claude-haiku-4-5\" = { input = 0, output = 0.0 }\n");
@@ -261,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_wrong_is_said_at_once() {
+    fn all_mistakes_are_reported_at_once() {
         let text = "[model]\n[models.\"local/a\"]\ninput = -1\noutput = \"2\"\ncache = 1\n[models.\"local/b\"]\ninput = inf\n\
                     [models.local]\nc = { input = 1, output = 2 }\n[models.\"replay/x\"]\ninput = 1\noutput = 1\n\
                     [models.\"l/d\"]\ninput = 1\noutput = 1\ntiers = [{ input = 2 }, { above = 5, inputs = 1 }, { above = 5 }]\n";
@@ -278,7 +298,7 @@ mod tests {
                 "8:9 missing-key: required key `input` is missing",
                 "8:9 missing-key: required key `output` is missing",
                 "9:1 unknown-key: unknown key `c`",
-                "10:9 bad-model: what a script answers costs nothing",
+                "10:9 bad-model: replies from a script cost nothing",
                 "16:10 missing-key: required key `above` is missing",
                 "16:38 unknown-key: unknown key `inputs`",
                 "16:62 out-of-range: `above` must be more than 5",

@@ -1,4 +1,4 @@
-//! Addresses of servers, with what of them may be shown.
+//! Base addresses of servers, and what of them may be shown.
 
 use std::net::IpAddr;
 
@@ -6,23 +6,23 @@ use reqwest::Url;
 
 use crate::redaction::base64;
 
-/// The base address of a server, where the text is one.
+/// Parses the base address of a server.
 pub(super) fn parse(text: &str) -> Option<Url> {
     Url::parse(text.trim()).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
 }
 
-/// Why a text is no base address of a server, in words that hold nothing of it.
+/// Why a text isn't a base address, without quoting it.
 pub(super) fn invalid_reason(text: &str) -> String {
     let what = "isn't an http:// or https:// address";
     match Url::parse(text.trim()).map_err(|error| error.to_string()) {
-        // Who wrote no scheme is helped by an example.
+        // Without a scheme, the example in the hint explains more.
         Err(why) if !why.starts_with("relative") => format!("{what}: {why}"),
         _ => what.to_owned(),
     }
 }
 
-/// What of an address is nobody's business, in the forms in which a server could repeat it: the password, a user without
-/// one, both as they are sent, and the query with its values.
+/// The secrets in an address, in all forms in which a server could repeat them: the password, or a user without one, both as
+/// they are sent, and the query with its values.
 pub(super) fn secret_parts(url: &Url) -> Vec<String> {
     let mut secrets = Vec::new();
     let mut both = |written: &str| secrets.extend([written.to_owned(), percent_decode(written)]);
@@ -30,7 +30,7 @@ pub(super) fn secret_parts(url: &Url) -> Vec<String> {
         Some(password) => {
             both(password);
             both(&format!("{}:{password}", url.username()));
-            // As it is sent.
+            // The form of the header.
             both(&base64(&format!("{}:{}", percent_decode(url.username()), percent_decode(password))));
         }
         None => both(url.username()),
@@ -45,7 +45,7 @@ pub(super) fn secret_parts(url: &Url) -> Vec<String> {
     secrets
 }
 
-/// A part of an address as it was before its letters were escaped (`%40`).
+/// Decodes percent-encoding (`%40`).
 pub fn percent_decode(part: &str) -> String {
     let mut bytes = Vec::with_capacity(part.len());
     let mut rest = part.as_bytes();
@@ -63,19 +63,18 @@ pub(super) fn without_credentials(url: &Url) -> String {
     format!("{}{}", url.origin().ascii_serialization(), url.path())
 }
 
-/// A base address as it may be shown: without credentials and query, and without a slash at its end; `None` where it is
-/// no http or https address.
+/// A base address for display: without credentials, query and final slash; `None` where it isn't an http or https address.
 pub fn display_base(text: &str) -> Option<String> {
     Some(without_credentials(&parse(text)?).trim_end_matches('/').to_owned())
 }
 
-/// Whether a base address lies at the host of a provider's own, or below it; an empty one means that itself.
+/// Whether a base address is at the host of a provider's own one, or a subdomain of it; an empty one is the provider's own.
 pub fn is_on_host_of(text: &str, home: &str) -> bool {
     text.trim().is_empty() || parse(text).zip(parse(home)).is_some_and(|(url, home)| is_same_or_subdomain(&url, &home))
 }
 
-/// Whether a base address is one of this machine itself. Nobody is asked for that, so of names only those that can't be
-/// any other's count (<https://www.rfc-editor.org/rfc/rfc6761#section-6.3>).
+/// Whether a base address is on this machine. Names aren't resolved, so only reserved ones count
+/// (<https://www.rfc-editor.org/rfc/rfc6761#section-6.3>).
 pub fn is_loopback(text: &str) -> bool {
     let base = parse(text);
     let Some(host) = base.as_ref().and_then(Url::host_str) else { return false };
@@ -85,7 +84,7 @@ pub fn is_loopback(text: &str) -> bool {
     }
 }
 
-/// Whether an address lies at the host of another one, or below it (`eu.api.openai.com`).
+/// Whether an address is at the host of another one, or a subdomain of it (`eu.api.openai.com`).
 pub(super) fn is_same_or_subdomain(url: &Url, home: &Url) -> bool {
     let (Some(host), Some(home)) = (url.host_str(), home.host_str()) else { return false };
     host == home || host.strip_suffix(home).is_some_and(|region| region.ends_with('.'))

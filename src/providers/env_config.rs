@@ -1,27 +1,28 @@
-//! What a provider gets from outside the job: keys, addresses, how long to wait; and what these are called in faults.
+//! Keys, addresses, proxies and timeouts from the environment, and their names in messages.
 
 use std::time::Duration;
 
-use super::{ConnectContext, ProviderError, ProviderErrorKind};
+use super::api::ProviderError;
+use super::spec::ConnectContext;
 
-/// How long we wait.
+/// The timeouts of requests.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Timeouts {
-    /// For a connection, name lookup and TLS included.
+    /// For connecting, including name lookup and TLS handshake.
     pub(super) connect: Duration,
-    /// For the next bytes of an answer. Its head may take three times as long: a gateway that doesn't stream has
-    /// nothing to send until the model is done.
+    /// For the next bytes of a response. The headers may take three times as long, because a gateway that doesn't stream
+    /// sends nothing until the model is done.
     pub(super) idle: Duration,
-    /// For one whole request, so that a server which only shows that it lives is left in the end.
+    /// For one whole request, which bounds servers that send only keep-alives.
     pub(super) total: Duration,
 }
 
 impl Timeouts {
-    /// 10 s, 90 s and 15 min, or what `LEGWORK_CONNECT_TIMEOUT_MS`, `LEGWORK_IDLE_TIMEOUT_MS` and
-    /// `LEGWORK_REQUEST_TIMEOUT_MS` say (not for users: they let tests of the whole program fail quickly).
+    /// 10 s, 90 s and 15 min, or the values of `LEGWORK_CONNECT_TIMEOUT_MS`, `LEGWORK_IDLE_TIMEOUT_MS` and
+    /// `LEGWORK_REQUEST_TIMEOUT_MS` (not for users: they make tests of the whole program fail quickly).
     ///
     /// # Errors
-    /// A variable holds something else than a number.
+    /// A variable isn't a number.
     pub(super) fn new(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, ProviderError> {
         Ok(Self {
             connect: env_millis(variable, "LEGWORK_CONNECT_TIMEOUT_MS", 10_000)?,
@@ -34,7 +35,7 @@ impl Timeouts {
 /// A duration from the environment.
 ///
 /// # Errors
-/// The variable holds something else than a number from 1 to a day's.
+/// The variable isn't a number of milliseconds up to a day.
 pub(super) fn env_millis(
     variable: &dyn Fn(&str) -> Option<String>,
     name: &str,
@@ -43,42 +44,39 @@ pub(super) fn env_millis(
     let Some(text) = variable(name).filter(|text| !text.is_empty()) else { return Ok(Duration::from_millis(default)) };
     match text.trim().parse() {
         Ok(number @ 1..=86_400_000) => Ok(Duration::from_millis(number)),
-        _ => Err(ProviderError::new(
-            ProviderErrorKind::Rejected,
-            format!("{name} isn't a number of milliseconds from 1 to 86400000"),
-        )),
+        _ => Err(ProviderError::rejected(format!("{name} isn't a number of milliseconds from 1 to 86400000"))),
     }
 }
 
 /// A key from the environment.
 ///
 /// # Errors
-/// It is missing, empty, or can't stand in a header. The message never holds any of it.
+/// It is missing, empty, or not valid in a header. The message never contains any of it.
 pub(super) fn env_key(variable: &dyn Fn(&str) -> Option<String>, name: &str) -> Result<String, ProviderError> {
-    let rejected = |message| Err(ProviderError::new(ProviderErrorKind::Rejected, message));
+    let rejected = |message| Err(ProviderError::rejected(message));
     match variable(name) {
         None => rejected(format!("{name} is not set")),
         Some(key) if key.is_empty() => rejected(format!("{name} is set, but empty")),
         Some(key) if key.ends_with(['\n', '\r']) => rejected(format!("{name} ends with a line break")),
         Some(key) if !key.bytes().all(|byte| byte.is_ascii_graphic()) => {
-            rejected(format!("{name} holds a space, a control character or a letter outside ASCII"))
+            rejected(format!("{name} contains a space, a control character or a non-ASCII character"))
         }
         Some(key) => Ok(key),
     }
-    .map_err(|fault| fault.with_hint(format!("put the key, and nothing else, into {name}")))
+    .map_err(|error| error.with_hint(format!("set {name} to the key and nothing else")))
 }
 
-/// The proxy that the environment names for https addresses. Hosts that NO_PROXY names are asked past it.
+/// The proxy for https addresses from the environment, except for hosts in NO_PROXY.
 #[derive(Debug, Clone)]
 pub(crate) struct Proxy {
     /// The variable that names it.
     pub(super) variable: &'static str,
-    /// Whether the HTTP library can use it; it passes over what it can't.
+    /// Whether the HTTP library can use it; it silently ignores others.
     pub(super) is_usable: bool,
 }
 
 impl Proxy {
-    /// The one that is named on the way to a host, by the variables that the HTTP library reads.
+    /// The proxy for a host, by the variables that the HTTP library reads.
     pub(super) fn for_host(variable: &dyn Fn(&str) -> Option<String>, host: &str) -> Option<Self> {
         let without = ["NO_PROXY", "no_proxy"].into_iter().find_map(variable).unwrap_or_default();
         let is_without = |name: &str| {
@@ -99,29 +97,28 @@ impl Proxy {
     }
 }
 
-/// What a provider's parts are called.
+/// The names of an API and of its environment variables.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EndpointNames {
     /// The variable with the key.
     pub(super) key_env: &'static str,
-    /// The variable with the address, where it isn't the provider's own.
+    /// The variable with the address, where it isn't the default.
     pub(super) base_url_env: &'static str,
-    /// The API: `the MessageHistory API`.
+    /// The API: `the Messages API`.
     pub(super) api: &'static str,
 }
 
-/// What an endpoint's parts are called, for whoever reads a fault.
+/// What messages call an endpoint's parts.
 #[derive(Debug, Clone)]
 pub(crate) struct EndpointLabels {
+    pub(super) names: EndpointNames,
     /// Where the key comes from, or would: a variable.
     pub(super) key_source: String,
     /// Where the address comes from.
     pub(super) base_url_source: String,
-    /// The API: `the MessageHistory API`.
-    pub(super) api: &'static str,
     /// What to do where a key is needed and none was sent.
     pub(super) missing_key_hint: String,
-    /// The name and the file of the user's own server.
+    /// The name of the server in `providers.toml`, and that file.
     pub(super) server: Option<(String, String)>,
 }
 
@@ -131,36 +128,36 @@ impl EndpointLabels {
             return Self {
                 key_source: names.key_env.to_owned(),
                 base_url_source: names.base_url_env.to_owned(),
-                api: names.api,
+                names,
                 missing_key_hint: format!("put one into {}", names.key_env),
                 server: None,
             };
         };
         let (name, file) = (server.name(), server.file());
-        let keyless = match server.key_env() {
+        let missing_key_hint = match server.key_env() {
             Some(variable) => format!("put one into {variable}"),
             None => format!("put one into a variable, and name that as `key_env` of `{name}` in {file}"),
         };
         Self {
             key_source: server.key_env().unwrap_or("nowhere").to_owned(),
             base_url_source: format!("`base_url` of `{name}` in {file}"),
-            api: names.api,
-            missing_key_hint: keyless,
+            names,
+            missing_key_hint,
             server: Some((name.to_owned(), file.to_owned())),
         }
     }
 }
 
 impl ConnectContext<'_> {
-    /// The key to send. Of a server of the user's own it is the one that its `key_env` names, and none where it names
-    /// none; else the one in `names.key`, which may be missing where it isn't `needed`.
+    /// The key to send. For a server in `providers.toml`, it comes from the variable `key_env`, if set; otherwise from the
+    /// provider's variable, which may be missing unless `required`.
     ///
     /// # Errors
-    /// It is missing where it is needed, or can't stand in a header. The message never holds any of it.
-    pub(super) fn resolve_key(&self, names: EndpointNames, needed: bool) -> Result<Option<String>, ProviderError> {
+    /// It is required and missing, or not valid in a header. The message never contains any of it.
+    pub(super) fn resolve_key(&self, names: EndpointNames, required: bool) -> Result<Option<String>, ProviderError> {
         match self.server {
             Some(server) => server.key_env().map(|name| env_key(self.env, name)).transpose(),
-            None if needed || (self.env)(names.key_env).is_some_and(|key| !key.is_empty()) => {
+            None if required || (self.env)(names.key_env).is_some_and(|key| !key.is_empty()) => {
                 env_key(self.env, names.key_env).map(Some)
             }
             None => Ok(None),
@@ -173,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_proxy_in_between_is_known() {
+    fn the_proxy_comes_from_the_environment() {
         let of = |variables: &[(&str, &str)]| {
             let variable =
                 |name: &str| variables.iter().find(|(is, _)| *is == name).map(|(_, text)| (*text).to_owned());

@@ -234,7 +234,7 @@ fn first_over_limit<'a>(
 }
 
 fn cost(prices: &Prices, model: &Model, usage: &Usage, at: Timestamp) -> f64 {
-    if model.provider == "replay" {
+    if model.is_scripted() {
         return 0.0;
     }
     prices.cost(model.price_key(), usage, at.into()).unwrap_or_default()

@@ -10,7 +10,7 @@ use super::source::{read, sources};
 const MODULES_WITH_CYCLES: &[&str] = &[];
 
 /// Providers that still use the folder of another one. This list only gets shorter.
-const PROVIDERS_THAT_USE_OTHERS: &[&str] = &["anthropic", "gemini", "openai_chat"];
+const PROVIDERS_THAT_USE_OTHERS: &[&str] = &[];
 
 /// The modules of `src/lib.rs` from top to bottom. The order is the order of the layers.
 fn layers() -> Vec<String> {

@@ -12,7 +12,7 @@ fn an_invalid_certificate_is_explained() {
             ("expired.pem", "has expired", "clock"),
             ("early.pem", "isn't valid yet", "clock"),
             ("other-name.pem", "is for another name", "models.example.test"),
-            ("self-signed.pem", "is signed by nobody whom this machine trusts", "SSL_CERT_FILE"),
+            ("self-signed.pem", "is signed by an unknown authority", "SSL_CERT_FILE"),
         ] {
             let ended = trusting(model, certificate).expect_outcome(5, "provider_rejected");
             ended
@@ -24,7 +24,7 @@ fn an_invalid_certificate_is_explained() {
     let (model, _) = MODELS[0];
     let unknown =
         run_against(model, "https", tls::start("right.pem", "{}")).env("SSL_CERT_FILE", tls::file("self-signed.pem"));
-    unknown.expect_outcome(5, "provider_rejected").assert_stderr_contains("nobody whom this machine trusts");
+    unknown.expect_outcome(5, "provider_rejected").assert_stderr_contains("is signed by an unknown authority");
 }
 
 #[test]
@@ -78,16 +78,16 @@ fn the_wrong_scheme_is_reported() {
     for (model, _) in MODELS {
         let program = run_against(model, "https", plaintext_server()).env("SSL_CERT_FILE", tls::file("authority.pem"));
         let ended = program.expect_outcome(5, "provider_rejected");
-        ended.assert_stderr_contains("speaks no TLS").assert_stderr_contains("write http:// instead of https://");
+        ended.assert_stderr_contains("doesn't speak TLS").assert_stderr_contains("write http:// instead of https://");
         // The answer of a TLS server to a plain-text request: an alert or, on some servers, a page.
         let alert = Answer::raw([21, 3, 3, 0, 2, 2, 50].as_slice());
         run_with_any_answer(model, alert)
-            .assert_stderr_contains("speaks no HTTP")
+            .assert_stderr_contains("doesn't speak HTTP")
             .assert_stderr_contains("https:// address");
         let ended = run_against(model, "http", silent_tls_server()).expect_outcome(5, "provider_rejected");
-        ended.assert_stderr_contains("speaks TLS").assert_stderr_contains("write https:// instead of http:// into");
+        ended.assert_stderr_contains("requires TLS").assert_stderr_contains("write https:// instead of http:// into");
 
-        run_with_any_answer(model, Answer::raw("SSH-2.0-OpenSSH_9.6\r\n")).assert_stderr_contains("speaks no HTTP");
+        run_with_any_answer(model, Answer::raw("SSH-2.0-OpenSSH_9.6\r\n")).assert_stderr_contains("doesn't speak HTTP");
         // A server certificate for another name, or another version of TLS.
         let refusing = fixed_reply_server(&[21, 3, 3, 0, 2, 2, 112]);
         let program = run_against(model, "https", refusing).env("SSL_CERT_FILE", tls::file("authority.pem"));

@@ -71,7 +71,7 @@ fn a_final_reply_with_an_unknown_stop_reason_is_an_answer() {
     }
     let server = answers_then(vec![], Answer::text("I call it.").stop("tool_use"));
     let ran = FinishedRun::against(&server);
-    ran.assert_outcome(75, "provider_failed").ended.assert_stderr_contains("makes none");
+    ran.assert_outcome(75, "provider_failed").ended.assert_stderr_contains("but has none");
     assert_eq!(server.finish().len(), MAX_TRIES, "a call that got lost isn't success");
 }
 
@@ -82,7 +82,7 @@ fn an_empty_reply_ends_the_run_only_after_tool_calls() {
     ran.assert_outcome(75, "provider_failed")
         .ended
         .assert_stdout("")
-        .assert_stderr_contains("a reply with nothing in it (tried 3 times)");
+        .assert_stderr_contains("an empty reply (tried 3 times)");
     assert_eq!(server.finish().len(), 3, "nothing done and nothing said isn't success");
     let server = Server::start(ScriptedAgents::of([call("true").then_text("I try."), Answer::empty()]));
     FinishedRun::against(&server)

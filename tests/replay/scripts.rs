@@ -23,7 +23,7 @@ fn a_script_without_further_replies_is_reported_with_its_position() {
     let ended = folder.legwork(&["run", "job.yaml"]).run();
     ended
         .assert_code(7)
-        .assert_stderr_contains("replies.yaml:2:3 has 1 reply for the agent parent, and a 2nd was asked for");
+        .assert_stderr_contains("replies.yaml:2:3 has 1 reply for the agent parent, but a 2nd was requested");
     let result = ended.run_folder().result();
     assert_eq!((result["outcome"].as_str(), result["exit_code"].as_u64()), (Some("replay_differs"), Some(7)));
 }

@@ -90,13 +90,13 @@ struct PriceLookup<'a> {
 impl PriceLookup<'_> {
     /// The models of a provider; `None` if no provider has the name `argument`. Includes those in prices.toml.
     fn models_of_provider(&self, argument: &str) -> Option<Vec<Model>> {
-        let entry = providers::find(argument).filter(|entry| !entry.price_provider.is_empty());
+        let entry = providers::find(argument).filter(|entry| !entry.vendor.is_empty());
         let at_address = self.prices.provider_at_base_url(argument);
         let mut models = self.user_models(Some(argument));
         if entry.is_none() && at_address.is_none() && models.is_empty() {
             return None;
         }
-        let listed = self.prices.models(at_address.or(entry.map(|entry| entry.price_provider)).unwrap_or_default());
+        let listed = self.prices.models(at_address.or(entry.map(|entry| entry.vendor)).unwrap_or_default());
         let listed: Vec<Model> = listed.map(|name| self.resolve_model(argument, name)).collect();
         models.retain(|own| !listed.contains(own));
         Some([listed, models].concat())
@@ -106,9 +106,7 @@ impl PriceLookup<'_> {
     fn all_models(&self) -> Vec<Model> {
         let mut lists: Vec<&str> = Vec::new();
         let mut models = Vec::new();
-        for ProviderSpec { name, price_provider: prices, .. } in
-            PROVIDERS.iter().filter(|entry| !entry.price_provider.is_empty())
-        {
+        for ProviderSpec { name, vendor: prices, .. } in PROVIDERS.iter().filter(|entry| !entry.vendor.is_empty()) {
             // Providers that share a price list have the same models.
             if !lists.contains(prices) {
                 lists.push(prices);
@@ -145,7 +143,7 @@ impl PriceLookup<'_> {
             unknown: None,
             help: None,
         };
-        if model.provider == "replay" {
+        if model.is_scripted() {
             let free = TierRate { above: 0, input: 0.0, output: 0.0, cache_read: 0.0, cache_write: 0.0 };
             return ModelPrice { source: Some(ListedSource::Replay), rates: vec![free], ..unknown };
         }

@@ -1,4 +1,4 @@
-//! One content block of a reply, put together from what the stream says of it.
+//! Assembles one content block of a reply from its events.
 
 use std::sync::Arc;
 
@@ -7,41 +7,38 @@ use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::message::{Block, BlockContent, ToolCall};
-use crate::providers::lossy_string::LossyString;
-use crate::providers::tool_input::{MAX_INPUT_BYTES, empty_object, parse_input};
-
-/// The fields of a JSON object, each value as it was written.
-pub(super) type Fields = IndexMap<String, Box<RawValue>>;
+use crate::providers::json::{Fields, LossyString, string_field};
+use crate::providers::tool_calls::{MAX_INPUT_BYTES, parse_input};
 
 /// A block that is being received.
 #[derive(Debug, Default)]
 pub(super) struct BlockAssembler {
-    /// What `content_block_start` said.
+    /// The fields of `content_block_start`.
     fields: Fields,
-    /// Fields that grow by deltas, whole.
+    /// The current values of fields that grow by deltas.
     texts: IndexMap<String, String>,
     citations: Vec<Box<RawValue>>,
-    /// The pieces of `input`, as far as its bound and one piece beyond it.
+    /// The deltas of `input`, up to the size limit and one delta beyond it.
     input: Option<String>,
-    /// Whether a delta has come.
+    /// Whether there was a delta.
     has_deltas: bool,
 }
 
-/// The least length in bytes of a beginning that is taken for said twice: LiteLLM begins a block with the first piece of a
-/// thought (of Bedrock's) and then says that again. Something shorter may well be meant twice.
+/// The minimum length in bytes of a text at the start of a block that counts as repeated: LiteLLM starts a block with the first
+/// delta of a thought (of Bedrock's) and then sends it again. A shorter text may be repeated on purpose.
 const MIN_REPEAT_BYTES: usize = 6;
 
 impl BlockAssembler {
-    /// A block as it begins, or as a whole where the answer isn't streamed.
+    /// A block as it starts, or a whole one of a response that isn't streamed.
     pub(super) fn new(fields: Fields) -> Self {
         Self { fields, ..Self::default() }
     }
 
-    /// Takes one delta: those that we know go where they belong; of any other, texts are appended to the block's field of
-    /// that name and everything else replaces it, which is what the deltas that exist have in common.
+    /// Takes one delta and returns its text. In an unknown delta, strings are appended to the block's field of the same name,
+    /// and everything else replaces it, as in all known deltas.
     ///
     /// # Errors
-    /// The delta's own text isn't text.
+    /// The delta isn't valid.
     pub(super) fn push_delta(&mut self, delta: &RawValue) -> Result<Option<String>, serde_json::Error> {
         let Kind { kind } = serde_json::from_str(delta.get())?;
         let known: &[&str] =
@@ -75,14 +72,14 @@ impl BlockAssembler {
             }
         }
         if let Some(LossyString(whole)) = delta.signature {
-            // It comes once and whole; the official clients replace it, too.
+            // It comes once; the official clients replace it as well.
             self.texts.insert("signature".to_owned(), whole);
         }
         self.citations.extend(delta.citation.map(ToOwned::to_owned));
         Ok(None)
     }
 
-    /// What it said when it began: about how many bytes, and its text.
+    /// The approximate size and the text of the block at its start.
     pub(super) fn initial_text(&self) -> (usize, Option<String>) {
         let own = ["type", "id", "name", "signature"];
         let sizes = self.fields.iter().filter(|(name, _)| !own.contains(&name.as_str()));
@@ -112,13 +109,13 @@ impl BlockAssembler {
     }
 
     fn text(&self, field: &str) -> Option<String> {
-        serde_json::from_str::<LossyString>(self.fields.get(field)?.get()).ok().map(|text| text.0)
+        string_field(&self.fields, field)
     }
 
-    /// The block that it has become.
+    /// The finished block.
     ///
     /// # Errors
-    /// It can't be written as JSON again, which no input leads to.
+    /// It can't be serialized, which no input causes.
     pub(super) fn finish(mut self) -> Result<Block, serde_json::Error> {
         let kind = self.text("type").unwrap_or_default();
         for (field, text) in std::mem::take(&mut self.texts) {
@@ -132,24 +129,23 @@ impl BlockAssembler {
             all.append(&mut self.citations);
             self.fields.insert("citations".to_owned(), to_raw_value(&all)?);
         }
-        let mut broken = None;
+        let mut input_error = None;
         if kind == "tool_use" || self.input.is_some() {
-            let written = self.input.take().filter(|input| !input.trim().is_empty());
-            // An object; some servers send JSON in a text.
+            let streamed = self.input.take().filter(|input| !input.trim().is_empty());
+            // Normally an object; some servers send JSON in a string.
             let given = self.text("input").or_else(|| self.fields.get("input").map(|input| input.get().to_owned()));
-            let given = given.filter(|input| !input.trim().is_empty());
-            let (input, fault) = parse_input(written.or(given).as_deref());
+            let (input, error) = parse_input(streamed.or(given).as_deref());
             self.fields.insert("input".to_owned(), input);
-            broken = fault;
+            input_error = error;
         }
-        let (view, own): (_, &[&str]) = match kind.as_str() {
+        let (content, own): (_, &[&str]) = match kind.as_str() {
             "text" => (BlockContent::Text(self.text("text").unwrap_or_default()), &["type", "text"]),
             "tool_use" => {
                 let call = ToolCall {
                     id: self.text("id").unwrap_or_default(),
                     tool: self.text("name").unwrap_or_default(),
-                    input: self.fields.get("input").cloned().map_or_else(empty_object, Arc::from),
-                    input_error: broken,
+                    input: Arc::from(self.fields.get("input").cloned().unwrap_or_else(|| parse_input(None).0)),
+                    input_error,
                 };
                 (BlockContent::Call(call), &["type", "id", "name", "input"])
             }
@@ -163,14 +159,14 @@ impl BlockAssembler {
         } else {
             None
         };
-        Ok(Block { content: view, raw })
+        Ok(Block { content, raw })
     }
 }
 
-/// The block under another call id.
+/// Changes the id of a call.
 ///
 /// # Errors
-/// Its raw form is no object, which no block's is.
+/// Its raw form isn't an object, which can't happen.
 pub(super) fn set_call_id(block: &mut Block, id: String) -> Result<(), serde_json::Error> {
     if let Some(raw) = &block.raw {
         let mut fields: Fields = serde_json::from_str(raw.get())?;
@@ -189,7 +185,7 @@ struct Kind<'a> {
     kind: std::borrow::Cow<'a, str>,
 }
 
-/// The fields of all deltas that we know; each has one.
+/// The fields of all known deltas; each has one.
 #[derive(Deserialize)]
 struct Delta<'a> {
     text: Option<LossyString>,

@@ -1,18 +1,14 @@
-//! Claude, and whatever speaks the Messages API: `POST /v1/messages`.
+//! Claude, and other servers with the Messages API: `POST /v1/messages`.
 //!
-//! We send `anthropic-version: 2023-06-01` with the key in `x-api-key`. The newest version, 2026-10-21, takes away
-//! `temperature`, `top_p`, `top_k`, documents in assistant messages and citations in user messages
-//! (<https://platform.claude.com/docs/en/api/migration-2026-10-21>). Of these we send `temperature` alone, where a job asks for
-//! it and the model takes it, as those before Claude 4.7 do ([`taken`]): only the older version does that. It is also the one
-//! that the gateways and compatible servers speak which `ANTHROPIC_BASE_URL` may name (Bedrock has the newer one only for
-//! Claude 4.7 and later, <https://platform.claude.com/docs/en/api/versioning>). The API takes a key in
+//! Requests carry `anthropic-version: 2023-06-01`. The newest version, 2026-10-21, removes `temperature`, `top_p`, `top_k`,
+//! documents in assistant messages and citations in user messages
+//! (<https://platform.claude.com/docs/en/api/migration-2026-10-21>). Jobs may set `temperature` for models before Claude 4.7,
+//! which works only with the older version. It is also the version that gateways and compatible servers speak (Bedrock has the
+//! newer one only for Claude 4.7 and later, <https://platform.claude.com/docs/en/api/versioning>). The API accepts a key in
 //! `x-api-key` or as `Authorization: Bearer`, as its official clients send it from version 2.0 on. Some compatible servers
-//! take only the latter (such as MiniMax's), so an endpoint other than Anthropic's own gets both.
+//! accept only the latter (such as MiniMax's), so other endpoints than Anthropic's own get both.
 
 mod block;
-mod error_dialect;
-mod model_limits;
-mod model_name;
 mod reply;
 mod request;
 #[cfg(test)]
@@ -21,32 +17,70 @@ mod thinking;
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use self::request::AnthropicEncoder;
-pub(super) use self::thinking::{has_prefix_bound_thinking, is_prefix_mismatch};
-use super::{ConnectContext, Conversation, ConversationConfig, DefaultEndpoint, Provider, ProviderError, ProviderSpec};
-use crate::providers::env_config::EndpointNames;
-use crate::providers::transport::http::Endpoint;
-use crate::providers::transport::http_conversation::{HttpConversation, ProviderState};
-use crate::providers::transport::retry::RetryPolicy;
+use super::api::{Conversation, ConversationConfig, Provider, ProviderError};
+use super::env_config::EndpointNames;
+use super::errors::api_error::{ClassRow, ErrorClass, ErrorDialect};
+use super::spec::{ApiSignature, ConnectContext, DefaultEndpoint, ProviderSpec};
+use super::transport::endpoint::Endpoint;
+use super::transport::http_conversation::{HttpConversation, ProviderState};
+use super::transport::retry::RetryPolicy;
+use super::unsupported_options::ApiLimits;
 
 const NAMES: EndpointNames =
     EndpointNames { key_env: "ANTHROPIC_API_KEY", base_url_env: "ANTHROPIC_BASE_URL", api: "the Messages API" };
 const HOST: &str = "api.anthropic.com";
 const BASE_URL: &str = "https://api.anthropic.com";
+const VENDOR: &str = "anthropic";
 
 /// How a job names this provider.
 pub const SPEC: ProviderSpec = ProviderSpec {
     name: "anthropic",
+    aliases: &["claude"],
+    alias_help: "Claude is `anthropic/MODEL`",
     key_envs: &[NAMES.key_env],
     default_endpoint: Some(DefaultEndpoint { base_url: BASE_URL, base_url_env: NAMES.base_url_env }),
-    unsupported_options: model_limits::unsupported_options,
-    price_provider: "anthropic",
+    api: Some(ApiSignature { name: NAMES.api, matches: is_message }),
+    is_common_api: false,
+    unsupported_options: |request| LIMITS.unsupported(request),
+    vendor: VENDOR,
     connect,
 };
 
-fn connect(connect: &ConnectContext<'_>) -> Result<Arc<dyn Provider>, ProviderError> {
-    let key = connect.resolve_key(NAMES, true)?;
-    let mut endpoint = Endpoint::new(connect, NAMES, BASE_URL, "/v1/messages")?;
+const LIMITS: ApiLimits = ApiLimits {
+    vendor: VENDOR,
+    api: NAMES.api,
+    max_stop_sequences: None,
+    rejects_blank_stop: true,
+    holds_for_all: false,
+    tools_elsewhere: None,
+    stop_elsewhere: None,
+};
+
+/// <https://platform.claude.com/docs/en/api/errors>.
+static ERROR_DIALECT: ErrorDialect = ErrorDialect {
+    statuses: &[("billing_error", 402), ("request_too_large", 413), ("timeout_error", 504), ("overloaded_error", 529)],
+    classes: &[ClassRow {
+        statuses: &[],
+        codes: &["enforced_spend_limit_reached"],
+        phrases: &[],
+        class: ErrorClass::BillingExhausted,
+    }],
+};
+
+fn is_message(value: &Value) -> bool {
+    match value.get("type").and_then(Value::as_str) {
+        Some("message") => value.get("content").is_some_and(Value::is_array),
+        Some("message_start") => value.get("message").is_some_and(Value::is_object),
+        _ => false,
+    }
+}
+
+fn connect(context: &ConnectContext<'_>) -> Result<Arc<dyn Provider>, ProviderError> {
+    let key = context.resolve_key(NAMES, true)?;
+    let mut endpoint = Endpoint::new(context, NAMES, BASE_URL, "/v1/messages")?;
     endpoint.header("anthropic-version", "2023-06-01");
     if let Some(key) = key {
         endpoint.secret_header("x-api-key", "", &key);
@@ -54,8 +88,8 @@ fn connect(connect: &ConnectContext<'_>) -> Result<Arc<dyn Provider>, ProviderEr
             endpoint.secret_header("authorization", "Bearer ", &key);
         }
     }
-    let patience = RetryPolicy::new(connect.env, &endpoint)?;
-    Ok(Arc::new(Anthropic { shared: Arc::new(ProviderState::new(endpoint, patience, &error_dialect::ERROR_DIALECT)) }))
+    let retry_policy = RetryPolicy::new(context.env, endpoint.identity())?;
+    Ok(Arc::new(Anthropic { shared: Arc::new(ProviderState::new(endpoint, retry_policy, &ERROR_DIALECT)) }))
 }
 
 struct Anthropic {
@@ -63,10 +97,10 @@ struct Anthropic {
 }
 
 impl Provider for Anthropic {
-    fn open(&self, setup: ConversationConfig) -> Result<Box<dyn Conversation>, ProviderError> {
-        let model = setup.model.name.clone();
-        thinking::check_supported(&model, setup.model.thinking)?;
-        HttpConversation::open(&self.shared, model, AnthropicEncoder::new(setup))
+    fn open(&self, config: ConversationConfig) -> Result<Box<dyn Conversation>, ProviderError> {
+        LIMITS.check_thinking(&config.model, !config.tools.is_empty())?;
+        let model = config.model.name.clone();
+        HttpConversation::open(&self.shared, model, AnthropicEncoder::new(config))
     }
 
     fn warning(&self) -> Option<String> {

@@ -1,4 +1,4 @@
-//! A reply out of the events of a stream, or out of one JSON object. Knows no network.
+//! Assembles a reply from the events of a stream, or from one JSON object.
 //!
 //! The events are those of <https://platform.claude.com/docs/en/build-with-claude/streaming>: `message_start`, then for
 //! each block `content_block_start`, deltas and `content_block_stop`, then `message_delta` and `message_stop`; `ping`,
@@ -7,12 +7,10 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::block::{BlockAssembler, Fields};
+use super::block::BlockAssembler;
 use crate::message::{Block, BlockContent, Reply, StopReason, Usage};
-use crate::providers::lossy_string::LossyString;
-use crate::providers::openai::UsageEstimate;
-use crate::providers::transport::http_conversation;
-use crate::providers::transport::http_conversation::StreamError;
+use crate::providers::assembler::{ReplyAssembler, StreamError, UsageEstimate};
+use crate::providers::json::{Fields, LossyString, non_empty};
 
 /// A reply that is being received.
 #[derive(Debug)]
@@ -20,20 +18,20 @@ pub(super) struct AnthropicAssembler {
     estimate: UsageEstimate,
     id: Option<String>,
     model: Option<String>,
-    /// In the order in which they began.
+    /// In the order in which they started.
     blocks: Vec<IndexedBlock>,
     usage: UsageCounts,
-    /// Whether the reply's tokens were counted when it ended.
+    /// Whether the reply's tokens were counted at its end.
     is_counted: bool,
     stop: Option<StopReason>,
-    /// Whether that came behind the blocks, which ends the reply but for a formality.
+    /// Whether that came after the blocks, so that only `message_stop` is missing.
     is_stop_after_blocks: bool,
-    /// Why it was refused.
+    /// The reason of a refusal.
     refusal: Option<String>,
     ended: bool,
 }
 
-/// A block, and the number that its events have. Some servers give one that has ended to the next block, too.
+/// A block and the index of its events. Some servers reuse the index of a finished block.
 #[derive(Debug)]
 struct IndexedBlock {
     index: u64,
@@ -57,7 +55,7 @@ struct Event<'a> {
     usage: Option<&'a RawValue>,
 }
 
-/// A message, whole or as it begins.
+/// A message, whole or at its start.
 #[derive(Deserialize)]
 struct MessageStart {
     #[serde(default)]
@@ -82,7 +80,7 @@ struct MessageTail {
     stop_details: Option<RefusalDetails>,
 }
 
-/// What the API says of a refusal.
+/// The details of a refusal.
 #[derive(Deserialize)]
 struct RefusalDetails {
     #[serde(default)]
@@ -93,14 +91,13 @@ struct RefusalDetails {
 
 impl RefusalDetails {
     fn reason(self) -> Option<String> {
-        let words = [self.category, self.explanation].into_iter().flatten().map(|LossyString(words)| words);
-        let words: Vec<String> = words.filter(|words| !words.is_empty()).collect();
-        (!words.is_empty()).then(|| words.join(": "))
+        let parts: Vec<String> = [self.category, self.explanation].into_iter().filter_map(non_empty).collect();
+        (!parts.is_empty()).then(|| parts.join(": "))
     }
 }
 
-/// Token counts as the API names them. All are totals so far: of each, the latest holds, and null says nothing. Nor does a
-/// prompt of nothing, as some servers count it at the beginning and others at the end.
+/// Token counts. All are totals so far, so the latest of each counts, except null, and except a prompt of zero tokens, which
+/// some servers send at the start and others at the end.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 struct UsageCounts {
     #[serde(default)]
@@ -134,7 +131,7 @@ impl UsageCounts {
 }
 
 impl AnthropicAssembler {
-    /// A reply to a prompt of so many bytes.
+    /// A reply to a prompt of this size.
     pub(super) fn new(prompt_bytes: usize) -> Self {
         Self {
             estimate: UsageEstimate::new(prompt_bytes),
@@ -150,68 +147,68 @@ impl AnthropicAssembler {
         }
     }
 
-    fn start_message(&mut self, head: MessageStart, text: &dyn Fn(&str)) {
+    fn start_message(&mut self, head: MessageStart, on_text: &dyn Fn(&str)) {
         self.id = head.id;
         self.model = head.model;
         self.stop = head.stop_reason.and_then(parse_stop_reason);
         self.refusal = head.stop_details.and_then(RefusalDetails::reason);
         self.usage.update(head.usage.unwrap_or_default());
         for (index, fields) in (0..).zip(head.content.unwrap_or_default()) {
-            self.start_block(index, fields, text);
+            self.start_block(index, fields, on_text);
         }
     }
 
-    fn start_block(&mut self, index: u64, fields: Fields, text: &dyn Fn(&str)) {
+    fn start_block(&mut self, index: u64, fields: Fields, on_text: &dyn Fn(&str)) {
         let block = BlockAssembler::new(fields);
         let (size, said) = block.initial_text();
         self.estimate.add_output(size);
         if let Some(said) = said.filter(|said| !said.is_empty()) {
-            text(&said);
+            on_text(&said);
         }
         self.blocks.push(IndexedBlock { index, has_ended: false, block });
     }
 
-    /// The newest block of that number.
+    /// The newest block with that index.
     fn block(&mut self, index: Option<u64>) -> Option<&mut IndexedBlock> {
         let index = index.unwrap_or_default();
         self.blocks.iter_mut().rev().find(|block| block.index == index)
     }
 }
 
-impl http_conversation::ReplyAssembler for AnthropicAssembler {
-    fn push_event(&mut self, name: &str, data: &str, text: &dyn Fn(&str)) -> Result<(), StreamError> {
+impl ReplyAssembler for AnthropicAssembler {
+    fn push_event(&mut self, name: &str, data: &str, on_text: &dyn Fn(&str)) -> Result<(), StreamError> {
         let wrong = |error: serde_json::Error| StreamError::Malformed(format!("a {name} event can't be read: {error}"));
         if name == "error" {
             return Err(StreamError::Api(data.to_owned()));
         }
         let event: Event<'_> = match serde_json::from_str(data) {
             Ok(event) => event,
-            // Such as the `[DONE]` that some gateways send.
+            // For example, the `[DONE]` of some gateways.
             Err(_) if !name.starts_with("message_") && !name.starts_with("content_block_") => return Ok(()),
             Err(error) => return Err(wrong(error)),
         };
         match &*event.kind {
             "message_start" => {
                 let head = event.message.map_or("{}", RawValue::get);
-                self.start_message(serde_json::from_str(head).map_err(wrong)?, text);
+                self.start_message(serde_json::from_str(head).map_err(wrong)?, on_text);
             }
             "content_block_start" => {
                 let fields = event.content_block.map_or("{}", RawValue::get);
                 let fields = serde_json::from_str(fields).map_err(wrong)?;
                 if self.block(event.index).is_some_and(|block| !block.has_ended) {
-                    return Err(StreamError::Malformed("a block begins twice".to_owned()));
+                    return Err(StreamError::Malformed("a block starts twice".to_owned()));
                 }
-                self.start_block(event.index.unwrap_or_default(), fields, text);
+                self.start_block(event.index.unwrap_or_default(), fields, on_text);
             }
             "content_block_delta" => {
                 self.estimate.add_output(event.delta.map_or(0, delta_len));
                 let Some(IndexedBlock { block, .. }) = self.block(event.index) else {
-                    return Err(StreamError::Malformed("a block goes on that never began".to_owned()));
+                    return Err(StreamError::Malformed("there is a delta for a block that never started".to_owned()));
                 };
                 if let Some(delta) = event.delta
                     && let Some(piece) = block.push_delta(delta).map_err(wrong)?
                 {
-                    text(&piece);
+                    on_text(&piece);
                 }
             }
             "content_block_stop" => self.block(event.index).into_iter().for_each(|block| block.has_ended = true),
@@ -236,7 +233,7 @@ impl http_conversation::ReplyAssembler for AnthropicAssembler {
         Ok(())
     }
 
-    fn push_body(&mut self, body: &[u8], text: &dyn Fn(&str)) -> Result<(), StreamError> {
+    fn push_body(&mut self, body: &[u8], on_text: &dyn Fn(&str)) -> Result<(), StreamError> {
         let event: Event<'_> =
             serde_json::from_slice(body).map_err(|error| StreamError::not_a_reply("message", &error))?;
         if event.kind == "error" {
@@ -245,10 +242,10 @@ impl http_conversation::ReplyAssembler for AnthropicAssembler {
         let head: MessageStart =
             serde_json::from_slice(body).map_err(|error| StreamError::not_a_reply("message", &error))?;
         if head.content.is_none() {
-            return Err(StreamError::Malformed("it is JSON, but no message".to_owned()));
+            return Err(StreamError::Malformed("it is JSON, but not a message".to_owned()));
         }
         self.is_counted = head.usage.is_some_and(|usage| usage.output_tokens.is_some());
-        self.start_message(head, text);
+        self.start_message(head, on_text);
         self.ended = true;
         Ok(())
     }
@@ -257,42 +254,39 @@ impl http_conversation::ReplyAssembler for AnthropicAssembler {
         self.ended
     }
 
-    /// Some servers leave out `message_stop`, and a connection may break before it: nothing of the reply is in it.
+    /// Some servers omit `message_stop`, and a connection may break before it. It contains nothing of the reply.
     fn is_complete(&self) -> bool {
         self.ended || self.is_stop_after_blocks && self.blocks.iter().all(|block| block.has_ended)
     }
 
-    /// What has been used so far. The API counts a reply's tokens at its end: of one that is cut off, or that nobody counts,
-    /// what was heard is counted here.
+    /// The API counts a reply's tokens at its end; for one that was cut off, or isn't counted, they are estimated.
     fn usage(&self) -> Usage {
         let counted = self.usage.usage();
         let (is_counted, knows_prompt) = (self.is_counted && counted.output_tokens > 0, counted.prompt() > 0);
         let has_ended = if knows_prompt { is_counted } else { self.stop.is_some() };
         let usage = self.estimate.usage(knows_prompt.then_some(counted), has_ended);
-        let heard = usage.output_tokens.max(counted.output_tokens);
-        Usage { output_tokens: if is_counted { counted.output_tokens } else { heard }, ..usage }
+        let output_tokens = usage.output_tokens.max(counted.output_tokens);
+        Usage { output_tokens: if is_counted { counted.output_tokens } else { output_tokens }, ..usage }
     }
 
     fn finish(self, request_id: Option<String>) -> Result<Reply, StreamError> {
         let usage = self.usage();
         let Some(stop) = self.stop else {
-            return Err(StreamError::Malformed("a reply without a stop reason, so without its end".to_owned()));
+            return Err(StreamError::Malformed("the reply has no stop reason, so its end is missing".to_owned()));
         };
         let blocks: Result<Vec<Block>, _> = self.blocks.into_iter().map(|numbered| numbered.block.finish()).collect();
-        let mut blocks = blocks.map_err(|error| StreamError::Malformed(format!("a block can't be read: {error}")))?;
+        let mut blocks = blocks.map_err(|error| StreamError::unreadable("a block", &error))?;
         if stop == StopReason::Refusal {
             blocks.extend(self.refusal.map(|why| Block::from(BlockContent::Other(why))));
         }
         if stop == StopReason::ToolUse && !blocks.iter().any(|block| matches!(block.content, BlockContent::Call(_))) {
-            return Err(StreamError::Malformed(
-                "a reply that waits for the answers to calls and makes none".to_owned(),
-            ));
+            return Err(StreamError::Malformed("the reply stops for tool calls, but has none".to_owned()));
         }
         Ok(Reply { blocks, stop, usage, model: self.model, request_id: request_id.or(self.id) })
     }
 }
 
-/// How many bytes a delta says, its own syntax aside.
+/// The size of a delta's text in bytes, without its syntax.
 fn delta_len(delta: &RawValue) -> usize {
     const SYNTAX: usize = r#"{"type":"text_delta","text":""}"#.len();
     delta.get().len().saturating_sub(SYNTAX)

@@ -1,8 +1,8 @@
-//! A conversation in the API's own form, each part written once.
+//! Encodes a conversation for the API, each message once.
 //!
-//! Marks for the prompt cache (<https://platform.claude.com/docs/en/build-with-claude/prompt-caching>; at most four): the last
-//! tool, the system prompt, and the ends of the last two user messages. The newest end is what the next request reads;
-//! the one before is where this request reads, even where more than 20 blocks, as far as the API looks back, lie between.
+//! Up to four cache markers (<https://platform.claude.com/docs/en/build-with-claude/prompt-caching>) are set: on the last tool,
+//! the system prompt, and the ends of the last two user messages. The next request reads up to the newest one. The one before
+//! is where this request reads, even with more than the 20 blocks in between that the API looks back.
 
 use std::collections::HashSet;
 
@@ -12,34 +12,35 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::reply::AnthropicAssembler;
-use super::{block, model_limits, thinking};
+use super::{VENDOR, block, thinking};
 use crate::message::{Block, BlockContent, Message, Reply, ToolResult, UserMessage};
-use crate::providers::openai::is_valid_call_id;
-use crate::providers::transport::http_conversation;
-use crate::providers::transport::json_body::is_blank;
-use crate::providers::{ConversationConfig, ReplyRequest};
+use crate::providers::api::{ConversationConfig, ReplyRequest};
+use crate::providers::json::{EMPTY_TEXT, is_blank, or_placeholder};
+use crate::providers::tool_calls::{is_valid_call_id, tool_name};
+use crate::providers::transport::http_conversation::RequestEncoder;
+use crate::providers::unsupported_options::explicit_temperature;
 
 const CACHE_MARKER: &str = r#","cache_control":{"type":"ephemeral"}"#;
-/// What stands for a text that is empty or white space, which the API refuses.
-const EMPTY_TEXT: &str = "(nothing)";
+/// The maximum length of a tool's name.
+const MAX_TOOL_NAME_CHARS: usize = 128;
 
-/// A message as it is sent.
+/// An encoded message.
 #[derive(Debug)]
 struct EncodedMessage {
     json: Bytes,
     is_user: bool,
 }
 
-/// A conversation as it is sent.
+/// An encoded conversation.
 #[derive(Debug)]
 pub(super) struct AnthropicEncoder {
-    setup: ConversationConfig,
-    /// `tools` and `system`, marks included, with a comma before each.
+    config: ConversationConfig,
+    /// `tools` and `system` with their markers, with a comma before each.
     prefix: Bytes,
     messages: Vec<EncodedMessage>,
     size: usize,
-    /// Whether the reply that began this turn began with a thought; `None` while nobody has answered the last prompt.
-    began_with_thought: Option<bool>,
+    /// Whether the first reply of this turn starts with thinking; `None` before the first reply.
+    starts_with_thinking: Option<bool>,
 }
 
 #[derive(Serialize)]
@@ -69,51 +70,50 @@ impl AnthropicEncoder {
     /// A conversation without messages.
     ///
     /// # Errors
-    /// A tool can't be written as JSON.
-    pub(super) fn new(setup: ConversationConfig) -> Result<Self, serde_json::Error> {
+    /// A tool can't be serialized.
+    pub(super) fn new(config: ConversationConfig) -> Result<Self, serde_json::Error> {
         let mut fixed = String::new();
-        let tools: Result<Vec<String>, _> = setup.tools.iter().map(serde_json::to_string).collect();
+        let tools: Result<Vec<String>, _> = config.tools.iter().map(serde_json::to_string).collect();
         if let Some((last, others)) = tools?.split_last() {
             let others: String = others.iter().map(|tool| format!("{tool},")).collect();
             fixed = format!(r#","tools":[{others}{}]"#, with_cache_marker(last));
         }
-        if !is_blank(&setup.system) {
-            let block = serde_json::to_string(&TextBlock { r#type: "text", text: &setup.system })?;
+        if !is_blank(&config.system) {
+            let block = serde_json::to_string(&TextBlock { r#type: "text", text: &config.system })?;
             fixed.push_str(&format!(r#","system":[{}]"#, with_cache_marker(&block)));
         }
         let size = fixed.len();
-        Ok(Self { setup, size, prefix: Bytes::from(fixed), messages: Vec::new(), began_with_thought: None })
+        Ok(Self { config, size, prefix: Bytes::from(fixed), messages: Vec::new(), starts_with_thinking: None })
     }
 }
 
-impl http_conversation::RequestEncoder for AnthropicEncoder {
+impl RequestEncoder for AnthropicEncoder {
     type Assembler = AnthropicAssembler;
 
     fn prompt_bytes(&self) -> usize {
         self.size
     }
 
-    /// Writes a message down. One after another of the same role goes on in the same message: a reply where the one
-    /// before was paused, a remark behind a question whose reply was dropped. The API itself makes one message of two
-    /// neighbours of a role (<https://platform.claude.com/docs/en/api/messages>), but not every compatible server takes
-    /// them.
+    /// Encodes a message. Consecutive messages of one role are merged: a reply that continues a paused one, a user message after
+    /// one whose reply was discarded. The API merges them itself (<https://platform.claude.com/docs/en/api/messages>), but not
+    /// every compatible server accepts them.
     fn push(&mut self, message: &Message) -> Result<(), serde_json::Error> {
         let (is_user, blocks) = match message {
             Message::User(message) => (true, user_blocks(message)?),
             Message::Assistant(reply) => (false, assistant_blocks(reply)?),
         };
-        let goes_on = self.messages.last().is_some_and(|last| last.is_user == is_user);
+        let continues_last = self.messages.last().is_some_and(|last| last.is_user == is_user);
         match message {
-            Message::User(message) if message.results.is_empty() && !goes_on => self.began_with_thought = None,
-            Message::Assistant(reply) if self.began_with_thought.is_none() => {
-                self.began_with_thought = Some(begins_with_thought(reply));
+            Message::User(message) if message.results.is_empty() && !continues_last => self.starts_with_thinking = None,
+            Message::Assistant(reply) if self.starts_with_thinking.is_none() => {
+                self.starts_with_thinking = Some(starts_with_thinking(reply));
             }
             _ => {}
         }
         if let Some(EncodedMessage { json, .. }) = self.messages.last_mut().filter(|last| last.is_user == is_user) {
-            // Before `]}`: the end of the list, of the message.
-            let begun = String::from_utf8_lossy(&json[..json.len().saturating_sub(2)]);
-            let whole = Bytes::from(format!("{begun},{}]}}", blocks.join(",")));
+            // Before the final `]}`.
+            let start = String::from_utf8_lossy(&json[..json.len().saturating_sub(2)]);
+            let whole = Bytes::from(format!("{start},{}]}}", blocks.join(",")));
             self.size += whole.len() - json.len();
             *json = whole;
             return Ok(());
@@ -128,50 +128,48 @@ impl http_conversation::RequestEncoder for AnthropicEncoder {
     fn clear(&mut self) {
         self.messages.clear();
         self.size = self.prefix.len();
-        self.began_with_thought = None;
+        self.starts_with_thinking = None;
     }
 
-    fn body_chunks(&self, ask: &ReplyRequest) -> Vec<Bytes> {
-        let model = &self.setup.model;
-        let mut head = format!(r#"{{"model":{},"max_tokens":{},"stream":true"#, json!(model.name), ask.max_tokens);
-        let choice =
-            (!ask.tools_allowed && !self.setup.tools.is_empty()).then(|| ("tool_choice", json!({ "type": "none" })));
-        let temperature = model_limits::temperature(model).map(|temperature| ("temperature", json!(temperature)));
+    fn body_chunks(&self, request: &ReplyRequest) -> Vec<Bytes> {
+        let model = &self.config.model;
+        let mut head = format!(r#"{{"model":{},"max_tokens":{},"stream":true"#, json!(model.name), request.max_tokens);
+        let choice = (!request.tools_allowed && !self.config.tools.is_empty())
+            .then(|| ("tool_choice", json!({ "type": "none" })));
+        let temperature =
+            explicit_temperature(VENDOR, model, model.thinking).map(|temperature| ("temperature", json!(temperature)));
         let stop = (!model.stop.is_empty()).then(|| ("stop_sequences", json!(model.stop)));
-        // What was masked has lost its thoughts.
-        let thinks = self.began_with_thought != Some(false) || !thinking::requires_leading_thinking(&model.name);
+        // A redacted reply has lost its thinking.
+        let thinks = self.starts_with_thinking != Some(false) || !thinking::requires_leading_thinking(&model.name);
         let members: Vec<(&str, Value)> =
-            thinking::request_members(&model.name, model.thinking.filter(|_| thinks), ask.max_tokens);
+            thinking::request_members(&model.name, model.thinking.filter(|_| thinks), request.max_tokens);
         for (name, value) in members.into_iter().chain(temperature).chain(stop).chain(choice) {
             head.push_str(&format!(r#","{name}":{value}"#));
         }
-        let mut pieces = vec![Bytes::from(head), self.prefix.clone(), Bytes::from_static(br#","messages":["#)];
+        let mut chunks = vec![Bytes::from(head), self.prefix.clone(), Bytes::from_static(br#","messages":["#)];
         let users = self.messages.iter().enumerate().rev().filter(|(_, message)| message.is_user);
-        let marks: Vec<usize> = users.map(|(at, _)| at).take(2).collect();
+        let markers: Vec<usize> = users.map(|(at, _)| at).take(2).collect();
         for (at, EncodedMessage { json, .. }) in self.messages.iter().enumerate() {
             if at > 0 {
-                pieces.push(Bytes::from_static(b","));
+                chunks.push(Bytes::from_static(b","));
             }
-            if marks.contains(&at) {
-                // `}]}`: the end of the last block, of the list, of the message.
+            if markers.contains(&at) {
+                // Before the final `}]}`, in the last block.
                 let end = json.len().saturating_sub(3);
-                pieces.extend([json.slice(..end), Bytes::from_static(CACHE_MARKER.as_bytes()), json.slice(end..)]);
+                chunks.extend([json.slice(..end), Bytes::from_static(CACHE_MARKER.as_bytes()), json.slice(end..)]);
             } else {
-                pieces.push(json.clone());
+                chunks.push(json.clone());
             }
         }
-        pieces.push(Bytes::from_static(b"]}"));
-        pieces
+        chunks.push(Bytes::from_static(b"]}"));
+        chunks
     }
 
     fn new_assembler(&self) -> AnthropicAssembler {
         AnthropicAssembler::new(self.size)
     }
 
-    fn drop_prefix_bound_thinking(&mut self, refusal: &str) -> bool {
-        if !thinking::is_prefix_mismatch(refusal) {
-            return false;
-        }
+    fn drop_thinking(&mut self) -> bool {
         let mut is_less = false;
         for message in self.messages.iter_mut().filter(|message| !message.is_user) {
             if let Some(json) = without_thinking(&message.json) {
@@ -183,18 +181,18 @@ impl http_conversation::RequestEncoder for AnthropicEncoder {
         is_less
     }
 
-    // The API demands that ids are unique, and some gateways count from zero in every reply. Its own are letters, digits, `_`
-    // and `-`; but a server that gives another takes it back, and may need it: Kimi knows its calls by `functions.glob:0`, and
-    // LiteLLM keeps Gemini's signatures in them.
+    // The API requires unique ids, and some gateways count from zero in every reply. The API's own ids are letters, digits, `_`
+    // and `-`, but a server accepts the ids that it sent and may need them: Kimi's are like `functions.glob:0`, and LiteLLM
+    // stores Gemini's signatures in them.
     fn assign_call_ids(&self, reply: &mut Reply, taken: &HashSet<String>) -> Result<(), serde_json::Error> {
         let mut fresh: HashSet<String> = HashSet::new();
         for block in &mut reply.blocks {
             let BlockContent::Call(call) = &block.content else { continue };
-            let wish = if is_valid_call_id(&call.id) { call.id.clone() } else { "call".to_owned() };
-            let mut id = wish.clone();
+            let wanted = if is_valid_call_id(&call.id) { call.id.clone() } else { "call".to_owned() };
+            let mut id = wanted.clone();
             let mut number = 2;
             while taken.contains(&id) || !fresh.insert(id.clone()) {
-                id = format!("{}-{number}", wish.chars().take(100).collect::<String>());
+                id = format!("{}-{number}", wanted.chars().take(100).collect::<String>());
                 number += 1;
             }
             if id != call.id {
@@ -205,7 +203,7 @@ impl http_conversation::RequestEncoder for AnthropicEncoder {
     }
 }
 
-/// The object with a mark as its last member.
+/// The object with a cache marker as its last member.
 fn with_cache_marker(object: &str) -> String {
     format!("{}{CACHE_MARKER}}}", object.strip_suffix('}').unwrap_or(object))
 }
@@ -213,11 +211,10 @@ fn with_cache_marker(object: &str) -> String {
 fn user_blocks(message: &UserMessage) -> Result<Vec<String>, serde_json::Error> {
     let mut blocks = Vec::with_capacity(message.results.len() + 1);
     for ToolResult { call_id, text, is_error } in &message.results {
-        let content = if is_blank(text) { EMPTY_TEXT } else { text };
         blocks.push(serde_json::to_string(&ResultBlock {
             r#type: "tool_result",
             tool_use_id: wire_call_id(call_id),
-            content,
+            content: or_placeholder(text),
             is_error: *is_error,
         })?);
     }
@@ -230,37 +227,37 @@ fn user_blocks(message: &UserMessage) -> Result<Vec<String>, serde_json::Error> 
 
 fn assistant_blocks(reply: &Reply) -> Result<Vec<String>, serde_json::Error> {
     let mut blocks = Vec::with_capacity(reply.blocks.len());
-    let mut ends_in_thought = true;
-    for Block { content: view, raw } in &reply.blocks {
-        let block = match (view, raw) {
+    let mut ends_with_thinking = true;
+    for Block { content, raw } in &reply.blocks {
+        let block = match (content, raw) {
             (BlockContent::Text(text), _) if is_blank(text) => continue,
             (BlockContent::Call(call), Some(raw))
-                if tool_name(&call.tool) == call.tool && is_valid_call_id(&call.id) =>
+                if tool_name(&call.tool, MAX_TOOL_NAME_CHARS) == call.tool && is_valid_call_id(&call.id) =>
             {
                 raw.get().to_owned()
             }
             (BlockContent::Call(call), _) => serde_json::to_string(&CallBlock {
                 r#type: "tool_use",
                 id: wire_call_id(&call.id),
-                name: tool_name(&call.tool),
+                name: tool_name(&call.tool, MAX_TOOL_NAME_CHARS),
                 input: &call.input,
             })?,
             (_, Some(raw)) => raw.get().to_owned(),
             (BlockContent::Text(text), None) => serde_json::to_string(&TextBlock { r#type: "text", text })?,
-            // Another provider's thoughts, which this one has no form for.
+            // Another provider's thinking, which can't be sent back.
             (BlockContent::Thinking(_) | BlockContent::Other(_), None) => continue,
         };
         blocks.push(block);
-        ends_in_thought = matches!(view, BlockContent::Thinking(_));
+        ends_with_thinking = matches!(content, BlockContent::Thinking(_));
     }
-    // The API refuses a message without blocks, and one whose last block is a thought.
-    if ends_in_thought {
+    // The API refuses a message without blocks, and one that ends with thinking.
+    if ends_with_thinking {
         blocks.push(serde_json::to_string(&TextBlock { r#type: "text", text: EMPTY_TEXT })?);
     }
     Ok(blocks)
 }
 
-/// A reply as it was written, without its thinking; `None` where it has none.
+/// An encoded reply without its thinking; `None` where it has none.
 fn without_thinking(json: &[u8]) -> Option<Bytes> {
     #[derive(Deserialize)]
     struct Content<'a> {
@@ -282,19 +279,12 @@ fn without_thinking(json: &[u8]) -> Option<Bytes> {
     (kept.len() < content.len()).then(|| Bytes::from(format!(r#"{{"role":"assistant","content":[{blocks}]}}"#)))
 }
 
-fn begins_with_thought(reply: &Reply) -> bool {
+fn starts_with_thinking(reply: &Reply) -> bool {
     let mut sent =
         reply.blocks.iter().filter(|block| !matches!(&block.content, BlockContent::Text(text) if is_blank(text)));
-    sent.next().is_some_and(|Block { content: view, raw }| matches!(view, BlockContent::Thinking(_)) && raw.is_some())
+    sent.next().is_some_and(|Block { content, raw }| matches!(content, BlockContent::Thinking(_)) && raw.is_some())
 }
 
 fn wire_call_id(id: &str) -> &str {
     if is_valid_call_id(id) { id } else { "_" }
-}
-
-/// A tool's name as the API takes it back: what a model makes up need not be of that form.
-fn tool_name(written: &str) -> String {
-    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    let name: String = written.chars().take(128).map(|c| if fits(c) { c } else { '_' }).collect();
-    if name.is_empty() { "_".to_owned() } else { name }
 }

@@ -5,9 +5,9 @@
 
 use crate::message::{Reply, StopReason, Usage};
 use crate::providers::anthropic::tests as anthropic;
+use crate::providers::assembler::ReplyAssembler;
 use crate::providers::openai::tests as openai;
 use crate::providers::openai_chat::tests as openai_chat;
-use crate::providers::transport::http_conversation::ReplyAssembler;
 use crate::providers::transport::sse::Decoder;
 
 const MESSAGES: &str = include_str!("llama-cpp-messages.sse");

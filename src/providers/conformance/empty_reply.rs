@@ -13,12 +13,12 @@ async fn a_first_reply_with_nothing_in_it_is_asked_for_again_and_then_a_failure(
             ask_once(&*dialect, vec![nothing(&*dialect), nothing(&*dialect), streamed(&*dialect, &text_reply())]).await;
         assert_eq!((reply.unwrap().text().as_str(), requests), ("Hello ä€😀", 3));
         let retries = seen.retries.lock().unwrap().clone();
-        assert!(retries.iter().all(|retry| retry.reason.ends_with("sent a reply with nothing in it")), "{retries:?}");
+        assert!(retries.iter().all(|retry| retry.reason.ends_with("sent an empty reply")), "{retries:?}");
         assert!(retries.iter().all(|retry| retry.usage.prompt() > 0), "it was paid all the same: {retries:?}");
         let (fault, _, requests) = ask_once(&*dialect, vec![nothing(&*dialect)]).await;
         let fault = fault.unwrap_err();
         assert_eq!((fault.kind, requests), (ProviderErrorKind::Failed, 3));
-        assert!(fault.message.ends_with("sent a reply with nothing in it (tried 3 times)"), "{}", fault.message);
+        assert!(fault.message.ends_with("sent an empty reply (tried 3 times)"), "{}", fault.message);
         assert!(fault.hint.is_some() && fault.usage.prompt() > 0);
     }
 }

@@ -6,12 +6,13 @@ use super::{ask_once, dialects, streamed, text_reply};
 use crate::providers::ProviderErrorKind;
 use crate::providers::test_server::ScriptedResponse;
 
-const BEHIND: &str = "it is the gateway that was turned away by what stands behind it";
+const BEHIND: &str = "the gateway's own key";
 
 #[tokio::test]
 async fn errors_of_a_gateway_are_named_as_what_they_are() {
     let error = |message: &str, kind: &str, code: &str| {
-        json!({ "error": { "message": message, "type": kind, "param": null, "code": code } }).to_string()
+        json!({ "the gateway's own key": { "message": message, "type": kind, "param": null, "code": code } })
+            .to_string()
     };
     let wrapped = |class: &str| {
         let message = format!(
@@ -43,7 +44,7 @@ async fn errors_of_a_gateway_are_named_as_what_they_are() {
             "400 Bad Request",
             error("Budget!", "budget_exceeded", "400"),
             ProviderErrorKind::Rejected,
-            "have its budget raised",
+            "reached its budget",
         ),
         ("400 Bad Request", stream, ProviderErrorKind::ContextFull, ""),
     ] {
@@ -68,6 +69,6 @@ async fn json_that_breaks_off_is_asked_for_again() {
         );
         let (reply, seen, requests) = ask_once(&*dialect, vec![cut, streamed(&*dialect, &text_reply())]).await;
         assert_eq!((reply.is_ok(), requests), (true, 2));
-        assert!(seen.retries.lock().unwrap()[0].reason.contains("breaks off before its end"));
+        assert!(seen.retries.lock().unwrap()[0].reason.contains("incomplete JSON"));
     }
 }

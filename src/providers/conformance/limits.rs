@@ -27,7 +27,7 @@ async fn no_try_begins_after_the_deadline() {
         let ask = ReplyRequest { deadline: Instant::now() + Duration::from_secs(3), ..request() };
         let fault = prompted(&*dialect, &server.url).ask(ask, &RecordingObserver::default()).await.unwrap_err();
         assert_eq!((fault.kind, server.received().len()), (ProviderErrorKind::Failed, 1));
-        assert!(fault.message.contains("the next try would be 5.0 s away"), "{}", fault.message);
+        assert!(fault.message.contains("the next try would start in 5.0 s"), "{}", fault.message);
     }
 }
 
@@ -41,7 +41,7 @@ async fn signs_of_life_do_not_keep_a_request_for_ever() {
         let seen = RecordingObserver::default();
         conversation.ask(request(), &seen).await.unwrap();
         let retries = seen.retries.lock().unwrap();
-        assert!(retries[0].reason.ends_with("didn't finish its answer within 300ms"), "{}", retries[0].reason);
+        assert!(retries[0].reason.ends_with("didn't finish its response within 300ms"), "{}", retries[0].reason);
     }
 }
 

@@ -22,7 +22,7 @@ use super::{
     Retry, StreamObserver,
 };
 use crate::message::{Message, Reply, ToolResult, Usage, UserMessage};
-use crate::providers::transport::http_conversation::ReplyAssembler;
+use crate::providers::assembler::ReplyAssembler;
 use crate::providers::transport::sse::Decoder;
 use crate::redaction::Redactor;
 use crate::tools::ToolSpec;
@@ -168,6 +168,7 @@ pub(super) fn connect(entry: &ProviderSpec, variables: &[(&str, String)]) -> Res
     let variable = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone());
     let mask = Redactor::default();
     (entry.connect)(&ConnectContext {
+        providers: crate::providers::PROVIDERS,
         env: &variable,
         server: None,
         script: None,

@@ -1,104 +1,69 @@
-//! Answers of another API than the one that was asked: which one it is, and how to ask that.
+//! Recognizes replies of another API than the one that was asked, and says how to use that one.
 
 use serde_json::Value;
 
-use crate::providers::errors::classification::display_model;
-use crate::providers::transport::http::Endpoint;
+use crate::providers::api::ProviderError;
+use crate::providers::spec::{ApiSignature, ProviderSpec};
+use crate::providers::transport::endpoint::Endpoint;
 use crate::providers::transport::retry::FailedAttempt;
-use crate::providers::{ProviderError, ProviderErrorKind, find};
 
-/// What an API's answers are known by.
-struct KnownApi {
-    /// The provider of ours that speaks it.
-    provider: &'static str,
-    /// A word that its name has in ours.
-    word: &'static str,
-    /// Its name.
-    name: &'static str,
-    matches: fn(&Value) -> bool,
-}
-
-const KNOWN_APIS: [KnownApi; 5] = [
-    KnownApi { provider: "openai-chat", word: "chat completions", name: "the Chat Completions API", matches: is_chat },
-    KnownApi { provider: "openai", word: "responses", name: "the Responses API", matches: is_responses },
-    KnownApi { provider: "anthropic", word: "messages", name: "the Messages API", matches: is_messages },
-    KnownApi { provider: "gemini", word: "gemini", name: "the Gemini API", matches: is_gemini },
-    KnownApi { provider: "", word: "ollama", name: "Ollama's own API", matches: is_ollama },
-];
-
-fn text<'a>(value: &'a Value, key: &str) -> &'a str {
-    value.get(key).and_then(Value::as_str).unwrap_or_default()
-}
-
-fn is_chat(value: &Value) -> bool {
-    value.get("choices").is_some_and(Value::is_array) || text(value, "object").starts_with("chat.completion")
-}
-
-fn is_responses(value: &Value) -> bool {
-    text(value, "object") == "response" || text(value, "type").starts_with("response.")
-}
-
-fn is_messages(value: &Value) -> bool {
-    match text(value, "type") {
-        "message" => value.get("content").is_some_and(Value::is_array),
-        "message_start" => value.get("message").is_some_and(Value::is_object),
-        _ => false,
-    }
-}
-
-fn is_gemini(value: &Value) -> bool {
-    ["candidates", "promptFeedback", "usageMetadata"].iter().any(|key| value.get(key).is_some())
-}
+/// Ollama's own API, which no provider speaks. Ollama also has a common API below `/v1`.
+const OLLAMA: ApiSignature = ApiSignature { name: "Ollama's own API", matches: is_ollama };
 
 fn is_ollama(value: &Value) -> bool {
     value.get("done").is_some_and(Value::is_boolean)
         && (value.get("message").is_some_and(Value::is_object) || value.get("response").is_some())
 }
 
-/// What a server said, where it is an answer of another API: a whole body, or the first event of a stream.
-pub(crate) fn detect_other_api(said: &str, model: &str, endpoint: &Endpoint) -> Option<FailedAttempt> {
-    // Of several values the first one is on a line of its own, and in a list that is streamed, too.
-    let first = said.trim_start().lines().next().unwrap_or_default();
-    let value: Value = serde_json::from_str(said).or_else(|_| serde_json::from_str(first)).ok()?;
+/// The error for a body, or the first event of a stream, that is a reply of another API; `None` for anything else.
+pub(crate) fn detect_other_api(body: &str, model: &str, endpoint: &Endpoint) -> Option<FailedAttempt> {
+    // In a stream of JSON values, or a streamed list, the first value is on the first line.
+    let first = body.trim_start().lines().next().unwrap_or_default();
+    let value: Value = serde_json::from_str(body).or_else(|_| serde_json::from_str(first)).ok()?;
     let value = value.as_array().and_then(|list| list.first()).unwrap_or(&value);
-    let api = KNOWN_APIS.iter().find(|api| (api.matches)(value))?;
-    let names = endpoint.labels();
-    if names.api.to_ascii_lowercase().contains(api.word) {
+    let known = endpoint.providers().iter().filter_map(|spec| Some((Some(spec), spec.api?)));
+    let (spec, api) = known.chain([(None, OLLAMA)]).find(|(_, api)| (api.matches)(value))?;
+    let own = endpoint.labels().names.api;
+    if api.name == own {
         return None;
     }
-    let what = format!("{} answered as {} does, not as {}", endpoint.display_url(), api.name, names.api);
-    Some(FailedAttempt::unrecognized(
-        ProviderError::new(ProviderErrorKind::Rejected, what).with_hint(hint(api, model, endpoint)),
-    ))
+    let what = format!("{} answered as {} does, not as {own}", endpoint.display_url(), api.name);
+    Some(FailedAttempt::unrecognized(ProviderError::rejected(what).with_hint(hint(spec, model, endpoint))))
 }
 
-fn hint(api: &KnownApi, model: &str, endpoint: &Endpoint) -> String {
-    let names = endpoint.labels();
-    let Some(entry) = find(if api.provider.is_empty() { "openai-chat" } else { api.provider }) else {
-        return format!("legwork doesn't speak it; is {} right?", names.base_url_source);
+fn common_api(endpoint: &Endpoint) -> Option<&'static ProviderSpec> {
+    endpoint.providers().iter().find(|spec| spec.is_common_api)
+}
+
+fn hint(spec: Option<&'static ProviderSpec>, model: &str, endpoint: &Endpoint) -> String {
+    let labels = endpoint.labels();
+    let suffix = if spec.is_none() { ", with an address that ends with /v1" } else { "" };
+    let Some(spec) = spec.or_else(|| common_api(endpoint)) else {
+        return format!("legwork doesn't speak it; is {} right?", labels.base_url_source);
     };
-    let below = if api.provider.is_empty() { ", and let the address end with /v1" } else { "" };
-    match (&names.server, entry.default_endpoint) {
-        (Some((server, file)), _) => format!("write `api = \"{}\"` for `{server}` in {file}{below}", entry.name),
-        (None, Some(home)) if home.base_url_env != names.base_url_source => {
-            format!(
-                "put the address into {} and name the model `{}/{}`{below}",
-                home.base_url_env,
-                entry.name,
-                display_model(model)
-            )
+    let model = display_model(model);
+    match (&labels.server, spec.default_endpoint) {
+        (Some((server, file)), _) => format!("write `api = \"{}\"` for `{server}` in {file}{suffix}", spec.name),
+        (None, Some(home)) if home.base_url_env != labels.base_url_source => {
+            format!("put the address into {} and name the model `{}/{model}`{suffix}", home.base_url_env, spec.name)
         }
-        (None, _) => format!("name the model `{}/{}`{below}", entry.name, display_model(model)),
+        (None, _) => format!("name the model `{}/{model}`{suffix}", spec.name),
     }
 }
 
-/// What to try where nothing is to be found at an address.
-pub(crate) fn address_hint(endpoint: &Endpoint) -> &'static str {
-    let has_chat = endpoint.labels().api.to_ascii_lowercase().contains("chat completions");
-    match (has_chat, &endpoint.labels().server) {
-        _ if endpoint.is_at_root() => " Most servers have it below /v1: let the address end with that",
-        (true, _) => "",
-        (false, Some(_)) => " Many servers speak only Chat Completions: `api = \"openai-chat\"`",
-        (false, None) => " Many servers speak only Chat Completions: `openai-chat/MODEL`",
+/// What to try where there is nothing at an address, with a space in front.
+pub(crate) fn address_hint(endpoint: &Endpoint) -> String {
+    let labels = endpoint.labels();
+    let common = common_api(endpoint).filter(|spec| spec.api.is_some_and(|api| api.name != labels.names.api));
+    match (common, &labels.server) {
+        _ if endpoint.is_at_root() => " Most servers have it below /v1: let the address end with that".to_owned(),
+        (None, _) => String::new(),
+        (Some(spec), Some(_)) => format!(" Many servers speak only Chat Completions: `api = \"{}\"`", spec.name),
+        (Some(spec), None) => format!(" Many servers speak only Chat Completions: `{}/MODEL`", spec.name),
     }
+}
+
+/// A model's name for use within a sentence.
+pub(crate) fn display_model(model: &str) -> &str {
+    if model.len() <= 200 { model } else { "MODEL" }
 }

@@ -1,12 +1,11 @@
-//! Sizes that a server's refusals name: a model's window, and the greatest `max_tokens`.
+//! Limits in error messages: a model's context window, and the maximum `max_tokens`.
 
-/// The least that is believed to be a window.
+/// The minimum plausible context window.
 const MIN_PLAUSIBLE_WINDOW: u64 = 256;
 
-/// How many tokens prompt and reply may have together, or the prompt alone, as the message says; `None` where it doesn't, or
-/// in words that nobody knows.
+/// The context window, or the limit on the prompt alone, in an error message.
 pub(crate) fn context_window(message: &str) -> Option<u64> {
-    // What stands before the number, in the words of the servers that `says_too_long` knows.
+    // The phrases before the number, in messages of the servers in `api_error::CONTEXT_FULL`.
     const BEFORE: [&str; 28] = [
         "maximum context length is",
         "maximum context length of",
@@ -38,7 +37,7 @@ pub(crate) fn context_window(message: &str) -> Option<u64> {
         "max tokens of",
     ];
     let message = message.to_ascii_lowercase();
-    let behind = |words: &str| {
+    let after = |words: &str| {
         let at = message.find(words)?;
         parse_tokens(message[at + words.len()..].trim_start())
     };
@@ -46,16 +45,16 @@ pub(crate) fn context_window(message: &str) -> Option<u64> {
         let start = message[..message.find(words)?].trim_end();
         parse_tokens(&start[start.rfind(|c: char| !is_digit_or_separator(c)).map_or(0, |at| at + 1)..])
     };
-    // Anthropic's second form adds up what is too much; Mistral's and Anthropic's first have the word behind the number.
+    // Anthropic's second form is a sum; in Mistral's and Anthropic's first, the phrase follows the number.
     let sum = || parse_tokens(message[message.find("exceed context limit:")?..].split_once('>')?.1.trim_start());
-    let found = BEFORE.into_iter().find_map(behind).or_else(sum);
+    let found = BEFORE.into_iter().find_map(after).or_else(sum);
     found.or_else(|| before("maximum context length")).or_else(|| before("maximum")).or_else(|| {
         let is_of_prompt = ["prompt token count", "input token count"].iter().any(|words| message.contains(words));
-        is_of_prompt.then(|| behind("exceeds the limit of"))?
+        is_of_prompt.then(|| after("exceeds the limit of"))?
     })
 }
 
-/// The greatest `max_tokens` that a server takes, as its refusal of a greater one says.
+/// The maximum `max_tokens` in an error message about a greater one.
 pub(crate) fn reply_limit(message: &str) -> Option<u32> {
     const NAMES: [&str; 6] = [
         "max_tokens",
@@ -65,7 +64,7 @@ pub(crate) fn reply_limit(message: &str) -> Option<u32> {
         "maximum tokens you requested",
         "max tokens must",
     ];
-    // What stands before the number, and whether the number itself is too great.
+    // The phrases before the number, and whether the bound is exclusive.
     const BEFORE: [(&str, bool); 11] = [
         ("supports at most", false),
         ("model limit of", false),
@@ -83,11 +82,11 @@ pub(crate) fn reply_limit(message: &str) -> Option<u32> {
     if !NAMES.iter().any(|name| message.contains(name)) {
         return None;
     }
-    let behind = |words: &str| {
+    let after = |words: &str| {
         let at = message.find(words)?;
         parse_tokens(message[at + words.len()..].trim_start_matches([' ', '`', '\'', '"']))
     };
-    let of_rows = BEFORE.into_iter().find_map(|(words, is_too_great)| Some(behind(words)? - u64::from(is_too_great)));
+    let of_rows = BEFORE.into_iter().find_map(|(words, is_exclusive)| Some(after(words)? - u64::from(is_exclusive)));
     let of_anthropic = || {
         let start = &message[..message.find("which is the maximum allowed number of output tokens")?];
         parse_tokens(start.rsplit_once('>')?.1.trim_start())

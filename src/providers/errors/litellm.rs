@@ -1,12 +1,12 @@
-//! Gateways that answer for somebody else, and how they tell what went wrong behind them.
+//! Errors of LiteLLM's proxy, which wraps the error of the server behind it.
 //!
-//! LiteLLM's proxy names the class of its error in the message (`litellm.BadRequestError: OpenAIException - ...`), the innermost
-//! last, and its own reasons in `type` (<https://docs.litellm.ai/docs/exception_mapping>). Where it translates to Gemini's API it
-//! answers 500 to all of them.
+//! It names its exception class in the message (`litellm.BadRequestError: OpenAIException - ...`), the innermost last, and its
+//! own reasons in `type` (<https://docs.litellm.ai/docs/exception_mapping>). Where it translates to Gemini's API, every error
+//! has status 500.
 
-use crate::providers::errors::classification::ApiError;
+use crate::providers::errors::api_error::ApiError;
 
-/// LiteLLM's classes, and the statuses that stand for them.
+/// LiteLLM's exception classes and their statuses.
 const EXCEPTION_STATUSES: [(&str, u16); 15] = [
     ("BadRequestError", 400),
     ("InvalidRequestError", 400),
@@ -24,41 +24,41 @@ const EXCEPTION_STATUSES: [(&str, u16); 15] = [
     ("BadGatewayError", 502),
     ("ServiceUnavailableError", 503),
 ];
-/// What stands before each of them.
+/// The prefix of an exception class in a message.
 const EXCEPTION_PREFIX: &str = "litellm.";
 
-/// The status that an error should have had.
-pub(crate) fn effective_status(status: u16, said: &ApiError) -> u16 {
-    match said.kind.as_deref() {
-        // Without a database it knows one key, and says this to all others.
+/// The status that an error has without the wrapping.
+pub(crate) fn effective_status(status: u16, error: &ApiError) -> u16 {
+    match error.kind.as_deref() {
+        // Without a database, LiteLLM has one key and answers all others with this.
         Some("no_db_connection" | "expired_key") => 401,
         Some(kind) if kind.ends_with("_model_access_denied") => 403,
-        _ if status == 500 => innermost_status(said).unwrap_or(status),
+        _ if status == 500 => innermost_status(error).unwrap_or(status),
         _ => status,
     }
 }
 
-fn message(said: &ApiError) -> &str {
-    said.message.as_deref().unwrap_or_default()
+fn message(error: &ApiError) -> &str {
+    error.message.as_deref().unwrap_or_default()
 }
 
-fn innermost_status(said: &ApiError) -> Option<u16> {
+fn innermost_status(error: &ApiError) -> Option<u16> {
     let named = |after: &str| EXCEPTION_STATUSES.into_iter().find(|(class, _)| after.starts_with(class));
-    message(said).split(EXCEPTION_PREFIX).skip(1).filter_map(named).last().map(|(_, status)| status)
+    message(error).split(EXCEPTION_PREFIX).skip(1).filter_map(named).last().map(|(_, status)| status)
 }
 
-/// Whether it was the gateway itself that was turned away, with the key that it has for what stands behind it.
-pub(crate) fn is_upstream_auth_error(said: &ApiError) -> bool {
-    matches!(innermost_status(said), Some(401 | 403))
+/// Whether the server behind the gateway refused the gateway's own key.
+pub(crate) fn is_upstream_auth_error(error: &ApiError) -> bool {
+    matches!(innermost_status(error), Some(401 | 403))
 }
 
-/// Whether the key may spend no more there.
-pub(crate) fn is_budget_exceeded(said: &ApiError) -> bool {
-    said.kind.as_deref() == Some("budget_exceeded")
+/// Whether the key has reached its budget at the gateway.
+pub(crate) fn is_budget_exceeded(error: &ApiError) -> bool {
+    error.kind.as_deref() == Some("budget_exceeded")
 }
 
-/// Whether it says that it has no such model, which some do with a status for anything.
-pub(crate) fn is_unknown_model(said: &ApiError) -> bool {
+/// Whether the error says that there is no such model; the status doesn't tell.
+pub(crate) fn is_unknown_model(error: &ApiError) -> bool {
     const WORDS: [&str; 7] = [
         "no healthy deployments for this model",
         "invalid model name",
@@ -68,8 +68,8 @@ pub(crate) fn is_unknown_model(said: &ApiError) -> bool {
         "no such model",
         "model does not exist",
     ];
-    let words = message(said).to_ascii_lowercase();
-    let is_code = [&said.code, &said.kind].into_iter().flatten().any(|own| own == "model_not_found");
+    let words = message(error).to_ascii_lowercase();
+    let is_code = [&error.code, &error.kind].into_iter().flatten().any(|own| own == "model_not_found");
     is_code || WORDS.iter().any(|some| words.contains(some))
 }
 

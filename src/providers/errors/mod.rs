@@ -1,8 +1,8 @@
-//! What failed requests mean: the errors that servers answer with, and how each API words them.
+//! What failed requests mean: the error objects of all APIs, and the tables that classify them.
 
-pub mod api_detection;
-pub mod classification;
-pub mod error_body;
-pub mod limit_hints;
-pub mod litellm;
-pub mod unsupported_options;
+pub(crate) mod api_detection;
+pub(crate) mod api_error;
+pub(crate) mod classification;
+mod excerpt;
+pub(crate) mod limit_hints;
+mod litellm;

@@ -1,32 +1,32 @@
 //! Google's models over the Gemini API: `POST {base}/v1beta/models/MODEL:streamGenerateContent?alt=sse`, the key in
 //! `x-goog-api-key`.
 //!
-//! The form is that of <https://ai.google.dev/api/generate-content>. The variables are those of Google's own clients (the
-//! package google-genai, 3.4): `GOOGLE_API_KEY` goes before `GEMINI_API_KEY`, and `GOOGLE_GEMINI_BASE_URL` is another address.
-//! What a model said goes back part by part as it came, signatures of its thoughts included; Gemini 3 and later refuse
-//! calls without (<https://ai.google.dev/gemini-api/docs/thought-signatures>).
+//! The format is that of <https://ai.google.dev/api/generate-content>. The variables are those of Google's own clients (the
+//! package google-genai, 3.4): `GOOGLE_API_KEY` takes precedence over `GEMINI_API_KEY`, and `GOOGLE_GEMINI_BASE_URL` is another
+//! address. A reply is sent back part by part as it came, with the signatures of its thoughts; Gemini 3 and later refuse calls
+//! without these (<https://ai.google.dev/gemini-api/docs/thought-signatures>).
 
-mod capabilities;
 mod encode_reply;
-mod error_dialect;
 mod parts;
 mod reply;
 mod request;
 #[cfg(test)]
 pub(super) mod tests;
+mod thinking;
 
 use std::sync::Arc;
 
-use self::capabilities::Capabilities;
+use serde_json::Value;
+
 use self::request::GeminiEncoder;
-use super::{
-    ConnectContext, Conversation, ConversationConfig, DefaultEndpoint, Model, Provider, ProviderError, ProviderSpec,
-    RequestOptions, UnsupportedOption,
-};
-use crate::providers::env_config::EndpointNames;
-use crate::providers::transport::http::Endpoint;
-use crate::providers::transport::http_conversation::{HttpConversation, LearnedLimits, ProviderState};
-use crate::providers::transport::retry::RetryPolicy;
+use super::api::{Conversation, ConversationConfig, Provider, ProviderError};
+use super::env_config::EndpointNames;
+use super::errors::api_error::{ClassRow, ErrorClass, ErrorDialect};
+use super::spec::{ApiSignature, ConnectContext, DefaultEndpoint, ProviderSpec};
+use super::transport::endpoint::Endpoint;
+use super::transport::http_conversation::{HttpConversation, LearnedLimits, ProviderState};
+use super::transport::retry::RetryPolicy;
+use super::unsupported_options::{ApiLimits, RequestOptions};
 
 const HOST: &str = "generativelanguage.googleapis.com";
 const BASE_URL: &str = "https://generativelanguage.googleapis.com";
@@ -34,99 +34,109 @@ const KEY_ENV: &str = "GEMINI_API_KEY";
 /// Older, and shared with other services of Google's.
 const GOOGLE_KEY_ENV: &str = "GOOGLE_API_KEY";
 const BASE_URL_ENV: &str = "GOOGLE_GEMINI_BASE_URL";
-/// The most that the API takes.
-const MAX_STOP_SEQUENCES: usize = 5;
+const API: &str = "the Gemini API";
+const VENDOR: &str = "google";
 
 /// How a job names this provider.
 pub const SPEC: ProviderSpec = ProviderSpec {
     name: "gemini",
+    aliases: &["google", "googleai", "google-ai", "ai-studio"],
+    alias_help: "Google's models are `gemini/MODEL`",
     key_envs: &[KEY_ENV, GOOGLE_KEY_ENV],
     default_endpoint: Some(DefaultEndpoint { base_url: BASE_URL, base_url_env: BASE_URL_ENV }),
-    unsupported_options,
-    price_provider: "google",
+    api: Some(ApiSignature { name: API, matches: is_response }),
+    is_common_api: false,
+    unsupported_options: |request| LIMITS.unsupported(request),
+    vendor: VENDOR,
     connect,
 };
 
-fn unsupported_options(wish: &RequestOptions<'_>) -> Vec<UnsupportedOption> {
-    let mut untaken = unsupported_by_model(wish.model);
-    let ability = Capabilities::of_model(&wish.model.name);
-    if untaken.is_empty() && ability.leaves_no_budget(wish.model.thinking, wish.max_tokens) {
-        let why =
-            format!("{} thinks within `max_tokens`, and {} are too few for that", wish.model.name, wish.max_tokens);
-        untaken.push(UnsupportedOption::new(
-            "thinking",
-            why,
-            "give the agent more `max_tokens`, or leave `thinking` out",
-        ));
-    }
-    untaken.extend(UnsupportedOption::exceeds_reply_limit(wish, ability.max_output_tokens));
-    untaken
+pub(super) const LIMITS: ApiLimits = ApiLimits {
+    vendor: VENDOR,
+    api: API,
+    max_stop_sequences: Some(5),
+    rejects_blank_stop: false,
+    holds_for_all: true,
+    tools_elsewhere: None,
+    stop_elsewhere: None,
+};
+
+/// <https://ai.google.dev/gemini-api/docs/troubleshooting>. The size of the payload is that of the whole body in bytes.
+pub(super) const ERROR_DIALECT: ErrorDialect = ErrorDialect {
+    statuses: &[],
+    classes: &[
+        ClassRow {
+            statuses: &[400],
+            codes: &["API_KEY_INVALID"],
+            phrases: &[&["api key not valid"], &["api key expired"], &["api key not found"]],
+            class: ErrorClass::InvalidKey,
+        },
+        ClassRow { statuses: &[400], codes: &[], phrases: &[&["enable billing"]], class: ErrorClass::BillingExhausted },
+        ClassRow {
+            statuses: &[400],
+            codes: &[],
+            phrases: &[&["request payload size exceeds"]],
+            class: ErrorClass::ContextFull,
+        },
+        ClassRow {
+            statuses: &[429],
+            codes: &[],
+            phrases: &[&["credits are depleted"], &["spending cap"], &["spend cap"]],
+            class: ErrorClass::BillingExhausted,
+        },
+    ],
+};
+static DIALECT: ErrorDialect = ERROR_DIALECT;
+
+fn is_response(value: &Value) -> bool {
+    ["candidates", "promptFeedback", "usageMetadata"].iter().any(|key| value.get(key).is_some())
 }
 
-fn unsupported_by_model(model: &Model) -> Vec<UnsupportedOption> {
-    let ability = Capabilities::of_model(&model.name);
-    let mut untaken = Vec::new();
-    if let Err(why) = ability.check_thinking(&model.name, model.thinking) {
-        untaken.push(UnsupportedOption::new("thinking", why, "leave it out, or name another model"));
-    }
-    // 1 is every model's own.
-    if model.temperature.is_some_and(|temperature| temperature != 1.0) && ability.ignores_temperature {
-        let why = format!("{} ignores `temperature`", model.name);
-        untaken.push(UnsupportedOption::new("temperature", why, "remove it, or name another model"));
-    }
-    if model.stop.len() > MAX_STOP_SEQUENCES {
-        let why = format!("the Gemini API takes at most {MAX_STOP_SEQUENCES} texts as `stop`");
-        untaken.push(UnsupportedOption::new(
-            "stop",
-            why,
-            format!("keep {MAX_STOP_SEQUENCES} of these {}", model.stop.len()),
-        ));
-    }
-    untaken
-}
-
-fn connect(connect: &ConnectContext<'_>) -> Result<Arc<dyn Provider>, ProviderError> {
-    let is_set = |name| (connect.env)(name).is_some_and(|key| !key.is_empty());
-    let key = if is_set(GOOGLE_KEY_ENV) { GOOGLE_KEY_ENV } else { KEY_ENV };
-    let names = EndpointNames { key_env: key, base_url_env: BASE_URL_ENV, api: "the Gemini API" };
-    let mut endpoint = Endpoint::new(connect, names, BASE_URL, "/v1beta/models")?;
-    if let Some(key) = connect.resolve_key(names, endpoint.has_host(HOST))? {
+fn connect(context: &ConnectContext<'_>) -> Result<Arc<dyn Provider>, ProviderError> {
+    let key_of = |name| (context.env)(name).filter(|key| !key.is_empty());
+    let (google, gemini) = (key_of(GOOGLE_KEY_ENV), key_of(KEY_ENV));
+    let key_env = if google.is_some() { GOOGLE_KEY_ENV } else { KEY_ENV };
+    let names = EndpointNames { key_env, base_url_env: BASE_URL_ENV, api: API };
+    let mut endpoint = Endpoint::new(context, names, BASE_URL, "/v1beta/models")?;
+    if let Some(key) = context.resolve_key(names, endpoint.has_host(HOST))? {
         endpoint.secret_header("x-goog-api-key", "", &key);
     }
-    let is_ours = connect.server.is_none();
-    let has_two =
-        is_ours && is_set(GOOGLE_KEY_ENV) && is_set(KEY_ENV) && (connect.env)(GOOGLE_KEY_ENV) != (connect.env)(KEY_ENV);
-    let patience = RetryPolicy::new(connect.env, &endpoint)?;
-    Ok(Arc::new(Gemini { endpoint, retry_policy: patience, has_conflicting_keys: has_two, learned: Arc::default() }))
+    let has_conflicting_keys = context.server.is_none() && google.is_some() && gemini.is_some() && google != gemini;
+    let retry_policy = RetryPolicy::new(context.env, endpoint.identity())?;
+    Ok(Arc::new(Gemini { endpoint, retry_policy, has_conflicting_keys, learned: Arc::default() }))
 }
 
 struct Gemini {
-    /// The folder of the models.
+    /// The parent of the models' endpoints.
     endpoint: Endpoint,
     retry_policy: RetryPolicy,
-    /// Whether there are two keys, and not the same.
+    /// Whether both variables are set, to different keys.
     has_conflicting_keys: bool,
-    /// Each model has an address of its own; what is learned is for all of them.
+    /// Each model has its own endpoint; what is learned is shared.
     learned: Arc<LearnedLimits>,
 }
 
 impl Provider for Gemini {
-    fn open(&self, setup: ConversationConfig) -> Result<Box<dyn Conversation>, ProviderError> {
-        let is_official = self.endpoint.has_host(HOST);
-        if let Some(untaken) = unsupported_by_model(&setup.model).into_iter().next().filter(|_| is_official) {
-            return Err(untaken.into());
+    fn open(&self, config: ConversationConfig) -> Result<Box<dyn Conversation>, ProviderError> {
+        if self.endpoint.has_host(HOST) {
+            // How long replies may be differs from request to request.
+            let request = RequestOptions { model: &config.model, has_tools: false, max_tokens: u32::MAX };
+            let is_of_request = |option: &str| option == "max_tokens";
+            if let Some(problem) = LIMITS.unsupported(&request).into_iter().find(|it| !is_of_request(it.option)) {
+                return Err(problem.into());
+            }
         }
-        let name = setup.model.name.strip_prefix("models/").unwrap_or(&setup.model.name);
+        let name = config.model.name.strip_prefix("models/").unwrap_or(&config.model.name);
         let endpoint = self.endpoint.child(&format!("{name}:streamGenerateContent"), ("alt", "sse"));
-        let shared = ProviderState::new(endpoint, self.retry_policy.clone(), &error_dialect::ERROR_DIALECT);
+        let shared = ProviderState::new(endpoint, self.retry_policy.clone(), &DIALECT);
         let shared = ProviderState { learned: Arc::clone(&self.learned), ..shared };
-        HttpConversation::open(&Arc::new(shared), setup.model.name.clone(), GeminiEncoder::new(&setup))
+        HttpConversation::open(&Arc::new(shared), config.model.name.clone(), GeminiEncoder::new(&config))
     }
 
     fn warning(&self) -> Option<String> {
-        let two = || {
+        let conflict = || {
             format!("{GOOGLE_KEY_ENV} and {KEY_ENV} are both set: {GOOGLE_KEY_ENV} is used, as Google's own clients do")
         };
-        self.endpoint.warning().or_else(|| self.has_conflicting_keys.then(two))
+        self.endpoint.warning().or_else(|| self.has_conflicting_keys.then(conflict))
     }
 }

@@ -1,18 +1,16 @@
-//! A reply out of the events of a stream, or out of one JSON body. Knows no network.
+//! Assembles a reply from the events of a stream, or from one JSON body.
 //!
-//! Every event is a whole `GenerateContentResponse` with the parts that are new; the last has a `finishReason`, but others may
-//! have one, too: older models' all did, and some servers' do between the steps of a reply. So a reply ends with its stream.
-//! The counts of tokens are those so far. A server that doesn't know `alt=sse` sends a list of the same.
+//! Every event is a whole `GenerateContentResponse` with the new parts. The last one has a `finishReason`, but others may have one
+//! as well: with older models all had, and some servers send one between the steps of a reply. So a reply ends with its stream.
+//! Token counts are totals so far. A server that ignores `alt=sse` sends a list of the same objects.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::parts::{Fields, PartAssembler};
+use super::parts::PartAssembler;
 use crate::message::{Block, BlockContent, Reply, StopReason, Usage};
-use crate::providers::lossy_string::LossyString;
-use crate::providers::openai::UsageEstimate;
-use crate::providers::transport::http_conversation;
-use crate::providers::transport::http_conversation::StreamError;
+use crate::providers::assembler::{ReplyAssembler, StreamError, UsageEstimate};
+use crate::providers::json::{Fields, LossyString, non_empty};
 
 /// A reply that is being received.
 #[derive(Debug)]
@@ -28,11 +26,11 @@ pub(super) struct GeminiAssembler {
 /// Why it ended.
 #[derive(Debug)]
 struct ReplyEnd {
-    /// In one of the API's words.
+    /// One of the API's constants.
     reason: String,
-    /// In a sentence.
+    /// The message, if any.
     message: Option<String>,
-    /// Whether the prompt was refused, and there is no reply.
+    /// Whether the prompt was blocked, so that there is no reply.
     is_blocked: bool,
 }
 
@@ -68,8 +66,8 @@ struct Feedback {
     block_reason_message: Option<LossyString>,
 }
 
-/// Token counts as the API names them. `prompt_token_count` has what was read from a cache in it, but not what tools of
-/// Google's own added; the reply's tokens don't have the thoughts in them.
+/// Token counts. `prompt_token_count` includes cached tokens, but not those that Google's own tools added;
+/// `candidates_token_count` doesn't include thoughts.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct UsageCounts {
@@ -105,7 +103,7 @@ impl UsageCounts {
 }
 
 impl GeminiAssembler {
-    /// A reply to a prompt of so many bytes.
+    /// A reply to a prompt of this size.
     pub(super) fn new(prompt_bytes: usize) -> Self {
         let estimate = UsageEstimate::new(prompt_bytes);
         Self {
@@ -118,53 +116,54 @@ impl GeminiAssembler {
         }
     }
 
-    /// Takes one response; whether it is one.
-    fn push_response(&mut self, json: &str, say: &dyn Fn(&str)) -> Result<bool, StreamError> {
+    /// Takes one response object. Returns whether it is one of this API.
+    fn push_response(&mut self, json: &str, on_text: &dyn Fn(&str)) -> Result<bool, StreamError> {
         let response: GenerateContentResponse =
             serde_json::from_str(json).map_err(|error| StreamError::not_a_reply("reply", &error))?;
         if response.error.is_some_and(|error| error.get() != "null") {
             return Err(StreamError::Api(json.to_owned()));
         }
-        let word = |word: Option<LossyString>| word.map(|LossyString(word)| word).filter(|word| !word.is_empty());
-        let is_one = response.candidates.is_some() || response.prompt_feedback.is_some();
-        self.id = word(response.response_id).or(self.id.take());
-        self.model = word(response.model_version).or(self.model.take());
+        let is_response = response.candidates.is_some() || response.prompt_feedback.is_some();
+        self.id = non_empty(response.response_id).or(self.id.take());
+        self.model = non_empty(response.model_version).or(self.model.take());
         self.counts.update(response.usage_metadata.unwrap_or_default());
         let feedback = response.prompt_feedback.unwrap_or_default();
-        if let Some(reason) = word(feedback.block_reason) {
-            self.end = Some(ReplyEnd { reason, message: word(feedback.block_reason_message), is_blocked: true });
+        if let Some(reason) = non_empty(feedback.block_reason) {
+            self.end = Some(ReplyEnd { reason, message: non_empty(feedback.block_reason_message), is_blocked: true });
         }
         if let Some(candidate) = response.candidates.into_iter().flatten().next() {
             for part in candidate.content.unwrap_or_default().parts.unwrap_or_default() {
-                let heard = self.parts.grow(part, say);
-                self.estimate.add_output(heard);
-                if heard > 0 {
-                    // What goes on hasn't ended.
+                let size = self.parts.grow(part, on_text);
+                self.estimate.add_output(size);
+                if size > 0 {
+                    // The reply continues.
                     self.end = None;
                 }
             }
-            if let Some(reason) = word(candidate.finish_reason).filter(|reason| reason != "FINISH_REASON_UNSPECIFIED") {
-                self.end = Some(ReplyEnd { reason, message: word(candidate.finish_message), is_blocked: false });
+            if let Some(reason) =
+                non_empty(candidate.finish_reason).filter(|reason| reason != "FINISH_REASON_UNSPECIFIED")
+            {
+                self.end = Some(ReplyEnd { reason, message: non_empty(candidate.finish_message), is_blocked: false });
             }
         }
-        Ok(is_one)
+        Ok(is_response)
     }
 }
 
-impl http_conversation::ReplyAssembler for GeminiAssembler {
-    fn push_event(&mut self, name: &str, data: &str, say: &dyn Fn(&str)) -> Result<(), StreamError> {
+impl ReplyAssembler for GeminiAssembler {
+    fn push_event(&mut self, name: &str, data: &str, on_text: &dyn Fn(&str)) -> Result<(), StreamError> {
         match data.trim_start() {
-            data if data.starts_with('{') => match self.push_response(data, say) {
+            data if data.starts_with('{') => match self.push_response(data, on_text) {
                 Err(StreamError::Malformed(_)) if !matches!(name, "" | "message") => Ok(()),
                 outcome => outcome.map(|_| ()),
             },
-            data if data.starts_with("[{") => self.push_body(data.as_bytes(), say),
-            // Such as the `[DONE]` that some gateways send.
+            data if data.starts_with("[{") => self.push_body(data.as_bytes(), on_text),
+            // For example, the `[DONE]` of some gateways.
             _ => Ok(()),
         }
     }
 
-    fn push_body(&mut self, body: &[u8], say: &dyn Fn(&str)) -> Result<(), StreamError> {
+    fn push_body(&mut self, body: &[u8], on_text: &dyn Fn(&str)) -> Result<(), StreamError> {
         let json = String::from_utf8_lossy(body);
         let json = json.trim();
         let responses: Vec<Box<RawValue>> = if json.starts_with('[') {
@@ -173,11 +172,11 @@ impl http_conversation::ReplyAssembler for GeminiAssembler {
             serde_json::from_str(json).map(|response| vec![response])
         }
         .map_err(|error| StreamError::not_a_reply("reply", &error))?;
-        let mut is_one = false;
+        let mut is_response = false;
         for response in &responses {
-            is_one |= self.push_response(response.get(), say)?;
+            is_response |= self.push_response(response.get(), on_text)?;
         }
-        if is_one { Ok(()) } else { Err(StreamError::Malformed("it is JSON, but no reply".to_owned())) }
+        if is_response { Ok(()) } else { Err(StreamError::Malformed("it is JSON, but not a reply".to_owned())) }
     }
 
     fn is_finished(&self) -> bool {
@@ -195,23 +194,23 @@ impl http_conversation::ReplyAssembler for GeminiAssembler {
     fn finish(self, request_id: Option<String>) -> Result<Reply, StreamError> {
         let usage = self.usage();
         let Some(ReplyEnd { reason, message, is_blocked }) = self.end else {
-            return Err(StreamError::Malformed("a reply without a finish reason, so without its end".to_owned()));
+            return Err(StreamError::Malformed("the reply has no finish reason, so its end is missing".to_owned()));
         };
         let blocks = self.parts.finish();
-        let mut blocks = blocks.map_err(|error| StreamError::Malformed(format!("a part can't be read: {error}")))?;
+        let mut blocks = blocks.map_err(|error| StreamError::unreadable("a part", &error))?;
         let has_calls = blocks.iter().any(|block| matches!(block.content, BlockContent::Call(_)));
         let stop = match reason.as_str() {
             "STOP" if has_calls => StopReason::ToolUse,
             "STOP" => StopReason::EndTurn,
-            // The latter is the bound on a single request, which may be lower than what was asked for.
+            // The latter is the limit of a single request, which may be lower than the requested one.
             "MAX_TOKENS" | "CONTINUATION" => StopReason::MaxTokens,
-            // What the model meant as a call, or to say, is lost, and the next try may well be whole.
+            // A call or text is lost, and a retry may succeed.
             _ if !is_blocked && is_incomplete(&reason) && !(has_calls && reason.ends_with("_TOOL_CALL")) => {
                 let why = message.map(|message| format!(": {message}")).unwrap_or_default();
-                return Err(StreamError::Malformed(format!("a reply that the API itself broke off ({reason}){why}")));
+                return Err(StreamError::Malformed(format!("the API ended the reply early ({reason}){why}")));
             }
             _ if is_blocked || is_refusal(&reason) => {
-                // Else nothing would say why.
+                // Otherwise there would be no reason.
                 let why = message.map(|message| format!(": {message}")).unwrap_or_default();
                 blocks.push(Block::from(BlockContent::Other(format!("{reason}{why}"))));
                 StopReason::Refusal
@@ -222,8 +221,8 @@ impl http_conversation::ReplyAssembler for GeminiAssembler {
     }
 }
 
-/// The reasons of <https://ai.google.dev/api/generate-content#FinishReason> for which something of a reply is missing, or all
-/// of it. A call of a tool that there isn't may be there all the same.
+/// Reasons with which some or all of a reply is missing (<https://ai.google.dev/api/generate-content#FinishReason>). A call of an
+/// unknown tool may still be there.
 fn is_incomplete(reason: &str) -> bool {
     const LOST: [&str; 6] = [
         "MALFORMED_FUNCTION_CALL",
@@ -236,7 +235,7 @@ fn is_incomplete(reason: &str) -> bool {
     LOST.contains(&reason)
 }
 
-/// Those that a filter gives.
+/// Reasons of content filters.
 fn is_refusal(reason: &str) -> bool {
     const FILTERS: [&str; 9] = [
         "SAFETY",

@@ -1,37 +1,36 @@
-//! A conversation in the API's own form, each message written once.
+//! Encodes a conversation for the API, each message once.
 //!
-//! The prompt cache needs no marks: what it finds again is a beginning that stays the same. The answers to calls stand in a
-//! message of their own, for with a text beside them the API takes the whole for the model's.
-
-use std::collections::HashSet;
+//! The prompt cache needs no markers: it recognizes an identical prefix. Tool results are a separate message: together with a
+//! text, the API takes the whole for the model's.
 
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::capabilities::Capabilities;
-use super::encode_reply::{self, EMPTY_TEXT, EncodedCall};
+use super::VENDOR;
+use super::encode_reply::{self, EncodedCall};
 use super::reply::GeminiAssembler;
+use super::thinking::thinking_config;
 use crate::job::Thinking;
-use crate::message::{Message, Reply, ToolResult, UserMessage};
-use crate::providers::openai::assign_call_ids;
-use crate::providers::transport::http_conversation;
-use crate::providers::transport::json_body::{is_blank, join_body};
-use crate::providers::{ConversationConfig, ReplyRequest};
+use crate::message::{Message, ToolResult, UserMessage};
+use crate::models::Capabilities;
+use crate::providers::api::{ConversationConfig, ReplyRequest};
+use crate::providers::json::{EMPTY_TEXT, is_blank, join_body, or_placeholder};
+use crate::providers::transport::http_conversation::RequestEncoder;
 
-/// A conversation as it is sent.
+/// An encoded conversation.
 #[derive(Debug)]
 pub(super) struct GeminiEncoder {
     capabilities: Capabilities,
     thinking: Option<Thinking>,
-    /// What of `generationConfig` stays the same.
+    /// The constant part of `generationConfig`.
     options: Map<String, Value>,
     has_tools: bool,
     /// `systemInstruction` and `tools`, with a comma before each, and the start of the messages.
     prefix: Bytes,
     contents: Vec<Bytes>,
     size: usize,
-    /// The calls that wait for their answers.
+    /// The calls without results yet.
     pending_calls: Vec<EncodedCall>,
 }
 
@@ -40,7 +39,7 @@ pub(super) struct GeminiEncoder {
 struct Declaration<'a> {
     name: &'a str,
     description: &'a str,
-    /// JSON Schema as it is; `parameters` would take only a part of it.
+    /// Accepts any JSON Schema; `parameters` only a subset.
     parameters_json_schema: &'a Value,
 }
 
@@ -69,11 +68,11 @@ impl GeminiEncoder {
     /// A conversation without messages.
     ///
     /// # Errors
-    /// A tool can't be written as JSON.
-    pub(super) fn new(setup: &ConversationConfig) -> Result<Self, serde_json::Error> {
+    /// A tool can't be serialized.
+    pub(super) fn new(config: &ConversationConfig) -> Result<Self, serde_json::Error> {
         let mut fixed = String::new();
-        if !is_blank(&setup.system) {
-            fixed.push_str(&format!(r#","systemInstruction":{}"#, json!({ "parts": [{ "text": setup.system }] })));
+        if !is_blank(&config.system) {
+            fixed.push_str(&format!(r#","systemInstruction":{}"#, json!({ "parts": [{ "text": config.system }] })));
         }
         let declaration = |tool: &crate::tools::ToolSpec| {
             serde_json::to_string(&Declaration {
@@ -82,20 +81,20 @@ impl GeminiEncoder {
                 parameters_json_schema: &tool.input_schema,
             })
         };
-        let tools: Vec<String> = setup.tools.iter().map(declaration).collect::<Result<_, _>>()?;
+        let tools: Vec<String> = config.tools.iter().map(declaration).collect::<Result<_, _>>()?;
         if !tools.is_empty() {
             fixed.push_str(&format!(r#","tools":[{{"functionDeclarations":[{}]}}]"#, tools.join(",")));
         }
         let mut options = Map::new();
-        if let Some(temperature) = setup.model.temperature {
+        if let Some(temperature) = config.model.temperature {
             options.insert("temperature".to_owned(), json!(temperature));
         }
-        if !setup.model.stop.is_empty() {
-            options.insert("stopSequences".to_owned(), json!(setup.model.stop));
+        if !config.model.stop.is_empty() {
+            options.insert("stopSequences".to_owned(), json!(config.model.stop));
         }
         Ok(Self {
-            capabilities: Capabilities::of_model(&setup.model.name),
-            thinking: setup.model.thinking,
+            capabilities: Capabilities::of(VENDOR, &config.model.name),
+            thinking: config.model.thinking,
             options,
             has_tools: !tools.is_empty(),
             size: fixed.len(),
@@ -115,7 +114,7 @@ impl GeminiEncoder {
         let calls = std::mem::take(&mut self.pending_calls);
         let answer = |ToolResult { call_id, text, is_error }: &ToolResult| {
             let call = calls.iter().find(|call| call.call_id == *call_id);
-            let text = if is_blank(text) { EMPTY_TEXT } else { text };
+            let text = or_placeholder(text);
             let response = FunctionResponse {
                 id: call.and_then(|call| call.id.as_deref()),
                 name: call.map_or("unknown", |call| &call.name),
@@ -135,16 +134,16 @@ impl GeminiEncoder {
     }
 }
 
-impl http_conversation::RequestEncoder for GeminiEncoder {
+impl RequestEncoder for GeminiEncoder {
     type Assembler = GeminiAssembler;
 
     fn push(&mut self, message: &Message) -> Result<(), serde_json::Error> {
         match message {
             Message::User(message) => self.add_user(message),
             Message::Assistant(reply) => {
-                let written = encode_reply::encode_reply(reply, self.capabilities.signs_calls)?;
-                self.add("model", &written.parts);
-                self.pending_calls.extend(written.calls);
+                let encoded = encode_reply::encode_reply(reply, self.capabilities.signs_calls)?;
+                self.add("model", &encoded.parts);
+                self.pending_calls.extend(encoded.calls);
                 Ok(())
             }
         }
@@ -155,15 +154,15 @@ impl http_conversation::RequestEncoder for GeminiEncoder {
         self.pending_calls.clear();
     }
 
-    fn body_chunks(&self, ask: &ReplyRequest) -> Vec<Bytes> {
-        let mut config = Map::from_iter([("maxOutputTokens".to_owned(), json!(ask.max_tokens))]);
-        config.extend(self.options.clone());
-        if let Some(thinking) = self.capabilities.thinking_config(self.thinking, ask.max_tokens) {
-            config.insert("thinkingConfig".to_owned(), thinking);
+    fn body_chunks(&self, request: &ReplyRequest) -> Vec<Bytes> {
+        let mut generation = Map::from_iter([("maxOutputTokens".to_owned(), json!(request.max_tokens))]);
+        generation.extend(self.options.clone());
+        if let Some(thinking) = thinking_config(&self.capabilities.thinking, self.thinking, request.max_tokens) {
+            generation.insert("thinkingConfig".to_owned(), thinking);
         }
         let none = r#","toolConfig":{"functionCallingConfig":{"mode":"NONE"}}"#;
-        let choice = if self.has_tools && !ask.tools_allowed { none } else { "" };
-        let head = format!(r#"{{"generationConfig":{}{choice}"#, Value::Object(config));
+        let choice = if self.has_tools && !request.tools_allowed { none } else { "" };
+        let head = format!(r#"{{"generationConfig":{}{choice}"#, Value::Object(generation));
         join_body([Bytes::from(head), self.prefix.clone()], self.contents.iter())
     }
 
@@ -171,17 +170,12 @@ impl http_conversation::RequestEncoder for GeminiEncoder {
         self.size
     }
 
-    /// An empty `STOP` is a known fault of it: <https://github.com/google-gemini/gemini-cli/issues/28351>.
+    /// Empty replies are a known bug: <https://github.com/google-gemini/gemini-cli/issues/28351>.
     fn may_reply_empty(&self) -> bool {
         true
     }
 
     fn new_assembler(&self) -> GeminiAssembler {
         GeminiAssembler::new(self.size)
-    }
-
-    fn assign_call_ids(&self, reply: &mut Reply, taken: &HashSet<String>) -> Result<(), serde_json::Error> {
-        assign_call_ids(reply, taken);
-        Ok(())
     }
 }

@@ -1,40 +1,37 @@
-//! A reply out of the events of a stream, or out of one JSON object. Knows no network.
+//! Assembles a reply from the events of a stream, or from one JSON object.
 //!
 //! The events are those of <https://developers.openai.com/api/reference/resources/responses/streaming-events>:
 //! `response.created`, then for each item `response.output_item.added`, deltas and `response.output_item.done`, then one of
-//! `response.completed`, `response.incomplete` and `response.failed`; `error` and unknown ones anywhere between. An item is
-//! what its `done` says, or what the response at the end says; of one that was cut off, what its deltas said. Other servers
-//! give every item the same `output_index`, count from another number or leave it out, so an item is known by its id first.
-//! Events are numbered, but not by every server, and nothing is lost within a connection: the numbers aren't looked at.
+//! `response.completed`, `response.incomplete` and `response.failed`; `error` and unknown ones anywhere between. An item's
+//! content is that of its `done` event, or of the final response; if it was cut off, that of its deltas. Other servers give
+//! every item the same `output_index`, start with another number or omit it, so an item is identified by its id first. Not
+//! every server numbers events, and nothing is lost within a connection, so sequence numbers are ignored.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::output_item::Fields;
 use super::output_items::{ItemRef, MESSAGE_SEPARATOR, OutputItems, PendingItem};
-use super::{UsageEstimate, token_count};
 use crate::message::{BlockContent, Reply, StopReason, Usage};
-use crate::providers::lossy_string::LossyString;
-use crate::providers::tool_input::MAX_INPUT_BYTES;
-use crate::providers::transport::http_conversation;
-use crate::providers::transport::http_conversation::StreamError;
+use crate::providers::assembler::{ReplyAssembler, StreamError, UsageEstimate};
+use crate::providers::json::{Fields, LossyString, deserialize_count, non_empty, string_field, string_value};
+use crate::providers::tool_calls::MAX_INPUT_BYTES;
 
 /// A reply that is being received.
 #[derive(Debug)]
 pub(super) struct OpenaiAssembler {
     estimate: UsageEstimate,
-    /// How many tokens it may have, where a server may call one complete that was cut there.
+    /// The limit on its tokens, where the server may report a truncated reply as complete.
     max_output_tokens: Option<u32>,
     id: Option<String>,
     model: Option<String>,
     items: OutputItems,
-    /// The item whose text was told last.
+    /// The item whose text was reported last.
     last_text_item: Option<usize>,
     usage: Option<UsageCounts>,
     stop: Option<StopReason>,
 }
 
-/// What is needed of an event; anything else may be of any kind.
+/// The fields of events that are needed; all others may have any form.
 #[derive(Deserialize)]
 struct Event<'a> {
     #[serde(rename = "type", default)]
@@ -61,7 +58,7 @@ struct Event<'a> {
     response: Option<&'a RawValue>,
 }
 
-/// A response as it begins and ends.
+/// A response at its start and end.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Response {
@@ -81,13 +78,13 @@ struct Incomplete {
     reason: Option<LossyString>,
 }
 
-/// Token counts as the API names them. `input_tokens` is the whole prompt; `output_tokens` has the reasoning in it.
+/// Token counts. `input_tokens` is the whole prompt; `output_tokens` includes reasoning.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
 struct UsageCounts {
-    #[serde(deserialize_with = "token_count::deserialize_count")]
+    #[serde(deserialize_with = "deserialize_count")]
     input_tokens: Option<u64>,
-    #[serde(deserialize_with = "token_count::deserialize_count")]
+    #[serde(deserialize_with = "deserialize_count")]
     output_tokens: Option<u64>,
     input_tokens_details: Option<InputTokenDetails>,
 }
@@ -95,9 +92,9 @@ struct UsageCounts {
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
 struct InputTokenDetails {
-    #[serde(deserialize_with = "token_count::deserialize_count")]
+    #[serde(deserialize_with = "deserialize_count")]
     cached_tokens: Option<u64>,
-    #[serde(deserialize_with = "token_count::deserialize_count")]
+    #[serde(deserialize_with = "deserialize_count")]
     cache_write_tokens: Option<u64>,
 }
 
@@ -118,7 +115,7 @@ impl UsageCounts {
 }
 
 impl OpenaiAssembler {
-    /// A reply to a prompt of so many bytes.
+    /// A reply to a prompt of this size.
     pub(super) fn new(prompt_bytes: usize) -> Self {
         Self {
             estimate: UsageEstimate::new(prompt_bytes),
@@ -132,54 +129,53 @@ impl OpenaiAssembler {
         }
     }
 
-    /// The same where the server isn't OpenAI's: llama.cpp calls a reply that was cut at so many tokens completed.
+    /// Sets the token limit for servers other than OpenAI's: llama.cpp reports a reply that was truncated there as completed.
     pub(super) fn with_token_limit(self, most: u32) -> Self {
         Self { max_output_tokens: Some(most), ..self }
     }
 
-    /// Takes a piece of an item's text, or all of it at its end.
-    fn push_text(&mut self, mark: ItemRef<'_>, said: TextUpdate<'_>, say: &dyn Fn(&str)) {
-        let TextUpdate { piece, part, is_complete: is_all, is_refusal, is_input } = said;
-        let Some(place) = self.items.open_or_start(mark) else { return };
-        let Some(item) = self.items.get(place) else { return };
+    /// Takes a delta of an item's text, or the whole text at its end.
+    fn push_text(&mut self, item_ref: ItemRef<'_>, update: TextUpdate<'_>, on_text: &dyn Fn(&str)) {
+        let TextUpdate { piece, part, is_complete: is_all, is_refusal, is_input } = update;
+        let Some(position) = self.items.open_or_start(item_ref) else { return };
+        let Some(item) = self.items.get(position) else { return };
         item.is_refusal |= is_refusal;
         let most = if is_input { MAX_INPUT_BYTES } else { usize::MAX };
         let new =
             if is_all { item.text_parts.end_part(part, piece) } else { item.text_parts.push_delta(part, piece, most) };
         self.estimate.add_output(new.len());
         if !is_input {
-            self.emit_text(place, new, say);
+            self.emit_text(position, new, on_text);
         }
     }
 
-    fn emit_text(&mut self, place: usize, piece: &str, say: &dyn Fn(&str)) {
+    fn emit_text(&mut self, position: usize, piece: &str, on_text: &dyn Fn(&str)) {
         if !piece.is_empty() {
-            if self.last_text_item.replace(place).is_some_and(|before| before != place) {
-                say(MESSAGE_SEPARATOR);
+            if self.last_text_item.replace(position).is_some_and(|before| before != position) {
+                on_text(MESSAGE_SEPARATOR);
             }
-            say(piece);
+            on_text(piece);
         }
     }
 
-    /// Tells what is new in an item.
-    fn emit_new_text(&mut self, place: usize, say: &dyn Fn(&str)) {
-        if let Some(said) = self.items.get(place).and_then(PendingItem::take_unreported_text) {
-            self.estimate.add_output(said.len());
-            self.emit_text(place, &said, say);
+    /// Reports the new text of an item.
+    fn emit_new_text(&mut self, position: usize, on_text: &dyn Fn(&str)) {
+        if let Some(update) = self.items.get(position).and_then(PendingItem::take_unreported_text) {
+            self.estimate.add_output(update.len());
+            self.emit_text(position, &update, on_text);
         }
     }
 
-    /// Takes what a response says of itself, `kind` being how it ended, if it did. Returns whether it failed.
-    fn push_response(&mut self, response: Response, kind: &str, say: &dyn Fn(&str)) -> bool {
-        let word = |word: Option<LossyString>| word.map(|LossyString(word)| word).filter(|word| !word.is_empty());
-        self.id = word(response.id).or(self.id.take());
-        self.model = word(response.model).or(self.model.take());
+    /// Takes a response object; `kind` is how it ended, if it did. Returns whether it failed.
+    fn push_response(&mut self, response: Response, kind: &str, on_text: &dyn Fn(&str)) -> bool {
+        self.id = non_empty(response.id).or(self.id.take());
+        self.model = non_empty(response.model).or(self.model.take());
         let usage =
             response.usage.and_then(|usage| serde_json::from_str::<Option<UsageCounts>>(usage.get()).ok().flatten());
         self.usage = usage.or(self.usage);
-        let status = word(response.status);
+        let status = non_empty(response.status);
         let has_failed = response.error.is_some_and(|error| error.get().starts_with('{'));
-        // Some have one event for every ending.
+        // Some servers have one event for all endings.
         let kind = match (kind, status.as_deref()) {
             ("completed" | "done", Some(status @ ("incomplete" | "failed" | "cancelled"))) => status,
             ("completed" | "done", _) if has_failed => "failed",
@@ -188,7 +184,7 @@ impl OpenaiAssembler {
         };
         let details = response.incomplete_details;
         let details = details.and_then(|details| serde_json::from_str::<Incomplete>(details.get()).ok());
-        let reason = details.and_then(|details| word(details.reason));
+        let reason = details.and_then(|details| non_empty(details.reason));
         self.stop = match (kind, reason.as_deref()) {
             ("completed", _) => Some(StopReason::EndTurn),
             ("incomplete", None | Some("max_output_tokens" | "max_tokens" | "length")) => Some(StopReason::MaxTokens),
@@ -196,20 +192,20 @@ impl OpenaiAssembler {
             ("incomplete", Some(reason)) => Some(StopReason::Other(reason.to_owned())),
             _ => return matches!(kind, "failed" | "cancelled"),
         };
-        for place in self.items.merge_output(response.output.into_iter().flatten().flatten().collect()) {
-            self.emit_new_text(place, say);
+        for position in self.items.merge_output(response.output.into_iter().flatten().flatten().collect()) {
+            self.emit_new_text(position, on_text);
         }
         false
     }
 }
 
-/// What an event says of an item.
+/// An update of an item's text.
 #[derive(Clone, Copy)]
 struct TextUpdate<'a> {
     piece: &'a str,
-    /// The number of the item's part.
+    /// The index of the item's part.
     part: Option<u64>,
-    /// Whether that is all of the part, of which its deltas should have told.
+    /// Whether it is the whole part, at its end.
     is_complete: bool,
     is_refusal: bool,
     /// Whether it is a call's input.
@@ -217,68 +213,79 @@ struct TextUpdate<'a> {
 }
 
 fn text(value: Option<&RawValue>) -> Option<String> {
-    serde_json::from_str::<LossyString>(value?.get()).ok().map(|text| text.0)
+    string_value(value?)
 }
 
-fn malformed_block(error: &serde_json::Error) -> StreamError {
-    StreamError::Malformed(format!("an event can't be read: {error}"))
+fn malformed_event(error: &serde_json::Error) -> StreamError {
+    StreamError::unreadable("an event", error)
 }
 
-impl http_conversation::ReplyAssembler for OpenaiAssembler {
-    fn push_event(&mut self, name: &str, data: &str, say: &dyn Fn(&str)) -> Result<(), StreamError> {
+impl ReplyAssembler for OpenaiAssembler {
+    fn push_event(&mut self, name: &str, data: &str, on_text: &dyn Fn(&str)) -> Result<(), StreamError> {
         if name == "error" {
             return Err(StreamError::Api(data.to_owned()));
         }
         if !data.trim_start().starts_with('{') {
-            // Such as the `[DONE]` that some gateways send.
+            // For example, the `[DONE]` of some gateways.
             return Ok(());
         }
         let event: Event<'_> = match serde_json::from_str(data) {
             Ok(event) => event,
-            Err(error) if name.is_empty() || name.starts_with("response.") => return Err(malformed_block(&error)),
+            Err(error) if name.is_empty() || name.starts_with("response.") => return Err(malformed_event(&error)),
             Err(_) => return Ok(()),
         };
         let kind = if event.kind.0.is_empty() { name } else { event.kind.0.as_str() };
         let id = text(event.item_id).unwrap_or_default();
-        let mark = ItemRef { id: &id, index: event.output_index.and_then(|index| index.get().parse().ok()) };
+        let item_ref = ItemRef { id: &id, index: event.output_index.and_then(|index| index.get().parse().ok()) };
         let part = event.content_index.and_then(|index| index.get().parse().ok());
-        let said = |piece, is_all| TextUpdate { piece, part, is_complete: is_all, is_refusal: false, is_input: false };
+        let update =
+            |piece, is_all| TextUpdate { piece, part, is_complete: is_all, is_refusal: false, is_input: false };
         match kind {
             "error" => return Err(StreamError::Api(data.to_owned())),
             "response.output_item.added" | "response.output_item.done" => {
                 let item: Option<Fields> = event
                     .item
                     .map_or(Ok(None), |item| serde_json::from_str(item.get()))
-                    .map_err(|error| malformed_block(&error))?;
+                    .map_err(|error| malformed_event(&error))?;
                 let item = item.unwrap_or_default();
-                let id = super::output_item::text_field(&item, "id").unwrap_or_default();
-                let place = self.items.record_item(ItemRef { id: &id, ..mark }, item, kind.ends_with("done"));
-                self.emit_new_text(place, say);
+                let id = string_field(&item, "id").unwrap_or_default();
+                let position = self.items.record_item(ItemRef { id: &id, ..item_ref }, item, kind.ends_with("done"));
+                self.emit_new_text(position, on_text);
             }
             "response.output_text.delta" | "response.output_text.done" => {
                 if let Some(piece) = text(event.delta.or(event.text)) {
-                    self.push_text(mark, said(&piece, kind.ends_with("done")), say);
+                    self.push_text(item_ref, update(&piece, kind.ends_with("done")), on_text);
                 }
             }
             "response.refusal.delta" | "response.refusal.done" => {
                 if let Some(piece) = text(event.delta.or(event.refusal)) {
-                    self.push_text(mark, TextUpdate { is_refusal: true, ..said(&piece, kind.ends_with("done")) }, say);
+                    self.push_text(
+                        item_ref,
+                        TextUpdate { is_refusal: true, ..update(&piece, kind.ends_with("done")) },
+                        on_text,
+                    );
                 }
             }
             "response.function_call_arguments.delta" | "response.function_call_arguments.done" => {
                 if let Some(piece) = text(event.delta.or(event.arguments)) {
-                    self.push_text(mark, TextUpdate { is_input: true, ..said(&piece, kind.ends_with("done")) }, say);
+                    self.push_text(
+                        item_ref,
+                        TextUpdate { is_input: true, ..update(&piece, kind.ends_with("done")) },
+                        on_text,
+                    );
                 }
             }
             "response.content_part.done" => {
                 let fields: Fields =
                     event.part.and_then(|part| serde_json::from_str(part.get()).ok()).unwrap_or_default();
-                let word = |name| super::output_item::text_field(&fields, name);
+                let word = |name| string_field(&fields, name);
                 match word("type").as_deref() {
-                    Some("output_text") => self.push_text(mark, said(&word("text").unwrap_or_default(), true), say),
+                    Some("output_text") => {
+                        self.push_text(item_ref, update(&word("text").unwrap_or_default(), true), on_text)
+                    }
                     Some("refusal") => {
                         let piece = word("refusal").unwrap_or_default();
-                        self.push_text(mark, TextUpdate { is_refusal: true, ..said(&piece, true) }, say);
+                        self.push_text(item_ref, TextUpdate { is_refusal: true, ..update(&piece, true) }, on_text);
                     }
                     _ => {}
                 }
@@ -289,16 +296,16 @@ impl http_conversation::ReplyAssembler for OpenaiAssembler {
             _ => {}
         }
         if let Some(response) = event.response {
-            let response = serde_json::from_str(response.get()).map_err(|error| malformed_block(&error))?;
+            let response = serde_json::from_str(response.get()).map_err(|error| malformed_event(&error))?;
             let kind = kind.strip_prefix("response.").unwrap_or_default();
-            if self.push_response(response, kind, say) {
+            if self.push_response(response, kind, on_text) {
                 return Err(StreamError::Api(data.to_owned()));
             }
         }
         Ok(())
     }
 
-    fn push_body(&mut self, body: &[u8], say: &dyn Fn(&str)) -> Result<(), StreamError> {
+    fn push_body(&mut self, body: &[u8], on_text: &dyn Fn(&str)) -> Result<(), StreamError> {
         let json = String::from_utf8_lossy(body);
         let error: serde_json::Value =
             serde_json::from_str(&json).map_err(|error| StreamError::not_a_reply("response", &error))?;
@@ -309,11 +316,11 @@ impl http_conversation::ReplyAssembler for OpenaiAssembler {
         }
         let is_response = response.object.as_ref().is_none_or(|LossyString(object)| object == "response");
         if !is_response || response.output.is_none() {
-            return Err(StreamError::Malformed("it is JSON, but no response".to_owned()));
+            return Err(StreamError::Malformed("it is JSON, but not a response".to_owned()));
         }
         let status =
             response.status.as_ref().map_or_else(|| "completed".to_owned(), |LossyString(status)| status.clone());
-        self.push_response(response, &status, say);
+        self.push_response(response, &status, on_text);
         Ok(())
     }
 
@@ -328,17 +335,16 @@ impl http_conversation::ReplyAssembler for OpenaiAssembler {
     fn finish(self, request_id: Option<String>) -> Result<Reply, StreamError> {
         let usage = self.usage();
         let Some(mut stop) = self.stop else {
-            return Err(StreamError::Malformed("a response whose status says nothing of its end".to_owned()));
+            return Err(StreamError::Malformed("the response has no final status, so its end is missing".to_owned()));
         };
         let used = self.usage.and_then(|counts| counts.output_tokens).unwrap_or_default();
         if stop == StopReason::EndTurn && self.max_output_tokens.is_some_and(|most| used >= u64::from(most)) {
             stop = StopReason::MaxTokens;
         }
         let finished = self.items.finish();
-        let (mut blocks, is_refused) =
-            finished.map_err(|error| StreamError::Malformed(format!("an item can't be read: {error}")))?;
+        let (mut blocks, is_refused) = finished.map_err(|error| StreamError::unreadable("an item", &error))?;
         if stop == StopReason::Refusal && !is_refused {
-            // Else nothing would say why.
+            // Otherwise there would be no reason.
             blocks.push(BlockContent::Other("content_filter".to_owned()).into());
         }
         if stop == StopReason::EndTurn {

@@ -1,53 +1,51 @@
-//! A conversation in the API's own form, each item written once.
+//! Encodes a conversation for the API, each item once.
 //!
-//! The prompt cache needs no marks: what it finds again is a beginning that stays the same, byte for byte.
+//! The prompt cache needs no markers: it recognizes an identical prefix.
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::json;
 
+use super::output_item;
 use super::reply::OpenaiAssembler;
-use super::{assign_call_ids, cache_key, mark_failure, model_limits, output_item, reasoning_effort};
-use crate::message::{Message, Reply, ToolResult, UserMessage};
-use crate::providers::transport::http_conversation;
-use crate::providers::transport::json_body::{is_blank, join_body};
-use crate::providers::{ConversationConfig, ReplyRequest};
+use crate::message::{Message, ToolResult, UserMessage};
+use crate::providers::api::{ConversationConfig, ReplyRequest};
+use crate::providers::json::{EMPTY_TEXT, is_blank, join_body, or_placeholder};
+use crate::providers::openai_platform::{cache_key, mark_failure, returns_reasoning, temperature};
+use crate::providers::transport::http_conversation::RequestEncoder;
 
-/// What stands for a text that is empty.
-pub(super) const EMPTY_TEXT: &str = "(nothing)";
-/// The least that the API takes as `max_output_tokens`: its error to a smaller number names it
+/// The minimum of `max_output_tokens`, by the API's error message
 /// (<https://github.com/vectorize-io/hindsight/issues/58>).
 const MIN_OUTPUT_TOKENS: u32 = 16;
 
-/// Asks for reasoning that can go back. Azure takes it only for some deployments.
+/// Requests reasoning that can be sent back. Azure accepts it only for some deployments.
 const INCLUDE_REASONING: &str = r#","include":["reasoning.encrypted_content"]"#;
 
-/// What depends on where the conversation goes.
+/// What depends on the server.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RequestDialect {
-    /// The effort to ask for.
+    /// The reasoning effort to request.
     pub(super) effort: Option<&'static str>,
-    /// Whether OpenAI itself answers; see [`super::endpoint::has_openai_rules`].
+    /// See [`crate::providers::openai_platform::has_openai_rules`].
     pub(super) has_openai_rules: bool,
 }
 
-/// A conversation as it is sent.
+/// An encoded conversation.
 #[derive(Debug)]
 pub(super) struct OpenaiEncoder {
     dialect: RequestDialect,
     has_tools: bool,
-    /// The beginning of every request: `model`.
+    /// The model's name as JSON.
     model: String,
-    /// What stays the same and is no prompt, with a comma before each member.
+    /// The options, with a comma before each member.
     options: String,
     /// `instructions` and `tools`, with a comma before each, and the start of the items.
     prefix: Bytes,
     items: Vec<Bytes>,
     size: usize,
-    /// How many tokens the last request allowed.
+    /// The token limit of the last request.
     max_output_tokens: AtomicU32,
 }
 
@@ -57,7 +55,7 @@ struct FunctionTool<'a> {
     name: &'a str,
     description: &'a str,
     parameters: &'a serde_json::Value,
-    /// With `true` the API takes only schemas whose every property is required.
+    /// With `true`, the API accepts only schemas whose properties are all required.
     strict: bool,
 }
 
@@ -85,11 +83,11 @@ impl OpenaiEncoder {
     /// A conversation without messages.
     ///
     /// # Errors
-    /// A tool can't be written as JSON.
-    pub(super) fn new(setup: &ConversationConfig, way: RequestDialect) -> Result<Self, serde_json::Error> {
-        let mut fixed = String::new();
-        if !is_blank(&setup.system) {
-            fixed.push_str(&format!(r#","instructions":{}"#, json!(setup.system)));
+    /// A tool can't be serialized.
+    pub(super) fn new(config: &ConversationConfig, dialect: RequestDialect) -> Result<Self, serde_json::Error> {
+        let mut prefix = String::new();
+        if !is_blank(&config.system) {
+            prefix.push_str(&format!(r#","instructions":{}"#, json!(config.system)));
         }
         let tool = |tool: &crate::tools::ToolSpec| {
             serde_json::to_string(&FunctionTool {
@@ -100,34 +98,34 @@ impl OpenaiEncoder {
                 strict: false,
             })
         };
-        let tools: Vec<String> = setup.tools.iter().map(tool).collect::<Result<_, _>>()?;
+        let tools: Vec<String> = config.tools.iter().map(tool).collect::<Result<_, _>>()?;
         if !tools.is_empty() {
-            fixed.push_str(&format!(r#","tools":[{}]"#, tools.join(",")));
+            prefix.push_str(&format!(r#","tools":[{}]"#, tools.join(",")));
         }
         let mut options = String::from(r#","stream":true,"store":false"#);
-        if reasoning_effort::returns_reasoning(&setup.model.name) {
+        if returns_reasoning(&config.model.name) {
             options.push_str(INCLUDE_REASONING);
         }
-        if let Some(effort) = way.effort {
+        if let Some(effort) = dialect.effort {
             options.push_str(&format!(r#","reasoning":{{"effort":"{effort}"}}"#));
         }
-        if let Some(temperature) = model_limits::temperature(&setup.model, way.effort) {
+        if let Some(temperature) = temperature(&config.model, dialect.effort) {
             options.push_str(&format!(r#","temperature":{}"#, json!(temperature)));
         }
-        // Models that think only a little take no parallel calls.
-        if !tools.is_empty() && way.effort != Some("minimal") {
+        // With minimal effort, parallel calls aren't supported.
+        if !tools.is_empty() && dialect.effort != Some("minimal") {
             options.push_str(r#","parallel_tool_calls":true"#);
         }
-        if way.has_openai_rules {
-            options.push_str(&cache_key(setup));
+        if dialect.has_openai_rules {
+            options.push_str(&cache_key(config));
         }
         Ok(Self {
-            dialect: way,
+            dialect,
             has_tools: !tools.is_empty(),
-            model: json!(setup.model.name).to_string(),
+            model: json!(config.model.name).to_string(),
             options,
-            size: fixed.len(),
-            prefix: Bytes::from(fixed + r#","input":["#),
+            size: prefix.len(),
+            prefix: Bytes::from(prefix + r#","input":["#),
             items: Vec::new(),
             max_output_tokens: AtomicU32::new(0),
         })
@@ -140,7 +138,7 @@ impl OpenaiEncoder {
 
     fn push_user_message(&mut self, message: &UserMessage) -> Result<(), serde_json::Error> {
         for ToolResult { call_id, text, is_error } in &message.results {
-            let output = mark_failure(if is_blank(text) { EMPTY_TEXT } else { text }, *is_error);
+            let output = mark_failure(or_placeholder(text), *is_error);
             self.push_item(serde_json::to_string(&FunctionCallOutput {
                 r#type: "function_call_output",
                 call_id,
@@ -156,7 +154,7 @@ impl OpenaiEncoder {
     }
 }
 
-impl http_conversation::RequestEncoder for OpenaiEncoder {
+impl RequestEncoder for OpenaiEncoder {
     type Assembler = OpenaiAssembler;
 
     fn push(&mut self, message: &Message) -> Result<(), serde_json::Error> {
@@ -175,11 +173,11 @@ impl http_conversation::RequestEncoder for OpenaiEncoder {
         self.size -= self.items.drain(..).map(|json| json.len() + 1).sum::<usize>();
     }
 
-    fn body_chunks(&self, ask: &ReplyRequest) -> Vec<Bytes> {
-        let most = ask.max_tokens.max(MIN_OUTPUT_TOKENS);
-        self.max_output_tokens.store(most, Ordering::Relaxed);
-        let choice = if self.has_tools && !ask.tools_allowed { r#","tool_choice":"none""# } else { "" };
-        let head = format!(r#"{{"model":{},"max_output_tokens":{most}{}{choice}"#, self.model, self.options);
+    fn body_chunks(&self, request: &ReplyRequest) -> Vec<Bytes> {
+        let max_tokens = request.max_tokens.max(MIN_OUTPUT_TOKENS);
+        self.max_output_tokens.store(max_tokens, Ordering::Relaxed);
+        let choice = if self.has_tools && !request.tools_allowed { r#","tool_choice":"none""# } else { "" };
+        let head = format!(r#"{{"model":{},"max_output_tokens":{max_tokens}{}{choice}"#, self.model, self.options);
         join_body([Bytes::from(head), self.prefix.clone()], self.items.iter())
     }
 
@@ -188,29 +186,25 @@ impl http_conversation::RequestEncoder for OpenaiEncoder {
     }
 
     fn new_assembler(&self) -> OpenaiAssembler {
-        let growth = OpenaiAssembler::new(self.size);
+        let assembler = OpenaiAssembler::new(self.size);
         if self.dialect.has_openai_rules {
-            growth
+            assembler
         } else {
-            growth.with_token_limit(self.max_output_tokens.load(Ordering::Relaxed))
+            assembler.with_token_limit(self.max_output_tokens.load(Ordering::Relaxed))
         }
     }
 
-    fn assign_call_ids(&self, reply: &mut Reply, taken: &HashSet<String>) -> Result<(), serde_json::Error> {
-        assign_call_ids(reply, taken);
-        Ok(())
-    }
-
-    fn refused_option(&self, refusal: &str) -> Option<&'static str> {
-        const WORDS: [&str; 5] = [
+    fn refused_option(&self, message: &str) -> Option<&'static str> {
+        const PHRASES: [&str; 5] = [
             "encrypted content is not supported",
             "reasoning.encrypted_content",
             "'include'",
             "`include`",
             "\"include\"",
         ];
-        let refusal = refusal.to_ascii_lowercase();
-        let is_refused = self.options.contains(INCLUDE_REASONING) && WORDS.iter().any(|words| refusal.contains(words));
+        let message = message.to_ascii_lowercase();
+        let is_refused =
+            self.options.contains(INCLUDE_REASONING) && PHRASES.iter().any(|phrase| message.contains(phrase));
         is_refused.then_some(INCLUDE_REASONING)
     }
 

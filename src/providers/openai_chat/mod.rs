@@ -1,13 +1,13 @@
-//! Chat Completions, which most servers and gateways speak: `POST {base}/chat/completions`, streamed.
+//! Chat Completions, the API of most servers and gateways: `POST {base}/chat/completions`, streamed.
 //!
-//! The form is that of <https://developers.openai.com/api/reference/resources/chat>. Servers differ, so what is read is
-//! read generously ([`reply`] says what), and little is sent that isn't needed:
-//! - OpenAI's own endpoints (and Azure's) get `max_completion_tokens`, as their models take nothing else, and
+//! The format is that of <https://developers.openai.com/api/reference/resources/chat>. Servers differ, so parsing is lenient
+//! ([`reply`] says how), and little is sent that isn't needed:
+//! - OpenAI's own endpoints (and Azure's) get `max_completion_tokens`, as their models accept nothing else, and
 //!   `prompt_cache_key`; all others get the older `max_tokens`, until one asks for the newer name;
-//! - usage is asked for (`stream_options`), until a server refuses that;
-//! - the API has no mark for a call that failed: the text of such an answer begins with `Error: `;
-//! - reasoning is sent back in the field that it came in, and only beside the calls that it led to: there DeepSeek's and
-//!   others insist on it, elsewhere some refuse it.
+//! - usage is requested (`stream_options`), until a server refuses that;
+//! - the API has no field for a failed call: the text of such a result begins with `Error: `;
+//! - reasoning is sent back in the field that it came in, but only together with the calls that it led to: DeepSeek and
+//!   others require it there, and some refuse it elsewhere.
 
 mod reasoning;
 mod reply;
@@ -18,24 +18,63 @@ mod tool_calls;
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use self::request::{OpenaiChatEncoder, RequestDialect};
-use super::openai::{endpoint, error_dialect, model_limits, reasoning_effort};
-use super::{ConnectContext, Conversation, ConversationConfig, Provider, ProviderError, ProviderSpec};
-use crate::providers::transport::http_conversation::{HttpConversation, ProviderState};
+use super::api::{Conversation, ConversationConfig, Provider, ProviderError};
+use super::openai_platform::{self, VENDOR};
+use super::spec::{ApiSignature, ConnectContext, ProviderSpec};
+use super::transport::http_conversation::{HttpConversation, ProviderState};
+use super::unsupported_options::ApiLimits;
+
+const API: &str = "the Chat Completions API";
 
 /// How a job names this provider.
 pub const SPEC: ProviderSpec = ProviderSpec {
     name: "openai-chat",
-    key_envs: &[endpoint::KEY_ENV],
-    default_endpoint: Some(endpoint::DEFAULT_ENDPOINT),
-    unsupported_options: model_limits::unsupported_by_chat_completions,
-    price_provider: "openai",
+    aliases: &[
+        "ollama",
+        "lmstudio",
+        "lm-studio",
+        "llama.cpp",
+        "llamacpp",
+        "vllm",
+        "openrouter",
+        "litellm",
+        "groq",
+        "together",
+        "mistral",
+        "deepseek",
+        "xai",
+    ],
+    alias_help: "write `openai-chat/MODEL` and put the server's address into OPENAI_BASE_URL, or name the server in \
+                 providers.toml",
+    key_envs: &[openai_platform::KEY_ENV],
+    default_endpoint: Some(openai_platform::DEFAULT_ENDPOINT),
+    api: Some(ApiSignature { name: API, matches: is_completion }),
+    is_common_api: true,
+    unsupported_options: |request| LIMITS.unsupported(request),
+    vendor: VENDOR,
     connect,
 };
 
-fn connect(connect: &ConnectContext<'_>) -> Result<Arc<dyn Provider>, ProviderError> {
-    let (endpoint, patience) = endpoint::connect(connect, "the Chat Completions API", "/chat/completions")?;
-    Ok(Arc::new(OpenaiChat { shared: Arc::new(ProviderState::new(endpoint, patience, &error_dialect::ERROR_DIALECT)) }))
+pub(super) const LIMITS: ApiLimits = ApiLimits {
+    vendor: VENDOR,
+    api: API,
+    max_stop_sequences: Some(4),
+    rejects_blank_stop: false,
+    holds_for_all: false,
+    tools_elsewhere: Some("openai"),
+    stop_elsewhere: None,
+};
+
+fn is_completion(value: &Value) -> bool {
+    let object = value.get("object").and_then(Value::as_str).unwrap_or_default();
+    value.get("choices").is_some_and(Value::is_array) || object.starts_with("chat.completion")
+}
+
+fn connect(context: &ConnectContext<'_>) -> Result<Arc<dyn Provider>, ProviderError> {
+    Ok(Arc::new(OpenaiChat { shared: Arc::new(openai_platform::connect(context, API, "/chat/completions")?) }))
 }
 
 struct OpenaiChat {
@@ -43,17 +82,14 @@ struct OpenaiChat {
 }
 
 impl Provider for OpenaiChat {
-    fn open(&self, setup: ConversationConfig) -> Result<Box<dyn Conversation>, ProviderError> {
-        let model = setup.model.name.clone();
-        let has_openai_rules = endpoint::has_openai_rules(&self.shared.endpoint);
-        let effort = if has_openai_rules {
-            reasoning_effort::for_chat_completions(&model, setup.model.thinking, !setup.tools.is_empty())?
-        } else {
-            reasoning_effort::for_other_server(&model, setup.model.thinking)
-        };
-        let way =
-            RequestDialect { effort, has_openai_rules, takes_cache_key: endpoint::is_official(&self.shared.endpoint) };
-        HttpConversation::open(&self.shared, model, OpenaiChatEncoder::new(&setup, way))
+    fn open(&self, config: ConversationConfig) -> Result<Box<dyn Conversation>, ProviderError> {
+        let endpoint = &self.shared.endpoint;
+        let has_openai_rules = openai_platform::has_openai_rules(endpoint);
+        let effort =
+            openai_platform::reasoning_effort(&LIMITS, &config.model, !config.tools.is_empty(), has_openai_rules)?;
+        let takes_cache_key = openai_platform::is_official(endpoint);
+        let encoder = OpenaiChatEncoder::new(&config, RequestDialect { effort, has_openai_rules, takes_cache_key });
+        HttpConversation::open(&self.shared, config.model.name, encoder)
     }
 
     fn warning(&self) -> Option<String> {

@@ -1,25 +1,21 @@
-//! A model's reasoning, which the API itself doesn't know: each server has its own field for it.
+//! A model's reasoning. The API has no field for it, so each server has its own.
 
 use std::sync::Arc;
 
-use indexmap::IndexMap;
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::message::{Block, BlockContent};
-use crate::providers::lossy_string::LossyString;
+use crate::providers::json::{Fields, string_field, string_value};
 
-/// The fields of a JSON object, each value as it was written.
-pub(super) type Fields = IndexMap<String, Box<RawValue>>;
-
-/// Its whole text (DeepSeek, llama.cpp, SGLang and others).
+/// The text (DeepSeek, llama.cpp, SGLang and others).
 const CONTENT: &str = "reasoning_content";
-/// Its whole text (vLLM, OpenRouter, Groq, Ollama and others).
+/// The text (vLLM, OpenRouter, Groq, Ollama and others).
 const TEXT: &str = "reasoning";
-/// Its parts, signed and encrypted ones among them (OpenRouter).
+/// The parts, including signed and encrypted ones (OpenRouter).
 const DETAILS: &str = "reasoning_details";
-/// Claude's own blocks, beside the text in one of the others (LiteLLM): what Claude has signed it insists on.
+/// Claude's own blocks, in addition to the text in another field (LiteLLM). Claude requires signed ones back.
 const BLOCKS: &str = "thinking_blocks";
-/// The text of one of these.
+/// The text field of such a block.
 const THOUGHT: &str = "thinking";
 
 /// Reasoning that is being received.
@@ -33,15 +29,15 @@ pub(super) struct ReasoningAssembler {
 }
 
 impl ReasoningAssembler {
-    /// Takes what a delta says of it; returns how many bytes that is.
+    /// Takes the reasoning in a delta; returns its size in bytes.
     pub(super) fn push_delta(&mut self, delta: &Fields) -> usize {
-        let mut heard = 0;
-        // Where both are there, they say the same.
+        let mut size = 0;
+        // If both fields are present, they are equal.
         for field in [CONTENT, TEXT] {
-            if let Some(piece) = delta.get(field).and_then(|value| string_value(value)) {
+            if let Some(piece) = string_field(delta, field) {
                 self.field.get_or_insert(field);
                 self.text.push_str(&piece);
-                heard = piece.len();
+                size = piece.len();
                 break;
             }
         }
@@ -51,21 +47,20 @@ impl ReasoningAssembler {
         }
         let blocks = delta.get(BLOCKS).and_then(|list| serde_json::from_str::<Vec<Fields>>(list.get()).ok());
         for block in blocks.unwrap_or_default() {
-            let said =
-                block.get(THOUGHT).and_then(|said| string_value(said)).filter(|_| heard == 0).unwrap_or_default();
-            self.text.push_str(&said);
-            heard += said.len();
+            let text = string_field(&block, THOUGHT).filter(|_| size == 0).unwrap_or_default();
+            self.text.push_str(&text);
+            size += text.len();
             self.push_block(block);
         }
-        heard
+        size
     }
 
-    /// Takes a piece that came among the content; it has no field to be sent back in.
+    /// Takes reasoning that came within the content; it isn't sent back.
     pub(super) fn push_inline(&mut self, piece: &str) {
         self.text.push_str(piece);
     }
 
-    /// A part that goes on, or a further one.
+    /// Extends the last part, or adds one.
     fn push_detail(&mut self, detail: Fields) {
         let same = |last: &&mut Fields| {
             ["type", "index"]
@@ -75,11 +70,11 @@ impl ReasoningAssembler {
         };
         let Some(last) = self.details.last_mut().filter(same) else { return self.details.push(detail) };
         for (name, value) in detail {
-            let begun = last.get(&name).and_then(|begun| string_value(begun));
+            let start = string_field(last, &name);
             let grows = matches!(name.as_str(), "text" | "summary" | "data");
-            match (begun, string_value(&value)) {
-                (Some(begun), Some(piece)) if grows => {
-                    if let Ok(whole) = to_raw_value(&(begun + &piece)) {
+            match (start, string_value(&value)) {
+                (Some(start), Some(piece)) if grows => {
+                    if let Ok(whole) = to_raw_value(&(start + &piece)) {
                         last.insert(name, whole);
                     }
                 }
@@ -91,27 +86,26 @@ impl ReasoningAssembler {
         }
     }
 
-    /// A block that goes on until it is signed, or a further one.
+    /// Extends the last block until it is signed, or adds one.
     fn push_block(&mut self, block: Fields) {
-        let is_thinking =
-            |block: &Fields| block.get("type").and_then(|kind| string_value(kind)).is_some_and(|it| it == THOUGHT);
+        let is_thinking = |block: &Fields| string_field(block, "type").is_some_and(|kind| kind == THOUGHT);
         let grows = |last: &&mut Fields| is_thinking(last) && !is_signed_or_encrypted(last) && is_thinking(&block);
         let Some(last) = self.blocks.last_mut().filter(grows) else { return self.blocks.push(block) };
-        let begun = last.get(THOUGHT).and_then(|begun| string_value(begun)).unwrap_or_default();
+        let start = string_field(last, THOUGHT).unwrap_or_default();
         for (name, value) in block {
             let whole = match string_value(&value) {
-                Some(piece) if name == THOUGHT => to_raw_value(&(begun.clone() + &piece)).unwrap_or(value),
+                Some(piece) if name == THOUGHT => to_raw_value(&(start.clone() + &piece)).unwrap_or(value),
                 _ => value,
             };
             last.insert(name, whole);
         }
     }
 
-    /// The block, with what of it is sent back: its parts, where there are any, and Claude's blocks, as far as they are signed
-    /// or encrypted. An empty text counts where the server sent one with calls, for then it wants that back.
+    /// The block, with the fields to send back: the parts, if any, and those of Claude's blocks that are signed or encrypted. An
+    /// empty text counts where the server sent one together with calls, as it requires it back.
     ///
     /// # Errors
-    /// It can't be written as JSON, which no text leads to.
+    /// It can't be serialized, which no text causes.
     pub(super) fn finish(mut self, has_calls: bool) -> Result<Option<Block>, serde_json::Error> {
         self.blocks.retain(is_signed_or_encrypted);
         let is_nothing = self.text.is_empty() && self.details.is_empty() && self.blocks.is_empty();
@@ -132,14 +126,14 @@ impl ReasoningAssembler {
     }
 }
 
-/// The members of the message that it is sent back with, each with a comma before it.
+/// The members to send back in the message, each with a leading comma.
 pub(super) fn encode_members(raw: &RawValue) -> String {
     let fields: Fields = serde_json::from_str(raw.get()).unwrap_or_default();
     let known = fields.iter().filter(|(name, _)| [CONTENT, TEXT, DETAILS, BLOCKS].contains(&name.as_str()));
     known.map(|(name, value)| format!(r#","{name}":{value}"#)).collect()
 }
 
-/// A message as it was written, without the reasoning that it is sent back with; `None` where it has none.
+/// An encoded message without its reasoning; `None` where it has none.
 pub(super) fn without_reasoning(json: &[u8]) -> Option<Vec<u8>> {
     let mut fields: Fields = serde_json::from_slice(json).ok()?;
     let before = fields.len();
@@ -147,14 +141,7 @@ pub(super) fn without_reasoning(json: &[u8]) -> Option<Vec<u8>> {
     if fields.len() < before { serde_json::to_vec(&fields).ok() } else { None }
 }
 
-/// Whether one of Claude's blocks is signed or encrypted, and so at its end; others it doesn't take back.
+/// Whether one of Claude's blocks is signed or encrypted, and so complete; others aren't accepted back.
 fn is_signed_or_encrypted(block: &Fields) -> bool {
-    ["signature", "data"]
-        .iter()
-        .any(|name| block.get(*name).and_then(|seal| string_value(seal)).is_some_and(|it| !it.is_empty()))
-}
-
-/// A value that is a text.
-pub(super) fn string_value(value: &RawValue) -> Option<String> {
-    serde_json::from_str::<LossyString>(value.get()).ok().map(|text| text.0)
+    ["signature", "data"].iter().any(|name| string_field(block, name).is_some_and(|it| !it.is_empty()))
 }

@@ -1,10 +1,9 @@
-//! A reply out of the chunks of a stream, or out of one JSON object. Knows no network.
+//! Assembles a reply from the chunks of a stream, or from one JSON object.
 //!
 //! Chunks are those of <https://developers.openai.com/api/reference/resources/chat/subresources/completions/streaming-events>:
-//! deltas of the one message, then a chunk with `finish_reason`, then one with `usage` and no choices, then `[DONE]`. What
-//! servers leave out, or have beside that, is taken as it comes: no `[DONE]` once there was a `finish_reason`; no
-//! `finish_reason` where `[DONE]` came and something else shows that nothing is missing; usage in every chunk, in the choice
-//! or nowhere (then it is estimated); an error in the place of a chunk.
+//! deltas of the one message, then a chunk with `finish_reason`, then one with `usage` and no choices, then `[DONE]`. Deviations
+//! of servers are accepted: no `[DONE]` after a `finish_reason`; no `finish_reason` where `[DONE]` came and something else shows
+//! that nothing is missing; usage in every chunk, in the choice or nowhere (then it is estimated); an error instead of a chunk.
 
 use std::sync::Arc;
 
@@ -12,13 +11,11 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::reasoning::{Fields, ReasoningAssembler, string_value};
+use super::reasoning::ReasoningAssembler;
 use super::tool_calls::ToolCallAssembler;
 use crate::message::{Block, BlockContent, Reply, StopReason, Usage};
-use crate::providers::lossy_string::LossyString;
-use crate::providers::openai::{UsageEstimate, deserialize_count};
-use crate::providers::transport::http_conversation;
-use crate::providers::transport::http_conversation::StreamError;
+use crate::providers::assembler::{ReplyAssembler, StreamError, UsageEstimate};
+use crate::providers::json::{Fields, LossyString, deserialize_count, string_field, string_value};
 
 /// A reply that is being received.
 #[derive(Debug)]
@@ -32,11 +29,11 @@ pub(super) struct OpenaiChatAssembler {
     calls: ToolCallAssembler,
     usage: UsageCounts,
     stop: Option<StopReason>,
-    /// The word for a refusal, where it was a filter's.
+    /// The reason of a refusal by a content filter.
     filter_reason: Option<String>,
     is_done: bool,
-    /// Whether it is certain that nothing is missing before the end, reason or not: it came in one piece, or the usage after
-    /// the last choice came.
+    /// Whether it is certainly complete, even without a `finish_reason`: it wasn't streamed, or the usage after the last choice
+    /// has arrived.
     is_certainly_complete: bool,
 }
 
@@ -63,7 +60,7 @@ struct Choice<'a> {
     /// Within a stream.
     #[serde(default)]
     delta: Option<Fields>,
-    /// Where the answer isn't streamed.
+    /// In a response that isn't streamed.
     #[serde(default)]
     message: Option<Fields>,
     #[serde(default)]
@@ -72,7 +69,7 @@ struct Choice<'a> {
     usage: Option<&'a RawValue>,
 }
 
-/// Token counts as servers name them. `prompt_tokens` is the whole prompt.
+/// Token counts under the names of all servers. `prompt_tokens` is the whole prompt.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
 struct UsageCounts {
@@ -106,8 +103,8 @@ struct PromptTokenDetails {
 }
 
 impl UsageCounts {
-    /// `None` where nothing was counted. Some servers leave the reasoning out of the reply's tokens, but not of the total; some
-    /// (Portkey, of Claude) the caches' tokens out of the prompt's.
+    /// `None` where nothing was counted. Some servers count reasoning only in the total; some (Portkey, for Claude) don't count
+    /// cached tokens in the prompt.
     fn usage(&self) -> Option<Usage> {
         let mut prompt = self.prompt_tokens.filter(|tokens| *tokens > 0)?;
         let details = self.prompt_tokens_details.unwrap_or_default();
@@ -133,7 +130,7 @@ impl UsageCounts {
 }
 
 impl OpenaiChatAssembler {
-    /// A reply to a prompt of so many bytes.
+    /// A reply to a prompt of this size.
     pub(super) fn new(prompt_bytes: usize) -> Self {
         Self {
             estimate: UsageEstimate::new(prompt_bytes),
@@ -151,12 +148,12 @@ impl OpenaiChatAssembler {
         }
     }
 
-    /// The same, whose calls are of tools with these names.
+    /// Sets the names of the tools that it may call.
     pub(super) fn with_tools(self, tools: Arc<[String]>) -> Self {
         Self { calls: ToolCallAssembler::with_tools(tools), ..self }
     }
 
-    fn push_chunk(&mut self, chunk: Chunk<'_>, say: &dyn Fn(&str)) -> Result<(), StreamError> {
+    fn push_chunk(&mut self, chunk: Chunk<'_>, on_text: &dyn Fn(&str)) -> Result<(), StreamError> {
         let word = |value: Option<&RawValue>| value.and_then(string_value).filter(|text| !text.is_empty());
         self.id = self.id.take().or_else(|| word(chunk.id));
         self.model = self.model.take().or_else(|| word(chunk.model));
@@ -168,7 +165,7 @@ impl OpenaiChatAssembler {
             }
             self.record_usage(choice.usage);
             if let Some(delta) = choice.delta.or(choice.message) {
-                self.push_message_delta(delta, say)?;
+                self.push_message_delta(delta, on_text)?;
             }
             match choice.finish_reason {
                 Some(LossyString(reason)) if !reason.is_empty() => {
@@ -182,7 +179,7 @@ impl OpenaiChatAssembler {
         Ok(())
     }
 
-    /// Of counts, the latest hold, but not those of nothing. Returns whether anything was counted.
+    /// Keeps the latest counts, except zero. Returns whether anything was counted.
     fn record_usage(&mut self, usage: Option<&RawValue>) -> bool {
         let counts = usage.and_then(|usage| serde_json::from_str::<Option<UsageCounts>>(usage.get()).ok().flatten());
         let counts = counts.filter(|counts| counts.prompt_tokens.is_some_and(|tokens| tokens > 0));
@@ -190,61 +187,61 @@ impl OpenaiChatAssembler {
         counts.is_some()
     }
 
-    fn push_message_delta(&mut self, mut delta: Fields, say: &dyn Fn(&str)) -> Result<(), StreamError> {
-        let mut heard = self.reasoning.push_delta(&delta);
+    fn push_message_delta(&mut self, mut delta: Fields, on_text: &dyn Fn(&str)) -> Result<(), StreamError> {
+        let mut size = self.reasoning.push_delta(&delta);
         if let Some(content) = delta.get("content") {
-            heard += self.push_content(content, say);
+            size += self.push_content(content, on_text);
         }
-        if let Some(piece) = delta.get("refusal").and_then(|refusal| string_value(refusal)) {
-            say(&piece);
-            heard += piece.len();
+        if let Some(piece) = string_field(&delta, "refusal") {
+            on_text(&piece);
+            size += piece.len();
             self.refusal.push_str(&piece);
         }
         let calls = delta.get("tool_calls").map_or(Ok(None), |calls| serde_json::from_str(calls.get()));
         let calls: Option<Vec<Option<Fields>>> =
-            calls.map_err(|error| StreamError::Malformed(format!("its tool_calls can't be read: {error}")))?;
+            calls.map_err(|error| StreamError::unreadable("`tool_calls`", &error))?;
         let mut calls: Vec<Fields> = calls.into_iter().flatten().flatten().collect();
-        // The older form, of which there is at most one; some say a call in both.
+        // The older form, with at most one call; some servers send both.
         let function = delta.shift_remove("function_call").filter(|function| function.get() != "null");
         if let Some(function) = function.filter(|_| calls.is_empty()) {
             let index = RawValue::from_string("0".to_owned()).map(|index| ("index".to_owned(), index));
             calls.push(Fields::from_iter(index.into_iter().chain([("function".to_owned(), function)])));
         }
-        heard += self.calls.push_deltas(calls).map_err(StreamError::Malformed)?;
-        self.estimate.add_output(heard);
+        size += self.calls.push_deltas(calls).map_err(StreamError::Malformed)?;
+        self.estimate.add_output(size);
         Ok(())
     }
 
-    /// Text, or parts: of text, or of thoughts (Mistral's `{"type": "thinking", "thinking": [{"text": ...}]}`).
-    fn push_content(&mut self, content: &RawValue, say: &dyn Fn(&str)) -> usize {
+    /// A string, or a list of parts: text or thoughts (Mistral's `{"type": "thinking", "thinking": [{"text": ...}]}`).
+    fn push_content(&mut self, content: &RawValue, on_text: &dyn Fn(&str)) -> usize {
         if let Some(piece) = string_value(content) {
             if !piece.is_empty() {
-                say(&piece);
+                on_text(&piece);
             }
             self.text.push_str(&piece);
             return piece.len();
         }
-        let mut heard = 0;
+        let mut size = 0;
         for part in serde_json::from_str::<Vec<Fields>>(content.get()).unwrap_or_default() {
-            if let Some(piece) = part.get("text").and_then(|piece| string_value(piece)) {
-                say(&piece);
-                heard += piece.len();
+            if let Some(piece) = string_field(&part, "text") {
+                on_text(&piece);
+                size += piece.len();
                 self.text.push_str(&piece);
             }
             let thoughts = part.get("thinking").and_then(|list| serde_json::from_str::<Vec<Fields>>(list.get()).ok());
             for piece in thoughts.iter().flatten().filter_map(|part| string_value(part.get("text")?)) {
-                heard += piece.len();
+                size += piece.len();
                 self.reasoning.push_inline(&piece);
             }
         }
-        heard
+        size
     }
 }
 
-impl http_conversation::ReplyAssembler for OpenaiChatAssembler {
-    fn push_event(&mut self, name: &str, data: &str, text: &dyn Fn(&str)) -> Result<(), StreamError> {
+impl ReplyAssembler for OpenaiChatAssembler {
+    fn push_event(&mut self, name: &str, data: &str, on_text: &dyn Fn(&str)) -> Result<(), StreamError> {
         if data.starts_with("[DONE]") {
-            // Without a reason something of it may be missing: `finish` looks.
+            // Whether something is missing is checked in `finish`.
             self.is_done = true;
             return Ok(());
         }
@@ -252,20 +249,20 @@ impl http_conversation::ReplyAssembler for OpenaiChatAssembler {
             return Err(StreamError::Api(data.to_owned()));
         }
         if !data.trim_start().starts_with('{') {
-            // Such as a ping.
+            // For example, a ping.
             return Ok(());
         }
-        let chunk: Chunk<'_> = serde_json::from_str(data)
-            .map_err(|error| StreamError::Malformed(format!("a chunk can't be read: {error}")))?;
+        let chunk: Chunk<'_> =
+            serde_json::from_str(data).map_err(|error| StreamError::unreadable("a chunk", &error))?;
         if is_error(&chunk) {
             return Err(StreamError::Api(data.to_owned()));
         }
-        self.push_chunk(chunk, text)
+        self.push_chunk(chunk, on_text)
     }
 
-    fn push_body(&mut self, body: &[u8], text: &dyn Fn(&str)) -> Result<(), StreamError> {
-        let nonsense = |why: &str| StreamError::Malformed(why.to_owned());
-        let json = std::str::from_utf8(body).map_err(|_| nonsense("it isn't UTF-8"))?;
+    fn push_body(&mut self, body: &[u8], on_text: &dyn Fn(&str)) -> Result<(), StreamError> {
+        let malformed = |why: &str| StreamError::Malformed(why.to_owned());
+        let json = std::str::from_utf8(body).map_err(|_| malformed("it isn't UTF-8"))?;
         let value: serde_json::Value =
             serde_json::from_str(json).map_err(|error| StreamError::not_a_reply("completion", &error))?;
         let chunk: Chunk<'_> =
@@ -274,9 +271,9 @@ impl http_conversation::ReplyAssembler for OpenaiChatAssembler {
             return Err(StreamError::Api(json.to_owned()));
         }
         if value.get("choices").and_then(|choices| choices.get(0)).is_none() {
-            return Err(nonsense("it is JSON, but no completion"));
+            return Err(malformed("it is JSON, but not a completion"));
         }
-        self.push_chunk(chunk, text)?;
+        self.push_chunk(chunk, on_text)?;
         (self.is_done, self.is_certainly_complete) = (true, true);
         Ok(())
     }
@@ -297,19 +294,19 @@ impl http_conversation::ReplyAssembler for OpenaiChatAssembler {
         let usage = self.usage();
         let is_whole = self.is_done && (self.is_certainly_complete || self.calls.are_complete());
         let Some(mut stop) = self.stop.or(is_whole.then_some(StopReason::EndTurn)) else {
-            return Err(StreamError::Malformed("a reply without a finish_reason, so without its end".to_owned()));
+            return Err(StreamError::Malformed("the reply has no finish_reason, so its end is missing".to_owned()));
         };
         let has_calls = !self.calls.is_empty();
         match stop {
             StopReason::ToolUse if !has_calls => {
-                let why = "a reply that waits for the answers to calls and makes none";
+                let why = "the reply stops for tool calls, but has none";
                 return Err(StreamError::Malformed(why.to_owned()));
             }
             StopReason::EndTurn if has_calls => stop = StopReason::ToolUse,
             _ => {}
         }
-        let unwritable = |error| StreamError::Malformed(format!("a block can't be read: {error}"));
-        let mut blocks: Vec<Block> = self.reasoning.finish(has_calls).map_err(unwritable)?.into_iter().collect();
+        let unreadable = |error| StreamError::unreadable("a block", &error);
+        let mut blocks: Vec<Block> = self.reasoning.finish(has_calls).map_err(unreadable)?.into_iter().collect();
         if !self.text.is_empty() {
             blocks.push(BlockContent::Text(self.text).into());
         }
@@ -317,10 +314,10 @@ impl http_conversation::ReplyAssembler for OpenaiChatAssembler {
             stop = StopReason::Refusal;
             blocks.push(BlockContent::Text(self.refusal).into());
         } else if let Some(word) = self.filter_reason.filter(|_| stop == StopReason::Refusal) {
-            // Else nothing would say why.
+            // Otherwise there would be no reason.
             blocks.push(BlockContent::Other(word).into());
         }
-        blocks.extend(self.calls.finish().map_err(unwritable)?);
+        blocks.extend(self.calls.finish().map_err(unreadable)?);
         Ok(Reply { blocks, stop, usage, model: self.model, request_id: request_id.or(self.id) })
     }
 }
@@ -330,7 +327,7 @@ fn is_error(chunk: &Chunk<'_>) -> bool {
     named || chunk.error.is_some_and(|error| !matches!(error.get(), "null" | "false" | "\"\"" | "{}"))
 }
 
-/// OpenAI's reasons, and the words of others that mean something else than an end, in any letters.
+/// OpenAI's reasons, and those of other servers, in any case.
 fn parse_stop_reason(reason: String) -> Result<StopReason, StreamError> {
     Ok(match reason.to_ascii_lowercase().as_str() {
         "stop" => StopReason::EndTurn,

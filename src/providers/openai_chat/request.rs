@@ -1,8 +1,7 @@
-//! A conversation in the API's own form, each part written once.
+//! Encodes a conversation for the API, each message once.
 //!
-//! The prompt cache needs no marks: what it finds again is a beginning that stays the same, byte for byte.
+//! The prompt cache needs no markers: it recognizes an identical prefix.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,59 +11,55 @@ use serde_json::json;
 use super::reply::OpenaiChatAssembler;
 use super::{reasoning, tool_calls};
 use crate::message::{Block, BlockContent, Message, Reply, ToolResult, UserMessage};
-use crate::providers::anthropic::is_prefix_mismatch;
-use crate::providers::openai::{assign_call_ids, cache_key, mark_failure, model_limits};
-use crate::providers::transport::http_conversation;
-use crate::providers::transport::json_body::{is_blank, join_body};
-use crate::providers::{ConversationConfig, ReplyRequest};
+use crate::providers::api::{ConversationConfig, ReplyRequest};
+use crate::providers::json::{EMPTY_TEXT, is_blank, join_body, or_placeholder};
+use crate::providers::openai_platform::{cache_key, mark_failure, temperature};
+use crate::providers::transport::http_conversation::RequestEncoder;
 
-/// What stands for a text that is empty, which some servers refuse.
-const EMPTY_TEXT: &str = "(nothing)";
-/// What asks for usage.
+/// The option that requests usage.
 const STREAM_OPTIONS: &str = "stream_options";
-/// The older name of the greatest number of tokens.
+/// The older name of the limit on output tokens.
 const MAX_TOKENS: &str = "max_tokens";
-/// The newer one.
+/// The newer name.
 const MAX_COMPLETION_TOKENS: &str = "max_completion_tokens";
 
-/// What depends on where the conversation goes.
+/// What depends on the server.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RequestDialect {
-    /// The effort to ask for.
+    /// The reasoning effort to request.
     pub(super) effort: Option<&'static str>,
-    /// Whether `max_completion_tokens` is known there, and `max_tokens` refused.
+    /// Whether the server requires `max_completion_tokens` instead of `max_tokens`.
     pub(super) has_openai_rules: bool,
-    /// Whether `prompt_cache_key` is known there.
+    /// Whether the server accepts `prompt_cache_key`.
     pub(super) takes_cache_key: bool,
 }
 
-/// A message as it is sent.
+/// An encoded message.
 #[derive(Debug)]
 struct EncodedMessage {
     json: Bytes,
-    /// Whether it is a text of ours, which a further one becomes part of.
+    /// Whether it is a user's text, which a further one is appended to.
     is_text: bool,
 }
 
-/// A conversation as it is sent.
+/// An encoded conversation.
 #[derive(Debug)]
 pub(super) struct OpenaiChatEncoder {
     model: String,
     /// The tools' names.
     tools: Arc<[String]>,
-    /// What stays the same and is no prompt, with a comma before each member.
+    /// The options, with a comma before each member.
     options: String,
     /// `tools`, with a comma before it, and the start of the messages.
     prefix: Bytes,
     messages: Vec<EncodedMessage>,
-    /// How many of them stand before the conversation: the system prompt, where there is one.
+    /// How many of them precede the conversation: the system prompt, if any.
     system_messages: usize,
     size: usize,
-    /// Whether usage is asked for, which most servers count in a stream only then, and Mistral's refuses
+    /// Whether usage is requested. Most servers send it in a stream only then, and Mistral's refuses the option
     /// (<https://github.com/openai/openai-agents-python/issues/442>).
     asks_usage: bool,
-    /// What the greatest number of tokens is called: `max_tokens` nearly everywhere, and what OpenAI's newer models take
-    /// where they answer behind a gateway.
+    /// The name of the limit on output tokens: `max_tokens` on most servers, except for OpenAI's newer models behind a gateway.
     max_tokens_field: &'static str,
 }
 
@@ -98,44 +93,44 @@ impl OpenaiChatEncoder {
     /// A conversation without messages.
     ///
     /// # Errors
-    /// A tool can't be written as JSON.
-    pub(super) fn new(setup: &ConversationConfig, way: RequestDialect) -> Result<Self, serde_json::Error> {
+    /// A tool can't be serialized.
+    pub(super) fn new(config: &ConversationConfig, dialect: RequestDialect) -> Result<Self, serde_json::Error> {
         let mut fixed = String::new();
         let tool = |tool: &crate::tools::ToolSpec| {
             let function =
                 FunctionSpec { name: &tool.name, description: &tool.description, parameters: &tool.input_schema };
             serde_json::to_string(&FunctionTool { r#type: "function", function })
         };
-        let tools: Vec<String> = setup.tools.iter().map(tool).collect::<Result<_, _>>()?;
+        let tools: Vec<String> = config.tools.iter().map(tool).collect::<Result<_, _>>()?;
         if !tools.is_empty() {
             fixed = format!(r#","tools":[{}]"#, tools.join(","));
         }
         let mut options = String::new();
-        if let Some(effort) = way.effort {
+        if let Some(effort) = dialect.effort {
             options.push_str(&format!(r#","reasoning_effort":"{effort}""#));
         }
-        if let Some(temperature) = model_limits::temperature(&setup.model, way.effort) {
+        if let Some(temperature) = temperature(&config.model, dialect.effort) {
             options.push_str(&format!(r#","temperature":{}"#, json!(temperature)));
         }
-        if !setup.model.stop.is_empty() {
-            options.push_str(&format!(r#","stop":{}"#, json!(setup.model.stop)));
+        if !config.model.stop.is_empty() {
+            options.push_str(&format!(r#","stop":{}"#, json!(config.model.stop)));
         }
-        if way.takes_cache_key {
-            options.push_str(&cache_key(setup));
+        if dialect.takes_cache_key {
+            options.push_str(&cache_key(config));
         }
         let mut body = Self {
-            model: setup.model.name.clone(),
-            tools: setup.tools.iter().map(|tool| tool.name.clone()).collect(),
+            model: config.model.name.clone(),
+            tools: config.tools.iter().map(|tool| tool.name.clone()).collect(),
             options,
             size: fixed.len(),
             prefix: Bytes::from(fixed + r#","messages":["#),
             messages: Vec::new(),
             system_messages: 0,
             asks_usage: true,
-            max_tokens_field: if way.has_openai_rules { MAX_COMPLETION_TOKENS } else { MAX_TOKENS },
+            max_tokens_field: if dialect.has_openai_rules { MAX_COMPLETION_TOKENS } else { MAX_TOKENS },
         };
-        if !is_blank(&setup.system) {
-            body.add(serde_json::to_string(&TextMessage { role: "system", content: &setup.system })?, false);
+        if !is_blank(&config.system) {
+            body.add(serde_json::to_string(&TextMessage { role: "system", content: &config.system })?, false);
             body.system_messages = body.messages.len();
         }
         Ok(body)
@@ -151,31 +146,18 @@ impl OpenaiChatEncoder {
             self.add(serde_json::to_string(&TextMessage { role: "user", content: text })?, true);
             return Ok(());
         };
-        // Templates of many models take no two messages of one role. Before `"}`: the end of the text, of the message.
-        let begun = String::from_utf8_lossy(&last.json[..last.json.len().saturating_sub(2)]);
+        // Chat templates of many models don't accept consecutive messages of one role. Insert before the final `"}`.
+        let start = String::from_utf8_lossy(&last.json[..last.json.len().saturating_sub(2)]);
         let more = serde_json::to_string(&format!("\n\n{text}"))?;
-        let longer = Bytes::from(format!("{begun}{}}}", more.strip_prefix('"').unwrap_or(&more)));
+        let longer = Bytes::from(format!("{start}{}}}", more.strip_prefix('"').unwrap_or(&more)));
         self.size += longer.len() - last.json.len();
         last.json = longer;
         Ok(())
     }
 
-    /// Leaves the reasoning of all replies out; whether there was any.
-    fn drop_reasoning(&mut self) -> bool {
-        let mut is_less = false;
-        for message in &mut self.messages {
-            if let Some(json) = reasoning::without_reasoning(&message.json) {
-                self.size -= message.json.len().saturating_sub(json.len());
-                message.json = Bytes::from(json);
-                is_less = true;
-            }
-        }
-        is_less
-    }
-
     fn add_user(&mut self, message: &UserMessage) -> Result<(), serde_json::Error> {
         for ToolResult { call_id, text, is_error } in &message.results {
-            let content = mark_failure(if is_blank(text) { EMPTY_TEXT } else { text }, *is_error);
+            let content = mark_failure(or_placeholder(text), *is_error);
             let result = ToolMessage { role: "tool", tool_call_id: call_id, content: &content };
             self.add(serde_json::to_string(&result)?, false);
         }
@@ -196,8 +178,8 @@ impl OpenaiChatEncoder {
         };
         let mut message = format!(r#"{{"role":"assistant","content":{content}"#);
         if !calls.is_empty() {
-            for Block { content: view, raw } in &reply.blocks {
-                if let (BlockContent::Thinking(_), Some(raw)) = (view, raw) {
+            for Block { content, raw } in &reply.blocks {
+                if let (BlockContent::Thinking(_), Some(raw)) = (content, raw) {
                     message.push_str(&reasoning::encode_members(raw));
                 }
             }
@@ -208,7 +190,7 @@ impl OpenaiChatEncoder {
     }
 }
 
-impl http_conversation::RequestEncoder for OpenaiChatEncoder {
+impl RequestEncoder for OpenaiChatEncoder {
     type Assembler = OpenaiChatAssembler;
 
     fn push(&mut self, message: &Message) -> Result<(), serde_json::Error> {
@@ -223,14 +205,14 @@ impl http_conversation::RequestEncoder for OpenaiChatEncoder {
         self.size -= dropped.map(|message| message.json.len() + 1).sum::<usize>();
     }
 
-    fn body_chunks(&self, ask: &ReplyRequest) -> Vec<Bytes> {
+    fn body_chunks(&self, request: &ReplyRequest) -> Vec<Bytes> {
         let usage = if self.asks_usage { r#","stream_options":{"include_usage":true}"# } else { "" };
-        let choice = if !self.tools.is_empty() && !ask.tools_allowed { r#","tool_choice":"none""# } else { "" };
+        let choice = if !self.tools.is_empty() && !request.tools_allowed { r#","tool_choice":"none""# } else { "" };
         let head = format!(
             r#"{{"model":{},"{}":{},"stream":true{usage}{}{choice}"#,
             json!(self.model),
             self.max_tokens_field,
-            ask.max_tokens,
+            request.max_tokens,
             self.options
         );
         join_body([Bytes::from(head), self.prefix.clone()], self.messages.iter().map(|message| &message.json))
@@ -244,15 +226,10 @@ impl http_conversation::RequestEncoder for OpenaiChatEncoder {
         OpenaiChatAssembler::new(self.size).with_tools(self.tools.clone())
     }
 
-    fn assign_call_ids(&self, reply: &mut Reply, taken: &HashSet<String>) -> Result<(), serde_json::Error> {
-        assign_call_ids(reply, taken);
-        Ok(())
-    }
-
-    fn refused_option(&self, refusal: &str) -> Option<&'static str> {
-        if self.asks_usage && refusal.contains(STREAM_OPTIONS) {
+    fn refused_option(&self, message: &str) -> Option<&'static str> {
+        if self.asks_usage && message.contains(STREAM_OPTIONS) {
             Some(STREAM_OPTIONS)
-        } else if self.max_tokens_field != MAX_COMPLETION_TOKENS && refusal.contains(MAX_COMPLETION_TOKENS) {
+        } else if self.max_tokens_field != MAX_COMPLETION_TOKENS && message.contains(MAX_COMPLETION_TOKENS) {
             Some(MAX_TOKENS)
         } else {
             None
@@ -267,7 +244,15 @@ impl http_conversation::RequestEncoder for OpenaiChatEncoder {
         }
     }
 
-    fn drop_prefix_bound_thinking(&mut self, refusal: &str) -> bool {
-        is_prefix_mismatch(refusal) && self.drop_reasoning()
+    fn drop_thinking(&mut self) -> bool {
+        let mut has_changed = false;
+        for message in &mut self.messages {
+            if let Some(json) = reasoning::without_reasoning(&message.json) {
+                self.size -= message.json.len().saturating_sub(json.len());
+                message.json = Bytes::from(json);
+                has_changed = true;
+            }
+        }
+        has_changed
     }
 }

@@ -1,10 +1,10 @@
-//! The calls of a reply, put together from pieces.
+//! Assembles the calls of a reply from deltas.
 //!
-//! OpenAI's own streams begin each call with an index, an id and a name, and go on with pieces of its arguments under the
-//! same index. Others leave out the index or the id, give every call the index 0, repeat id and name in every piece, make up
-//! a new id for every piece, send ids that are numbers, or arguments as an object. What tells calls apart where all else
-//! fails: a name opens a call, nothing follows a whole input, the pieces of one list are of different calls, and what says
-//! nothing of where it belongs comes in the order in which the calls began.
+//! OpenAI's own streams start each call with an index, an id and a name, and continue with deltas of its arguments under the
+//! same index. Other servers omit the index or the id, give every call the index 0, repeat id and name in every delta, invent
+//! a new id for every delta, send numeric ids, or send arguments as an object. Where nothing else distinguishes calls: a name
+//! starts a call, nothing follows a complete input, the deltas of one list belong to different calls, and deltas without any
+//! reference come in the order in which the calls started.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use serde::Serialize;
 use serde::de::IgnoredAny;
 use serde_json::value::to_raw_value;
 
-use super::reasoning::{Fields, string_value};
-use crate::message::{Block, BlockContent, ToolCall};
-use crate::providers::openai::tool_name;
-use crate::providers::tool_input::{MAX_INPUT_BYTES, parse_input};
+use crate::message::{Block, BlockContent};
+use crate::providers::json::{Fields, string_field, string_value};
+use crate::providers::openai_platform::MAX_TOOL_NAME_CHARS;
+use crate::providers::tool_calls::{MAX_INPUT_BYTES, to_tool_call, tool_name};
 
-/// The greatest number of calls in a reply; no model makes a tenth of it.
+/// The maximum number of calls in a reply; no model makes a tenth of it.
 const MAX_CALLS: usize = 1_000;
 
 /// Calls that are being received.
@@ -26,9 +26,9 @@ const MAX_CALLS: usize = 1_000;
 pub(super) struct ToolCallAssembler {
     calls: Vec<PendingCall>,
     by_index: HashMap<u64, usize>,
-    /// How many lists of pieces have come.
+    /// The number of lists of deltas so far.
     delta_lists: usize,
-    /// The names that a call can have.
+    /// The names of the available tools.
     tools: Arc<[String]>,
 }
 
@@ -36,17 +36,17 @@ pub(super) struct ToolCallAssembler {
 struct PendingCall {
     id: String,
     name: String,
-    /// As far as its bound and one piece beyond it.
+    /// Up to the size limit and one delta beyond it.
     input: String,
-    /// The first list with a piece of it, and the last.
+    /// The first and the last list with a delta of it.
     lists: (usize, usize),
-    /// Whether the name of the call before, said once more behind its input, is all that there is to it.
+    /// Whether it consists only of the previous call's name, repeated after its input.
     may_be_spurious: bool,
-    /// What else a server says of it, such as a signature of Gemini's.
+    /// Other fields, such as a signature of Gemini's.
     extra_fields: Fields,
 }
 
-/// A piece of a call.
+/// A delta of a call.
 struct CallDelta {
     index: Option<u64>,
     id: String,
@@ -56,7 +56,7 @@ struct CallDelta {
 }
 
 impl CallDelta {
-    /// Whether it says nothing of which call it is of.
+    /// Whether it doesn't refer to a call.
     fn is_unaddressed(&self) -> bool {
         self.index.is_none() && self.id.is_empty() && self.name.is_empty()
     }
@@ -67,7 +67,7 @@ impl CallDelta {
         let function = fields.shift_remove("function");
         let function: Fields =
             function.and_then(|function| serde_json::from_str(function.get()).ok()).unwrap_or_default();
-        let name = function.get("name").and_then(|name| string_value(name));
+        let name = string_field(&function, "name");
         let input =
             function.get("arguments").map(|input| string_value(input).unwrap_or_else(|| input.get().to_owned()));
         fields.shift_remove("type");
@@ -82,39 +82,39 @@ impl CallDelta {
 }
 
 impl ToolCallAssembler {
-    /// None yet, of tools with these names.
+    /// No calls yet, with the names of the available tools.
     pub(super) fn with_tools(tools: Arc<[String]>) -> Self {
         Self { tools, ..Self::default() }
     }
 
-    /// Takes a list of pieces; returns how many bytes they say.
+    /// Takes a list of deltas; returns their size in bytes.
     ///
     /// # Errors
-    /// There are too many calls, in a sentence.
-    pub(super) fn push_deltas(&mut self, pieces: Vec<Fields>) -> Result<usize, String> {
+    /// There are too many calls.
+    pub(super) fn push_deltas(&mut self, deltas: Vec<Fields>) -> Result<usize, String> {
         self.delta_lists += 1;
-        let pieces: Vec<CallDelta> = pieces.into_iter().map(CallDelta::parse).collect();
-        // Several that say nothing but inputs are of the newest calls, each at its place.
-        let is_in_order = pieces.len() > 1 && pieces.iter().all(CallDelta::is_unaddressed);
-        let first = self.calls.len().checked_sub(pieces.len()).filter(|_| is_in_order);
-        let places = (0..pieces.len()).map(|number| first.map(|first| first + number));
-        pieces.into_iter().zip(places).map(|(piece, place)| self.push_delta(piece, place)).sum()
+        let deltas: Vec<CallDelta> = deltas.into_iter().map(CallDelta::parse).collect();
+        // Several without references belong to the newest calls, in order.
+        let is_in_order = deltas.len() > 1 && deltas.iter().all(CallDelta::is_unaddressed);
+        let first = self.calls.len().checked_sub(deltas.len()).filter(|_| is_in_order);
+        let positions = (0..deltas.len()).map(|number| first.map(|first| first + number));
+        deltas.into_iter().zip(positions).map(|(delta, position)| self.push_delta(delta, position)).sum()
     }
 
-    fn push_delta(&mut self, piece: CallDelta, place: Option<usize>) -> Result<usize, String> {
-        let heard = piece.name.len() + piece.input.len();
-        let at = match place.or_else(|| self.find_target(&piece)) {
+    fn push_delta(&mut self, delta: CallDelta, position: Option<usize>) -> Result<usize, String> {
+        let size = delta.name.len() + delta.input.len();
+        let at = match position.or_else(|| self.find_target(&delta)) {
             Some(at) => at,
             None if self.calls.len() >= MAX_CALLS => return Err(format!("it makes more than {MAX_CALLS} calls")),
             None => {
-                let is_known = piece.index.is_none_or(|index| self.by_index.contains_key(&index));
-                let is_name_alone = is_known && piece.id.is_empty() && piece.input.trim().is_empty();
-                let may_be_none = self.calls.last().filter(|_| is_name_alone).is_some_and(|before| {
-                    before.name == piece.name && before.lists.1 < self.delta_lists && is_complete_json(&before.input)
+                let is_known = delta.index.is_none_or(|index| self.by_index.contains_key(&index));
+                let is_name_alone = is_known && delta.id.is_empty() && delta.input.trim().is_empty();
+                let may_be_spurious = self.calls.last().filter(|_| is_name_alone).is_some_and(|before| {
+                    before.name == delta.name && before.lists.1 < self.delta_lists && is_complete_json(&before.input)
                 });
                 self.calls.push(PendingCall {
                     lists: (self.delta_lists, self.delta_lists),
-                    may_be_spurious: may_be_none,
+                    may_be_spurious,
                     ..PendingCall::default()
                 });
                 self.calls.len() - 1
@@ -122,8 +122,8 @@ impl ToolCallAssembler {
         };
         let call = &mut self.calls[at];
         call.lists.1 = self.delta_lists;
-        let is_repeated = is_repeated(call, &piece);
-        let CallDelta { index, id, name, input, extra_fields: more } = piece;
+        let is_repeated = is_repeated(call, &delta);
+        let CallDelta { index, id, name, input, extra_fields: more } = delta;
         if let Some(index) = index {
             self.by_index.insert(index, at);
         }
@@ -134,28 +134,28 @@ impl ToolCallAssembler {
             call.name.push_str(&name);
         }
         if is_empty_object(&call.input) && !input.trim().is_empty() {
-            // It stood for an input that is only coming now.
+            // It was a placeholder for an input that starts now.
             call.input = input;
         } else if call.input.len() <= MAX_INPUT_BYTES && !is_repeated {
             call.input.push_str(&input);
         }
         call.may_be_spurious &= call.input.trim().is_empty();
         call.extra_fields.extend(more.into_iter().filter(|(_, value)| value.get() != "null"));
-        Ok(heard)
+        Ok(size)
     }
 
-    /// The call that a piece belongs to; `None` where it begins one.
-    fn find_target(&self, piece: &CallDelta) -> Option<usize> {
-        let (has_id, has_name) = (!piece.id.is_empty(), !piece.name.is_empty());
+    /// The call that a delta belongs to; `None` where it starts one.
+    fn find_target(&self, delta: &CallDelta) -> Option<usize> {
+        let (has_id, has_name) = (!delta.id.is_empty(), !delta.name.is_empty());
         let last = self.calls.len().checked_sub(1);
-        let by_id = || self.calls.iter().rposition(|call| has_id && call.id == piece.id);
-        // Without a name it goes on with a call, whatever its id or index.
-        let goes_on = |at: Option<usize>| at.filter(|_| !has_name && !piece.input.is_empty());
-        let at = match piece.index.map(|index| self.by_index.get(&index).copied()) {
+        let by_id = || self.calls.iter().rposition(|call| has_id && call.id == delta.id);
+        // Without a name it continues a call, whatever its id or index.
+        let continues = |at: Option<usize>| at.filter(|_| !has_name && !delta.input.is_empty());
+        let at = match delta.index.map(|index| self.by_index.get(&index).copied()) {
             Some(Some(at)) => at,
-            Some(None) if has_id => goes_on(by_id())?,
-            Some(None) => goes_on(last)?,
-            None if has_id => by_id().or_else(|| goes_on(last))?,
+            Some(None) if has_id => continues(by_id())?,
+            Some(None) => continues(last)?,
+            None if has_id => by_id().or_else(|| continues(last))?,
             None if has_name => last?,
             None => self.awaiting_input()?,
         };
@@ -164,28 +164,28 @@ impl ToolCallAssembler {
             false
         } else if known.lists.1 == self.delta_lists {
             true
-        } else if has_id && !known.id.is_empty() && piece.id != known.id {
-            // Where each piece has a new id, it goes on within an input.
-            piece.name != known.name || is_complete_json(&known.input) || is_complete_json(&piece.input)
-        } else if piece.name == known.name {
-            // A name opens a call, unless it is repeated beside each piece. What is repeated behind the last one shows only
-            // by what follows.
-            let says_more = match piece.input.is_empty() {
+        } else if has_id && !known.id.is_empty() && delta.id != known.id {
+            // Where each delta has a new id, it continues an incomplete input.
+            delta.name != known.name || is_complete_json(&known.input) || is_complete_json(&delta.input)
+        } else if delta.name == known.name {
+            // A name starts a call, unless it is repeated in each delta. Whether a name after the last delta is repeated
+            // depends on what follows.
+            let says_more = match delta.input.is_empty() {
                 true => !has_id && !is_empty_object(&known.input),
-                false => !is_repeated(known, piece),
+                false => !is_repeated(known, delta),
             };
             is_complete_json(&known.input) && says_more
         } else {
             // The rest of a name comes before any input.
             let is_tool = |name: &str| self.tools.iter().any(|tool| tool == name);
-            let is_rest = !is_tool(&known.name) || is_tool(&format!("{}{}", known.name, piece.name));
+            let is_rest = !is_tool(&known.name) || is_tool(&format!("{}{}", known.name, delta.name));
             !known.input.is_empty() || !is_rest
         };
         (!is_another).then_some(at)
     }
 
-    /// The call that waits for an input that says nothing of where it belongs: the newest one, or where several began at once
-    /// the first of them whose input isn't whole.
+    /// The call that an input without reference belongs to: the newest one, or, where several started at once, the first of them
+    /// with an incomplete input.
     fn awaiting_input(&self) -> Option<usize> {
         let last = self.calls.len().checked_sub(1)?;
         let newest = &self.calls[last];
@@ -195,33 +195,31 @@ impl ToolCallAssembler {
         self.calls.iter().position(|call| call.lists.0 == newest.lists.0 && !is_complete_json(&call.input))
     }
 
-    /// Whether there are none.
+    /// Whether there are no calls.
     pub(super) fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
 
-    /// Whether there are some, each with a whole input.
+    /// Whether there are calls, each with a complete input.
     pub(super) fn are_complete(&self) -> bool {
         !self.calls.is_empty() && self.calls.iter().all(|call| call.may_be_spurious || is_complete_json(&call.input))
     }
 
-    /// The blocks that they have become.
+    /// The finished blocks.
     ///
     /// # Errors
-    /// One can't be written as JSON, which no input leads to.
+    /// A block can't be serialized, which no input causes.
     pub(super) fn finish(self) -> Result<Vec<Block>, serde_json::Error> {
         let block = |call: PendingCall| {
             let raw =
                 if call.extra_fields.is_empty() { None } else { Some(Arc::from(to_raw_value(&call.extra_fields)?)) };
-            let (input, broken) = parse_input(Some(&call.input).filter(|input| !input.trim().is_empty()).map(|x| &**x));
-            let call = ToolCall { id: call.id, tool: call.name, input: Arc::from(input), input_error: broken };
-            Ok(Block { content: BlockContent::Call(call), raw })
+            Ok(Block { content: BlockContent::Call(to_tool_call(call.id, call.name, Some(&call.input))), raw })
         };
         self.calls.into_iter().filter(|call| !call.may_be_spurious).map(block).collect()
     }
 }
 
-/// A number as an id; nothing of anything else.
+/// A number as an id; empty for anything else.
 fn numeric_id(json: &str) -> String {
     if json.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-') { json.to_owned() } else { String::new() }
 }
@@ -230,10 +228,10 @@ fn is_complete_json(input: &str) -> bool {
     input.trim_end().ends_with('}') && serde_json::from_str::<IgnoredAny>(input).is_ok()
 }
 
-/// Whether an input is said again as a whole, after its pieces.
-fn is_repeated(call: &PendingCall, piece: &CallDelta) -> bool {
-    let is_same = if piece.id.is_empty() { piece.name.is_empty() } else { piece.id == call.id };
-    is_same && call.input == piece.input && is_complete_json(&piece.input)
+/// Whether a delta repeats the whole input.
+fn is_repeated(call: &PendingCall, delta: &CallDelta) -> bool {
+    let is_same = if delta.id.is_empty() { delta.name.is_empty() } else { delta.id == call.id };
+    is_same && call.input == delta.input && is_complete_json(&delta.input)
 }
 
 fn is_empty_object(input: &str) -> bool {
@@ -257,10 +255,10 @@ struct Function<'a> {
     arguments: &'a str,
 }
 
-/// A call as it is sent back; `None` for any other block.
+/// Encodes a call for the next request; `None` for any other block.
 pub(super) fn encode_call(block: &Block) -> Option<Result<String, serde_json::Error>> {
     let BlockContent::Call(call) = &block.content else { return None };
-    let function = Function { name: tool_name(&call.tool), arguments: call.input.get() };
+    let function = Function { name: tool_name(&call.tool, MAX_TOOL_NAME_CHARS), arguments: call.input.get() };
     let mut json = match serde_json::to_string(&EncodedCall { id: &call.id, r#type: "function", function }) {
         Ok(json) => json,
         Err(error) => return Some(Err(error)),

@@ -1,4 +1,4 @@
-//! Replies that were written down before: in a script, or in the record of a run. No key, no network, the same every time.
+//! Replies from a script or from the record of a run: no key, no network, the same every time.
 
 mod parse;
 mod relocate;
@@ -11,45 +11,49 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 pub use self::parse::{CallSite, ParsedScript, ScriptFile};
-pub use self::relocate::{relocate_path, relocate_value as moved_value};
+pub use self::relocate::{relocate_path, relocate_value};
 pub use self::script::{AgentReplies, Script, UnusedReplies};
-use super::{
-    ConnectContext, Conversation, ConversationConfig, Provider, ProviderError, ProviderErrorKind, ProviderSpec,
-    ReplyRequest, RequestOptions, StreamObserver, UnsupportedOption,
-};
+use super::api::{Conversation, ConversationConfig, Provider, ProviderError, ReplyRequest, StreamObserver};
+use super::spec::{ConnectContext, ProviderSpec};
+use super::unsupported_options::{RequestOptions, UnsupportedOption};
 use crate::diagnostic::{Rule, rule};
 use crate::message::{Block, BlockContent, Message, Reply};
 
-/// What can be wrong with a script, beside what is wrong with any file.
+/// The rules for scripts, in addition to those for any file.
 pub const RULES: &[Rule] = &[rule!(Error "empty-reply")];
 
 /// How a job names this provider.
 pub const SPEC: ProviderSpec = ProviderSpec {
     name: "replay",
+    aliases: &[],
+    alias_help: "",
     key_envs: &[],
     default_endpoint: None,
+    api: None,
+    is_common_api: false,
     unsupported_options,
-    price_provider: "",
+    vendor: "",
     connect,
 };
 
-/// What is written down takes no wishes; how long a conversation may be is ours to keep.
-fn unsupported_options(wish: &RequestOptions<'_>) -> Vec<UnsupportedOption> {
-    let model = wish.model;
-    let asked = [
+/// A script supports no options of models, except for the size of the context window, which legwork itself enforces.
+fn unsupported_options(request: &RequestOptions<'_>) -> Vec<UnsupportedOption> {
+    let model = request.model;
+    let options = [
         ("thinking", model.thinking.is_some()),
         ("temperature", model.temperature.is_some()),
         ("stop", !model.stop.is_empty()),
     ];
-    let untaken =
-        |(option, _)| UnsupportedOption::new(option, format!("the provider `replay` takes no `{option}`"), "remove it");
-    asked.into_iter().filter(|(_, asked)| *asked).map(untaken).collect()
+    let unsupported = |(option, _)| {
+        UnsupportedOption::new(option, format!("the provider `{}` doesn't support `{option}`", SPEC.name), "remove it")
+    };
+    options.into_iter().filter(|(_, is_set)| *is_set).map(unsupported).collect()
 }
 
 fn connect(connect: &ConnectContext<'_>) -> Result<Arc<dyn Provider>, ProviderError> {
     match &connect.script {
         Some(script) => Ok(Arc::new(ReplayProvider { script: script.clone() })),
-        None => Err(ProviderError::new(ProviderErrorKind::Rejected, "there is no script to reply from")
+        None => Err(ProviderError::rejected("there is no script to reply from")
             .with_hint("name its file, as in `--model replay/tour.script.yaml`")),
     }
 }
@@ -59,19 +63,19 @@ struct ReplayProvider {
 }
 
 impl Provider for ReplayProvider {
-    fn unused_replies(&self, given: &dyn Fn(&str) -> usize) -> Option<ProviderError> {
-        self.script.unused_replies_error(given)
+    fn unused_replies(&self, consumed: &dyn Fn(&str) -> usize) -> Option<ProviderError> {
+        self.script.unused_replies_error(consumed)
     }
 
-    fn open(&self, setup: ConversationConfig) -> Result<Box<dyn Conversation>, ProviderError> {
-        let tools = setup
+    fn open(&self, config: ConversationConfig) -> Result<Box<dyn Conversation>, ProviderError> {
+        let tools = config
             .tools
             .iter()
             .map(|tool| tool.name.len() + tool.description.len() + tool.input_schema.to_string().len());
-        let size = setup.system.len() + tools.sum::<usize>();
+        let size = config.system.len() + tools.sum::<usize>();
         Ok(Box::new(ReplayConversation {
             script: self.script.clone(),
-            agent: setup.agent,
+            agent: config.agent,
             next: 0,
             pushed: 0,
             fixed_bytes: size,
@@ -83,9 +87,9 @@ impl Provider for ReplayProvider {
 struct ReplayConversation {
     script: Arc<Script>,
     agent: String,
-    /// The index of the reply that comes next.
+    /// The index of the next reply.
     next: usize,
-    /// How many replies are part of the conversation already: after a resumption they come from the journal.
+    /// How many replies the conversation already contains; when a run is resumed, they come from the journal.
     pushed: usize,
     /// Size in bytes of system prompt and tools.
     fixed_bytes: usize,
@@ -110,14 +114,14 @@ impl Conversation for ReplayConversation {
     fn ask<'a>(
         &'a mut self,
         _: ReplyRequest,
-        watch: &'a dyn StreamObserver,
+        observer: &'a dyn StreamObserver,
     ) -> BoxFuture<'a, Result<Reply, ProviderError>> {
         let reply = self.script.reply(&self.agent, self.next);
         if let Ok(reply) = &reply {
             self.next += 1;
             for block in &reply.blocks {
                 if let BlockContent::Text(text) = &block.content {
-                    watch.on_text(text);
+                    observer.on_text(text);
                 }
             }
         }
@@ -129,7 +133,7 @@ impl Conversation for ReplayConversation {
     }
 
     fn clear(&mut self) {
-        // From here on the caller knows how many replies it got.
+        // From now on, `next` alone counts.
         self.pushed = 0;
         self.message_bytes = self.fixed_bytes;
     }

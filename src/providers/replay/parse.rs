@@ -1,4 +1,4 @@
-//! A script out of its YAML file.
+//! Parses a script's YAML file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::yaml::{self, Node, NodeKind, Spanned};
 
 const PARENT: &str = "parent";
 
-/// What the agents of a run reply, written down in advance.
+/// The replies of a run's agents, written in advance.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "legwork script")]
@@ -27,10 +27,10 @@ pub struct ScriptFile {
     /// `explorer-1`.
     #[serde(default)]
     #[schemars(extend("propertyNames" = {
-        "title": "id", "pattern": "^(?!parent$)", "patternErrorMessage": "the parent's replies stand beside `subagents`",
+        "title": "id", "pattern": "^(?!parent$)", "patternErrorMessage": "the parent's replies belong in `parent`",
     }))]
     subagents: IndexMap<Spanned<String>, Spanned<Vec<Spanned<ScriptedReply>>>>,
-    /// The path that stands for the workspace in calls, wherever the job is run: an absolute one. Default: none.
+    /// The absolute path that stands for the workspace in calls, wherever the job runs. Default: none.
     #[serde(default)]
     #[schemars(extend("pattern" = "^/[^/]", "patternErrorMessage" = "write an absolute path"))]
     workspace: Option<Spanned<String>>,
@@ -47,17 +47,16 @@ struct ScriptedReply {
     /// What it says.
     #[serde(default)]
     text: Option<String>,
-    /// The tools that it calls, which run for real.
+    /// The tools that it calls; they are really executed.
     #[serde(default)]
     calls: Option<Vec<ScriptedCall>>,
     /// Why the reply ends. Default: `tool_use` with calls, `end_turn` without.
     #[serde(default)]
     stop: Option<ScriptedStop>,
-    /// What it is said to have used of tokens. Default: nothing.
+    /// The token usage to report. Default: none.
     #[serde(default)]
     usage: Option<Usage>,
-    /// That it is a summary of what went before, to make room in the model's window: how many of the last turns stay as
-    /// they are. Default: it is none, unless one is asked for.
+    /// Marks a compaction summary: how many of the last turns are kept. Default: not a summary, unless one is requested.
     #[serde(default)]
     #[schemars(range(min = 1))]
     kept_turns: Option<u32>,
@@ -74,7 +73,7 @@ struct ScriptedCall {
     #[serde(default)]
     #[schemars(extend("type" = ["object", "null"]))]
     input: Option<Node>,
-    /// Whether the model is mistaken here, on purpose: it calls a tool or a subagent that isn't there, and is told so.
+    /// Whether this is a mistake of the model on purpose: it calls a tool or a subagent that doesn't exist.
     #[serde(default)]
     mistaken: bool,
 }
@@ -82,56 +81,55 @@ struct ScriptedCall {
 #[derive(Deserialize, JsonSchema, Clone, Copy)]
 #[serde(rename_all = "snake_case")]
 enum ScriptedStop {
-    /// The model has said all.
+    /// The reply is finished.
     EndTurn,
-    /// It waits for the answers to its calls.
+    /// The model waits for the results of its calls.
     ToolUse,
-    /// The reply was cut by `max_tokens`.
+    /// The reply was truncated at `max_tokens`.
     MaxTokens,
     /// The model refuses.
     Refusal,
-    /// The provider stopped it for a while.
+    /// The provider paused the reply.
     Pause,
-    /// The conversation doesn't fit the model's window any more.
+    /// The conversation exceeds the model's context window.
     ContextFull,
 }
 
-/// What came of reading a script.
+/// A parsed script.
 #[derive(Debug)]
 pub struct ParsedScript {
-    /// The script, where nothing is wrong with it.
+    /// The script, unless it has errors.
     pub script: Option<Script>,
-    /// The ids of its subagents, as they are written.
+    /// The ids of its subagents.
     pub ids: Vec<Spanned<String>>,
-    /// Its calls that aren't mistaken on purpose.
+    /// Its calls, except for mistakes on purpose.
     pub calls: Vec<CallSite>,
-    /// Everything that is wrong with it, sorted by place.
+    /// All findings, sorted by location.
     pub findings: Vec<Diagnostic>,
 }
 
-/// A call in a script, as it is written.
+/// A call in a script.
 #[derive(Debug)]
 pub struct CallSite {
-    /// Who calls: `parent`, or a subagent's id.
+    /// The agent that calls: `parent`, or a subagent's id.
     pub agent: String,
     /// The tool's name.
     pub tool: Spanned<String>,
-    /// The subagent that it names, where it is a text: `agent` in the input.
+    /// The subagent in its input (`agent`), if that is a string.
     pub subagent: Option<Node>,
 }
 
 impl Script {
-    /// Reads a script's YAML: `parent` and `subagents` by id, each a list of replies with `text`, `calls` (`tool` and
-    /// `input`), and where wanted `thinking`, `stop` and `usage`. Calls get the ids `call-1`, `call-2`, ... within an agent.
+    /// Parses a script. Calls get the ids `call-1`, `call-2`, ... within an agent.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All findings.
     pub fn read(source: &Arc<Source>) -> Result<Self, Vec<Diagnostic>> {
         let read = Self::parse(source);
         read.script.ok_or(read.findings)
     }
 
-    /// Reads as [`Script::read`] does, and tells more.
+    /// Parses a script as [`Script::read`] does, with details for lints.
     pub fn parse(source: &Arc<Source>) -> ParsedScript {
         let decoded = yaml::read::<ScriptFile>(source);
         let mut findings = decoded.findings;
@@ -141,7 +139,7 @@ impl Script {
         if let Some(file) = decoded.value {
             if let Some(path) = file.workspace.filter(|path| !path.node.is_placeholder()) {
                 if !path.value.starts_with('/') || path.value.trim_end_matches('/').is_empty() {
-                    let message = format!("`{}` is no absolute path of a folder", path.value);
+                    let message = format!("`{}` isn't the absolute path of a folder", path.value);
                     let finding = Diagnostic::error("invalid-value", path.place(), message);
                     findings.push(
                         finding.help("write the path that stands for the workspace in calls, such as `/workspace`"),
@@ -152,8 +150,9 @@ impl Script {
             agents.insert(PARENT.to_owned(), convert_replies(PARENT, file.parent, &mut calls, &mut findings));
             for (id, said) in file.subagents {
                 if id.value == PARENT {
-                    let finding = Diagnostic::error("invalid-value", id.place(), "no subagent has the id `parent`");
-                    findings.push(finding.help("the parent's replies stand in `parent`, beside `subagents`"));
+                    let finding =
+                        Diagnostic::error("invalid-value", id.place(), "a subagent can't have the id `parent`");
+                    findings.push(finding.help("move the parent's replies to the key `parent`"));
                     continue;
                 }
                 agents.insert(id.value.clone(), convert_replies(&id.value, said, &mut calls, &mut findings));
@@ -191,8 +190,8 @@ fn convert_replies(
         let ScriptedReply { thinking, text, calls: called, stop, usage, kept_turns } = said.value;
         list.summaries.extend(kept_turns.map(|kept| (list.replies.len(), kept)));
         if !said.node.is_placeholder() && said.node.entries().next().is_none() {
-            let finding = Diagnostic::error("empty-reply", place, "a reply that says nothing");
-            findings.push(finding.help("give it `text` or `calls`; `text: \"\"` is an empty one"));
+            let finding = Diagnostic::error("empty-reply", place, "this reply is empty");
+            findings.push(finding.help("add `text` or `calls`; for an empty reply, write `text: \"\"`"));
         }
         let mut blocks: Vec<Block> = Vec::new();
         blocks.extend(thinking.map(|text| BlockContent::Thinking(text).into()));

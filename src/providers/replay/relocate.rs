@@ -1,4 +1,4 @@
-//! Replies that were made in another folder than they are given in.
+//! Replaces the workspace's path in replies that were recorded in another folder.
 
 use std::sync::Arc;
 
@@ -7,10 +7,9 @@ use serde_json::value::RawValue;
 
 use crate::message::{BlockContent, Reply};
 
-/// The text with another path in place of one, wherever that isn't a part of a longer one: `/a/b` in `/a/b/c`, and not in
-/// `/a/bc` or `/x/a/b`.
+/// Replaces a path in a text, except within other paths: `/a/b` in `/a/b/c`, but not in `/a/bc` or `/x/a/b`.
 pub fn relocate_path(text: &str, from: &str, to: &str) -> String {
-    let belongs = |letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '-' | '.' | '~' | '+' | '@');
+    let is_name_char = |letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '-' | '.' | '~' | '+' | '@');
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     if from.len() < 2 {
@@ -18,14 +17,14 @@ pub fn relocate_path(text: &str, from: &str, to: &str) -> String {
     }
     while let Some(at) = rest.find(from) {
         let (before, after) = (&rest[..at], &rest[at + from.len()..]);
-        // A full stop that ends a sentence is no part of a name.
+        // A period at the end of a sentence isn't a part of the name.
         let mut next = after.chars();
-        let goes_on = match next.next() {
-            Some('.') => next.next().is_some_and(belongs),
-            letter => letter.is_some_and(belongs),
+        let continues = match next.next() {
+            Some('.') => next.next().is_some_and(is_name_char),
+            letter => letter.is_some_and(is_name_char),
         };
         let last = before.chars().next_back().or_else(|| out.chars().next_back());
-        let is_part = goes_on || last.is_some_and(|letter| belongs(letter) || letter == '/');
+        let is_part = continues || last.is_some_and(|letter| is_name_char(letter) || letter == '/');
         out.push_str(before);
         out.push_str(if is_part { from } else { to });
         rest = after;
@@ -34,7 +33,7 @@ pub fn relocate_path(text: &str, from: &str, to: &str) -> String {
     out
 }
 
-/// The same reply with another path in what its calls ask for.
+/// Replaces a path in the inputs of a reply's calls.
 pub(super) fn relocate_reply(mut reply: Reply, from: &str, to: &str) -> Reply {
     for block in &mut reply.blocks {
         let BlockContent::Call(call) = &mut block.content else { continue };
@@ -46,18 +45,18 @@ pub(super) fn relocate_reply(mut reply: Reply, from: &str, to: &str) -> Reply {
         if let Ok(raw) = RawValue::from_string(input.to_string()) {
             call.input = Arc::from(raw);
         }
-        // It says the same as the view, with the old path.
+        // It contains the old path.
         block.raw = None;
     }
     reply
 }
 
-/// Replaces a path in all texts of a value.
+/// Replaces a path in all strings of a value.
 pub fn relocate_value(value: &mut Value, from: &str, to: &str) {
     match value {
         Value::String(text) => *text = relocate_path(text, from, to),
-        Value::Array(items) => items.iter_mut().for_each(|item| self::relocate_value(item, from, to)),
-        Value::Object(entries) => entries.values_mut().for_each(|entry| self::relocate_value(entry, from, to)),
+        Value::Array(items) => items.iter_mut().for_each(|item| relocate_value(item, from, to)),
+        Value::Object(entries) => entries.values_mut().for_each(|entry| relocate_value(entry, from, to)),
         _ => {}
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::relocate;
 use crate::message::Reply;
-use crate::providers::{ProviderError, ProviderErrorKind};
+use crate::providers::api::{ProviderError, ProviderErrorKind};
 
 /// The replies of every agent of a run, by the agents' ids (`parent`, `explorer-1`).
 #[derive(Debug)]
@@ -12,36 +12,36 @@ pub struct Script {
     name: String,
     recorded: bool,
     agents: BTreeMap<String, AgentReplies>,
-    /// What stands for the workspace in the calls.
+    /// The path that stands for the workspace in calls.
     workspace: Option<String>,
 }
 
 /// The replies of one agent.
 #[derive(Debug)]
 pub struct AgentReplies {
-    /// Each with its place, such as `tour.script.yaml:7:5`.
+    /// Each with its location, such as `tour.script.yaml:7:5`.
     pub replies: Vec<(Reply, String)>,
-    /// The list's own.
+    /// The location of the list.
     pub place: String,
-    /// Those that sum up what went before, by their index, with how many turns each leaves as they are.
+    /// Compaction summaries, by their index, with the number of turns that each keeps.
     pub summaries: BTreeMap<usize, u32>,
 }
 
-/// An agent that was asked less often than the script has replies for it.
+/// Replies of an agent that were never requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnusedReplies {
     /// The agent's id.
     pub agent: String,
-    /// How many replies it got.
+    /// How many replies it received.
     pub consumed: usize,
     /// How many there are.
     pub total: usize,
-    /// The place of the first that it didn't get.
+    /// The location of the first unused one.
     pub place: String,
 }
 
 impl Script {
-    /// What a run's agents were told, by their ids. `name` stands for it in messages, such as `the record 0192`.
+    /// The replies that a run's agents received, by agent id. `name` is the source in messages, such as `the record 0192`.
     pub fn from_replies(name: impl Into<String>, replies: BTreeMap<String, AgentReplies>) -> Self {
         Self::new(name.into(), true, replies)
     }
@@ -50,14 +50,14 @@ impl Script {
         Self { name, recorded, agents, workspace: None }
     }
 
-    /// Says which path stands for the workspace in its calls.
+    /// Sets the path that stands for the workspace in calls.
     #[must_use]
     pub fn with_workspace(mut self, workspace: impl Into<String>) -> Self {
         self.workspace = Some(workspace.into());
         self
     }
 
-    /// Puts another workspace's path in place of its own, in all calls.
+    /// Replaces its workspace's path in all calls.
     #[must_use]
     pub fn relocated_to(mut self, workspace: &str) -> Self {
         let Some(own) = self.workspace.replace(workspace.to_owned()).filter(|own| own != workspace) else {
@@ -71,45 +71,44 @@ impl Script {
         self
     }
 
-    /// The agents that were asked less often than the script has replies for them, those that never came included;
-    /// `given` says how many replies an agent got.
-    pub fn unused(&self, given: impl Fn(&str) -> usize) -> Vec<UnusedReplies> {
+    /// Agents with unused replies, including those that never started; `consumed` returns how many an agent received.
+    pub fn unused(&self, consumed: impl Fn(&str) -> usize) -> Vec<UnusedReplies> {
         let left = self.agents.iter().filter_map(|(id, list)| {
-            let (given, total) = (given(id), list.replies.len());
-            let (_, place) = list.replies.get(given)?;
-            Some(UnusedReplies { agent: id.clone(), consumed: given, total, place: place.clone() })
+            let (consumed, total) = (consumed(id), list.replies.len());
+            let (_, place) = list.replies.get(consumed)?;
+            Some(UnusedReplies { agent: id.clone(), consumed, total, place: place.clone() })
         });
         left.collect()
     }
 
-    /// What that means for a run, where it is so for an agent.
-    pub(super) fn unused_replies_error(&self, given: impl Fn(&str) -> usize) -> Option<ProviderError> {
-        let left = self.unused(given);
-        let UnusedReplies { agent, consumed: given, total, place } = left.first()?;
+    /// The error for unused replies, if any.
+    pub(super) fn unused_replies_error(&self, consumed: impl Fn(&str) -> usize) -> Option<ProviderError> {
+        let left = self.unused(consumed);
+        let UnusedReplies { agent, consumed, total, place } = left.first()?;
         let others = match left.len() - 1 {
             0 => String::new(),
-            1 => ", and so it is for another agent".to_owned(),
-            others => format!(", and so it is for {others} other agents"),
+            1 => "; another agent has unused replies, too".to_owned(),
+            others => format!("; {others} other agents have unused replies, too"),
         };
-        let message = match given {
-            0 => format!("{place}: the run ended, and the agent {agent} was never asked for a reply{others}"),
-            given => {
-                format!("{place}: the run ended, and the agent {agent} got only {given} of {total} replies{others}")
+        let message = match consumed {
+            0 => format!("{place}: the run ended before the agent {agent} requested a reply{others}"),
+            consumed => {
+                format!("{place}: the run ended after the agent {agent} used {consumed} of {total} replies{others}")
             }
         };
         let hint = match self.recorded {
-            true => "the run went another way than the one that was recorded",
-            false => "remove the replies that are too many, or find out why the run ended before them",
+            true => "the run differs from the recorded one",
+            false => "remove the unused replies, or find out why the run ended before them",
         };
         Some(ProviderError::new(ProviderErrorKind::Differs, message).with_hint(hint))
     }
 
-    /// How many turns an agent's reply leaves as they are, where it sums up what went before.
+    /// How many turns a reply keeps, if it is a compaction summary.
     pub(super) fn summary_kept_turns(&self, id: &str, index: usize) -> Option<u32> {
         self.agents.get(id)?.summaries.get(&index).copied()
     }
 
-    /// An agent's reply, by its index.
+    /// An agent's reply by index.
     pub(super) fn reply(&self, id: &str, index: usize) -> Result<Reply, ProviderError> {
         let agent = self.agents.get(id);
         if let Some(agent) = agent
@@ -123,9 +122,9 @@ impl Script {
             more => format!("{more} replies"),
         };
         let place = agent.map_or(&self.name, |agent| &agent.place);
-        let message = format!("{place} has {has} for the agent {id}, and a {} was asked for", ordinal(index + 1));
+        let message = format!("{place} has {has} for the agent {id}, but a {} was requested", ordinal(index + 1));
         let hint = match agent {
-            _ if self.recorded => "the run goes another way than the one that was recorded".to_owned(),
+            _ if self.recorded => "the run differs from the recorded one".to_owned(),
             Some(_) => format!("add one to the list `{id}`"),
             None => format!("add a list `{id}` below `subagents`"),
         };

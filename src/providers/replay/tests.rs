@@ -5,6 +5,7 @@ use std::time::Instant;
 use super::*;
 use crate::diagnostic::Source;
 use crate::message::{StopReason, Usage, UserMessage};
+use crate::providers::ProviderErrorKind;
 use crate::providers::{Model, Retry};
 use crate::redaction::Redactor;
 
@@ -35,6 +36,7 @@ impl StreamObserver for RecordingObserver {
 
 fn open(script: &Arc<Script>, agent: &str) -> Box<dyn Conversation> {
     let connect = ConnectContext {
+        providers: crate::providers::PROVIDERS,
         env: &|_| None,
         server: None,
         script: Some(script.clone()),
@@ -72,7 +74,7 @@ fn replies_come_in_order_and_end() {
     assert_eq!(third.tool_calls().next().unwrap().id, "call-3");
     let fault = ask(&mut *parent, &seen).unwrap_err();
     assert_eq!(fault.kind, ProviderErrorKind::Differs);
-    assert_eq!(fault.message, "tour.script.yaml:3:3 has 3 replies for the agent parent, and a 4th was asked for");
+    assert_eq!(fault.message, "tour.script.yaml:3:3 has 3 replies for the agent parent, but a 4th was requested");
     assert_eq!(fault.hint.unwrap(), "add one to the list `parent`");
     let given = |parent: usize, explorer: usize| {
         move |agent: &str| match agent {
@@ -86,13 +88,11 @@ fn replies_come_in_order_and_end() {
     let UnusedReplies { agent, consumed: asked, total, place } = &left[0];
     assert_eq!((agent.as_str(), *asked, *total, place.as_str()), ("explorer-1", 0, 1, "tour.script.yaml:13:7"));
     let unasked = script.unused_replies_error(given(1, 1)).unwrap();
-    let expected = "tour.script.yaml:8:5: the run ended, and the agent parent got only 1 of 3 replies";
+    let expected = "tour.script.yaml:8:5: the run ended after the agent parent used 1 of 3 replies";
     assert_eq!((unasked.kind, unasked.message.as_str()), (ProviderErrorKind::Differs, expected));
-    assert!(
-        script.unused_replies_error(given(0, 0)).unwrap().message.contains("was never asked for a reply, and so it is")
-    );
+    assert!(script.unused_replies_error(given(0, 0)).unwrap().message.contains("requested a reply; another agent"));
     let fault = ask(&mut *open(&script, "explorer-2"), &seen).unwrap_err();
-    assert_eq!(fault.message, "tour.script.yaml has no replies for the agent explorer-2, and a first was asked for");
+    assert_eq!(fault.message, "tour.script.yaml has no replies for the agent explorer-2, but a first was requested");
     assert_eq!(fault.hint.unwrap(), "add a list `explorer-2` below `subagents`");
     ask(&mut *open(&script, "explorer-1"), &seen).unwrap();
     assert!(script.unused(given(3, 1)).is_empty() && script.unused_replies_error(given(3, 1)).is_none());
@@ -126,8 +126,8 @@ fn a_record_replies_as_it_did() {
     let mut parent = open(&script, "parent");
     assert_eq!(ask(&mut *parent, &RecordingObserver::default()).unwrap().request_id.as_deref(), Some("req_1"));
     let fault = ask(&mut *parent, &RecordingObserver::default()).unwrap_err();
-    assert_eq!(fault.message, "the record has 1 reply for the agent parent, and a 2nd was asked for");
-    assert_eq!(fault.hint.unwrap(), "the run goes another way than the one that was recorded");
+    assert_eq!(fault.message, "the record has 1 reply for the agent parent, but a 2nd was requested");
+    assert_eq!(fault.hint.unwrap(), "the run differs from the recorded one");
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! HTTP: connections, streams, retries and rate limits.
 
-pub mod http;
-pub mod http_conversation;
-pub mod json_body;
-pub mod rate_governor;
-pub mod rate_headers;
-pub mod retry;
-pub mod sse;
-pub mod stale_connection;
-pub mod tls_probe;
-pub mod transport_error;
+pub(crate) mod endpoint;
+pub(crate) mod http;
+pub(crate) mod http_conversation;
+pub(crate) mod rate_governor;
+pub(crate) mod rate_headers;
+pub(crate) mod retry;
+pub(crate) mod sse;
+mod stale_connection;
+mod tls_probe;
+mod transport_error;

@@ -1,8 +1,7 @@
-//! Rate-limit headers: how much of each limit is left, and when it is whole again.
+//! Rate-limit headers: how much of each limit is left, and when it resets.
 //!
-//! Each API has its own names and its own way to write a time. They are rows of one table, read from every answer, since
-//! a gateway may pass on the headers of the API behind it. The Gemini API has no such headers; what it says comes in
-//! the body of a refusal, as the pause to make.
+//! Each API has its own names and time formats. They are rows of one table that is used for all responses, as gateways pass on
+//! the headers of the API behind them. The Gemini API has no such headers, only a pause in the body of an error.
 
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ pub(crate) enum Unit {
     Requests,
     /// Tokens of prompt and reply.
     Tokens,
-    /// Tokens of the prompt that come from no cache.
+    /// Uncached tokens of the prompt.
     InputTokens,
     /// Tokens of the reply.
     OutputTokens,
@@ -34,7 +33,7 @@ const fn row(unit: Unit, limit: &'static str, remaining: &'static str, reset: &'
     HeaderNames { unit, limit, remaining, reset }
 }
 
-/// The limits that are known by their headers.
+/// The known limits.
 static HEADER_TABLE: [HeaderNames; 7] = [
     // Anthropic: <https://platform.claude.com/docs/en/api/rate-limits>.
     row(
@@ -68,27 +67,27 @@ static HEADER_TABLE: [HeaderNames; 7] = [
     row(Unit::Requests, "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"),
 ];
 
-/// How many limits the table has.
+/// The number of limits in the table.
 pub(crate) const LIMIT_COUNT: usize = HEADER_TABLE.len();
 
-/// What the headers of one answer say of a limit.
+/// The state of a limit in the headers of one response.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct LimitReport {
-    /// Its place in the table.
+    /// Its row in the table.
     pub(crate) table_index: usize,
     /// What it counts.
     pub(crate) unit: Unit,
-    /// How much there is when it is whole, where the server says so.
+    /// The whole amount, if the server sends it.
     pub(crate) limit: Option<f64>,
     /// How much is left.
     pub(crate) remaining: f64,
-    /// How long until it is whole: from now where the server names a time of the clock, else from when it counted.
+    /// How long until it resets: from now, if the server sends a clock time, or from when the server counted the request.
     pub(crate) reset: Duration,
-    /// Whether it names a time of the clock.
+    /// Whether the server sends a clock time.
     pub(crate) is_clock_time: bool,
 }
 
-/// Every limit that these headers tell how much is left of and when it is whole again.
+/// All limits whose remaining amount and reset time are in the headers.
 pub(crate) fn parse_limits(headers: &HeaderMap, now: Timestamp) -> Vec<LimitReport> {
     let amount = |name: &str| header_text(headers, name)?.parse::<u64>().ok().map(|number| number as f64);
     let of = |(row, names): (usize, &HeaderNames)| {
@@ -105,14 +104,14 @@ pub(crate) fn parse_limits(headers: &HeaderMap, now: Timestamp) -> Vec<LimitRepo
     HEADER_TABLE.iter().enumerate().filter_map(of).collect()
 }
 
-/// A header as text. LiteLLM passes on those of the API behind it with `llm_provider-` before their names.
+/// A header as text. LiteLLM passes on those of the API behind it with the prefix `llm_provider-`.
 pub(crate) fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     header(name).or_else(|| header(&format!("llm_provider-{name}")))
 }
 
-/// How long until a time, and whether it is one of the clock: `2026-11-23T10:00:00Z`, or seconds or milliseconds since 1970;
-/// else `6m0s`, or a number of seconds.
+/// How long until the reset, and whether it is a clock time: `2026-11-23T10:00:00Z`, or seconds or milliseconds since 1970;
+/// otherwise `6m0s`, or a number of seconds.
 fn parse_reset(text: &str, now: Timestamp) -> Option<(Duration, bool)> {
     const LEAST_EPOCH: f64 = 1e9;
     const LEAST_EPOCH_IN_MS: f64 = 1e12;
@@ -129,7 +128,7 @@ fn parse_reset(text: &str, now: Timestamp) -> Option<(Duration, bool)> {
     Some((duration_from_secs(left.max(0.0))?, true))
 }
 
-/// A duration of so many seconds. One that is too long to be written down is the longest that can be.
+/// A duration in seconds; the longest possible one on overflow.
 pub(crate) fn duration_from_secs(seconds: f64) -> Option<Duration> {
     if seconds.is_nan() || seconds < 0.0 {
         return None;
@@ -137,7 +136,7 @@ pub(crate) fn duration_from_secs(seconds: f64) -> Option<Duration> {
     Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
 }
 
-/// A duration as Go writes it: `1m2.5s`, `250ms`.
+/// Parses a duration in Go's format: `1m2.5s`, `250ms`.
 pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     let mut rest = Some(text).filter(|text| !text.is_empty())?;
     let mut sum = Duration::ZERO;

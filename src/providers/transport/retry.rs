@@ -1,39 +1,38 @@
-//! When a failed request is worth another try, and how long to wait before it.
+//! When a failed request is retried, and after how long.
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-use crate::providers::transport::http::Endpoint;
-use crate::providers::transport::rate_governor::{RateGovernor, Throttle};
-use crate::providers::transport::rate_headers;
-use crate::providers::transport::rate_headers::duration_from_secs;
-use crate::providers::{ProviderError, ProviderErrorKind, Retry};
+use crate::providers::api::{ProviderError, ProviderErrorKind, Retry};
+use crate::providers::env_config::env_millis;
+use crate::providers::transport::rate_governor::{RateGovernor, Throttle, random_fraction};
+use crate::providers::transport::rate_headers::{duration_from_secs, header_text};
 
-/// How often a request is repeated that failed for another reason than its rate: six tries in all.
+/// How many times a request is retried after a failure other than throttling: six attempts in total.
 const MAX_RETRIES: u32 = 5;
-/// A server that asks for a longer pause than this is believed, and not waited for.
+/// A request isn't retried where the server asks for a longer pause than this.
 const MAX_WAIT: Duration = Duration::from_secs(600);
-/// No new try begins later than this after the first; and none of a request that was refused for its rate later than this
-/// after the server last took a request of anybody.
+/// No retry starts later than this after the first attempt; for a throttled request, after the server last accepted any
+/// request.
 const MAX_ELAPSED_MS: u64 = 30 * 60_000;
-/// From here on a pause is only said to be long.
+/// Longer pauses are reported without a number.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// A failed try.
+/// A failed attempt.
 #[derive(Debug)]
 pub(crate) struct FailedAttempt {
-    /// What it means if nothing follows.
+    /// The error to report if no retry follows.
     pub(crate) error: ProviderError,
-    /// Whether another try can help.
+    /// Whether a retry can help.
     pub(crate) retry: RetryDecision,
+    /// The server's own message, if the response contains an error.
+    pub(crate) server_message: Option<String>,
 }
 
-/// Whether another try can help.
+/// Whether a retry can help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RetryDecision {
     /// The same request gets the same answer.
@@ -44,41 +43,45 @@ pub(crate) enum RetryDecision {
     After(Duration),
     /// When the rate governor admits it again.
     Throttled(Throttle),
-    /// Where the server has answered well before: what came isn't the API's answer at all, which then is a moment's trouble
-    /// of something in between. Else the address may be wrong.
+    /// Only if the server has replied before: the response isn't from the API, which is then a temporary problem of
+    /// something in between. Otherwise the address may be wrong.
     IfServerProven,
 }
 
 impl FailedAttempt {
-    /// A failure that no further try mends.
-    pub(crate) fn permanent(fault: ProviderError) -> Self {
-        Self { error: fault, retry: RetryDecision::Never }
+    /// A failure that no retry fixes.
+    pub(crate) fn permanent(error: ProviderError) -> Self {
+        Self { error, retry: RetryDecision::Never, server_message: None }
     }
 
-    /// An answer that isn't the API's: final where the server has never answered well.
-    pub(crate) fn unrecognized(fault: ProviderError) -> Self {
-        Self { error: fault, retry: RetryDecision::IfServerProven }
+    /// A response that isn't from the API: permanent unless the server has replied before.
+    pub(crate) fn unrecognized(error: ProviderError) -> Self {
+        Self { error, retry: RetryDecision::IfServerProven, server_message: None }
     }
 
-    /// What it means where the server has answered well before, or hasn't.
+    /// Decides [`RetryDecision::IfServerProven`] by whether the server has replied before.
     pub(crate) fn resolve(self, is_proven: bool) -> Self {
         match self.retry {
             RetryDecision::IfServerProven if is_proven => {
-                let fault = ProviderError { kind: ProviderErrorKind::Failed, hint: None, ..self.error };
-                Self { error: fault, retry: RetryDecision::Backoff }
+                let error = ProviderError { kind: ProviderErrorKind::Failed, hint: None, ..self.error };
+                Self { error, retry: RetryDecision::Backoff, server_message: None }
             }
             RetryDecision::IfServerProven => Self::permanent(self.error),
             _ => self,
         }
     }
 
-    /// A failure that may pass.
+    /// A failure that a retry may fix.
     pub(crate) fn transient(message: impl Into<String>) -> Self {
-        Self { error: ProviderError::new(ProviderErrorKind::Failed, message), retry: RetryDecision::Backoff }
+        Self {
+            error: ProviderError::new(ProviderErrorKind::Failed, message),
+            retry: RetryDecision::Backoff,
+            server_message: None,
+        }
     }
 }
 
-/// How long to wait, and for what; shared by all conversations with one server.
+/// When to retry; shared by all conversations with one server.
 #[derive(Debug, Clone)]
 pub(crate) struct RetryPolicy {
     base_delay: Duration,
@@ -87,23 +90,23 @@ pub(crate) struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Pauses of at most one second at first, and tries for half an hour, or what `LEGWORK_RETRY_BASE_MS` and
-    /// `LEGWORK_RETRY_PATIENCE_MS` say (not for users: they let tests of the whole program fail quickly).
+    /// Backoff starts at one second and ends after half an hour, or the values of `LEGWORK_RETRY_BASE_MS` and
+    /// `LEGWORK_RETRY_PATIENCE_MS` (not for users: they make tests of the whole program fail quickly).
     ///
     /// # Errors
-    /// A variable holds something else than a number.
-    pub(crate) fn new(variable: &dyn Fn(&str) -> Option<String>, endpoint: &Endpoint) -> Result<Self, ProviderError> {
-        let base = crate::providers::env_config::env_millis(variable, "LEGWORK_RETRY_BASE_MS", 1_000)?;
-        let longest = crate::providers::env_config::env_millis(variable, "LEGWORK_RETRY_PATIENCE_MS", MAX_ELAPSED_MS)?;
-        Ok(Self { base_delay: base, max_elapsed: longest, governor: RateGovernor::shared(endpoint.identity(), base) })
+    /// A variable isn't a number.
+    pub(crate) fn new(variable: &dyn Fn(&str) -> Option<String>, identity: [u8; 32]) -> Result<Self, ProviderError> {
+        let base = env_millis(variable, "LEGWORK_RETRY_BASE_MS", 1_000)?;
+        let longest = env_millis(variable, "LEGWORK_RETRY_PATIENCE_MS", MAX_ELAPSED_MS)?;
+        Ok(Self { base_delay: base, max_elapsed: longest, governor: RateGovernor::shared(identity, base) })
     }
 
-    /// What decides when a request may be sent.
+    /// Decides when a request may be sent.
     pub(crate) fn governor(&self) -> &Arc<RateGovernor> {
         &self.governor
     }
 
-    /// The tries of one request, none of them begun after `deadline`.
+    /// The attempts of one request, none of them started after `deadline`.
     pub(crate) fn start(&self, deadline: Instant) -> RetryState {
         let begun = Instant::now();
         RetryState {
@@ -118,12 +121,12 @@ impl RetryPolicy {
     }
 }
 
-/// The tries of one request.
+/// The attempts of one request.
 #[derive(Debug)]
 pub(crate) struct RetryState {
     base_delay: Duration,
     attempt: u32,
-    /// How many of them failed for another reason than their rate.
+    /// How many of them failed for a reason other than throttling.
     failed: u32,
     deadline: Instant,
     begun: Instant,
@@ -132,96 +135,88 @@ pub(crate) struct RetryState {
 }
 
 impl RetryState {
-    /// A try begins. The first may have waited for its turn, and that time isn't lost to the others.
+    /// An attempt starts. Time that the first one waited for the rate governor doesn't count.
     pub(crate) fn start_attempt(&mut self) {
         if self.attempt == 0 {
             self.begun = Instant::now();
         }
     }
 
-    /// What follows a failed try: a pause and another one, or the fault that ends it. The pause is anything between
-    /// nothing and a bound that doubles each time, so that agents that were throttled together don't come back together;
-    /// where the server asked for a longer one, it is that.
+    /// The retry after a failed attempt, or the final error. Exponential backoff with full jitter keeps agents that failed
+    /// together from retrying together; a longer pause that the server asks for takes precedence.
     ///
     /// # Errors
-    /// The fault, where no further try is worth it or in time.
+    /// The final error, where no retry helps or there is no time for one.
     pub(crate) fn after_failure(&mut self, failure: FailedAttempt) -> Result<Retry, ProviderError> {
         let bound = self.base_delay.saturating_mul(1 << self.failed.min(MAX_RETRIES));
         self.attempt += 1;
-        let FailedAttempt { error: fault, retry: again } = failure;
-        let mut fault = with_default_hint(fault);
-        let asked = match again {
-            RetryDecision::Never | RetryDecision::IfServerProven => return Err(fault),
+        let FailedAttempt { error, retry, .. } = failure;
+        let mut error = with_default_hint(error);
+        let asked = match retry {
+            RetryDecision::Never | RetryDecision::IfServerProven => return Err(error),
             RetryDecision::Backoff => Duration::ZERO,
             RetryDecision::After(asked) => asked,
             RetryDecision::Throttled(throttle) => throttle.retry_after.unwrap_or_default(),
         };
         self.failed += 1;
         if self.failed > MAX_RETRIES {
-            fault.message = format!("{} (tried {} times)", fault.message, self.attempt);
-            return Err(fault);
+            error.message = format!("{} (tried {} times)", error.message, self.attempt);
+            return Err(error);
         }
         let wait = bound.mul_f64((self.random)()).max(asked);
         let end = self.deadline.min(self.begun + self.max_elapsed);
-        self.schedule(fault, wait, end.saturating_duration_since(Instant::now()).min(MAX_WAIT))
+        self.schedule(error, wait, end.saturating_duration_since(Instant::now()).min(MAX_WAIT))
     }
 
-    /// What follows a try that was refused for its rate, or for overload: the rate governor has closed its gate for `wait`. As
-    /// long as the server takes requests of others, it is worth waiting: `last_taken` says when it last did.
+    /// The retry after throttling or overload, for which the rate governor has closed its gate for `wait`. Waiting makes sense
+    /// as long as the server accepts other requests; `last_accepted` is when it last did.
     ///
     /// # Errors
-    /// The fault, where there is no time for another try.
+    /// The final error, where there is no time for a retry.
     pub(crate) fn after_throttle(
         &mut self,
-        fault: ProviderError,
+        error: ProviderError,
         wait: Duration,
-        last_taken: Option<Instant>,
+        last_accepted: Option<Instant>,
     ) -> Result<Retry, ProviderError> {
         self.attempt += 1;
-        let since = last_taken.map_or(self.begun, |taken| taken.max(self.begun));
+        let since = last_accepted.map_or(self.begun, |accepted| accepted.max(self.begun));
         let end = self.deadline.min(since + self.max_elapsed);
-        self.schedule(with_default_hint(fault), wait, end.saturating_duration_since(Instant::now()))
+        self.schedule(with_default_hint(error), wait, end.saturating_duration_since(Instant::now()))
     }
 
-    fn schedule(&self, mut fault: ProviderError, wait: Duration, left: Duration) -> Result<Retry, ProviderError> {
+    fn schedule(&self, mut error: ProviderError, wait: Duration, left: Duration) -> Result<Retry, ProviderError> {
         if wait >= left {
             let away = if wait > YEAR { "more than a year".to_owned() } else { format!("{:.1} s", wait.as_secs_f64()) };
-            fault.message = format!(
-                "{} (tried {}; the next try would be {away} away, and there are {:.1} s for it)",
-                fault.message,
+            error.message = format!(
+                "{} (tried {}; the next try would start in {away}, and only {:.1} s are left)",
+                error.message,
                 if self.attempt == 1 { "once".to_owned() } else { format!("{} times", self.attempt) },
                 left.as_secs_f64(),
             );
-            return Err(fault);
+            return Err(error);
         }
         Ok(Retry {
             attempt: self.attempt,
             wait_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
-            reason: fault.message,
-            usage: fault.usage,
+            reason: error.message,
+            usage: error.usage,
         })
     }
 }
 
-fn with_default_hint(mut fault: ProviderError) -> ProviderError {
-    if fault.kind == ProviderErrorKind::Failed {
-        fault.hint.get_or_insert_with(|| "the provider, or the way to it, has trouble: try again later".to_owned());
+fn with_default_hint(mut error: ProviderError) -> ProviderError {
+    if error.kind == ProviderErrorKind::Failed {
+        error.hint.get_or_insert_with(|| "the provider or the network is having problems: try again later".to_owned());
     }
-    fault
+    error
 }
 
-/// A random number from 0 up to 1.
-pub(crate) fn random_fraction() -> f64 {
-    // Every RandomState has fresh keys, so an empty hash is a random number. A float holds 53 bits of it.
-    let random = RandomState::new().build_hasher().finish() >> 11;
-    random as f64 / (1_u64 << 53) as f64
-}
-
-/// The pause that a server asks for: `retry-after-ms` (as OpenAI and Anthropic send it), or `retry-after` in seconds or as
-/// a date (RFC 9110, section 10.2.3). A date is taken against the server's own clock where it says what that shows. LiteLLM
-/// passes on what stands behind it with `llm_provider-` before each name.
+/// The pause that a server asks for: `retry-after-ms` (OpenAI and Anthropic), or `retry-after` in seconds or as a date (RFC
+/// 9110, section 10.2.3). A date is relative to the server's own `date` header, if there is one. LiteLLM passes on the headers
+/// of the server behind it with the prefix `llm_provider-`.
 pub(crate) fn parse_retry_after(headers: &reqwest::header::HeaderMap) -> Option<Duration> {
-    let text = |name: &str| rate_headers::header_text(headers, name);
+    let text = |name: &str| header_text(headers, name);
     if let Some(milliseconds) = text("retry-after-ms").and_then(number) {
         return duration_from_secs(milliseconds / 1000.0);
     }
@@ -239,7 +234,7 @@ fn date(text: &str) -> Option<DateTime> {
     FORMS.into_iter().find_map(|form| DateTime::strptime(form, text).ok())
 }
 
-/// A number that is written in digits, however long it is; a word such as `inf` isn't one.
+/// A number in digits of any length, but not a word such as `inf`.
 fn number(text: &str) -> Option<f64> {
     text.parse().ok().filter(|_| text.starts_with(|first: char| first.is_ascii_digit()))
 }
@@ -303,7 +298,7 @@ mod tests {
             .after_failure(failure(RetryDecision::After(Duration::from_secs(60))))
             .unwrap_err();
         assert!(
-            fault.message.starts_with("overloaded (tried once; the next try would be 60.0 s away"),
+            fault.message.starts_with("overloaded (tried once; the next try would start in 60.0 s"),
             "{}",
             fault.message
         );
@@ -326,7 +321,7 @@ mod tests {
         tries.after_throttle(fault(), Duration::from_secs(60), just_now).unwrap();
         let fault = tries.after_throttle(fault(), Duration::MAX, just_now).unwrap_err();
         assert!(
-            fault.message.contains("(tried 53 times; the next try would be more than a year away, and there are 1"),
+            fault.message.contains("(tried 53 times; the next try would start in more than a year, and only 1"),
             "{}",
             fault.message
         );

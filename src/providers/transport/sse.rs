@@ -1,37 +1,40 @@
-//! Server-sent events out of bytes, however the network cut them. Knows no network.
+//! Decodes server-sent events from chunks of bytes with arbitrary boundaries.
 //!
 //! The format is the "event stream" of the HTML standard, section 9.2.6 ("Interpreting an event stream").
 
 use serde::de::IgnoredAny;
 
-/// One line or one event is longer than its bound.
+/// The maximum size in bytes of one event and of one of its lines, and of a response that isn't streamed.
+pub(crate) const MAX_EVENT_BYTES: usize = 8 << 20;
+
+/// A line or an event exceeds its bound.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooLong;
 
-/// Turns chunks into events. Every byte is looked at once.
+/// Decodes chunks into events. Each byte is examined once.
 pub(crate) struct Decoder {
-    /// The start of a line whose end hasn't come.
+    /// The start of an incomplete line.
     line: Vec<u8>,
     /// The value of the event's `event` field.
     name: Vec<u8>,
     /// The values of the event's `data` fields, each with a line feed after it.
     data: Vec<u8>,
-    /// The last byte was a carriage return: a line feed that follows belongs to it.
+    /// Whether the last byte was a carriage return, so that a line feed after it is ignored.
     after_return: bool,
-    /// No line has ended yet, so a byte order mark may stand before the first.
+    /// Whether this is the first line, which may start with a byte order mark.
     first: bool,
     /// Greatest size in bytes of a line and of an event.
     bound: usize,
 }
 
 impl Decoder {
-    /// A decoder that takes lines and events of at most `bound` bytes.
+    /// A decoder for lines and events of at most `bound` bytes.
     pub(crate) fn new(bound: usize) -> Self {
         Self { line: Vec::new(), name: Vec::new(), data: Vec::new(), after_return: false, first: true, bound }
     }
 
-    /// Takes the next bytes and hands on the events that they complete: name (empty for none) and data. Bytes that
-    /// aren't UTF-8 are replaced.
+    /// Takes the next bytes and calls `each` with the events that they complete: name (empty for none) and data. Invalid
+    /// UTF-8 is replaced.
     ///
     /// # Errors
     /// [`TooLong`], or what `each` returned; the rest of the bytes is lost then.
@@ -64,8 +67,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Nothing follows. The standard drops an event whose blank line never comes, for it may have been cut; one whose data is
-    /// JSON to its end was not, and some servers end like that.
+    /// The stream has ended. The standard drops an event without a final blank line, as it may be incomplete; but some servers
+    /// end like that, so an event whose data is valid JSON counts.
     ///
     /// # Errors
     /// As above.
@@ -132,7 +135,7 @@ impl Decoder {
     }
 }
 
-/// Whether the start of what is called a stream is JSON to its end, or a page, and no event.
+/// Whether a supposed stream is a JSON document or a page instead.
 pub(crate) fn is_document(start: &[u8]) -> bool {
     match start.trim_ascii_start().first() {
         Some(b'{' | b'[') => !serde_json::from_slice::<IgnoredAny>(start).is_err_and(|error| error.is_eof()),

@@ -1,11 +1,11 @@
-//! Connections that were closed behind an answer.
+//! Connections that the server has closed after a response.
 //!
-//! Some servers close a connection after an answer without having said so (llama.cpp does, after each stream). What the next
-//! request then sends into it is never read. That request goes out again at once, by a connection of its own, and isn't a
-//! failed try; a second one that meets the same end is. So is one that ends later than a closed connection takes to show:
-//! a server may have worked on it, and it may be paid twice, which is told with its failure.
+//! Some servers close a connection after a response without announcing it (llama.cpp does, after each stream), so that the next
+//! request is never read. That request is sent again at once over a new connection, which doesn't count as a retry. If it fails
+//! again, or fails only after a while, it counts as a failed attempt: the server may have worked on it, and it may be billed
+//! twice.
 
-/// Whether the connection ended in the middle of a request, before any of the answer came.
+/// Whether the connection was closed during a request, before the response.
 pub(crate) fn is_connection_closed(error: &reqwest::Error) -> bool {
     if error.is_connect() || error.is_timeout() || error.is_builder() {
         return false;
@@ -70,7 +70,7 @@ mod tests {
                 conversation.ask(request(), &seen).await.unwrap();
             }
             let retries = seen.retries.lock().unwrap();
-            assert!(retries.len() == 1 && retries[0].reason.contains("broke off"), "{retries:?}");
+            assert!(retries.len() == 1 && retries[0].reason.contains("the request to"), "{retries:?}");
             assert_eq!(server.received().len(), 3);
         }
     }

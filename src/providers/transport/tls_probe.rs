@@ -1,35 +1,35 @@
-//! Servers that speak TLS where they are asked in clear text. Most say nothing then and close the connection, as one does
-//! that is overloaded; what tells the two apart is that they answer the beginning of a TLS handshake.
+//! Detects servers that require TLS when they are asked in plaintext. Most simply close the connection, as an overloaded server
+//! does; a TLS handshake tells the two apart.
 
 use std::time::Duration;
 
 use reqwest::{Client, Url};
 use tokio::time::timeout;
 
-use crate::providers::transport::http::Endpoint;
+use crate::providers::api::{ProviderError, Retry};
+use crate::providers::transport::endpoint::Endpoint;
 use crate::providers::transport::transport_error::root_cause;
-use crate::providers::{ProviderError, ProviderErrorKind, Retry};
 
-/// How long the answer to a handshake's beginning is waited for.
+/// The timeout of the handshake.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The fault that ends all tries by its true name. Nobody is asked sooner, for most that close a connection are just busy, and
-/// some count who comes.
+/// Replaces the final error if the server requires TLS. The probe isn't made before, as most servers that close connections are
+/// busy, and some count connections.
 pub(crate) async fn diagnose_closed_connection(
     endpoint: &Endpoint,
-    tried: Result<Retry, ProviderError>,
+    outcome: Result<Retry, ProviderError>,
 ) -> Result<Retry, ProviderError> {
-    match (tried, endpoint.closed_plaintext_client()) {
-        (Err(fault), Some((client, url))) if speaks_tls(client, url).await => Err(tls_required(endpoint, &fault)),
-        (tried, _) => tried,
+    match (outcome, endpoint.closed_plaintext_client()) {
+        (Err(error), Some((client, url))) if speaks_tls(client, url).await => Err(tls_required(endpoint, &error)),
+        (outcome, _) => outcome,
     }
 }
 
-/// Whether what listens there goes along with a TLS handshake, or refuses it in TLS's own words. `client` trusts no certificate
-/// at all, so that the handshake ends before anything is sent.
+/// Whether the server accepts a TLS handshake, or refuses it with a TLS alert. `client` trusts no certificates, so that the
+/// handshake fails before anything is sent.
 async fn speaks_tls(client: &Client, url: &Url) -> bool {
-    let Some(secured) = https_root(url) else { return false };
-    match timeout(PROBE_TIMEOUT, client.head(secured).send()).await {
+    let Some(https) = https_root(url) else { return false };
+    match timeout(PROBE_TIMEOUT, client.head(https).send()).await {
         Ok(Err(error)) => {
             let cause = root_cause(&error);
             ["peer certificate", "received fatal alert"].iter().any(|words| cause.contains(words))
@@ -38,17 +38,16 @@ async fn speaks_tls(client: &Client, url: &Url) -> bool {
     }
 }
 
-/// The root of the server at the same port by https, without credentials.
+/// The https address of the same host and port, without credentials and path.
 fn https_root(url: &Url) -> Option<Url> {
     Url::parse(&format!("https://{}:{}/", url.host_str()?, url.port_or_known_default()?)).ok()
 }
 
-/// What it means that such a server cut all tries off.
-fn tls_required(endpoint: &Endpoint, fault: &ProviderError) -> ProviderError {
-    let what =
-        format!("what answers at {} speaks TLS, and in clear text it closes the connection", endpoint.display_url());
+/// The error for a server that requires TLS.
+fn tls_required(endpoint: &Endpoint, error: &ProviderError) -> ProviderError {
+    let what = format!("the server at {} requires TLS and closes plaintext connections", endpoint.display_url());
     let hint = format!("write https:// instead of http:// into {}", endpoint.labels().base_url_source);
-    ProviderError { usage: fault.usage, ..ProviderError::new(ProviderErrorKind::Rejected, what).with_hint(hint) }
+    ProviderError { usage: error.usage, ..ProviderError::rejected(what).with_hint(hint) }
 }
 
 #[cfg(test)]

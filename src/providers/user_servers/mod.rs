@@ -1,113 +1,53 @@
-//! Servers of the user's own, named in `providers.toml` in the user's configuration folder:
+//! Servers that the user defines in `providers.toml` in the configuration folder:
 //!
 //! ```toml
 //! [providers.local]
-//! api = "openai-chat"                      # a provider of ours that asks servers
-//! base_url = "http://127.0.0.1:8080/v1"    # may hold credentials
-//! key_env = "LOCAL_API_KEY"                # the variable with the key; without it, none is sent
-//! context = 32768                          # the window of its models, or a table with one for each: { qwen3 = 40960 }
+//! api = "openai-chat"                      # the built-in provider with its API
+//! base_url = "http://127.0.0.1:8080/v1"    # may contain credentials
+//! key_env = "LOCAL_API_KEY"                # the variable with the key; default: no key
+//! context = 32768                          # the context window, or a table by model: { qwen3 = 40960 }
 //! ```
 //!
-//! A job says `local/MODEL` then. It can't name an endpoint or a key itself: the file is the machine's, not the job's.
+//! A job then names `local/MODEL`. It can't set an address or a key itself: the file belongs to the machine, not the job.
 
 mod parse;
 mod redact;
+mod server;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::sync::Arc;
 
-use super::{Model, PROVIDERS, ProviderSpec, ServerInfo, base_url, find};
+use super::model::{Model, ServerInfo};
 use crate::diagnostic::{Rule, rule};
 
 pub use self::parse::{ParsedServers, unreadable};
+pub use self::server::UserServer;
 
-/// What can be wrong with the file, beside what is wrong with any file.
+/// The rules for the file, in addition to those for any file.
 pub const RULES: &[Rule] = &[rule!(Error "api-key-in-file"), rule!(Error "reserved-name")];
 
 /// The file's name in legwork's configuration folder.
 pub const FILE_NAME: &str = "providers.toml";
 
-/// The servers that the user's own configuration names, in its order.
+/// The servers in the user's configuration, in its order.
 #[derive(Debug, Clone, Default)]
 pub struct UserServers {
     servers: Arc<[UserServer]>,
-    /// Where they are named, or would be, as it is shown to the user.
+    /// The file that defines them, or would, as it is shown to the user.
     file: Option<Arc<str>>,
-    /// Names that the file holds, and that are wrong in some way: nothing is said of those who use them.
+    /// Names of servers with mistakes; jobs that use them get no further error.
     invalid_names: Arc<[String]>,
-    /// Whether it is so broken that it may hold any name.
+    /// Whether the file can't be parsed, so that it may define any name.
     is_unparsable: bool,
-    /// Those that a record tells of.
+    /// Servers from a record.
     recorded: Arc<[(String, ServerInfo)]>,
-    /// The windows of models at those, by the models' whole names.
+    /// The context windows of models at those, by `server/model`.
     recorded_windows: Arc<[(String, u64)]>,
 }
 
-/// How many tokens prompt and reply of a server's models may have together.
-#[derive(Debug, Clone, Default)]
-struct ContextWindows {
-    /// Of any of them.
-    all: Option<u64>,
-    /// Of single ones.
-    models: Vec<(String, u64)>,
-}
-
-/// A server of the user's own.
-#[derive(Clone)]
-pub struct UserServer {
-    name: String,
-    file: Arc<str>,
-    api: &'static str,
-    base_url: String,
-    key_env: Option<String>,
-    context_windows: ContextWindows,
-}
-
-impl fmt::Debug for UserServer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Its address can hold a password.
-        f.debug_struct("Server").field("name", &self.name).field("api", &self.api).finish_non_exhaustive()
-    }
-}
-
-impl UserServer {
-    /// Its name, the part before the `/` of a model's name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The file that names it.
-    pub fn file(&self) -> &str {
-        &self.file
-    }
-
-    /// The provider of ours whose API it speaks.
-    pub fn api(&self) -> &'static str {
-        self.api
-    }
-
-    /// Its base address, which can hold credentials.
-    pub fn base_url(&self) -> &str {
-        &self.base_url
-    }
-
-    /// The variable with its key; `None` where no key is sent.
-    pub fn key_env(&self) -> Option<&str> {
-        self.key_env.as_deref()
-    }
-
-    /// What a model of it says of the server.
-    pub fn info(&self) -> ServerInfo {
-        let home = find(self.api).and_then(|entry| entry.default_endpoint);
-        let is_official = home.is_some_and(|home| base_url::is_on_host_of(&self.base_url, home.base_url));
-        ServerInfo { api: self.api.to_owned(), is_official }
-    }
-}
-
 impl UserServers {
-    /// Those that these models of a record were asked at. They can't be asked again by it.
+    /// The servers of these models from a record. It is not enough to connect to them.
     pub fn recorded<'a>(models: impl Iterator<Item = &'a Model>) -> Self {
         let models: Vec<_> = models.filter_map(|model| Some((model, model.server.clone()?))).collect();
         let windows = models.iter().filter_map(|(model, _)| Some((model.to_string(), model.context?)));
@@ -118,12 +58,12 @@ impl UserServers {
         }
     }
 
-    /// None yet, where the file would be.
+    /// No servers, for a missing file.
     pub fn empty_in(file: &str) -> Self {
         Self { file: Some(file.into()), ..Self::default() }
     }
 
-    /// Whatever stands in a file that can't be read.
+    /// Unknown servers, for an unreadable file.
     pub fn unreadable_in(file: &str) -> Self {
         Self { is_unparsable: true, ..Self::empty_in(file) }
     }
@@ -133,13 +73,13 @@ impl UserServers {
         self.servers.iter().find(|server| server.name == name)
     }
 
-    /// How the server of that name is spoken to.
+    /// The API of the server with that name.
     pub fn server_info(&self, name: &str) -> Option<ServerInfo> {
         let recorded = || self.recorded.iter().find(|(known, _)| known == name).map(|(_, served)| served.clone());
         self.get(name).map(UserServer::info).or_else(recorded)
     }
 
-    /// How many tokens prompt and reply of a model at the server of that name may have together, where the file says.
+    /// The context window of a model at a server, if the file sets it.
     pub fn context_window(&self, name: &str, model: &str) -> Option<u64> {
         let windows = self.get(name).map(|server| &server.context_windows);
         let own = windows.and_then(|windows| windows.models.iter().find(|(known, _)| known == model));
@@ -148,12 +88,12 @@ impl UserServers {
         own.map(|(_, window)| *window).or_else(|| windows?.all).or_else(recorded)
     }
 
-    /// Whether the file holds something of that name, or may hold it, that can't be used.
+    /// Whether the file defines, or may define, an invalid server of that name.
     pub fn is_invalid(&self, name: &str) -> bool {
         self.is_unparsable || self.invalid_names.iter().any(|broken| broken == name)
     }
 
-    /// All of them.
+    /// All servers.
     pub fn iter(&self) -> impl Iterator<Item = &UserServer> {
         self.servers.iter()
     }
@@ -168,13 +108,8 @@ impl UserServers {
         self.iter().filter_map(UserServer::key_env)
     }
 
-    /// Where they are named, or would be.
+    /// The file that defines them, or would.
     pub fn file(&self) -> Option<&str> {
         self.file.as_deref()
     }
-}
-
-/// The providers of ours that ask servers: what `api` can be.
-fn apis() -> impl Iterator<Item = &'static ProviderSpec> {
-    PROVIDERS.iter().filter(|entry| entry.default_endpoint.is_some())
 }

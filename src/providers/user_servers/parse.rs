@@ -1,21 +1,22 @@
-//! From the file's text to servers, with every mistake in its place.
+//! Parses the file, and reports every mistake with its location.
 
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::redact::redact;
-use super::{ContextWindows, UserServer, UserServers, apis};
+use super::UserServers;
+use super::redact::{is_env_var_name, redact};
+use super::server::{ContextWindows, UserServer};
 use crate::diagnostic::{Diagnostic, Source, SourceSpan, suggest_certain_name, suggest_name};
 use crate::job::{NAME_FORM, is_name};
 use crate::process::is_always_passed;
-use crate::providers::{PROVIDERS, base_url, find};
+use crate::providers::{PROVIDERS, ProviderSpec, base_url, find};
 use crate::toml_file::{DeValue, Spanned, TomlReader};
 
-/// What a server's table holds.
+/// The keys of a server's table.
 const KEYS: [&str; 4] = ["api", "base_url", "key_env", "context"];
 
-/// What others call it.
+/// Other names that people write for the keys.
 const KEY_ALIASES: [(&str, &str); 15] = [
     ("type", "api"),
     ("provider", "api"),
@@ -34,18 +35,17 @@ const KEY_ALIASES: [(&str, &str); 15] = [
     ("window", "context"),
 ];
 
-/// What came of reading the file.
+/// The parsed file.
 #[derive(Debug)]
 pub struct ParsedServers {
-    /// The servers in which nothing is wrong.
+    /// The servers without mistakes.
     pub servers: UserServers,
-    /// All mistakes, in the order of their places.
+    /// All mistakes, in the order of their locations.
     pub findings: Vec<Diagnostic>,
 }
 
 impl UserServers {
-    /// Reads the file's text. `source` is named as the user is shown the file. What the findings quote of it holds nothing
-    /// that could be a secret.
+    /// Parses the file. Findings quote nothing of it that could be a secret.
     pub fn read(source: &Arc<Source>) -> ParsedServers {
         let (reading, root) = TomlReader::parse(source);
         let mut file =
@@ -62,12 +62,12 @@ impl UserServers {
                     file.wrong_type(value, "a table", "write `[providers.NAME]` above each server");
                 }
                 (name, _) => {
-                    // Servers may stand below it all the same.
+                    // It may contain servers nevertheless.
                     is_torn = true;
                     let finding = file.error("unknown-key", key.span(), format!("unknown key `{}`", quotable(name)));
                     file.report(match suggest_name(name, ["providers"]) {
                         Some(near) => finding.help(format!("did you mean `{near}`?")),
-                        None => finding.help("servers stand in tables called `[providers.NAME]`"),
+                        None => finding.help("write each server as a table `[providers.NAME]`"),
                     });
                 }
             }
@@ -86,7 +86,7 @@ impl UserServers {
     }
 }
 
-/// What is wrong with a file that is no text, or can't be read, without any of what it holds.
+/// A finding about a file that can't be read as text, with nothing of its content.
 pub fn unreadable(finding: Diagnostic) -> Diagnostic {
     let harmless = Source::new(finding.span.source.name.as_str(), redact(&finding.span.source.text));
     with_redacted_source(finding, &harmless)
@@ -95,7 +95,7 @@ pub fn unreadable(finding: Diagnostic) -> Diagnostic {
 fn with_redacted_source(finding: Diagnostic, harmless: &Arc<Source>) -> Diagnostic {
     let place = SourceSpan { source: Arc::clone(harmless), range: finding.span.range.clone() };
     match finding.code {
-        // The name of the key could be a key itself.
+        // The name of the key could be a secret itself.
         "duplicate-key" if !finding.message.starts_with("the table") => {
             Diagnostic::error("duplicate-key", place, "this key is set twice in this table").help("keep one of the two")
         }
@@ -110,7 +110,7 @@ struct ServersParser<'s> {
     reading: TomlReader<'s>,
     /// Its name.
     file: Arc<str>,
-    /// How many have been reported.
+    /// How many mistakes have been reported.
     mistakes: usize,
     broken: Vec<String>,
 }
@@ -148,21 +148,21 @@ impl ServersParser<'_> {
         self.report_error("wrong-type", value.span(), format!("expected {wanted}, found {is}"), help);
     }
 
-    /// A server, where nothing is wrong with it.
+    /// A server, unless it has mistakes.
     fn server(&mut self, name: &Spanned<Cow<'_, str>>, value: &Spanned<DeValue<'_>>) -> Option<UserServer> {
         let before = self.mistakes;
         let text = name.get_ref().as_ref();
         if let Some(ours) = find(text) {
-            let what = format!("`{}` is a provider of legwork's own", ours.name);
+            let what = format!("`{}` is a built-in provider", ours.name);
             let help = match ours.default_endpoint {
                 Some(home) => {
-                    format!("name the server otherwise; {} names another address for `{text}`", home.base_url_env)
+                    format!("use another name; to change the address of `{text}`, set {}", home.base_url_env)
                 }
-                None => "name the server otherwise".to_owned(),
+                None => "use another name".to_owned(),
             };
             self.report_error("reserved-name", name.span(), what, help);
         } else if !is_name(text) {
-            self.report_error("bad-name", name.span(), "a server can't be called that", NAME_FORM);
+            self.report_error("bad-name", name.span(), "this isn't a valid name of a server", NAME_FORM);
         }
         let DeValue::Table(table) = value.get_ref() else {
             self.wrong_type(value, "a table", format!("write `[providers.{}]` above its keys", quotable(text)));
@@ -193,11 +193,11 @@ impl ServersParser<'_> {
                 _ => key_env = self.key_env(text, value.span()),
             }
         }
-        // What is misspelt or unreadable isn't missing, too.
+        // A misspelt or unreadable key isn't missing as well.
         for (key, example) in [(0, "openai-chat"), (1, "http://127.0.0.1:8080/v1")] {
             if !has[key] && !self.reading.is_incomplete() {
                 let (key, span) = (KEYS[key], name.span());
-                let help = format!("add `{key} = \"{example}\"`, say");
+                let help = format!("add it, as in `{key} = \"{example}\"`");
                 self.report_error("missing-key", span, format!("required key `{key}` is missing"), help);
             }
         }
@@ -206,10 +206,13 @@ impl ServersParser<'_> {
             return None;
         }
         let (name, file) = (text.to_owned(), Arc::clone(&self.file));
-        Some(UserServer { name, file, api: api?, base_url: base_url?, key_env, context_windows: windows })
+        let (api, base_url) = (api?, base_url?);
+        let home = find(api).and_then(|spec| spec.default_endpoint);
+        let is_official = home.is_some_and(|home| base_url::is_on_host_of(&base_url, home.base_url));
+        Some(UserServer { name, file, api, base_url, key_env, context_windows: windows, is_official })
     }
 
-    /// A number of tokens for all models, or a table with one for each.
+    /// A number of tokens for all models, or a table by model.
     fn windows(&mut self, value: &Spanned<DeValue<'_>>) -> ContextWindows {
         let mut windows = ContextWindows::default();
         match value.get_ref() {
@@ -231,7 +234,7 @@ impl ServersParser<'_> {
         };
         let tokens = u64::from_str_radix(number.as_str(), number.radix()).ok().filter(|tokens| *tokens > 0);
         if tokens.is_none() {
-            let help = "leave it out for what the table of prices says";
+            let help = "leave it out to use the window in the price table";
             self.report_error("out-of-range", value.span(), "`context` must be at least 1", help);
         }
         tokens
@@ -245,8 +248,8 @@ impl ServersParser<'_> {
         let all = known().map(|api| format!("`{api}`")).collect::<Vec<_>>().join(", ");
         let finding = self.error("unknown-value", span, format!("there is no API `{}`", quotable(text)));
         self.report(match suggest_name(text, known()) {
-            Some(near) => finding.help(format!("did you mean `{near}`? There are {all}")),
-            None => finding.help(format!("there are {all}; most servers and gateways speak `openai-chat`")),
+            Some(near) => finding.help(format!("did you mean `{near}`? The APIs are {all}")),
+            None => finding.help(format!("use one of {all}; most servers and gateways speak `openai-chat`")),
         });
         None
     }
@@ -262,24 +265,24 @@ impl ServersParser<'_> {
 
     fn key_env(&mut self, text: &str, span: Range<usize>) -> Option<String> {
         if !is_env_var_name(text) {
-            let help = "the name of the variable with the key stands here, in capitals, and never the key itself";
+            let help = "write the name of the variable with the key, in capitals, and never the key itself";
             self.report_error("bad-env-name", span, "this isn't the name of an environment variable", help);
             return None;
         }
         if is_always_passed(text) {
-            let what = format!("every command sees `{text}`, so it can't hold a key");
-            self.report_error("invalid-value", span, what, "put the key into a variable of its own");
+            let what = format!("`{text}` is passed to every command, so it can't hold a key");
+            self.report_error("invalid-value", span, what, "use a separate variable for the key");
             return None;
         }
         if let Some(meaning) = known_variable_use(text) {
-            let what = format!("`{text}` holds no key: it {meaning}");
-            self.report_error("invalid-value", span, what, "put the key into a variable of its own, and name that");
+            let what = format!("`{text}` isn't a key: it {meaning}");
+            self.report_error("invalid-value", span, what, "use a separate variable for the key, and write its name");
             return None;
         }
         Some(text.to_owned())
     }
 
-    /// Reports a key that there isn't, and says which of ours it stands for.
+    /// Reports an unknown key, and returns the known one that is meant.
     fn report_unknown_key(&mut self, key: &Spanned<Cow<'_, str>>) -> Option<usize> {
         let text = key.get_ref().as_ref();
         let folded = text.to_ascii_lowercase().replace('-', "_");
@@ -288,8 +291,8 @@ impl ServersParser<'_> {
         let is_secret =
             ["key", "token", "secret", "password", "auth", "bearer"].iter().any(|word| folded.contains(word));
         if is_secret && meant.is_none_or(|ours| ours == "key_env" && !folded.ends_with("env")) {
-            let help = "put it into an environment variable, and name that: `key_env = \"LOCAL_API_KEY\"`";
-            self.report_error("api-key-in-file", key.span(), "a key doesn't stand in this file", help);
+            let help = "put it into an environment variable, and write its name: `key_env = \"LOCAL_API_KEY\"`";
+            self.report_error("api-key-in-file", key.span(), "this file must not contain a key", help);
             return None;
         }
         let message = format!("unknown key `{}`", quotable(text));
@@ -297,14 +300,13 @@ impl ServersParser<'_> {
         self.report(match meant {
             Some(ours) => finding.help(format!("did you mean `{ours}`?")),
             None if folded.starts_with("model") => finding.help("remove it: jobs name the model, as in `NAME/MODEL`"),
-            None => finding.help("there are `api`, `base_url`, `key_env` and `context`"),
+            None => finding.help("the keys are `api`, `base_url`, `key_env` and `context`"),
         });
         KEYS.iter().position(|known| Some(*known) == meant)
     }
 }
 
-/// What a variable of this name is for, where that is known and no key. What is named as one is masked wherever it stands, and
-/// kept from commands.
+/// What a well-known variable is for, if it isn't a key: the value of `key_env` is redacted everywhere and hidden from commands.
 fn known_variable_use(name: &str) -> Option<&'static str> {
     let is_address = PROVIDERS.iter().any(|entry| entry.default_endpoint.is_some_and(|home| home.base_url_env == name));
     Some(match name {
@@ -331,15 +333,12 @@ fn known_variable_use(name: &str) -> Option<&'static str> {
     })
 }
 
-/// A word of the file as it may be quoted: a long one could be a key in the wrong place.
-fn quotable(text: &str) -> &str {
-    if text.len() <= 24 { text } else { "…" }
+/// The built-in providers with an API: the values of `api`.
+fn apis() -> impl Iterator<Item = &'static ProviderSpec> {
+    PROVIDERS.iter().filter(|spec| spec.default_endpoint.is_some())
 }
 
-/// Whether a text is a variable's name as it is usual: in capitals. Most keys are not.
-pub(super) fn is_env_var_name(name: &str) -> bool {
-    let mut chars = name.chars();
-    chars.next().is_some_and(|first| first.is_ascii_uppercase() || first == '_')
-        && chars.all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
-        && name.len() <= 64
+/// A word of the file for a message, unless it is long enough to be a misplaced key.
+fn quotable(text: &str) -> &str {
+    if text.len() <= 24 { text } else { "…" }
 }

@@ -1,8 +1,7 @@
-//! The file's text as findings may quote it. Somebody may have written a key into it, in whatever place, and findings go
-//! to logs.
+//! Redacts the file's text for findings, which end up in logs: the file may contain a key in any place.
 
-/// The text with everything starred out but what stands in a known place in its known form. As long as the text in bytes
-/// and in characters, so that places in the one are places in the other.
+/// Replaces everything except known keys with values of the known form. The length in bytes and in characters stays the same, so
+/// that locations remain valid.
 pub(super) fn redact(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut within: Option<&str> = None;
@@ -20,7 +19,7 @@ pub(super) fn redact(text: &str) -> String {
     out
 }
 
-/// How many bytes of a line may be seen.
+/// How many bytes of a line may be shown.
 fn visible_len(line: &str) -> usize {
     let is_plain =
         |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '[' | ']' | '"' | '\'' | ' ' | '\t');
@@ -34,8 +33,8 @@ fn visible_len(line: &str) -> usize {
     let is_known = match key {
         "api" => plain.len() <= 24 && plain.chars().all(|c| c.is_ascii_lowercase() || c == '-'),
         "base_url" => !plain.contains(['@', '?']),
-        "key_env" => super::parse::is_env_var_name(plain),
-        // A key that isn't one of ours is kept where it says something, and isn't itself what should be hidden.
+        "key_env" => is_env_var_name(plain),
+        // An unknown key may be shown if it is too short to be a secret.
         _ => return if key.len() <= 24 { equals + 1 } else { 0 },
     };
     equals + 1 + if is_known { value.len() } else { 0 }
@@ -78,4 +77,12 @@ mod tests {
             assert_eq!((shown.len(), shown.chars().count()), (line.len(), line.chars().count()));
         }
     }
+}
+
+/// Whether a text is a variable's name in capitals, which most secrets aren't.
+pub(super) fn is_env_var_name(name: &str) -> bool {
+    let mut chars = name.chars();
+    chars.next().is_some_and(|first| first.is_ascii_uppercase() || first == '_')
+        && chars.all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+        && name.len() <= 64
 }

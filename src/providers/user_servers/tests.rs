@@ -1,5 +1,6 @@
 use super::*;
 use crate::diagnostic::Source;
+use crate::providers::PROVIDERS;
 
 /// Everything that is found, a line each, with what a finding's excerpt would show.
 fn found(text: &str) -> String {
@@ -73,7 +74,7 @@ fn a_server_says_how_large_its_models_windows_are() {
 
 #[test]
 fn every_provider_that_asks_servers_is_an_api() {
-    for entry in PROVIDERS.iter().filter(|entry| entry.name != "replay") {
+    for entry in PROVIDERS.iter().filter(|entry| !entry.is_scripted()) {
         let home = entry.default_endpoint.unwrap();
         let servers = read(&format!("[providers.x]\napi = \"{}\"\nbase_url = \"{}\"\n", entry.name, home.base_url));
         assert!(servers.server_info("x").unwrap().is_official, "{}", entry.name);
@@ -157,13 +158,13 @@ fn a_variable_that_means_something_else_holds_no_key() {
         found(&format!("[providers.a]\napi = \"openai-chat\"\nbase_url = \"http://h\"\nkey_env = \"{name}\"\n"))
     };
     for (name, words) in [
-        ("HTTPS_PROXY", "`HTTPS_PROXY` holds no key: it names a proxy"),
-        ("ANTHROPIC_BASE_URL", "`ANTHROPIC_BASE_URL` holds no key: it names an address"),
+        ("HTTPS_PROXY", "`HTTPS_PROXY` isn't a key: it names a proxy"),
+        ("ANTHROPIC_BASE_URL", "`ANTHROPIC_BASE_URL` isn't a key: it names an address"),
         ("GOOGLE_GEMINI_BASE_URL", "it names an address"),
         ("CI", "it says where the program runs"),
         ("SSL_CERT_FILE", "it names certificates"),
-        ("PATH", "every command sees `PATH`, so it can't hold a key"),
-        ("HOME", "every command sees `HOME`, so it can't hold a key"),
+        ("PATH", "`PATH` is passed to every command, so it can't hold a key"),
+        ("HOME", "`HOME` is passed to every command, so it can't hold a key"),
     ] {
         let found = with(name);
         assert!(found.contains(words) && found.contains("4:11"), "{found}");

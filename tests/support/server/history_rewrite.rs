@@ -10,7 +10,7 @@ const TRUNCATION_NOTE: &str = "[shortened to make room";
 /// The end of a request for a summary.
 const SUMMARY_REQUEST_TEXT: &str = "fills the model's window";
 /// The text between a prompt and a summary.
-const SUMMARY_NOTE: &str = "was replaced by this summary";
+const SUMMARY_NOTE: &str = "This summary, which you wrote";
 
 /// How a request continues a conversation, other than by appending to it.
 #[derive(Debug, PartialEq, Eq)]

@@ -21,7 +21,7 @@ fn stop(ending: ReplyEnding) -> &'static str {
 }
 
 /// A reply of which nothing has come.
-pub(crate) fn new_assembler() -> impl crate::providers::transport::http_conversation::ReplyAssembler {
+pub(crate) fn new_assembler() -> impl crate::providers::assembler::ReplyAssembler {
     AnthropicAssembler::new(0)
 }
 

@@ -129,7 +129,7 @@ async fn silence_is_not_waited_for() {
     conversation.ask(request(), &seen).await.unwrap();
     let retries = seen.retries.lock().unwrap();
     assert!(retries[0].reason.ends_with("sent nothing for 150ms"), "{}", retries[0].reason);
-    assert!(retries[1].reason.ends_with("didn't answer for 450ms"), "{}", retries[1].reason);
+    assert!(retries[1].reason.ends_with("didn't answer within 450ms"), "{}", retries[1].reason);
 }
 
 #[tokio::test]
@@ -147,7 +147,7 @@ async fn signs_of_life_do_not_keep_a_request_for_ever() {
     conversation.push(&Message::User(UserMessage::text("Hello")));
     let seen = RecordingObserver::default();
     conversation.ask(request(), &seen).await.unwrap();
-    assert!(seen.retries.lock().unwrap()[0].reason.ends_with("didn't finish its answer within 300ms"));
+    assert!(seen.retries.lock().unwrap()[0].reason.ends_with("didn't finish its response within 300ms"));
 }
 
 #[tokio::test]
@@ -157,7 +157,7 @@ async fn nothing_listening_is_said_with_its_address() {
     drop(listener);
     let fault = prompted(&format!("http://{address}")).ask(request(), &RecordingObserver::default()).await.unwrap_err();
     assert_eq!(fault.kind, ProviderErrorKind::Failed);
-    assert!(fault.message.starts_with(&format!("no connection to http://{address}/v1")), "{}", fault.message);
+    assert!(fault.message.starts_with(&format!("can't connect to http://{address}/v1")), "{}", fault.message);
     assert!(fault.message.contains("refused"), "{}", fault.message);
     assert!(fault.hint.unwrap().contains("ANTHROPIC_BASE_URL"));
 }
@@ -171,7 +171,7 @@ async fn answers_of_somebody_else_are_shown() {
     );
     let (fault, requests) = fault_of(vec![page]).await;
     assert_eq!((fault.kind, requests), (ProviderErrorKind::Rejected, 1));
-    assert!(fault.message.contains("/v1/messages answered with text/html, not with a reply"), "{}", fault.message);
+    assert!(fault.message.contains("/v1/messages answered with text/html instead of a reply"), "{}", fault.message);
     assert!(fault.message.ends_with("a page titled \"Log in here\""), "{}", fault.message);
     let (fault, _) = fault_of(vec![ScriptedResponse::new("200 OK", JSON, r#"{"ok":true}"#)]).await;
     assert!(fault.message.ends_with(r#"(it is JSON, but no message): {"ok":true}"#), "{}", fault.message);
@@ -198,7 +198,7 @@ async fn a_stream_of_nonsense_is_a_failure() {
         let server = ScriptedServer::start([ScriptedResponse::stream([body.as_bytes()]), good()]).await;
         let seen = RecordingObserver::default();
         prompted(&server.url).ask(request(), &seen).await.unwrap();
-        assert!(seen.retries.lock().unwrap()[0].reason.contains("sent what can't be read"));
+        assert!(seen.retries.lock().unwrap()[0].reason.contains("sent an invalid stream"));
     }
 }
 
@@ -208,8 +208,8 @@ fn keys_are_checked_before_anything_else() {
         (None, "ANTHROPIC_API_KEY is not set"),
         (Some(""), "ANTHROPIC_API_KEY is set, but empty"),
         (Some("sk-1\n"), "ANTHROPIC_API_KEY ends with a line break"),
-        (Some("sk 1"), "ANTHROPIC_API_KEY holds a space, a control character or a letter outside ASCII"),
-        (Some("sk-ä"), "ANTHROPIC_API_KEY holds a space, a control character or a letter outside ASCII"),
+        (Some("sk 1"), "ANTHROPIC_API_KEY contains a space, a control character or a non-ASCII character"),
+        (Some("sk-ä"), "ANTHROPIC_API_KEY contains a space, a control character or a non-ASCII character"),
     ] {
         let variables: Vec<(&str, &str)> = key.map(|key| ("ANTHROPIC_API_KEY", key)).into_iter().collect();
         let fault = try_connect(&variables).err().unwrap();

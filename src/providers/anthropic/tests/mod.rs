@@ -47,6 +47,7 @@ pub(super) fn try_connect(variables: &[(&str, &str)]) -> Result<Arc<dyn crate::p
         |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
     let mask = Redactor::default();
     (super::SPEC.connect)(&ConnectContext {
+        providers: crate::providers::PROVIDERS,
         env: &variable,
         server: None,
         script: None,

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::message::{BlockContent, StopReason, ToolResult, Usage};
 use crate::providers::anthropic::reply::AnthropicAssembler;
+use crate::providers::assembler::ReplyAssembler as _;
 use crate::providers::test_server::{ConnectionEnd, ScriptedResponse};
-use crate::providers::transport::http_conversation::ReplyAssembler as _;
 use crate::providers::transport::sse::Decoder;
 
 fn mixed() -> String {
@@ -130,7 +130,7 @@ async fn a_stream_that_is_cut_is_tried_again() {
         assert_eq!(reply.text(), "Hello");
         let retries = seen.retries.lock().unwrap();
         assert_eq!(retries.len(), 1);
-        assert!(retries[0].reason.contains("ended before the reply did") || retries[0].reason.contains("broke off"));
+        assert!(retries[0].reason.contains("ended before the reply did") || retries[0].reason.contains("was cut off"));
         assert_eq!(retries[0].usage.input_tokens, 10);
     }
 }
@@ -222,9 +222,9 @@ async fn inputs_that_are_no_object_are_told_and_replaced() {
         (&[], "{}", None),
         (&[""], "{}", None),
         (&["{\"a\":1}"], "{\"a\":1}", None),
-        (&["{\"a\": ", "tru"], "{}", Some("the input is no valid JSON: EOF while parsing")),
-        (&["[1]"], "{}", Some("the input is no JSON object")),
-        (&["{} {}"], "{}", Some("the input is no valid JSON: trailing characters")),
+        (&["{\"a\": ", "tru"], "{}", Some("the input isn't valid JSON: EOF while parsing")),
+        (&["[1]"], "{}", Some("the input isn't a JSON object")),
+        (&["{} {}"], "{}", Some("the input isn't valid JSON: trailing characters")),
     ];
     for (pieces, input, broken) in cases {
         let reply = ask_once(&reply(&[call_block("a", pieces)], "tool_use")).await;

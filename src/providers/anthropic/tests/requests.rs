@@ -181,13 +181,14 @@ fn addresses_are_found_below_their_base() {
     let shown = |base: &str| {
         let variable = |name: &str| (name == "ANTHROPIC_BASE_URL").then(|| base.to_owned());
         let connect = ConnectContext {
+            providers: crate::providers::PROVIDERS,
             env: &variable,
             server: None,
             script: None,
             user_agent: "x",
             redactor: &Redactor::default(),
         };
-        let endpoint = crate::providers::transport::http::Endpoint::new(
+        let endpoint = crate::providers::transport::endpoint::Endpoint::new(
             &connect,
             crate::providers::anthropic::NAMES,
             "https://api.anthropic.com",

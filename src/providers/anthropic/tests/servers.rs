@@ -110,7 +110,7 @@ async fn blocks_are_told_apart_even_where_their_numbers_come_again() {
     let server = ScriptedServer::start([twice, good].map(|body| ScriptedResponse::stream([body.as_bytes()]))).await;
     let seen = RecordingObserver::default();
     prompted(&server.url).ask(request(), &seen).await.unwrap();
-    assert!(seen.retries.lock().unwrap()[0].reason.contains("a block begins twice"));
+    assert!(seen.retries.lock().unwrap()[0].reason.contains("a block starts twice"));
 }
 
 #[tokio::test]

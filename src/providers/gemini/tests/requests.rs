@@ -194,7 +194,7 @@ fn two_keys_are_told() {
     let two = warning(&[("GEMINI_API_KEY", TEST_KEY), ("GOOGLE_API_KEY", "another-key")]).unwrap();
     assert!(two.contains("GOOGLE_API_KEY is used") && !two.contains(TEST_KEY), "{two}");
     let fault = connect(&SPEC, &[("GOOGLE_API_KEY", "a b".to_owned())]).err().unwrap();
-    assert!(fault.message.starts_with("GOOGLE_API_KEY holds a space"), "{}", fault.message);
+    assert!(fault.message.starts_with("GOOGLE_API_KEY contains a space"), "{}", fault.message);
 }
 
 #[test]

@@ -114,7 +114,7 @@ pub(crate) fn answered(call_id: String, text: String) -> RequestTurn {
 }
 
 /// A reply of which nothing has come, to a request of a server that isn't OpenAI's and that allowed so many tokens.
-pub(crate) fn growth(most: u32) -> impl crate::providers::transport::http_conversation::ReplyAssembler {
+pub(crate) fn growth(most: u32) -> impl crate::providers::assembler::ReplyAssembler {
     OpenaiAssembler::new(0).with_token_limit(most)
 }
 

@@ -38,7 +38,7 @@ fn usage() -> Value {
 }
 
 /// A reply of which nothing has come.
-pub(crate) fn growth() -> impl crate::providers::transport::http_conversation::ReplyAssembler {
+pub(crate) fn growth() -> impl crate::providers::assembler::ReplyAssembler {
     OpenaiChatAssembler::new(0)
 }
 

@@ -51,7 +51,7 @@ async fn a_stream_may_end_without_its_mark() {
     let (reply, seen, _) =
         ask_once(&OpenaiChatDialect, vec![ScriptedResponse::stream([unfinished.as_bytes()]), good]).await;
     assert_eq!(reply.unwrap().text(), "Hi!");
-    assert!(seen.retries.lock().unwrap()[0].reason.contains("without a finish_reason"));
+    assert!(seen.retries.lock().unwrap()[0].reason.contains("has no finish_reason"));
 }
 
 #[tokio::test]
@@ -133,7 +133,7 @@ async fn stop_reasons_have_their_own_words() {
     let empty = sent(&[chunk(&json!({ "content": "x" }), Some("")), chunk(&json!({}), Some("stop"))]).concat();
     assert_eq!(reply_of(&empty).await.text(), "x");
     for (word, why) in [
-        ("tool_calls", "makes none"),
+        ("tool_calls", "but has none"),
         ("error", "finish_reason \"error\""),
         ("insufficient_system_resource", "finish_reason"),
         ("network_error", "finish_reason"),

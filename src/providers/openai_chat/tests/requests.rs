@@ -139,7 +139,11 @@ async fn credentials_in_the_address_go_before_the_key() {
 fn where_everything_goes_is_told() {
     let variables = [("OPENAI_BASE_URL", "http://gate.example/v1".to_owned()), ("OPENAI_API_KEY", TEST_KEY.to_owned())];
     assert!(
-        connect(&SPEC, &variables).unwrap().warning().unwrap().contains("the key goes to http://gate.example/v1/chat")
+        connect(&SPEC, &variables)
+            .unwrap()
+            .warning()
+            .unwrap()
+            .contains("the key is sent to http://gate.example/v1/chat")
     );
     let without = connect(&SPEC, &[("OPENAI_BASE_URL", "http://gate.example".to_owned())]).unwrap();
     assert!(without.warning().unwrap().contains("everything goes to http://gate.example/chat/completions"));

@@ -1,20 +1,21 @@
 //! The rate governor: it decides when the next request to a server may be sent.
 //!
-//! There is one for each base address and key of the process, shared by all conversations that go there: a parent, its
-//! subagents, and other runs beside it. What a server says to one of them holds for all:
-//! - a refusal for the rate (429), or for overload (529, and 503 with a `retry-after`), closes the gate for all of them
-//!   until the pause that was asked for, and some jitter, are over; without a pause the backoff is exponential;
-//! - when the gate opens, waiting requests go out one by one in the order in which they came, at a pace;
-//! - the pace is learned from what the server took between two refusals. It is approached from below, held for a while, and
-//!   then exceeded more and more, as TCP CUBIC does, so that refusals become rare and a higher limit is found;
-//! - rate-limit headers ([`crate::providers::transport::rate_headers`]) hold requests back before they would be refused;
-//! - the number of requests at once is halved at a refusal and grows by one with each request that is taken (AIMD).
+//! There is one for each base address and key of the process, shared by all conversations with that server: a parent, its
+//! subagents, and other runs. A response to one of them affects all:
+//! - throttling (429) or overload (529, and 503 with a `retry-after`) closes the gate for all of them until the requested pause,
+//!   plus some jitter, is over; without a pause the backoff is exponential;
+//! - when the gate opens, waiting requests are sent one by one in order, at a limited rate;
+//! - the rate is learned from how many requests the server accepted between two refusals. It is approached from below, held for a
+//!   while, and then exceeded more and more, as in TCP CUBIC, so that refusals become rare and a higher limit is found;
+//! - rate-limit headers ([`super::rate_headers`]) hold requests back before they would be refused;
+//! - the number of concurrent requests is halved at a refusal and grows by one with each accepted request (AIMD).
 //!
-//! Nothing here counts tries. A request that was refused for the rate waits its turn as often as it takes; how long that is
-//! worth it is [`crate::providers::transport::retry`]'s matter.
+//! Attempts aren't counted here. A throttled request waits for its turn as many times as it takes; [`super::retry`] limits the
+//! total time.
 
-use std::collections::hash_map::Entry;
+use std::collections::hash_map::{Entry, RandomState};
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, Hasher};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -26,40 +27,39 @@ use tokio::time::sleep_until;
 use crate::message::Usage;
 use crate::providers::transport::rate_headers;
 use crate::providers::transport::rate_headers::{LIMIT_COUNT, LimitReport, Unit};
-use crate::providers::transport::retry::random_fraction;
 
 /// The exponent of the longest backoff.
 const MAX_BACKOFF_DOUBLINGS: u32 = 6;
-/// The gate is never closed for longer; a request for which that matters has given up by then.
+/// The maximum time for which the gate is closed; all requests have given up by then.
 const MAX_CLOSURE: Duration = Duration::from_secs(24 * 3600);
-/// No jitter is longer.
+/// The maximum jitter.
 const MAX_JITTER: Duration = Duration::from_secs(5);
-/// So many requests may always be under way.
+/// The minimum of the concurrency limit.
 const MIN_CONCURRENCY: f64 = 4.0;
-/// Headers hold no request back for longer: what they say may be wrong, and a refusal would show it.
+/// The maximum time for which headers hold a request back: they may be wrong, and a refusal would show it.
 const MAX_HEADER_WAIT: Duration = Duration::from_secs(60);
-/// A limit that is whole again so soon is waited for.
+/// A limit that resets within this time is waited for.
 const SHORT_RESET: Duration = Duration::from_secs(2);
-/// The pace in requests a second after the first refusal, when nothing is known but that all at once are too many.
+/// The rate in requests a second after the first refusal, when nothing else is known.
 const INITIAL_RATE: f64 = 10.0;
-/// No slower pace is learned; the gate holds back what is slower than that.
+/// The minimum learned rate; the gate takes care of slower ones.
 const MIN_RATE: f64 = 0.2;
-/// The part of a learned pace that is used at first.
+/// The fraction of a learned rate that is used at first.
 const RATE_BACKOFF_FACTOR: f64 = 0.7;
-/// The learned pace is reached again after so many steps, and exceeded after twice as many. Each request that is taken is a
-/// step, and so is each of [`STEP_TIME`].
+/// The number of steps until the learned rate is reached again; after twice as many, it is exceeded. A step is an accepted
+/// request, or [`STEP_TIME`].
 const RECOVERY_STEPS: f64 = 16.0;
-/// A request that isn't refused within this time was accepted.
+/// A request that isn't refused within this time counts as accepted.
 const ACCEPTED_AFTER: Duration = Duration::from_millis(500);
-/// How long a step takes where no request is taken.
+/// The duration of a step without accepted requests.
 const STEP_TIME: Duration = Duration::from_secs(5);
 
-/// Why a server refused a request that it may take later.
+/// A temporary refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Throttle {
-    /// The pause that it asks for.
+    /// The pause that the server asks for.
     pub(crate) retry_after: Option<Duration>,
-    /// Whether it is for the client's rate, and not for the server's own load.
+    /// Whether it is because of the client's rate, rather than the server's load.
     pub(crate) is_for_rate: bool,
 }
 
@@ -67,9 +67,9 @@ pub(crate) struct Throttle {
 #[derive(Debug)]
 pub(crate) struct RateGovernor {
     state: Mutex<GovernorState>,
-    /// Held by the one whose turn is next. It is handed on in the order in which it was asked for.
+    /// Held by the request whose turn is next; it is fair.
     queue: tokio::sync::Mutex<()>,
-    /// Notified when a request may go out sooner than was foreseen.
+    /// Notified when a request may be sent earlier than expected.
     changed: Notify,
 }
 
@@ -78,7 +78,7 @@ type Governors = HashMap<[u8; 32], Weak<RateGovernor>>;
 static GOVERNORS: LazyLock<Mutex<Governors>> = LazyLock::new(Mutex::default);
 
 impl RateGovernor {
-    /// The governor for an identity: what stands for a base address and a key. `unit` is the first backoff's bound.
+    /// The governor for an identity of base address and key. `unit` is the bound of the first backoff.
     pub(crate) fn shared(identity: [u8; 32], unit: Duration) -> Arc<Self> {
         let mut governors = GOVERNORS.lock().unwrap_or_else(PoisonError::into_inner);
         governors.retain(|_, governor| governor.strong_count() > 0);
@@ -103,13 +103,13 @@ impl RateGovernor {
         }
     }
 
-    /// Waits until a request may be sent. Dropping the future gives the place in the queue up.
+    /// Waits until a request may be sent. Dropping the future leaves the queue.
     pub(crate) async fn admit(self: &Arc<Self>) -> Permit {
         let _turn = self.queue.lock().await;
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
-            // From here on no change is missed.
+            // From now on no change is missed.
             changed.as_mut().enable();
             let admitted = self.state().admit(Instant::now());
             match admitted {
@@ -130,7 +130,7 @@ impl RateGovernor {
         self.state().has_replied
     }
 
-    /// When the server last took a request.
+    /// When the server last accepted a request.
     pub(crate) fn last_accepted(&self) -> Option<Instant> {
         self.state().last_accepted
     }
@@ -140,7 +140,7 @@ impl RateGovernor {
     }
 }
 
-/// A request that may be sent; it counts as being under way until this is dropped.
+/// A request that may be sent; it counts as in flight until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
     governor: Arc<RateGovernor>,
@@ -149,7 +149,7 @@ pub(crate) struct Permit {
 }
 
 impl Permit {
-    /// Takes note of an answer's head; `is_taken`: whether the server takes the request.
+    /// Records a response's status and headers; `is_taken`: whether the server accepted the request.
     pub(crate) fn on_response_head(&mut self, is_taken: bool, headers: &HeaderMap) {
         self.is_accepted = is_taken;
         let reported = rate_headers::parse_limits(headers, Timestamp::now());
@@ -163,17 +163,17 @@ impl Permit {
         self.governor.changed.notify_waiters();
     }
 
-    /// Whether the server has taken the request. What it refuses later in it may have to be paid.
+    /// Whether the server accepted the request, so that it may be billed even if it fails later.
     pub(crate) fn is_accepted(&self) -> bool {
         self.is_accepted
     }
 
-    /// Takes note of a whole reply.
+    /// Records a complete reply.
     pub(crate) fn on_reply(&self, usage: &Usage) {
         self.governor.state().on_reply(usage);
     }
 
-    /// Takes note of a refusal that may pass, and returns how long the gate is closed for it at least.
+    /// Records a temporary refusal, and returns for how long the gate is closed at least.
     pub(crate) fn on_throttle(&self, throttle: Throttle) -> Duration {
         self.governor.state().on_throttle(Instant::now(), self.number, throttle, random_fraction())
     }
@@ -186,27 +186,27 @@ impl Drop for Permit {
     }
 }
 
-/// What is known of a server. It has no clock: each method is told what time it is.
+/// What is known about a server. It has no clock: methods get the time as an argument.
 #[derive(Debug)]
 struct GovernorState {
     backoff_unit: Duration,
-    /// How many requests were admitted; the last one's number.
+    /// How many requests were admitted; also the number of the last one.
     admitted: u64,
-    /// The requests that are under way, by their numbers: when they were admitted.
+    /// The requests in flight, by number, and when they were admitted.
     in_flight: BTreeMap<u64, Instant>,
     last_admitted: Option<Instant>,
     last_accepted: Option<Instant>,
     has_replied: bool,
     closed_until: Option<Instant>,
-    /// How many times the gate was closed since a request was last taken.
+    /// How many times the gate was closed since a request was last accepted.
     closures: u32,
-    /// The last time that the gate was closed by a request that went out after it had opened.
+    /// The last time that a request sent after the gate had opened closed it again.
     last_closure: Option<Closure>,
-    /// How many requests may be under way at once.
+    /// The maximum number of requests in flight.
     concurrency_limit: f64,
     rate: Option<LearnedRate>,
     limits: [Option<ReportedLimit>; LIMIT_COUNT],
-    /// What a request usually takes of tokens of the prompt, and of the reply.
+    /// The moving average of prompt and reply tokens of a request.
     mean_tokens: Option<(f64, f64)>,
 }
 
@@ -217,13 +217,13 @@ struct Closure {
     number: u64,
 }
 
-/// A pace that is learned.
+/// A learned rate.
 #[derive(Debug)]
 struct LearnedRate {
-    /// What the server takes, in requests a second.
+    /// What the server accepts, in requests a second.
     base_rate: f64,
     since: Instant,
-    /// Requests taken since.
+    /// Requests accepted since.
     accepted: f64,
 }
 
@@ -235,7 +235,7 @@ impl LearnedRate {
     }
 }
 
-/// What a server's headers said of a limit.
+/// A limit in a server's headers.
 #[derive(Debug)]
 struct ReportedLimit {
     unit: Unit,
@@ -243,12 +243,12 @@ struct ReportedLimit {
     remaining: f64,
     at: Instant,
     reset: Instant,
-    /// The request whose answer said so.
+    /// The request with that response.
     number: u64,
 }
 
 impl ReportedLimit {
-    /// When there is enough for another request that takes `cost`, where `admitted` is the last one's number.
+    /// When enough is left for another request of this cost, where `admitted` is the number of the last one.
     fn ready_at(&self, admitted: u64, cost: f64) -> Instant {
         let left = self.remaining - admitted.saturating_sub(self.number) as f64 * cost;
         let missing = cost.min(self.limit.unwrap_or(f64::MAX)) - left;
@@ -258,7 +258,7 @@ impl ReportedLimit {
         let whole = self.reset.saturating_duration_since(self.at);
         let parts =
             self.limit.filter(|limit| *limit > self.remaining).map_or(1.0, |limit| missing / (limit - self.remaining));
-        // It fills up evenly. Where it does so at once in the end, a refusal will say so; a short time isn't worth one.
+        // Assume that it refills evenly. If it doesn't, there is a refusal, which isn't worth risking for a short time.
         let parts = if whole > SHORT_RESET { parts } else { parts.ceil() };
         let wait = rate_headers::duration_from_secs(whole.as_secs_f64() * parts).unwrap_or(MAX_HEADER_WAIT);
         self.at + wait.min(MAX_HEADER_WAIT)
@@ -284,8 +284,7 @@ impl GovernorState {
         }
     }
 
-    /// Admits a request and returns its number, or says when it is worth asking again: when something changes, at the
-    /// latest.
+    /// Admits a request and returns its number, or when to try again: at the latest when something changes.
     fn admit(&mut self, now: Instant) -> Result<u64, Option<Instant>> {
         if let Some(until) = self.closed_until.filter(|until| *until > now) {
             return Err(Some(until));
@@ -307,7 +306,7 @@ impl GovernorState {
         Ok(self.admitted)
     }
 
-    /// What a request takes of a limit.
+    /// The cost of a request in the unit of a limit.
     fn cost(&self, unit: Unit) -> f64 {
         let (input, output) = self.mean_tokens.unwrap_or_default();
         let tokens = match unit {
@@ -323,7 +322,7 @@ impl GovernorState {
         // The server counted when the request came.
         let at = self.in_flight.get(&number).copied().unwrap_or(now);
         for &LimitReport { table_index: row, unit, limit, remaining, reset, is_clock_time } in reported {
-            // Answers overtake each other; the later request's knows more.
+            // Responses may be out of order; that of the later request is newer.
             if let Some(known) = self.limits.get_mut(row)
                 && known.as_ref().is_none_or(|known| known.number <= number)
             {
@@ -336,7 +335,7 @@ impl GovernorState {
     fn on_accepted(&mut self, now: Instant, number: u64) {
         self.last_accepted = Some(now);
         self.concurrency_limit += 1.0;
-        // One that went out before the gate was closed says nothing of how it is now.
+        // A request from before the gate was closed tells nothing about the current state.
         if self.last_closure.as_ref().is_none_or(|closure| number > closure.number) {
             self.closures = 0;
             if let Some(pace) = &mut self.rate {
@@ -352,7 +351,7 @@ impl GovernorState {
         self.mean_tokens = Some(self.mean_tokens.map_or(now, |before| (mean(before.0, now.0), mean(before.1, now.1))));
     }
 
-    /// Closes the gate and returns for how long at least: jitter comes on top. `chance` is a random number from 0 up to 1.
+    /// Closes the gate and returns for how long at least, without jitter. `chance` is a random number from 0 up to 1.
     fn on_throttle(&mut self, now: Instant, number: u64, throttle: Throttle, chance: f64) -> Duration {
         let is_new = self.last_closure.as_ref().is_none_or(|closure| number > closure.number);
         if is_new {
@@ -375,7 +374,7 @@ impl GovernorState {
         wait.max(before.saturating_duration_since(now))
     }
 
-    /// Halves how many requests may be under way. Those that the server has not refused for a while are no reason for less.
+    /// Halves the concurrency limit, but not below the number of requests that count as accepted.
     fn reduce_concurrency(&mut self, now: Instant) {
         let is_accepted = |admitted: &&Instant| now.saturating_duration_since(**admitted) > ACCEPTED_AFTER;
         let accepted = self.in_flight.values().filter(is_accepted).count() as f64;
@@ -389,8 +388,8 @@ impl GovernorState {
         self.rate = Some(LearnedRate { base_rate: learned, since: now, accepted: 0.0 });
     }
 
-    /// The server's rate, now that it has refused a request: something between the pace, which was too fast, and what it took
-    /// on average since the last refusal, which may not have been all that it would have.
+    /// The server's rate, after a refusal: between the current rate, which was too high, and the average of accepted requests
+    /// since the last refusal, which may be too low.
     fn measured_rate(&self, now: Instant) -> Option<f64> {
         let (pace, closure) = (self.rate.as_ref()?, self.last_closure.as_ref()?);
         let time = now.saturating_duration_since(closure.at).as_secs_f64();
@@ -401,6 +400,13 @@ impl GovernorState {
     fn on_finished(&mut self, number: u64) {
         self.in_flight.remove(&number);
     }
+}
+
+/// A random number from 0 up to 1.
+pub(crate) fn random_fraction() -> f64 {
+    // Every RandomState has new keys, so the hash of nothing is a random number. A float holds 53 bits of it.
+    let random = RandomState::new().build_hasher().finish() >> 11;
+    random as f64 / (1_u64 << 53) as f64
 }
 
 #[cfg(test)]

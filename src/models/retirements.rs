@@ -1,28 +1,22 @@
-//! Models that their makers have retired, or have announced to retire.
+//! Models that their vendors have retired, or have announced to retire.
 //!
-//! From the makers' own lists, as of 23 November 2026:
-//! <https://platform.claude.com/docs/en/about-claude/model-deprecations>,
-//! <https://developers.openai.com/api/docs/deprecations> and <https://ai.google.dev/gemini-api/docs/deprecations>. What a list
-//! gives only an earliest date for isn't here. Clouds have dates of their own.
+//! From the vendors' own lists, as of 23 November 2026. Models with only an earliest date are left out. Clouds have other dates.
 
-use super::{Model, openai_chat};
-use crate::pricing::vendor;
-
-/// A maker's list.
+/// The vendors' lists.
 const ANTHROPIC: &str = "https://platform.claude.com/docs/en/about-claude/model-deprecations";
 const OPENAI: &str = "https://developers.openai.com/api/docs/deprecations";
 const GOOGLE: &str = "https://ai.google.dev/gemini-api/docs/deprecations";
 
-/// Models that are turned off on the same day, and what takes their place.
+/// Models that are turned off on the same day, and their replacement.
 #[derive(Debug)]
 pub struct Retirement {
-    /// Their names, aliases included.
-    names: &'static [&'static str],
+    /// Their names, including aliases.
+    pub(super) names: &'static [&'static str],
     /// The day from which requests fail.
     pub date: &'static str,
-    /// A newer model of that kind, as a rule the one that the maker recommends.
+    /// A newer model of that kind, usually the one that the vendor recommends.
     pub replacement: &'static str,
-    /// Where the maker says so.
+    /// The vendor's announcement.
     pub source: &'static str,
 }
 
@@ -35,9 +29,9 @@ const fn row(
     Retirement { names, date, replacement, source }
 }
 
-/// All of them.
+/// The retirements, by vendor and date.
 #[rustfmt::skip]
-static RETIREMENTS: &[Retirement] = &[
+pub(super) static RETIREMENTS: &[Retirement] = &[
     row("2024-11-06", &["claude-1.0", "claude-1.1", "claude-1.2", "claude-1.3", "claude-instant-1.0", "claude-instant-1.1", "claude-instant-1.2"], "claude-haiku-5-5", ANTHROPIC),
     row("2025-07-21", &["claude-2.0", "claude-2.1", "claude-3-sonnet-20240229"], "claude-sonnet-5-5", ANTHROPIC),
     row("2025-10-28", &["claude-3-5-sonnet-20240620", "claude-3-5-sonnet-20241022", "claude-3-5-sonnet-latest"], "claude-sonnet-5-5", ANTHROPIC),
@@ -69,57 +63,14 @@ static RETIREMENTS: &[Retirement] = &[
     row("2026-12-01", &["gemini-2.5-flash"], "gemini-3.5-flash-lite", GOOGLE),
 ];
 
-impl Model {
-    /// What its maker says of its end, where it is asked at its maker.
-    pub fn retirement(&self) -> Option<&'static Retirement> {
-        let at_openai = self.server.is_none() && self.provider == openai_chat::SPEC.name && !self.name.contains('/');
-        let is_at_maker = if self.allows_unknown_names() {
-            at_openai && vendor::identify(&self.name).is_some_and(|(list, _)| list == "openai")
-        } else {
-            vendor::identify(&self.name)
-                .is_some_and(|(list, _)| self.spec().is_some_and(|entry| entry.price_provider == list))
-        };
-        let named = |retired: &&Retirement| retired.names.contains(&self.name.as_str());
-        RETIREMENTS.iter().find(named).filter(|_| is_at_maker)
-    }
+/// The retirement of a model, by the vendor's own name of it.
+pub fn find_retirement(name: &str) -> Option<&'static Retirement> {
+    RETIREMENTS.iter().find(|retirement| retirement.names.contains(&name))
 }
 
-#[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-
-    use super::super::ServerInfo;
-    use super::*;
-    use crate::pricing::Prices;
-
-    #[test]
-    fn each_row_is_whole() {
-        let mut seen = HashSet::new();
-        for row in RETIREMENTS {
-            assert!(row.date.parse::<jiff::civil::Date>().is_ok() && row.source.starts_with("https://"), "{row:?}");
-            let (list, _) = vendor::identify(row.replacement).unwrap();
-            let provider = if list == "google" { "gemini" } else { list };
-            let replacement = Model::new(provider, row.replacement);
-            assert!(Prices::new().has_price(replacement.price_key()) && replacement.retirement().is_none(), "{row:?}");
-            for name in row.names {
-                assert!(seen.insert(name), "{name} is there twice");
-                assert_eq!(vendor::identify(name).map(|(list, _)| list), Some(list), "{name}");
-                assert!(Model::new(provider, *name).retirement().is_some(), "{name}");
-            }
-        }
-    }
-
-    #[test]
-    fn only_the_maker_retires_a_model() {
-        let retired = |provider: &str, name: &str| Model::new(provider, name).retirement().map(|row| row.date);
-        assert_eq!(retired("anthropic", "claude-sonnet-4-5"), Some("2026-11-30"));
-        assert_eq!(retired("openai-chat", "gpt-4o"), Some("2027-01-14"));
-        assert_eq!(retired("openai-chat", "openai/gpt-4o"), None);
-        assert_eq!(retired("anthropic", "claude-haiku-4-5"), None);
-        let at = |is_official| {
-            let server = Some(ServerInfo { api: "anthropic".to_owned(), is_official });
-            Model { server, ..Model::new("mine", "claude-opus-4-1") }.retirement().is_some()
-        };
-        assert_eq!((at(true), at(false)), (true, false));
+impl Retirement {
+    /// The names of all retired models.
+    pub fn all() -> impl Iterator<Item = (&'static Self, &'static str)> {
+        RETIREMENTS.iter().flat_map(|row| row.names.iter().map(move |name| (row, *name)))
     }
 }

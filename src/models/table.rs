@@ -1,0 +1,432 @@
+//! The table of capabilities: a row for each pattern of names, with the facts that hold for it.
+//!
+//! Of each fact, the first row that matches decides; what no row states is the vendor's default. As of November 2026, from:
+//! - Anthropic: <https://platform.claude.com/docs/en/build-with-claude/thinking>, `/adaptive-thinking`, `/extended-thinking`,
+//!   <https://platform.claude.com/docs/en/about-claude/models/overview> and `/migration-guide`, and for prefix-bound thinking
+//!   <https://platform.claude.com/docs/en/build-with-claude/preserved-thinking/prefix-checks>;
+//! - OpenAI: <https://developers.openai.com/api/docs/guides/reasoning>, `/guides/deployment-checklist`, `/guides/latest-model`,
+//!   the pages below <https://developers.openai.com/api/docs/models>, the parameters in OpenAI's own client, and error
+//!   messages: <https://github.com/openai/openai-agents-python/issues/2089> (`minimal`),
+//!   <https://github.com/BerriAI/litellm-docs/pull/1173>, <https://github.com/huggingface/smolagents/issues/1893> (stop),
+//!   <https://github.com/opencode-ai/opencode/issues/140> (output limits);
+//! - Google: <https://ai.google.dev/gemini-api/docs/thinking>, the pages on each new model, and the guides of
+//!   <https://docs.cloud.google.com/gemini-enterprise-agent-platform/models>; error messages on output limits as in
+//!   <https://github.com/stackblitz-labs/bolt.diy/issues/955>.
+
+use super::capabilities::{Capabilities, ChatTools, TemperatureSupport, ThinkingControl, ThinkingOff, ThinkingSupport};
+use crate::job::Thinking;
+
+/// `gpt-5.6-sol` is (5, 6), `claude-opus-4` is (4, 0).
+pub(super) type Version = (u32, u32);
+
+/// A model's name in parts.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct NameParts {
+    pub(super) words: Vec<String>,
+    pub(super) version: Option<Version>,
+    /// Whether the name is a gateway's, which may accept what the model itself refuses.
+    pub(super) is_of_gateway: bool,
+}
+
+/// A row: the names that it is about, and what holds for them.
+pub(super) struct Row(Pattern, &'static [Fact]);
+
+/// Something that holds for a model.
+#[derive(Clone, Copy)]
+enum Fact {
+    Thinking(ThinkingSupport),
+    Temperature(TemperatureSupport),
+    MaxOutput(Option<u32>),
+    RejectsStop,
+    Tools(ChatTools),
+    SignsCalls,
+    PrefixBound,
+    /// Its weights are open, so that it runs on anybody's server under other rules.
+    OpenWeight,
+}
+
+use Fact::{MaxOutput, OpenWeight, PrefixBound, RejectsStop, SignsCalls, Temperature, Tools};
+
+/// Which names a row is about.
+#[derive(Clone, Copy)]
+struct Pattern {
+    /// At least one of these words.
+    any: &'static [&'static str],
+    /// All of these words.
+    all: &'static [&'static str],
+    /// None of these words.
+    none: &'static [&'static str],
+    versions: Versions,
+}
+
+#[derive(Clone, Copy)]
+enum Versions {
+    /// Any, or none at all.
+    Any,
+    /// The name has no version: it means the newest model.
+    Missing,
+    /// From one to another, inclusive.
+    Between(Version, Version),
+}
+
+/// Names with at least one of these words; any name where there are none.
+const fn any(words: &'static [&'static str]) -> Pattern {
+    Pattern { any: words, all: &[], none: &[], versions: Versions::Any }
+}
+
+/// Names with all of these words.
+const fn all(words: &'static [&'static str]) -> Pattern {
+    Pattern { any: &[], all: words, none: &[], versions: Versions::Any }
+}
+
+impl Pattern {
+    const fn without(self, words: &'static [&'static str]) -> Self {
+        Self { none: words, ..self }
+    }
+
+    const fn unversioned(self) -> Self {
+        Self { versions: Versions::Missing, ..self }
+    }
+
+    const fn between(self, first: Version, last: Version) -> Self {
+        Self { versions: Versions::Between(first, last), ..self }
+    }
+
+    const fn from(self, first: Version) -> Self {
+        self.between(first, (u32::MAX, u32::MAX))
+    }
+
+    const fn up_to(self, last: Version) -> Self {
+        self.between((0, 0), last)
+    }
+
+    fn matches(&self, name: &NameParts) -> bool {
+        let has = |word: &&str| name.words.iter().any(|own| own == word);
+        (self.any.is_empty() || self.any.iter().any(has))
+            && self.all.iter().all(has)
+            && !self.none.iter().any(has)
+            && match self.versions {
+                Versions::Any => true,
+                Versions::Missing => name.version.is_none(),
+                Versions::Between(first, last) => name.version.is_some_and(|own| (first..=last).contains(&own)),
+            }
+    }
+}
+
+const ALL_LEVELS: &[Thinking] = &[Thinking::Low, Thinking::Medium, Thinking::High];
+
+const fn levels(levels: &'static [Thinking], off: ThinkingOff) -> Fact {
+    Fact::Thinking(ThinkingSupport { control: ThinkingControl::Level, levels, off, is_on_by_default: false })
+}
+
+const fn effort(off: ThinkingOff) -> Fact {
+    levels(ALL_LEVELS, off)
+}
+
+const fn on_by_default(off: ThinkingOff) -> Fact {
+    Fact::Thinking(ThinkingSupport { control: ThinkingControl::Level, levels: ALL_LEVELS, off, is_on_by_default: true })
+}
+
+const fn budget(min: u32, max: u32, off: ThinkingOff) -> Fact {
+    Fact::Thinking(ThinkingSupport {
+        control: ThinkingControl::Budget { min, max },
+        levels: ALL_LEVELS,
+        off,
+        is_on_by_default: false,
+    })
+}
+
+const NO_THINKING: Fact = Fact::Thinking(ThinkingSupport {
+    control: ThinkingControl::Unsupported,
+    levels: &[],
+    off: ThinkingOff::Omit,
+    is_on_by_default: false,
+});
+const ALWAYS_ON: Fact = effort(ThinkingOff::Impossible);
+
+const FIXED: Fact = Temperature(TemperatureSupport::Fixed);
+const FREE: Fact = Temperature(TemperatureSupport::Any);
+const IGNORED: Fact = Temperature(TemperatureSupport::Ignored);
+const FIXED_WHILE_THINKING: Fact = Temperature(TemperatureSupport::FixedWhileThinking { max: 2.0 });
+const CLAUDE_TEMPERATURE: Fact = Temperature(TemperatureSupport::FixedWhileThinking { max: 1.0 });
+
+/// What a name that no row is about is assumed to support: what newer models, and servers with a vendor's API, do.
+const fn defaults(thinking: Fact, temperature: TemperatureSupport) -> Capabilities {
+    let Fact::Thinking(thinking) = thinking else { panic!("defaults need thinking") };
+    Capabilities {
+        is_known: false,
+        thinking,
+        temperature,
+        max_output_tokens: None,
+        rejects_stop_sequences: false,
+        chat_tools: ChatTools::Always,
+        signs_calls: false,
+        has_prefix_bound_thinking: false,
+    }
+}
+
+const MIN_CLAUDE_BUDGET: u32 = 1_024;
+
+/// Servers that imitate the API know the older form of its thinking.
+pub(super) const CLAUDE_DEFAULTS: Capabilities = defaults(
+    budget(MIN_CLAUDE_BUDGET, u32::MAX, ThinkingOff::Word("disabled")),
+    TemperatureSupport::FixedWhileThinking { max: 2.0 },
+);
+pub(super) const GPT_DEFAULTS: Capabilities = defaults(effort(ThinkingOff::Word("none")), TemperatureSupport::Any);
+pub(super) const GEMINI_DEFAULTS: Capabilities =
+    defaults(effort(ThinkingOff::Word("MINIMAL")), TemperatureSupport::Any);
+
+const CLAUDE: &[&str] = &["opus", "sonnet", "haiku", "fable", "mythos"];
+const NEVER_OFF: &[&str] = &["fable", "mythos"];
+
+#[rustfmt::skip]
+pub(super) const CLAUDE_ROWS: &[Row] = &[
+    // From before there were families: `claude-2.1`.
+    Row(any(&["claude"]).without(CLAUDE).between((1, 0), (3, u32::MAX)), &[NO_THINKING, CLAUDE_TEMPERATURE, MaxOutput(Some(4_096))]),
+
+    Row(any(CLAUDE).unversioned(), &[FIXED, PrefixBound]),
+    Row(any(NEVER_OFF).from((5, 1)), &[PrefixBound]),
+    Row(any(CLAUDE).from((5, 5)), &[PrefixBound]),
+
+    Row(any(&["sonnet"]).unversioned(), &[effort(ThinkingOff::Word("between_tools"))]),
+    Row(any(&["haiku"]).unversioned(), &[effort(ThinkingOff::Word("disabled"))]),
+    Row(any(CLAUDE).unversioned(), &[ALWAYS_ON]),
+    Row(any(CLAUDE).up_to((3, 6)), &[NO_THINKING]),
+    Row(any(NEVER_OFF), &[ALWAYS_ON, FIXED]),
+    Row(any(CLAUDE).up_to((4, 5)), &[budget(MIN_CLAUDE_BUDGET, u32::MAX, ThinkingOff::Omit)]),
+    Row(any(CLAUDE).up_to((4, u32::MAX)), &[effort(ThinkingOff::Omit)]),
+    Row(any(&["opus"]).from((5, 5)), &[ALWAYS_ON]),
+    Row(any(&["sonnet"]).from((5, 5)), &[effort(ThinkingOff::Word("between_tools"))]),
+    Row(any(CLAUDE), &[effort(ThinkingOff::Word("disabled"))]),
+
+    Row(any(CLAUDE).from((4, 7)), &[FIXED]),
+    Row(any(CLAUDE), &[CLAUDE_TEMPERATURE]),
+
+    Row(any(CLAUDE).up_to((3, 4)), &[MaxOutput(Some(4_096))]),
+    Row(any(CLAUDE).up_to((3, 6)), &[MaxOutput(Some(8_192))]),
+    Row(any(CLAUDE).up_to((3, u32::MAX)), &[MaxOutput(Some(64_000))]),
+    Row(any(&["opus"]).up_to((4, 4)), &[MaxOutput(Some(32_000))]),
+    Row(any(CLAUDE).up_to((4, 5)), &[MaxOutput(Some(64_000))]),
+    Row(any(CLAUDE).without(&["haiku"]).up_to((5, 0)), &[MaxOutput(Some(128_000))]),
+];
+
+/// A word that is added to the names of the o series, and of Codex where it comes first.
+const O_SERIES: &str = "o-series";
+
+#[rustfmt::skip]
+pub(super) const GPT_ROWS: &[Row] = &[
+    Row(any(&["oss"]), &[OpenWeight, ALWAYS_ON, FREE]),
+    Row(all(&["gpt", "search"]), &[FIXED, MaxOutput(None)]),
+
+    // Thinking. Up to GPT-5.4, `none` is the default.
+    Row(any(&[O_SERIES]), &[ALWAYS_ON, FIXED]),
+    Row(any(&["chatgpt"]), &[NO_THINKING]),
+    Row(any(&["gpt"]).up_to((4, u32::MAX)), &[NO_THINKING]),
+    Row(any(&["chat", "search"]).from((5, 0)), &[NO_THINKING]),
+    Row(any(&["pro"]).between((5, 0), (5, 0)), &[levels(&[Thinking::High], ThinkingOff::Impossible), FIXED]),
+    Row(any(&["pro"]).from((5, 0)), &[levels(&[Thinking::Medium, Thinking::High], ThinkingOff::Impossible), FIXED]),
+    Row(any(&["codex"]).from((5, 0)), &[ALWAYS_ON, FIXED]),
+    // The Chat Completions API takes no tools from models from GPT-5.4 on while they think.
+    Row(any(&["astra"]).from((6, 0)), &[ALWAYS_ON, FIXED, Tools(ChatTools::Never)]),
+    Row(any(&["sol"]).from((6, 1)), &[ALWAYS_ON, FIXED, Tools(ChatTools::Never)]),
+    Row(any(&["gpt"]).between((5, 0), (5, 0)), &[effort(ThinkingOff::Word("minimal")), FIXED]),
+    Row(any(&["gpt"]).without(&["chat", "search", "pro", "codex"]).from((5, 4)), &[Tools(ChatTools::WithoutThinking)]),
+    Row(any(&["gpt"]).between((5, 1), (5, 4)), &[effort(ThinkingOff::Word("none")), FIXED_WHILE_THINKING]),
+    Row(any(&["gpt"]).from((5, 5)), &[on_by_default(ThinkingOff::Word("none")), FIXED_WHILE_THINKING]),
+
+    // Stop sequences, over Chat Completions.
+    Row(all(&[O_SERIES, "o3"]).without(&["mini"]), &[RejectsStop]),
+    Row(all(&[O_SERIES, "o4"]), &[RejectsStop]),
+    Row(any(&["gpt"]).without(&["chat", "search"]).between((5, 0), (5, 4)), &[RejectsStop]),
+
+    Row(all(&[O_SERIES, "o1", "mini"]), &[MaxOutput(Some(65_536))]),
+    Row(all(&[O_SERIES, "o1", "preview"]), &[MaxOutput(Some(32_768))]),
+    Row(all(&[O_SERIES]).without(&["codex"]), &[MaxOutput(Some(100_000))]),
+    Row(all(&["gpt", "4o", "2024", "05", "13"]), &[MaxOutput(Some(4_096))]),
+    Row(all(&["gpt", "4o"]), &[MaxOutput(Some(16_384))]),
+    Row(all(&["chatgpt", "4o"]), &[MaxOutput(Some(16_384))]),
+    Row(any(&["gpt"]).without(&["16k", "instruct"]).between((3, 5), (3, 5)), &[MaxOutput(Some(4_096))]),
+    Row(any(&["turbo", "preview"]).between((4, 0), (4, 0)), &[MaxOutput(Some(4_096))]),
+    Row(any(&["gpt"]).without(&["32k"]).between((4, 0), (4, 0)), &[MaxOutput(Some(8_192))]),
+    Row(any(&["gpt"]).between((4, 1), (4, 1)), &[MaxOutput(Some(32_768))]),
+    Row(any(&["chat"]).between((5, 0), (5, 2)), &[MaxOutput(Some(16_384))]),
+    Row(any(&["pro"]).between((5, 0), (5, 0)), &[MaxOutput(Some(272_000))]),
+    Row(any(&["gpt"]).without(&["chat"]).between((5, 0), (5, 4)), &[MaxOutput(Some(128_000))]),
+];
+
+const NOT_FOR_TEXT: &[&str] = &["image", "tts", "live", "audio", "embedding"];
+
+#[rustfmt::skip]
+pub(super) const GEMINI_ROWS: &[Row] = &[
+    // From 3 on, a call has to come back with the signature of its thought.
+    Row(any(&["gemini"]).unversioned(), &[SignsCalls]),
+    Row(any(&["gemini"]).from((3, 0)), &[SignsCalls]),
+    Row(any(&["gemini"]).from((3, 6)), &[IGNORED]),
+    Row(any(&["lite"]).between((3, 5), (3, 5)), &[IGNORED]),
+
+    // `MINIMAL` hardly thinks.
+    Row(any(NOT_FOR_TEXT), &[effort(ThinkingOff::Word("MINIMAL")), MaxOutput(None)]),
+    Row(any(&["gemini"]).up_to((2, 4)), &[NO_THINKING, MaxOutput(Some(8_192))]),
+    Row(any(&["pro"]).between((2, 5), (2, 5)), &[budget(128, 32_768, ThinkingOff::Impossible)]),
+    Row(any(&["lite"]).between((2, 5), (2, 5)), &[budget(512, 24_576, ThinkingOff::Omit)]),
+    Row(any(&["flash"]).between((2, 5), (2, 5)), &[budget(1, 24_576, ThinkingOff::Omit)]),
+    Row(any(&["pro"]).between((3, 0), (3, 0)), &[levels(&[Thinking::Low, Thinking::High], ThinkingOff::Impossible)]),
+    Row(any(&["pro"]).between((3, 1), (3, 1)), &[ALWAYS_ON]),
+    Row(any(&["flash"]).without(&["lite"]).between((3, 7), (3, 8)), &[ALWAYS_ON]),
+    Row(any(&["argon"]).between((4, 0), (4, u32::MAX)), &[ALWAYS_ON]),
+
+    Row(any(&["gemini"]).between((2, 5), (2, 5)), &[MaxOutput(Some(65_536))]),
+    Row(any(&["gemini"]).between((3, 0), (3, 1)), &[MaxOutput(Some(65_536))]),
+];
+
+/// The parts of a Claude model's name, as Anthropic and the clouds write it: `claude-3-7-sonnet-latest`,
+/// `anthropic.claude-opus-4-6-v1:0`.
+pub(super) fn split_claude(name: &str) -> NameParts {
+    let name = name.to_ascii_lowercase();
+    let words: Vec<String> = name.split(|c: char| !c.is_ascii_alphanumeric()).map(str::to_owned).collect();
+    // Longer numbers are dates.
+    let mut numbers = words.iter().filter(|word| word.len() <= 2).filter_map(|word| word.parse::<u32>().ok());
+    let version = numbers.next().map(|major| (major, numbers.next().unwrap_or_default()));
+    NameParts { version, words, is_of_gateway: false }
+}
+
+/// The parts of an OpenAI model's name; a fine-tuned model's are those of its base (`ft:gpt-4.1-mini:...`).
+pub(super) fn split_gpt(name: &str) -> NameParts {
+    let lower = name.to_ascii_lowercase();
+    let base = lower.strip_prefix("ft:").map_or(&*lower, |rest| rest.split(':').next().unwrap_or_default());
+    let mut words: Vec<String> = base.rsplit('/').next().unwrap_or_default().split('-').map(str::to_owned).collect();
+    let version = match &*words {
+        // `gpt-4o` is version 4, `gpt-35-turbo` is Azure's name of 3.5.
+        [gpt, version, ..] if gpt == "gpt" => match version.as_str() {
+            "35" => Some((3, 5)),
+            version => parse_version(version.strip_suffix('o').unwrap_or(version)),
+        },
+        _ => None,
+    };
+    let first = words.first().map_or("", String::as_str);
+    if first == "codex" || first.strip_prefix('o').is_some_and(|number| number.parse::<u32>().is_ok()) {
+        words.push(O_SERIES.to_owned());
+    }
+    NameParts { words, version, is_of_gateway: name.contains('/') }
+}
+
+/// The parts of a Gemini model's name: `models/gemini-2.5-flash`.
+pub(super) fn split_gemini(name: &str) -> NameParts {
+    let name = name.to_ascii_lowercase();
+    let words: Vec<String> = name.rsplit('/').next().unwrap_or_default().split('-').map(str::to_owned).collect();
+    if words.first().is_none_or(|first| first != "gemini") {
+        return NameParts::default();
+    }
+    let version = words.get(1).and_then(|word| parse_version(word));
+    NameParts { words, version, is_of_gateway: false }
+}
+
+fn parse_version(word: &str) -> Option<Version> {
+    let (major, minor) = word.split_once('.').unwrap_or((word, "0"));
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// Looks a name up in a vendor's rows.
+pub(super) fn resolve(rows: &[Row], defaults: Capabilities, parts: &NameParts) -> Capabilities {
+    let mut found = defaults;
+    let (mut thinking, mut temperature, mut max_output, mut tools) = (None, None, None, None);
+    let mut is_open_weight = false;
+    for Row(_, facts) in rows.iter().filter(|Row(pattern, _)| pattern.matches(parts)) {
+        found.is_known = true;
+        for fact in *facts {
+            match *fact {
+                Fact::Thinking(value) => _ = thinking.get_or_insert(value),
+                Temperature(value) => _ = temperature.get_or_insert(value),
+                MaxOutput(value) => _ = max_output.get_or_insert(value),
+                RejectsStop => found.rejects_stop_sequences = true,
+                Tools(value) => _ = tools.get_or_insert(value),
+                SignsCalls => found.signs_calls = true,
+                PrefixBound => found.has_prefix_bound_thinking = true,
+                OpenWeight => is_open_weight = true,
+            }
+        }
+    }
+    found.is_known &= !is_open_weight && !parts.is_of_gateway;
+    Capabilities {
+        thinking: thinking.unwrap_or(found.thinking),
+        temperature: temperature.unwrap_or(found.temperature),
+        max_output_tokens: max_output.flatten(),
+        chat_tools: tools.unwrap_or(ChatTools::Always),
+        ..found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claude_names_of_all_generations_are_split() {
+        for (name, family, version) in [
+            ("claude-3-5-sonnet-20241022", "sonnet", Some((3, 5))),
+            ("claude-opus-4-20250514", "opus", Some((4, 0))),
+            ("anthropic.claude-opus-4-6-v1:0", "opus", Some((4, 6))),
+            ("anthropic/claude-opus-4.7", "opus", Some((4, 7))),
+            ("claude-mythos-preview", "mythos", None),
+            ("claude-2.1", "claude", Some((2, 1))),
+        ] {
+            let parts = split_claude(name);
+            assert!(parts.words.iter().any(|word| word == family), "{name}");
+            assert_eq!(parts.version, version, "{name}");
+        }
+        assert!(!Capabilities::of("anthropic", "somebody/model-7").is_known);
+    }
+
+    #[test]
+    fn newer_claude_models_bind_their_thinking_to_what_precedes_it() {
+        for name in [
+            "claude-fable-5-1",
+            "claude-mythos-5-2",
+            "claude-opus-5-5",
+            "anthropic/claude-sonnet-5.5",
+            "us.anthropic.claude-haiku-5-5-v1:0",
+            "claude-opus-6",
+            "claude-sonnet-latest",
+        ] {
+            assert!(Capabilities::has_prefix_bound_thinking(name), "{name}");
+        }
+        for name in
+            ["claude-fable-5", "claude-opus-5", "claude-sonnet-4-5-20250929", "claude-2.1", "gpt-6", "my-claude"]
+        {
+            assert!(!Capabilities::has_prefix_bound_thinking(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn output_limits_of_gemini_are_known() {
+        for (model, expected) in [
+            ("gemini-1.5-pro", Some(8_192)),
+            ("models/gemini-2.0-flash", Some(8_192)),
+            ("gemini-2.5-flash-lite", Some(65_536)),
+            ("gemini-3.1-pro-preview", Some(65_536)),
+            ("gemini-2.5-flash-image", None),
+            ("gemini-9-neon", None),
+            ("gemma-4-31b-it", None),
+        ] {
+            assert_eq!(Capabilities::of("google", model).max_output_tokens, expected, "{model}");
+        }
+    }
+
+    #[test]
+    fn gemini_models_that_sign_calls_or_ignore_a_temperature_are_known() {
+        for (model, signs, ignores) in [
+            ("gemini-2.5-pro", false, false),
+            ("gemini-3-flash-preview", true, false),
+            ("gemini-3.5-flash", true, false),
+            ("gemini-3.5-flash-lite", true, true),
+            ("gemini-3.8-flash", true, true),
+            ("gemini-4-argon", true, true),
+            ("gemini-pro-latest", true, false),
+            ("gemma-4-31b-it", false, false),
+        ] {
+            let found = Capabilities::of("google", model);
+            let is_ignored = found.temperature == TemperatureSupport::Ignored;
+            assert_eq!((found.signs_calls, is_ignored), (signs, ignores), "{model}");
+        }
+    }
+}

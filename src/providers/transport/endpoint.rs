@@ -1,0 +1,287 @@
+//! An endpoint of a provider: its address, headers and credentials, and what of them may be shown.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::{Client, Url};
+use sha2::{Digest, Sha256};
+use tokio::sync::OnceCell;
+
+use crate::providers::api::ProviderError;
+use crate::providers::base_url;
+use crate::providers::env_config::{EndpointLabels, EndpointNames, Proxy, Timeouts};
+use crate::providers::spec::{ConnectContext, ProviderSpec};
+use crate::redaction::Redactor;
+
+/// The maximum length in characters of a server's text within a message.
+const MAX_QUOTE_CHARS: usize = 600;
+
+/// An endpoint of a provider. A clone shares its connections.
+#[derive(Clone)]
+pub(crate) struct Endpoint {
+    pub(super) url: Url,
+    /// The URL without credentials and query.
+    pub(super) display_url: String,
+    /// The API's own part of the path.
+    path: String,
+    labels: EndpointLabels,
+    pub(super) headers: HeaderMap,
+    pub(super) user_agent: String,
+    pub(super) timeouts: Timeouts,
+    /// The variable that names the proxy in between, where there is one.
+    proxy: Option<Proxy>,
+    /// Secrets to remove from a server's texts, in addition to the run's.
+    secrets: Vec<String>,
+    redactor: Redactor,
+    /// Finds the address's secrets in encoded forms, such as base64.
+    address_redactor: Redactor,
+    /// Whether the next request may reuse a connection; see [`super::stale_connection`].
+    pub(super) may_reuse_connection: Arc<AtomicBool>,
+    /// Whether the server closed the connection of the last plaintext request.
+    pub(super) was_closed_in_plaintext: Arc<AtomicBool>,
+    pub(super) client: Arc<OnceCell<Client>>,
+    providers: &'static [ProviderSpec],
+}
+
+impl Endpoint {
+    /// The endpoint `path` below the base URL of the server in `providers.toml`, or of the environment, or `default`.
+    /// A base may end with a slash, with `path` itself, or with the version (`/v1`, `/v1beta`) that `path` begins with. Its
+    /// credentials and query are sent with requests and never shown.
+    ///
+    /// # Errors
+    /// The base isn't an http or https URL.
+    pub(crate) fn new(
+        connect: &ConnectContext<'_>,
+        names: EndpointNames,
+        default: &str,
+        path: &str,
+    ) -> Result<Self, ProviderError> {
+        let labels = EndpointLabels::new(connect, names);
+        let own = match connect.server {
+            Some(server) => Some(server.base_url().to_owned()),
+            None => (connect.env)(names.base_url_env).filter(|base| !base.trim().is_empty()),
+        };
+        let base = own.as_deref().unwrap_or(default).trim();
+        let Some(mut url) = base_url::parse(base) else {
+            let what = format!("{} {}", labels.base_url_source, base_url::invalid_reason(base));
+            let hint = format!("write it like {default}, or leave it out");
+            return Err(ProviderError::rejected(what).with_hint(hint));
+        };
+        let below = url.path().trim_end_matches('/');
+        let below = below.strip_suffix(path).unwrap_or(below);
+        let version = path.match_indices('/').nth(1).map_or("", |(end, _)| &path[..end]);
+        let version = if version.starts_with("/v1") { version } else { "" };
+        let below = below.strip_suffix(version).unwrap_or(below).trim_end_matches('/');
+        let whole = format!("{below}{path}");
+        url.set_path(&whole);
+        url.set_fragment(None);
+        let secrets = base_url::secret_parts(&url);
+        let named: Vec<(String, String)> =
+            secrets.iter().map(|secret| ("address".to_owned(), secret.clone())).collect();
+        let shown = base_url::without_credentials(&url);
+        let timeouts = Timeouts::new(connect.env)?;
+        let proxy =
+            if bypasses_proxy(&url) { None } else { Proxy::for_host(connect.env, url.host_str().unwrap_or_default()) };
+        Ok(Self {
+            proxy,
+            url,
+            display_url: shown,
+            path: path.to_owned(),
+            labels,
+            headers: HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]),
+            user_agent: connect.user_agent.to_owned(),
+            timeouts,
+            secrets,
+            redactor: connect.redactor.clone(),
+            address_redactor: Redactor::new(&named).0,
+            may_reuse_connection: Arc::default(),
+            was_closed_in_plaintext: Arc::default(),
+            client: Arc::default(),
+            providers: connect.providers,
+        })
+    }
+
+    /// The endpoint with a further path segment and query pair. It shares the connections.
+    pub(crate) fn child(&self, segment: &str, (name, value): (&str, &str)) -> Self {
+        let mut below = self.clone();
+        if let Ok(mut segments) = below.url.path_segments_mut() {
+            segments.pop_if_empty().push(segment);
+        }
+        below.url.query_pairs_mut().append_pair(name, value);
+        below.path.push_str(below.url.path().strip_prefix(self.url.path()).unwrap_or_default());
+        below.display_url = base_url::without_credentials(&below.url);
+        below
+    }
+
+    /// Sends a header with every request.
+    pub(crate) fn header(&mut self, name: &'static str, value: &'static str) {
+        self.headers.insert(name, HeaderValue::from_static(value));
+    }
+
+    /// Sends a key with every request, after `prefix`, and never shows it.
+    pub(crate) fn secret_header(&mut self, name: &'static str, prefix: &str, key: &str) {
+        if let Ok(mut value) = HeaderValue::from_str(&format!("{prefix}{key}")) {
+            value.set_sensitive(true);
+            self.headers.insert(name, value);
+        }
+        self.add_secret(key);
+    }
+
+    /// Adds a text that is never shown.
+    pub(crate) fn add_secret(&mut self, secret: &str) {
+        self.secrets.push(secret.to_owned());
+    }
+
+    /// A hash of base address, credentials and key: endpoints with the same identity share a rate limit.
+    pub(crate) fn identity(&self) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        let url = [self.base_url(), self.url.username(), self.url.password().unwrap_or_default()];
+        let query = self.url.query().unwrap_or_default();
+        let keys = self.headers.values().filter(|value| value.is_sensitive()).map(HeaderValue::as_bytes);
+        for part in url.into_iter().chain([query]).map(str::as_bytes).chain(keys) {
+            hash.update(part.len().to_le_bytes());
+            hash.update(part);
+        }
+        hash.finalize().into()
+    }
+
+    /// All providers, for recognizing replies of another API.
+    pub(crate) fn providers(&self) -> &'static [ProviderSpec] {
+        self.providers
+    }
+
+    /// The names of its parts in messages.
+    pub(crate) fn labels(&self) -> &EndpointLabels {
+        &self.labels
+    }
+
+    /// Whether requests carry a key.
+    pub(crate) fn has_key(&self) -> bool {
+        self.headers.values().any(HeaderValue::is_sensitive)
+    }
+
+    /// The URL without credentials and query.
+    pub(crate) fn display_url(&self) -> &str {
+        &self.display_url
+    }
+
+    /// Whether it is at this host, rather than a gateway's.
+    pub(crate) fn has_host(&self, host: &str) -> bool {
+        self.host() == host
+    }
+
+    /// The host in lower case.
+    pub(crate) fn host(&self) -> &str {
+        self.url.host_str().unwrap_or_default()
+    }
+
+    /// Whether the URL itself holds credentials, which reqwest sends as `Authorization: Basic`.
+    pub(crate) fn has_credentials(&self) -> bool {
+        !self.url.username().is_empty() || self.url.password().is_some()
+    }
+
+    /// Whether it is on this machine.
+    pub(crate) fn is_loopback(&self) -> bool {
+        is_loopback(&self.url)
+    }
+
+    /// The proxy in use, if any.
+    pub(crate) fn proxy(&self) -> Option<&Proxy> {
+        self.proxy.as_ref()
+    }
+
+    /// A warning where the key is sent over a network in plaintext, or the configured proxy can't be used.
+    pub(crate) fn warning(&self) -> Option<String> {
+        if let Some(Proxy { variable, is_usable: false }) = self.proxy {
+            return Some(format!(
+                "{variable} isn't the address of a proxy, such as http://HOST:PORT, so no proxy is used"
+            ));
+        }
+        (self.is_plaintext() && !self.is_loopback()).then(|| {
+            let Self { labels: EndpointLabels { base_url_source: base, .. }, display_url: shown, .. } = self;
+            let what = if self.has_key() { "the key is sent" } else { "everything is sent" };
+            format!("{base} isn't an https:// address: {what} to {shown} in plaintext")
+        })
+    }
+
+    /// The timeout for connecting, including the TLS handshake.
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        self.timeouts.connect
+    }
+
+    /// How long to wait for the usage after a stream has reported the stop reason.
+    pub(crate) fn trailing_timeout(&self) -> Duration {
+        self.timeouts.idle.min(Duration::from_secs(5))
+    }
+
+    /// The timeout for one whole request.
+    pub(crate) fn request_timeout(&self) -> Duration {
+        self.timeouts.total
+    }
+
+    /// A server's text without secrets. Redact before truncating: a part of a secret isn't recognized.
+    pub(crate) fn redact(&self, text: &str) -> String {
+        let mut text = self.redactor.redact(text).into_owned();
+        for secret in &self.secrets {
+            text = text.replace(secret.as_str(), "[secret]");
+        }
+        self.address_redactor.redact(&text).into_owned()
+    }
+
+    /// A server's text for a message: one line of bounded length, without secrets and control characters.
+    pub(crate) fn quote(&self, text: &str) -> String {
+        let text = self.redact(text);
+        let words: Vec<&str> =
+            text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|w| !w.is_empty()).collect();
+        let text = words.join(" ");
+        match text.char_indices().nth(MAX_QUOTE_CHARS) {
+            Some((end, _)) => format!("{}…", &text[..end]),
+            None => text,
+        }
+    }
+
+    /// Host and port.
+    pub(crate) fn authority(&self) -> String {
+        format!("{}:{}", self.host(), self.url.port_or_known_default().unwrap_or_default())
+    }
+
+    /// The target of a redirect without credentials and query, and its base address where the path is that of the API.
+    pub(crate) fn redirect_target(&self, location: &str) -> (String, Option<String>) {
+        let Ok(to) = self.url.join(location) else {
+            return (self.quote(location.split('?').next().unwrap_or_default()), None);
+        };
+        if !matches!(to.scheme(), "http" | "https") {
+            return (self.quote(location.split('?').next().unwrap_or_default()), None);
+        }
+        let shown = base_url::without_credentials(&to);
+        let base = shown.strip_suffix(&self.path).map(str::to_owned);
+        (self.quote(&shown), base.map(|base| self.quote(&base)))
+    }
+
+    /// The base address, without credentials and query.
+    pub(crate) fn base_url(&self) -> &str {
+        self.display_url.strip_suffix(&self.path).unwrap_or(&self.display_url)
+    }
+
+    /// Whether the base address has no path, and the API's own path has no version.
+    pub(crate) fn is_at_root(&self) -> bool {
+        self.url.path() == self.path && !self.path.starts_with("/v1")
+    }
+
+    /// Whether the connection is unencrypted.
+    pub(crate) fn is_plaintext(&self) -> bool {
+        self.url.scheme() == "http"
+    }
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// Whether requests bypass any proxy: it can't read tunneled https, but of http it would see the key.
+pub(super) fn bypasses_proxy(url: &Url) -> bool {
+    url.scheme() == "http" || is_loopback(url)
+}

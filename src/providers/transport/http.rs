@@ -1,0 +1,180 @@
+//! Sends requests to an [`Endpoint`] and reads responses.
+
+use std::convert::Infallible;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use futures_util::stream;
+use reqwest::header::{CONTENT_LENGTH, HeaderMap};
+use reqwest::{Client, Response, Url};
+use tokio::time::error::Elapsed;
+use tokio::time::timeout;
+
+use crate::providers::api::{ProviderError, ProviderErrorKind};
+use crate::providers::transport::endpoint::{Endpoint, bypasses_proxy};
+use crate::providers::transport::retry::FailedAttempt;
+use crate::providers::transport::stale_connection::is_connection_closed;
+use crate::providers::transport::transport_error::{classify_transport_error, root_cause};
+
+/// The maximum size in bytes of a whole response.
+const MAX_RESPONSE_BYTES: usize = 64 << 20;
+
+impl Endpoint {
+    /// Sends one request whose body is the concatenated chunks, and waits for the response's headers.
+    pub(crate) async fn post(&self, chunks: Vec<Bytes>) -> Result<HttpResponse<'_>, FailedAttempt> {
+        let client =
+            self.client.get_or_try_init(|| async { self.build_client() }).await.map_err(FailedAttempt::permanent)?;
+        let may_be_stale = self.may_reuse_connection.load(Ordering::Relaxed);
+        let begun = Instant::now();
+        let mut sent = self.send(client, chunks.clone()).await;
+        // A connection that was already closed fails at once. After a longer time, the server may have worked on the request,
+        // so that is a failed attempt.
+        let is_at_once = begun.elapsed() <= self.timeouts.connect / 5;
+        if may_be_stale && is_at_once && matches!(&sent, Ok(Err(error)) if is_connection_closed(error)) {
+            sent = self.send(client, chunks).await;
+        }
+        self.may_reuse_connection.store(matches!(sent, Ok(Ok(_))), Ordering::Relaxed);
+        let is_cut = self.is_plaintext() && matches!(&sent, Ok(Err(error)) if is_connection_closed(error));
+        self.was_closed_in_plaintext.store(is_cut, Ordering::Relaxed);
+        match sent {
+            Ok(Ok(response)) => Ok(HttpResponse { endpoint: self, response, received_bytes: 0 }),
+            Ok(Err(error)) => Err(classify_transport_error(error, self)),
+            Err(_) => Err(FailedAttempt::transient(format!(
+                "{} didn't answer within {:?}",
+                self.display_url,
+                self.timeouts.idle * 3
+            ))),
+        }
+    }
+
+    /// The client and address for a TLS probe, if the server closed the connection of the last plaintext request.
+    pub(crate) fn closed_plaintext_client(&self) -> Option<(&Client, &Url)> {
+        Some((self.client.get()?, &self.url)).filter(|_| self.was_closed_in_plaintext.load(Ordering::Relaxed))
+    }
+
+    async fn send(&self, client: &Client, chunks: Vec<Bytes>) -> Result<reqwest::Result<Response>, Elapsed> {
+        let length: usize = chunks.iter().map(Bytes::len).sum();
+        let body = reqwest::Body::wrap_stream(stream::iter(coalesce(chunks).into_iter().map(Ok::<_, Infallible>)));
+        let request =
+            client.post(self.url.clone()).headers(self.headers.clone()).header(CONTENT_LENGTH, length).body(body);
+        timeout(self.timeouts.idle * 3, request.send()).await
+    }
+
+    fn build_client(&self) -> Result<Client, ProviderError> {
+        let mut builder = Client::builder()
+            .user_agent(&self.user_agent)
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(self.timeouts.connect);
+        let is_plain = self.is_plaintext();
+        if bypasses_proxy(&self.url) {
+            builder = builder.no_proxy();
+        }
+        if is_plain {
+            // Loading the system's certificates is most of the time that creating a client takes.
+            builder = builder.tls_certs_only(std::iter::empty());
+        }
+        builder.build().map_err(|error| {
+            ProviderError::rejected(format!("the HTTP client can't be created: {}", self.quote(&root_cause(&error))))
+                .with_hint("check the system's certificates, SSL_CERT_FILE and the proxy variables")
+        })
+    }
+}
+
+/// A response whose headers have arrived.
+pub(crate) struct HttpResponse<'a> {
+    endpoint: &'a Endpoint,
+    response: Response,
+    received_bytes: usize,
+}
+
+impl HttpResponse<'_> {
+    /// Its status code.
+    pub(crate) fn status(&self) -> reqwest::StatusCode {
+        self.response.status()
+    }
+
+    /// Its headers.
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        self.response.headers()
+    }
+
+    /// A header as text.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers().get(name)?.to_str().ok()
+    }
+
+    /// Its media type in lower case, without parameters; empty where there is none.
+    pub(crate) fn media_type(&self) -> String {
+        let whole = self.header("content-type").unwrap_or_default();
+        whole.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    }
+
+    /// The content encoding of its body, such as `gzip`.
+    pub(crate) fn content_encoding(&self) -> Option<String> {
+        let encoding = self.header("content-encoding")?.trim();
+        (!encoding.is_empty() && !encoding.eq_ignore_ascii_case("identity")).then(|| self.endpoint.quote(encoding))
+    }
+
+    /// The next bytes of its body, `None` at its end.
+    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, FailedAttempt> {
+        let idle = self.endpoint.timeouts.idle;
+        match timeout(idle, self.response.chunk()).await {
+            Ok(Ok(chunk)) => {
+                self.received_bytes += chunk.as_ref().map_or(0, Bytes::len);
+                if self.received_bytes > MAX_RESPONSE_BYTES {
+                    let message =
+                        format!("{} answered with more than {MAX_RESPONSE_BYTES} bytes", self.endpoint.display_url);
+                    // No reply is a tenth of that size, so a retry would end the same way.
+                    return Err(FailedAttempt::permanent(ProviderError::new(ProviderErrorKind::Failed, message)));
+                }
+                Ok(chunk)
+            }
+            Ok(Err(error)) => Err(FailedAttempt::transient(format!(
+                "the response of {} was cut off: {}",
+                self.endpoint.display_url,
+                self.endpoint.quote(&root_cause(&error.without_url()))
+            ))),
+            Err(_) => Err(FailedAttempt::transient(format!("{} sent nothing for {idle:?}", self.endpoint.display_url))),
+        }
+    }
+
+    /// The whole body, or a prefix of it with at least `max_bytes` bytes.
+    pub(crate) async fn body(&mut self, max_bytes: usize) -> Result<Vec<u8>, FailedAttempt> {
+        let mut body = Vec::new();
+        while body.len() <= max_bytes {
+            match self.chunk().await? {
+                Some(chunk) => body.extend_from_slice(&chunk),
+                None => break,
+            }
+        }
+        Ok(body)
+    }
+
+    /// Reads what follows the end of a reply, so that the connection can be reused, but waits only briefly.
+    pub(crate) async fn drain(mut self) {
+        let end = async { while let Ok(Some(_)) = self.response.chunk().await {} };
+        let _ = timeout(Duration::from_millis(100), end).await;
+    }
+}
+
+/// Merges small chunks: the HTTP library makes a few allocations for each, which costs more than copying a small one.
+fn coalesce(chunks: Vec<Bytes>) -> Vec<Bytes> {
+    const SMALL: usize = 4 << 10;
+    let mut fewer = Vec::new();
+    let mut run = BytesMut::new();
+    for chunk in chunks {
+        if chunk.len() <= SMALL {
+            run.extend_from_slice(&chunk);
+            continue;
+        }
+        if !run.is_empty() {
+            fewer.push(run.split().freeze());
+        }
+        fewer.push(chunk);
+    }
+    if !run.is_empty() {
+        fewer.push(run.freeze());
+    }
+    fewer
+}

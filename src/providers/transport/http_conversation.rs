@@ -1,0 +1,527 @@
+//! A conversation over HTTP: one request a turn, with retries, and a reply that is assembled from a stream. The APIs differ in
+//! two traits: [`RequestEncoder`] writes requests, [`ReplyAssembler`] reads replies.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::message::{Message, Reply};
+use crate::providers::api::{Conversation, ProviderError, ProviderErrorKind, ReplyRequest, Retry, StreamObserver};
+use crate::providers::assembler::{ReplyAssembler, StreamError};
+use crate::providers::errors::api_detection::detect_other_api;
+use crate::providers::errors::api_error::{ErrorDialect, is_prefix_mismatch};
+use crate::providers::errors::{classification, limit_hints};
+use crate::providers::tool_calls::assign_call_ids;
+use crate::providers::transport::endpoint::Endpoint;
+use crate::providers::transport::http::HttpResponse;
+use crate::providers::transport::rate_governor::Permit;
+use crate::providers::transport::retry::{FailedAttempt, RetryDecision, RetryPolicy, RetryState};
+use crate::providers::transport::sse::{Decoder, MAX_EVENT_BYTES, is_document};
+use crate::providers::transport::tls_probe::diagnose_closed_connection;
+
+/// How many times an empty reply is requested again.
+const MAX_EMPTY_RETRIES: u32 = 2;
+/// The maximum size in bytes of what a stream sends without any progress of the reply: several of the largest events.
+const MAX_BYTES_WITHOUT_PROGRESS: usize = 2 * MAX_EVENT_BYTES;
+/// The maximum number of characters of an unexpected event that are inspected.
+const MAX_INSPECTED_CHARS: usize = 64 << 10;
+
+/// Encodes a conversation for one API, each message once.
+pub(crate) trait RequestEncoder: Send + 'static {
+    /// Assembles its replies.
+    type Assembler: ReplyAssembler;
+
+    /// Encodes a message.
+    ///
+    /// # Errors
+    /// The message can't be serialized, which no content causes.
+    fn push(&mut self, message: &Message) -> Result<(), serde_json::Error>;
+
+    /// Drops all messages.
+    fn clear(&mut self);
+
+    /// The next request's body in chunks, which share the encoded messages.
+    fn body_chunks(&self, request: &ReplyRequest) -> Vec<Bytes>;
+
+    /// Size in bytes of the prompt.
+    fn prompt_bytes(&self) -> usize;
+
+    /// An assembler for a new reply.
+    fn new_assembler(&self) -> Self::Assembler;
+
+    /// Gives the calls of a new reply ids that are unique in the conversation and that the API accepts. `taken` contains the
+    /// ids in use.
+    ///
+    /// # Errors
+    /// A block can't be serialized.
+    fn assign_call_ids(&self, reply: &mut Reply, taken: &HashSet<String>) -> Result<(), serde_json::Error> {
+        assign_call_ids(reply, taken);
+        Ok(())
+    }
+
+    /// Whether the API is known to send empty replies by mistake, so that they are retried even after tool results.
+    fn may_reply_empty(&self) -> bool {
+        false
+    }
+
+    /// The option that an error message of the server refuses, if the request can do without it.
+    fn refused_option(&self, message: &str) -> Option<&'static str> {
+        let _ = message;
+        None
+    }
+
+    /// Drops the thinking of all replies, where the server refuses it. Returns whether there was any.
+    fn drop_thinking(&mut self) -> bool {
+        false
+    }
+
+    /// Omits an option from all further requests, or uses its other name. Returns whether that changes them.
+    fn drop_option(&mut self, option: &'static str) -> bool {
+        let _ = option;
+        false
+    }
+}
+
+/// What the conversations with one provider share.
+pub(crate) struct ProviderState {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) retry_policy: RetryPolicy,
+    pub(crate) error_dialect: &'static ErrorDialect,
+    pub(crate) learned: Arc<LearnedLimits>,
+}
+
+/// What errors have revealed about a provider's models, by name, so that each is met only once in a run.
+#[derive(Default)]
+pub(crate) struct LearnedLimits {
+    /// Optional parameters that the server refused.
+    refused_options: Mutex<HashMap<String, Vec<&'static str>>>,
+    /// The maximum `max_tokens` that the server accepts.
+    reply_limits: Mutex<HashMap<String, u32>>,
+}
+
+impl ProviderState {
+    pub(crate) fn new(endpoint: Endpoint, retry_policy: RetryPolicy, dialect: &'static ErrorDialect) -> Self {
+        Self { endpoint, retry_policy: retry_policy, error_dialect: dialect, learned: Arc::default() }
+    }
+}
+
+/// One agent's conversation.
+pub(crate) struct HttpConversation<B> {
+    shared: Arc<ProviderState>,
+    model: String,
+    encoder: B,
+    /// The ids of all calls so far.
+    call_ids: HashSet<String>,
+    /// Whether the model has replied yet.
+    has_replied: bool,
+    encode_error: Option<ProviderError>,
+}
+
+/// What to do with an unexpectedly empty reply.
+enum EmptyReplyAction {
+    /// Request it again.
+    Retry(Retry),
+    /// Accept it as the end of the conversation.
+    Accept(Reply),
+}
+
+impl<B: RequestEncoder> HttpConversation<B> {
+    /// An empty conversation, or the error that its prompt can't be encoded.
+    pub(crate) fn open(
+        shared: &Arc<ProviderState>,
+        model: String,
+        body: Result<B, serde_json::Error>,
+    ) -> Result<Box<dyn Conversation>, ProviderError>
+    where
+        B: Sync,
+    {
+        let body = body.map_err(|error| encode_error(&error))?;
+        Ok(Box::new(Self {
+            shared: shared.clone(),
+            model,
+            encoder: body,
+            call_ids: HashSet::new(),
+            has_replied: false,
+            encode_error: None,
+        }))
+    }
+
+    /// One attempt: sends the request and reads the response into `assembler`. Returns the request's id.
+    async fn attempt(
+        &self,
+        chunks: Vec<Bytes>,
+        assembler: &mut B::Assembler,
+        observer: &dyn StreamObserver,
+        permit: &mut Permit,
+    ) -> Result<Option<String>, FailedAttempt> {
+        let ProviderState { endpoint, error_dialect: dialect, .. } = &*self.shared;
+        let mut response = endpoint.post(chunks).await?;
+        permit.on_response_head(response.status() == reqwest::StatusCode::OK, response.headers());
+        if response.status() != reqwest::StatusCode::OK {
+            return Err(classification::classify_response(dialect, response, &self.model, endpoint).await);
+        }
+        if let Some(encoding) = response.content_encoding() {
+            return Err(classification::unexpected_encoding(&encoding, endpoint));
+        }
+        let request_id = classification::request_id(&response).map(|id| endpoint.quote(id));
+        if response.media_type() == "text/event-stream" {
+            self.read_stream(response, assembler, observer).await?;
+            return Ok(request_id);
+        }
+        let media_type = response.media_type();
+        let body = response.body(MAX_EVENT_BYTES).await?;
+        let text = |piece: &str| observer.on_text(piece);
+        if [&b"event:"[..], b"data:", b":"].iter().any(|start| body.trim_ascii_start().starts_with(start)) {
+            // A stream with the wrong content type.
+            let mut decoder = Decoder::new(MAX_EVENT_BYTES);
+            let mut each = |name: &str, data: &str| feed_event(assembler, name, data, &text);
+            decoder.feed(&body, &mut each).map_err(|why| self.classify_stream_error(why))?;
+            decoder.finish(&mut each).map_err(|why| self.classify_stream_error(why))?;
+            let first = || String::from_utf8_lossy(&body).lines().find_map(data_field).map(str::to_owned);
+            return if assembler.is_complete() { Ok(request_id) } else { Err(self.ended_early(first().as_deref())) };
+        }
+        self.read_document(&body, &media_type, assembler, &text)?;
+        Ok(request_id)
+    }
+
+    fn read_document(
+        &self,
+        body: &[u8],
+        media_type: &str,
+        assembler: &mut B::Assembler,
+        on_text: &dyn Fn(&str),
+    ) -> Result<(), FailedAttempt> {
+        let ProviderState { endpoint, error_dialect: dialect, .. } = &*self.shared;
+        if body.len() > MAX_EVENT_BYTES {
+            let why = format!("it is longer than {MAX_EVENT_BYTES} bytes");
+            return Err(classification::not_a_reply(dialect, media_type, &why, body, &self.model, endpoint));
+        }
+        let is_cut = body.trim_ascii_start().first() == Some(&b'{') && !is_document(body);
+        assembler.push_body(body, on_text).map_err(|why| match why {
+            StreamError::Malformed(_) if is_cut => {
+                FailedAttempt::transient(format!("{} sent incomplete JSON", endpoint.display_url()))
+            }
+            StreamError::Malformed(why) => {
+                classification::not_a_reply(dialect, media_type, &why, body, &self.model, endpoint)
+            }
+            StreamError::Api(json) => {
+                classification::classify_event(dialect, &json, "200 with an error", &self.model, endpoint)
+            }
+        })
+    }
+
+    async fn read_stream(
+        &self,
+        mut response: HttpResponse<'_>,
+        assembler: &mut B::Assembler,
+        observer: &dyn StreamObserver,
+    ) -> Result<(), FailedAttempt> {
+        let mut decoder = Decoder::new(MAX_EVENT_BYTES);
+        let text = |piece: &str| observer.on_text(piece);
+        // The first event, or the first unknown error, to recognize another API.
+        let mut first_event: Option<String> = None;
+        // What came before the first event, which may not be a stream at all.
+        let mut start = Vec::new();
+        let mut until = None;
+        // The bytes received since the reply last grew.
+        let (mut output_tokens, mut idle) = (assembler.usage().output_tokens, 0);
+        loop {
+            let chunk = if assembler.is_complete() {
+                // The reply is complete: ignore a broken connection, and don't wait long.
+                let until = *until.get_or_insert_with(|| Instant::now() + self.shared.endpoint.trailing_timeout());
+                timeout_at(until, response.chunk()).await.ok().and_then(Result::ok).flatten()
+            } else {
+                response.chunk().await?
+            };
+            let mut each = |name: &str, data: &str| {
+                if first_event.is_none() || data.starts_with("{\"error\"") {
+                    first_event = Some(data.chars().take(MAX_INSPECTED_CHARS).collect());
+                }
+                feed_event(assembler, name, data, &text)
+            };
+            let is_over = chunk.is_none();
+            idle += chunk.as_ref().map_or(0, Bytes::len);
+            let fed = match &chunk {
+                Some(chunk) => decoder.feed(chunk, each),
+                None => decoder.finish(&mut each),
+            };
+            if let Some(chunk) = chunk.filter(|_| first_event.is_none() && start.len() < MAX_EVENT_BYTES) {
+                start.extend_from_slice(&chunk);
+            }
+            fed.map_err(|why| match why {
+                StreamError::Malformed(_) => self
+                    .classify_unexpected_event(first_event.as_deref())
+                    .unwrap_or_else(|| self.classify_stream_error(why)),
+                why @ StreamError::Api(_) => self.classify_stream_error(why),
+            })?;
+            if output_tokens != assembler.usage().output_tokens {
+                (output_tokens, idle) = (assembler.usage().output_tokens, 0);
+            }
+            if idle > MAX_BYTES_WITHOUT_PROGRESS {
+                return Err(self.no_progress());
+            }
+            if assembler.is_finished() {
+                response.drain().await;
+                return Ok(());
+            }
+            if is_over {
+                break;
+            }
+        }
+        if first_event.is_none() && is_document(&start) {
+            return self.read_document(&start, &response.media_type(), assembler, &text);
+        }
+        if assembler.is_complete() { Ok(()) } else { Err(self.ended_early(first_event.as_deref())) }
+    }
+
+    /// The failure for an event that isn't from this API: an error object, or a reply of another API.
+    fn classify_unexpected_event(&self, event: Option<&str>) -> Option<FailedAttempt> {
+        let ProviderState { endpoint, error_dialect: dialect, .. } = &*self.shared;
+        let event = event?;
+        detect_other_api(event, &self.model, endpoint).or_else(|| {
+            classification::error_in_body(dialect, event, "with an error in the stream", &self.model, endpoint)
+        })
+    }
+
+    /// A reply as it is kept in the conversation.
+    fn finalize_reply(&self, mut reply: Reply) -> Result<Reply, ProviderError> {
+        reply.flatten();
+        self.encoder.assign_call_ids(&mut reply, &self.call_ids).map_err(|error| encode_error(&error))?;
+        Ok(reply)
+    }
+
+    /// Omits options that the server has refused in other conversations. Returns whether that changes the next request.
+    fn drop_refused_options(&mut self) -> bool {
+        let refused = self.shared.learned.refused_options.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = refused.get(&self.model).cloned().unwrap_or_default();
+        refused.into_iter().filter(|option| self.encoder.drop_option(option)).count() > 0
+    }
+
+    /// Learns from an error message which option the server refuses. Returns whether the next request changes.
+    fn learn_refusal(&mut self, message: &str) -> bool {
+        if is_prefix_mismatch(message) && self.encoder.drop_thinking() {
+            return true;
+        }
+        let Some(option) = self.encoder.refused_option(message) else { return false };
+        let mut refused = self.shared.learned.refused_options.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_model = refused.entry(self.model.clone()).or_default();
+        if !of_model.contains(&option) {
+            of_model.push(option);
+        }
+        self.encoder.drop_option(option)
+    }
+
+    /// Lowers `max_tokens` to the server's maximum, if known. Returns whether that changes it.
+    fn apply_reply_limit(&self, request: &mut ReplyRequest) -> bool {
+        let limits = self.shared.learned.reply_limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let limit = limits.get(&self.model).copied().filter(|limit| *limit < request.max_tokens);
+        request.max_tokens = limit.unwrap_or(request.max_tokens);
+        limit.is_some()
+    }
+
+    /// Learns a maximum for `max_tokens` from an error message. Returns whether it is below the requested number.
+    fn learn_reply_limit(&self, request: &ReplyRequest, failure: &FailedAttempt) -> bool {
+        let message = failure.server_message.as_deref().filter(|_| failure.error.kind == ProviderErrorKind::Rejected);
+        let named = message.and_then(limit_hints::reply_limit);
+        let Some(limit) = named.filter(|limit| *limit < request.max_tokens) else { return false };
+        let mut limits = self.shared.learned.reply_limits.lock().unwrap_or_else(PoisonError::into_inner);
+        limits.insert(self.model.clone(), limit);
+        true
+    }
+
+    /// Whether a reply is empty by mistake: the first one where content is required, or any from an API with that bug.
+    fn is_unexpectedly_empty(&self, request: &ReplyRequest, reply: &Reply) -> bool {
+        let is_needed = request.requires_content && !self.has_replied;
+        request.tools_allowed && reply.is_empty_reply() && (is_needed || self.encoder.may_reply_empty())
+    }
+
+    /// What to do with an empty reply, after `empty_replies` others.
+    ///
+    /// # Errors
+    /// Content is required, and there are no retries left.
+    fn handle_empty_reply(
+        &self,
+        request: &ReplyRequest,
+        reply: Reply,
+        empty_replies: u32,
+        retry_state: &mut RetryState,
+    ) -> Result<EmptyReplyAction, ProviderError> {
+        let mut failure =
+            FailedAttempt::transient(format!("{} sent an empty reply", self.shared.endpoint.display_url()));
+        failure.error.usage = reply.usage;
+        let hint = "try again later, or use another model; is there something in the prompt to reply to?";
+        failure.error.hint = Some(hint.to_owned());
+        let again = if empty_replies < MAX_EMPTY_RETRIES {
+            retry_state.after_failure(failure)
+        } else {
+            failure.error.message.push_str(&format!(" (tried {} times)", empty_replies + 1));
+            Err(failure.error)
+        };
+        match again {
+            Ok(retry) => Ok(EmptyReplyAction::Retry(retry)),
+            Err(_) if self.has_replied || !request.requires_content => Ok(EmptyReplyAction::Accept(reply)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A stream that keeps sending without any progress. A retry would cost as much traffic and end the same way.
+    fn no_progress(&self) -> FailedAttempt {
+        let ProviderState { endpoint, .. } = &*self.shared;
+        let what =
+            format!("{} sent {MAX_BYTES_WITHOUT_PROGRESS} bytes without any part of a reply", endpoint.display_url());
+        let hint = format!("is {} the address of {}?", endpoint.labels().base_url_source, endpoint.labels().names.api);
+        FailedAttempt::permanent(ProviderError::new(ProviderErrorKind::Failed, what).with_hint(hint))
+    }
+
+    fn ended_early(&self, event: Option<&str>) -> FailedAttempt {
+        if let Some(failure) = self.classify_unexpected_event(event) {
+            return failure;
+        }
+        FailedAttempt::transient(format!(
+            "the stream of {} ended before the reply did",
+            self.shared.endpoint.display_url()
+        ))
+    }
+
+    fn classify_stream_error(&self, why: StreamError) -> FailedAttempt {
+        let ProviderState { endpoint, error_dialect: dialect, .. } = &*self.shared;
+        match why {
+            StreamError::Api(json) => {
+                classification::classify_event(dialect, &json, "with an error in the stream", &self.model, endpoint)
+            }
+            StreamError::Malformed(why) => FailedAttempt::transient(format!(
+                "{} sent an invalid stream: {}",
+                endpoint.display_url(),
+                endpoint.quote(&why)
+            )),
+        }
+    }
+}
+
+impl<B: RequestEncoder + Sync> Conversation for HttpConversation<B> {
+    fn push(&mut self, message: &Message) {
+        if let Err(error) = self.encoder.push(message) {
+            self.encode_error = Some(encode_error(&error));
+        }
+        if let Message::Assistant(reply) = message {
+            self.has_replied = true;
+            self.call_ids.extend(reply.tool_calls().map(|call| call.id.clone()));
+        }
+    }
+
+    fn ask<'a>(
+        &'a mut self,
+        mut request: ReplyRequest,
+        observer: &'a dyn StreamObserver,
+    ) -> BoxFuture<'a, Result<Reply, ProviderError>> {
+        Box::pin(async move {
+            if let Some(error) = &self.encode_error {
+                return Err(error.clone());
+            }
+            let governor = self.shared.retry_policy.governor().clone();
+            let mut chunks = self.encoder.body_chunks(&request);
+            let mut retry_state = self.shared.retry_policy.start(request.deadline);
+            let mut empty_replies = 0;
+            loop {
+                let mut permit = governor.admit().await;
+                retry_state.start_attempt();
+                // Another conversation may have learned either in the meantime.
+                if self.drop_refused_options() | self.apply_reply_limit(&mut request) {
+                    chunks = self.encoder.body_chunks(&request);
+                }
+                let mut assembler = self.encoder.new_assembler();
+                let endpoint = &self.shared.endpoint;
+                let exchange = self.attempt(chunks.clone(), &mut assembler, observer, &mut permit);
+                let outcome = match timeout(endpoint.request_timeout(), exchange).await {
+                    Ok(outcome) => outcome,
+                    Err(_) => Err(FailedAttempt::transient(format!(
+                        "{} didn't finish its response within {:?}",
+                        endpoint.display_url(),
+                        endpoint.request_timeout()
+                    ))),
+                };
+                let usage = assembler.usage();
+                let outcome = match outcome {
+                    Ok(request_id) => assembler.finish(request_id).map_err(|why| self.classify_stream_error(why)),
+                    Err(failure) => Err(failure),
+                };
+                let mut failure = match outcome {
+                    Ok(reply) => {
+                        permit.on_reply(&reply.usage);
+                        drop(permit);
+                        if !self.is_unexpectedly_empty(&request, &reply) {
+                            return self.finalize_reply(reply);
+                        }
+                        match self.handle_empty_reply(&request, reply, empty_replies, &mut retry_state)? {
+                            EmptyReplyAction::Accept(reply) => return self.finalize_reply(reply),
+                            EmptyReplyAction::Retry(retry) => {
+                                empty_replies += 1;
+                                observer.on_retry(&retry);
+                                tokio::time::sleep(retry.wait()).await;
+                                continue;
+                            }
+                        }
+                    }
+                    Err(failure) => failure,
+                };
+                if self.learn_refusal(failure.server_message.as_deref().unwrap_or_default()) {
+                    chunks = self.encoder.body_chunks(&request);
+                    continue;
+                }
+                if self.learn_reply_limit(&request, &failure) {
+                    continue;
+                }
+                failure.error.usage = usage;
+                let failure = failure.resolve(self.has_replied || governor.has_replied());
+                let wait = match failure.retry {
+                    RetryDecision::Throttled(throttle) => Some(permit.on_throttle(throttle)),
+                    _ => None,
+                };
+                // Throttling in the middle of a reply may have cost something, so it counts as an ordinary failure.
+                let wait = wait.filter(|_| !permit.is_accepted());
+                drop(permit);
+                let tried = match wait {
+                    Some(wait) => retry_state.after_throttle(failure.error, wait, governor.last_accepted()),
+                    None => retry_state.after_failure(failure),
+                };
+                let retry = diagnose_closed_connection(&self.shared.endpoint, tried).await?;
+                observer.on_retry(&retry);
+                // Otherwise the rate governor waits.
+                if wait.is_none() {
+                    tokio::time::sleep(retry.wait()).await;
+                }
+            }
+        })
+    }
+
+    fn clear(&mut self) {
+        self.has_replied = false;
+        self.encoder.clear();
+    }
+
+    fn prompt_bytes(&self) -> usize {
+        self.encoder.prompt_bytes()
+    }
+}
+
+/// Passes an event to the assembler, unless the reply has ended.
+fn feed_event<G: ReplyAssembler>(
+    assembler: &mut G,
+    name: &str,
+    data: &str,
+    on_text: &dyn Fn(&str),
+) -> Result<(), StreamError> {
+    if assembler.is_finished() { Ok(()) } else { assembler.push_event(name, data, on_text) }
+}
+
+/// The value of a `data` line.
+fn data_field(line: &str) -> Option<&str> {
+    line.strip_prefix("data:").map(str::trim)
+}
+
+fn encode_error(error: &serde_json::Error) -> ProviderError {
+    ProviderError::rejected(format!("the conversation can't be encoded as JSON: {error}"))
+}
