@@ -100,7 +100,7 @@ fn errors_name_the_proxy() {
     run("http://127.0.0.1:1").assert_code(75).assert_stderr_contains("does the proxy in HTTPS_PROXY work");
     for odd in ["://me:hush-hush@x", "http://me:hush-hush@:80"] {
         run(odd).assert_stderr_contains(
-            "HTTPS_PROXY isn't the address of a proxy, such as http://HOST:PORT, so none is used",
+            "HTTPS_PROXY isn't the address of a proxy, such as http://HOST:PORT, so no proxy is used",
         );
     }
 }

@@ -226,7 +226,7 @@ fn foreign_api_answers() -> Vec<(&'static str, Value, Value, &'static str, &'sta
             json!({"model": "m", "message": {"role": "assistant", "content": "hi"}, "done": true}),
             json!({"model": "m", "message": {"role": "assistant", "content": "hi"}, "done": false}),
             "Ollama's own API",
-            "let the address end with /v1",
+            "with an address that ends with /v1",
         ),
     ]
 }

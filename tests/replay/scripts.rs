@@ -36,7 +36,7 @@ fn unused_replies_are_reported_with_their_position() {
     ended
         .assert_code(7)
         .assert_stdout("Done.\n")
-        .assert_stderr_contains("replies.yaml:3:5: the run ended, and the agent parent got only 1 of 3");
+        .assert_stderr_contains("replies.yaml:3:5: the run ended after the agent parent used 1 of 3");
     let run = ended.run_folder();
     let result = run.result();
     assert_eq!((result["outcome"].as_str(), result["exit_code"].as_u64()), (Some("replay_differs"), Some(7)));

@@ -6,13 +6,12 @@ use super::{ask_once, dialects, streamed, text_reply};
 use crate::providers::ProviderErrorKind;
 use crate::providers::test_server::ScriptedResponse;
 
-const BEHIND: &str = "the gateway's own key";
+const BEHIND: &str = "refused the gateway's own key";
 
 #[tokio::test]
 async fn errors_of_a_gateway_are_named_as_what_they_are() {
     let error = |message: &str, kind: &str, code: &str| {
-        json!({ "the gateway's own key": { "message": message, "type": kind, "param": null, "code": code } })
-            .to_string()
+        json!({ "error": { "message": message, "type": kind, "param": null, "code": code } }).to_string()
     };
     let wrapped = |class: &str| {
         let message = format!(

@@ -190,7 +190,7 @@ pub(crate) async fn classify_response(
                     )
                 }
                 Some(new) => {
-                    format!("legwork doesn't follow redirects with a key: set {base} to {new} if you trust that address")
+                    format!("legwork doesn't follow redirects with a key: put {new} into {base}, if you trust that address")
                 }
                 None => check_address_hint(endpoint),
             },

@@ -174,7 +174,7 @@ async fn answers_of_somebody_else_are_shown() {
     assert!(fault.message.contains("/v1/messages answered with text/html instead of a reply"), "{}", fault.message);
     assert!(fault.message.ends_with("a page titled \"Log in here\""), "{}", fault.message);
     let (fault, _) = fault_of(vec![ScriptedResponse::new("200 OK", JSON, r#"{"ok":true}"#)]).await;
-    assert!(fault.message.ends_with(r#"(it is JSON, but no message): {"ok":true}"#), "{}", fault.message);
+    assert!(fault.message.ends_with(r#"(it is JSON, but not a message): {"ok":true}"#), "{}", fault.message);
     let (fault, _) =
         fault_of(vec![ScriptedResponse::new("502 Bad Gateway", "x-should-retry: false\r\n", &"x".repeat(100_000))])
             .await;

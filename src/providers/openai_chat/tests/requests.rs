@@ -146,5 +146,5 @@ fn where_everything_goes_is_told() {
             .contains("the key is sent to http://gate.example/v1/chat")
     );
     let without = connect(&SPEC, &[("OPENAI_BASE_URL", "http://gate.example".to_owned())]).unwrap();
-    assert!(without.warning().unwrap().contains("everything goes to http://gate.example/chat/completions"));
+    assert!(without.warning().unwrap().contains("everything is sent to http://gate.example/chat/completions"));
 }
