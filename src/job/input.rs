@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::PATH_PATTERN;
+use super::prompt::PATH_PATTERN;
 use crate::yaml::{Node, Spanned};
 
 /// One input: a value that can or must be given when the job starts.
@@ -82,12 +82,12 @@ fn by_type() -> Vec<Value> {
 impl Input {
     /// Whether its value is secret.
     pub fn is_secret(&self) -> bool {
-        super::value_or(self.secret.as_ref(), false)
+        crate::yaml::value_or(self.secret.as_ref(), false)
     }
 
     /// Whether untrusted users can write it.
     pub fn is_untrusted(&self) -> bool {
-        super::value_or(self.untrusted.as_ref(), false)
+        crate::yaml::value_or(self.untrusted.as_ref(), false)
     }
 }
 

@@ -20,12 +20,15 @@ use serde::{Deserialize, Serialize};
 use crate::diagnostic::{Rule, rule};
 use crate::yaml::{Node, Spanned};
 
+pub use crate::yaml::value_or;
 pub use check::{Check, DEFAULT_CHECK_SECONDS, MAX_CHECKS, MAX_REPAIRS, VariableMention, input_variables};
 pub use duration::{Duration, MAX_DURATION};
 pub use input::{Input, InputType, input_variable};
 pub use limit::Limit;
-pub use model::{MAX_STOP_CHARS, MAX_STOPS, MAX_TEMPERATURE, MODEL_PATTERN, ModelOptions, ModelSpec};
-pub use prompt::{PromptFile, PromptText};
+pub use model::{
+    MAX_STOP_CHARS, MAX_STOPS, MAX_TEMPERATURE, MAX_TOKENS, MODEL_PATTERN, ModelOptions, ModelSpec, Thinking,
+};
+pub use prompt::{PATH_PATTERN, PromptFile, PromptText};
 pub use tool::ToolEntry;
 
 /// The rules for the form of a job, in addition to those for any YAML file.
@@ -40,9 +43,6 @@ pub const NAME_FORM: &str = "a name is 1 to 64 of `a-z`, `0-9` and `-`, and begi
 pub const INPUT_NAME_PATTERN: &str = "^[a-z_][a-z0-9_]{0,63}$";
 /// The same in words.
 pub const INPUT_NAME_FORM: &str = "an input's name is 1 to 64 of `a-z`, `0-9` and `_`, and doesn't begin with a digit";
-
-/// The form of a path that stays in its folder. It accepts some that don't (`a/../..`), because a pattern can't count.
-pub const PATH_PATTERN: &str = r"^(?!/)(?!(\./+)*\.\.(/|$))[^\x00]+$";
 
 /// The form of an entry of `protect` and `allow_changes`, in words.
 pub const PROTECTED_FORM: &str = "write a path from the workspace, such as `deploy/`, without `..` and wildcards";
@@ -67,8 +67,6 @@ pub const MAX_TURNS: u32 = 10_000;
 pub const PARENT_TOKENS: u32 = 8_000;
 /// The default of output tokens in one reply of a subagent.
 pub const SUBAGENT_TOKENS: u32 = 4_000;
-/// The greatest number of output tokens of one reply that an agent can be given.
-pub const MAX_TOKENS: u32 = 1_000_000;
 /// The default of a run's duration, in seconds.
 pub const WALL_CLOCK_SECONDS: u64 = 30 * 60;
 /// The default number of tool calls in a run.
@@ -387,25 +385,6 @@ pub enum Keep {
     OnFailure,
     /// None.
     Never,
-}
-
-/// How much a model may think before it answers. Each provider maps it to its own setting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Thinking {
-    /// Not at all.
-    Off,
-    /// A little.
-    Low,
-    /// Some.
-    Medium,
-    /// A lot.
-    High,
-}
-
-/// The value of an optional key, or its default.
-pub fn value_or<T: Copy>(given: Option<&Spanned<T>>, default: T) -> T {
-    given.map_or(default, |given| given.value)
 }
 
 /// Whether a name has the form of [`NAME_PATTERN`].

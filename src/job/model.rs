@@ -1,11 +1,13 @@
 //! The model of a job or an agent, with its options.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::text_or_mapping::{OrText, TextOrMapping};
-use super::{MAX_TOKENS, Thinking};
 use crate::yaml::Spanned;
+
+/// The greatest number of output tokens of one reply that an agent can be given.
+pub const MAX_TOKENS: u32 = 1_000_000;
 
 /// The form of a model's name, whatever the provider.
 pub const MODEL_PATTERN: &str = "^[^/]+/.+$";
@@ -85,4 +87,18 @@ impl<'de> Deserialize<'de> for ModelSpec {
             TextOrMapping::Mapping(options) => Self::Options(options),
         })
     }
+}
+
+/// How much a model may think before it answers. Each provider maps it to its own setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Thinking {
+    /// Not at all.
+    Off,
+    /// A little.
+    Low,
+    /// Some.
+    Medium,
+    /// A lot.
+    High,
 }

@@ -3,9 +3,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 
-use super::PATH_PATTERN;
 use super::text_or_mapping::{OrText, TextOrMapping};
 use crate::yaml::Spanned;
+
+/// The form of a path that stays in its folder. It accepts some that don't (`a/../..`), because a pattern can't count.
+pub const PATH_PATTERN: &str = r"^(?!/)(?!(\./+)*\.\.(/|$))[^\x00]+$";
 
 /// A template: a text, or the path of a file.
 #[derive(Debug, Clone, JsonSchema)]

@@ -6,7 +6,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::embedded_tables::embedded_table;
-use super::{PriceKey, Prices, Rates};
+use super::prices::Prices;
+use super::rates::{PriceKey, Rates, Tier};
 
 /// The price of a model.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,15 +31,6 @@ pub enum PriceSource {
     UserFile,
     /// The table, under this name.
     Table(String),
-}
-
-/// The rates above a length of the prompt.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Tier {
-    /// Requests with more prompt tokens than this have these rates, for all their tokens.
-    pub above: u64,
-    /// US dollars for a million tokens.
-    pub rates: Rates,
 }
 
 impl Prices {

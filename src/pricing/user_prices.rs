@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{PriceKey, Rates, Tier};
+use super::rates::{PriceKey, Rates, Tier};
 use crate::diagnostic::{Diagnostic, Source};
 use crate::toml_file::{TableReader, TomlReader};
 

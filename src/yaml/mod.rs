@@ -47,7 +47,7 @@ pub use decode_recovery::{Decoded, report};
 pub use limits::MAX_BYTES;
 pub use node::{FormatHints, KeyAliases, NO_HINTS, Node, NodeKind};
 pub use scalar_spans::ScalarSpanMap;
-pub use spanned::Spanned;
+pub use spanned::{Spanned, value_or};
 pub use utf8::read_bytes;
 pub use writer::to_yaml;
 

@@ -113,3 +113,8 @@ impl<T: schemars::JsonSchema> schemars::JsonSchema for Spanned<T> {
         T::json_schema(generator)
     }
 }
+
+/// The value of an optional key, or its default.
+pub fn value_or<T: Copy>(given: Option<&Spanned<T>>, default: T) -> T {
+    given.map_or(default, |given| given.value)
+}

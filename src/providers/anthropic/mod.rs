@@ -20,6 +20,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use self::request::AnthropicEncoder;
+use self::thinking::VENDOR;
 use super::api::{Conversation, ConversationConfig, Provider, ProviderError};
 use super::env_config::EndpointNames;
 use super::errors::api_error::{ClassRow, ErrorClass, ErrorDialect};
@@ -33,7 +34,6 @@ const NAMES: EndpointNames =
     EndpointNames { key_env: "ANTHROPIC_API_KEY", base_url_env: "ANTHROPIC_BASE_URL", api: "the Messages API" };
 const HOST: &str = "api.anthropic.com";
 const BASE_URL: &str = "https://api.anthropic.com";
-const VENDOR: &str = "anthropic";
 
 /// How a job names this provider.
 pub const SPEC: ProviderSpec = ProviderSpec {

@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::block;
 use super::reply::AnthropicAssembler;
-use super::{VENDOR, block, thinking};
+use super::thinking::{self, VENDOR};
 use crate::message::{Block, BlockContent, Message, Reply, ToolResult, UserMessage};
 use crate::providers::api::{ConversationConfig, ReplyRequest};
 use crate::providers::json::{EMPTY_TEXT, is_blank, or_placeholder};

@@ -5,16 +5,19 @@ use serde_json::{Value, json};
 use crate::job::Thinking;
 use crate::models::{Capabilities, ThinkingControl, ThinkingOff, effort_name};
 
+/// The vendor of the models, as in the table of models.
+pub(super) const VENDOR: &str = "anthropic";
+
 /// Whether a turn that thinks has to begin with thinking: the API refuses one that has lost it, unless the request asks for no
 /// thinking. Models from Claude 4.6 on, and compatible servers, don't require it.
 pub(super) fn requires_leading_thinking(model: &str) -> bool {
-    let found = Capabilities::of(super::SPEC.vendor, model);
+    let found = Capabilities::of(VENDOR, model);
     found.is_known && matches!(found.thinking.control, ThinkingControl::Budget { .. })
 }
 
 /// The members of the request that ask for thinking: `thinking` and `output_config`.
 pub(super) fn request_members(model: &str, thinking: Option<Thinking>, max_tokens: u32) -> Vec<(&'static str, Value)> {
-    let support = Capabilities::of(super::SPEC.vendor, model).thinking;
+    let support = Capabilities::of(VENDOR, model).thinking;
     let (thinking, budget) = match (thinking, support.off) {
         (None, _) | (Some(Thinking::Off), ThinkingOff::Omit | ThinkingOff::Impossible) => return Vec::new(),
         (Some(Thinking::Off), ThinkingOff::Word(kind)) => return vec![("thinking", json!({ "type": kind }))],

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use self::request::GeminiEncoder;
+use self::request::{GeminiEncoder, VENDOR};
 use super::api::{Conversation, ConversationConfig, Provider, ProviderError};
 use super::env_config::EndpointNames;
 use super::errors::api_error::{ClassRow, ErrorClass, ErrorDialect};
@@ -35,7 +35,6 @@ const KEY_ENV: &str = "GEMINI_API_KEY";
 const GOOGLE_KEY_ENV: &str = "GOOGLE_API_KEY";
 const BASE_URL_ENV: &str = "GOOGLE_GEMINI_BASE_URL";
 const API: &str = "the Gemini API";
-const VENDOR: &str = "google";
 
 /// How a job names this provider.
 pub const SPEC: ProviderSpec = ProviderSpec {

@@ -7,7 +7,6 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::VENDOR;
 use super::encode_reply::{self, EncodedCall};
 use super::reply::GeminiAssembler;
 use super::thinking::thinking_config;
@@ -17,6 +16,9 @@ use crate::models::Capabilities;
 use crate::providers::api::{ConversationConfig, ReplyRequest};
 use crate::providers::json::{EMPTY_TEXT, is_blank, join_body, or_placeholder};
 use crate::providers::transport::http_conversation::RequestEncoder;
+
+/// The vendor of the models, as in the table of models.
+pub(super) const VENDOR: &str = "google";
 
 /// An encoded conversation.
 #[derive(Debug)]

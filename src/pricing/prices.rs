@@ -1,0 +1,411 @@
+//! Looks up what models cost: in the user's prices, then in the table.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use genai_prices::{Calculator, PriceRequest, UsageKey};
+
+use super::embedded_tables::{EmbeddedTable, embedded_table};
+use super::rates::{PriceKey, Rates};
+use super::user_prices::UserPrices;
+use crate::message::Usage;
+use crate::models;
+
+/// The source of the table.
+pub const TABLE_VERSION: &str = "genai-prices 0.2.1";
+/// The date of its publication.
+pub const TABLE_DATE: &str = "2026-10-30";
+
+/// The prices: the user's take precedence over those of the table, whose parts are decoded when they are first needed.
+#[derive(Debug, Default, Clone)]
+pub struct Prices {
+    user_prices: Arc<UserPrices>,
+    user_prices_unreadable: bool,
+    /// The base addresses of providers with an address other than their own, without credentials.
+    base_urls: Arc<BTreeMap<String, String>>,
+}
+
+impl Prices {
+    /// The table alone.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The table and the user's prices.
+    pub fn with_user_prices(own: UserPrices) -> Self {
+        Self { user_prices: Arc::new(own), ..Self::default() }
+    }
+
+    /// The table, where the user's prices can't be read: no model is reported as having no price.
+    pub fn with_unreadable_user_prices() -> Self {
+        Self { user_prices_unreadable: true, ..Self::default() }
+    }
+
+    /// Sets the base addresses of providers, which may be those of other providers in the table.
+    #[must_use]
+    pub fn with_base_urls(self, addresses: BTreeMap<String, String>) -> Self {
+        Self { base_urls: Arc::new(addresses), ..self }
+    }
+
+    /// The user's prices.
+    pub fn user_prices(&self) -> &UserPrices {
+        &self.user_prices
+    }
+
+    /// Starts to decode the parts of the table for these models on another thread. Lookups wait for it.
+    pub fn load_in_background<'a>(&self, items: impl IntoIterator<Item = PriceKey<'a>>) {
+        for item in items {
+            let is_elsewhere = self.base_urls.contains_key(item.provider);
+            let part = embedded_table(item.price_provider);
+            let load = move || {
+                let _ = part.map(EmbeddedTable::table);
+                let _ = is_elsewhere.then(Calculator::bundled);
+            };
+            if is_elsewhere || part.is_some() {
+                // Without a thread, the first lookup decodes it.
+                let _ = std::thread::Builder::new().name("prices".to_owned()).spawn(load);
+            }
+        }
+    }
+
+    /// The provider in the table that a provider or server is, by its address.
+    pub fn provider_at_base_url(&self, provider: &str) -> Option<&'static str> {
+        let base = self.base_urls.get(provider)?;
+        Some(Calculator::bundled().find_provider(None, Some(base)).ok()??.id())
+    }
+
+    /// Where the table has a model: the provider there, and the name to look up. The provider at the address takes precedence
+    /// over the vendor.
+    pub(super) fn locate<'i>(&self, item: PriceKey<'i>) -> Option<(&'i str, &'i str)> {
+        let at_address = self.provider_at_base_url(item.provider).map(|list| (list, item.name));
+        let mut places = at_address.into_iter().chain([(item.price_provider, item.price_model)]);
+        places.find(|(list, name)| table_of(list).is_some_and(|table| find_model(table, list, name).is_some()))
+    }
+
+    /// The model as the table has it.
+    pub(super) fn model_info(&self, item: PriceKey<'_>) -> Option<genai_prices::ModelInfo<'static>> {
+        let (list, name) = self.locate(item)?;
+        find_model(table_of(list)?, list, name)
+    }
+
+    /// The cost of one request in US dollars at the prices of `at`; `None` where the price is unknown. Add up the costs of
+    /// several requests: a long prompt may cost more per token than two short ones.
+    pub fn cost(&self, item: PriceKey<'_>, usage: &Usage, at: SystemTime) -> Option<f64> {
+        let cost = match self.user_prices.rates(item, usage.prompt()) {
+            Some(rates) => rates.cost(usage),
+            None => {
+                let usage = to_table_usage(usage);
+                let (list, name) = self.locate(item)?;
+                let request = PriceRequest::new(name, &usage).with_provider_id(list).with_timestamp(at);
+                let found = table_of(list)?.calculate(&request).ok()?;
+                super::model_names::matches_model(name, list, &found.model_id).then_some(found.total_price)?
+            }
+        };
+        cost.is_finite().then_some(cost)
+    }
+
+    /// The rates at the prices of `at` for a prompt of this length, as long prompts may cost more. `None` where the price is
+    /// unknown.
+    pub fn rates(&self, item: PriceKey<'_>, prompt_tokens: u64, at: SystemTime) -> Option<Rates> {
+        if let Some(rates) = self.user_prices.rates(item, prompt_tokens) {
+            return Some(rates);
+        }
+        let prompt = prompt_tokens.max(1000);
+        let cost = |usage| self.cost(item, &usage, at);
+        let of_prompt = |usage| Some(cost(usage)? / prompt as f64 * 1e6);
+        let asked = Usage { input_tokens: prompt, ..Usage::default() };
+        Some(Rates {
+            input: of_prompt(asked)?,
+            output: (cost(Usage { output_tokens: 1000, ..asked })? - cost(asked)?) * 1000.0,
+            cache_read: of_prompt(Usage { cache_read_tokens: prompt, ..Usage::default() })?,
+            cache_write: of_prompt(Usage { cache_write_tokens: prompt, ..Usage::default() })?,
+        })
+    }
+
+    /// Whether there is a price for the model.
+    pub fn has_price(&self, item: PriceKey<'_>) -> bool {
+        self.user_prices_unreadable || self.user_prices.has(item) || self.locate(item).is_some()
+    }
+
+    /// The models of a provider in the table that have a price. A vendor's list doesn't include models of other vendors.
+    pub fn models(&self, list: &str) -> impl Iterator<Item = &'static str> {
+        let table = table_of(list);
+        let is_found = move |list: &str, id: &str| {
+            let is_anothers =
+                embedded_table(list).is_some() && models::identify_vendor(id).is_some_and(|(maker, _)| maker != list);
+            !is_anothers && table.is_some_and(|table| find_model(table, list, id).is_some())
+        };
+        let provider = table.and_then(|table| table.providers().find(|known| known.id() == list));
+        let ids =
+            provider.into_iter().flat_map(|provider| provider.models().map(move |model| (provider.id(), model.id())));
+        ids.filter(move |(list, id)| is_found(list, id)).map(|(_, id)| id)
+    }
+
+    /// The context window of a model in tokens, if known.
+    pub fn context_window(&self, item: PriceKey<'_>) -> Option<u64> {
+        let (list, _) = self.locate(item)?;
+        let info = self.model_info(item)?;
+        info.context_window().or_else(|| models::context_window(list, info.id()))
+    }
+
+    /// The limit on a model's prompt in tokens, where that is less than its window.
+    pub fn prompt_limit(&self, item: PriceKey<'_>) -> Option<u64> {
+        models::prompt_limit(self.model_info(item)?.id(), self.context_window(item)?)
+    }
+}
+
+impl Rates {
+    /// The cost of a request in US dollars.
+    fn cost(&self, usage: &Usage) -> f64 {
+        let each = [
+            (usage.input_tokens, self.input),
+            (usage.output_tokens, self.output),
+            (usage.cache_read_tokens, self.cache_read),
+            (usage.cache_write_tokens, self.cache_write),
+        ];
+        each.into_iter().map(|(tokens, rate)| tokens as f64 * rate).sum::<f64>() / 1e6
+    }
+}
+
+/// Rounds away floating-point errors: to a millionth of a millionth of a dollar, far below the price of a token.
+pub fn round_usd(usd: f64) -> f64 {
+    (usd * 1e12).round() / 1e12
+}
+
+/// The part of the table with a provider's prices, or the whole.
+fn table_of(list: &str) -> Option<&'static Calculator> {
+    if list.is_empty() {
+        return None;
+    }
+    Some(embedded_table(list).and_then(EmbeddedTable::table).unwrap_or_else(Calculator::bundled))
+}
+
+/// A provider's model in the table.
+fn find_model(table: &'static Calculator, list: &str, name: &str) -> Option<genai_prices::ModelInfo<'static>> {
+    let nothing = genai_prices::Usage::new();
+    let found = table.calculate(&PriceRequest::new(name, &nothing).with_provider_id(list)).ok()?;
+    if !super::model_names::matches_model(name, list, &found.model_id) {
+        return None;
+    }
+    let is_found = |model: &genai_prices::ModelInfo<'static>| model.id() == found.model_id;
+    let own = table.providers().find(|provider| provider.id() == found.provider_id)?.models().find(is_found);
+    // Some providers refer to the models of others, with their prices.
+    own.or_else(|| table.providers().flat_map(genai_prices::ProviderInfo::models).find(is_found))
+}
+
+fn to_table_usage(usage: &Usage) -> genai_prices::Usage {
+    // The table's `input_tokens` are the whole prompt, from which it subtracts cached tokens.
+    genai_prices::Usage::from([
+        (UsageKey::INPUT_TOKENS, usage.prompt() as f64),
+        (UsageKey::CACHE_READ_TOKENS, usage.cache_read_tokens as f64),
+        (UsageKey::CACHE_WRITE_TOKENS, usage.cache_write_tokens as f64),
+        (UsageKey::OUTPUT_TOKENS, usage.output_tokens as f64),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pricing::embedded_tables::EMBEDDED_TABLES;
+
+    fn at(date: &str) -> SystemTime {
+        date.parse::<jiff::Timestamp>().unwrap().into()
+    }
+
+    fn close(left: Option<f64>, right: f64) -> bool {
+        left.is_some_and(|left| (left - right).abs() < 1e-9)
+    }
+
+    fn listed<'a>(list: &'a str, name: &'a str) -> PriceKey<'a> {
+        PriceKey { provider: list, name, price_provider: list, price_model: name }
+    }
+
+    #[test]
+    fn each_kind_of_token_has_its_own_price() {
+        let prices = Prices::new();
+        prices.load_in_background([listed("anthropic", "claude-haiku-4-5")]);
+        let now = at("2026-11-21T00:00:00Z");
+        let rates = prices.rates(listed("anthropic", "claude-haiku-4-5-20251001"), 0, now).unwrap();
+        let expected = [(rates.input, 1.0), (rates.output, 5.0), (rates.cache_read, 0.1), (rates.cache_write, 1.25)];
+        assert!(expected.iter().all(|(rate, price)| (rate - price).abs() < 1e-9), "{rates:?}");
+        let usage =
+            Usage { input_tokens: 1000, output_tokens: 100, cache_read_tokens: 10_000, cache_write_tokens: 200 };
+        let sum = (1000.0 + 500.0 + 1000.0 + 250.0) / 1e6;
+        assert!(close(prices.cost(listed("anthropic", "claude-haiku-4-5"), &usage, now), sum));
+        assert!(close(prices.cost(listed("anthropic", "claude-haiku-4-5"), &Usage::default(), now), 0.0));
+    }
+
+    #[test]
+    fn long_prompts_and_other_days_have_other_prices() {
+        let prices = Prices::new();
+        let long = Usage { cache_read_tokens: 300_000, ..Usage::default() };
+        assert!(close(prices.cost(listed("anthropic", "claude-sonnet-4-5"), &long, at("2026-11-21T00:00:00Z")), 0.18));
+        let rates = |tokens| {
+            prices.rates(listed("anthropic", "claude-sonnet-4-5"), tokens, at("2026-11-21T00:00:00Z")).unwrap()
+        };
+        let each = |rates: Rates| [rates.input, rates.output, rates.cache_read, rates.cache_write];
+        let close_to =
+            |rates: Rates, to: [f64; 4]| each(rates).iter().zip(to).all(|(rate, to)| (rate - to).abs() < 1e-9);
+        assert!(close_to(rates(1_000), [3.0, 15.0, 0.3, 3.75]), "{:?}", rates(1_000));
+        assert!(close_to(rates(300_000), [6.0, 22.5, 0.6, 7.5]), "{:?}", rates(300_000));
+        let before = prices.cost(listed("anthropic", "claude-opus-4-6"), &long, at("2026-02-20T00:00:00Z"));
+        let after = prices.cost(listed("anthropic", "claude-opus-4-6"), &long, at("2026-11-21T00:00:00Z"));
+        assert!(close(before, 0.3) && close(after, 0.15), "{before:?} {after:?}");
+    }
+
+    #[test]
+    fn dollars_add_up_without_a_rest() {
+        assert_eq!(round_usd(0.1 + 0.2), 0.3);
+        assert_eq!(round_usd(0.011_793 + 0.017_695_5), 0.029_488_5);
+        assert_eq!(round_usd(2.5e-9), 2.5e-9);
+    }
+
+    #[test]
+    fn what_is_not_known_has_no_price() {
+        let prices = Prices::new();
+        let now = at("2026-11-21T00:00:00Z");
+        for (provider, model) in
+            [("anthropic", "nonesuch-1"), ("replay", "a.yaml"), ("nobody", "claude-haiku-4-5"), ("", "")]
+        {
+            assert_eq!(prices.cost(listed(provider, model), &Usage::default(), now), None, "{provider}/{model}");
+            assert_eq!(prices.rates(listed(provider, model), 0, now), None);
+            assert_eq!(prices.context_window(listed(provider, model)), None);
+        }
+    }
+
+    #[test]
+    fn every_listed_model_has_a_price() {
+        let prices = Prices::new();
+        assert!(prices.models("anthropic").any(|model| model == "claude-sonnet-4-5"));
+        assert!(prices.models("anthropic").all(|model| prices.has_price(listed("anthropic", model))));
+        assert!(prices.models("openai").any(|model| model == "gpt-5.1"));
+        assert!(prices.models("google").any(|model| model == "gemini-2.5-pro"));
+        assert_eq!(prices.models("nobody").next(), None);
+        for part in EMBEDDED_TABLES.iter() {
+            assert!(prices.models(part.provider).count() > 20);
+            for model in prices.models(part.provider) {
+                assert!(prices.has_price(listed(part.provider, model)), "{model}");
+            }
+        }
+        assert!(!prices.models("google").any(|model| model.starts_with("claude-")));
+    }
+
+    #[test]
+    fn a_model_is_found_by_the_address_where_it_is_asked() {
+        let addresses = [
+            ("router", "https://openrouter.ai/api/v1"),
+            ("seek", "https://api.deepseek.com/v1"),
+            ("grok", "https://api.x.ai/v1"),
+            ("le", "https://api.mistral.ai/v1"),
+            ("quick", "https://api.groq.com/openai/v1"),
+            ("azure", "https://me.openai.azure.com/openai/v1"),
+            ("mine", "https://llm.example/v1"),
+        ];
+        let addresses = addresses.map(|(name, base)| (name.to_owned(), base.to_owned()));
+        let prices = Prices::new().with_base_urls(BTreeMap::from(addresses));
+        let item = |provider, name| PriceKey { provider, name, price_provider: "", price_model: name };
+        for (provider, model, list) in [
+            ("router", "deepseek/deepseek-chat-v3.1", Some("openrouter")),
+            ("seek", "deepseek-chat", Some("deepseek")),
+            ("grok", "grok-4", Some("x-ai")),
+            ("le", "mistral-large-latest", Some("mistral")),
+            ("quick", "openai/gpt-oss-120b", Some("groq")),
+            ("azure", "gpt-4.1", Some("azure")),
+            ("mine", "deepseek-chat", None),
+        ] {
+            assert_eq!(prices.provider_at_base_url(provider), list, "{provider}");
+            assert_eq!(prices.has_price(item(provider, model)), list.is_some(), "{model}");
+            let rates = prices.rates(item(provider, model), 0, at("2026-11-21T00:00:00Z"));
+            assert_eq!(rates.is_some_and(|rates| rates.input > 0.0), list.is_some(), "{model}");
+        }
+        // What the address lacks, its maker may have.
+        let of_maker = PriceKey {
+            price_provider: "anthropic",
+            price_model: "claude-haiku-4-5",
+            ..item("seek", "claude-haiku-4-5")
+        };
+        assert!(prices.has_price(of_maker));
+        assert!(!Prices::new().has_price(item("router", "deepseek/deepseek-chat-v3.1")));
+    }
+
+    #[test]
+    fn the_table_is_called_by_its_version() {
+        let locked =
+            include_str!("../../Cargo.lock").split("[[package]]").find(|entry| entry.contains("\"genai-prices\"\nv"));
+        let (name, version) = TABLE_VERSION.split_once(' ').unwrap();
+        let expected = format!("name = \"{name}\"\nversion = \"{version}\"\n");
+        assert!(locked.unwrap().trim_start().starts_with(&expected), "{TABLE_VERSION} isn't {locked:?}");
+    }
+
+    #[test]
+    fn windows_are_known() {
+        let prices = Prices::new();
+        assert_eq!(prices.context_window(listed("anthropic", "claude-haiku-4-5")), Some(200_000));
+        assert_eq!(prices.context_window(listed("anthropic", "claude-opus-5-5")), Some(1_000_000));
+    }
+
+    fn ids_of(provider: genai_prices::ProviderInfo<'_>) -> Vec<String> {
+        provider.models().map(|model| model.id().to_owned()).collect()
+    }
+
+    #[test]
+    fn each_part_is_the_whole_tables_own() {
+        let days = ["2026-01-01T00:00:00Z", "2026-11-21T00:00:00Z", "2027-06-01T00:00:00Z"];
+        let usages = [
+            Usage { input_tokens: 1000, output_tokens: 10, ..Usage::default() },
+            Usage { input_tokens: 5000, cache_read_tokens: 250_000, cache_write_tokens: 70, output_tokens: 1000 },
+        ];
+        for part in EMBEDDED_TABLES.iter() {
+            let whole = Calculator::bundled().providers().find(|provider| provider.id() == part.provider).unwrap();
+            let own = part.table().unwrap().providers().next().unwrap();
+            let stale = format!(
+                "src/price/{0}.json is stale: jq -c '[.[] | select(.id == \"{0}\")]' data/prices.json in the crate's source",
+                part.provider
+            );
+            assert_eq!(ids_of(own), ids_of(whole), "{stale}");
+            let cases = days.iter().flat_map(|day| usages.map(|usage| (day, usage)));
+            for ((day, usage), model) in cases.flat_map(|case| ids_of(whole).into_iter().map(move |id| (case, id))) {
+                let usage = to_table_usage(&usage);
+                let request = PriceRequest::new(&model, &usage).with_provider_id(part.provider).with_timestamp(at(day));
+                let price = |table: &Calculator| table.calculate(&request).map(|price| price.total_price).ok();
+                assert_eq!(price(part.table().unwrap()), price(Calculator::bundled()), "{model} on {day}: {stale}");
+            }
+        }
+    }
+
+    #[test]
+    fn windows_are_added_only_where_the_table_has_none() {
+        for (list, name, window) in models::WINDOWS {
+            let in_table = table_of(list).and_then(|table| find_model(table, list, name));
+            assert_eq!(in_table.map(genai_prices::ModelInfo::id), Some(name), "the table has no such model");
+            assert_eq!(
+                in_table.and_then(genai_prices::ModelInfo::context_window),
+                None,
+                "{name}: the table has it now"
+            );
+            assert_eq!(Prices::new().context_window(listed(list, name)), Some(window));
+        }
+        let by_address = listed("google", "gemini-3.1-pro-preview-customtools");
+        assert_eq!(Prices::new().context_window(by_address), Some(1_048_576));
+    }
+
+    #[test]
+    fn a_prompt_can_have_a_limit_below_the_window() {
+        for (name, window, most) in [
+            ("gpt-6-sol", 1_050_000, Some(922_000)),
+            ("gpt-6.1-terra", 1_050_000, Some(922_000)),
+            ("gpt-5.4", 1_050_000, Some(922_000)),
+            ("gpt-5.1", 400_000, Some(272_000)),
+            ("gpt-5-mini", 400_000, Some(272_000)),
+            ("gpt-5-pro", 400_000, None),
+            ("gpt-4.1", 1_000_000, None),
+        ] {
+            let item = listed("openai", name);
+            assert_eq!(Prices::new().context_window(item), Some(window), "{name}");
+            assert_eq!(Prices::new().prompt_limit(item), most, "{name}");
+        }
+        assert_eq!(Prices::new().prompt_limit(listed("anthropic", "claude-opus-5-5")), None);
+        assert_eq!(models::prompt_limit("openai/gpt-6-sol", 1_050_000), Some(922_000));
+    }
+}

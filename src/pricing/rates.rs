@@ -1,0 +1,36 @@
+//! Prices per million tokens, and the keys to look them up.
+
+/// The key of a price.
+#[derive(Debug, Clone, Copy)]
+pub struct PriceKey<'a> {
+    /// The model's provider, as a job writes it.
+    pub provider: &'a str,
+    /// The model's name, as a job writes it.
+    pub name: &'a str,
+    /// The vendor in the table that has its price; empty if the table doesn't apply.
+    pub price_provider: &'a str,
+    /// The model's name there.
+    pub price_model: &'a str,
+}
+
+/// US dollars for a million tokens of each kind.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rates {
+    /// Uncached prompt tokens.
+    pub input: f64,
+    /// Tokens of the reply.
+    pub output: f64,
+    /// Prompt tokens read from a cache.
+    pub cache_read: f64,
+    /// Prompt tokens written to a cache.
+    pub cache_write: f64,
+}
+
+/// The rates above a length of the prompt.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tier {
+    /// Requests with more prompt tokens than this have these rates, for all their tokens.
+    pub above: u64,
+    /// US dollars for a million tokens.
+    pub rates: Rates,
+}
