@@ -341,7 +341,7 @@ fn a_redirect_error_suggests_the_address() {
             .assert_stderr_contains("redirects to javascript:alert(1)");
         let itself = Answer::raw("HTTP/1.1 308 Moved\r\nlocation: ?\r\ncontent-length: 0\r\n\r\n");
         run_with_answer(model, 5, "provider_rejected", itself)
-            .assert_stderr_contains("that is where it was asked")
+            .assert_stderr_contains("that is the same address")
             .assert_not_printed("if you trust");
     }
 }
