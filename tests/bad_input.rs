@@ -76,7 +76,7 @@ fn special_files_are_rejected_without_opening_them() {
     {
         assert_eq!(errors(&folder, path), [("unreadable".to_owned(), 1, 1)], "{path}");
         let ended = run_bounded(&folder, &["run", path, "--dry-run"]);
-        ended.assert_code(3).assert_stdout("").assert_stderr_contains("can't be read").assert_not_printed("panicked");
+        ended.assert_code(3).assert_stdout("").assert_stderr_contains("can't read").assert_not_printed("panicked");
     }
     folder.write("shut.yaml", VALID_HEAD);
     std::fs::set_permissions(folder.at("shut.yaml"), PermissionsExt::from_mode(0o000)).unwrap();

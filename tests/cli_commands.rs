@@ -89,7 +89,7 @@ fn all_wrong_inputs_are_reported_and_nothing_is_written() {
         "google",
         "job.yaml:3:3",
         "--set topic=",
-        "in line 4 of job.yaml",
+        "on line 4 of job.yaml",
     ] {
         let printed = ended.stderr.to_lowercase();
         assert!(printed.contains(&part.to_lowercase()), "{part} is missing\n{}", ended.stderr);

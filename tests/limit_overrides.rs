@@ -72,7 +72,7 @@ fn an_invalid_limit_is_rejected_with_the_expected_form() {
         ("tokens=1.5", "isn't valid for `tokens`", "a whole number from 1 up, or none"),
         ("wall_clock=20", "`20` isn't a duration", "90s, 20m or 1h30m"),
         ("max_turns=none", "isn't valid for `max_turns`", "a whole number from 1 to 10000"),
-        ("parallel_subagents=0", "can't be", "from 1 to 1000"),
+        ("parallel_subagents=0", "isn't valid for `parallel_subagents`", "from 1 to 1000"),
         ("tokens", "expected NAME=...", ""),
     ] {
         let ended = folder.legwork(&["run", "job.yaml", "--limit", given]).anthropic(&server).run();

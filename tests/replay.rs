@@ -95,7 +95,7 @@ fn the_first_difference_is_shown_with_its_position_as_a_diff() {
     ended
         .assert_stdout_contains("--- recorded\n+++ replayed\n@@ ")
         .assert_stdout_contains("\n-    text: todoo? No.")
-        .assert_stdout_contains("\n+    text: there is no");
+        .assert_stdout_contains("\n+    text: unknown tool");
     let json = folder.legwork(&["replay", "latest", "--format", "json"]).run().assert_code(7).json();
     let difference = &json["differences"][0];
     let line = difference["event"].as_u64().unwrap() as usize;

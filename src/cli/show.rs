@@ -82,7 +82,7 @@ pub(super) fn show(options: &ShowArgs, env: &CliEnv) -> Result<u8, Error> {
         env.console.print_untrusted(&text);
     }
     if let Some(defect) = defect.take() {
-        env.console.warning(&format!("the journal is incomplete: {defect}"));
+        env.console.warning(&format!("the journal ends early: {defect}"));
     }
     Ok(0)
 }
@@ -91,7 +91,7 @@ pub(super) fn show(options: &ShowArgs, env: &CliEnv) -> Result<u8, Error> {
 fn rebuild(folder: &Path, env: &CliEnv) -> Result<u8, Error> {
     let rebuilt = Recorder::rebuild(folder)?;
     for (journal, defect) in &rebuilt.torn {
-        env.console.warning(&format!("{journal} is incomplete: {defect}; the events before that are used"));
+        env.console.warning(&format!("{journal}: {defect}; the events before it are used"));
     }
     if !rebuilt.has_ended {
         env.console.warning("the journal has no end of the run, so there is no result.json");

@@ -178,7 +178,7 @@ fn a_torn_tail_is_reported_and_the_rest_is_used() {
     let ended = rebuild(&folder);
     ended
         .assert_code(0)
-        .assert_stderr_contains(&format!("events.jsonl ends early: line {lines} is incomplete"))
+        .assert_stderr_contains(&format!("events.jsonl: line {lines} is incomplete"))
         .assert_stderr_contains("no result.json");
     assert!(!record.has("result.json"));
     assert!(record.transcript().starts_with("# job: not finished"));

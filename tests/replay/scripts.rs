@@ -104,7 +104,7 @@ fn a_mistaken_call_is_made_and_answered_with_an_error() {
     let findings: Vec<String> =
         run.events().iter().filter_map(|it| Some(it["data"]["result"]["text"].as_str()?.to_owned())).collect();
     assert!(
-        findings[0].contains("there is no tool `bash`") && findings[1].contains("No subagent is called `nobody`"),
+        findings[0].contains("unknown tool `bash`") && findings[1].contains("No subagent is called `nobody`"),
         "{findings:?}"
     );
 }
