@@ -229,7 +229,7 @@ fn a_placeholder_in_a_path_is_rejected_and_a_secret_in_a_path_is_not_stored() {
     let resumed = folder.legwork(&["resume", "latest", "--set-env", "token=MY_TOKEN", "--sandbox", "off"]);
     let ended = resumed.anthropic(&server).env("MY_TOKEN", TOKEN).run();
     ended.assert_code(0);
-    assert!(ended.run_folder().transcript().contains("with a secret in the name"));
+    assert!(ended.run_folder().transcript().contains("with a secret in the path"));
     let requests = server.finish();
     assert!(requests[1].results()[0].is_error, "{:?}", requests[1].results());
     assert_absent(&ended, &requests, &[TOKEN]);
@@ -402,7 +402,7 @@ fn a_run_does_not_resume_with_a_changed_secret_that_would_leak() {
     record.assert_absent(OLD);
     assert!(!record.has("changes.patch"));
     assert_eq!(record.result()["changes"].as_array().unwrap().len(), 2);
-    assert!(record.transcript().contains("another value before"), "{}", record.transcript());
+    assert!(record.transcript().contains("the former value of a secret that changed"), "{}", record.transcript());
 }
 
 #[test]

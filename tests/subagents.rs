@@ -86,7 +86,7 @@ fn a_subagent_has_its_own_tools_and_rules_and_no_others() {
     assert_eq!(parent[0].tools(), ["task", "write_file", "bash"]);
     assert_eq!((reader[0].tools(), printer[0].tools()), (vec!["read_file"], vec!["bash"]));
     for result in reader[1].results() {
-        assert!(result.is_error && result.text.contains("there is no tool"), "{result:?}");
+        assert!(result.is_error && result.text.contains("unknown tool"), "{result:?}");
     }
     let fails = |request: &Request| request.results().iter().map(|it| it.is_error).collect::<Vec<_>>();
     assert_eq!(printer[1].results()[0].text, "shared");

@@ -28,7 +28,7 @@ fn run_with_summary(summary: &Answer) -> (TestFolder, ProgramOutput, Vec<Value>)
 fn text_before_a_refusal_is_not_a_summary() {
     let (_folder, ended, summed_up) = run_with_summary(&Answer::text("First I read the").stop("refusal"));
     assert!(summed_up.is_empty());
-    ended.assert_code(4).assert_stderr_contains("and the summary that was asked for was refused");
+    ended.assert_code(4).assert_stderr_contains("and the requested summary was refused");
     assert!(ended.run_folder().transcript().contains("_Compaction failed: the summary was refused_"));
     assert!(ended.run_folder().file("report.html").contains("compaction failed: the summary was refused"));
 }
