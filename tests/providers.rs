@@ -130,7 +130,10 @@ fn an_image_is_left_out_of_results_with_a_note() {
         run(&folder, &server, model).assert_code(0).assert_stdout("Seen.\n");
         let results = server.finish()[1].results();
         assert!(!results[0].is_error && results[0].text.contains("is an image (PNG, 16 bytes)"), "{results:?}");
-        assert!(results[0].text.contains("only text can be returned") && results[1].text.contains("alpha"), "{results:?}");
+        assert!(
+            results[0].text.contains("only text can be returned") && results[1].text.contains("alpha"),
+            "{results:?}"
+        );
     }
 }
 

@@ -181,7 +181,7 @@ fn write_transcript(transcript: &mut Transcript<'_>, out: &mut dyn Write) -> io:
                 is_final = !asked.tools_allowed && !is_summary;
             }
             Event::ResultsTruncated(truncated) => {
-                writeln!(out, "_Compaction: {}_\n", run_stats::truncation_summary(&truncated))?
+                writeln!(out, "_Compaction: {}_\n", run_stats::truncation_summary(&truncated))?;
             }
             Event::ContextCompacted(compacted) => {
                 writeln!(out, "## Conversation summary\n")?;

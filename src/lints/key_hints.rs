@@ -7,8 +7,7 @@ use super::key_aliases::{KEY_ALIASES, fold_key, is_alias_of, keys_for_alias};
 use super::ranges::{range_help, range_message};
 
 /// The hints for job files.
-pub(super) static JOB_HINTS: FormatHints =
-    FormatHints { key_aliases: KEY_ALIASES, complete_error, is_misplaced: is_misplaced };
+pub(super) static JOB_HINTS: FormatHints = FormatHints { key_aliases: KEY_ALIASES, complete_error, is_misplaced };
 
 const INPUT_TYPES: &[&str] = &["string", "integer", "number", "boolean", "path", "list"];
 

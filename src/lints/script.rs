@@ -33,7 +33,7 @@ pub fn check_script(source: &Arc<Source>, job: Option<&Job>) -> Vec<Diagnostic> 
                 break;
             }
             (Some(name), Some(StartableSubagents::Named(names))) => {
-                findings.extend(undeclared_subagent(id, name, names))
+                findings.extend(undeclared_subagent(id, name, names));
             }
         }
     }

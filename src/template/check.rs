@@ -344,7 +344,7 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
             Expr::Var(it) => self.names.variable(self.host.context(), it.id, it.span()),
             Expr::GetAttr(it) => match self.root(&it.expr) {
                 Some(root) => {
-                    self.names.attribute(self.host.context(), root, it.name, Self::end_of(it.span(), it.name))
+                    self.names.attribute(self.host.context(), root, it.name, Self::end_of(it.span(), it.name));
                 }
                 None => {
                     self.module_member(&it.expr, it.name, it.span());
@@ -358,7 +358,7 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
                 };
                 match (self.root(&it.expr), constant) {
                     (Some(root), Some(name)) => {
-                        self.names.attribute(self.host.context(), root, name, quoted(it.subscript_expr.span()))
+                        self.names.attribute(self.host.context(), root, name, quoted(it.subscript_expr.span()));
                     }
                     _ => {
                         self.expression(&it.expr);

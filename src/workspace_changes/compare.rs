@@ -268,7 +268,7 @@ impl Comparison<'_> {
         match section {
             None => self.hidden.push(path.to_owned()),
             Some(section) if self.patch.len() + section.text.len() > MAX_PATCH_BYTES => {
-                self.beyond.push(path.to_owned())
+                self.beyond.push(path.to_owned());
             }
             Some(section) => self.patch += &section.text,
         }

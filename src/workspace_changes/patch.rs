@@ -57,7 +57,7 @@ fn file_section(path: &Path, before: Option<PatchSide<'_>>, after: Option<PatchS
         (Some(_), Some(_)) => {}
         (None, None) => return section,
     }
-    if !before.zip(after).is_some_and(|(old, new)| old.text == new.text) {
+    if before.zip(after).is_none_or(|(old, new)| old.text != new.text) {
         // From this line, `patch` tells a link from a file and an empty file from a missing one, and `git apply --3way`
         // finds the contents.
         let object = |side: Option<PatchSide<'_>>| match side {

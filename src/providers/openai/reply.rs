@@ -281,7 +281,7 @@ impl ReplyAssembler for OpenaiAssembler {
                 let word = |name| string_field(&fields, name);
                 match word("type").as_deref() {
                     Some("output_text") => {
-                        self.push_text(item_ref, update(&word("text").unwrap_or_default(), true), on_text)
+                        self.push_text(item_ref, update(&word("text").unwrap_or_default(), true), on_text);
                     }
                     Some("refusal") => {
                         let piece = word("refusal").unwrap_or_default();

@@ -104,7 +104,7 @@ pub(crate) struct LearnedLimits {
 
 impl ProviderState {
     pub(crate) fn new(endpoint: Endpoint, retry_policy: RetryPolicy, dialect: &'static ErrorDialect) -> Self {
-        Self { endpoint, retry_policy: retry_policy, error_dialect: dialect, learned: Arc::default() }
+        Self { endpoint, retry_policy, error_dialect: dialect, learned: Arc::default() }
     }
 }
 

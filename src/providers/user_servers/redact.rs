@@ -50,6 +50,14 @@ fn mask_chars(text: &str, out: &mut String) {
     }));
 }
 
+/// Whether a text is a variable's name in capitals, which most secrets aren't.
+pub(super) fn is_env_var_name(name: &str) -> bool {
+    let mut chars = name.chars();
+    chars.next().is_some_and(|first| first.is_ascii_uppercase() || first == '_')
+        && chars.all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+        && name.len() <= 64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,12 +85,4 @@ mod tests {
             assert_eq!((shown.len(), shown.chars().count()), (line.len(), line.chars().count()));
         }
     }
-}
-
-/// Whether a text is a variable's name in capitals, which most secrets aren't.
-pub(super) fn is_env_var_name(name: &str) -> bool {
-    let mut chars = name.chars();
-    chars.next().is_some_and(|first| first.is_ascii_uppercase() || first == '_')
-        && chars.all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
-        && name.len() <= 64
 }
