@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_holds_no_secret() {
+    fn displayed_urls_contain_no_secrets() {
         for (text, expected) in [
             ("http://127.0.0.1:8080/v1/", Some("http://127.0.0.1:8080/v1")),
             (" https://me:secret@Host.example:443/a?key=secret#secret\n", Some("https://host.example/a")),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_addresses_of_its_own() {
+    fn loopback_addresses_are_recognized() {
         for (text, is) in [
             ("http://127.0.0.1:8080/v1", true),
             ("http://127.8.9.10", true),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_secret_is_known_in_all_its_forms() {
+    fn secrets_in_a_url_are_found_in_all_encodings() {
         let found = |text: &str| secret_parts(&parse(text).unwrap());
         assert_eq!(
             found("http://me:p%40ss@h/?api=2024-01-01&key=a%2Bb%2Bc"),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_is_within_and_a_likeness_is_not() {
+    fn a_subdomain_matches_and_a_similar_name_does_not() {
         let home = parse("https://api.openai.com/v1").unwrap();
         for (text, is) in [
             ("https://api.openai.com", true),

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_read_as_in_a_job() {
+    fn options_are_parsed_as_in_a_job() {
         let shown = |model: Model| {
             model.explicit_options().iter().map(|(key, value)| format!("{key}: {value}")).collect::<Vec<_>>()
         };

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn every_generation_gets_its_own_words() {
+    fn every_model_generation_gets_its_thinking_options() {
         const FOUR: [Thinking; 4] = [Thinking::Off, Thinking::Low, Thinking::Medium, Thinking::High];
         let (no, left_out) = (Err(()), Ok(None));
         let [none, minimal, low, medium, high] =
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn chat_completions_has_no_thinking_beside_tools() {
+    fn chat_completions_cannot_combine_thinking_with_tools() {
         let (low, off) = (Some(Thinking::Low), Some(Thinking::Off));
         for (model, thinking, has_tools, expected) in [
             ("gpt-5", low, true, Ok(Some("low"))),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_has_its_own_words_wherever_it_is_asked() {
+    fn a_models_effort_names_apply_at_other_servers() {
         let (off, high) = (Some(Thinking::Off), Some(Thinking::High));
         for (model, thinking, expected) in [
             ("gpt-5", off, Some("minimal")),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn thoughts_are_asked_of_those_that_have_some() {
+    fn reasoning_is_requested_from_models_that_have_it() {
         assert!(
             returns_reasoning("gpt-5")
                 && returns_reasoning("o1")
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_thinks_takes_no_temperature() {
+    fn thinking_models_accept_no_temperature() {
         let (low, off) = (Some(Thinking::Low), Some(Thinking::Off));
         for (name, thinking, over_responses_taken, over_chat_taken) in [
             ("gpt-4.1", None, true, true),
@@ -268,7 +268,7 @@ mod tests {
             ("gpt-5.1", None, true, true),
             ("gpt-5.1", low, false, false),
             ("gpt-5.4-mini", None, true, true),
-            // With tools, Chat Completions is told that it isn't to think.
+            // With tools, thinking is turned off in Chat Completions.
             ("gpt-6-luna", None, false, true),
             ("gpt-6-luna", off, true, true),
             ("gpt-oss-20b", low, true, true),
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn stop_texts_are_for_chat_completions_and_few() {
+    fn stop_sequences_are_limited_and_only_for_chat_completions() {
         for (name, stops, taken) in [
             ("gpt-4.1", 4, true),
             ("gpt-4.1", 5, false),
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_is_no_longer_than_the_model_can_write() {
+    fn max_tokens_is_limited_by_the_model() {
         for (name, most) in [
             ("gpt-3.5-turbo-0125", Some(4_096)),
             ("gpt-4", Some(8_192)),
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_not_taken_is_said() {
+    fn all_unsupported_options_are_reported() {
         let model = asking("gpt-6-astra", Some(Thinking::Off), Some(0.5), 5);
         let wish = RequestOptions { model: &model, has_tools: true, max_tokens: 8_000 };
         assert_eq!(options(&unsupported_by_chat_completions(&wish)), ["temperature", "thinking", "stop"]);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_temperature_that_is_the_models_own_is_left_unsaid_where_it_may_be_an_error() {
+    fn a_default_temperature_is_omitted_if_it_could_be_an_error() {
         for (name, word, asked, sent) in [
             ("o3", None, 1.0, None),
             ("gpt-6-luna", Some("none"), 1.0, Some(1.0)),

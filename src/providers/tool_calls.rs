@@ -102,7 +102,7 @@ mod tests {
     use super::parse_input;
 
     #[test]
-    fn an_input_that_is_json_twice_over_is_read() {
+    fn an_input_that_is_doubly_encoded_json_is_parsed() {
         for (written, input, is_broken) in [
             (r#""{\"n\":\"a\\nb\"}""#, r#"{"n":"a\nb"}"#, false),
             (r#""{\"n\":""#, "{}", true),

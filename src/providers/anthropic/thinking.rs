@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_generation_gets_its_own_words() {
+    fn every_model_generation_gets_its_thinking_options() {
         let budget = |tokens| json!([["thinking", { "type": "enabled", "budget_tokens": tokens }]]);
         let adaptive = |effort| json!([["thinking", { "type": "adaptive" }], ["output_config", { "effort": effort }]]);
         let off = |kind| json!([["thinking", { "type": kind }]]);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_is_within_the_reply() {
+    fn a_thinking_budget_is_smaller_than_the_reply() {
         let budget = |max_tokens| {
             let members = request_members("claude-sonnet-4-5", Some(Thinking::High), max_tokens);
             members.first().map(|(_, value)| value["budget_tokens"].as_u64().unwrap())

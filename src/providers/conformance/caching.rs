@@ -1,4 +1,4 @@
-//! A prompt cache finds again what begins as it did before, byte for byte.
+//! Requests must share their prefix byte for byte, because prompt caches match prefixes.
 
 use indexmap::IndexMap;
 use serde_json::value::RawValue;
@@ -9,8 +9,8 @@ use crate::providers::test_server::ReceivedRequest;
 const ENDS: [char; 3] = ['"', '}', ']'];
 const MARK: &str = r#","cache_control":{"type":"ephemeral"}"#;
 
-/// A request's members as they were written, but for what was said; and that, without marks and the ends of the list and
-/// of the last message, which may go on.
+/// The members of a request as written, without the conversation; and the conversation, without cache marks and without
+/// the closing brackets at its end, because the last message can continue.
 fn parts(received: &ReceivedRequest) -> (IndexMap<String, String>, String) {
     let all: IndexMap<String, Box<RawValue>> = serde_json::from_slice(&received.body).unwrap();
     let mut all: IndexMap<String, String> =
@@ -27,7 +27,7 @@ fn asking(dialect: &dyn WireDialect, url: &str) -> Box<dyn Conversation> {
     connect(dialect.spec(), &variables).unwrap().open(setup).unwrap()
 }
 
-/// The message in the journal's form and back.
+/// The message after a round trip through the journal's format.
 fn recorded(message: &Message) -> Message {
     match message {
         Message::Assistant(reply) => {
@@ -37,8 +37,8 @@ fn recorded(message: &Message) -> Message {
     }
 }
 
-/// A conversation with thoughts, parallel calls, a failed one, a try that fails, a dropped reply, remarks, and a last
-/// request in which no tool may be called. What was pushed, and what it is at its end.
+/// Runs a conversation with thoughts, parallel calls, a failed call, a failed attempt, a discarded reply, notes, and a
+/// final request without tool calls. Returns the pushed messages.
 async fn conversation(dialect: &dyn WireDialect, server: &ScriptedServer) -> Vec<Message> {
     let mut conversation = asking(dialect, &server.url);
     let mut pushed = Vec::new();
@@ -50,7 +50,7 @@ async fn conversation(dialect: &dyn WireDialect, server: &ScriptedServer) -> Vec
     for turn in 0..4 {
         let reply = conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
         if turn == 2 {
-            // Dropped; what is said about it becomes part of the question.
+            // The reply is discarded, and the note about it is merged into the previous user message.
             push(&mut conversation, Message::User(UserMessage::text("That was cut. Once more.")));
             continue;
         }
@@ -74,7 +74,7 @@ fn answers(dialect: &dyn WireDialect) -> [ScriptedResponse; 3] {
 }
 
 #[tokio::test]
-async fn each_request_begins_as_the_one_before_ended() {
+async fn each_request_extends_the_bytes_of_the_previous_one() {
     for dialect in dialects() {
         let server = ScriptedServer::start(answers(&*dialect)).await;
         conversation(&*dialect, &server).await;
@@ -89,7 +89,7 @@ async fn each_request_begins_as_the_one_before_ended() {
         }
         let [(options, said), (last_options, last)] = &parts[4..] else { unreachable!() };
         assert!(last.len() > said.len() && last.starts_with(&**said));
-        // What forbids tools is all that a last request says otherwise.
+        // The final request differs only in the option that forbids tool calls.
         let other: Vec<&String> =
             last_options.keys().filter(|name| options.get(*name) != last_options.get(*name)).collect();
         assert!(other.len() == 1 && other[0].to_lowercase().contains("tool"), "{other:?}");
@@ -98,7 +98,7 @@ async fn each_request_begins_as_the_one_before_ended() {
 }
 
 #[tokio::test]
-async fn marks_are_few() {
+async fn cache_marks_are_limited_to_four() {
     for dialect in dialects() {
         let server = ScriptedServer::start(answers(&*dialect)).await;
         conversation(&*dialect, &server).await;
@@ -111,7 +111,7 @@ async fn marks_are_few() {
 }
 
 #[tokio::test]
-async fn a_conversation_from_the_journal_is_the_same_bytes() {
+async fn a_conversation_from_the_journal_has_the_same_bytes() {
     for dialect in dialects() {
         let server = ScriptedServer::start(answers(&*dialect)).await;
         let pushed = conversation(&*dialect, &server).await;
@@ -120,7 +120,7 @@ async fn a_conversation_from_the_journal_is_the_same_bytes() {
             resumed.push(&recorded(message));
         }
         resumed.ask(ReplyRequest { tools_allowed: false, ..request() }, &RecordingObserver::default()).await.unwrap();
-        // Another run of the same job begins as this one did.
+        // Another run of the same job starts with the same bytes.
         let mut another = asking(&*dialect, &server.url);
         another.push(&pushed[0]);
         another.ask(request(), &RecordingObserver::default()).await.unwrap();

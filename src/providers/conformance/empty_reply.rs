@@ -7,7 +7,7 @@ fn nothing(dialect: &dyn WireDialect) -> ScriptedResponse {
 }
 
 #[tokio::test]
-async fn a_first_reply_with_nothing_in_it_is_asked_for_again_and_then_a_failure() {
+async fn an_empty_first_reply_is_retried_and_then_a_failure() {
     for dialect in dialects() {
         let (reply, seen, requests) =
             ask_once(&*dialect, vec![nothing(&*dialect), nothing(&*dialect), streamed(&*dialect, &text_reply())]).await;
@@ -23,9 +23,9 @@ async fn a_first_reply_with_nothing_in_it_is_asked_for_again_and_then_a_failure(
     }
 }
 
-/// Others see what was done, or that nothing was.
+/// Callers that don't require content judge by what was done.
 #[tokio::test]
-async fn a_first_reply_with_nothing_in_it_is_an_end_where_it_need_not_say_anything() {
+async fn an_empty_first_reply_is_accepted_if_content_is_not_required() {
     for dialect in dialects() {
         let ask = ReplyRequest { requires_content: false, ..request() };
         let (reply, seen, requests) = ask_once_with(&*dialect, ask, vec![nothing(&*dialect)]).await;
@@ -37,7 +37,7 @@ async fn a_first_reply_with_nothing_in_it_is_an_end_where_it_need_not_say_anythi
 
 /// A model that has done its work may have nothing to add.
 #[tokio::test]
-async fn nothing_behind_the_answers_to_calls_is_an_end() {
+async fn an_empty_reply_after_tool_results_ends_the_turn() {
     for dialect in dialects() {
         let server = ScriptedServer::start([streamed(&*dialect, &tool_call_reply()), nothing(&*dialect)]).await;
         let mut conversation = prompted(&*dialect, &server.url);
@@ -48,16 +48,16 @@ async fn nothing_behind_the_answers_to_calls_is_an_end() {
         conversation.push(&Message::User(UserMessage { results, text: None }));
         let last = conversation.ask(request(), &seen).await.unwrap();
         assert!(last.is_empty_reply() && last.stop == StopReason::EndTurn, "{last:?}");
-        // Gemini's API says nothing at times where there is more to say.
+        // Gemini's API sometimes sends an empty reply although the model has more to say.
         let tries = if dialect.spec().name == "gemini" { 3 } else { 1 };
         assert_eq!(server.received().len(), 1 + tries, "{}", dialect.spec().name);
         assert_eq!(seen.retries.lock().unwrap().len(), tries - 1);
     }
 }
 
-/// Whoever is asked for a last word, or a summary, knows what to do without one.
+/// The callers that request a final message or a summary handle an empty one.
 #[tokio::test]
-async fn nothing_where_no_tool_may_be_called_is_taken_as_it_is() {
+async fn an_empty_reply_is_accepted_if_tools_are_not_allowed() {
     for dialect in dialects() {
         let server = ScriptedServer::start([nothing(&*dialect)]).await;
         let reply = prompted(&*dialect, &server.url).ask(last_request(), &RecordingObserver::default()).await.unwrap();

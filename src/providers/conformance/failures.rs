@@ -15,7 +15,7 @@ fn good(dialect: &dyn WireDialect) -> ScriptedResponse {
 }
 
 #[tokio::test]
-async fn passing_statuses_are_tried_again() {
+async fn temporary_statuses_are_retried() {
     for dialect in dialects() {
         for status in [408, 409, 425, 429, 500, 502, 503, 529] {
             let answer = error(&*dialect, status, "");
@@ -33,7 +33,7 @@ async fn passing_statuses_are_tried_again() {
 }
 
 #[tokio::test]
-async fn a_rate_limit_is_waited_for_by_time_and_not_by_tries() {
+async fn a_rate_limit_is_bounded_by_time_not_by_attempts() {
     for dialect in dialects() {
         for (status, headers) in [(429, ""), (529, ""), (503, "retry-after-ms: 1\r\n")] {
             let refusals = vec![error(&*dialect, status, headers); 9];
@@ -49,8 +49,8 @@ async fn a_rate_limit_is_waited_for_by_time_and_not_by_tries() {
     }
 }
 
-/// Answers that aren't the API's: a page, JSON of something else, nothing, JSON that is packed, a redirect, a firewall's page,
-/// no content.
+/// Responses that aren't the API's: an HTML page, unrelated JSON, an empty body, compressed JSON, a redirect, a
+/// firewall's page, no content.
 fn junk() -> Vec<ScriptedResponse> {
     let page = "<html><title>Just a moment...</title></html>";
     vec![
@@ -70,7 +70,7 @@ fn junk() -> Vec<ScriptedResponse> {
 }
 
 #[tokio::test]
-async fn junk_from_a_server_that_has_answered_well_is_asked_for_again() {
+async fn invalid_responses_are_retried_after_a_valid_one() {
     for dialect in dialects() {
         for junk in junk() {
             let server = ScriptedServer::start([good(&*dialect), junk.clone(), good(&*dialect), junk]).await;
@@ -82,7 +82,7 @@ async fn junk_from_a_server_that_has_answered_well_is_asked_for_again() {
                 assert_eq!(reply.text(), "Hello ä€😀");
             }
             assert_eq!((seen.retries.lock().unwrap().len(), server.received().len()), (1, 3));
-            // Another agent's first request.
+            // The first request of another agent.
             let fault = prompted(&*dialect, &server.url).ask(request(), &seen).await.unwrap_err();
             assert_eq!((fault.kind, server.received().len()), (ProviderErrorKind::Failed, 3 + 6), "{}", fault.message);
             assert!(fault.message.ends_with("(tried 6 times)"), "{}", fault.message);
@@ -91,7 +91,7 @@ async fn junk_from_a_server_that_has_answered_well_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_refusal_of_the_api_is_final_after_good_answers_too() {
+async fn an_api_rejection_is_final_even_after_valid_responses() {
     for dialect in dialects() {
         for status in [400, 401, 403, 404] {
             let server = ScriptedServer::start([good(&*dialect), error(&*dialect, status, ""), good(&*dialect)]).await;
@@ -104,7 +104,7 @@ async fn a_refusal_of_the_api_is_final_after_good_answers_too() {
 }
 
 #[tokio::test]
-async fn final_statuses_end_it_at_once() {
+async fn final_statuses_are_not_retried() {
     for dialect in dialects() {
         let keys = dialect.spec().key_envs[0];
         for (status, hint) in
@@ -121,7 +121,7 @@ async fn final_statuses_end_it_at_once() {
 }
 
 #[tokio::test]
-async fn the_servers_advice_is_followed() {
+async fn the_servers_retry_headers_are_followed() {
     for dialect in dialects() {
         let asked_for = error(&*dialect, 429, "retry-after-ms: 30\r\n");
         let (_, seen, _) = ask_once(&*dialect, vec![asked_for, good(&*dialect)]).await;
@@ -136,7 +136,7 @@ async fn the_servers_advice_is_followed() {
 }
 
 #[tokio::test]
-async fn a_full_window_is_its_own_kind() {
+async fn a_full_context_window_has_its_own_error_kind() {
     for dialect in dialects() {
         for (status, body) in dialect.context_full_errors() {
             let answer = ScriptedResponse::new(&format!("{status} Words"), JSON, &body.to_string());
@@ -147,7 +147,7 @@ async fn a_full_window_is_its_own_kind() {
 }
 
 #[tokio::test]
-async fn errors_in_a_stream_are_what_their_status_would_be() {
+async fn errors_in_a_stream_are_classified_by_their_status() {
     for dialect in dialects() {
         let events = dialect.events(&text_reply());
         for cut in 0..dialect.events_until_complete(&events) {
@@ -165,7 +165,7 @@ async fn errors_in_a_stream_are_what_their_status_would_be() {
 }
 
 #[tokio::test]
-async fn silence_is_not_waited_for() {
+async fn a_silent_server_is_timed_out() {
     for dialect in dialects() {
         let events = dialect.events(&text_reply());
         let hanging = ScriptedResponse::stream([events[..1].concat().as_bytes()]).cut(ConnectionEnd::Hang);
@@ -184,7 +184,7 @@ async fn silence_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn answers_of_somebody_else_are_shown() {
+async fn responses_that_are_not_the_apis_are_shown() {
     for dialect in dialects() {
         let fault_of = async |answer: ScriptedResponse| {
             let (fault, _, requests) = ask_once(&*dialect, vec![answer]).await;
@@ -223,7 +223,7 @@ async fn an_error_with_status_200_is_an_error() {
 }
 
 #[tokio::test]
-async fn nonsense_is_a_failure_and_bounded() {
+async fn invalid_streams_fail_and_are_limited_in_size() {
     for dialect in dialects() {
         let events = dialect.events(&text_reply());
         let cut = format!("{}data: {{\"choices\": [{{\n\n", events[0]);
@@ -238,7 +238,7 @@ async fn nonsense_is_a_failure_and_bounded() {
 }
 
 #[tokio::test]
-async fn a_stream_that_only_goes_on_is_left_and_not_asked_for_again() {
+async fn a_stream_without_progress_is_closed_and_not_retried() {
     let comment = format!(": {}\n\n", "x".repeat(1 << 20));
     for dialect in dialects() {
         let begun = dialect.events(&text_reply())[0].clone();
@@ -248,7 +248,7 @@ async fn a_stream_that_only_goes_on_is_left_and_not_asked_for_again() {
         let fault = fault.unwrap_err();
         assert_eq!((fault.kind, requests), (ProviderErrorKind::Failed, 1), "{}", fault.message);
         assert!(fault.message.ends_with("without any part of a reply"), "{}", fault.message);
-        // What a reply's pieces lie between isn't counted together.
+        // The count of bytes without a reply starts again at each piece.
         let events = dialect.events(&ReplySpec(vec![ReplyPart::Text(vec!["some words "; 3])], ReplyEnding::EndTurn));
         let far = [&comment.repeat(6), &events[0], &events[1], &comment.repeat(6), &events[2..].concat()];
         let answer = ScriptedResponse::stream(far.map(String::as_bytes));
@@ -257,7 +257,7 @@ async fn a_stream_that_only_goes_on_is_left_and_not_asked_for_again() {
 }
 
 #[tokio::test]
-async fn json_under_a_streams_name_is_read_as_what_it_is() {
+async fn json_labeled_as_a_stream_is_read_as_json() {
     let named = |body: &str| ScriptedResponse::new("200 OK", "content-type: text/event-stream\r\n", body);
     for dialect in dialects() {
         let error = dialect.error(400, "no such field").to_string();
@@ -271,7 +271,7 @@ async fn json_under_a_streams_name_is_read_as_what_it_is() {
 }
 
 #[tokio::test]
-async fn nothing_listening_is_said_with_its_address() {
+async fn a_refused_connection_is_reported_with_its_address() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);

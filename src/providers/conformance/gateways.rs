@@ -1,4 +1,4 @@
-//! Errors of LiteLLM's proxy, as it sends them, over every API: each named as what it is.
+//! Errors of LiteLLM's proxy over every API: each is classified correctly.
 
 use serde_json::json;
 
@@ -9,7 +9,7 @@ use crate::providers::test_server::ScriptedResponse;
 const BEHIND: &str = "refused the gateway's own key";
 
 #[tokio::test]
-async fn errors_of_a_gateway_are_named_as_what_they_are() {
+async fn errors_of_a_gateway_are_classified() {
     let error = |message: &str, kind: &str, code: &str| {
         json!({ "error": { "message": message, "type": kind, "param": null, "code": code } }).to_string()
     };
@@ -59,7 +59,7 @@ async fn errors_of_a_gateway_are_named_as_what_they_are() {
 }
 
 #[tokio::test]
-async fn json_that_breaks_off_is_asked_for_again() {
+async fn truncated_json_is_retried() {
     for dialect in dialects() {
         let cut = ScriptedResponse::new(
             "200 OK",

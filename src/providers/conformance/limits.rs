@@ -1,4 +1,4 @@
-//! What bounds a request, and what is counted where nobody counts.
+//! Limits of a request, and usage estimates for servers that report no counts.
 
 use super::super::ProviderErrorKind;
 use super::super::test_server::ConnectionEnd;
@@ -8,7 +8,7 @@ fn good(dialect: &dyn WireDialect) -> ScriptedResponse {
     streamed(dialect, &text_reply())
 }
 
-/// A conversation with one prompt and other bounds.
+/// A conversation with one prompt and these limits.
 fn bounded(dialect: &dyn WireDialect, url: &str, bounds: &[(&'static str, &str)]) -> Box<dyn Conversation> {
     let mut variables = dialect.variables(url);
     variables.push(("LEGWORK_RETRY_BASE_MS", "2".to_owned()));
@@ -19,7 +19,7 @@ fn bounded(dialect: &dyn WireDialect, url: &str, bounds: &[(&'static str, &str)]
 }
 
 #[tokio::test]
-async fn no_try_begins_after_the_deadline() {
+async fn no_attempt_starts_after_the_deadline() {
     for dialect in dialects() {
         let body = dialect.error(429, "Slow down.").to_string();
         let busy = ScriptedResponse::new("429 x", "content-type: application/json\r\nretry-after: 5\r\n", &body);
@@ -32,7 +32,7 @@ async fn no_try_begins_after_the_deadline() {
 }
 
 #[tokio::test]
-async fn signs_of_life_do_not_keep_a_request_for_ever() {
+async fn keep_alive_events_do_not_extend_the_request_timeout() {
     for dialect in dialects() {
         let sign = b": alive\n\n".as_slice();
         let signs = ScriptedResponse::stream(std::iter::repeat_n(sign, 20_000)).cut(ConnectionEnd::Hang);
@@ -46,7 +46,7 @@ async fn signs_of_life_do_not_keep_a_request_for_ever() {
 }
 
 #[tokio::test]
-async fn an_answer_is_bounded_in_length() {
+async fn a_response_is_limited_in_length() {
     let sign = format!(":{}\n", "x".repeat((1 << 20) - 2));
     for dialect in dialects() {
         let said = ReplySpec(vec![ReplyPart::Text(vec!["some words "; 70])], ReplyEnding::EndTurn);
@@ -60,7 +60,7 @@ async fn an_answer_is_bounded_in_length() {
 }
 
 #[tokio::test]
-async fn what_nobody_counts_is_estimated() {
+async fn missing_usage_is_estimated() {
     let said = ReplySpec(vec![ReplyPart::Text(vec!["word "; 200])], ReplyEnding::EndTurn);
     let uncounted = |body: &str| body.replace("\"usage\":", "\"x\":").replace("\"usageMetadata\":", "\"x\":");
     for dialect in dialects() {
@@ -87,7 +87,7 @@ async fn what_nobody_counts_is_estimated() {
 }
 
 #[tokio::test]
-async fn a_limit_for_max_tokens_that_a_refusal_names_holds_for_all_conversations() {
+async fn a_max_tokens_limit_from_an_error_applies_to_all_conversations() {
     for dialect in dialects() {
         let message = "max_tokens is too large: 8000. This model supports at most 4096 completion tokens.";
         let refusal = dialect.error(400, message).to_string();
@@ -105,7 +105,7 @@ async fn a_limit_for_max_tokens_that_a_refusal_names_holds_for_all_conversations
         for max_tokens in [8000, 8000, 2000] {
             asked(max_tokens).await.unwrap();
         }
-        // It says so again, and there is nothing left to try.
+        // The error comes again although the limit was applied, so it is final.
         assert_eq!(asked(8000).await.unwrap_err().kind, ProviderErrorKind::Rejected);
         let received = server.received();
         let asked_for: Vec<u64> =

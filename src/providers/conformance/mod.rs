@@ -1,5 +1,5 @@
-//! What every provider must do alike, whatever its wire form. Each has a [`WireDialect`] that writes this form down by hand,
-//! beside its own tests; the cases know nothing of it.
+//! Tests that every provider must pass, whatever its wire format. Each provider has a handwritten [`WireDialect`] among
+//! its own tests; the cases here are independent of the format.
 
 mod caching;
 mod empty_reply;
@@ -37,10 +37,10 @@ pub(super) fn dialects() -> Vec<Box<dyn WireDialect>> {
     ]
 }
 
-/// The key that goes with every request and into no message.
+/// The key that is sent with every request and must not appear in any message.
 pub(super) const TEST_KEY: &str = "sk-ant-test-0123456789";
 
-/// What every reply here has used, where the server counts all of it.
+/// The usage of every reply, for servers that count all of it.
 pub(super) const USAGE: Usage =
     Usage { input_tokens: 10, output_tokens: 42, cache_read_tokens: 7, cache_write_tokens: 5 };
 
@@ -51,20 +51,20 @@ pub(super) enum ReplyPart {
     Text(Vec<&'static str>),
     /// Reasoning that must be sent back.
     Thought(&'static str),
-    /// A call: its id, its tool, and its input in pieces.
+    /// A call: its id, its tool, and the pieces of its input.
     Call(&'static str, &'static str, Vec<&'static str>),
 }
 
 /// Why a reply ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReplyEnding {
-    /// There is no more to say.
+    /// The model is done.
     EndTurn,
-    /// Calls wait for answers.
+    /// The model waits for the results of its calls.
     ToolUse,
     /// `max_tokens`.
     MaxTokens,
-    /// It is refused.
+    /// The reply was refused.
     Refusal,
 }
 
@@ -72,7 +72,7 @@ pub(super) enum ReplyEnding {
 #[derive(Debug, Clone)]
 pub(super) struct ReplySpec(pub(super) Vec<ReplyPart>, pub(super) ReplyEnding);
 
-/// What of a request is common to all.
+/// The parts of a request that all APIs have.
 #[derive(Debug, PartialEq)]
 pub(super) struct ParsedRequest {
     pub(super) model: String,
@@ -84,58 +84,58 @@ pub(super) struct ParsedRequest {
     pub(super) turns: Vec<RequestTurn>,
 }
 
-/// A part of a conversation, in its order.
+/// A part of a conversation.
 #[derive(Debug, PartialEq)]
 pub(super) enum RequestTurn {
     User(String),
-    /// The answer to the call of that id, and whether it is marked as failed.
+    /// The id of a call, its result, and whether it is marked as failed.
     ToolResult(String, String, bool),
     Text(String),
     Thought(String),
     Call(String, String, Value),
 }
 
-/// How one provider's server speaks.
+/// The wire format of one provider's server.
 pub(super) trait WireDialect {
     fn spec(&self) -> &'static ProviderSpec;
-    /// The variables that a conversation with the server at that URL needs.
+    /// The environment variables for a conversation with the server at this URL.
     fn variables(&self, url: &str) -> Vec<(&'static str, String)>;
     /// The first line of every request.
     fn request_line(&self) -> &'static str;
-    /// A model, and how the server names it.
+    /// A model's name, and the name that the server reports.
     fn model(&self) -> [&'static str; 2];
-    /// What every reply has used, as this server counts it.
+    /// The usage of every reply, as this server counts it.
     fn usage(&self) -> Usage {
         USAGE
     }
-    /// A reply as a stream, event by event, with that usage.
+    /// The events of a streamed reply with this usage.
     fn events(&self, said: &ReplySpec) -> Vec<String>;
-    /// How many of these events make the reply complete.
+    /// The number of events after which the reply is complete.
     fn events_until_complete(&self, events: &[String]) -> usize {
         events.len()
     }
-    /// What these chunks of a stream become: after how many bytes the reply was complete, and the reply in the journal's
-    /// form.
+    /// Reads these chunks of a stream. Returns the number of bytes after which the reply was complete, and the reply in
+    /// the journal's format.
     fn read(&self, chunks: &[&[u8]]) -> Option<(usize, String)>;
-    /// An event that nobody knows.
+    /// An event of an unknown type.
     fn unknown_event(&self) -> &'static str;
     /// A reply that isn't streamed.
     fn whole(&self, said: &ReplySpec) -> Value;
-    /// An error's body, for that status.
+    /// The body of an error with this status.
     fn error(&self, status: u16, message: &str) -> Value;
-    /// An error within a stream, whose status would be that.
+    /// An error in a stream that corresponds to this status.
     fn error_event(&self, status: u16, message: &str) -> String {
         format!("data: {}\n\n", self.error(status, message))
     }
-    /// What a server says whose model's window is full.
+    /// The errors for a full context window.
     fn context_full_errors(&self) -> Vec<(u16, Value)>;
-    /// What a request says.
+    /// Parses a request.
     fn parse_request(&self, body: &Value) -> ParsedRequest;
-    /// The part of a request that holds the conversation, up to the end of its last message and without marks.
+    /// The part of a request with the conversation, up to the end of its last message and without cache marks.
     fn conversation_json(&self, body: &str) -> String;
 }
 
-/// What chunks of a stream make of a reply.
+/// Feeds chunks of a stream to an assembler, for [`WireDialect::read`].
 pub(super) fn read(mut growth: impl ReplyAssembler, chunks: &[&[u8]]) -> Option<(usize, String)> {
     let mut decoder = Decoder::new(1 << 20);
     let (mut taken, mut complete) = (0, None);
@@ -149,7 +149,7 @@ pub(super) fn read(mut growth: impl ReplyAssembler, chunks: &[&[u8]]) -> Option<
 
 #[derive(Default)]
 pub(super) struct RecordingObserver {
-    /// The text so far, without that of failed tries.
+    /// The text so far, except that of failed attempts.
     pub(super) text: Mutex<String>,
     pub(super) retries: Mutex<Vec<Retry>>,
 }
@@ -197,7 +197,7 @@ pub(super) fn open(dialect: &dyn WireDialect, url: &str) -> Box<dyn Conversation
     let number = |name, number: &str| (name, number.to_owned());
     variables.push(number("LEGWORK_RETRY_BASE_MS", "2"));
     variables.push(number("LEGWORK_IDLE_TIMEOUT_MS", "20000"));
-    // By it goes, too, how soon a closed connection has to show.
+    // This also sets how long a request on a stale connection can take to fail.
     variables.push(number("LEGWORK_CONNECT_TIMEOUT_MS", "600000"));
     connect(dialect.spec(), &variables).unwrap().open(setup(dialect)).unwrap()
 }
@@ -218,7 +218,7 @@ pub(super) fn request() -> ReplyRequest {
     }
 }
 
-/// What is answered without a call, or not at all.
+/// A request without tool calls, whose reply can be empty.
 pub(super) fn last_request() -> ReplyRequest {
     ReplyRequest { tools_allowed: false, ..request() }
 }
@@ -228,12 +228,12 @@ pub(super) fn streamed(dialect: &dyn WireDialect, said: &ReplySpec) -> ScriptedR
     streamed_oddly(dialect, said)
 }
 
-/// What the real API would never say: the official clients' types need not know it.
+/// A reply that the real API would never send, so it isn't validated against the official SDKs' types.
 pub(super) fn streamed_oddly(dialect: &dyn WireDialect, said: &ReplySpec) -> ScriptedResponse {
     ScriptedResponse::stream([dialect.events(said).concat().as_bytes()])
 }
 
-/// The same in one piece.
+/// The reply without streaming.
 pub(super) fn in_one_piece(dialect: &dyn WireDialect, said: &ReplySpec) -> ScriptedResponse {
     let body = dialect.whole(said).to_string();
     keep(dialect, What::Whole, &body);
@@ -245,7 +245,7 @@ fn keep(dialect: &dyn WireDialect, what: What, body: &str) {
     body_dump::keep(what, &body_dump::Origin { path, test: &body_dump::test(), novel: &[] }, body.as_bytes());
 }
 
-/// Asks once, of a server that answers with this and then with that.
+/// Sends one request to a server with these responses.
 pub(super) async fn ask_once(
     dialect: &dyn WireDialect,
     answers: Vec<ScriptedResponse>,
@@ -253,7 +253,7 @@ pub(super) async fn ask_once(
     ask_once_with(dialect, request(), answers).await
 }
 
-/// Asks once for that.
+/// Sends this request to a server with these responses.
 pub(super) async fn ask_once_with(
     dialect: &dyn WireDialect,
     ask: ReplyRequest,

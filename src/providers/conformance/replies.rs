@@ -3,7 +3,7 @@ use super::*;
 use crate::message::{BlockContent, StopReason};
 
 #[tokio::test]
-async fn a_text_comes_in_pieces_and_is_one() {
+async fn text_deltas_are_joined() {
     for dialect in dialects() {
         let (reply, seen, _) = ask_once(&*dialect, vec![streamed(&*dialect, &text_reply())]).await;
         let reply = reply.unwrap();
@@ -17,7 +17,7 @@ async fn a_text_comes_in_pieces_and_is_one() {
 }
 
 #[tokio::test]
-async fn calls_come_in_pieces_and_in_order() {
+async fn calls_are_assembled_from_pieces_in_order() {
     for dialect in dialects() {
         let reply = ask_once(&*dialect, vec![streamed(&*dialect, &tool_call_reply())]).await.0.unwrap();
         let calls: Vec<[&str; 3]> =
@@ -42,7 +42,7 @@ async fn json_over_several_lines_becomes_one_line() {
             "content-type: application/json\r\n",
             &serde_json::to_string_pretty(&dialect.whole(&said)).unwrap(),
         );
-        // Gemini's stream has the input itself, on the line of its event.
+        // Gemini's stream has the input as JSON within the event's line.
         let stream = (dialect.spec().name != "gemini").then(|| streamed(&*dialect, &said));
         for answer in stream.into_iter().chain([whole]) {
             let reply = ask_once(&*dialect, vec![answer]).await.0.unwrap();
@@ -56,7 +56,7 @@ async fn json_over_several_lines_becomes_one_line() {
 }
 
 #[tokio::test]
-async fn every_ending_has_its_word() {
+async fn every_stop_reason_is_mapped() {
     for dialect in dialects() {
         for (ending, stop) in [
             (ReplyEnding::EndTurn, StopReason::EndTurn),
@@ -71,7 +71,7 @@ async fn every_ending_has_its_word() {
 }
 
 #[tokio::test]
-async fn an_answer_in_one_piece_is_the_same_reply() {
+async fn a_response_without_streaming_gives_the_same_reply() {
     for dialect in dialects() {
         for said in [text_reply(), tool_call_reply()] {
             let (reply, seen, _) = ask_once(&*dialect, vec![in_one_piece(&*dialect, &said)]).await;
@@ -79,7 +79,7 @@ async fn an_answer_in_one_piece_is_the_same_reply() {
             let mut other = ask_once(&*dialect, vec![streamed(&*dialect, &said)]).await.0.unwrap();
             assert!(reply.request_id.is_some());
             other.request_id.clone_from(&reply.request_id);
-            // What a model wrote stays as it wrote it; whole, it is JSON like the rest.
+            // Streamed inputs keep the model's spacing. In a whole reply, they are JSON like the rest.
             let same = |reply: &Reply| serde_json::to_string(reply).unwrap().replace("\": \"**", "\":\"**");
             assert_eq!(same(&reply), same(&other));
             assert_eq!(*seen.text.lock().unwrap(), reply.text());
@@ -88,7 +88,7 @@ async fn an_answer_in_one_piece_is_the_same_reply() {
 }
 
 #[tokio::test]
-async fn what_is_called_a_stream_may_be_one_answer_or_end_without_a_blank_line() {
+async fn a_stream_can_be_plain_json_or_end_without_a_blank_line() {
     for dialect in dialects() {
         let whole = serde_json::to_string_pretty(&dialect.whole(&text_reply())).unwrap();
         let events = dialect.events(&text_reply()).concat();
@@ -98,7 +98,7 @@ async fn what_is_called_a_stream_may_be_one_answer_or_end_without_a_blank_line()
         }
         let plain = ScriptedResponse::new("200 OK", "content-type: text/plain\r\n", &format!("\n\n{events}"));
         assert_eq!(ask_once(&*dialect, vec![plain]).await.0.unwrap().text(), "Hello ä€😀");
-        // Cut off, it is no answer of somebody else's.
+        // If it is cut, it isn't taken for another program's response.
         let cut = ScriptedResponse::stream([&whole.as_bytes()[..whole.len() / 2]]);
         assert_eq!(ask_once(&*dialect, vec![cut, streamed(&*dialect, &text_reply())]).await.2, 2);
         for (body, says) in
@@ -128,7 +128,7 @@ async fn every_chunking_of_a_stream_gives_the_same_reply() {
         for cut in 1..short.len() {
             assert_eq!(dialect.read(&[&short[..cut], &short[cut..]]).unwrap().1, said, "cut at {cut}");
         }
-        // The same over a network, in chunks of HTTP's own.
+        // The same over a connection, in HTTP chunks.
         for size in [1, 3, 64] {
             let (reply, seen, _) = ask_once(&*dialect, vec![ScriptedResponse::stream(body.chunks(size))]).await;
             let reply = Reply { request_id: None, ..reply.unwrap() };
@@ -141,7 +141,7 @@ async fn every_chunking_of_a_stream_gives_the_same_reply() {
 }
 
 #[test]
-fn a_reply_is_complete_at_its_end_and_not_before() {
+fn a_reply_is_complete_at_its_end_not_earlier() {
     for dialect in dialects() {
         let events = dialect.events(&tool_call_reply());
         let enough = events[..dialect.events_until_complete(&events)].concat().len();
@@ -153,13 +153,13 @@ fn a_reply_is_complete_at_its_end_and_not_before() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_cut_is_tried_again() {
+async fn a_cut_stream_is_retried() {
     for dialect in dialects() {
         for said in [text_reply(), tool_call_reply()] {
             let events = dialect.events(&said);
             let enough = dialect.events_until_complete(&events);
             for cut in 0..enough {
-                // By an end in good order, and in the middle of the next event by closing.
+                // Cut by a regular end, and by a closed connection within the next event.
                 let part = events[..cut].concat();
                 let half = &events[cut][..events[cut].len() / 2];
                 let in_order = ScriptedResponse::stream([part.as_bytes()]);
@@ -185,7 +185,7 @@ async fn a_stream_that_is_cut_is_tried_again() {
 }
 
 #[tokio::test]
-async fn what_was_heard_of_a_cut_reply_counts() {
+async fn received_text_of_a_cut_reply_counts_as_usage() {
     for dialect in dialects() {
         let said = ReplySpec(vec![ReplyPart::Text(vec!["word "; 200])], ReplyEnding::EndTurn);
         let events = dialect.events(&said);
@@ -197,7 +197,7 @@ async fn what_was_heard_of_a_cut_reply_counts() {
 }
 
 #[tokio::test]
-async fn a_reply_is_taken_at_its_end_and_by_what_it_is() {
+async fn a_reply_is_accepted_at_its_end_whatever_its_content_type() {
     for dialect in dialects() {
         let body = dialect.events(&text_reply()).concat();
         let open = ScriptedResponse::stream([body.as_bytes()]).cut(ConnectionEnd::Hang);
@@ -208,7 +208,7 @@ async fn a_reply_is_taken_at_its_end_and_by_what_it_is() {
             let (reply, _, requests) = ask_once(&*dialect, vec![answer]).await;
             assert_eq!((reply.unwrap().text().as_str(), requests), ("Hello ä€😀", 1));
         }
-        // One that is kept open isn't waited for to the last.
+        // A complete reply is accepted although the stream stays open.
         let server = ScriptedServer::start([open]).await;
         let mut variables = dialect.variables(&server.url);
         variables.push(("LEGWORK_IDLE_TIMEOUT_MS", "200".to_owned()));
@@ -220,7 +220,7 @@ async fn a_reply_is_taken_at_its_end_and_by_what_it_is() {
 }
 
 #[tokio::test]
-async fn what_is_unknown_does_no_harm() {
+async fn unknown_events_are_ignored() {
     for dialect in dialects() {
         let noise = format!(": a comment\n\n{}", dialect.unknown_event());
         let body: String = dialect.events(&tool_call_reply()).iter().map(|event| format!("{noise}{event}")).collect();
@@ -231,7 +231,7 @@ async fn what_is_unknown_does_no_harm() {
 }
 
 #[tokio::test]
-async fn inputs_that_are_no_object_are_told_and_replaced() {
+async fn inputs_that_are_not_objects_are_reported_and_replaced() {
     let nested = || format!("{{\"a\":{}{}}}", "[".repeat(100), "]".repeat(100)).leak();
     let long = || format!("{{\"a\":\"{}\"}}", "x".repeat(4 << 20)).leak();
     for dialect in dialects() {

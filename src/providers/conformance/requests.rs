@@ -1,7 +1,7 @@
 use super::*;
 
 #[tokio::test]
-async fn a_request_says_what_was_asked() {
+async fn a_request_contains_what_was_asked() {
     for dialect in dialects() {
         let server = ScriptedServer::start([streamed(&*dialect, &text_reply())]).await;
         prompted(&*dialect, &server.url).ask(request(), &RecordingObserver::default()).await.unwrap();
@@ -25,13 +25,13 @@ async fn a_request_says_what_was_asked() {
 }
 
 #[tokio::test]
-async fn answers_to_parallel_calls_go_back_in_order_failed_ones_marked() {
+async fn results_of_parallel_calls_are_sent_in_order_with_failures_marked() {
     for dialect in dialects() {
         let server =
             ScriptedServer::start([streamed(&*dialect, &tool_call_reply()), streamed(&*dialect, &text_reply())]).await;
         let mut conversation = prompted(&*dialect, &server.url);
         let reply = conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
-        // Through the journal's form, as on resume.
+        // Serialized and parsed as in the journal, like on resume.
         let recorded = serde_json::to_string(&reply).unwrap();
         conversation.push(&Message::Assistant(serde_json::from_str(&recorded).unwrap()));
         let results = vec![result("toolu_1", "Cargo.toml \"x\"\n", false), result("toolu_2", "no such file", true)];
@@ -58,14 +58,14 @@ async fn answers_to_parallel_calls_go_back_in_order_failed_ones_marked() {
 }
 
 #[tokio::test]
-async fn tools_stay_listed_where_none_may_be_called() {
+async fn tools_stay_listed_if_calls_are_not_allowed() {
     for dialect in dialects() {
         let server = ScriptedServer::start([streamed(&*dialect, &text_reply())]).await;
         let last = ReplyRequest { tools_allowed: false, max_tokens: 300, ..request() };
         prompted(&*dialect, &server.url).ask(last.clone(), &RecordingObserver::default()).await.unwrap();
         let heard = dialect.parse_request(&server.received()[0].json());
         assert_eq!((heard.tools.len(), heard.may_call, heard.max_tokens), (2, false, 300));
-        // Who has no tools is not told that it may not use them.
+        // An agent without tools isn't forbidden to call them.
         let bare = ConversationConfig { system: " ".to_owned(), tools: Vec::new(), ..setup(&*dialect) };
         let mut conversation = connect(dialect.spec(), &dialect.variables(&server.url)).unwrap().open(bare).unwrap();
         conversation.push(&Message::User(UserMessage::text("Hello")));
@@ -78,7 +78,7 @@ async fn tools_stay_listed_where_none_may_be_called() {
 }
 
 #[tokio::test]
-async fn each_request_begins_with_the_one_before() {
+async fn each_request_starts_with_the_previous_one() {
     for dialect in dialects() {
         let server = ScriptedServer::start([streamed(&*dialect, &tool_call_reply())]).await;
         let mut conversation = prompted(&*dialect, &server.url);
@@ -106,7 +106,7 @@ async fn each_request_begins_with_the_one_before() {
 }
 
 #[tokio::test]
-async fn nothing_empty_and_no_strange_name_is_sent() {
+async fn no_empty_text_and_no_invalid_name_is_sent() {
     for dialect in dialects() {
         let blank = ReplyPart::Text(vec![" \n"]);
         let strange = ReplyPart::Call("a", "functions.bash x", vec!["{}"]);
@@ -125,7 +125,7 @@ async fn nothing_empty_and_no_strange_name_is_sent() {
         conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
         let words = |text: &str| text.to_owned();
         let mut turns = dialect.parse_request(&server.received()[2].json()).turns;
-        // Whether what a model said comes back empty, as something or not at all is up to the API.
+        // APIs differ in how a model's empty text is sent back: unchanged, as a placeholder, or not at all.
         turns.retain(|turn| !matches!(turn, RequestTurn::Text(text) if ["", "(nothing)"].contains(&text.trim())));
         assert_eq!(
             turns,
@@ -139,9 +139,9 @@ async fn nothing_empty_and_no_strange_name_is_sent() {
     }
 }
 
-/// Some servers keep things in them, or show them to the model.
+/// Some servers store data in ids or show them to the model.
 #[tokio::test]
-async fn ids_of_any_form_go_back_as_they_came() {
+async fn ids_of_any_form_are_sent_back_unchanged() {
     let ids = ["functions.glob:0", "call_2e__thought__AY89+a/18==", "é 1", "x".repeat(3_000).leak()];
     for dialect in dialects() {
         let calls = ids.map(|id| ReplyPart::Call(id, "glob", vec!["{}"])).to_vec();

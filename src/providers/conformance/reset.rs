@@ -1,9 +1,9 @@
 use super::*;
 
-/// A conversation that begins anew with the same messages is the same, byte for byte; with a remark behind them it only
+/// A conversation that is rebuilt from the same messages is the same byte for byte. With one more message, it only
 /// grows.
 #[tokio::test]
-async fn a_conversation_that_begins_anew_is_the_same_and_its_ids_stay_taken() {
+async fn a_rebuilt_conversation_is_equal_and_its_ids_stay_reserved() {
     for dialect in dialects() {
         let server = ScriptedServer::start([streamed(&*dialect, &tool_call_reply())]).await;
         let mut conversation = prompted(&*dialect, &server.url);
@@ -31,13 +31,13 @@ async fn a_conversation_that_begins_anew_is_the_same_and_its_ids_stay_taken() {
         let received = server.received();
         assert_eq!(str::from_utf8(&received[1].body), str::from_utf8(&received[2].body));
         let [before, after] = [2, 3].map(|at| dialect.conversation_json(str::from_utf8(&received[at].body).unwrap()));
-        // The last message itself may go on.
+        // The last message itself can continue.
         let before = before.trim_end_matches(['"', '}', ']']);
         assert!(after.starts_with(before), "{after}\nbegins otherwise than\n{before}");
         let heard = dialect.parse_request(&received[3].json());
         assert_eq!(heard.turns.last(), Some(&RequestTurn::User("Sum up.".to_owned())));
         assert!(!heard.may_call && heard.tools.len() == 2);
-        // And with another beginning.
+        // The same with another first message.
         conversation.clear();
         conversation.push(&Message::User(UserMessage::text("Hello again")));
         conversation.ask(request(), &RecordingObserver::default()).await.unwrap();

@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_every_shape_are_read() {
+    fn errors_of_every_form_are_parsed() {
         for (json, kind, message, status) in [
             (
                 r#"{"error":{"message":"m","type":"invalid_request_error","param":null,"code":null}}"#,
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_read_from_a_message() {
+    fn a_retry_delay_is_parsed_from_a_message() {
         let asked = |message: &str| {
             let json = json!({ "error": { "message": message, "code": "rate_limit_exceeded" } });
             ApiError::parse(&json.to_string()).unwrap().retry_after.map(|pause| pause.as_millis())
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_window_is_known_by_its_words() {
+    fn a_full_context_window_is_recognized_by_its_message() {
         for message in [
             "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.",
             "Your input exceeds the context window of this model. Please adjust your input and try again.",
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_known_in_many_forms_and_nothing_else_is_one() {
+    fn errors_are_recognized_in_many_forms_without_false_positives() {
         for (json, message, status) in [
             (r#"{"error": true, "message": "out of luck"}"#, "out of luck", None),
             (r#"{"error": "asleep"}"#, "asleep", None),
@@ -616,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_error_says_is_read() {
+    fn the_fields_of_an_error_are_parsed() {
         let details = json!([
             { "@type": "type.googleapis.com/google.rpc.Help", "links": [] },
             { "@type": "type.googleapis.com/google.rpc.QuotaFailure",
@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_without_a_number_has_the_one_of_its_word() {
+    fn an_error_without_a_code_gets_one_from_its_status_name() {
         for (word, number) in [
             ("INVALID_ARGUMENT", 400),
             ("UNAUTHENTICATED", 401),
@@ -654,7 +654,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_later_try_mends_is_known() {
+    fn errors_that_retries_cannot_fix_are_classified() {
         let reason = |reason: &str| json!([{ "reason": reason, "domain": "googleapis.com" }]);
         let daily = json!([
             { "violations": [{ "quotaId": "GenerateRequestsPerDayPerProjectPerModel-FreeTier" }] },

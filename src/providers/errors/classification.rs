@@ -322,7 +322,7 @@ mod tests {
     use super::refused_option;
 
     #[test]
-    fn an_option_is_known_by_its_name_between_quotes() {
+    fn an_option_is_recognized_by_its_quoted_name() {
         for (parsed, option) in [
             ("Unsupported value: 'temperature' does not support 0.5 with this model.", Some("temperature")),
             ("Unsupported parameter: 'reasoning_effort' is not supported with this model.", Some("thinking")),

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_shown_by_its_title_or_its_text() {
+    fn an_html_page_is_shown_by_its_title_or_its_text() {
         for (page, expected) in [
             ("<title>\n Sign  in</title><p>x", Some("Sign in")),
             ("<TITLE lang=en>Ä</TITLE>", Some("Ä")),
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn rubbish_is_told_from_text() {
+    fn binary_data_is_distinguished_from_text() {
         for (bytes, is) in [
             (b"".as_slice(), false),
             ("Ollama läuft: \u{1b}[1mja\r\n".as_bytes(), false),

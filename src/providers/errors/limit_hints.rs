@@ -109,7 +109,7 @@ mod tests {
     use super::{context_window, reply_limit};
 
     #[test]
-    fn the_greatest_max_tokens_is_read_out_of_the_servers_words() {
+    fn the_max_tokens_limit_is_parsed_from_error_messages() {
         for (message, limit) in [
             (
                 "max_tokens: 128000 > 64000, which is the maximum allowed number of output tokens for claude-sonnet-4-5",
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_read_out_of_the_servers_words() {
+    fn a_context_window_is_parsed_from_error_messages() {
         for (message, window) in [
             ("prompt is too long: 209000 tokens > 200000 maximum", 200_000),
             (

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_nobody_has_is_known() {
+    fn an_unknown_model_is_recognized() {
         for message in [
             "litellm.BadRequestError: You passed in model=m. There are no healthy deployments for this model LiteLLM: model \
              group 'm' failed with the error above. No fallback was attempted.",

@@ -44,7 +44,7 @@ mod tests {
     const FOUR: [Thinking; 4] = [Thinking::Off, Thinking::Low, Thinking::Medium, Thinking::High];
 
     #[test]
-    fn every_generation_gets_its_own_words() {
+    fn every_model_generation_gets_its_thinking_options() {
         let budget = |tokens: u32| Some(json!({ "thinkingBudget": tokens, "includeThoughts": true }));
         let level = |level: &str| Some(json!({ "thinkingLevel": level, "includeThoughts": true }));
         let [low, medium, high] = ["LOW", "MEDIUM", "HIGH"].map(level);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_leaves_room_for_the_answer_and_stays_within_its_bounds() {
+    fn a_thinking_budget_leaves_room_for_the_reply_and_stays_in_range() {
         let budget = |model, thinking, max_tokens| {
             let support = Capabilities::of("google", model).thinking;
             thinking_config(&support, Some(thinking), max_tokens).unwrap()["thinkingBudget"].as_u64().unwrap()

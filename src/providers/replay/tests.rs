@@ -99,7 +99,7 @@ fn replies_come_in_order_and_end() {
 }
 
 #[test]
-fn a_resumed_conversation_goes_on_where_it_was() {
+fn a_resumed_conversation_continues_at_the_same_reply() {
     let script = tour();
     let seen = RecordingObserver::default();
     let mut before = open(&script, "parent");
@@ -113,7 +113,7 @@ fn a_resumed_conversation_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_record_replies_as_it_did() {
+fn a_record_gives_the_recorded_replies() {
     let mut reply = tour().reply("parent", 0).unwrap();
     reply.request_id = Some("req_1".to_owned());
     let list = AgentReplies {
@@ -131,7 +131,7 @@ fn a_record_replies_as_it_did() {
 }
 
 #[test]
-fn mistakes_in_a_script_are_found_with_their_places() {
+fn mistakes_in_a_script_are_found_with_their_positions() {
     let text = "parent:\n  - {}\n  - calls: [{ tool: glob, input: [1] }, { input: {} }]\n  - txt: x\nsubagents:\n  \
                 parent: []\n  a-1: [{ text: x, stop: tired }]\n";
     let found = Script::read(&Source::new("bad.script.yaml", text)).unwrap_err();

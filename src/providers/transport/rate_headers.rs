@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn each_dialect_is_read_from_its_own_headers() {
+    fn each_dialect_is_parsed_from_its_own_headers() {
         assert_eq!(
             read(&[
                 ("anthropic-ratelimit-requests-limit", "50"),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_or_no_time_says_nothing() {
+    fn invalid_numbers_and_times_are_ignored() {
         for (remaining, reset) in [("-1", "1s"), ("", "1s"), ("1e3", "1s"), ("0", ""), ("0", "soon"), ("0", "NaN")] {
             let headers = [("x-ratelimit-remaining-requests", remaining), ("x-ratelimit-reset-requests", reset)];
             assert!(read(&headers).is_empty(), "{remaining} {reset}");

@@ -256,7 +256,7 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    /// The pauses of all tries, where chance is the given number.
+    /// The pauses before all retries, with this source of random numbers.
     fn pauses(chance: fn() -> f64, again: RetryDecision) -> Vec<u64> {
         let mut tries = RetryState { random: chance, ..tries(100, HOUR) };
         let pauses = (1..=5).map(|attempt| {
@@ -270,14 +270,14 @@ mod tests {
     }
 
     #[test]
-    fn pauses_are_anything_below_a_bound_that_doubles() {
+    fn pauses_are_random_below_a_doubling_bound() {
         assert_eq!(pauses(|| 0.0, RetryDecision::Backoff), [0; 5]);
         assert_eq!(pauses(|| 0.5, RetryDecision::Backoff), [50, 100, 200, 400, 800]);
         assert_eq!(pauses(|| 1.0, RetryDecision::Backoff), [100, 200, 400, 800, 1600]);
     }
 
     #[test]
-    fn chance_is_even() {
+    fn random_fractions_are_uniform() {
         let mut tenths = [0; 10];
         for _ in 0..10_000 {
             tenths[(random_fraction() * 10.0) as usize] += 1;
@@ -287,13 +287,13 @@ mod tests {
     }
 
     #[test]
-    fn the_servers_wish_is_a_floor() {
+    fn the_servers_retry_delay_is_a_minimum() {
         assert_eq!(pauses(|| 0.5, RetryDecision::After(Duration::from_millis(300))), [300, 300, 300, 400, 800]);
         assert_eq!(pauses(|| 0.5, RetryDecision::After(Duration::ZERO)), [50, 100, 200, 400, 800]);
     }
 
     #[test]
-    fn no_try_begins_after_the_deadline_or_an_endless_pause() {
+    fn no_attempt_starts_after_the_deadline_or_an_endless_pause() {
         let fault = tries(100, Duration::from_secs(5))
             .after_failure(failure(RetryDecision::After(Duration::from_secs(60))))
             .unwrap_err();
@@ -307,14 +307,14 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_refused_for_its_rate_has_as_many_tries_as_fit_into_its_time() {
+    fn a_rate_limited_request_is_retried_as_often_as_time_allows() {
         let fault = || failure(RetryDecision::Backoff).error;
         let mut tries = tries(100, HOUR);
         for attempt in 1..=50 {
             let retry = tries.after_throttle(fault(), Duration::from_secs(60), None).unwrap();
             assert_eq!((retry.attempt, retry.wait_ms), (attempt, 60_000));
         }
-        // Nobody was served for half an hour.
+        // No request was accepted for half an hour.
         tries.begun -= Duration::from_secs(30 * 60);
         assert!(tries.after_throttle(fault(), Duration::ZERO, None).is_err());
         let just_now = Some(Instant::now());
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_apis_answer_is_final_only_from_a_server_that_never_gave_one() {
+    fn an_unrecognized_response_is_final_only_before_the_first_valid_one() {
         let odd = || {
             FailedAttempt::unrecognized(
                 ProviderError::new(ProviderErrorKind::Rejected, "a page").with_hint("is the address right?"),
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_are_read_in_every_form() {
+    fn retry_delays_are_parsed_in_every_form() {
         let pause = |pairs: &[(&'static str, &str)]| {
             let headers = pairs.iter().map(|(name, value)| {
                 (reqwest::header::HeaderName::from_static(name), value.parse::<reqwest::header::HeaderValue>().unwrap())

@@ -167,7 +167,7 @@ mod tests {
          retry\ndata\n\nevent:  two\ndata:  ä€😀\nunknown: x\n\ndata: [1]\r\n\r\nevent: cut\ndata: never ends\n";
 
     #[test]
-    fn every_way_of_cutting_gives_the_same_events() {
+    fn every_chunking_gives_the_same_events() {
         let expected = pairs(&[("one", "1"), ("", "first\nsecond"), (" two", " ä€😀"), ("", "[1]")]);
         let bytes = MIXED.as_bytes();
         assert_eq!(decode(&[bytes], 1000).unwrap(), expected);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_and_events_are_bounded() {
+    fn lines_and_events_are_limited_in_length() {
         assert_eq!(decode(&[b"data: 0123456789\n\n"], 11).unwrap(), pairs(&[("", "0123456789")]));
         assert_eq!(decode(&[b"data: 0123456789\n\n"], 10), Err(TooLong));
         assert_eq!(decode(&[b"data: 01", b"23456789"], 10), Err(TooLong));
@@ -191,12 +191,12 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_replaced() {
+    fn invalid_utf8_is_replaced() {
         assert_eq!(decode(&[b"data: a\xffb\n\n"], 100).unwrap(), pairs(&[("", "a\u{fffd}b")]));
     }
 
     #[test]
-    fn what_the_receiver_says_stops_the_feed() {
+    fn an_error_of_the_receiver_stops_the_feed() {
         struct Stop;
         impl From<TooLong> for Stop {
             fn from(_: TooLong) -> Self {

@@ -31,13 +31,13 @@ mod tests {
     };
     use crate::providers::test_server::{ConnectionEnd, ScriptedResponse, ScriptedServer};
 
-    /// The answer, after which the connection is closed once the next request has come, unread.
+    /// The response, after which the connection is closed when the next request arrives, without reading it.
     fn closing_on_next(answer: ScriptedResponse) -> ScriptedResponse {
         ScriptedResponse(answer.0, ConnectionEnd::CloseOnNext)
     }
 
     #[tokio::test]
-    async fn a_request_into_a_closed_connection_is_sent_again_and_is_no_failed_try() {
+    async fn a_request_on_a_closed_connection_is_resent_and_is_not_a_failed_attempt() {
         for dialect in dialects() {
             let server = ScriptedServer::start([closing_on_next(streamed(&*dialect, &text_reply()))]).await;
             let mut conversation = prompted(&*dialect, &server.url);
@@ -54,13 +54,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_ends_while_the_server_may_be_at_work_is_a_failed_try() {
+    async fn a_connection_that_ends_later_is_a_failed_attempt() {
         for dialect in dialects() {
             let late = ScriptedResponse(vec![], ConnectionEnd::CloseAfter(Duration::from_millis(600)));
             let good = || streamed(&*dialect, &text_reply());
             let server = ScriptedServer::start([good(), late, good()]).await;
             let mut variables = dialect.variables(&server.url);
-            // A fifth of it is how long a closed connection may take to show.
+            // A request on a stale connection can take a fifth of the connect timeout to fail.
             let bounds = [("LEGWORK_RETRY_BASE_MS", "2"), ("LEGWORK_CONNECT_TIMEOUT_MS", "2500")];
             variables.extend(bounds.map(|(name, number)| (name, number.to_owned())));
             let mut conversation = connect(dialect.spec(), &variables).unwrap().open(setup(&*dialect)).unwrap();
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_only_closes_is_a_failure() {
+    async fn a_server_that_keeps_closing_connections_is_a_failure() {
         for dialect in dialects() {
             let nothing = ScriptedResponse(vec![], ConnectionEnd::Close);
             let server = ScriptedServer::start([

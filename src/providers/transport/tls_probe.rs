@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_of_the_address_but_host_and_port_is_asked() {
+    fn the_probe_uses_only_host_and_port() {
         for (text, expected) in [
             ("http://me:secret@host.example/v1?key=secret", "https://host.example:80/"),
             ("http://[::1]:8080/v1", "https://[::1]:8080/"),

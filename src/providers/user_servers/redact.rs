@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_known_is_seen() {
+    fn everything_except_known_syntax_is_redacted() {
         for (line, expected) in [
             ("[providers.local]\r\n", "[providers.local]\r\n"),
             ("[providers.local] # sk-123\n", "[providers.local] * ******\n"),

@@ -2,7 +2,7 @@ use super::*;
 use crate::diagnostic::Source;
 use crate::providers::PROVIDERS;
 
-/// Everything that is found, a line each, with what a finding's excerpt would show.
+/// All findings, one per line, with the source line that an excerpt would show.
 fn found(text: &str) -> String {
     let read = UserServers::read(&Source::new("providers.toml", text));
     let line = |finding: &crate::diagnostic::Diagnostic| {
@@ -41,7 +41,7 @@ fn servers_are_read() {
 }
 
 #[test]
-fn a_server_says_how_large_its_models_windows_are() {
+fn a_server_entry_can_set_context_windows() {
     let server = |name: &str, rest: &str| {
         format!("[providers.{name}]\napi = \"openai-chat\"\nbase_url = \"http://h\"\n{rest}\n")
     };
@@ -118,7 +118,7 @@ timeout = 3
 }
 
 #[test]
-fn what_is_broken_in_its_syntax_hides_nothing_else() {
+fn a_syntax_error_does_not_hide_other_findings() {
     let found = found(
         "[providers.f]\napi = \"openai-chat\"\napi = \"openai-chat\"\nbase_url = 'h'\n[providers.g]\napi = \"openai-chat\n\
          base_url = http://h\n",
@@ -153,7 +153,7 @@ fn no_finding_shows_what_could_be_a_key() {
 }
 
 #[test]
-fn a_variable_that_means_something_else_holds_no_key() {
+fn a_variable_with_another_meaning_is_rejected_as_a_key() {
     let with = |name: &str| {
         found(&format!("[providers.a]\napi = \"openai-chat\"\nbase_url = \"http://h\"\nkey_env = \"{name}\"\n"))
     };
@@ -176,13 +176,13 @@ fn a_variable_that_means_something_else_holds_no_key() {
 }
 
 #[test]
-fn what_is_broken_is_known_by_its_name() {
+fn invalid_servers_are_known_by_name() {
     let read = UserServers::read(&Source::new("f", "[providers.a]\n[providers]\nb = 1\n"));
     assert!(["a", "b"].iter().all(|name| read.servers.is_invalid(name)) && read.servers.get("a").is_none());
 }
 
 #[test]
-fn a_server_may_be_meant_by_what_stands_elsewhere() {
+fn a_missing_server_is_invalid_if_another_part_could_define_it() {
     for text in
         ["[provider.a]\n", "[[providers]]\nname = 'a'\n", "providers = 'a'\n", "a = 1\n", "[providers.b]\nx = = 1\n"]
     {
@@ -193,7 +193,7 @@ fn a_server_may_be_meant_by_what_stands_elsewhere() {
 }
 
 #[test]
-fn any_text_is_read_to_an_end() {
+fn any_text_is_parsed_without_a_crash() {
     for text in
         ["[", "[providers", "[[providers.a]]", "providers = [", "=", "a.b.c = 1", "\0", "'''", "[providers.ä]\n😀"]
     {

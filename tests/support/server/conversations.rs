@@ -39,7 +39,7 @@ impl Conversations {
     /// Finds the conversation that a request continues, or starts one, and records the request.
     ///
     /// # Errors
-    /// The reason in one sentence, if there is none.
+    /// The reason in one sentence, if the request neither continues a conversation nor starts one.
     pub(super) fn match_request(&mut self, body: &Value, repeats_allowed: bool) -> Result<usize, String> {
         let setup = [&body["model"], &body["system"], &body["tools"]].map(normalized);
         let messages: Vec<Value> = body["messages"].as_array().into_iter().flatten().map(normalized).collect();

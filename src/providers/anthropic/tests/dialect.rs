@@ -1,4 +1,4 @@
-//! The Messages API for the suite that all providers pass.
+//! The Messages API's dialect for the conformance suite.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ fn stop(ending: ReplyEnding) -> &'static str {
     }
 }
 
-/// A reply of which nothing has come.
+/// An assembler that has received nothing yet.
 pub(crate) fn new_assembler() -> impl crate::providers::assembler::ReplyAssembler {
     AnthropicAssembler::new(0)
 }
@@ -65,7 +65,7 @@ impl WireDialect for AnthropicDialect {
     }
 
     fn events_until_complete(&self, events: &[String]) -> usize {
-        // All but `message_stop`.
+        // All except `message_stop`.
         events.len() - 1
     }
 

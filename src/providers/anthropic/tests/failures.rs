@@ -22,7 +22,7 @@ async fn fault_of(answers: Vec<ScriptedResponse>) -> (ProviderError, usize) {
 }
 
 #[tokio::test]
-async fn final_statuses_end_it_at_once() {
+async fn final_statuses_are_not_retried() {
     for (status, kind, words, hint) in [
         ("400 Bad Request", ProviderErrorKind::Rejected, "bad field", None),
         ("401 Unauthorized", ProviderErrorKind::Rejected, "bad field", Some("ANTHROPIC_API_KEY")),
@@ -43,11 +43,11 @@ async fn final_statuses_end_it_at_once() {
 }
 
 #[tokio::test]
-async fn a_full_window_is_its_own_kind() {
+async fn a_full_context_window_has_its_own_error_kind() {
     for message in [
         "prompt is too long: 209000 tokens > 200000 maximum",
         "input length and `max_tokens` exceed context limit: 1 + 2 > 2",
-        // Other servers' words over this API.
+        // Messages of other servers over this API.
         "Trying to keep the first 9 tokens when context the overflows. However, the model is loaded with context length of \
          only 8 tokens, which is not enough.",
         "The decoder prompt (length 9) is longer than the maximum model length of 8.",
@@ -67,7 +67,7 @@ async fn a_full_window_is_its_own_kind() {
 }
 
 #[tokio::test]
-async fn passing_statuses_are_tried_again() {
+async fn temporary_statuses_are_retried() {
     for status in ["408 x", "409 x", "429 Too Many Requests", "500 x", "502 x", "503 x", "529 x"] {
         let answer = ScriptedResponse::new(status, JSON, &error("overloaded_error", "Overloaded"));
         let server = ScriptedServer::start([answer.clone(), answer, good()]).await;
@@ -85,7 +85,7 @@ async fn passing_statuses_are_tried_again() {
 }
 
 #[tokio::test]
-async fn the_servers_advice_is_followed() {
+async fn the_servers_retry_headers_are_followed() {
     let asked = ScriptedResponse::new("429 x", "retry-after-ms: 30\r\n", "slow down");
     let server = ScriptedServer::start([asked, good()]).await;
     let seen = RecordingObserver::default();
@@ -105,7 +105,7 @@ async fn the_servers_advice_is_followed() {
 }
 
 #[tokio::test]
-async fn errors_in_the_stream_count_with_what_they_cost() {
+async fn errors_in_the_stream_include_their_usage() {
     let event = |kind: &str| events(&[start()]) + "event: error\ndata: " + &error(kind, "sorry") + "\n\n";
     let overloaded = event("overloaded_error");
     let server = ScriptedServer::start([ScriptedResponse::stream([overloaded.as_bytes()]), good()]).await;
@@ -119,7 +119,7 @@ async fn errors_in_the_stream_count_with_what_they_cost() {
 }
 
 #[tokio::test]
-async fn silence_is_not_waited_for() {
+async fn a_silent_server_is_timed_out() {
     let head = events(&[start()]);
     let hanging = ScriptedResponse::stream([head.as_bytes()]).cut(ConnectionEnd::Hang);
     let server = ScriptedServer::start([hanging, ScriptedResponse(vec![], ConnectionEnd::Hang), good()]).await;
@@ -133,7 +133,7 @@ async fn silence_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn signs_of_life_do_not_keep_a_request_for_ever() {
+async fn keep_alive_events_do_not_extend_the_request_timeout() {
     let ping = b"event: ping\ndata: {\"type\":\"ping\"}\n\n".as_slice();
     let pings = ScriptedResponse::stream(std::iter::repeat_n(ping, 100_000)).cut(ConnectionEnd::Hang);
     let server = ScriptedServer::start([pings, good()]).await;
@@ -151,7 +151,7 @@ async fn signs_of_life_do_not_keep_a_request_for_ever() {
 }
 
 #[tokio::test]
-async fn nothing_listening_is_said_with_its_address() {
+async fn a_refused_connection_is_reported_with_its_address() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -163,7 +163,7 @@ async fn nothing_listening_is_said_with_its_address() {
 }
 
 #[tokio::test]
-async fn answers_of_somebody_else_are_shown() {
+async fn responses_that_are_not_the_apis_are_shown() {
     let page = ScriptedResponse::new(
         "200 OK",
         "content-type: text/html\r\n",
@@ -186,7 +186,7 @@ async fn answers_of_somebody_else_are_shown() {
 }
 
 #[tokio::test]
-async fn a_stream_of_nonsense_is_a_failure() {
+async fn an_invalid_stream_is_a_failure() {
     for body in [
         "event: message_start\ndata: {\n\n".to_owned(),
         events(&[

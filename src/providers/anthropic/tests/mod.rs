@@ -25,9 +25,9 @@ pub(super) const SECRET: &str = "sk-ant-test-0123456789";
 
 #[derive(Default)]
 pub(super) struct RecordingObserver {
-    /// The text so far, without that of failed tries.
+    /// The text so far, except that of failed attempts.
     pub(super) text: Mutex<String>,
-    /// The text of each failed try.
+    /// The text of each failed attempt.
     pub(super) dropped: Mutex<Vec<String>>,
     pub(super) retries: Mutex<Vec<Retry>>,
 }
@@ -74,7 +74,7 @@ pub(super) fn open_conversation(url: &str, setup: ConversationConfig) -> Box<dyn
     with_idle_timeout(url, setup, "20000")
 }
 
-/// A conversation that waits so many milliseconds for the next bytes.
+/// A conversation with this idle timeout in milliseconds.
 pub(super) fn with_idle_timeout(url: &str, setup: ConversationConfig, idle: &str) -> Box<dyn Conversation> {
     let provider = try_connect(&[
         ("ANTHROPIC_API_KEY", SECRET),
@@ -102,7 +102,7 @@ pub(super) fn request() -> ReplyRequest {
     }
 }
 
-/// The events as a server sends them.
+/// The bytes of these events in a stream.
 pub(super) fn events(events: &[Value]) -> String {
     events.iter().map(|event| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap())).collect()
 }
@@ -113,7 +113,7 @@ pub(super) fn start() -> Value {
         "cache_creation_input_tokens": 5, "cache_read_input_tokens": null, "output_tokens": 1 } } })
 }
 
-/// A reply whose blocks are given as start and deltas, between the events that every reply has.
+/// A stream of blocks, each given as its start and its deltas, with the events that every reply has.
 pub(super) fn reply(blocks: &[(Value, Vec<Value>)], stop: &str) -> String {
     let mut all = vec![start(), json!({ "type": "ping" })];
     for (index, (block, deltas)) in blocks.iter().enumerate() {
@@ -138,7 +138,7 @@ pub(super) fn call_block(id: &str, pieces: &[&str]) -> (Value, Vec<Value>) {
     (json!({ "type": "tool_use", "id": id, "name": "glob", "input": {} }), pieces.iter().map(delta).collect())
 }
 
-/// Asks once and returns what the server's answer became.
+/// Sends one request and returns the reply that the response body becomes.
 pub(super) async fn ask_once(body: &str) -> crate::message::Reply {
     let answer = crate::providers::test_server::ScriptedResponse::stream([body.as_bytes()]);
     let server = ScriptedServer::start([answer]).await;

@@ -41,7 +41,7 @@ fn mixed() -> String {
     )
 }
 
-/// What [`mixed`] must look like when it is sent back.
+/// The content of [`mixed`] as it must be sent back.
 fn mixed_sent_back() -> Value {
     json!([
         { "type": "thinking", "thinking": "Let me see — é😀", "signature": "EqQB+/sig==" },
@@ -55,7 +55,7 @@ fn mixed_sent_back() -> Value {
 }
 
 #[tokio::test]
-async fn every_block_is_kept_and_sent_back_as_it_came() {
+async fn every_block_is_kept_and_sent_back_unchanged() {
     let body = mixed();
     let server = ScriptedServer::start([ScriptedResponse::stream([body.as_bytes()])])
         .await
@@ -76,7 +76,7 @@ async fn every_block_is_kept_and_sent_back_as_it_came() {
     let call = reply.tool_calls().next().unwrap();
     assert_eq!((call.tool.as_str(), call.input.get()), ("glob", r#"{"pattern": "**/*.toml"}"#));
 
-    // Through the journal's form, as on resume.
+    // Serialized and parsed as in the journal, like on resume.
     let recorded = serde_json::to_string(&reply).unwrap();
     conversation.push(&Message::Assistant(serde_json::from_str(&recorded).unwrap()));
     let results = vec![ToolResult { call_id: call.id.clone(), text: "Cargo.toml".to_owned(), is_error: false }];
@@ -91,7 +91,7 @@ async fn every_block_is_kept_and_sent_back_as_it_came() {
 }
 
 #[test]
-fn every_cut_of_the_bytes_gives_the_same_reply() {
+fn every_chunking_of_the_bytes_gives_the_same_reply() {
     let body = mixed();
     let read = |chunks: &mut dyn Iterator<Item = &[u8]>| {
         let mut growth = AnthropicAssembler::new(0);
@@ -113,11 +113,11 @@ fn every_cut_of_the_bytes_gives_the_same_reply() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_cut_is_tried_again() {
+async fn a_cut_stream_is_retried() {
     let body = reply(&[text_block("Hello")], "end_turn");
     let ends: Vec<usize> = body.match_indices("\n\n").map(|(at, _)| at + 2).collect();
-    // At every boundary between events, and inside each event; by closing and by an end in good order. Only the last event
-    // may be missing.
+    // Cut between events and inside each event, by a closed connection and by a regular end. Only the last event can be
+    // missing.
     let mut answers = Vec::new();
     for end in &ends[..ends.len() - 2] {
         answers.push(ScriptedResponse::stream([&body.as_bytes()[..*end]]));
@@ -136,7 +136,7 @@ async fn a_stream_that_is_cut_is_tried_again() {
 }
 
 #[tokio::test]
-async fn who_shows_text_is_told_when_it_is_void() {
+async fn observers_are_notified_when_text_is_discarded() {
     let piece = |text: &str| json!({ "type": "text_delta", "text": text });
     let body = reply(&[(json!({ "type": "text", "text": "" }), vec![piece("Hel"), piece("lo")])], "end_turn");
     let cut = body.find("\"lo\"").unwrap();
@@ -149,7 +149,7 @@ async fn who_shows_text_is_told_when_it_is_void() {
 }
 
 #[tokio::test]
-async fn what_was_heard_of_a_cut_reply_counts() {
+async fn received_text_of_a_cut_reply_counts_as_usage() {
     let text = "word ".repeat(200);
     let body = reply(&[text_block(&text)], "end_turn");
     let server = ScriptedServer::start(
@@ -164,7 +164,7 @@ async fn what_was_heard_of_a_cut_reply_counts() {
 }
 
 #[tokio::test]
-async fn inputs_are_bounded_in_length_and_depth() {
+async fn inputs_are_limited_in_length_and_depth() {
     let nested = |depth: usize| format!("{{\"a\":{}{}}}", "[".repeat(depth - 1), "]".repeat(depth - 1));
     let quoted = format!("{{\"a\":\"{}\\\"{}\"}}", "[{".repeat(200), "[".repeat(200));
     let long = |length: usize| format!("{{\"a\":\"{}\"}}", "x".repeat(length - 8));
@@ -186,7 +186,7 @@ async fn inputs_are_bounded_in_length_and_depth() {
 }
 
 #[tokio::test]
-async fn an_answer_in_one_piece_is_taken_too() {
+async fn a_response_without_streaming_is_accepted() {
     let message = json!({ "id": "msg_1", "type": "message", "role": "assistant", "model": "m", "stop_reason": "end_turn",
         "content": [{ "type": "text", "text": "Hi" }, { "type": "thinking", "thinking": "t", "signature": "s" },
             { "type": "tool_use", "id": "a", "name": "glob", "input": { "pattern": "*" } }],
@@ -201,7 +201,7 @@ async fn an_answer_in_one_piece_is_taken_too() {
 }
 
 #[tokio::test]
-async fn a_reply_is_taken_when_it_ends_and_by_what_it_is() {
+async fn a_reply_is_complete_at_its_last_event_whatever_its_content_type() {
     let body = reply(&[text_block("Hi")], "end_turn");
     let open = ScriptedResponse::stream([body.as_bytes()]).cut(ConnectionEnd::Hang);
     let plain = ScriptedResponse::new("200 OK", "content-type: text/plain\r\n", &body);
@@ -217,7 +217,7 @@ async fn a_reply_is_taken_when_it_ends_and_by_what_it_is() {
 }
 
 #[tokio::test]
-async fn inputs_that_are_no_object_are_told_and_replaced() {
+async fn inputs_that_are_not_objects_are_reported_and_replaced() {
     let cases: [(&[&str], &str, Option<&str>); 6] = [
         (&[], "{}", None),
         (&[""], "{}", None),
@@ -263,7 +263,7 @@ async fn call_ids_become_unique_within_the_conversation() {
 }
 
 #[tokio::test]
-async fn a_reply_without_a_stop_reason_is_tried_again() {
+async fn a_reply_without_a_stop_reason_is_retried() {
     let good = reply(&[text_block("Hello")], "end_turn");
     let delta = good.split_inclusive("\n\n").find(|event| event.contains("message_delta")).unwrap();
     let answers = [good.replace(delta, ""), good.replace("\"end_turn\"", "null")];
@@ -282,7 +282,7 @@ async fn a_reply_without_a_stop_reason_is_tried_again() {
 }
 
 #[tokio::test]
-async fn stop_reasons_have_their_own_words() {
+async fn stop_reasons_are_mapped() {
     let cases = [
         ("end_turn", StopReason::EndTurn),
         ("tool_use", StopReason::ToolUse),
@@ -299,7 +299,7 @@ async fn stop_reasons_have_their_own_words() {
 }
 
 #[tokio::test]
-async fn what_is_unknown_does_no_harm() {
+async fn unknown_events_are_ignored() {
     let body = format!(
         "event: hello\ndata: not json\n\n{}event: new_thing\ndata: {{\"type\":\"new_thing\",\"index\":\"x\"}}\n\ndata: [DONE]\n\n",
         reply(&[text_block("half a \u{fffd} pair")], "end_turn").replace('\u{fffd}', "\\ud83d")
@@ -320,7 +320,7 @@ fn five_thousand_deltas_are_one_text() {
 }
 
 #[tokio::test]
-async fn why_the_api_refuses_is_kept() {
+async fn the_explanation_of_a_refusal_is_kept() {
     let refused = reply(&[text_block("Half")], "refusal");
     let why = |details: &str| {
         refused.replace("\"stop_sequence\":null", &format!("\"stop_sequence\":null,\"stop_details\":{details}"))

@@ -59,7 +59,7 @@ async fn a_request_is_what_the_api_expects() {
 }
 
 #[tokio::test]
-async fn thinking_and_tool_choice_are_said() {
+async fn thinking_and_tool_choice_are_sent() {
     let server = ScriptedServer::start([answer()]).await;
     let mut conversation = open_conversation(&server.url, setup(Some(Thinking::Low)));
     conversation.push(&Message::User(UserMessage::text("Hello")));
@@ -78,7 +78,7 @@ async fn thinking_and_tool_choice_are_said() {
 }
 
 #[tokio::test]
-async fn temperature_and_stop_texts_are_said_as_the_model_takes_them() {
+async fn temperature_and_stop_sequences_are_sent_if_the_model_accepts_them() {
     let server = ScriptedServer::start([answer()]).await;
     let asked = async |name: &str, thinking: Option<Thinking>, temperature: f64, stop: &[&str]| {
         let mut setup = setup(thinking);
@@ -100,7 +100,7 @@ async fn temperature_and_stop_texts_are_said_as_the_model_takes_them() {
 }
 
 #[tokio::test]
-async fn marks_move_and_the_bytes_before_them_stay() {
+async fn cache_marks_move_and_the_bytes_before_them_stay() {
     let server = ScriptedServer::start([answer()]).await;
     let mut conversation = prompted(&server.url);
     let mut sizes = vec![conversation.prompt_bytes()];
@@ -128,7 +128,7 @@ async fn marks_move_and_the_bytes_before_them_stay() {
 }
 
 #[tokio::test]
-async fn nothing_is_sent_that_the_api_refuses() {
+async fn nothing_is_sent_that_the_api_rejects() {
     let server = ScriptedServer::start([answer()]).await;
     let mut conversation = prompted(&server.url);
     let blank = || BlockContent::Text(" \n".to_owned());
@@ -177,7 +177,7 @@ async fn nothing_is_sent_that_the_api_refuses() {
 }
 
 #[test]
-fn addresses_are_found_below_their_base() {
+fn endpoint_urls_are_derived_from_the_base_url() {
     let shown = |base: &str| {
         let variable = |name: &str| (name == "ANTHROPIC_BASE_URL").then(|| base.to_owned());
         let connect = ConnectContext {

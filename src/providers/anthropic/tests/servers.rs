@@ -1,4 +1,4 @@
-//! What servers that imitate the API do otherwise.
+//! Deviations of servers that imitate the API.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::message::{BlockContent, Reply, StopReason, Usage};
 use crate::providers::test_server::{ConnectionEnd, ScriptedResponse};
 
-/// Events between a start and an end that count these.
+/// A stream whose first and last events report this usage.
 fn counting(start: &Value, end: &Value) -> String {
     let text = |text: &str| json!({ "type": "content_block_delta", "index": 0, "delta": { "type": "text_delta", "text": text } });
     let mut delta = json!({ "type": "message_delta", "delta": { "stop_reason": "end_turn" }, "usage": end });
@@ -23,7 +23,7 @@ fn counting(start: &Value, end: &Value) -> String {
 }
 
 #[tokio::test]
-async fn a_count_of_nothing_takes_no_other_back() {
+async fn a_zero_count_does_not_replace_an_earlier_one() {
     let usage = |input, read, written, output| Usage {
         input_tokens: input,
         output_tokens: output,
@@ -41,7 +41,7 @@ async fn a_count_of_nothing_takes_no_other_back() {
             json!({ "input_tokens": 0, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0, "output_tokens": 7 }),
             usage(90, 10, 0, 7),
         ),
-        // Counts that are totals at the end.
+        // Counts that are only complete at the end.
         (
             json!({ "input_tokens": 0, "output_tokens": 0 }),
             json!({ "input_tokens": 90, "output_tokens": 7 }),
@@ -52,7 +52,7 @@ async fn a_count_of_nothing_takes_no_other_back() {
             json!({ "input_tokens": 0, "cache_read_input_tokens": 100, "output_tokens": 7 }),
             usage(0, 100, 0, 7),
         ),
-        // What nobody counted at the end is what was heard.
+        // Without a final count, output is estimated from the received text.
         (json!({ "input_tokens": 90, "output_tokens": 1 }), json!(null), usage(90, 0, 0, 100)),
         (json!({ "input_tokens": 90, "output_tokens": 1 }), json!({}), usage(90, 0, 0, 100)),
     ] {
@@ -60,7 +60,7 @@ async fn a_count_of_nothing_takes_no_other_back() {
     }
 }
 
-/// A reply whose blocks begin with these numbers.
+/// A reply whose blocks have these indexes.
 fn numbered(blocks: &[(u64, Value)], stops: bool) -> String {
     let mut all = vec![start()];
     for (index, block) in blocks {
@@ -91,7 +91,7 @@ fn kinds(reply: &Reply) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn blocks_are_told_apart_even_where_their_numbers_come_again() {
+async fn blocks_with_repeated_indexes_are_distinguished() {
     let text = json!({ "type": "text", "text": "I look." });
     let call = |id: &str| json!({ "type": "tool_use", "id": id, "name": "glob", "input": {} });
     let expected = ["text I look.", "call a {\"a\":1}", "call b {\"a\":1}"];
@@ -104,7 +104,7 @@ async fn blocks_are_told_apart_even_where_their_numbers_come_again() {
             "{numbers:?}"
         );
     }
-    // One that hasn't ended begins twice: something is missing.
+    // If a block starts again before it has ended, something is missing.
     let twice = numbered(&[(0, text), (1, call("a")), (1, call("b"))], false);
     let good = reply(&[text_block("Hi")], "end_turn");
     let server = ScriptedServer::start([twice, good].map(|body| ScriptedResponse::stream([body.as_bytes()]))).await;
@@ -114,7 +114,7 @@ async fn blocks_are_told_apart_even_where_their_numbers_come_again() {
 }
 
 #[tokio::test]
-async fn a_reply_without_its_last_event_is_taken_where_nothing_of_it_is_missing() {
+async fn a_reply_without_its_last_event_is_accepted_if_it_is_complete() {
     let text = json!({ "type": "text", "text": "I look." });
     let call = json!({ "type": "tool_use", "id": "a", "name": "glob", "input": {} });
     let stop = events(&[json!({ "type": "message_stop" })]);
@@ -134,7 +134,7 @@ async fn a_reply_without_its_last_event_is_taken_where_nothing_of_it_is_missing(
             assert_eq!(kinds(&reply), ["text I look.", "call a {\"a\":1}"]);
         }
     }
-    // A reason at the beginning ends nothing.
+    // A stop reason in the first event doesn't end the reply.
     let early = json!({ "type": "message_start", "message": { "content": [], "stop_reason": "end_turn" } });
     let server = ScriptedServer::start(
         [events(&[early]), numbered(&[(0, text)], true)].map(|body| ScriptedResponse::stream([body.as_bytes()])),
@@ -143,7 +143,7 @@ async fn a_reply_without_its_last_event_is_taken_where_nothing_of_it_is_missing(
 }
 
 #[tokio::test]
-async fn a_text_that_its_block_begins_with_is_shown_and_counted() {
+async fn text_in_the_start_of_a_block_is_shown_and_counted() {
     let piece = json!({ "type": "text_delta", "text": "lo" });
     let body = reply(&[(json!({ "type": "text", "text": "Hel" }), vec![piece])], "end_turn");
     let server = ScriptedServer::start([ScriptedResponse::stream([body.as_bytes()])]).await;
@@ -153,7 +153,7 @@ async fn a_text_that_its_block_begins_with_is_shown_and_counted() {
 }
 
 #[tokio::test]
-async fn a_beginning_that_is_said_again_counts_once() {
+async fn text_of_a_block_start_that_is_repeated_counts_once() {
     let thinks = |piece: &str| json!({ "type": "thinking_delta", "thinking": piece });
     let texts = |piece: &str| json!({ "type": "text_delta", "text": piece });
     let signed = json!({ "type": "signature_delta", "signature": "sg" });
@@ -179,7 +179,7 @@ async fn a_beginning_that_is_said_again_counts_once() {
 }
 
 #[tokio::test]
-async fn inputs_in_a_text_are_read() {
+async fn inputs_in_a_string_are_parsed() {
     let block = |input: Value| (json!({ "type": "tool_use", "id": "a", "name": "glob", "input": input }), vec![]);
     for (input, expected) in [(json!("{\"a\": 1}"), "{\"a\": 1}"), (json!(""), "{}"), (json!(null), "{}")] {
         let reply = ask_once(&reply(&[block(input.clone())], "tool_use")).await;
@@ -189,7 +189,7 @@ async fn inputs_in_a_text_are_read() {
 }
 
 #[tokio::test]
-async fn a_reason_that_says_nothing_is_none() {
+async fn an_empty_stop_reason_counts_as_missing() {
     let good = reply(&[text_block("Hello")], "end_turn");
     let empty = json!({ "type": "message_delta", "delta": { "stop_reason": "" }, "usage": { "output_tokens": 42 } });
     let stop = events(&[json!({ "type": "message_stop" })]);
@@ -198,7 +198,7 @@ async fn a_reason_that_says_nothing_is_none() {
 }
 
 #[tokio::test]
-async fn errors_in_other_shapes_are_read() {
+async fn errors_in_other_forms_are_parsed() {
     for (status, body, words, kind) in [
         (
             "400 x",
@@ -243,7 +243,7 @@ async fn errors_in_other_shapes_are_read() {
         assert_eq!((fault.kind, server.received().len()), (kind, 1), "{}", fault.message);
         assert!(fault.message.contains(words), "{}", fault.message);
     }
-    // Within a stream, where only the error itself says what it is.
+    // In a stream, only the error itself has the status.
     for (error, requests) in [
         (json!({ "error": { "code": 400, "message": "bad field", "type": "BadRequestError" } }), 1),
         (json!({ "error": { "code": "401", "message": "bad key", "type": "auth_error" } }), 1),

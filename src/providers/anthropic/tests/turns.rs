@@ -1,4 +1,4 @@
-//! A turn of a model that thinks has to begin with a thought, and what was masked has lost its thoughts.
+//! Turns without thinking. A thinking model's turn must begin with a thought, and redacted replies have lost theirs.
 
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -33,7 +33,7 @@ fn answered(id: &str) -> Message {
     Message::User(UserMessage { results: vec![result], text: None })
 }
 
-/// Whether each request of the conversation asks for thoughts: one after each message of the user.
+/// Whether each request of the conversation enables thinking. There is one request after each user message.
 fn thinks(model: &str, messages: &[Message]) -> Vec<bool> {
     let mut setup = setup(Some(Thinking::Low));
     setup.model.name = model.to_owned();
@@ -50,16 +50,16 @@ fn thinks(model: &str, messages: &[Message]) -> Vec<bool> {
 }
 
 #[test]
-fn a_turn_that_begins_without_a_thought_goes_on_without_any() {
+fn a_turn_that_begins_without_thinking_continues_without_it() {
     let prompt = || Message::User(UserMessage::text("Hello"));
     let masked = [prompt(), said(false, "a"), answered("a"), said(false, "b"), answered("b")];
     assert_eq!(thinks("claude-sonnet-4-5", &masked), [true, false, false]);
-    // Newer models don't mind, and of other makers' nothing is known.
+    // Newer models accept such turns. For other vendors' models, this is unknown.
     assert_eq!(thinks("claude-opus-4-8", &masked), [true; 3]);
     assert_eq!(thinks("somebody/model-7", &masked), [true; 3]);
     let later = [prompt(), said(true, "a"), answered("a"), said(false, "b"), answered("b")];
     assert_eq!(thinks("claude-sonnet-4-5", &later), [true; 3]);
-    // The next prompt begins another turn; a remark beside results doesn't.
+    // The next prompt begins another turn; text after results doesn't.
     let remark = UserMessage::text("Go on.");
     let again = [prompt(), said(false, "a"), answered("a"), Message::User(remark)];
     assert_eq!(thinks("claude-sonnet-4-5", &again), [true, false, false]);
@@ -73,7 +73,7 @@ fn text_of(text: &str) -> Reply {
 }
 
 #[test]
-fn a_conversation_that_begins_anew_thinks_again() {
+fn a_rebuilt_conversation_thinks_again() {
     let mut body = AnthropicEncoder::new(setup(Some(Thinking::Low))).unwrap();
     let asks = |body: &AnthropicEncoder| {
         let request: Value = serde_json::from_slice(&body.body_chunks(&request()).concat()).unwrap();

@@ -1,4 +1,4 @@
-//! The Gemini API for the suite that all providers pass.
+//! The Gemini API's dialect for the conformance suite.
 
 use serde_json::{Value, json};
 
@@ -11,10 +11,10 @@ use crate::providers::gemini::reply::GeminiAssembler;
 
 pub(crate) struct GeminiDialect;
 
-/// What stands for the thoughts before a call.
+/// The signature in a call, which represents the model's thoughts before it.
 pub(super) const SIGNED: &str = "EhcKFQHRFKi4cGl6emE=";
 
-/// A response with these parts in the API's own JSON; the last one has a reason and the whole count.
+/// A response with these parts, given as the API's JSON. The last response has a finish reason and the final usage.
 pub(super) fn response(parts: &[String], reason: Option<&str>) -> String {
     let end = reason.map(|reason| format!(r#","finishReason":"{reason}""#)).unwrap_or_default();
     let mut counts = json!({ "promptTokenCount": 22, "cachedContentTokenCount": 7, "totalTokenCount": 22,
@@ -30,7 +30,7 @@ pub(super) fn response(parts: &[String], reason: Option<&str>) -> String {
     )
 }
 
-/// Responses as a server streams them.
+/// The events that stream these responses.
 pub(super) fn sent(responses: &[String]) -> Vec<String> {
     responses.iter().map(|response| format!("data: {response}\n\n")).collect()
 }
@@ -43,7 +43,7 @@ fn word(ending: ReplyEnding) -> &'static str {
     }
 }
 
-/// A part in the pieces in which it comes: texts in any, calls whole. What is no JSON comes in a text.
+/// The pieces that a part is streamed in: text is split, calls are whole. An input that isn't JSON is sent as a string.
 fn pieces(part: &ReplyPart, is_first: bool) -> Vec<String> {
     match part {
         ReplyPart::Text(pieces) => pieces.iter().map(|piece| json!({ "text": piece }).to_string()).collect(),
@@ -84,7 +84,7 @@ impl WireDialect for GeminiDialect {
         ["gemini-3.8-flash", "gemini-3.8-flash-002"]
     }
 
-    /// It doesn't count what is written to a cache.
+    /// The API doesn't count tokens that are written to a cache.
     fn usage(&self) -> Usage {
         Usage { input_tokens: USAGE.input_tokens + USAGE.cache_write_tokens, cache_write_tokens: 0, ..USAGE }
     }
@@ -153,7 +153,7 @@ impl WireDialect for GeminiDialect {
             list(&content["parts"]).iter().map(|part| turn(&role, part)).collect::<Vec<_>>()
         };
         ParsedRequest {
-            // These two stand in the first line.
+            // The path has the model and the method; the body doesn't.
             model: self.model()[0].to_owned(),
             streams: true,
             system: text(&body["systemInstruction"]["parts"][0]["text"]),

@@ -1,4 +1,4 @@
-//! What is this API's own; the rest is in the suite that all providers pass.
+//! Tests specific to this API. The conformance suite has those that all providers pass.
 
 mod dialect;
 mod replies;
@@ -16,7 +16,7 @@ use crate::providers::conformance::{RecordingObserver, ask_once_with, last_reque
 use crate::providers::test_server::ScriptedResponse;
 use crate::providers::transport::http_conversation::RequestEncoder as _;
 
-/// What comes of a stream of these responses, and how it was heard.
+/// The reply that a stream of these responses becomes, and what the observer recorded.
 async fn streamed(responses: &[String]) -> (Reply, RecordingObserver) {
     let answer = ScriptedResponse::stream([sent(responses).concat().as_bytes()]);
     let (reply, seen, requests) = ask_once_with(&GeminiDialect, last_request(), vec![answer]).await;
@@ -24,7 +24,7 @@ async fn streamed(responses: &[String]) -> (Reply, RecordingObserver) {
     (reply.unwrap(), seen)
 }
 
-/// A reply of these parts, one a response.
+/// The reply to a stream of these parts, one per response.
 async fn reply_of(parts: &[&str]) -> Reply {
     let mut responses: Vec<String> = parts.iter().map(|part| response(&[(*part).to_owned()], None)).collect();
     responses.push(response(&[], Some("STOP")));
@@ -37,7 +37,7 @@ fn of_model(name: &str) -> ConversationConfig {
     setup
 }
 
-/// The messages of a conversation, as a request has them.
+/// The messages of a conversation as they appear in a request.
 fn sent_back(setup: &ConversationConfig, messages: impl IntoIterator<Item = Message>) -> Value {
     let mut body = GeminiEncoder::new(setup).unwrap();
     messages.into_iter().for_each(|message| body.push(&message).unwrap());
@@ -45,7 +45,7 @@ fn sent_back(setup: &ConversationConfig, messages: impl IntoIterator<Item = Mess
     body["contents"].clone()
 }
 
-/// A message that answers the calls of these ids.
+/// A message with results for the calls with these ids.
 fn answers(ids: &[&str]) -> Message {
     let results = ids.iter().map(|id| crate::providers::conformance::result(id, "found", false)).collect();
     Message::User(UserMessage { results, text: None })

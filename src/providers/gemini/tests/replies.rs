@@ -18,13 +18,13 @@ fn views(reply: &crate::message::Reply) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn signatures_keep_their_place_whatever_the_stream_cuts() {
+async fn signatures_keep_their_position_however_the_stream_splits_text() {
     let signed = |text: &str| json!({ "text": text, "thoughtSignature": SIGNED });
     let call = json!({ "functionCall": { "name": "glob", "args": {}, "id": "x1" }, "thoughtSignature": SIGNED });
     let plain = |text: &str| json!({ "text": text });
     let thought = |text: &str| json!({ "text": text, "thought": true });
     for (parts, expected_views, back) in [
-        // The signature of a text comes with its last piece, or in a part of its own.
+        // A text's signature is in its last piece or in a separate part.
         (vec![plain("Hel"), plain("lo"), signed(" you")], vec!["text Hello you"], vec![plain("Hello"), signed(" you")]),
         (vec![plain("Hi"), signed("")], vec!["text Hi"], vec![plain("Hi"), signed("")]),
         (vec![signed("a"), plain("b"), plain("c")], vec!["text abc"], vec![signed("a"), plain("bc")]),
@@ -49,7 +49,7 @@ async fn signatures_keep_their_place_whatever_the_stream_cuts() {
         let texts: Vec<String> = parts.iter().map(Value::to_string).collect();
         let reply = reply_of(&texts.iter().map(String::as_str).collect::<Vec<_>>()).await;
         assert_eq!(views(&reply), expected_views, "{parts:?}");
-        // Through the journal's form, as on resume.
+        // Serialized and parsed as in the journal, like on resume.
         let recorded: crate::message::Reply = serde_json::from_str(&serde_json::to_string(&reply).unwrap()).unwrap();
         let contents = sent_back(&of_model("gemini-3.8-flash"), [Message::Assistant(recorded)]);
         assert_eq!(contents, json!([{ "role": "model", "parts": back }]), "{parts:?}");
@@ -57,7 +57,7 @@ async fn signatures_keep_their_place_whatever_the_stream_cuts() {
 }
 
 #[tokio::test]
-async fn parts_that_nobody_knows_go_back_as_they_came() {
+async fn unknown_parts_are_sent_back_unchanged() {
     let parts = [
         r#"{"executableCode":{"language":"PYTHON","code":"1+1"}}"#,
         r#"{"codeExecutionResult":{"outcome":"OUTCOME_OK","output":"2"},"thoughtSignature":"eA=="}"#,
@@ -71,7 +71,7 @@ async fn parts_that_nobody_knows_go_back_as_they_came() {
 }
 
 #[tokio::test]
-async fn a_call_without_an_id_gets_one_that_stays_here() {
+async fn a_call_without_an_id_gets_a_local_id_that_is_not_sent() {
     let calls = [r#"{"functionCall":{"name":"glob","args":{"a":1}}}"#, r#"{"functionCall":{"name":"grep"}}"#];
     let reply = reply_of(&calls).await;
     let ids: Vec<String> = reply.tool_calls().map(|call| call.id.clone()).collect();
@@ -88,7 +88,7 @@ async fn a_call_without_an_id_gets_one_that_stays_here() {
 }
 
 #[tokio::test]
-async fn an_id_that_is_in_use_is_another_here_and_stays_there() {
+async fn a_duplicate_id_is_replaced_locally_and_sent_back_unchanged() {
     let call = r#"{"functionCall":{"name":"glob","args":{},"id":"a"},"thoughtSignature":"eA=="}"#;
     let reply = reply_of(&[call, call]).await;
     let ids: Vec<String> = reply.tool_calls().map(|call| call.id.clone()).collect();
@@ -101,7 +101,7 @@ async fn an_id_that_is_in_use_is_another_here_and_stays_there() {
 }
 
 #[tokio::test]
-async fn endings_have_their_own_words() {
+async fn finish_reasons_are_mapped() {
     let text = r#"{"text":"x"}"#.to_owned();
     for (reason, stop) in [
         ("STOP", StopReason::EndTurn),
@@ -121,7 +121,7 @@ async fn endings_have_their_own_words() {
 }
 
 #[tokio::test]
-async fn a_prompt_that_is_blocked_is_refused() {
+async fn a_blocked_prompt_is_a_refusal() {
     let blocked = json!({ "promptFeedback": { "blockReason": "PROHIBITED_CONTENT", "blockReasonMessage": "Not this." },
         "usageMetadata": { "promptTokenCount": 9, "totalTokenCount": 9 }, "responseId": "r1" });
     let (reply, _) = streamed(&[blocked.to_string()]).await;
@@ -135,7 +135,7 @@ async fn a_prompt_that_is_blocked_is_refused() {
 }
 
 #[tokio::test]
-async fn a_call_that_the_api_cant_read_is_tried_again() {
+async fn a_malformed_call_is_retried() {
     let mut broken: Value = serde_json::from_str(&response(&[], Some("MALFORMED_FUNCTION_CALL"))).unwrap();
     broken["candidates"][0]["finishMessage"] = json!("Malformed function call: glob(");
     let answer = ScriptedResponse::stream([sent(&[broken.to_string()]).concat().as_bytes()]);
@@ -148,7 +148,7 @@ async fn a_call_that_the_api_cant_read_is_tried_again() {
 }
 
 #[tokio::test]
-async fn what_breaks_off_is_no_end() {
+async fn replies_that_break_off_are_retried() {
     let good = || ScriptedResponse::stream([GeminiDialect.events(&text_reply()).concat().as_bytes()]);
     let half = r#"{"text":"Half of"}"#.to_owned();
     for reason in ["UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MISSING_THOUGHT_SIGNATURE", "OTHER"] {
@@ -159,14 +159,14 @@ async fn what_breaks_off_is_no_end() {
             assert!(seen.retries.lock().unwrap()[0].reason.contains(reason));
         }
     }
-    // A call of a tool that there isn't is answered like any other.
+    // A call to an unknown tool is kept like any other.
     let call = r#"{"functionCall":{"name":"nonesuch","args":{}}}"#.to_owned();
     let (reply, _) = streamed(&[response(&[call], Some("UNEXPECTED_TOOL_CALL"))]).await;
     assert_eq!(reply.tool_calls().count(), 1);
 }
 
 #[tokio::test]
-async fn a_reply_ends_with_its_stream_and_not_with_a_reason() {
+async fn a_reply_ends_with_its_stream_not_with_a_finish_reason() {
     let text = |text: &str| vec![json!({ "text": text }).to_string()];
     let signed = r#"{"text":"","thoughtSignature":"eA=="}"#.to_owned();
     let call = r#"{"functionCall":{"name":"glob","args":{}}}"#.to_owned();
@@ -186,7 +186,7 @@ async fn a_reply_ends_with_its_stream_and_not_with_a_reason() {
         assert_eq!(views(&reply), expected, "{responses:?}");
         assert_eq!(reply.usage.output_tokens, 42);
     }
-    // What goes on after a reason and has none at its end was cut.
+    // A stream that continues after a finish reason and ends without one was cut.
     let cut = ScriptedResponse::stream([sent(&[response(&text("Hel"), Some("STOP")), response(&text("l"), None)])
         .concat()
         .as_bytes()]);
@@ -195,7 +195,7 @@ async fn a_reply_ends_with_its_stream_and_not_with_a_reason() {
 }
 
 #[tokio::test]
-async fn fields_that_are_null_are_none() {
+async fn null_fields_count_as_missing() {
     let parts = [
         r#"{"text":"Hm.","thought":true,"functionCall":null,"inlineData":null}"#,
         r#"{"text":"I ","thought":null,"thoughtSignature":null,"functionCall":null}"#,
@@ -222,12 +222,12 @@ async fn tokens_are_counted_in_disjoint_kinds() {
     let (reply, _) = streamed(&[counted(all)]).await;
     let expected = Usage { input_tokens: 45, output_tokens: 37, cache_read_tokens: 60, cache_write_tokens: 0 };
     assert_eq!((reply.usage, reply.usage.total()), (expected, 142));
-    // What an earlier response said stays where the last says nothing of it.
+    // A count from an earlier response is kept if the last response doesn't have it.
     let first = counted(json!({ "promptTokenCount": 100, "cachedContentTokenCount": 60 }));
     let first = first.replace(r#","finishReason":"STOP""#, "");
     let (reply, _) = streamed(&[first, counted(json!({ "candidatesTokenCount": 7 }))]).await;
     assert_eq!((reply.usage.cache_read_tokens, reply.usage.output_tokens), (60, 7));
-    // Where nobody counts, it is estimated.
+    // Without counts from the server, usage is estimated.
     let (reply, _) = streamed(&[counted(Value::Null)]).await;
     assert!(reply.usage.input_tokens > 50, "{:?}", reply.usage);
 }
@@ -246,7 +246,7 @@ async fn a_list_of_responses_is_one_reply() {
 }
 
 #[tokio::test]
-async fn the_pause_that_an_error_asks_for_is_kept() {
+async fn the_retry_delay_of_an_error_is_respected() {
     let retry = |delay: &str| {
         let mut error = GeminiDialect.error(429, "Slow down.");
         error["error"]["details"] =
@@ -260,7 +260,7 @@ async fn the_pause_that_an_error_asks_for_is_kept() {
     let in_stream = ScriptedResponse::stream([format!("data: {}\n\n", retry("0.03s")).as_bytes()]);
     let (_, seen, _) = ask_once(&GeminiDialect, vec![in_stream, good()]).await;
     assert_eq!(seen.retries.lock().unwrap()[0].wait_ms, 30);
-    // Longer than is left: not waited for.
+    // The pause is longer than the remaining time, so there is no retry.
     assert_eq!(ask_once(&GeminiDialect, vec![json(&retry("3600s")), good()]).await.2, 1);
 }
 

@@ -41,7 +41,7 @@ fn a_request_is_what_the_api_expects() {
 }
 
 #[tokio::test]
-async fn parts_go_back_as_they_came_and_answers_apart_from_texts() {
+async fn parts_are_sent_back_unchanged_and_results_separately_from_text() {
     let server = ScriptedServer::start([streamed(&GeminiDialect, &tool_call_reply())]).await;
     let mut conversation = crate::providers::conformance::prompted(&GeminiDialect, &server.url);
     let reply = conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
@@ -66,7 +66,7 @@ async fn parts_go_back_as_they_came_and_answers_apart_from_texts() {
     assert_eq!(contents.as_array().unwrap().len(), 4);
 }
 
-/// Another provider's reply, with its own JSON.
+/// A reply from another provider, with that provider's JSON.
 fn foreign() -> Reply {
     let raw = |json: Value| Some(Arc::from(serde_json::value::to_raw_value(&json).unwrap()));
     let call = |id: &str, raw| {
@@ -105,7 +105,7 @@ fn foreign() -> Reply {
 }
 
 #[test]
-fn replies_of_others_are_written_anew() {
+fn replies_from_other_providers_are_reencoded() {
     let ids = ["toolu_1", "toolu_2", "toolu_3"];
     let messages = || [Message::Assistant(foreign()), answers(&ids)];
     let call = |id: &str, is_first: bool| {
@@ -119,7 +119,7 @@ fn replies_of_others_are_written_anew() {
     let expected = json!([{ "text": "I look." }, call(ids[0], true), call(ids[1], false), call(ids[2], false)]);
     assert_eq!(contents[0]["parts"], expected);
     assert_eq!(contents[1]["parts"][2]["functionResponse"]["id"], "toolu_3");
-    // Older models know neither signatures nor, everywhere, ids.
+    // Older models don't accept signatures, and not all of their servers accept ids.
     let contents = sent_back(&of_model("gemini-2.5-flash"), messages());
     let call = json!({ "functionCall": { "name": "glob", "args": { "a": 1 } } });
     assert_eq!(contents[0]["parts"], json!([{ "text": "I look." }, call, call, call]));
@@ -130,7 +130,7 @@ fn replies_of_others_are_written_anew() {
 }
 
 #[tokio::test]
-async fn what_is_masked_renamed_or_unsigned_is_written_anew() {
+async fn redacted_renamed_or_unsigned_parts_are_reencoded() {
     let named = |name: &str| {
         format!(r#"{{"functionCall":{{"name":"{name}","args":{{}},"id":"a"}},"thoughtSignature":"eA=="}}"#)
     };
@@ -154,7 +154,7 @@ async fn what_is_masked_renamed_or_unsigned_is_written_anew() {
 }
 
 #[tokio::test]
-async fn the_address_and_the_key_are_those_of_googles_own_clients() {
+async fn address_and_key_are_the_same_as_in_googles_clients() {
     let url_of = async |model: &str, path: &str, keys: &[(&'static str, &str)]| {
         let server = ScriptedServer::start([streamed(&GeminiDialect, &tool_call_reply())]).await;
         let mut variables = vec![("GOOGLE_GEMINI_BASE_URL", format!("{}{path}", server.url))];
@@ -183,7 +183,7 @@ async fn the_address_and_the_key_are_those_of_googles_own_clients() {
 }
 
 #[test]
-fn two_keys_are_told() {
+fn two_different_keys_give_a_warning() {
     let warning = |keys: &[(&str, &str)]| {
         let variables: Vec<(&str, String)> = keys.iter().map(|(name, key)| (*name, (*key).to_owned())).collect();
         let provider = connect(&SPEC, &variables).unwrap();
@@ -198,7 +198,7 @@ fn two_keys_are_told() {
 }
 
 #[test]
-fn what_a_model_does_not_take_is_known() {
+fn unsupported_options_of_each_model_are_known() {
     let options = |name: &str, change: fn(&mut Model)| {
         let mut model = Model::new("gemini", name);
         change(&mut model);

@@ -1,4 +1,4 @@
-//! The Responses API for the suite that all providers pass.
+//! The Responses API's dialect for the conformance suite.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::providers::openai::reply::OpenaiAssembler;
 
 pub(crate) struct OpenaiDialect;
 
-/// Events as a server sends them, numbered.
+/// The bytes of these events in a stream, with sequence numbers.
 pub(super) fn sent(events: &[Value]) -> Vec<String> {
     let event = |(number, event): (usize, &Value)| {
         let mut event = event.clone();
@@ -40,7 +40,7 @@ fn ended(items: &[Value], ending: ReplyEnding) -> Value {
     }
 }
 
-/// An item as it is when it is done.
+/// The complete item for a part.
 fn item(index: usize, part: &ReplyPart) -> Value {
     match part {
         ReplyPart::Text(pieces) => json!({ "id": format!("msg_{index}"), "type": "message", "status": "completed",
@@ -94,7 +94,7 @@ fn grow(index: usize, part: &ReplyPart, events: &mut Vec<Value>) {
     push("response.output_item.done", json!({ "item": done }));
 }
 
-/// An error's body in both of OpenAI's APIs.
+/// The body of an error in both of OpenAI's APIs.
 pub(crate) fn error(status: u16, message: &str) -> Value {
     let kind = match status {
         400 => "invalid_request_error",
@@ -105,7 +105,7 @@ pub(crate) fn error(status: u16, message: &str) -> Value {
     json!({ "error": { "message": message, "type": kind, "param": null, "code": null } })
 }
 
-/// An answer to a call in both of OpenAI's APIs: its first words say that it failed.
+/// The result of a call in both of OpenAI's APIs. A failure is marked by its first words.
 pub(crate) fn answered(call_id: String, text: String) -> RequestTurn {
     match text.strip_prefix("Error: ") {
         Some(words) => RequestTurn::ToolResult(call_id, words.to_owned(), true),
@@ -113,7 +113,7 @@ pub(crate) fn answered(call_id: String, text: String) -> RequestTurn {
     }
 }
 
-/// A reply of which nothing has come, to a request of a server that isn't OpenAI's and that allowed so many tokens.
+/// An assembler that has received nothing yet, for a server other than OpenAI's and a request with this token limit.
 pub(crate) fn growth(most: u32) -> impl crate::providers::assembler::ReplyAssembler {
     OpenaiAssembler::new(0).with_token_limit(most)
 }

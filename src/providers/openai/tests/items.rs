@@ -1,4 +1,4 @@
-//! Items and events as other servers send them: without their numbers, with less than they should have, or with more.
+//! Items and events as other servers send them: without indexes, incomplete, or with extra fields.
 
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ fn begun(index: u64, item: &Value) -> Value {
     json!({ "type": "response.output_item.added", "output_index": index, "item": item })
 }
 
-/// All that a server says of an item.
+/// All events for an item.
 fn told(index: u64, item: &Value) -> Vec<Value> {
     let said = |kind: &str, name: &str, said: &Value| json!({ "type": format!("response.{kind}"), "item_id": item["id"], "output_index": index, name: said });
     let (what, name, all) = match item.get("arguments") {
@@ -65,14 +65,14 @@ fn shown(reply: &Reply) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn items_are_told_apart_however_they_are_numbered() {
+async fn items_are_distinguished_whatever_their_indexes() {
     let items = [message("Look."), call(1, "{\"n\":1}"), call(2, "{\"n\":2}")];
     let numbered = |numbers: [u64; 3]| -> Vec<Value> {
         numbers.into_iter().zip(&items).flat_map(|(number, item)| told(number, item)).collect()
     };
     let right = numbered([0, 1, 2]);
     let in_turn: Vec<Value> = (0..5).flat_map(|step| [1, 2].map(|at| told(0, &items[at])[step].clone())).collect();
-    // Under another id each time, as GitHub's gateway has it.
+    // A different id in each event, as GitHub's gateway sends them.
     let mut renamed = right.clone();
     for (number, event) in renamed.iter_mut().enumerate() {
         let event = event.as_object_mut().unwrap();
@@ -107,7 +107,7 @@ async fn items_are_told_apart_however_they_are_numbered() {
 }
 
 #[tokio::test]
-async fn an_item_that_ends_with_less_is_what_was_said_of_it() {
+async fn an_incomplete_final_item_is_completed_from_its_events() {
     let mut hollow = told(0, &call(1, "{\"n\":1}"));
     hollow[4]["item"]["arguments"] = json!("");
     assert_eq!(shown(&reply_of(&[hollow, vec![completed(&[])]].concat()).await), ["call_1 glob {\"n\":1}"]);
@@ -125,7 +125,7 @@ async fn an_item_that_ends_with_less_is_what_was_said_of_it() {
 }
 
 #[tokio::test]
-async fn an_input_goes_back_as_a_text_whatever_it_came_as() {
+async fn an_input_is_sent_back_as_a_string_whatever_its_type() {
     for (arguments, expected) in [
         (json!({ "n": 1 }), "{\"n\":1}"),
         (json!(null), "{}"),
@@ -147,8 +147,8 @@ async fn an_input_goes_back_as_a_text_whatever_it_came_as() {
 }
 
 #[tokio::test]
-async fn a_thought_that_is_sealed_at_the_end_goes_back_sealed() {
-    // As LiteLLM's proxy has it of Claude behind it.
+async fn encrypted_reasoning_in_the_final_response_is_sent_back() {
+    // As LiteLLM's proxy sends thoughts of Claude.
     let thought = json!({ "id": "rs_1", "type": "reasoning",
         "summary": [{ "type": "summary_text", "text": "Let me see." }] });
     let sealed = json!("[{\"type\":\"thinking\",\"thinking\":\"Let me see.\",\"signature\":\"sig=\"}]");
@@ -173,7 +173,7 @@ async fn a_thought_that_is_sealed_at_the_end_goes_back_sealed() {
 }
 
 #[tokio::test]
-async fn messages_of_one_reply_stand_apart() {
+async fn messages_of_one_reply_are_separated_by_blank_lines() {
     let mut second = message("Two.");
     second["id"] = json!("msg_2");
     let events = [told(0, &message("One.")), told(1, &second), vec![completed(&[])]].concat();
@@ -190,7 +190,7 @@ fn parts(texts: &[&str]) -> Value {
     item
 }
 
-/// What a server says of a part of the first item: pieces of it, and its end.
+/// The events for a part of the first item: its deltas, and its end.
 fn part_said(index: Option<u64>, pieces: &[&str], end: Option<&str>) -> Vec<Value> {
     let event = |kind: &str, name: &str, text: &str| {
         let mut event = json!({ "type": format!("response.output_text.{kind}"), "output_index": 0, name: text });
@@ -211,7 +211,7 @@ async fn heard(events: &[Value]) -> (String, String) {
 }
 
 #[tokio::test]
-async fn a_part_without_deltas_is_heard_wherever_it_comes() {
+async fn a_part_without_deltas_is_found_in_any_event() {
     let first = |index, end| part_said(index, &["On", "e, "], end);
     let whole = parts(&["One, ", "two."]);
     let part_done = |index: u64, text: &str| {
@@ -235,14 +235,14 @@ async fn a_part_without_deltas_is_heard_wherever_it_comes() {
             assert_eq!(heard(&[&events[..], &[end]].concat()).await, both, "{name}");
         }
     }
-    // The response has more than the item's own end.
+    // The response has more than the item's final event.
     let events =
         [begun(), first(Some(0), Some("One, ")), vec![done(0, &parts(&["One, "])), completed(&[whole])]].concat();
     assert_eq!(heard(&events).await, ("One, two.".to_owned(), "One, two.".to_owned()));
 }
 
 #[tokio::test]
-async fn an_item_that_only_the_response_has_is_heard_in_its_place() {
+async fn an_item_that_is_only_in_the_response_keeps_its_position() {
     let second = |text: &str| {
         let mut second = message(text);
         second["id"] = json!("msg_2");
@@ -258,14 +258,14 @@ async fn an_item_that_only_the_response_has_is_heard_in_its_place() {
     let events =
         [told(0, &call(1, "{\"n\":1}")), vec![completed(&[call(2, "{\"n\":2}"), call(1, "{\"n\":1}")])]].concat();
     assert_eq!(shown(&reply_of(&events).await), ["call_2 glob {\"n\":2}", "call_1 glob {\"n\":1}"]);
-    // What it lists with less is what came.
+    // If the response has less of an item than its events, the events count.
     let mut events = known();
     events.push(completed(&[parts(&[])]));
     assert_eq!(heard(&events).await.0, "One.");
 }
 
 #[tokio::test]
-async fn what_is_unknown_or_odd_is_passed_over() {
+async fn unknown_and_invalid_fields_are_ignored() {
     let mut end = completed(&[message("Hi!")]);
     end["response"]["output"].as_array_mut().unwrap().insert(0, json!(null));
     end["response"]["incomplete_details"] = json!("");
@@ -280,7 +280,7 @@ async fn what_is_unknown_or_odd_is_passed_over() {
 }
 
 #[tokio::test]
-async fn an_ending_is_what_its_status_says() {
+async fn the_status_of_a_response_determines_its_ending() {
     let ending = |kind: &str, status: &str, reason: Option<&str>| json!({ "type": kind, "response": response(&[message("Hi!")], status, reason) });
     for (end, stop) in [
         (ending("response.done", "completed", None), StopReason::EndTurn),

@@ -1,4 +1,4 @@
-//! What is this API's own; the rest is in the suite that all providers pass.
+//! Tests specific to this API. The conformance suite has those that all providers pass.
 
 mod dialect;
 mod items;
@@ -73,7 +73,7 @@ fn a_request_is_what_the_api_expects() {
 }
 
 #[test]
-fn a_temperature_is_said_as_the_model_takes_it() {
+fn a_temperature_is_sent_if_the_model_accepts_it() {
     let asked = |name: &str, effort, temperature: f64| {
         let mut setup = setup(&OpenaiDialect);
         (setup.model.name, setup.model.temperature) = (name.to_owned(), Some(temperature));
@@ -85,7 +85,7 @@ fn a_temperature_is_said_as_the_model_takes_it() {
 }
 
 #[tokio::test]
-async fn items_go_back_as_they_came_and_in_order() {
+async fn items_are_sent_back_unchanged_and_in_order() {
     let server = ScriptedServer::start([streamed(&OpenaiDialect, &tool_call_reply())]).await;
     let mut conversation = prompted(&OpenaiDialect, &server.url);
     let reply = conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
@@ -104,7 +104,7 @@ async fn items_go_back_as_they_came_and_in_order() {
 }
 
 #[tokio::test]
-async fn reasoning_goes_back_only_where_it_is_taken() {
+async fn reasoning_is_sent_back_only_if_the_server_accepts_it() {
     let thought = |id: &str, encrypted: Value| json!({ "id": id, "type": "reasoning", "summary": [], "encrypted_content": encrypted });
     let items = [thought("rs_1", json!("x")), thought("rs_2", json!(null)), message("Hi"), thought("rs_3", json!("x"))];
     let reply = reply_of(&[completed(&items)]).await;
@@ -127,7 +127,7 @@ async fn reasoning_goes_back_only_where_it_is_taken() {
 }
 
 #[tokio::test]
-async fn what_is_masked_or_renamed_is_written_anew() {
+async fn redacted_or_renamed_items_are_reencoded() {
     let call = json!({ "id": "fc_1", "type": "function_call", "call_id": "a", "name": "glob", "arguments": "{ }" });
     let mut reply = reply_of(&[completed(&[message("Hi"), call])]).await;
     reply.blocks[0].raw = None;
@@ -145,7 +145,7 @@ async fn what_is_masked_or_renamed_is_written_anew() {
 }
 
 #[tokio::test]
-async fn an_item_is_what_its_end_says_or_the_whole_response() {
+async fn an_item_is_taken_from_its_final_event_or_the_response() {
     let delta = |text: &str| json!({ "type": "response.output_text.delta", "output_index": 0, "delta": text });
     for events in [
         vec![delta("H"), delta("i"), done(0, &message("Hi!")), completed(&[])],
@@ -165,7 +165,7 @@ async fn an_item_is_what_its_end_says_or_the_whole_response() {
 }
 
 #[tokio::test]
-async fn of_a_reply_that_was_cut_the_text_stays() {
+async fn a_truncated_reply_keeps_its_text() {
     let added = |item: Value| json!({ "type": "response.output_item.added", "output_index": 0, "item": item });
     let incomplete =
         json!({ "type": "response.incomplete", "response": response(&[], "incomplete", Some("max_output_tokens")) });
@@ -181,7 +181,7 @@ async fn of_a_reply_that_was_cut_the_text_stays() {
 }
 
 #[tokio::test]
-async fn endings_have_their_own_words() {
+async fn finish_reasons_are_mapped() {
     let mut refusing = message("");
     refusing["content"] = json!([{ "type": "refusal", "refusal": "I can't do that." }]);
     let reply = reply_of(&[completed(&[refusing])]).await;
@@ -190,7 +190,7 @@ async fn endings_have_their_own_words() {
         (Some("content_filter"), StopReason::Refusal),
         (Some("max_messages"), StopReason::Other("max_messages".to_owned())),
         (Some("max_tokens"), StopReason::MaxTokens),
-        // Whatever the reason is, it isn't whole.
+        // Without a reason, the status alone says that the reply is incomplete.
         (None, StopReason::MaxTokens),
     ] {
         let end = json!({ "type": "response.incomplete", "response": response(&[message("x")], "incomplete", reason) });
@@ -199,7 +199,7 @@ async fn endings_have_their_own_words() {
 }
 
 #[tokio::test]
-async fn a_failed_response_is_a_fault_with_what_it_cost() {
+async fn a_failed_response_is_an_error_with_its_usage() {
     let failed = |code: &str| {
         let mut response = response(&[], "failed", None);
         response["error"] = json!({ "code": code, "message": "sorry" });
@@ -232,7 +232,7 @@ async fn a_failed_response_is_a_fault_with_what_it_cost() {
 }
 
 #[test]
-fn thinking_is_what_the_model_can() {
+fn thinking_levels_depend_on_the_model() {
     let at = |base: &str, model: &str, thinking| {
         let variables = [("OPENAI_BASE_URL", base.to_owned()), ("OPENAI_API_KEY", TEST_KEY.to_owned())];
         let provider = connect(&super::SPEC, &variables).unwrap();
@@ -246,7 +246,7 @@ fn thinking_is_what_the_model_can() {
 }
 
 #[tokio::test]
-async fn a_refused_include_is_left_out_by_all_agents_from_then_on() {
+async fn a_rejected_include_is_left_out_by_all_agents_from_then_on() {
     for (message, code) in [
         ("Encrypted content is not supported with this model.", 400),
         ("Unknown parameter: 'include'.", 400),
@@ -271,7 +271,7 @@ async fn a_refused_include_is_left_out_by_all_agents_from_then_on() {
         assert_eq!(includes, [true, false, false], "{message}");
         assert!(seen.retries.lock().unwrap().is_empty());
     }
-    // About what was sent, and not about the option.
+    // This error is about the content that was sent, not about the option.
     let error = json!({ "error": { "message": "The encrypted content gAAA could not be verified.", "code": "invalid_encrypted_content" } });
     let refusal = ScriptedResponse::new("400 x", "content-type: application/json\r\n", &error.to_string());
     let (fault, _, requests) = ask_once(&OpenaiDialect, vec![refusal]).await;

@@ -1,4 +1,4 @@
-//! Calls in the shapes that servers give them.
+//! Tool calls in the forms that servers send them.
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ fn calls(reply: &Reply) -> Vec<[&str; 3]> {
 }
 
 #[tokio::test]
-async fn calls_of_every_shape_are_put_together() {
+async fn calls_of_every_form_are_assembled() {
     let f = |name: &str, arguments: &str| json!({ "name": name, "arguments": arguments });
     for (deltas, expected) in [
         // No ids.
@@ -22,7 +22,7 @@ async fn calls_of_every_shape_are_put_together() {
             ],
             vec![["call00001", "a", "{}"], ["call00002", "b", "{}"]],
         ),
-        // The same id twice, and one that is a number.
+        // The same id twice, and a numeric id.
         (
             vec![
                 piece(&json!({ "index": 0, "id": "x", "function": f("a", "{}") })),
@@ -31,7 +31,7 @@ async fn calls_of_every_shape_are_put_together() {
             ],
             vec![["x", "a", "{}"], ["call00001", "b", "{}"], ["7", "c", "{}"]],
         ),
-        // Arguments as an object, null and nowhere.
+        // Arguments that are an object, null or missing.
         (
             vec![
                 piece(&json!({ "index": 0, "id": "x", "function": { "name": "a", "arguments": { "n": 1.50 } } })),
@@ -40,7 +40,7 @@ async fn calls_of_every_shape_are_put_together() {
             ],
             vec![["x", "a", "{\"n\":1.5}"], ["y", "b", "{}"], ["z", "c", "{}"]],
         ),
-        // Every call at index 0, told apart by ids, or by names alone.
+        // All calls at index 0, distinguished by ids, or by names alone.
         (
             vec![
                 piece(&json!({ "index": 0, "id": "x", "function": f("a", "{\"n\":") })),
@@ -56,7 +56,7 @@ async fn calls_of_every_shape_are_put_together() {
             ],
             vec![["call00001", "a", "{\"n\":1}"], ["call00002", "b", "{\"n\":2}"]],
         ),
-        // No index; id and name beside each piece.
+        // No index; id and name in each piece.
         (
             vec![
                 piece(&json!({ "id": "x", "function": f("a", "{\"n\":") })),
@@ -65,7 +65,7 @@ async fn calls_of_every_shape_are_put_together() {
             ],
             vec![["x", "a", "{\"n\":1}"], ["y", "a", "{}"]],
         ),
-        // Pieces of two calls in turn.
+        // Interleaved pieces of two calls.
         (
             vec![
                 piece(&json!({ "index": 0, "id": "x", "type": "function", "function": f("a", "") })),
@@ -76,7 +76,7 @@ async fn calls_of_every_shape_are_put_together() {
             ],
             vec![["x", "a", "{\"n\":1}"], ["y", "b", "{}"]],
         ),
-        // A new id for every piece, with the name at first or always.
+        // A new id for every piece, with the name in the first piece or in all.
         (
             vec![
                 piece(&json!({ "index": 0, "id": "x", "function": f("a", "") })),
@@ -94,7 +94,7 @@ async fn calls_of_every_shape_are_put_together() {
             ],
             vec![["x", "a", "{\"n\":1}"]],
         ),
-        // Neither index nor id; or one id for all: a list holds pieces of different calls.
+        // Neither index nor id, or one id for all. The entries of one list are different calls.
         (
             vec![json!({ "tool_calls": [{ "function": f("a", "") }, { "function": f("b", "") }] })],
             vec![["call00001", "a", "{}"], ["call00002", "b", "{}"]],
@@ -105,7 +105,7 @@ async fn calls_of_every_shape_are_put_together() {
             ] })],
             vec![["x", "a", "{\"n\":1}"], ["call00001", "a", "{\"n\":2}"]],
         ),
-        // One id for all, a chunk each, with and without an index.
+        // One id for all calls, each in a separate chunk, with and without an index.
         (
             vec![
                 piece(&json!({ "index": 0, "id": "x", "function": f("a", "{\"n\":1}") })),
@@ -114,7 +114,7 @@ async fn calls_of_every_shape_are_put_together() {
             ],
             vec![["x", "a", "{\"n\":1}"], ["call00001", "a", "{\"n\":2}"], ["call00002", "a", "{\"n\":3}"]],
         ),
-        // An index that comes late, counts pieces, or is a text.
+        // An index that comes late, counts pieces, or is a string.
         (
             vec![
                 piece(&json!({ "id": "x", "function": f("a", "") })),
@@ -140,7 +140,7 @@ async fn calls_of_every_shape_are_put_together() {
             ],
             vec![["x", "a", "{\"n\":1}"], ["y", "b", "{\"n\":2}"]],
         ),
-        // An empty object that stands for what is still to come, and a whole input after its pieces.
+        // An empty object as a placeholder for the input, and the whole input after its pieces.
         (
             vec![
                 piece(&json!({ "index": 0, "id": "x", "function": { "name": "a", "arguments": {} } })),
@@ -151,7 +151,7 @@ async fn calls_of_every_shape_are_put_together() {
             ],
             vec![["x", "a", "{\"n\":1}"]],
         ),
-        // Neither index nor id, name and input in chunks of their own: another name, the same one, and one that has no input.
+        // Neither index nor id, name and input in separate chunks: another name, the same name, a call without input.
         (
             vec![
                 piece(&json!({ "function": f("a", "") })),
@@ -181,7 +181,7 @@ async fn calls_of_every_shape_are_put_together() {
             ],
             vec![["call00001", "glob", "{\"n\":2}"]],
         ),
-        // The same with one index for all, and the name beside each piece and behind the last.
+        // The same with one index for all, and with the name in each piece and after the last one.
         (
             vec![
                 piece(&json!({ "index": 0, "function": f("a", "") })),
@@ -200,7 +200,7 @@ async fn calls_of_every_shape_are_put_together() {
             ],
             vec![["call00001", "a", "{\"n\":1}"]],
         ),
-        // Several begin at once, and their inputs come together, or one after the other.
+        // Several calls begin in one chunk, and their inputs arrive together or in sequence.
         (
             vec![
                 json!({ "tool_calls": [{ "function": f("a", "") }, { "function": f("a", "") }] }),
@@ -219,7 +219,7 @@ async fn calls_of_every_shape_are_put_together() {
             ],
             vec![["call00001", "a", "{\"n\":1}"], ["call00002", "b", "{\"n\":2}"]],
         ),
-        // The same call in both forms.
+        // One call in both the current and the older form.
         (
             vec![
                 json!({ "function_call": f("a", "{}"), "tool_calls": [{ "index": 0, "id": "x", "function": f("a", "{}") }] }),
@@ -245,7 +245,7 @@ async fn calls_of_every_shape_are_put_together() {
 }
 
 #[tokio::test]
-async fn calls_are_bounded_in_number() {
+async fn calls_are_limited_in_number() {
     let call = |index: usize| json!({ "index": index, "function": { "name": "a", "arguments": "{}" } });
     let many =
         |count: usize| stream(&[json!({ "tool_calls": (0..count).map(call).collect::<Vec<_>>() })], "tool_calls");

@@ -1,4 +1,4 @@
-//! Chat Completions for the suite that all providers pass.
+//! The Chat Completions dialect for the conformance suite.
 
 use serde_json::{Value, json};
 
@@ -20,13 +20,13 @@ pub(super) fn stop(ending: ReplyEnding) -> &'static str {
     }
 }
 
-/// A chunk of a stream whose one choice has this delta.
+/// A chunk of a stream with this delta in its only choice.
 pub(super) fn chunk(delta: &Value, finish: Option<&str>) -> Value {
     json!({ "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "gpt-4.1-2025-04-14",
         "choices": [{ "index": 0, "delta": delta, "logprobs": null, "finish_reason": finish }], "usage": null })
 }
 
-/// Chunks as a server sends them.
+/// The events that stream these chunks.
 pub(super) fn sent(chunks: &[Value]) -> Vec<String> {
     chunks.iter().map(|chunk| format!("data: {chunk}\n\n")).collect()
 }
@@ -37,7 +37,7 @@ fn usage() -> Value {
         "completion_tokens_details": { "reasoning_tokens": 30 } })
 }
 
-/// A reply of which nothing has come.
+/// An assembler that has received nothing yet.
 pub(crate) fn growth() -> impl crate::providers::assembler::ReplyAssembler {
     OpenaiChatAssembler::new(0)
 }

@@ -1,4 +1,4 @@
-//! What is this API's own, and what servers make of it; the rest is in the suite that all providers pass.
+//! Tests specific to this API and the servers that imitate it. The conformance suite has those that all providers pass.
 
 mod calls;
 mod dialect;
@@ -17,7 +17,7 @@ use crate::message::{BlockContent, Message, Reply, StopReason, UserMessage};
 use crate::providers::conformance::{RecordingObserver, ask_once, connect, prompted, request, result, setup};
 use crate::providers::test_server::{ConnectionEnd, ScriptedResponse, ScriptedServer};
 
-/// A stream of these deltas, then the reason.
+/// A stream of these deltas, followed by the finish reason.
 fn stream(deltas: &[Value], finish: &str) -> String {
     let mut chunks: Vec<Value> = deltas.iter().map(|delta| chunk(delta, None)).collect();
     chunks.push(chunk(&json!({}), Some(finish)));
@@ -33,7 +33,7 @@ fn piece(call: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_stream_may_end_without_its_mark() {
+async fn a_stream_can_end_without_done() {
     let chunks = sent(&[chunk(&json!({ "content": "Hi" }), None), chunk(&json!({ "content": "!" }), Some("stop"))]);
     let whole = chunks.concat();
     let broken = format!("{whole}data: {{\"choi");
@@ -55,7 +55,7 @@ async fn a_stream_may_end_without_its_mark() {
 }
 
 #[tokio::test]
-async fn a_stream_that_only_shows_that_it_lives_is_left_after_the_reply() {
+async fn a_stream_with_only_keep_alives_is_closed_after_the_reply() {
     const MOST: usize = 200;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -82,7 +82,7 @@ async fn a_stream_that_only_shows_that_it_lives_is_left_after_the_reply() {
 }
 
 #[tokio::test]
-async fn a_reply_without_a_reason_for_its_end_is_taken_where_nothing_can_be_missing() {
+async fn a_reply_without_a_finish_reason_is_accepted_if_it_is_complete() {
     let said = chunk(&json!({ "content": "Hi!" }), None);
     let call =
         json!({ "tool_calls": [{ "index": 0, "id": "x", "function": { "name": "a", "arguments": "{\"n\":1}" } }] });
@@ -110,7 +110,7 @@ async fn a_reply_without_a_reason_for_its_end_is_taken_where_nothing_can_be_miss
 }
 
 #[tokio::test]
-async fn stop_reasons_have_their_own_words() {
+async fn stop_reasons_are_mapped() {
     for (word, stop) in [
         ("stop", StopReason::EndTurn),
         ("length", StopReason::MaxTokens),
@@ -129,7 +129,7 @@ async fn stop_reasons_have_their_own_words() {
     let refusal = stream(&[json!({ "refusal": "I can't " }), json!({ "refusal": "do that." })], "stop");
     let reply = reply_of(&refusal).await;
     assert_eq!((reply.stop.clone(), reply.text().as_str()), (StopReason::Refusal, "I can't do that."));
-    // Some say an empty reason beside each piece.
+    // Some servers send an empty reason with each piece.
     let empty = sent(&[chunk(&json!({ "content": "x" }), Some("")), chunk(&json!({}), Some("stop"))]).concat();
     assert_eq!(reply_of(&empty).await.text(), "x");
     for (word, why) in [
@@ -155,7 +155,7 @@ fn with_usage(usage: &Value, in_choice: bool) -> String {
 }
 
 #[tokio::test]
-async fn tokens_are_counted_as_servers_count_them() {
+async fn usage_of_every_server_is_normalized() {
     for (usage, [input, output, read, written]) in [
         (json!({ "prompt_tokens": 100, "completion_tokens": 5 }), [100, 5, 0, 0]),
         (
@@ -167,9 +167,9 @@ async fn tokens_are_counted_as_servers_count_them() {
             json!({ "prompt_tokens": 100, "completion_tokens": 5, "cached_tokens": 64, "prompt_tokens_details": null }),
             [36, 5, 64, 0],
         ),
-        // Reasoning that only the total counts.
+        // Reasoning that is only in the total.
         (json!({ "prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 125 }), [100, 25, 0, 0]),
-        // Portkey's of Claude, whose caches are beside the prompt; LiteLLM's, whose are in it.
+        // Portkey's counts for Claude, where the prompt excludes cached tokens; LiteLLM's, where it includes them.
         (
             json!({ "prompt_tokens": 6, "cache_read_input_tokens": 23, "cache_creation_input_tokens": 30,
                 "completion_tokens": 207, "total_tokens": 266, "prompt_tokens_details": { "cached_tokens": 23 } }),
@@ -181,12 +181,12 @@ async fn tokens_are_counted_as_servers_count_them() {
                 "cache_creation_input_tokens": 30 }),
             [47, 148, 23, 30],
         ),
-        // Floats, and what is no count.
+        // Floats, and values that aren't counts.
         (
             json!({ "prompt_tokens": 100.0, "completion_tokens": 5.0, "total_tokens": "?", "cached_tokens": -1 }),
             [100, 5, 0, 0],
         ),
-        // More read than there was.
+        // More cached tokens than the prompt has.
         (json!({ "prompt_tokens": 100, "completion_tokens": 5, "cached_tokens": 1000 }), [0, 5, 100, 0]),
     ] {
         for in_choice in [false, true] {
@@ -198,7 +198,7 @@ async fn tokens_are_counted_as_servers_count_them() {
 }
 
 #[tokio::test]
-async fn counts_of_nothing_are_none() {
+async fn empty_counts_and_errors_are_ignored() {
     let text = chunk(&json!({ "content": "x".repeat(40) }), Some("stop"));
     let counted =
         |output: u64| json!({ "choices": [], "usage": { "prompt_tokens": 100, "completion_tokens": output } });
@@ -215,7 +215,7 @@ async fn counts_of_nothing_are_none() {
 }
 
 #[tokio::test]
-async fn what_nobody_counts_is_estimated() {
+async fn missing_usage_is_estimated() {
     let size = prompted(&OpenaiChatDialect, "http://127.0.0.1:1").prompt_bytes() as u64;
     for usage in [json!(null), json!({}), json!({ "prompt_tokens": 0, "completion_tokens": 0 }), json!("?")] {
         let own = reply_of(&with_usage(&usage, false)).await.usage;
@@ -224,7 +224,7 @@ async fn what_nobody_counts_is_estimated() {
 }
 
 #[tokio::test]
-async fn reasoning_goes_back_beside_calls_in_the_field_that_it_came_in() {
+async fn reasoning_is_sent_back_with_calls_in_its_original_field() {
     let call = || piece(&json!({ "index": 0, "id": "x", "function": { "name": "glob", "arguments": "{}" } }));
     let details = |text: &str| json!([{ "type": "reasoning.text", "text": text, "format": "f", "index": 0 }]);
     let signed = json!([{ "type": "reasoning.text", "text": null, "signature": "sig", "index": 0 }]);
@@ -245,7 +245,7 @@ async fn reasoning_goes_back_beside_calls_in_the_field_that_it_came_in() {
             Some("Hm."),
             json!({ "reasoning_content": "Hm." }),
         ),
-        // DeepSeek wants it back even where it is empty.
+        // DeepSeek requires the field even if it is empty.
         (vec![json!({ "reasoning_content": "" }), call()], Some(""), json!({ "reasoning_content": "" })),
         (vec![json!({ "reasoning_content": null, "reasoning": null }), call()], None, json!({})),
         (
@@ -262,7 +262,7 @@ async fn reasoning_goes_back_beside_calls_in_the_field_that_it_came_in() {
                 { "type": "reasoning.encrypted", "data": "zz", "index": 1 },
             ] }),
         ),
-        // LiteLLM's, of Claude behind it, as its proxy streams them.
+        // Thinking blocks of Claude, as LiteLLM's proxy streams them.
         (
             vec![
                 claudes("Let me ", json!({ "type": "thinking", "thinking": "Let me " })),
@@ -286,7 +286,7 @@ async fn reasoning_goes_back_beside_calls_in_the_field_that_it_came_in() {
             Some("Hm."),
             json!({ "thinking_blocks": [{ "type": "thinking", "thinking": "Hm.", "signature": "s" }] }),
         ),
-        // Mistral's parts have no field to go back in.
+        // Mistral's parts have no field to be sent back in.
         (
             vec![
                 json!({ "content": [{ "type": "thinking", "thinking": [{ "type": "text", "text": "Hm." }] }] }),
@@ -318,7 +318,7 @@ async fn reasoning_goes_back_beside_calls_in_the_field_that_it_came_in() {
 }
 
 #[tokio::test]
-async fn what_else_a_server_says_of_a_call_goes_back_with_it() {
+async fn extra_fields_of_a_call_are_sent_back_with_it() {
     let call = json!({ "index": 0, "id": "x", "type": "function", "function": { "name": "glob", "arguments": "{}" },
         "extra_content": { "google": { "thought_signature": "s" } }, "nothing": null });
     let server =

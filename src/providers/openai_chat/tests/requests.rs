@@ -44,7 +44,7 @@ fn a_request_is_what_the_api_expects() {
 }
 
 #[test]
-fn temperature_and_stop_texts_are_said_as_the_model_takes_them() {
+fn temperature_and_stop_sequences_are_sent_if_the_model_accepts_them() {
     let asked = |name: &str, temperature: f64, stop: &[&str]| {
         let mut setup = setup(&OpenaiChatDialect);
         (setup.model.name, setup.model.temperature) = (name.to_owned(), Some(temperature));
@@ -57,7 +57,7 @@ fn temperature_and_stop_texts_are_said_as_the_model_takes_them() {
 }
 
 #[test]
-fn texts_that_follow_each_other_become_one() {
+fn consecutive_texts_are_merged() {
     let mut body = OpenaiChatEncoder::new(&setup(&OpenaiChatDialect), ELSEWHERE).unwrap();
     for text in ["say \"a\"", "b\nc"] {
         body.push(&Message::User(UserMessage::text(text))).unwrap();
@@ -71,7 +71,7 @@ fn texts_that_follow_each_other_become_one() {
 }
 
 #[tokio::test]
-async fn any_other_server_gets_the_word_as_it_is_and_needs_no_key() {
+async fn other_servers_get_the_effort_unchanged_and_need_no_key() {
     let body = stream(&[json!({ "content": "Hi" })], "stop");
     let server = ScriptedServer::start([ScriptedResponse::stream([body.as_bytes()])]).await;
     let provider = connect(&SPEC, &[("OPENAI_BASE_URL", format!("{}/api/", server.url))]).unwrap();
@@ -89,7 +89,7 @@ async fn any_other_server_gets_the_word_as_it_is_and_needs_no_key() {
 }
 
 #[tokio::test]
-async fn what_a_server_refuses_is_left_out_at_once_and_for_good() {
+async fn a_rejected_option_is_left_out_at_once_and_permanently() {
     let mistral = json!({ "object": "error", "message": { "detail": [{ "type": "extra_forbidden", "loc": ["body",
         "stream_options", "include_usage"], "msg": "Extra inputs are not permitted", "input": true }] },
         "type": "invalid_request_error", "param": null, "code": null });
@@ -117,14 +117,14 @@ async fn what_a_server_refuses_is_left_out_at_once_and_for_good() {
         })
         .collect();
     assert_eq!(said, [[true, true, false], [false, true, false], [false, false, true], [false, false, true]]);
-    // Once, and not for ever.
+    // The request is changed and sent again only once.
     let refused = || refusing("400 Bad Request", &openais);
     let (fault, _, requests) = ask_once(&OpenaiChatDialect, vec![refused(), refused(), refused()]).await;
     assert_eq!((fault.unwrap_err().kind, requests), (ProviderErrorKind::Rejected, 2));
 }
 
 #[tokio::test]
-async fn credentials_in_the_address_go_before_the_key() {
+async fn credentials_in_the_url_take_precedence_over_the_key() {
     let body = stream(&[json!({ "content": "Hi" })], "stop");
     let server = ScriptedServer::start([ScriptedResponse::stream([body.as_bytes()])]).await;
     let base = server.url.replace("http://", "http://me:letmein@");
@@ -136,7 +136,7 @@ async fn credentials_in_the_address_go_before_the_key() {
 }
 
 #[test]
-fn where_everything_goes_is_told() {
+fn a_warning_names_the_address_that_everything_is_sent_to() {
     let variables = [("OPENAI_BASE_URL", "http://gate.example/v1".to_owned()), ("OPENAI_API_KEY", TEST_KEY.to_owned())];
     assert!(
         connect(&SPEC, &variables)

@@ -1,4 +1,4 @@
-//! The governor against simulated servers. The simulation has its own clock, so that it is exact and takes no time.
+//! The governor against simulated servers. The simulation has its own clock, so it is exact and fast.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -8,19 +8,19 @@ use super::*;
 /// How a server counts requests.
 #[derive(Debug, Clone, Copy)]
 enum Counting {
-    /// A bucket of tokens that fills up evenly.
+    /// A token bucket that refills at a constant rate.
     Bucket { per_second: f64, capacity: f64 },
-    /// So many in each window.
+    /// A fixed number of requests in each window.
     Window { most: f64, seconds: f64 },
 }
 
-/// What a refused client is told.
+/// The `retry-after` that a rejected client gets.
 #[derive(Debug, Clone, Copy)]
 enum Advice {
     Nothing,
-    /// A `retry-after` of so many seconds, whatever is true.
+    /// A constant number of seconds, whatever the server's state.
     Seconds(f64),
-    /// In whole seconds when there is room again.
+    /// The actual time until the server accepts a request again, in whole seconds.
     Honest,
 }
 
@@ -29,7 +29,7 @@ struct Server {
     counting: Counting,
     advice: Advice,
     sends_headers: bool,
-    /// Seconds until the head of a reply comes, and from there to its end.
+    /// Seconds until the head of a reply, and from there to its end.
     latency: (f64, f64),
     tokens: f64,
     at: f64,
@@ -63,7 +63,7 @@ impl Server {
         self.at = now;
     }
 
-    /// How long until there is room.
+    /// Seconds until the server accepts a request.
     fn wait(&mut self, now: f64) -> f64 {
         self.refill(now);
         match self.counting {
@@ -99,7 +99,7 @@ impl Server {
             unit: Unit::Requests,
             limit: Some(self.most()),
             remaining: self.tokens.floor(),
-            // Anthropic's times have whole seconds.
+            // Anthropic's reset times have whole seconds.
             is_clock_time: false,
             reset: Duration::from_secs_f64(if reset > 2.0 { reset.ceil() } else { reset }),
         };
@@ -110,23 +110,23 @@ impl Server {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Wake,
-    /// The answer to an agent's request, by its number: a head, or a refusal.
+    /// The response to an agent's request with this number: the head of a reply, or a rejection.
     Head(usize, u64),
     Refusal(usize, u64, Option<Duration>),
     End(usize, u64),
 }
 
-/// How it went.
+/// The result of a simulation.
 #[derive(Debug)]
 struct Outcome {
     seconds: f64,
     refused: usize,
-    /// The most requests that were refused within half a second, but for those that were under way when the first was.
+    /// The most requests rejected within half a second, except those in flight at the first rejection.
     storm: usize,
 }
 
-/// Lets so many agents make so many requests each, one after the other. Without a governor each goes out as soon as the server
-/// has room: the ideal.
+/// Simulates agents that each make a number of requests in sequence. Without a governor, each request starts as soon as
+/// the server would accept it, which is the ideal.
 fn run(mut server: Server, agents: usize, each: usize, is_governed: bool) -> Outcome {
     let begun = Instant::now();
     let at = |seconds: f64| begun + Duration::from_secs_f64(seconds);
@@ -138,7 +138,7 @@ fn run(mut server: Server, agents: usize, each: usize, is_governed: bool) -> Out
     };
     let mut queue: VecDeque<usize> = (0..agents).collect();
     let mut left = vec![each; agents];
-    // In microseconds, so that times have an order.
+    // In microseconds, because floats have no total order.
     let mut events: BinaryHeap<Reverse<(u64, Event)>> = BinaryHeap::new();
     let mut refusals = Vec::new();
     let mut headers = HashMap::new();
@@ -167,7 +167,7 @@ fn run(mut server: Server, agents: usize, each: usize, is_governed: bool) -> Out
                     events.push(Reverse((micros(now + after), event)));
                 }
                 Err(until) => {
-                    // One for each time.
+                    // At most one wake-up per time.
                     if let Some(until) = until.map(micros).filter(|until| *until != woken) {
                         woken = until;
                         events.push(Reverse((until, Event::Wake)));
@@ -208,14 +208,14 @@ fn run(mut server: Server, agents: usize, each: usize, is_governed: bool) -> Out
             }
         }
     }
-    // What was under way when the first was refused can't be helped.
+    // Rejections of requests that were in flight at the first one can't be avoided.
     let first = refusals.first().copied().unwrap_or_default();
     let later: Vec<f64> = refusals.iter().copied().filter(|time| *time > first + 0.5).collect();
     let storm = |start: &f64| later.iter().filter(|time| (*start..*start + 0.5).contains(*time)).count();
     Outcome { seconds: now, refused: refusals.len(), storm: later.iter().map(storm).max().unwrap_or_default() }
 }
 
-/// Servers of many kinds, each with how much longer than ideal agents may take, in seconds: a whole window, at most.
+/// Servers of many kinds, each with the allowed delay over the ideal in seconds: one window, at most.
 fn servers() -> Vec<(Server, f64)> {
     let mut servers = Vec::new();
     let minute = 50.0 / 60.0;
@@ -228,7 +228,7 @@ fn servers() -> Vec<(Server, f64)> {
         (Counting::Bucket { per_second: 4.0, capacity: 4.0 }, 1.0),
         (Counting::Window { most: 3.0, seconds: 1.0 }, 1.0),
     ] {
-        // The last is longer than most of these limits need.
+        // The last advice is longer than most of these limits need.
         for advice in [Advice::Nothing, Advice::Honest, Advice::Seconds(0.2), Advice::Seconds(2.0)] {
             for sends_headers in [false, true] {
                 for latency in [(0.05, 0.05), (2.0, 8.0)] {
@@ -241,7 +241,7 @@ fn servers() -> Vec<(Server, f64)> {
 }
 
 #[test]
-fn agents_finish_close_to_the_time_that_the_limit_allows_and_without_storms() {
+fn agents_finish_close_to_the_ideal_time_without_bursts_of_rejections() {
     let mut ratios = Vec::new();
     for (server, window) in servers() {
         for agents in [8, 12, 20] {
@@ -266,7 +266,7 @@ fn throttle(seconds: impl Into<Option<u64>>) -> Throttle {
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn a_refusal_closes_the_gate_for_all_and_they_go_on_one_by_one() {
+fn a_rejection_closes_the_gate_for_all_and_requests_resume_one_by_one() {
     let (mut state, begun) = (GovernorState::new(SECOND), Instant::now());
     for number in 1..=12 {
         assert_eq!(state.admit(begun), Ok(number));
@@ -275,7 +275,7 @@ fn a_refusal_closes_the_gate_for_all_and_they_go_on_one_by_one() {
         assert!(state.on_throttle(begun, number, throttle(2), 0.5) >= 2 * SECOND);
         state.on_finished(number);
     }
-    // A quarter of the pause at most is jitter.
+    // Jitter is at most a quarter of the pause.
     let opens = begun + 2 * SECOND + SECOND / 4;
     assert_eq!(state.admit(begun + 2 * SECOND), Err(Some(opens)));
     assert_eq!(state.admit(opens), Ok(13));
@@ -285,7 +285,7 @@ fn a_refusal_closes_the_gate_for_all_and_they_go_on_one_by_one() {
 }
 
 #[test]
-fn the_backoff_doubles_until_a_request_is_taken() {
+fn the_backoff_doubles_until_a_request_is_accepted() {
     let (mut state, mut now) = (GovernorState::new(SECOND), Instant::now());
     let mut waits = Vec::new();
     for _ in 0..9 {
@@ -303,7 +303,7 @@ fn the_backoff_doubles_until_a_request_is_taken() {
 }
 
 #[test]
-fn a_pause_beyond_all_bounds_is_told_and_overflows_nothing() {
+fn an_endless_pause_is_reported_and_does_not_overflow() {
     let (mut state, now) = (GovernorState::new(SECOND), Instant::now());
     let number = state.admit(now).unwrap();
     let endless = Throttle { retry_after: Some(Duration::MAX), is_for_rate: false };
@@ -312,7 +312,7 @@ fn a_pause_beyond_all_bounds_is_told_and_overflows_nothing() {
 }
 
 #[test]
-fn headers_hold_a_request_back_before_it_is_refused() {
+fn headers_delay_a_request_before_it_is_rejected() {
     let (mut state, now) = (GovernorState::new(SECOND), Instant::now());
     let report = |remaining| LimitReport {
         table_index: 0,
@@ -325,21 +325,21 @@ fn headers_hold_a_request_back_before_it_is_refused() {
     for number in 1..=3 {
         assert_eq!(state.admit(now), Ok(number));
     }
-    // Of two that were left, the later requests have taken both.
+    // Two requests remained, and the later ones have used both.
     state.apply_headers(now, 1, &[report(2.0)]);
     let ready = state.admit(now).unwrap_err().unwrap();
     assert_eq!(ready, now + (60 * SECOND).div_f64(48.0));
-    // An earlier request's answer that comes later knows less.
+    // A late response to an earlier request has older information.
     state.apply_headers(now, 3, &[report(10.0)]);
     state.apply_headers(now, 2, &[report(0.0)]);
     assert_eq!(state.admit(now), Ok(4));
-    // What is nonsense holds nobody back for long.
+    // Invalid values don't delay requests for long.
     state.apply_headers(now, 4, &[LimitReport { limit: None, reset: Duration::MAX, ..report(0.0) }]);
     assert_eq!(state.admit(now), Err(Some(now + MAX_HEADER_WAIT)));
 }
 
 #[test]
-fn tokens_count_as_many_as_requests_usually_take() {
+fn token_limits_use_the_average_usage_of_requests() {
     let (mut state, now) = (GovernorState::new(SECOND), Instant::now());
     let usage = Usage { input_tokens: 1_000, output_tokens: 200, cache_read_tokens: 50_000, cache_write_tokens: 0 };
     state.on_reply(&usage);
@@ -354,7 +354,7 @@ fn tokens_count_as_many_as_requests_usually_take() {
             is_clock_time: true,
         }]
     };
-    // What a cache holds counts nowhere.
+    // Cached tokens don't count.
     state.apply_headers(now, number, &report(Unit::InputTokens, 1_000.0));
     assert_eq!(state.admit(now), Ok(number + 1));
     state.on_finished(number + 1);
@@ -363,7 +363,7 @@ fn tokens_count_as_many_as_requests_usually_take() {
 }
 
 #[test]
-fn fewer_go_out_at_once_after_a_refusal_until_requests_are_taken_again() {
+fn concurrency_is_reduced_after_a_rejection_until_requests_are_accepted_again() {
     let (mut state, begun) = (GovernorState::new(SECOND), Instant::now());
     let numbers: Vec<u64> = (0..20).map(|_| state.admit(begun).unwrap()).collect();
     let overloaded = Throttle { retry_after: None, is_for_rate: false };
@@ -378,13 +378,13 @@ fn fewer_go_out_at_once_after_a_refusal_until_requests_are_taken_again() {
 }
 
 #[tokio::test]
-async fn a_waiter_that_is_dropped_gives_its_turn_up() {
+async fn a_dropped_waiter_gives_up_its_turn() {
     let governor = RateGovernor::shared([7; 32], Duration::from_millis(1));
     let first = governor.admit().await;
     let pause = Some(Duration::from_millis(30));
     first.on_throttle(Throttle { retry_after: pause, is_for_rate: true });
     drop(first);
-    // The one is dropped while it waits for the gate, the other behind it.
+    // The first is dropped while it waits for the gate, the second while it waits for the first.
     let waits = async { drop((governor.admit().await, governor.admit().await)) };
     assert!(tokio::time::timeout(Duration::from_millis(5), waits).await.is_err());
     drop(governor.admit().await);
