@@ -79,7 +79,7 @@ fn prepared() -> tempfile::TempDir {
     folder
 }
 
-/// Prints how long it takes to resume records of different lengths.
+/// Prints the time to resume records of different lengths.
 pub(crate) fn resume(program: &Path, runs: usize) {
     println!("\nresume of a run that was killed during its next request; each turn `bash: cat` of 2,200 characters\n");
     println!(

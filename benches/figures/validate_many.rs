@@ -14,7 +14,7 @@ use crate::{job_generator, median, plain_types};
 /// The number of files of each kind.
 const FILES: usize = 10_000;
 
-/// Folder, title, aim, and the arguments of this program or of legwork.
+/// Folder, title, target time, and the arguments of this program or of legwork.
 const ROWS: [(&str, &str, &str, &[&str]); 8] = [
     ("good", "checked through the library", "10,000 files/s", &["--check"]),
     ("good", "the whole command `legwork validate FOLDER`", "", &["validate"]),
