@@ -1,4 +1,4 @@
-//! Files that are not jobs, or are hostile: each is an error with a position, in bounded memory and time, without a
+//! Files that aren't jobs, or are hostile. Each is an error with a position, in bounded memory and time, without a
 //! panic.
 
 use std::ffi::CString;
@@ -25,7 +25,7 @@ fn run_bounded(folder: &TestFolder, arguments: &[&str]) -> ProgramOutput {
     folder.program("/bin/sh", &shell).timeout(Duration::from_secs(120)).run()
 }
 
-/// The findings of a file, which must be rejected: code, line and column of each.
+/// The findings of a file that must be rejected: code, line and column of each.
 #[track_caller]
 fn errors_in(text: impl AsRef<[u8]>) -> Vec<(String, u64, u64)> {
     let folder = TestFolder::new();
@@ -50,7 +50,7 @@ fn assert_only_error(text: impl AsRef<[u8]>, code: &str, line: u64, column: u64)
     assert_eq!(errors_in(text), [(code.to_owned(), line, column)]);
 }
 
-/// Asserts that a file has many errors of one kind, the last of which counts the rest.
+/// Asserts that a file has many errors of one kind, and that the last one counts the rest.
 #[track_caller]
 fn assert_error_among(text: &str, code: &str, line: u64, column: u64) {
     let found = errors_in(text);
@@ -80,7 +80,7 @@ fn special_files_are_rejected_without_opening_them() {
     }
     folder.write("shut.yaml", VALID_HEAD);
     std::fs::set_permissions(folder.at("shut.yaml"), PermissionsExt::from_mode(0o000)).unwrap();
-    // Root can read everything.
+    // Root can read all files.
     if std::fs::File::open(folder.at("shut.yaml")).is_err() {
         assert_eq!(errors(&folder, "shut.yaml"), [("unreadable".to_owned(), 1, 1)]);
     }
@@ -110,7 +110,7 @@ fn files_that_are_not_jobs_are_rejected() {
 }
 
 #[test]
-fn deep_nesting_is_rejected_where_it_exceeds_the_limit() {
+fn nesting_beyond_the_limit_is_rejected_at_its_position() {
     assert_only_error("[".repeat(200_000), "too-deep", 1, 65);
     assert_only_error(format!("{}{}", "[".repeat(200_000), "]".repeat(200_000)), "too-deep", 1, 65);
     assert_only_error("{a: ".repeat(200_000), "too-deep", 1, 257);
@@ -123,7 +123,7 @@ fn deep_nesting_is_rejected_where_it_exceeds_the_limit() {
 }
 
 #[test]
-fn nested_aliases_are_counted_before_they_are_expanded() {
+fn nested_aliases_are_counted_before_expansion() {
     let ten = |name: String| vec![name; 10].join(", ");
     let bomb = lines(30, |level| match level {
         0 => format!("a0: &a0 [{}]\n", ten("x".to_owned())),
@@ -139,7 +139,7 @@ fn nested_aliases_are_counted_before_they_are_expanded() {
 }
 
 #[test]
-fn very_many_mistakes_are_counted() {
+fn a_very_large_number_of_mistakes_is_counted() {
     assert_error_among(
         &format!("{VALID_HEAD}{}", lines(100_000, |number| format!("k{number}: 1\n"))),
         "unknown-key",
@@ -150,7 +150,7 @@ fn very_many_mistakes_are_counted() {
     let wrong =
         format!("{VALID_HEAD}subagents:\n{}", lines(70_000, |n| format!("  agent-{n}: {}\n", "long text ".repeat(4))));
     assert!(wrong.len() > 3 << 20);
-    // Each of them takes another pass, so in a large file not all of them are searched.
+    // Each of them takes another pass, so a large file isn't searched for all of them.
     let found = errors_in(wrong);
     assert!(found.len() > 5, "{found:?}");
     assert!(found[..found.len() - 1].iter().all(|(code, ..)| code == "wrong-type"), "{found:?}");
@@ -158,7 +158,7 @@ fn very_many_mistakes_are_counted() {
 }
 
 #[test]
-fn very_many_tools_variables_and_rules_are_visited_once() {
+fn a_very_large_number_of_tools_variables_and_rules_is_visited_once() {
     let listed = |count: usize, item: fn(usize) -> String| (0..count).map(item).collect::<Vec<_>>().join(", ");
     assert_error_among(
         &VALID_HEAD.replace("[]", &format!("[{}]", listed(20_000, |n| format!("tool{n}")))),
@@ -170,7 +170,7 @@ fn very_many_tools_variables_and_rules_are_visited_once() {
 }
 
 #[test]
-fn very_many_inputs_are_bounded() {
+fn a_very_large_number_of_inputs_is_bounded() {
     let inputs =
         |count| format!("{VALID_HEAD}inputs:\n{}", lines(count, |number| format!("  i{number}: {{ type: string }}\n")));
     assert_only_error(inputs(100_000), "too-large", 62_503, 11);
@@ -179,7 +179,7 @@ fn very_many_inputs_are_bounded() {
 }
 
 #[test]
-fn very_many_tags_are_visited_once() {
+fn a_very_large_number_of_tags_is_visited_once() {
     let prompt = |count: usize, line: fn(usize) -> String| {
         VALID_HEAD.replace(" Go.", &format!(" |\n{}", lines(count, line).trim_end()))
     };
@@ -226,7 +226,7 @@ const MAX_ADDRESS_SPACE_KIB: u32 = 1_000_000;
 #[test]
 fn an_oversized_template_is_refused_early() {
     for (number, text) in include_str!("oversized_templates.txt").lines().enumerate() {
-        // The first is known when the file is checked, the second only when the input is given.
+        // Half of the sizes are known when the file is checked, the others only when the input is given.
         let text = if number % 2 == 0 { text.to_owned() } else { format!("{{{{ inputs.x }}}}{text}") };
         let folder = TestFolder::new();
         let inputs = "inputs: { x: { type: string } }\n";

@@ -1,5 +1,5 @@
-//! Bypasses of a list of allowed commands (`bash_rules/corpus.yaml`). The rules deny all except those that use a
-//! program's own way to run commands, and none leaves a marker outside of the workspace.
+//! Bypasses of a list of allowed commands (`bash_rules/corpus.yaml`). The rules deny all of them except those that use
+//! a program's own way to run commands, and none leaves a marker outside of the workspace.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -27,7 +27,7 @@ struct BypassAttempt {
     /// Whether the bypass leaves a marker in a plain shell.
     #[serde(default = "yes")]
     leaves_marker: bool,
-    /// The program that the bypass needs.
+    /// The program that the bypass requires.
     needs: Option<String>,
 }
 
@@ -43,7 +43,7 @@ fn yes() -> bool {
 }
 
 impl BypassAttempt {
-    /// Whether the program that it needs is installed.
+    /// Whether the required program is installed.
     fn can_be_tried(&self) -> bool {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let is_there = |name: &String| std::env::split_paths(&path).any(|folder| folder.join(name).exists());
@@ -60,7 +60,7 @@ fn corpus() -> Corpus {
     serde_yaml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// How a command is confined.
+/// The confinement of a command.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Tier {
     Off,
@@ -76,7 +76,7 @@ struct BypassFixture {
 
 impl BypassFixture {
     fn new() -> Self {
-        // Not below /tmp if possible, because a sandbox can have its own /tmp.
+        // The folder isn't below /tmp if possible, because a sandbox can have its own /tmp.
         let folder = TestFolder::new_in(Path::new(env!("CARGO_TARGET_TMPDIR")));
         let outside = folder.path().parent().unwrap().join("outside");
         let fixture = Self { folder, outside };
@@ -131,7 +131,7 @@ impl BypassFixture {
     /// Runs the commands through the real binary, one `bash` call each.
     fn run(&self, tier: Tier, allow: &[String], commands: &[String]) -> ProgramOutput {
         let call = |command: &str| json!({ "tool": "bash", "input": { "command": command } });
-        // Some calls must succeed, or the run would end as stuck.
+        // Some calls must succeed; otherwise the run would end as stuck.
         let batches = commands.chunks(15).map(|batch| {
             let calls = batch.iter().map(String::as_str).chain(["echo between"]).map(call);
             json!({ "calls": calls.collect::<Vec<_>>() })
@@ -149,13 +149,13 @@ impl BypassFixture {
         };
         let program = self.folder.legwork(&["run", "job.yaml", "--sandbox", sandbox]).timeout(Duration::from_secs(300));
         match tier {
-            // Without bwrap, landlock is used.
+            // Without bwrap, the program uses landlock.
             Tier::Landlock => program.env("PATH", self.path_without_bwrap()).run(),
             _ => program.run(),
         }
     }
 
-    /// The results of the commands: whether each is an error, and its text.
+    /// The results of the commands: whether each one is an error, and its text.
     fn tool_results(&self, tier: Tier, allow: &[String], commands: &[String]) -> Vec<(bool, String)> {
         let ended = self.run(tier, allow, commands);
         let record = ended.assert_code(0).run_folder();
@@ -187,7 +187,7 @@ impl BypassFixture {
             let path = std::env::var_os("PATH").unwrap_or_default();
             let all = std::env::split_paths(&path).filter_map(|folder| std::fs::read_dir(folder).ok()).flatten();
             for program in all.flatten().filter(|program| program.file_name() != "bwrap") {
-                // Only the first program of a name is found in PATH.
+                // PATH resolves a name to the first match only.
                 let _ = std::os::unix::fs::symlink(program.path(), folder.join(program.file_name()));
             }
         }
@@ -207,7 +207,7 @@ fn the_corpus_has_many_distinct_bypasses() {
     assert!(corpus.bypasses.iter().all(|bypass| !bypass.would.is_empty()));
 }
 
-/// Without this test, the others would prove little: a bypass that doesn't work leaves no marker anyway.
+/// This test validates the others: a bypass that doesn't work leaves no marker in any case.
 #[test]
 fn each_bypass_leaves_a_marker_in_a_plain_shell() {
     let fixture = BypassFixture::new();
@@ -231,7 +231,7 @@ fn each_bypass_leaves_a_marker_in_a_plain_shell() {
 }
 
 #[test]
-fn the_rules_deny_every_bypass_except_those_of_the_program_itself() {
+fn the_rules_deny_every_bypass_except_those_through_the_program_itself() {
     let fixture = BypassFixture::new();
     let corpus = corpus();
     let denied = corpus.bypasses.iter().filter(|bypass| bypass.verdict == Verdict::Denied);
@@ -246,9 +246,9 @@ fn the_rules_deny_every_bypass_except_those_of_the_program_itself() {
     assert_eq!(fixture.outside_changes(), None);
 }
 
-/// Each bypass alone, and after an allowed command.
+/// Tries each bypass alone and after an allowed command.
 #[test]
-fn an_allowed_command_in_front_does_not_help_a_bypass() {
+fn a_bypass_after_an_allowed_command_is_denied() {
     let fixture = BypassFixture::new();
     let corpus = corpus();
     let denied = corpus.bypasses.iter().filter(|bypass| bypass.verdict == Verdict::Denied);

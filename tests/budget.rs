@@ -1,4 +1,4 @@
-//! A run's spending stays within its limits, and near a limit there is a final request.
+//! A run's spending stays within its limits, and a run near a limit makes one final request.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ fn delegate_to_three() -> Answer {
 }
 
 #[test]
-fn subagents_wait_for_tokens_that_others_reserved() {
+fn subagents_wait_for_tokens_reserved_by_others() {
     let folder = three_subagents_job("tokens: 10000");
     let server = Server::start(|request: &Request| match (request.prompt().as_str(), request.turn()) {
         ("Ask three.", 0) => delegate_to_three(),
@@ -73,7 +73,7 @@ fn waiting_for_reserved_tokens_ends_with_the_wall_clock_or_a_signal() {
 fn parallel_subagents_do_not_exceed_the_limit() {
     let greedy = |request: &Request| {
         let asked = request.max_tokens();
-        // As many prompt tokens as the request has bytes, divided by four.
+        // An estimate of the prompt's tokens: one for every four bytes.
         let prompt = request.bytes().len() as u64 / 4;
         match request.prompt().as_str() {
             "Ask three." if request.turn() == 0 => delegate_to_three().usage(prompt, 100),
@@ -102,7 +102,7 @@ fn parallel_subagents_do_not_exceed_the_limit() {
 }
 
 #[test]
-fn near_a_limit_one_final_request_without_tools_is_made() {
+fn a_run_near_a_limit_makes_one_final_request_without_tools() {
     for limit in ["tokens: 12000", "cost_usd: 0.15"] {
         let folder = folder_with(&format!("parent:\n  prompt: Work.\n  tools: [glob]\nlimits: {{ {limit} }}\n"));
         let server = Server::start(|request: &Request| {
@@ -134,7 +134,7 @@ fn near_a_limit_one_final_request_without_tools_is_made() {
 }
 
 #[test]
-fn a_limit_too_small_for_tools_makes_one_request_without_them() {
+fn a_run_with_a_limit_too_small_for_tools_makes_one_request_without_them() {
     let folder = folder_with("parent:\n  prompt: Work.\n  tools: [glob]\nlimits: { tokens: 2000 }\n");
     let server = Server::start(ScriptedAgents::of([Answer::text("I couldn't.")]));
     run(&folder, &server).assert_code(4).assert_stdout("I couldn't.\n");
@@ -177,7 +177,7 @@ fn failed_attempts_that_use_tokens_do_not_exceed_the_limit() {
 }
 
 #[test]
-fn an_unknown_cost_is_null_and_no_limit_is_enforced_by_guessing() {
+fn an_unknown_cost_is_null_and_no_limit_is_enforced_on_an_estimate() {
     let folder = folder_with(
         "parent:\n  prompt: Ask.\n  tools: [task]\nsubagents:\n  odd: { tools: [], model: anthropic/unheard-of }\n",
     );
@@ -201,7 +201,7 @@ fn an_unknown_cost_is_null_and_no_limit_is_enforced_by_guessing() {
 }
 
 #[test]
-fn twenty_failures_in_a_row_are_stuck_and_the_parent_learns_of_a_stuck_subagent() {
+fn twenty_consecutive_failures_are_stuck_and_the_parent_gets_a_stuck_subagents_error() {
     let folder = folder_with(
         "parent:\n  prompt: Ask.\n  tools: [task]\nsubagents:\n  child: { tools: [read_file], max_turns: 40 }\n",
     );

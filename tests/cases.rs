@@ -1,4 +1,4 @@
-//! `legwork test`: cases through the real binary, and what they leave.
+//! `legwork test`: cases run through the real binary, and the files that they leave.
 
 mod fixtures;
 mod flaky_cases;
@@ -16,7 +16,7 @@ const JOB: &str = "model: anthropic/claude-sonnet-4-6\n\
                    parent: { prompt: Go., tools: [read_file, write_file, bash, task], max_turns: 5 }\n\
                    subagents: { helper: { tools: [read_file] } }\nlimits: { cost_usd: 1 }\n";
 
-/// Replaces `hi` in a file by `hello` through a subagent, and reports it.
+/// Replaces `hi` in a file with `hello` through a subagent, and reports it.
 const SCRIPT: &str = "parent:\n\
     \x20 - calls: [{ tool: task, input: { agent: helper, prompt: Look. } }]\n\
     \x20 - calls: [{ tool: write_file, input: { path: a.txt, content: \"hello\\n\" } }]\n\
@@ -135,7 +135,7 @@ fn every_difference_is_reported_with_its_position() {
 }
 
 #[test]
-fn replies_that_dont_fit_fail_the_case() {
+fn replies_that_do_not_match_fail_the_case() {
     let folder = with_case("outcome: completed\n");
     let script = "jobs/tests/job/one/script.yaml";
     folder.write(script, SCRIPT.replace("subagents:", "  - text: Nobody asks.\nsubagents:"));
@@ -169,7 +169,7 @@ fn checks_are_compared_with_their_last_attempt() {
 }
 
 #[test]
-fn accept_renews_snapshots_and_nothing_else() {
+fn accept_updates_snapshots_and_nothing_else() {
     let folder = with_case("text: { snapshot: true }\nfiles: { a.txt: snapshot }\n");
     case(&folder, "two", "max_turns: 1\nfiles: { a.txt: snapshot }\n");
     folder.write("jobs/tests/job/one/expect/a.txt", "hullo\n");
@@ -195,7 +195,7 @@ fn accept_renews_snapshots_and_nothing_else() {
 }
 
 #[test]
-fn all_mistakes_in_cases_are_reported_at_once_and_nothing_runs() {
+fn all_mistakes_in_cases_are_reported_together_and_nothing_runs() {
     let folder = with_case("outcom: completed\nfiles: { ../x: exists }\ntools: { bahs: never }\n");
     case(&folder, "two", "outcome: completed\n");
     folder.write("jobs/tests/job/two/script.yaml", "parent:\n  - text: a\nsubagents: { reader-1: [] }\n");
@@ -218,7 +218,7 @@ fn all_mistakes_in_cases_are_reported_at_once_and_nothing_runs() {
         .assert_stderr_contains("there is no job `gone` next to the folder `tests`")
         .assert_stderr_contains("colour");
     assert_eq!(leftover_files(&folder), Vec::<String>::new());
-    // A broken job is reported once, however many cases it has.
+    // A broken job is reported once, no matter how many cases it has.
     let folder = with_case("max_turns: 3\n");
     case(&folder, "two", "max_turns: 3\n");
     folder.write("jobs/job.yaml", JOB.replace("bash", "bahs"));
@@ -227,7 +227,7 @@ fn all_mistakes_in_cases_are_reported_at_once_and_nothing_runs() {
     assert_eq!(ended.stderr.matches("error[").count(), 1, "{}", ended.stderr);
 }
 
-/// Cases that wait for each other pass only if both run at once, and they share only what they were given.
+/// Cases that wait for each other pass only if both run at the same time. They share only the folder of this test.
 #[test]
 fn cases_run_in_parallel_in_separate_folders() {
     let folder = TestFolder::new();
@@ -258,7 +258,7 @@ fn the_cases_of_the_repositorys_jobs_pass() {
     for job in crate::jobs::names() {
         assert!(names.iter().any(|name| name.starts_with(&job)), "{job} has no case: {names:?}");
     }
-    // The book shows one of them as it is.
+    // The book quotes one of them verbatim.
     let expect = std::fs::read_to_string(root.join("jobs/tests/docstrings/one-file/expect.yaml")).unwrap();
     let (_, shown) = expect.split_once('\n').unwrap();
     let page = std::fs::read_to_string(root.join("docs/src/testing-jobs.md")).unwrap();

@@ -1,4 +1,4 @@
-//! The checks of a job: pass, fail, send the parent back to work, and end.
+//! The checks of a job: they pass, fail, send the parent back to work, or end the run.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ fn folder(more: &str, texts: &[&str]) -> TestFolder {
     folder
 }
 
-/// Without a sandbox, which makes each command slower and has its own test here.
+/// The runs have no sandbox, which would slow each command and has its own test here.
 fn program(folder: &TestFolder) -> Program {
     folder.legwork(&["run", "job.yaml", "--model", "replay/replies.yaml", "--sandbox", "off"])
 }
@@ -46,7 +46,7 @@ fn output(ended: &ProgramOutput, name: &str) -> String {
     events.iter().rfind(of).unwrap()["data"]["output"].as_str().unwrap().to_owned()
 }
 
-/// Removes everything except the journals, from which the rest can be rebuilt.
+/// Removes everything that can be rebuilt from the journals.
 fn assert_rebuilds(ended: &ProgramOutput, folder: &TestFolder) {
     let run = ended.run_folder();
     let rebuilt = folder.legwork(&["show", run.id(), "--rebuild"]).run();
@@ -173,7 +173,7 @@ fn an_empty_answer_is_repaired() {
 }
 
 #[test]
-fn repairs_are_used_up() {
+fn a_run_ends_when_its_repairs_are_used_up() {
     let folder =
         folder("checks: [{ name: never, run: 'echo no; false' }]\nrepairs: 2\n", &["One.", "Two.", "Three.", "Never."]);
     let ended = program(&folder).run();
@@ -313,7 +313,7 @@ fn checks_run_in_the_same_sandbox_as_bash() {
         eprintln!("skipped: there is no sandbox here\n{}", ended.stderr);
         return;
     }
-    // With a private /tmp, the command may have written there.
+    // With a private /tmp, the command can write there.
     assert!(!folder.exists("../outside") && folder.exists("inside"), "{}", ended.full_output());
     assert_ne!(ended.run_folder().result()["sandbox"], "unused");
 }
@@ -327,7 +327,7 @@ fn checks_cannot_change_protected_paths() {
         eprintln!("skipped: there is no sandbox here\n{}", ended.stderr);
         return;
     }
-    // One sandbox prevents the change; the other undoes it, which ends the run.
+    // One sandbox prevents the change. The other reverts it, which ends the run.
     assert!(ended.exited_with(1) || ended.exited_with(5), "{}", ended.full_output());
     assert_eq!(folder.read("job.yaml"), before);
     assert!(recorded_checks(&ended).iter().all(|check| !check.2));
@@ -394,7 +394,7 @@ fn a_resumed_check_gets_the_same_variables() {
 }
 
 #[test]
-fn a_value_that_no_variable_can_hold_is_refused_where_a_check_uses_it() {
+fn a_value_that_no_variable_can_hold_is_rejected_if_a_check_uses_it() {
     let job = "inputs: { text: { type: string } }\nchecks: [{ name: reads, run: 'test -n \"$INPUT_TEXT\"' }]\n";
     let folder = folder(job, &["Done."]);
     folder.write("large", "x".repeat(140_000));
@@ -406,7 +406,7 @@ fn a_value_that_no_variable_can_hold_is_refused_where_a_check_uses_it() {
 }
 
 #[test]
-fn a_template_tag_in_a_command_is_refused_and_fixed() {
+fn a_template_tag_in_a_command_is_rejected_and_fixed() {
     let folder = folder(
         "inputs: { folder: { type: path, default: src } }\nchecks:\n  - { name: there, run: \"test -d {{ inputs.folder }}\" }\n  \
          - name: named\n    run: |\n      test -d {{ inputs.folder }} && echo {{ run.id }}\n",

@@ -1,4 +1,4 @@
-//! The commands around a run: plans, inputs, records, formats, first jobs.
+//! The commands around a run: plans, inputs, records, formats, and `init`.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -38,7 +38,7 @@ fn a_dry_run_is_deterministic_and_changes_nothing() {
 }
 
 #[test]
-fn inputs_come_from_everywhere_and_never_change_the_structure() {
+fn inputs_come_from_all_sources_and_never_change_the_structure() {
     let folder = folder_with(
         "inputs:\n  a: { type: string }\n  b: { type: integer, default: 3 }\n  c: { type: list, default: [] }\n  \
          d: { type: boolean, default: false }\n  e: { type: path, default: src }\n  f: { type: string, default: none }\n\
@@ -60,7 +60,7 @@ fn inputs_come_from_everywhere_and_never_change_the_structure() {
 }
 
 #[test]
-fn all_wrong_inputs_are_reported_and_nothing_is_written() {
+fn all_invalid_inputs_are_reported_and_nothing_is_written() {
     let folder = folder_with(
         "inputs:\n  topic: { type: string }\n  count: { type: integer, default: 1 }\n  where: { type: path, default: . }\n  \
          style: { type: string, enum: [google, numpy], default: google }\nparent:\n  prompt: '{{ inputs.topic }}'\n  tools: []\n",
@@ -130,7 +130,7 @@ fn a_secret_input_reaches_bash_and_nothing_else() {
 }
 
 #[test]
-fn a_record_is_private_ignored_by_git_and_found_by_every_name() {
+fn a_record_is_private_ignored_by_git_and_found_by_each_of_its_names() {
     let folder = replayed();
     let ended = folder.legwork(&["run", "jobs/hello.yaml"]).run();
     ended.assert_code(0).assert_stdout("Hello.\n");
@@ -355,7 +355,7 @@ fn a_secret_in_a_prompt_or_a_reply_is_redacted_before_it_is_stored_or_sent() {
 }
 
 #[test]
-fn prompts_are_shown_relative_like_their_job() {
+fn prompts_are_shown_with_relative_paths_like_their_job() {
     let folder = TestFolder::new();
     folder.write("p.md", "é {{ gone }}\r\n");
     folder.write("job.yaml", "model: replay/x\nparent: { prompt: { file: p.md }, tools: [] }\n");

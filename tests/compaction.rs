@@ -21,7 +21,7 @@ use crate::support::test_folder::TestFolder;
 const WINDOW: u64 = 6_000;
 const MAX_REPLY_TOKENS: u64 = 600;
 
-/// A file that is read repeatedly. As a result it has about 4,000 characters.
+/// A file that is read repeatedly. A result with it has about 4,000 characters.
 fn lines() -> String {
     (0..80).map(|number| format!("{number}: some words to fill a line of this file\n")).collect()
 }
@@ -109,20 +109,20 @@ fn long_conversations_are_compacted_with_every_provider() {
         let summaries: Vec<_> = requests.iter().filter(|request| asks_for_a_summary(request)).collect();
         assert_eq!(summaries.len(), summed_up.len(), "{model}");
         assert!(summaries.iter().all(|request| !request.can_call_tools() && request.tools() == ["read_file", "todo"]));
-        // A summary of messages that contain a summary.
+        // This is a summary of messages that contain a summary.
         assert!(summaries[1].prompt().contains("SUMMARY 1: the notes were read."), "{}", summaries[1].prompt());
         let last = requests.last().unwrap();
         let prompt = last.prompt();
         assert!(prompt.starts_with("Read on.\n\n[") && prompt.contains(&format!("SUMMARY {}", summaries.len())));
         assert!(!prompt.contains("SUMMARY 1:"), "{prompt}");
-        // Compaction frees much at once, so most requests continue the one before.
+        // Compaction frees much space at once, so most requests continue the previous one.
         let steps = shortened.len() + summed_up.len();
         assert!(steps * 2 < 20, "{model}: {steps}");
         assert_recorded(&folder, &record, requests.len() as u64);
     }
 }
 
-/// The record reports and counts it.
+/// Compaction is reported and counted in the record.
 fn assert_recorded(folder: &TestFolder, record: &RunFolder, requests: u64) {
     let result = record.result();
     assert_eq!((&result["turns"], &result["tool_calls"]), (&json!(21), &json!(20)));
@@ -138,8 +138,8 @@ fn assert_recorded(folder: &TestFolder, record: &RunFolder, requests: u64) {
     assert_eq!(before, ["transcript.md", "report.html", "result.json"].map(|name| record.file(name)));
 }
 
-/// A transcript has no subagent conversations. The place of the call reports the compaction, and so do the figures of
-/// the summary.
+/// A transcript doesn't contain subagent conversations. It reports the compaction next to the call, and in the figures
+/// of the summary.
 #[test]
 fn a_subagents_compaction_is_reported_to_the_parent() {
     let folder = TestFolder::new();
@@ -168,7 +168,7 @@ fn a_subagents_compaction_is_reported_to_the_parent() {
     let note = format!("_Its conversation was compacted {times} times_");
     assert!(transcript.split("### task: [reader-1]").nth(1).is_some_and(|call| call.contains(&note)), "{transcript}");
     assert!(record.file("subagents/reader-1.md").contains(&format!("\ncompactions: {times}\n")));
-    // The parent has compacted nothing.
+    // The parent itself compacted nothing.
     assert!(
         events_of_type(&record, "agent_finished")
             .iter()
@@ -201,7 +201,7 @@ fn a_prompt_that_the_provider_rejects_as_too_long_is_compacted() {
         let refused = events_of_type(&record, "request_failed").len();
         let steps =
             events_of_type(&record, "results_truncated").len() + events_of_type(&record, "context_compacted").len();
-        // A request for a summary can be rejected as well.
+        // A request for a summary can also be rejected.
         assert!(refused > 1 && steps * 2 > refused, "{model}: {refused} {steps}");
         assert!(!events_of_type(&record, "context_compacted").is_empty());
 
@@ -256,7 +256,7 @@ fn compaction_results_truncates_only_results() {
     assert!(requests.len() > 4 && !events_of_type(&ended.run_folder(), "results_truncated").is_empty());
 }
 
-/// OpenAI keeps a part of the window for the reply, so a prompt can have less than the rest of it.
+/// OpenAI reserves a part of the window for the reply, so the limit for a prompt is lower than the window.
 #[test]
 fn compaction_starts_at_the_models_prompt_limit() {
     for (model, limit) in [("openai/gpt-6-sol", 922_000), ("openai/gpt-5.1", 272_000)] {

@@ -1,4 +1,4 @@
-//! `legwork diff`: two records side by side.
+//! `legwork diff`: two records in comparison.
 
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ fn run(folder: &TestFolder, job: &str, parent: &Value) -> String {
     first.rsplit('/').next().unwrap().to_owned()
 }
 
-/// Two runs, of which the second does more, and something else.
+/// Two runs. The second does more than the first, and different things.
 fn two_runs(folder: &TestFolder) -> [String; 2] {
     folder.write("same.txt", "1\n").write("file.txt", "1\n");
     let work = |lines: &str| bash(&format!("printf 1 > same.new; printf '{lines}' > file.new"));

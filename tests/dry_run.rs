@@ -1,4 +1,4 @@
-//! What `run --dry-run` shows: everything that would happen, without escapes for a terminal.
+//! The output of `run --dry-run`: everything that would happen, without terminal escapes.
 
 use serde_json::Value;
 
@@ -124,7 +124,7 @@ fn verbose_shows_the_tools_as_sent_to_the_provider() {
 }
 
 #[test]
-fn verbose_needs_a_dry_run_as_text() {
+fn verbose_requires_a_dry_run_as_text() {
     let folder = folder_with("parent: { prompt: Go., tools: [] }\n");
     folder
         .legwork(&["run", "job.yaml", "--verbose"])

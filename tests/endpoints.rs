@@ -11,8 +11,8 @@ use crate::support::test_folder::TestFolder;
 
 const JOB: &str = "parent: { prompt: Go., tools: [] }\n";
 
-/// A proxy that grants every tunnel and reports what came over each connection, until it was closed or has sent as
-/// much as the first message of a TLS client.
+/// A proxy that grants every tunnel and reports what each connection sent. It reads until the connection closes or has
+/// sent as much as the first message of a TLS client.
 fn recording_proxy() -> (SocketAddr, Receiver<Vec<u8>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port");
     let address = listener.local_addr().expect("the port's number");
@@ -129,7 +129,7 @@ fn a_plain_http_address_bypasses_the_proxy_with_a_warning() {
     let folder = folder_with(JOB);
     let (address, connections) = recording_proxy();
     let server = Server::start(ScriptedAgents::of([Answer::text("ok")]));
-    // Resolves to the loopback interface, but isn't recognizable as such.
+    // The name resolves to the loopback interface, but isn't recognizable as loopback.
     let url = format!("http://0.0.0.0:{}", server.address().port());
     let run = folder.legwork(&["run", "job.yaml"]).anthropic(&server).env("ANTHROPIC_BASE_URL", &url);
     let proxy = format!("http://{address}");

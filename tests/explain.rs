@@ -69,7 +69,7 @@ fn an_unknown_code_gets_a_suggestion() {
 }
 
 #[test]
-fn findings_say_where_to_learn_more() {
+fn findings_name_the_explain_command() {
     let folder = TestFolder::new();
     folder.write("job.yaml", "model: replay/x\nparent: { prompt: x, tools: [Bahs] }\nfoo: 1\n");
     let ended = folder.legwork(&["validate", "job.yaml"]).run();
@@ -77,7 +77,7 @@ fn findings_say_where_to_learn_more() {
     assert!(ended.stdout.lines().last().unwrap().starts_with("2 errors"), "{}", ended.full_output());
 }
 
-/// Rules that no example can show, each with its reason.
+/// Rules that no example can show, each with a reason.
 const WITHOUT_EXAMPLES: [(&str, &str); 12] = [
     ("bad-set-argument", "the command line is refused before"),
     ("api-key-in-file", "it is about no job"),
@@ -140,7 +140,7 @@ fn examples(heading: &str) -> BTreeMap<String, Example> {
     rules().iter().filter_map(of).collect()
 }
 
-/// Writes each example into a folder named like its rule.
+/// Writes each example into a folder named after its rule.
 fn write_examples(examples: &BTreeMap<String, Example>) -> TestFolder {
     let folder = TestFolder::new();
     for (code, example) in examples {

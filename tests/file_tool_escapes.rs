@@ -14,7 +14,7 @@ use crate::support::test_folder::TestFolder;
 
 const JOB: &str = "model: replay/script.yaml\nparent:\n  prompt: Go.\n  tools: [TOOLS]\nlimits: { tool_calls: 1000 }\n";
 
-/// A job that makes these calls, one per reply.
+/// A job that makes these calls, one in each reply.
 fn folder_with(tools: &str, replies: &[Vec<(&str, Value)>]) -> TestFolder {
     let folder = TestFolder::new();
     folder.write("job.yaml", JOB.replace("TOOLS", tools));
@@ -36,7 +36,7 @@ fn tool_results(ended: &ProgramOutput) -> Vec<(String, bool)> {
         .map(|event| &event["data"]["result"])
         .map(|result| (result["call_id"].as_str().unwrap(), result))
         .collect();
-    // Calls of reading tools can finish in any order.
+    // Calls of reading tools can finish in any order, so they are sorted.
     let replies = of_type("reply_received").flat_map(|event| event["data"]["reply"]["blocks"].as_array().unwrap());
     let calls = replies.filter_map(|block| block["content"]["call"]["id"].as_str());
     calls
@@ -44,7 +44,7 @@ fn tool_results(ended: &ProgramOutput) -> Vec<(String, bool)> {
         .collect()
 }
 
-/// Whether a command works here as root of its own user namespace.
+/// Whether a command works on this machine as root of its own user namespace.
 fn unshare_works() -> bool {
     let tried = Command::new("unshare").args(["-rm", "sh", "-c", "mount -t tmpfs x /mnt"]).output();
     let works = tried.is_ok_and(|output| output.status.success());
@@ -64,7 +64,7 @@ fn run_with_mount(folder: &TestFolder, mount: &str) -> ProgramOutput {
 fn five_hundred_calls_while_a_folder_is_swapped_with_a_link() {
     const SECRET: &str = "the secret of outside";
     let call = |number: usize| match number % 6 {
-        // A run ends if nothing succeeds any more.
+        // A run without any success ends as stuck.
         0 => ("write_file", json!({ "path": format!("steady/{number}"), "content": "x" })),
         1 => ("write_file", json!({ "path": format!("d/new-{number}"), "content": "x" })),
         2 => {
@@ -162,7 +162,7 @@ fn system_folders_mounted_in_the_workspace_cannot_be_read() {
 }
 
 #[test]
-fn a_full_disk_leaves_the_old_file_and_no_other() {
+fn a_full_disk_keeps_the_old_file_and_leaves_no_other() {
     if !unshare_works() {
         return;
     }
@@ -248,7 +248,7 @@ fn files_of_the_job_are_protected_even_if_missing_at_the_start() {
     assert!(!folder.exists("prompts/missing.md") && !folder.exists(".husky"));
 }
 
-/// In a minimal root file system, so that other files of the machine don't matter.
+/// The test uses a minimal root file system, so other files of the machine don't matter.
 #[test]
 fn the_root_folder_as_workspace_does_not_hang() {
     if !unshare_works() {
@@ -317,7 +317,7 @@ fn a_new_repository_is_reported() {
 
 #[test]
 fn a_new_repository_behind_many_files_is_reported() {
-    // More files than a search of the nearest 50,000 finds.
+    // The search stops after the nearest 50,000 files, and this workspace has more.
     let make = "for folder in $(seq 120); do mkdir -p a/$folder; (cd a/$folder && touch $(seq 430)); done; \
                 mkdir -p z/y/x/w/v/u && git init -q z/y/x/w/v/u";
     let folder = folder_with("bash", &[vec![("bash", json!({ "command": make }))]]);

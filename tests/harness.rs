@@ -1,4 +1,4 @@
-//! Tests of the test harness: the environment of a program, and that every wait ends.
+//! Tests of the test harness: a program has a clean environment, and every wait ends.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;

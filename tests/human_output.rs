@@ -1,4 +1,4 @@
-//! What people read about a run: the transcript and its order, the progress, and what to do next.
+//! Output for people: the transcript and its order, the progress, and the suggested next step.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +15,7 @@ use crate::support::test_folder::TestFolder;
 /// A parent that starts two subagents at once.
 const TWO_SUBAGENTS_JOB: &str = "parent: { system: Be brief., prompt: Ask both., tools: [task] }\nsubagents: { a: { tools: [bash] }, b: { tools: [bash] } }\n";
 
-/// Runs [`TWO`] so that this subagent ends last: it waits until the other one's end is on the disk.
+/// Runs [`TWO_SUBAGENTS_JOB`] so that this subagent ends last: it waits until the end of the other one is on disk.
 fn run_with_last(last: &str) -> (TestFolder, ProgramOutput) {
     let folder = folder_with(TWO_SUBAGENTS_JOB);
     let child = |name: &str| {

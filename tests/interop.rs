@@ -1,4 +1,4 @@
-//! Tests against software of others: the types of the official SDKs in a Python server, and a real model.
+//! Tests against third-party software: the types of the official SDKs in a Python server, and a real model.
 
 mod llama;
 mod record_checks;

@@ -1,4 +1,4 @@
-//! The whole life of a job: it runs, is fixed, ends with data, becomes a case, and is compared with an edited prompt.
+//! The whole life of a job: it runs, is fixed, returns data, becomes a case, and is compared with an edited prompt.
 
 use serde_json::json;
 
@@ -99,7 +99,7 @@ fn a_job_is_validated_fixed_run_saved_and_edited() {
     let run = ended.run_folder();
     folder.legwork(&["replay", run.id()]).run().assert_code(0);
 
-    // Another prompt changes the conversation from the first turn on, and is shown.
+    // An edited prompt changes the conversation from the first turn on, and the output shows it.
     folder.write("jobs/edited.yaml", JOB.replace("a greeting for everybody", "a greeting for nobody"));
     let replayed = folder.legwork(&["replay", run.id(), "--job", "jobs/edited.yaml"]).run();
     replayed

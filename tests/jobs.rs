@@ -97,7 +97,7 @@ fn the_tour_writes_its_report_and_delegates_in_parallel() {
     assert_eq!(tasks, ["call_started", "call_started", "call_finished", "call_finished"], "both at once");
 }
 
-/// Examples name models that still exist. A retired one gets a warning, in a job or elsewhere.
+/// Examples name models that still exist: a retired model gets a warning, in a job or in the documentation.
 #[test]
 fn no_job_uses_a_retired_model() {
     let folder = repository(1);

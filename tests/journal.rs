@@ -1,4 +1,4 @@
-//! The journal: its format, what is derived from it, and the order of its writes.
+//! The journal: its format, the files derived from it, and the order of its writes.
 
 mod file_versions;
 mod hostile_records;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::support::record::RunFolder;
 use crate::support::test_folder::TestFolder;
 
-/// A parent and two parallel subagents, which all change something.
+/// A parent and two parallel subagents, each of which changes something.
 const JOB: &str = r#"
 model: anthropic/claude-haiku-4-5
 description: Does "this" and that.   # a comment, kept
@@ -28,7 +28,7 @@ fn bash(command: &str) -> Value {
     json!({ "tool": "bash", "input": { "command": command } })
 }
 
-/// A folder with the job, and replies that let it have its effects.
+/// A folder with the job, and replies that make these changes.
 fn prepared() -> TestFolder {
     let task = |prompt: &str| json!({ "tool": "task", "input": { "prompt": prompt, "description": prompt } });
     let worker = |name: &str| {

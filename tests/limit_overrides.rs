@@ -1,4 +1,4 @@
-//! `--limit`: limits from the command line, and runs that resume after a limit ended them.
+//! `--limit`: limits on the command line, and runs that resume after a limit ended them.
 
 use std::sync::Mutex;
 
@@ -9,7 +9,7 @@ use crate::runs::folder_with;
 use crate::support::server::{Answer, Checks, Request, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
 
-/// What the final request says about the limit.
+/// The text about the limit in the final request.
 const FINAL_REQUEST_TEXT: &str = "The work ends here";
 
 fn glob() -> (&'static str, Value) {
@@ -79,7 +79,7 @@ fn an_invalid_limit_is_rejected_with_the_expected_form() {
         ended.assert_code(2).assert_stdout("").assert_stderr_contains(message).assert_stderr_contains(hint);
         assert!(!folder.exists("runs"), "{given}");
     }
-    // An unknown cost isn't bounded.
+    // An unknown cost has no bound.
     folder.write(
         "job.yaml",
         "model: anthropic/claude-unheard-of # legwork: allow unknown-model\nparent: { prompt: Go., tools: [] }\n",
@@ -89,7 +89,7 @@ fn an_invalid_limit_is_rejected_with_the_expected_form() {
 }
 
 #[test]
-fn a_run_out_of_turns_resumes_with_more() {
+fn a_run_out_of_turns_resumes_with_a_higher_limit() {
     let folder = folder_with("parent:\n  prompt: Go.\n  tools: [glob]\n  max_turns: 2\n");
     let server = Server::with(
         Checks::AllowRepeats,
@@ -146,7 +146,7 @@ fn a_run_out_of_turns_resumes_with_more() {
 }
 
 #[test]
-fn a_limit_can_be_raised_twice_and_lowered_below_what_was_used() {
+fn a_limit_can_be_raised_twice_and_lowered_below_the_amount_used() {
     let folder = scripted(
         "parent: { prompt: Go., tools: [glob], max_turns: 1 }\n",
         &json!({"parent": [
@@ -169,7 +169,7 @@ fn a_limit_can_be_raised_twice_and_lowered_below_what_was_used() {
     assert_eq!(ended.run_folder().result()["turns"], 4, "what was made stays made, and is followed by the end");
 }
 
-/// A parent and two subagents, of which the second uses up the limit.
+/// A parent and two subagents; the second subagent uses up the limit.
 const DELEGATING: &str = "parent: { prompt: Go., tools: [task, bash] }\nsubagents: { a: { tools: [bash] } }\nlimits: { tool_calls: 5, parallel_subagents: 1 }\n";
 
 fn delegating() -> Value {
@@ -218,7 +218,7 @@ fn subagents_and_calls_stopped_by_a_limit_resume() {
     assert_eq!(outcomes, ["completed", "completed"]);
     let replayed = folder.legwork(&["replay", "latest"]).run();
     replayed.assert_code(0);
-    // If the record is the model, its replies don't include what the limit made the agents say.
+    // With the record as the model, the replies don't include those that the limit caused.
     std::fs::remove_file(folder.path().join("log")).unwrap();
     let model = format!("replay/{}", record.path().display());
     let again = folder.legwork(&["run", "job.yaml", "--limit", "tool_calls=20", "--model", &model]).run();
@@ -240,8 +240,8 @@ fn a_run_killed_after_a_raised_limit_resumes() {
                 break;
             }
             let record = killed.run_folder();
-            // If it is killed before it resumes, the run has still ended; after its last operation, it has ended for
-            // good.
+            // A run that is killed before it resumes still has its old outcome. A run that is killed after its last
+            // operation has completed.
             let ended = match record.has("result.json").then(|| record.result()["outcome"].clone()) {
                 Some(Value::String(outcome)) if outcome == "completed" => None,
                 Some(_) => Some(raise().run()),
@@ -263,7 +263,7 @@ fn a_run_killed_after_a_raised_limit_resumes() {
 }
 
 #[test]
-fn a_run_out_of_tokens_resumes_and_requests_the_cut_reply_again() {
+fn a_run_out_of_tokens_resumes_and_repeats_the_request_for_the_cut_reply() {
     let folder = folder_with("parent:\n  prompt: Go.\n  tools: [glob]\nlimits: { tokens: 6000 }\n");
     let answers = Mutex::new(
         [
@@ -291,7 +291,7 @@ fn a_run_out_of_tokens_resumes_and_requests_the_cut_reply_again() {
 }
 
 #[test]
-fn a_run_out_of_time_resumes_with_more() {
+fn a_run_out_of_time_resumes_with_a_higher_limit() {
     let folder = scripted(
         "parent: { prompt: Go., tools: [bash] }\nlimits: { wall_clock: 1s }\n",
         &json!({"parent": [{"calls": [{"tool": "bash", "input": {"command": "sleep 300"}}]}, {"text": "Done."}]}),
@@ -310,7 +310,7 @@ fn a_run_out_of_time_resumes_with_more() {
 }
 
 #[test]
-fn journals_are_kept_while_a_raised_limit_can_resume_the_run() {
+fn journals_are_kept_while_the_run_can_resume_with_a_raised_limit() {
     let folder = scripted(&format!("{DELEGATING}keep: never\n"), &delegating());
     let cut = folder.legwork(&["run", "job.yaml"]).run();
     cut.assert_code(4);

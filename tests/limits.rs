@@ -14,7 +14,7 @@ fn run(folder: &TestFolder, server: &Server) -> ProgramOutput {
     folder.legwork(&["run", "job.yaml"]).anthropic(server).env("LEGWORK_RETRY_BASE_MS", "1").run()
 }
 
-/// Checks outcome and exit code, and that the record is complete.
+/// Checks the outcome and the exit code, and that the record is complete.
 #[track_caller]
 fn assert_outcome(ended: &ProgramOutput, code: i32, outcome: &str) -> Value {
     ended.assert_code(code);
@@ -101,7 +101,7 @@ fn tool_calls_of_all_agents_are_counted_together() {
 }
 
 #[test]
-fn subagents_beyond_the_limit_do_not_start_and_the_parent_sums_up() {
+fn subagents_beyond_the_limit_do_not_start_and_the_parent_makes_its_final_request() {
     let folder = folder_with(
         "parent:\n  prompt: Go.\n  tools: [task]\nsubagents:\n  a: { tools: [] }\nlimits: { subagents: 2 }\n",
     );
@@ -183,7 +183,7 @@ fn results_are_truncated_to_make_room_for_the_final_request() {
 fn the_cost_of_partly_failed_requests_counts() {
     let folder =
         folder_with("parent:\n  prompt: Work.\n  tools: [glob]\n  max_tokens: 500\nlimits: { cost_usd: 0.03 }\n");
-    // Each costs 0.0045 dollars, and after the fifth there is no room for another attempt.
+    // Each costs 0.0045 dollars. After the fifth, the limit doesn't allow another attempt.
     let server = Server::start(|_: &Request| Answer::text("lost").usage(1_500, 0).cut_after_events(4));
     let ended = run(&folder, &server);
     ended.assert_stdout("");
@@ -194,12 +194,12 @@ fn the_cost_of_partly_failed_requests_counts() {
 }
 
 #[test]
-fn twenty_failures_in_a_row_end_the_run_and_a_success_resets_the_count() {
+fn twenty_consecutive_failures_end_the_run_and_a_success_resets_the_count() {
     let job = "parent:\n  prompt: Try.\n  tools: [read_file]\n  max_turns: 60\n";
     let read = |path: String| ("read_file", json!({ "path": path }));
     let folder = folder_with(job);
     let server = Server::start(move |request: &Request| {
-        // Four of five calls fail, up to a point.
+        // One call succeeds after nineteen failures.
         let turn = request.turn();
         Answer::calls(&[if turn == 19 { read("job.yaml".into()) } else { read(format!("missing-{turn}")) }])
     });
@@ -216,7 +216,7 @@ fn twenty_failures_in_a_row_end_the_run_and_a_success_resets_the_count() {
     assert!(result["error"]["message"].as_str().unwrap().contains("`read_file` failed 5 times"), "{result}");
     assert_eq!(server.finish().len(), 1);
 
-    // Four equal calls, repeatedly, are not stuck.
+    // Four equal failures in a row aren't stuck, even if they recur.
     let folder = folder_with(job);
     let server = Server::start(move |request: &Request| match request.turn() {
         10 => Answer::text("Enough."),
@@ -227,7 +227,7 @@ fn twenty_failures_in_a_row_end_the_run_and_a_success_resets_the_count() {
 }
 
 #[test]
-fn every_agent_has_its_own_turns() {
+fn every_agent_has_its_own_turn_count() {
     let folder = folder_with(
         "parent:\n  prompt: Go.\n  tools: [task]\n  max_turns: 2\nsubagents:\n  a: { tools: [glob], max_turns: 3 }\n  \
          b: { tools: [glob], max_turns: 1 }\n",

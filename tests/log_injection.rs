@@ -1,4 +1,4 @@
-//! Output that a CI system parses: no model, tool, file or server can inject commands into it, or escapes into a
+//! Output that a CI system parses. No model, tool, file or server can inject commands into it, or escapes into a
 //! terminal.
 
 use serde_json::json;
@@ -9,13 +9,13 @@ use crate::support::program::{Program, ProgramOutput};
 use crate::support::server::{Answer, Request, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
 
-/// Workflow commands in both of GitHub's forms, Azure's and TeamCity's, after every kind of line end, and escape
+/// Workflow commands in both of GitHub's forms, Azure's and TeamCity's, after every kind of line ending, and escape
 /// sequences.
 const HOSTILE_TEXT: &str = "::set-output name=a::b\n  ::add-mask::the\r::stop-commands::x\r\n\u{a0}::error::y\u{85}::group::z\u{2028}::debug::q\n\
     ##[group]x a ##[add-mask]b ##vso[task.setvariable variable=PATH]c ##teamcity[d]\n\u{1b}[2J\u{1b}]8;;http://a\u{7}e\u{1b}]8;;\u{7}\
     \u{9b}31m\u{202e}f\u{2066}g\u{8}\u{7f}::";
 
-/// What a CI system would execute.
+/// The lines that a CI system would execute as commands.
 fn ci_commands(printed: &str) -> Vec<&str> {
     let lines = printed.split(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}', '\u{b}', '\u{c}']);
     let is_command = |line: &&str| {
@@ -29,7 +29,7 @@ fn ci_commands(printed: &str) -> Vec<&str> {
     lines.filter(is_command).collect()
 }
 
-/// Neither stdout nor stderr contains anything that a CI system executes.
+/// Asserts that neither stdout nor stderr contains anything that a CI system executes.
 #[track_caller]
 fn assert_harmless(ended: &ProgramOutput) {
     for printed in [&ended.stdout, &ended.stderr] {
@@ -43,7 +43,7 @@ fn assert_harmless(ended: &ProgramOutput) {
     }
 }
 
-/// The content of a YAML string for this text.
+/// This text, escaped for a quoted YAML string.
 fn yaml_escaped(text: &str) -> String {
     text.chars().map(|letter| format!("\\U{:08x}", u32::from(letter))).collect()
 }
@@ -52,7 +52,7 @@ fn in_actions(program: Program) -> Program {
     program.env("CI", "true").env("GITHUB_ACTIONS", "true")
 }
 
-/// A run in which every text that can be hostile is.
+/// A run in which every text that can be hostile is hostile.
 fn hostile_run() -> (TestFolder, Server) {
     let folder = folder_with(&format!(
         "description: \"{}\"\ninputs: {{ title: {{ type: string, untrusted: true }} }}\nparent: {{ prompt: 'Parent: {{{{ inputs.title }}}}', tools: [bash, \
@@ -198,7 +198,7 @@ fn file_and_job_names_inject_nothing() {
     run(&["validate", "--fix", &job, "jobs", &format!("{NAME}.script.yaml")])
         .assert_code(3)
         .assert_stderr_contains("fixed");
-    // A valid job with such a name goes through every command.
+    // A valid job with such a name goes through all commands.
     let good = format!("model: replay/{NAME}.script.yaml\nname: good\nparent: {{ prompt: x, tools: [] }}\n");
     folder.write(&job, good).write(&format!("{NAME}.script.yaml"), "parent: [{ text: hi }]\n");
     let out = "::set-output name=a::b";
@@ -275,7 +275,7 @@ fn a_github_step_summary_is_written() {
         assert!(page.contains(part), "{part} is missing: {page}");
     }
     assert_eq!(ci_commands(&page), Vec::<&str>::new());
-    // Elsewhere, there is no summary: outside of Actions, and with a message if there is no room for it.
+    // There is no summary outside of Actions, and only a message if the file can't be written or is full.
     let server = Server::start(|_: &Request| Answer::text("```\n<img src=http://a>\n````\n![x](http://a)"));
     let plain = |name: &str| {
         let run = folder.legwork(&["run", "job.yaml", "--set", "title=x"]).anthropic(&server);
@@ -310,7 +310,7 @@ fn a_step_summary_is_bounded_and_hidden_from_tools() {
     assert!(!seen.expect("what env printed").text.contains("GITHUB_"));
 }
 
-/// A forged record isn't bound by the rules for names.
+/// The rules for names don't constrain a forged record.
 #[test]
 fn names_in_a_record_inject_nothing() {
     const NAME: &str = "::error::x\r##[group]y ##vso[z]\u{1b}]52;c;eA==\u{7}\u{202e}";
@@ -361,7 +361,7 @@ fn names_in_a_record_inject_nothing() {
     }
 }
 
-/// The visible part of a rendered text: all except code blocks, which start and end at the margin.
+/// The visible part of rendered Markdown: everything except code blocks that start and end at the margin.
 fn visible_markdown(markdown: &str) -> String {
     let (mut text, mut fence) = (String::new(), None);
     for line in markdown.lines() {
@@ -409,7 +409,7 @@ fn a_transcript_has_no_active_content() {
             whole.split_once("\n---\n").filter(|_| file != "transcript.md").map_or(&whole, |(_, body)| body),
         );
         assert!(text.contains("\n- x\n") && !text.contains("mermaid"), "{whole}");
-        // Code: the first backtick has no partner.
+        // This is code: the first backtick has no partner.
         let text = text.replace("` ![f](http://evil) `", "").replace("`<img src=http://evil>`", "");
         for live in ["![", "](", "<img", "]: http", "$$", "&#x202e", "&lt;"] {
             let bare = text.match_indices(live).filter(|(at, _)| !text[..*at].ends_with('\\'));

@@ -1,4 +1,4 @@
-//! Servers that aren't what the user expects: each is identified, with its address and a suggestion.
+//! Servers that aren't the expected ones: each is identified, with its address and a suggestion.
 
 mod certificates;
 
@@ -32,7 +32,7 @@ impl PreparedRun {
         Self(self.0, self.1.env(name, value))
     }
 
-    /// Asserts the outcome, and that no secret is shown.
+    /// Asserts the outcome, and that the output shows no secret.
     #[track_caller]
     fn expect_outcome(self, code: i32, outcome: &str) -> FinishedRun {
         let ended = self.1.run();
@@ -48,7 +48,7 @@ impl PreparedRun {
     }
 }
 
-/// A finished run and its folder.
+/// A finished run, with its folder.
 struct FinishedRun {
     ended: ProgramOutput,
     _folder: TestFolder,
@@ -62,7 +62,7 @@ impl std::ops::Deref for FinishedRun {
     }
 }
 
-/// Runs against an address, which is given with credentials and a query that must not be shown.
+/// Runs against an address with credentials and a query, which must not be shown.
 fn run_against(model: &str, scheme: &str, address: SocketAddr) -> PreparedRun {
     let folder = folder_with(JOB);
     let base = format!("{scheme}://me:hush-hush@{address}/v1?tenant=hush-hush");
@@ -73,7 +73,7 @@ fn run_against(model: &str, scheme: &str, address: SocketAddr) -> PreparedRun {
     PreparedRun(folder, program)
 }
 
-/// Runs against a server that gives every request this answer.
+/// Runs against a server that answers every request in this way.
 #[track_caller]
 fn run_with_answer(model: &str, code: i32, outcome: &str, answer: Answer) -> FinishedRun {
     let server = Server::with(Checks::None, move |_: &Request| answer.clone());
@@ -132,7 +132,7 @@ fn responses_that_are_not_from_an_api_are_identified() {
             .assert_stderr_contains("): null");
         rejected(ok("text/html", "<style>a</style><h1>504 Gateway\nTime-out</h1>"))
             .assert_stderr_contains("): a page: 504 Gateway Time-out");
-        // Whatever its content type is.
+        // The content type makes no difference.
         let page = "\n<!doctype html><title lang=en>Sign in</title>";
         for kind in ["application/json", "text/plain", "text/event-stream"] {
             rejected(ok(kind, page))
@@ -178,7 +178,7 @@ fn an_html_page_during_a_run_is_retried() {
 #[test]
 fn a_connection_timeout_is_reported() {
     for (model, _) in MODELS {
-        // It accepts the connection and never speaks TLS.
+        // The server accepts the connection and never speaks TLS.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let program = run_against(model, "https", listener.local_addr().unwrap());
         let program = program.env("SSL_CERT_FILE", tls::file("authority.pem"));
@@ -190,7 +190,7 @@ fn a_connection_timeout_is_reported() {
     }
 }
 
-/// A reply of each API: complete, and as the start of a stream; its name, and the suggestion.
+/// A reply of each API, complete and as the start of a stream, with the API's name and the suggestion.
 fn foreign_api_answers() -> Vec<(&'static str, Value, Value, &'static str, &'static str)> {
     vec![
         (

@@ -1,4 +1,4 @@
-//! The options of models in a job.
+//! The model options of a job.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ fn job(model: &str) -> String {
     format!("model: {model}\nparent: {{ prompt: Go., tools: [], max_tokens: 700 }}\nlimits: {{ tokens: 100000 }}\n")
 }
 
-/// The request of a job with this model, and the run's record.
+/// The request of a job with this model, and the record of the run.
 fn request_and_record(model: &str) -> (Value, Value) {
     let folder = TestFolder::new();
     folder.write("job.yaml", job(model));
@@ -120,7 +120,7 @@ limits: { tokens: 100000 }
         let program = folder.legwork(&["run", "job.yaml"]).args(model.iter().flat_map(|model| ["--model", model]));
         let ended = program.anthropic(&server).openai(&server).run();
         ended.assert_code(0);
-        // Nothing else of the replaced model is kept.
+        // No other option of the replaced model is kept.
         assert_eq!(
             ended.stderr.contains("the `temperature` of anthropic/claude-haiku-4-5 isn't used for"),
             model.is_some()

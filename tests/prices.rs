@@ -1,4 +1,4 @@
-//! Prices of models: the command that shows them, and the user's own prices.
+//! Prices of models: the command that shows them, and user-defined prices.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ above = 1000
 input = 200
 ";
 
-/// The server that `local/...` models run on.
+/// The server for `local/...` models.
 const SERVER: &str = "[providers.local]\napi = \"openai-chat\"\nbase_url = \"http://127.0.0.1:1/v1\"\n";
 
 fn folder(own: &str) -> TestFolder {
@@ -152,10 +152,10 @@ fn a_model_behind_a_gateway_has_its_vendors_price_over_any_api() {
     assert!(rates[0].is_array() && rates[0] != rates[4] && rates[4] != rates[6], "{rates:?}");
     assert_eq!([&rates[1], &rates[2], &rates[3]], [&rates[0]; 3]);
     assert_eq!([&rates[5], &rates[7]], [&rates[4], &rates[6]]);
-    // OpenAI has no such model, and the vendor of the other one is unknown.
+    // OpenAI has no model of the first name, and the vendor of the second model is unknown.
     prices(&folder, &["own/claude-haiku-4-5"]).assert_code(1).assert_stdout_contains("unknown");
     prices(&folder, &["chat/my-own"]).assert_code(1).assert_stdout_contains("unknown");
-    // So a cost limit can be enforced.
+    // The price is known, so the cost limit can be enforced.
     folder.write("job.yaml", job("cost_usd: 1").replace("openai-chat/some-model", "chat/claude-haiku-4-5"));
     folder.legwork(&["validate", "job.yaml"]).run().assert_code(0);
 }
@@ -184,10 +184,9 @@ fn all_models_are_listed_or_those_of_a_provider() {
     assert!(!of_own.stdout.contains("from the table"), "{}", of_own.stdout);
 }
 
-/// The command knows the price of every model that it lists for a provider, and no list has models of other
-/// providers.
+/// The command knows the price of every model in the list of a provider, and no list has models of other providers.
 #[test]
-fn a_list_and_a_single_model_agree() {
+fn a_listed_model_has_the_same_price_as_a_single_one() {
     let folder = TestFolder::new();
     for provider in ["openai", "gemini", "anthropic"] {
         let list = prices(&folder, &[provider, "--format", "json"]).json();
@@ -202,7 +201,7 @@ fn a_list_and_a_single_model_agree() {
     prices(&folder, &["gemini/claude-sonnet-4-5"]).assert_code(1).assert_stdout_contains("not in the price table");
 }
 
-/// The table has the models of 47 providers, which are recognized by their addresses.
+/// The table has models of 47 providers, and recognizes the providers by their addresses.
 #[test]
 fn a_server_in_the_price_table_is_recognized_by_its_address() {
     let folder = folder("");
@@ -229,7 +228,7 @@ fn a_server_in_the_price_table_is_recognized_by_its_address() {
         .run()
         .assert_code(0)
         .assert_stdout_contains("groq.com/openai/v1\n");
-    // So a cost limit can be enforced.
+    // The price is known, so the cost limit can be enforced.
     folder.write("job.yaml", job("cost_usd: 1").replace("openai-chat/some-model", "seek/deepseek-chat"));
     folder.legwork(&["validate", "job.yaml"]).run().assert_code(0);
 }
@@ -245,7 +244,7 @@ fn user_prices_apply_at_any_address() {
     let ended = run("cost_usd: 100");
     ended.assert_code(0).assert_stderr_contains("about $0.0240 (estimate)");
     let record = ended.run_folder();
-    // 100 new tokens in the prompt, 400 cached ones, 10 in the reply.
+    // The request has 100 new and 400 cached tokens in the prompt, and 10 in the reply.
     let cost = record.result()["cost_usd"].as_f64().unwrap();
     assert!((cost - (100.0 * 100.0 + 400.0 * 10.0 + 10.0 * 1000.0) / 1e6).abs() < 1e-9, "{cost}");
     assert!(record.transcript().contains("about $0.0240 (estimate)"));
@@ -274,7 +273,7 @@ fn a_long_prompt_costs_the_rates_of_its_tier() {
 }
 
 #[test]
-fn the_example_of_the_book_is_right() {
+fn the_example_in_the_book_is_correct() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/src/costs-and-limits.md")).unwrap();
     let example = page.split("```toml\n").skip(1).find(|rest| rest.starts_with("[models.")).expect("an example");
     let folder = folder(example.split("```").next().unwrap());
@@ -311,7 +310,7 @@ fn a_price_for_an_unknown_provider_is_an_error() {
     };
     found(&folder.legwork(&["validate", "job.yaml"]).run(), 3);
     found(&folder.legwork(&["run", "job.yaml", "--dry-run"]).run(), 5);
-    // A broken file of servers defines no names.
+    // A broken file of servers doesn't define any names.
     std::fs::write(folder.home().join(".config/legwork/providers.toml"), "[providers.loacl]\n").unwrap();
     let broken = folder.legwork(&["validate", "job.yaml"]).run();
     assert!(!broken.assert_code(3).full_output().contains("unknown-provider"), "{}", broken.full_output());
@@ -361,7 +360,7 @@ fn a_run_resumes_only_if_its_cost_limit_can_be_enforced() {
         .assert_stderr_contains("prices.toml");
     assert_eq!(server.count(), count, "no request was sent");
     resume().run().assert_code(0).assert_stdout("Done.\n");
-    // An edited job is compared without any request.
+    // The comparison with an edited job makes no request.
     folder.write("job.yaml", job("cost_usd: 2").replace("tools: []", "tools: [glob]"));
     folder.legwork(&["replay", "latest", "--job", "job.yaml"]).run().assert_code(7).assert_stdout_contains("cost_usd");
 }

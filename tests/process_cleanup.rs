@@ -1,4 +1,4 @@
-//! No process of a tool call survives the call, however it was started, and output takes little memory.
+//! No process of a tool call outlives the call, no matter how it was started, and large output takes little memory.
 #![cfg(target_os = "linux")]
 
 use std::time::Duration;
@@ -14,14 +14,14 @@ use crate::support::report_skipped;
 use crate::support::server::{Answer, Request, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
 
-/// A file descriptor that every process inherits: if the file can be locked, no such process is left anywhere.
+/// Opens and locks a file whose descriptor all processes inherit. If the file can be locked again, they have all ended.
 const HOLD_LOCK: &str = "exec 9>lock; flock -s 9; ";
 const CHECK_LOCK: &str = "test -s pids || echo none was started; flock -n -x lock echo looked || echo some are left";
 
-/// The tiers, including landlock, which is used if there is no bwrap.
+/// The tiers. Landlock is used if there is no bwrap.
 const TIERS: [&str; 3] = ["auto", "landlock", "off"];
 
-/// The program in a tier.
+/// Configures the program for a tier.
 fn in_tier(program: Program, tier: &str) -> Program {
     match tier {
         "landlock" => program.args(["--sandbox", "auto"]).env("PATH", "/nonexistent"),
@@ -29,12 +29,12 @@ fn in_tier(program: Program, tier: &str) -> Program {
     }
 }
 
-/// A command that finds its programs in each of the tiers.
+/// A command with a PATH that works in all tiers.
 fn with_path(command: &str) -> String {
     format!("PATH=/usr/local/bin:/usr/bin:/bin; {command}")
 }
 
-/// Runs one command in each tier, and looks for its processes in the next turn. Returns the results.
+/// Runs one command in each tier, and searches for its processes in the next turn. Returns the results.
 fn run_in_all_tiers(tool: &str, command: &str) -> Vec<(String, bool)> {
     let of_tier = |tier: &str| {
         let folder = folder_with(&format!("parent:\n  prompt: Go.\n  tools: [{tool}]\n"));
@@ -62,13 +62,13 @@ fn no_process_of_a_command_survives_its_call() {
         "trap '' TERM HUP INT; (trap '' TERM HUP INT; sleep 411; touch never) & echo $! >>pids; echo over",
         // In its own session.
         "setsid bash -c 'echo $$ >>pids; sleep 411; touch never' & while ! [ -s pids ]; do sleep 0.01; done; echo over",
-        // Started by a process that has ended, twice.
+        // Started by a process that has ended, over two generations.
         "( ( setsid setsid bash -c 'echo $$ >>pids; sleep 411' & ) & ); while ! [ -s pids ]; do sleep 0.01; done; echo over",
         // Stopped; and stopped in its own session, with children.
         "sleep 411 & echo $! >>pids; kill -STOP $!; echo over",
         "setsid bash -c 'sleep 411 & echo $! $$ >>pids; kill -STOP $!; kill -STOP $$; touch never' & \
          while ! [ -s pids ]; do sleep 0.01; done; echo over",
-        // Without anything in its environment that shows where it comes from.
+        // Without any trace of its origin in its environment.
         "env -i setsid bash -c 'echo $$ >>pids; sleep 411' & while ! [ -s pids ]; do sleep 0.01; done; echo over",
         "nohup setsid bash -c 'trap \"\" TERM; echo $$ >>pids; while :; do sleep 411; done' >/dev/null 2>&1 </dev/null & \
          disown; while ! [ -s pids ]; do sleep 0.01; done; echo over",
@@ -88,7 +88,8 @@ fn a_command_that_times_out_is_killed_with_its_processes() {
     }
 }
 
-/// A chain of three hundred processes: each waits for the end of the one before, and has already started the next.
+/// A chain of three hundred processes. Each waits for the end of its predecessor, and has already started its
+/// successor.
 #[test]
 fn processes_that_respawn_when_killed_are_killed() {
     let command = "export LINK='echo $$ >>pids; trap \"\" TERM HUP INT; read; \
@@ -100,7 +101,7 @@ fn processes_that_respawn_when_killed_are_killed() {
     }
 }
 
-/// Seven generations of two children each: at most 255 processes, each in its own session, whose parents don't wait.
+/// Seven generations with two children each: at most 255 processes, each in its own session, whose parents don't wait.
 #[test]
 fn a_fork_bomb_is_killed_completely() {
     let bomb = "export BOMB='echo $$ >>pids; [ $1 -gt 0 ] || exec sleep 413; \
@@ -111,13 +112,13 @@ fn a_fork_bomb_is_killed_completely() {
     for (text, _) in run_in_all_tiers("bash", &format!("{started}{wait}")) {
         assert_eq!(text, "over");
     }
-    // One more that runs until the time is up.
+    // The same, with a command that runs until it times out.
     for (text, _) in run_in_all_tiers("{ bash: { timeout: 4s } }", &format!("{started}wait; sleep 413")) {
         assert_eq!(text, "timed out after 4s");
     }
 }
 
-/// The number of zombies among the processes below one, two generations deep, and the number of all.
+/// Counts the zombies among the children and grandchildren of the runner, and all of these processes.
 fn count_zombies(running: &RunningProgram) -> (usize, usize) {
     let children = |pid: &str| {
         let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
@@ -150,9 +151,9 @@ fn orphans_are_reaped_while_their_command_runs() {
     }
 }
 
-/// No process of a command is left after its run is killed, and the run doesn't resume before that.
+/// No process of a command outlives a killed run, and the run resumes only when they have all ended.
 #[test]
-fn commands_end_with_a_killed_run() {
+fn commands_end_if_their_run_is_killed() {
     let command = "trap '' TERM HUP INT; sleep 417 & setsid sleep 417 & env -i setsid /bin/sleep 417 & \
                    ( ( setsid setsid bash -c 'trap \"\" TERM; echo $$ >>pids; sleep 417; touch never' & ) & ); \
                    while ! [ -s pids ]; do sleep 0.01; done; touch begun; sleep 417; touch never";
@@ -167,7 +168,7 @@ fn commands_end_with_a_killed_run() {
         wait_until(|| folder.exists("begun"));
         running.signal(Signal::KILL);
         running.wait();
-        // At once, and no other command kills them.
+        // The resume starts at once, and nothing else kills the processes.
         let ended = in_tier(folder.legwork(&["resume", "latest"]), tier).anthropic(&server).run();
         ended.assert_code(0).assert_stdout("Done.\n");
         assert_eq!(server.finish()[2].results()[0].text, "looked", "{tier}");
@@ -176,7 +177,7 @@ fn commands_end_with_a_killed_run() {
     }
 }
 
-/// The same, without a resume.
+/// Without a resume, the processes end as well.
 #[test]
 fn commands_of_a_killed_run_end_without_a_resume() {
     for tier in TIERS {
@@ -192,7 +193,7 @@ fn commands_of_a_killed_run_end_without_a_resume() {
     }
 }
 
-/// The program with these limits on descriptors, soft and hard.
+/// Runs the program with these limits on descriptors, soft and hard.
 fn with_descriptors(folder: &TestFolder, server: &Server, tier: &str, most: &str) -> ProgramOutput {
     let line = format!("ulimit -n {most} && exec \"$LEGWORK\" run job.yaml --sandbox {tier}");
     let program = folder.program("/bin/bash", &["-c", &line]).anthropic(server).timeout(Duration::from_secs(300));
@@ -225,7 +226,7 @@ fn a_hundred_subagents_with_few_descriptors_lose_no_command() {
     }
 }
 
-/// Programs that use select(2) can't use descriptors above 1023.
+/// Programs that use select(2) can't handle descriptors above 1023.
 #[test]
 fn the_soft_limit_of_descriptors_is_raised_and_commands_keep_theirs() {
     let look = "ulimit -S -n; ulimit -H -n; grep -h 'Max open files' /proc/$PPID/limits";
@@ -244,7 +245,7 @@ fn the_soft_limit_of_descriptors_is_raised_and_commands_keep_theirs() {
     );
 }
 
-/// A command that couldn't be started had no effect, and no model can fix that.
+/// A command that couldn't start had no effect, and the model can't fix that.
 #[test]
 fn a_command_that_cannot_be_started_ends_the_run() {
     let folder = folder_with("parent:\n  prompt: Go.\n  tools: [bash]\n");
@@ -263,7 +264,7 @@ fn a_command_that_cannot_be_started_ends_the_run() {
     assert_eq!(server.finish().len(), 2);
 }
 
-/// A bubblewrap that works when it is probed and fails later; and a command that prints and returns the same.
+/// A bubblewrap passes its probe and fails later, and a command prints the same text and exits with the same code.
 #[test]
 fn a_sandbox_failure_is_not_a_failure_of_the_command() {
     let real = ["/usr/bin/bwrap", "/usr/local/bin/bwrap"].into_iter().find(|path| std::path::Path::new(path).exists());
@@ -306,7 +307,7 @@ fn a_sandbox_failure_is_not_a_failure_of_the_command() {
     }
 }
 
-/// The workspace, next to the folder of the run, disappears during the run.
+/// The workspace, which is next to the run's folder, disappears during the run.
 #[test]
 fn a_workspace_that_is_moved_or_deleted_ends_the_run() {
     let call = |tool: &str, input: serde_json::Value| Answer::calls(&[(tool, input)]);
@@ -368,7 +369,7 @@ fn a_bash_in_the_workspace_is_not_used() {
 
 #[test]
 fn a_background_job_that_holds_the_pipe_does_not_delay_the_result() {
-    // Far less than the job needs, so this is the only way for the run to end well.
+    // The wall clock is much shorter than the background job, so the run would fail if it waited for the job.
     let folder = folder_with("parent:\n  prompt: Go.\n  tools: [bash]\nlimits: { wall_clock: 100s }\n");
     let server = Server::start(ScriptedAgents::of([
         Answer::calls(&[("bash", json!({"command": "(sleep 414; echo late) & setsid sleep 414 & echo soon"}))]),
@@ -379,8 +380,8 @@ fn a_background_job_that_holds_the_pipe_does_not_delay_the_result() {
     assert_eq!(server.finish()[1].results()[0].text, "soon");
 }
 
-/// The peak memory of the program, in bytes, when a command has printed this much; `None`, and a note on stderr, if
-/// it can't be measured.
+/// The peak memory of the program, in bytes, when a command has printed this much. If it can't be measured, returns
+/// `None` and prints a note to stderr.
 fn enough_memory(bytes: u64) -> Option<u64> {
     let folder = TestFolder::new();
     folder.write("job.yaml", "model: replay/r.yaml\nparent: { prompt: Go., tools: [{ bash: { timeout: 30m } }] }\n");

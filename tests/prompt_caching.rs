@@ -1,4 +1,4 @@
-//! A prompt cache matches prefixes byte for byte: within a run, after a resume, and between two runs of one job.
+//! A prompt cache matches prefixes byte for byte: within a run, after a resume, and across two runs of one job.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::support::test_folder::TestFolder;
 const JSON_END_CHARS: [char; 3] = ['"', '}', ']'];
 const MARK: &str = r#","cache_control":{"type":"ephemeral"}"#;
 
-/// The built-in system prompts, which must not contain anything of a single run.
+/// The job uses the built-in system prompts, which must not contain anything specific to a run.
 const JOB: &str = "\
 model: anthropic/claude-sonnet-4-6
 parent: { prompt: Find out., tools: [bash, read_file, task], max_turns: 4 }
@@ -52,11 +52,11 @@ fn answer(request: &Request) -> Answer {
     }
 }
 
-/// The members of a request as written, without the messages.
+/// The members of a request except the messages, as written.
 type RequestEnvelope = IndexMap<String, String>;
 
-/// The parts of a request around the messages, and the messages, without cache marks and the ends of the list and of
-/// the last message, which can grow.
+/// Splits a request into the envelope and the messages. Cache marks and the ends of the list and of the last message
+/// are removed, because they can change as the list grows.
 fn split_request(request: &Request) -> (RequestEnvelope, String) {
     let all: IndexMap<String, Box<RawValue>> = serde_json::from_slice(request.bytes()).unwrap();
     let mut all: RequestEnvelope = all.into_iter().map(|(name, value)| (name, value.get().to_owned())).collect();
@@ -64,7 +64,7 @@ fn split_request(request: &Request) -> (RequestEnvelope, String) {
     (all, messages.replace(MARK, "").trim_end_matches(JSON_END_CHARS).to_owned())
 }
 
-/// Each agent's requests in order.
+/// Each agent's requests, in order.
 fn by_agent(requests: &[Arc<Request>]) -> BTreeMap<String, Vec<(RequestEnvelope, String)>> {
     let mut agents: BTreeMap<String, Vec<_>> = BTreeMap::new();
     for request in requests {
@@ -74,7 +74,8 @@ fn by_agent(requests: &[Arc<Request>]) -> BTreeMap<String, Vec<(RequestEnvelope,
     agents
 }
 
-/// Each request of an agent starts like the one before. Only the final request at a limit forbids the tools.
+/// Asserts that each request of an agent starts like the previous one. Only the final request at a limit forbids the
+/// tools.
 fn assert_cache_prefixes(agents: &BTreeMap<String, Vec<(RequestEnvelope, String)>>) {
     for (agent, requests) in agents {
         for pair in requests.windows(2) {
@@ -111,7 +112,7 @@ fn a_resumed_run_starts_with_the_same_prefix() {
     for (model, _) in MODELS {
         let folder = folder();
         let server = Server::with(Checks::AllowRepeats, answer);
-        // During the first subagent's work.
+        // The run is killed while the first subagent works.
         let cut = start_run(&folder, &server, model).env("LEGWORK_KILL_AFTER", "16").run();
         assert_eq!(cut.signal(), Some(9));
         let before = server.count();

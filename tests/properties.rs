@@ -1,4 +1,4 @@
-//! Properties of every job, valid or not, on pseudo-random texts that are the same each time.
+//! Properties of every job, valid or not, tested with reproducible pseudo-random texts.
 //!
 //! `PROPTEST_CASES=10000 cargo test --test all properties` tries more, and `PROPTEST_RNG_SEED=7` tries others.
 
@@ -31,7 +31,7 @@ fn config() -> ProptestConfig {
     config
 }
 
-/// A fixture and the damage to it.
+/// A fixture and the damage done to it.
 fn fixture() -> impl Strategy<Value = (usize, Vec<Damage>)> {
     (0..FIXTURES.len(), prop::collection::vec(damage(), 0..4))
 }
@@ -66,7 +66,7 @@ fn findings(text: &str) -> Vec<Diagnostic> {
 
 type ComparableFinding = (String, [(usize, usize); 2], Vec<[(usize, usize); 2]>);
 
-/// Findings moved down by a number of lines. Some are about the file as a whole.
+/// Findings with all lines shifted down. Some findings are about the file as a whole and don't shift.
 fn comparable_findings(findings: &[Diagnostic], down: usize) -> Vec<ComparableFinding> {
     let one = |finding: &Diagnostic| {
         let Diagnostic { code, message, help, span: place, .. } = finding;
@@ -79,7 +79,7 @@ fn comparable_findings(findings: &[Diagnostic], down: usize) -> Vec<ComparableFi
     findings.iter().map(one).collect()
 }
 
-/// The keys of a job, each with its mapping.
+/// The keys of a job, each with its parent mapping.
 const KEYS: [(&str, &str); 13] = [
     ("", "name"),
     ("", "model"),
@@ -99,7 +99,7 @@ const KEYS: [(&str, &str); 13] = [
 /// The number of ways to misspell a key.
 const MISTAKES: usize = 6;
 
-/// Keys as meant and as written, no two equal within a mapping.
+/// Keys as intended and as misspelled; no two are equal within a mapping.
 fn misspelled_keys(picks: &[(usize, usize, prop::sample::Index)]) -> Vec<(&'static str, &'static str, String)> {
     let mut keys: Vec<(&str, &str, String)> = Vec::new();
     for (pick, mistake, at) in picks {
@@ -122,7 +122,7 @@ fn misspelled_keys(picks: &[(usize, usize, prop::sample::Index)]) -> Vec<(&'stat
     keys
 }
 
-/// A job with these keys, each with its own number as value.
+/// A job with these keys, each with a distinct number as its value.
 fn job_of(keys: &[(&str, &str, String)]) -> String {
     let of = |level: &str| {
         let own = keys.iter().enumerate().filter(|(_, (other, ..))| *other == level);
@@ -133,7 +133,7 @@ fn job_of(keys: &[(&str, &str, String)]) -> String {
     format!("{}{}{}", of(""), mapping("parent").unwrap_or_default(), mapping("limits").unwrap_or_default())
 }
 
-/// All scalars, by the keys that lead to them.
+/// All scalars, by the path of keys to them.
 fn flat(job: &Value) -> Vec<(String, String)> {
     let of = |level: &str, mapping: &Value| {
         let entries = mapping.as_object().cloned().unwrap_or_default().into_iter();
@@ -148,7 +148,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn damaged_jobs_are_read_to_their_end((at, damages) in fixture(), cut in any::<prop::sample::Index>(), is_cut in any::<bool>()) {
+    fn damaged_jobs_are_read_completely((at, damages) in fixture(), cut in any::<prop::sample::Index>(), is_cut in any::<bool>()) {
         let fixture = &FIXTURES[at];
         let text = apply_all(&fixture.text, &damages);
         let end = if is_cut { cut.index(text.len() + 1) } else { text.len() };
@@ -164,7 +164,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_generated_jobs_are_read_to_their_end(written in generated_job(), damages in prop::collection::vec(damage(), 1..5)) {
+    fn damaged_generated_jobs_are_read_completely(written in generated_job(), damages in prop::collection::vec(damage(), 1..5)) {
         invariants::check_all("job.yaml", apply_all(&written.text, &damages).as_bytes(), None);
     }
 

@@ -1,4 +1,4 @@
-//! Providers that fail in different ways: a run ends as documented, after a bounded number of requests.
+//! Providers that fail in different ways: the run ends as documented, after a bounded number of requests.
 
 mod replies;
 mod streams;
@@ -14,10 +14,10 @@ use crate::support::tcp_peer::{PeerBehaviour, TcpPeer};
 use crate::support::test_folder::TestFolder;
 
 const JOB: &str = "parent:\n  prompt: Go.\n  tools: [bash]\n  max_turns: 99\n";
-/// The attempts of one request.
+/// The number of attempts for one request.
 const MAX_TRIES: usize = 6;
 
-/// A finished run and its folder.
+/// A finished run, with its folder.
 struct FinishedRun {
     folder: TestFolder,
     ended: ProgramOutput,
@@ -30,7 +30,7 @@ impl FinishedRun {
         Self { folder, ended }
     }
 
-    /// The job that runs against a server.
+    /// The job that runs against the failing server.
     fn against(server: &Server) -> Self {
         Self::of(folder_with(JOB), |program| program.anthropic(server))
     }
@@ -39,14 +39,14 @@ impl FinishedRun {
         self.ended.run_folder().result()
     }
 
-    /// The failed attempts that were followed by another.
+    /// The failed attempts that were retried.
     fn retries(&self) -> Vec<Value> {
         let events = self.ended.run_folder().events();
         let of_retries = events.into_iter().filter(|event| event["type"] == "retrying");
         of_retries.map(|event| event["data"]["retry"].clone()).collect()
     }
 
-    /// Asserts outcome and exit code.
+    /// Asserts the outcome and the exit code.
     #[track_caller]
     fn assert_outcome(&self, code: i32, outcome: &str) -> &Self {
         self.ended.assert_code(code);
@@ -55,7 +55,7 @@ impl FinishedRun {
     }
 }
 
-/// The first requests get these answers, all others the last one.
+/// The first requests get these answers, and all others get the last one.
 fn answers_then(answers: Vec<Answer>, all_others: Answer) -> Server {
     let count = AtomicUsize::new(0);
     Server::start(move |_: &Request| {
@@ -130,7 +130,7 @@ fn rejected_requests_are_final() {
     let server = Server::start(|_: &Request| Answer::status(400).error("invalid_request_error", too_long));
     FinishedRun::against(&server).assert_outcome(4, "context_full");
     assert_eq!(server.finish().len(), 1);
-    // A proxy's own status, whatever its page says.
+    // This is a proxy's own status, so the content of its page makes no difference.
     let server = Server::start(|_: &Request| {
         Answer::raw(
             "HTTP/1.1 413 Payload Too Large\r\ncontent-type: text/html\r\ncontent-length: 18\r\n\r\n<html>nginx</html>",
@@ -188,7 +188,7 @@ fn the_servers_retry_header_is_respected() {
     assert_eq!(server.finish().len(), MAX_TRIES);
 }
 
-/// A run whose attempts all fail. A peer that hangs needs a short timeout.
+/// A run whose attempts all fail. A server that hangs needs a short timeout.
 fn run_unanswered(url: &str, hangs: bool) -> FinishedRun {
     let ran = FinishedRun::of(folder_with(JOB), |program| {
         program

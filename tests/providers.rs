@@ -1,4 +1,4 @@
-//! The same job with every provider's wire format, by changing only `--model`.
+//! The same job with every provider's wire format. Only `--model` changes.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::support::program::{Program, ProgramOutput};
 use crate::support::server::{Answer, Api, Checks, KEY, Request, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
 
-/// The value of `--model`, and the API that it uses.
+/// The value of `--model`, and the API that it selects.
 pub(crate) const MODELS: [(&str, Api); 4] = [
     ("anthropic/claude-haiku-4-5", Api::Messages),
     ("openai-chat/some-model", Api::Chat),
@@ -40,7 +40,7 @@ fn run(folder: &TestFolder, server: &Server, model: &str) -> ProgramOutput {
     start(folder, server, model, &[]).run()
 }
 
-/// Replies of a parent that delegates and of a subagent that looks: thinking, parallel calls, a failing call.
+/// Replies of a parent that delegates and of a subagent that reads: thinking, parallel calls, and a failing call.
 fn script(form: impl Fn(Answer) -> Answer) -> ScriptedAgents {
     let task = json!({"agent": "explorer", "description": "notes", "prompt": "Explore the notes."});
     let parent = [
@@ -66,7 +66,7 @@ fn check(ended: &ProgramOutput, requests: &[std::sync::Arc<Request>], api: Api) 
         (&result["outcome"], &result["turns"], &result["tool_calls"]),
         (&json!("completed"), &json!(3), &json!(3))
     );
-    // Google doesn't count tokens written to a cache.
+    // Google doesn't count tokens that are written to a cache.
     let (input, written) = if api == Api::Gemini { (98, 0) } else { (68, 30) };
     let usage =
         json!({"input_tokens": input, "output_tokens": 37, "cache_read_tokens": 100, "cache_write_tokens": written});
@@ -116,7 +116,7 @@ fn streamed_bytes_and_complete_replies_give_the_same_result() {
 }
 
 #[test]
-fn an_image_is_left_out_of_results_with_a_note() {
+fn an_image_is_replaced_by_a_note_in_results() {
     for (model, _) in MODELS {
         let folder = folder();
         folder.write("notes/plan.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR");
@@ -189,7 +189,7 @@ fn every_stop_reason_is_handled() {
             assert_eq!(result["outcome"], outcome, "{model}");
             let message = result["error"]["message"].as_str().unwrap();
             assert!(result["error"]["hint"].is_string() || outcome == "context_full", "{model}: {message}");
-            // The message says whose filter it was.
+            // The message names the owner of the content filter.
             let filter = match model.split_once('/').unwrap().0 {
                 "gemini" => Some(" refused (SAFETY)"),
                 "openai" | "openai-chat" => Some(" refused (content_filter)"),
@@ -279,7 +279,7 @@ fn an_unlisted_model_runs_at_a_local_address() {
         if model.starts_with("openai-chat/") {
             message(&with_cost_alone, 0, "warning[untracked-cost]");
         } else {
-            // The name may be misspelled.
+            // The name could be a typo.
             message(&with_cost_alone, 3, "error[unknown-price]");
             with_cost_alone.assert_stderr_contains("also limit `tokens`");
         }
@@ -290,7 +290,7 @@ fn an_unlisted_model_runs_at_a_local_address() {
         let dry = start(&folder, &server, model, &["--dry-run"]).run();
         message(&dry, 0, "warning[untracked-cost]");
         dry.assert_stdout_contains("unknown: no price for").assert_stdout_contains("limits.tokens still applies");
-        // The address of another machine. No request is sent.
+        // This address belongs to another machine, so no request is sent.
         let away = start(&folder, &server, model, &[]).env("ANTHROPIC_BASE_URL", "http://192.0.2.1");
         let away = away.env("OPENAI_BASE_URL", "http://192.0.2.1/v1").env("GOOGLE_GEMINI_BASE_URL", "http://192.0.2.1");
         message(&away.run(), 3, "error[unknown-price]");
@@ -331,7 +331,8 @@ fn the_jobs_of_this_repository_run_over_every_provider() {
             let ended = folder.legwork(&["run", &path, "--model", model]);
             let ended = ended.anthropic(&server).openai(&server).gemini(&server).run();
             let result = ended.run_folder_in(format!("runs/{job}")).result();
-            // Tools that return data can't be called without it, and no result is invented that a check could test.
+            // Tools that return data can't be called without data, and the test doesn't make up results that a check
+            // could test.
             let ends = ["completed", "result_invalid", "checks_failed"].map(|end| json!(end));
             assert!(ends.contains(&result["outcome"]) && result["model"] == model, "{}", ended.full_output());
         }
@@ -344,7 +345,7 @@ fn only_openais_own_address_needs_a_key() {
     for model in ["openai-chat/gpt-5.1", "openai/gpt-5.1"] {
         let without = folder.legwork(&["run", "job.yaml", "--model", model]).run();
         without.assert_code(5).assert_stderr_contains("OPENAI_API_KEY is not set");
-        // Without checks, because they need a key.
+        // The server's checks are off because they require a key.
         let server = Server::with(Checks::None, |request: &Request| match request.header("authorization") {
             None => Answer::text("Hello."),
             Some(_) => Answer::status(400),

@@ -1,4 +1,4 @@
-//! Folders and disks that don't accept a record lead to an error or a complete record, never to something in between.
+//! Folders and disks that don't accept a record: the result is an error or a complete record, never a partial one.
 
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::process::Command;
@@ -14,7 +14,7 @@ use crate::support::server::{Answer, Request, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
 
 const JOB: &str = "parent:\n  prompt: Go.\n  tools: [bash]\n";
-/// A user id without any rights.
+/// A user id without any privileges.
 const NOBODY_UID: u32 = 65_534;
 
 /// A job that runs from a script, with a command and two subagents.
@@ -33,7 +33,7 @@ fn scripted() -> TestFolder {
     folder
 }
 
-/// The program as a user who isn't root; `None`, and a note on stderr, if that isn't possible.
+/// The program as a user who isn't root. If that isn't possible, returns `None` and prints a note to stderr.
 fn as_unprivileged_user(folder: &TestFolder, arguments: &[&str]) -> Option<Program> {
     let executable = env!("CARGO_BIN_EXE_legwork");
     if !rustix::process::geteuid().is_root() {
@@ -114,7 +114,7 @@ fn an_out_folder_behind_a_link_takes_the_record() {
 }
 
 #[test]
-fn a_file_named_latest_is_not_replaced() {
+fn a_file_named_latest_is_preserved() {
     for kind in ["file", "folder"] {
         let folder = folder_with(JOB);
         match kind {
@@ -138,7 +138,7 @@ fn a_file_named_latest_is_not_replaced() {
     }
 }
 
-/// Changes the run's folder during the first request, whose reply then calls a command.
+/// Changes the run's folder during the first request. The reply to it then calls a command.
 fn run_with_disturbance(with: fn(&std::path::Path)) -> (TestFolder, crate::support::program::ProgramOutput) {
     let folder = folder_with(JOB);
     let latest = folder.at("runs/job/latest");
@@ -154,7 +154,7 @@ fn run_with_disturbance(with: fn(&std::path::Path)) -> (TestFolder, crate::suppo
 }
 
 #[test]
-fn a_record_that_is_moved_stops_the_run_and_stays_as_it_was() {
+fn moving_a_record_stops_the_run_and_leaves_the_record_unchanged() {
     let (folder, _) = run_with_disturbance(|run| std::fs::rename(run, run.with_file_name("moved")).unwrap());
     let record = RunFolder::new(folder.at("runs/job/moved"));
     assert!(record.has("plan.json") && !record.has("result.json"));
@@ -181,7 +181,7 @@ fn a_record_that_is_moved_stops_the_run_and_stays_as_it_was() {
 }
 
 #[test]
-fn a_journal_that_is_deleted_stops_the_run() {
+fn deleting_a_journal_stops_the_run() {
     let (_folder, ended) = run_with_disturbance(|run| std::fs::remove_file(run.join("events.jsonl")).unwrap());
     let record = ended.run_folder();
     let result = record.result();
@@ -229,8 +229,8 @@ fn eight_parallel_runs_leave_eight_complete_records() {
     assert_eq!(entries, ids, "and nothing else");
 }
 
-/// A disk of every size, from one that takes nothing to one that takes everything, and one with every number of
-/// files.
+/// Disks of many sizes, from one that accepts nothing to one that accepts everything, and disks with each number of
+/// inodes.
 #[test]
 fn a_full_disk_at_any_point_leaves_a_complete_record_or_an_error() {
     let folder = scripted();
@@ -275,7 +275,7 @@ fn a_full_disk_at_any_point_leaves_a_complete_record_or_an_error() {
             "5" => {
                 failed += 1;
                 assert!(err.contains("No space left"), "{kept:?}: {err}");
-                // Before the run starts, another folder can be used; later it continues in the same folder.
+                // Before it starts, a run can use another folder. Later it can only continue in the same folder.
                 let has_begun = record.has("events.jsonl");
                 let advice = if has_begun { "then resume the run: legwork resume" } else { "--out" };
                 assert!(err.contains(advice), "{kept:?}: {err}");

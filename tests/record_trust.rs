@@ -1,4 +1,4 @@
-//! Records are resumed only where they were made, with the options that were given there, and only once.
+//! Records resume only on the machine that made them, with the options that were given there, and only once.
 
 use std::path::{Path, PathBuf};
 
@@ -9,18 +9,18 @@ use crate::support::program::ProgramOutput;
 use crate::support::test_folder::TestFolder;
 
 const KILL_AFTER_VARIABLE: &str = "LEGWORK_KILL_AFTER";
-/// A key that is long enough.
+/// A key of sufficient length.
 const RECORD_KEY: &str = "a key of a whole cluster";
 const TEXT_ONLY_JOB: &str = "model: replay/r.yaml\nparent: { prompt: Go., tools: [] }\n";
 
-/// A job that only answers.
+/// A job that only replies.
 fn text_only_job() -> TestFolder {
     let folder = TestFolder::new();
     folder.write("job.yaml", TEXT_ONLY_JOB).write("r.yaml", json!({"parent": [{"text": "Done."}]}).to_string());
     folder
 }
 
-/// A job that was interrupted before its command.
+/// A job that is interrupted before its command.
 fn interrupted_run(arguments: &[&str]) -> TestFolder {
     let folder = TestFolder::new();
     folder.write(
@@ -49,7 +49,7 @@ fn assert_refused(ended: &ProgramOutput, folder: &TestFolder) {
         .assert_stdout("")
         .assert_stderr_contains("was made on another machine")
         .assert_stderr_contains("--trust-record");
-    // The error shows what the job is allowed before the user trusts it.
+    // The error lists the job's permissions before the user decides to trust it.
     ended
         .assert_stderr_contains("this record permits:")
         .assert_stderr_contains("DEPLOY_TOKEN")
@@ -70,7 +70,7 @@ fn a_record_with_a_changed_job_is_rejected_unless_it_is_trusted() {
         folder.allow_forged_records();
         std::fs::write(&journal, with_checksums(&text.replacen(from, to, 1))).unwrap();
         assert_refused(&resume(&folder, &[]), &folder);
-        // Without its seal, the record isn't this machine's either.
+        // A record without its seal counts as made on another machine, too.
         let bare = text.lines().next().unwrap().split_once(",\"mac\":").unwrap().0;
         let rest: String = text.lines().skip(1).map(|line| format!("{line}\n")).collect();
         std::fs::write(&journal, with_checksums(&format!("{bare},\"sum\":\"\"}}\n{rest}"))).unwrap();
@@ -147,7 +147,7 @@ fn the_key_is_private_and_not_readable_by_tools() {
     );
 }
 
-/// A command could read such a key, or it came with the checkout, together with a record that it fits.
+/// A command could read such a key, or the key came with the checkout, together with a record that matches it.
 #[test]
 fn a_key_in_the_workspace_or_its_repository_is_not_used() {
     let folder = interrupted_run(&[]);
@@ -269,7 +269,7 @@ fn sandbox_off_persists_until_the_command_line_changes_it() {
     assert_eq!(options(&folder), json!({"sandbox": "auto"}));
 }
 
-/// Trusting a record means trusting its job, not the options of another command line.
+/// Trusting a record means trusting its job, but not the options of its command line.
 #[test]
 fn a_trusted_record_does_not_apply_its_command_line_options() {
     let folder = interrupted_run(&["--sandbox", "off"]);

@@ -1,5 +1,5 @@
-//! `legwork replay`: a recorded run is repeated from its folder alone, and compared. (When the folder of a test is
-//! dropped, every run in it is checked to replay as equal.)
+//! `legwork replay`: repeats a recorded run from its folder alone, and compares. (When the folder of a test is dropped,
+//! every run in it is checked to replay without differences.)
 
 mod edited;
 mod scripts;
@@ -42,7 +42,7 @@ subagents:
   reader-2: [{ text: Nothing more. }]
 "#;
 
-/// A recorded run and its record.
+/// A recorded run, with its record.
 fn record_run(job: &str, script: &str) -> (TestFolder, RunFolder) {
     let folder = TestFolder::new();
     folder.write("job.yaml", job).write("replies.yaml", script).write("notes.txt", "hello\n");
@@ -51,7 +51,7 @@ fn record_run(job: &str, script: &str) -> (TestFolder, RunFolder) {
     (folder, run)
 }
 
-/// Changes a journal and corrects its checksums.
+/// Changes a journal and updates its checksums.
 fn edit_journal(run: &RunFolder, journal: &str, from: &str, to: &str) {
     let text = run.file(journal);
     assert!(text.contains(from), "{from} isn't in {text}");
@@ -85,7 +85,7 @@ fn a_copied_record_is_enough_and_nothing_is_written() {
 fn the_first_difference_is_shown_with_its_position_as_a_diff() {
     let (folder, run) = record_run(JOB, SCRIPT);
     folder.allow_forged_records();
-    // As if another version had sent another text to the model.
+    // This simulates another version that sent different text to the model.
     edit_journal(&run, "events.jsonl", "unknown tool `todoo`", "todoo? No.");
     let ended = folder.legwork(&["replay", "latest"]).run();
     ended
@@ -109,7 +109,7 @@ fn the_first_difference_is_shown_with_its_position_as_a_diff() {
 }
 
 #[test]
-fn a_difference_in_a_subagent_is_reported_before_its_parents() {
+fn a_difference_in_a_subagent_is_reported_before_the_parents_difference() {
     let (folder, run) = record_run(JOB, SCRIPT);
     folder.allow_forged_records();
     edit_journal(&run, "subagents/reader-1.events.jsonl", "It says hello.", "It says goodbye.");
@@ -155,7 +155,7 @@ fn an_edited_record_or_one_of_another_version_is_rejected() {
 }
 
 #[test]
-fn a_record_replays_up_to_wherever_it_was_cut_off() {
+fn a_truncated_record_replays_to_the_truncation() {
     let (folder, run) = record_run(JOB, SCRIPT);
     let whole: Vec<(String, String)> =
         ["events.jsonl", "subagents/reader-1.events.jsonl", "subagents/reader-2.events.jsonl"]
@@ -164,7 +164,7 @@ fn a_record_replays_up_to_wherever_it_was_cut_off() {
             .collect();
     let lines = |text: &str| text.lines().count();
     for (name, text) in &whole {
-        // The first line of the parent's journal contains the plan.
+        // The first line of the parent's journal contains the plan, so it stays.
         for end in 1..lines(text) {
             let cut: String = text.split_inclusive('\n').take(end).collect();
             std::fs::write(run.path().join(name), format!("{cut}{{\"seq\":")).unwrap();
@@ -179,7 +179,7 @@ fn a_record_replays_up_to_wherever_it_was_cut_off() {
 }
 
 #[test]
-fn runs_ended_by_a_limit_replay_as_equal_with_recorded_limits() {
+fn runs_ended_by_a_limit_replay_as_equal_with_the_recorded_limits() {
     for (limits, outcome) in [
         ("limits: { tokens: 100000, tool_calls: 2 }", "budget_exceeded"),
         ("limits: { tokens: 100000, subagents: 1 }", "budget_exceeded"),
@@ -194,7 +194,7 @@ fn runs_ended_by_a_limit_replay_as_equal_with_recorded_limits() {
 }
 
 #[test]
-fn a_folder_without_a_record_is_rejected_like_in_show() {
+fn a_folder_without_a_record_is_rejected_as_by_show() {
     let folder = TestFolder::new();
     folder.legwork(&["replay", "latest"]).run().assert_code(2).assert_stderr_contains("there are no runs");
     folder.legwork(&["replay"]).run().assert_code(2).assert_stderr_contains("there are no runs in runs yet");

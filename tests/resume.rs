@@ -1,4 +1,4 @@
-//! Runs that are interrupted anywhere and resume.
+//! Runs that are interrupted at any point and resume.
 
 mod damaged_journals;
 mod disk_failures;
@@ -13,7 +13,7 @@ use self::workload::{RUN, Workload};
 use crate::support::server::{Answer, Checks, Request, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
 
-/// The job for a loopback server that sends `Answer`s in turn to one agent.
+/// The job for a loopback server that sends one `Answer` after the other to a single agent.
 fn served(tools: &str) -> TestFolder {
     let folder = TestFolder::new();
     folder.write(
@@ -24,7 +24,7 @@ fn served(tools: &str) -> TestFolder {
 }
 
 #[test]
-fn a_kill_during_a_tool_call_is_reported_to_the_model_without_repeating_requests() {
+fn a_kill_during_a_tool_call_is_reported_to_the_model_without_repeated_requests() {
     let folder = served("bash");
     let server = Server::with(
         Checks::AllowRepeats,
@@ -36,7 +36,7 @@ fn a_kill_during_a_tool_call_is_reported_to_the_model_without_repeating_requests
             Answer::text("Gone on."),
         ]),
     );
-    // A sandbox would prevent the command from doing so.
+    // A sandbox would prevent the command from killing the runner.
     let cut = folder.legwork(&["run", "job.yaml", "--sandbox", "off"]).anthropic(&server).run();
     assert_eq!(cut.signal(), Some(9));
     assert!(!cut.run_folder().has("result.json"));
@@ -164,7 +164,7 @@ fn a_secret_input_must_be_given_again() {
     folder.write("replies.yaml", "parent:\n  - calls: [{ tool: bash, input: { command: kill -9 $(cut -d' ' -f4 /proc/$PPID/stat) } }]\n  - calls: [{ tool: bash, input: { command: 'echo $INPUT_TOKEN > said' } }]\n  - text: Over.\n");
     let given = |line: &[&str]| folder.legwork(line).arg("--set-env").arg("token=T").env("T", "hush-hush-hush");
     let give = |line: &[&str]| given(line).run();
-    // A sandbox would prevent the command from doing so.
+    // A sandbox would prevent the command from killing the runner.
     assert_eq!(given(RUN).run().signal(), Some(9));
     folder.legwork(&["resume", "latest"]).run().assert_code(3).assert_stderr_contains("--set-env token=VARIABLE");
     folder
@@ -194,16 +194,16 @@ fn a_changed_journal_is_rejected() {
     assert!(!folder.exists("log") || folder.read("log") == "one\n");
 }
 
-/// The command waits for the heartbeat to change, so that time passes however slow the machine is.
+/// The command waits for the heartbeat to change, so time passes on machines of any speed.
 #[test]
-fn time_in_a_killed_command_counts() {
+fn time_in_a_killed_command_is_counted() {
     let folder = TestFolder::new();
     folder.write("job.yaml", "model: replay/r.yaml\nparent: { prompt: Go., tools: [bash] }\n");
     let command = "for i in 1 2; do was=$(cat runs/job/latest/heartbeat); while [ \"$was\" = \"$(cat runs/job/latest/heartbeat)\" ]; \
                    do sleep 0.05; done; done; kill -9 $(cut -d' ' -f4 /proc/$PPID/stat)";
     let script = json!({"parent": [{"calls": [{"tool": "bash", "input": {"command": command}}]}, {"text": "Over."}]});
     folder.write("r.yaml", script.to_string());
-    // A sandbox would prevent the command from doing so.
+    // A sandbox would prevent the command from killing the runner.
     let cut = folder.legwork(&["run", "job.yaml", "--sandbox", "off"]).run();
     assert_eq!(cut.signal(), Some(9));
     assert!(cut.run_folder().has("heartbeat"));
@@ -231,7 +231,7 @@ fn changes_are_complete_after_a_kill_between_the_last_steps() {
         let patch = record.file("changes.patch");
         assert!(!changes.as_array().unwrap().is_empty());
         assert!(!record.has("workspace.start"), "it goes last");
-        // As after a kill before the result was written.
+        // This is the state after a kill before the result was written.
         std::fs::remove_file(record.path().join("result.json")).unwrap();
         if left == "result.json" {
             std::fs::write(record.path().join("workspace.start"), "").unwrap();
@@ -247,7 +247,7 @@ fn changes_are_complete_after_a_kill_between_the_last_steps() {
 }
 
 #[test]
-fn partial_files_of_a_kill_are_removed() {
+fn partial_files_left_by_a_kill_are_removed() {
     let folder = Workload::short().folder();
     folder.legwork(RUN).env("LEGWORK_KILL_AFTER", "30").run();
     let latest = folder.at("runs/job/latest").canonicalize().unwrap();

@@ -1,4 +1,4 @@
-//! Runs that fail: keys, endpoints, time, signals, disks.
+//! Runs that fail because of keys, endpoints, time limits, signals or disks.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::test_folder::TestFolder;
 
 const JOB: &str = "parent:\n  prompt: Go.\n  tools: [bash]\n";
 
-/// Every file of a complete record of a run that ended early.
+/// Asserts that a run that ended early has every file of a complete record.
 pub(crate) fn assert_complete_record(record: &crate::support::record::RunFolder) {
     for file in ["job.yaml", "plan.json", "events.jsonl", "transcript.md", "report.html", "result.json"] {
         assert!(record.has(file), "{file}");
@@ -176,7 +176,7 @@ fn a_journal_that_cannot_be_written_stops_the_run_before_the_next_step() {
         "parent:\n  - calls: [{ tool: bash, input: { command: 'head -c 40000 /dev/zero | tr \"\\0\" x' } }]\n  \
          - calls: [{ tool: bash, input: { command: touch later } }]\n  - text: ok\n",
     );
-    // With its signal ignored, a limit on the file size fails a write like a full disk.
+    // With the signal ignored, a limit on the file size fails a write like a full disk.
     let script = format!("trap '' XFSZ; ulimit -f 32; exec {} run job.yaml", env!("CARGO_BIN_EXE_legwork"));
     let output = std::process::Command::new("sh")
         .args(["-c", &script])
@@ -203,7 +203,7 @@ fn the_result_is_written_on_a_full_disk() {
          - calls: [{ tool: bash, input: { command: touch later } }]\n  - text: ok\n",
     );
     std::fs::create_dir(folder.at("disk")).unwrap();
-    // A disk of one megabyte that only this shell sees, and that disappears with it.
+    // The disk has one megabyte, is visible only in this shell, and disappears with it.
     let mount = "mount -t tmpfs -o size=1m none disk";
     let alone = |script: &str| {
         let mut unshare = std::process::Command::new("unshare");
@@ -304,7 +304,7 @@ fn a_signal_ends_a_run_with_blocked_output() {
         .spawn()
         .unwrap();
     server.wait_for(1);
-    // Its own reply no longer fits into the pipe, so it is written to the journal and then blocks.
+    // The run's own reply no longer fits into the pipe, so the run writes it to the journal and then blocks.
     let journal = folder.at("runs/job/latest/events.jsonl");
     wait_until(|| std::fs::read_to_string(&journal).is_ok_and(|text| text.contains("\"reply_received\"")));
     let pid = rustix::process::Pid::from_child(&child);
@@ -355,7 +355,7 @@ fn a_run_under_nohup_outlives_its_terminal() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
-/// As under `docker exec`: the session leader is outside of the PID namespace, and its id reads 0.
+/// As under `docker exec`, the session leader is outside of the PID namespace, so its id is 0.
 #[cfg(target_os = "linux")]
 #[test]
 fn commands_are_killed_completely_in_another_pid_namespace() {
@@ -387,7 +387,7 @@ fn a_run_whose_parent_process_exits_ends_like_sigterm() {
     let shell = folder.program("sh", &["-c", &line]).anthropic(&server).spawn();
     server.wait_for(1);
     folder.write("go", "");
-    // The shell has ended; its children keep the pipes open until they end.
+    // The shell has ended, but its children keep the pipes open until they end.
     let ended = shell.wait();
     ended.assert_code(0);
     let result = ended.run_folder().result();

@@ -10,7 +10,7 @@ use crate::support::test_folder::TestFolder;
 
 const MODEL: &str = "model: anthropic/claude-sonnet-4-6\n";
 
-/// A folder with a job. The model is added to the job.
+/// A folder with a job. The model is added to the job's text.
 pub(crate) fn folder_with(job: &str) -> TestFolder {
     let folder = TestFolder::new();
     folder.write("job.yaml", format!("{MODEL}{job}"));
@@ -192,7 +192,7 @@ subagents:
     assert_eq!(folder.read("d.txt"), "two\n");
     assert!(record.summary("writer-1").contains("Wrote it."));
 
-    // The record is itself a script.
+    // The record can be used as a script.
     std::fs::remove_file(folder.at("e.txt")).unwrap();
     let again =
         folder.legwork(&["run", "job.yaml", "--model"]).arg(format!("replay/{}", record.path().display())).run();
@@ -201,7 +201,7 @@ subagents:
 }
 
 #[test]
-fn subagents_run_in_parallel_up_to_the_limit_and_are_answered_in_call_order() {
+fn subagents_run_in_parallel_up_to_the_limit_and_results_are_in_call_order() {
     let folder = folder_with(
         "parent:\n  prompt: Ask four.\n  tools: [task]\nsubagents:\n  a:\n    tools: []\n  b:\n    tools: []\n\
          limits: { parallel_subagents: 2 }\n",
@@ -219,7 +219,7 @@ fn subagents_run_in_parallel_up_to_the_limit_and_are_answered_in_call_order() {
             };
         }
         top.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);
-        // The first subagent is the slowest, so the order of the ends differs from that of the calls.
+        // The first subagent is the slowest, so the subagents don't end in the order of the calls.
         std::thread::sleep(std::time::Duration::from_millis(if request.prompt() == "one" { 150 } else { 50 }));
         now.fetch_sub(1, SeqCst);
         Answer::text(&format!("answer {}", request.prompt()))
@@ -252,7 +252,7 @@ fn task_without_subagents_delegates_to_general() {
     assert!(ended.run_folder().has("subagents/general-1.md"));
 }
 
-/// Text before calls isn't the answer. The answer is the last reply's text, even if it is empty.
+/// Text before calls isn't the answer. The answer is the text of the last reply, even if it is empty.
 #[test]
 fn text_before_an_empty_final_reply_is_not_the_answer() {
     let folder =

@@ -1,4 +1,4 @@
-//! What commands find in the sandbox, and how the tier is chosen. `sandbox_attacks` tests what they can't do.
+//! The environment of commands in the sandbox, and the choice of a tier. `sandbox_attacks` tests the restrictions.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::program::{Program, ProgramOutput};
 use crate::support::test_folder::TestFolder;
 
-/// Whether bubblewrap works on this machine. If it doesn't, a note on stderr says so.
+/// Whether bubblewrap works on this machine. If not, a note is printed to stderr.
 fn bubblewrap_works() -> bool {
     static WORKS: OnceLock<bool> = OnceLock::new();
     *WORKS.get_or_init(|| {
@@ -212,18 +212,18 @@ fn the_workspace_can_be_anywhere() {
     if !bubblewrap_works() {
         return;
     }
-    // In the home folder, which is otherwise hidden.
+    // The workspace is in the home folder, which is otherwise hidden.
     let folder = prepared("", &["pwd; echo new > file; ls -A .."]);
     std::fs::write(folder.home().parent().unwrap().join("secret"), "").unwrap();
     let above = folder.path().parent().unwrap().to_owned();
     let ended = program(&folder).env("HOME", &above).run();
     assert_eq!(command_outputs(&ended), [format!("{}\nwork", folder.path().display())]);
     assert_eq!(folder.read("file"), "new\n");
-    // The home folder itself.
+    // The workspace is the home folder itself.
     let folder = prepared("", &["[ $HOME != $PWD ] && touch ~/x && ls -A ~; echo new > file"]);
     let ended = program(&folder).env("HOME", folder.path()).run();
     assert_eq!((command_outputs(&ended), folder.read("file")), (vec!["x".to_owned()], "new\n".to_owned()));
-    // With the home folder in it.
+    // The home folder is in the workspace.
     let folder = prepared("", &["cat home/.ssh/id; touch home/x; echo new > file"]);
     folder.write("home/.ssh/id", "secret");
     let ended = program(&folder).env("HOME", folder.at("home")).run();
@@ -276,7 +276,7 @@ fn a_bwrap_that_commands_can_write_is_not_used() {
             .assert_stderr_contains("bwrap");
         assert!(!folder.exists("planted"), "{path}");
     }
-    // A folder that everyone can write to.
+    // All users can write to this folder.
     let shared = folder.home().parent().unwrap().join("shared");
     write_executable(&shared.join("bwrap"), "touch planted; exit 0");
     std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o777)).unwrap();
@@ -299,7 +299,7 @@ fn a_bwrap_that_fails_hangs_or_pretends_is_unavailable() {
         write_executable(&programs.join("bwrap"), text);
         let ended = program(&folder).args(["--sandbox", "required"]).env("PATH", &programs).run();
         ended.assert_code(5).assert_stderr_contains("--sandbox off");
-        // Root fails first because of missing capabilities.
+        // As root, the check of capabilities fails first.
         assert!(ended.stderr.contains(why) || ended.stderr.contains("capabilities"), "{}", ended.full_output());
         let ended = program(&folder).env("PATH", &programs).run();
         match ended.stderr.contains("landlock can't be used") {
@@ -356,7 +356,7 @@ fn a_command_gets_sigterm_before_sigkill_and_leaves_no_process() {
     if !bubblewrap_works() {
         return;
     }
-    // With a number that no other test of any user here has.
+    // The duration is a number that no other test of any user on this machine has.
     let sleep = format!("sleep 177.{}", std::process::id());
     let command = format!("trap 'echo asked; exit 3' TERM; (setsid {sleep} &); echo begun; {sleep} & wait");
     let folder = prepared("", &[&command]);

@@ -1,5 +1,5 @@
-//! What a malicious command can do in every tier that works on the machine, as root and as an ordinary user. Each
-//! attack succeeds without a sandbox, or reports on stderr that this machine itself prevents it.
+//! Attacks by a malicious command, in every tier that works on the machine, as root and as an ordinary user. Each
+//! attack succeeds without a sandbox, or reports on stderr that the machine itself prevents it.
 
 mod attack_fixture;
 mod escape_attempts;
@@ -19,7 +19,7 @@ fn at_least_one_tier_is_tested_in_ci() {
     assert!(some || std::env::var_os("CI").is_none_or(|ci| ci != "true"), "no tier works here, so none was tested");
 }
 
-/// All tiers for all users.
+/// All combinations of users and tiers.
 fn users_and_tiers() -> impl Iterator<Item = (User, Tier)> {
     USERS.into_iter().flat_map(|user| tiers(user).iter().map(move |tier| (user, *tier)))
 }

@@ -1,4 +1,4 @@
-//! Secrets: who can read them, and that nothing that is stored, shown or sent contains one.
+//! Secrets: which processes can read them, and that nothing stored, shown or sent contains one.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
@@ -9,7 +9,7 @@ use crate::support::program::ProgramOutput;
 use crate::support::server::{Answer, KEY, Request, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
 
-/// As long as a GitHub token: `base64` wraps it into two lines.
+/// The token has the length of a GitHub token, so `base64` wraps it into two lines.
 const TOKEN: &str = "github_pat_11ABCDEFG0aBcDeFgHiJkL_mNoPqRsTuVwXyZ0123456789abcdefghijABCDEFGHIJ0123456789klmnop";
 
 const JOB: &str = "inputs: { token: { type: string, secret: true } }\nparent: { prompt: Use it., tools: [bash, read_file, write_file] }\n";
@@ -43,7 +43,7 @@ fn no_process_finds_the_key_in_an_environment() {
     let ended =
         folder.legwork(&["run", "job.yaml"]).anthropic(&server).env("AWS_SECRET_ACCESS_KEY", "aws/aws/aws").run();
     ended.assert_code(0);
-    // The command can look: its own environment is there.
+    // The command can read its own environment, so the search itself works.
     assert!(server.finish()[1].results()[0].text.contains("HOME="), "{}", ended.full_output());
     for file in ["own", "parents"] {
         let found = String::from_utf8_lossy(&std::fs::read(folder.at(file)).unwrap()).into_owned();
@@ -123,7 +123,7 @@ fn the_providers_key_is_redacted_everywhere() {
 #[test]
 fn error_messages_of_a_server_are_redacted() {
     let encoded = "c2stYW50LXRlc3QtMGExYjJjM2Q0ZTVmNjc4OQ==";
-    // Truncated at 600 characters, within the token.
+    // The message is truncated at 600 characters, which is within the token.
     let words = format!("no {KEY}, no {encoded}, {}{TOKEN}", "x".repeat(560));
     for (status, kind, outcome) in [
         (401, "authentication_error", "provider_rejected"),
@@ -333,7 +333,7 @@ fn the_password_in_an_address_is_a_secret() {
 }
 
 #[test]
-fn records_are_readable_by_their_owner_only() {
+fn only_their_owner_can_read_records() {
     let folder = folder_with("parent: { prompt: Go., tools: [task] }\n");
     let task = Answer::calls(&[("task", json!({ "prompt": "Look." }))]);
     let script = ScriptedAgents::new().agent("Look.", [Answer::text("Seen.")]).agent("Go.", [task, Answer::text("ok")]);
@@ -354,7 +354,7 @@ fn records_are_readable_by_their_owner_only() {
     }
 }
 
-/// A run whose command wrote its secret into the workspace, killed after that.
+/// A run that is killed after its command wrote the secret into the workspace.
 fn run_with_leaked_secret(arguments: &[&str], old: &str) -> TestFolder {
     let folder = TestFolder::new();
     folder.write("job.yaml", format!("model: replay/r.yaml\nenv: [DEPLOY_TOKEN]\n{JOB}"));
@@ -392,7 +392,7 @@ fn a_run_does_not_resume_with_a_changed_secret_that_would_leak() {
         .assert_stderr_contains("--force");
     resume(&[], OLD, Some("deploy-2-deploy")).run().assert_code(2).assert_stderr_contains(": DEPLOY_TOKEN\n");
     resume(&[], OLD, None).run().assert_code(2).assert_stderr_contains(": DEPLOY_TOKEN\n");
-    // Killed once more, the run keeps the forced options.
+    // The run keeps the forced options when it is killed once more.
     let forced = resume(&["--force"], "the-new-value-of-it", Some(first)).env("LEGWORK_KILL_AFTER", "1").run();
     assert_eq!(forced.signal(), Some(9), "{}", forced.full_output());
     resume(&[], OLD, Some(first)).run().assert_code(2).assert_stderr_contains(": token\n");
@@ -414,7 +414,7 @@ fn a_run_resumes_with_the_same_secrets_and_keeps_its_patch() {
     ended.assert_code(0);
     assert!(ended.run_folder().file("changes.patch").contains("[masked:token] [masked:DEPLOY_TOKEN]"));
     ended.run_folder().assert_absent(TOKEN);
-    // Equal values of two secrets or two runs can't be distinguished by their placeholders.
+    // Placeholders don't distinguish between equal values of two secrets or two runs.
     let marks = |folder: &TestFolder| {
         let journal = std::fs::read_to_string(folder.at("runs/job/latest/events.jsonl")).unwrap();
         let started: Value = serde_json::from_str(journal.lines().next().unwrap()).unwrap();

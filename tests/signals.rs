@@ -1,4 +1,4 @@
-//! Runs that are stopped in every phase, and runs whose output isn't read.
+//! Runs that are stopped in every phase, and runs with unread output.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -22,7 +22,7 @@ const JOB: &str = "parent:\n  prompt: Go.\n  tools: [bash]\n";
 const DELEGATING: &str =
     "parent:\n  prompt: Go.\n  tools: [task]\nsubagents:\n  a: { tools: [bash] }\n  b: { tools: [bash] }\n";
 
-/// Two processes that only react to SIGKILL, one of them in its own session. Both hold `lock`.
+/// Two processes that only SIGKILL ends, one of them in its own session. Both hold `lock`.
 const IGNORES_SIGNALS: &str = "exec 9>lock; flock -s 9; trap '' TERM INT HUP; \
                         setsid bash -c 'trap \"\" TERM INT HUP; touch one; sleep 301' & \
                         while ! [ -e one ]; do sleep 0.01; done; touch begun; sleep 302";
@@ -36,7 +36,7 @@ fn wait_for_line(folder: &TestFolder, agent: &str, text: &str) {
     wait_until(|| std::fs::read_to_string(&journal).is_ok_and(|lines| lines.contains(text)));
 }
 
-/// Asserts that no process holds the file `lock`, whatever its namespace or session is.
+/// Asserts that no process holds the file `lock`, in any namespace or session.
 pub(crate) fn assert_no_processes(folder: &TestFolder) {
     let lock = std::fs::File::open(folder.at("lock")).expect("a process has made it");
     wait_until(|| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok());
@@ -60,7 +60,7 @@ fn start(folder: &TestFolder, url: String) -> RunningProgram {
     folder.legwork(&["run", "job.yaml"]).env("ANTHROPIC_BASE_URL", url).env("ANTHROPIC_API_KEY", KEY).spawn()
 }
 
-/// A port whose connection queue is full: another connection gets no answer, not even a refusal.
+/// A port whose connection queue is full: a further connection gets no answer, not even a refusal.
 fn unresponsive_port() -> (SocketAddr, TcpListener, Vec<TcpStream>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -96,9 +96,9 @@ fn a_signal_while_waiting_for_a_reply() {
     }
 }
 
-/// Batch systems, timers and CPU limits send these, and each would end the process by default.
+/// Batch systems, timers and CPU limits send these signals, each of which ends a process by default.
 #[test]
-fn other_signals_that_end_a_process_count_as_sigterm() {
+fn other_terminating_signals_count_as_sigterm() {
     let peer = TcpPeer::start(PeerBehaviour::Silent);
     let others = [Signal::USR1, Signal::USR2, Signal::ALARM, Signal::VTALARM, Signal::PROF, Signal::XCPU]
         .into_iter()
@@ -124,7 +124,7 @@ fn a_signal_during_a_stream_discards_the_reply() {
         running.signal(signal);
         let record = assert_interrupted(&running.wait(), code);
         assert!(!folder.exists("ran") && record.result()["text"] == "");
-        // Its usage is unknown; it isn't repeated within this run.
+        // The usage of the discarded reply is unknown. The run doesn't repeat the request.
         assert_eq!(server.count(), 1);
     }
 }
@@ -195,7 +195,7 @@ fn a_signal_while_the_record_is_written_changes_nothing() {
     let server = Server::start(|_: &Request| Answer::text(&"much to write <&>\n".repeat(4_000)));
     let running = start(&folder, server.url());
     wait_for_line(&folder, "parent", "\"run_finished\"");
-    // It may have ended by now.
+    // The process may already have ended.
     let pid = Pid::from_raw(running.pid().cast_signed()).unwrap();
     let _ = kill_process(pid, Signal::TERM);
     let ended = running.wait();
@@ -205,7 +205,7 @@ fn a_signal_while_the_record_is_written_changes_nothing() {
         assert_complete_record(&ended.run_folder());
         ended.assert_code(0);
     } else {
-        // On a slow machine it isn't written in time, but not lost.
+        // On a slow machine the result isn't written in time, but it isn't lost.
         ended.assert_code(143);
         folder.legwork(&["resume", "latest"]).anthropic(&server).run().assert_code(0);
         assert_complete_record(&ended.run_folder());
@@ -213,7 +213,7 @@ fn a_signal_while_the_record_is_written_changes_nothing() {
     assert_eq!(server.count(), 1);
 }
 
-/// A run that can't end by itself: a subagent is in a tool, and the program's output isn't read.
+/// A run that can't end by itself: one subagent is in a tool, and the program's output is unread.
 fn blocked_run(folder: &TestFolder, server: &Server) -> Child {
     let child = Command::new(env!("CARGO_BIN_EXE_legwork"))
         .args(["run", "job.yaml", "--format", "jsonl"])
@@ -231,7 +231,7 @@ fn blocked_run(folder: &TestFolder, server: &Server) -> Child {
     child
 }
 
-/// One subagent's tool doesn't end by itself; the other subagent's long text is sent once that tool has started.
+/// One subagent's tool doesn't end by itself. The other subagent's long text is sent when that tool has started.
 fn busy_server(folder: &TestFolder) -> Server {
     let begun = folder.at("begun");
     Server::start(move |request: &Request| match request.prompt().as_str() {
@@ -261,7 +261,7 @@ fn a_second_sigint_exits_at_once_and_kills_the_tools() {
         pending.iter().all(|line| line.ends_with("0000"))
     });
     kill_process(pid, Signal::INT).unwrap();
-    // Without the second signal it would end as after the first.
+    // Without the second signal, the exit code would be the same as after the first.
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert_no_processes(&folder);
     let record = RunFolder::new(folder.at("runs/job/latest").canonicalize().unwrap());
@@ -273,14 +273,14 @@ fn one_signal_ends_a_blocked_run_and_its_tools() {
     let folder = folder_with(DELEGATING);
     let server = busy_server(&folder);
     let mut child = blocked_run(&folder, &server);
-    // Not with SIGHUP, which is ignored under `nohup`.
+    // The signal isn't SIGHUP, because the run ignores that one under `nohup`.
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     wait_until(|| child.try_wait().unwrap().is_some());
     assert_eq!(child.wait().unwrap().code(), Some(143));
     assert_no_processes(&folder);
 }
 
-/// The program with a stdout pipe that isn't read.
+/// The program with an unread stdout pipe.
 fn run_with_unread_stdout(folder: &TestFolder, server: &Server, format: &str) -> Child {
     Command::new(env!("CARGO_BIN_EXE_legwork"))
         .args(["run", "job.yaml", "--format", format])
@@ -303,7 +303,7 @@ fn ended(mut child: Child) -> (Option<i32>, String) {
     (child.wait().unwrap().code(), text)
 }
 
-/// Each reply alone is larger than a pipe.
+/// Each reply alone is larger than the capacity of a pipe.
 #[test]
 fn the_wall_clock_applies_while_output_is_blocked() {
     let folder =
@@ -317,7 +317,7 @@ fn the_wall_clock_applies_while_output_is_blocked() {
     let record = RunFolder::new(folder.at("runs/job/latest").canonicalize().unwrap());
     assert_complete_record(&record);
     assert_eq!(record.result()["outcome"], "timed_out");
-    // The agent waits for the reader after the first megabyte.
+    // After the first megabyte, the agent waits for the reader.
     assert!(server.count() < 8, "{}", server.count());
 }
 
@@ -328,7 +328,7 @@ fn writing_an_unread_answer_times_out() {
     let (code, text) = ended(run_with_unread_stdout(&folder, &server, "text"));
     let record = RunFolder::new(folder.at("runs/job/latest").canonicalize().unwrap());
     if record.result()["outcome"] == "timed_out" {
-        // On a machine too slow for a single reply in that time, the output fits into the pipe.
+        // If the machine is too slow to finish a single reply in that time, the output fits into the pipe.
         assert_eq!(code, Some(4), "{text}");
         return;
     }
@@ -337,7 +337,7 @@ fn writing_an_unread_answer_times_out() {
     assert!(text.contains("stalled until the run's time was up"), "{text}");
 }
 
-/// Runs the program from a shell, in which `$LEGWORK` is its path.
+/// Runs a shell script in which `$LEGWORK` is the path of the program.
 fn in_a_shell(folder: &TestFolder, line: &str, server: &Server) -> ProgramOutput {
     folder.program("bash", &["-c", line]).anthropic(server).env("LEGWORK", env!("CARGO_BIN_EXE_legwork")).run()
 }
@@ -413,7 +413,7 @@ fn exceeding_the_file_size_limit_is_an_error_and_not_a_signal() {
     ended.assert_code(5).assert_stderr_contains("can't be written").assert_stderr_contains("File too large");
     let record = ended.run_folder();
     assert_eq!(record.result()["outcome"], "environment_failed");
-    // The incomplete line that still fitted is cut off when the journal is read.
+    // The incomplete line at the end of the file is cut off when the journal is read.
     assert!(record.file("events.jsonl").len() <= 100 * 1024);
 
     let mut child = Command::new("bash")

@@ -1,4 +1,4 @@
-//! Jobs that end with data: the parent's result, and what subagents return.
+//! Jobs that end with data: the result of the parent, and the data that subagents return.
 
 mod result_file;
 mod schemas;
@@ -24,7 +24,7 @@ result:
       findings: { type: array, items: { type: object, required: [line], properties: { line: { type: integer } } } }
 ";
 
-/// A job whose parent has these tools and ends with data of this schema.
+/// A job whose parent has these tools and ends with data that matches this schema.
 fn job(tools: &str, result: &str) -> TestFolder {
     let folder = TestFolder::new();
     let head = "model: anthropic/claude-haiku-4-5\nlimits: { tokens: 1000000 }\n";
@@ -86,7 +86,7 @@ fn all_schema_violations_are_reported_and_can_be_fixed() {
 }
 
 #[test]
-fn a_missing_result_is_requested_once_more() {
+fn a_missing_result_is_requested_one_more_time() {
     let folder = job("", FINDINGS);
     let server = Server::start(ScriptedAgents::of([Answer::text("Good."), submit(&valid_data()), Answer::empty()]));
     let ended = folder.legwork(RUN).anthropic(&server).run();
@@ -113,7 +113,7 @@ fn a_missing_result_is_requested_once_more() {
     assert_eq!(ended.run_folder().result()["error"]["code"], "result_invalid");
     server.finish();
 
-    // An empty reply isn't added to the messages.
+    // An empty reply isn't added to the message history.
     let server = Server::start(ScriptedAgents::of([Answer::empty(), submit(&json!({})), Answer::empty()]));
     let ended = folder.legwork(RUN).anthropic(&server).run();
     ended.assert_code(1).assert_stdout("");
@@ -123,7 +123,7 @@ fn a_missing_result_is_requested_once_more() {
 }
 
 #[test]
-fn the_last_submission_counts_also_among_other_calls() {
+fn the_last_of_several_submissions_counts() {
     let folder = job("glob", FINDINGS);
     let bad = json!({ "verdict": "bad", "findings": [] });
     let beside = Answer::calls(&[
@@ -133,7 +133,7 @@ fn the_last_submission_counts_also_among_other_calls() {
     ]);
     let server = Server::start(ScriptedAgents::of([beside, submit(&json!({})), Answer::empty()]));
     let ended = folder.legwork(RUN).anthropic(&server).run();
-    // There is no text, so the data is the answer.
+    // The last reply is empty, so the data is the answer.
     ended.assert_code(0).assert_stdout("{\n  \"verdict\": \"bad\",\n  \"findings\": []\n}\n");
     assert_eq!(outcome(&ended), (json!("completed"), bad));
     let results = server.finish()[1].results();
@@ -158,7 +158,7 @@ fn data_that_is_not_an_object_is_wrapped_in_one() {
 }
 
 #[test]
-fn a_result_is_kept_if_a_limit_ends_the_run() {
+fn a_result_is_kept_when_a_limit_ends_the_run() {
     let folder = job("glob", FINDINGS);
     folder.write("job.yaml", folder.read("job.yaml").replace("Go.", "Go., max_turns: 2"));
     let glob = || Answer::calls(&[("glob", json!({ "pattern": "*" }))]);
@@ -186,7 +186,7 @@ fn repeating_the_same_wrong_submission_is_stuck() {
 fn a_secret_in_a_result_is_redacted_everywhere() {
     let folder = job("", "result: { schema: { type: object } }\nenv: [DEPLOY_TOKEN]\n");
     let data = json!({ "note": "it is hunter2-hunter2", "hunter2-hunter2": 1 });
-    // Redacted text is sent back to the provider in another form.
+    // Redacted text is sent back to the provider in a different form.
     let server = Server::start(ScriptedAgents::of([submit(&data).allow_changed_echo(), Answer::empty()]));
     let ended = folder
         .legwork(JSON)
@@ -202,7 +202,7 @@ fn a_secret_in_a_result_is_redacted_everywhere() {
 }
 
 #[test]
-fn an_interrupted_run_keeps_what_was_submitted() {
+fn an_interrupted_run_keeps_its_submission() {
     let folder = || {
         let folder = job(
             "task",

@@ -1,4 +1,4 @@
-//! A subagent has exactly its own tools and rules, and the limits of the run apply to it.
+//! A subagent has only its own tools and rules, and the limits of the run apply to it.
 
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ fn task(agent: &str) -> Value {
 }
 
 #[test]
-fn the_parent_learns_why_a_subagents_model_refused() {
+fn the_parent_gets_the_reason_of_a_subagents_refusal() {
     let folder = folder_with(JOB.replace("[task, write_file", "[task").as_str());
     let script = || {
         ScriptedAgents::new()
@@ -52,7 +52,7 @@ fn the_parent_learns_why_a_subagents_model_refused() {
 }
 
 #[test]
-fn a_subagent_has_its_own_tools_and_rules_and_no_others() {
+fn a_subagent_has_only_its_own_tools_and_rules() {
     let folder = folder_with(JOB);
     let calls = |calls: &[(&str, Value)]| Answer::calls(calls);
     let bash = |command: &str| ("bash", json!({ "command": command }));

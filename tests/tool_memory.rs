@@ -1,4 +1,4 @@
-//! The program's own memory while tools read files that are built to take much of it.
+//! The program's own memory while tools read files that are built to exhaust it.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `--untrusted`: what a job of an untrusted author can't have.
+//! `--untrusted`: restrictions on jobs of untrusted authors.
 
 use crate::runs::folder_with;
 use crate::support::server::{Answer, KEY, Request, Server};
@@ -61,7 +61,7 @@ fn a_harmless_untrusted_job_runs() {
 }
 
 #[test]
-fn an_untrusted_job_that_is_a_link_shows_no_file() {
+fn an_untrusted_job_that_is_a_link_reveals_no_file() {
     let folder = TestFolder::new();
     folder.write("../home/settings", format!("key: {KEY}\n"));
     std::os::unix::fs::symlink(folder.home().join("settings"), folder.at("job.yaml")).unwrap();
@@ -111,7 +111,7 @@ fn cases_of_an_untrusted_job_get_no_more_than_the_job() {
     test(&["modest.yaml", "--untrusted"]).assert_code(3).assert_stderr_contains("is a symbolic link");
 }
 
-/// A repository can contain links, and what is validated or tested is printed.
+/// A repository can contain links, and `validate` and `test` print parts of the files that they read.
 #[test]
 fn links_out_of_the_repository_are_not_quoted() {
     use std::os::unix::fs::symlink;
@@ -142,7 +142,7 @@ fn links_out_of_the_repository_are_not_quoted() {
     ] {
         folder.legwork(arguments).run().assert_code(3).assert_not_printed(KEY).assert_not_printed("hush");
     }
-    // A link within the repository is treated like any other file.
+    // Links within the repository are treated like any other file.
     folder.write("shared/bad.yaml", "modell: x\n");
     symlink("../shared/bad.yaml", folder.at("jobs/bad.yaml")).unwrap();
     folder.legwork(&["validate", "jobs/bad.yaml"]).run().assert_code(3).assert_stdout_contains("modell: x");

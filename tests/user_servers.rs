@@ -1,4 +1,4 @@
-//! Servers of the user, from `providers.toml`, and everything that accepts their names.
+//! User-defined servers in `providers.toml`, and all places that accept their names.
 
 use serde_json::{Value, json};
 
@@ -8,10 +8,10 @@ use crate::support::test_folder::TestFolder;
 
 const JOB: &str = "model: local/some-model\nparent: { prompt: Go., tools: [] }\nlimits: { tokens: 100000 }\n";
 
-/// The APIs of servers, and how their base addresses end.
+/// The APIs of servers, and the suffixes of their base addresses.
 const APIS: [(&str, &str); 4] = [("anthropic", ""), ("openai", "/v1"), ("openai-chat", "/v1"), ("gemini", "")];
 
-/// A folder with a job, and with this file in the home folder.
+/// A folder with a job, and with this `providers.toml` in the home folder.
 fn folder(servers: &str) -> TestFolder {
     let folder = TestFolder::new();
     folder.write("job.yaml", JOB);
@@ -32,7 +32,7 @@ fn run(folder: &TestFolder) -> Program {
     folder.legwork(&["run", "job.yaml"])
 }
 
-/// A context window belongs to a model, not to its spelling: the user's file can set it, and `--model` keeps it.
+/// A context window belongs to a model, not to its spelling. The user's file can set it, and `--model` keeps it.
 #[test]
 fn a_context_window_is_kept_for_the_same_model() {
     let folder = folder(&server_config("openai-chat", "http://127.0.0.1:1/v1", "context = { small = 16384 }"));
@@ -60,7 +60,7 @@ fn a_user_server_gets_its_key() {
     for (api, end) in APIS {
         let server = Server::start(ScriptedAgents::of([Answer::text("Hello.")]));
         let folder = folder(&server_config(api, &format!("{}{end}", server.url()), "key_env = \"LOCAL_KEY\""));
-        // Variables of the API's built-in provider apply to that one only.
+        // The variables of the API's built-in provider apply only to that provider.
         let ended = run(&folder)
             .env("LOCAL_KEY", KEY)
             .env("OPENAI_BASE_URL", "http://127.0.0.1:1")
@@ -222,7 +222,7 @@ fn a_broken_file_stops_only_commands_that_need_it() {
         found["diagnostics"].as_array().unwrap().iter().map(|finding| finding["code"].as_str().unwrap()).collect();
     assert_eq!(codes[..3], ["unknown-value", "unknown-key", "api-key-in-file"]);
     assert!(!codes.contains(&"unknown-provider") && codes.len() > 3, "{codes:?}");
-    // Nothing is reported about its servers, because they are unknown.
+    // The servers in the file are unknown, so there are no findings about them.
     let limited = JOB.replace("tokens: 100000", "cost_usd: 1");
     folder.write("job.yaml", JOB).write("limited.yaml", limited);
     for job in ["job.yaml", "limited.yaml"] {
@@ -248,7 +248,7 @@ fn an_unreadable_file_or_a_folder_in_its_place_is_reported() {
     let file = folder.home().join(".config/legwork/providers.toml");
     std::fs::write(&file, [0xff, 0xfe]).unwrap();
     run(&folder).run().assert_code(5).assert_stderr_contains("not-utf8");
-    // Whatever can't be parsed, a secret can be next to it.
+    // Secrets can be next to any syntax error, so errors must not quote the file.
     let secret = server_config("openai", "http://me:hush-hush-\u{e4}@host", "");
     let latin: Vec<u8> = secret.chars().map(|letter| u8::try_from(letter).unwrap()).collect();
     let wide: Vec<u8> = "\u{feff}".encode_utf16().chain(secret.encode_utf16()).flat_map(u16::to_le_bytes).collect();
@@ -271,7 +271,7 @@ fn an_unreadable_file_or_a_folder_in_its_place_is_reported() {
     std::fs::remove_file(&file).unwrap();
     std::fs::create_dir(&file).unwrap();
     run(&folder).run().assert_code(5).assert_stderr_contains("it is a folder");
-    // It may define the server that a job names.
+    // The file may define the server that a job names.
     let validated = folder.legwork(&["validate", "job.yaml"]).run();
     validated
         .assert_code(3)
@@ -373,7 +373,7 @@ fn a_run_resumes_at_the_server_that_the_file_names_now() {
     configure(&folder, &server_config("openai-chat", &format!("{}/v1", server.url()), "key_env = \"NEW_KEY\""));
     folder.legwork(&["resume", "latest"]).env("NEW_KEY", KEY).run().assert_code(0).assert_stdout("Over.\n");
     server.finish();
-    // Commands that send no request need only the record.
+    // Commands without requests need only the record.
     configure(&folder, "[broken");
     folder.legwork(&["replay", "latest"]).run().assert_code(0);
     folder.legwork(&["replay", "latest", "--job", "job.yaml"]).run().assert_code(0);
@@ -382,7 +382,7 @@ fn a_run_resumes_at_the_server_that_the_file_names_now() {
 }
 
 #[test]
-fn cases_can_use_the_names() {
+fn cases_can_use_server_names() {
     let folder = folder(&server_config("openai", "http://127.0.0.1:1", ""));
     folder.write("tests/job/one/script.yaml", "parent: [{ text: Hello. }]\n");
     folder.write("tests/job/one/expect.yaml", "outcome: completed\n");

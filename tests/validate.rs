@@ -15,7 +15,7 @@ use crate::support::test_folder::TestFolder;
 const GOOD: &str = "model: replay/x\nparent: { prompt: x, tools: [] }\n";
 const BAD: &str = "model: replay/x\nparent: { prompt: x, tools: [Read] } # keep\n";
 
-/// The findings of `--format json`: file, line, column, code.
+/// The findings in `--format json`: file, line, column, code.
 fn findings(ended: &ProgramOutput) -> Vec<(String, u64, u64, String)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let number = |value: &Value| value.as_u64().unwrap();
@@ -31,7 +31,7 @@ fn pair(file: &str, code: &str) -> (String, String) {
     (file.to_owned(), code.to_owned())
 }
 
-/// A folder with something to fix in all kinds of files.
+/// A folder with something to fix in every kind of file.
 fn broken_jobs() -> TestFolder {
     let folder = TestFolder::new();
     folder
@@ -54,7 +54,7 @@ fn broken_jobs() -> TestFolder {
     folder
 }
 
-/// The content of the files of [`broken`] after the fixes.
+/// The files of [`broken`] after the fixes.
 fn assert_fixed(folder: &TestFolder) {
     assert_eq!(folder.read("jobs/good.yaml"), GOOD);
     assert_eq!(folder.read("jobs/a b.yaml"), BAD.trim_end().replace("Read", "read_file"));
@@ -71,7 +71,7 @@ fn assert_fixed(folder: &TestFolder) {
 }
 
 #[test]
-fn fix_changes_only_what_is_wrong_in_every_kind_of_file() {
+fn fix_changes_only_the_mistakes_in_every_kind_of_file() {
     let folder = broken_jobs();
     std::fs::set_permissions(folder.at("jobs/crlf.yml"), std::fs::Permissions::from_mode(0o640)).unwrap();
     let ended = folder.legwork(&["validate", "--fix", "--format", "json"]).run();
@@ -118,7 +118,7 @@ fn diff_prints_only_the_diff_and_changes_nothing() {
     folder.legwork(&["validate", "--diff", "--fix"]).run().assert_code(2);
 }
 
-/// Pipes the diff of all jobs below the program's folder into a program.
+/// Pipes the diff of all jobs below the current folder into a program.
 fn pipe_diff(folder: &TestFolder, below: &str, arguments: &str, into: &str) -> ProgramOutput {
     let line = format!("{} validate --diff {arguments} 2> /dev/null | {into}", env!("CARGO_BIN_EXE_legwork"));
     folder.program("sh", &["-c", &line]).in_folder(below).run()
@@ -198,7 +198,7 @@ fn a_fix_never_moves_a_value_to_another_key() {
         folder.write("job.yaml", &text);
         folder.legwork(&["validate", "--fix", "job.yaml"]).run().assert_code(3);
         let now = folder.read("job.yaml");
-        // The typo in a value can be fixed; no key changes.
+        // The typo in the value can be fixed; no key changes.
         assert_eq!(now.replace("network: open", "network: opn"), text);
     }
     folder.write("job.yaml", job("Description: x\n", "  max-turns: 6\n", "  tool-calls: 7\n"));
@@ -233,7 +233,7 @@ fn shared_prompts_are_fixed_for_all_jobs_and_reported_once() {
     let ended = folder.legwork(&["validate", "--format", "json"]).run();
     let place = |line, column| ("jobs/p.md".to_owned(), line, column, "undefined-variable".to_owned());
     assert_eq!(findings(&ended), [place(1, 4), place(2, 4)], "once for both jobs");
-    // For the other job, neither `topic` nor `inputs.topic` exists.
+    // The other job defines neither `topic` nor `inputs.topic`.
     folder.write("jobs/c.yaml", job("{ topik: { type: string } }", "p.md")).write("jobs/p.md", "{{ inputs.topik }}\n");
     folder.legwork(&["validate", "--fix"]).run().assert_code(3).assert_stderr_contains("jobs/p.md: 1 fix skipped");
     assert_eq!(folder.read("jobs/p.md"), "{{ inputs.topik }}\n");
@@ -286,7 +286,7 @@ fn hidden_findings_are_counted() {
     let github = folder.legwork(&["validate", "--format", "github"]).run();
     github.assert_code(3).assert_stdout_contains("::error::591 more errors in the log of this step\n");
     assert_eq!(github.stdout.lines().filter(|line| line.starts_with("::error file=")).count(), 9);
-    // The nine findings and all others; the last one of each file counts the rest.
+    // These are all findings except the nine annotations. The last one of each file counts the rest.
     assert_eq!(github.stdout.lines().filter(|line| line.starts_with("jobs/")).count(), 2 * 101 - 9);
     github.assert_stdout_contains("jobs/b.yaml:2:").assert_stdout_contains("too-many-findings]: 200 more findings");
     let many_warnings = format!(
@@ -298,7 +298,7 @@ fn hidden_findings_are_counted() {
 }
 
 #[test]
-fn a_limit_can_be_none() {
+fn a_limit_can_be_disabled() {
     let folder = TestFolder::new();
     folder.write("job.yaml", "model: replay/x\nparent: { prompt: x, tools: [] }\nlimits: { tokens: none, cost_usd: none, tool_calls: none, wall_clock: none, subagents: none }\n");
     folder.legwork(&["validate", "job.yaml"]).run().assert_code(0).assert_stdout("");
@@ -349,7 +349,7 @@ fn files_with_job_names_are_found_by_name() {
         .write("jobs/.gitignore", "drafts/\n")
         .write("jobs/.ignore", "ignored.yaml\n")
         .write("jobs/ignored.yaml", "[");
-    // Files that only this machine ignores are checked.
+    // Files that git ignores only on this machine are checked.
     std::fs::create_dir_all(folder.home().join(".config/git")).unwrap();
     std::fs::write(folder.home().join(".config/git/ignore"), "*.yml\n").unwrap();
     symlink("nowhere", folder.at("jobs/link.yaml")).unwrap();
@@ -419,7 +419,7 @@ fn a_script_is_checked_against_its_job() {
     assert_eq!(findings(ended.assert_code(3)), [("x.script.yaml".to_owned(), 3, 3, "unknown-subagent".to_owned())]);
     folder.legwork(&["validate", ".", "--fix"]).run().assert_code(0);
     assert_eq!(folder.read("x.script.yaml"), script.replace("explorre", "explorer"));
-    // Without a job, or with one that can't be parsed, only the form is checked.
+    // Without a job, or with a job that can't be parsed, only the format of the script is checked.
     folder.write("x.script.yaml", script).write("x.yml", job.replace("tools: [task]", "tools: 7"));
     folder.legwork(&["validate", "x.script.yaml"]).run().assert_code(0);
     std::fs::remove_file(folder.at("x.yml")).unwrap();

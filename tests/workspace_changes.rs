@@ -29,7 +29,7 @@ pub(crate) fn write_job_with_commands(folder: &TestFolder, commands: &[&str]) {
     folder.write("job.yaml", job);
 }
 
-/// Copies the workspace, runs the commands, and checks that the patch turns the copy into the new workspace.
+/// Copies the workspace, runs the commands, and asserts that the patch turns the copy into the new workspace.
 #[track_caller]
 fn changed_by(folder: &TestFolder, list: &[&str]) -> (ProgramOutput, Value) {
     write_job_with_commands(folder, list);
@@ -119,7 +119,7 @@ const CHANGE_COMMANDS: &[&str] = &[
     "src/moved.txt deleted +0 -2",
 ];
 
-/// What the patch can't restore in the copy.
+/// Removes ignored files, which the patch can't restore in the copy.
 fn without_ignored(folder: &TestFolder) {
     for name in ["ignored", "a.log"] {
         sh(&format!("rm -rf {}", folder.at(name).display()));
@@ -153,7 +153,7 @@ fn changes_are_tracked_with_git_across_commits() {
 }
 
 #[test]
-fn files_dirty_or_untracked_at_the_start_are_not_changes() {
+fn files_modified_or_untracked_before_the_run_are_not_changes() {
     let folder = prepared();
     folder.write("staged.txt", "1\n").commit_all();
     folder.write("a.txt", "one\ntwo\nthree\nfour\n").write("untracked.txt", "u\n").write("staged.txt", "2\n");

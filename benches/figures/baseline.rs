@@ -1,5 +1,5 @@
-//! A program that does only the exchange with the server: one kept-alive connection per agent, `sh -c` for each call. It has
-//! no checks, no record and no limits, so it shows what the work itself costs.
+//! A program that only exchanges messages with the server: one kept-alive connection per agent, and `sh -c` for each
+//! call. It has no checks, no record and no limits, so it shows what the work itself costs.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -43,7 +43,7 @@ pub(crate) fn run(address: &str, prompt: &str) {
     }
 }
 
-/// Runs an agent to its end and returns its last text.
+/// Runs an agent until it makes no more calls, and returns its last text.
 fn agent(address: &str, prompt: &str) -> String {
     let stream = TcpStream::connect(address).expect("the server");
     stream.set_nodelay(true).expect("no delay");
@@ -107,7 +107,7 @@ fn request_reply(stream: &mut BufReader<TcpStream>, messages: &str) -> (String, 
         if length == 0 {
             return (text, calls);
         }
-        // The server sends one event in one chunk.
+        // The server sends each event in one chunk.
         let data = chunk.windows(6).position(|window| window == b"data: ").expect("data") + 6;
         let event: Event = serde_json::from_slice(&chunk[data..length]).expect("an event");
         if let Some(id) = event.content_block.id {

@@ -1,4 +1,4 @@
-//! The measured jobs, and the replies of the model that runs them.
+//! The measured jobs, and the scripted replies of their model.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::server::{Answer, Request};
 
-/// One measurement.
+/// One measured case.
 pub(crate) struct BenchCase {
     /// Its name on the command line.
     pub(crate) name: &'static str,
@@ -20,7 +20,7 @@ pub(crate) struct BenchCase {
     pub(crate) answers: fn(&Request) -> Answer,
     /// The number of requests.
     pub(crate) requests: usize,
-    /// The time is divided by this number.
+    /// The measured time is divided by this number.
     pub(crate) turns: f64,
 }
 
@@ -113,8 +113,8 @@ pub(crate) const CASES: [BenchCase; 6] = [
     },
 ];
 
-/// Replies with one command until it has been called `calls` times, then with text. The number of a call is its id, so no
-/// request body needs to be parsed.
+/// Replies with one command until it has been called `calls` times, then with text. The number of a call is its id, so
+/// no request body needs to be parsed.
 fn next_call(request: &Request, calls: usize, command: &str) -> Answer {
     let done = request
         .last_answered()

@@ -1,9 +1,10 @@
-//! Generates job files like those of a real repository, no two alike: valid ones, and ones with 22 mistakes.
+//! Generates job files that resemble those of a real repository. No two are alike; some are valid, others have 22
+//! mistakes.
 
 /// The number of mistakes in each broken file.
 pub(crate) const MISTAKES: usize = MISTAKE_LINES.len();
 
-/// A valid job, by its number.
+/// A valid job. The number selects its variant.
 pub(crate) fn good(number: usize) -> String {
     let mut dice = Dice(number as u64);
     let [service, part, tongue, careful, look] =
@@ -113,7 +114,7 @@ const LOOK: &[&str] = &[
     "Answer in at most ten lines, the most important one first, and leave out what everybody knows.",
 ];
 
-/// Pseudo-random numbers that are the same each time (the constants of Knuth's MMIX).
+/// Pseudo-random numbers, reproducible (the constants are those of Knuth's MMIX).
 struct Dice(u64);
 
 impl Dice {

@@ -1,5 +1,5 @@
-//! Measures what the journal costs: writing an event, and flushing it to the disk, compared with plain writes of as many
-//! bytes.
+//! Measures the cost of the journal: writing an event and flushing it to disk, compared with plain writes of the same
+//! size.
 
 use std::fs::File;
 use std::io::Write;
@@ -19,9 +19,9 @@ const EVENTS: usize = 500;
 /// Lengths of a result's text, in characters.
 const LENGTHS: [usize; 2] = [100, 10_000];
 
-/// Prints the table.
+/// Prints the table of results.
 pub(crate) fn compare(runs: usize) {
-    // Next to the executable, because a temporary folder can be in memory, where a flush costs nothing.
+    // The folder is next to the executable: a temporary folder can be in memory, where a flush costs nothing.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder on a disk");
     println!(
         "\nthe journal: microseconds per event, {EVENTS} events per run; plain: write(2) and fdatasync(2) of as many bytes\n"
@@ -42,7 +42,7 @@ pub(crate) fn compare(runs: usize) {
     }
 }
 
-/// Returns microseconds per event and the number of bytes that were written.
+/// Returns microseconds per event and the number of bytes written.
 fn journal(out: &Path, length: usize, durability: Durability) -> (f64, usize) {
     let recorder =
         Recorder::create(out, "bench", &new_run_id(out, "bench", Timestamp::now()), None).expect("a run's folder");
@@ -59,7 +59,7 @@ fn journal(out: &Path, length: usize, durability: Durability) -> (f64, usize) {
     (each, usize::try_from(size).expect("a size"))
 }
 
-/// Writes as many bytes without a journal. Returns microseconds per write.
+/// Writes the same number of bytes without a journal. Returns microseconds per write.
 fn write(path: &Path, bytes: usize, durability: Durability) -> f64 {
     let mut file = File::create(path).expect("a file");
     let line = vec![b'x'; bytes];

@@ -1,4 +1,4 @@
-//! Measures long runs: how long resuming one takes, and how memory grows with the number of turns.
+//! Measures long runs: how long a resume takes, and how memory grows with the number of turns.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -17,15 +17,15 @@ parent: { prompt: go, tools: [bash], max_turns: 5000 }
 limits: { tool_calls: none }
 ";
 
-/// Numbers of turns of the records that are resumed.
+/// The lengths of the resumed records, in turns.
 const RECORDED_TURNS: [usize; 4] = [125, 250, 500, 1000];
-/// Numbers of turns of the runs whose memory is measured.
+/// The lengths, in turns, of the runs whose memory is measured.
 const TURNS: [usize; 4] = [1, 200, 1000, 2000];
 
-/// A model that calls one command a number of times.
+/// A model that calls one command a fixed number of times.
 struct Model {
     turns: AtomicUsize,
-    /// Whether the request after the last call never gets a reply.
+    /// Whether the request after the last call stays unanswered.
     is_finishing: AtomicBool,
     /// The size of the last request.
     size: AtomicUsize,
@@ -79,7 +79,7 @@ fn prepared() -> tempfile::TempDir {
     folder
 }
 
-/// Prints how long it takes to resume records of different lengths.
+/// Prints the time to resume records of different lengths.
 pub(crate) fn resume(program: &Path, runs: usize) {
     println!("\nresume of a run that was killed during its next request; each turn `bash: cat` of 2,200 characters\n");
     println!(

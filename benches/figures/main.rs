@@ -1,9 +1,10 @@
-//! Measures what a run costs: legwork's binary, compared with a program that does only the exchange with the server.
+//! Measures the cost of a run: the legwork binary, compared with a program that only exchanges messages with the
+//! server.
 //!
-//! `cargo bench` runs everything; `cargo bench -- --runs 5 turns deltas` runs these two cases five times each. The names are
-//! those of the cases in `cases.rs`, and `validate` (many job files), `changes` (large workspaces), `journal` (writing
-//! events), `resume` (long records), `memory` (long runs) and `tiers` (sandboxes). `rates` (subagents under a rate limit)
-//! takes minutes and only runs if it is named.
+//! `cargo bench` runs everything; `cargo bench -- --runs 5 turns deltas` runs these two cases five times each. The
+//! names are those of the cases in `cases.rs`, and `validate` (many job files), `changes` (large workspaces),
+//! `journal` (writing events), `resume` (long records), `memory` (long runs) and `tiers` (sandboxes). `rates`
+//! (subagents under a rate limit) takes minutes and only runs if it is named.
 #![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "this is a separate program")]
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a benchmark that fails panics")]
 

@@ -1,14 +1,14 @@
 //! Measures wall time, CPU time and memory of one process.
 //!
-//! The peak memory of a process includes what it used before `exec`, so a direct child of this program, which holds the
-//! server's buffers, would look too big. A small process in between starts and measures the child.
+//! The peak memory of a process includes what it used before `exec`. A direct child of this program would look too big,
+//! because this program holds the server's buffers. A small process in between starts and measures the child.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// What one process used.
+/// The measurements of one process.
 pub(crate) struct Measurement {
-    /// Milliseconds from its start to its end.
+    /// Wall-clock time in milliseconds.
     pub(crate) wall: f64,
     /// Milliseconds of CPU time, user and system, including its children.
     pub(crate) cpu: f64,
@@ -16,7 +16,7 @@ pub(crate) struct Measurement {
     pub(crate) memory: u64,
 }
 
-/// Runs a program and prints its measurement. This is the process in between.
+/// Runs a program and prints its measurements. This runs in the process in between.
 #[allow(clippy::zombie_processes, reason = "`wait4` reaps it")]
 pub(crate) fn child(program: &str, arguments: &[&str]) {
     let start = Instant::now();
@@ -34,10 +34,11 @@ pub(crate) fn child(program: &str, arguments: &[&str]) {
 #[allow(unsafe_code, reason = "only wait4 returns the usage of one child")]
 fn wait(child: &std::process::Child) -> (i32, libc::rusage) {
     let pid = libc::pid_t::try_from(child.id()).expect("a process number");
-    // SAFETY: rusage is plain numbers, for which zero is a value.
+    // SAFETY: rusage consists of plain numbers, for which zero is valid.
     let mut used: libc::rusage = unsafe { std::mem::zeroed() };
     let mut status = 0;
-    // SAFETY: both pointers are to live values of the types that wait4 writes; the child hasn't been waited for.
+    // SAFETY: both pointers are to live values of the types that wait4 writes, and the child hasn't been waited for
+    // yet.
     let waited = unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut used) };
     assert_eq!(waited, pid, "the child's end");
     (status, used)
@@ -48,13 +49,13 @@ pub(crate) fn measure(command: &mut Command) -> Result<Measurement, String> {
     measure_with_code(command, 0)
 }
 
-/// Measures a command that must exit with this code.
+/// Measures a command that must exit with a given code.
 pub(crate) fn measure_with_code(command: &mut Command, code: i32) -> Result<Measurement, String> {
     let output = command.output().map_err(|error| error.to_string())?;
     let text = String::from_utf8_lossy(&output.stdout);
     let words: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     match words.as_slice() {
-        // A status as `wait4` gives it has the exit code in its second byte.
+        // The status from `wait4` has the exit code in its second byte.
         [status, wall, cpu, memory] if *status == f64::from(code << 8) => {
             Ok(Measurement { wall: *wall, cpu: *cpu, memory: *memory as u64 })
         }

@@ -1,4 +1,4 @@
-//! The job file's types in a program that only decodes them with yaml_serde, the continuation of serde_yaml.
+//! The types of the job file, in a program that only decodes them with yaml_serde, the successor of serde_yaml.
 #![allow(dead_code, reason = "only the decoding of the fields is measured")]
 
 use std::path::Path;
@@ -125,12 +125,12 @@ enum Keep {
     Never,
 }
 
-/// Decodes every file of a folder into the types above, and returns how many files fit.
+/// Decodes every file of a folder into the types above, and returns the number of files that match.
 pub(crate) fn jobs(folder: &Path) -> usize {
     texts(folder).filter(|text| serde_yaml::from_str::<Job>(text).is_ok()).count()
 }
 
-/// Decodes every file of a folder into untyped values, and returns how many files could be decoded.
+/// Decodes every file of a folder into untyped values, and returns the number of successes.
 pub(crate) fn values(folder: &Path) -> usize {
     texts(folder).filter(|text| serde_yaml::from_str::<Value>(text).is_ok()).count()
 }

@@ -1,4 +1,4 @@
-//! Measures subagents under a rate limit: how long a run takes, compared with the least that the limit allows.
+//! Measures subagents under a rate limit: the duration of a run, compared with the minimum that the limit allows.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,8 +12,8 @@ use crate::server::{Answer, Checks, KEY, Request, Server};
 /// The number of turns of each subagent.
 const TURNS: usize = 4;
 
-/// A limit: its title, requests per second, the burst, the pause in `retry-after`, and whether replies have headers with the
-/// remaining requests.
+/// A limit: its title, requests per second, the burst, the pause in `retry-after`, and whether replies have headers
+/// with the number of remaining requests.
 type Limit = (&'static str, f64, f64, &'static str, bool);
 
 const LIMITS: [Limit; 7] = [

@@ -1,4 +1,4 @@
-//! Measures what a sandbox adds to a call of `bash`, by the times in the run's journal.
+//! Measures the overhead of a sandbox for a call of `bash`, from the times in the run's journal.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 /// The number of calls in a run. The first one warms the caches and isn't counted.
 const CALLS: usize = 101;
 
-/// A tier, its aim, and the value of `--sandbox` that selects it.
+/// A tier, its target time, and the value of `--sandbox` that selects it.
 const TIERS: [(&str, &str, &str); 3] =
     [("off", "", "off"), ("landlock", "under 2 ms", "auto"), ("bubblewrap", "under 10 ms", "required")];
 
-/// Prints the median for each tier, and how much it adds to a call without a sandbox.
+/// Prints the median for each tier, and the overhead compared with a call without a sandbox.
 pub(crate) fn print(legwork: &Path) {
     println!(
         "\n| a call of `bash: true`, median of {:<12} | {:<12} | {:>10} | {:>10} |",

@@ -1,5 +1,5 @@
-//! Measures checking many job files: through the library on one thread, and with the whole command, compared with only
-//! decoding them with yaml_serde, the continuation of serde_yaml.
+//! Measures validation of many job files: through the library on one thread, and with the whole command. Both are
+//! compared with decoding alone by yaml_serde, the successor of serde_yaml.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +14,7 @@ use crate::{job_generator, median, plain_types};
 /// The number of files of each kind.
 const FILES: usize = 10_000;
 
-/// Folder, title, aim, and the arguments of this program or of legwork.
+/// Folder, title, target time, and the arguments of this program or of legwork.
 const ROWS: [(&str, &str, &str, &[&str]); 8] = [
     ("good", "checked through the library", "10,000 files/s", &["--check"]),
     ("good", "the whole command `legwork validate FOLDER`", "", &["validate"]),
@@ -76,7 +76,7 @@ pub(crate) fn compare(legwork: &Path, runs: usize) {
     }
 }
 
-/// Checks every file of a folder in a separate process, and panics if a mistake isn't found.
+/// Checks every file of a folder in a separate process, and panics if it misses a mistake.
 pub(crate) fn check(path: &Path) {
     let folder = JobDir::open(path).expect("the folder");
     let expected = if path.ends_with("bad") { job_generator::MISTAKES } else { 0 };

@@ -1,5 +1,5 @@
-//! Measures what change tracking costs: a run of one call in large workspaces, compared with the same run with a tool that
-//! can't change files.
+//! Measures the cost of change tracking: a run with one call in large workspaces, compared with the same run with a
+//! tool that can't change files.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,10 +9,10 @@ use serde_json::json;
 use crate::measure;
 use crate::median;
 
-/// Numbers of files.
+/// Numbers of files in the workspace.
 const COUNTS: [usize; 3] = [10, 1_000, 10_000];
 
-/// Prints the table.
+/// Prints the table of results.
 pub(crate) fn compare(legwork: &Path, runs: usize) {
     println!(
         "\nchange tracking: a run of one call, the whole process; with `write_file`, which can change files, and with"

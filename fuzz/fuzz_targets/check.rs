@@ -1,4 +1,4 @@
-//! Checks bytes as a job file: reader, lints, every format, plan.
+//! Checks bytes as a job file: reader, lints, every output format, and plan.
 #![no_main]
 
 #[path = "../../tests/properties/invariants.rs"]
@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use legwork::template::JobDir;
 use libfuzzer_sys::fuzz_target;
 
-/// The folder of prompt files, which the jobs among the seeds name.
+/// The folder of the prompt files that the seed jobs name.
 static JOB_DIR: LazyLock<Option<JobDir>> =
     LazyLock::new(|| JobDir::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../jobs")).ok());
 

@@ -32,7 +32,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Decodes a type, and returns the value if there is no finding.
+/// Decodes a type, and returns the value if there are no findings.
 fn decode<T: DeserializeOwned>(source: &Arc<Source>) -> Option<T> {
     let decoded = yaml::read::<T>(source);
     assert!(decoded.value.is_some() || !decoded.findings.is_empty());
@@ -42,7 +42,7 @@ fn decode<T: DeserializeOwned>(source: &Arc<Source>) -> Option<T> {
     decoded.into_result().ok()
 }
 
-/// Checks the spans of nodes and of the characters in their texts. The depth is bounded, because aliases are followed.
+/// Checks the spans of nodes and of the characters in their texts. The depth is bounded because it follows aliases.
 fn places(node: &Node, depth: usize) {
     if depth > 4 {
         return;

@@ -1,4 +1,4 @@
-//! The workspace of a case, and what its run can't reach.
+//! The workspace of a case, and what its run can't access.
 
 use super::{JOB, case, leftover_files, run, test};
 use crate::support::test_folder::TestFolder;
@@ -16,7 +16,7 @@ fn with_command(job: &str, command: &str, expect: &str) -> TestFolder {
 }
 
 #[test]
-fn git_file_names_links_and_modes_are_kept() {
+fn git_file_names_links_and_modes_are_preserved() {
     let command = "touch said names; ls -A | sort > names; ./run.sh > said; cat link >> said";
     let folder =
         with_command(JOB, command, "failed_calls: 0\nfiles: { names: snapshot, said: { is: \"ran\\nhi\" } }\n");
@@ -37,7 +37,7 @@ fn a_repository_is_created_deterministically() {
                   - { message: One, folder: first, tag: v1 }\n- { message: 'Two; $(three)', folder: second, remove: [old] }\n";
     let folder = with_command(JOB, command, expect);
     folder.write("jobs/tests/job/one/first/old", "x\n").write("jobs/tests/job/one/second/new", "y\n");
-    // This machine's own configuration has no effect.
+    // The configuration of this machine has no effect.
     std::fs::write(
         folder.home().join(".gitconfig"),
         "[user]\nname = me\n[commit]\ngpgSign = true\n[init]\ndefaultBranch = x\n",
@@ -51,7 +51,7 @@ fn a_repository_is_created_deterministically() {
 }
 
 #[test]
-fn no_key_and_no_network_reaches_a_case() {
+fn a_case_gets_no_key_and_no_network() {
     let job = format!(
         "{JOB}network: open\nenv: [GRANTED, MY_TOKEN]\ninputs: {{ token: {{ type: string, secret: true }} }}\n"
     );
@@ -72,7 +72,7 @@ fn no_key_and_no_network_reaches_a_case() {
         return crate::support::report_skipped("bubblewrap doesn't work here");
     }
     ended.assert_code(0);
-    // Without a script or a record, nothing bypasses --offline.
+    // Without a script or a record, no case bypasses --offline.
     folder.write("job.yaml", JOB);
     let ended = folder.legwork(&["run", "job.yaml", "--offline"]).env("ANTHROPIC_API_KEY", "sk-x").run();
     ended.assert_code(2).assert_stderr_contains("needs the network").assert_stderr_contains("--model replay/FILE");

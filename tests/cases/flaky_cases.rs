@@ -1,9 +1,9 @@
-//! Cases that are run several times, and those with varying results.
+//! Cases that run several times, and cases with varying results.
 
 use super::{case, leftover_files, run, test, with_case};
 use crate::support::test_folder::TestFolder;
 
-/// A case whose commands count their runs in a file outside of all workspaces, and write the number down.
+/// A case whose commands count their runs in a file outside of all workspaces, and write down the number.
 fn counting_case(expect: &str) -> TestFolder {
     let folder = with_case("max_turns: 3\n");
     let counter = folder.home().join("counter");
@@ -76,7 +76,7 @@ fn a_snapshot_that_varies_is_not_accepted() {
     ended.assert_code(1).assert_stdout_contains("the case is flaky: expect/a.txt differs between run 1 and run 2");
     ended.assert_stdout_contains("    -1\n    +2\n").assert_not_printed("updated");
     assert_eq!(folder.list(), before);
-    // An existing snapshot differs in one of two runs.
+    // An existing snapshot differs in one of the two runs.
     folder.write("jobs/tests/job/one/expect/a.txt", "4\n");
     run(&folder, &[NO_SANDBOX, "--accept"])
         .assert_code(1)

@@ -1,4 +1,4 @@
-//! Command-line options of `test`, and its outputs.
+//! Command-line options of `test`, and its output.
 
 use rustix::process::Signal;
 
@@ -15,7 +15,7 @@ fn cases_can_be_selected_by_file_folder_and_name() {
     folder
         .write(&of_other("workspace/a.txt"), "hi\n")
         .write(&of_other("workspace/tests/job/x/expect.yaml"), "no case\n");
-    // Tests of other programs.
+    // These are tests of other programs.
     folder.write("src/tests/unit/data/input.yaml", "x: 1\n");
     let count = |arguments: &[&str]| {
         let ended = run(&folder, arguments);
@@ -35,7 +35,7 @@ fn cases_can_be_selected_by_file_folder_and_name() {
 }
 
 #[test]
-fn it_is_an_error_if_there_are_no_cases() {
+fn having_no_cases_is_an_error() {
     let folder = TestFolder::new();
     run(&folder, &[])
         .assert_code(2)
@@ -82,7 +82,7 @@ fn elements(xml: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn junit_reports_have_the_form_that_ci_systems_read() {
+fn junit_reports_have_the_format_that_ci_systems_read() {
     let folder = with_case("max_turns: 3\n");
     case(&folder, "two", "text: { is: \"\\e[31m]]>&<b>\\\"\\a\" }\nmax_turns: 1\n");
     let ended = run(&folder, &["--format", "junit"]);
@@ -132,7 +132,7 @@ fn a_closed_pipe_is_not_an_error() {
 #[test]
 fn a_record_can_be_a_case() {
     let folder = with_case("failed_calls: 0\nmax_turns: 3\nfiles: { a.txt: { is: hello } }\n");
-    // A path of the recorded workspace stands for the fresh copy.
+    // A path of the recorded workspace maps to the fresh copy.
     let path = folder.at("a.txt").display().to_string();
     folder.write("a.txt", "hi\n").write("script.yaml", SCRIPT.replace("path: a.txt", &format!("path: {path}")));
     let ended = folder.legwork(&["run", "jobs/job.yaml", "--model", "replay/script.yaml"]).run();

@@ -69,7 +69,7 @@ fn a_real_run_becomes_a_case_that_passes() {
     run(&folder, &[]).assert_code(0).assert_stdout_contains("ok   job/real");
     folder.legwork(&["validate", "jobs"]).run().assert_code(0);
 
-    // The name must be new.
+    // The name must not exist yet.
     let before = folder.list();
     let ended = save(&folder, "real").anthropic(&server).args(["--set", "token=hunter2-hunter2"]).run();
     ended.assert_code(2).assert_stderr_contains("jobs/tests/job/real already exists");

@@ -1,4 +1,4 @@
-//! Runs that are killed around compaction, and resume as if nothing had happened.
+//! Runs that are killed around compaction, and resume as if they had never been interrupted.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,7 +9,7 @@ use crate::support::program::ProgramOutput;
 use crate::support::server::{Answer, Checks, Request, Server};
 use crate::support::test_folder::TestFolder;
 
-/// A job that reads, thinks and is summarized twice, from a script.
+/// A job that reads, thinks and is summarized twice, with a script for its model.
 fn scripted() -> TestFolder {
     let folder = TestFolder::new();
     folder.write(
@@ -30,7 +30,7 @@ fn scripted() -> TestFolder {
     folder
 }
 
-/// What must equal an uninterrupted run.
+/// The parts of a run that must equal those of an uninterrupted run.
 fn comparable_parts(ended: &ProgramOutput) -> (Value, Vec<Value>, Vec<Value>) {
     let record = ended.run_folder();
     let result = record.result();
@@ -100,7 +100,7 @@ fn a_resumed_run_sends_the_same_requests() {
     }
 }
 
-/// A request's body without the numbers in the ids of calls, which depend on the server's count of requests.
+/// A request's body without the numbers in call ids, which depend on the server's count of requests.
 fn without_ids(request: &Request) -> String {
     let body = String::from_utf8(request.bytes().to_vec()).unwrap();
     let mut parts = body.split("toolu_");
@@ -152,7 +152,7 @@ fn an_interrupted_summary_is_requested_again() {
     assert!(record.result()["usage"]["output_tokens"].as_u64().unwrap() > 600, "what was reserved counts");
 }
 
-/// The position at which two texts differ.
+/// The position of the first difference between two texts.
 fn first_difference(now: &str, then: &str) -> (String, String) {
     let at = now.chars().zip(then.chars()).take_while(|(now, then)| now == then).count();
     let from = |text: &str| text.chars().skip(at.saturating_sub(60)).take(200).collect();

@@ -1,4 +1,4 @@
-//! Invalid or oversized summaries, and prompts and results that are too long from the start.
+//! Invalid or oversized summaries, and prompts and results that are too long at the start.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::support::program::ProgramOutput;
 use crate::support::server::{Answer, Request, Server};
 use crate::support::test_folder::TestFolder;
 
-/// A long run that always gets this summary.
+/// A long run whose summaries all have this text.
 fn run_with_summary(summary: &Answer) -> (TestFolder, ProgramOutput, Vec<Value>) {
     let folder = folder(&with_window("anthropic/claude-haiku-4-5"), "");
     let (reads, summary) = (reader(9), summary.clone());
@@ -44,14 +44,14 @@ fn a_tool_call_is_not_a_summary() {
 }
 
 #[test]
-fn a_summary_that_is_cut_says_so() {
+fn a_truncated_summary_is_marked() {
     let (_folder, ended, summed_up) = run_with_summary(&Answer::text("The notes say that").stop("max_tokens"));
     ended.assert_code(0);
     assert_eq!(summed_up[0]["summary"], "The notes say that\n[The summary was cut here.]");
 }
 
 #[test]
-fn a_summary_that_is_too_long_is_truncated() {
+fn an_oversized_summary_is_truncated() {
     let (_folder, ended, summed_up) = run_with_summary(&Answer::text(&"many words ".repeat(4_000)));
     ended.assert_code(0);
     let longest = summed_up.iter().map(|event| event["summary"].as_str().unwrap().len()).max().unwrap();

@@ -1,4 +1,4 @@
-//! Models that accept their thinking only after the messages that it was produced for, as newer Claude models do
+//! Models that accept thinking only after the messages for which it was produced, as newer Claude models do
 //! (<https://platform.claude.com/docs/en/build-with-claude/preserved-thinking/prefix-checks>).
 
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{events_of_type, folder, reader_with_signatures, run, tokens, with_window};
 use crate::support::server::{Answer, Checks, Request, Server};
 
-/// The state of a server with that check: the prefix for which it issued each signature.
+/// The state of a server with that check: the prefix that belongs to each issued signature.
 #[derive(Default)]
 struct PrefixCheck(Mutex<HashMap<String, Value>>);
 
@@ -21,8 +21,8 @@ fn content(message: &Value) -> &[Value] {
     message["content"].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// What precedes a block: system prompt, tools and messages without thinking and cache marks, and the thinking before
-/// it.
+/// The content before a block: system prompt, tools, messages without thinking and cache marks, and the earlier
+/// thinking.
 fn prefix(request: &Request, message: usize, block: usize) -> Value {
     let body = request.body();
     let before = request.messages().iter().enumerate().take(message + 1).flat_map(|(at, sent)| {
@@ -98,7 +98,7 @@ fn thinking_after_changed_messages_is_dropped() {
     for (model, knows) in [
         ("anthropic/claude-opus-5-5", true),
         ("openai-chat/anthropic/claude-sonnet-5.5", true),
-        // A deployment can have any name; the error says what has to be left out.
+        // A deployment can have any name, so only the error shows what to leave out.
         ("anthropic/my-deployment", false),
         ("openai-chat/my-deployment", false),
     ] {
@@ -114,12 +114,12 @@ fn thinking_after_changed_messages_is_dropped() {
         );
         assert_eq!(*refused.lock().unwrap() == 0, knows, "{model}");
         let requests = server.finish();
-        // What comes after the change is sent back as usual.
+        // Thinking after the change is sent back as usual.
         assert!(requests.iter().any(|request| thinking_in(request) > 1), "{model}");
     }
 }
 
-/// Models without the check keep all thinking: older Claude models reject a turn that lost its thinking.
+/// Models without the check keep all thinking: older Claude models reject a turn without its thinking.
 #[test]
 fn other_models_keep_their_thinking_after_a_summary() {
     for model in ["anthropic/claude-haiku-4-5", "openai-chat/some-model"] {

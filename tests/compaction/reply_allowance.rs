@@ -1,4 +1,4 @@
-//! The space that the context window leaves for a reply, and windows that only a server knows.
+//! The space that the context window leaves for a reply, and windows that only the server knows.
 
 use serde_json::json;
 
@@ -17,7 +17,7 @@ fn folder(model: &str, max_tokens: u64) -> TestFolder {
     folder
 }
 
-/// One turn that reads, with a reply of this many words and tokens, then the end.
+/// One turn that reads, with a reply of this many words and tokens, then the final answer.
 fn reader(words: usize, output: u64) -> impl Fn(&Request) -> Answer + Send + Sync {
     move |request: &Request| match request.turn() {
         0 => {
@@ -33,7 +33,7 @@ fn a_reply_allowance_shrinks_with_the_window() {
     const WINDOW: u64 = 6_000;
     for (model, _) in MODELS {
         let folder = folder(&format!("{{ name: {model}, context: {WINDOW} }}"), 5_000);
-        // The first reply alone is larger than the window minus the longest reply.
+        // The first reply alone exceeds the window minus the longest reply.
         let server = Server::start(reader(2_200, 3_300));
         let ended = run(&folder, &server);
         ended.assert_code(0).assert_stdout("All is read.\n");

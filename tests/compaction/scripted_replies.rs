@@ -1,4 +1,4 @@
-//! Scripts, cases and edited plans of conversations with compaction.
+//! Scripts, cases and edited plans for conversations with compaction.
 
 use serde_json::{Value, json};
 
@@ -6,8 +6,8 @@ use super::{WINDOW, events_of_type, reader};
 use crate::support::server::{Answer, Request, Server};
 use crate::support::test_folder::TestFolder;
 
-/// A job that runs from a script, with a context window, and its script: two long turns, a summary, one more turn,
-/// the end.
+/// A job with a context window that runs from a script, and the script: two long turns, a summary, one more turn, and
+/// the final answer.
 fn scripted(summary: &Value) -> TestFolder {
     let folder = TestFolder::new();
     folder.write(
@@ -25,7 +25,7 @@ fn scripted(summary: &Value) -> TestFolder {
 }
 
 #[test]
-fn a_script_has_the_summary_among_its_replies() {
+fn a_script_includes_the_summary_among_its_replies() {
     let folder = scripted(&json!({ "text": "The first two are done." }));
     let ended = folder.legwork(&["run", "job.yaml"]).run();
     ended
@@ -40,9 +40,9 @@ fn a_script_has_the_summary_among_its_replies() {
 }
 
 #[test]
-fn a_script_can_mark_where_a_summary_was_made() {
+fn a_script_can_mark_the_position_of_a_summary() {
     let folder = scripted(&json!({ "text": "Done so far.", "kept_turns": 2 }));
-    // Without a context window, nothing else leads to a summary.
+    // Without a context window, nothing else triggers a summary.
     folder.write("job.yaml", folder.read("job.yaml").replace(", context: 2500", ""));
     let ended = folder.legwork(&["run", "job.yaml"]).run();
     ended
@@ -50,7 +50,7 @@ fn a_script_can_mark_where_a_summary_was_made() {
         .assert_stdout("Over.\n")
         .assert_stderr_contains("conversation summarized except for the last 2 turns");
     assert_eq!(events_of_type(&ended.run_folder(), "context_compacted")[0]["kept_turns"], 2);
-    // Scripts made from records have the same form.
+    // Scripts generated from records have the same form.
     let path = format!("replay/{}", ended.run_folder().path().display());
     let again = folder.legwork(&["run", "job.yaml", "--model", &path]).run();
     again.assert_code(0).assert_stdout("Over.\n");
@@ -120,7 +120,7 @@ fn nothing_is_compacted_if_the_conversation_fits() {
     let requests = server.finish();
     assert!(requests.iter().map(|request| super::tokens(request)).max() > Some(WINDOW));
     assert!(events_of_type(&ended.run_folder(), "results_truncated").is_empty());
-    // The context window of a known model is in the table.
+    // The table has the context window of known models.
     let dry = folder.legwork(&["run", "job.yaml", "--dry-run"]).run();
     dry.assert_code(0).assert_stdout_contains("compaction  summary");
 }

@@ -10,7 +10,7 @@ use legwork::formats::{self, DisplayOptions};
 
 use super::source::{files, read, root};
 
-/// The rules in the order and the groups of the page that lists them.
+/// The rules in the order and in the groups of the page that lists them.
 const GROUPS: &[(&str, &[&str])] = &[
     (
         "Files and YAML",
@@ -154,7 +154,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The line of SUMMARY.md that the pages of rules follow.
+/// The line of SUMMARY.md before the pages of rules.
 const RULES_ENTRY: &str = "  - [Rules](rules/index.md)\n";
 
 #[test]
@@ -329,12 +329,12 @@ fn argument_entry(argument: &Arg) -> String {
     entry
 }
 
-/// The paragraphs of a help text as Markdown, all but the first one indented.
+/// The paragraphs of a help text as Markdown. All but the first are indented.
 fn paragraphs(text: &str, indent: &str) -> String {
     text.split("\n\n").map(escape).collect::<Vec<_>>().join(&format!("\n\n{indent}"))
 }
 
-/// Escapes what Markdown would take for HTML or emphasis outside of code spans.
+/// Escapes characters that Markdown would interpret as HTML or emphasis outside of code spans.
 fn escape(text: &str) -> String {
     let escaped = |(at, part): (usize, &str)| match at % 2 {
         0 => part.replace('<', "&lt;").replace('*', "\\*").replace('|', "\\|"),

@@ -1,6 +1,6 @@
-//! The dependencies: their licences, their registry, and their reasons in `Cargo.toml`.
+//! The dependencies: their licences, their registry, and the reasons in `Cargo.toml`.
 //!
-//! `deny.toml` has the same licences for every platform. These tests check this platform and need no other tool.
+//! `deny.toml` has the same licences for every platform. These tests check only this platform, and need no other tool.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::source::{read, root};
 
-/// Licences that require only their notice.
+/// Licences that require at most that their notice is kept.
 const ALLOWED: [&str; 13] = [
     "0BSD",
     "Apache-2.0",
@@ -37,7 +37,7 @@ fn any(words: &[&str], at: &mut usize) -> bool {
     let mut met = all(words, at);
     while words.get(*at) == Some(&"OR") {
         *at += 1;
-        // The right side is parsed even if the left one is enough.
+        // Both sides are parsed, even if the left one decides.
         met |= all(words, at);
     }
     met
@@ -125,7 +125,7 @@ fn every_dependency_comes_from_one_registry() {
 }
 
 #[test]
-fn every_dependency_has_its_reason() {
+fn every_dependency_has_a_reason() {
     let manifest = read("Cargo.toml");
     let (mut in_dependencies, mut reason) = (false, false);
     let mut count = 0;

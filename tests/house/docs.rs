@@ -1,4 +1,4 @@
-//! What README.md, the book, the jobs and the schemas say is what the program does.
+//! README.md, the book, the jobs and the schemas agree with the program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use super::source::{files, read, root};
 use crate::support::journal::schema_error;
 use crate::support::test_folder::TestFolder;
 
-/// README.md and the pages of the book, by their paths.
+/// README.md and the pages of the book, by path.
 fn documents() -> BTreeMap<PathBuf, String> {
     let pages = files("docs/src").into_iter().filter(|path| path.extension().is_some_and(|end| end == "md"));
     let documents: BTreeMap<PathBuf, String> =
@@ -18,12 +18,12 @@ fn documents() -> BTreeMap<PathBuf, String> {
     documents
 }
 
-/// The pages of rules have blocks that are wrong on purpose. `explain` has its own test for them.
+/// Pages of rules have intentionally wrong examples, which the tests of `explain` cover.
 fn is_rule_page(path: &Path) -> bool {
     path.starts_with("docs/src/rules")
 }
 
-/// The insides of code blocks in one of these languages.
+/// The contents of code blocks in one of these languages.
 fn code_blocks(text: &str, languages: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     let mut lines = text.lines();
@@ -49,14 +49,14 @@ fn prose(text: &str) -> String {
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// A call of legwork: the command, and its long options.
+/// A call of legwork: the command and its long options.
 #[derive(Debug, PartialEq)]
 struct Call {
     command: String,
     options: Vec<String>,
 }
 
-/// The calls of legwork in lines of a shell, a workflow or a session.
+/// Finds the calls of legwork in shell scripts, workflows and terminal sessions.
 fn calls(block: &str) -> Vec<Call> {
     let mut found = Vec::new();
     let lines = block.replace("\\\n", " ").replace("cargo run -- ", "legwork ");
@@ -76,13 +76,13 @@ fn calls(block: &str) -> Vec<Call> {
     found
 }
 
-/// The commands that the program itself names, each with its help.
+/// The commands that the program lists, each with its help.
 fn commands() -> BTreeMap<String, String> {
     let help = TestFolder::new().legwork(&["--help"]).run();
     help.assert_code(0).assert_stderr("");
     let listed = help.stdout.lines().skip_while(|line| *line != "Commands:").skip(1);
     let listed = listed.take_while(|line| !line.is_empty()).filter_map(|line| line.strip_prefix("  "));
-    // A line that is indented further continues the line above it.
+    // A line with more indentation continues the line above it.
     let names = listed.filter(|line| !line.starts_with(' ')).filter_map(|line| line.split_whitespace().next());
     let with_help = |name: &str| (name.to_owned(), TestFolder::new().legwork(&[name, "--help"]).run().stdout);
     names.filter(|name| *name != "help").map(with_help).collect()
@@ -114,7 +114,7 @@ fn every_command_in_the_documentation_exists() {
     assert!(shown.len() > 8, "only {shown:?} are shown in examples");
 }
 
-/// Whether YAML is a whole job: not a script, a workflow, or a piece of a job.
+/// Whether YAML is a complete job, as opposed to a script, a workflow, or a fragment of a job.
 fn is_job(text: &str) -> bool {
     serde_yaml::from_str::<Value>(text).is_ok_and(|value| value["parent"]["prompt"] != Value::Null)
 }
@@ -140,7 +140,7 @@ fn every_job_in_the_documentation_is_valid() {
     assert!(count > 15, "only {count} jobs in README.md and the book");
 }
 
-/// A provider that examples of prices name.
+/// A provider name that the examples of prices use.
 const PROVIDERS: &str = "[providers.local]\napi = \"openai-chat\"\nbase_url = \"http://127.0.0.1:8080/v1\"\n";
 
 #[test]
@@ -157,7 +157,7 @@ fn every_data_block_in_the_documentation_can_be_read() {
         for block in code_blocks(&text, &["toml"]) {
             let folder = TestFolder::new();
             let file = if block.starts_with("[models.") { "prices" } else { "providers" };
-            // Prices can name the providers of another example.
+            // Prices can name providers that another example defines.
             folder
                 .write("config/legwork/providers.toml", PROVIDERS)
                 .write(&format!("config/legwork/{file}.toml"), &block);
@@ -173,14 +173,14 @@ fn every_data_block_in_the_documentation_can_be_read() {
 
 /// The targets of links and images, without those on the web.
 fn links(text: &str) -> Vec<String> {
-    // What is in backticks is no link.
+    // Text in backticks isn't a link.
     let shown: String = prose(text).split('`').step_by(2).collect();
     let targets = shown.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     let targets = targets.filter(|target| !target.contains("://") && !target.starts_with("mailto:"));
     targets.map(ToOwned::to_owned).collect()
 }
 
-/// The ids that mdBook and GitHub give to the headings of a page.
+/// The ids that mdBook and GitHub assign to the headings of a page.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let page = prose(text);
@@ -208,7 +208,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_link_in_the_documentation_leads_somewhere() {
+fn every_link_in_the_documentation_has_a_target() {
     let (mut wrong, mut count) = (Vec::new(), 0);
     for (path, text) in documents() {
         for link in links(&text) {
@@ -216,7 +216,7 @@ fn every_link_in_the_documentation_leads_somewhere() {
             let (file, anchor) =
                 link.split_once('#').map_or((link.as_str(), None), |(file, anchor)| (file, Some(anchor)));
             let target = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
-            // Nothing outside of docs/src is on the book's site.
+            // The book's site has only files in docs/src.
             let leaves_the_book =
                 path.starts_with("docs") && target.components().any(|part| part.as_os_str() == "..") && {
                     let resolved = root().join(&target).canonicalize().unwrap_or_default();
@@ -280,7 +280,7 @@ fn contributing_names_files_that_exist() {
     let spans = page.split('`').skip(1).step_by(2);
     let paths =
         spans.filter(|span| folders.iter().any(|folder| span.starts_with(folder)) && !span.contains([' ', '*']));
-    // Capitals stand for a name, as in `src/tools/NAME.rs`.
+    // Words in capitals are placeholders, as in `src/tools/NAME.rs`.
     let paths: Vec<&str> = paths.filter(|path| !path.contains(char::is_uppercase)).collect();
     assert!(paths.len() > 15, "only {paths:?}");
     for path in paths {

@@ -1,8 +1,8 @@
-//! Which file of `src/` uses an item that another file defines, and where these edges form a cycle.
+//! A graph of which file of `src/` uses an item that another file defines, and the cycles of this graph.
 //!
 //! The source is read as tokens, not compiled: the tests need no nightly compiler, and the graph is ready in a second.
-//! An edge comes from a `use`, from a path such as `crate::job::Job` or `job::Job`, and from a name that the file itself
-//! re-exports and uses. A re-export alone is no edge, nor is a `mod` line. Methods aren't seen.
+//! An edge comes from a `use`, from a path such as `crate::job::Job` or `job::Job`, and from a name that the file both
+//! re-exports and uses. A re-export alone doesn't make an edge, nor does a `mod` line. Methods aren't tracked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,27 +13,27 @@ type Path = Vec<String>;
 /// The files of `src/` and the edges between them.
 pub(super) struct FileGraph {
     modules: BTreeMap<Path, Module>,
-    /// From the file that uses to the file that defines, with the names of the items.
+    /// From the using file to the defining file, with the names of the items.
     edges: BTreeMap<Path, BTreeMap<Path, BTreeSet<String>>>,
 }
 
-/// What one file says.
+/// The parsed content of one file.
 #[derive(Default)]
 struct Module {
     path: String,
-    /// Names of the items that the file defines outside of any braces.
+    /// Names of the items that the file defines outside of braces.
     items: BTreeSet<String>,
-    /// What names stand for: the target of each `use`.
+    /// The target of each name that a `use` imports.
     imports: BTreeMap<String, Path>,
     /// The modules of `use module::*`.
     globs: Vec<Path>,
-    /// Paths that are used, as written. Re-exports aren't among them.
+    /// The paths in use, as written, without re-exports.
     uses: Vec<Path>,
-    /// Names that are re-exported and used by the same file, too.
+    /// Names that the file both re-exports and uses.
     reexports: BTreeSet<String>,
 }
 
-/// An edge: the file that uses, the file that defines, and the names of the items.
+/// An edge: the using file, the defining file, and the names of the items.
 pub(super) struct Edge<'a> {
     pub(super) from: &'a str,
     pub(super) to: &'a str,
@@ -75,7 +75,7 @@ impl FileGraph {
         })
     }
 
-    /// The edges within each group of files of which every one uses every other, directly or not.
+    /// The edges within each group of files in which every file uses every other, directly or indirectly.
     pub(super) fn cycles(&self) -> Vec<Vec<Edge<'_>>> {
         let mut groups: Vec<BTreeSet<&str>> = Vec::new();
         let reach: BTreeMap<&str, BTreeSet<&str>> =
@@ -91,7 +91,7 @@ impl FileGraph {
         groups.iter().map(inside).collect()
     }
 
-    /// All files that one file uses, directly or not.
+    /// All files that one file uses, directly or indirectly.
     fn reachable(&self, from: &Path) -> BTreeSet<&str> {
         let (mut reached, mut open) = (BTreeSet::new(), vec![from]);
         while let Some(place) = open.pop() {
@@ -104,7 +104,7 @@ impl FileGraph {
         reached
     }
 
-    /// A path as written in a module, from the root of the crate; nothing for other crates and local names.
+    /// Resolves a path in a module to a path from the root of the crate. `None` for other crates and local names.
     fn absolute(&self, place: &Path, written: &[String]) -> Option<Path> {
         let (first, rest) = written.split_first()?;
         match first.as_str() {
@@ -125,7 +125,7 @@ impl FileGraph {
         }
     }
 
-    /// The module that defines what is found under this path, through re-exports and imports, and the item's name there.
+    /// The module that defines the item at this path, through re-exports and imports, and the item's name there.
     fn definition(&self, path: &[String], depth: usize) -> Option<(Path, String)> {
         if depth > 8 {
             return None;
@@ -133,7 +133,7 @@ impl FileGraph {
         let length = (0..=path.len()).rev().find(|length| self.modules.contains_key(&path[..*length]))?;
         let (place, rest) = (path[..length].to_vec(), &path[length..]);
         let Some(name) = rest.first() else {
-            // A module alone is no item, but a function can share the module's name.
+            // A path to a module isn't an item, but a function can share the module's name.
             let (last, parent) = path.split_last()?;
             return self.modules.get(parent)?.items.contains(last).then(|| (parent.to_vec(), last.clone()));
         };
@@ -197,7 +197,7 @@ impl Module {
                         path.push(token(at + 2).to_owned());
                         at += 2;
                     }
-                    // A function's name is also the name of modules, fields and locals: only a call counts.
+                    // Modules, fields and locals can share a function's name, so only calls count.
                     if name.starts_with(char::is_uppercase) || matches!(token(at + 1), "(" | "!") {
                         mentioned.insert(name.to_owned());
                     }
@@ -218,7 +218,7 @@ fn is_name(token: &str) -> bool {
     token.starts_with(|first: char| first.is_alphabetic() || first == '_')
 }
 
-/// The words, `::` and single punctuation characters of source without comments and literals.
+/// The words, `::` and single punctuation characters of source code without comments and literals.
 fn tokens(code: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut rest = code.trim_start();
@@ -236,7 +236,7 @@ fn tokens(code: &str) -> Vec<&str> {
     found
 }
 
-/// The paths of a tree of uses, each with the name that it gets here.
+/// The paths of a `use` tree, each with the name that it introduces.
 fn leaves(tree: &[&str]) -> Vec<(Path, String)> {
     fn walk(tree: &[&str], prefix: &[String], found: &mut Vec<(Path, String)>) {
         let mut path = prefix.to_vec();
@@ -275,13 +275,13 @@ fn leaves(tree: &[&str]) -> Vec<(Path, String)> {
     found
 }
 
-/// The graph of files that are given as path below `src/` and source.
+/// Builds the graph of files that are given as path below `src/` and source.
 fn graph(files: &[(&str, &str)]) -> FileGraph {
     let files: Vec<SourceFile> = files.iter().map(|(path, code)| SourceFile::new(path, code)).collect();
     FileGraph::new(&files)
 }
 
-/// The edges of such files, as `from > to`.
+/// The edges between such files, as `from > to`.
 fn edges_of(files: &[(&str, &str)]) -> Vec<String> {
     graph(files).edges().map(|edge| format!("{} > {}: {}", edge.from, edge.to, edge.names.join(" "))).collect()
 }

@@ -1,4 +1,4 @@
-//! Sizes of the source files, and paths of this machine.
+//! The sizes of source files, and paths of this machine in them.
 
 use super::source::{files, root, sources};
 

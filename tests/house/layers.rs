@@ -1,4 +1,4 @@
-//! A module uses only modules above it in `src/lib.rs`, files don't use each other in a circle, and no provider uses
+//! Layering: a module uses only modules above it in `src/lib.rs`, files don't form cycles, and no provider uses
 //! another.
 
 use std::collections::BTreeSet;
@@ -6,13 +6,13 @@ use std::collections::BTreeSet;
 use super::file_graph::FileGraph;
 use super::source::{read, sources};
 
-/// Modules of `src/` whose files may still be in a cycle. This list only gets shorter.
+/// Modules of `src/` whose files may still form a cycle. Don't add to this list.
 const MODULES_WITH_CYCLES: &[&str] = &[];
 
-/// Providers that still use the folder of another one. This list only gets shorter.
+/// Providers that still use the folder of another one. Don't add to this list.
 const PROVIDERS_THAT_USE_OTHERS: &[&str] = &[];
 
-/// The modules of `src/lib.rs` from top to bottom. The order is the order of the layers.
+/// The modules in `src/lib.rs` from top to bottom, which is the order of the layers.
 fn layers() -> Vec<String> {
     let lines = read("src/lib.rs");
     let names = lines.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
@@ -45,7 +45,7 @@ fn a_module_uses_only_modules_above_it() {
 }
 
 #[test]
-fn no_two_files_use_each_other() {
+fn no_files_form_a_cycle() {
     let graph = FileGraph::of_the_source();
     let (mut report, mut count) = (String::new(), 0);
     for cycle in graph.cycles() {

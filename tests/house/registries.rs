@@ -1,4 +1,4 @@
-//! Every file in an open set is in the set's table.
+//! Every file of an open set is in the set's table.
 
 use super::source::sources;
 
@@ -10,7 +10,7 @@ const OPEN_SETS: [(&str, &str, &str); 4] = [
     ("formats", "Format", "FORMATS"),
 ];
 
-/// Members that aren't in a table, each with its reason.
+/// Members that aren't in a table, each with a reason.
 const EXEMPT_MEMBERS: [(&str, &str); 1] =
     [("submit_result", "agents that return data have it; no list of tools names it")];
 

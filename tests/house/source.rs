@@ -16,7 +16,7 @@ pub(crate) fn read(path: impl AsRef<Path>) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// All files below a folder of the repository, relative to the repository, sorted. None if there is no such folder.
+/// All files below a folder of the repository, sorted, with paths relative to it. Empty if the folder doesn't exist.
 pub(crate) fn files(folder: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open = vec![root().join(folder)];
@@ -40,12 +40,12 @@ pub(crate) struct SourceFile {
     pub(crate) path: PathBuf,
     /// Its module path: `tools`, `bash`. Empty for `lib.rs` and `main.rs`.
     pub(crate) module: Vec<String>,
-    /// As long as the file: what is left out is replaced by spaces.
+    /// The source at its original length: omitted parts are replaced by spaces.
     pub(crate) code: String,
 }
 
 impl SourceFile {
-    /// A file by its path below the repository, from source without comments and literals.
+    /// Creates a file from its path below the repository and its source without comments and literals.
     pub(crate) fn new(path: impl Into<PathBuf>, code: &str) -> SourceFile {
         let path = path.into();
         let mut module: Vec<String> =
@@ -55,7 +55,7 @@ impl SourceFile {
     }
 }
 
-/// Every source file, except those of modules that exist only in tests.
+/// All source files, except those of modules that exist only in tests.
 pub(crate) fn sources() -> Vec<SourceFile> {
     let rust = files("src").into_iter().filter(|path| path.extension().is_some_and(|end| end == "rs"));
     let (mut all, mut only_tests) = (Vec::new(), Vec::new());
@@ -78,7 +78,7 @@ fn test_modules(code: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// Blanks comments and the insides of string and character literals.
+/// Blanks comments and the contents of string and character literals.
 fn blank_comments_and_literals(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = bytes.to_vec();
@@ -97,7 +97,7 @@ fn blank_comments_and_literals(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// The length of the comment or literal that starts here, if one does.
+/// The length of the comment or literal that starts here, if there is one.
 fn comment_or_literal_length(rest: &[u8], before: Option<u8>) -> Option<usize> {
     let find = |needle: &[u8], from: usize| {
         let tail = rest.get(from..).unwrap_or_default();

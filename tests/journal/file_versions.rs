@@ -1,4 +1,4 @@
-//! An agent remembers after a resume which files it has read.
+//! After a resume, an agent remembers which files it has read.
 
 use serde_json::{Value, json};
 
@@ -43,7 +43,7 @@ fn program(folder: &TestFolder, line: &[&str]) -> Program {
     folder.legwork(line).arg("--set-env").arg("token=T").env("T", "hush-hush-hush")
 }
 
-/// Runs to the end of the second call.
+/// Runs the job to the end of the second call.
 fn begin(folder: &TestFolder, by_subagent: bool) {
     let events = if by_subagent { "14" } else { "10" };
     let run = program(folder, &["run", "job.yaml", "--model", "replay/replies.yaml"]);
@@ -51,7 +51,7 @@ fn begin(folder: &TestFolder, by_subagent: bool) {
     assert_eq!(cut.signal(), Some(9), "{}", cut.stderr);
 }
 
-/// The results of the two edits.
+/// The results of the two calls of `edit_file`.
 fn edit_results(folder: &TestFolder, by_subagent: bool) -> Vec<String> {
     let record = latest(folder);
     let events = if by_subagent { record.events_of("a-1") } else { record.events() };
@@ -81,7 +81,7 @@ fn an_unchanged_file_can_be_edited_after_a_resume() {
     assert_eq!([folder.read("read.txt"), folder.read("written.txt")], ["new, and hush-hush\n", "new\n"]);
 }
 
-/// A digest would let a reader of the record guess the secret.
+/// From a digest, a reader of the record could guess the secret.
 #[test]
 fn files_with_secrets_are_not_stored() {
     let folder = interrupted_run(false);

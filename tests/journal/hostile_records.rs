@@ -1,4 +1,4 @@
-//! Records that are built to harm their readers.
+//! Records built to attack their readers.
 
 use std::os::unix::fs::symlink;
 use std::process::Command;
@@ -65,7 +65,7 @@ fn an_id_that_is_a_path_is_refused() {
     for reader in READING_COMMANDS {
         let refused = folder.legwork(reader).run();
         refused.assert_not_printed("panicked").assert_stderr_contains("is not an agent's id");
-        // These commands show what there is.
+        // These commands list the existing runs.
         let shows = reader == ["show", "latest"] || reader[0] == "diff";
         assert!(shows || !refused.exited_with(0), "{reader:?}");
     }

@@ -1,4 +1,4 @@
-//! Everything in the record except the journals can be rebuilt from the journals.
+//! Everything in a record except the journals can be rebuilt from the journals.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ fn rebuild(folder: &TestFolder) -> ProgramOutput {
     folder.legwork(&["show", "latest", "--rebuild"]).run()
 }
 
-/// Removes everything that can be rebuilt, has it rebuilt, and compares.
+/// Removes everything that can be rebuilt, triggers the rebuild, and compares.
 fn assert_rebuilt(folder: &TestFolder, files: &[&str]) {
     let record = latest(folder);
     let before = artifacts(&record);
@@ -167,7 +167,7 @@ fn a_changed_journal_is_reported_with_its_line_and_nothing_is_rebuilt() {
 }
 
 #[test]
-fn a_torn_tail_is_reported_and_the_rest_is_used() {
+fn a_torn_tail_is_reported_and_the_rest_is_rebuilt() {
     let folder = prepared();
     folder.legwork(RUN).run().assert_code(0);
     let record = latest(&folder);
@@ -182,9 +182,9 @@ fn a_torn_tail_is_reported_and_the_rest_is_used() {
         .assert_stderr_contains("no result.json");
     assert!(!record.has("result.json"));
     assert!(record.transcript().starts_with("# job: not finished"));
-    // The run itself has the rest.
+    // The resumed run supplies the rest.
     folder.legwork(&["resume", "latest"]).run().assert_code(0).assert_stdout("All\n\ndone: `x`.\n");
-    // The run had ended: its baseline isn't kept any more, and its changes are in the journal.
+    // After a run has ended, its baseline is deleted, and the journal has its changes.
     assert_rebuilt(&folder, ALL);
 }
 

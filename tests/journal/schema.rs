@@ -1,4 +1,4 @@
-//! Every line matches the schema, and a line that doesn't is found.
+//! Every line matches the schema, and a line that doesn't match is detected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,13 +10,13 @@ use crate::support::journal::{checked_lines, schema_error};
 use crate::support::server::{Answer, Checks, Request, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
 
-/// Every line of every journal of a folder's run, each checked.
+/// Every line of every journal of a folder's run, each validated.
 fn all_lines(folder: &TestFolder) -> Vec<Value> {
     let record = latest(folder);
     journals(&record).iter().flat_map(|name| checked_lines(name, &record.file(name))).collect()
 }
 
-/// A run whose provider throttles, cuts and rejects, and which then reaches its turn limit.
+/// A run whose provider throttles, cuts and rejects replies, and which then reaches its turn limit.
 fn run_with_provider_errors() -> Vec<Value> {
     let folder = folder_with("parent: { prompt: Go., tools: [bash], max_turns: 3 }\n");
     let call = |command: &str| Answer::calls(&[("bash", json!({ "command": command }))]);
@@ -46,7 +46,7 @@ fn resumed_run() -> Vec<Value> {
     all_lines(&folder)
 }
 
-/// A subagent that a limit of the whole run ends.
+/// A subagent that ends because of a limit of the whole run.
 fn run_at_limit() -> Vec<Value> {
     let folder = folder_with("parent: { prompt: Go., tools: [task] }\nlimits: { tool_calls: 2 }\n");
     let server = Server::start(|request: &Request| match (request.prompt().as_str(), request.can_call_tools()) {
@@ -58,7 +58,7 @@ fn run_at_limit() -> Vec<Value> {
     all_lines(&folder)
 }
 
-/// A run that resumes after a limit of the whole run had ended it, its subagent, and a call.
+/// A run that resumes after a limit of the whole run ended it, its subagent, and a call.
 fn run_with_raised_limit() -> Vec<Value> {
     let folder = TestFolder::new();
     let glob = |pattern: &str| json!({ "tool": "glob", "input": { "pattern": pattern } });
@@ -137,7 +137,7 @@ fn every_line_of_a_real_run_is_valid_and_one_with_a_wrong_field_is_not() {
         spoilt("an unknown field of the data", &|line| line["data"]["colour"] = json!("red"));
         spoilt("an unknown type", &|line| line["type"] = json!("painted"));
         for field in line["data"].as_object().unwrap().keys() {
-            // Optional fields aren't written if they are empty.
+            // Empty optional fields are omitted.
             let optional = [
                 "child",
                 "file_version",
@@ -176,7 +176,7 @@ fn every_line_of_a_real_run_is_valid_and_one_with_a_wrong_field_is_not() {
     }
 }
 
-/// The version in another legwork's record.
+/// The format version in a record of another legwork version.
 fn write_other_format(folder: &TestFolder, format: u64) {
     let path = folder.at("runs/job/latest/events.jsonl");
     let journal = std::fs::read_to_string(&path).unwrap();

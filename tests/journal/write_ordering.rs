@@ -1,4 +1,4 @@
-//! The start of an effect is on the disk before the effect, and its end is written after it, for the parent and for
+//! The start of an effect is on disk before the effect, and its end is written after the effect, for the parent and for
 //! subagents.
 
 use serde_json::Value;
@@ -7,14 +7,14 @@ use super::{JOB, RUN, journals, latest, prepared};
 use crate::support::journal::checked_lines;
 use crate::support::test_folder::TestFolder;
 
-/// Each agent that has an effect, and the command with that effect.
+/// Each agent with a side effect, and the command that has it.
 const SIDE_EFFECTS: [(&str, &str, &str); 3] = [
     ("events.jsonl", "one", "echo one >> log"),
     ("subagents/worker-1.events.jsonl", "a", "echo a >> log"),
     ("subagents/worker-2.events.jsonl", "b", "echo b >> log"),
 ];
 
-/// What a run with a failing disk showed of one command.
+/// The observed failures around one command.
 #[derive(Debug, Default)]
 struct FailureCounts {
     /// The line before the effect was torn, and there was no effect.
@@ -56,13 +56,13 @@ fn count_failures(folder: &TestFolder, shown: &mut [FailureCounts; 3]) {
     }
 }
 
-/// Runs with a disk that fails from this operation on. Returns what was seen and how many torn tails were cut off, or
-/// `None` if the run has fewer operations.
+/// Runs with a disk that fails from this operation on. Returns the observed failures and the number of torn tails that
+/// were cut off, or `None` if the run has fewer operations.
 fn with_failure_at(operation: u64) -> Option<([FailureCounts; 3], usize)> {
     let mut shown: [FailureCounts; 3] = Default::default();
     let folder = prepared();
-    // The subagents run one after the other, so the same operation is the same write in every run, and none is
-    // missed.
+    // The subagents run one after the other, so the same operation is the same write in every run, and every write
+    // fails in some run.
     folder.write("job.yaml", JOB.replace("limits: {", "limits: { parallel_subagents: 1,"));
     let failed = folder.legwork(RUN).env("LEGWORK_FAIL_AT", operation.to_string()).run();
     if failed.stderr.contains("\ncompleted: ") {

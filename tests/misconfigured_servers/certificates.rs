@@ -1,4 +1,4 @@
-//! Invalid certificates, and the wrong scheme.
+//! Invalid certificates, and URLs with the wrong scheme.
 
 use super::*;
 
@@ -36,12 +36,12 @@ fn a_private_authority_can_be_trusted() {
     }
 }
 
-/// A server without TLS that answers with its own error.
+/// A server without TLS that answers with its own HTTP error.
 fn plaintext_server() -> SocketAddr {
     fixed_reply_server(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
 }
 
-/// A server with TLS that closes the connection if it gets anything else.
+/// A TLS server that closes the connection without an answer unless it gets a ClientHello.
 fn silent_tls_server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -50,7 +50,7 @@ fn silent_tls_server() -> SocketAddr {
             let mut record = [0; 5];
             if stream.read_exact(&mut record).is_ok() && record[..2] == [22, 3] {
                 let mut hello = vec![0; usize::from(u16::from_be_bytes([record[3], record[4]]))];
-                // Its length is that of the record, and it is a ClientHello.
+                // The message fills the record, and is a ClientHello.
                 if stream.read_exact(&mut hello).is_ok() && hello[0] == 1 {
                     let _ = stream.write_all(&[21, 3, 3, 0, 2, 2, 40]);
                 }
@@ -79,7 +79,7 @@ fn the_wrong_scheme_is_reported() {
         let program = run_against(model, "https", plaintext_server()).env("SSL_CERT_FILE", tls::file("authority.pem"));
         let ended = program.expect_outcome(5, "provider_rejected");
         ended.assert_stderr_contains("doesn't speak TLS").assert_stderr_contains("write http:// instead of https://");
-        // The answer of a TLS server to a plain-text request: an alert or, on some servers, a page.
+        // A TLS server answers a plain-text request with an alert or, on some servers, with a page.
         let alert = Answer::raw([21, 3, 3, 0, 2, 2, 50].as_slice());
         run_with_any_answer(model, alert)
             .assert_stderr_contains("doesn't speak HTTP")
@@ -88,7 +88,7 @@ fn the_wrong_scheme_is_reported() {
         ended.assert_stderr_contains("requires TLS").assert_stderr_contains("write https:// instead of http:// into");
 
         run_with_any_answer(model, Answer::raw("SSH-2.0-OpenSSH_9.6\r\n")).assert_stderr_contains("doesn't speak HTTP");
-        // A server certificate for another name, or another version of TLS.
+        // The server's certificate has another name, or the server uses another TLS version.
         let refusing = fixed_reply_server(&[21, 3, 3, 0, 2, 2, 112]);
         let program = run_against(model, "https", refusing).env("SSL_CERT_FILE", tls::file("authority.pem"));
         program

@@ -1,4 +1,4 @@
-//! Jobs that were written by people and then damaged.
+//! Hand-written jobs with pseudo-random damage.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -57,7 +57,7 @@ pub(crate) enum Damage {
     CarriageReturns,
 }
 
-/// Typical typos of authors, and the characters of YAML and templates.
+/// Typical typos, and the special characters of YAML and templates.
 const SNIPPETS: &[&str] = &[
     "ä",
     "😀",
@@ -114,7 +114,7 @@ const SNIPPETS: &[&str] = &[
     "{% raw %}",
 ];
 
-/// Words that replace a word.
+/// Words to insert in place of another word.
 const WORDS: &str = "
     name description inputs model parent system prompt tools max_turns max_tokens subagents limits cost_usd
     tokens wall_clock tool_calls parallel_subagents env network keep file type default enum secret untrusted
@@ -141,7 +141,7 @@ pub(crate) fn damage() -> impl Strategy<Value = Damage> {
     ]
 }
 
-/// Applies several of them, one after the other.
+/// Applies several changes, one after the other.
 pub(crate) fn apply_all(text: &str, damages: &[Damage]) -> String {
     damages.iter().fold(text.to_owned(), |text, damage| damage.apply(&text))
 }
@@ -196,7 +196,7 @@ fn letter_at(text: &str, at: &Index) -> std::ops::Range<usize> {
     start..start + letter.len_utf8()
 }
 
-/// The word at or before a character, or the character.
+/// The word at or before a character, or the character itself.
 fn word_at(text: &str, at: &Index) -> std::ops::Range<usize> {
     let letter = letter_at(text, at);
     let is_part = |letter: char| letter.is_alphanumeric() || "_-/".contains(letter);

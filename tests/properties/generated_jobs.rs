@@ -1,8 +1,8 @@
-//! Valid jobs, generated from the grammar and written in all the ways of YAML.
+//! Valid jobs, generated from the grammar and written in all styles of YAML.
 
 use serde_json::{Map, Value, json};
 
-/// Decisions, read from bytes. When these run out, the first choice is taken.
+/// Decisions, read from bytes. When the bytes run out, the first option is chosen.
 pub(crate) struct Choices<'a>(pub(crate) std::slice::Iter<'a, u8>);
 
 impl Choices<'_> {
@@ -178,7 +178,7 @@ fn agent(dice: &mut Choices<'_>, inputs: &Map<String, Value>, delegates: bool) -
     agent
 }
 
-/// A few lines with tags that use what is defined.
+/// A few lines, with tags that use the defined inputs.
 fn text(dice: &mut Choices<'_>, inputs: &Map<String, Value>) -> String {
     let mut lines = Vec::new();
     for _ in 0..dice.below(5) {
@@ -195,7 +195,7 @@ fn plain_text(dice: &mut Choices<'_>) -> String {
     ["{{ ", "{% ", "{# "].iter().fold(text(dice, &Map::new()), |text, tag| text.replace(tag, ""))
 }
 
-/// A value as YAML, in a style that the dice choose.
+/// A value as YAML, in a style chosen by the dice.
 pub(crate) fn yaml(dice: &mut Choices<'_>, value: &Value) -> String {
     let mut out = String::new();
     if dice.flip() {
@@ -211,12 +211,12 @@ pub(crate) fn yaml(dice: &mut Choices<'_>, value: &Value) -> String {
 struct Writer<'a, 'b> {
     dice: &'a mut Choices<'b>,
     out: &'a mut String,
-    /// A block scalar ends here: what follows would be part of it.
+    /// Set after a block scalar: an inserted line would become part of it.
     after_block: bool,
 }
 
 impl Writer<'_, '_> {
-    /// The entries one below the other. If `begun`, the first is on the current line.
+    /// Writes the entries, one per line. If `begun`, the first entry is on the current line.
     fn mapping(&mut self, entries: &Map<String, Value>, indent: usize, begun: bool) {
         for (at, (key, value)) in entries.iter().enumerate() {
             if at > 0 || !begun {
@@ -256,7 +256,8 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// What follows a key or a dash, to the end of the line or lines. A list below a dash is indented further.
+    /// Writes the value after a key or a dash, including the end of the line. A list below a dash gets more
+    /// indentation.
     fn value(&mut self, value: &Value, indent: usize, below_key: bool) {
         let step = 1 + self.dice.below(4);
         let deeper = indent + step;
@@ -321,7 +322,7 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// A literal or folded scalar, if the text can be one.
+    /// A literal or folded scalar, if the text can be written as one.
     fn block(&mut self, text: &str, indent: usize, step: usize) -> bool {
         let body = text.trim_end_matches('\n');
         let ends = text.len() - body.len();

@@ -1,4 +1,4 @@
-//! Invariants of the reader and the lints for every text. The fuzz targets in `fuzz/` check the same ones.
+//! Invariants of the reader and the lints that apply to any text. The fuzz targets in `fuzz/` check the same ones.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use legwork::template::JobDir;
 use legwork::yaml;
 use serde_json::Value;
 
-/// Checks a job and all invariants. Returns the findings, and whether the job is valid.
+/// Checks a job and asserts all invariants. Returns the findings, and whether the job is valid.
 pub(crate) fn check_all(name: &str, bytes: &[u8], folder: Option<&JobDir>) -> (Vec<Diagnostic>, bool) {
     let source = match yaml::read_bytes(name, bytes) {
         Ok(source) => source,
@@ -33,7 +33,7 @@ pub(crate) fn check_all(name: &str, bytes: &[u8], folder: Option<&JobDir>) -> (V
     (findings, job.is_some())
 }
 
-/// A finding has a rule and a message, and its spans are within their texts.
+/// Asserts that a finding has a rule and a message, and that its spans are within their texts.
 pub(crate) fn check_finding(finding: &Diagnostic) {
     let rule = lints::rules().find(|rule| rule.code == finding.code);
     let rule = rule.unwrap_or_else(|| panic!("`{}` is no rule's code", finding.code));
@@ -45,7 +45,7 @@ pub(crate) fn check_finding(finding: &Diagnostic) {
     }
 }
 
-/// A span is on character boundaries within its text, and line and column lead back to it.
+/// Asserts that a span is on character boundaries within its text, and that line and column map back to it.
 pub(crate) fn check_place(place: &SourceSpan) {
     let SourceSpan { source, range: span } = place;
     assert!(source.text.get(span.clone()).is_some(), "{span:?} of {} bytes: {place:?}", source.text.len());
@@ -63,7 +63,7 @@ fn offset_of(source: &Source, (line, column): (usize, usize)) -> Option<usize> {
     offsets.into_iter().nth(column.checked_sub(1)?)
 }
 
-/// Findings in the file itself come first; in each text they are sorted by position.
+/// Asserts that findings in the file itself come first, and that those of each text are sorted by position.
 fn check_order(first: &Arc<Source>, findings: &[Diagnostic]) {
     let key = |finding: &Diagnostic| {
         let SourceSpan { source, range: span } = &finding.span;
@@ -72,7 +72,7 @@ fn check_order(first: &Arc<Source>, findings: &[Diagnostic]) {
     assert!(findings.is_sorted_by_key(key), "{findings:#?}");
 }
 
-/// Every format can show the findings, and no text from the file injects anything into the output.
+/// Asserts that every format can show the findings, and that no text from the file injects anything into the output.
 fn check_formats(findings: &[Diagnostic]) {
     for format in FORMATS.iter().filter(|format| format.subjects().contains(&Subject::Diagnostics)) {
         for (colour, width) in [(false, 140), (true, 40)] {
@@ -103,13 +103,13 @@ fn check_formats(findings: &[Diagnostic]) {
     }
     for line in shown("github").lines() {
         let is_command = line.starts_with("::error") || line.starts_with("::warning");
-        // Findings beyond the limit on annotations.
+        // Findings beyond the limit on annotations are plain lines.
         let is_plain = !line.starts_with("::") && (line.contains(": error[") || line.contains(": warning["));
         assert!(is_command || is_plain, "{line:?}");
     }
 }
 
-/// A valid job whose inputs all have defaults gives a plan, and the same plan each time.
+/// Asserts that a valid job whose inputs all have defaults gives a plan, and the same plan each time.
 fn check_plan(job: &ValidJob) {
     if job.job().inputs().any(|(_, input)| input.default.is_none()) {
         return;

@@ -1,4 +1,4 @@
-//! Complete replies that are unusual: odd stop reasons, odd calls, too much of either.
+//! Complete but unusual replies: odd stop reasons, odd calls, and too many or too large calls.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,7 +8,7 @@ use super::{FinishedRun, JOB, MAX_TRIES, answers_then, call};
 use crate::runs::folder_with;
 use crate::support::server::{Answer, Request, ScriptedAgents, Server};
 
-/// A reply with this stop reason, which the API may not define yet.
+/// A reply with this stop reason, which the API may not define.
 fn with_stop_reason(answer: Answer, reason: &str) -> Answer {
     let answer = answer.stop(reason);
     if reason == "stop_of_tomorrow" { answer.nonstandard() } else { answer }

@@ -1,4 +1,4 @@
-//! Streams that are cut, malformed, or never end.
+//! Streams that are cut, malformed, or endless.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ fn a_cut_stream_is_discarded_and_retried() {
     let cut_before = Mutex::new(HashSet::new());
     let cuts_seen = Arc::new(AtomicUsize::new(0));
     let cuts_made = Arc::clone(&cuts_seen);
-    // In each turn, the reply is first cut at another place and then sent completely.
+    // In each turn, the server first cuts the reply at a different position and then sends it completely.
     let server = Server::start(move |request: &Request| {
         let turn = request.turn();
         let answer = Answer::text("Working on it.")
@@ -24,8 +24,8 @@ fn a_cut_stream_is_discarded_and_retried() {
             .then_call_as(&format!("toolu_{turn:03}"), "bash", &json!({"command": format!("echo {turn} >>ran")}))
             .usage(100, 10);
         let ends = answer.event_ends(request);
-        // Before all events; within each event, before its last byte, and after it. After the last but one event it
-        // is complete.
+        // The cuts are before all events, and within each event, before its last byte, and after it. After the last
+        // event but one, the reply is complete.
         let starts = std::iter::once(0).chain(ends.iter().copied());
         let in_events = starts.zip(&ends).flat_map(|(start, end)| [usize::midpoint(start, *end), end - 1, *end]);
         let mut cuts: Vec<usize> = std::iter::once(0).chain(in_events).collect();
@@ -45,7 +45,7 @@ fn a_cut_stream_is_discarded_and_retried() {
     assert_eq!(ran.retries().len(), cuts);
     let once_each: String = (0..cuts).map(|turn| format!("{turn}\n")).collect();
     assert_eq!(ran.folder.read("ran"), once_each, "no tool of a dropped reply ran");
-    // A cut before the end of the first event gives a reply without any usage; there are four such cuts.
+    // A reply that is cut before the end of the first event has no usage; there are four such cuts.
     let known = 2 * cuts + 1 - 3;
     let result = ran.result();
     assert_eq!(result["usage"]["input_tokens"], 100 * known);
@@ -91,10 +91,10 @@ fn every_event_stream_syntax_is_accepted() {
     let forms: [EventTransform; 6] = [
         |event| event.iter().map(|byte| if *byte == b'\n' { b'\r' } else { *byte }).collect(),
         |event| text(event).replace('\n', "\r\n").into_bytes(),
-        // The data over several lines, with line ends between its tokens.
+        // The data spans several lines, with line ends between its JSON tokens.
         |event| text(event).replace(",\"", "\ndata: ,\ndata:\"").into_bytes(),
         |event| [b": a comment\n:\nid: 7\nretry: 1\nunknown\n", event].concat(),
-        // The name after the data, and no space after the colons.
+        // The name follows the data, and there is no space after the colons.
         |event| {
             let lines: Vec<String> = text(event).lines().rev().map(|line| line.replacen(": ", ":", 1)).collect();
             format!("{}\n\n", lines.join("\n").trim_start()).into_bytes()
@@ -114,7 +114,7 @@ fn every_event_stream_syntax_is_accepted() {
     }
 }
 
-/// A call after the end of the reply isn't part of it, even in the same packet.
+/// A call after the end of the reply isn't part of the reply, even in the same packet.
 #[test]
 fn a_call_after_the_end_of_the_reply_does_not_run() {
     let form: EventTransform = |event| {
@@ -168,7 +168,7 @@ fn a_stream_without_its_last_event_is_complete() {
 fn invalid_streams_are_discarded_and_retried() {
     let forms: [EventTransform; 5] = [
         |event| text(event).replace('}', "").into_bytes(),
-        // All indices are one too high for their block, except that of its start.
+        // All indices are one too high for their block, except the index at its start.
         |event| {
             String::from_utf8(event.to_vec())
                 .unwrap()
@@ -218,13 +218,13 @@ fn endless_pings_hit_the_total_timeout_and_slow_ones_the_idle_timeout() {
         ran.assert_outcome(75, "provider_failed").ended.assert_stderr_contains(why);
         server.wait_for(MAX_TRIES);
         assert_eq!(server.count(), MAX_TRIES);
-        // An attempt whose first event came too late has no usage.
+        // An attempt has no usage if its first event came too late.
         let used = ran.result()["usage"]["input_tokens"].as_u64().unwrap() as usize;
         assert!(used > 0 && used <= 12 * MAX_TRIES && used.is_multiple_of(12), "{used}");
     }
 }
 
-/// An event whose JSON is deeply nested.
+/// An event with deeply nested JSON.
 fn deep_event() -> Vec<u8> {
     format!("event: message_start\ndata: {}\n\n", "{\"message\":".repeat(10_000)).into_bytes()
 }

@@ -1,10 +1,10 @@
-//! `replay --job`: what an edited job file would change.
+//! `replay --job`: the differences that an edited job file would make.
 
 use serde_json::Value;
 
 use super::{JOB, SCRIPT, differences, record_run};
 
-/// The replay of an edited job: exit code 7 and the JSON, or equal.
+/// Replays an edited job. Returns the JSON of exit code 7, or of an equal replay.
 fn edited(from: &str, to: &str) -> Value {
     let (folder, _) = record_run(JOB, SCRIPT);
     assert!(JOB.contains(from), "{from}");

@@ -1,4 +1,4 @@
-//! Scripts that don't fit their job are reported with positions, if possible before anything runs.
+//! Scripts that don't match their job are reported with positions, before anything runs if possible.
 
 use crate::support::test_folder::TestFolder;
 
@@ -18,7 +18,7 @@ fn with(script: &str) -> TestFolder {
 }
 
 #[test]
-fn a_script_without_further_replies_is_reported_with_its_position() {
+fn a_script_with_too_few_replies_is_reported_with_its_position() {
     let folder = with("parent:\n  - calls: [{ tool: read_file, input: { path: job.yaml } }]\n");
     let ended = folder.legwork(&["run", "job.yaml"]).run();
     ended
@@ -44,7 +44,7 @@ fn unused_replies_are_reported_with_their_position() {
     let events = run.events();
     let last = events.last().unwrap();
     assert_eq!((&last["type"], &last["data"]["outcome"]), (&"run_finished".into(), &"replay_differs".into()));
-    // A run that ends early for another reason has that outcome.
+    // A run that ends early for another reason has the outcome of that reason.
     folder.write("job.yaml", JOB.replace("{ prompt: Go.,", "{ max_turns: 1, prompt: Go.,"));
     folder.write("replies.yaml", "parent:\n  - calls: [{ tool: read_file }]\n  - text: Sum.\n  - text: More.\n");
     folder.legwork(&["run", "job.yaml"]).run().assert_code(4);
@@ -95,7 +95,7 @@ fn unknown_tools_and_subagents_in_a_script_are_found_before_anything_runs() {
 }
 
 #[test]
-fn a_mistaken_call_is_made_and_answered_with_an_error() {
+fn an_invalid_call_is_made_and_answered_with_an_error() {
     let folder = with(
         "parent:\n  - calls:\n      - { tool: bash, mistaken: true }\n      - { tool: task, input: { prompt: x, agent: \
          nobody }, mistaken: true }\n  - text: Done.\n",

@@ -1,4 +1,4 @@
-//! `replay --tools`: recorded replies, real tools.
+//! `replay --tools`: recorded replies with real tools.
 
 use super::{JOB, SCRIPT, record_run};
 use crate::support::test_folder::TestFolder;
@@ -11,7 +11,7 @@ fn real_tools_in_the_original_workspace_give_the_same_results() {
     let replay = || folder.legwork(&["replay", "latest", "--tools", "--workspace"]).arg(fresh.path()).run();
     replay().assert_code(0).assert_stdout("equal: 3 agents, 6 turns, 6 calls\n");
     assert_eq!(fresh.read("out.txt"), "one\ntwo\n");
-    // Now the file exists, which the result shows.
+    // The file exists this time, which changes the result.
     replay()
         .assert_code(7)
         .assert_stdout_contains("first difference at parent, turn 2, event ")
@@ -31,13 +31,13 @@ fn differences_are_shown_and_the_replay_continues() {
 }
 
 #[test]
-fn checks_run_for_real() {
+fn checks_run_their_real_commands() {
     let job = format!("{JOB}checks: [{{ name: there, run: test -f out.txt }}]\n");
     let (folder, _) = record_run(&job, SCRIPT);
     std::fs::remove_file(folder.at("out.txt")).unwrap();
     folder.legwork(&["replay", "latest"]).run().assert_code(0).assert_stdout_contains("equal: ");
     folder.legwork(&["replay", "latest", "--tools"]).run().assert_code(0).assert_stdout_contains("equal: ");
-    // A folder of that name can't be written like a file.
+    // A folder has the name of the file, so it can't be written.
     std::fs::remove_file(folder.at("out.txt")).unwrap();
     std::fs::create_dir(folder.at("out.txt")).unwrap();
     let ended = folder.legwork(&["replay", "latest", "--tools", "--format", "json"]).run();

@@ -1,7 +1,7 @@
-//! Records that have changed since the run: journals cut anywhere, edited, mixed or missing. A run resumes from them
-//! or reports why it can't, and it repeats no call that a journal still knows.
+//! Records that changed after the run: journals truncated anywhere, edited, mixed or missing. A run resumes from them
+//! or reports why it can't, and it repeats no call that a journal still records.
 //!
-//! `PROPTEST_CASES=2000 cargo test --test all resume::damage` tries more, and `PROPTEST_RNG_SEED=7` others.
+//! `PROPTEST_CASES=2000 cargo test --test all resume::damage` tries more, and `PROPTEST_RNG_SEED=7` tries others.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,10 +34,10 @@ type Journals = BTreeMap<String, Vec<u8>>;
 
 const PARENT: &str = "events.jsonl";
 
-/// Journals that a test has changed no longer match their seal.
+/// Journals that a test has changed don't match their seal.
 const TRUSTED: &[&str] = &["resume", "latest", "--trust-record"];
 
-/// A run that reached its end, without the files that say so.
+/// A complete run, without result.json.
 struct BaselineRun {
     work: Workload,
     folder: TestFolder,
@@ -53,13 +53,13 @@ impl BaselineRun {
         Self { work, folder, journals }
     }
 
-    /// The same job twice, each time with other ids of calls and other times.
+    /// Two runs of the same job, with different call ids and times.
     fn short() -> &'static [Self; 2] {
         static RAN: OnceLock<[BaselineRun; 2]> = OnceLock::new();
         RAN.get_or_init(|| [Self::new(Workload::short()), Self::new(Workload::short())])
     }
 
-    /// A copy of its record with these journals, in a workspace in which nothing has been done yet.
+    /// Copies the record with these journals into a new workspace.
     fn with(&self, journals: &Journals) -> TestFolder {
         let folder = self.work.folder();
         let id = self.folder.at("runs/job/latest").canonicalize().unwrap();
@@ -84,8 +84,7 @@ fn resume(folder: &TestFolder) -> ProgramOutput {
         .run()
 }
 
-/// Whatever the journals are, the run ends in a documented way and repeats nothing that one of them knows. Returns the
-/// exit code.
+/// Asserts that the run ends in a documented way and repeats nothing that a journal records. Returns the exit code.
 fn assert_invariants(folder: &TestFolder, journals: &Journals, why: &str) -> i32 {
     let ended = resume(folder);
     assert!(ended.signal().is_none() && !ended.stderr.contains("panicked"), "{why}\n{}", ended.full_output());
@@ -110,7 +109,7 @@ fn has_a_line(journal: &[u8]) -> bool {
     journal.contains(&b'\n')
 }
 
-/// Cut journals resume, unless the parent's knows nothing of a subagent whose journal exists.
+/// Asserts that truncated journals resume, unless the parent's journal doesn't mention a subagent whose journal exists.
 fn resume_truncated(ran: &BaselineRun, journals: &Journals, why: &str) {
     let parent = lines(&journals[PARENT]);
     let knows = |id: &str| parent.iter().any(|event| event["data"]["child"] == id);
@@ -247,7 +246,7 @@ fn a_journal_cut_at_any_byte_resumes_or_is_rejected_with_a_reason() {
     }
 }
 
-/// At the end of each event and in the middle of it.
+/// The journal is cut at the end of each event and in the middle of each.
 #[test]
 fn a_journal_with_checks_cut_anywhere_resumes() {
     let ran = BaselineRun::new(Workload::checked());
@@ -261,7 +260,7 @@ fn a_journal_with_checks_cut_anywhere_resumes() {
     });
 }
 
-/// Interrupted while a subagent works, with its journal and the parent's.
+/// The run is interrupted while a subagent works, so the subagent and the parent have journals.
 fn interrupted_in_subagent() -> (TestFolder, std::path::PathBuf) {
     let folder = Workload::tiny().folder();
     let ended = folder.legwork(RUN).env("LEGWORK_KILL_AFTER", "9").run();
@@ -297,13 +296,13 @@ fn a_journal_of_a_subagent_that_was_never_started_is_reported() {
         .assert_stderr_contains("worker-2.events.jsonl")
         .assert_stderr_contains("another agent's events");
     std::fs::remove_file(run.join("subagents/worker-2.events.jsonl")).unwrap();
-    // An empty one was created just before a kill.
+    // An empty journal was created just before a kill.
     std::fs::write(run.join("subagents/worker-2.events.jsonl"), "").unwrap();
     folder.legwork(TRUSTED).run().assert_code(0);
 }
 
 #[test]
-fn missing_or_changed_artifacts_are_rebuilt_from_the_journal() {
+fn missing_or_changed_artifacts_are_rebuilt_from_the_journals() {
     for (from, to) in [
         ("\"Go.\"", "\"Go on.\""),
         ("\"max_turns\": 60", "\"max_turns\": 0"),

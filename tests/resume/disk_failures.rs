@@ -1,4 +1,4 @@
-//! A disk that fails under the journal, once or from one operation on.
+//! A disk that fails under the journal, once or from a certain operation on.
 
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
@@ -11,7 +11,7 @@ use super::workload::{
 use crate::support::server::{Answer, Request, Server};
 use crate::support::test_folder::TestFolder;
 
-/// Makes the disk fail, and resumes the run when it works again. Returns whether anything failed.
+/// Makes the disk fail, and resumes the run when the disk works again. Returns whether anything failed.
 fn fail_and_resume(work: &Workload, order: &str, number: u64) -> bool {
     let folder = work.folder();
     let why = format!("{order}={number}");
@@ -61,7 +61,7 @@ fn a_disk_that_fails_once_loses_nothing() {
     });
 }
 
-/// Up to the first number at which nothing fails.
+/// Fails each operation in turn, up to the first number at which nothing fails.
 fn for_each_failure_point(order: &str) {
     let work = Workload::long();
     let first = std::sync::atomic::AtomicU64::new(u64::MAX);
@@ -87,7 +87,7 @@ fn a_disk_that_fails_once_at_any_operation_loses_nothing_of_a_long_run() {
     for_each_failure_point("LEGWORK_FAIL_ONCE_AT");
 }
 
-/// Even if another agent would wait much longer for its provider.
+/// The failure stops the run, even while another agent waits much longer for its provider.
 #[test]
 fn a_failing_journal_stops_parallel_agents() {
     let folder = TestFolder::new();

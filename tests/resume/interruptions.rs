@@ -1,4 +1,4 @@
-//! Runs that are killed at a moment that only a provider can bring about, and how they resume.
+//! Runs that are killed at a moment that depends on the provider, and how they resume.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -48,7 +48,7 @@ fn a_kill_with_three_of_eight_parallel_calls_done_resumes_with_the_other_five() 
             }
             (None, _) => Answer::text("All parts."),
             (Some(part), 0) => Answer::calls(&[("bash", json!({ "command": format!("echo {part} >> log") }))]),
-            // The first three results are recorded; the other calls have had their effect.
+            // The first three results are recorded; the commands of the other calls have already run.
             (Some(part), _) if goes_on.load(Ordering::SeqCst) || answered.fetch_add(1, Ordering::SeqCst) < 3 => {
                 Answer::text(&format!("Part {part}."))
             }
@@ -79,7 +79,7 @@ fn a_kill_with_three_of_eight_parallel_calls_done_resumes_with_the_other_five() 
 }
 
 #[test]
-fn a_kill_during_a_backoff_retries_at_once() {
+fn a_kill_during_a_backoff_retries_immediately() {
     let folder = served("");
     let first = AtomicBool::new(true);
     let server = Server::with(Checks::AllowRepeats, move |_: &Request| {
@@ -98,7 +98,7 @@ fn a_kill_during_a_backoff_retries_at_once() {
     assert_eq!(server.finish().len(), 2);
 }
 
-/// If the model replies differently than before the interruption, the new reply counts, and recorded replies stay.
+/// If the model replies differently after an interruption, the new reply counts, and the recorded replies remain.
 #[test]
 fn a_provider_that_replies_differently_continues_from_the_record() {
     let folder = served("bash");
@@ -123,10 +123,10 @@ fn a_provider_that_replies_differently_continues_from_the_record() {
     assert_eq!(ended.run_folder().result()["turns"], 3);
 }
 
-/// A run that ends right after its resume reports all that was done before.
+/// A run that ends right after its resume reports all earlier work.
 #[test]
-fn a_run_without_time_left_reports_what_was_done() {
-    // After a reply, during the subagents, and later.
+fn a_run_without_time_left_reports_its_earlier_work() {
+    // The kills are after a reply, during the subagents, and later.
     for after in [4, 30, 40, 50] {
         without_time_left(after);
     }
@@ -142,7 +142,7 @@ fn without_time_left(after: u64) {
     let (long, short) = ("\"wall_clock_ms\":1800000", "\"wall_clock_ms\":1");
     assert!(journal.contains(long) && (children > 0 || after < 30), "{journal}");
     std::fs::write(run.path().join("events.jsonl"), with_checksums(&journal.replace(long, short))).unwrap();
-    // The test has changed the journal.
+    // The test has changed the journal, so its seal doesn't match.
     let ended = folder.legwork(RESUME).arg("--trust-record").run();
     ended.assert_code(4).assert_stderr_contains("the run's time is up");
     let result = run.result();
@@ -155,7 +155,7 @@ fn without_time_left(after: u64) {
 }
 
 #[test]
-fn a_run_resumes_by_any_of_its_names_and_from_any_folder() {
+fn a_run_resumes_by_each_of_its_names_and_from_any_folder() {
     let work = Workload::short();
     let cut = || {
         let folder = work.folder();
@@ -198,7 +198,7 @@ fn a_moved_record_resumes_and_is_protected_at_its_new_location() {
 }
 
 #[test]
-fn workspace_and_commit_are_those_of_the_last_resume() {
+fn workspace_and_commit_come_from_the_last_resume() {
     let work = Workload::short();
     let folder = work.folder();
     folder.commit_all();
@@ -219,7 +219,7 @@ fn workspace_and_commit_are_those_of_the_last_resume() {
     assert_not_repeated(&folder, "elsewhere");
 }
 
-/// Journals that aren't to be kept are kept while the run can resume.
+/// Temporary journals are kept while the run can resume.
 #[test]
 fn temporary_journals_are_kept_until_the_run_has_ended() {
     let work = Workload::short().keep("never");
@@ -234,7 +234,7 @@ fn temporary_journals_are_kept_until_the_run_has_ended() {
     folder.legwork(RESUME).run().assert_code(0).assert_stdout("").assert_stderr_contains("has ended: completed");
 }
 
-/// A run that was interrupted before it had a plan has done nothing, and no older run takes its place.
+/// A run that is interrupted before it has a plan has done nothing, but `latest` still doesn't select an older run.
 #[test]
 fn latest_is_the_newest_run_even_if_it_had_not_started() {
     let folder = Workload::short().folder();

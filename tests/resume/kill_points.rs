@@ -1,8 +1,8 @@
-//! A process that dies at any moment: after any event, during any file operation, and again after a resume.
+//! A process that dies at any point: after any event, during any file operation, and again after a resume.
 
 use super::workload::{RESUME, RUN, Workload, assert_journals_kept, for_each_parallel, journals};
 
-/// Kills a run after a number of events and, if `again` isn't `None`, once more after that many, then resumes it.
+/// Kills a run after a number of events and, if `again` is set, once more after that many events, then resumes it.
 fn cut_and_resume(work: &Workload, order: &str, number: u64, again: Option<u64>) -> bool {
     let folder = work.folder();
     let mut why = format!("{order}={number}");
@@ -37,7 +37,7 @@ fn cut_and_resume(work: &Workload, order: &str, number: u64, again: Option<u64>)
     }
     let ended = folder.legwork(RESUME).run();
     if run.has("result.json") && ended.stdout.is_empty() {
-        // It was killed after its last operation.
+        // The run was killed after its last operation.
         ended.assert_code(0).assert_stderr_contains("has ended: completed");
         return true;
     }
@@ -46,7 +46,7 @@ fn cut_and_resume(work: &Workload, order: &str, number: u64, again: Option<u64>)
     true
 }
 
-/// A pseudo-random number from 1 that is the same each time.
+/// A reproducible pseudo-random number, at least 1.
 fn pseudo_random(number: u64, end: u64) -> u64 {
     number.wrapping_mul(2_654_435_761) % end + 1
 }
@@ -79,7 +79,7 @@ fn a_run_killed_after_an_event_resumes() {
     });
 }
 
-/// Before, during and between checks, and when their output has been sent back.
+/// The kills are before, during and between checks, and after their output has been sent back.
 #[test]
 fn a_run_killed_during_its_checks_resumes() {
     let work = Workload::checked();
@@ -100,7 +100,7 @@ fn a_run_killed_during_an_operation_resumes() {
     });
 }
 
-/// With journals that are dropped at the end of the run, and the writing of result.json.
+/// The job deletes journals at the end of the run, and writes result.json.
 #[test]
 fn a_run_killed_at_its_very_end_resumes() {
     let work = Workload::tiny().keep("never");

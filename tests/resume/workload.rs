@@ -1,4 +1,4 @@
-//! Jobs whose commands each leave a marker, and the invariants after such a job was interrupted and has resumed.
+//! Jobs whose commands each leave a marker, and the invariants of such a job after interruptions and resumes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use crate::support::program::ProgramOutput;
 use crate::support::record::RunFolder;
 use crate::support::test_folder::TestFolder;
 
-// Without a sandbox, which makes each of the many commands slower and has its own tests.
+// The runs have no sandbox, which would slow each of the many commands and has its own tests.
 pub(super) const RUN: &[&str] = &["run", "job.yaml", "--model", "replay/replies.yaml", "--sandbox", "off"];
 pub(super) const RESUME: &[&str] = &["resume", "latest", "--sandbox", "off"];
-/// The output of a run that reached its end.
+/// The output of a complete run.
 pub(super) const DONE: &str = "All done.\n";
 
-/// A job and its replies, named by the number of turns of its parent and of its subagents.
+/// A job and its replies, named by the numbers of turns of its parent and its subagents.
 #[derive(Clone)]
 pub(super) struct Workload {
     script: Value,
@@ -26,7 +26,7 @@ pub(super) struct Workload {
     children: usize,
 }
 
-/// The second check passes when the parent has answered twice, that is, when its fourth reply exists.
+/// The second check passes after the parent's second answer, that is, when its fourth reply exists.
 const CHECKS: &str = "
 checks:
   - { name: first, run: 'true' }
@@ -66,13 +66,13 @@ impl Workload {
         Self { script: json!({ "parent": parent, "subagents": workers }), keep: "always", checks: "", turns, children }
     }
 
-    /// One turn with everything, for tests at every byte.
+    /// One turn with everything, for tests that cut at every byte.
     pub(super) fn tiny() -> Self {
         let child = json!([{ "calls": [bash("a-1")] }, { "text": "a is done." }]);
         Self::new(&[json!({ "calls": [task("a"), bash("one")] }), json!({ "text": "All done." })], vec![child])
     }
 
-    /// Two answers: checks fail after the first.
+    /// Two answers; the checks fail after the first.
     pub(super) fn checked() -> Self {
         let parent = [
             json!({ "calls": [bash("one")] }),
@@ -144,7 +144,7 @@ impl Workload {
         journals(ended.run_folder().path()).values().map(|journal| lines(journal).len() as u64).sum()
     }
 
-    /// The end of a run that was interrupted and has resumed: as if nothing had happened, except for calls that may
+    /// Asserts that a run that was interrupted and resumed looks like an uninterrupted one, except for calls that may
     /// have been executed.
     pub(super) fn assert_complete(&self, ended: &ProgramOutput, folder: &TestFolder, why: &str) {
         assert!(ended.stdout == DONE, "{why}\n{}", ended.full_output());
@@ -175,12 +175,12 @@ impl Workload {
     }
 }
 
-/// The effects of commands, each group in order.
+/// The effects of commands, with each group in order.
 pub(super) fn effects(folder: &TestFolder) -> Vec<String> {
     if folder.exists("log") { folder.read("log").lines().map(str::to_owned).collect() } else { Vec::new() }
 }
 
-/// Asserts that nothing was done twice.
+/// Asserts that no effect happened twice.
 pub(super) fn assert_not_repeated(folder: &TestFolder, why: &str) {
     let mut effects = effects(folder);
     let all = effects.len();
@@ -189,7 +189,7 @@ pub(super) fn assert_not_repeated(folder: &TestFolder, why: &str) {
     assert_eq!(effects.len(), all, "{why}: {}", folder.read("log"));
 }
 
-/// The commands that were started, according to the journals.
+/// The commands that started, according to the journals.
 pub(super) fn started_commands(journals: &BTreeMap<String, Vec<u8>>) -> BTreeSet<String> {
     let events: Vec<Value> = journals.values().flat_map(|journal| lines(journal)).collect();
     events.iter().filter(|event| event["type"] == "call_started").filter_map(command_mark).map(str::to_owned).collect()
@@ -200,8 +200,8 @@ fn command_mark(event: &Value) -> Option<&str> {
     event["data"]["subject"].as_str()?.strip_prefix("echo ")?.strip_suffix(" >> log")
 }
 
-/// Every call has one result; every command has had its effect, or the model was told that it may not have; every
-/// turn has one reply.
+/// Asserts that every call has one result and every turn has one reply, and that every command has had its effect or
+/// the model was informed that it may not have.
 fn assert_accounted(record: &RunFolder, folder: &TestFolder, why: &str) {
     let effects = effects(folder);
     for (name, journal) in journals(record.path()) {
@@ -221,8 +221,7 @@ fn assert_accounted(record: &RunFolder, folder: &TestFolder, why: &str) {
             let text = answer["text"].as_str().unwrap();
             let is_reported = text.contains("was interrupted during");
             if let Some(mark) = command_mark(started) {
-                // A call that was running when another agent's failure ended the run was killed, and its result says
-                // so.
+                // A call that was running when another agent's failure ended the run was killed. Its result says so.
                 let is_reported = is_reported || text.contains("the run was cancelled");
                 assert!(is_reported || effects.iter().any(|effect| effect == mark), "{why}: {mark} was lost");
             } else {
@@ -233,7 +232,7 @@ fn assert_accounted(record: &RunFolder, folder: &TestFolder, why: &str) {
     }
 }
 
-/// The bytes of every journal, by its name in the run's folder.
+/// The bytes of every journal, by file name in the run's folder.
 pub(super) fn journals(run: &Path) -> BTreeMap<String, Vec<u8>> {
     let below = std::fs::read_dir(run.join("subagents")).into_iter().flatten().flatten().map(|entry| entry.path());
     let all = below.chain([run.join("events.jsonl")]).filter(|path| path.extension().is_some_and(|end| end == "jsonl"));
@@ -244,13 +243,13 @@ pub(super) fn journals(run: &Path) -> BTreeMap<String, Vec<u8>> {
     all.filter_map(read).collect()
 }
 
-/// The complete lines of a journal that are JSON.
+/// The complete lines of a journal that parse as JSON.
 pub(super) fn lines(journal: &[u8]) -> Vec<Value> {
     let whole = journal.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
     whole.filter_map(|line| serde_json::from_slice(line).ok()).collect()
 }
 
-/// No complete line of an existing journal was changed or lost.
+/// Asserts that no complete line of an existing journal was changed or lost.
 pub(super) fn assert_journals_kept(before: &BTreeMap<String, Vec<u8>>, run: &Path, why: &str) {
     let after = journals(run);
     for (name, bytes) in before {
@@ -260,7 +259,7 @@ pub(super) fn assert_journals_kept(before: &BTreeMap<String, Vec<u8>>, run: &Pat
     }
 }
 
-/// Runs a function for every number, on a few threads.
+/// Runs a function for every number, on several threads.
 pub(super) fn for_each_parallel(numbers: impl IntoIterator<Item = u64>, what: impl Fn(u64) + Sync) {
     let numbers: Vec<u64> = numbers.into_iter().collect();
     let next = std::sync::atomic::AtomicUsize::new(0);

@@ -1,9 +1,9 @@
-//! Outcomes other than success, and limits.
+//! Unsuccessful outcomes, and limits.
 
 use super::*;
 
 #[test]
-fn a_cut_answer_or_a_refusal_is_not_a_success() {
+fn a_cut_answer_or_a_refusal_is_not_successful() {
     for (stop, code, name) in [
         ("max_tokens", 4, "reply_cut"),
         ("refusal", 1, "refused"),

@@ -1,4 +1,4 @@
-//! The setup of attacks: a workspace, its surroundings, and the users who attack.
+//! The setup for attacks: a workspace, its surroundings, and the attacking users.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use crate::support::program::{Program, ProgramOutput};
 use crate::support::test_folder::TestFolder;
 
-/// The id of an ordinary user that doesn't exist on any machine.
+/// The id of an ordinary user. No machine has a user of this id.
 const UNPRIVILEGED_UID: u32 = 54_321;
-/// A secret planted where commands must not read.
+/// A secret in places that commands must not read.
 pub(super) const SECRET: &str = "planted-secret-0f3a";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(super) enum Tier {
 pub(super) enum User {
     /// The user who runs the tests.
     Current,
-    /// An ordinary user, if root runs the tests.
+    /// An ordinary user, available if root runs the tests.
     Unprivileged,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct AttackFixture {
 }
 
 impl AttackFixture {
-    /// `None` if the tests can't act as that user.
+    /// Creates the files. `None` if the tests can't act as that user.
     pub(super) fn new(user: User) -> Option<Self> {
         if user == User::Unprivileged && (!rustix::process::geteuid().is_root() || setpriv().is_none()) {
             return None;
@@ -56,14 +56,14 @@ impl AttackFixture {
         }
         let job = "model: anthropic/claude-haiku-4-5\nparent: { prompt: Go., tools: [bash] }\nnetwork: none\n";
         place.folder.write("job.yaml", job).write("src/main.txt", "x\n").commit_all();
-        // Both can be run by a user who can't read the folder in which they were built.
+        // The copies can be run by a user who has no access to the build folder.
         for (name, source) in [
             ("work/probe", std::env::current_exe().unwrap()),
             ("legwork", PathBuf::from(env!("CARGO_BIN_EXE_legwork"))),
         ] {
             let copy = place.root().join(name);
-            // Not by this process: a program that another test starts meanwhile would hold the file open for writing
-            // for a moment, and nothing could execute it then.
+            // This process doesn't copy the files itself: a program that another test starts meanwhile would inherit
+            // the file, open for writing, and until that program closes it, no one could execute it.
             assert!(std::process::Command::new("cp").arg(source).arg(&copy).status().unwrap().success());
             std::fs::set_permissions(copy, std::fs::Permissions::from_mode(0o755)).unwrap();
         }
@@ -71,7 +71,7 @@ impl AttackFixture {
         Some(place)
     }
 
-    /// Changes the owner of everything.
+    /// Changes the owner of all files.
     fn chown_all(&self) {
         if self.user == User::Unprivileged {
             let mut open = vec![self.root()];
@@ -116,7 +116,7 @@ impl AttackFixture {
         self
     }
 
-    /// Runs git in the workspace like an owner who trusts it.
+    /// Runs git in the workspace as an owner who trusts it.
     pub(super) fn git(&self, arguments: &[&str]) -> String {
         let all = ["-c", "safe.directory=*", "-c", "user.name=a", "-c", "user.email=a@b.example"];
         let mut git = std::process::Command::new("git");
@@ -126,21 +126,21 @@ impl AttackFixture {
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
     }
 
-    /// Runs the job, whose parent makes these `bash` calls one after the other.
+    /// Runs the job. Its parent makes these `bash` calls one after the other.
     pub(super) fn run(&self, tier: Tier, commands: &[String]) -> ProgramOutput {
-        // Removes earlier records, which aren't needed.
+        // Earlier records aren't needed.
         let _ = std::fs::remove_dir_all(self.workspace().join("runs"));
         self.program(tier, commands).run()
     }
 
-    /// The program that runs the job, whose parent makes these `bash` calls one after the other.
+    /// The program that runs the job. The job's parent makes these `bash` calls one after the other.
     pub(super) fn program(&self, tier: Tier, commands: &[String]) -> Program {
         let call = |command: &String| json!({ "tool": "bash", "input": { "command": command } });
         let script = json!({ "parent": [
             { "calls": commands.iter().map(call).collect::<Vec<_>>() },
             { "text": "Done." },
         ] });
-        // The runner reads it, and commands must not.
+        // This file is outside of the workspace: the runner reads it, and commands must not.
         let replies = self.root().join("replies.yaml");
         std::fs::write(&replies, script.to_string()).unwrap();
         self.chown_all();
@@ -169,7 +169,7 @@ impl AttackFixture {
             }
         };
         match tier {
-            // Without bwrap, landlock is used.
+            // Without bwrap, the program uses landlock.
             Tier::Landlock => program.env("PATH", "/nonexistent"),
             _ => program,
         }
@@ -177,7 +177,7 @@ impl AttackFixture {
 
     /// The output of a run's commands, in order.
     pub(super) fn outputs(&self, tier: Tier, commands: &[String]) -> Vec<String> {
-        // With landlock, the program has no PATH; and many failing calls in a row would end the run.
+        // With landlock, the program has no PATH. Many failing calls in a row would end the run.
         let commands: Vec<String> = commands
             .iter()
             .map(|command| format!("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin; {command}; :"))
@@ -204,7 +204,7 @@ fn setpriv() -> Option<&'static Path> {
     found.as_deref()
 }
 
-/// The sandbox tiers that work for a user on this machine, each probed once.
+/// The sandbox tiers that work for a user on this machine. Each tier is probed once.
 pub(super) fn tiers(user: User) -> &'static [Tier] {
     static CURRENT_TIERS: OnceLock<Vec<Tier>> = OnceLock::new();
     static UNPRIVILEGED_TIERS: OnceLock<Vec<Tier>> = OnceLock::new();

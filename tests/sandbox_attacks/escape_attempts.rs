@@ -1,4 +1,4 @@
-//! The attacks, except those on protected paths.
+//! All attacks, except those on protected paths.
 
 use std::io::Write;
 use std::net::{TcpListener, UdpSocket};
@@ -11,31 +11,30 @@ use super::attack_fixture::{AttackFixture, SECRET, Tier, User, tiers};
 use super::syscall_probes::{self, ESCAPED_MARK};
 use super::users_and_tiers;
 
-/// Who succeeds without a sandbox.
+/// The users for whom an attack succeeds without a sandbox.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ExpectedOutside {
-    /// Everyone.
+    /// All users.
     Succeeds,
-    /// Root.
+    /// Only root.
     SucceedsAsRoot,
-    /// Some machines forbid it to all users, because of the kernel's configuration or a container.
+    /// Depends on the kernel's configuration or a container; some machines forbid it to all users.
     Unknown,
-    /// Some machines forbid it, and all machines forbid it to ordinary users.
+    /// Depends on the machine for root, and is forbidden to ordinary users.
     UnknownAsRoot,
 }
 
-/// A command that prints [`GOT_IN`] or the planted secret if it succeeds.
+/// A command that prints [`ESCAPED_MARK`] or the planted secret if it succeeds.
 struct Attack(&'static str, ExpectedOutside, String);
 
-/// The process that runs the job, as a command could find it: the parent of the command's supervisor, which has the
-/// same name.
+/// Finds the runner of the job like an attacker: the parent of the command's supervisor, which has the same name.
 const RUNNER: &str = "runner=$PPID; read -r name < /proc/$runner/comm; \
                       read -r _ _ _ above _ < /proc/$runner/stat; read -r upper < /proc/$above/comm; \
                       [ \"$upper\" = legwork ] && runner=$above; if [ \"$name\" != legwork ]; then runner=; \
                       for one in /proc/[0-9]*; do read -r name < $one/comm && [ \"$name\" = legwork ] && \
                       runner=${one#/proc/}; done; fi 2> /dev/null; [ -n \"$runner\" ] && ";
 
-/// Kernel settings are attacked, except those that belong to each IPC or process namespace.
+/// The attacks. They include kernel settings, except those of an IPC or process namespace.
 fn attacks(place: &AttackFixture, network: &LocalServices) -> Vec<Attack> {
     use ExpectedOutside::{Succeeds, SucceedsAsRoot, Unknown, UnknownAsRoot};
     let shell = |name, control, command: &str| {
@@ -245,7 +244,7 @@ fn an_open_network_does_not_open_abstract_sockets() {
     }
 }
 
-/// Effects of commands on the files around the workspace: the file, and the text that shows the effect.
+/// Commands that write, change or remove files around the workspace succeed only without a sandbox.
 #[test]
 fn no_marker_is_left_outside() {
     let mut seen_without = 0;
@@ -306,7 +305,7 @@ fn commands_have_no_capabilities_and_gain_no_privileges() {
             line.split_whitespace().nth(1).unwrap_or_default().to_owned()
         };
         for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
-            // An ordinary user can't empty the bounding set; without new privileges it grants nothing.
+            // An ordinary user can't empty the bounding set. Without new privileges, that set grants nothing.
             if set != "CapBnd" || tier == Tier::Bubblewrap || user.is_root() {
                 assert_eq!(field(set), "0000000000000000", "{user:?} in {tier:?}: {set}");
             }

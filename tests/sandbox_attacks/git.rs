@@ -1,4 +1,4 @@
-//! Attacks on git commands that the user runs in the workspace after the job, and what commands can do with git.
+//! Attacks on git commands that the user runs in the workspace after the job, and git features that commands can use.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::attack_fixture::{AttackFixture, SECRET, Tier, User};
 use super::users_and_tiers;
 
-/// Each plants something in a git folder that takes effect when git runs there next. `GIT` is the folder.
+/// Each attack plants something in a git folder that takes effect when git next runs there. `GIT` is the folder.
 const ATTACKS: [&str; 23] = [
     "ln -sf ROOT/home/token GIT/COMMIT_EDITMSG; echo ATTACK > GIT/SQUASH_MSG",
     "ln -sf ROOT/home/token GIT/COMMIT_EDITMSG",
@@ -73,7 +73,7 @@ fn git_fixture(user: User, access: &str) -> AttackFixture {
     place
 }
 
-/// A run with one command that attacks a git folder, which must be unchanged afterwards.
+/// A run with one command that attacks a git folder. The folder must be unchanged afterwards.
 fn attack(place: &AttackFixture, tier: Tier, attack: &str, git: &str, before: &[(PathBuf, u32, Vec<u8>)]) -> String {
     let root = place.root().display().to_string();
     let command = format!("PATH=/usr/bin:/bin; {}", attack.replace("GIT", git).replace("ROOT", &root));
@@ -101,7 +101,7 @@ fn nothing_is_planted_for_the_next_git_command() {
             for planted in ATTACKS {
                 attack(&place, tier, planted, ".git", &before);
             }
-            // What a user runs afterwards works as before.
+            // The user's commands afterwards work as before.
             place.git(&["commit", "--allow-empty", "-m", "later"]);
             assert_eq!(std::fs::read_to_string(place.root().join("home/token")).unwrap(), format!("{SECRET}\n"));
             let status = place.git(&["status"]);
@@ -121,7 +121,7 @@ fn git_folders_are_read_only_by_default_and_reading_works() {
             let is_held = tier == Tier::Bubblewrap;
             assert_eq!(outcome == "completed", is_held, "{user:?} in {tier:?}: {write}");
         }
-        // With an index that git would like to refresh.
+        // The index is stale, so git would refresh it.
         let commands = [
             "touch src/main.txt job.yaml; git status --porcelain",
             "touch src/main.txt; echo more >> new.txt; git diff --stat; git log --oneline | wc -l",
@@ -198,7 +198,7 @@ fn git_init_works_and_the_new_repository_runs_no_programs() {
             assert!(!place.workspace().join(".git").exists(), "{user:?} in {tier:?}: {planted}");
             std::fs::create_dir(place.workspace().join(".git")).unwrap();
         }
-        // Without `git: commit`, no change at all.
+        // Without `git: commit`, every change is rejected.
         remove().unwrap();
         place.edit_job("git: commit", "git: read");
         let ended = place.run(tier, &["PATH=/usr/bin:/bin; git init -q".to_owned()]);

@@ -1,4 +1,4 @@
-//! Attacks in which the runner is killed before it has checked what a command did.
+//! Attacks in which the runner is killed before it checks the effects of a command.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use super::users_and_tiers;
 use crate::run_failures::wait_until;
 use crate::support::program::RunningProgram;
 
-/// What bubblewrap can't prevent and the comparison must find: paths that were missing at the start, and git folders with
-/// `git: commit`.
+/// Attacks that bubblewrap can't prevent and the comparison must find: on paths that were missing at the start, and on
+/// git folders with `git: commit`.
 const IN_BOTH_TIERS: [&str; 1] = ["\
     echo 'touch ran' > .envrc; mkdir -p .vscode; echo '{}' > .vscode/tasks.json; \
     mkdir .git/rebase-merge; echo 'exec touch ran' > .git/rebase-merge/git-rebase-todo; \
@@ -25,14 +25,13 @@ const WITH_LANDLOCK: [&str; 2] = [
      rm -f job.yaml; mkdir job.yaml; echo x > job.yaml/x; rm -rf .github; ln -s ../outside .github; rm -rf runs/job/latest",
 ];
 
-/// Waits before and after an attack.
+/// Adds waits before and after an attack.
 fn with_delays(attack: &str) -> String {
     let wait = |file: &str| format!("until [ -e {file} ]; do sleep 0.01; done");
     format!("PATH=/usr/bin:/bin; touch ready; {}; {attack}; touch done; {}", wait("go"), wait("over"))
 }
 
-/// Everything in the workspace, except what the run writes to its own record, and the files by which test and command
-/// synchronize.
+/// The content of the workspace, except the run's own record and the files that synchronize test and command.
 fn workspace_state(workspace: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut all = BTreeMap::new();
     let mut open = vec![workspace.to_owned()];
@@ -56,12 +55,12 @@ fn workspace_state(workspace: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
             all.insert(name.into(), content.unwrap_or_default());
         }
     }
-    // Objects aren't copied, and what was moved away can stay there.
+    // Objects aren't copied, and moved files can stay in their new location.
     all.retain(|path: &PathBuf, _| !path.starts_with(".git-aside") && !path.starts_with(".git/objects"));
     all
 }
 
-/// Runs an attack to its end and kills the runner. The original state must be restored then.
+/// Runs an attack to its end and kills the runner. The original state must then be restored.
 fn kill_during(user: User, tier: Tier, attack: &str, kill: impl Fn(&AttackFixture, &RunningProgram)) {
     let place = AttackFixture::new(user).unwrap();
     if IN_BOTH_TIERS.contains(&attack) {
@@ -115,7 +114,7 @@ fn protected_paths_are_restored_if_the_run_is_killed_before_the_comparison() {
             kill_during(user, tier, attack, |place, running| {
                 running.signal(Signal::STOP);
                 place.write("over", "");
-                // The command has ended, and its end wasn't handled.
+                // The command has ended, but the runner hasn't handled its end.
                 wait_until(|| children(running.pid()).iter().any(|child| is_zombie(*child)));
                 running.signal(Signal::KILL);
             });
@@ -141,7 +140,7 @@ fn changes_by_the_user_after_a_run_are_kept() {
         place.run(tier, &["PATH=/usr/bin:/bin; touch made".to_owned()]).assert_code(0);
         place.edit_job("Go.", "Go on.").write(".git/hooks/mine", "echo mine\n").write(".envrc", "mine\n");
         let after = workspace_state(&place.workspace());
-        // Nothing is left that could change it.
+        // A process that outlived the run would have time to revert the changes.
         std::thread::sleep(std::time::Duration::from_millis(100));
         assert!(workspace_state(&place.workspace()) == after, "{user:?} in {tier:?}");
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::attack_fixture::{AttackFixture, Tier};
 use super::users_and_tiers;
 
-/// Each runs separately, because with landlock the first change ends the run.
+/// Each attack runs separately, because with landlock the first change ends the run.
 const ATTACKS: [&str; 17] = [
     "echo 'touch ran' > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit",
     "echo '[core] fsmonitor = ./x' >> .git/config",
@@ -27,7 +27,7 @@ const ATTACKS: [&str; 17] = [
     "for journal in runs/*/2*/events.jsonl; do sed -i s/Go/Stop/ $journal; done; sleep 0.02",
 ];
 
-/// Every protected file, with its mode and content.
+/// All protected files, with mode and content.
 fn protected_state(workspace: &Path) -> Vec<(String, u32, Vec<u8>)> {
     let mut all = Vec::new();
     let mut open: Vec<_> =
@@ -70,7 +70,7 @@ fn protected_paths_do_not_change() {
                     assert!(message.contains("protected") || message.contains("journal"), "{message}");
                 }
                 (Tier::Bubblewrap, "completed" | "environment_failed") => {}
-                // The kernel itself denies this one.
+                // The kernel denies this attack itself.
                 (Tier::Landlock, "completed") if attack.starts_with("chmod") || attack.starts_with("git config") => {}
                 (_, other) => panic!("{user:?} in {tier:?}: {attack}: {other}\n{}", ended.full_output()),
             }
@@ -93,7 +93,7 @@ fn the_attacks_succeed_without_a_sandbox() {
     }
 }
 
-/// Files from which other programs take instructions.
+/// Files that instruct other programs.
 const CONFIG_FILES: [&str; 9] = [
     "echo x >> .github/workflows/ci.yml",
     "echo x > .github/workflows/new.yml",

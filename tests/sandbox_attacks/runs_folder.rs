@@ -7,7 +7,7 @@ use super::attack_fixture::AttackFixture;
 use super::users_and_tiers;
 use crate::run_failures::wait_until;
 
-/// Each adds something to the runs folder or removes something. `OWN` is the run's own record.
+/// Each attack adds something to the runs folder or removes something. `OWN` is the run's own record.
 const ATTACKS: [&str; 12] = [
     "echo '!*' > runs/.gitignore",
     "rm -f runs/.gitignore",
@@ -24,7 +24,7 @@ const ATTACKS: [&str; 12] = [
     "ln -s ../src runs/src",
 ];
 
-/// The names and links in the runs folder, without the files of records.
+/// The names and links in the runs folder, without the content of records.
 fn runs_folder_state(runs: &Path) -> Vec<(PathBuf, String)> {
     let mut all = Vec::new();
     let jobs = std::fs::read_dir(runs).unwrap().flatten().map(|entry| entry.path());
@@ -32,7 +32,7 @@ fn runs_folder_state(runs: &Path) -> Vec<(PathBuf, String)> {
         let inside = std::fs::read_dir(&job).into_iter().flatten().flatten().map(|entry| entry.path());
         inside.chain([job.clone()]).collect::<Vec<_>>()
     }) {
-        // What was renamed isn't a record.
+        // Renamed entries aren't records.
         if !path.to_string_lossy().contains(".not-a-record") {
             let content = match path.is_symlink() {
                 true => std::fs::read_link(&path).unwrap().to_string_lossy().into_owned(),
@@ -80,7 +80,7 @@ fn the_runs_folder_does_not_change() {
 }
 
 #[test]
-fn another_run_that_starts_meanwhile_is_not_an_attack() {
+fn another_run_that_starts_at_the_same_time_is_not_an_attack() {
     for (user, tier) in users_and_tiers() {
         let place = AttackFixture::new(user).unwrap();
         let runs = place.workspace().join("runs");
@@ -109,7 +109,8 @@ fn another_run_that_starts_meanwhile_is_not_an_attack() {
     }
 }
 
-/// The record is identified by the lock of its folder, which moves with it, and is written wherever its files are.
+/// A record is identified by the lock of its folder, which moves with the folder. The run writes to the record's files
+/// wherever they are.
 #[test]
 fn a_moved_or_replaced_record_ends_the_run() {
     for (user, tier) in users_and_tiers() {
@@ -132,9 +133,9 @@ fn a_moved_or_replaced_record_ends_the_run() {
     }
 }
 
-/// A run of the same job that starts and ends while a command runs.
+/// Another run of the same job starts and ends while a command runs.
 #[test]
-fn another_run_that_ends_meanwhile_is_not_an_attack() {
+fn another_run_that_ends_at_the_same_time_is_not_an_attack() {
     for (user, tier) in users_and_tiers() {
         let place = AttackFixture::new(user).unwrap();
         let wait = "PATH=/usr/bin:/bin; touch begun; until [ -e seen ]; do sleep 0.01; done; echo done";

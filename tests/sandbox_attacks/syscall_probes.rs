@@ -1,4 +1,4 @@
-//! System calls that no shell makes. This test binary makes them, started again inside a command.
+//! System calls that no shell makes. This test binary makes them when it is started again inside a command.
 
 use std::io::{Read, Write};
 use std::net::UdpSocket;
@@ -7,7 +7,7 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 
 /// The output of a successful attempt.
 pub(super) const ESCAPED_MARK: &str = "GOT-IN";
-/// The variable that names the attempt; arguments follow, each after a space.
+/// The variable that names the attempt and its arguments, separated by spaces.
 pub(super) const PROBE_VARIABLE: &str = "LEGWORK_TRIAL";
 
 /// The command that makes an attempt.
@@ -17,7 +17,7 @@ pub(super) fn probe_command(trial: &str) -> String {
     )
 }
 
-/// Only does something if it was started by [`command`].
+/// The entry point of an attempt. Does nothing unless [`probe_command`] started it.
 #[test]
 fn trial() {
     let Ok(trial) = std::env::var(PROBE_VARIABLE) else { return };
@@ -43,7 +43,7 @@ fn trial() {
 #[allow(unsafe_code)]
 fn socket(family: &str, kind: &str, protocol: &str) -> bool {
     let number = |word: &str| word.parse::<i32>().unwrap();
-    // SAFETY: three numbers.
+    // SAFETY: all arguments are plain numbers.
     unsafe { libc::socket(number(family), number(kind), number(protocol)) >= 0 }
 }
 
@@ -59,7 +59,7 @@ fn handle(path: &str) -> bool {
     let path = std::ffi::CString::new(path).unwrap();
     let mut handle = Handle { length: 128, kind: 0, bytes: [0; 128] };
     let mut mount = 0;
-    // SAFETY: the structure is one of file_handle(2) with the room that it says.
+    // SAFETY: the structure has the layout of file_handle(2) and the capacity that its length states.
     unsafe {
         libc::syscall(libc::SYS_name_to_handle_at, libc::AT_FDCWD, path.as_ptr(), &raw mut handle, &raw mut mount, 0)
             == 0
@@ -67,7 +67,7 @@ fn handle(path: &str) -> bool {
     }
 }
 
-/// Objects outside of the file system that every user of the machine can use; removed on drop.
+/// System-wide objects outside of the file system that every user of the machine can use; removed on drop.
 pub(super) struct SystemVObjects {
     pub(super) memory: i32,
     pub(super) queue: i32,
@@ -77,7 +77,7 @@ pub(super) struct SystemVObjects {
 impl SystemVObjects {
     #[allow(unsafe_code)]
     pub(super) fn new() -> Self {
-        // SAFETY: numbers only, and a message of its size with one byte of text.
+        // SAFETY: the arguments are numbers, and a message of the stated size with one byte of text.
         unsafe {
             let this = Self {
                 memory: libc::shmget(libc::IPC_PRIVATE, 4096, 0o666),
@@ -95,7 +95,7 @@ impl SystemVObjects {
 impl Drop for SystemVObjects {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
-        // SAFETY: numbers only.
+        // SAFETY: all arguments are plain numbers.
         unsafe {
             libc::shmctl(self.memory, libc::IPC_RMID, std::ptr::null_mut());
             libc::msgctl(self.queue, libc::IPC_RMID, std::ptr::null_mut());
@@ -109,7 +109,7 @@ fn call(name: &str, process: i32) -> bool {
     let mut zeros = [0_u64; 64];
     let at = zeros.as_mut_ptr();
     let result = {
-        // SAFETY: calls that take a structure get one of zeros that is larger than any of them.
+        // SAFETY: calls that take a structure get a zeroed one that is larger than any of the structures.
         unsafe {
             match name {
                 "io_uring" => libc::syscall(libc::SYS_io_uring_setup, 4, at),
@@ -119,7 +119,7 @@ fn call(name: &str, process: i32) -> bool {
                 "keyctl" => libc::syscall(libc::SYS_keyctl, 0, -3, 1),
                 "userfaultfd" => libc::syscall(libc::SYS_userfaultfd, 1),
                 "perf" => {
-                    // A clock that needs no hardware counter: PERF_TYPE_SOFTWARE.
+                    // This clock needs no hardware counter: PERF_TYPE_SOFTWARE.
                     at.cast::<u32>().write(1);
                     libc::syscall(libc::SYS_perf_event_open, at, 0, -1, -1, 0)
                 }
@@ -127,7 +127,7 @@ fn call(name: &str, process: i32) -> bool {
                     libc::SYS_bpf,
                     0,
                     {
-                        // A map of one entry: BPF_MAP_TYPE_ARRAY, key and value of four bytes.
+                        // A map with one entry: BPF_MAP_TYPE_ARRAY, key and value of four bytes.
                         let attributes = at.cast::<u32>();
                         for (number, value) in [2, 4, 4, 1].into_iter().enumerate() {
                             attributes.add(number).write(value);
@@ -138,8 +138,8 @@ fn call(name: &str, process: i32) -> bool {
                 ),
                 "shm" => libc::syscall(libc::SYS_shmget, 0x1e60_0000 + std::process::id() as i32, 4096, 0o1600),
                 "clone" => {
-                    // Only a process with one thread can create its own user namespace, but each process can start
-                    // such a process.
+                    // Only a single-threaded process can create its own user namespace, but any process can start such
+                    // a process.
                     let child = libc::syscall(libc::SYS_clone, libc::CLONE_NEWUSER | libc::SIGCHLD, 0, 0, 0, 0);
                     if child == 0 {
                         libc::_exit(0);
@@ -148,7 +148,7 @@ fn call(name: &str, process: i32) -> bool {
                 }
                 "ptrace" => libc::syscall(libc::SYS_ptrace, libc::PTRACE_SEIZE, process, 0, 0),
                 "process_vm" => {
-                    // Nothing is mapped at address zero: a denial is EPERM or ESRCH, access is EFAULT.
+                    // No memory is mapped at address zero: denial gives EPERM or ESRCH, access gives EFAULT.
                     let remote = libc::iovec { iov_base: 0x1000 as *mut _, iov_len: 8 };
                     let local = libc::iovec { iov_base: at.cast(), iov_len: 8 };
                     let read = libc::syscall(
@@ -164,7 +164,7 @@ fn call(name: &str, process: i32) -> bool {
                     if read < 0 && error == Some(libc::EFAULT) { 0 } else { read }
                 }
                 "prlimit" => libc::syscall(libc::SYS_prlimit64, process, libc::RLIMIT_NOFILE, 0, at),
-                // All of them set what a process of the same user can set, mostly to the present value.
+                // A process of the same user can set all of these. Most are set to their present value.
                 "renice" => libc::syscall(libc::SYS_setpriority, libc::PRIO_PROCESS, process, 19),
                 "affinity" => {
                     at.write(u64::MAX);
@@ -172,12 +172,12 @@ fn call(name: &str, process: i32) -> bool {
                 }
                 "scheduler" => libc::syscall(libc::SYS_sched_setscheduler, process, libc::SCHED_OTHER, at),
                 "sched_attr" => {
-                    // The first version of the structure; policy SCHED_OTHER, lowest priority.
+                    // The first version of the structure, with policy SCHED_OTHER and the lowest priority.
                     at.cast::<u32>().write(48);
                     at.cast::<u32>().add(4).write(19);
                     libc::syscall(libc::SYS_sched_setattr, process, at, 0)
                 }
-                // By process id; the lowest best-effort priority.
+                // The process is given by id; the priority is the lowest best-effort one.
                 "ioprio" => libc::syscall(libc::SYS_ioprio_set, 1, process, (2 << 13) | 7),
                 "shmctl" => libc::syscall(libc::SYS_shmctl, process, libc::IPC_STAT, at),
                 "msgctl" => libc::syscall(libc::SYS_msgctl, process, libc::IPC_STAT, at),
@@ -188,7 +188,7 @@ fn call(name: &str, process: i32) -> bool {
                 "msgrcv" => libc::syscall(libc::SYS_msgrcv, process, at, 1, 0, libc::IPC_NOWAIT),
                 "semctl" => libc::syscall(libc::SYS_semctl, process, 0, libc::IPC_STAT, at),
                 "semop" => {
-                    // The first one grows by one.
+                    // Increments the first semaphore.
                     at.cast::<i16>().add(1).write(1);
                     libc::syscall(libc::SYS_semop, process, at, 1)
                 }
@@ -198,7 +198,7 @@ fn call(name: &str, process: i32) -> bool {
                 }
                 #[cfg(target_arch = "x86_64")]
                 "other_architecture" => {
-                    // getpid for 32-bit programs.
+                    // getpid in the 32-bit system call table.
                     let mut number: i64 = 20;
                     std::arch::asm!("int 0x80", inout("rax") number);
                     if number > 0 { 0 } else { -1 }

@@ -7,10 +7,10 @@ use serde_json::json;
 use super::{FINDINGS, job, valid_data};
 use crate::support::test_folder::TestFolder;
 
-/// A job whose parent gives this answer after one submission, or without any.
+/// A job whose parent gives this answer, after one submission or without any.
 fn scripted(data: Option<serde_json::Value>) -> TestFolder {
     let folder = job("", FINDINGS);
-    // Without valid data, one more request is made.
+    // Without valid data, the run makes one more request.
     let times = if data == Some(valid_data()) { 1 } else { 2 };
     let call = data.map(|data| json!({ "calls": [{ "tool": "submit_result", "input": data }] }));
     let replies: Vec<_> = call.into_iter().chain(std::iter::repeat_n(json!({ "text": "Said." }), times)).collect();
@@ -29,11 +29,11 @@ fn the_file_contains_only_the_data() {
     let expected = format!("{:#}\n", valid_data());
     assert_eq!(folder.read("out.json"), expected);
     assert!(folder.list().iter().all(|name| !name.starts_with(".legwork")), "{:?}", folder.list());
-    // The umask of these tests is unknown, so the mode is compared with that of another file.
+    // The umask of these tests is unknown, so the test compares the mode with that of another file.
     folder.write("like.txt", "");
     let mode = |name: &str| std::fs::metadata(folder.at(name)).unwrap().permissions().mode();
     assert_eq!(mode("out.json"), mode("like.txt"));
-    // A finished run writes it again.
+    // Resuming a finished run writes the file again.
     std::fs::remove_file(folder.at("out.json")).unwrap();
     folder
         .legwork(&["resume", "latest", "--result", "out.json"])

@@ -43,13 +43,13 @@ fn a_schema_of_several_files_is_bundled_in_the_plan() {
         "{}",
         results[1]
     );
-    // The record alone is enough, without the schema's files.
+    // The record is sufficient, without the schema's files.
     let protected = &events[0]["data"]["protected"];
     assert!(protected.to_string().contains("schemas/parts/finding.yaml"), "{protected}");
 }
 
 #[test]
-fn nothing_is_fetched_and_nothing_outside_is_read() {
+fn nothing_is_fetched_and_no_file_outside_is_read() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let address = listener.local_addr().unwrap();

@@ -28,7 +28,7 @@ fn submit(data: &Value) -> Answer {
     Answer::calls(&[("submit_result", data.clone())])
 }
 
-/// The outcome of a run whose subagent gives this reply, and what its parent gets.
+/// The outcome of a run whose subagent gives this reply, and the result that its parent gets.
 fn run(folder: &TestFolder, worker: Vec<Answer>) -> (ProgramOutput, String, bool) {
     let server = Server::start(
         ScriptedAgents::new().agent("Count the files.", worker).agent("Go.", [task(), Answer::text("Over.")]),
@@ -59,7 +59,7 @@ fn the_parent_gets_only_the_data() {
 }
 
 #[test]
-fn the_parent_learns_of_a_subagent_without_data() {
+fn a_subagent_without_data_is_reported_to_the_parent() {
     let folder = parent();
     let (ended, text, is_error) = run(&folder, vec![Answer::text("Three."), Answer::text("Three, I said.")]);
     assert!(is_error && text.starts_with("[worker-1 ended with result_invalid"), "{text}");

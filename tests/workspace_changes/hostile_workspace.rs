@@ -1,4 +1,4 @@
-//! A hostile workspace, and what must not get into a patch.
+//! A hostile workspace, and content that must not get into a patch.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn planted(folder: &TestFolder) -> String {
 }
 
 #[test]
-fn programs_named_by_the_repository_are_not_run() {
+fn programs_named_by_the_repository_do_not_run() {
     let folder = prepared();
     folder.write("job.yaml", "").write("filtered.txt", "1\n").commit_all();
     let program = planted(&folder);
@@ -44,7 +44,7 @@ fn programs_named_by_the_repository_are_not_run() {
         folder.git(&["config", key, value]);
     }
     folder.write(".gitattributes", "* filter=evil diff=evil\n");
-    // Its content is missing, so git would fetch it if it could.
+    // The object's content is missing, so git would try to fetch it.
     let object = folder.git(&["rev-parse", "HEAD:src/gone.txt"]);
     let object = object.trim();
     std::fs::remove_file(folder.at(format!(".git/objects/{}/{}", &object[..2], &object[2..]))).unwrap();
@@ -63,7 +63,7 @@ fn programs_named_by_the_repository_are_not_run() {
     assert!(lines.contains(&"a.txt modified +1 -0".to_owned()), "{lines:?}");
     assert!(lines.contains(&"src/gone.txt deleted +? -?".to_owned()), "{lines:?}");
     assert!(!mark.exists(), "{}", std::fs::read_to_string(&mark).unwrap());
-    // The planted program runs if git is called carelessly.
+    // The planted program runs if git is called without precautions.
     let status = std::process::Command::new("git").args(["status"]).current_dir(folder.path()).output().unwrap();
     assert!(mark.exists(), "the control: {status:?}");
 }
@@ -73,7 +73,7 @@ fn a_git_that_the_run_can_write_is_not_used() {
     let folder = prepared();
     folder.write("job.yaml", "").commit_all();
     let program = planted(&folder);
-    // It exists at the start, is harmless so far, and is the first in PATH.
+    // The program exists at the start, is harmless at first, and comes first in PATH.
     folder.write("bin/git", "#!/bin/sh\nPATH=/usr/local/bin:/usr/bin:/bin exec git \"$@\"\n");
     std::fs::set_permissions(folder.at("bin/git"), std::fs::Permissions::from_mode(0o755)).unwrap();
     write_job_with_commands(&folder, &[&format!("cp {program} bin/git; echo 4 >> a.txt")]);
@@ -91,7 +91,7 @@ fn forged_git_objects_are_detected() {
     folder.write("job.yaml", "").commit_all();
     let object = folder.git(&["rev-parse", "HEAD:a.txt"]);
     let (head, tail) = object.trim().split_at(2);
-    // Another object's content in its place: the new content of the file.
+    // Replaces the original object with the content of another one: the file's new content.
     let forge = format!(
         "echo other > a.txt; o=$(git hash-object -w a.txt); rm -f .git/objects/{head}/{tail}; \
          cp .git/objects/$(echo $o | cut -c1-2)/$(echo $o | cut -c3-) .git/objects/{head}/{tail}"
@@ -105,12 +105,12 @@ fn forged_git_objects_are_detected() {
 }
 
 #[test]
-fn objects_from_git_are_hashed_again() {
+fn objects_from_git_are_hashed_for_verification() {
     let folder = prepared();
     folder.write("job.yaml", "").commit_all();
     let program = folder.home().join("programs/git");
     std::fs::create_dir(program.parent().unwrap()).unwrap();
-    // As long as the correct answer.
+    // The wrong answer has the length of the correct one.
     let answers = "#!/bin/sh\nread name; printf '%s blob 14\\none\\nTWO\\nthree\\n\\n' $name; cat > /dev/null\n";
     std::fs::write(&program, answers).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -178,7 +178,7 @@ fn an_ignore_file_written_by_the_run_does_not_hide_changes_silently() {
 fn secrets_are_neither_in_the_patch_nor_in_the_baseline() {
     let folder = prepared();
     folder.write("job.yaml", "").commit_all();
-    // Neither ignored nor tracked: its content is kept at the start.
+    // The file is neither ignored nor tracked, so its content is kept at the start.
     folder.write("dot.env", "a=1\nTOKEN=hush-hush-hush\nb=2\n");
     write_job_with_commands(
         &folder,

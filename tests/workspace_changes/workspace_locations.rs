@@ -9,7 +9,7 @@ use super::{RUN, change_lines, changed_by, prepared, record, sh, write_job_with_
 use crate::support::server::{Answer, Request, Server};
 use crate::support::test_folder::TestFolder;
 
-/// The last event of its kind.
+/// The reason in the last event that some changes are missing.
 fn incomplete(folder: &TestFolder) -> String {
     let events = record(folder).events();
     let changed = events.iter().rev().find(|event| event["type"] == "workspace_changed").expect("a look");
@@ -17,7 +17,7 @@ fn incomplete(folder: &TestFolder) -> String {
 }
 
 #[test]
-fn worktrees_and_subfolders_find_their_objects() {
+fn objects_are_found_from_worktrees_and_subfolders() {
     let folder = TestFolder::new();
     folder.write("repo/sub/a.txt", "1\n2\n").write("repo/b.txt", "b\n").write("repo/.gitignore", "*.log\n");
     let git = "git -c user.name=a -c user.email=b -c commit.gpgSign=false";
@@ -37,7 +37,7 @@ fn worktrees_and_subfolders_find_their_objects() {
     }
 }
 
-/// Files in the workspace that output goes to aren't changes of the run.
+/// Output files of the run aren't changes, even in the workspace.
 #[test]
 fn output_files_of_the_run_are_not_changes() {
     let folder = prepared();
@@ -91,7 +91,7 @@ fn tracked_files_count_even_if_ignored() {
 }
 
 #[test]
-fn line_endings_are_those_of_the_workspace() {
+fn line_endings_in_the_patch_are_those_of_the_workspace() {
     let folder = TestFolder::new();
     folder.write("a.txt", "1\r\n2\r\n3\r\n").write("b.txt", "1\r\n2\r\n").write("job.yaml", "");
     folder.git(&["init", "--quiet"]);
@@ -129,7 +129,7 @@ fn binary_or_large_files_are_listed_without_content() {
 }
 
 #[test]
-fn very_many_and_very_long_changes_are_bounded() {
+fn very_many_and_very_long_changes_are_truncated() {
     let folder = TestFolder::new();
     folder.write("list", "");
     write_job_with_commands(
