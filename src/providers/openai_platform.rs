@@ -1,4 +1,4 @@
-//! What OpenAI's two APIs have in common: their address, keys, model options and prompt cache.
+//! What OpenAI's two APIs share: address, keys, model options and prompt cache.
 
 use std::borrow::Cow;
 
@@ -30,8 +30,9 @@ pub(super) static ERROR_DIALECT: ErrorDialect = ErrorDialect { statuses: &[], cl
 /// The maximum length of a tool's name.
 pub(super) const MAX_TOOL_NAME_CHARS: usize = 64;
 
-/// Connects to an API at `path` below the base address: `https://api.openai.com/v1`, or `OPENAI_BASE_URL`, as OpenAI's own
-/// clients read it. OpenAI itself requires a key; other servers get one if it is set, unless the address has credentials.
+/// Connects to an API at `path` below the base address: `https://api.openai.com/v1`, or `OPENAI_BASE_URL`, which
+/// OpenAI's own clients read, too. OpenAI itself requires a key. Other servers get it if it is set, unless the address
+/// has credentials.
 ///
 /// # Errors
 /// The address or the key is malformed, or a required key is missing.
@@ -53,12 +54,12 @@ pub(super) fn connect(
     Ok(ProviderState::new(endpoint, retry_policy, &ERROR_DIALECT))
 }
 
-/// Whether it is OpenAI's own endpoint, in any region (`eu.api.openai.com`).
+/// Whether the endpoint is OpenAI's own, in any region (`eu.api.openai.com`).
 pub(super) fn is_official(endpoint: &Endpoint) -> bool {
     endpoint.has_host(HOST) || endpoint.host().ends_with(&format!(".{HOST}"))
 }
 
-/// Whether the endpoint serves OpenAI's models under OpenAI's rules: its own ones, and Azure's.
+/// Whether the endpoint serves OpenAI's models under OpenAI's rules: OpenAI's own endpoints, and Azure's.
 pub(super) fn has_openai_rules(endpoint: &Endpoint) -> bool {
     const AZURE: [&str; 3] = [".openai.azure.com", ".services.ai.azure.com", ".cognitiveservices.azure.com"];
     is_official(endpoint) || AZURE.iter().any(|suffix| endpoint.host().ends_with(suffix))
@@ -86,8 +87,9 @@ pub(super) fn reasoning_effort(
     })
 }
 
-/// The reasoning effort at other servers. OpenAI's models keep their own words there; what they don't support is left to the
-/// server, which may have another model of that name. A name with a `/` is a gateway's, which has its own words.
+/// The reasoning effort to request from other servers. OpenAI's models use the same effort names there. Unsupported
+/// efforts aren't reported, because the server may have another model with that name. A name with a `/` is a gateway's,
+/// which has its own effort names.
 fn effort_at_other_server(name: &str, thinking: Option<Thinking>) -> Option<&'static str> {
     match Capabilities::of(VENDOR, name).thinking.off {
         ThinkingOff::Omit if thinking == Some(Thinking::Off) && !name.contains('/') => None,
@@ -108,8 +110,8 @@ pub(super) fn returns_reasoning(name: &str) -> bool {
 }
 
 /// The member `prompt_cache_key` with a leading comma: requests with the same key are routed to the same prompt cache
-/// (<https://developers.openai.com/api/docs/guides/prompt-caching>). It is the same for each agent of a job in every run, as
-/// long as its system prompt and tools stay the same.
+/// (<https://developers.openai.com/api/docs/guides/prompt-caching>). It is the same for each agent of a job in every
+/// run, as long as its system prompt and tools stay the same.
 pub(super) fn cache_key(config: &ConversationConfig) -> String {
     let mut hash = Sha256::new();
     for part in [&config.model.name, &config.agent, &config.system] {
@@ -123,7 +125,7 @@ pub(super) fn cache_key(config: &ConversationConfig) -> String {
     format!(r#","prompt_cache_key":"legwork-{key}""#)
 }
 
-/// A tool result, marked where the call failed: the APIs have no field for that.
+/// A tool result, marked if the call failed, because the APIs have no field for that.
 pub(super) fn mark_failure(text: &str, is_error: bool) -> Cow<'_, str> {
     if is_error { Cow::Owned(format!("Error: {text}")) } else { Cow::Borrowed(text) }
 }
@@ -157,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn every_generation_gets_its_own_words() {
+    fn each_model_generation_gets_its_own_effort_names() {
         const FOUR: [Thinking; 4] = [Thinking::Off, Thinking::Low, Thinking::Medium, Thinking::High];
         let (no, left_out) = (Err(()), Ok(None));
         let [none, minimal, low, medium, high] =
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn chat_completions_has_no_thinking_beside_tools() {
+    fn newer_models_do_not_think_with_tools_over_chat_completions() {
         let (low, off) = (Some(Thinking::Low), Some(Thinking::Off));
         for (model, thinking, has_tools, expected) in [
             ("gpt-5", low, true, Ok(Some("low"))),
@@ -219,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_has_its_own_words_wherever_it_is_asked() {
+    fn effort_names_at_other_servers_depend_on_the_model() {
         let (off, high) = (Some(Thinking::Off), Some(Thinking::High));
         for (model, thinking, expected) in [
             ("gpt-5", off, Some("minimal")),
@@ -237,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn thoughts_are_asked_of_those_that_have_some() {
+    fn reasoning_is_requested_only_from_models_that_return_it() {
         assert!(
             returns_reasoning("gpt-5")
                 && returns_reasoning("o1")
@@ -256,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_thinks_takes_no_temperature() {
+    fn models_that_think_accept_no_temperature() {
         let (low, off) = (Some(Thinking::Low), Some(Thinking::Off));
         for (name, thinking, over_responses_taken, over_chat_taken) in [
             ("gpt-4.1", None, true, true),
@@ -268,7 +270,7 @@ mod tests {
             ("gpt-5.1", None, true, true),
             ("gpt-5.1", low, false, false),
             ("gpt-5.4-mini", None, true, true),
-            // With tools, Chat Completions is told that it isn't to think.
+            // Over Chat Completions, requests with tools turn thinking off.
             ("gpt-6-luna", None, false, true),
             ("gpt-6-luna", off, true, true),
             ("gpt-oss-20b", low, true, true),
@@ -289,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn stop_texts_are_for_chat_completions_and_few() {
+    fn only_chat_completions_accepts_stop_sequences_and_at_most_four() {
         for (name, stops, taken) in [
             ("gpt-4.1", 4, true),
             ("gpt-4.1", 5, false),
@@ -308,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_is_no_longer_than_the_model_can_write() {
+    fn max_tokens_above_the_models_output_limit_is_reported() {
         for (name, most) in [
             ("gpt-3.5-turbo-0125", Some(4_096)),
             ("gpt-4", Some(8_192)),
@@ -342,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_not_taken_is_said() {
+    fn all_unsupported_options_are_reported() {
         let model = asking("gpt-6-astra", Some(Thinking::Off), Some(0.5), 5);
         let wish = RequestOptions { model: &model, has_tools: true, max_tokens: 8_000 };
         assert_eq!(options(&unsupported_by_chat_completions(&wish)), ["temperature", "thinking", "stop"]);
@@ -350,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_temperature_that_is_the_models_own_is_left_unsaid_where_it_may_be_an_error() {
+    fn the_default_temperature_is_omitted_if_sending_it_may_be_an_error() {
         for (name, word, asked, sent) in [
             ("o3", None, 1.0, None),
             ("gpt-6-luna", Some("none"), 1.0, Some(1.0)),

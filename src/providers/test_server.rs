@@ -1,5 +1,5 @@
-//! A server for tests: it answers each request with bytes that the test wrote, cuts them where the test says, and keeps
-//! every request.
+//! A server for tests. It answers each request with the bytes that the test provides, can close the connection at any
+//! point, and records every request.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -13,33 +13,33 @@ use tokio::net::{TcpListener, TcpStream};
 #[allow(clippy::disallowed_methods, reason = "where tests leave what they saw is a matter of their environment")]
 pub(super) mod body_dump;
 
-/// What follows the bytes of an answer.
+/// What happens to the connection after a response.
 #[derive(Clone, Copy)]
 pub(super) enum ConnectionEnd {
     /// The connection waits for the next request.
     KeepAlive,
     /// The connection is closed.
     Close,
-    /// The connection is closed once something of the next request has come, which isn't read.
+    /// The connection is closed when the next request arrives, without reading it.
     CloseOnNext,
-    /// The connection is closed after that time.
+    /// The connection is closed after this time.
     CloseAfter(Duration),
-    /// Nothing, for ever.
+    /// The connection stays open, and nothing more is sent or read.
     Hang,
 }
 
-/// One answer: parts that are sent one by one, and what follows.
+/// One response: parts that are sent one by one, and what happens afterwards.
 #[derive(Clone)]
 pub(super) struct ScriptedResponse(pub(super) Vec<Vec<u8>>, pub(super) ConnectionEnd);
 
 impl ScriptedResponse {
-    /// An answer with a length.
+    /// A response with a `content-length` header.
     pub(super) fn new(status: &str, headers: &str, body: &str) -> Self {
         let head = format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\n\r\n{body}", body.len());
         Self(vec![head.into_bytes()], ConnectionEnd::KeepAlive)
     }
 
-    /// A stream whose parts come in chunks of their own.
+    /// A stream with each part in a separate chunk.
     pub(super) fn stream<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut all = vec![
             b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\nrequest-id: req_head\r\n\
@@ -53,14 +53,14 @@ impl ScriptedResponse {
         Self(all, ConnectionEnd::KeepAlive)
     }
 
-    /// The same without its last part, and then the given end.
+    /// The same response without its last part, followed by `end`.
     pub(super) fn cut(mut self, end: ConnectionEnd) -> Self {
         self.0.pop();
         Self(self.0, end)
     }
 }
 
-/// A request as it came.
+/// A received request.
 #[derive(Debug, Clone)]
 pub(super) struct ReceivedRequest {
     /// Its first line.
@@ -69,7 +69,7 @@ pub(super) struct ReceivedRequest {
     pub(super) headers: HashMap<String, String>,
     /// Its body.
     pub(super) body: Vec<u8>,
-    /// The number of the connection that it came by.
+    /// The number of the connection that it arrived on.
     pub(super) connection: usize,
 }
 
@@ -89,7 +89,7 @@ pub(super) struct ScriptedServer {
 }
 
 impl ScriptedServer {
-    /// Starts a server that gives these answers in turn, and the last of them for ever.
+    /// Starts a server that sends these responses in turn, and then repeats the last one.
     pub(super) async fn start(answers: impl IntoIterator<Item = ScriptedResponse>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -108,7 +108,7 @@ impl ScriptedServer {
         Self { url, received, extra_part_types: novel }
     }
 
-    /// Says that parts of these types, which the real API doesn't know, come from this server and go back to it.
+    /// Allows parts of these types, unknown to the real API, in requests: this server sent them, so they are sent back.
     pub(super) fn allow_part_types(self, types: &[&str]) -> Self {
         self.extra_part_types.lock().unwrap().extend(types.iter().map(|name| (*name).to_owned()));
         self
@@ -147,7 +147,7 @@ async fn serve(
             if stream.write_all(&part).await.is_err() {
                 return;
             }
-            // Lets the client read the part before the next one comes.
+            // Lets the client read this part before the next one is sent.
             tokio::task::yield_now().await;
         }
         match end {

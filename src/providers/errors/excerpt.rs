@@ -5,7 +5,7 @@ use crate::providers::transport::endpoint::Endpoint;
 /// The maximum length of an excerpt in characters.
 const MAX_EXCERPT_CHARS: usize = 200;
 
-/// An excerpt of a body without secrets: the title of a page, or its text where it has no title.
+/// An excerpt of a body without secrets: the title of a page, or its text if it has no title.
 pub(crate) fn excerpt_of(body: &[u8], media_type: &str, endpoint: &Endpoint) -> String {
     if is_binary(body) {
         return "binary data".to_owned();
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_shown_by_its_title_or_its_text() {
+    fn an_excerpt_is_a_pages_title_or_its_text() {
         for (page, expected) in [
             ("<title>\n Sign  in</title><p>x", Some("Sign in")),
             ("<TITLE lang=en>Ä</TITLE>", Some("Ä")),
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn rubbish_is_told_from_text() {
+    fn binary_data_is_distinguished_from_text() {
         for (bytes, is) in [
             (b"".as_slice(), false),
             ("Ollama läuft: \u{1b}[1mja\r\n".as_bytes(), false),

@@ -45,7 +45,7 @@ pub(crate) fn context_window(message: &str) -> Option<u64> {
         let start = message[..message.find(words)?].trim_end();
         parse_tokens(&start[start.rfind(|c: char| !is_digit_or_separator(c)).map_or(0, |at| at + 1)..])
     };
-    // Anthropic's second form is a sum; in Mistral's and Anthropic's first, the phrase follows the number.
+    // Anthropic's second form is a sum. In Mistral's form and Anthropic's first, the phrase follows the number.
     let sum = || parse_tokens(message[message.find("exceed context limit:")?..].split_once('>')?.1.trim_start());
     let found = BEFORE.into_iter().find_map(after).or_else(sum);
     found.or_else(|| before("maximum context length")).or_else(|| before("maximum")).or_else(|| {
@@ -54,7 +54,7 @@ pub(crate) fn context_window(message: &str) -> Option<u64> {
     })
 }
 
-/// The maximum `max_tokens` in an error message about a greater one.
+/// The maximum for `max_tokens` in an error message about a larger value.
 pub(crate) fn reply_limit(message: &str) -> Option<u32> {
     const NAMES: [&str; 6] = [
         "max_tokens",
@@ -109,7 +109,7 @@ mod tests {
     use super::{context_window, reply_limit};
 
     #[test]
-    fn the_greatest_max_tokens_is_read_out_of_the_servers_words() {
+    fn the_maximum_for_max_tokens_is_parsed_from_messages() {
         for (message, limit) in [
             (
                 "max_tokens: 128000 > 64000, which is the maximum allowed number of output tokens for claude-sonnet-4-5",
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_read_out_of_the_servers_words() {
+    fn the_context_window_is_parsed_from_messages() {
         for (message, window) in [
             ("prompt is too long: 209000 tokens > 200000 maximum", 200_000),
             (

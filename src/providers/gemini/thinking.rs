@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 use crate::job::Thinking;
 use crate::models::{ThinkingControl, ThinkingOff, ThinkingSupport};
 
-/// The `thinkingConfig` of a request, if it needs one. Summaries of thoughts are requested as well: they go to the record, and
-/// show that the model is at work.
+/// The `thinkingConfig` of a request, if it needs one. It requests summaries of thoughts, too: they are recorded, and
+/// they show that the model is working.
 pub(super) fn thinking_config(support: &ThinkingSupport, thinking: Option<Thinking>, max_tokens: u32) -> Option<Value> {
     let (level, budget) = match (thinking?, support.off) {
         (Thinking::Off, ThinkingOff::Word(word)) => (word, 0),
@@ -21,7 +21,7 @@ pub(super) fn thinking_config(support: &ThinkingSupport, thinking: Option<Thinki
         ThinkingControl::Budget { .. } if budget == 0 && support.off != ThinkingOff::Impossible => {
             config.insert("thinkingBudget".to_owned(), json!(0));
         }
-        // A quarter of the reply is left for the answer, as thoughts count as a part of it.
+        // Thoughts count as a part of the reply, so leave a quarter of it for the answer.
         ThinkingControl::Budget { min, max } => {
             config.insert("thinkingBudget".to_owned(), json!(budget.min(max_tokens / 4 * 3).clamp(min, max)));
         }
@@ -44,7 +44,7 @@ mod tests {
     const FOUR: [Thinking; 4] = [Thinking::Off, Thinking::Low, Thinking::Medium, Thinking::High];
 
     #[test]
-    fn every_generation_gets_its_own_words() {
+    fn each_model_generation_gets_its_own_thinking_config() {
         let budget = |tokens: u32| Some(json!({ "thinkingBudget": tokens, "includeThoughts": true }));
         let level = |level: &str| Some(json!({ "thinkingLevel": level, "includeThoughts": true }));
         let [low, medium, high] = ["LOW", "MEDIUM", "HIGH"].map(level);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_leaves_room_for_the_answer_and_stays_within_its_bounds() {
+    fn a_budget_leaves_room_for_the_answer_and_stays_within_bounds() {
         let budget = |model, thinking, max_tokens| {
             let support = Capabilities::of("google", model).thinking;
             thinking_config(&support, Some(thinking), max_tokens).unwrap()["thinkingBudget"].as_u64().unwrap()

@@ -45,7 +45,7 @@ pub(super) fn relocate_reply(mut reply: Reply, from: &str, to: &str) -> Reply {
         if let Ok(raw) = RawValue::from_string(input.to_string()) {
             call.input = Arc::from(raw);
         }
-        // It contains the old path.
+        // The raw form still contains the old path.
         block.raw = None;
     }
     reply
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_replaced_where_it_is_whole() {
+    fn only_whole_paths_are_replaced() {
         let moved = |text: &str| relocate_path(text, "/a/b", "/x");
         assert_eq!(moved("/a/b"), "/x");
         assert_eq!(moved("cd /a/b && ls '/a/b/c' /a/bc /a/b.d /y/a/b"), "cd /x && ls '/x/c' /a/bc /a/b.d /y/a/b");

@@ -1,9 +1,9 @@
 //! Connections that the server has closed after a response.
 //!
-//! Some servers close a connection after a response without announcing it (llama.cpp does, after each stream), so that the next
-//! request is never read. That request is sent again at once over a new connection, which doesn't count as a retry. If it fails
-//! again, or fails only after a while, it counts as a failed attempt: the server may have worked on it, and it may be billed
-//! twice.
+//! Some servers close a connection after a response without announcing it (llama.cpp does, after each stream), so that
+//! the next request is never read. That request is sent again at once over a new connection, which doesn't count as a
+//! retry. If it fails again, or fails only after a while, it counts as a failed attempt: the server may have worked on
+//! it, and it may be billed twice.
 
 /// Whether the connection was closed during a request, before the response.
 pub(crate) fn is_connection_closed(error: &reqwest::Error) -> bool {
@@ -31,13 +31,13 @@ mod tests {
     };
     use crate::providers::test_server::{ConnectionEnd, ScriptedResponse, ScriptedServer};
 
-    /// The answer, after which the connection is closed once the next request has come, unread.
+    /// The same response, but the connection is closed when the next request arrives, without reading it.
     fn closing_on_next(answer: ScriptedResponse) -> ScriptedResponse {
         ScriptedResponse(answer.0, ConnectionEnd::CloseOnNext)
     }
 
     #[tokio::test]
-    async fn a_request_into_a_closed_connection_is_sent_again_and_is_no_failed_try() {
+    async fn a_request_over_a_closed_connection_is_sent_again_without_counting_as_a_retry() {
         for dialect in dialects() {
             let server = ScriptedServer::start([closing_on_next(streamed(&*dialect, &text_reply()))]).await;
             let mut conversation = prompted(&*dialect, &server.url);
@@ -54,13 +54,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_ends_while_the_server_may_be_at_work_is_a_failed_try() {
+    async fn a_connection_that_closes_after_a_while_is_a_failed_attempt() {
         for dialect in dialects() {
             let late = ScriptedResponse(vec![], ConnectionEnd::CloseAfter(Duration::from_millis(600)));
             let good = || streamed(&*dialect, &text_reply());
             let server = ScriptedServer::start([good(), late, good()]).await;
             let mut variables = dialect.variables(&server.url);
-            // A fifth of it is how long a closed connection may take to show.
+            // A closed connection has to be detected within a fifth of the connect timeout.
             let bounds = [("LEGWORK_RETRY_BASE_MS", "2"), ("LEGWORK_CONNECT_TIMEOUT_MS", "2500")];
             variables.extend(bounds.map(|(name, number)| (name, number.to_owned())));
             let mut conversation = connect(dialect.spec(), &variables).unwrap().open(setup(&*dialect)).unwrap();
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_only_closes_is_a_failure() {
+    async fn a_server_that_closes_every_connection_is_a_failure() {
         for dialect in dialects() {
             let nothing = ScriptedResponse(vec![], ConnectionEnd::Close);
             let server = ScriptedServer::start([
