@@ -1,4 +1,4 @@
-//! What models can support.
+//! The capabilities of models.
 
 use crate::job::Thinking;
 
@@ -8,8 +8,8 @@ pub const DEFAULT_TEMPERATURE: f64 = 1.0;
 /// What a model supports.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Capabilities {
-    /// Whether the name is that of a known model, so that what it refuses can be reported in advance. Others are newer, a
-    /// gateway's or self-hosted.
+    /// Whether this is a known model, so that unsupported options can be reported in advance. Other models are newer,
+    /// on a gateway or self-hosted.
     pub is_known: bool,
     /// How much it can think.
     pub thinking: ThinkingSupport,
@@ -23,11 +23,11 @@ pub struct Capabilities {
     pub chat_tools: ChatTools,
     /// Whether its calls have to be sent back with ids and signatures (Gemini's thought signatures).
     pub signs_calls: bool,
-    /// Whether its thinking may be sent back only after exactly the messages that it was produced after.
+    /// Whether its thinking may be sent back only if the preceding messages are unchanged.
     pub has_prefix_bound_thinking: bool,
 }
 
-/// How much a model can think, and how that is chosen.
+/// How much a model can think, and how requests control it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThinkingSupport {
     /// How a request asks for thinking.
@@ -43,7 +43,7 @@ pub struct ThinkingSupport {
 /// How a request asks for thinking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ThinkingControl {
-    /// It doesn't: the model can't think, or doesn't let it be chosen.
+    /// It can't: the model never thinks, or requests can't control it.
     Unsupported,
     /// By a number of tokens within the reply.
     Budget {
@@ -95,7 +95,7 @@ pub enum ChatTools {
 }
 
 impl ThinkingSupport {
-    /// Whether a model thinks where this is requested.
+    /// Whether a model thinks if this is requested.
     pub fn is_active(&self, thinking: Option<Thinking>) -> bool {
         thinking.map_or(self.is_on_by_default, |thinking| thinking != Thinking::Off)
     }

@@ -2,8 +2,8 @@
 
 use super::identify_vendor;
 
-/// Windows that the table lacks: vendor, model and tokens (<https://ai.google.dev/gemini-api/docs/models>, November 2026). They
-/// are limits on the prompt, as Gemini's replies have a separate limit.
+/// Windows that the price table lacks: vendor, model and tokens (<https://ai.google.dev/gemini-api/docs/models>,
+/// November 2026). They are limits on the prompt, as Gemini's replies have a separate limit.
 pub(crate) const WINDOWS: [(&str, &str, u64); 3] = [
     ("google", "gemini-2.5-pro", 1_048_576),
     ("google", "gemini-3-pro-preview", 1_048_576),
@@ -15,12 +15,12 @@ pub(crate) const WINDOWS: [(&str, &str, u64); 3] = [
 const PROMPT_LIMITS: [(&str, u64, u64); 3] =
     [("gpt-5", 400_000, 272_000), ("gpt-5.", 1_000_000, 922_000), ("gpt-6", 1_000_000, 922_000)];
 
-/// The context window of a model that has none in the price table.
+/// The context window of a model without one in the price table.
 pub fn context_window(vendor: &str, id: &str) -> Option<u64> {
     WINDOWS.into_iter().find(|(known, name, _)| (*known, *name) == (vendor, id)).map(|(.., window)| window)
 }
 
-/// The maximum number of prompt tokens, where that is less than the window. `id` is the name in the price table.
+/// The maximum number of prompt tokens, if it is less than the window. `id` is the name in the price table.
 pub fn prompt_limit(id: &str, window: u64) -> Option<u64> {
     let (_, name) = identify_vendor(id).filter(|(vendor, _)| *vendor == "openai")?;
     // The replies of these models can be longer.

@@ -1,4 +1,4 @@
-//! What is known about models by their names: vendors, options, limits and retirements. All of it is tables.
+//! Tables of facts about models, by name: vendors, options, limits and retirements.
 
 mod capabilities;
 mod context_limits;
@@ -25,12 +25,12 @@ impl Capabilities {
         }
     }
 
-    /// Whether a model of any vendor has prefix-bound thinking, whatever API it is used over.
+    /// Whether a model of any vendor has prefix-bound thinking, over any API.
     ///
-    /// Claude's newer models refuse the request otherwise. OpenAI's drop such reasoning themselves
-    /// (<https://developers.openai.com/api/docs/guides/keep-prefix-unchanged>), and Gemini requires signatures on the calls of
-    /// the current turn, whatever precedes them (<https://ai.google.dev/gemini-api/docs/thought-signatures>): both are always
-    /// sent back.
+    /// If the preceding messages have changed, newer Claude models refuse the request. OpenAI's drop such reasoning
+    /// themselves (<https://developers.openai.com/api/docs/guides/keep-prefix-unchanged>), and Gemini requires
+    /// signatures on the calls of the current turn, whatever precedes them
+    /// (<https://ai.google.dev/gemini-api/docs/thought-signatures>): both are always sent back.
     pub fn has_prefix_bound_thinking(name: &str) -> bool {
         VENDORS.iter().any(|vendor| Self::of(vendor.id, name).has_prefix_bound_thinking)
     }

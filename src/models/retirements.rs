@@ -1,6 +1,7 @@
-//! Models that their vendors have retired, or have announced to retire.
+//! Models that their vendors have retired or will retire.
 //!
-//! From the vendors' own lists, as of 23 November 2026. Models with only an earliest date are left out. Clouds have other dates.
+//! The data is from the vendors' own lists, as of 23 November 2026. Models with only an earliest date are omitted.
+//! Clouds have other dates.
 
 /// The vendors' lists.
 const ANTHROPIC: &str = "https://platform.claude.com/docs/en/about-claude/model-deprecations";
@@ -14,7 +15,7 @@ pub struct Retirement {
     pub(super) names: &'static [&'static str],
     /// The day from which requests fail.
     pub date: &'static str,
-    /// A newer model of that kind, usually the one that the vendor recommends.
+    /// A newer model of the same kind, usually the one that the vendor recommends.
     pub replacement: &'static str,
     /// The vendor's announcement.
     pub source: &'static str,
@@ -63,7 +64,7 @@ pub(super) static RETIREMENTS: &[Retirement] = &[
     row("2026-12-01", &["gemini-2.5-flash"], "gemini-3.5-flash-lite", GOOGLE),
 ];
 
-/// The retirement of a model, by the vendor's own name of it.
+/// The retirement of a model, by the vendor's own name for it.
 pub fn find_retirement(name: &str) -> Option<&'static Retirement> {
     RETIREMENTS.iter().find(|retirement| retirement.names.contains(&name))
 }

@@ -1,14 +1,16 @@
-//! The table of capabilities: a row for each pattern of names, with the facts that hold for it.
+//! The table of capabilities: a row for each pattern of names, with facts about the matching models.
 //!
-//! Of each fact, the first row that matches decides; what no row states is the vendor's default. As of November 2026, from:
-//! - Anthropic: <https://platform.claude.com/docs/en/build-with-claude/thinking>, `/adaptive-thinking`, `/extended-thinking`,
-//!   <https://platform.claude.com/docs/en/about-claude/models/overview> and `/migration-guide`, and for prefix-bound thinking
+//! For each fact, the first matching row decides. If no row has the fact, the vendor's default applies. As of November
+//! 2026, from:
+//! - Anthropic: <https://platform.claude.com/docs/en/build-with-claude/thinking>, `/adaptive-thinking`,
+//!   `/extended-thinking`, <https://platform.claude.com/docs/en/about-claude/models/overview> and `/migration-guide`,
+//!   and for prefix-bound thinking
 //!   <https://platform.claude.com/docs/en/build-with-claude/preserved-thinking/prefix-checks>;
-//! - OpenAI: <https://developers.openai.com/api/docs/guides/reasoning>, `/guides/deployment-checklist`, `/guides/latest-model`,
-//!   the pages below <https://developers.openai.com/api/docs/models>, the parameters in OpenAI's own client, and error
-//!   messages: <https://github.com/openai/openai-agents-python/issues/2089> (`minimal`),
-//!   <https://github.com/BerriAI/litellm-docs/pull/1173>, <https://github.com/huggingface/smolagents/issues/1893> (stop),
-//!   <https://github.com/opencode-ai/opencode/issues/140> (output limits);
+//! - OpenAI: <https://developers.openai.com/api/docs/guides/reasoning>, `/guides/deployment-checklist`,
+//!   `/guides/latest-model`, the pages below <https://developers.openai.com/api/docs/models>, the parameters in
+//!   OpenAI's own client, and error messages: <https://github.com/openai/openai-agents-python/issues/2089> (`minimal`),
+//!   <https://github.com/BerriAI/litellm-docs/pull/1173>, <https://github.com/huggingface/smolagents/issues/1893>
+//!   (stop), <https://github.com/opencode-ai/opencode/issues/140> (output limits);
 //! - Google: <https://ai.google.dev/gemini-api/docs/thinking>, the pages on each new model, and the guides of
 //!   <https://docs.cloud.google.com/gemini-enterprise-agent-platform/models>; error messages on output limits as in
 //!   <https://github.com/stackblitz-labs/bolt.diy/issues/955>.
@@ -16,7 +18,7 @@
 use super::capabilities::{Capabilities, ChatTools, TemperatureSupport, ThinkingControl, ThinkingOff, ThinkingSupport};
 use crate::job::Thinking;
 
-/// `gpt-5.6-sol` is (5, 6), `claude-opus-4` is (4, 0).
+/// The major and minor version: `gpt-5.6-sol` is (5, 6), `claude-opus-4` is (4, 0).
 pub(super) type Version = (u32, u32);
 
 /// A model's name in parts.
@@ -28,10 +30,10 @@ pub(super) struct NameParts {
     pub(super) is_of_gateway: bool,
 }
 
-/// A row: the names that it is about, and what holds for them.
+/// A row of the table: a pattern of names, and facts about the matching models.
 pub(super) struct Row(Pattern, &'static [Fact]);
 
-/// Something that holds for a model.
+/// A fact about a model.
 #[derive(Clone, Copy)]
 enum Fact {
     Thinking(ThinkingSupport),
@@ -41,13 +43,13 @@ enum Fact {
     Tools(ChatTools),
     SignsCalls,
     PrefixBound,
-    /// Its weights are open, so that it runs on anybody's server under other rules.
+    /// Its weights are open, so it may run on any server, under other rules.
     OpenWeight,
 }
 
 use Fact::{MaxOutput, OpenWeight, PrefixBound, RejectsStop, SignsCalls, Temperature, Tools};
 
-/// Which names a row is about.
+/// The names that a row matches.
 #[derive(Clone, Copy)]
 struct Pattern {
     /// At least one of these words.
@@ -69,12 +71,12 @@ enum Versions {
     Between(Version, Version),
 }
 
-/// Names with at least one of these words; any name where there are none.
+/// Matches names with at least one of these words, or any name if the list is empty.
 const fn any(words: &'static [&'static str]) -> Pattern {
     Pattern { any: words, all: &[], none: &[], versions: Versions::Any }
 }
 
-/// Names with all of these words.
+/// Matches names with all of these words.
 const fn all(words: &'static [&'static str]) -> Pattern {
     Pattern { any: &[], all: words, none: &[], versions: Versions::Any }
 }
@@ -150,7 +152,7 @@ const IGNORED: Fact = Temperature(TemperatureSupport::Ignored);
 const FIXED_WHILE_THINKING: Fact = Temperature(TemperatureSupport::FixedWhileThinking { max: 2.0 });
 const CLAUDE_TEMPERATURE: Fact = Temperature(TemperatureSupport::FixedWhileThinking { max: 1.0 });
 
-/// What a name that no row is about is assumed to support: what newer models, and servers with a vendor's API, do.
+/// The capabilities of models that no row matches. Newer models, and servers with a vendor's API, support these.
 const fn defaults(thinking: Fact, temperature: TemperatureSupport) -> Capabilities {
     let Fact::Thinking(thinking) = thinking else { panic!("defaults need thinking") };
     Capabilities {
@@ -167,7 +169,7 @@ const fn defaults(thinking: Fact, temperature: TemperatureSupport) -> Capabiliti
 
 const MIN_CLAUDE_BUDGET: u32 = 1_024;
 
-/// Servers that imitate the API know the older form of its thinking.
+/// Servers that imitate the API support the older form of its thinking option.
 pub(super) const CLAUDE_DEFAULTS: Capabilities = defaults(
     budget(MIN_CLAUDE_BUDGET, u32::MAX, ThinkingOff::Word("disabled")),
     TemperatureSupport::FixedWhileThinking { max: 2.0 },
@@ -181,7 +183,7 @@ const NEVER_OFF: &[&str] = &["fable", "mythos"];
 
 #[rustfmt::skip]
 pub(super) const CLAUDE_ROWS: &[Row] = &[
-    // From before there were families: `claude-2.1`.
+    // Models older than the families, such as `claude-2.1`.
     Row(any(&["claude"]).without(CLAUDE).between((1, 0), (3, u32::MAX)), &[NO_THINKING, CLAUDE_TEMPERATURE, MaxOutput(Some(4_096))]),
 
     Row(any(CLAUDE).unversioned(), &[FIXED, PrefixBound]),
@@ -210,7 +212,7 @@ pub(super) const CLAUDE_ROWS: &[Row] = &[
     Row(any(CLAUDE).without(&["haiku"]).up_to((5, 0)), &[MaxOutput(Some(128_000))]),
 ];
 
-/// A word that is added to the names of the o series, and of Codex where it comes first.
+/// A word that is added to names of the o series, and to names that start with `codex`.
 const O_SERIES: &str = "o-series";
 
 #[rustfmt::skip]
@@ -226,7 +228,7 @@ pub(super) const GPT_ROWS: &[Row] = &[
     Row(any(&["pro"]).between((5, 0), (5, 0)), &[levels(&[Thinking::High], ThinkingOff::Impossible), FIXED]),
     Row(any(&["pro"]).from((5, 0)), &[levels(&[Thinking::Medium, Thinking::High], ThinkingOff::Impossible), FIXED]),
     Row(any(&["codex"]).from((5, 0)), &[ALWAYS_ON, FIXED]),
-    // The Chat Completions API takes no tools from models from GPT-5.4 on while they think.
+    // From GPT-5.4 on, the Chat Completions API doesn't support tools while a model thinks.
     Row(any(&["astra"]).from((6, 0)), &[ALWAYS_ON, FIXED, Tools(ChatTools::Never)]),
     Row(any(&["sol"]).from((6, 1)), &[ALWAYS_ON, FIXED, Tools(ChatTools::Never)]),
     Row(any(&["gpt"]).between((5, 0), (5, 0)), &[effort(ThinkingOff::Word("minimal")), FIXED]),
@@ -258,7 +260,7 @@ const NOT_FOR_TEXT: &[&str] = &["image", "tts", "live", "audio", "embedding"];
 
 #[rustfmt::skip]
 pub(super) const GEMINI_ROWS: &[Row] = &[
-    // From 3 on, a call has to come back with the signature of its thought.
+    // From Gemini 3 on, a call has to be sent back with the signature of its thought.
     Row(any(&["gemini"]).unversioned(), &[SignsCalls]),
     Row(any(&["gemini"]).from((3, 0)), &[SignsCalls]),
     Row(any(&["gemini"]).from((3, 6)), &[IGNORED]),
@@ -279,7 +281,7 @@ pub(super) const GEMINI_ROWS: &[Row] = &[
     Row(any(&["gemini"]).between((3, 0), (3, 1)), &[MaxOutput(Some(65_536))]),
 ];
 
-/// The parts of a Claude model's name, as Anthropic and the clouds write it: `claude-3-7-sonnet-latest`,
+/// Splits a Claude model's name, as written by Anthropic and the clouds: `claude-3-7-sonnet-latest`,
 /// `anthropic.claude-opus-4-6-v1:0`.
 pub(super) fn split_claude(name: &str) -> NameParts {
     let name = name.to_ascii_lowercase();
@@ -290,13 +292,13 @@ pub(super) fn split_claude(name: &str) -> NameParts {
     NameParts { version, words, is_of_gateway: false }
 }
 
-/// The parts of an OpenAI model's name; a fine-tuned model's are those of its base (`ft:gpt-4.1-mini:...`).
+/// Splits an OpenAI model's name. A fine-tuned model has the parts of its base (`ft:gpt-4.1-mini:...`).
 pub(super) fn split_gpt(name: &str) -> NameParts {
     let lower = name.to_ascii_lowercase();
     let base = lower.strip_prefix("ft:").map_or(&*lower, |rest| rest.split(':').next().unwrap_or_default());
     let mut words: Vec<String> = base.rsplit('/').next().unwrap_or_default().split('-').map(str::to_owned).collect();
     let version = match &*words {
-        // `gpt-4o` is version 4, `gpt-35-turbo` is Azure's name of 3.5.
+        // `gpt-4o` is version 4. `gpt-35-turbo` is Azure's name for 3.5.
         [gpt, version, ..] if gpt == "gpt" => match version.as_str() {
             "35" => Some((3, 5)),
             version => parse_version(version.strip_suffix('o').unwrap_or(version)),
@@ -310,7 +312,7 @@ pub(super) fn split_gpt(name: &str) -> NameParts {
     NameParts { words, version, is_of_gateway: name.contains('/') }
 }
 
-/// The parts of a Gemini model's name: `models/gemini-2.5-flash`.
+/// Splits a Gemini model's name: `models/gemini-2.5-flash`.
 pub(super) fn split_gemini(name: &str) -> NameParts {
     let name = name.to_ascii_lowercase();
     let words: Vec<String> = name.rsplit('/').next().unwrap_or_default().split('-').map(str::to_owned).collect();
@@ -326,7 +328,7 @@ fn parse_version(word: &str) -> Option<Version> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// Looks a name up in a vendor's rows.
+/// Looks up a name in a vendor's rows.
 pub(super) fn resolve(rows: &[Row], defaults: Capabilities, parts: &NameParts) -> Capabilities {
     let mut found = defaults;
     let (mut thinking, mut temperature, mut max_output, mut tools) = (None, None, None, None);
@@ -378,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn newer_claude_models_bind_their_thinking_to_what_precedes_it() {
+    fn newer_claude_models_have_prefix_bound_thinking() {
         for name in [
             "claude-fable-5-1",
             "claude-mythos-5-2",
@@ -413,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn gemini_models_that_sign_calls_or_ignore_a_temperature_are_known() {
+    fn gemini_models_that_sign_calls_or_ignore_temperature_are_known() {
         for (model, signs, ignores) in [
             ("gemini-2.5-pro", false, false),
             ("gemini-3-flash-preview", true, false),

@@ -10,7 +10,7 @@ use super::table::{
 pub struct Vendor {
     /// Its id in the price table.
     pub id: &'static str,
-    /// How the names of its models begin.
+    /// The prefixes of its models' names.
     prefixes: &'static [&'static str],
     /// Its part of the price table; see [`crate::pricing`].
     pub price_table: &'static str,
@@ -47,9 +47,9 @@ pub static VENDORS: &[Vendor] = &[
     },
 ];
 
-/// The id of the vendor of a model, and the vendor's own name of it: gateways and clouds add prefixes
-/// (`anthropic/claude-sonnet-4-5`, `us.anthropic.claude-sonnet-4-5-20250929-v1:0`), and LiteLLM's routes are paths. `None`
-/// where the name doesn't tell.
+/// The id of a model's vendor, and the vendor's own name for the model. Gateways and clouds add prefixes
+/// (`anthropic/claude-sonnet-4-5`, `us.anthropic.claude-sonnet-4-5-20250929-v1:0`), and LiteLLM's routes are paths.
+/// `None` if the vendor is unknown.
 pub fn identify_vendor(name: &str) -> Option<(&'static str, &str)> {
     let last = name.rsplit('/').next().unwrap_or_default();
     let own = last.rsplit_once("anthropic.").map_or(last, |(_, own)| own);
@@ -62,7 +62,7 @@ mod tests {
     use super::identify_vendor;
 
     #[test]
-    fn a_name_tells_its_vendor_whatever_precedes_it() {
+    fn vendors_are_identified_behind_any_prefix() {
         for (name, expected) in [
             ("claude-sonnet-4-5", Some(("anthropic", "claude-sonnet-4-5"))),
             ("anthropic/claude-opus-4.5", Some(("anthropic", "claude-opus-4.5"))),

@@ -1,4 +1,4 @@
-//! The parts of the price table that are embedded, one for each vendor.
+//! The embedded parts of the price table, one for each vendor.
 
 use std::sync::{LazyLock, OnceLock};
 
@@ -26,7 +26,7 @@ pub(super) static EMBEDDED_TABLES: LazyLock<Vec<EmbeddedTable>> = LazyLock::new(
     VENDORS.iter().map(table).collect()
 });
 
-/// The part of a vendor.
+/// The embedded table of a vendor.
 pub(super) fn embedded_table(provider: &str) -> Option<&'static EmbeddedTable> {
     EMBEDDED_TABLES.iter().find(|part| part.provider == provider)
 }

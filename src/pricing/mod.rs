@@ -1,9 +1,9 @@
-//! What tokens cost: by the user's `prices.toml`, or by the table of the crate genai-prices. These are list prices, so that costs
-//! are estimates.
+//! The cost of tokens, according to the user's `prices.toml` or the table of the crate genai-prices. These are list
+//! prices, so costs are estimates.
 //!
-//! Decoding the whole table takes about 50 ms, longer than everything else in a short run. So the vendors of
-//! [`crate::models::VENDORS`] have their part of it in this folder, extracted by the test below, which also fails when the
-//! crate's table has changed; all others are looked up in the whole table.
+//! Decoding the whole table takes about 50 ms, longer than everything else in a short run. So the parts for the vendors
+//! in [`crate::models::VENDORS`] are in this folder. A test in `prices.rs` fails when the crate's table has changed.
+//! Models of other vendors are looked up in the whole table.
 
 mod embedded_tables;
 mod model_names;

@@ -1,7 +1,7 @@
-//! Which names belong to a model in the price table.
+//! Decides which names belong to a model in the price table.
 //!
-//! The table matches prefixes, so that `claude-sonnet-4-5xyz` would have the price of `claude-sonnet-4-5`. Here, a name matches
-//! only if the part after the known prefix is a version, a date or a common suffix.
+//! The table matches prefixes, so that `claude-sonnet-4-5xyz` would have the price of `claude-sonnet-4-5`. Here, a name
+//! matches only if the part after the known prefix is a version, a date or a common suffix.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::embedded_tables::{EMBEDDED_TABLES, embedded_table};
 
-/// Suffixes that don't make a name that of another model.
+/// Suffixes that don't change which model a name means.
 const VARIANT_SUFFIXES: &[&str] = &[
     "latest",
     "default",
@@ -41,7 +41,7 @@ pub(super) fn matches_model(name: &str, list: &str, id: &str) -> bool {
             let bases = BASE_NAMES.get(&(part.provider, id.to_owned())).map_or(&[][..], Vec::as_slice);
             bases.iter().map(String::as_str).chain([id]).any(|base| is_variant(name, base))
         }
-        // The match rules of the whole table aren't available.
+        // For models outside the embedded tables, match rules aren't available.
         None => !name.starts_with(id) || is_variant(name, id),
     }
 }
@@ -81,7 +81,7 @@ fn collect_match_texts(rule: &Value, found: &mut Vec<String>) {
 fn is_variant(name: &str, base: &str) -> bool {
     name.match_indices(base).any(|(at, _)| {
         let (before, behind) = (&name[..at], &name[at + base.len()..]);
-        // The suffix of a fine-tuned model is the customer's own.
+        // The customer chooses the suffix of a fine-tuned model.
         let is_tuned = base.starts_with("ft:") || base.ends_with(".ft-");
         (before.is_empty() || before.ends_with(['/', '.', '-'])) && (is_tuned || is_variant_suffix(base, behind))
     })
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_is_its_model() {
+    fn a_snapshot_belongs_to_its_model() {
         for (list, names) in [
             (
                 "anthropic",
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_name_with_something_behind_it_is_no_known_name() {
+    fn a_known_name_with_an_unknown_suffix_is_unknown() {
         for (list, names) in [
             (
                 "anthropic",

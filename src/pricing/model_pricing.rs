@@ -1,4 +1,4 @@
-//! Everything that is known about the price of a model, for display.
+//! The price of a model with all details, for display.
 
 use std::time::SystemTime;
 
@@ -18,7 +18,7 @@ pub struct ModelPricing {
     pub tiers: Vec<Tier>,
     /// Its context window in tokens, if known.
     pub context_window: Option<u64>,
-    /// The limit on its prompt in tokens, where that is less.
+    /// The limit on its prompt in tokens, if it is less than the window.
     pub prompt_limit: Option<u64>,
     /// Whether it is the price of the server in use, rather than the vendor's.
     pub is_for_server: bool,
@@ -34,7 +34,7 @@ pub enum PriceSource {
 }
 
 impl Prices {
-    /// Everything about the price of a model at `at`; `None` where it is unknown.
+    /// All details of a model's price at the time `at`. `None` if it is unknown.
     pub fn model_pricing(&self, item: PriceKey<'_>, at: SystemTime) -> Option<ModelPricing> {
         let (context_window, prompt_limit) = (self.context_window(item), self.prompt_limit(item));
         if let Some(tiers) = self.user_prices().tiers(item) {
@@ -51,7 +51,7 @@ impl Prices {
         let mut tiers: Vec<Tier> = Vec::new();
         for above in std::iter::once(0).chain(tier_starts(list, id)) {
             let rates = self.rates(item, above.saturating_add(1), at)?;
-            // The bound may be that of another date.
+            // The tier may exist only on another date.
             if tiers.last().is_none_or(|below| !below.rates.is_close_to(&rates)) {
                 tiers.push(Tier { above, rates });
             }
@@ -68,7 +68,7 @@ impl Prices {
 }
 
 impl Rates {
-    /// Whether they are equal, except for errors of computing them from total costs.
+    /// Whether two rates are equal, apart from rounding errors, as they are computed from total costs.
     fn is_close_to(&self, other: &Self) -> bool {
         let each = |rates: &Self| [rates.input, rates.output, rates.cache_read, rates.cache_write];
         each(self).iter().zip(each(other)).all(|(one, other)| (one - other).abs() <= 1e-6 * one.max(other))
@@ -78,8 +78,8 @@ impl Rates {
 /// The bounds to try for providers without an embedded table.
 const COMMON_TIER_STARTS: [u64; 9] = [32_000, 100_000, 128_000, 199_999, 200_000, 256_000, 272_000, 512_000, 524_288];
 
-/// The prompt lengths at which a rate of a model changes on any date, in ascending order. The crate has no function for that, but
-/// its data contain them.
+/// The prompt lengths at which a rate of a model changes on any date, in ascending order. The crate has no function for
+/// that, but its data contains them.
 fn tier_starts(list: &str, id: &str) -> Vec<u64> {
     #[derive(Deserialize)]
     struct Listed<'a> {
@@ -101,7 +101,7 @@ fn tier_starts(list: &str, id: &str) -> Vec<u64> {
     found
 }
 
-/// Collects the numbers of all keys `start`.
+/// Collects the numbers in all fields named `start`.
 fn collect_starts(prices: &Value, found: &mut Vec<u64>) {
     match prices {
         Value::Array(items) => items.iter().for_each(|item| collect_starts(item, found)),
@@ -128,24 +128,24 @@ mod tests {
     }
 
     #[test]
-    fn long_prompts_have_rates_of_their_own() {
+    fn long_prompts_have_separate_rates() {
         let day = "2026-11-21";
         let expected = [(0, [3.0, 15.0, 0.3, 3.75]), (200_000, [6.0, 22.5, 0.6, 7.5])];
         assert_eq!(tiers("anthropic", "claude-sonnet-4-5-20250929", day), expected);
         assert_eq!(tiers("anthropic", "claude-haiku-4-5", day), [(0, [1.0, 5.0, 0.1, 1.25])]);
-        // It asks no price of its own for writing to the cache.
+        // It has no separate price for cache writes.
         let expected = [(0, [2.5, 15.0, 0.25, 2.5]), (272_000, [5.0, 22.5, 0.5, 5.0])];
         assert_eq!(tiers("openai", "gpt-5.4", day), expected);
     }
 
     #[test]
-    fn a_border_of_another_day_is_none() {
+    fn a_tier_of_another_date_is_not_listed() {
         assert_eq!(tiers("anthropic", "claude-opus-4-6", "2026-03-12").len(), 2);
         assert_eq!(tiers("anthropic", "claude-opus-4-6", "2026-03-13"), [(0, [5.0, 25.0, 0.5, 6.25])]);
     }
 
     #[test]
-    fn the_table_says_what_it_calls_the_model() {
+    fn the_source_is_the_models_name_in_the_table() {
         let name = "claude-haiku-4-5-20251001";
         let item = PriceKey { provider: "anthropic", name, price_provider: "anthropic", price_model: name };
         let sheet = Prices::new().model_pricing(item, SystemTime::now()).unwrap();

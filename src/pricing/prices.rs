@@ -1,4 +1,4 @@
-//! Looks up what models cost: in the user's prices, then in the table.
+//! Looks up the prices of models: first the user's, then the table's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::models;
 
 /// The source of the table.
 pub const TABLE_VERSION: &str = "genai-prices 0.2.1";
-/// The date of its publication.
+/// The publication date of the table.
 pub const TABLE_DATE: &str = "2026-10-30";
 
 /// The prices: the user's take precedence over those of the table, whose parts are decoded when they are first needed.
@@ -27,7 +27,7 @@ pub struct Prices {
 }
 
 impl Prices {
-    /// The table alone.
+    /// The prices in the table, without the user's.
     pub fn new() -> Self {
         Self::default()
     }
@@ -37,7 +37,7 @@ impl Prices {
         Self { user_prices: Arc::new(own), ..Self::default() }
     }
 
-    /// The table, where the user's prices can't be read: no model is reported as having no price.
+    /// The prices in the table, if the user's prices can't be read. Then no model is reported as having no price.
     pub fn with_unreadable_user_prices() -> Self {
         Self { user_prices_unreadable: true, ..Self::default() }
     }
@@ -69,28 +69,29 @@ impl Prices {
         }
     }
 
-    /// The provider in the table that a provider or server is, by its address.
+    /// The provider in the table with the address of this provider or server.
     pub fn provider_at_base_url(&self, provider: &str) -> Option<&'static str> {
         let base = self.base_urls.get(provider)?;
         Some(Calculator::bundled().find_provider(None, Some(base)).ok()??.id())
     }
 
-    /// Where the table has a model: the provider there, and the name to look up. The provider at the address takes precedence
-    /// over the vendor.
+    /// The location of a model in the table: the provider, and the name to look up. The provider at the address takes
+    /// precedence over the vendor.
     pub(super) fn locate<'i>(&self, item: PriceKey<'i>) -> Option<(&'i str, &'i str)> {
         let at_address = self.provider_at_base_url(item.provider).map(|list| (list, item.name));
         let mut places = at_address.into_iter().chain([(item.price_provider, item.price_model)]);
         places.find(|(list, name)| table_of(list).is_some_and(|table| find_model(table, list, name).is_some()))
     }
 
-    /// The model as the table has it.
+    /// The model's entry in the table.
     pub(super) fn model_info(&self, item: PriceKey<'_>) -> Option<genai_prices::ModelInfo<'static>> {
         let (list, name) = self.locate(item)?;
         find_model(table_of(list)?, list, name)
     }
 
-    /// The cost of one request in US dollars at the prices of `at`; `None` where the price is unknown. Add up the costs of
-    /// several requests: a long prompt may cost more per token than two short ones.
+    /// The cost of one request in US dollars, at the prices of the time `at`. `None` if the price is unknown. For
+    /// several requests, add up their costs instead of their tokens: a long prompt may cost more per token than two
+    /// short ones.
     pub fn cost(&self, item: PriceKey<'_>, usage: &Usage, at: SystemTime) -> Option<f64> {
         let cost = match self.user_prices.rates(item, usage.prompt()) {
             Some(rates) => rates.cost(usage),
@@ -105,7 +106,7 @@ impl Prices {
         cost.is_finite().then_some(cost)
     }
 
-    /// The rates at the prices of `at` for a prompt of this length, as long prompts may cost more. `None` where the price is
+    /// The rates at the time `at` for a prompt of this length, as long prompts may cost more. `None` if the price is
     /// unknown.
     pub fn rates(&self, item: PriceKey<'_>, prompt_tokens: u64, at: SystemTime) -> Option<Rates> {
         if let Some(rates) = self.user_prices.rates(item, prompt_tokens) {
@@ -128,7 +129,8 @@ impl Prices {
         self.user_prices_unreadable || self.user_prices.has(item) || self.locate(item).is_some()
     }
 
-    /// The models of a provider in the table that have a price. A vendor's list doesn't include models of other vendors.
+    /// The models of a provider in the table that have a price. A vendor's list doesn't include models of other
+    /// vendors.
     pub fn models(&self, list: &str) -> impl Iterator<Item = &'static str> {
         let table = table_of(list);
         let is_found = move |list: &str, id: &str| {
@@ -149,7 +151,7 @@ impl Prices {
         info.context_window().or_else(|| models::context_window(list, info.id()))
     }
 
-    /// The limit on a model's prompt in tokens, where that is less than its window.
+    /// The limit on a model's prompt in tokens, if it is less than its window.
     pub fn prompt_limit(&self, item: PriceKey<'_>) -> Option<u64> {
         models::prompt_limit(self.model_info(item)?.id(), self.context_window(item)?)
     }
@@ -168,12 +170,12 @@ impl Rates {
     }
 }
 
-/// Rounds away floating-point errors: to a millionth of a millionth of a dollar, far below the price of a token.
+/// Rounds away floating-point errors, to a trillionth of a dollar, which is far below the price of a token.
 pub fn round_usd(usd: f64) -> f64 {
     (usd * 1e12).round() / 1e12
 }
 
-/// The part of the table with a provider's prices, or the whole.
+/// The embedded part of the table with a provider's prices, or the whole table.
 fn table_of(list: &str) -> Option<&'static Calculator> {
     if list.is_empty() {
         return None;
@@ -190,7 +192,7 @@ fn find_model(table: &'static Calculator, list: &str, name: &str) -> Option<gena
     }
     let is_found = |model: &genai_prices::ModelInfo<'static>| model.id() == found.model_id;
     let own = table.providers().find(|provider| provider.id() == found.provider_id)?.models().find(is_found);
-    // Some providers refer to the models of others, with their prices.
+    // Some providers refer to other providers' models and their prices.
     own.or_else(|| table.providers().flat_map(genai_prices::ProviderInfo::models).find(is_found))
 }
 
@@ -237,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn long_prompts_and_other_days_have_other_prices() {
+    fn prices_depend_on_prompt_length_and_date() {
         let prices = Prices::new();
         let long = Usage { cache_read_tokens: 300_000, ..Usage::default() };
         assert!(close(prices.cost(listed("anthropic", "claude-sonnet-4-5"), &long, at("2026-11-21T00:00:00Z")), 0.18));
@@ -255,14 +257,14 @@ mod tests {
     }
 
     #[test]
-    fn dollars_add_up_without_a_rest() {
+    fn rounding_removes_floating_point_errors() {
         assert_eq!(round_usd(0.1 + 0.2), 0.3);
         assert_eq!(round_usd(0.011_793 + 0.017_695_5), 0.029_488_5);
         assert_eq!(round_usd(2.5e-9), 2.5e-9);
     }
 
     #[test]
-    fn what_is_not_known_has_no_price() {
+    fn unknown_models_have_no_price() {
         let prices = Prices::new();
         let now = at("2026-11-21T00:00:00Z");
         for (provider, model) in
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_found_by_the_address_where_it_is_asked() {
+    fn a_models_price_is_found_by_the_servers_address() {
         let addresses = [
             ("router", "https://openrouter.ai/api/v1"),
             ("seek", "https://api.deepseek.com/v1"),
@@ -319,7 +321,7 @@ mod tests {
             let rates = prices.rates(item(provider, model), 0, at("2026-11-21T00:00:00Z"));
             assert_eq!(rates.is_some_and(|rates| rates.input > 0.0), list.is_some(), "{model}");
         }
-        // What the address lacks, its maker may have.
+        // If the provider at the address has no price, the vendor may have one.
         let of_maker = PriceKey {
             price_provider: "anthropic",
             price_model: "claude-haiku-4-5",
@@ -330,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_called_by_its_version() {
+    fn the_table_version_matches_the_lock_file() {
         let locked =
             include_str!("../../Cargo.lock").split("[[package]]").find(|entry| entry.contains("\"genai-prices\"\nv"));
         let (name, version) = TABLE_VERSION.split_once(' ').unwrap();
@@ -350,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_is_the_whole_tables_own() {
+    fn each_embedded_table_equals_its_part_of_the_whole_table() {
         let days = ["2026-01-01T00:00:00Z", "2026-11-21T00:00:00Z", "2027-06-01T00:00:00Z"];
         let usages = [
             Usage { input_tokens: 1000, output_tokens: 10, ..Usage::default() },
@@ -360,7 +362,7 @@ mod tests {
             let whole = Calculator::bundled().providers().find(|provider| provider.id() == part.provider).unwrap();
             let own = part.table().unwrap().providers().next().unwrap();
             let stale = format!(
-                "src/price/{0}.json is stale: jq -c '[.[] | select(.id == \"{0}\")]' data/prices.json in the crate's source",
+                "src/pricing/{0}.json is stale: jq -c '[.[] | select(.id == \"{0}\")]' data/prices.json in the crate's source",
                 part.provider
             );
             assert_eq!(ids_of(own), ids_of(whole), "{stale}");

@@ -26,7 +26,7 @@ pub struct Rates {
     pub cache_write: f64,
 }
 
-/// The rates above a length of the prompt.
+/// The rates for prompts above a length.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tier {
     /// Requests with more prompt tokens than this have these rates, for all their tokens.

@@ -23,14 +23,14 @@ use crate::toml_file::{TableReader, TomlReader};
 /// The maximum plausible rate: a dollar for a token.
 const MAX_RATE: f64 = 1e6;
 
-/// What is known about the provider of a model in the file.
+/// Whether the provider of a model in the file exists, and whether it has prices.
 #[derive(Debug)]
 pub enum PricedProvider {
     /// It is a provider or a server.
     Known,
     /// Its replies cost nothing.
     Free,
-    /// There is none; what may be meant.
+    /// It doesn't exist. Contains a hint about what may be meant.
     Unknown(String),
 }
 
@@ -45,7 +45,7 @@ impl UserPrices {
     /// Parses the file.
     ///
     /// # Errors
-    /// All mistakes. Then nothing of the file is used.
+    /// All mistakes. If there are any, the whole file is ignored.
     pub fn read(
         source: &Arc<Source>,
         check_provider: &dyn Fn(&str) -> PricedProvider,
@@ -141,7 +141,7 @@ impl PartialRates {
     }
 }
 
-/// Parses one model's table. `None` where a required key is missing, which is reported.
+/// Parses one model's table. Returns `None` and reports it if a required key is missing.
 fn read_model(reading: &TomlReader<'_>, mut fields: TableReader<'_, '_>) -> Option<Vec<Tier>> {
     let mut written = PartialRates::read(reading, &mut fields);
     for (key, is_there) in [("input", fields.has("input")), ("output", fields.has("output"))] {
@@ -179,7 +179,7 @@ fn read_model(reading: &TomlReader<'_>, mut fields: TableReader<'_, '_>) -> Opti
     Some(tiers).filter(|tiers| tiers.first().is_some_and(|first| first.above == 0))
 }
 
-/// Reports a name that no job can use.
+/// Reports a model name that no job can use.
 fn check_name(
     reading: &TomlReader<'_>,
     name: &str,
@@ -276,7 +276,7 @@ mod tests {
         let other = PriceKey { name, price_model: name, ..item };
         assert!(prices.cost(other, &usage, SystemTime::now()).unwrap() > 0.0);
         assert_eq!(prices.user_prices().models().collect::<Vec<_>>(), ["anthropic/claude-haiku-4-5"]);
-        // The window is the model's, whatever it costs.
+        // The user's prices don't change the model's window.
         assert_eq!(prices.model_pricing(item, SystemTime::now()).unwrap().context_window, Some(200_000));
     }
 

@@ -1,4 +1,4 @@
-//! What the rest of legwork sees of a provider: open a conversation, push messages, ask for replies.
+//! The interface of providers: open a conversation, push messages, ask for replies.
 
 use std::time::{Duration, Instant};
 
@@ -15,20 +15,20 @@ pub trait Provider: Send + Sync {
     /// Starts an empty conversation. Sends nothing yet.
     fn open(&self, config: ConversationConfig) -> Result<Box<dyn Conversation>, ProviderError>;
 
-    /// What the operator should know before the first request, in one sentence.
+    /// A warning for the operator before the first request, in one sentence.
     fn warning(&self) -> Option<String> {
         None
     }
 
-    /// Reports replies that were never asked for, at the end of a completed run. `consumed` returns how many replies an
-    /// agent received. Only scripts and records can have some left over.
+    /// The error for replies that were never requested, at the end of a completed run. `consumed` returns how many
+    /// replies an agent received. Only scripts and records can have unused replies.
     fn unused_replies(&self, consumed: &dyn Fn(&str) -> usize) -> Option<ProviderError> {
         let _ = consumed;
         None
     }
 }
 
-/// What stays the same over a whole conversation.
+/// The settings that stay the same for a whole conversation.
 #[derive(Debug, Clone)]
 pub struct ConversationConfig {
     /// The agent's id in the run (`parent`, `explorer-1`); the replay provider finds its replies by it.
@@ -41,10 +41,10 @@ pub struct ConversationConfig {
     pub tools: Vec<ToolSpec>,
 }
 
-/// One agent's conversation. Each message is encoded once, when it is pushed, so that a turn costs only what is new in it.
+/// One agent's conversation. Each message is encoded once, when it is pushed, so a turn encodes only its new messages.
 pub trait Conversation: Send {
-    /// Appends a message, a user message first. A reply that continues a paused one, and a user message after one whose
-    /// reply was discarded, are merged into the message before.
+    /// Appends a message. The first is a user message. A reply that continues a paused one, and a user message after
+    /// one whose reply was discarded, are merged into the previous message.
     fn push(&mut self, message: &Message);
 
     /// Asks for the next reply, with retries. The reply isn't appended: push it to continue from it.
@@ -60,7 +60,7 @@ pub trait Conversation: Send {
     /// Drops all messages. System prompt and tools stay, and the ids of earlier calls remain reserved.
     fn clear(&mut self);
 
-    /// How many turns the next reply keeps, where replies are known in advance and the next one is a compaction summary.
+    /// How many turns the next reply keeps, if it is known in advance and is a compaction summary.
     fn upcoming_summary(&self) -> Option<u32> {
         None
     }
@@ -69,7 +69,7 @@ pub trait Conversation: Send {
     fn prompt_bytes(&self) -> usize;
 }
 
-/// What changes from request to request.
+/// The settings of a single request.
 #[derive(Debug, Clone)]
 pub struct ReplyRequest {
     /// The maximum number of output tokens.
@@ -82,7 +82,7 @@ pub struct ReplyRequest {
     pub deadline: Instant,
 }
 
-/// Gets notified while a reply is being received.
+/// Receives notifications while a reply is being received.
 pub trait StreamObserver: Send + Sync {
     /// A piece of the reply's text has arrived. It is for display only: when the attempt fails, `on_retry` or an error
     /// follows, and the next attempt starts over.
@@ -111,7 +111,7 @@ impl Retry {
     }
 }
 
-/// Why no reply came in the end.
+/// Why a provider sends no reply.
 #[derive(Debug, Clone)]
 pub struct ProviderError {
     /// What that means for the run.
@@ -122,7 +122,7 @@ pub struct ProviderError {
     pub hint: Option<String>,
     /// The tokens that the last attempt used, if known.
     pub usage: Usage,
-    /// The size of the context window in tokens, where the prompt was too long and the server reported the size.
+    /// The size of the context window in tokens, if the prompt was too long and the server reported the size.
     pub context_window: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! How streamed replies are assembled: the trait that each API implements, and what the implementations share.
+//! Assembly of streamed replies: the trait that each API implements, and the code that the implementations share.
 
 use super::transport::sse::{MAX_EVENT_BYTES, TooLong};
 use crate::message::{Reply, Usage};
@@ -13,7 +13,7 @@ pub(crate) enum StreamError {
 }
 
 impl StreamError {
-    /// That a whole body isn't a reply; `what` is the API's word for one.
+    /// The error for a whole body that isn't a reply. `what` is the API's word for a reply.
     pub(crate) fn not_a_reply(what: &str, error: &serde_json::Error) -> Self {
         let why = error.to_string();
         Self::Malformed(match error.is_data() {
@@ -23,7 +23,7 @@ impl StreamError {
         })
     }
 
-    /// That a part of a stream can't be parsed.
+    /// The error for a part of a stream that can't be parsed.
     pub(crate) fn unreadable(part: &str, error: &serde_json::Error) -> Self {
         Self::Malformed(format!("{part} can't be read: {error}"))
     }
@@ -60,15 +60,15 @@ pub(crate) trait ReplyAssembler: Send {
     /// The tokens used so far, as counted by the server or estimated.
     fn usage(&self) -> Usage;
 
-    /// The reply. `request_id` is used where the response's headers have one.
+    /// Returns the finished reply. `request_id` is from the response's headers, if they have one.
     ///
     /// # Errors
-    /// A block can't be assembled, or the stop reason is missing, and so the end of the reply.
+    /// A block can't be assembled, or the reply is incomplete because the stop reason is missing.
     fn finish(self, request_id: Option<String>) -> Result<Reply, StreamError>;
 }
 
-/// An estimate of the tokens of a request that the server doesn't count: three bytes a token in the prompt, as the loop itself
-/// estimates, and four in the reply.
+/// Estimates the tokens of a request that the server doesn't count. It assumes three bytes a token in the prompt, like
+/// the agent loop's own estimate, and four in the reply.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UsageEstimate {
     prompt_bytes: usize,
@@ -76,7 +76,7 @@ pub(crate) struct UsageEstimate {
 }
 
 impl UsageEstimate {
-    /// For a prompt of this size, and no output yet.
+    /// An estimate for a prompt of this size, without output yet.
     pub(crate) fn new(prompt_bytes: usize) -> Self {
         Self { prompt_bytes, output_bytes: 0 }
     }
@@ -87,7 +87,7 @@ impl UsageEstimate {
     }
 
     /// The server's counts, or the estimate; zero until there is a sign that the prompt was processed. The output of an
-    /// unfinished reply, or of one that was counted as zero, is at least the estimate.
+    /// unfinished reply, or of one with a count of zero, is at least the estimate.
     pub(crate) fn usage(self, counted: Option<Usage>, has_ended: bool) -> Usage {
         let estimated = (self.output_bytes / 4) as u64;
         match counted {

@@ -1,4 +1,4 @@
-//! Base addresses of servers, and what of them may be shown.
+//! Base addresses of servers: parsing, and display without secrets.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ pub(super) fn parse(text: &str) -> Option<Url> {
     Url::parse(text.trim()).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
 }
 
-/// Why a text isn't a base address, without quoting it.
+/// Explains why a text isn't a base address, without quoting it.
 pub(super) fn invalid_reason(text: &str) -> String {
     let what = "isn't an http:// or https:// address";
     match Url::parse(text.trim()).map_err(|error| error.to_string()) {
@@ -21,8 +21,8 @@ pub(super) fn invalid_reason(text: &str) -> String {
     }
 }
 
-/// The secrets in an address, in all forms in which a server could repeat them: the password, or a user without one, both as
-/// they are sent, and the query with its values.
+/// The secrets in an address, in all forms in which a server could repeat them. They are the password (or the user
+/// name, if there is no password), the `Authorization` value, and the query with its values.
 pub(super) fn secret_parts(url: &Url) -> Vec<String> {
     let mut secrets = Vec::new();
     let mut both = |written: &str| secrets.extend([written.to_owned(), percent_decode(written)]);
@@ -30,7 +30,7 @@ pub(super) fn secret_parts(url: &Url) -> Vec<String> {
         Some(password) => {
             both(password);
             both(&format!("{}:{password}", url.username()));
-            // The form of the header.
+            // As in the `Authorization` header.
             both(&base64(&format!("{}:{}", percent_decode(url.username()), percent_decode(password))));
         }
         None => both(url.username()),
@@ -63,12 +63,13 @@ pub(super) fn without_credentials(url: &Url) -> String {
     format!("{}{}", url.origin().ascii_serialization(), url.path())
 }
 
-/// A base address for display: without credentials, query and final slash; `None` where it isn't an http or https address.
+/// A base address for display, without credentials, query and final slash. `None` if it isn't an http or https address.
 pub fn display_base(text: &str) -> Option<String> {
     Some(without_credentials(&parse(text)?).trim_end_matches('/').to_owned())
 }
 
-/// Whether a base address is at the host of a provider's own one, or a subdomain of it; an empty one is the provider's own.
+/// Whether a base address is on the provider's own host or a subdomain of it. An empty address means the provider's
+/// own.
 pub fn is_on_host_of(text: &str, home: &str) -> bool {
     text.trim().is_empty() || parse(text).zip(parse(home)).is_some_and(|(url, home)| is_same_or_subdomain(&url, &home))
 }
@@ -84,7 +85,7 @@ pub fn is_loopback(text: &str) -> bool {
     }
 }
 
-/// Whether an address is at the host of another one, or a subdomain of it (`eu.api.openai.com`).
+/// Whether an address is on the same host as another, or on a subdomain of it (`eu.api.openai.com`).
 pub(super) fn is_same_or_subdomain(url: &Url, home: &Url) -> bool {
     let (Some(host), Some(home)) = (url.host_str(), home.host_str()) else { return false };
     host == home || host.strip_suffix(home).is_some_and(|region| region.ends_with('.'))

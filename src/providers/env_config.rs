@@ -10,8 +10,8 @@ use super::spec::ConnectContext;
 pub(super) struct Timeouts {
     /// For connecting, including name lookup and TLS handshake.
     pub(super) connect: Duration,
-    /// For the next bytes of a response. The headers may take three times as long, because a gateway that doesn't stream
-    /// sends nothing until the model is done.
+    /// For the next bytes of a response. The headers may take three times as long, because a gateway that doesn't
+    /// stream sends nothing until the model has finished.
     pub(super) idle: Duration,
     /// For one whole request, which bounds servers that send only keep-alives.
     pub(super) total: Duration,
@@ -51,7 +51,7 @@ pub(super) fn env_millis(
 /// A key from the environment.
 ///
 /// # Errors
-/// It is missing, empty, or not valid in a header. The message never contains any of it.
+/// It is missing, empty, or not valid in a header. The message never contains any part of the key.
 pub(super) fn env_key(variable: &dyn Fn(&str) -> Option<String>, name: &str) -> Result<String, ProviderError> {
     let rejected = |message| Err(ProviderError::rejected(message));
     match variable(name) {
@@ -76,7 +76,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// The proxy for a host, by the variables that the HTTP library reads.
+    /// The proxy for a host, according to the variables that the HTTP library reads.
     pub(super) fn for_host(variable: &dyn Fn(&str) -> Option<String>, host: &str) -> Option<Self> {
         let without = ["NO_PROXY", "no_proxy"].into_iter().find_map(variable).unwrap_or_default();
         let is_without = |name: &str| {
@@ -102,21 +102,21 @@ impl Proxy {
 pub(crate) struct EndpointNames {
     /// The variable with the key.
     pub(super) key_env: &'static str,
-    /// The variable with the address, where it isn't the default.
+    /// The variable that overrides the default address.
     pub(super) base_url_env: &'static str,
     /// The API: `the Messages API`.
     pub(super) api: &'static str,
 }
 
-/// What messages call an endpoint's parts.
+/// The names of an endpoint's parts in messages.
 #[derive(Debug, Clone)]
 pub(crate) struct EndpointLabels {
     pub(super) names: EndpointNames,
-    /// Where the key comes from, or would: a variable.
+    /// The variable with the key, even if it isn't set.
     pub(super) key_source: String,
     /// Where the address comes from.
     pub(super) base_url_source: String,
-    /// What to do where a key is needed and none was sent.
+    /// What to do if a key is needed and none was sent.
     pub(super) missing_key_hint: String,
     /// The name of the server in `providers.toml`, and that file.
     pub(super) server: Option<(String, String)>,
@@ -149,11 +149,11 @@ impl EndpointLabels {
 }
 
 impl ConnectContext<'_> {
-    /// The key to send. For a server in `providers.toml`, it comes from the variable `key_env`, if set; otherwise from the
-    /// provider's variable, which may be missing unless `required`.
+    /// The key to send. For a server in `providers.toml`, it comes from the variable `key_env`, if set; otherwise from
+    /// the provider's variable, which may be missing unless `required`.
     ///
     /// # Errors
-    /// It is required and missing, or not valid in a header. The message never contains any of it.
+    /// It is required and missing, or not valid in a header. The message never contains any part of the key.
     pub(super) fn resolve_key(&self, names: EndpointNames, required: bool) -> Result<Option<String>, ProviderError> {
         match self.server {
             Some(server) => server.key_env().map(|name| env_key(self.env, name)).transpose(),

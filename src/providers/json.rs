@@ -1,4 +1,4 @@
-//! JSON as servers write it and as request bodies need it.
+//! Lenient parsing of servers' JSON, and helpers for request bodies.
 
 use bytes::Bytes;
 use indexmap::IndexMap;
@@ -6,13 +6,13 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// The fields of a JSON object, each value as it was written.
+/// The fields of a JSON object, with each value as raw JSON.
 pub(crate) type Fields = IndexMap<String, Box<RawValue>>;
 
-/// Stands for an empty text, which most APIs refuse.
+/// The placeholder for an empty text, which most APIs refuse.
 pub(crate) const EMPTY_TEXT: &str = "(nothing)";
 
-/// A string that may contain unpaired surrogates, which JSON allows and Rust doesn't; they are replaced.
+/// A string that may contain unpaired surrogates, which JSON allows and Rust doesn't. They are replaced.
 #[derive(Debug, Default)]
 pub(crate) struct LossyString(pub(crate) String);
 
@@ -35,17 +35,17 @@ impl<'de> Deserialize<'de> for LossyString {
     }
 }
 
-/// A value that is a string.
+/// The value, if it is a string.
 pub(crate) fn string_value(value: &RawValue) -> Option<String> {
     serde_json::from_str::<LossyString>(value.get()).ok().map(|text| text.0)
 }
 
-/// A field that is a string.
+/// The value of a field, if it is a string.
 pub(crate) fn string_field(fields: &Fields, name: &str) -> Option<String> {
     string_value(fields.get(name)?)
 }
 
-/// A string that isn't empty.
+/// The string, unless it is empty.
 pub(crate) fn non_empty(text: Option<LossyString>) -> Option<String> {
     text.map(|LossyString(text)| text).filter(|text| !text.is_empty())
 }
@@ -66,7 +66,7 @@ pub(crate) fn is_blank(text: &str) -> bool {
     text.trim().is_empty()
 }
 
-/// The text to send: `text`, or a placeholder where it is blank.
+/// The text to send: `text`, or a placeholder if it is blank.
 pub(crate) fn or_placeholder(text: &str) -> &str {
     if is_blank(text) { EMPTY_TEXT } else { text }
 }

@@ -1,5 +1,5 @@
-//! Providers: where replies come from. A new provider is one folder here and one line in [`PROVIDERS`]; what its models support
-//! are rows in [`crate::models`].
+//! Providers, the sources of replies. A new provider is one folder here and one line in [`PROVIDERS`]. What its models
+//! support is in the tables of [`crate::models`].
 
 pub mod anthropic;
 mod api;
@@ -38,7 +38,7 @@ use crate::pricing::PriceKey;
 /// Every provider that a job can name.
 pub static PROVIDERS: &[ProviderSpec] = &[anthropic::SPEC, openai::SPEC, openai_chat::SPEC, gemini::SPEC, replay::SPEC];
 
-/// The provider of that name.
+/// The provider with that name.
 pub fn find(name: &str) -> Option<&'static ProviderSpec> {
     PROVIDERS.iter().find(|spec| spec.name == name)
 }
@@ -66,7 +66,7 @@ impl Model {
         if self.is_scripted() { self.to_string() } else { self.provider.clone() }
     }
 
-    /// Whether an unknown name isn't a sign of a mistake, as most servers with this API have models of their own.
+    /// Whether an unknown name is acceptable, because most servers with this API have models of their own.
     pub fn allows_unknown_names(&self) -> bool {
         match &self.server {
             Some(server) => !server.is_official,
@@ -74,13 +74,13 @@ impl Model {
         }
     }
 
-    /// The vendor in the price table that may have its price, whatever server it is at: gateways charge about what the vendor
-    /// does. Empty for none.
+    /// The vendor in the price table that may have its price, on any server: gateways charge about as much as the
+    /// vendor. Empty for none.
     pub fn price_provider(&self) -> &'static str {
         self.price_lookup().0
     }
 
-    /// What its price is looked up by.
+    /// The key for looking up its price.
     pub fn price_key(&self) -> PriceKey<'_> {
         let (price_provider, price_model) = self.price_lookup();
         PriceKey { provider: &self.provider, name: &self.name, price_provider, price_model }
@@ -97,7 +97,7 @@ impl Model {
         }
     }
 
-    /// Whether its thinking may be sent back only after exactly the messages that it was produced after.
+    /// Whether its thinking may be sent back only if the preceding messages are unchanged.
     pub fn has_prefix_bound_thinking(&self) -> bool {
         Capabilities::has_prefix_bound_thinking(&self.name)
     }

@@ -1,4 +1,4 @@
-//! What OpenAI's two APIs have in common: their address, keys, model options and prompt cache.
+//! What OpenAI's two APIs share: address, keys, model options and prompt cache.
 
 use std::borrow::Cow;
 
@@ -30,8 +30,9 @@ pub(super) static ERROR_DIALECT: ErrorDialect = ErrorDialect { statuses: &[], cl
 /// The maximum length of a tool's name.
 pub(super) const MAX_TOOL_NAME_CHARS: usize = 64;
 
-/// Connects to an API at `path` below the base address: `https://api.openai.com/v1`, or `OPENAI_BASE_URL`, as OpenAI's own
-/// clients read it. OpenAI itself requires a key; other servers get one if it is set, unless the address has credentials.
+/// Connects to an API at `path` below the base address: `https://api.openai.com/v1`, or `OPENAI_BASE_URL`, which
+/// OpenAI's own clients read, too. OpenAI itself requires a key. Other servers get it if it is set, unless the address
+/// has credentials.
 ///
 /// # Errors
 /// The address or the key is malformed, or a required key is missing.
@@ -53,12 +54,12 @@ pub(super) fn connect(
     Ok(ProviderState::new(endpoint, retry_policy, &ERROR_DIALECT))
 }
 
-/// Whether it is OpenAI's own endpoint, in any region (`eu.api.openai.com`).
+/// Whether the endpoint is OpenAI's own, in any region (`eu.api.openai.com`).
 pub(super) fn is_official(endpoint: &Endpoint) -> bool {
     endpoint.has_host(HOST) || endpoint.host().ends_with(&format!(".{HOST}"))
 }
 
-/// Whether the endpoint serves OpenAI's models under OpenAI's rules: its own ones, and Azure's.
+/// Whether the endpoint serves OpenAI's models under OpenAI's rules: OpenAI's own endpoints, and Azure's.
 pub(super) fn has_openai_rules(endpoint: &Endpoint) -> bool {
     const AZURE: [&str; 3] = [".openai.azure.com", ".services.ai.azure.com", ".cognitiveservices.azure.com"];
     is_official(endpoint) || AZURE.iter().any(|suffix| endpoint.host().ends_with(suffix))
@@ -86,8 +87,9 @@ pub(super) fn reasoning_effort(
     })
 }
 
-/// The reasoning effort at other servers. OpenAI's models keep their own words there; what they don't support is left to the
-/// server, which may have another model of that name. A name with a `/` is a gateway's, which has its own words.
+/// The reasoning effort to request from other servers. OpenAI's models use the same effort names there. Unsupported
+/// efforts aren't reported, because the server may have another model with that name. A name with a `/` is a gateway's,
+/// which has its own effort names.
 fn effort_at_other_server(name: &str, thinking: Option<Thinking>) -> Option<&'static str> {
     match Capabilities::of(VENDOR, name).thinking.off {
         ThinkingOff::Omit if thinking == Some(Thinking::Off) && !name.contains('/') => None,
@@ -108,8 +110,8 @@ pub(super) fn returns_reasoning(name: &str) -> bool {
 }
 
 /// The member `prompt_cache_key` with a leading comma: requests with the same key are routed to the same prompt cache
-/// (<https://developers.openai.com/api/docs/guides/prompt-caching>). It is the same for each agent of a job in every run, as
-/// long as its system prompt and tools stay the same.
+/// (<https://developers.openai.com/api/docs/guides/prompt-caching>). It is the same for each agent of a job in every
+/// run, as long as its system prompt and tools stay the same.
 pub(super) fn cache_key(config: &ConversationConfig) -> String {
     let mut hash = Sha256::new();
     for part in [&config.model.name, &config.agent, &config.system] {
@@ -123,7 +125,7 @@ pub(super) fn cache_key(config: &ConversationConfig) -> String {
     format!(r#","prompt_cache_key":"legwork-{key}""#)
 }
 
-/// A tool result, marked where the call failed: the APIs have no field for that.
+/// A tool result, marked if the call failed, because the APIs have no field for that.
 pub(super) fn mark_failure(text: &str, is_error: bool) -> Cow<'_, str> {
     if is_error { Cow::Owned(format!("Error: {text}")) } else { Cow::Borrowed(text) }
 }

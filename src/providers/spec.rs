@@ -1,4 +1,4 @@
-//! The row that describes a provider in the table of providers, and what it needs to connect.
+//! The table row that describes a provider, and what it needs to connect.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::unsupported_options::{RequestOptions, UnsupportedOption};
 use super::user_servers::UserServer;
 use crate::redaction::Redactor;
 
-/// A provider as a job can name it.
+/// A provider that a job can name.
 pub struct ProviderSpec {
     /// The part before the `/` of a model's name.
     pub name: &'static str,
@@ -18,14 +18,14 @@ pub struct ProviderSpec {
     pub aliases: &'static [&'static str],
     /// What to write instead of one of the aliases.
     pub alias_help: &'static str,
-    /// The environment variables that hold its keys; when several are set, the last one wins. They are never passed to a
-    /// tool and never shown.
+    /// The environment variables that hold its keys; when several are set, the last one wins. They are never passed to
+    /// a tool and never shown.
     pub key_envs: &'static [&'static str],
     /// Its own base address; `None` for a provider that needs no server, key or payment because it replies from a file.
     pub default_endpoint: Option<DefaultEndpoint>,
     /// How replies of its API are recognized when they come from the wrong address.
     pub api: Option<ApiSignature>,
-    /// Whether its API is also what most other servers and gateways speak, so that a model may have any name.
+    /// Whether most other servers and gateways speak this API, too, so that a model may have any name.
     pub is_common_api: bool,
     /// Returns all requested options that the model, or the API, is known not to support.
     pub unsupported_options: fn(&RequestOptions<'_>) -> Vec<UnsupportedOption>,

@@ -8,14 +8,15 @@ use serde_json::value::RawValue;
 
 use crate::message::{BlockContent, Reply, ToolCall};
 
-/// The greatest size in bytes of a call's input: several times the longest reply of any model.
+/// The maximum size in bytes of a call's input: several times the longest reply of any model.
 pub(crate) const MAX_INPUT_BYTES: usize = 4 << 20;
-/// The greatest nesting depth of a call's input; the APIs bound it as well when the call is sent back.
+/// The maximum nesting depth of a call's input. The APIs limit it, too, when the call is sent back.
 const MAX_INPUT_DEPTH: usize = 100;
-/// The longest call id that is sent back; some gateways store a model's signature in it.
+/// The maximum length of a call id that is sent back. Some gateways store a model's signature in it.
 const MAX_CALL_ID_BYTES: usize = 16 << 10;
 
-/// Parses the input of a call. For an invalid one, returns `{}`, as the APIs accept only objects back, and what is wrong.
+/// Parses the input of a call. For an invalid input, returns `{}`, because the APIs accept only objects, and the
+/// problem.
 pub(crate) fn parse_input(text: Option<&str>) -> (Box<RawValue>, Option<String>) {
     let text = text.map(str::trim);
     // Some models encode the object as a JSON string.
@@ -41,7 +42,7 @@ pub(crate) fn parse_input(text: Option<&str>) -> (Box<RawValue>, Option<String>)
     }
 }
 
-/// A call with this input.
+/// Builds a call with this input.
 pub(crate) fn to_tool_call(id: String, tool: String, input: Option<&str>) -> ToolCall {
     let (input, input_error) = parse_input(input);
     ToolCall { id, tool, input: Arc::from(input), input_error }
@@ -74,12 +75,12 @@ pub(crate) fn tool_name(name: &str, max_chars: usize) -> String {
     if name.is_empty() { "_".to_owned() } else { name }
 }
 
-/// Whether an id can be sent back unchanged. Some servers require theirs to be, whatever its form.
+/// Whether an id can be sent back unchanged. Some servers require that for their own ids, whatever their form.
 pub(crate) fn is_valid_call_id(id: &str) -> bool {
     !id.trim().is_empty() && id.len() <= MAX_CALL_ID_BYTES && !id.contains(char::is_control)
 }
 
-/// Gives calls new ids where they have none, or one that is in use: some servers send none, repeat one, or count from zero
+/// Gives a call a new id if it has none, or one that is in use: some servers send none, repeat ids, or count from zero
 /// in every reply.
 pub(crate) fn assign_call_ids(reply: &mut Reply, taken: &HashSet<String>) {
     let mut assigned: HashSet<String> = HashSet::new();

@@ -21,7 +21,7 @@ pub struct RequestOptions<'a> {
 /// A requested option that isn't supported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnsupportedOption {
-    /// The option's key in the job file, such as `thinking`; `name` where the model itself is the problem.
+    /// The option's key in the job file, such as `thinking`; `name` if the model itself is the problem.
     pub option: &'static str,
     /// Why, in one sentence.
     pub why: String,
@@ -36,14 +36,14 @@ impl UnsupportedOption {
     }
 }
 
-/// For options that can be checked only when the conversation is opened, because the endpoint decides.
+// Some options can be checked only when the conversation is opened, because support depends on the endpoint.
 impl From<UnsupportedOption> for ProviderError {
     fn from(unsupported: UnsupportedOption) -> Self {
         Self::rejected(unsupported.why).with_hint(unsupported.help)
     }
 }
 
-/// What an API, rather than a model, supports.
+/// The limits of an API, as opposed to those of a model.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ApiLimits {
     /// The vendor whose models are checked; see [`crate::models::VENDORS`].
@@ -54,11 +54,11 @@ pub(crate) struct ApiLimits {
     pub(crate) max_stop_sequences: Option<usize>,
     /// Whether stop sequences of white space are refused: <https://github.com/BerriAI/litellm/issues/3286>.
     pub(crate) rejects_blank_stop: bool,
-    /// Whether the limits hold for unknown models as well. A common API has servers with other limits.
+    /// Whether the limits apply to unknown models, too. Servers of a common API may have other limits.
     pub(crate) holds_for_all: bool,
-    /// Whether some models get no tools, as in Chat Completions, and the provider to use for these.
+    /// The provider to use for models that can't have tools in this API, as in Chat Completions.
     pub(crate) tools_elsewhere: Option<&'static str>,
-    /// The provider to use for stop sequences where the API has none.
+    /// The provider to use for stop sequences if this API has none.
     pub(crate) stop_elsewhere: Option<&'static str>,
 }
 
@@ -93,7 +93,7 @@ impl ApiLimits {
         unsupported
     }
 
-    /// The thinking to request: that of the job, or off where the model gets tools only without thinking.
+    /// The thinking to request: that of the job, or off if the model supports tools only without thinking.
     ///
     /// # Errors
     /// The model doesn't support it.
@@ -194,7 +194,7 @@ fn reply_limit_problem(request: &RequestOptions<'_>, limit: Option<u32>) -> Opti
     Some(UnsupportedOption::new("max_tokens", why, format!("write `max_tokens: {limit}`, or less")))
 }
 
-/// The temperature to send: none where it is the default and sending it may be an error.
+/// The temperature to send. `None` if it is the default and sending it may be an error.
 pub(crate) fn explicit_temperature(vendor: &str, model: &Model, thinking: Option<Thinking>) -> Option<f64> {
     let found = Capabilities::of(vendor, &model.name);
     let is_fixed = match found.temperature {

@@ -24,18 +24,18 @@ pub(super) struct BlockAssembler {
     has_deltas: bool,
 }
 
-/// The minimum length in bytes of a text at the start of a block that counts as repeated: LiteLLM starts a block with the first
-/// delta of a thought (of Bedrock's) and then sends it again. A shorter text may be repeated on purpose.
+/// The minimum length in bytes for a repeated text at the start of a block to be dropped. For Bedrock's thoughts,
+/// LiteLLM starts a block with the first delta and then sends it again. A shorter text may be repeated on purpose.
 const MIN_REPEAT_BYTES: usize = 6;
 
 impl BlockAssembler {
-    /// A block as it starts, or a whole one of a response that isn't streamed.
+    /// A block at its start, or a whole block of a response that isn't streamed.
     pub(super) fn new(fields: Fields) -> Self {
         Self { fields, ..Self::default() }
     }
 
-    /// Takes one delta and returns its text. In an unknown delta, strings are appended to the block's field of the same name,
-    /// and everything else replaces it, as in all known deltas.
+    /// Takes one delta and returns its text. As in all known deltas, strings in an unknown delta are appended to the
+    /// block's field of the same name, and other values replace it.
     ///
     /// # Errors
     /// The delta isn't valid.
@@ -72,7 +72,7 @@ impl BlockAssembler {
             }
         }
         if let Some(LossyString(whole)) = delta.signature {
-            // It comes once; the official clients replace it as well.
+            // A signature arrives once. The official clients replace it, too.
             self.texts.insert("signature".to_owned(), whole);
         }
         self.citations.extend(delta.citation.map(ToOwned::to_owned));
@@ -115,7 +115,7 @@ impl BlockAssembler {
     /// The finished block.
     ///
     /// # Errors
-    /// It can't be serialized, which no input causes.
+    /// It can't be serialized. No input causes this.
     pub(super) fn finish(mut self) -> Result<Block, serde_json::Error> {
         let kind = self.text("type").unwrap_or_default();
         for (field, text) in std::mem::take(&mut self.texts) {

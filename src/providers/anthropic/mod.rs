@@ -1,12 +1,13 @@
 //! Claude, and other servers with the Messages API: `POST /v1/messages`.
 //!
-//! Requests carry `anthropic-version: 2023-06-01`. The newest version, 2026-10-21, removes `temperature`, `top_p`, `top_k`,
-//! documents in assistant messages and citations in user messages
-//! (<https://platform.claude.com/docs/en/api/migration-2026-10-21>). Jobs may set `temperature` for models before Claude 4.7,
-//! which works only with the older version. It is also the version that gateways and compatible servers speak (Bedrock has the
-//! newer one only for Claude 4.7 and later, <https://platform.claude.com/docs/en/api/versioning>). The API accepts a key in
-//! `x-api-key` or as `Authorization: Bearer`, as its official clients send it from version 2.0 on. Some compatible servers
-//! accept only the latter (such as MiniMax's), so other endpoints than Anthropic's own get both.
+//! Requests carry `anthropic-version: 2023-06-01`. The newest version, 2026-10-21, removes `temperature`, `top_p`,
+//! `top_k`, documents in assistant messages and citations in user messages
+//! (<https://platform.claude.com/docs/en/api/migration-2026-10-21>). Jobs may set `temperature` for models before
+//! Claude 4.7, which works only with the older version. It is also the version that gateways and compatible servers
+//! speak (Bedrock has the newer one only for Claude 4.7 and later,
+//! <https://platform.claude.com/docs/en/api/versioning>). The API accepts a key in `x-api-key` or as
+//! `Authorization: Bearer`, which its official clients use from version 2.0 on. Some compatible servers (such as
+//! MiniMax's) accept only the latter, so endpoints other than Anthropic's own get both.
 
 mod block;
 mod reply;

@@ -18,13 +18,13 @@ pub(super) struct AnthropicAssembler {
     estimate: UsageEstimate,
     id: Option<String>,
     model: Option<String>,
-    /// In the order in which they started.
+    /// The blocks, in the order in which they started.
     blocks: Vec<IndexedBlock>,
     usage: UsageCounts,
     /// Whether the reply's tokens were counted at its end.
     is_counted: bool,
     stop: Option<StopReason>,
-    /// Whether that came after the blocks, so that only `message_stop` is missing.
+    /// Whether the stop reason came after the blocks, so that only `message_stop` is missing.
     is_stop_after_blocks: bool,
     /// The reason of a refusal.
     refusal: Option<String>,
@@ -96,8 +96,8 @@ impl RefusalDetails {
     }
 }
 
-/// Token counts. All are totals so far, so the latest of each counts, except null, and except a prompt of zero tokens, which
-/// some servers send at the start and others at the end.
+/// Token counts. All are running totals, so the latest value of each is used. Null is ignored, and so is a prompt of
+/// zero tokens, which some servers send at the start and others at the end.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 struct UsageCounts {
     #[serde(default)]
@@ -168,7 +168,7 @@ impl AnthropicAssembler {
         self.blocks.push(IndexedBlock { index, has_ended: false, block });
     }
 
-    /// The newest block with that index.
+    /// The newest block with this index.
     fn block(&mut self, index: Option<u64>) -> Option<&mut IndexedBlock> {
         let index = index.unwrap_or_default();
         self.blocks.iter_mut().rev().find(|block| block.index == index)
@@ -254,12 +254,13 @@ impl ReplyAssembler for AnthropicAssembler {
         self.ended
     }
 
-    /// Some servers omit `message_stop`, and a connection may break before it. It contains nothing of the reply.
+    /// `message_stop` isn't required: some servers omit it, a connection may break before it, and it contains no part
+    /// of the reply.
     fn is_complete(&self) -> bool {
         self.ended || self.is_stop_after_blocks && self.blocks.iter().all(|block| block.has_ended)
     }
 
-    /// The API counts a reply's tokens at its end; for one that was cut off, or isn't counted, they are estimated.
+    /// The API counts a reply's tokens at its end. For a reply that was cut off or isn't counted, they are estimated.
     fn usage(&self) -> Usage {
         let counted = self.usage.usage();
         let (is_counted, knows_prompt) = (self.is_counted && counted.output_tokens > 0, counted.prompt() > 0);
@@ -292,7 +293,7 @@ fn delta_len(delta: &RawValue) -> usize {
     delta.get().len().saturating_sub(SYNTAX)
 }
 
-/// The reasons of <https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons>.
+/// Converts a stop reason (<https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons>).
 fn parse_stop_reason(reason: String) -> Option<StopReason> {
     Some(match reason.as_str() {
         "" => return None,

@@ -1,8 +1,9 @@
 //! Encodes a conversation for the API, each message once.
 //!
-//! Up to four cache markers (<https://platform.claude.com/docs/en/build-with-claude/prompt-caching>) are set: on the last tool,
-//! the system prompt, and the ends of the last two user messages. The next request reads up to the newest one. The one before
-//! is where this request reads, even with more than the 20 blocks in between that the API looks back.
+//! Up to four cache markers (<https://platform.claude.com/docs/en/build-with-claude/prompt-caching>) are set: on the
+//! last tool, the system prompt, and the ends of the last two user messages. The next request reads the cache up to the
+//! newest marker. This request reads it up to the marker before, even if more than 20 blocks, the API's search limit,
+//! are in between.
 
 use std::collections::HashSet;
 
@@ -95,9 +96,9 @@ impl RequestEncoder for AnthropicEncoder {
         self.size
     }
 
-    /// Encodes a message. Consecutive messages of one role are merged: a reply that continues a paused one, a user message after
-    /// one whose reply was discarded. The API merges them itself (<https://platform.claude.com/docs/en/api/messages>), but not
-    /// every compatible server accepts them.
+    /// Encodes a message. Consecutive messages of one role are merged: a reply that continues a paused one, and a user
+    /// message after another one whose reply was discarded. The API merges them itself
+    /// (<https://platform.claude.com/docs/en/api/messages>), but not every compatible server accepts them.
     fn push(&mut self, message: &Message) -> Result<(), serde_json::Error> {
         let (is_user, blocks) = match message {
             Message::User(message) => (true, user_blocks(message)?),
@@ -182,9 +183,9 @@ impl RequestEncoder for AnthropicEncoder {
         is_less
     }
 
-    // The API requires unique ids, and some gateways count from zero in every reply. The API's own ids are letters, digits, `_`
-    // and `-`, but a server accepts the ids that it sent and may need them: Kimi's are like `functions.glob:0`, and LiteLLM
-    // stores Gemini's signatures in them.
+    // The API requires unique ids, and some gateways count from zero in every reply. The API's own ids consist of
+    // letters, digits, `_` and `-`, but a server accepts the ids that it sent and may need them: Kimi's look like
+    // `functions.glob:0`, and LiteLLM stores Gemini's signatures in them.
     fn assign_call_ids(&self, reply: &mut Reply, taken: &HashSet<String>) -> Result<(), serde_json::Error> {
         let mut fresh: HashSet<String> = HashSet::new();
         for block in &mut reply.blocks {
@@ -258,7 +259,7 @@ fn assistant_blocks(reply: &Reply) -> Result<Vec<String>, serde_json::Error> {
     Ok(blocks)
 }
 
-/// An encoded reply without its thinking; `None` where it has none.
+/// An encoded reply without its thinking. `None` if it has none.
 fn without_thinking(json: &[u8]) -> Option<Bytes> {
     #[derive(Deserialize)]
     struct Content<'a> {

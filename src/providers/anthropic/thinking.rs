@@ -8,7 +8,7 @@ use crate::models::{Capabilities, ThinkingControl, ThinkingOff, effort_name};
 /// The vendor of the models, as in the table of models.
 pub(super) const VENDOR: &str = "anthropic";
 
-/// Whether a turn that thinks has to begin with thinking: the API refuses one that has lost it, unless the request asks for no
+/// Whether a turn has to start with thinking if the request asks for it. The API then refuses a turn that has lost its
 /// thinking. Models from Claude 4.6 on, and compatible servers, don't require it.
 pub(super) fn requires_leading_thinking(model: &str) -> bool {
     let found = Capabilities::of(VENDOR, model);
@@ -31,7 +31,7 @@ pub(super) fn request_members(model: &str, thinking: Option<Thinking>, max_token
             ("thinking", json!({ "type": "adaptive" })),
             ("output_config", json!({ "effort": effort_name(thinking) })),
         ],
-        // A reply that is too short for the minimum goes without thinking. Otherwise a quarter is left for the answer.
+        // A reply that is too short for the minimum budget gets no thinking. Otherwise leave a quarter for the answer.
         ThinkingControl::Budget { min, .. } if max_tokens <= min => Vec::new(),
         ThinkingControl::Budget { min, max } => {
             let budget = budget.min(max_tokens / 4 * 3).clamp(min, max);

@@ -1,4 +1,4 @@
-//! Recognizes replies of another API than the one that was asked, and says how to use that one.
+//! Recognizes replies of an API other than the requested one, and explains how to use that API.
 
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ fn is_ollama(value: &Value) -> bool {
         && (value.get("message").is_some_and(Value::is_object) || value.get("response").is_some())
 }
 
-/// The error for a body, or the first event of a stream, that is a reply of another API; `None` for anything else.
+/// The error for a body, or the first event of a stream, that is a reply of another API. `None` for anything else.
 pub(crate) fn detect_other_api(body: &str, model: &str, endpoint: &Endpoint) -> Option<FailedAttempt> {
     // In a stream of JSON values, or a streamed list, the first value is on the first line.
     let first = body.trim_start().lines().next().unwrap_or_default();
@@ -51,7 +51,7 @@ fn hint(spec: Option<&'static ProviderSpec>, model: &str, endpoint: &Endpoint) -
     }
 }
 
-/// What to try where there is nothing at an address, with a space in front.
+/// A hint, with a leading space, for an address that serves nothing.
 pub(crate) fn address_hint(endpoint: &Endpoint) -> String {
     let labels = endpoint.labels();
     let common = common_api(endpoint).filter(|spec| spec.api.is_some_and(|api| api.name != labels.names.api));

@@ -1,12 +1,12 @@
-//! Reads the error objects of all APIs, and the tables that say what they mean.
+//! Parses the error objects of all APIs, and contains the tables that classify them.
 //!
 //! OpenAI's form is `{"error": {"message", "type", "param", "code"}}`
 //! (<https://developers.openai.com/api/docs/guides/error-codes>), Anthropic's is the same with `details.error_code`
 //! (<https://platform.claude.com/docs/en/api/errors>), and Google's has `code`, `message`, `status` and `details`
-//! (<https://ai.google.dev/gemini-api/docs/troubleshooting>; the details are those of <https://google.aip.dev/193>). Other
-//! servers send `{"error": "..."}` (Ollama), `{"object": "error", "message", "type", "code"}` (vLLM), `{"detail": ...}`
-//! (FastAPI), `{"errors": [...]}` (Cloudflare), and `metadata.raw` with the error behind a gateway (OpenRouter). Gateways
-//! pass errors of one API through another one, so that one parser reads all forms.
+//! (<https://ai.google.dev/gemini-api/docs/troubleshooting>; the details are those of <https://google.aip.dev/193>).
+//! Other servers send `{"error": "..."}` (Ollama), `{"object": "error", "message", "type", "code"}` (vLLM),
+//! `{"detail": ...}` (FastAPI), `{"errors": [...]}` (Cloudflare), and `metadata.raw` with the error behind a gateway
+//! (OpenRouter). Gateways pass errors of one API through another, so a single parser reads all forms.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::providers::transport::rate_headers::{duration_from_secs, parse_durati
 
 /// The maximum number of characters of an unstructured error that are kept.
 const MAX_UNSTRUCTURED_CHARS: usize = 200;
-/// Our own code for Google's quota that counts by the day.
+/// legwork's own code for Google's daily quota.
 const DAILY_QUOTA: &str = "per_day";
 
 /// A server's error.
@@ -36,7 +36,7 @@ pub(crate) struct ApiError {
     pub(crate) retry_after: Option<Duration>,
 }
 
-/// What an error means, where its status alone doesn't tell.
+/// What an error means, if its status alone doesn't show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ErrorClass {
     /// The conversation exceeds the model's context window.
@@ -51,7 +51,7 @@ pub(crate) enum ErrorClass {
     InvalidKey,
 }
 
-/// What one API has in addition to the tables that hold for all of them.
+/// One API's additions to the tables that apply to all APIs.
 pub(crate) struct ErrorDialect {
     /// Types of errors, and the HTTP status of each. They override a status in the error object.
     pub(crate) statuses: &'static [(&'static str, u16)],
@@ -59,7 +59,7 @@ pub(crate) struct ErrorDialect {
     pub(crate) classes: &'static [ClassRow],
 }
 
-/// A row of the table of error classes. It matches where the status does and either a code or a phrase.
+/// A row of the table of error classes. It matches if the status matches, and a code or a phrase does.
 pub(crate) struct ClassRow {
     /// The HTTP statuses; empty for any.
     pub(crate) statuses: &'static [u16],
@@ -71,8 +71,8 @@ pub(crate) struct ClassRow {
     pub(crate) class: ErrorClass,
 }
 
-/// The statuses of codes and types in lower case, for errors without a status, as in a stream. Google's are mapped as in
-/// <https://google.aip.dev/193>.
+/// The HTTP status for each code and type in lower case, for errors without a status, as in a stream. Google's are
+/// mapped as in <https://google.aip.dev/193>.
 const STATUSES: &[(&str, u16)] = &[
     ("rate_limit_exceeded", 429),
     ("rate_limit_error", 429),
@@ -108,7 +108,7 @@ const STATUSES: &[(&str, u16)] = &[
     ("exceed_context_size_error", 400),
 ];
 
-/// What errors of any API mean; the first row that matches decides.
+/// The classes of errors from any API. The first matching row decides.
 const CLASSES: &[ClassRow] = &[
     ClassRow {
         statuses: &[],
@@ -139,8 +139,8 @@ const CLASSES: &[ClassRow] = &[
     ClassRow { statuses: &[429], codes: &[], phrases: &[&["request too large"]], class: ErrorClass::RequestTooLarge },
 ];
 
-/// How servers say that the prompt doesn't fit; few have a code for it. A message about the length of the reply alone
-/// ("max_tokens: 9 > 8, which is the maximum allowed number of output tokens") must not match.
+/// Phrases in errors for a prompt that is too long; few servers have a code for that. A message about the reply length
+/// alone ("max_tokens: 9 > 8, which is the maximum allowed number of output tokens") must not match.
 #[rustfmt::skip]
 const CONTEXT_FULL: &[&[&str]] = &[
     &["maximum context length"],
@@ -181,7 +181,7 @@ const CONTEXT_FULL: &[&[&str]] = &[
     &["max tokens of ", " exceeded"], // Snowflake
     &["prompt exceeds max length"],
 ];
-/// Names of the limit, which count together with a word for exceeding it.
+/// Names of the context window. They match only together with a word for exceeding it.
 const WINDOW_NAMES: [&str; 8] = [
     "context size",
     "context window",
@@ -206,7 +206,7 @@ impl ErrorDialect {
         own.map(|(_, status)| *status).or(error.status).or_else(|| common().map(|(_, status)| *status)).unwrap_or(500)
     }
 
-    /// What an error means beyond its status.
+    /// The class of an error, if it has one.
     pub(crate) fn classify(&self, status: u16, error: &ApiError) -> Option<ErrorClass> {
         let message = error.message.as_deref().unwrap_or_default().to_ascii_lowercase();
         let matches = |row: &&ClassRow| {
@@ -221,16 +221,16 @@ impl ErrorDialect {
     }
 }
 
-/// Whether a message in lower case names the context window and that it is exceeded, or a text that is too long.
+/// Whether a message in lower case says that the context window is exceeded, or that a text is too long.
 fn exceeds_context(message: &str) -> bool {
     let has = |words: &[&str]| words.iter().any(|words| message.contains(words));
     has(&EXCEEDING) && has(&WINDOW_NAMES) || is_text_too_long(message)
 }
 
-/// Whether a message in lower case says that a text of the conversation is too long. Fields with short limits, such as a
-/// tool's name, are another matter.
+/// Whether a message in lower case says that a text of the conversation is too long. Fields with short limits, such as
+/// a tool's name, don't count.
 fn is_text_too_long(message: &str) -> bool {
-    // OpenAI's of `string_above_max_length`; Titan's.
+    // From OpenAI, with the code `string_above_max_length`, and from Titan.
     const PREFIXES: [&str; 2] = ["string too long. expected a string with maximum length ", "expected maxlength: "];
     const MIN_LIMIT: u64 = 10_000;
     let limit = PREFIXES.into_iter().find_map(|prefix| message.split_once(prefix)).map(|(_, after)| after);
@@ -238,14 +238,14 @@ fn is_text_too_long(message: &str) -> bool {
     digits.and_then(|digits| digits.parse::<u64>().ok()).is_some_and(|limit| limit >= MIN_LIMIT)
 }
 
-/// Whether Claude refuses thinking because it was produced after other messages. A deployment may have any name, so the model's
-/// name doesn't always tell.
+/// Whether Claude refuses thinking because it was produced after other messages. The model's name doesn't always show
+/// that this can happen, because a deployment may have any name.
 pub(crate) fn is_prefix_mismatch(message: &str) -> bool {
     message.contains("bound to a different conversation") || message.contains("prefix_mismatch_behavior")
 }
 
 impl ApiError {
-    /// The error in a JSON body or event; `None` where there is none.
+    /// The error in a JSON body or event, if any.
     pub(crate) fn parse(json: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(json).ok()?;
         let value = first_element(&value);
@@ -267,7 +267,7 @@ impl ApiError {
         (parsed.message.is_some() || parsed.kind.is_some() || parsed.code.is_some()).then_some(parsed)
     }
 
-    /// Anthropic's and Google's `details`.
+    /// Reads Anthropic's and Google's `details`.
     fn read_details(&mut self, error: &Value) {
         let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
         self.code = text(error.pointer("/details/error_code")).or(self.code.take());
@@ -282,8 +282,8 @@ impl ApiError {
         }
     }
 
-    /// The error in a JSON body with status 200: an `error` of any kind, FastAPI's `detail`, Cloudflare's `errors`, vLLM's
-    /// `"object": "error"`, `"success": false`, or an HTTP status of an error.
+    /// The error in a JSON body with status 200: an `error` of any kind, FastAPI's `detail`, Cloudflare's `errors`,
+    /// vLLM's `"object": "error"`, `"success": false`, or an HTTP status of an error.
     pub(crate) fn parse_unexpected(json: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(json).ok()?;
         let value = first_element(&value);
@@ -310,7 +310,7 @@ impl ApiError {
     }
 }
 
-/// The value, or the first element of a list: Gemini's API sends errors as the only element of one.
+/// The value, or its first element if it is a list: Gemini's API sends an error as the only element of a list.
 fn first_element(value: &Value) -> &Value {
     value.as_array().and_then(|list| list.first()).unwrap_or(value)
 }
@@ -328,8 +328,8 @@ fn message(error: &Value) -> Option<String> {
     }
 }
 
-/// The pause that a message asks for: OpenAI's `Please try again in 1m2.5s`, or `250ms`, where there is no header for it, as
-/// in a stream; LiteLLM's `Try again in 5 seconds`.
+/// The pause that a message asks for. OpenAI writes `Please try again in 1m2.5s`, or `250ms`, which matters if there is
+/// no header for it, as in a stream. LiteLLM writes `Try again in 5 seconds`.
 fn parse_retry_after(message: &str) -> Option<Duration> {
     let (_, after) = message.split_once("ry again in ")?;
     let mut words = after.split(|c: char| c.is_whitespace());
@@ -341,14 +341,14 @@ fn parse_retry_after(message: &str) -> Option<Duration> {
     parse_duration(word)
 }
 
-/// A string that isn't a number.
+/// The string, unless it is a number.
 fn non_numeric_text(value: Option<&Value>) -> Option<String> {
     let text = value?.as_str()?;
     // `None` is a Python server's null.
     (!text.is_empty() && text != "None" && text.parse::<f64>().is_err()).then(|| text.to_owned())
 }
 
-/// An HTTP status of an error.
+/// The value, if it is an HTTP status of an error.
 fn status_code(value: Option<&Value>) -> Option<u16> {
     let value = value?;
     let number = value.as_u64().or_else(|| value.as_str()?.parse().ok())?;

@@ -1,8 +1,8 @@
 //! What a failed request means: the error to report, a hint, and whether a retry can help.
 //!
-//! Statuses that are retried are those of the official clients of all APIs: 408, 409, 429 and 5xx, unless
-//! `x-should-retry` says otherwise; and 425, which asks for a retry. A response that isn't from the API at all is retried
-//! where the server has replied before.
+//! The same statuses are retried as in the official clients of all APIs: 408, 409, 429 and 5xx, unless `x-should-retry`
+//! says otherwise. 425 is retried, too, because it asks for a retry. A response that isn't from the API at all is
+//! retried if the server has replied before.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ fn hint_for(
     })
 }
 
-/// The option of a job that a server refuses, under its name in the job file.
+/// The option that a server refuses, under its name in the job file.
 fn refused_option(message: &str) -> Option<&'static str> {
     let names = [
         ("temperature", "temperature"),
@@ -86,7 +86,7 @@ fn refused_option(message: &str) -> Option<&'static str> {
         ("thinking_budget", "thinking"),
         ("stop", "stop"),
     ];
-    // In quotes it is a parameter's name rather than a word of the sentence.
+    // Only a name in quotes is certainly a parameter rather than a word of the sentence.
     let is_named = |name: &str| ['\'', '`', '"'].iter().any(|quote| message.contains(&format!("{quote}{name}{quote}")));
     names.into_iter().find_map(|(name, option)| is_named(name).then_some(option))
 }
@@ -134,8 +134,8 @@ fn retry_decision(status: u16, pause: Option<Duration>) -> RetryDecision {
     }
 }
 
-/// Whether a status means the same from any sender. Others, without an error object of the API, may come from something in
-/// between, such as a login page or a firewall.
+/// Whether a status means the same from any sender. A response with another status but without an API error object may
+/// come from an intermediary, such as a login page or a firewall.
 fn is_unambiguous_status(status: u16) -> bool {
     matches!(status, 400 | 401 | 402 | 407 | 413 | 422 | 511)
 }
@@ -148,7 +148,7 @@ fn describe(status: &str, parsed: &ApiError, endpoint: &Endpoint) -> String {
     format!("{} answered {status}{kind}{message}{request}", endpoint.display_url())
 }
 
-/// An error event in a stream, or an error object instead of a reply; `how` says which.
+/// Classifies an error event in a stream, or an error object in place of a reply; `how` says which.
 pub(crate) fn classify_event(
     dialect: &ErrorDialect,
     json: &str,
@@ -167,7 +167,7 @@ pub(crate) fn request_id<'a>(response: &'a HttpResponse<'_>) -> Option<&'a str> 
     response.header("request-id").or_else(|| response.header("x-request-id"))
 }
 
-/// A response with a status other than 200.
+/// Classifies a response with a status other than 200.
 pub(crate) async fn classify_response(
     dialect: &ErrorDialect,
     mut response: HttpResponse<'_>,
@@ -238,7 +238,7 @@ pub(crate) async fn classify_response(
     failure
 }
 
-/// A response with status 200 that isn't a reply: a login page, another service, a proxy's notice.
+/// Classifies a response with status 200 that isn't a reply: a login page, another service, a proxy's notice.
 pub(crate) fn not_a_reply(
     dialect: &ErrorDialect,
     media_type: &str,
@@ -271,7 +271,7 @@ pub(crate) fn not_a_reply(
     )
 }
 
-/// An error of any form in a JSON body that should have been a reply.
+/// Classifies an error of any form in a JSON body that should have been a reply.
 pub(crate) fn error_in_body(
     dialect: &ErrorDialect,
     json: &str,
@@ -294,7 +294,7 @@ pub(crate) fn error_in_body(
     Some(failure)
 }
 
-/// A compressed response with status 200; no request accepts one.
+/// The failure for a compressed response with status 200, which no request accepts.
 pub(crate) fn unexpected_encoding(encoding: &str, endpoint: &Endpoint) -> FailedAttempt {
     let what = format!("{} sent a compressed response ({encoding}), which wasn't requested", endpoint.display_url());
     let hint = "turn off compression in the server or the proxy in front of it";

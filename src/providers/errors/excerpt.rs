@@ -5,7 +5,7 @@ use crate::providers::transport::endpoint::Endpoint;
 /// The maximum length of an excerpt in characters.
 const MAX_EXCERPT_CHARS: usize = 200;
 
-/// An excerpt of a body without secrets: the title of a page, or its text where it has no title.
+/// An excerpt of a body without secrets: the title of a page, or its text if it has no title.
 pub(crate) fn excerpt_of(body: &[u8], media_type: &str, endpoint: &Endpoint) -> String {
     if is_binary(body) {
         return "binary data".to_owned();

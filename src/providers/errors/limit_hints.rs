@@ -45,7 +45,7 @@ pub(crate) fn context_window(message: &str) -> Option<u64> {
         let start = message[..message.find(words)?].trim_end();
         parse_tokens(&start[start.rfind(|c: char| !is_digit_or_separator(c)).map_or(0, |at| at + 1)..])
     };
-    // Anthropic's second form is a sum; in Mistral's and Anthropic's first, the phrase follows the number.
+    // Anthropic's second form is a sum. In Mistral's form and Anthropic's first, the phrase follows the number.
     let sum = || parse_tokens(message[message.find("exceed context limit:")?..].split_once('>')?.1.trim_start());
     let found = BEFORE.into_iter().find_map(after).or_else(sum);
     found.or_else(|| before("maximum context length")).or_else(|| before("maximum")).or_else(|| {
@@ -54,7 +54,7 @@ pub(crate) fn context_window(message: &str) -> Option<u64> {
     })
 }
 
-/// The maximum `max_tokens` in an error message about a greater one.
+/// The maximum for `max_tokens` in an error message about a larger value.
 pub(crate) fn reply_limit(message: &str) -> Option<u32> {
     const NAMES: [&str; 6] = [
         "max_tokens",

@@ -1,8 +1,8 @@
 //! Errors of LiteLLM's proxy, which wraps the error of the server behind it.
 //!
-//! It names its exception class in the message (`litellm.BadRequestError: OpenAIException - ...`), the innermost last, and its
-//! own reasons in `type` (<https://docs.litellm.ai/docs/exception_mapping>). Where it translates to Gemini's API, every error
-//! has status 500.
+//! It names its exception class in the message (`litellm.BadRequestError: OpenAIException - ...`), the innermost last,
+//! and its own reasons in `type` (<https://docs.litellm.ai/docs/exception_mapping>). Where it translates to Gemini's
+//! API, every error has status 500.
 
 use crate::providers::errors::api_error::ApiError;
 
@@ -27,10 +27,10 @@ const EXCEPTION_STATUSES: [(&str, u16); 15] = [
 /// The prefix of an exception class in a message.
 const EXCEPTION_PREFIX: &str = "litellm.";
 
-/// The status that an error has without the wrapping.
+/// The status of an error before LiteLLM wrapped it.
 pub(crate) fn effective_status(status: u16, error: &ApiError) -> u16 {
     match error.kind.as_deref() {
-        // Without a database, LiteLLM has one key and answers all others with this.
+        // Without a database, LiteLLM has a single key, and reports any other key with this error.
         Some("no_db_connection" | "expired_key") => 401,
         Some(kind) if kind.ends_with("_model_access_denied") => 403,
         _ if status == 500 => innermost_status(error).unwrap_or(status),
@@ -57,7 +57,7 @@ pub(crate) fn is_budget_exceeded(error: &ApiError) -> bool {
     error.kind.as_deref() == Some("budget_exceeded")
 }
 
-/// Whether the error says that there is no such model; the status doesn't tell.
+/// Whether the error means that the model is unknown, which the status doesn't show.
 pub(crate) fn is_unknown_model(error: &ApiError) -> bool {
     const WORDS: [&str; 7] = [
         "no healthy deployments for this model",
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_behind_a_gateway_keeps_its_status() {
+    fn an_error_from_behind_the_gateway_keeps_its_status() {
         let wrapped = |class: &str| {
             format!(
                 "litellm.APIConnectionError: APIConnectionError: OpenAIException - Error calling litellm.acompletion for \

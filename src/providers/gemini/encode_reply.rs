@@ -1,4 +1,4 @@
-//! Encodes a reply for the next request: each part unchanged, where possible.
+//! Encodes a reply for the next request. Parts are unchanged if possible.
 
 use std::borrow::Cow;
 
@@ -13,8 +13,8 @@ use crate::providers::tool_calls::tool_name;
 
 /// The maximum length of a tool's name.
 const MAX_TOOL_NAME_CHARS: usize = 64;
-/// Gemini 3 and later accept this instead of a signature for a call of another model, or one that has lost its signature
-/// (<https://ai.google.dev/gemini-api/docs/thought-signatures>).
+/// Gemini 3 and later accept this in place of a signature, for calls that another model made or that lost their
+/// signature (<https://ai.google.dev/gemini-api/docs/thought-signatures>).
 const SKIP_SIGNATURE: &str = "skip_thought_signature_validator";
 
 /// An encoded reply.
@@ -29,22 +29,22 @@ pub(super) struct EncodedCall {
     /// The id of the call in the conversation.
     pub(super) call_id: String,
     pub(super) name: String,
-    /// The id that its result has to carry, if any.
+    /// The id that its result needs, if any.
     pub(super) id: Option<String>,
 }
 
-/// Encodes a reply. With `signs`, all calls get signatures and ids; other models, and older servers, accept only ids that they
-/// sent.
+/// Encodes a reply. With `signs`, all calls get signatures and ids. Other models and older servers accept only ids that
+/// they sent themselves.
 ///
 /// # Errors
-/// A part can't be serialized, which no reply causes.
+/// A part can't be serialized. No reply causes this.
 pub(super) fn encode_reply(reply: &Reply, signs: bool) -> Result<EncodedReply, serde_json::Error> {
     let mut encoded = EncodedReply { parts: Vec::with_capacity(reply.blocks.len()), calls: Vec::new() };
     for Block { content, raw } in &reply.blocks {
         let raw = raw.as_deref().filter(|raw| is_gemini_part(content, raw));
         match (content, raw) {
             (BlockContent::Call(call), raw) => {
-                // Of parallel calls only the first is signed.
+                // Only the first of several parallel calls is signed.
                 let must_sign = signs && encoded.calls.is_empty();
                 let (part, called) = encode_call(call, raw, must_sign, signs)?;
                 encoded.parts.push(part);

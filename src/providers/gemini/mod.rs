@@ -1,10 +1,11 @@
 //! Google's models over the Gemini API: `POST {base}/v1beta/models/MODEL:streamGenerateContent?alt=sse`, the key in
 //! `x-goog-api-key`.
 //!
-//! The format is that of <https://ai.google.dev/api/generate-content>. The variables are those of Google's own clients (the
-//! package google-genai, 3.4): `GOOGLE_API_KEY` takes precedence over `GEMINI_API_KEY`, and `GOOGLE_GEMINI_BASE_URL` is another
-//! address. A reply is sent back part by part as it came, with the signatures of its thoughts; Gemini 3 and later refuse calls
-//! without these (<https://ai.google.dev/gemini-api/docs/thought-signatures>).
+//! The format is that of <https://ai.google.dev/api/generate-content>. The variables are those of Google's own clients
+//! (the package google-genai, 3.4): `GOOGLE_API_KEY` takes precedence over `GEMINI_API_KEY`, and
+//! `GOOGLE_GEMINI_BASE_URL` is another address. The parts of a reply are sent back unchanged, with the signatures of
+//! its thoughts. Gemini 3 and later refuse calls without these
+//! (<https://ai.google.dev/gemini-api/docs/thought-signatures>).
 
 mod encode_reply;
 mod parts;
@@ -31,7 +32,7 @@ use super::unsupported_options::{ApiLimits, RequestOptions};
 const HOST: &str = "generativelanguage.googleapis.com";
 const BASE_URL: &str = "https://generativelanguage.googleapis.com";
 const KEY_ENV: &str = "GEMINI_API_KEY";
-/// Older, and shared with other services of Google's.
+/// The older key variable, which other Google services use, too.
 const GOOGLE_KEY_ENV: &str = "GOOGLE_API_KEY";
 const BASE_URL_ENV: &str = "GOOGLE_GEMINI_BASE_URL";
 const API: &str = "the Gemini API";
@@ -111,14 +112,14 @@ struct Gemini {
     retry_policy: RetryPolicy,
     /// Whether both variables are set, to different keys.
     has_conflicting_keys: bool,
-    /// Each model has its own endpoint; what is learned is shared.
+    /// Each model has its own endpoint, but all of them share the limits learned from errors.
     learned: Arc<LearnedLimits>,
 }
 
 impl Provider for Gemini {
     fn open(&self, config: ConversationConfig) -> Result<Box<dyn Conversation>, ProviderError> {
         if self.endpoint.has_host(HOST) {
-            // How long replies may be differs from request to request.
+            // The maximum reply length differs from request to request.
             let request = RequestOptions { model: &config.model, has_tools: false, max_tokens: u32::MAX };
             let is_of_request = |option: &str| option == "max_tokens";
             if let Some(problem) = LIMITS.unsupported(&request).into_iter().find(|it| !is_of_request(it.option)) {

@@ -1,8 +1,8 @@
 //! Assembles the parts of a reply.
 //!
-//! A stream splits texts anywhere, so consecutive ones are merged. A part with a signature is kept separate, as the API accepts
-//! the signature back only in the same part: a call, a text, or an empty text at the end. A block of several parts keeps them as
-//! a list.
+//! A stream splits texts anywhere, so consecutive ones are merged. A part with a signature is kept separate, as the API
+//! accepts the signature back only in the same part: a call, a text, or an empty text at the end. A block of several
+//! parts keeps them as a list.
 
 use std::sync::Arc;
 
@@ -122,7 +122,7 @@ impl PartAssembler {
     /// The finished blocks.
     ///
     /// # Errors
-    /// A block can't be serialized, which no part causes.
+    /// A block can't be serialized. No part causes this.
     pub(super) fn finish(self) -> Result<Vec<Block>, serde_json::Error> {
         let finish = |growing| match growing {
             PendingPart::Text(run) => run.finish(),
@@ -141,7 +141,7 @@ fn empty_text() -> Box<RawValue> {
     to_raw_value("").unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
-/// A call. Its part is always kept, as it matters whether the call has an id.
+/// Builds the block for a call. It always keeps the part, because it matters whether the call has an id.
 fn call(mut part: Fields) -> Result<Block, serde_json::Error> {
     let mut inner: Fields =
         part.get(CALL_FIELD).and_then(|call| serde_json::from_str(call.get()).ok()).unwrap_or_default();
@@ -158,7 +158,7 @@ fn call(mut part: Fields) -> Result<Block, serde_json::Error> {
     Ok(Block { content: BlockContent::Call(call), raw: Some(Arc::from(to_raw_value(&part)?)) })
 }
 
-/// Whether a block's JSON is from this API, and not from another one that replied earlier in the conversation.
+/// Whether a block's JSON is from this API, rather than from another one that replied earlier in the conversation.
 pub(super) fn is_gemini_part(content: &BlockContent, raw: &RawValue) -> bool {
     let Ok(value) = serde_json::from_str::<Value>(raw.get()) else { return false };
     let parts = value.as_array().map_or(std::slice::from_ref(&value), Vec::as_slice);
@@ -167,6 +167,6 @@ pub(super) fn is_gemini_part(content: &BlockContent, raw: &RawValue) -> bool {
         BlockContent::Text(_) | BlockContent::Thinking(_) => part.get("text").is_some(),
         BlockContent::Other(kind) => part.get(kind).is_some(),
     };
-    // Those of other APIs have a `type`, or different fields.
+    // Parts of other APIs have a `type`, or different fields.
     !parts.is_empty() && parts.iter().all(|part| part.get("type").is_none() && fits(part))
 }

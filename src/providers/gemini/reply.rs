@@ -1,8 +1,9 @@
 //! Assembles a reply from the events of a stream, or from one JSON body.
 //!
-//! Every event is a whole `GenerateContentResponse` with the new parts. The last one has a `finishReason`, but others may have one
-//! as well: with older models all had, and some servers send one between the steps of a reply. So a reply ends with its stream.
-//! Token counts are totals so far. A server that ignores `alt=sse` sends a list of the same objects.
+//! Every event is a whole `GenerateContentResponse` with the new parts. The last one has a `finishReason`, but others
+//! may have one, too: older models sent it in every event, and some servers send it between the steps of a reply. So a
+//! reply ends when its stream ends. Token counts are totals so far. A server that ignores `alt=sse` sends a list of the
+//! same objects.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -23,7 +24,7 @@ pub(super) struct GeminiAssembler {
     end: Option<ReplyEnd>,
 }
 
-/// Why it ended.
+/// Why the reply ended.
 #[derive(Debug)]
 struct ReplyEnd {
     /// One of the API's constants.
@@ -87,7 +88,7 @@ impl UsageCounts {
         self.thoughts_token_count = later.thoughts_token_count.or(self.thoughts_token_count);
     }
 
-    /// `None` where nothing was counted.
+    /// The usage, or `None` if nothing was counted.
     fn usage(self) -> Option<Usage> {
         let prompt = self.prompt_token_count.filter(|tokens| *tokens > 0)?;
         let read = self.cached_content_token_count.unwrap_or_default().min(prompt);
@@ -116,7 +117,7 @@ impl GeminiAssembler {
         }
     }
 
-    /// Takes one response object. Returns whether it is one of this API.
+    /// Takes one response object. Returns whether it is from this API.
     fn push_response(&mut self, json: &str, on_text: &dyn Fn(&str)) -> Result<bool, StreamError> {
         let response: GenerateContentResponse =
             serde_json::from_str(json).map_err(|error| StreamError::not_a_reply("reply", &error))?;
@@ -202,7 +203,7 @@ impl ReplyAssembler for GeminiAssembler {
         let stop = match reason.as_str() {
             "STOP" if has_calls => StopReason::ToolUse,
             "STOP" => StopReason::EndTurn,
-            // The latter is the limit of a single request, which may be lower than the requested one.
+            // `CONTINUATION` means the limit of a single request, which may be lower than the requested one.
             "MAX_TOKENS" | "CONTINUATION" => StopReason::MaxTokens,
             // A call or text is lost, and a retry may succeed.
             _ if !is_blocked && is_incomplete(&reason) && !(has_calls && reason.ends_with("_TOOL_CALL")) => {
@@ -210,7 +211,7 @@ impl ReplyAssembler for GeminiAssembler {
                 return Err(StreamError::Malformed(format!("the API ended the reply early ({reason}){why}")));
             }
             _ if is_blocked || is_refusal(&reason) => {
-                // Otherwise there would be no reason.
+                // Without this, the reply wouldn't contain the reason.
                 let why = message.map(|message| format!(": {message}")).unwrap_or_default();
                 blocks.push(Block::from(BlockContent::Other(format!("{reason}{why}"))));
                 StopReason::Refusal
@@ -221,8 +222,8 @@ impl ReplyAssembler for GeminiAssembler {
     }
 }
 
-/// Reasons with which some or all of a reply is missing (<https://ai.google.dev/api/generate-content#FinishReason>). A call of an
-/// unknown tool may still be there.
+/// Whether some or all of a reply is missing (<https://ai.google.dev/api/generate-content#FinishReason>). A call of an
+/// unknown tool may still be present.
 fn is_incomplete(reason: &str) -> bool {
     const LOST: [&str; 6] = [
         "MALFORMED_FUNCTION_CALL",
@@ -235,7 +236,7 @@ fn is_incomplete(reason: &str) -> bool {
     LOST.contains(&reason)
 }
 
-/// Reasons of content filters.
+/// Whether the reason is that of a content filter.
 fn is_refusal(reason: &str) -> bool {
     const FILTERS: [&str; 9] = [
         "SAFETY",

@@ -1,7 +1,7 @@
 //! Encodes a conversation for the API, each message once.
 //!
-//! The prompt cache needs no markers: it recognizes an identical prefix. Tool results are a separate message: together with a
-//! text, the API takes the whole for the model's.
+//! The prompt cache needs no markers: it recognizes an identical prefix. Tool results are a separate message: the API
+//! mistakes a message with both results and text for the model's.
 
 use bytes::Bytes;
 use serde::Serialize;

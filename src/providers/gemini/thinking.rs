@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 use crate::job::Thinking;
 use crate::models::{ThinkingControl, ThinkingOff, ThinkingSupport};
 
-/// The `thinkingConfig` of a request, if it needs one. Summaries of thoughts are requested as well: they go to the record, and
-/// show that the model is at work.
+/// The `thinkingConfig` of a request, if it needs one. It requests summaries of thoughts, too: they are recorded, and
+/// they show that the model is working.
 pub(super) fn thinking_config(support: &ThinkingSupport, thinking: Option<Thinking>, max_tokens: u32) -> Option<Value> {
     let (level, budget) = match (thinking?, support.off) {
         (Thinking::Off, ThinkingOff::Word(word)) => (word, 0),
@@ -21,7 +21,7 @@ pub(super) fn thinking_config(support: &ThinkingSupport, thinking: Option<Thinki
         ThinkingControl::Budget { .. } if budget == 0 && support.off != ThinkingOff::Impossible => {
             config.insert("thinkingBudget".to_owned(), json!(0));
         }
-        // A quarter of the reply is left for the answer, as thoughts count as a part of it.
+        // Thoughts count as a part of the reply, so leave a quarter of it for the answer.
         ThinkingControl::Budget { min, max } => {
             config.insert("thinkingBudget".to_owned(), json!(budget.min(max_tokens / 4 * 3).clamp(min, max)));
         }

@@ -1,9 +1,10 @@
 //! OpenAI's models over the Responses API: `POST {base}/responses`, streamed.
 //!
-//! The format is that of <https://developers.openai.com/api/reference/resources/responses>. Nothing is stored on the server
-//! (`store: false`), so every request contains the whole conversation. A reply is sent back item by item as it came, with
-//! encrypted reasoning (`include: ["reasoning.encrypted_content"]`), so that the model continues its train of thought. The API
-//! refuses reasoning without the encryption, or without the item that it led to, so such reasoning is left out.
+//! The format is that of <https://developers.openai.com/api/reference/resources/responses>. Nothing is stored on the
+//! server (`store: false`), so every request contains the whole conversation. The items of a reply are sent back
+//! unchanged, with encrypted reasoning (`include: ["reasoning.encrypted_content"]`), so that the model continues its
+//! train of thought. The API refuses reasoning without the encryption, or without the item that it led to, so such
+//! reasoning is left out.
 
 mod output_item;
 mod output_items;

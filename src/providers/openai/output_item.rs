@@ -10,7 +10,7 @@ use crate::providers::json::{EMPTY_TEXT, Fields, string_field as text_field};
 use crate::providers::openai_platform::MAX_TOOL_NAME_CHARS;
 use crate::providers::tool_calls::{to_tool_call, tool_name};
 
-/// The strings in a field of the elements of a list.
+/// The strings in the field `name` of the elements of a list.
 fn parts(fields: &Fields, list: &str, name: &str) -> Vec<String> {
     let list = fields.get(list).and_then(|list| serde_json::from_str::<Vec<Fields>>(list.get()).ok());
     list.unwrap_or_default().iter().filter_map(|part| text_field(part, name)).collect()
@@ -34,7 +34,7 @@ pub(super) fn has_input(fields: &Fields) -> bool {
 /// Converts a whole item to a block.
 ///
 /// # Errors
-/// It can't be serialized, which no item causes.
+/// It can't be serialized. No item causes this.
 pub(super) fn to_block(fields: &Fields) -> Result<Block, serde_json::Error> {
     let kind = text_field(fields, "type").unwrap_or_default();
     let content = match kind.as_str() {
@@ -44,7 +44,7 @@ pub(super) fn to_block(fields: &Fields) -> Result<Block, serde_json::Error> {
             let arguments = fields.get("arguments").map(|value| value.get().to_owned());
             let input = text_field(fields, "arguments").or(arguments);
             let call = to_tool_call(id, text_field(fields, "name").unwrap_or_default(), input.as_deref());
-            // An invalid input, or one in another form, is sent back in the right form.
+            // Change an invalid input, or one in another form, to the form that the API accepts.
             let is_object = input.is_some_and(|input| input.trim_start().starts_with('{'));
             if call.input_error.is_some() || !has_input(fields) || !is_object {
                 return Ok(BlockContent::Call(call).into());
@@ -76,10 +76,10 @@ struct MessageItem<'a> {
     content: &'a str,
 }
 
-/// Encodes a reply's items for the next request: unchanged, where possible.
+/// Encodes a reply's items for the next request, unchanged if possible.
 ///
 /// # Errors
-/// An item can't be serialized, which no reply causes.
+/// An item can't be serialized. No reply causes this.
 pub(super) fn encode_items(reply: &Reply, has_openai_rules: bool) -> Result<Vec<String>, serde_json::Error> {
     let mut items = Vec::with_capacity(reply.blocks.len());
     // Reasoning that isn't followed by another item yet.

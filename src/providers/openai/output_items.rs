@@ -1,4 +1,4 @@
-//! The items of a reply that is being received, and which of them an event is about.
+//! The items of a reply that is being received. Matches events to items.
 
 use super::output_item;
 use crate::message::{Block, BlockContent};
@@ -9,7 +9,7 @@ use crate::providers::tool_calls::to_tool_call;
 #[derive(Debug, Default)]
 pub(super) struct OutputItems(Vec<PendingItem>);
 
-/// How an event refers to an item. Servers omit either field, or invent it.
+/// An event's reference to an item. Some servers omit either field, or invent it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ItemRef<'a> {
     /// The item's id; empty for none.
@@ -47,7 +47,7 @@ impl PendingItem {
         Some(new)
     }
 
-    /// Whether a finished item may be the same as this finished one.
+    /// Whether a finished item may be the same as this finished one, by its text.
     fn may_be_same(&self, fields: &Fields) -> bool {
         let [one, other] = [&self.fields, fields].map(|fields| output_item::message_text(fields).trim().to_owned());
         one.starts_with(&other) || other.starts_with(&one)
@@ -73,7 +73,7 @@ impl PendingItem {
 
     fn finish(self) -> Result<(Option<Block>, bool), serde_json::Error> {
         let is_refused = self.is_refusal || !output_item::refusal(&self.fields).is_empty();
-        // Some servers end an item with less than its deltas.
+        // Some servers' final item contains less than its deltas.
         let is_hollow = !self.text_parts.is_empty()
             && match text_field(&self.fields, "type").as_deref() {
                 Some("message") => output_item::message_text(&self.fields).is_empty(),
@@ -90,7 +90,7 @@ impl PendingItem {
 }
 
 impl OutputItems {
-    /// The position of the item of a delta: an unfinished one, or a new one; `None` where it has ended.
+    /// The position of a delta's item, which may be new. `None` if the item has ended.
     pub(super) fn open_or_start(&mut self, item_ref: ItemRef<'_>) -> Option<usize> {
         let open = self.find_open(item_ref);
         if open.is_none() && self.0.iter().any(|item| item.is("id", item_ref.id) || Some(item.index) == item_ref.index)
@@ -110,7 +110,7 @@ impl OutputItems {
         if let Some(place) = ended {
             return place;
         }
-        // An item that starts isn't one that has started already, unless it has the same id.
+        // An item that starts is a new one, unless another has the same id.
         let is_new = |item: &PendingItem| is_finished || item.fields.is_empty() || item.is("id", item_ref.id);
         let place = match self.find_open(item_ref).filter(|place| is_new(&self.0[*place])) {
             Some(place) => place,
@@ -120,12 +120,12 @@ impl OutputItems {
         place
     }
 
-    /// Takes the items of the final response, each of which may have come before in part; returns the positions of those that
-    /// are new, finished or longer.
+    /// Takes the items of the final response. Any of them may have arrived before, at least in part. Returns the
+    /// positions of items that are new, newly finished or longer.
     pub(super) fn merge_output(&mut self, output: Vec<Fields>) -> Vec<usize> {
         let mut known: Vec<usize> = (0..self.0.len()).collect();
         known.sort_by_key(|place| self.0[*place].index);
-        // Match by id first: other similarities don't tell a new item from a known one.
+        // Match by id first: other similarities don't distinguish a new item from a known one.
         let mut places: Vec<Option<usize>> = vec![None; output.len()];
         for is_by_id in [true, false] {
             for ((index, fields), place) in (0..).zip(&output).zip(&mut places) {
@@ -174,7 +174,7 @@ impl OutputItems {
     /// The finished blocks, and whether one is a refusal.
     ///
     /// # Errors
-    /// A block can't be serialized, which no item causes.
+    /// A block can't be serialized. No item causes this.
     pub(super) fn finish(mut self) -> Result<(Vec<Block>, bool), serde_json::Error> {
         self.0.sort_by_key(|item| item.index);
         let (mut blocks, mut is_refused, mut has_text) = (Vec::with_capacity(self.0.len()), false, false);
@@ -185,7 +185,7 @@ impl OutputItems {
             if let BlockContent::Text(text) = &mut block.content
                 && !text.trim().is_empty()
             {
-                // They are separate messages.
+                // Several texts are separate messages.
                 if std::mem::replace(&mut has_text, true) {
                     text.insert_str(0, MESSAGE_SEPARATOR);
                 }
@@ -226,8 +226,8 @@ fn partial_block(fields: &Fields, text: String) -> Option<Block> {
     Some(content.into())
 }
 
-/// The parts of a text, or of a call's input, in order. A part has a `content_index`, which some servers omit or set to 0
-/// for all. Its `done` event repeats the whole part, and may be the only event of it.
+/// The parts of a text, or of a call's input, in order. A part has a `content_index`, which some servers omit or set to
+/// 0 for all. Its `done` event repeats the whole part, and may be its only event.
 #[derive(Debug, Default)]
 pub(super) struct TextParts(Vec<TextPart>);
 
@@ -254,7 +254,7 @@ impl TextParts {
         piece
     }
 
-    /// Takes a whole part at its end. Returns what no delta contained.
+    /// Takes a whole part at its end. Returns the text that no delta contained.
     pub(super) fn end_part<'a>(&mut self, index: Option<u64>, all: &'a str) -> &'a str {
         let is_known = |part: &TextPart| part.has_ended && (all.is_empty() || part.text == all);
         if self.0.iter().any(|part| is_known(part) && (index.is_none() || part.index.is_none() || part.index == index))

@@ -1,11 +1,12 @@
 //! Assembles a reply from the events of a stream, or from one JSON object.
 //!
 //! The events are those of <https://developers.openai.com/api/reference/resources/responses/streaming-events>:
-//! `response.created`, then for each item `response.output_item.added`, deltas and `response.output_item.done`, then one of
-//! `response.completed`, `response.incomplete` and `response.failed`; `error` and unknown ones anywhere between. An item's
-//! content is that of its `done` event, or of the final response; if it was cut off, that of its deltas. Other servers give
-//! every item the same `output_index`, start with another number or omit it, so an item is identified by its id first. Not
-//! every server numbers events, and nothing is lost within a connection, so sequence numbers are ignored.
+//! `response.created`, then for each item `response.output_item.added`, deltas and `response.output_item.done`, then
+//! one of `response.completed`, `response.incomplete` and `response.failed`; `error` and unknown ones may be anywhere
+//! between. An item's content is that of its `done` event or of the final response; if it was cut off, that of its
+//! deltas. Other servers give every item the same `output_index`, start with another number or omit it, so an item is
+//! identified by its id first. Not every server numbers events, and nothing is lost within a connection, so sequence
+//! numbers are ignored.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -20,7 +21,7 @@ use crate::providers::tool_calls::MAX_INPUT_BYTES;
 #[derive(Debug)]
 pub(super) struct OpenaiAssembler {
     estimate: UsageEstimate,
-    /// The limit on its tokens, where the server may report a truncated reply as complete.
+    /// The limit on its tokens, if the server may report a truncated reply as complete.
     max_output_tokens: Option<u32>,
     id: Option<String>,
     model: Option<String>,
@@ -31,7 +32,7 @@ pub(super) struct OpenaiAssembler {
     stop: Option<StopReason>,
 }
 
-/// The fields of events that are needed; all others may have any form.
+/// The required fields of events. All other fields may have any form.
 #[derive(Deserialize)]
 struct Event<'a> {
     #[serde(rename = "type", default)]
@@ -99,7 +100,7 @@ struct InputTokenDetails {
 }
 
 impl UsageCounts {
-    /// `None` where nothing was counted.
+    /// The usage, or `None` if nothing was counted.
     fn usage(&self) -> Option<Usage> {
         let prompt = self.input_tokens.filter(|tokens| *tokens > 0)?;
         let details = self.input_tokens_details.unwrap_or_default();
@@ -129,7 +130,8 @@ impl OpenaiAssembler {
         }
     }
 
-    /// Sets the token limit for servers other than OpenAI's: llama.cpp reports a reply that was truncated there as completed.
+    /// Sets the token limit for servers other than OpenAI's: llama.cpp reports a reply that was truncated there as
+    /// completed.
     pub(super) fn with_token_limit(self, most: u32) -> Self {
         Self { max_output_tokens: Some(most), ..self }
     }
@@ -166,7 +168,7 @@ impl OpenaiAssembler {
         }
     }
 
-    /// Takes a response object; `kind` is how it ended, if it did. Returns whether it failed.
+    /// Takes a response object. `kind` is how the response ended, if it did. Returns whether it failed.
     fn push_response(&mut self, response: Response, kind: &str, on_text: &dyn Fn(&str)) -> bool {
         self.id = non_empty(response.id).or(self.id.take());
         self.model = non_empty(response.model).or(self.model.take());
@@ -344,7 +346,7 @@ impl ReplyAssembler for OpenaiAssembler {
         let finished = self.items.finish();
         let (mut blocks, is_refused) = finished.map_err(|error| StreamError::unreadable("an item", &error))?;
         if stop == StopReason::Refusal && !is_refused {
-            // Otherwise there would be no reason.
+            // Without this, the reply wouldn't contain the reason.
             blocks.push(BlockContent::Other("content_filter".to_owned()).into());
         }
         if stop == StopReason::EndTurn {

@@ -16,14 +16,14 @@ use crate::providers::json::{EMPTY_TEXT, is_blank, join_body, or_placeholder};
 use crate::providers::openai_platform::{cache_key, mark_failure, returns_reasoning, temperature};
 use crate::providers::transport::http_conversation::RequestEncoder;
 
-/// The minimum of `max_output_tokens`, by the API's error message
+/// The minimum of `max_output_tokens`, according to the API's error message
 /// (<https://github.com/vectorize-io/hindsight/issues/58>).
 const MIN_OUTPUT_TOKENS: u32 = 16;
 
 /// Requests reasoning that can be sent back. Azure accepts it only for some deployments.
 const INCLUDE_REASONING: &str = r#","include":["reasoning.encrypted_content"]"#;
 
-/// What depends on the server.
+/// The parts of a request that depend on the server.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RequestDialect {
     /// The reasoning effort to request.

@@ -1,11 +1,11 @@
 //! Chat Completions, the API of most servers and gateways: `POST {base}/chat/completions`, streamed.
 //!
-//! The format is that of <https://developers.openai.com/api/reference/resources/chat>. Servers differ, so parsing is lenient
-//! ([`reply`] says how), and little is sent that isn't needed:
+//! The format is that of <https://developers.openai.com/api/reference/resources/chat>. Servers differ, so parsing is
+//! lenient (see [`reply`]), and requests contain little that isn't needed:
 //! - OpenAI's own endpoints (and Azure's) get `max_completion_tokens`, as their models accept nothing else, and
 //!   `prompt_cache_key`; all others get the older `max_tokens`, until one asks for the newer name;
 //! - usage is requested (`stream_options`), until a server refuses that;
-//! - the API has no field for a failed call: the text of such a result begins with `Error: `;
+//! - the API has no field for a failed call, so the text of such a result begins with `Error: `;
 //! - reasoning is sent back in the field that it came in, but only together with the calls that it led to: DeepSeek and
 //!   others require it there, and some refuse it elsewhere.
 

@@ -7,15 +7,16 @@ use serde_json::value::{RawValue, to_raw_value};
 use crate::message::{Block, BlockContent};
 use crate::providers::json::{Fields, string_field, string_value};
 
-/// The text (DeepSeek, llama.cpp, SGLang and others).
+/// The field with the text (DeepSeek, llama.cpp, SGLang and others).
 const CONTENT: &str = "reasoning_content";
-/// The text (vLLM, OpenRouter, Groq, Ollama and others).
+/// The field with the text (vLLM, OpenRouter, Groq, Ollama and others).
 const TEXT: &str = "reasoning";
-/// The parts, including signed and encrypted ones (OpenRouter).
+/// The field with the parts, including signed and encrypted ones (OpenRouter).
 const DETAILS: &str = "reasoning_details";
-/// Claude's own blocks, in addition to the text in another field (LiteLLM). Claude requires signed ones back.
+/// The field with Claude's own blocks, in addition to the text in another field (LiteLLM). Signed blocks must be sent
+/// back.
 const BLOCKS: &str = "thinking_blocks";
-/// The text field of such a block.
+/// The text field of a Claude block.
 const THOUGHT: &str = "thinking";
 
 /// Reasoning that is being received.
@@ -55,7 +56,7 @@ impl ReasoningAssembler {
         size
     }
 
-    /// Takes reasoning that came within the content; it isn't sent back.
+    /// Takes reasoning from within the content. It isn't sent back.
     pub(super) fn push_inline(&mut self, piece: &str) {
         self.text.push_str(piece);
     }
@@ -101,11 +102,11 @@ impl ReasoningAssembler {
         }
     }
 
-    /// The block, with the fields to send back: the parts, if any, and those of Claude's blocks that are signed or encrypted. An
-    /// empty text counts where the server sent one together with calls, as it requires it back.
+    /// The block, with the fields to send back: the parts, if any, and Claude's signed or encrypted blocks. If the
+    /// server sent an empty text together with calls, it is kept, as the server requires it back.
     ///
     /// # Errors
-    /// It can't be serialized, which no text causes.
+    /// It can't be serialized. No text causes this.
     pub(super) fn finish(mut self, has_calls: bool) -> Result<Option<Block>, serde_json::Error> {
         self.blocks.retain(is_signed_or_encrypted);
         let is_nothing = self.text.is_empty() && self.details.is_empty() && self.blocks.is_empty();
@@ -133,7 +134,7 @@ pub(super) fn encode_members(raw: &RawValue) -> String {
     known.map(|(name, value)| format!(r#","{name}":{value}"#)).collect()
 }
 
-/// An encoded message without its reasoning; `None` where it has none.
+/// An encoded message without its reasoning. `None` if it has none.
 pub(super) fn without_reasoning(json: &[u8]) -> Option<Vec<u8>> {
     let mut fields: Fields = serde_json::from_slice(json).ok()?;
     let before = fields.len();

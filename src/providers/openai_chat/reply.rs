@@ -1,9 +1,11 @@
 //! Assembles a reply from the chunks of a stream, or from one JSON object.
 //!
-//! Chunks are those of <https://developers.openai.com/api/reference/resources/chat/subresources/completions/streaming-events>:
-//! deltas of the one message, then a chunk with `finish_reason`, then one with `usage` and no choices, then `[DONE]`. Deviations
-//! of servers are accepted: no `[DONE]` after a `finish_reason`; no `finish_reason` where `[DONE]` came and something else shows
-//! that nothing is missing; usage in every chunk, in the choice or nowhere (then it is estimated); an error instead of a chunk.
+//! Chunks are those of
+//! <https://developers.openai.com/api/reference/resources/chat/subresources/completions/streaming-events>: deltas of
+//! the one message, then a chunk with `finish_reason`, then one with `usage` and no choices, then `[DONE]`. Deviations
+//! of servers are accepted: no `[DONE]` after a `finish_reason`; no `finish_reason`, if `[DONE]` arrived and something
+//! else shows that nothing is missing; usage in every chunk, in the choice or nowhere (then it is estimated); an error
+//! instead of a chunk.
 
 use std::sync::Arc;
 
@@ -32,8 +34,8 @@ pub(super) struct OpenaiChatAssembler {
     /// The reason of a refusal by a content filter.
     filter_reason: Option<String>,
     is_done: bool,
-    /// Whether it is certainly complete, even without a `finish_reason`: it wasn't streamed, or the usage after the last choice
-    /// has arrived.
+    /// Whether it is certainly complete, even without a `finish_reason`: it wasn't streamed, or the usage after the
+    /// last choice has arrived.
     is_certainly_complete: bool,
 }
 
@@ -103,8 +105,8 @@ struct PromptTokenDetails {
 }
 
 impl UsageCounts {
-    /// `None` where nothing was counted. Some servers count reasoning only in the total; some (Portkey, for Claude) don't count
-    /// cached tokens in the prompt.
+    /// The usage, or `None` if nothing was counted. Some servers count reasoning only in the total. Some (Portkey, for
+    /// Claude) don't count cached tokens in the prompt.
     fn usage(&self) -> Option<Usage> {
         let mut prompt = self.prompt_tokens.filter(|tokens| *tokens > 0)?;
         let details = self.prompt_tokens_details.unwrap_or_default();
@@ -212,7 +214,8 @@ impl OpenaiChatAssembler {
         Ok(())
     }
 
-    /// A string, or a list of parts: text or thoughts (Mistral's `{"type": "thinking", "thinking": [{"text": ...}]}`).
+    /// Takes content: a string, or a list of parts with text or thoughts (Mistral's
+    /// `{"type": "thinking", "thinking": [{"text": ...}]}`).
     fn push_content(&mut self, content: &RawValue, on_text: &dyn Fn(&str)) -> usize {
         if let Some(piece) = string_value(content) {
             if !piece.is_empty() {
@@ -314,7 +317,7 @@ impl ReplyAssembler for OpenaiChatAssembler {
             stop = StopReason::Refusal;
             blocks.push(BlockContent::Text(self.refusal).into());
         } else if let Some(word) = self.filter_reason.filter(|_| stop == StopReason::Refusal) {
-            // Otherwise there would be no reason.
+            // Without this, the reply wouldn't contain the reason.
             blocks.push(BlockContent::Other(word).into());
         }
         blocks.extend(self.calls.finish().map_err(unreadable)?);
@@ -327,17 +330,18 @@ fn is_error(chunk: &Chunk<'_>) -> bool {
     named || chunk.error.is_some_and(|error| !matches!(error.get(), "null" | "false" | "\"\"" | "{}"))
 }
 
-/// OpenAI's reasons, and those of other servers, in any case.
+/// Converts a finish reason of OpenAI's or another server's, in upper or lower case.
 fn parse_stop_reason(reason: String) -> Result<StopReason, StreamError> {
     Ok(match reason.to_ascii_lowercase().as_str() {
         "stop" => StopReason::EndTurn,
         "tool_calls" | "function_call" => StopReason::ToolUse,
         "length" | "max_tokens" | "max_output_tokens" => StopReason::MaxTokens,
-        // Gemini's `SAFETY`, Zhipu's `sensitive`.
+        // `SAFETY` is from Gemini, `sensitive` from Zhipu.
         "content_filter" | "refusal" | "safety" | "sensitive" => StopReason::Refusal,
-        // Mistral's; Zhipu's.
+        // From Mistral and Zhipu.
         "model_length" | "model_context_window_exceeded" => StopReason::ContextFull,
-        // Mistral's and OpenRouter's; DeepSeek's; vLLM's (<https://github.com/vllm-project/vllm/issues/57082>); Zhipu's.
+        // In this order from Mistral and OpenRouter, DeepSeek, vLLM
+        // (<https://github.com/vllm-project/vllm/issues/57082>), Zhipu.
         "error" | "insufficient_system_resource" | "abort" | "network_error" => {
             let message = format!("the reply ended with finish_reason {reason:?}");
             return Err(StreamError::Api(json!({ "error": { "message": message } }).to_string()));

@@ -23,7 +23,7 @@ const MAX_TOKENS: &str = "max_tokens";
 /// The newer name.
 const MAX_COMPLETION_TOKENS: &str = "max_completion_tokens";
 
-/// What depends on the server.
+/// The parts of a request that depend on the server.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RequestDialect {
     /// The reasoning effort to request.
@@ -38,7 +38,7 @@ pub(super) struct RequestDialect {
 #[derive(Debug)]
 struct EncodedMessage {
     json: Bytes,
-    /// Whether it is a user's text, which a further one is appended to.
+    /// Whether it is a user's text, to which further texts are appended.
     is_text: bool,
 }
 
@@ -56,10 +56,11 @@ pub(super) struct OpenaiChatEncoder {
     /// How many of them precede the conversation: the system prompt, if any.
     system_messages: usize,
     size: usize,
-    /// Whether usage is requested. Most servers send it in a stream only then, and Mistral's refuses the option
+    /// Whether usage is requested. Most servers include it in a stream only then, but Mistral's refuses the option
     /// (<https://github.com/openai/openai-agents-python/issues/442>).
     asks_usage: bool,
-    /// The name of the limit on output tokens: `max_tokens` on most servers, except for OpenAI's newer models behind a gateway.
+    /// The name of the limit on output tokens: `max_tokens` on most servers, except for OpenAI's newer models behind a
+    /// gateway.
     max_tokens_field: &'static str,
 }
 

@@ -1,10 +1,10 @@
 //! Assembles the calls of a reply from deltas.
 //!
-//! OpenAI's own streams start each call with an index, an id and a name, and continue with deltas of its arguments under the
-//! same index. Other servers omit the index or the id, give every call the index 0, repeat id and name in every delta, invent
-//! a new id for every delta, send numeric ids, or send arguments as an object. Where nothing else distinguishes calls: a name
-//! starts a call, nothing follows a complete input, the deltas of one list belong to different calls, and deltas without any
-//! reference come in the order in which the calls started.
+//! OpenAI's own streams start each call with an index, an id and a name, and continue with deltas of its arguments
+//! under the same index. Other servers omit the index or the id, give every call the index 0, repeat id and name in
+//! every delta, invent a new id for every delta, send numeric ids, or send arguments as an object. If nothing else
+//! distinguishes calls, these rules apply: a name starts a call, nothing follows a complete input, the deltas of one
+//! list belong to different calls, and deltas without any reference come in the order in which the calls started.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::providers::json::{Fields, string_field, string_value};
 use crate::providers::openai_platform::MAX_TOOL_NAME_CHARS;
 use crate::providers::tool_calls::{MAX_INPUT_BYTES, to_tool_call, tool_name};
 
-/// The maximum number of calls in a reply; no model makes a tenth of it.
+/// The maximum number of calls in a reply, more than ten times what models make.
 const MAX_CALLS: usize = 1_000;
 
 /// Calls that are being received.
@@ -36,9 +36,9 @@ pub(super) struct ToolCallAssembler {
 struct PendingCall {
     id: String,
     name: String,
-    /// Up to the size limit and one delta beyond it.
+    /// The input, up to the size limit and one delta beyond it.
     input: String,
-    /// The first and the last list with a delta of it.
+    /// The numbers of the first and the last list with a delta of this call.
     lists: (usize, usize),
     /// Whether it consists only of the previous call's name, repeated after its input.
     may_be_spurious: bool,
@@ -56,7 +56,7 @@ struct CallDelta {
 }
 
 impl CallDelta {
-    /// Whether it doesn't refer to a call.
+    /// Whether it doesn't say which call it belongs to.
     fn is_unaddressed(&self) -> bool {
         self.index.is_none() && self.id.is_empty() && self.name.is_empty()
     }
@@ -94,7 +94,7 @@ impl ToolCallAssembler {
     pub(super) fn push_deltas(&mut self, deltas: Vec<Fields>) -> Result<usize, String> {
         self.delta_lists += 1;
         let deltas: Vec<CallDelta> = deltas.into_iter().map(CallDelta::parse).collect();
-        // Several without references belong to the newest calls, in order.
+        // Several deltas without references belong to the newest calls, in order.
         let is_in_order = deltas.len() > 1 && deltas.iter().all(CallDelta::is_unaddressed);
         let first = self.calls.len().checked_sub(deltas.len()).filter(|_| is_in_order);
         let positions = (0..deltas.len()).map(|number| first.map(|first| first + number));
@@ -134,7 +134,7 @@ impl ToolCallAssembler {
             call.name.push_str(&name);
         }
         if is_empty_object(&call.input) && !input.trim().is_empty() {
-            // It was a placeholder for an input that starts now.
+            // The earlier input was a placeholder for the one that starts now.
             call.input = input;
         } else if call.input.len() <= MAX_INPUT_BYTES && !is_repeated {
             call.input.push_str(&input);
@@ -144,12 +144,12 @@ impl ToolCallAssembler {
         Ok(size)
     }
 
-    /// The call that a delta belongs to; `None` where it starts one.
+    /// The call that a delta belongs to. `None` if it starts a new one.
     fn find_target(&self, delta: &CallDelta) -> Option<usize> {
         let (has_id, has_name) = (!delta.id.is_empty(), !delta.name.is_empty());
         let last = self.calls.len().checked_sub(1);
         let by_id = || self.calls.iter().rposition(|call| has_id && call.id == delta.id);
-        // Without a name it continues a call, whatever its id or index.
+        // A delta without a name continues a call, whatever its id or index.
         let continues = |at: Option<usize>| at.filter(|_| !has_name && !delta.input.is_empty());
         let at = match delta.index.map(|index| self.by_index.get(&index).copied()) {
             Some(Some(at)) => at,
@@ -165,11 +165,11 @@ impl ToolCallAssembler {
         } else if known.lists.1 == self.delta_lists {
             true
         } else if has_id && !known.id.is_empty() && delta.id != known.id {
-            // Where each delta has a new id, it continues an incomplete input.
+            // If each delta has a new id, it continues an incomplete input.
             delta.name != known.name || is_complete_json(&known.input) || is_complete_json(&delta.input)
         } else if delta.name == known.name {
-            // A name starts a call, unless it is repeated in each delta. Whether a name after the last delta is repeated
-            // depends on what follows.
+            // A name starts a call, unless it is repeated in each delta. Whether a name after the last delta is
+            // repeated depends on what follows.
             let says_more = match delta.input.is_empty() {
                 true => !has_id && !is_empty_object(&known.input),
                 false => !is_repeated(known, delta),
@@ -184,8 +184,8 @@ impl ToolCallAssembler {
         (!is_another).then_some(at)
     }
 
-    /// The call that an input without reference belongs to: the newest one, or, where several started at once, the first of them
-    /// with an incomplete input.
+    /// The call that an input without reference belongs to: the newest one, or the first of several that started at
+    /// once with an incomplete input.
     fn awaiting_input(&self) -> Option<usize> {
         let last = self.calls.len().checked_sub(1)?;
         let newest = &self.calls[last];
@@ -208,7 +208,7 @@ impl ToolCallAssembler {
     /// The finished blocks.
     ///
     /// # Errors
-    /// A block can't be serialized, which no input causes.
+    /// A block can't be serialized. No input causes this.
     pub(super) fn finish(self) -> Result<Vec<Block>, serde_json::Error> {
         let block = |call: PendingCall| {
             let raw =

@@ -45,7 +45,7 @@ pub(super) fn relocate_reply(mut reply: Reply, from: &str, to: &str) -> Reply {
         if let Ok(raw) = RawValue::from_string(input.to_string()) {
             call.input = Arc::from(raw);
         }
-        // It contains the old path.
+        // The raw form still contains the old path.
         block.raw = None;
     }
     reply

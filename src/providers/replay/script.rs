@@ -12,7 +12,7 @@ pub struct Script {
     name: String,
     recorded: bool,
     agents: BTreeMap<String, AgentReplies>,
-    /// The path that stands for the workspace in calls.
+    /// The path that calls use for the workspace.
     workspace: Option<String>,
 }
 
@@ -41,7 +41,8 @@ pub struct UnusedReplies {
 }
 
 impl Script {
-    /// The replies that a run's agents received, by agent id. `name` is the source in messages, such as `the record 0192`.
+    /// The replies that a run's agents received, by agent id. `name` is the source in messages, such as
+    /// `the record 0192`.
     pub fn from_replies(name: impl Into<String>, replies: BTreeMap<String, AgentReplies>) -> Self {
         Self::new(name.into(), true, replies)
     }
@@ -50,7 +51,7 @@ impl Script {
         Self { name, recorded, agents, workspace: None }
     }
 
-    /// Sets the path that stands for the workspace in calls.
+    /// Sets the path that calls use for the workspace.
     #[must_use]
     pub fn with_workspace(mut self, workspace: impl Into<String>) -> Self {
         self.workspace = Some(workspace.into());

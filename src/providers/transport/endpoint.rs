@@ -1,4 +1,4 @@
-//! An endpoint of a provider: its address, headers and credentials, and what of them may be shown.
+//! An endpoint of a provider: its address, headers and credentials, and how they are shown without secrets.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -30,9 +30,9 @@ pub(crate) struct Endpoint {
     pub(super) headers: HeaderMap,
     pub(super) user_agent: String,
     pub(super) timeouts: Timeouts,
-    /// The variable that names the proxy in between, where there is one.
+    /// The proxy between legwork and the server, if any.
     proxy: Option<Proxy>,
-    /// Secrets to remove from a server's texts, in addition to the run's.
+    /// Secrets to remove from the server's texts, in addition to the run's secrets.
     secrets: Vec<String>,
     redactor: Redactor,
     /// Finds the address's secrets in encoded forms, such as base64.
@@ -46,9 +46,9 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// The endpoint `path` below the base URL of the server in `providers.toml`, or of the environment, or `default`.
-    /// A base may end with a slash, with `path` itself, or with the version (`/v1`, `/v1beta`) that `path` begins with. Its
-    /// credentials and query are sent with requests and never shown.
+    /// The endpoint `path` below the base URL of the server in `providers.toml`, or of the environment, or `default`. A
+    /// base may end with a slash, with `path` itself, or with the version (`/v1`, `/v1beta`) that `path` begins with.
+    /// Its credentials and query are sent with requests and never shown.
     ///
     /// # Errors
     /// The base isn't an http or https URL.
@@ -167,7 +167,7 @@ impl Endpoint {
         &self.display_url
     }
 
-    /// Whether it is at this host, rather than a gateway's.
+    /// Whether the endpoint is on this host, rather than a gateway's.
     pub(crate) fn has_host(&self, host: &str) -> bool {
         self.host() == host
     }
@@ -192,7 +192,7 @@ impl Endpoint {
         self.proxy.as_ref()
     }
 
-    /// A warning where the key is sent over a network in plaintext, or the configured proxy can't be used.
+    /// The warning if the key is sent over a network in plaintext, or the configured proxy can't be used.
     pub(crate) fn warning(&self) -> Option<String> {
         if let Some(Proxy { variable, is_usable: false }) = self.proxy {
             return Some(format!(
@@ -247,7 +247,7 @@ impl Endpoint {
         format!("{}:{}", self.host(), self.url.port_or_known_default().unwrap_or_default())
     }
 
-    /// The target of a redirect without credentials and query, and its base address where the path is that of the API.
+    /// The target of a redirect without credentials and query, and its base address if the path is that of the API.
     pub(crate) fn redirect_target(&self, location: &str) -> (String, Option<String>) {
         let Ok(to) = self.url.join(location) else {
             return (self.quote(location.split('?').next().unwrap_or_default()), None);
@@ -281,7 +281,7 @@ fn is_loopback(url: &Url) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// Whether requests bypass any proxy: it can't read tunneled https, but of http it would see the key.
+/// Whether requests bypass any proxy. A proxy can't read tunneled https, but it would see the key in http.
 pub(super) fn bypasses_proxy(url: &Url) -> bool {
     url.scheme() == "http" || is_loopback(url)
 }

@@ -28,8 +28,8 @@ impl Endpoint {
         let may_be_stale = self.may_reuse_connection.load(Ordering::Relaxed);
         let begun = Instant::now();
         let mut sent = self.send(client, chunks.clone()).await;
-        // A connection that was already closed fails at once. After a longer time, the server may have worked on the request,
-        // so that is a failed attempt.
+        // A connection that was already closed fails at once. After a longer time, the server may have worked on the
+        // request, so it counts as a failed attempt.
         let is_at_once = begun.elapsed() <= self.timeouts.connect / 5;
         if may_be_stale && is_at_once && matches!(&sent, Ok(Err(error)) if is_connection_closed(error)) {
             sent = self.send(client, chunks).await;
@@ -71,7 +71,7 @@ impl Endpoint {
             builder = builder.no_proxy();
         }
         if is_plain {
-            // Loading the system's certificates is most of the time that creating a client takes.
+            // Loading the system's certificates takes most of the time of creating a client.
             builder = builder.tls_certs_only(std::iter::empty());
         }
         builder.build().map_err(|error| {
@@ -104,7 +104,7 @@ impl HttpResponse<'_> {
         self.headers().get(name)?.to_str().ok()
     }
 
-    /// Its media type in lower case, without parameters; empty where there is none.
+    /// Its media type in lower case, without parameters. Empty if the header is missing.
     pub(crate) fn media_type(&self) -> String {
         let whole = self.header("content-type").unwrap_or_default();
         whole.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
@@ -125,7 +125,7 @@ impl HttpResponse<'_> {
                 if self.received_bytes > MAX_RESPONSE_BYTES {
                     let message =
                         format!("{} answered with more than {MAX_RESPONSE_BYTES} bytes", self.endpoint.display_url);
-                    // No reply is a tenth of that size, so a retry would end the same way.
+                    // Replies are less than a tenth of that size, so a retry would fail, too.
                     return Err(FailedAttempt::permanent(ProviderError::new(ProviderErrorKind::Failed, message)));
                 }
                 Ok(chunk)
@@ -151,7 +151,8 @@ impl HttpResponse<'_> {
         Ok(body)
     }
 
-    /// Reads what follows the end of a reply, so that the connection can be reused, but waits only briefly.
+    /// Reads the rest of the body after the end of a reply, so that the connection can be reused, but waits only
+    /// briefly.
     pub(crate) async fn drain(mut self) {
         let end = async { while let Ok(Some(_)) = self.response.chunk().await {} };
         let _ = timeout(Duration::from_millis(100), end).await;

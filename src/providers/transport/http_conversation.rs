@@ -1,5 +1,5 @@
-//! A conversation over HTTP: one request a turn, with retries, and a reply that is assembled from a stream. The APIs differ in
-//! two traits: [`RequestEncoder`] writes requests, [`ReplyAssembler`] reads replies.
+//! A conversation over HTTP: one request a turn, with retries, and a reply that is assembled from a stream. The APIs
+//! differ in two traits: [`RequestEncoder`] writes requests, [`ReplyAssembler`] reads replies.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +24,8 @@ use crate::providers::transport::tls_probe::diagnose_closed_connection;
 
 /// How many times an empty reply is requested again.
 const MAX_EMPTY_RETRIES: u32 = 2;
-/// The maximum size in bytes of what a stream sends without any progress of the reply: several of the largest events.
+/// The maximum number of bytes that a stream may send without any progress of the reply: two events of the maximum
+/// size.
 const MAX_BYTES_WITHOUT_PROGRESS: usize = 2 * MAX_EVENT_BYTES;
 /// The maximum number of characters of an unexpected event that are inspected.
 const MAX_INSPECTED_CHARS: usize = 64 << 10;
@@ -37,7 +38,7 @@ pub(crate) trait RequestEncoder: Send + 'static {
     /// Encodes a message.
     ///
     /// # Errors
-    /// The message can't be serialized, which no content causes.
+    /// The message can't be serialized. No content causes this.
     fn push(&mut self, message: &Message) -> Result<(), serde_json::Error>;
 
     /// Drops all messages.
@@ -52,8 +53,8 @@ pub(crate) trait RequestEncoder: Send + 'static {
     /// An assembler for a new reply.
     fn new_assembler(&self) -> Self::Assembler;
 
-    /// Gives the calls of a new reply ids that are unique in the conversation and that the API accepts. `taken` contains the
-    /// ids in use.
+    /// Gives the calls of a new reply ids that are unique in the conversation and that the API accepts. `taken`
+    /// contains the ids in use.
     ///
     /// # Errors
     /// A block can't be serialized.
@@ -62,18 +63,18 @@ pub(crate) trait RequestEncoder: Send + 'static {
         Ok(())
     }
 
-    /// Whether the API is known to send empty replies by mistake, so that they are retried even after tool results.
+    /// Whether the API is known to send empty replies by mistake. They are then retried even after tool results.
     fn may_reply_empty(&self) -> bool {
         false
     }
 
-    /// The option that an error message of the server refuses, if the request can do without it.
+    /// The option that the server refuses in this error message, if the request can omit it.
     fn refused_option(&self, message: &str) -> Option<&'static str> {
         let _ = message;
         None
     }
 
-    /// Drops the thinking of all replies, where the server refuses it. Returns whether there was any.
+    /// Drops the thinking of all replies, if the server refuses it. Returns whether there was any.
     fn drop_thinking(&mut self) -> bool {
         false
     }
@@ -85,7 +86,7 @@ pub(crate) trait RequestEncoder: Send + 'static {
     }
 }
 
-/// What the conversations with one provider share.
+/// The state that all conversations with one provider share.
 pub(crate) struct ProviderState {
     pub(crate) endpoint: Endpoint,
     pub(crate) retry_policy: RetryPolicy,
@@ -93,7 +94,7 @@ pub(crate) struct ProviderState {
     pub(crate) learned: Arc<LearnedLimits>,
 }
 
-/// What errors have revealed about a provider's models, by name, so that each is met only once in a run.
+/// Limits learned from errors, by model name, so that each error occurs only once in a run.
 #[derive(Default)]
 pub(crate) struct LearnedLimits {
     /// Optional parameters that the server refused.
@@ -129,7 +130,7 @@ enum EmptyReplyAction {
 }
 
 impl<B: RequestEncoder> HttpConversation<B> {
-    /// An empty conversation, or the error that its prompt can't be encoded.
+    /// An empty conversation, or the error for a prompt that can't be encoded.
     pub(crate) fn open(
         shared: &Arc<ProviderState>,
         model: String,
@@ -221,9 +222,9 @@ impl<B: RequestEncoder> HttpConversation<B> {
     ) -> Result<(), FailedAttempt> {
         let mut decoder = Decoder::new(MAX_EVENT_BYTES);
         let text = |piece: &str| observer.on_text(piece);
-        // The first event, or the first unknown error, to recognize another API.
+        // The first event, or the latest error, to recognize another API.
         let mut first_event: Option<String> = None;
-        // What came before the first event, which may not be a stream at all.
+        // The bytes before the first event, as the body may not be a stream at all.
         let mut start = Vec::new();
         let mut until = None;
         // The bytes received since the reply last grew.
@@ -286,7 +287,7 @@ impl<B: RequestEncoder> HttpConversation<B> {
         })
     }
 
-    /// A reply as it is kept in the conversation.
+    /// Prepares a reply for the conversation.
     fn finalize_reply(&self, mut reply: Reply) -> Result<Reply, ProviderError> {
         reply.flatten();
         self.encoder.assign_call_ids(&mut reply, &self.call_ids).map_err(|error| encode_error(&error))?;
@@ -332,13 +333,14 @@ impl<B: RequestEncoder> HttpConversation<B> {
         true
     }
 
-    /// Whether a reply is empty by mistake: the first one where content is required, or any from an API with that bug.
+    /// Whether a reply is empty by mistake: the first one if content is required, or any reply from an API with that
+    /// bug.
     fn is_unexpectedly_empty(&self, request: &ReplyRequest, reply: &Reply) -> bool {
         let is_needed = request.requires_content && !self.has_replied;
         request.tools_allowed && reply.is_empty_reply() && (is_needed || self.encoder.may_reply_empty())
     }
 
-    /// What to do with an empty reply, after `empty_replies` others.
+    /// Decides what to do with an empty reply, after `empty_replies` others.
     ///
     /// # Errors
     /// Content is required, and there are no retries left.
@@ -367,7 +369,8 @@ impl<B: RequestEncoder> HttpConversation<B> {
         }
     }
 
-    /// A stream that keeps sending without any progress. A retry would cost as much traffic and end the same way.
+    /// The failure for a stream that keeps sending without any progress. A retry would cause the same traffic and fail,
+    /// too.
     fn no_progress(&self) -> FailedAttempt {
         let ProviderState { endpoint, .. } = &*self.shared;
         let what =
@@ -428,7 +431,7 @@ impl<B: RequestEncoder + Sync> Conversation for HttpConversation<B> {
             loop {
                 let mut permit = governor.admit().await;
                 retry_state.start_attempt();
-                // Another conversation may have learned either in the meantime.
+                // Another conversation may have learned about either in the meantime.
                 if self.drop_refused_options() | self.apply_reply_limit(&mut request) {
                     chunks = self.encoder.body_chunks(&request);
                 }
@@ -480,7 +483,7 @@ impl<B: RequestEncoder + Sync> Conversation for HttpConversation<B> {
                     RetryDecision::Throttled(throttle) => Some(permit.on_throttle(throttle)),
                     _ => None,
                 };
-                // Throttling in the middle of a reply may have cost something, so it counts as an ordinary failure.
+                // Throttling in the middle of a reply may have incurred costs, so it counts as an ordinary failure.
                 let wait = wait.filter(|_| !permit.is_accepted());
                 drop(permit);
                 let tried = match wait {
@@ -489,7 +492,7 @@ impl<B: RequestEncoder + Sync> Conversation for HttpConversation<B> {
                 };
                 let retry = diagnose_closed_connection(&self.shared.endpoint, tried).await?;
                 observer.on_retry(&retry);
-                // Otherwise the rate governor waits.
+                // After throttling, the rate governor waits.
                 if wait.is_none() {
                     tokio::time::sleep(retry.wait()).await;
                 }

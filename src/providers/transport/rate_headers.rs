@@ -1,7 +1,8 @@
-//! Rate-limit headers: how much of each limit is left, and when it resets.
+//! Parses rate-limit headers: the remaining amount of each limit, and when it resets.
 //!
-//! Each API has its own names and time formats. They are rows of one table that is used for all responses, as gateways pass on
-//! the headers of the API behind them. The Gemini API has no such headers, only a pause in the body of an error.
+//! Each API has its own names and time formats. They are rows of one table that is used for all responses, as gateways
+//! pass on the headers of the API behind them. The Gemini API has no such headers, only a pause in the body of an
+//! error.
 
 use std::time::Duration;
 
@@ -81,7 +82,8 @@ pub(crate) struct LimitReport {
     pub(crate) limit: Option<f64>,
     /// How much is left.
     pub(crate) remaining: f64,
-    /// How long until it resets: from now, if the server sends a clock time, or from when the server counted the request.
+    /// How long until it resets: from now, if the server sends a clock time, or from when the server counted the
+    /// request.
     pub(crate) reset: Duration,
     /// Whether the server sends a clock time.
     pub(crate) is_clock_time: bool,
@@ -104,14 +106,14 @@ pub(crate) fn parse_limits(headers: &HeaderMap, now: Timestamp) -> Vec<LimitRepo
     HEADER_TABLE.iter().enumerate().filter_map(of).collect()
 }
 
-/// A header as text. LiteLLM passes on those of the API behind it with the prefix `llm_provider-`.
+/// A header as text. LiteLLM passes on headers of the API behind it with the prefix `llm_provider-`.
 pub(crate) fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     header(name).or_else(|| header(&format!("llm_provider-{name}")))
 }
 
-/// How long until the reset, and whether it is a clock time: `2026-11-23T10:00:00Z`, or seconds or milliseconds since 1970;
-/// otherwise `6m0s`, or a number of seconds.
+/// How long until the reset, and whether it is a clock time: `2026-11-23T10:00:00Z`, or seconds or milliseconds since
+/// 1970; otherwise `6m0s`, or a number of seconds.
 fn parse_reset(text: &str, now: Timestamp) -> Option<(Duration, bool)> {
     const LEAST_EPOCH: f64 = 1e9;
     const LEAST_EPOCH_IN_MS: f64 = 1e12;

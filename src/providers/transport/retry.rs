@@ -1,4 +1,4 @@
-//! When a failed request is retried, and after how long.
+//! Decides whether and when a failed request is retried.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::providers::transport::rate_headers::{duration_from_secs, header_text}
 
 /// How many times a request is retried after a failure other than throttling: six attempts in total.
 const MAX_RETRIES: u32 = 5;
-/// A request isn't retried where the server asks for a longer pause than this.
+/// A request isn't retried if the server asks for a longer pause than this.
 const MAX_WAIT: Duration = Duration::from_secs(600);
 /// No retry starts later than this after the first attempt; for a throttled request, after the server last accepted any
 /// request.
@@ -35,7 +35,7 @@ pub(crate) struct FailedAttempt {
 /// Whether a retry can help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RetryDecision {
-    /// The same request gets the same answer.
+    /// The same request would get the same response.
     Never,
     /// After a pause.
     Backoff,
@@ -43,8 +43,8 @@ pub(crate) enum RetryDecision {
     After(Duration),
     /// When the rate governor admits it again.
     Throttled(Throttle),
-    /// Only if the server has replied before: the response isn't from the API, which is then a temporary problem of
-    /// something in between. Otherwise the address may be wrong.
+    /// Only if the server has replied before. The response isn't from the API: either an intermediary has a temporary
+    /// problem, or, if the server has never replied, the address may be wrong.
     IfServerProven,
 }
 
@@ -59,7 +59,7 @@ impl FailedAttempt {
         Self { error, retry: RetryDecision::IfServerProven, server_message: None }
     }
 
-    /// Decides [`RetryDecision::IfServerProven`] by whether the server has replied before.
+    /// Resolves [`RetryDecision::IfServerProven`]. `is_proven` is whether the server has replied before.
     pub(crate) fn resolve(self, is_proven: bool) -> Self {
         match self.retry {
             RetryDecision::IfServerProven if is_proven => {
@@ -106,7 +106,7 @@ impl RetryPolicy {
         &self.governor
     }
 
-    /// The attempts of one request, none of them started after `deadline`.
+    /// The attempts of one request. None of them starts after `deadline`.
     pub(crate) fn start(&self, deadline: Instant) -> RetryState {
         let begun = Instant::now();
         RetryState {
@@ -135,18 +135,18 @@ pub(crate) struct RetryState {
 }
 
 impl RetryState {
-    /// An attempt starts. Time that the first one waited for the rate governor doesn't count.
+    /// Starts an attempt. The time that the first one waited for the rate governor doesn't count.
     pub(crate) fn start_attempt(&mut self) {
         if self.attempt == 0 {
             self.begun = Instant::now();
         }
     }
 
-    /// The retry after a failed attempt, or the final error. Exponential backoff with full jitter keeps agents that failed
-    /// together from retrying together; a longer pause that the server asks for takes precedence.
+    /// The retry after a failed attempt, or the final error. Exponential backoff with full jitter keeps agents that
+    /// failed together from retrying together; a longer pause that the server asks for takes precedence.
     ///
     /// # Errors
-    /// The final error, where no retry helps or there is no time for one.
+    /// The final error, if no retry helps or there is no time for one.
     pub(crate) fn after_failure(&mut self, failure: FailedAttempt) -> Result<Retry, ProviderError> {
         let bound = self.base_delay.saturating_mul(1 << self.failed.min(MAX_RETRIES));
         self.attempt += 1;
@@ -168,11 +168,11 @@ impl RetryState {
         self.schedule(error, wait, end.saturating_duration_since(Instant::now()).min(MAX_WAIT))
     }
 
-    /// The retry after throttling or overload, for which the rate governor has closed its gate for `wait`. Waiting makes sense
-    /// as long as the server accepts other requests; `last_accepted` is when it last did.
+    /// The retry after throttling or overload, after which the rate governor closed its gate for `wait`. Waiting makes
+    /// sense as long as the server accepts other requests. `last_accepted` is when it last did.
     ///
     /// # Errors
-    /// The final error, where there is no time for a retry.
+    /// The final error, if there is no time for a retry.
     pub(crate) fn after_throttle(
         &mut self,
         error: ProviderError,
@@ -212,9 +212,9 @@ fn with_default_hint(mut error: ProviderError) -> ProviderError {
     error
 }
 
-/// The pause that a server asks for: `retry-after-ms` (OpenAI and Anthropic), or `retry-after` in seconds or as a date (RFC
-/// 9110, section 10.2.3). A date is relative to the server's own `date` header, if there is one. LiteLLM passes on the headers
-/// of the server behind it with the prefix `llm_provider-`.
+/// The pause that a server asks for: `retry-after-ms` (OpenAI and Anthropic), or `retry-after` in seconds or as a date
+/// (RFC 9110, section 10.2.3). A date is relative to the server's own `date` header, if there is one. LiteLLM passes on
+/// the headers of the server behind it with the prefix `llm_provider-`.
 pub(crate) fn parse_retry_after(headers: &reqwest::header::HeaderMap) -> Option<Duration> {
     let text = |name: &str| header_text(headers, name);
     if let Some(milliseconds) = text("retry-after-ms").and_then(number) {
@@ -282,7 +282,7 @@ mod tests {
         for _ in 0..10_000 {
             tenths[(random_fraction() * 10.0) as usize] += 1;
         }
-        // Nine standard deviations.
+        // Nine standard deviations either way.
         assert!(tenths.iter().all(|count| (730..=1_270).contains(count)), "{tenths:?}");
     }
 

@@ -7,7 +7,7 @@ use serde::de::IgnoredAny;
 /// The maximum size in bytes of one event and of one of its lines, and of a response that isn't streamed.
 pub(crate) const MAX_EVENT_BYTES: usize = 8 << 20;
 
-/// A line or an event exceeds its bound.
+/// The error for a line or an event that exceeds the bound.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooLong;
 
@@ -23,7 +23,7 @@ pub(crate) struct Decoder {
     after_return: bool,
     /// Whether this is the first line, which may start with a byte order mark.
     first: bool,
-    /// Greatest size in bytes of a line and of an event.
+    /// The maximum size in bytes of a line and of an event.
     bound: usize,
 }
 
@@ -33,11 +33,11 @@ impl Decoder {
         Self { line: Vec::new(), name: Vec::new(), data: Vec::new(), after_return: false, first: true, bound }
     }
 
-    /// Takes the next bytes and calls `each` with the events that they complete: name (empty for none) and data. Invalid
-    /// UTF-8 is replaced.
+    /// Takes the next bytes and calls `each` with the events that they complete: name (empty for none) and data.
+    /// Invalid UTF-8 is replaced.
     ///
     /// # Errors
-    /// [`TooLong`], or what `each` returned; the rest of the bytes is lost then.
+    /// [`TooLong`], or the error from `each`. The remaining bytes are lost.
     pub(crate) fn feed<E: From<TooLong>>(
         &mut self,
         mut chunk: &[u8],
@@ -67,8 +67,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// The stream has ended. The standard drops an event without a final blank line, as it may be incomplete; but some servers
-    /// end like that, so an event whose data is valid JSON counts.
+    /// Ends the stream. The standard drops an event without a final blank line, as it may be incomplete. But some
+    /// servers end their streams like that, so an event whose data is valid JSON counts.
     ///
     /// # Errors
     /// As above.
@@ -135,7 +135,7 @@ impl Decoder {
     }
 }
 
-/// Whether a supposed stream is a JSON document or a page instead.
+/// Whether a supposed stream is actually a JSON document or a page.
 pub(crate) fn is_document(start: &[u8]) -> bool {
     match start.trim_ascii_start().first() {
         Some(b'{' | b'[') => !serde_json::from_slice::<IgnoredAny>(start).is_err_and(|error| error.is_eof()),

@@ -1,9 +1,9 @@
 //! Connections that the server has closed after a response.
 //!
-//! Some servers close a connection after a response without announcing it (llama.cpp does, after each stream), so that the next
-//! request is never read. That request is sent again at once over a new connection, which doesn't count as a retry. If it fails
-//! again, or fails only after a while, it counts as a failed attempt: the server may have worked on it, and it may be billed
-//! twice.
+//! Some servers close a connection after a response without announcing it (llama.cpp does, after each stream), so that
+//! the next request is never read. That request is sent again at once over a new connection, which doesn't count as a
+//! retry. If it fails again, or fails only after a while, it counts as a failed attempt: the server may have worked on
+//! it, and it may be billed twice.
 
 /// Whether the connection was closed during a request, before the response.
 pub(crate) fn is_connection_closed(error: &reqwest::Error) -> bool {

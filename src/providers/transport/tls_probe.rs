@@ -1,5 +1,5 @@
-//! Detects servers that require TLS when they are asked in plaintext. Most simply close the connection, as an overloaded server
-//! does; a TLS handshake tells the two apart.
+//! Detects servers that require TLS but get a plaintext request. Most of them just close the connection, as an
+//! overloaded server does. A TLS handshake distinguishes the two.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::providers::transport::transport_error::root_cause;
 /// The timeout of the handshake.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Replaces the final error if the server requires TLS. The probe isn't made before, as most servers that close connections are
-/// busy, and some count connections.
+/// Replaces the final error if the server requires TLS. There is no probe before that, because most servers that close
+/// connections are busy, and some limit connections.
 pub(crate) async fn diagnose_closed_connection(
     endpoint: &Endpoint,
     outcome: Result<Retry, ProviderError>,
@@ -25,8 +25,8 @@ pub(crate) async fn diagnose_closed_connection(
     }
 }
 
-/// Whether the server accepts a TLS handshake, or refuses it with a TLS alert. `client` trusts no certificates, so that the
-/// handshake fails before anything is sent.
+/// Whether the server accepts a TLS handshake, or refuses it with a TLS alert. `client` trusts no certificates, so that
+/// the handshake fails before anything is sent.
 async fn speaks_tls(client: &Client, url: &Url) -> bool {
     let Some(https) = https_root(url) else { return false };
     match timeout(PROBE_TIMEOUT, client.head(https).send()).await {

@@ -1,4 +1,4 @@
-//! Requests without a response: why, and whether a retry can help.
+//! Classifies requests without a response: the cause, and whether a retry can help.
 
 use crate::providers::api::ProviderError;
 use crate::providers::transport::endpoint::Endpoint;
@@ -46,7 +46,8 @@ pub(crate) fn classify_transport_error(error: reqwest::Error, endpoint: &Endpoin
     failure
 }
 
-/// A permanent failure and its hint. The phrases are those of rustls and hyper, whose error types tell no more.
+/// A permanent failure and its hint. The phrases are those of rustls and hyper, whose error types aren't specific
+/// enough.
 fn permanent_cause(cause: &str, shown: &str, base: &str) -> Option<(String, String)> {
     let has = |words: &[&str]| words.iter().any(|word| cause.contains(word));
     let certificate = |what: &str, hint: String| Some((format!("the certificate of {shown} {what}: {cause}"), hint));

@@ -8,7 +8,8 @@
 //! context = 32768                          # the context window, or a table by model: { qwen3 = 40960 }
 //! ```
 //!
-//! A job then names `local/MODEL`. It can't set an address or a key itself: the file belongs to the machine, not the job.
+//! A job then names `local/MODEL`. It can't set an address or a key itself: the file belongs to the machine, not the
+//! job.
 
 mod parse;
 mod redact;
@@ -34,7 +35,7 @@ pub const FILE_NAME: &str = "providers.toml";
 #[derive(Debug, Clone, Default)]
 pub struct UserServers {
     servers: Arc<[UserServer]>,
-    /// The file that defines them, or would, as it is shown to the user.
+    /// The path of the file for display, even if the file is missing.
     file: Option<Arc<str>>,
     /// Names of servers with mistakes; jobs that use them get no further error.
     invalid_names: Arc<[String]>,
@@ -42,12 +43,12 @@ pub struct UserServers {
     is_unparsable: bool,
     /// Servers from a record.
     recorded: Arc<[(String, ServerInfo)]>,
-    /// The context windows of models at those, by `server/model`.
+    /// The context windows of models at recorded servers, by `server/model`.
     recorded_windows: Arc<[(String, u64)]>,
 }
 
 impl UserServers {
-    /// The servers of these models from a record. It is not enough to connect to them.
+    /// The servers of these models from a record. They lack the address and key to connect.
     pub fn recorded<'a>(models: impl Iterator<Item = &'a Model>) -> Self {
         let models: Vec<_> = models.filter_map(|model| Some((model, model.server.clone()?))).collect();
         let windows = models.iter().filter_map(|(model, _)| Some((model.to_string(), model.context?)));
@@ -68,7 +69,7 @@ impl UserServers {
         Self { is_unparsable: true, ..Self::empty_in(file) }
     }
 
-    /// The server of that name.
+    /// The server with that name.
     pub fn get(&self, name: &str) -> Option<&UserServer> {
         self.servers.iter().find(|server| server.name == name)
     }
@@ -88,7 +89,7 @@ impl UserServers {
         own.map(|(_, window)| *window).or_else(|| windows?.all).or_else(recorded)
     }
 
-    /// Whether the file defines, or may define, an invalid server of that name.
+    /// Whether the file defines, or may define, an invalid server with that name.
     pub fn is_invalid(&self, name: &str) -> bool {
         self.is_unparsable || self.invalid_names.iter().any(|broken| broken == name)
     }
@@ -108,7 +109,7 @@ impl UserServers {
         self.iter().filter_map(UserServer::key_env)
     }
 
-    /// The file that defines them, or would.
+    /// The path of the file, even if the file is missing.
     pub fn file(&self) -> Option<&str> {
         self.file.as_deref()
     }

@@ -1,4 +1,4 @@
-//! Parses the file, and reports every mistake with its location.
+//! Parses `providers.toml`, and reports every mistake with its location.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -45,7 +45,7 @@ pub struct ParsedServers {
 }
 
 impl UserServers {
-    /// Parses the file. Findings quote nothing of it that could be a secret.
+    /// Parses the file. Findings never quote text that could be a secret.
     pub fn read(source: &Arc<Source>) -> ParsedServers {
         let (reading, root) = TomlReader::parse(source);
         let mut file =
@@ -62,7 +62,7 @@ impl UserServers {
                     file.wrong_type(value, "a table", "write `[providers.NAME]` above each server");
                 }
                 (name, _) => {
-                    // It may contain servers nevertheless.
+                    // It may still contain servers.
                     is_torn = true;
                     let finding = file.error("unknown-key", key.span(), format!("unknown key `{}`", quotable(name)));
                     file.report(match suggest_name(name, ["providers"]) {
@@ -86,7 +86,7 @@ impl UserServers {
     }
 }
 
-/// A finding about a file that can't be read as text, with nothing of its content.
+/// The finding for a file that can't be read as text, without any of its content.
 pub fn unreadable(finding: Diagnostic) -> Diagnostic {
     let harmless = Source::new(finding.span.source.name.as_str(), redact(&finding.span.source.text));
     with_redacted_source(finding, &harmless)
@@ -148,7 +148,7 @@ impl ServersParser<'_> {
         self.report_error("wrong-type", value.span(), format!("expected {wanted}, found {is}"), help);
     }
 
-    /// A server, unless it has mistakes.
+    /// Reads a server's table. `None` if it has mistakes.
     fn server(&mut self, name: &Spanned<Cow<'_, str>>, value: &Spanned<DeValue<'_>>) -> Option<UserServer> {
         let before = self.mistakes;
         let text = name.get_ref().as_ref();
@@ -193,7 +193,7 @@ impl ServersParser<'_> {
                 _ => key_env = self.key_env(text, value.span()),
             }
         }
-        // A misspelt or unreadable key isn't missing as well.
+        // Don't report a misspelled or unreadable key as missing, too.
         for (key, example) in [(0, "openai-chat"), (1, "http://127.0.0.1:8080/v1")] {
             if !has[key] && !self.reading.is_incomplete() {
                 let (key, span) = (KEYS[key], name.span());
@@ -212,7 +212,7 @@ impl ServersParser<'_> {
         Some(UserServer { name, file, api, base_url, key_env, context_windows: windows, is_official })
     }
 
-    /// A number of tokens for all models, or a table by model.
+    /// Reads a number of tokens for all models, or a table by model.
     fn windows(&mut self, value: &Spanned<DeValue<'_>>) -> ContextWindows {
         let mut windows = ContextWindows::default();
         match value.get_ref() {
@@ -282,7 +282,7 @@ impl ServersParser<'_> {
         Some(text.to_owned())
     }
 
-    /// Reports an unknown key, and returns the known one that is meant.
+    /// Reports an unknown key, and returns the index of the key that is probably meant.
     fn report_unknown_key(&mut self, key: &Spanned<Cow<'_, str>>) -> Option<usize> {
         let text = key.get_ref().as_ref();
         let folded = text.to_ascii_lowercase().replace('-', "_");
@@ -306,7 +306,8 @@ impl ServersParser<'_> {
     }
 }
 
-/// What a well-known variable is for, if it isn't a key: the value of `key_env` is redacted everywhere and hidden from commands.
+/// What a well-known variable is for, if it isn't a key: the value of `key_env` is redacted everywhere and hidden from
+/// commands.
 fn known_variable_use(name: &str) -> Option<&'static str> {
     let is_address = PROVIDERS.iter().any(|entry| entry.default_endpoint.is_some_and(|home| home.base_url_env == name));
     Some(match name {
@@ -338,7 +339,7 @@ fn apis() -> impl Iterator<Item = &'static ProviderSpec> {
     PROVIDERS.iter().filter(|spec| spec.default_endpoint.is_some())
 }
 
-/// A word of the file for a message, unless it is long enough to be a misplaced key.
+/// A word from the file for use in a message, unless it is long enough to be a misplaced key.
 fn quotable(text: &str) -> &str {
     if text.len() <= 24 { text } else { "…" }
 }

@@ -1,7 +1,7 @@
-//! Redacts the file's text for findings, which end up in logs: the file may contain a key in any place.
+//! Redacts the text of `providers.toml` for findings. They end up in logs, and the file may contain a key anywhere.
 
-/// Replaces everything except known keys with values of the known form. The length in bytes and in characters stays the same, so
-/// that locations remain valid.
+/// Replaces everything except known keys and values in the expected form. The length in bytes and in characters stays
+/// the same, so that locations remain valid.
 pub(super) fn redact(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut within: Option<&str> = None;
@@ -19,7 +19,7 @@ pub(super) fn redact(text: &str) -> String {
     out
 }
 
-/// How many bytes of a line may be shown.
+/// The number of bytes at the start of a line that may be shown.
 fn visible_len(line: &str) -> usize {
     let is_plain =
         |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '[' | ']' | '"' | '\'' | ' ' | '\t');

@@ -10,7 +10,7 @@ use crate::providers::model::ServerInfo;
 pub(super) struct ContextWindows {
     /// The default.
     pub(super) all: Option<u64>,
-    /// Those of single models.
+    /// The windows of individual models.
     pub(super) models: Vec<(String, u64)>,
 }
 
@@ -55,12 +55,12 @@ impl UserServer {
         &self.base_url
     }
 
-    /// The variable with its key; `None` where no key is sent.
+    /// The variable with its key. `None` if no key is sent.
     pub fn key_env(&self) -> Option<&str> {
         self.key_env.as_deref()
     }
 
-    /// How models at this server describe it.
+    /// The part of the definition that models and records store.
     pub fn info(&self) -> ServerInfo {
         ServerInfo { api: self.api.to_owned(), is_official: self.is_official }
     }

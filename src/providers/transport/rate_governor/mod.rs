@@ -1,17 +1,18 @@
-//! The rate governor: it decides when the next request to a server may be sent.
+//! The rate governor decides when the next request to a server may be sent.
 //!
-//! There is one for each base address and key of the process, shared by all conversations with that server: a parent, its
+//! A process has one governor for each base address and key. All conversations with that server share it: a parent, its
 //! subagents, and other runs. A response to one of them affects all:
-//! - throttling (429) or overload (529, and 503 with a `retry-after`) closes the gate for all of them until the requested pause,
-//!   plus some jitter, is over; without a pause the backoff is exponential;
+//! - throttling (429) or overload (529, and 503 with a `retry-after`) closes the gate for all of them until the
+//!   requested pause, plus some jitter, is over; without a pause the backoff is exponential;
 //! - when the gate opens, waiting requests are sent one by one in order, at a limited rate;
-//! - the rate is learned from how many requests the server accepted between two refusals. It is approached from below, held for a
-//!   while, and then exceeded more and more, as in TCP CUBIC, so that refusals become rare and a higher limit is found;
-//! - rate-limit headers ([`super::rate_headers`]) hold requests back before they would be refused;
+//! - the rate is learned from how many requests the server accepted between two refusals. The governor approaches it
+//!   from below, keeps it for a while, and then exceeds it by increasing steps, as in TCP CUBIC, so that refusals
+//!   become rare and a higher limit is found;
+//! - rate-limit headers ([`super::rate_headers`]) delay requests that would be refused;
 //! - the number of concurrent requests is halved at a refusal and grows by one with each accepted request (AIMD).
 //!
-//! Attempts aren't counted here. A throttled request waits for its turn as many times as it takes; [`super::retry`] limits the
-//! total time.
+//! Attempts aren't counted here. A throttled request may wait for its turn any number of times; [`super::retry`] limits
+//! the total time.
 
 use std::collections::hash_map::{Entry, RandomState};
 use std::collections::{BTreeMap, HashMap};
@@ -30,23 +31,24 @@ use crate::providers::transport::rate_headers::{LIMIT_COUNT, LimitReport, Unit};
 
 /// The exponent of the longest backoff.
 const MAX_BACKOFF_DOUBLINGS: u32 = 6;
-/// The maximum time for which the gate is closed; all requests have given up by then.
+/// The maximum time for which the gate is closed. All waiting requests give up earlier.
 const MAX_CLOSURE: Duration = Duration::from_secs(24 * 3600);
 /// The maximum jitter.
 const MAX_JITTER: Duration = Duration::from_secs(5);
 /// The minimum of the concurrency limit.
 const MIN_CONCURRENCY: f64 = 4.0;
-/// The maximum time for which headers hold a request back: they may be wrong, and a refusal would show it.
+/// The maximum delay of a request because of headers. They may be wrong; if they are right, the server refuses the
+/// request.
 const MAX_HEADER_WAIT: Duration = Duration::from_secs(60);
-/// A limit that resets within this time is waited for.
+/// If a limit resets within this time, requests wait for the reset.
 const SHORT_RESET: Duration = Duration::from_secs(2);
 /// The rate in requests a second after the first refusal, when nothing else is known.
 const INITIAL_RATE: f64 = 10.0;
-/// The minimum learned rate; the gate takes care of slower ones.
+/// The minimum learned rate. The gate enforces slower rates.
 const MIN_RATE: f64 = 0.2;
 /// The fraction of a learned rate that is used at first.
 const RATE_BACKOFF_FACTOR: f64 = 0.7;
-/// The number of steps until the learned rate is reached again; after twice as many, it is exceeded. A step is an accepted
+/// The number of steps until the learned rate is reached again. After that it is exceeded. A step is an accepted
 /// request, or [`STEP_TIME`].
 const RECOVERY_STEPS: f64 = 16.0;
 /// A request that isn't refused within this time counts as accepted.
@@ -78,7 +80,7 @@ type Governors = HashMap<[u8; 32], Weak<RateGovernor>>;
 static GOVERNORS: LazyLock<Mutex<Governors>> = LazyLock::new(Mutex::default);
 
 impl RateGovernor {
-    /// The governor for an identity of base address and key. `unit` is the bound of the first backoff.
+    /// The governor for an identity (base address and key). `unit` is the upper bound of the first backoff.
     pub(crate) fn shared(identity: [u8; 32], unit: Duration) -> Arc<Self> {
         let mut governors = GOVERNORS.lock().unwrap_or_else(PoisonError::into_inner);
         governors.retain(|_, governor| governor.strong_count() > 0);
@@ -109,7 +111,7 @@ impl RateGovernor {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
-            // From now on no change is missed.
+            // Register now, so that no change after this check is missed.
             changed.as_mut().enable();
             let admitted = self.state().admit(Instant::now());
             match admitted {
@@ -140,7 +142,7 @@ impl RateGovernor {
     }
 }
 
-/// A request that may be sent; it counts as in flight until this is dropped.
+/// The permission to send a request, which counts as in flight until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
     governor: Arc<RateGovernor>,
@@ -149,7 +151,7 @@ pub(crate) struct Permit {
 }
 
 impl Permit {
-    /// Records a response's status and headers; `is_taken`: whether the server accepted the request.
+    /// Records the start of a response. `is_taken` is whether the server accepted the request.
     pub(crate) fn on_response_head(&mut self, is_taken: bool, headers: &HeaderMap) {
         self.is_accepted = is_taken;
         let reported = rate_headers::parse_limits(headers, Timestamp::now());
@@ -173,7 +175,7 @@ impl Permit {
         self.governor.state().on_reply(usage);
     }
 
-    /// Records a temporary refusal, and returns for how long the gate is closed at least.
+    /// Records a temporary refusal, and returns the minimum time for which the gate stays closed.
     pub(crate) fn on_throttle(&self, throttle: Throttle) -> Duration {
         self.governor.state().on_throttle(Instant::now(), self.number, throttle, random_fraction())
     }
@@ -186,11 +188,11 @@ impl Drop for Permit {
     }
 }
 
-/// What is known about a server. It has no clock: methods get the time as an argument.
+/// The state of a server. It doesn't read the clock: methods get the time as an argument.
 #[derive(Debug)]
 struct GovernorState {
     backoff_unit: Duration,
-    /// How many requests were admitted; also the number of the last one.
+    /// The number of admitted requests, which is also the number of the last one.
     admitted: u64,
     /// The requests in flight, by number, and when they were admitted.
     in_flight: BTreeMap<u64, Instant>,
@@ -198,7 +200,7 @@ struct GovernorState {
     last_accepted: Option<Instant>,
     has_replied: bool,
     closed_until: Option<Instant>,
-    /// How many times the gate was closed since a request was last accepted.
+    /// The number of closures since the server last accepted a request.
     closures: u32,
     /// The last time that a request sent after the gate had opened closed it again.
     last_closure: Option<Closure>,
@@ -213,7 +215,7 @@ struct GovernorState {
 #[derive(Debug)]
 struct Closure {
     at: Instant,
-    /// The last request that was admitted before it.
+    /// The last request that was admitted before the closure.
     number: u64,
 }
 
@@ -223,7 +225,7 @@ struct LearnedRate {
     /// What the server accepts, in requests a second.
     base_rate: f64,
     since: Instant,
-    /// Requests accepted since.
+    /// Requests accepted since then.
     accepted: f64,
 }
 
@@ -243,12 +245,12 @@ struct ReportedLimit {
     remaining: f64,
     at: Instant,
     reset: Instant,
-    /// The request with that response.
+    /// The number of the request whose response reported it.
     number: u64,
 }
 
 impl ReportedLimit {
-    /// When enough is left for another request of this cost, where `admitted` is the number of the last one.
+    /// When enough is left for another request of this cost. `admitted` is the number of the last request.
     fn ready_at(&self, admitted: u64, cost: f64) -> Instant {
         let left = self.remaining - admitted.saturating_sub(self.number) as f64 * cost;
         let missing = cost.min(self.limit.unwrap_or(f64::MAX)) - left;
@@ -258,7 +260,8 @@ impl ReportedLimit {
         let whole = self.reset.saturating_duration_since(self.at);
         let parts =
             self.limit.filter(|limit| *limit > self.remaining).map_or(1.0, |limit| missing / (limit - self.remaining));
-        // Assume that it refills evenly. If it doesn't, there is a refusal, which isn't worth risking for a short time.
+        // Assume that the limit refills evenly. If it doesn't, the request is refused, which isn't worth risking to
+        // avoid a short wait.
         let parts = if whole > SHORT_RESET { parts } else { parts.ceil() };
         let wait = rate_headers::duration_from_secs(whole.as_secs_f64() * parts).unwrap_or(MAX_HEADER_WAIT);
         self.at + wait.min(MAX_HEADER_WAIT)
@@ -284,7 +287,8 @@ impl GovernorState {
         }
     }
 
-    /// Admits a request and returns its number, or when to try again: at the latest when something changes.
+    /// Admits a request and returns its number. Otherwise returns when to try again, which may be earlier if something
+    /// changes.
     fn admit(&mut self, now: Instant) -> Result<u64, Option<Instant>> {
         if let Some(until) = self.closed_until.filter(|until| *until > now) {
             return Err(Some(until));
@@ -319,10 +323,10 @@ impl GovernorState {
     }
 
     fn apply_headers(&mut self, now: Instant, number: u64, reported: &[LimitReport]) {
-        // The server counted when the request came.
+        // The server updated its counts when the request arrived.
         let at = self.in_flight.get(&number).copied().unwrap_or(now);
         for &LimitReport { table_index: row, unit, limit, remaining, reset, is_clock_time } in reported {
-            // Responses may be out of order; that of the later request is newer.
+            // Responses may arrive out of order. The response to the later request is newer.
             if let Some(known) = self.limits.get_mut(row)
                 && known.as_ref().is_none_or(|known| known.number <= number)
             {
@@ -335,7 +339,7 @@ impl GovernorState {
     fn on_accepted(&mut self, now: Instant, number: u64) {
         self.last_accepted = Some(now);
         self.concurrency_limit += 1.0;
-        // A request from before the gate was closed tells nothing about the current state.
+        // A request that was sent before the closure says nothing about the current state.
         if self.last_closure.as_ref().is_none_or(|closure| number > closure.number) {
             self.closures = 0;
             if let Some(pace) = &mut self.rate {
@@ -351,7 +355,7 @@ impl GovernorState {
         self.mean_tokens = Some(self.mean_tokens.map_or(now, |before| (mean(before.0, now.0), mean(before.1, now.1))));
     }
 
-    /// Closes the gate and returns for how long at least, without jitter. `chance` is a random number from 0 up to 1.
+    /// Closes the gate, and returns the minimum time, without jitter. `chance` is a random number from 0 up to 1.
     fn on_throttle(&mut self, now: Instant, number: u64, throttle: Throttle, chance: f64) -> Duration {
         let is_new = self.last_closure.as_ref().is_none_or(|closure| number > closure.number);
         if is_new {
@@ -388,8 +392,8 @@ impl GovernorState {
         self.rate = Some(LearnedRate { base_rate: learned, since: now, accepted: 0.0 });
     }
 
-    /// The server's rate, after a refusal: between the current rate, which was too high, and the average of accepted requests
-    /// since the last refusal, which may be too low.
+    /// The server's rate after a refusal. It is between the current rate, which was too high, and the average rate of
+    /// accepted requests since the last refusal, which may be too low.
     fn measured_rate(&self, now: Instant) -> Option<f64> {
         let (pace, closure) = (self.rate.as_ref()?, self.last_closure.as_ref()?);
         let time = now.saturating_duration_since(closure.at).as_secs_f64();
@@ -404,7 +408,7 @@ impl GovernorState {
 
 /// A random number from 0 up to 1.
 pub(crate) fn random_fraction() -> f64 {
-    // Every RandomState has new keys, so the hash of nothing is a random number. A float holds 53 bits of it.
+    // Each RandomState has new keys, so the hash of no input is a random number. A float holds 53 bits of it.
     let random = RandomState::new().build_hasher().finish() >> 11;
     random as f64 / (1_u64 << 53) as f64
 }
