@@ -38,7 +38,7 @@ const MAX_ENTRIES: usize = 50_000;
 pub(super) struct ReadablePaths {
     /// Files, and folders with everything in them.
     pub(super) whole: Vec<PathBuf>,
-    /// Folders of which commands may list the names, including those of folders in them.
+    /// Folders whose entries commands may list, with those of folders in them.
     pub(super) listed: Vec<PathBuf>,
 }
 

@@ -107,7 +107,7 @@ pub(super) fn rebaseline(state: &mut FileState, at: Location<'_>, budget: &mut S
 /// Compares what is there with what was, and reverts changes that aren't allowed.
 #[derive(Debug)]
 pub(super) struct TreeCheck<'a> {
-    /// Whether other commands are still running: git's lock files are no change yet.
+    /// Whether other commands are still running. If so, git's lock files don't count as changes yet.
     busy: bool,
     report: &'a mut TamperError,
     /// A folder further up was removed, so nothing below it was removed in an allowed way.
@@ -263,8 +263,8 @@ fn make_folder(folder: &OwnedFd, name: &OsStr, metadata: &StatSnapshot) -> Resul
     Ok(is_new)
 }
 
-/// Whether it is an index in which only the cached state of files is newer. `git describe --dirty` writes such an index even
-/// if it was told to take no locks.
+/// Whether it is an index in which only the cached state of files is newer. `git describe --dirty` writes such an index
+/// even with optional locks turned off.
 fn is_refreshed_index(at: Location<'_>, state: Option<&FileState>) -> bool {
     let Some(FileState::File(_, Some(before))) = state else { return false };
     at.policy.permission() == ChangePermission::Nothing
