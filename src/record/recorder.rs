@@ -24,7 +24,7 @@ use crate::journal::record_files::create_parent_dir;
 use crate::journal::{FaultInjection, JournalEnd, JournalSet, RecordKey, digest_secrets};
 use crate::sandbox::RecordVerifier;
 
-/// What was at the path of a file that was written.
+/// The previous state of the path of a file that was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExistingFile {
     /// Nothing.

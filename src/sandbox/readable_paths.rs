@@ -30,7 +30,7 @@ const SEARCH_DEPTHS: [(&str, usize); 10] = [
 const EXTRA_SCANS: [(&str, usize); 1] = [("/usr/local/etc", 3)];
 /// The depth for other folders.
 const DEFAULT_SEARCH_DEPTH: usize = 2;
-/// The most entries that are looked at. Further folders are judged by their own permissions only.
+/// The most entries that are examined. Further folders are judged by their own permissions only.
 const MAX_ENTRIES: usize = 50_000;
 
 /// The paths of the machine that commands may read.

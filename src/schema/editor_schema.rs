@@ -69,7 +69,7 @@ pub(super) fn tidy_for_editors(schema: &mut Value) {
     });
 }
 
-/// Changes a schema and then each in it.
+/// Applies a change to a schema, and then to each schema in it.
 pub(super) fn each(schema: &mut Value, change: &mut dyn FnMut(&mut Map<String, Value>)) {
     match schema {
         Value::Object(parts) => {

@@ -23,7 +23,7 @@ enum Sees {
     Nothing,
 }
 
-/// The codes of which the schema detects less than `validate`: how much, and why.
+/// The codes with findings that the schema misses: how many it detects, and why.
 const BEYOND: &[(&str, Sees, &str)] = &[
     ("bad-condition", Sees::Nothing, "in a template"),
     ("bad-default", Sees::Some, "a schema can't look up the default in the enum beside it; 1.0 is an integer to it"),

@@ -44,7 +44,7 @@ pub struct TamperGuard {
     too_large: Option<PathBuf>,
 }
 
-/// A protected path and what was there.
+/// A protected path and its recorded state.
 #[derive(Debug)]
 struct GuardedPath {
     /// The writable folder that the path is in.
@@ -103,7 +103,7 @@ impl TamperGuard {
         self
     }
 
-    /// Accepts what is there now as the state that must not change. Called when no command runs, so that the user's own
+    /// Accepts the current state as the one that must not change. Called when no command runs, so that the user's own
     /// changes aren't blamed on a command.
     pub fn rebaseline(&self) {
         lock(&self.paths).iter_mut().for_each(|guarded| guarded.rebaseline(&self.allowed_changes));

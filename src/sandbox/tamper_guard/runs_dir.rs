@@ -74,7 +74,7 @@ impl RunsDir {
         runs
     }
 
-    /// Accepts what is there now as the state that must not change.
+    /// Accepts the current state as the one that must not change.
     pub(super) fn rebaseline(&mut self) {
         let mut jobs = BTreeMap::new();
         if let Ok((folder, listing)) = self.open(&self.relative) {

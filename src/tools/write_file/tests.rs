@@ -210,7 +210,7 @@ async fn a_moved_or_deleted_workspace_is_not_used() {
 }
 
 #[tokio::test]
-async fn a_root_that_is_reached_through_a_link_may_be_named_either_way() {
+async fn a_root_behind_a_link_can_be_named_either_way() {
     let folder = tempfile::TempDir::new().unwrap();
     std::fs::create_dir(folder.path().join("real")).unwrap();
     symlink("real", folder.path().join("link")).unwrap();

@@ -152,7 +152,7 @@ fn a_big_file_with_an_error_at_its_end() {
 }
 
 #[test]
-fn a_type_that_holds_itself() {
+fn a_recursive_type() {
     #[derive(Debug, serde::Deserialize)]
     struct Endless {
         #[expect(dead_code, reason = "only its decoding matters")]
