@@ -76,7 +76,7 @@ pub enum Error {
     /// Another version of legwork wrote the record, in another format.
     #[error("{}: the record's format is {format}, and this legwork reads format {FORMAT}", path.display())]
     OtherFormat {
-        /// The file that says so.
+        /// The file that has the other format.
         path: PathBuf,
         /// The format.
         format: u64,

@@ -1,4 +1,4 @@
-//! An agent at work: what it is, what it has done so far, and its conversation.
+//! The state of one agent: its plan, its progress so far, and its conversation.
 
 use std::cell::OnceCell;
 
@@ -97,17 +97,17 @@ impl AgentContext {
         self.conversation.prompt_bytes()
     }
 
-    /// The tokens of the next prompt, probably.
+    /// An estimate of the tokens of the next prompt.
     pub(super) fn likely_tokens(&self) -> u64 {
         self.tokens.likely(self.bytes())
     }
 
-    /// The tokens of the next prompt, rather too many than too few.
+    /// A high estimate of the tokens of the next prompt.
     pub(super) fn high_tokens(&self) -> u64 {
         self.tokens.high(self.bytes())
     }
 
-    /// Takes the provider's count of the conversation as it is now.
+    /// Takes the provider's token count of the current conversation.
     pub(super) fn set_token_count(&mut self, tokens: u64) {
         self.tokens.set(tokens, self.bytes());
     }

@@ -1,5 +1,5 @@
-//! The end of the parent: its answer counts when its data is there and the job's checks pass. A failed check goes back to the
-//! model as long as the job allows repairs.
+//! Decides whether the parent's answer is final: its data must be there, and the job's checks must pass. The model gets
+//! the output of failed checks as long as the job allows repairs.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ impl Agent<'_> {
         }
     }
 
-    /// Answers a reply with a note; a resumed agent reads the recorded words.
+    /// Answers a reply with a note; a resumed agent gets the recorded note.
     fn continue_with_note(&mut self, reply: Reply, text: String) -> Result<(), RunAbort> {
         let recorded = self.cursor.next_note();
         self.record(NoteSent { text: text.clone() })?;
@@ -184,7 +184,7 @@ fn failure_report(failed: &[CheckFinished]) -> String {
         "Checks that your work must pass have failed. Fix the problems that they report, then give your final \
                     answer again; all checks run again after it.\n"
             .to_owned();
-    // What short outputs don't need is left to the long ones.
+    // Long outputs get the space that short ones don't need.
     let mut lengths: Vec<usize> = failed.iter().map(|check| check.output.chars().count()).collect();
     lengths.sort_unstable();
     let (mut left, mut most) = (MAX_REPORT_CHARS, MAX_REPORT_CHARS);

@@ -41,7 +41,7 @@ struct Overflow {
     tokens: Option<u64>,
 }
 
-/// What came of a request for a summary.
+/// The result of a request for a summary.
 enum SummaryOutcome {
     Done,
     LimitReached(RequestOutcome),
@@ -207,7 +207,7 @@ impl Agent<'_> {
         }
     }
 
-    /// Whether a request for a summary that leaves the kept turns out fits the window without truncated results.
+    /// Whether a request for a summary, without the kept turns, fits the window without truncated results.
     fn summary_request_fits(&self, (_, kept_bytes): (u32, usize), tokens: u64, tokens_per_byte: f64) -> bool {
         let instruction = SUMMARY_INSTRUCTION.len() as u64 / 2;
         let prompt = tokens.saturating_sub((kept_bytes as f64 * tokens_per_byte) as u64) + instruction;

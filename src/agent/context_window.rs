@@ -2,9 +2,9 @@
 
 use super::agent_state::Agent;
 
-/// A reply gets at least one of this many of the window's tokens.
+/// A reply gets at least the window divided by this, in tokens.
 const MIN_REPLY_DIVISOR: u64 = 8;
-/// One of this many tokens of a window is left free where a reply gets everything that the prompt leaves.
+/// The window divided by this is left free where a reply gets everything that the prompt leaves.
 const SLACK_DIVISOR: u64 = 32;
 
 impl Agent<'_> {

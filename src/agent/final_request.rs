@@ -15,7 +15,7 @@ impl Agent<'_> {
         let message = format!("a reply was cut: the limits of the run left only {left} tokens for it");
         let hit = LimitHit { limit, message };
         if self.toolbox.is_empty() {
-            // It had nothing to do but to answer, and this is its answer.
+            // Its only task was to answer, and this is its answer.
             self.record_limit(Outcome::BudgetExceeded, hit)?;
             return Ok(Outcome::BudgetExceeded);
         }
@@ -27,15 +27,15 @@ impl Agent<'_> {
         self.finish_at_limit(Outcome::BudgetExceeded, hit).await
     }
 
-    /// Sends one last request, without tools and not a turn, for a summary of the work. The outcome stays the same whatever
-    /// comes of it.
+    /// Sends one last request, without tools and not a turn, for a summary of the work. Its reply does not change the
+    /// outcome.
     pub(super) async fn finish_at_limit(&mut self, outcome: Outcome, hit: LimitHit) -> Result<Outcome, RunAbort> {
         let message = self.record_limit(outcome, hit)?;
         let note = format!(
             "The work ends here: {message}. You can't use tools any more. Answer now with what you have: what you did, \
              what you found, and what is still open."
         );
-        // A resumed agent reads the recorded words.
+        // A resumed agent gets the recorded note.
         let recorded = self.cursor.next_note();
         self.record(NoteSent { text: note.clone() })?;
         let note = recorded.unwrap_or(note);

@@ -1,5 +1,5 @@
 //! The recorded steps of one agent. Both `resume` and `replay` run the same loop as a live run; before each step the loop
-//! asks the cursor what came of that step when it was recorded.
+//! asks the cursor how that step ended when it was recorded.
 //!
 //! The two differ in what happens at the end of the record. A resumed agent goes live. A replayed agent stops: the way the
 //! recorded agent was stopped, or with a difference. A resume is strict, because the plan is the recorded one: a step that
@@ -172,7 +172,7 @@ impl JournalCursor {
         Self { steps: entries.into_iter().collect(), replay: Some(rules), ..Self::default() }
     }
 
-    /// Sets the running time, where more than the agent's own journal is known about it.
+    /// Sets the running time if the caller knows more about it than the agent's own journal.
     #[must_use]
     pub fn with_elapsed(mut self, elapsed: Duration) -> Self {
         self.elapsed = elapsed;
@@ -334,7 +334,7 @@ impl JournalCursor {
         let is_rerun = self.replay.as_ref().is_some_and(|replay| {
             // legwork itself answers these, from the plan.
             let is_internal = call.tool == Task::NAME || call.tool == SubmitResult::NAME || !has_tool;
-            // What wasn't run, or has no recorded end, can't be compared with anything.
+            // A call that wasn't run, or has no recorded end, can't be compared.
             let has_own_result = result.as_ref().is_none_or(|(result, _)| {
                 !(result.is_error && refused_limit(&result.text).is_some()) && result.text != INTERRUPTED_CALL_NOTE
             });
@@ -379,12 +379,12 @@ impl JournalCursor {
         }
     }
 
-    /// What every request in the journal used. A request without a recorded end counts as what was reserved for it.
+    /// The usage of every request in the journal. A request without a recorded end counts as what was reserved for it.
     pub fn request_spend(&self) -> Vec<RequestSpend> {
         request_spend(self.rolled_back.iter()).into_iter().chain(request_spend(&self.steps)).collect()
     }
 
-    /// What the requests used that are no longer part of the conversation.
+    /// The usage of the requests that are no longer part of the conversation.
     pub(super) fn rolled_back_spend(&self) -> Vec<RequestSpend> {
         request_spend(&self.rolled_back)
     }
@@ -464,7 +464,7 @@ fn is_call_event(entry: &JournalEntry) -> bool {
 }
 
 impl RecordedRequest {
-    /// What the request used, tries included.
+    /// The usage of the request, tries included.
     pub(super) fn spend(&self) -> Vec<RequestSpend> {
         let last = match &self.end {
             RequestEnd::Reply(received) => RequestSpend::finished(self.at, received.reply.usage),
@@ -482,7 +482,7 @@ mod tests {
     use crate::message::Usage;
 
     #[test]
-    fn requests_count_the_same_in_advance_and_as_they_are_taken() {
+    fn usage_is_the_same_in_advance_and_step_by_step() {
         let started = |turn| {
             Event::RequestStarted(RequestStarted {
                 turn,

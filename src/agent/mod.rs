@@ -1,6 +1,6 @@
 //! The agent loop: ask the provider, answer the calls, append, until an outcome. The parent and its subagents run the same
-//! loop, one level apart. The loop doesn't know whether it runs live: what came of recorded steps is supplied by a journal
-//! cursor.
+//! loop, one level apart. The loop doesn't know whether it runs live: a journal cursor supplies the results of recorded
+//! steps.
 
 mod agent_state;
 mod check_repairs;
@@ -42,7 +42,7 @@ use crate::pricing;
 /// Why a reply is cut where the model's window ends.
 const WINDOW_FULL: &str = "the reply was cut: the conversation fills the model's window";
 
-/// What becomes of a reply.
+/// How the loop treats a reply.
 enum ReplyUse {
     /// It becomes part of the conversation.
     Accepted,
@@ -130,8 +130,8 @@ impl<'t> Agent<'t> {
                 }
             }
             let calls: Vec<ToolCall> = reply.tool_calls().cloned().collect();
-            // A reply without calls is the last one, with or without a text, and also if its stop reason is unknown: the
-            // model or its server may have more words for an end than this program.
+            // A reply without calls is the last one, with or without a text. An unknown stop reason makes no
+            // difference: servers may have stop reasons that this program doesn't know.
             if calls.is_empty() && reply.stop != StopReason::Pause {
                 match self.conclude(reply).await? {
                     Some(outcome) => return Ok(outcome),
@@ -197,7 +197,7 @@ impl<'t> Agent<'t> {
         }
     }
 
-    /// Decides what becomes of a reply by the reason for which it stopped.
+    /// Decides how to treat a reply by its stop reason.
     fn judge(&mut self, reply: &Reply, was_asked_again: bool) -> ReplyUse {
         match reply.stop {
             StopReason::EndTurn | StopReason::ToolUse | StopReason::Pause | StopReason::Other(_) => ReplyUse::Accepted,

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_adds_is_masked_too() {
+    fn fields_that_a_server_adds_are_redacted_too() {
         let mask = Redactor::new(&[("TOKEN".into(), "hunter2-hunter2".into())]).0;
         let mut said = of(vec![
             BlockContent::Call(ToolCall {

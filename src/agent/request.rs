@@ -24,7 +24,7 @@ pub(super) enum RequestKind {
     Summary { kept_turns: u32, max_tokens: u32 },
 }
 
-/// What came of a request.
+/// The result of a request.
 pub(super) enum RequestOutcome {
     Reply(Reply),
     LimitReached(LimitHit),
@@ -38,7 +38,7 @@ pub(super) enum RequestOutcome {
 }
 
 impl Agent<'_> {
-    /// Sends one request with the conversation as it is, or takes what came of it from the record.
+    /// Sends one request with the current conversation, or takes its result from the record.
     pub(super) async fn send_request(&mut self, kind: RequestKind) -> Result<RequestOutcome, RunAbort> {
         // The record comes first, even if the run has no time left for a new request.
         match self.take_recorded_request(kind)? {
@@ -47,7 +47,7 @@ impl Agent<'_> {
         }
     }
 
-    /// What came of the next request when it was recorded; `None` if it must be sent.
+    /// The recorded result of the next request; `None` if it must be sent.
     fn take_recorded_request(&mut self, kind: RequestKind) -> Result<Option<RequestOutcome>, RunAbort> {
         loop {
             let request = match self.cursor.take_request(kind == RequestKind::Final) {

@@ -1,11 +1,11 @@
-//! What the requests in a journal used.
+//! The usage of the requests in a journal.
 
 use jiff::Timestamp;
 
 use crate::event::{Event, JournalEntry, RequestStarted};
 use crate::message::Usage;
 
-/// What one request used.
+/// The usage of one request.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestSpend {
     /// When it was made.
@@ -31,7 +31,7 @@ impl RequestSpend {
     }
 }
 
-/// What every request of a journal used.
+/// The usage of every request of a journal.
 pub(super) fn request_spend<'a>(entries: impl IntoIterator<Item = &'a JournalEntry>) -> Vec<RequestSpend> {
     let mut all = Vec::new();
     let mut in_flight: Option<(Timestamp, &RequestStarted)> = None;

@@ -1,4 +1,4 @@
-//! What all agents of a run share.
+//! The state that all agents of a run share.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -28,11 +28,11 @@ use crate::tools::task::Task;
 use crate::tools::toolbox::Toolbox;
 use crate::workspace::Workspace;
 
-/// What a run consists of; the caller provides it.
+/// The parts of a run, which the caller provides.
 pub struct RunDeps {
     /// The id of the run.
     pub run_id: String,
-    /// What runs.
+    /// The plan to run.
     pub plan: Plan,
     /// Where replies come from, by [`Model::reply_source`]. Every model of the plan has one.
     pub providers: BTreeMap<String, Arc<dyn Provider>>,
@@ -48,7 +48,7 @@ pub struct RunDeps {
     pub stop: CancellationToken,
     /// What the run waits for.
     pub gates: RunGates,
-    /// What is recorded of the run already.
+    /// The part of the run that is already recorded.
     pub history: RunHistory,
 }
 
@@ -81,7 +81,7 @@ impl Default for RunGates {
     }
 }
 
-/// What is recorded of a run already; nothing for a new run.
+/// The part of a run that is already recorded; empty for a new run.
 #[derive(Debug, Default)]
 pub struct RunHistory {
     /// The recorded steps of the agents, by their ids.
@@ -119,7 +119,7 @@ pub struct RunState {
     shared: Mutex<SharedState>,
 }
 
-/// What agents change.
+/// The state that agents change.
 #[derive(Debug, Default)]
 struct SharedState {
     /// Why the run ended early, if it did.

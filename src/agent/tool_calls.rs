@@ -33,7 +33,7 @@ struct Delegation<'t> {
 enum CallDisposition<'t> {
     /// From the record, with the end of the subagent that answered it.
     Recorded(ToolResult, Option<Box<AgentFinished>>),
-    /// It may have had its effect before the run was interrupted: the model is told so.
+    /// It may have had its effect before the run was interrupted. The result says this to the model.
     Interrupted,
     /// From a subagent that had ended before.
     SubagentEnded(Box<AgentFinished>),

@@ -107,7 +107,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Creates a budget that nothing is spent of.
+    /// Creates an unspent budget.
     pub fn new(limits: PlannedLimits) -> Self {
         Self { limits, ledger: Mutex::default(), settled: Notify::new() }
     }

@@ -35,7 +35,7 @@ fn work(prompt_tokens: u64, max_tokens: u32) -> RequestEstimate {
     RequestEstimate { reserves_final_request: true, ..wish(prompt_tokens, max_tokens) }
 }
 
-/// What comes at once; `None` where it waits.
+/// The result if the request needn't wait; `None` if it must.
 fn try_now(budget: &Budget, wish: RequestEstimate) -> Option<Result<Reservation<'_>, LimitHit>> {
     budget.reserve(wish).now_or_never()
 }
@@ -49,7 +49,7 @@ fn refused(budget: &Budget, wish: RequestEstimate) -> &'static str {
 }
 
 #[test]
-fn a_reply_is_lowered_to_what_is_left_and_then_refused() {
+fn replies_are_shortened_to_what_is_left_and_then_refused() {
     let budget = of_tokens(2_000);
     now(&budget, wish(500, 1_000)).settle(&used(1_400), None);
     assert_eq!(now(&budget, wish(100, 1_000)).max_tokens, 500);
@@ -73,7 +73,7 @@ fn cost_counts_prompt_and_reply() {
 }
 
 #[test]
-fn what_has_no_price_goes_on_for_as_long_as_what_has_one() {
+fn requests_without_a_price_are_allowed_as_long_as_priced_ones() {
     let unpriced = RequestEstimate { rates: None, ..wish(50_000, 10_000) };
     let budget = of_cost(1.0);
     let request = now(&budget, unpriced);
@@ -84,12 +84,12 @@ fn what_has_no_price_goes_on_for_as_long_as_what_has_one() {
 }
 
 #[test]
-fn a_small_wish_is_no_reached_limit() {
+fn a_short_reply_does_not_reach_the_limit() {
     assert_eq!(now(&of_tokens(100), wish(10, 50)).max_tokens, 50);
 }
 
 #[test]
-fn what_others_only_reserved_is_waited_for() {
+fn requests_wait_for_the_reservations_of_others() {
     let budget = of_tokens(2_000);
     let first = now(&budget, wish(500, 1_000));
     let mut second = Box::pin(budget.reserve(wish(100, 1_000)));
@@ -105,7 +105,7 @@ fn what_others_only_reserved_is_waited_for() {
 }
 
 #[test]
-fn one_that_waits_is_refused_when_the_others_have_used_everything() {
+fn a_waiting_request_is_refused_when_others_have_used_everything() {
     let budget = of_cost(1.0);
     let first = now(&budget, wish(1_000, 900));
     let mut second = Box::pin(budget.reserve(wish(1_000, 900)));
@@ -115,7 +115,7 @@ fn one_that_waits_is_refused_when_the_others_have_used_everything() {
 }
 
 #[tokio::test]
-async fn many_side_by_side_stay_within_the_limit_and_all_come_to_an_end() {
+async fn concurrent_requests_stay_within_the_limit_and_all_end() {
     let budget = of_tokens(10_000);
     let agent = |number: u64| {
         let budget = &budget;
@@ -137,12 +137,12 @@ async fn many_side_by_side_stay_within_the_limit_and_all_come_to_an_end() {
 }
 
 #[test]
-fn work_leaves_room_for_a_last_request() {
+fn turns_leave_room_for_the_final_request() {
     for left in (0..20_000).step_by(7) {
         let budget = of_tokens(left);
         match try_now(&budget, work(500, 3_000)).unwrap() {
             Ok(reservation) => {
-                // At worst it uses everything, and all of the news that room was kept for comes to the prompt.
+                // At worst, it uses everything, and the prompt grows by all that was reserved for that.
                 let prompt = reservation.tokens + FINAL_PROMPT_EXTRA_TOKENS;
                 let all = reservation.tokens;
                 reservation.settle(&used(all), None);
@@ -155,7 +155,7 @@ fn work_leaves_room_for_a_last_request() {
         let budget = of_cost(f64::from(cents) / 100.0);
         if let Ok(reservation) = try_now(&budget, work(500, 3_000)).unwrap() {
             let (tokens, cost) = (reservation.tokens, reservation.cost);
-            // A little less, for sums of fractions aren't exact.
+            // A little less, because sums of fractions aren't exact.
             reservation.settle(&used(tokens), Some(cost - 1e-9));
             assert!(
                 now(&budget, wish(tokens + FINAL_PROMPT_EXTRA_TOKENS, 3_000)).max_tokens >= MIN_REPLY_TOKENS,
@@ -167,7 +167,7 @@ fn work_leaves_room_for_a_last_request() {
     }
 }
 
-/// The prompt stays as long as it is, and each reply is short: turn after turn, and then the request to sum up.
+/// The prompt keeps its length and each reply is short, turn after turn, and then comes the final request.
 #[test]
 fn little_more_than_one_request_stays_unused() {
     const REPLY: u64 = 60;
@@ -188,7 +188,7 @@ fn little_more_than_one_request_stays_unused() {
 }
 
 #[test]
-fn what_is_kept_for_later_is_there_later() {
+fn held_tokens_are_available_later() {
     let budget = of_tokens(5_000);
     let kept = budget.hold(1_000, None);
     now(&budget, wish(100, 8_000)).settle(&used(3_744), None);
@@ -198,7 +198,7 @@ fn what_is_kept_for_later_is_there_later() {
 }
 
 #[test]
-fn failed_tries_end_where_the_next_would_overshoot() {
+fn tries_end_before_they_exceed_the_limit() {
     let budget = of_tokens(3_000);
     let reservation = now(&budget, wish(500, 1_000));
     for _ in 0..3 {
@@ -219,7 +219,7 @@ fn calls_and_subagents_are_counted_to_their_limit() {
 }
 
 #[test]
-fn a_limit_that_is_hit_tells_all_that_is_set_aside() {
+fn a_reached_limit_reports_what_is_held() {
     let budget = of_tokens(9_000);
     now(&budget, wish(0, 3_000)).settle(&used(3_648), None);
     let kept = budget.hold(3_000, None);

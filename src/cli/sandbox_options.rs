@@ -88,7 +88,7 @@ impl SandboxOptions {
         }
     }
 
-    /// These options, completed with those that a run recorded recorded.
+    /// These options, completed with those that the run recorded.
     pub(super) fn or_recorded(&self, recorded: &RunOptions) -> Self {
         let paths = |given: &[PathBuf], recorded: &[String]| match given {
             [] => recorded.iter().map(PathBuf::from).collect(),
@@ -221,7 +221,7 @@ impl PreparedSandbox {
     }
 
     /// The sandbox of a run that is recorded in a folder, and the protected paths if commands can run. The last process of
-    /// the last command holds `lock` until it ends. `verifier` tells genuine records of other runs from planted ones.
+    /// the last command holds `lock` until it ends. `verifier` recognizes planted records of other runs.
     pub(super) fn for_record(
         self,
         record: &Path,

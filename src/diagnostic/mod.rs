@@ -195,7 +195,7 @@ pub struct Diagnostic {
     pub help: Option<String>,
     /// The certain fix, if there is one.
     pub fix: Option<Fix>,
-    /// The omitted findings that this one stands for.
+    /// The omitted findings that this one summarizes.
     pub omitted: Option<OmittedFindings>,
 }
 

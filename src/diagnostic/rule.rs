@@ -7,9 +7,9 @@ use super::Severity;
 pub struct Rule {
     /// The stable name, such as `unknown-tool`.
     pub code: &'static str,
-    /// How much each of its findings weighs.
+    /// The severity of its findings.
     pub severity: Severity,
-    /// The page that explains it, Markdown: a paragraph, then the sections `Bad` and `Valid` with an example in each.
+    /// The page that explains it, Markdown: a paragraph, then the sections `Bad` and `Good` with an example in each.
     pub page: &'static str,
 }
 
@@ -20,12 +20,12 @@ impl Rule {
         paragraph.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
-    /// What gives such a finding: the code block below `## Bad`. Absent where no text can show it.
+    /// An example with such a finding: the code block below `## Bad`. Absent if no text can show it.
     pub fn bad_example(&self) -> Option<&'static str> {
         self.example("## Bad")
     }
 
-    /// What gives none: the code block below `## Valid`.
+    /// An example without such a finding: the code block below `## Good`.
     pub fn good_example(&self) -> Option<&'static str> {
         self.example("## Good")
     }

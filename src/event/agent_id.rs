@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_names_a_file_and_nothing_else() {
+    fn ids_are_safe_file_names() {
         for good in ["parent", "explorer-1", "a-b-12", "0-0"] {
             assert!(is_agent_id(good), "{good}");
         }

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subagent_that_goes_on_is_in_the_result_when_it_has_ended() {
+    fn a_continued_subagent_is_in_the_result_once_it_has_ended() {
         use Outcome::{Completed, Interrupted};
         let first = || {
             vec![

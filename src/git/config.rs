@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fifo_is_not_waited_for() {
+    fn a_fifo_does_not_block() {
         let folder = tempfile::TempDir::new().unwrap();
         let pipe = folder.path().join("config");
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();

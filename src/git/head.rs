@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_no_commit() {
+    fn other_heads_have_no_commit() {
         for head in ["ref: refs/heads/unborn\n", "ref: ../../etc/passwd\n", "ref: HEAD\n", "nonsense", ""] {
             assert_eq!(head_commit(folder_with(&[(".git/HEAD", head.to_owned())]).path()), None, "{head:?}");
         }

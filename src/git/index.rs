@@ -48,7 +48,7 @@ pub(crate) struct IndexReader<'a> {
 }
 
 impl<'a> IndexReader<'a> {
-    /// Reads the header. `None` if this is no index of a supported version.
+    /// Reads the header. `None` if this isn't an index of a supported version.
     pub(crate) fn new(bytes: &'a [u8], hash_length: usize) -> Option<Self> {
         let mut rest = bytes.strip_prefix(b"DIRC")?;
         let version = number(&mut rest)?;

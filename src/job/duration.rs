@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_writes() {
+    fn formatted_durations_can_be_parsed() {
         for (text, seconds) in [("90s", 90), ("20m", 1200), ("1h30m", 5400), ("1h1s", 3601), ("720h", 2_592_000)] {
             let duration = Duration::parse(text).unwrap();
             assert_eq!(duration.get().as_secs(), seconds, "{text}");
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_understood() {
+    fn durations_in_words_are_parsed() {
         for (text, meant) in [
             ("20 minutes", Some("20m")),
             ("20 m", Some("20m")),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_time() {
+    fn invalid_durations_are_refused() {
         for text in ["", "0s", "0h0m", "-5m", "5", "m", "1.5h", "1h 30m", "30m1h", "5m5m", "1d", "20 m", "٣m", "none"]
         {
             assert!(Duration::parse(text).is_err(), "{text}");

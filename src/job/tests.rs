@@ -9,7 +9,7 @@ fn read(text: &str) -> yaml::Decoded<Job> {
 const SMALLEST: &str = "model: anthropic/x\nparent:\n  prompt: Do it.\n  tools: [task]\n";
 
 #[test]
-fn what_is_left_out_has_its_default() {
+fn omitted_keys_have_defaults() {
     let job = read(SMALLEST).into_result().unwrap();
     assert!(job.delegates());
     assert_eq!(job.network, Network::None);
@@ -46,7 +46,7 @@ limits: { wall_clock: 1h, tool_calls: none, subagents: 3 }
 }
 
 #[test]
-fn values_know_where_they_stand() {
+fn values_have_their_places() {
     let job = read(SMALLEST).into_result().unwrap();
     assert_eq!(job.model.place().start(), (1, 8));
     assert_eq!(job.parent.tools.value[0].place().start(), (4, 11));
@@ -54,7 +54,7 @@ fn values_know_where_they_stand() {
 }
 
 #[test]
-fn a_job_without_its_parts_is_read_as_far_as_it_goes() {
+fn an_incomplete_job_is_read_partially() {
     let decoded = read("description: x\nparent:\n  tools: [glob, [nested]]\n");
     let codes: Vec<&str> = decoded.findings.iter().map(|finding| finding.code).collect();
     assert_eq!(codes, ["missing-key", "missing-key", "wrong-type"]);

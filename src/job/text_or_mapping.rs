@@ -8,7 +8,7 @@ use serde::de::{self, Deserializer, MapAccess, Unexpected, Visitor, value::MapAc
 
 use crate::yaml::Spanned;
 
-/// A mapping in whose place a text can be.
+/// A mapping that can also be written as a text.
 pub(super) trait OrText<'de>: Deserialize<'de> {
     /// What the value must be, in words.
     const EXPECTED: &'static str;

@@ -44,7 +44,7 @@ pub enum JournalError {
     OtherFormat {
         /// The format.
         format: u64,
-        /// The version that wrote it, if the line says so.
+        /// The version that wrote it, if the line has it.
         version: Option<String>,
     },
     /// The file can't be read.

@@ -144,7 +144,7 @@ fn normalize_path(path: &str) -> String {
     parts.join("/")
 }
 
-/// Decodes `%20` and its like.
+/// Decodes percent escapes such as `%20`.
 fn percent_decode(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());

@@ -50,7 +50,7 @@ fn unknown_prices(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
 fn missing_limit(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     let job = subject.job;
     let limits = subject.root.get("limits");
-    // A limit that is misspelled or misplaced was meant, and one may be lost in a syntax error.
+    // A misspelled or misplaced limit shows that one was intended, and a syntax error may have hidden one.
     let is_elsewhere = |mapping: &Node| {
         let is_limit = |key: &str| ["limits", "cost_usd"].into_iter().any(|ours| is_alias_of(key, ours) || key == ours);
         mapping.entries().any(|(key, _)| key.text().is_some_and(is_limit))
@@ -91,7 +91,7 @@ fn missing_limit(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
 pub enum CostTracking {
     /// What the model costs is known.
     Known,
-    /// Nobody knows, but the model runs on this machine, and may run without its cost being counted.
+    /// The price isn't known, but the model runs on this machine, and may run without its cost being counted.
     UntrackedLocal,
     /// The price isn't known.
     Unknown,

@@ -5,7 +5,7 @@ use crate::yaml::Node;
 
 use super::{Lint, LintContext, key_hints};
 
-/// Checks for keys without a value (`cost_usd:` looks like a limit and is none), and for empty texts.
+/// Checks for keys without a value (`cost_usd:` looks like a limit but isn't one), and for empty texts.
 pub(super) struct EmptyValues;
 
 const RULES: &[Rule] = &[rule!(Error "empty-value"), rule!(Error "empty-prompt"), rule!(Error "empty-description")];

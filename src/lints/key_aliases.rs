@@ -116,7 +116,7 @@ pub(super) fn is_alias_of(key: &str, ours: &str) -> bool {
     suggest_name(key, [ours]).is_some() || keys_for_alias(key).any(|meant| meant == ours)
 }
 
-/// The keys that an alias stands for.
+/// The keys that an alias may mean.
 pub(super) fn keys_for_alias(key: &str) -> impl Iterator<Item = &'static str> {
     static FOLDED: LazyLock<HashMap<String, Vec<&'static str>>> = LazyLock::new(|| {
         let mut folded: HashMap<String, Vec<&'static str>> = HashMap::new();

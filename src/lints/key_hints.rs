@@ -16,7 +16,7 @@ fn complete_error(node: &Node, error: &mut ErrorDetail) {
         "unknown-key" => complete_unknown_key(node, error),
         "out-of-range" => complete_range(&node.path(), error),
         "wrong-type" => {
-            // A type in the place of an input's declaration.
+            // A type instead of an input's declaration.
             if let (["inputs", name], Some(kind)) = (&node.path()[..], node.as_str())
                 && INPUT_TYPES.contains(&kind)
             {
@@ -203,7 +203,7 @@ fn is_key(name: &str) -> bool {
     known.chain(MODEL.iter().map(|(key, _)| *key)).any(|key| fold_key(key) == fold_key(name))
 }
 
-/// The intended key, the level that it belongs to, and the help that says so.
+/// The intended key, the level that it belongs to, and the help that explains this.
 fn correct_level(level: KeyLevel, name: &str) -> Option<(&'static str, KeyLevel, String)> {
     let known = JOB.iter().chain(AGENT).chain(LIMITS).chain(&["model", "parent"]).copied();
     let known = known.chain(MODEL.iter().map(|(key, _)| *key));

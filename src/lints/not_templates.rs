@@ -122,8 +122,8 @@ fn in_source(place: &SourceSpan, tag: &str, node: &Node, replacement: &str) -> O
     (source[place.range.clone()] == *tag).then_some(written)
 }
 
-/// Whether a range of a command is surely one whole word of the shell outside of quotes. Where telling takes more than
-/// counting quotes (here-documents, backquotes, `$'...'`), it isn't.
+/// Whether a range of a command is certainly one whole word of the shell outside of quotes. False if counting quotes
+/// can't decide that (here-documents, backquotes, `$'...'`).
 fn is_unquoted_word(command: &str, range: &Range<usize>) -> bool {
     let (before, after) = (&command[..range.start], &command[range.end..]);
     let separates = |letter: char| letter.is_whitespace() || ";|&()".contains(letter);
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_whole_unquoted_word_is_told_from_others() {
+    fn whole_unquoted_words_are_recognized() {
         let is_word = |command: &str| {
             let start = command.find('@').unwrap();
             is_unquoted_word(command, &(start..start + 1))

@@ -39,7 +39,7 @@ fn check_file(path: &Path) -> LintReport {
         own.local_providers.extend(["anthropic", "openai-chat"].map(str::to_owned));
     }
     let mut checked = check_with(&source, Some(&folder), origin, &own);
-    // The others are about something else, and some need an old model for it.
+    // The other fixtures are about something else, and some of them need an old model.
     if !path.parent().unwrap().ends_with("retired-model") {
         checked.findings.retain(|finding| finding.code != "retired-model");
     }

@@ -30,7 +30,7 @@ const TOOL_ALIASES: &[(&str, &str, bool)] = &[
     ("write", "write_file", true),
 ];
 
-/// The tool that a name in another program stands for, and whether the match is certain.
+/// The tool that a name in another program refers to, and whether the match is certain.
 pub(super) fn tool_for_alias(name: &str) -> Option<(&'static str, bool)> {
     let lower = name.to_lowercase();
     let elsewhere = TOOL_ALIASES.iter().find(|(elsewhere, ..)| *elsewhere == lower);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn aliases_stand_for_existing_tools() {
+    fn aliases_refer_to_existing_tools() {
         for (_, here, _) in TOOL_ALIASES {
             assert!(TOOLS.iter().any(|tool| tool.name == *here), "{here}");
         }

@@ -84,7 +84,7 @@ const MAX_RULES: usize = 20;
 struct ToolList<'a> {
     job: &'a Job,
     is_parent: bool,
-    /// The tools that are in the list, or that an earlier entry stands for.
+    /// The tools that are in the list, or that an earlier entry is an alias of.
     listed_tools: HashSet<&'static str>,
     /// The rules of all its `Bash(...)` entries.
     rules: Vec<&'a str>,

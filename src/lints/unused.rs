@@ -34,7 +34,7 @@ impl Lint for Unused {
 fn unused_inputs(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     let uses = subject.prompts.templates.used_inputs();
     let commands = || subject.job.checks.iter().map(|check| &check.run);
-    // A tag in a command is an error, and stands for the variable of an input.
+    // A tag in a command is an error, and counts as the variable of an input.
     let are_commands_complete = commands().all(|run| {
         let has_tags = stray_tags(&run.value).iter().any(|tag| tag.purpose != TagPurpose::Other);
         !run.node.is_placeholder() && !run.node.is_incomplete() && !has_tags

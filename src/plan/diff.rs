@@ -209,12 +209,12 @@ mod tests {
     }
 
     #[test]
-    fn equal_plans_differ_in_nothing() {
+    fn equal_plans_have_no_differences() {
         assert_eq!(shown(|_| {}), [""; 0]);
     }
 
     #[test]
-    fn each_key_is_named_with_what_it_was_and_is() {
+    fn each_changed_key_has_its_old_and_new_value() {
         let found = shown(|plan| {
             plan["parent"]["max_turns"] = 9.into();
             plan["parent"]["model"]["thinking"] = "low".into();

@@ -41,7 +41,7 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
 /// The version of the files of a record: the journal's lines, `plan.json` and `result.json`.
 pub const FORMAT: u32 = 2;
 
-/// Tools that don't only read, but change no file.
+/// Tools that aren't read-only, but change no file.
 const NON_FILE_TOOLS: [&str; 3] = ["task", "todo", "submit_result"];
 
 /// Everything that a run needs, without secrets.

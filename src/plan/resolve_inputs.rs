@@ -169,7 +169,7 @@ fn relocate_finding(mut finding: Diagnostic, source: &Arc<Source>) -> Diagnostic
     finding
 }
 
-/// The same text with asterisks in the place of ranges that may be secret, byte for byte, so that places stay valid.
+/// The same text with asterisks instead of ranges that may be secret, byte for byte, so that places stay valid.
 fn redact_ranges(source: &Arc<Source>, ranges: impl Iterator<Item = std::ops::Range<usize>>) -> Arc<Source> {
     let mut bytes = source.text.clone().into_bytes();
     for range in ranges {

@@ -124,7 +124,7 @@ fn defaults_fill_in_and_keep_the_jobs_order() {
 }
 
 #[test]
-fn everything_wrong_with_the_inputs_is_found_at_once() {
+fn all_errors_in_inputs_are_found_at_once() {
     let arguments =
         ["style=sphinx", "count=many", "deep=yes", "folder=../x", "cuont=1", "share=1", "share=2", "nonsense"];
     let findings = plan(INPUTS, &given(&arguments)).unwrap_err();
@@ -178,7 +178,7 @@ fn files_and_variables_give_values() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
+fn unreadable_sources_are_named() {
     let mut given = given(&["text=@missing", "style=@@odd"]);
     given.set("folder=@x", |_| Ok(vec![0xff]));
     given.set("files=@y", |_| Ok(vec![b'a'; MAX_VALUE_BYTES + 1]));
@@ -199,7 +199,7 @@ fn what_cannot_be_read_is_named() {
 }
 
 #[test]
-fn a_file_gives_values_and_arguments_win_over_it() {
+fn arguments_take_precedence_over_a_file() {
     let mut given = given(&["count=9"]);
     given.file(&Source::new("in.yaml", "text: from file\ncount: 4\nfiles: [a, b]\ndeep: true\nshare: 1\n"));
     let (plan, _) = plan(INPUTS, &given).unwrap();
@@ -230,7 +230,7 @@ fn mistakes_in_a_file_have_their_places() {
 }
 
 #[test]
-fn a_secret_is_beside_the_plan_and_nowhere_else() {
+fn a_secret_is_returned_separately_from_the_plan() {
     let mut given = InputValues::default();
     given.set_env("token=TOKEN", |_| Some("hunter2hunter2".into()));
     let (plan, secrets) = plan(SECRET, &given).unwrap();

@@ -31,7 +31,7 @@ pub(crate) fn kill_trees(roots: impl IntoIterator<Item = Pid>) {
     let mut stopped = Vec::new();
     let mut waiting: Vec<(Pid, i32)> = roots.into_iter().map(|root| (root, own)).collect();
     while let Some((process, parent)) = waiting.pop() {
-        // The id may have been reused by now. A process whose parent has ended is our child.
+        // The id may have been reused. A process whose parent has ended is our child.
         let is_descendant = ProcStat::of(process).is_some_and(|now| now.parent == parent || now.parent == own);
         if !is_descendant || !found.insert(process) {
             continue;
@@ -76,7 +76,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether a process exists and is no zombie.
+    /// Whether a process exists and isn't a zombie.
     fn is_running(process: Pid) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap_or_default();
         stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))

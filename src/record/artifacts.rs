@@ -14,7 +14,7 @@ use crate::plan::Plan;
 /// The files for people, and the formats that write them.
 const READABLE_FILES: [(&str, &str); 2] = [("transcript.md", "markdown"), ("report.html", "html")];
 
-/// A file that was written, and what was at its path.
+/// A file that was written, and the previous state of its path.
 pub(super) type WrittenFile = (String, ExistingFile);
 
 impl Recorder {

@@ -14,7 +14,7 @@ use crate::workspace::open_beneath;
 /// The longest first line that is read, in bytes. It contains the job and its plan.
 const MAX_LINE_BYTES: u64 = 16 << 20;
 
-/// Tells records that were made here with this key from planted ones.
+/// Distinguishes records that were made here with this key from planted ones.
 pub(super) fn record_verifier(key: RecordKey) -> RecordVerifier {
     RecordVerifier(Arc::new(move |folder, path| is_sealed_for_path(path, folder, &key)))
 }

@@ -18,7 +18,7 @@ use crate::journal::{JournalError, JournalReader, journal_file};
 /// The result of rebuilding a record.
 #[derive(Debug)]
 pub struct Rebuilt {
-    /// The files, relative to the run's folder, and what was at their paths.
+    /// The files, relative to the run's folder, and the previous states of their paths.
     pub files: Vec<WrittenFile>,
     /// The journals, relative to the run's folder, whose last line is incomplete.
     pub torn: Vec<(String, JournalError)>,

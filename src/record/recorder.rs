@@ -24,7 +24,7 @@ use crate::journal::record_files::create_parent_dir;
 use crate::journal::{FaultInjection, JournalEnd, JournalSet, RecordKey, digest_secrets};
 use crate::sandbox::RecordVerifier;
 
-/// What was at the path of a file that was written.
+/// The previous state of the path of a file that was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExistingFile {
     /// Nothing.
@@ -44,7 +44,7 @@ pub struct Recorder {
     pub(super) reserve: DiskReserve,
     /// Held while the run goes on.
     lock: RecordLock,
-    /// Set until the run has begun.
+    /// Set until the run starts.
     unstarted: Mutex<Option<UnstartedRun>>,
     pub(super) heartbeat: Mutex<Option<Heartbeat>>,
     /// Seals the record.
@@ -53,7 +53,7 @@ pub struct Recorder {
     pub faults: FaultInjection,
 }
 
-/// What to restore if a run ends before it has begun.
+/// What to restore if a run ends before it starts.
 #[derive(Debug)]
 struct UnstartedRun {
     latest: PathBuf,
@@ -63,7 +63,7 @@ struct UnstartedRun {
 
 impl Recorder {
     /// Creates the folder `out/<job>/<run id>` and lets `out/<job>/latest` link to it. If `out` doesn't exist yet, it gets a
-    /// `.gitignore` for everything. With a key, the record can be told from one that was made elsewhere.
+    /// `.gitignore` for everything. With a key, the record can be distinguished from one that was made elsewhere.
     ///
     /// # Errors
     /// If the folder can't be created.
@@ -146,7 +146,7 @@ impl Recorder {
         self.lock.duplicate()
     }
 
-    /// Tells records of other runs that were made here from planted ones; `None` without a key.
+    /// Distinguishes records of other runs that were made here from planted ones; `None` without a key.
     pub fn origin_check(&self) -> Option<RecordVerifier> {
         self.key.clone().map(record_verifier)
     }

@@ -64,7 +64,7 @@ impl Replay {
     }
 
     /// Runs the recorded plan, or an edited one, up to the end of the record, and compares. Only real tools write anything.
-    /// `prices` tell where an edited limit on cost would have been reached.
+    /// `prices` determine where an edited limit on cost would have been reached.
     ///
     /// # Errors
     /// The replay can't start.
@@ -128,7 +128,7 @@ impl Replay {
         Ok(report)
     }
 
-    /// Stands in for tools that don't run.
+    /// Replaces tools that don't run.
     fn no_tools(&self) -> Result<LiveTools, Error> {
         let path = self.folder.clone();
         let workspace =

@@ -24,8 +24,8 @@ pub(super) struct BaselineTask {
 }
 
 impl BaselineTask {
-    /// Starts the scan in the background. Nothing may change before the receiver says so. A resumed run has its baseline
-    /// already; if it was lost, it can't be taken any more.
+    /// Starts the scan in the background. Nothing may change before the receiver gets `true`. A resumed run
+    /// already has its baseline; if it was lost, it can't be taken any more.
     pub(super) fn begin(
         tracker: ChangeTracker,
         before: Option<&ResumeState>,

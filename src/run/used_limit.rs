@@ -1,4 +1,4 @@
-//! The limit that ended a run, and how much of it was used: what must be raised to continue the run.
+//! The limit that ended a run, which must be raised to continue the run, and how much of it was used.
 
 use crate::event::{Outcome, RunResult};
 use crate::formats::run_stats;

@@ -267,7 +267,7 @@ struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// Fails unless the call is still pending, so that the id can't belong to another thread by now.
+    /// Fails unless the call is still pending, so that the id can't have been reused for another thread.
     #[allow(unsafe_code)]
     fn check_pending(&self) -> Result<(), Errno> {
         let request = libc::SECCOMP_IOCTL_NOTIF_ID_VALID as _;

@@ -18,7 +18,7 @@ const ROOT_SEARCH_DIRS: [(&str, usize); 8] = [
     ("/boot", 2),
     ("/usr/local/etc", 3),
 ];
-/// The most entries that are looked at.
+/// The most entries that are examined.
 const MAX_ENTRIES: usize = 20_000;
 /// The longest file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;

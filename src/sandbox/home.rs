@@ -110,7 +110,7 @@ fn contains_credential(path: &Path) -> bool {
     })
 }
 
-/// The paths that make up the toolchains without what is hidden, for a sandbox that can't hide single paths: a folder with a
+/// The toolchains' paths without the hidden ones, for a sandbox that can't hide single paths: a folder with a
 /// hidden path in it is replaced by its other entries.
 pub fn readable_paths(home: &Path) -> Vec<PathBuf> {
     let mut readable = Vec::new();

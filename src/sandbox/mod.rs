@@ -171,8 +171,8 @@ impl Sandbox {
         Err(SandboxUnavailable { reasons: vec!["there is no sandbox for this system yet".to_owned()], remedy: None })
     }
 
-    /// Compares after each command what the tier can't protect, such as protected paths that don't exist yet. `record` is
-    /// the run's own record in `out`, the folder of all runs; `verifier` tells records of other runs from planted ones.
+    /// Compares after each command what the tier can't protect, such as protected paths that don't exist yet. `record`
+    /// is the run's own record in `out`, the folder of all runs; `verifier` recognizes planted records of other runs.
     #[must_use]
     pub fn with_tamper_watch(
         self,

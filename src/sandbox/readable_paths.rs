@@ -30,7 +30,7 @@ const SEARCH_DEPTHS: [(&str, usize); 10] = [
 const EXTRA_SCANS: [(&str, usize); 1] = [("/usr/local/etc", 3)];
 /// The depth for other folders.
 const DEFAULT_SEARCH_DEPTH: usize = 2;
-/// The most entries that are looked at. Further folders are judged by their own permissions only.
+/// The most entries that are examined. Further folders are judged by their own permissions only.
 const MAX_ENTRIES: usize = 50_000;
 
 /// The paths of the machine that commands may read.
@@ -38,7 +38,7 @@ const MAX_ENTRIES: usize = 50_000;
 pub(super) struct ReadablePaths {
     /// Files, and folders with everything in them.
     pub(super) whole: Vec<PathBuf>,
-    /// Folders of which commands may list the names, including those of folders in them.
+    /// Folders whose entries commands may list, with those of folders in them.
     pub(super) listed: Vec<PathBuf>,
 }
 

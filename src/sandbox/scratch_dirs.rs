@@ -127,7 +127,7 @@ fn remove_leftovers(parent: &Path) {
         match open_lock(&entry.path(), false) {
             Ok(lock) if !unlocked(&lock) => {}
             Ok(_) => remove(&entry.path()),
-            // A removal was begun and interrupted.
+            // An earlier removal was interrupted.
             Err(error) if error.kind() == io::ErrorKind::NotFound => remove(&entry.path()),
             Err(_) => {}
         }

@@ -244,7 +244,7 @@ fn next_signal(longest: Option<Duration>) -> Option<Signal> {
     Signal::from_named_raw(number)
 }
 
-/// Closes every descriptor except these two; a negative number stands for none.
+/// Closes every descriptor except these two; a negative number means none.
 #[allow(unsafe_code)]
 fn close_all_but(kept: [RawFd; 2]) {
     let close = |first: u32, last: u32| {

@@ -103,7 +103,7 @@ pub(super) fn output(command: &mut Command, deadline: Instant) -> Result<ProbeOu
         return Err(ProbeError::Failed("its output can't be read".to_owned()));
     };
     let stdout = read_to_end(&mut stdout, deadline)?;
-    // It is a line or two, which fit into the pipe's buffer meanwhile.
+    // The output is a line or two, which fits into the pipe's buffer.
     let stderr = read_to_end(&mut stderr, deadline)?;
     loop {
         match process.0.try_wait()? {

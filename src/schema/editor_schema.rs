@@ -35,7 +35,7 @@ pub(super) fn merge_nullable_choice(schema: &mut Value) {
     });
 }
 
-/// Where there is a choice of something and null, makes it the something.
+/// Replaces a choice between one schema and null by that schema.
 fn unwrap_nullable(parts: &mut Map<String, Value>) -> bool {
     let Some(Value::Array(choices)) = parts.get_mut("anyOf") else { return false };
     let all = choices.len();
@@ -45,14 +45,14 @@ fn unwrap_nullable(parts: &mut Map<String, Value>) -> bool {
     let only = std::mem::take(only);
     parts.shift_remove("anyOf");
     for (key, value) in only {
-        // What is said about the key goes before what is said about its type.
+        // The description of the key takes precedence over that of its type.
         parts.entry(key).or_insert(value);
     }
     had_null
 }
 
-/// Takes out the size of numbers in memory, defaults that say nothing, and the line ends of comments. Choices get the
-/// form that editors know.
+/// Removes formats, empty defaults, and the line ends in descriptions. Converts choices to the form that editors
+/// support.
 pub(super) fn tidy_for_editors(schema: &mut Value) {
     each(schema, &mut |parts| {
         merge_string_or_object(parts);
@@ -69,7 +69,7 @@ pub(super) fn tidy_for_editors(schema: &mut Value) {
     });
 }
 
-/// Changes a schema and then each in it.
+/// Applies a change to a schema, and then to each schema in it.
 pub(super) fn each(schema: &mut Value, change: &mut dyn FnMut(&mut Map<String, Value>)) {
     match schema {
         Value::Object(parts) => {
@@ -82,7 +82,7 @@ pub(super) fn each(schema: &mut Value, change: &mut dyn FnMut(&mut Map<String, V
 }
 
 /// Makes the schema of a string or a mapping depend on the value's type, so that an editor reports errors in the value
-/// instead of its not being the other type.
+/// instead of saying that it should have the other type.
 fn merge_string_or_object(parts: &mut Map<String, Value>) {
     let Some(Value::Array(choices)) = parts.get_mut("anyOf") else { return };
     let [Value::Object(text), Value::Object(mapping)] = choices.as_mut_slice() else { return };
@@ -124,7 +124,7 @@ pub(super) fn set_described_values(parts: &mut Map<String, Value>, words: impl I
     parts.insert("enumDescriptions".to_owned(), json!(descriptions));
 }
 
-/// Adds to each description the default, for editors don't show it, and the same as Markdown where that is another text.
+/// Adds the default to each description, because editors don't show it, and a Markdown form if that differs.
 pub(super) fn describe(schema: &mut Value) {
     each(schema, &mut |parts| {
         let default = parts.get("default").map(|default| match default {

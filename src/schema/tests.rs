@@ -16,14 +16,14 @@ use crate::template::{JobDir, leaves_dir};
 use crate::tools::TOOLS;
 use crate::yaml::{self, Node, NodeKind};
 
-/// How much of what `validate` finds under a code the schema can see, too.
+/// How many of `validate`'s findings with a code the schema detects, too.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Sees {
     Some,
     Nothing,
 }
 
-/// Where the schema sees less than `validate`: the code of the finding, how much, and why.
+/// The codes with findings that the schema misses: how many it detects, and why.
 const BEYOND: &[(&str, Sees, &str)] = &[
     ("bad-condition", Sees::Nothing, "in a template"),
     ("bad-default", Sees::Some, "a schema can't look up the default in the enum beside it; 1.0 is an integer to it"),
@@ -67,7 +67,7 @@ const BEYOND: &[(&str, Sees, &str)] = &[
     ("context-window-too-small", Sees::Nothing, "a schema can't compare two numbers, and knows no table of windows"),
 ];
 
-/// Jobs that show such differences where no fixture does: the file's name, and what follows the model.
+/// Jobs with such differences that no fixture has: the file's name, and the text after the model.
 const SHOWN: &[(&str, &str)] = &[
     ("job.yaml", "parent: { prompt: x, tools: [] }\nlimits: { wall_clock: 720h1s }\n"),
     ("job.yaml", "parent: { prompt: x, tools: [bash: { timeout: 60m1s }] }\n"),
@@ -86,7 +86,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Every job file that is there to be looked at.
+/// The jobs among the lints' fixtures and the example jobs.
 fn fixtures() -> Vec<PathBuf> {
     let folders = files(&root().join("tests/lints")).into_iter().chain([root().join("jobs")]);
     let is_job = |path: &PathBuf| {
@@ -100,7 +100,7 @@ fn validator() -> Validator {
     jsonschema::draft7::new(&job_schema()).unwrap()
 }
 
-/// What the schema finds: where, the message, and whether it is that a key is missing there.
+/// An error that the schema reports: its place, its message, and whether a key is missing there.
 struct Fault {
     spans: Vec<Range<usize>>,
     message: String,
@@ -165,7 +165,7 @@ fn it_agrees_with_validate_on_every_finding() {
     let all: Vec<_> = files.chain(shown).chain(examples).collect();
     assert!(all.len() > 90, "{} files", all.len());
     for (shown, source, folder) in all {
-        // What isn't YAML, no editor holds against a schema.
+        // Editors don't validate what isn't YAML.
         let Ok(job) = serde_yaml::from_str::<Value>(&source.text) else { continue };
         let faults = faults(&validator, &job, &yaml::read::<Node>(&source).value.unwrap());
         let checked = lints::check(&source, folder.as_ref());
@@ -180,7 +180,7 @@ fn it_agrees_with_validate_on_every_finding() {
             assert!(is_found, "{shown}: only the schema refuses this: {}", fault.message);
         }
         for finding in errors {
-            // A missing key is missing in all of its mapping: that says nothing about other findings there.
+            // A missing key is reported for its whole mapping, so it does not account for other findings there.
             let sees = |fault: &Fault| (!fault.missing || finding.code == "missing-key") && meets(fault, finding);
             let is_seen = faults.iter().any(sees);
             seen.entry(finding.code).or_default()[usize::from(is_seen)] += 1;
@@ -195,7 +195,7 @@ fn it_agrees_with_validate_on_every_finding() {
         .map(|(code, sees, _)| (code, *sees, seen.get(code).copied()))
         .filter(|(code, sees, found)| match found {
             Some([unseen, seen]) => *unseen == 0 || (*sees == Sees::Some) != (*seen > 0),
-            // A warning, which is nothing to a schema.
+            // A schema reports no warnings.
             None => !lints::rules().any(|known| known.code == **code),
         })
         .map(|(code, _, found)| format!("{code}: {found:?} (unseen, seen)"))
@@ -242,7 +242,7 @@ fn a_script_is_refused_where_the_provider_refuses_it() {
     assert_eq!(refused, 14);
 }
 
-/// Texts of these pieces, the same at every run.
+/// Pseudorandom texts of these pieces, the same in every run.
 fn texts(pieces: &[&str], count: usize) -> Vec<String> {
     let mut state = 0x9e37_79b9_u64;
     let mut next = |below: usize| {
@@ -257,7 +257,7 @@ fn pattern(pattern: &str) -> Validator {
 }
 
 #[test]
-fn it_never_refuses_a_good_duration_and_hardly_takes_a_bad_one() {
+fn valid_durations_are_accepted_and_most_others_refused() {
     for most in [MAX_DURATION, std::time::Duration::from_secs(3600), std::time::Duration::from_secs(90)] {
         let validator = pattern(&Duration::pattern(most));
         let parts = ["0", "1", "59", "61", "90", "719", "720", "721", "3600", "43200", "007", "h", "m", "s", "s", " "];
@@ -283,7 +283,7 @@ fn it_never_refuses_a_good_duration_and_hardly_takes_a_bad_one() {
 }
 
 #[test]
-fn it_never_refuses_a_good_rule() {
+fn valid_rules_are_accepted() {
     let bash = TOOLS.iter().find(|tool| tool.name == "bash").unwrap();
     let validator = jsonschema::draft7::new(&(bash.options_schema)().unwrap()).unwrap();
     let pieces = [
@@ -306,7 +306,7 @@ fn it_never_refuses_a_good_rule() {
 }
 
 #[test]
-fn it_never_refuses_a_good_path_or_name() {
+fn valid_paths_and_names_are_accepted() {
     let path = pattern(PATH_PATTERN);
     for text in texts(&["/", ".", "..", "./", "a", " ", "\n", "é"], 5_000) {
         assert!(text.is_empty() || leaves_dir(&text) || path.is_valid(&json!(text)), "{text:?}");
@@ -322,7 +322,7 @@ fn it_never_refuses_a_good_path_or_name() {
 }
 
 #[test]
-fn a_key_is_one_in_any_case() {
+fn key_variables_are_refused_in_any_case() {
     let schema = job_schema();
     let variable = jsonschema::draft7::new(&schema["properties"]["env"]["items"]).unwrap();
     for (name, accepted) in [
@@ -337,7 +337,7 @@ fn a_key_is_one_in_any_case() {
     }
 }
 
-/// Every schema of a key in it, with its path.
+/// The schemas of all keys, with their paths.
 fn keys(schema: &Value, path: &str, found: &mut Vec<(String, Value)>) {
     match schema {
         Value::Object(parts) => {
@@ -404,6 +404,6 @@ fn example_models_have_prices() {
 }
 
 #[test]
-fn it_is_the_same_every_time() {
+fn generation_is_deterministic() {
     assert_eq!(job_schema().to_string(), job_schema().to_string());
 }

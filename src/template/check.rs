@@ -14,7 +14,7 @@ use super::texts::TextOrigin;
 use super::variables::TemplateVariables;
 use crate::diagnostic::{Diagnostic, SourceSpan};
 
-/// What checking a text needs from the one who loads it.
+/// What checking a text needs from its loader.
 pub(super) trait TextHost<'a> {
     /// The job's variables, and where findings go.
     fn context(&mut self) -> &mut CheckContext<'a>;

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn line_ends_and_byte_order_mark_go() {
+    fn line_ends_are_normalized_and_byte_order_marks_removed() {
         let (outer, folder) = folder();
         std::fs::write(outer.path().join("jobs/prompts/a.md"), "\u{feff}one\r\ntwo\rthree\n").unwrap();
         assert_eq!(folder.read("prompts/../prompts/a.md").unwrap().text, "one\ntwo\nthree\n");
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_file_is_refused() {
+    fn only_text_files_are_accepted() {
         let (outer, folder) = folder();
         let at = |name: &str| outer.path().join("jobs").join(name);
         std::fs::write(at("binary"), b"\xff\xfe").unwrap();
@@ -208,7 +208,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_fifo_does_not_hold_up() {
+    fn a_fifo_does_not_block() {
         let (outer, folder) = folder();
         let made = std::process::Command::new("mkfifo").arg(outer.path().join("jobs/pipe")).status().unwrap();
         assert!(made.success());

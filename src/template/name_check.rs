@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_suggested_exists() {
+    fn suggestions_exist() {
         let names = TemplateVariables::default();
         let context = CheckContext::new(&names);
         for name in FILTERS {

@@ -12,7 +12,7 @@ use super::texts::{Template, TemplateText, Templates, TextOrigin};
 use super::tracked_inputs::TrackedInputs;
 use crate::diagnostic::Diagnostic;
 
-/// Renders texts with the values that are known, and tells which results don't depend on the others.
+/// Renders texts with the known values, and reports which results don't depend on the others.
 #[derive(Debug)]
 pub struct PartialRenderer<'a> {
     engine: Engine<'a>,
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_looked_at_is_not_sure() {
+    fn results_that_read_unknown_values_are_not_final() {
         for (text, is_sure) in [
             ("{{ workspace }}", true),
             ("{{ inputs.files | join(' ') }}", true),

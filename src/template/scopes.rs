@@ -12,7 +12,7 @@ pub(super) enum NameBinding {
     Other,
 }
 
-/// Names and what they stand for.
+/// Names and their meanings.
 pub(super) type VisibleNames = BTreeMap<String, NameBinding>;
 
 /// Scopes, the innermost last.

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_of_a_text_is_found_at_its_tag() {
+    fn every_error_is_found_at_its_tag() {
         let text = "{{ a b }} {% if x %} {{ c && d }} {% for i in y %} {{ ok }} {% endfor %} {% frob %} {{ e( }}";
         let places: Vec<String> = found(text).into_iter().map(|it| it.0).collect();
         assert_eq!(places, ["b", "{% if x %}", "&", "frob", "}"], "{:?}", found(text));

@@ -1,4 +1,4 @@
-//! What several checks need to know of a statement: the names that it sets, and the statements within it.
+//! Helpers for several checks: the names that a statement sets, and the statements within it.
 
 use std::ops::Range;
 
@@ -65,7 +65,7 @@ pub(super) fn names_set<'s, 'a>(statement: &'s Stmt<'a>) -> Vec<&'a str> {
     targets.into_iter().flat_map(names_in_target).collect()
 }
 
-/// The names in what a value is assigned to: one, or several in a list.
+/// The names in the target of an assignment: one, or several in a list.
 pub(super) fn names_in_target<'a>(target: &Expr<'a>) -> Vec<&'a str> {
     match target {
         Expr::Var(name) => vec![name.id],

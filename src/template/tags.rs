@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_with_variables_of_the_job_are_told_from_others() {
+    fn tags_with_variables_of_the_job_are_recognized() {
         let variable = |name: &str| TagPurpose::Variable(name.to_owned());
         for (text, purpose) in [
             ("{{ inputs.topic }}", variable("inputs.topic")),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_write_fits() {
+    fn ordinary_tags_are_within_the_limits() {
         let list = vec!["'a'"; 250].join(", ");
         assert_eq!(
             find_oversized_tag(&format!(
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(find_oversized_tag(&"word + word ".repeat(100_000)), None);
     }
 
-    /// Each of these once ended the program.
+    /// Each of these once crashed the program.
     #[test]
     fn endless_chains_are_refused() {
         let times = |part: &str| part.repeat(100_000);

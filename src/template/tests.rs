@@ -37,7 +37,7 @@ fn render(text: &str, values: &Value) -> Result<String, Box<Diagnostic>> {
 }
 
 #[test]
-fn a_value_is_text_and_nothing_more() {
+fn values_are_never_rendered_as_templates() {
     for hostile in ["{{ workspace }}", "{% include 'x' %}", "\"}}{{ run.id }}", "<b>&amp;</b>", "{% endraw %}"] {
         let rendered = render("[{{ inputs.topic }}]", &values(hostile)).unwrap();
         assert_eq!(rendered, format!("[{hostile}]"));
@@ -45,7 +45,7 @@ fn a_value_is_text_and_nothing_more() {
 }
 
 #[test]
-fn rendering_ends() {
+fn rendering_is_bounded() {
     let endless = "{% for a in range(99999) %}{% for b in range(99999) %}{{ a }}{% endfor %}{% endfor %}";
     let finding = render(endless, &values("")).unwrap_err();
     assert_eq!(finding.code, "render-failed");
@@ -104,7 +104,7 @@ fn a_failure_in_an_include_is_placed_there() {
 }
 
 #[test]
-fn a_thicket_of_includes_is_walked_in_bounded_time() {
+fn nested_includes_take_bounded_time() {
     let outer = tempfile::tempdir().unwrap();
     for number in 0..40 {
         let (next, text) = (number + 1, "{% set v@ = 1 %}{% include 'f#.md' %}{% set w@ = 1 %}{% include 'f#.md' %}");
@@ -153,7 +153,7 @@ fn the_longest_chains_that_pass_fit_a_small_stack() {
 }
 
 #[test]
-fn a_mistake_at_a_letter_of_several_bytes_is_placed_at_the_whole_letter() {
+fn an_error_at_a_multibyte_character_covers_the_whole_character() {
     let outer = tempfile::tempdir().unwrap();
     std::fs::write(outer.path().join("a.md"), "über {{ 😀 }}").unwrap();
     let folder = JobDir::open(outer.path()).unwrap();
@@ -168,7 +168,7 @@ fn a_mistake_at_a_letter_of_several_bytes_is_placed_at_the_whole_letter() {
     assert_eq!(marked, ["😀", "😀"]);
 }
 
-/// What the engine makes of a text without any guards.
+/// The engine's result for a text without any limits.
 fn unguarded(text: &str, values: &Value) -> Option<String> {
     let mut plain = environment();
     plain.add_template("text", text).unwrap();
@@ -176,7 +176,7 @@ fn unguarded(text: &str, values: &Value) -> Option<String> {
 }
 
 #[test]
-fn guards_change_nothing() {
+fn limits_change_no_result() {
     let values = json!({
         "inputs": { "topic": "Über \"x\"\nb", "files": ["a", "b", "c"], "n": 7, "x": 2.5, "flag": true },
         "workspace": "/w", "job": { "name": "j" }, "run": { "id": "1", "date": "2026-01-02" },
@@ -249,9 +249,9 @@ fn guards_change_nothing() {
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
-/// Each of these would take all memory, all time or the stack.
+/// Each of these would exhaust memory, time or the stack.
 #[test]
-fn no_text_takes_all_memory_or_time() {
+fn memory_and_time_are_bounded() {
     for text in include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oversized_templates.txt")).lines() {
         let Err(finding) = render(text, &values("x")) else { panic!("{text}") };
         assert_eq!(finding.code, "render-failed", "{text}");

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_one_place_is_changed_and_shown() {
+    async fn a_single_occurrence_is_replaced_and_shown() {
         let harness = harness("a\nb\nc\nd\ne\nf\ng\n");
         let text = harness.ok("edit_file", &input("f", "d\n", "D1\nD2\n", false)).await;
         assert_eq!(
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn several_places_need_replace_all() {
+    async fn several_occurrences_need_replace_all() {
         let harness = harness("x = 1\ny = x\nx\n");
         let text = harness.refused("edit_file", &input("f", "x", "z", false)).await;
         assert!(text.contains("occurs 3 times (lines 1, 2, 3)"), "{text}");
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn in_a_mixed_file_each_place_keeps_its_own_ends() {
+    async fn in_a_mixed_file_each_place_keeps_its_line_ends() {
         let harness = harness("a\r\nb\nc\n");
         harness.ok("edit_file", &input("f", "b\n", "x\ny\n", false)).await;
         harness.ok("edit_file", &input("f", "a\n", "1\n2\n", false)).await;
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bytes_that_are_no_text_stay_as_they_are() {
+    async fn invalid_utf8_is_preserved() {
         let harness = ToolHarness::new(&["edit_file"]);
         harness.write("f", b"caf\xe9 = 1\n");
         harness.ok("edit_file", &input("f", "= 1", "= 2", false)).await;

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_great_many_are_counted() {
+    async fn matches_beyond_the_limit_are_counted() {
         let files: Vec<_> = (0..1100).map(|number| format!("f/{number}.txt")).collect();
         let harness = harness(&files.iter().map(|file| (file.as_str(), 1)).collect::<Vec<_>>());
         let text = find(&harness, "f/*.txt").await;

@@ -26,7 +26,7 @@ pub(super) fn schema<T: JsonSchema>() -> Value {
     schema
 }
 
-/// Removes what is of no use to a model: number formats, and `null` for optional fields.
+/// Removes what a model doesn't need: number formats, and `null` for optional fields.
 fn simplify(schema: &mut Value) {
     match schema {
         Value::Object(object) => {

@@ -180,7 +180,7 @@ fn following_the_path_naively_escapes_in_the_same_race() {
             .is_ok_and(|mut list| list.any(|entry| entry.is_ok_and(|entry| entry.file_name() == "only-outside.txt")))
     };
     assert!(soon(&list));
-    // Even one that looks first.
+    // A check before the write does not help.
     let checked = || {
         let path = harness.path("d/naive");
         let is_within = path.parent().unwrap().canonicalize().is_ok_and(|path| path.ends_with("ws/d"));

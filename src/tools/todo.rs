@@ -101,7 +101,7 @@ mod tests {
     use crate::tools::toolbox::tests::ToolHarness;
 
     #[tokio::test]
-    async fn the_plan_is_replaced_whole() {
+    async fn the_whole_plan_is_replaced() {
         let harness = ToolHarness::new(&["todo"]);
         harness
             .ok(
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_names_the_words() {
+    fn the_schema_lists_the_statuses() {
         let status = &schema::<TodoInput>()["properties"]["items"]["items"]["properties"]["status"];
         assert_eq!(status["enum"], serde_json::json!(["pending", "in_progress", "done"]));
     }

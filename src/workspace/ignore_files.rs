@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_character_of_several_bytes_at_the_limit_is_no_problem() {
+    fn a_multibyte_character_at_the_limit_is_handled() {
         assert_eq!(whole_lines("a\nää\n", 4), "a\n");
         assert_eq!(whole_lines("ää", 1), "");
         assert_eq!(whole_lines("ä\n", 3), "ä\n");

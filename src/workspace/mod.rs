@@ -137,7 +137,7 @@ impl Workspace {
         Ok(if path.as_os_str().is_empty() { PathBuf::from(".") } else { path })
     }
 
-    /// Resolves a path. A missing file is no error.
+    /// Resolves a path. A missing file isn't an error.
     pub(crate) fn resolve(&self, path: &str) -> Result<ResolvedPath, ToolError> {
         let relative = self.relative(path)?;
         resolve(self.folder(), &relative).map_err(|error| self.io_error(&relative, &error))

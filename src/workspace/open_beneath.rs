@@ -36,7 +36,7 @@ pub(crate) fn escapes_root_error() -> io::Error {
 /// Opens a folder; `.` is the root. A link in the path is an error.
 ///
 /// The folder was beneath the root when it was opened. If it is moved outside later, the descriptor moves with it, but
-/// whoever can move it could write there anyway.
+/// anyone who can move it could write there anyway.
 pub(crate) fn open_dir(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
     #[cfg(target_os = "linux")]
     {

@@ -41,7 +41,7 @@ pub(crate) struct ResolvedPath {
 ///
 /// # Errors
 /// [`escapes_root_error`] for a path that leaves the root, even if it returns; otherwise the system's error. A missing file
-/// is no error as long as only plain names follow.
+/// isn't an error as long as only plain names follow.
 pub(crate) fn resolve(root: BorrowedFd<'_>, path: &Path) -> io::Result<ResolvedPath> {
     let mut found = ResolvedPath {
         path: PathBuf::new(),

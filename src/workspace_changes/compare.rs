@@ -81,7 +81,7 @@ pub(super) fn compare(tracker: &ChangeTracker, mut baseline: Baseline, deadline:
     });
     let WorkspaceWalk { last_path: cut_short_at, mut newly_ignored, .. } = walk;
     newly_ignored.retain(|path| !files.contains_key(path));
-    // Files of the baseline that the walk didn't visit are deleted, or ignored by now.
+    // Files of the baseline that the walk didn't visit are deleted or now ignored.
     let mut unvisited: Vec<(PathBuf, BaselineFile)> = files.into_iter().collect();
     unvisited.sort_unstable_by(|one, other| one.0.cmp(&other.0));
     let mut is_late = cut_short_at.is_some();

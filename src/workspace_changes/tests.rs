@@ -45,7 +45,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_patch_makes_the_end_of_the_start(files in prop::collection::vec((text(), text(), any::<(bool, bool)>()), 1..80)) {
+    fn applying_a_patch_reproduces_the_end(files in prop::collection::vec((text(), text(), any::<(bool, bool)>()), 1..80)) {
         let folder = tempfile::tempdir().unwrap();
         let mode = |executable| if executable { "100755" } else { "100644" };
         let mut patch = String::new();
@@ -83,7 +83,7 @@ proptest! {
     }
 }
 
-/// Looks at the folder, lets something happen there, and compares.
+/// Takes a baseline, lets the folder change, and compares.
 fn changed(root: &Path, outputs: Vec<FileId>, happens: impl FnOnce()) -> WorkspaceChanged {
     let record = tempfile::tempdir().unwrap();
     let tracker = ChangeTracker {
@@ -101,7 +101,7 @@ fn changed(root: &Path, outputs: Vec<FileId>, happens: impl FnOnce()) -> Workspa
 }
 
 #[test]
-fn files_beyond_the_bound_are_counted() {
+fn files_beyond_the_limit_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let files = |count: usize| {
         changed(folder.path(), Vec::new(), || {
@@ -118,7 +118,7 @@ fn files_beyond_the_bound_are_counted() {
 }
 
 #[test]
-fn output_files_are_no_changes() {
+fn output_files_do_not_count_as_changes() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     std::fs::write(at("out"), "").unwrap();
@@ -168,7 +168,7 @@ fn every_version_of_the_index_is_read_as_git_reads_it() {
         assert!(below.files.contains_key(Path::new("deep/er/file2")) && below.files.len() == 2);
         let bytes = std::fs::read(root.join(".git/index")).unwrap();
         for length in 0..bytes.len() {
-            // Wherever it is cut, it is no panic.
+            // A truncated index never causes a panic.
             std::fs::write(root.join(".git/index"), &bytes[..length]).unwrap();
             let _ = TrackedFiles::read(&repository, &root);
         }
@@ -181,7 +181,7 @@ fn every_version_of_the_index_is_read_as_git_reads_it() {
     );
 }
 
-/// Half a look would show what wasn't reached as unchanged.
+/// A partial baseline would show the files that weren't reached as unchanged.
 #[test]
 fn a_slow_baseline_is_abandoned() {
     let outer = tempfile::tempdir().unwrap();

@@ -80,7 +80,7 @@ f:
     }
 
     #[test]
-    fn line_ends_and_wide_letters_move_nothing() {
+    fn line_ends_and_wide_letters_do_not_shift_places() {
         let text = "\u{feff}# legwork: ä\r\nü: \"日本\" # legwork: 日 \r\nk: |\r\n  # legwork: no\r\n# legwork: é\r\n";
         let expected = [("# legwork: ä", (1, 1)), ("# legwork: 日", (2, 9)), ("# legwork: é", (5, 1))];
         assert_eq!(found(text), expected.map(|(text, place)| (text.to_owned(), place)));

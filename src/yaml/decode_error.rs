@@ -32,7 +32,7 @@ pub struct ErrorDetail {
     pub message: String,
     /// What to do about it.
     pub help: Option<String>,
-    /// The text to put in the place of what is wrong.
+    /// The replacement for the invalid text.
     pub fix: Option<String>,
 }
 

@@ -49,7 +49,7 @@ pub(super) fn is_escape_error(kind: &ErrorKind) -> bool {
         )
 }
 
-/// A line that is no entry.
+/// A line that isn't an entry.
 pub(super) fn missing_key(place: SourceSpan) -> Diagnostic {
     Diagnostic::error("yaml-syntax", place, NO_KEY.0).help(NO_KEY.1)
 }

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_that_the_text_does_not_fit() {
+    fn a_tag_that_does_not_fit_the_text() {
         assert_eq!(tagged("str", "12"), Some(Scalar::String));
         assert_eq!(tagged("float", "12"), Some(Scalar::Number(12.0)));
         assert_eq!(tagged("int", "x"), None);

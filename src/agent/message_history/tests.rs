@@ -6,8 +6,8 @@ use serde_json::value::RawValue;
 use super::*;
 use crate::message::{Reply, StopReason, ToolCall, Usage};
 
-/// What a conversation is made of, turn by turn: how long the results of its calls are, whether the reply was paused
-/// before, and whether a remark stands behind the results.
+/// The shape of a conversation, turn by turn: the lengths of its calls' results, whether the reply was paused before,
+/// and whether a note follows the results.
 type Turn = (Vec<usize>, bool, bool);
 
 fn reply(blocks: Vec<BlockContent>) -> Message {
@@ -48,7 +48,7 @@ fn conversation(turns: &[Turn]) -> MessageHistory {
     messages
 }
 
-/// What providers demand.
+/// Checks what providers require of a conversation.
 fn holds(messages: &[Message]) {
     assert!(matches!(messages.first(), Some(Message::User(first)) if first.results.is_empty()));
     let mut open: Vec<String> = Vec::new();
@@ -84,7 +84,7 @@ fn turns() -> impl Strategy<Value = Vec<Turn>> {
 
 proptest! {
     #[test]
-    fn what_is_left_is_a_conversation(turns in turns(), enough in 0..20_000_usize, kept in 0..14_u32, most in 0..9_000_usize) {
+    fn compaction_leaves_a_valid_conversation(turns in turns(), enough in 0..20_000_usize, kept in 0..14_u32, most in 0..9_000_usize) {
         let whole = conversation(&turns);
         holds(whole.as_slice());
         prop_assert_eq!(whole.turn_starts().len(), turns.len());
@@ -115,7 +115,7 @@ proptest! {
             prop_assert_eq!(summed.turn_starts().len(), kept as usize);
             let rest = summed.as_slice().len() - 1;
             prop_assert_eq!(shown(&summed.as_slice()[1..]), shown(&whole.as_slice()[whole.as_slice().len() - rest..]));
-            // Once more, with a summary of the summary.
+            // Summarize again, including the first summary.
             if kept > 1 {
                 summed.replace_with_summary("And so on.", 1);
                 holds(summed.as_slice());
@@ -131,7 +131,7 @@ proptest! {
             squeezed.truncate_results(&ids, chars);
             holds(squeezed.as_slice());
             prop_assert!(size(&whole) - size(&squeezed) >= enough);
-            // Once more, and further.
+            // Truncate again, to a smaller length.
             if let Some((ids, less)) = squeezed.results_to_truncate(1, chars) {
                 prop_assert!(less < chars);
                 squeezed.truncate_results(&ids, less);
@@ -142,7 +142,7 @@ proptest! {
 }
 
 #[test]
-fn a_shortened_result_says_so_and_keeps_its_ends() {
+fn a_truncated_result_has_a_note_and_keeps_both_ends() {
     let text = format!("begin {} end", "x".repeat(2_000));
     let once = truncated_result(&text, 1_000).unwrap();
     assert!(

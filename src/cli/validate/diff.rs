@@ -14,8 +14,8 @@ pub(super) fn patch(name: &str, before: &str, after: &str) -> String {
     format!("--- {}\n+++ {}\n{hunks}", path("a"), path("b"))
 }
 
-/// A file's name relative to the current folder, by way of no link, as `git apply` wants it. Outside of the folder it
-/// is the path without what can't be in a diff.
+/// A file's name relative to the current folder with all links resolved, as `git apply` requires. Outside of the
+/// folder, it is the path without the parts that a diff can't have.
 pub(super) fn diff_path(path: &Path, current: &Path) -> String {
     let real = path.canonicalize().unwrap_or_else(|_| current.join(path));
     let current = current.canonicalize().unwrap_or_else(|_| current.to_owned());

@@ -70,7 +70,7 @@ mod tests {
     use crate::template::normalize_text;
 
     #[test]
-    fn places_are_found_after_line_ends_and_marks() {
+    fn offsets_account_for_line_ends_and_byte_order_marks() {
         for text in ["\u{feff}a\r\nb\rc\n\r\nd", "a\nb", "", "\u{feff}", "ä\r\nö"] {
             let read = normalize_text(text);
             let letters: Vec<(usize, char)> = read.char_indices().collect();

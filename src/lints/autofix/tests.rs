@@ -22,7 +22,7 @@ fn repaired(text: &str) -> (String, usize, usize) {
 }
 
 #[test]
-fn the_rest_of_the_text_stays_byte_for_byte() {
+fn text_outside_of_fixes_is_unchanged() {
     let text = "\u{feff}# häd\r\nmodel:   'antropic/claude-sonnet-5-5'  # c\r\n\r\ninputs: { topic: {type: string} }\r\n\
                 parnet:\r\n  prompt: >\r\n    ü {{topic}} {{ inputs.topik|uper }}\r\n\r\n  tools: [\"Read\", 'Grep',Task ]  # x\r\n\
                 limits: {tokens: 9}";
@@ -96,14 +96,14 @@ fn errors_that_a_fix_reveals_are_fixed_too() {
 }
 
 #[test]
-fn very_many_mistakes_are_all_repaired() {
+fn many_errors_are_all_fixed() {
     let many = (0..230).map(|at| format!("  a{at}: {{ description: x, tools: [Read] }}\n")).collect::<String>();
     let text = format!("model: anthropic/x\nparent: {{ prompt: x, tools: [task] }}\nsubagents:\n{many}");
     let (after, count, _) = repaired(&text);
     assert_eq!((count, after), (230, text.replace("Read", "read_file")));
 }
 
-/// Looks at a text in which every `a` is an error that can be repaired to `b`; `extra` adds to it.
+/// Checks a text in which every `a` is an error that a fix turns into `b`; `extra` adds findings.
 fn looked(text: &str, extra: impl Fn(&Arc<Source>) -> Vec<Diagnostic>) -> TextReport {
     let source = Source::new("t", text);
     let at = |at: usize| SourceSpan { source: source.clone(), range: at..at + 1 };
@@ -114,7 +114,7 @@ fn looked(text: &str, extra: impl Fn(&Arc<Source>) -> Vec<Diagnostic>) -> TextRe
 }
 
 #[test]
-fn fixes_that_contradict_or_overlap_harm_nothing() {
+fn contradicting_or_overlapping_fixes_are_harmless() {
     let contradict = |source: &Arc<Source>| {
         let place = SourceSpan { source: source.clone(), range: 0..1 };
         vec![Diagnostic::warning("w", place, "w").replace_with("c")]
@@ -135,9 +135,9 @@ fn fixes_that_contradict_or_overlap_harm_nothing() {
 }
 
 #[test]
-fn looking_ends() {
+fn fixing_terminates() {
     let mut looks = 0;
-    // Mending one brings the next, for ever.
+    // Each fix causes the next error, without end.
     let repaired = fix_text("a", MAX_BYTES, &mut |text| {
         looks += 1;
         let source = Source::new("t", text);

@@ -14,7 +14,7 @@ fn job(kind: &str, prompt: &str) -> std::sync::Arc<Source> {
     Source::new("job.yaml", text)
 }
 
-/// Where rendering surely fails, if it does.
+/// The place where rendering certainly fails, if any.
 fn refused(kind: &str, prompt: &str) -> Option<String> {
     let found = check(&job(kind, prompt), None).findings;
     let failed = found.into_iter().find(|finding| finding.code == "render-failed")?;
@@ -22,7 +22,7 @@ fn refused(kind: &str, prompt: &str) -> Option<String> {
 }
 
 #[test]
-fn what_no_value_of_a_type_can_do_is_found_at_its_place() {
+fn operations_that_fail_for_every_value_are_found() {
     for (kind, prompt, place) in [
         ("integer", "{% for a in inputs.x %}{{ a }}{% endfor %}", "inputs.x"),
         ("number", "{% for a in inputs.x %}{{ a }}{% endfor %}", "inputs.x"),
@@ -46,7 +46,7 @@ fn what_no_value_of_a_type_can_do_is_found_at_its_place() {
 }
 
 #[test]
-fn what_some_value_can_do_is_right() {
+fn operations_that_work_for_some_value_are_accepted() {
     for (kind, prompt) in [
         ("string", "{{ inputs.x | int }}"),
         ("string", "{{ (inputs.x | split('='))[1] }}"),
@@ -80,7 +80,7 @@ fn what_some_value_can_do_is_right() {
 }
 
 #[test]
-fn what_no_value_can_do_is_found_where_not_every_rendering_comes_by() {
+fn impossible_operations_in_branches_are_found() {
     for (kind, prompt, place) in [
         ("string", "{% if inputs.x == 'magic' %}a{% else %}{{ inputs.x.foo }}{% endif %}", "inputs.x.foo"),
         ("string", "{{ 'a' if inputs.x == 'magic' else inputs.x.foo }}", "inputs.x.foo"),
@@ -103,7 +103,7 @@ fn what_no_value_can_do_is_found_where_not_every_rendering_comes_by() {
     }
 }
 
-/// Numbers that look random, the same each time.
+/// Deterministic pseudorandom numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -203,7 +203,7 @@ const AROUND: &[&str] = &[
 ];
 
 #[test]
-fn what_is_refused_fails_for_every_value() {
+fn refused_operations_fail_for_every_value() {
     let mut dice = Dice(12);
     let mut count = 0;
     for _ in 0..400 {
@@ -221,7 +221,7 @@ fn what_is_refused_fails_for_every_value() {
         let Spanned { value: job, node } = yaml::read::<Spanned<Job>>(&source).into_result().unwrap();
         let (prompts, _) = Prompts::load(&job, &node, None);
         for _ in 0..40 {
-            // What lies in a branch fails in the runs that come by it.
+            // An operation in a branch fails only in the runs that reach it.
             let y = prompts.templates.type_errors().is_empty() && dice.roll(2) == 0;
             let inputs = json!({ "x": dice.value(kind), "y": y || !prompts.templates.type_errors().is_empty() });
             let values = json!({ "inputs": inputs, "workspace": "/w", "job": { "name": "j" }, "run": {} });

@@ -1,4 +1,4 @@
-//! What was at a path: the state that a protected file is compared with and restored to.
+//! The recorded state of a path, which a protected file is compared with and restored to.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -45,7 +45,7 @@ impl SnapshotBudget {
     }
 }
 
-/// What was at a path.
+/// The recorded state of a path.
 #[derive(Debug)]
 pub(super) enum FileState {
     Missing,
@@ -103,7 +103,7 @@ impl StatSnapshot {
         Self { device, inode, mode, uid: user, gid: group, size, mtime: written, ctime: changed }
     }
 
-    /// The metadata of what is there, if anything is.
+    /// The metadata of the file at a path, if there is one.
     pub(super) fn at(folder: &OwnedFd, name: &OsStr) -> Option<Self> {
         stat(folder, name).as_ref().map(Self::of)
     }

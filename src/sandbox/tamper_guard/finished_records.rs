@@ -62,7 +62,7 @@ impl FinishedRecord {
         self.files.iter().all(|(name, before)| StatSnapshot::at(&folder, name) == Some(*before))
     }
 
-    /// Accepts what is there now as the state that must not change.
+    /// Accepts the current state as the one that must not change.
     pub(super) fn rebaseline(&mut self) {
         let folder = open(&self.root, &self.path);
         self.files.retain_mut(|(name, metadata)| {

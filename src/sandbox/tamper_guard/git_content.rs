@@ -14,7 +14,7 @@ use super::git_index;
 const MAX_CONFIG_BYTES: u64 = 16 << 10;
 /// The longest reference that is read, in bytes.
 const MAX_REFERENCE_BYTES: u64 = 1000;
-/// The most entries that are looked at: a commit after `git init` makes an object for each file.
+/// The most entries that are examined: a commit after `git init` makes an object for each file.
 const MAX_ENTRIES: usize = 200_000;
 
 /// The keys that a new configuration may set. None of them names a program or another file.

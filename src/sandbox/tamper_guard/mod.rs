@@ -44,7 +44,7 @@ pub struct TamperGuard {
     too_large: Option<PathBuf>,
 }
 
-/// A protected path and what was there.
+/// A protected path and its recorded state.
 #[derive(Debug)]
 struct GuardedPath {
     /// The writable folder that the path is in.
@@ -103,7 +103,7 @@ impl TamperGuard {
         self
     }
 
-    /// Accepts what is there now as the state that must not change. Called when no command runs, so that the user's own
+    /// Accepts the current state as the one that must not change. Called when no command runs, so that the user's own
     /// changes aren't blamed on a command.
     pub fn rebaseline(&self) {
         lock(&self.paths).iter_mut().for_each(|guarded| guarded.rebaseline(&self.allowed_changes));
@@ -181,7 +181,7 @@ impl GuardedPath {
     /// Opens the folder that holds the path, creating it if something has to be restored in it.
     fn open_or_create_parent(&self) -> Result<(OwnedFd, OsString), Errno> {
         let is_missing = matches!(self.state, FileState::Missing);
-        // A link or file in the place of a parent folder is removed, and replaced by a folder if one is needed.
+        // A link or file that replaced a parent folder is removed. A folder is created if one is needed.
         let opened = open_parent_or(&self.root, &self.relative, |folder, name| {
             rollback::remove_all(folder, name, 0)?;
             if is_missing { Err(Errno::NOENT) } else { mkdirat(folder, name, Mode::from_raw_mode(0o755)) }

@@ -42,7 +42,7 @@ pub(super) struct RunsDir {
     pub(super) own_entries: BTreeSet<OsString>,
     /// The jobs and their records that were there.
     pub(super) jobs: BTreeMap<OsString, JobDir>,
-    /// Tells records of other runs, including ended ones, from planted ones.
+    /// Distinguishes records of other runs, including ended ones, from planted ones.
     pub(super) verifier: Option<RecordVerifier>,
 }
 
@@ -74,7 +74,7 @@ impl RunsDir {
         runs
     }
 
-    /// Accepts what is there now as the state that must not change.
+    /// Accepts the current state as the one that must not change.
     pub(super) fn rebaseline(&mut self) {
         let mut jobs = BTreeMap::new();
         if let Ok((folder, listing)) = self.open(&self.relative) {
@@ -286,7 +286,7 @@ fn is_name(target: &OsStr) -> bool {
     !target.is_empty() && !target.as_bytes().contains(&b'/') && target != ".." && target != "."
 }
 
-/// The kind of a listed file; not every file system tells it. `None` if the file is gone.
+/// The kind of a listed file, which not every file system reports. `None` if the file is gone.
 fn known_kind(folder: &OwnedFd, name: &OsStr, listed: FileType) -> Option<FileType> {
     if listed == FileType::Unknown { kind(folder, name) } else { Some(listed) }
 }

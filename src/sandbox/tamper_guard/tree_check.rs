@@ -19,7 +19,7 @@ use super::{git_content, git_index, rollback};
 /// How deep folders are looked into.
 const MAX_DEPTH: usize = 40;
 
-/// A path that is looked at: a name in an open folder, the rules for it, and its depth below the protected path.
+/// A path to examine: a name in an open folder, the rules for it, and its depth below the protected path.
 #[derive(Clone, Copy)]
 pub(super) struct Location<'a> {
     pub(super) folder: &'a OwnedFd,
@@ -76,7 +76,7 @@ pub(super) fn capture(at: Location<'_>, budget: &mut SnapshotBudget) -> FileStat
     FileState::Folder(metadata, entries)
 }
 
-/// Accepts what is there now as the state that must not change.
+/// Accepts the current state as the one that must not change.
 pub(super) fn rebaseline(state: &mut FileState, at: Location<'_>, budget: &mut SnapshotBudget) {
     let (FileState::Folder(metadata, entries), Some(now)) = (&mut *state, at.folder_metadata()) else {
         if !state.is_unchanged_file(at.folder, at.name) {
@@ -104,10 +104,10 @@ pub(super) fn rebaseline(state: &mut FileState, at: Location<'_>, budget: &mut S
     *entries = current;
 }
 
-/// Compares what is there with what was, and reverts changes that aren't allowed.
+/// Compares the path with its recorded state, and reverts changes that aren't allowed.
 #[derive(Debug)]
 pub(super) struct TreeCheck<'a> {
-    /// Whether other commands are still running: git's lock files are no change yet.
+    /// Whether other commands are still running. If so, git's lock files don't count as changes yet.
     busy: bool,
     report: &'a mut TamperError,
     /// A folder further up was removed, so nothing below it was removed in an allowed way.
@@ -210,7 +210,7 @@ impl<'a> TreeCheck<'a> {
         for (name, kind) in &listing {
             missing.remove(name);
             let policy = at.policy.child(name);
-            // Most files of a git folder are objects, which needn't be looked at one by one.
+            // Most files of a git folder are objects, which needn't be examined one by one.
             let is_object = *kind == FileType::RegularFile && policy.permission() == ChangePermission::Objects;
             if !is_object || entries.contains_key(name) {
                 self.check(at.child(&opened, name, &policy), entries.get_mut(name));
@@ -263,8 +263,8 @@ fn make_folder(folder: &OwnedFd, name: &OsStr, metadata: &StatSnapshot) -> Resul
     Ok(is_new)
 }
 
-/// Whether it is an index in which only the cached state of files is newer. `git describe --dirty` writes such an index even
-/// if it was told to take no locks.
+/// Whether it is an index in which only the cached state of files is newer. `git describe --dirty` writes such an index
+/// even with optional locks turned off.
 fn is_refreshed_index(at: Location<'_>, state: Option<&FileState>) -> bool {
     let Some(FileState::File(_, Some(before))) = state else { return false };
     at.policy.permission() == ChangePermission::Nothing

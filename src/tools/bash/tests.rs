@@ -68,7 +68,7 @@ async fn a_command_that_ignores_sigterm_is_killed_at_the_timeout() {
 #[tokio::test]
 async fn no_process_outlives_its_call() {
     let harness = ToolHarness::new(&["bash"]);
-    // Less than the processes left behind would take: a call that waited for one doesn't pass.
+    // Less time than the leftover processes would take: a call that waited for one fails the test.
     let bound = Duration::from_secs(60);
     for command in [
         "sleep 71.25 &",
@@ -187,7 +187,7 @@ fn options_are_checked_with_their_places() {
 }
 
 #[tokio::test]
-async fn nothing_that_was_left_open_for_us_reaches_a_command() {
+async fn commands_inherit_no_open_files() {
     use std::os::fd::AsRawFd;
     let file = std::fs::File::open("/dev/null").unwrap();
     let open = rustix::io::fcntl_dupfd_cloexec(&file, 100).unwrap();

@@ -56,7 +56,7 @@ async fn unsearchable_paths_are_refused() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_too_much_is_not_passed_over_in_silence() {
+async fn files_with_overlong_lines_are_reported() {
     let harness = ToolHarness::new(&["grep"]);
     harness.write("a", "needle\n");
     let huge = std::fs::File::create(harness.path("b")).unwrap();
@@ -82,7 +82,7 @@ async fn long_lines_and_many_lines_are_bounded() {
 }
 
 #[tokio::test]
-async fn ignore_files_that_are_none_hold_nothing_up() {
+async fn special_files_as_ignore_files_do_not_block() {
     let harness = ToolHarness::new(&["grep", "glob"]);
     for folder in ["a", "b", "c", "d"] {
         harness.write(&format!("{folder}/f"), "needle\n");
@@ -100,14 +100,14 @@ async fn ignore_files_that_are_none_hold_nothing_up() {
 }
 
 #[tokio::test]
-async fn ignore_files_hold_within_their_repository() {
+async fn ignore_files_apply_within_their_repository() {
     let harness = ToolHarness::new(&["grep"]);
     for name in ["a.log", "keep.log", "sub/b.log", "sub/c.txt", "other/d.log", "other/e.tmp", "x/build/f"] {
         harness.write(name, "needle\n");
     }
     harness.write(".gitignore", "\u{feff}*.log\n!keep.log\n/x/build/\nbroken[\n");
     harness.write("sub/.ignore", "!b.log\nc.txt\n");
-    // A repository of its own isn't subject to the rules around it, .ignore aside.
+    // Rules from outside don't apply in a nested repository, except for .ignore.
     harness.write("other/.git/info/exclude", "*.tmp\n");
     let files = json!({ "pattern": "needle", "output": "files" });
     assert_eq!(grep(&harness, files).await, "keep.log\nother/d.log\nsub/b.log");
@@ -118,7 +118,7 @@ async fn ignore_files_hold_within_their_repository() {
 }
 
 #[tokio::test]
-async fn the_repository_around_the_workspace_has_its_rules_and_others_have_none() {
+async fn rules_above_the_workspace_apply_only_within_its_repository() {
     let folder = tempfile::TempDir::new().unwrap();
     std::fs::create_dir_all(folder.path().join("repo/ws")).unwrap();
     std::fs::write(folder.path().join(".gitignore"), "*\n").unwrap();
@@ -154,7 +154,7 @@ async fn a_very_deep_folder_and_loops_of_links_are_walked_with_few_descriptors()
 }
 
 #[tokio::test]
-async fn a_search_ends_within_a_file_when_the_run_does() {
+async fn a_cancelled_search_ends_within_a_file() {
     let harness = ToolHarness::new(&["grep"]);
     harness.write("f", "no match\n".repeat(1 << 20));
     harness.limits.cancel.cancel();

@@ -34,13 +34,13 @@ impl ToolHarness {
         Self::open(grants, secrets, folder, "ws")
     }
 
-    /// With the workspace in a folder of another one.
+    /// With a subfolder of a given folder as the workspace.
     pub(in crate::tools) fn at(tools: &[&str], folder: TempDir, root: &str) -> Self {
         let grants: Vec<_> = tools.iter().map(|name| grant(name)).collect();
         Self::open(&grants, &[], folder, root)
     }
 
-    /// As it would be at the start of the next run.
+    /// The same workspace at the start of another run.
     pub(in crate::tools) fn reopened(self) -> Self {
         let names: Vec<String> = self.toolbox.specs().into_iter().map(|spec| spec.name).collect();
         Self::at(&names.iter().map(String::as_str).collect::<Vec<_>>(), self.folder, "ws")
@@ -114,7 +114,7 @@ impl Tool for StubTool {
 }
 
 #[tokio::test]
-async fn an_unknown_tool_is_answered_with_those_that_there_are() {
+async fn an_unknown_tool_is_answered_with_the_available_ones() {
     let harness = ToolHarness::new(&["read_file", "glob"]);
     assert_eq!(
         harness.refused("ReadFile", "{}").await,
@@ -127,7 +127,7 @@ async fn an_unknown_tool_is_answered_with_those_that_there_are() {
 }
 
 #[tokio::test]
-async fn a_call_whose_input_is_no_json_never_runs() {
+async fn a_call_with_invalid_json_never_runs() {
     let harness = ToolHarness::new(&["bash"]);
     let input = RawValue::from_string(r#"{"command": "touch made"}"#.into()).unwrap().into();
     let call = ToolCall { id: "x".into(), tool: "bash".into(), input, input_error: Some("cut off".into()) };
@@ -138,14 +138,14 @@ async fn a_call_whose_input_is_no_json_never_runs() {
 }
 
 #[tokio::test]
-async fn a_tool_that_panics_is_an_answer() {
+async fn a_panicking_tool_gives_an_error_result() {
     let mut harness = ToolHarness::new(&[]);
     harness.toolbox.add(Box::new(StubTool(|| panic!("a planted panic"))));
     assert_eq!(harness.refused("odd", "{}").await, "internal error: `odd` failed on this input");
 }
 
 #[tokio::test]
-async fn results_are_masked_before_they_are_bounded() {
+async fn results_are_redacted_before_they_are_truncated() {
     let secrets = [("key".to_owned(), "hunter2-hunter2".to_owned())];
     let mut harness = ToolHarness::with(&[], &secrets);
     harness.toolbox.add(Box::new(StubTool(|| Ok("hunter2-hunter2 ".repeat(10_000)))));
@@ -155,7 +155,7 @@ async fn results_are_masked_before_they_are_bounded() {
 }
 
 #[test]
-fn an_added_tool_takes_the_place_of_its_namesake() {
+fn an_added_tool_replaces_one_with_the_same_name() {
     let mut harness = ToolHarness::new(&["task", "glob"]);
     harness.toolbox.add(Box::new(crate::tools::task::Task::new([
         ("explorer".into(), "Reads code".into()),
@@ -168,7 +168,7 @@ fn an_added_tool_takes_the_place_of_its_namesake() {
 }
 
 #[test]
-fn a_grant_that_names_no_tool_is_an_error() {
+fn a_grant_of_an_unknown_tool_is_an_error() {
     let workspace = Arc::new(Workspace::open(Path::new("."), Vec::new(), Vec::new()).unwrap());
     let grant = ToolGrant { name: "nope".into(), options: Value::Null };
     let error = Toolbox::new(&[grant], workspace, Arc::default(), Arc::default(), Arc::new(Sandbox::off())).err();
@@ -176,7 +176,7 @@ fn a_grant_that_names_no_tool_is_an_error() {
 }
 
 #[test]
-fn every_schema_is_a_plain_object_that_validators_take() {
+fn every_schema_is_a_plain_object_that_validators_accept() {
     let names: Vec<_> = TOOLS.iter().map(|tool| tool.name).collect();
     for spec in ToolHarness::new(&names).toolbox.specs() {
         assert_eq!(spec.input_schema["type"], "object", "{}", spec.name);

@@ -99,7 +99,7 @@ async fn a_masked_secret_is_never_written() {
 #[tokio::test]
 async fn files_that_become_protected_later_are_refused_under_every_name() {
     let harness = ToolHarness::new(&["write_file", "edit_file"]);
-    // Neither was there at the start.
+    // Neither existed at the start.
     harness.write("job.yaml", "job");
     harness.write("prompts/deep/a.md", "prompt");
     std::fs::hard_link(harness.path("job.yaml"), harness.path("hard.yaml")).unwrap();
@@ -107,7 +107,7 @@ async fn files_that_become_protected_later_are_refused_under_every_name() {
         harness.refused("write_file", &input(path, "bad")).await;
     }
     harness.refused("edit_file", r#"{"path": "hard.yaml", "old_text": "job", "new_text": "bad"}"#).await;
-    // What was protected stays so wherever it is moved to.
+    // A protected file stays protected wherever it is moved.
     let harness = harness.reopened();
     std::fs::rename(harness.path("prompts"), harness.path("p")).unwrap();
     std::fs::rename(harness.path("job.yaml"), harness.path("j.yaml")).unwrap();
@@ -118,7 +118,7 @@ async fn files_that_become_protected_later_are_refused_under_every_name() {
 }
 
 #[tokio::test]
-async fn names_that_some_file_system_takes_for_gits_own() {
+async fn names_that_a_file_system_treats_as_git_are_refused() {
     let harness = ToolHarness::new(&["write_file"]);
     for name in [
         ".git",
@@ -182,7 +182,7 @@ async fn a_read_only_file_is_refused_even_as_root() {
 }
 
 #[tokio::test]
-async fn a_workspace_that_was_moved_or_deleted_is_used_no_more() {
+async fn a_moved_or_deleted_workspace_is_not_used() {
     let harness = ToolHarness::new(&["write_file", "read_file", "glob", "grep"]);
     harness.write("a", "first");
     let moved = harness.folder.path().join("moved");
@@ -210,7 +210,7 @@ async fn a_workspace_that_was_moved_or_deleted_is_used_no_more() {
 }
 
 #[tokio::test]
-async fn a_root_that_is_reached_through_a_link_may_be_named_either_way() {
+async fn a_root_behind_a_link_can_be_named_either_way() {
     let folder = tempfile::TempDir::new().unwrap();
     std::fs::create_dir(folder.path().join("real")).unwrap();
     symlink("real", folder.path().join("link")).unwrap();
@@ -224,7 +224,7 @@ async fn a_root_that_is_reached_through_a_link_may_be_named_either_way() {
 }
 
 #[tokio::test]
-async fn strange_paths_are_refused_in_words() {
+async fn odd_paths_are_refused_with_a_readable_reason() {
     let harness = ToolHarness::new(&["write_file", "read_file", "glob", "grep"]);
     harness.write("file", "x");
     for path in ["a/", "a/.", "file/x", "\0", &"n".repeat(256), &"d/".repeat(300), &"x".repeat(5000), "/", "//etc/x"] {
@@ -242,7 +242,7 @@ async fn strange_paths_are_refused_in_words() {
 }
 
 #[tokio::test]
-async fn names_that_are_no_text_are_listed_and_harm_nothing() {
+async fn names_that_are_not_utf8_are_listed() {
     use std::os::unix::ffi::OsStrExt;
     let harness = ToolHarness::new(&["write_file", "glob", "grep"]);
     let strange = std::ffi::OsStr::from_bytes(b"caf\xe9");
@@ -257,7 +257,7 @@ async fn names_that_are_no_text_are_listed_and_harm_nothing() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_file_has_no_name_until_it_is_whole() {
+fn a_file_has_no_name_until_it_is_complete() {
     use rustix::fs::{CWD, Mode, OFlags, openat};
 
     let harness = ToolHarness::new(&["write_file"]);
@@ -294,7 +294,7 @@ fn a_file_has_no_name_until_it_is_whole() {
 }
 
 #[test]
-fn nothing_but_whole_files_is_ever_seen() {
+fn readers_only_see_complete_files() {
     let harness = ToolHarness::new(&["write_file"]);
     let (one, other) = ("1".repeat(3 << 20), "2".repeat(3 << 20));
     harness.write("f", &one);

@@ -1,4 +1,4 @@
-//! Hostile inputs: each must end soon, without a panic, with a finding.
+//! Hostile inputs: reading each one ends soon, without a panic and with a finding.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -22,13 +22,13 @@ fn deep_nesting() {
     assert_eq!(codes(&format!("{}{}", "[".repeat(64), "]".repeat(64))), [""; 0]);
 }
 
-/// A quarter of a mebibyte of a line over and over.
+/// A line repeated up to a quarter of a mebibyte.
 fn flood(line: &str) -> String {
     line.repeat((1 << 18) / line.len())
 }
 
 #[test]
-fn syntax_errors_without_end() {
+fn endless_syntax_errors() {
     for line in [
         "a: b: c\n",
         "a: 1\nkey\n",
@@ -56,7 +56,7 @@ fn syntax_errors_without_end() {
 }
 
 #[test]
-fn one_line_without_end() {
+fn one_endless_line() {
     for (before, piece) in [
         ("a: \"", "x"),
         ("a: 'x", "''"),
@@ -152,7 +152,7 @@ fn a_big_file_with_an_error_at_its_end() {
 }
 
 #[test]
-fn a_type_that_holds_itself() {
+fn a_recursive_type() {
     #[derive(Debug, serde::Deserialize)]
     struct Endless {
         #[expect(dead_code, reason = "only its decoding matters")]

@@ -13,7 +13,7 @@ impl Random {
     }
 }
 
-/// What `part` of the decoded text of `key` is written as, and where.
+/// The source text and the place of `part`, a part of the decoded text of `key`.
 fn written(text: &str, part: &str) -> (String, (usize, usize)) {
     let document: Node = whole(text);
     let node = document.get("k").unwrap();

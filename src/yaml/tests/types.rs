@@ -100,7 +100,7 @@ fn yaml_1_1_words_are_strings() {
 }
 
 #[test]
-fn aliases_stand_for_their_values() {
+fn aliases_have_the_values_of_their_anchors() {
     let map: IndexMap<String, Spanned<Vec<String>>> = whole("a: &x [p, q]\nb: *x\n");
     assert_eq!(map["a"].value, map["b"].value);
     assert_eq!(slice(&map["b"].place()), "*x");
@@ -292,7 +292,7 @@ const SYNONYMS: crate::yaml::KeyAliases =
     &[("instructions", "system"), ("instructions", "prompt"), ("allowed_tools", "tools"), ("user_prompt", "prompt")];
 
 #[test]
-fn keys_from_elsewhere_count_as_ours() {
+fn aliases_of_keys_are_accepted_with_a_finding() {
     let read = |text: &str| {
         let source = crate::diagnostic::Source::new("f.yaml", text);
         crate::yaml::read_with::<Spoken>(&source, &HINTS)

@@ -5,7 +5,7 @@ fn written(text: &str) -> String {
 }
 
 #[test]
-fn words_are_unquoted_and_written_anew() {
+fn words_are_unquoted_and_quoted_again() {
     for (text, expected) in [
         ("cargo test", "'cargo' 'test'"),
         (r#"echo 'a b' "c d" e\ f 'it'\''s'"#, r"'echo' 'a b' 'c d' 'e f' 'it'\''s'"),

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-/// Texts of such pieces as matter to a shell, the same at every run.
+/// Pseudorandom texts of pieces that matter to a shell, the same in every run.
 fn texts(count: usize) -> impl Iterator<Item = String> {
     let pieces = [
         "a",
@@ -58,7 +58,7 @@ fn texts(count: usize) -> impl Iterator<Item = String> {
 }
 
 #[test]
-fn whatever_the_strict_reader_accepts_the_whole_parser_reads_alike() {
+fn both_parsers_agree_on_what_the_strict_one_accepts() {
     let accepted: Vec<String> = texts(20_000).filter(|text| parse(text).is_ok()).collect();
     let differ: Vec<&String> = accepted.iter().filter(|text| parse_and_cross_check(text).is_err()).collect();
     assert!(differ.is_empty(), "{differ:#?}");
@@ -67,7 +67,7 @@ fn whatever_the_strict_reader_accepts_the_whole_parser_reads_alike() {
 
 /// Bash itself finds the same words in the original command as in the canonical one.
 #[test]
-fn bash_reads_the_same_before_and_after() {
+fn bash_reads_the_canonical_command_the_same() {
     let given: Vec<(String, String)> = texts(8_000)
         .filter_map(|text| parse_and_cross_check(&text).ok().map(|script| (text, script.to_shell())))
         .collect();
@@ -101,7 +101,7 @@ fn bash_reads_the_same_before_and_after() {
     assert!(said > 400, "{said}");
 }
 
-/// Ten kilobytes of what can be thought of.
+/// Ten kilobytes of many kinds of input.
 fn long() -> Vec<(&'static str, String)> {
     let line = r#"cargo test --lib "a b" 'c d' -- --nocapture && git diff --stat -- src/lib.rs | head -n 20; "#;
     let message = format!("git commit -m 'x' -m \"{}\"", "It's a line of a long message.\n".repeat(320));
@@ -153,8 +153,8 @@ fn long() -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn ten_kilobytes_take_no_time_and_no_stack_whatever_they_hold() {
-    // As little as a thread of the runtime has.
+fn ten_kilobytes_of_any_input_take_little_time_and_stack() {
+    // The stack size of a thread of the runtime.
     let small = std::thread::Builder::new().stack_size(512 << 10);
     let measured = small.spawn(|| {
         long().into_iter().for_each(|(name, text)| {
@@ -176,7 +176,7 @@ fn processor_time() -> Duration {
     Duration::from_nanos(nanoseconds.unwrap_or_default())
 }
 
-/// `cargo test --release --lib bash::parser -- --ignored --nocapture`
+/// `cargo test --release --lib bash::cross_check -- --ignored --nocapture`
 #[test]
 #[ignore = "prints times, which only a release build has"]
 fn times_of_ten_kilobytes() {

@@ -9,7 +9,7 @@ fn allows(rules: &CommandRules, command: &str) -> bool {
 }
 
 #[test]
-fn a_rule_is_words_and_a_star_is_any_further_ones() {
+fn a_final_star_allows_any_further_words() {
     let rules = rules(&["cargo test *", "git status", "npm run 'my task'"]);
     for command in [
         "cargo test",
@@ -35,7 +35,7 @@ fn a_rule_is_words_and_a_star_is_any_further_ones() {
 }
 
 #[test]
-fn filters_are_free_behind_a_pipe_as_long_as_they_touch_no_file() {
+fn filters_without_files_need_no_rule_after_a_pipe() {
     let rules = rules(&["ls *"]);
     for filter in [
         "head",
@@ -135,7 +135,7 @@ fn cd_stays_within_the_workspace() {
 }
 
 #[test]
-fn a_bad_rule_is_found() {
+fn invalid_rules_are_reported() {
     for pattern in ["", "*", "a * b", "a*", "a | b", "a; b", "a > x", "X=1 a", "a $B", "! a", "a >/dev/null", "(a)"] {
         assert!(CommandRules::new(&["ok".to_owned(), pattern.to_owned()]).is_err_and(|(at, _)| at == 1), "{pattern}");
     }
@@ -144,7 +144,7 @@ fn a_bad_rule_is_found() {
 }
 
 #[test]
-fn a_link_does_not_lead_a_cd_out_of_the_workspace() {
+fn cd_through_a_link_cannot_leave_the_workspace() {
     let folder = tempfile::TempDir::new().unwrap();
     std::fs::create_dir_all(folder.path().join("ws/a/b")).unwrap();
     let root = folder.path().join("ws").canonicalize().unwrap();
@@ -179,7 +179,7 @@ fn bypasses_are_denied_except_those_of_the_program_itself() {
     }
 }
 
-/// What people and models write every day, under ordinary rules.
+/// Everyday commands of people and models, under ordinary rules.
 #[test]
 fn ordinary_commands_are_allowed() {
     let folder = tempfile::TempDir::new().unwrap();
@@ -309,7 +309,7 @@ fn no_rule_can_allow_a_builtin_that_changes_the_shell() {
 }
 
 #[test]
-fn a_rule_holds_nothing_but_words() {
+fn a_rule_contains_only_words() {
     for rule in [
         "rm # *",
         "rm # x",
