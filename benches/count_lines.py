@@ -3,16 +3,23 @@
 
     benches/count_lines.py [FOLDER]      FOLDER is src/ unless given
 
-`lines` are all lines of the files, `code` those that aren't blank and aren't comments. Files of tests (in a folder
-`tests`, `tests.rs`, `*_tests.rs`) and items under `#[cfg(test)]` count nowhere. The code must be formatted with rustfmt: an
-item ends at a closing brace that is indented like its first line.
+`lines` are all lines of the files, `code` those that aren't blank and aren't comments. What is under `#[cfg(test)]`,
+whole modules included, isn't counted. The code must be formatted with rustfmt: an item ends at a closing brace that is
+indented like its first line.
 """
+import re
 import sys
 from pathlib import Path
 
 
-def is_test_file(path):
-    return "tests" in path.parts[:-1] or path.name == "tests.rs" or path.name.endswith("_tests.rs")
+def test_modules(root):
+    """The files and folders of the modules that are declared under `#[cfg(test)]`."""
+    found = set()
+    for path in root.rglob("*.rs"):
+        folder = path.parent if path.name in ("mod.rs", "lib.rs", "main.rs") else path.with_suffix("")
+        for name in re.findall(r"#\[cfg\(test\)\]\n(?:#\[.*\]\n)*(?:pub(?:\(.*\))? )?mod (\w+);", path.read_text()):
+            found |= {folder / name, folder / f"{name}.rs"}
+    return found
 
 
 def without_tests(lines):
@@ -38,9 +45,10 @@ def without_tests(lines):
 def main():
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent / "src"
     counts = {}
+    tests = test_modules(root)
     for path in sorted(root.rglob("*.rs")):
         relative = path.relative_to(root)
-        if is_test_file(relative):
+        if path in tests or not tests.isdisjoint(path.parents):
             continue
         lines = without_tests(path.read_text().splitlines())
         code = [line for line in lines if line.strip() and not line.strip().startswith("//")]

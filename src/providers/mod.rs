@@ -6,9 +6,9 @@ mod api;
 mod assembler;
 pub mod base_url;
 #[cfg(test)]
-mod captured_streams;
+mod captured_stream_tests;
 #[cfg(test)]
-mod conformance;
+mod conformance_tests;
 mod env_config;
 mod errors;
 pub mod gemini;

@@ -7,7 +7,7 @@ mod grep;
 mod input;
 #[cfg(test)]
 #[cfg(target_os = "linux")]
-mod path_swap_races;
+mod path_swap_race_tests;
 mod read_file;
 pub mod submit_result;
 pub mod task;

@@ -26,7 +26,7 @@ mod tests {
     use crate::message::{Message, UserMessage};
     use std::time::Duration;
 
-    use crate::providers::conformance::{
+    use crate::providers::conformance_tests::{
         RecordingObserver, connect, dialects, prompted, request, setup, streamed, text_reply,
     };
     use crate::providers::test_server::{ConnectionEnd, ScriptedResponse, ScriptedServer};

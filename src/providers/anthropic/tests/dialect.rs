@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{events, reply};
 use crate::providers::ProviderSpec;
 use crate::providers::anthropic::reply::AnthropicAssembler;
-use crate::providers::conformance::{
+use crate::providers::conformance_tests::{
     ParsedRequest, ReplyEnding, ReplyPart, ReplySpec, RequestTurn, TEST_KEY, WireDialect, read,
 };
 

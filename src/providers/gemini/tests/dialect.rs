@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::message::Usage;
 use crate::providers::ProviderSpec;
-use crate::providers::conformance::{
+use crate::providers::conformance_tests::{
     ParsedRequest, ReplyEnding, ReplyPart, ReplySpec, RequestTurn, TEST_KEY, USAGE, WireDialect, read,
 };
 use crate::providers::gemini::reply::GeminiAssembler;

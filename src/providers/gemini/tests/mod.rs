@@ -12,7 +12,7 @@ use self::dialect::{response, sent};
 use super::request::GeminiEncoder;
 use crate::message::{Message, Reply, UserMessage};
 use crate::providers::ConversationConfig;
-use crate::providers::conformance::{RecordingObserver, ask_once_with, last_request, request, setup};
+use crate::providers::conformance_tests::{RecordingObserver, ask_once_with, last_request, request, setup};
 use crate::providers::test_server::ScriptedResponse;
 use crate::providers::transport::http_conversation::RequestEncoder as _;
 
@@ -47,6 +47,6 @@ fn sent_back(setup: &ConversationConfig, messages: impl IntoIterator<Item = Mess
 
 /// A message with results for the calls with these ids.
 fn answers(ids: &[&str]) -> Message {
-    let results = ids.iter().map(|id| crate::providers::conformance::result(id, "found", false)).collect();
+    let results = ids.iter().map(|id| crate::providers::conformance_tests::result(id, "found", false)).collect();
     Message::User(UserMessage { results, text: None })
 }

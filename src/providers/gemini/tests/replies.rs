@@ -4,7 +4,7 @@ use super::dialect::{SIGNED, response, sent};
 use super::{GeminiDialect, answers, of_model, reply_of, sent_back, streamed};
 use crate::message::{BlockContent, Message, StopReason, Usage};
 use crate::providers::ProviderErrorKind;
-use crate::providers::conformance::{WireDialect, ask_once, text_reply};
+use crate::providers::conformance_tests::{WireDialect, ask_once, text_reply};
 use crate::providers::test_server::ScriptedResponse;
 
 fn views(reply: &crate::message::Reply) -> Vec<String> {

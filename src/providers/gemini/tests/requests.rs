@@ -4,7 +4,7 @@ use std::sync::Arc;
 use super::{GeminiDialect, answers, of_model, reply_of, sent_back};
 use crate::job::Thinking;
 use crate::message::{Block, BlockContent, Message, Reply, StopReason, ToolCall, Usage, UserMessage};
-use crate::providers::conformance::{
+use crate::providers::conformance_tests::{
     RecordingObserver, TEST_KEY, connect, request, result, setup, streamed, tool_call_reply,
 };
 use crate::providers::gemini::SPEC;
@@ -43,7 +43,7 @@ fn a_request_is_what_the_api_expects() {
 #[tokio::test]
 async fn parts_are_sent_back_unchanged_and_results_separately_from_text() {
     let server = ScriptedServer::start([streamed(&GeminiDialect, &tool_call_reply())]).await;
-    let mut conversation = crate::providers::conformance::prompted(&GeminiDialect, &server.url);
+    let mut conversation = crate::providers::conformance_tests::prompted(&GeminiDialect, &server.url);
     let reply = conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
     conversation.push(&Message::Assistant(reply));
     let results = vec![result("toolu_1", "found", false), result("toolu_2", "no such file", true)];

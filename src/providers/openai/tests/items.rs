@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::dialect::{response, sent};
 use super::{completed, done, message, reply_of};
 use crate::message::{BlockContent, Message, Reply, StopReason};
-use crate::providers::conformance::{ask_once, request, setup};
+use crate::providers::conformance_tests::{ask_once, request, setup};
 use crate::providers::openai::request::{OpenaiEncoder, RequestDialect};
 use crate::providers::openai::tests::OpenaiDialect;
 use crate::providers::test_server::ScriptedResponse;

@@ -11,7 +11,7 @@ use self::dialect::{response, sent, usage};
 use super::request::{OpenaiEncoder, RequestDialect};
 use crate::job::Thinking;
 use crate::message::{BlockContent, Message, Reply, StopReason, UserMessage};
-use crate::providers::conformance::{
+use crate::providers::conformance_tests::{
     RecordingObserver, TEST_KEY, WireDialect, ask_once, ask_once_with, connect, last_request, prompted, request,
     result, setup, streamed, tool_call_reply,
 };

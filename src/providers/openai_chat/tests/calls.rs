@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{OpenaiChatDialect, piece, reply_of, stream};
 use crate::message::{Reply, StopReason};
-use crate::providers::conformance::ask_once;
+use crate::providers::conformance_tests::ask_once;
 use crate::providers::test_server::ScriptedResponse;
 
 fn calls(reply: &Reply) -> Vec<[&str; 3]> {

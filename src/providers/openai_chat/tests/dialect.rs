@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::providers::ProviderSpec;
-use crate::providers::conformance::{
+use crate::providers::conformance_tests::{
     ParsedRequest, ReplyEnding, ReplyPart, ReplySpec, RequestTurn, TEST_KEY, WireDialect, read,
 };
 use crate::providers::openai::tests::{answered, error};

@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 
 use self::dialect::{chunk, sent};
 use crate::message::{BlockContent, Message, Reply, StopReason, UserMessage};
-use crate::providers::conformance::{RecordingObserver, ask_once, connect, prompted, request, result, setup};
+use crate::providers::conformance_tests::{RecordingObserver, ask_once, connect, prompted, request, result, setup};
 use crate::providers::test_server::{ConnectionEnd, ScriptedResponse, ScriptedServer};
 
 /// A stream of these deltas, followed by the finish reason.

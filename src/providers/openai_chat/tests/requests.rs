@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::job::Thinking;
-use crate::providers::conformance::{TEST_KEY, connect, setup};
+use crate::providers::conformance_tests::{TEST_KEY, connect, setup};
 use crate::providers::openai_chat::SPEC;
 use crate::providers::openai_chat::request::{OpenaiChatEncoder, RequestDialect};
 use crate::providers::transport::http_conversation::RequestEncoder as _;
