@@ -29,6 +29,7 @@ pub mod toml_file;
 pub mod template;
 pub mod json_schema;
 pub mod job;
+pub mod rows;
 pub mod models;
 pub mod redaction;
 pub mod pricing;
