@@ -30,6 +30,7 @@ pub mod template;
 pub mod json_schema;
 pub mod job;
 pub mod rows;
+pub mod engines;
 pub mod models;
 pub mod redaction;
 pub mod pricing;

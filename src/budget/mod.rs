@@ -1,5 +1,6 @@
 //! The budget of a run: every request reserves what it may use at most, and settles with what it really used.
 
+pub mod ledger;
 mod reply_allowance;
 
 use std::sync::Mutex;

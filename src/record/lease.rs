@@ -1,0 +1,281 @@
+//! The lease of a record: which process owns it while its run goes on, and when that process last showed that it is alive.
+//!
+//! The folder's lock decides between processes of one machine. Network file systems may not carry locks to other machines,
+//! so the owner also keeps a file `lease` and counts in it once a second. A process on another machine that sees the count
+//! stand still for [`OBSERVATION`] takes the lease over. No two clocks are compared: each side measures durations only.
+//!
+//! An owner that was suspended counts, and then reads whose lease it is, before it writes to the record again. One that takes
+//! a lease over moves it away, and then reads the count again. So at least one of the two notices the other.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use super::temp_files::temporary;
+use crate::error::Error;
+use crate::journal::record_files;
+
+/// The file, which exists while a run goes on and after it was killed.
+const LEASE_FILE: &str = "lease";
+/// How often the owner counts.
+const PERIOD: Duration = Duration::from_secs(1);
+/// How long the count must stand still until another machine takes the lease over.
+const OBSERVATION: Duration = Duration::from_secs(10);
+/// How often the count is read meanwhile.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// If the owner hasn't counted for this long, it checks whether the lease is still its own before it goes on.
+const LATE: Duration = Duration::from_secs(4);
+/// How many other processes may take or release the lease while this one tries to.
+const MAX_ATTEMPTS: usize = 10;
+/// The greatest size of the file in bytes.
+const MAX_BYTES: u64 = 1_000;
+
+/// The owner of a lease.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Owner {
+    /// A random number, different for every lease.
+    id: String,
+    /// The name of the machine.
+    host: String,
+    /// Identifies the machine since it was started.
+    boot: String,
+    pid: u32,
+}
+
+/// What a lease's file holds: the owner, and on a line of fixed length the count and the time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct LeaseState {
+    owner: Owner,
+    count: u64,
+    at: Option<Timestamp>,
+}
+
+/// The lease of a record, held until the record is finished or this is dropped.
+#[derive(Debug)]
+pub(super) struct Lease {
+    path: PathBuf,
+    owner: Owner,
+    counter: Arc<Counter>,
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Counts in the file.
+#[derive(Debug)]
+struct Counter {
+    file: File,
+    /// Where the second line begins.
+    offset: u64,
+    count: AtomicU64,
+    /// When it last counted, in milliseconds of the boot clock.
+    last_ms: AtomicU64,
+    clock: fn() -> Timestamp,
+}
+
+impl Counter {
+    fn count(&self) -> io::Result<()> {
+        let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+        // In place and always of the same length, so nothing can be left over.
+        self.file.write_all_at(count_line(count, Some((self.clock)())).as_bytes(), self.offset)?;
+        self.last_ms.store(boot_ms(), Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Lease {
+    /// Takes the lease of a record whose lock this process holds. This may take [`OBSERVATION`] where another machine had it.
+    ///
+    /// # Errors
+    /// If another process has it ([`Error::InUse`]), or the file can't be written.
+    pub(super) fn take(record: &Path, clock: fn() -> Timestamp) -> Result<Self, Error> {
+        let failed = |source| Error::Record { path: record.join(LEASE_FILE), source };
+        let in_use = || Error::InUse { path: record.to_owned() };
+        let owner = Owner::this_process();
+        for _ in 0..MAX_ATTEMPTS {
+            if let Some(file) = create(record, &owner).map_err(failed)? {
+                return Ok(Self::start(record, owner, file, clock));
+            }
+            match read(record) {
+                // It was released in the meantime.
+                None => {}
+                Some(found) if !is_dead(record, &found) => return Err(in_use()),
+                Some(found) if !remove_dead(record, &found).map_err(failed)? => return Err(in_use()),
+                Some(_) => {}
+            }
+        }
+        Err(in_use())
+    }
+
+    fn start(record: &Path, owner: Owner, file: File, clock: fn() -> Timestamp) -> Self {
+        let (stop, stopped) = channel();
+        let offset = owner.line().len() as u64;
+        let counter = Arc::new(Counter {
+            file,
+            offset,
+            count: AtomicU64::new(0),
+            last_ms: AtomicU64::new(boot_ms()),
+            clock,
+        });
+        let counting = Arc::clone(&counter);
+        let thread = std::thread::Builder::new().name(LEASE_FILE.to_owned()).spawn(move || {
+            while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+                // A failure shows when the owner is late.
+                let _ = counting.count();
+            }
+        });
+        Self { path: record.join(LEASE_FILE), owner, counter, stop: Some(stop), thread: thread.ok() }
+    }
+
+    /// Checks that the lease is still this process's own, if it hasn't counted for some time: it may have been suspended.
+    ///
+    /// # Errors
+    /// If it isn't, or if the file can't be written.
+    pub(super) fn check(&self) -> io::Result<()> {
+        let late = boot_ms().saturating_sub(self.counter.last_ms.load(Ordering::Relaxed));
+        if u128::from(late) < LATE.as_millis() {
+            return Ok(());
+        }
+        self.counter.count()?;
+        let record = self.path.parent().unwrap_or(Path::new(""));
+        match read(record) {
+            Some(found) if found.owner == self.owner => Ok(()),
+            _ => Err(io::Error::other(
+                "another process has taken over this run, because this one was suspended for too long",
+            )),
+        }
+    }
+
+    /// The time at which the last owner of a killed run was seen.
+    pub(super) fn last_seen(record: &Path) -> Option<Timestamp> {
+        read(record)?.at
+    }
+
+    /// Removes the file because the run has ended.
+    pub(super) fn remove(record: &Path) {
+        let _ = fs::remove_file(record.join(LEASE_FILE));
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Owner {
+    fn this_process() -> Self {
+        let text = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        // Elsewhere than on Linux, a restart of the machine isn't noticed.
+        let boot = match simulated_boot_id() {
+            Some(boot) => boot,
+            None => text("/proc/sys/kernel/random/boot_id"),
+        };
+        let boot = if boot.is_empty() { host.clone() } else { boot };
+        Self { id: random_id(), host: host.chars().take(100).collect(), boot, pid: std::process::id() }
+    }
+
+    fn line(&self) -> String {
+        // Plain strings and a number can be written as JSON.
+        format!("{}\n", serde_json::to_string(self).unwrap_or_default())
+    }
+}
+
+/// Lets tests of debug builds act as another machine.
+fn simulated_boot_id() -> Option<String> {
+    #[allow(clippy::disallowed_methods)]
+    let boot = if cfg!(debug_assertions) { std::env::var("LEGWORK_BOOT_ID").ok() } else { None };
+    boot
+}
+
+fn random_id() -> String {
+    use std::hash::{BuildHasher, Hasher};
+    // Every RandomState has new keys, so an empty hash is a random number.
+    let random = || std::collections::hash_map::RandomState::new().build_hasher().finish();
+    format!("{:016x}{:016x}", random(), random())
+}
+
+fn count_line(count: u64, at: Option<Timestamp>) -> String {
+    let at = at.map_or_else(|| "-".repeat(30), |at| format!("{at:.9}"));
+    format!("{count:020} {at:30}\n")
+}
+
+/// Creates the file, complete or not at all; `None` if there is one already.
+fn create(record: &Path, owner: &Owner) -> io::Result<Option<File>> {
+    let mut file = temporary(record)?;
+    file.write_all(owner.line().as_bytes())?;
+    file.write_all(count_line(0, None).as_bytes())?;
+    file.as_file().sync_data()?;
+    match file.persist_noclobber(record.join(LEASE_FILE)) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+        Err(error) => Err(error.error),
+    }
+}
+
+/// Reads a lease; `None` if there is none that was written completely.
+fn read(record: &Path) -> Option<LeaseState> {
+    read_file(record, LEASE_FILE)
+}
+
+fn read_file(record: &Path, name: &str) -> Option<LeaseState> {
+    let mut text = String::new();
+    record_files::open(record, name, MAX_BYTES).ok()?.read_to_string(&mut text).ok()?;
+    let (owner, rest) = text.split_once('\n')?;
+    let (count, at) = rest.trim_end().split_once(' ')?;
+    Some(LeaseState { owner: serde_json::from_str(owner).ok()?, count: count.parse().ok()?, at: at.trim().parse().ok() })
+}
+
+/// Whether the owner of a lease is dead. On this machine it is, because this process has got the folder's lock.
+fn is_dead(record: &Path, found: &LeaseState) -> bool {
+    if found.owner.boot == Owner::this_process().boot {
+        return true;
+    }
+    let start = Instant::now();
+    while start.elapsed() < OBSERVATION {
+        std::thread::sleep(POLL_INTERVAL);
+        match read(record) {
+            Some(now) if now.owner == found.owner && now.count == found.count => {}
+            // It was released, or someone else was faster: the caller looks again.
+            None => return true,
+            Some(_) => return false,
+        }
+    }
+    true
+}
+
+/// Removes the lease of a dead owner. Returns false if the owner turns out to be alive, or if someone else was faster.
+fn remove_dead(record: &Path, found: &LeaseState) -> io::Result<bool> {
+    let aside = format!("{LEASE_FILE}.{}", random_id());
+    match fs::rename(record.join(LEASE_FILE), record.join(&aside)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        renamed => renamed?,
+    }
+    let moved = read_file(record, &aside);
+    let is_expected = moved.as_ref().is_some_and(|moved| moved.owner == found.owner && moved.count == found.count);
+    if !is_expected {
+        // Put it back, unless someone has taken the lease meanwhile.
+        let _ = fs::hard_link(record.join(&aside), record.join(LEASE_FILE));
+    }
+    fs::remove_file(record.join(&aside))?;
+    Ok(is_expected)
+}
+
+/// The time since the machine was started, suspended time included.
+fn boot_ms() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    u64::try_from(now.tv_sec).unwrap_or_default() * 1000 + u64::try_from(now.tv_nsec).unwrap_or_default() / 1_000_000
+}
