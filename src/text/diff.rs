@@ -78,7 +78,7 @@ pub fn unified(before: &str, after: &str) -> String {
     }
 }
 
-fn diff_lines(old: &[&str], new: &[&str]) -> Vec<DiffOp> {
+pub(super) fn diff_lines(old: &[&str], new: &[&str]) -> Vec<DiffOp> {
     let found = capture_diff_slices_deadline(Algorithm::Myers, old, new, Some(Instant::now() + DIFF_TIMEOUT));
     // The index that `similar` gives for the other side of a removal or an addition isn't always where it happens.
     let (mut old_index, mut new_index) = (0, 0);

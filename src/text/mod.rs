@@ -1,6 +1,7 @@
 //! Text helpers: plurals, truncation, diffs, and sanitizing for terminals, CI logs and Markdown.
 
 pub mod diff;
+pub mod merge;
 pub mod sanitize;
 pub mod truncate;
 
