@@ -24,6 +24,7 @@ pub mod message;
 pub mod diagnostic;
 pub mod git;
 pub mod workspace;
+pub mod isolation;
 pub mod yaml;
 pub mod toml_file;
 pub mod template;

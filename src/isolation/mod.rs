@@ -1,0 +1,197 @@
+//! Workspaces of their own for runs that happen at the same time: a git worktree or a copy, made from one snapshot of the
+//! user's workspace. The repository's commits, branches, index and hooks aren't touched.
+
+mod copy;
+mod worktree;
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::git::Repository;
+
+/// How runs are kept apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Isolation {
+    /// A git worktree for each run.
+    Worktree,
+    /// A copy of the folder for each run.
+    Copy,
+    /// All runs share the workspace.
+    None,
+}
+
+impl Isolation {
+    /// The best way for a workspace whose files agents can change: a worktree where git tracks it, else a copy.
+    pub fn for_workspace(workspace: &Path) -> Self {
+        match Repository::discover(workspace) {
+            Some(_) => Self::Worktree,
+            None => Self::Copy,
+        }
+    }
+}
+
+/// The state of a workspace at one moment, from which workspaces are made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Snapshot {
+    /// Objects in the repository's object store.
+    Git {
+        /// The root of the working tree.
+        repository: PathBuf,
+        /// The path of the workspace in it.
+        subfolder: PathBuf,
+        /// The commit that was checked out.
+        commit: String,
+        /// The tree with all files, uncommitted changes and new files included, ignored files left out.
+        tree: String,
+    },
+    /// A copy of the workspace.
+    Copy {
+        /// Its folder.
+        folder: PathBuf,
+    },
+}
+
+/// What makes a snapshot or a workspace fail.
+#[derive(Debug, thiserror::Error)]
+pub enum IsolationError {
+    /// A file can't be read or written.
+    #[error("`{}`: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A git command failed.
+    #[error("`git {command}` failed: {message}")]
+    Git {
+        /// The command, without its options.
+        command: &'static str,
+        /// What git printed.
+        message: String,
+    },
+    /// The repository has no commit yet.
+    #[error("the repository has no commit yet, so it can have no worktrees")]
+    NoCommit,
+    /// The workspace isn't in a git repository.
+    #[error("the workspace isn't in a git repository, so it can have no worktrees")]
+    NotARepository,
+}
+
+impl IsolationError {
+    fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path, source }
+    }
+}
+
+impl Snapshot {
+    /// Takes a snapshot of a workspace. `folder` is a folder of the caller's for temporary files and, without git, for the
+    /// copy. What is in `excluded` isn't copied. Returns `None` if the runs share the workspace.
+    ///
+    /// # Errors
+    /// If the workspace can't be read, or git fails.
+    pub fn take(
+        isolation: Isolation,
+        workspace: &Path,
+        folder: &Path,
+        excluded: &[PathBuf],
+    ) -> Result<Option<Self>, IsolationError> {
+        match isolation {
+            Isolation::None => Ok(None),
+            Isolation::Worktree => worktree::take_snapshot(workspace, folder, excluded).map(Some),
+            Isolation::Copy => {
+                let copy = folder.join(BASE_COPY);
+                remove_tree(&copy)?;
+                copy::copy_tree(workspace, &copy, excluded)?;
+                Ok(Some(Self::Copy { folder: copy }))
+            }
+        }
+    }
+
+    /// Whether it can still be used: git removes objects that nothing refers to after some weeks.
+    pub fn is_available(&self) -> bool {
+        match self {
+            Self::Git { repository, tree, .. } => worktree::has_tree(repository, tree),
+            Self::Copy { folder } => folder.is_dir(),
+        }
+    }
+
+    /// Makes a workspace at `target`, which doesn't exist or is what is left of an earlier try. Returns the folder for the
+    /// tools to work in.
+    ///
+    /// # Errors
+    /// If a file can't be written, or git fails. Nothing is left at `target` then.
+    pub fn make_workspace(&self, target: &Path) -> Result<PathBuf, IsolationError> {
+        self.remove_workspace(target)?;
+        if let Some(parent) = target.parent() {
+            fs::create_dir_all(parent).map_err(IsolationError::io(parent))?;
+        }
+        let made = match self {
+            Self::Git { repository, subfolder, commit, tree } => {
+                worktree::add(repository, target, commit, tree).map(|()| target.join(subfolder))
+            }
+            Self::Copy { folder } => copy::copy_tree(folder, target, &[]).map(|()| target.to_owned()),
+        };
+        made.inspect_err(|_| {
+            // The first failure is reported.
+            let _ = self.remove_workspace(target);
+        })
+    }
+
+    /// The folder for the tools in a workspace that was made at `target`.
+    pub fn workspace_in(&self, target: &Path) -> PathBuf {
+        match self {
+            Self::Git { subfolder, .. } => target.join(subfolder),
+            Self::Copy { .. } => target.to_owned(),
+        }
+    }
+
+    /// Removes a workspace that was made at `target`, if there is one.
+    ///
+    /// # Errors
+    /// If it can't be removed.
+    pub fn remove_workspace(&self, target: &Path) -> Result<(), IsolationError> {
+        remove_tree(target)?;
+        match self {
+            // Git still lists a worktree whose folder is gone.
+            Self::Git { repository, .. } => worktree::forget(repository, target),
+            Self::Copy { .. } => Ok(()),
+        }
+    }
+
+    /// Removes the snapshot's own files.
+    ///
+    /// # Errors
+    /// If they can't be removed.
+    pub fn discard(&self) -> Result<(), IsolationError> {
+        match self {
+            Self::Git { .. } => Ok(()),
+            Self::Copy { folder } => remove_tree(folder),
+        }
+    }
+}
+
+/// The folder of the copy from which workspaces are copied.
+const BASE_COPY: &str = ".base";
+
+/// Removes a folder and everything in it, also below folders that were made read-only.
+fn remove_tree(folder: &Path) -> Result<(), IsolationError> {
+    let is_gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+    match fs::remove_dir_all(folder) {
+        Ok(()) => Ok(()),
+        Err(error) if is_gone(&error) => Ok(()),
+        Err(_) => {
+            copy::make_writable(folder);
+            fs::remove_dir_all(folder).or_else(|error| if is_gone(&error) { Ok(()) } else { Err(error) })
+        }
+        .map_err(IsolationError::io(folder)),
+    }
+}

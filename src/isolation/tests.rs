@@ -1,0 +1,170 @@
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use super::*;
+
+fn git(folder: &Path, arguments: &[&str]) -> String {
+    let output = Command::new("git")
+        .args(["-c", "user.name=a", "-c", "user.email=a@example.org"])
+        .args(arguments)
+        .current_dir(folder)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The files of a folder without `.git`.
+fn contents(folder: &Path) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(next).unwrap().map(Result::unwrap).filter(|entry| entry.file_name() != ".git") {
+            let path = entry.path();
+            let name = path.strip_prefix(folder).unwrap().to_string_lossy().into_owned();
+            match path.symlink_metadata().unwrap() {
+                data if data.is_dir() => folders.push(path),
+                data if data.is_symlink() => {
+                    drop(found.insert(name, format!("-> {}", path.read_link().unwrap().display())))
+                }
+                _ => drop(found.insert(name, fs::read_to_string(path).unwrap())),
+            }
+        }
+    }
+    found
+}
+
+/// A repository with a commit and uncommitted changes of every kind.
+fn repository() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    git(root, &["init", "-q"]);
+    for (name, text) in [
+        ("kept", "1"),
+        ("changed", "1"),
+        ("deleted", "1"),
+        ("staged", "1"),
+        ("sub/inner", "1"),
+        (".gitignore", "ignored\n"),
+    ] {
+        fs::create_dir_all(root.join(name).parent().unwrap()).unwrap();
+        fs::write(root.join(name), text).unwrap();
+    }
+    git(root, &["add", "-A"]);
+    git(root, &["commit", "-q", "-m", "first"]);
+    fs::write(root.join("changed"), "2").unwrap();
+    fs::remove_file(root.join("deleted")).unwrap();
+    fs::write(root.join("staged"), "2").unwrap();
+    git(root, &["add", "staged"]);
+    fs::write(root.join("new file"), "new").unwrap();
+    fs::write(root.join("ignored"), "x").unwrap();
+    fs::create_dir(root.join("runs")).unwrap();
+    fs::write(root.join("runs/record"), "x").unwrap();
+    for hook in ["post-checkout", "post-index-change"] {
+        let path = root.join(".git/hooks").join(hook);
+        fs::write(&path, "#!/bin/sh\ntouch \"$GIT_DIR/../hook-ran\"\n").unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    folder
+}
+
+fn expected() -> BTreeMap<String, String> {
+    let files = [
+        ("kept", "1"),
+        ("changed", "2"),
+        ("staged", "2"),
+        ("sub/inner", "1"),
+        (".gitignore", "ignored\n"),
+        ("new file", "new"),
+    ];
+    files.map(|(name, text)| (name.to_owned(), text.to_owned())).into()
+}
+
+#[test]
+fn a_worktree_begins_with_the_uncommitted_changes_and_leaves_the_repository_alone() {
+    let (folder, elsewhere) = (repository(), tempfile::tempdir().unwrap());
+    let root = folder.path().canonicalize().unwrap();
+    let state = || {
+        let index = fs::read(root.join(".git/index")).unwrap();
+        (
+            index,
+            git(&root, &["status", "--porcelain"]),
+            git(&root, &["for-each-ref"]),
+            git(&root, &["log", "--all", "--format=%H"]),
+        )
+    };
+    let before = state();
+    let excluded = [root.join("runs")];
+    let snapshot = Snapshot::take(Isolation::Worktree, &root, elsewhere.path(), &excluded).unwrap().unwrap();
+    // Later changes aren't part of it.
+    fs::write(root.join("kept"), "later").unwrap();
+    let targets = [elsewhere.path().join("a"), elsewhere.path().join("b")];
+    for target in &targets {
+        assert_eq!(snapshot.make_workspace(target).unwrap(), *target);
+        assert_eq!(contents(target), expected());
+        let status = git(target, &["status", "--porcelain"]);
+        assert_eq!(status.lines().collect::<Vec<_>>(), [" M changed", " D deleted", " M staged", "?? \"new file\""]);
+    }
+    fs::write(root.join("kept"), "1").unwrap();
+    assert_eq!(git(&root, &["worktree", "list"]).lines().count(), 3);
+    fs::write(targets[0].join("kept"), "mine").unwrap();
+    assert_eq!(contents(&targets[1]), expected(), "they are separate");
+    // The folder of one is gone, as after a kill in the middle of its removal.
+    fs::remove_dir_all(&targets[1]).unwrap();
+    assert_eq!(snapshot.make_workspace(&targets[0]).unwrap(), targets[0], "what is left of an earlier try is replaced");
+    assert_eq!(contents(&targets[0]), expected());
+    for target in &targets {
+        snapshot.remove_workspace(target).unwrap();
+    }
+    assert_eq!(git(&root, &["worktree", "list"]).lines().count(), 1);
+    assert_eq!(state(), before);
+    assert!(snapshot.is_available() && !root.join("hook-ran").exists() && !root.join(".git/hook-ran").exists());
+    assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0, "nothing is left");
+}
+
+#[test]
+fn a_workspace_below_the_root_of_a_repository_stays_there() {
+    let (folder, elsewhere) = (repository(), tempfile::tempdir().unwrap());
+    let root = folder.path().canonicalize().unwrap();
+    let snapshot = Snapshot::take(Isolation::Worktree, &root.join("sub"), elsewhere.path(), &[]).unwrap().unwrap();
+    let target = elsewhere.path().join("a");
+    assert_eq!(snapshot.make_workspace(&target).unwrap(), target.join("sub"));
+    assert_eq!(fs::read_to_string(target.join("changed")).unwrap(), "2");
+    snapshot.remove_workspace(&target).unwrap();
+}
+
+#[test]
+fn a_copy_has_everything_but_the_excluded_folders() {
+    let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let root = folder.path();
+    fs::create_dir_all(root.join("locked/inner")).unwrap();
+    fs::create_dir(root.join("runs")).unwrap();
+    fs::write(root.join("runs/record"), "x").unwrap();
+    fs::write(root.join("locked/inner/file"), "text").unwrap();
+    std::os::unix::fs::symlink("../outside", root.join("link")).unwrap();
+    assert!(Command::new("mkfifo").arg(root.join("pipe")).status().unwrap().success());
+    fs::set_permissions(root.join("locked/inner/file"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(root.join("locked"), fs::Permissions::from_mode(0o555)).unwrap();
+    let snapshot = Snapshot::take(Isolation::Copy, root, elsewhere.path(), &[root.join("runs")]).unwrap().unwrap();
+    let target = elsewhere.path().join("a");
+    snapshot.make_workspace(&target).unwrap();
+    let expected = [("link", "-> ../outside"), ("locked/inner/file", "text")];
+    assert_eq!(contents(&target), expected.map(|(name, text)| (name.to_owned(), text.to_owned())).into());
+    let mode = |name: &str| target.join(name).metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("locked/inner/file"), mode("locked")), (0o755, 0o555));
+    snapshot.remove_workspace(&target).unwrap();
+    snapshot.discard().unwrap();
+    assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_workspace_that_can_have_no_worktree_is_an_error() {
+    let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let take = || Snapshot::take(Isolation::Worktree, folder.path(), elsewhere.path(), &[]).unwrap_err().to_string();
+    assert!(take().contains("isn't in a git repository"));
+    assert_eq!(Isolation::for_workspace(folder.path()), Isolation::Copy);
+    git(folder.path(), &["init", "-q"]);
+    assert!(take().contains("has no commit yet"));
+}
