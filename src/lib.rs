@@ -49,6 +49,7 @@ pub mod formats;
 pub mod journal;
 pub mod record;
 pub mod workspace_changes;
+pub mod apply;
 pub mod budget;
 pub mod agent;
 pub mod run;

@@ -1,0 +1,204 @@
+//! Reads the patches that runs leave, and applies them to the exact text that they were made from.
+
+use std::path::{Component, Path, PathBuf};
+
+use crate::git::is_dot_git;
+
+/// The mode of a symbolic link.
+pub(super) const LINK_MODE: &str = "120000";
+
+/// The change of one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct FilePatch {
+    /// Its path, relative to the workspace.
+    pub(super) path: PathBuf,
+    /// The state before; `None` if the file didn't exist.
+    pub(super) old: Option<PatchSide>,
+    /// The state after; `None` if the file was deleted.
+    pub(super) new: Option<PatchSide>,
+    hunks: Vec<Hunk>,
+}
+
+/// One side of a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PatchSide {
+    /// The mode as git writes it; `None` if it is that of the other side.
+    pub(super) mode: Option<String>,
+    /// The name of the content in git, in hexadecimal digits; `None` if the content didn't change.
+    pub(super) object: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Hunk {
+    /// The first line in the old text, counted from 0.
+    start: usize,
+    /// The lines with their signs. A line without a line end is the last one.
+    lines: Vec<(char, String)>,
+}
+
+/// Why a patch can't be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PatchError {
+    /// The line of the patch, counted from 1.
+    pub(super) line: usize,
+    /// What is wrong with it.
+    pub(super) why: &'static str,
+}
+
+impl FilePatch {
+    /// The new content, if `base` is exactly the old content.
+    pub(super) fn apply_exactly(&self, base: &str) -> Option<String> {
+        let lines: Vec<&str> = base.split_inclusive('\n').collect();
+        let (mut text, mut at) = (String::with_capacity(base.len()), 0);
+        for hunk in &self.hunks {
+            text.extend(lines.get(at..hunk.start)?.iter().copied());
+            at = hunk.start;
+            for (sign, line) in &hunk.lines {
+                if *sign != '+' {
+                    if lines.get(at).copied() != Some(line.as_str()) {
+                        return None;
+                    }
+                    at += 1;
+                }
+                if *sign != '-' {
+                    text.push_str(line);
+                }
+            }
+        }
+        text.extend(lines.get(at..)?.iter().copied());
+        Some(text)
+    }
+}
+
+/// Reads a patch that legwork wrote.
+///
+/// # Errors
+/// If a line isn't part of such a patch, or a path leads out of the workspace or into a git folder.
+pub(super) fn read(patch: &str) -> Result<Vec<FilePatch>, PatchError> {
+    let mut files: Vec<FilePatch> = Vec::new();
+    let mut lines = patch.split_inclusive('\n').enumerate().map(|(at, line)| (at + 1, line)).peekable();
+    while let Some((number, line)) = lines.next() {
+        let error = |why| PatchError { line: number, why };
+        if line.starts_with('#') || line.trim().is_empty() {
+            continue;
+        }
+        if let Some(names) = line.strip_prefix("diff --git ") {
+            let path = header_path(names.trim_end_matches('\n')).ok_or_else(|| error("the path can't be read"))?;
+            check_path(&path).map_err(error)?;
+            let side = || Some(PatchSide { mode: None, object: None });
+            files.push(FilePatch { path, old: side(), new: side(), hunks: Vec::new() });
+            continue;
+        }
+        let file = files.last_mut().ok_or_else(|| error("it isn't a patch of legwork"))?;
+        if let Some(ranges) = line.strip_prefix("@@ -") {
+            let hunk = read_hunk(ranges, &mut lines).map_err(error)?;
+            if file.hunks.last().is_some_and(|last| last.start >= hunk.start) {
+                return Err(error("the hunks aren't in order"));
+            }
+            file.hunks.push(hunk);
+        } else {
+            read_header(file, line.trim_end_matches('\n')).map_err(error)?;
+        }
+    }
+    Ok(files)
+}
+
+fn read_header(file: &mut FilePatch, line: &str) -> Result<(), &'static str> {
+    let with_mode = |mode: &str| Some(PatchSide { mode: Some(mode.to_owned()), object: None });
+    if let Some(mode) = line.strip_prefix("new file mode ") {
+        (file.old, file.new) = (None, with_mode(mode));
+    } else if let Some(mode) = line.strip_prefix("deleted file mode ") {
+        (file.old, file.new) = (with_mode(mode), None);
+    } else if let Some(mode) = line.strip_prefix("old mode ") {
+        file.old = with_mode(mode);
+    } else if let Some(mode) = line.strip_prefix("new mode ") {
+        file.new = with_mode(mode);
+    } else if let Some(names) = line.strip_prefix("index ") {
+        let (names, mode) = names.split_once(' ').map_or((names, None), |(names, mode)| (names, Some(mode)));
+        let (old, new) = names.split_once("..").ok_or("the names of the contents can't be read")?;
+        for (side, object) in [(&mut file.old, old), (&mut file.new, new)] {
+            if let Some(side) = side {
+                side.object = Some(object.to_owned());
+                side.mode = side.mode.take().or_else(|| mode.map(str::to_owned));
+            }
+        }
+    } else if !line.starts_with("--- ") && !line.starts_with("+++ ") {
+        return Err("it isn't a patch of legwork");
+    }
+    Ok(())
+}
+
+fn read_hunk<'a>(
+    ranges: &str,
+    lines: &mut std::iter::Peekable<impl Iterator<Item = (usize, &'a str)>>,
+) -> Result<Hunk, &'static str> {
+    const BROKEN: &str = "the hunk can't be read";
+    let (old, rest) = ranges.split_once(" +").ok_or(BROKEN)?;
+    let (new, _) = rest.split_once(" @@").ok_or(BROKEN)?;
+    let range = |text: &str| -> Option<(usize, usize)> {
+        let (start, count) = text.split_once(',').unwrap_or((text, "1"));
+        Some((start.parse().ok()?, count.parse().ok()?))
+    };
+    let ((old_start, mut old_left), (_, mut new_left)) = range(old).zip(range(new)).ok_or(BROKEN)?;
+    // A range without lines names the line before it.
+    let start = if old_left == 0 { old_start } else { old_start.checked_sub(1).ok_or(BROKEN)? };
+    let mut hunk = Hunk { start, lines: Vec::new() };
+    loop {
+        if lines.peek().is_some_and(|(_, line)| line.starts_with('\\')) {
+            lines.next();
+            let (_, last) = hunk.lines.last_mut().ok_or(BROKEN)?;
+            if last.ends_with('\n') {
+                last.pop();
+            }
+            continue;
+        }
+        if old_left == 0 && new_left == 0 {
+            return Ok(hunk);
+        }
+        let (_, line) = lines.next().ok_or("the patch is cut off")?;
+        let sign = line.chars().next().ok_or(BROKEN)?;
+        let taken = match sign {
+            ' ' => [1, 1],
+            '-' => [1, 0],
+            '+' => [0, 1],
+            _ => return Err(BROKEN),
+        };
+        old_left = old_left.checked_sub(taken[0]).ok_or(BROKEN)?;
+        new_left = new_left.checked_sub(taken[1]).ok_or(BROKEN)?;
+        hunk.lines.push((sign, line[1..].to_owned()));
+    }
+}
+
+/// The path in the first line of a section, which names it twice.
+fn header_path(names: &str) -> Option<PathBuf> {
+    let one = names.get(..names.len() / 2)?;
+    let Some(quoted) = one.strip_prefix("\"a/").and_then(|name| name.strip_suffix('"')) else {
+        return one.strip_prefix("a/").map(PathBuf::from);
+    };
+    let mut bytes = Vec::new();
+    let mut rest = quoted.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'\\' => match rest.next()? {
+                digit @ b'0'..=b'7' => {
+                    let value = [digit, rest.next()?, rest.next()?];
+                    u8::from_str_radix(std::str::from_utf8(&value).ok()?, 8).ok()?
+                }
+                other => other,
+            },
+            byte => byte,
+        });
+    }
+    Some(PathBuf::from(<std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(bytes)))
+}
+
+fn check_path(path: &Path) -> Result<(), &'static str> {
+    for part in path.components() {
+        match part {
+            Component::Normal(name) if is_dot_git(name) => return Err("the path leads into a git folder"),
+            Component::Normal(_) => {}
+            _ => return Err("the path leads out of the workspace"),
+        }
+    }
+    if path.as_os_str().is_empty() { Err("the path is empty") } else { Ok(()) }
+}
