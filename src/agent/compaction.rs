@@ -6,10 +6,10 @@ use super::journal_cursor::CompactionStep;
 use super::message_history::{SUMMARY_CUT_NOTE, SUMMARY_INSTRUCTION, TRUNCATED_RESULT_CHARS};
 use super::request::{RequestKind, RequestOutcome};
 use super::run_abort::RunAbort;
-use super::token_estimate::{MAX_BYTES_PER_TOKEN, TokenEstimator};
 use crate::event::{ContextCompacted, ResultsTruncated};
 use crate::job::Compaction;
 use crate::message::{Message, Reply, StopReason, UserMessage};
+use crate::models::token_estimate::{MAX_BYTES_PER_TOKEN, TokenEstimator};
 use crate::tools::toolbox::{MAX_RESULT_CHARS, truncate_middle};
 
 /// The most tokens of a summary.

@@ -19,7 +19,6 @@ mod run_state;
 mod stopwatch;
 mod structured_output;
 mod stuck_detector;
-mod token_estimate;
 mod tool_calls;
 
 use tokio::time::Instant;

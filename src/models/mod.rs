@@ -4,6 +4,7 @@ mod capabilities;
 mod context_limits;
 mod retirements;
 mod table;
+pub(crate) mod token_estimate;
 mod vendor;
 
 pub use self::capabilities::{

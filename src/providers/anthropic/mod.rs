@@ -101,7 +101,7 @@ impl Provider for Anthropic {
     fn open(&self, config: ConversationConfig) -> Result<Box<dyn Conversation>, ProviderError> {
         LIMITS.check_thinking(&config.model, !config.tools.is_empty())?;
         let model = config.model.name.clone();
-        HttpConversation::open(&self.shared, model, AnthropicEncoder::new(config))
+        Ok(HttpConversation::open(&self.shared, model, AnthropicEncoder::new(config)))
     }
 
     fn warning(&self) -> Option<String> {

@@ -70,7 +70,7 @@ impl Provider for Openai {
         let effort =
             openai_platform::reasoning_effort(&LIMITS, &config.model, !config.tools.is_empty(), has_openai_rules)?;
         let encoder = OpenaiEncoder::new(&config, RequestDialect { effort, has_openai_rules });
-        HttpConversation::open(&self.shared, config.model.name, encoder)
+        Ok(HttpConversation::open(&self.shared, config.model.name, encoder))
     }
 
     fn warning(&self) -> Option<String> {

@@ -89,7 +89,7 @@ impl Provider for OpenaiChat {
             openai_platform::reasoning_effort(&LIMITS, &config.model, !config.tools.is_empty(), has_openai_rules)?;
         let takes_cache_key = openai_platform::is_official(endpoint);
         let encoder = OpenaiChatEncoder::new(&config, RequestDialect { effort, has_openai_rules, takes_cache_key });
-        HttpConversation::open(&self.shared, config.model.name, encoder)
+        Ok(HttpConversation::open(&self.shared, config.model.name, encoder))
     }
 
     fn warning(&self) -> Option<String> {

@@ -1,5 +1,5 @@
 //! A conversation over HTTP: one request a turn, with retries, and a reply that is assembled from a stream. The APIs
-//! differ in two traits: [`RequestEncoder`] writes requests, [`ReplyAssembler`] reads replies.
+//! differ in two traits: [`RequestEncoder`] writes requests, [`EventDecoder`] reads replies.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::message::{Message, Reply};
 use crate::providers::api::{Conversation, ProviderError, ProviderErrorKind, ReplyRequest, Retry, StreamObserver};
-use crate::providers::assembler::{ReplyAssembler, StreamError};
+use crate::providers::assembler::{EventDecoder, ReplyAssembler, StreamError};
 use crate::providers::errors::api_detection::detect_other_api;
 use crate::providers::errors::api_error::{ErrorDialect, is_prefix_mismatch};
 use crate::providers::errors::{classification, limit_hints};
@@ -32,14 +32,11 @@ const MAX_INSPECTED_CHARS: usize = 64 << 10;
 
 /// Encodes a conversation for one API, each message once.
 pub(crate) trait RequestEncoder: Send + 'static {
-    /// Assembles its replies.
-    type Assembler: ReplyAssembler;
+    /// Decodes the events of its replies.
+    type Decoder: EventDecoder;
 
     /// Encodes a message.
-    ///
-    /// # Errors
-    /// The message can't be serialized. No content causes this.
-    fn push(&mut self, message: &Message) -> Result<(), serde_json::Error>;
+    fn push(&mut self, message: &Message);
 
     /// Drops all messages.
     fn clear(&mut self);
@@ -50,17 +47,13 @@ pub(crate) trait RequestEncoder: Send + 'static {
     /// Size in bytes of the prompt.
     fn prompt_bytes(&self) -> usize;
 
-    /// An assembler for a new reply.
-    fn new_assembler(&self) -> Self::Assembler;
+    /// A decoder for a new reply.
+    fn new_decoder(&self) -> Self::Decoder;
 
     /// Gives the calls of a new reply ids that are unique in the conversation and that the API accepts. `taken`
     /// contains the ids in use.
-    ///
-    /// # Errors
-    /// A block can't be serialized.
-    fn assign_call_ids(&self, reply: &mut Reply, taken: &HashSet<String>) -> Result<(), serde_json::Error> {
+    fn assign_call_ids(&self, reply: &mut Reply, taken: &HashSet<String>) {
         assign_call_ids(reply, taken);
-        Ok(())
     }
 
     /// Whether the API is known to send empty replies by mistake. They are then retried even after tool results.
@@ -118,7 +111,6 @@ pub(crate) struct HttpConversation<B> {
     call_ids: HashSet<String>,
     /// Whether the model has replied yet.
     has_replied: bool,
-    encode_error: Option<ProviderError>,
 }
 
 /// What to do with an unexpectedly empty reply.
@@ -130,31 +122,19 @@ enum EmptyReplyAction {
 }
 
 impl<B: RequestEncoder> HttpConversation<B> {
-    /// An empty conversation, or the error for a prompt that can't be encoded.
-    pub(crate) fn open(
-        shared: &Arc<ProviderState>,
-        model: String,
-        body: Result<B, serde_json::Error>,
-    ) -> Result<Box<dyn Conversation>, ProviderError>
+    /// An empty conversation.
+    pub(crate) fn open(shared: &Arc<ProviderState>, model: String, encoder: B) -> Box<dyn Conversation>
     where
         B: Sync,
     {
-        let body = body.map_err(|error| encode_error(&error))?;
-        Ok(Box::new(Self {
-            shared: shared.clone(),
-            model,
-            encoder: body,
-            call_ids: HashSet::new(),
-            has_replied: false,
-            encode_error: None,
-        }))
+        Box::new(Self { shared: shared.clone(), model, encoder, call_ids: HashSet::new(), has_replied: false })
     }
 
     /// One attempt: sends the request and reads the response into `assembler`. Returns the request's id.
     async fn attempt(
         &self,
         chunks: Vec<Bytes>,
-        assembler: &mut B::Assembler,
+        assembler: &mut ReplyAssembler<B::Decoder>,
         observer: &dyn StreamObserver,
         permit: &mut Permit,
     ) -> Result<Option<String>, FailedAttempt> {
@@ -178,7 +158,7 @@ impl<B: RequestEncoder> HttpConversation<B> {
         if [&b"event:"[..], b"data:", b":"].iter().any(|start| body.trim_ascii_start().starts_with(start)) {
             // A stream with the wrong content type.
             let mut decoder = Decoder::new(MAX_EVENT_BYTES);
-            let mut each = |name: &str, data: &str| feed_event(assembler, name, data, &text);
+            let mut each = |name: &str, data: &str| assembler.push_event(name, data, &text);
             decoder.feed(&body, &mut each).map_err(|why| self.classify_stream_error(why))?;
             decoder.finish(&mut each).map_err(|why| self.classify_stream_error(why))?;
             let first = || String::from_utf8_lossy(&body).lines().find_map(data_field).map(str::to_owned);
@@ -192,7 +172,7 @@ impl<B: RequestEncoder> HttpConversation<B> {
         &self,
         body: &[u8],
         media_type: &str,
-        assembler: &mut B::Assembler,
+        assembler: &mut ReplyAssembler<B::Decoder>,
         on_text: &dyn Fn(&str),
     ) -> Result<(), FailedAttempt> {
         let ProviderState { endpoint, error_dialect: dialect, .. } = &*self.shared;
@@ -217,7 +197,7 @@ impl<B: RequestEncoder> HttpConversation<B> {
     async fn read_stream(
         &self,
         mut response: HttpResponse<'_>,
-        assembler: &mut B::Assembler,
+        assembler: &mut ReplyAssembler<B::Decoder>,
         observer: &dyn StreamObserver,
     ) -> Result<(), FailedAttempt> {
         let mut decoder = Decoder::new(MAX_EVENT_BYTES);
@@ -241,7 +221,7 @@ impl<B: RequestEncoder> HttpConversation<B> {
                 if first_event.is_none() || data.starts_with("{\"error\"") {
                     first_event = Some(data.chars().take(MAX_INSPECTED_CHARS).collect());
                 }
-                feed_event(assembler, name, data, &text)
+                assembler.push_event(name, data, &text)
             };
             let is_over = chunk.is_none();
             idle += chunk.as_ref().map_or(0, Bytes::len);
@@ -288,10 +268,10 @@ impl<B: RequestEncoder> HttpConversation<B> {
     }
 
     /// Prepares a reply for the conversation.
-    fn finalize_reply(&self, mut reply: Reply) -> Result<Reply, ProviderError> {
+    fn finalize_reply(&self, mut reply: Reply) -> Reply {
         reply.flatten();
-        self.encoder.assign_call_ids(&mut reply, &self.call_ids).map_err(|error| encode_error(&error))?;
-        Ok(reply)
+        self.encoder.assign_call_ids(&mut reply, &self.call_ids);
+        reply
     }
 
     /// Omits options that the server has refused in other conversations. Returns whether that changes the next request.
@@ -406,9 +386,7 @@ impl<B: RequestEncoder> HttpConversation<B> {
 
 impl<B: RequestEncoder + Sync> Conversation for HttpConversation<B> {
     fn push(&mut self, message: &Message) {
-        if let Err(error) = self.encoder.push(message) {
-            self.encode_error = Some(encode_error(&error));
-        }
+        self.encoder.push(message);
         if let Message::Assistant(reply) = message {
             self.has_replied = true;
             self.call_ids.extend(reply.tool_calls().map(|call| call.id.clone()));
@@ -421,9 +399,6 @@ impl<B: RequestEncoder + Sync> Conversation for HttpConversation<B> {
         observer: &'a dyn StreamObserver,
     ) -> BoxFuture<'a, Result<Reply, ProviderError>> {
         Box::pin(async move {
-            if let Some(error) = &self.encode_error {
-                return Err(error.clone());
-            }
             let governor = self.shared.retry_policy.governor().clone();
             let mut chunks = self.encoder.body_chunks(&request);
             let mut retry_state = self.shared.retry_policy.start(request.deadline);
@@ -435,7 +410,7 @@ impl<B: RequestEncoder + Sync> Conversation for HttpConversation<B> {
                 if self.drop_refused_options() | self.apply_reply_limit(&mut request) {
                     chunks = self.encoder.body_chunks(&request);
                 }
-                let mut assembler = self.encoder.new_assembler();
+                let mut assembler = ReplyAssembler::new(self.encoder.prompt_bytes(), self.encoder.new_decoder());
                 let endpoint = &self.shared.endpoint;
                 let exchange = self.attempt(chunks.clone(), &mut assembler, observer, &mut permit);
                 let outcome = match timeout(endpoint.request_timeout(), exchange).await {
@@ -456,10 +431,10 @@ impl<B: RequestEncoder + Sync> Conversation for HttpConversation<B> {
                         permit.on_reply(&reply.usage);
                         drop(permit);
                         if !self.is_unexpectedly_empty(&request, &reply) {
-                            return self.finalize_reply(reply);
+                            return Ok(self.finalize_reply(reply));
                         }
                         match self.handle_empty_reply(&request, reply, empty_replies, &mut retry_state)? {
-                            EmptyReplyAction::Accept(reply) => return self.finalize_reply(reply),
+                            EmptyReplyAction::Accept(reply) => return Ok(self.finalize_reply(reply)),
                             EmptyReplyAction::Retry(retry) => {
                                 empty_replies += 1;
                                 observer.on_retry(&retry);
@@ -510,21 +485,7 @@ impl<B: RequestEncoder + Sync> Conversation for HttpConversation<B> {
     }
 }
 
-/// Passes an event to the assembler, unless the reply has ended.
-fn feed_event<G: ReplyAssembler>(
-    assembler: &mut G,
-    name: &str,
-    data: &str,
-    on_text: &dyn Fn(&str),
-) -> Result<(), StreamError> {
-    if assembler.is_finished() { Ok(()) } else { assembler.push_event(name, data, on_text) }
-}
-
 /// The value of a `data` line.
 fn data_field(line: &str) -> Option<&str> {
     line.strip_prefix("data:").map(str::trim)
-}
-
-fn encode_error(error: &serde_json::Error) -> ProviderError {
-    ProviderError::rejected(format!("the conversation can't be encoded as JSON: {error}"))
 }
