@@ -143,7 +143,7 @@ fn compare_files(one: Option<&WorkspaceChanged>, other: Option<&WorkspaceChanged
         changes.map(|change| (change.path.clone(), change)).collect()
     };
     let patch = |changed: Option<&WorkspaceChanged>| -> HashMap<String, String> {
-        changed.map(|changed| split_by_path(&changed.patch)).unwrap_or_default()
+        changed.map(split_by_path).unwrap_or_default()
     };
     let (mut ones, mut others) = (by_path(one), by_path(other));
     let (patch_of_one, patch_of_other) = (patch(one), patch(other));

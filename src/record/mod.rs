@@ -20,3 +20,4 @@ pub use self::rebuild::Rebuilt;
 pub use self::recorder::{ExistingFile, Recorder, new_run_id};
 pub use self::resume::ResumedRecord;
 pub use self::temp_files::temporary;
+pub(crate) use crate::journal::record_files::open as open_file;

@@ -249,7 +249,8 @@ impl Run<'_> {
             clock: self.clock,
             tools,
             sink: Arc::clone(&keeper) as Arc<dyn Sink>,
-            stop: signals.stop(),
+            // The end of the run isn't a signal.
+            stop: signals.stop.child_token(),
             gates: RunGates { baseline_ready, output_ready: self.output_ready },
             history: RunHistory { cursors, elapsed, replay: None },
         });
