@@ -77,7 +77,7 @@ impl LoadedRun {
             .unwrap_or(folder)
             .file_name()
             .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        for agent in std::iter::once(PARENT.to_owned()).chain(record.subagents()?) {
+        for agent in record.agents()? {
             let mut is_summary = false;
             for entry in record.entries(&agent)? {
                 let entry = match entry {

@@ -120,7 +120,7 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
         }
     }
     if !options.force
-        && let Some(original) = find_original(state.folder(), recorder.folder(), &state.started().run_id)
+        && let Some(original) = find_original(state.folder(), &recorder.folder, &state.started().run_id)
     {
         return Err(Error::Copied { path: folder, original });
     }
@@ -172,7 +172,7 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
         }
     }
     let providers = connect_providers(env, &plan, &scripts, &secrets.redactor, None)?;
-    let out = runs_folder(recorder.folder(), &state.started().run_id, &plan.job);
+    let out = runs_folder(&recorder.folder, &state.started().run_id, &plan.job);
     let protected: Vec<PathBuf> = state.started().protected.iter().map(PathBuf::from).collect();
     let sandbox = sandbox_options.prepare_sandbox(env, &plan, &protected, &out)?;
     let result_file = ResultFile::prepare(result_path.as_deref())?;
@@ -227,7 +227,7 @@ fn load_resume_state(journals: BTreeMap<String, Vec<JournalEntry>>, folder: &Pat
 
 /// The limit at which a run ended.
 fn limit_that_ended(record: &Record) -> Result<Option<UsedLimit>, Error> {
-    let state = load_resume_state(record.journals()?, record.folder())?;
+    let state = load_resume_state(record.journals()?, &record.folder)?;
     record.result.as_ref().map_or(Ok(None), |result| state.used_limit(result)).map_err(limit_error)
 }
 

@@ -55,7 +55,7 @@ impl Replay {
     /// # Errors
     /// A journal was changed, has another format, or is missing and its agent hadn't ended.
     pub fn read(record: &Record) -> Result<Self, Error> {
-        Ok(Self { recorded: RecordedRun::read(record)?, folder: record.folder().to_owned() })
+        Ok(Self { recorded: RecordedRun::read(record)?, folder: record.folder.clone() })
     }
 
     /// The first event of the recorded run.

@@ -131,7 +131,7 @@ impl Run<'_> {
         let begun = Instant::now();
         let longest = self.plan.limits.wall_clock_ms.map(Duration::from_millis);
         let before = self.resume_state.as_ref().map(ResumeState::elapsed).unwrap_or_default();
-        let folder = self.recorder.folder().to_owned();
+        let folder = self.recorder.folder.clone();
         let record_failed = |source| Error::Record { path: folder.clone(), source };
         let broken = |source| Error::BrokenRecord { path: folder.clone(), source };
         let root = Path::new(&self.plan.workspace);
@@ -185,7 +185,7 @@ impl Run<'_> {
             None => RunStarted {
                 format: FORMAT,
                 version,
-                run_id: keeper.recorder.run_id().to_owned(),
+                run_id: keeper.recorder.run_id.clone(),
                 job: self.plan.job.clone(),
                 workspace: workspace_name,
                 sandbox: sandbox.clone(),
@@ -242,7 +242,7 @@ impl Run<'_> {
         let elapsed = self.resume_state.as_ref().map(ResumeState::elapsed).unwrap_or_default();
         let cursors = self.resume_state.map(ResumeState::into_cursors).unwrap_or_default();
         let run = RunState::new(RunDeps {
-            run_id: keeper.recorder.run_id().to_owned(),
+            run_id: keeper.recorder.run_id.clone(),
             plan: self.plan.clone(),
             providers: self.providers.clone(),
             prices: self.prices,
@@ -449,7 +449,7 @@ impl RecordingSink {
     /// Takes the hint of the first failure.
     fn fail(&self, error: &io::Error) {
         let mut failed = self.recovery_hint.lock().unwrap_or_else(PoisonError::into_inner);
-        failed.get_or_insert_with(|| recovery_hint(error, self.recorder.folder()));
+        failed.get_or_insert_with(|| recovery_hint(error, &self.recorder.folder));
     }
 
     /// Adds what to do about a record that couldn't be written.
