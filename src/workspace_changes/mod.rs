@@ -68,8 +68,7 @@ impl ChangeTracker {
 
     /// Whether a path holds a secret, and so can't be stored.
     fn has_secret(&self, path: &Path) -> bool {
-        let text = path.to_string_lossy();
-        self.mask.redact(&text) != text
+        self.mask.contains_secret(&path.to_string_lossy())
     }
 
     /// Opens the folder that contains a file of the workspace; with the file's name.
