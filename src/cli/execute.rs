@@ -72,7 +72,7 @@ pub(super) fn execute(mut run: Execution<'_>, env: &CliEnv) -> Result<u8, Error>
     run.recorder.faults.fault =
         faults.into_iter().find_map(|(name, fault)| Some(fault(env.variable(name)?.parse().ok()?)));
     run.secrets.register_github_masks(env);
-    let run_id = run.resume_state.as_ref().map_or(&run.recorder.run_id, |state| &state.started().run_id);
+    let run_id = run.resume_state.as_ref().map_or(&run.recorder.run_id, |state| &state.started.run_id);
     let secrets = run.recorder.digests(run_id, &run.secrets.redacted_command_secrets());
     let RunSecrets { redactor, environment, .. } = run.secrets;
     let ci = env.console.is_ci();
