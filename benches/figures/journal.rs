@@ -55,7 +55,7 @@ fn journal(out: &Path, length: usize, durability: Durability) -> (f64, usize) {
         recorder.append(PARENT, event.clone(), durability, Timestamp::now()).expect("an event");
     }
     let each = begun.elapsed().as_secs_f64() * 1e6 / EVENTS as f64;
-    let size = std::fs::metadata(recorder.folder().join("events.jsonl")).expect("the journal").len();
+    let size = std::fs::metadata(recorder.folder.join("events.jsonl")).expect("the journal").len();
     (each, usize::try_from(size).expect("a size"))
 }
 

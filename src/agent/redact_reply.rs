@@ -90,7 +90,7 @@ fn redact_call(redactor: &Redactor, mut call: ToolCall) -> ToolCall {
     if !json_contains_secret(redactor, call.input.get()) {
         return call;
     }
-    let value = serde_json::from_str(call.input.get()).map(|value| redact_value(redactor, value));
+    let value = serde_json::from_str(call.input.get()).map(|value| redactor.redact_json(value));
     match value.and_then(|value| to_raw_value(&value)) {
         Ok(input) if !contains_secret(redactor, input.get()) => call.input = Arc::from(input),
         // If the secret was a number or spanned quotes, the redacted text isn't JSON.
@@ -100,19 +100,6 @@ fn redact_call(redactor: &Redactor, mut call: ToolCall) -> ToolCall {
         }
     }
     call
-}
-
-fn redact_value(redactor: &Redactor, value: Value) -> Value {
-    match value {
-        Value::String(text) => Value::String(redactor.redact(&text).into_owned()),
-        Value::Array(items) => items.into_iter().map(|item| redact_value(redactor, item)).collect(),
-        Value::Object(fields) => {
-            let masked =
-                |(name, value): (String, Value)| (redactor.redact(&name).into_owned(), redact_value(redactor, value));
-            Value::Object(fields.into_iter().map(masked).collect())
-        }
-        other => other,
-    }
 }
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ impl LoadedRun {
             .unwrap_or(folder)
             .file_name()
             .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        for agent in std::iter::once(PARENT.to_owned()).chain(record.subagents()?) {
+        for agent in record.agents()? {
             let mut is_summary = false;
             for entry in record.entries(&agent)? {
                 let entry = match entry {
@@ -143,7 +143,7 @@ fn compare_files(one: Option<&WorkspaceChanged>, other: Option<&WorkspaceChanged
         changes.map(|change| (change.path.clone(), change)).collect()
     };
     let patch = |changed: Option<&WorkspaceChanged>| -> HashMap<String, String> {
-        changed.map(|changed| split_by_path(&changed.patch)).unwrap_or_default()
+        changed.map(split_by_path).unwrap_or_default()
     };
     let (mut ones, mut others) = (by_path(one), by_path(other));
     let (patch_of_one, patch_of_other) = (patch(one), patch(other));

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::event::{JournalEntry, Outcome, RunOptions, RunResult};
 use crate::formats;
 use crate::job::Job;
-use crate::journal::FaultInjection;
+use crate::journal::Fault;
 use crate::lints::{CostTracking, UserConfig};
 use crate::plan::Plan;
 use crate::providers::{ConnectContext, PROVIDERS, Provider, ProviderError, ProviderErrorKind};
@@ -61,21 +61,18 @@ pub(super) struct Execution<'a> {
     pub(super) observer: Option<Arc<dyn RunObserver>>,
 }
 
-pub(super) fn execute(run: Execution<'_>, env: &CliEnv) -> Result<u8, Error> {
+pub(super) fn execute(mut run: Execution<'_>, env: &CliEnv) -> Result<u8, Error> {
     // Fault injection for tests. It has no effect in release builds.
-    let number = |name: &str| env.variable(name).and_then(|number| number.parse().ok());
-    for (name, inject) in [
-        ("LEGWORK_KILL_AFTER", FaultInjection::kill_after as fn(&FaultInjection, u64)),
-        ("LEGWORK_KILL_AT", FaultInjection::kill_at),
-        ("LEGWORK_FAIL_AT", FaultInjection::fail_at),
-        ("LEGWORK_FAIL_ONCE_AT", FaultInjection::fail_once_at),
-    ] {
-        if let Some(number) = number(name) {
-            inject(&run.recorder.faults, number);
-        }
-    }
+    let faults = [
+        ("LEGWORK_KILL_AFTER", Fault::KillAfter as fn(u64) -> Fault),
+        ("LEGWORK_KILL_AT", Fault::KillAt),
+        ("LEGWORK_FAIL_AT", Fault::FailAt),
+        ("LEGWORK_FAIL_ONCE_AT", Fault::FailOnceAt),
+    ];
+    run.recorder.faults.fault =
+        faults.into_iter().find_map(|(name, fault)| Some(fault(env.variable(name)?.parse().ok()?)));
     run.secrets.register_github_masks(env);
-    let run_id = run.resume_state.as_ref().map_or(run.recorder.run_id(), |state| &state.started().run_id);
+    let run_id = run.resume_state.as_ref().map_or(&run.recorder.run_id, |state| &state.started.run_id);
     let secrets = run.recorder.digests(run_id, &run.secrets.redacted_command_secrets());
     let RunSecrets { redactor, environment, .. } = run.secrets;
     let ci = env.console.is_ci();
@@ -99,7 +96,7 @@ pub(super) fn execute(run: Execution<'_>, env: &CliEnv) -> Result<u8, Error> {
         [run.sandbox.writable_paths(), vec![PathBuf::from(&run.plan.workspace), run.runs_folder.clone()]].concat();
     let git = programs::find("git", path, &writable);
     let (sandbox, found) =
-        run.sandbox.for_record(run.recorder.folder(), run.recorder.lock(), run.recorder.origin_check());
+        run.sandbox.for_record(&run.recorder.folder, run.recorder.lock(), run.recorder.origin_check());
     let workspace = PathBuf::from(&run.plan.workspace);
     let new_repositories = Arc::new(OnceLock::new());
     let scripts = run.scripts.into_iter().map(|(name, path)| (name, path.to_string_lossy().into_owned()));

@@ -151,7 +151,7 @@ fn prepare_tools(
         environment: Arc::new(environment),
         sandbox,
     };
-    Ok(LiveTools { deps, stop: signals.stop() })
+    Ok(LiveTools { deps, stop: signals.stop.clone() })
 }
 
 /// The plan of an edited job with the recorded inputs.

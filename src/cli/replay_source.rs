@@ -7,7 +7,7 @@ use super::read_files;
 use crate::agent::{JournalSplit, RaisedLimits};
 use crate::diagnostic::Severity;
 use crate::error::Error;
-use crate::event::{Event, PARENT};
+use crate::event::Event;
 use crate::job::Job;
 use crate::journal::journal_file;
 use crate::lints;
@@ -35,8 +35,7 @@ pub(super) fn open_replay_source(path: &Path, job: Option<&Job>) -> Result<Scrip
 fn replies_of_record(folder: &Path) -> Result<Script, Error> {
     let record = Record::open(folder)?;
     let mut replies = BTreeMap::new();
-    let agents = std::iter::once(PARENT.to_owned()).chain(record.subagents()?);
-    for agent in agents {
+    for agent in record.agents()? {
         let (mut agent_replies, mut summaries, mut kept_turns) = (Vec::new(), BTreeMap::new(), None);
         let file = folder.join(journal_file(&agent));
         let entries: Result<Vec<_>, _> = record.entries(&agent)?.collect();

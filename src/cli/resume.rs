@@ -120,7 +120,7 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
         }
     }
     if !options.force
-        && let Some(original) = find_original(state.folder(), recorder.folder(), &state.started().run_id)
+        && let Some(original) = find_original(state.folder(), &recorder.folder, &state.started.run_id)
     {
         return Err(Error::Copied { path: folder, original });
     }
@@ -151,10 +151,10 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     }
     plan.workspace = workspace.to_string_lossy().into_owned();
     let secret_inputs = read_secret_inputs(&options.set, &options.set_env, env, &plan.secret_inputs)?;
-    let scripts = state.started().scripts.iter().map(|(name, path)| (name.clone(), PathBuf::from(path))).collect();
+    let scripts = state.started.scripts.iter().map(|(name, path)| (name.clone(), PathBuf::from(path))).collect();
     let secrets = RunSecrets::new(env, servers, &plan, &secret_inputs);
     if has_our_key {
-        let now = recorder.digests(&state.started().run_id, &secrets.redacted_command_secrets());
+        let now = recorder.digests(&state.started.run_id, &secrets.redacted_command_secrets());
         let changed = state.changed_secrets(&now).join(", ");
         if !changed.is_empty() && !options.force {
             return Err(Error::Usage {
@@ -172,8 +172,8 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
         }
     }
     let providers = connect_providers(env, &plan, &scripts, &secrets.redactor, None)?;
-    let out = runs_folder(recorder.folder(), &state.started().run_id, &plan.job);
-    let protected: Vec<PathBuf> = state.started().protected.iter().map(PathBuf::from).collect();
+    let out = runs_folder(&recorder.folder, &state.started.run_id, &plan.job);
+    let protected: Vec<PathBuf> = state.started.protected.iter().map(PathBuf::from).collect();
     let sandbox = sandbox_options.prepare_sandbox(env, &plan, &protected, &out)?;
     let result_file = ResultFile::prepare(result_path.as_deref())?;
     if let Some(file) = &result_file {
@@ -227,7 +227,7 @@ fn load_resume_state(journals: BTreeMap<String, Vec<JournalEntry>>, folder: &Pat
 
 /// The limit at which a run ended.
 fn limit_that_ended(record: &Record) -> Result<Option<UsedLimit>, Error> {
-    let state = load_resume_state(record.journals()?, record.folder())?;
+    let state = load_resume_state(record.journals()?, &record.folder)?;
     record.result.as_ref().map_or(Ok(None), |result| state.used_limit(result)).map_err(limit_error)
 }
 

@@ -183,9 +183,9 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     protected.extend(env.user_config_files_below(&workspace));
     let sandbox = options.sandbox_options.prepare_sandbox(env, &plan, &protected, &out)?;
     let recorder = Recorder::create(&out, job.name(), &context.run_id, env.record_key(&[&workspace])?)?;
-    let shown_folder = options.out.join(job.name()).join(recorder.run_id());
+    let shown_folder = options.out.join(job.name()).join(&recorder.run_id);
     let out = out.canonicalize().map_err(|source| Error::Record { path: out.clone(), source })?;
-    let record = recorder.folder().to_owned();
+    let record = recorder.folder.clone();
     let code = execute(
         Execution {
             plan: plan.clone(),

@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, Unexpected, Visitor};
 use serde_json::json;
 
-use super::{Duration, MAX_DURATION};
+use super::duration::{Duration, HELP, MAX_DURATION};
 use crate::yaml::{self, Spanned};
 
 /// A number, or `none`.
@@ -29,7 +29,7 @@ impl<T> Limit<T> {
     }
 }
 
-/// What a limit can count.
+/// What a limit can count. It accepts some kinds of YAML values; the others have the wrong type.
 pub trait LimitValue: Sized {
     /// The name of the limit's JSON Schema.
     const SCHEMA_NAME: &'static str;
@@ -43,7 +43,9 @@ pub trait LimitValue: Sized {
     ///
     /// # Errors
     /// The value isn't of that form.
-    fn from_number<E: de::Error>(number: u64) -> Result<Self, E>;
+    fn from_number<E: de::Error>(number: u64) -> Result<Self, E> {
+        Err(E::invalid_type(Unexpected::Unsigned(number), &Self::EXPECTED))
+    }
 
     /// From a number with a fraction.
     ///
@@ -57,7 +59,9 @@ pub trait LimitValue: Sized {
     ///
     /// # Errors
     /// The value isn't of that form.
-    fn from_text<E: de::Error>(text: &str) -> Result<Self, E>;
+    fn from_text<E: de::Error>(text: &str) -> Result<Self, E> {
+        Err(E::invalid_type(Unexpected::Str(text), &Self::EXPECTED))
+    }
 }
 
 impl LimitValue for u64 {
@@ -75,10 +79,6 @@ impl LimitValue for u64 {
 
     fn from_number<E: de::Error>(number: u64) -> Result<Self, E> {
         Ok(number)
-    }
-
-    fn from_text<E: de::Error>(text: &str) -> Result<Self, E> {
-        Err(E::invalid_type(Unexpected::Str(text), &Self::EXPECTED))
     }
 }
 
@@ -102,10 +102,6 @@ impl LimitValue for f64 {
     fn from_fraction<E: de::Error>(number: f64) -> Result<Self, E> {
         Ok(number)
     }
-
-    fn from_text<E: de::Error>(text: &str) -> Result<Self, E> {
-        Err(E::invalid_type(Unexpected::Str(text), &Self::EXPECTED))
-    }
 }
 
 impl LimitValue for Duration {
@@ -120,12 +116,8 @@ impl LimitValue for Duration {
         })
     }
 
-    fn from_number<E: de::Error>(number: u64) -> Result<Self, E> {
-        Err(E::invalid_type(Unexpected::Unsigned(number), &Self::EXPECTED))
-    }
-
     fn from_text<E: de::Error>(text: &str) -> Result<Self, E> {
-        Self::parse(text).map_err(|why| yaml::coded_error("bad-duration", why, Some(&Self::help(text, ", or `none`"))))
+        Self::parse(text).map_err(|why| yaml::coded_error("bad-duration", why, Some(&format!("{HELP}, or `none`"))))
     }
 }
 

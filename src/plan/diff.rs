@@ -75,11 +75,9 @@ fn short(value: &Value) -> String {
 impl Plan {
     /// The differences between this plan and a later one, in the order of the plan's keys.
     pub fn changes_to(&self, after: &Self) -> Vec<PlanChange> {
-        let mut found = Vec::new();
         // Every plan can be written as JSON.
         let value = |plan: &Self| serde_json::to_value(plan).unwrap_or_default();
-        compare("", &value(self), &value(after), &mut found);
-        found
+        diff_values(&value(self), &value(after))
     }
 }
 

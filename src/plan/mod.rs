@@ -7,7 +7,6 @@ mod default_prompts;
 pub mod diff;
 mod input_values;
 mod limit_overrides;
-mod redact;
 mod resolve_inputs;
 mod secrets;
 #[cfg(test)]
@@ -17,12 +16,14 @@ mod tool_specs;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::diagnostic::Rule;
 use crate::job::{Compaction, GitAccess, Keep, Network};
 use crate::lints;
 use crate::message::ToolCall;
 use crate::providers::Model;
+use crate::redaction::Redactor;
 use crate::tools::submit_result::SubmitResult;
 use crate::tools::task::{Task, TaskInput};
 use crate::tools::{TOOLS, ToolGrant};
@@ -57,7 +58,7 @@ pub struct Plan {
     /// The folder that the tools work in, absolute.
     pub workspace: String,
     /// The values of the inputs, defaults included. Secret inputs are left out.
-    pub inputs: IndexMap<String, serde_json::Value>,
+    pub inputs: IndexMap<String, Value>,
     /// Names of the secret inputs. Commands get their values as `$INPUT_NAME`; no file has them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secret_inputs: Vec<String>,
@@ -140,6 +141,25 @@ impl Plan {
         self.active_checks().next().is_some() || self.agents().any(is_bash)
     }
 
+    /// Redacts secrets in all texts that models get and the record keeps. An input or a prompt file can contain one.
+    #[must_use]
+    pub fn redacted(mut self, mask: &Redactor) -> Self {
+        if mask.is_empty() {
+            return self;
+        }
+        let hide = |text: &mut String| *text = mask.redact(text).into_owned();
+        let hide_json = |value: &mut Value| *value = mask.redact_json(std::mem::take(value));
+        self.description.iter_mut().for_each(hide);
+        self.inputs.values_mut().for_each(hide_json);
+        for agent in std::iter::once(&mut self.parent).chain(self.subagents.values_mut()) {
+            agent.description.iter_mut().chain(&mut agent.prompt).for_each(hide);
+            hide(&mut agent.system);
+            agent.returns.iter_mut().for_each(hide_json);
+        }
+        self.checks.iter_mut().flat_map(|check| [&mut check.name, &mut check.run]).for_each(hide);
+        self
+    }
+
     /// The checks that run, in their order.
     pub fn active_checks(&self) -> impl Iterator<Item = &PlannedCheck> {
         self.checks.iter().filter(|check| !check.skipped)
@@ -167,7 +187,7 @@ pub struct PlannedAgent {
     pub max_tokens: u32,
     /// JSON Schema of the data that it returns, with all references resolved within it. Absent: it returns text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub returns: Option<serde_json::Value>,
+    pub returns: Option<Value>,
 }
 
 /// One check.

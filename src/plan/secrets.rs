@@ -42,21 +42,15 @@ impl InputValues {
             });
         }
         for name in names {
-            let mut texts = self.texts.iter().filter(|text| text.name == *name);
-            match (texts.next(), texts.next()) {
-                (Some(_), Some(second)) => {
-                    let message = format!("the input `{name}` is given twice");
-                    let finding = Diagnostic::error("duplicate-input", second.places(true).0, message);
-                    findings.push(finding.help("give it once"));
-                }
-                (Some(text), None) if text.value.trim().is_empty() => {
+            match self.texts.iter().find(|text| text.name == *name) {
+                Some(text) if text.value.trim().is_empty() => {
                     let message = format!("the input `{name}` is secret, and empty");
                     let finding = Diagnostic::error("bad-input", text.places(true).1, message);
                     findings.push(finding.help("set the variable in the environment of legwork"));
                 }
-                (Some(text), None) => secrets.push(name, text.value.clone()),
-                (None, _) if !self.findings.is_empty() => {}
-                (None, _) => {
+                Some(text) => secrets.push(name, text.value.clone()),
+                None if !self.findings.is_empty() => {}
+                None => {
                     let place = SourceSpan { source: Source::new("--set-env", ""), range: 0..0 };
                     let message = format!("the secret input `{name}` isn't recorded and must be given again");
                     let finding = Diagnostic::error("missing-input", place, message);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::layout::{LATEST, PLAN_FILE};
+use super::files::{LATEST, PLAN_FILE};
 use crate::error::Error;
 
 /// Finds a run's folder below `out`, or anywhere if `wanted` is a path.

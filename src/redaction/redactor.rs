@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::encodings::{MIN_SECRET_CHARS, secret_lines};
 use super::matcher::{MatchState, SecretMatcher};
 use super::stream::{StreamRedactor, TextRedactor};
@@ -60,6 +62,21 @@ impl Redactor {
         let mut redacted = stream.feed(text.as_bytes()).into_owned();
         redacted.extend(stream.finish());
         Cow::Owned(String::from_utf8(redacted).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into()))
+    }
+
+    /// Redacts all texts of a JSON value, the names of fields included.
+    #[must_use]
+    pub fn redact_json(&self, value: Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.redact(&text).into_owned()),
+            Value::Array(items) => items.into_iter().map(|item| self.redact_json(item)).collect(),
+            Value::Object(fields) => {
+                let redacted =
+                    |(name, value): (String, Value)| (self.redact(&name).into_owned(), self.redact_json(value));
+                Value::Object(fields.into_iter().map(redacted).collect())
+            }
+            other => other,
+        }
     }
 
     /// A redactor for bytes that come in pieces.

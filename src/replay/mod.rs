@@ -9,7 +9,7 @@ mod report;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -55,7 +55,7 @@ impl Replay {
     /// # Errors
     /// A journal was changed, has another format, or is missing and its agent hadn't ended.
     pub fn read(record: &Record) -> Result<Self, Error> {
-        Ok(Self { recorded: RecordedRun::read(record)?, folder: record.folder().to_owned() })
+        Ok(Self { recorded: RecordedRun::read(record)?, folder: record.folder.clone() })
     }
 
     /// The first event of the recorded run.
@@ -113,18 +113,17 @@ impl Replay {
         });
         Agent::run_parent(&run).await;
         let rules = CompareRules { is_complete: true, max_tokens: edited.is_none(), tools: runs_tools };
-        let mut report = self.compare(&collector.take(), &run, rules);
+        let mut report = self.compare(&collector.events(), &run, rules);
         if let Some(edited) = edited {
             report.plan = recorded.plan().changes_to(edited);
             report.differences.extend(edit_impact(recorded, edited, prices));
         }
         report.sort(runs_tools);
-        let has_failed = deps.sandbox.tamper_error().is_some() || deps.sandbox.failure().is_some();
-        report.stopped = match (stop.is_cancelled(), has_failed) {
-            (true, _) => Some(Outcome::Interrupted),
-            (false, true) => Some(Outcome::EnvironmentFailed),
-            (false, false) => None,
-        };
+        if stop.is_cancelled() {
+            report.stopped = Some(Outcome::Interrupted);
+        } else if deps.sandbox.tamper_error().is_some() || deps.sandbox.failure().is_some() {
+            report.stopped = Some(Outcome::EnvironmentFailed);
+        }
         Ok(report)
     }
 
@@ -217,20 +216,17 @@ impl Conversation for NoProvider {
 
 /// Keeps the events of each agent in memory.
 #[derive(Default)]
-struct EventCollector {
-    events: Mutex<BTreeMap<String, Vec<Event>>>,
-}
+struct EventCollector(Mutex<BTreeMap<String, Vec<Event>>>);
 
 impl EventCollector {
-    fn take(&self) -> BTreeMap<String, Vec<Event>> {
-        std::mem::take(&mut self.events.lock().unwrap_or_else(PoisonError::into_inner))
+    fn events(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Event>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Sink for EventCollector {
     fn record(&self, agent: &str, event: Event, _: Durability) -> io::Result<()> {
-        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        events.entry(agent.to_owned()).or_default().push(event);
+        self.events().entry(agent.to_owned()).or_default().push(event);
         Ok(())
     }
 

@@ -32,7 +32,7 @@ impl RecordedRun {
     /// # Errors
     /// A journal can't be used, or that of a subagent that hadn't ended is missing.
     pub(super) fn read(record: &Record) -> Result<Self, Error> {
-        let unusable = |why: &str| Error::NotARecord { path: record.folder().to_owned(), why: why.to_owned() };
+        let unusable = |why: &str| Error::NotARecord { path: record.folder.clone(), why: why.to_owned() };
         let mut agents = BTreeMap::new();
         let (mut started, mut abort, mut resumed) = (None, None, Vec::new());
         for (agent, entries) in record.journals()? {

@@ -9,6 +9,7 @@ use crate::event::{EXIT_ENVIRONMENT, Outcome, PARENT};
 use crate::journal::journal_file;
 use crate::plan::diff;
 use crate::text::diff::unified;
+use crate::text::pluralize;
 
 /// Version of the JSON form.
 const FORMAT: u32 = 1;
@@ -106,13 +107,9 @@ impl ReplayReport {
 
     /// Says in a few words what was compared.
     pub fn stats_line(&self) -> String {
-        let count = |number: u64, one: &str| match number {
-            1 => format!("1 {one}"),
-            more => format!("{more} {one}s"),
-        };
-        let agents = count(self.agents as u64, "agent");
+        let agents = pluralize(self.agents as u64, "agent");
         let cut = if self.recorded.is_none() { ", up to where the record was cut off" } else { "" };
-        format!("{agents}, {}, {}{cut}", count(self.turns, "turn"), count(self.calls, "call"))
+        format!("{agents}, {}, {}{cut}", pluralize(self.turns, "turn"), pluralize(self.calls, "call"))
     }
 
     /// The report for people: one line if all is equal, else the differences. The text isn't sanitized.

@@ -22,7 +22,8 @@ const PARENT_POLL_INTERVAL: Duration = Duration::from_millis(300);
 /// The signals that were caught.
 pub struct Signals {
     first: Arc<AtomicU8>,
-    stop: CancellationToken,
+    /// Cancelled by the first signal.
+    pub stop: CancellationToken,
 }
 
 impl Signals {
@@ -66,17 +67,6 @@ impl Signals {
             .name("signals".to_owned())
             .spawn(move || runtime.block_on(streams.listen(&cancel, &caught, grace)))?;
         Ok(Self { first, stop })
-    }
-
-    /// Cancelled by the first signal.
-    pub fn stop(&self) -> CancellationToken {
-        self.stop.clone()
-    }
-
-    /// Whether a signal was caught. The function can be called on any thread.
-    pub(super) fn caught(&self) -> impl Fn() -> bool + Send + 'static {
-        let first = Arc::clone(&self.first);
-        move || first.load(Ordering::SeqCst) != 0
     }
 
     /// The number of the first signal, if one was caught.

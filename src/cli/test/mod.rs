@@ -184,7 +184,7 @@ pub(super) fn run_cases(
         accept: config.accept,
         // A snapshot must be the same in every run.
         repeat: if config.accept { config.repeat.max(MIN_RUNS_TO_ACCEPT) } else { config.repeat },
-        stop: signals.stop(),
+        stop: signals.stop.clone(),
     };
     let processors = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let parallelism = config.parallelism.unwrap_or(processors).get();
