@@ -145,7 +145,9 @@ impl<'a> Loader<'a> {
         }
         match parse(&text.text, name, Default::default()) {
             Ok(ast::Stmt::Template(root)) => {
-                self.templates.instrumented.insert(name.to_owned(), InstrumentedTemplate::new(&root.children));
+                self.templates
+                    .instrumented
+                    .insert(name.to_owned(), InstrumentedTemplate::new(&text.text, &root.children));
                 self.exports.insert(name.to_owned(), exports(&root.children));
                 for TypeError { range, message } in type_errors(&root.children, &self.context.names.types) {
                     let place = text.origin.place(range);

@@ -311,7 +311,7 @@ fn measure(value: &Value, levels: usize, size: &mut u64) -> Result<(), ExceededL
 }
 
 /// Estimates the size of a filter's result from its arguments and their size.
-type SizeEstimate = fn(&RenderLimits, &[Value], u64) -> Result<u64, Error>;
+pub(super) type SizeEstimate = fn(&RenderLimits, &[Value], u64) -> Result<u64, Error>;
 
 /// The result is about as large as the arguments.
 fn same_size(_: &RenderLimits, _: &[Value], size: u64) -> Result<u64, Error> {
@@ -416,53 +416,28 @@ fn formatted(limits: &RenderLimits, arguments: &[Value], size: u64) -> Result<u6
     Ok(total)
 }
 
-fn bounded_filters() -> Vec<(&'static str, Value, SizeEstimate)> {
+/// The filters that are measured, with their other names and the estimate of their results.
+pub(super) fn bounded_filters() -> Vec<(&'static str, Value, SizeEstimate)> {
     macro_rules! table {
-        ($($name:literal $filter:ident $estimate:ident,)*) => {
-            vec![$(($name, Value::from_function(filters::$filter), $estimate as SizeEstimate),)*]
+        ($($estimate:ident: $($filter:ident $($alias:literal)*),+;)*) => {
+            vec![$($(
+                $(($alias, Value::from_function(filters::$filter), $estimate as SizeEstimate),)*
+                (stringify!($filter), Value::from_function(filters::$filter), $estimate as SizeEstimate),
+            )+)*]
         };
     }
     table! {
-        "escape" escape same_size,
-        "e" escape same_size,
-        "lower" lower same_size,
-        "upper" upper same_size,
-        "title" title same_size,
-        "capitalize" capitalize same_size,
-        "replace" replace replaced,
-        "length" length same_size,
-        "count" length same_size,
-        "dictsort" dictsort same_size,
-        "items" items same_size,
-        "reverse" reverse same_size,
-        "trim" trim same_size,
-        "join" join joined,
-        "split" split divided,
-        "lines" lines lined,
-        "last" last same_size,
-        "min" min same_size,
-        "max" max same_size,
-        "sort" sort char_list_size,
-        "list" list char_list_size,
-        "string" string same_size,
-        "batch" batch grouped,
-        "slice" slice grouped,
-        "sum" sum same_size,
-        "indent" indent indented,
-        "select" select char_list_size,
-        "reject" reject char_list_size,
-        "selectattr" selectattr char_list_size,
-        "rejectattr" rejectattr char_list_size,
-        "map" map char_list_size,
-        "groupby" groupby char_list_size,
-        "unique" unique char_list_size,
-        "chain" chain char_list_size,
-        "zip" zip char_list_size,
-        "pprint" pprint pretty,
-        "format" format formatted,
-        "round" round same_size,
-        "int" int same_size,
-        "float" float same_size,
+        same_size: capitalize, dictsort, escape "e", float, int, items, last, length "count", lower, max, min, reverse,
+            round, string, sum, title, trim, upper;
+        char_list_size: chain, groupby, list, map, reject, rejectattr, select, selectattr, sort, unique, zip;
+        divided: split;
+        formatted: format;
+        grouped: batch, slice;
+        indented: indent;
+        joined: join;
+        lined: lines;
+        pretty: pprint;
+        replaced: replace;
     }
 }
 
