@@ -1,6 +1,6 @@
 //! A run's cost is limited, and the limit can be enforced.
 
-use crate::diagnostic::{Diagnostic, Rule, Severity, SourceSpan, rule, suggest_name};
+use crate::diagnostic::{Diagnostic, Severity, SourceSpan, rule, suggest_name};
 use crate::job::Limits;
 use crate::providers::Model;
 use crate::yaml::{Node, NodeKind};
@@ -8,23 +8,18 @@ use crate::yaml::{Node, NodeKind};
 use super::key_aliases::is_alias_of;
 use super::{Lint, LintContext, UserConfig, models};
 
-/// Checks the limits on cost.
-pub(super) struct Cost;
-
-const RULES: &[Rule] = &[rule!(Error "unknown-price"), rule!(Warning "untracked-cost"), rule!(Warning "no-cost-limit")];
-
 /// The warnings about a run's cost. They don't apply if a script replies, which costs nothing.
 pub const COST_WARNINGS: &[&str] = &["no-cost-limit", "untracked-cost"];
 
-impl Lint for Cost {
-    fn rules(&self) -> &'static [Rule] {
-        RULES
-    }
+/// Checks the limits on cost.
+pub(super) const LINT: Lint = Lint {
+    rules: &[rule!(Error "unknown-price"), rule!(Warning "untracked-cost"), rule!(Warning "no-cost-limit")],
+    check,
+};
 
-    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        unknown_prices(subject, findings);
-        missing_limit(subject, findings);
-    }
+fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    unknown_prices(subject, findings);
+    missing_limit(subject, findings);
 }
 
 fn unknown_prices(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {

@@ -1,24 +1,17 @@
 //! Keys, prompts and descriptions that are written aren't empty.
 
-use crate::diagnostic::{Diagnostic, Rule, rule};
+use crate::diagnostic::{Diagnostic, rule};
 use crate::yaml::Node;
 
 use super::{Lint, LintContext, key_hints};
 
 /// Checks for keys without a value (`cost_usd:` looks like a limit but isn't one), and for empty texts.
-pub(super) struct EmptyValues;
+pub(super) const LINT: Lint =
+    Lint { rules: &[rule!(Error "empty-value"), rule!(Error "empty-prompt"), rule!(Error "empty-description")], check };
 
-const RULES: &[Rule] = &[rule!(Error "empty-value"), rule!(Error "empty-prompt"), rule!(Error "empty-description")];
-
-impl Lint for EmptyValues {
-    fn rules(&self) -> &'static [Rule] {
-        RULES
-    }
-
-    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        empty_keys(subject.root, findings);
-        empty_texts(subject, findings);
-    }
+fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    empty_keys(subject.root, findings);
+    empty_texts(subject, findings);
 }
 
 fn empty_keys(mapping: &Node, findings: &mut Vec<Diagnostic>) {

@@ -52,27 +52,27 @@ pub use valid_job::{Prompts, Schemas, ValidJob};
 use lint::{MAX_FINDINGS, fix_place, join_names, overlap};
 
 /// All lints.
-pub static LINTS: &[&dyn Lint] = &[
-    &empty_values::EmptyValues,
-    &name_syntax::NameSyntax,
-    &inputs::Inputs,
-    &models::Models,
-    &model_options::ModelOptionsLint,
-    &default_render::DefaultRender,
-    &tools::Tools,
-    &ranges::Ranges,
-    &env::Env,
-    &protected_paths::ProtectedPaths,
-    &delegation::Delegation,
-    &cost::Cost,
-    &unused::Unused,
-    &lethal_trifecta::LethalTrifecta,
-    &numeric_underscores::NumericUnderscores,
-    &untrusted_job::UntrustedJob,
-    &checks::Checks,
-    &context_window::ContextWindow,
-    &shell_syntax::ShellSyntax,
-    &not_templates::NotTemplates,
+pub static LINTS: &[Lint] = &[
+    empty_values::LINT,
+    name_syntax::LINT,
+    inputs::LINT,
+    models::LINT,
+    model_options::LINT,
+    default_render::LINT,
+    tools::LINT,
+    ranges::LINT,
+    env::LINT,
+    protected_paths::LINT,
+    delegation::LINT,
+    cost::LINT,
+    unused::LINT,
+    lethal_trifecta::LINT,
+    numeric_underscores::LINT,
+    untrusted_job::LINT,
+    checks::LINT,
+    context_window::LINT,
+    shell_syntax::LINT,
+    not_templates::LINT,
 ];
 
 /// All rules of all files that are checked.
@@ -87,7 +87,7 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
         user_servers::RULES,
     ];
     let others = of_files.into_iter().chain([crate::tools::RULES, suppressions::RULES]);
-    LINTS.iter().map(|lint| lint.rules()).chain(others).flatten()
+    LINTS.iter().map(|lint| lint.rules).chain(others).flatten()
 }
 
 /// The result of checking a job.
@@ -143,7 +143,7 @@ pub fn check_with(source: &Arc<Source>, folder: Option<&JobDir>, origin: JobTrus
         user_config: own,
     };
     for lint in LINTS {
-        lint.check(&subject, &mut semantic);
+        (lint.check)(&subject, &mut semantic);
     }
     semantic.retain(|finding| !holes.iter().any(|hole| overlap(&finding.span, hole)));
     findings.extend(semantic);

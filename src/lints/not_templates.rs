@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::diagnostic::{Diagnostic, Rule, SourceSpan, rule};
+use crate::diagnostic::{Diagnostic, SourceSpan, rule};
 use crate::job::{InputType, Job, input_variable};
 use crate::template::{StrayTag, TagPurpose, stray_tags};
 use crate::yaml::{Node, Spanned};
@@ -11,18 +11,10 @@ use crate::yaml::{Node, Spanned};
 use super::{Lint, LintContext};
 
 /// Tags in texts that aren't rendered.
-pub(super) struct NotTemplates;
+pub(super) const LINT: Lint = Lint { rules: &[rule!(Error "not-a-template")], check };
 
-const RULES: &[Rule] = &[rule!(Error "not-a-template")];
-
-impl Lint for NotTemplates {
-    fn rules(&self) -> &'static [Rule] {
-        RULES
-    }
-
-    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        check_node(subject, subject.root, "this text", findings);
-    }
+fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    check_node(subject, subject.root, "this text", findings);
 }
 
 /// Checks a value and everything in it. `key` is the key that it belongs to.
