@@ -10,7 +10,8 @@ use super::count_range::CountRange;
 use super::matchers::{FileExpectation, TextMatcher};
 use crate::diagnostic::{Diagnostic, Severity, Source, suggest_name};
 use crate::event::PARENT;
-use crate::job::{GENERAL_SUBAGENT, Job};
+use crate::job::Job;
+use crate::lints::{startable_subagents, subagent_name};
 use crate::template::leaves_dir;
 use crate::tools::TOOLS;
 use crate::yaml::{self, Decoded, Spanned};
@@ -125,25 +126,16 @@ fn unknown_agent(id: &Spanned<String>, job: &Job) -> Option<Diagnostic> {
     if id.value == PARENT {
         return None;
     }
-    let names: Vec<&str> = match (job.delegates(), job.subagents.is_empty()) {
-        (false, _) => Vec::new(),
-        (true, true) => vec![GENERAL_SUBAGENT],
-        (true, false) => job.subagents.keys().map(|name| name.value.as_str()).collect(),
-    };
-    let is_number = |digits: &str| digits.parse::<u64>().is_ok_and(|number| number > 0 && !digits.starts_with('0'));
-    match id.value.rsplit_once('-') {
-        Some((name, number)) if names.contains(&name) && is_number(number) => None,
-        _ => {
-            let message = format!("the job has no agent `{}`", id.value);
-            let finding = Diagnostic::error("unknown-subagent", id.place(), message);
-            Some(match names.first() {
-                Some(name) => {
-                    finding.help(format!("write `parent`, or the name and number of a subagent, such as `{name}-1`"))
-                }
-                None => finding.help("the only agent is `parent`"),
-            })
-        }
+    let names = startable_subagents(job);
+    if subagent_name(&id.value).is_some_and(|name| names.contains(&name)) {
+        return None;
     }
+    let help = match names.first() {
+        Some(name) => format!("write `parent`, or the name and number of a subagent, such as `{name}-1`"),
+        None => "the only agent is `parent`".to_owned(),
+    };
+    let message = format!("the job has no agent `{}`", id.value);
+    Some(Diagnostic::error("unknown-subagent", id.place(), message).help(help))
 }
 
 fn with_nearest(finding: Diagnostic, word: &str, known: &[&str]) -> Diagnostic {

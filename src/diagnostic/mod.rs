@@ -226,6 +226,20 @@ impl Diagnostic {
         self
     }
 
+    /// Sets the help to the known name that is nearest to a misspelled `word`, with a fix if that is certain, or to
+    /// `otherwise` if no name is near.
+    #[must_use]
+    pub fn suggest<'a>(
+        self,
+        word: &str,
+        known: impl IntoIterator<Item = &'a str>,
+        otherwise: impl Into<String>,
+    ) -> Self {
+        let Some(Suggestion { name, is_certain }) = suggest(word, known) else { return self.help(otherwise) };
+        let finding = self.help(format!("did you mean `{name}`?"));
+        if is_certain { finding.replace_with(name) } else { finding }
+    }
+
     /// Adds a second place.
     #[must_use]
     pub fn label(mut self, place: SourceSpan, text: impl Into<String>) -> Self {

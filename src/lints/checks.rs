@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::diagnostic::{Diagnostic, rule, suggest_certain_name, suggest_name};
+use crate::diagnostic::{Diagnostic, rule};
 use crate::job::{Job, MAX_CHECKS, MAX_REPAIRS, input_variable, input_variables};
 use crate::yaml::Spanned;
 
@@ -81,12 +81,8 @@ fn check_variables(job: &Job, run: &Spanned<String>, findings: &mut Vec<Diagnost
         }
         let place = run.node.place_of_range(mention.range.clone());
         let finding = Diagnostic::error("undefined-variable", place, format!("no input sets the variable `{name}`"));
-        let known = || declared.iter().map(String::as_str);
-        findings.push(match (suggest_certain_name(name, known()), suggest_name(name, known())) {
-            (Some(meant), _) => finding.help(format!("did you mean `{meant}`?")).replace_with(meant),
-            (None, Some(meant)) => finding.help(format!("did you mean `{meant}`?")),
-            (None, None) => finding.help("declare the input, or list the variable in `env`"),
-        });
+        let known = declared.iter().map(String::as_str);
+        findings.push(finding.suggest(name, known, "declare the input, or list the variable in `env`"));
     }
 }
 

@@ -46,7 +46,7 @@ pub(crate) use env::provider_keys;
 pub use lint::{Lint, LintContext, UserConfig};
 pub use model_options::dropped_options;
 pub use models::{model_argument, priced_provider, resolve, retirement};
-pub use script::check_script;
+pub use script::{check_script, startable_subagents, subagent_name};
 pub use valid_job::{Prompts, Schemas, ValidJob};
 
 use lint::{MAX_FINDINGS, fix_place, join_names, overlap};
@@ -182,13 +182,10 @@ fn truncate_findings(findings: &mut Vec<Diagnostic>) {
 
 /// Sorts by place; findings in `first` come before those in other files.
 fn sort(findings: &mut [Diagnostic], first: &Arc<Source>) {
-    findings.sort_by(|a, b| {
-        let key = |finding: &Diagnostic| {
-            let SourceSpan { source, range: span } = &finding.span;
-            let file = if Arc::ptr_eq(source, first) { String::new() } else { source.name.clone() };
-            (file, span.start, span.end, finding.severity)
-        };
-        key(a).cmp(&key(b))
+    findings.sort_by_cached_key(|finding| {
+        let SourceSpan { source, range } = &finding.span;
+        let file = if Arc::ptr_eq(source, first) { String::new() } else { source.name.clone() };
+        (file, range.start, range.end, finding.severity)
     });
 }
 
