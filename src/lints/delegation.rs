@@ -3,8 +3,7 @@
 use crate::diagnostic::{Diagnostic, rule};
 use crate::yaml::NodeKind;
 
-use super::key_aliases::is_alias_of;
-use super::{Lint, LintContext};
+use super::{Lint, LintContext, overlap};
 
 /// Checks turns and subagents.
 pub(super) const LINT: Lint = Lint {
@@ -33,22 +32,14 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         }
     }
     let written = subject.root.get("subagents");
-    for (name, subagent) in &subject.job.subagents {
+    for (name, _) in subject.job.subagents.iter().filter(|(_, subagent)| subagent.description.is_none()) {
         let node = written.as_ref().and_then(|all| all.get(&name.value));
-        // A misspelled key may be meant as the description.
-        let is_whole = node.as_ref().is_some_and(|node| {
-            node.kind() == NodeKind::Mapping
-                && !node.is_incomplete()
-                && !node.entries().any(|(key, _)| is_alias_of(key.text().unwrap_or_default(), "description"))
+        // An unknown key may be meant as the description.
+        let is_missing = node.is_some_and(|node| {
+            let is_within = |found: &Diagnostic| found.code == "unknown-key" && overlap(&found.span, &node.place());
+            node.kind() == NodeKind::Mapping && !node.is_incomplete() && !subject.reported.iter().any(is_within)
         });
-        let is_misspelt = || {
-            let is_here = |found: &Diagnostic| {
-                found.code == "unknown-key"
-                    && node.as_ref().is_some_and(|node| super::overlap(&found.span, &node.place()))
-            };
-            subject.reported.iter().any(is_here)
-        };
-        if subagent.description.is_none() && is_whole && !is_misspelt() {
+        if is_missing {
             let message = format!("the parent's model knows nothing about `{}` but its name", name.value);
             findings.push(
                 Diagnostic::warning("no-description", name.place(), message)
@@ -57,7 +48,7 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         }
     }
     let task = subject.job.parent.tools.value.iter().find(|tool| tool.value.name() == "task");
-    let declared = subject.root.get("subagents").filter(|all| all.kind() == NodeKind::Mapping);
+    let declared = written.filter(|all| all.kind() == NodeKind::Mapping);
     if let (Some(task), Some(declared)) = (task, declared)
         && declared.entries().next().is_none()
         && !declared.is_incomplete()
