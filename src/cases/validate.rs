@@ -6,8 +6,7 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 
 use super::Expect;
-use super::count_range::CountRange;
-use super::matchers::{FileExpectation, TextMatcher};
+use super::matchers::{CountRange, FileExpectation, TextMatcher};
 use crate::diagnostic::{Diagnostic, Severity, Source, suggest_name};
 use crate::event::PARENT;
 use crate::job::Job;
@@ -27,8 +26,9 @@ pub fn check(source: &Arc<Source>, folder: &Path, job: Option<&Job>) -> (Option<
     check_tool_names(&expect.tools, &mut found);
     for (id, agent) in &expect.agents {
         check_tool_names(&agent.tools, &mut found);
-        if let Some(matcher) = agent.text.as_ref() {
-            reject_snapshot(&matcher.value, "only the parent's last text can have a snapshot", &mut found);
+        if let Some(place) = agent.text.as_ref().and_then(|matcher| matcher.value.snapshot()) {
+            let finding = Diagnostic::error("invalid-value", place, "only the parent's last text can have a snapshot");
+            found.push(finding.help("write `is` or `contains`"));
         }
         if let Some(job) = job {
             found.extend(unknown_agent(id, job));
@@ -42,18 +42,15 @@ pub fn check(source: &Arc<Source>, folder: &Path, job: Option<&Job>) -> (Option<
         }
     }
     // Placeholders for values with mistakes must not cause further findings.
-    let is_in_gap = |finding: &Diagnostic| {
-        let span = &finding.span.range;
-        gaps.iter().any(|gap| gap.range.start <= span.start && span.end <= gap.range.end)
-    };
-    findings.extend(found.into_iter().filter(|finding| !is_in_gap(finding)));
+    found.retain(|finding| !gaps.iter().any(|gap| finding.span.is_within(gap)));
+    findings.extend(found);
     findings.sort_by_key(|finding| finding.span.range.start);
     let is_wrong = findings.iter().any(|finding| finding.severity == Severity::Error);
     ((!is_wrong).then_some(expect), findings)
 }
 
 fn check_paths(expect: &Expect, folder: &Path, found: &mut Vec<Diagnostic>) {
-    let mut check_path = |path: &Spanned<String>, root: &str| {
+    let check_path = |path: &Spanned<String>, root: &str, found: &mut Vec<Diagnostic>| {
         let is_bad = path.value.is_empty() || leaves_dir(&path.value);
         if is_bad {
             let finding = Diagnostic::error("invalid-value", path.place(), format!("this path leads out of {root}"));
@@ -62,25 +59,21 @@ fn check_paths(expect: &Expect, folder: &Path, found: &mut Vec<Diagnostic>) {
         !is_bad
     };
     for name in expect.files.keys() {
-        check_path(name, "the workspace");
+        check_path(name, "the workspace", found);
     }
-    let mut missing = Vec::new();
     for commit in expect.git.iter().flat_map(|git| &git.value) {
         for name in &commit.remove {
-            check_path(name, "the workspace");
+            check_path(name, "the workspace", found);
         }
         if let Some(name) = &commit.folder
-            && check_path(name, "the case's folder")
+            && check_path(name, "the case's folder", found)
             && !folder.join(&name.value).is_dir()
         {
             let message = format!("the case has no folder `{}`", name.value);
-            missing.push(
-                Diagnostic::error("invalid-value", name.place(), message)
-                    .help("create the folder, with the files of the commit"),
-            );
+            let finding = Diagnostic::error("invalid-value", name.place(), message);
+            found.push(finding.help("create the folder, with the files of the commit"));
         }
     }
-    found.extend(missing);
 }
 
 fn check_texts(expect: &Expect, found: &mut Vec<Diagnostic>) {
@@ -92,8 +85,8 @@ fn check_texts(expect: &Expect, found: &mut Vec<Diagnostic>) {
     let agents = expect.agents.values().filter_map(|agent| agent.text.as_ref()).map(|text| (&text.node, &text.value));
     for (node, matcher) in matchers.chain(last).chain(agents) {
         let TextMatcher { is, contains, lacks, matches, .. } = matcher;
-        let has_text = is.is_some() || matcher.has_snapshot();
-        if !has_text && contains.0.is_empty() && lacks.0.is_empty() && matches.0.is_empty() && !node.is_placeholder() {
+        let has_text = is.is_some() || matcher.snapshot().is_some();
+        if !has_text && contains.is_empty() && lacks.is_empty() && matches.is_empty() && !node.is_placeholder() {
             let finding = Diagnostic::error("invalid-value", node.place(), "no condition on the text");
             found.push(finding.help("write `is`, `contains`, `lacks`, `matches` or `snapshot: true`"));
         }
@@ -105,12 +98,6 @@ fn check_texts(expect: &Expect, found: &mut Vec<Diagnostic>) {
     {
         let finding = Diagnostic::error("invalid-value", result.place(), "no condition on the result");
         found.push(finding.help("write `is: DATA` for the whole result, or `has: DATA` for a part of it"));
-    }
-}
-
-fn reject_snapshot(matcher: &TextMatcher, message: &str, found: &mut Vec<Diagnostic>) {
-    if let Some(snapshot) = matcher.snapshot.as_ref().filter(|snapshot| snapshot.value) {
-        found.push(Diagnostic::error("invalid-value", snapshot.place(), message).help("write `is` or `contains`"));
     }
 }
 

@@ -90,6 +90,17 @@ impl SourceSpan {
     pub fn end(&self) -> (usize, usize) {
         self.source.position(self.range.end)
     }
+
+    /// Whether it is the other one or a part of it.
+    pub fn is_within(&self, other: &Self) -> bool {
+        let (inner, outer) = (&self.range, &other.range);
+        Arc::ptr_eq(&self.source, &other.source) && inner.start >= outer.start && inner.end <= outer.end
+    }
+
+    /// Whether one of the two is within the other.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.is_within(other) || other.is_within(self)
+    }
 }
 
 /// The severity of a finding.

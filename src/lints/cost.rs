@@ -6,7 +6,7 @@ use crate::providers::Model;
 use crate::yaml::NodeKind;
 
 use super::key_aliases::is_alias_of;
-use super::{Lint, LintContext, UserConfig, models, overlap};
+use super::{Lint, LintContext, UserConfig, models};
 
 /// The warnings about a run's cost. They don't apply if a script replies, which costs nothing.
 pub const COST_WARNINGS: &[&str] = &["no-cost-limit", "untracked-cost"];
@@ -48,7 +48,7 @@ fn missing_limit(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     // A misspelled or misplaced limit shows that one was intended, and a syntax error may have hidden one.
     let is_limit = |found: &Diagnostic| {
         let key = found.span.source.text[found.span.range.clone()].split(':').next().unwrap_or_default();
-        let is_in_limits = limits.as_ref().is_some_and(|limits| overlap(&found.span, &limits.place()));
+        let is_in_limits = limits.as_ref().is_some_and(|limits| found.span.overlaps(&limits.place()));
         found.code == "unknown-key" && (is_in_limits || is_alias_of(key, "limits") || is_alias_of(key, "cost_usd"))
     };
     let is_meant = subject.root.is_incomplete()

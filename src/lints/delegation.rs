@@ -3,7 +3,7 @@
 use crate::diagnostic::{Diagnostic, rule};
 use crate::yaml::NodeKind;
 
-use super::{Lint, LintContext, overlap};
+use super::{Lint, LintContext};
 
 /// Checks turns and subagents.
 pub(super) const LINT: Lint = Lint {
@@ -36,7 +36,7 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         let node = written.as_ref().and_then(|all| all.get(&name.value));
         // An unknown key may be meant as the description.
         let is_missing = node.is_some_and(|node| {
-            let is_within = |found: &Diagnostic| found.code == "unknown-key" && overlap(&found.span, &node.place());
+            let is_within = |found: &Diagnostic| found.code == "unknown-key" && found.span.overlaps(&node.place());
             node.kind() == NodeKind::Mapping && !node.is_incomplete() && !subject.reported.iter().any(is_within)
         });
         if is_missing {

@@ -56,13 +56,6 @@ pub struct UserConfig {
     pub local_providers: BTreeSet<String>,
 }
 
-pub(super) fn overlap(one: &SourceSpan, other: &SourceSpan) -> bool {
-    let inside = |inner: &SourceSpan, outer: &SourceSpan| {
-        inner.range.start >= outer.range.start && inner.range.end <= outer.range.end
-    };
-    Arc::ptr_eq(&one.source, &other.source) && (inside(one, other) || inside(other, one))
-}
-
 /// The place that a fix of a text replaces: the text within its quotes, or the alias that refers to it.
 pub(super) fn fix_place(node: &Node) -> SourceSpan {
     let whole = node.place();

@@ -49,7 +49,7 @@ pub use models::{model_argument, priced_provider, resolve, retirement};
 pub use script::{check_script, startable_subagents, subagent_name};
 pub use valid_job::{Prompts, Schemas, ValidJob};
 
-use lint::{MAX_FINDINGS, fix_place, join_names, overlap};
+use lint::{MAX_FINDINGS, fix_place, join_names};
 
 /// All lints.
 pub static LINTS: &[Lint] = &[
@@ -145,7 +145,7 @@ pub fn check_with(source: &Arc<Source>, folder: Option<&JobDir>, origin: JobTrus
     for lint in LINTS {
         (lint.check)(&subject, &mut semantic);
     }
-    semantic.retain(|finding| !holes.iter().any(|hole| overlap(&finding.span, hole)));
+    semantic.retain(|finding| !holes.iter().any(|hole| finding.span.overlaps(hole)));
     findings.extend(semantic);
     suppressions::apply(source, &rules().collect::<Vec<_>>(), &mut findings);
     sort(&mut findings, source);

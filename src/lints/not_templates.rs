@@ -1,7 +1,6 @@
 //! Reports template tags in texts that aren't templates.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostic, SourceSpan, rule};
 use crate::job::{InputType, Job, input_variable};
@@ -41,16 +40,13 @@ fn check_node(subject: &LintContext<'_>, node: &Node, key: &str, findings: &mut 
     };
     if !found.is_empty() {
         // Other findings in the text are consequences of the tag.
-        findings.retain(|finding| {
-            let is_within = place.range.start <= finding.span.range.start && finding.span.range.end <= place.range.end;
-            !(is_within && Arc::ptr_eq(&place.source, &finding.span.source))
-        });
+        findings.retain(|finding| !finding.span.is_within(&place));
         findings.extend(found);
     }
 }
 
 fn is_same_place(one: &SourceSpan, other: &SourceSpan) -> bool {
-    Arc::ptr_eq(&one.source, &other.source) && one.range == other.range
+    one.is_within(other) && other.is_within(one)
 }
 
 fn tag_in_text(node: &Node, tag: &StrayTag, key: &str) -> Diagnostic {

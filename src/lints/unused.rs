@@ -7,7 +7,7 @@ use crate::job::{Duration, Limit, Network, ToolEntry, WALL_CLOCK_SECONDS, input_
 use crate::template::{TagPurpose, stray_tags};
 use crate::yaml::Node;
 
-use super::{Lint, LintContext, overlap};
+use super::{Lint, LintContext};
 
 /// Checks for declarations that have no effect.
 pub(super) const LINT: Lint = Lint {
@@ -98,9 +98,8 @@ const UNRELATED_KEYS: &[&str] =
 fn are_commands_known(subject: &LintContext<'_>) -> bool {
     let others: Vec<SourceSpan> =
         UNRELATED_KEYS.iter().filter_map(|key| subject.root.get(key)).map(|node| node.place()).collect();
-    let is_unrelated = |finding: &Diagnostic| {
-        finding.code != "yaml-syntax" && others.iter().any(|other| overlap(&finding.span, other))
-    };
+    let is_unrelated =
+        |finding: &Diagnostic| finding.code != "yaml-syntax" && others.iter().any(|other| finding.span.overlaps(other));
     let mut errors = subject.reported.iter().filter(|finding| finding.severity == Severity::Error);
     subject.is_complete || (!subject.root.is_incomplete() && errors.all(is_unrelated))
 }

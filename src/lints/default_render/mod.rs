@@ -30,7 +30,7 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         render_texts(subject, findings);
     }
     for finding in subject.prompts.templates.type_errors() {
-        let same = |other: &Diagnostic| other.code == finding.code && super::overlap(&other.span, &finding.span);
+        let same = |other: &Diagnostic| other.code == finding.code && other.span.overlaps(&finding.span);
         if !findings.iter().any(same) {
             findings.push(finding.clone());
         }
