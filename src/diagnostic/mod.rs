@@ -90,6 +90,17 @@ impl SourceSpan {
     pub fn end(&self) -> (usize, usize) {
         self.source.position(self.range.end)
     }
+
+    /// Whether it is the other one or a part of it.
+    pub fn is_within(&self, other: &Self) -> bool {
+        let (inner, outer) = (&self.range, &other.range);
+        Arc::ptr_eq(&self.source, &other.source) && inner.start >= outer.start && inner.end <= outer.end
+    }
+
+    /// Whether one of the two is within the other.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.is_within(other) || other.is_within(self)
+    }
 }
 
 /// The severity of a finding.
@@ -224,6 +235,20 @@ impl Diagnostic {
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(truncate_middle(help.into()));
         self
+    }
+
+    /// Sets the help to the known name that is nearest to a misspelled `word`, with a fix if that is certain, or to
+    /// `otherwise` if no name is near.
+    #[must_use]
+    pub fn suggest<'a>(
+        self,
+        word: &str,
+        known: impl IntoIterator<Item = &'a str>,
+        otherwise: impl Into<String>,
+    ) -> Self {
+        let Some(Suggestion { name, is_certain }) = suggest(word, known) else { return self.help(otherwise) };
+        let finding = self.help(format!("did you mean `{name}`?"));
+        if is_certain { finding.replace_with(name) } else { finding }
     }
 
     /// Adds a second place.

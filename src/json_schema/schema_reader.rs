@@ -113,14 +113,8 @@ impl<'a> SchemaReader<'a> {
 
     /// Reports an error, unless there is one within the same part.
     pub(super) fn report_unless_reported(&mut self, finding: Diagnostic, part: &SourceSpan) {
-        let is_reported = self.findings.iter().any(|other| {
-            let (inner, outer) = (&other.span.range, &part.range);
-            other.severity == Severity::Error
-                && Arc::ptr_eq(&other.span.source, &part.source)
-                && inner.start >= outer.start
-                && inner.end <= outer.end
-        });
-        if !is_reported {
+        let is_error = |other: &Diagnostic| other.severity == Severity::Error && other.span.is_within(part);
+        if !self.findings.iter().any(is_error) {
             self.report(finding);
         }
     }

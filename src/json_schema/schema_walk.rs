@@ -182,20 +182,16 @@ impl<'r, 'a> SchemaWalk<'r, 'a> {
             return;
         }
         let finding = Diagnostic::error("bad-schema", place, format!("there is no type `{name}`"));
-        let aliases = [
-            ("str", "string"),
-            ("text", "string"),
-            ("int", "integer"),
-            ("float", "number"),
-            ("double", "number"),
-            ("bool", "boolean"),
-            ("list", "array"),
-            ("dict", "object"),
-            ("map", "object"),
-            ("mapping", "object"),
-            ("none", "null"),
+        let aliases: [(&str, &[&str]); 7] = [
+            ("string", &["str", "text"]),
+            ("integer", &["int"]),
+            ("number", &["float", "double"]),
+            ("boolean", &["bool"]),
+            ("array", &["list"]),
+            ("object", &["dict", "map", "mapping"]),
+            ("null", &["none"]),
         ];
-        let meant = aliases.iter().find(|(other, _)| *other == name).map(|(_, here)| *here);
+        let meant = aliases.iter().find(|(_, others)| others.contains(&name)).map(|(here, _)| *here);
         self.fail(match meant.or_else(|| suggest_name(name, TYPES)) {
             Some(meant) => finding.help(format!("did you mean `{meant}`?")),
             None => finding.help(format!("there are {}", TYPES.map(|name| format!("`{name}`")).join(", "))),

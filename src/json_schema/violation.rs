@@ -4,6 +4,8 @@ use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::{JsonType, ValidationError};
 use serde_json::Value;
 
+use crate::text::truncate::ellipsize;
+
 /// The longest description of one violation, in characters.
 const MAX_WORDS: usize = 600;
 /// The longest piece of a value or a schema that is quoted, in characters.
@@ -25,7 +27,7 @@ pub struct Violation {
 
 impl Violation {
     pub(super) fn of(error: &ValidationError<'_>) -> Self {
-        Self { path: error.instance_path().to_string(), message: truncate(&describe(error, 0), MAX_WORDS) }
+        Self { path: error.instance_path().to_string(), message: ellipsize(&describe(error, 0), MAX_WORDS) }
     }
 }
 
@@ -140,12 +142,5 @@ fn describe_size(value: &Value) -> String {
 }
 
 fn short(text: &str) -> String {
-    truncate(text, MAX_QUOTED)
-}
-
-fn truncate(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text.to_owned(),
-    }
+    ellipsize(text, MAX_QUOTED)
 }

@@ -2,46 +2,39 @@
 
 use std::collections::HashMap;
 
-use crate::diagnostic::{Diagnostic, Rule, rule};
+use crate::diagnostic::{Diagnostic, rule};
 use crate::job::value::{check_value, with_article};
 use crate::job::{Input, InputType};
 
 use super::{Lint, LintContext};
 
 /// Checks defaults, enums and secrets.
-pub(super) struct Inputs;
+pub(super) const LINT: Lint =
+    Lint { rules: &[rule!(Error "bad-default"), rule!(Error "bad-enum"), rule!(Error "bad-secret")], check };
 
-const RULES: &[Rule] = &[rule!(Error "bad-default"), rule!(Error "bad-enum"), rule!(Error "bad-secret")];
-
-impl Lint for Inputs {
-    fn rules(&self) -> &'static [Rule] {
-        RULES
-    }
-
-    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        for (name, input) in subject.job.inputs().filter(|(_, input)| !input.kind.node.is_placeholder()) {
-            let enum_fits = check_enum(input, findings);
-            if input.is_secret() {
-                check_secret(&name.value, input, findings);
-            } else if let Some(default) = input.default.as_ref().filter(|_| enum_fits)
-                && let Err(why) = check_value(input, default.to_json(), None)
-            {
-                let finding = Diagnostic::error("bad-default", default.place(), format!("the default {why}"));
-                findings.push(match (input.kind.value, default.text()) {
-                    (InputType::String | InputType::Path, Some(text)) if default.as_str().is_none() => {
-                        finding.help(format!("put it in quotes: \"{text}\""))
-                    }
-                    (InputType::Integer | InputType::Number, _) if default.without_underscores().is_some() => {
-                        let number = default.without_underscores().unwrap_or_default();
-                        finding.help("numbers have no underscores").replace_with(number)
-                    }
-                    (InputType::Path, _) => finding.help("a path is relative to the workspace and stays below it"),
-                    (InputType::String, _) if input.choices.is_some() => {
-                        finding.help("use a value of the enum, or add this one to it")
-                    }
-                    (kind, _) => finding.help(format!("write {}, or leave out the default", with_article(kind.noun()))),
-                });
-            }
+fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    for (name, input) in subject.job.inputs().filter(|(_, input)| !input.kind.node.is_placeholder()) {
+        let enum_fits = check_enum(input, findings);
+        if input.is_secret() {
+            check_secret(&name.value, input, findings);
+        } else if let Some(default) = input.default.as_ref().filter(|_| enum_fits)
+            && let Err(why) = check_value(input, default.to_json(), None)
+        {
+            let finding = Diagnostic::error("bad-default", default.place(), format!("the default {why}"));
+            findings.push(match (input.kind.value, default.text()) {
+                (InputType::String | InputType::Path, Some(text)) if default.as_str().is_none() => {
+                    finding.help(format!("put it in quotes: \"{text}\""))
+                }
+                (InputType::Integer | InputType::Number, _) if default.without_underscores().is_some() => {
+                    let number = default.without_underscores().unwrap_or_default();
+                    finding.help("numbers have no underscores").replace_with(number)
+                }
+                (InputType::Path, _) => finding.help("a path is relative to the workspace and stays below it"),
+                (InputType::String, _) if input.choices.is_some() => {
+                    finding.help("use a value of the enum, or add this one to it")
+                }
+                (kind, _) => finding.help(format!("write {}, or leave out the default", with_article(kind.noun()))),
+            });
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Options of models.
 
-use crate::diagnostic::{Diagnostic, Rule, SourceSpan, rule};
+use crate::diagnostic::{Diagnostic, SourceSpan, rule};
 use crate::job::{
     self, Job, MAX_STOP_CHARS, MAX_STOPS, MAX_TEMPERATURE, MAX_TOKENS, ModelOptions, PARENT_TOKENS, SUBAGENT_TOKENS,
 };
@@ -11,51 +11,44 @@ use crate::yaml::Spanned;
 use super::{Lint, LintContext, join_names, models};
 
 /// Checks that options of models are in range and supported.
-pub(super) struct ModelOptionsLint;
+pub(super) const LINT: Lint =
+    Lint { rules: &[rule!(Error "unsupported-option"), rule!(Error "bad-stop-sequence")], check };
 
-const RULES: &[Rule] = &[rule!(Error "unsupported-option"), rule!(Error "bad-stop-sequence")];
-
-impl Lint for ModelOptionsLint {
-    fn rules(&self) -> &'static [Rule] {
-        RULES
+fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    let job = subject.job;
+    for options in models::specs(job).filter_map(|spec| spec.value.options()) {
+        check_bounds(options, findings);
     }
-
-    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        let job = subject.job;
-        for options in models::specs(job).filter_map(|spec| spec.value.options()) {
-            check_bounds(options, findings);
-        }
-        let mut unsupported: Vec<Diagnostic> = Vec::new();
-        for agent in job.agents() {
-            let spec = agent.model.unwrap_or(&job.model);
-            let Ok(model) = models::resolve(spec, &subject.user_config.servers) else { continue };
-            let Some(entry) = model.spec() else { continue };
-            let default = if agent.name.is_none() { PARENT_TOKENS } else { SUBAGENT_TOKENS };
-            let options = RequestOptions {
-                model: &model,
-                has_tools: !agent.tools.is_empty() || agent.returns.is_some(),
-                max_tokens: job::value_or(agent.max_tokens, default),
-            };
-            // A number that is out of range for every model is reported as such.
-            let is_bounded = |one: &UnsupportedOption| match one.option {
-                "max_tokens" => options.max_tokens <= MAX_TOKENS,
-                "temperature" => model.temperature.is_none_or(|number| (0.0..=MAX_TEMPERATURE).contains(&number)),
-                _ => true,
-            };
-            for one in (entry.unsupported_options)(&options).into_iter().filter(is_bounded) {
-                let at = agent.max_tokens.filter(|_| one.option == "max_tokens").map(Spanned::place);
-                let at = at.unwrap_or_else(|| option_place(spec, one.option));
-                let finding = Diagnostic::error("unsupported-option", at, one.why).help(one.help);
-                // Several agents may have one model.
-                let is_same =
-                    |other: &Diagnostic| (&other.span.range, &other.message) == (&finding.span.range, &finding.message);
-                if !unsupported.iter().any(is_same) {
-                    unsupported.push(finding);
-                }
+    let mut unsupported: Vec<Diagnostic> = Vec::new();
+    for agent in job.agents() {
+        let spec = agent.model.unwrap_or(&job.model);
+        let Ok(model) = models::resolve(spec, &subject.user_config.servers) else { continue };
+        let Some(entry) = model.spec() else { continue };
+        let default = if agent.name.is_none() { PARENT_TOKENS } else { SUBAGENT_TOKENS };
+        let options = RequestOptions {
+            model: &model,
+            has_tools: !agent.tools.is_empty() || agent.returns.is_some(),
+            max_tokens: job::value_or(agent.max_tokens, default),
+        };
+        // A number that is out of range for every model is reported as such.
+        let is_bounded = |one: &UnsupportedOption| match one.option {
+            "max_tokens" => options.max_tokens <= MAX_TOKENS,
+            "temperature" => model.temperature.is_none_or(|number| (0.0..=MAX_TEMPERATURE).contains(&number)),
+            _ => true,
+        };
+        for one in (entry.unsupported_options)(&options).into_iter().filter(is_bounded) {
+            let at = agent.max_tokens.filter(|_| one.option == "max_tokens").map(Spanned::place);
+            let at = at.unwrap_or_else(|| option_place(spec, one.option));
+            let finding = Diagnostic::error("unsupported-option", at, one.why).help(one.help);
+            // Several agents may have one model.
+            let is_same =
+                |other: &Diagnostic| (&other.span.range, &other.message) == (&finding.span.range, &finding.message);
+            if !unsupported.iter().any(is_same) {
+                unsupported.push(finding);
             }
         }
-        findings.extend(unsupported);
     }
+    findings.extend(unsupported);
 }
 
 /// Notes about the options that are dropped when another model replaces a job's own, because their meaning depends on the

@@ -1,7 +1,7 @@
 //! Models: their names, providers, and retirement dates.
 
 use crate::diagnostic::{
-    Diagnostic, Rule, Source, SourceSpan, rule, strip_typographic_quotes, suggest_certain_name, suggest_name,
+    Diagnostic, Source, SourceSpan, rule, strip_typographic_quotes, suggest_certain_name, suggest_name,
 };
 use crate::job::{Job, ModelSpec};
 use crate::models::{Capabilities, identify_vendor};
@@ -13,38 +13,33 @@ use crate::yaml::{Node, Spanned};
 use super::{Lint, LintContext, join_names};
 
 /// Checks the names of models.
-pub(super) struct Models;
+pub(super) const LINT: Lint = Lint {
+    rules: &[
+        rule!(Error "bad-model"),
+        rule!(Error "unknown-provider"),
+        rule!(Warning "unknown-model"),
+        rule!(Warning "retired-model"),
+    ],
+    check,
+};
 
-const RULES: &[Rule] = &[
-    rule!(Error "bad-model"),
-    rule!(Error "unknown-provider"),
-    rule!(Warning "unknown-model"),
-    rule!(Warning "retired-model"),
-];
-
-impl Lint for Models {
-    fn rules(&self) -> &'static [Rule] {
-        RULES
-    }
-
-    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        let job = subject.job;
-        for spec in specs(job) {
-            let name = name_node(spec);
-            if name.is_placeholder() {
-                continue;
-            }
-            match resolve(spec, &subject.user_config.servers) {
-                Err(finding) => findings.push(*finding),
-                Ok(model) => {
-                    // If there is a limit on cost, `unknown-price` is reported instead.
-                    if job.limits.cost_usd.is_none() && model.spec().is_some() {
-                        findings.extend(unknown_model(&model, name, &subject.user_config.prices));
-                    }
-                    if let Some((message, help)) = retirement(&model) {
-                        let place = model_place(&model, name);
-                        findings.push(Diagnostic::warning("retired-model", place, message).help(help));
-                    }
+fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    let job = subject.job;
+    for spec in specs(job) {
+        let name = name_node(spec);
+        if name.is_placeholder() {
+            continue;
+        }
+        match resolve(spec, &subject.user_config.servers) {
+            Err(finding) => findings.push(*finding),
+            Ok(model) => {
+                // If there is a limit on cost, `unknown-price` is reported instead.
+                if job.limits.cost_usd.is_none() && model.spec().is_some() {
+                    findings.extend(unknown_model(&model, name, &subject.user_config.prices));
+                }
+                if let Some((message, help)) = retirement(&model) {
+                    let place = model_place(&model, name);
+                    findings.push(Diagnostic::warning("retired-model", place, message).help(help));
                 }
             }
         }

@@ -1,9 +1,8 @@
 //! Reports template tags in texts that aren't templates.
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use crate::diagnostic::{Diagnostic, Rule, SourceSpan, rule};
+use crate::diagnostic::{Diagnostic, SourceSpan, rule};
 use crate::job::{InputType, Job, input_variable};
 use crate::template::{StrayTag, TagPurpose, stray_tags};
 use crate::yaml::{Node, Spanned};
@@ -11,18 +10,10 @@ use crate::yaml::{Node, Spanned};
 use super::{Lint, LintContext};
 
 /// Tags in texts that aren't rendered.
-pub(super) struct NotTemplates;
+pub(super) const LINT: Lint = Lint { rules: &[rule!(Error "not-a-template")], check };
 
-const RULES: &[Rule] = &[rule!(Error "not-a-template")];
-
-impl Lint for NotTemplates {
-    fn rules(&self) -> &'static [Rule] {
-        RULES
-    }
-
-    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        check_node(subject, subject.root, "this text", findings);
-    }
+fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    check_node(subject, subject.root, "this text", findings);
 }
 
 /// Checks a value and everything in it. `key` is the key that it belongs to.
@@ -49,16 +40,13 @@ fn check_node(subject: &LintContext<'_>, node: &Node, key: &str, findings: &mut 
     };
     if !found.is_empty() {
         // Other findings in the text are consequences of the tag.
-        findings.retain(|finding| {
-            let is_within = place.range.start <= finding.span.range.start && finding.span.range.end <= place.range.end;
-            !(is_within && Arc::ptr_eq(&place.source, &finding.span.source))
-        });
+        findings.retain(|finding| !finding.span.is_within(&place));
         findings.extend(found);
     }
 }
 
 fn is_same_place(one: &SourceSpan, other: &SourceSpan) -> bool {
-    Arc::ptr_eq(&one.source, &other.source) && one.range == other.range
+    one.is_within(other) && other.is_within(one)
 }
 
 fn tag_in_text(node: &Node, tag: &StrayTag, key: &str) -> Diagnostic {

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::diagnostic::{Diagnostic, Rule, SourceSpan, rule, suggest_certain_name, suggest_name};
+use crate::diagnostic::{Diagnostic, SourceSpan, rule, suggest_certain_name, suggest_name};
 use crate::job::{Agent, Job, ToolEntry};
 use crate::tools::TOOLS;
 use crate::tools::submit_result::SubmitResult;
@@ -12,57 +12,52 @@ use super::tool_aliases::{bash_entry, split_rule, tool_for_alias};
 use super::{Lint, LintContext, MAX_FINDINGS, fix_place, join_names};
 
 /// Checks the tools of all agents.
-pub(super) struct Tools;
+pub(super) const LINT: Lint = Lint {
+    rules: &[
+        rule!(Error "unknown-tool"),
+        rule!(Error "duplicate-tool"),
+        rule!(Error "task-in-subagent"),
+        rule!(Error "unknown-subagent"),
+        rule!(Warning "unused-subagents"),
+    ],
+    check,
+};
 
-const RULES: &[Rule] = &[
-    rule!(Error "unknown-tool"),
-    rule!(Error "duplicate-tool"),
-    rule!(Error "task-in-subagent"),
-    rule!(Error "unknown-subagent"),
-    rule!(Warning "unused-subagents"),
-];
-
-impl Lint for Tools {
-    fn rules(&self) -> &'static [Rule] {
-        RULES
-    }
-
-    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        for agent in subject.job.agents() {
-            let mut earlier = HashMap::new();
-            for entry in agent.tools {
-                let name = entry.value.name();
-                let place = name_place(entry);
-                let Some(tool) = TOOLS.iter().find(|tool| tool.name == name) else { continue };
-                if let Some(first) = earlier.insert(name, entry) {
-                    findings.push(
-                        Diagnostic::error("duplicate-tool", place, format!("`{name}` is listed twice"))
-                            .label(name_place(first), "first here")
-                            .help("remove one of the two"),
-                    );
-                } else if tool.parent_only && agent.name.is_some() {
-                    findings.push(
-                        Diagnostic::error("task-in-subagent", place, format!("a subagent can't have `{name}`"))
-                            .help("only the parent can delegate; remove it"),
-                    );
-                }
-                let options = match &entry.value {
-                    ToolEntry::Name(_) => None,
-                    ToolEntry::Options { options, .. } => Some(options),
-                };
-                findings.extend((tool.parse_options)(options).findings);
+fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    for agent in subject.job.agents() {
+        let mut earlier = HashMap::new();
+        for entry in agent.tools {
+            let name = entry.value.name();
+            let place = name_place(entry);
+            let Some(tool) = TOOLS.iter().find(|tool| tool.name == name) else { continue };
+            if let Some(first) = earlier.insert(name, entry) {
+                findings.push(
+                    Diagnostic::error("duplicate-tool", place, format!("`{name}` is listed twice"))
+                        .label(name_place(first), "first here")
+                        .help("remove one of the two"),
+                );
+            } else if tool.parent_only && agent.name.is_some() {
+                findings.push(
+                    Diagnostic::error("task-in-subagent", place, format!("a subagent can't have `{name}`"))
+                        .help("only the parent can delegate; remove it"),
+                );
             }
-            report_unknown(subject.job, &agent, findings);
+            let options = match &entry.value {
+                ToolEntry::Name(_) => None,
+                ToolEntry::Options { options, .. } => Some(options),
+            };
+            findings.extend((tool.parse_options)(options).findings);
         }
-        let own = &subject.job.parent.tools;
-        let is_known = |entry: &Spanned<ToolEntry>| TOOLS.iter().any(|tool| tool.name == entry.value.name());
-        let is_sure = !own.node.is_placeholder() && !own.node.is_incomplete() && own.value.iter().all(is_known);
-        if let Some(first) = subject.job.subagents.keys().next().filter(|_| is_sure && !subject.job.delegates()) {
-            findings.push(
-                Diagnostic::warning("unused-subagents", first.place(), "no agent can use the subagents")
-                    .help("add `task` to the parent's `tools`"),
-            );
-        }
+        report_unknown(subject.job, &agent, findings);
+    }
+    let own = &subject.job.parent.tools;
+    let is_known = |entry: &Spanned<ToolEntry>| TOOLS.iter().any(|tool| tool.name == entry.value.name());
+    let is_sure = !own.node.is_placeholder() && !own.node.is_incomplete() && own.value.iter().all(is_known);
+    if let Some(first) = subject.job.subagents.keys().next().filter(|_| is_sure && !subject.job.delegates()) {
+        findings.push(
+            Diagnostic::warning("unused-subagents", first.place(), "no agent can use the subagents")
+                .help("add `task` to the parent's `tools`"),
+        );
     }
 }
 

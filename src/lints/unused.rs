@@ -2,33 +2,28 @@
 
 use std::collections::HashSet;
 
-use crate::diagnostic::{Diagnostic, Rule, Severity, SourceSpan, rule};
+use crate::diagnostic::{Diagnostic, Severity, SourceSpan, rule};
 use crate::job::{Duration, Limit, Network, ToolEntry, WALL_CLOCK_SECONDS, input_variable, input_variables};
 use crate::template::{TagPurpose, stray_tags};
 use crate::yaml::Node;
 
-use super::{Lint, LintContext, overlap};
+use super::{Lint, LintContext};
 
 /// Checks for declarations that have no effect.
-pub(super) struct Unused;
+pub(super) const LINT: Lint = Lint {
+    rules: &[
+        rule!(Warning "unused-input"),
+        rule!(Warning "unused-env"),
+        rule!(Warning "unused-network"),
+        rule!(Warning "timeout-beyond-limit"),
+    ],
+    check,
+};
 
-const RULES: &[Rule] = &[
-    rule!(Warning "unused-input"),
-    rule!(Warning "unused-env"),
-    rule!(Warning "unused-network"),
-    rule!(Warning "timeout-beyond-limit"),
-];
-
-impl Lint for Unused {
-    fn rules(&self) -> &'static [Rule] {
-        RULES
-    }
-
-    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        unused_inputs(subject, findings);
-        timeouts_beyond_limit(subject, findings);
-        unused_grants(subject, findings);
-    }
+fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    unused_inputs(subject, findings);
+    timeouts_beyond_limit(subject, findings);
+    unused_grants(subject, findings);
 }
 
 fn unused_inputs(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
@@ -103,9 +98,8 @@ const UNRELATED_KEYS: &[&str] =
 fn are_commands_known(subject: &LintContext<'_>) -> bool {
     let others: Vec<SourceSpan> =
         UNRELATED_KEYS.iter().filter_map(|key| subject.root.get(key)).map(|node| node.place()).collect();
-    let is_unrelated = |finding: &Diagnostic| {
-        finding.code != "yaml-syntax" && others.iter().any(|other| overlap(&finding.span, other))
-    };
+    let is_unrelated =
+        |finding: &Diagnostic| finding.code != "yaml-syntax" && others.iter().any(|other| finding.span.overlaps(other));
     let mut errors = subject.reported.iter().filter(|finding| finding.severity == Severity::Error);
     subject.is_complete || (!subject.root.is_incomplete() && errors.all(is_unrelated))
 }

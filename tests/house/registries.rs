@@ -2,7 +2,7 @@
 
 use super::source::sources;
 
-/// Folder, trait and table of each open set.
+/// Folder, trait or type, and table of each open set.
 const OPEN_SETS: [(&str, &str, &str); 4] = [
     ("tools", "Tool", "TOOLS"),
     ("providers", "Provider", "PROVIDERS"),
@@ -47,11 +47,12 @@ fn table_of<'a>(code: &'a str, table: &str) -> Option<&'a str> {
     Some(&list[..list.find("];")?])
 }
 
-/// Whether there is an `impl Kind for`, with or without parameters.
+/// Whether there is an `impl Kind for`, with or without parameters, or a constant of the type `Kind`.
 pub(super) fn implements(code: &str, kind: &str) -> bool {
     code.lines().map(str::trim_start).any(|line| {
-        line.starts_with("impl")
-            && line.split_once(" for ").is_some_and(|(head, _)| head.ends_with(&format!(" {kind}")))
+        let is_impl = line.starts_with("impl")
+            && line.split_once(" for ").is_some_and(|(head, _)| head.ends_with(&format!(" {kind}")));
+        is_impl || (line.contains("const ") && line.contains(&format!(": {kind} = {kind} {{")))
     })
 }
 
@@ -63,4 +64,5 @@ fn a_table_and_its_members_are_found_in_the_code() {
     assert!(implements("impl Tool for Bash {", "Tool"));
     assert!(implements("    impl<T: Read> super::Tool for Bash<T> {".replace("super::", "").as_str(), "Tool"));
     assert!(!implements("impl ToolSpec for Bash {", "Tool"));
+    assert!(implements("pub(super) const LINT: Lint = Lint { rules: &[], check };", "Lint"));
 }

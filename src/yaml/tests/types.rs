@@ -284,7 +284,7 @@ struct Spoken {
 static HINTS: crate::yaml::FormatHints = crate::yaml::FormatHints { key_aliases: SYNONYMS, ..crate::yaml::NO_HINTS };
 
 const SYNONYMS: crate::yaml::KeyAliases =
-    &[("instructions", "system"), ("instructions", "prompt"), ("allowed_tools", "tools"), ("user_prompt", "prompt")];
+    &[("system", &["instructions"]), ("prompt", &["instructions", "user_prompt"]), ("tools", &["allowed_tools"])];
 
 #[test]
 fn aliases_of_keys_are_accepted_with_a_finding() {
