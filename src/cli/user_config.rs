@@ -110,7 +110,7 @@ impl CliEnv {
         let built_in = PROVIDERS
             .iter()
             .filter_map(|provider| Some((provider.name, self.variable(provider.default_endpoint?.base_url_env)?)));
-        let named = servers.iter().map(|server| (server.name(), server.base_url()));
+        let named = servers.iter().map(|server| (&*server.name, &*server.base_url));
         built_in.chain(named).filter(|(_, base)| is_loopback(base)).map(|(name, _)| name.to_owned()).collect()
     }
 
@@ -120,7 +120,7 @@ impl CliEnv {
         let built_in = PROVIDERS.iter().filter_map(|provider| {
             Some((provider.name, self.variable(provider.default_endpoint?.base_url_env)?, provider))
         });
-        let named = servers.iter().filter_map(|server| Some((server.name(), server.base_url(), find(server.api())?)));
+        let named = servers.iter().filter_map(|server| Some((&*server.name, &*server.base_url, find(server.api)?)));
         let is_custom = |base: &str, provider: &ProviderSpec| {
             !is_loopback(base)
                 && provider.default_endpoint.is_some_and(|default| !is_on_host_of(base, default.base_url))

@@ -60,7 +60,7 @@ impl Endpoint {
     ) -> Result<Self, ProviderError> {
         let labels = EndpointLabels::new(connect, names);
         let own = match connect.server {
-            Some(server) => Some(server.base_url().to_owned()),
+            Some(server) => Some(server.base_url.clone()),
             None => (connect.env)(names.base_url_env).filter(|base| !base.trim().is_empty()),
         };
         let base = own.as_deref().unwrap_or(default).trim();
