@@ -160,13 +160,8 @@ impl PriceLookup<'_> {
 
 /// The base URL of a model's server, if it isn't the provider's own.
 fn custom_endpoint(model: &Model, env: &CliEnv) -> Option<String> {
-    let server = env.parsed_servers().servers.get(&model.provider);
-    let home = providers::find(server.map_or(&*model.provider, |server| server.api))?.default_endpoint?;
-    let base = match server {
-        Some(server) => &server.base_url,
-        None => env.variable(home.base_url_env)?,
-    };
-    display_base(base).filter(|_| !is_on_host_of(base, home.base_url))
+    let (_, base, spec) = env.base_urls().find(|(name, ..)| *name == model.provider)?;
+    display_base(base).filter(|_| !is_on_host_of(base, spec.default_endpoint.map_or("", |home| home.base_url)))
 }
 
 /// The error for an argument that names neither a model nor a provider.
