@@ -90,12 +90,12 @@ fn built_in_row<'a>(entry: &'a ProviderSpec, env: &CliEnv) -> ProviderRow<'a> {
 
 fn user_server_row<'a>(server: &'a UserServer, env: &CliEnv) -> ProviderRow<'a> {
     ProviderRow {
-        name: server.name(),
+        name: &server.name,
         built_in: false,
-        api: Some(server.api()),
-        address: display_base(server.base_url()),
-        address_from: Some(server.file().to_owned()),
-        key: server.key_env().map(|variable| key_status(variable, env)),
+        api: Some(server.api),
+        address: display_base(&server.base_url),
+        address_from: Some(server.file.to_string()),
+        key: server.key_env.as_deref().map(|variable| key_status(variable, env)),
     }
 }
 

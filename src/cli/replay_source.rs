@@ -58,5 +58,6 @@ fn replies_of_record(folder: &Path) -> Result<Script, Error> {
         let place = file.display().to_string();
         replies.insert(agent, AgentReplies { replies: agent_replies, place, summaries });
     }
-    Ok(Script::from_replies(folder.display().to_string(), replies).with_workspace(record.plan.workspace))
+    let (name, workspace) = (folder.display().to_string(), Some(record.plan.workspace));
+    Ok(Script { name, is_recorded: true, agents: replies, workspace })
 }

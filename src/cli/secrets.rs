@@ -43,7 +43,7 @@ impl RunSecrets {
         let base_urls =
             PROVIDERS.iter().filter_map(|entry| Some(entry.default_endpoint?.base_url_env)).chain(PROXY_VARIABLES);
         let urls: Vec<(String, String)> = base_urls.filter_map(value_of).collect();
-        let server_urls = servers.iter().map(|server| (server.name().to_owned(), server.base_url().to_owned()));
+        let server_urls = servers.iter().map(|server| (server.name.clone(), server.base_url.clone()));
         known.extend(urls.into_iter().chain(server_urls).flat_map(url_credentials));
         Self {
             redactor: Redactor::new(&known).0,

@@ -20,7 +20,7 @@ pub use self::vendor::{VENDORS, Vendor, identify_vendor};
 impl Capabilities {
     /// The capabilities of a vendor's model: for each fact, the first row of the table that matches the name.
     pub fn of(vendor: &str, name: &str) -> Self {
-        match VENDORS.iter().find(|known| known.id == vendor) {
+        match Vendor::find(vendor) {
             Some(vendor) => table::resolve(vendor.rows, vendor.defaults, &(vendor.split_name)(name)),
             None => table::GPT_DEFAULTS,
         }

@@ -6,7 +6,7 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
 use super::{Plan, PlannedAgent};
-use crate::pricing::{PriceKey, Prices, Rates};
+use crate::pricing::{PriceKey, Prices};
 use crate::providers::Model;
 use crate::tools::task::Task;
 
@@ -89,8 +89,7 @@ fn highest_priced(models: &[&Model], prices: &Prices, at: Timestamp) -> Result<(
 /// US dollars for a million tokens of the most expensive kind, over all lengths of prompts.
 fn highest_rate(item: PriceKey<'_>, prices: &Prices, at: Timestamp) -> Option<f64> {
     let sheet = prices.model_pricing(item, at.into())?;
-    let each = |Rates { input, output, cache_read, cache_write }: Rates| [input, output, cache_read, cache_write];
-    Some(sheet.tiers.iter().flat_map(|tier| each(tier.rates)).fold(0.0, f64::max))
+    Some(sheet.tiers.iter().flat_map(|tier| tier.rates.each()).fold(0.0, f64::max))
 }
 
 #[cfg(test)]

@@ -77,8 +77,12 @@ pub fn is_on_host_of(text: &str, home: &str) -> bool {
 /// Whether a base address is on this machine. Names aren't resolved, so only reserved ones count
 /// (<https://www.rfc-editor.org/rfc/rfc6761#section-6.3>).
 pub fn is_loopback(text: &str) -> bool {
-    let base = parse(text);
-    let Some(host) = base.as_ref().and_then(Url::host_str) else { return false };
+    parse(text).is_some_and(|url| is_loopback_url(&url))
+}
+
+/// Whether a URL is on this machine.
+pub(super) fn is_loopback_url(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
     match host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
         Ok(address) => address.to_canonical().is_loopback(),
         Err(_) => host.trim_end_matches('.').rsplit('.').next() == Some("localhost"),

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::pricing::TABLE_VERSION;
+use crate::pricing::{Rates, TABLE_VERSION, Tier};
 
 /// The output of `legwork prices`. The JSON fields are stable; incompatible changes raise `format`.
 #[derive(Debug, Serialize)]
@@ -20,7 +20,7 @@ pub(super) struct PricesOutput {
 }
 
 /// The price of one model.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(super) struct ModelPrice {
     /// `provider/name`.
     pub(super) model: String,
@@ -38,9 +38,9 @@ pub(super) struct ModelPrice {
     #[serde(skip)]
     pub(super) is_of_server: bool,
     /// The rates by prompt length, shortest first; empty if the price is unknown.
-    pub(super) rates: Vec<TierRate>,
+    pub(super) rates: Vec<Tier>,
     /// Why the price is unknown; null if it is known.
-    pub(super) unknown: Option<String>,
+    pub(super) unknown: Option<&'static str>,
     /// What to do if the price is unknown.
     #[serde(skip)]
     pub(super) help: Option<String>,
@@ -57,17 +57,6 @@ pub(super) enum ListedSource {
     Replay,
 }
 
-/// A rate in US dollars per million tokens.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct TierRate {
-    /// The rate is for prompts of more tokens than this.
-    pub(super) above: u64,
-    pub(super) input: f64,
-    pub(super) output: f64,
-    pub(super) cache_read: f64,
-    pub(super) cache_write: f64,
-}
-
 const HEADINGS: [&str; 4] = ["input", "output", "cache read", "cache write"];
 
 /// Everything known about each model, one after another.
@@ -79,7 +68,7 @@ pub(super) fn model_details(output: &PricesOutput) -> String {
 fn model_detail(price: &ModelPrice, output: &PricesOutput) -> String {
     let mut text = format!("{}\n", price.model);
     let mut line = |name: &str, value: &str| text += &format!("  {name:<8}{value}\n");
-    match (price.source, &price.unknown) {
+    match (price.source, price.unknown) {
         (Some(ListedSource::Table), _) => {
             line("source", &format!("{TABLE_VERSION}, as of {}", output.table_date));
             if let Some(id) = price.listed_as.as_ref().filter(|id| !price.model.ends_with(&format!("/{id}"))) {
@@ -88,7 +77,7 @@ fn model_detail(price: &ModelPrice, output: &PricesOutput) -> String {
         }
         (Some(ListedSource::PricesToml), _) => line("source", output.file.as_deref().unwrap_or("prices.toml")),
         (Some(ListedSource::Replay), _) => line("source", "none: replies from a script are free"),
-        (None, why) => line("price", &format!("unknown: {}", why.as_deref().unwrap_or_default())),
+        (None, why) => line("price", &format!("unknown: {}", why.unwrap_or_default())),
     }
     if let Some(address) = &price.asked_at {
         let list = if price.source == Some(ListedSource::Table) && !price.is_of_server {
@@ -112,7 +101,7 @@ fn model_detail(price: &ModelPrice, output: &PricesOutput) -> String {
             (_, Some(next)) => format!("prompts up to {next} tokens"),
             (above, None) => format!("prompts over {} tokens", thousands_separated(above)),
         };
-        std::iter::once(prompt).chain(rate_cells(rate)).collect::<Vec<_>>()
+        std::iter::once(prompt).chain(rate_cells(&rate.rates)).collect::<Vec<_>>()
     });
     let heading = std::iter::once("$ per million tokens").chain(HEADINGS).map(str::to_owned).collect();
     text + &align_columns(std::iter::once(heading).chain(rows).collect(), "  ")
@@ -123,14 +112,14 @@ pub(super) fn model_list(output: &PricesOutput) -> String {
     let heading =
         ["$ per million tokens"].into_iter().chain(HEADINGS).chain(["window", ""]).map(str::to_owned).collect();
     let rows = output.models.iter().map(|price| {
-        let note = match (&price.source, &price.unknown, &price.rates[..]) {
-            (_, Some(why), _) => why.clone(),
+        let note = match (price.source, price.unknown, &price.rates[..]) {
+            (_, Some(why), _) => why.to_owned(),
             (_, None, [_, second, ..]) => format!("higher above {}", thousands_separated(second.above)),
             (Some(ListedSource::PricesToml), ..) => "prices.toml".to_owned(),
             _ => String::new(),
         };
         let rates = match price.rates.first() {
-            Some(rate) => rate_cells(rate),
+            Some(rate) => rate_cells(&rate.rates),
             None => HEADINGS.map(|_| "-".to_owned()),
         };
         let window = price.context_window.map_or("-".to_owned(), thousands_separated);
@@ -143,8 +132,8 @@ pub(super) fn model_list(output: &PricesOutput) -> String {
     }
 }
 
-fn rate_cells(rate: &TierRate) -> [String; 4] {
-    [rate.input, rate.output, rate.cache_read, rate.cache_write].map(dollars)
+fn rate_cells(rates: &Rates) -> [String; 4] {
+    rates.each().map(dollars)
 }
 
 /// A rate with at least two decimals: `3.00`, `0.075`.

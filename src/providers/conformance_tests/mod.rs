@@ -9,6 +9,7 @@ mod limits;
 mod replies;
 mod requests;
 mod reset;
+mod stale_connection;
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

@@ -55,8 +55,9 @@ impl FailedAttempt {
     }
 
     /// A response that isn't from the API: permanent unless the server has replied before.
-    pub(crate) fn unrecognized(error: ProviderError) -> Self {
-        Self { error, retry: RetryDecision::IfServerProven, server_message: None }
+    pub(crate) fn unrecognized(message: String, hint: impl Into<String>) -> Self {
+        let error = ProviderError::rejected(message).with_hint(hint);
+        Self { retry: RetryDecision::IfServerProven, ..Self::permanent(error) }
     }
 
     /// Resolves [`RetryDecision::IfServerProven`]. `is_proven` is whether the server has replied before.
@@ -73,11 +74,8 @@ impl FailedAttempt {
 
     /// A failure that a retry may fix.
     pub(crate) fn transient(message: impl Into<String>) -> Self {
-        Self {
-            error: ProviderError::new(ProviderErrorKind::Failed, message),
-            retry: RetryDecision::Backoff,
-            server_message: None,
-        }
+        let error = ProviderError::new(ProviderErrorKind::Failed, message);
+        Self { retry: RetryDecision::Backoff, ..Self::permanent(error) }
     }
 }
 
@@ -86,7 +84,8 @@ impl FailedAttempt {
 pub(crate) struct RetryPolicy {
     base_delay: Duration,
     max_elapsed: Duration,
-    governor: Arc<RateGovernor>,
+    /// Decides when a request may be sent.
+    pub(super) governor: Arc<RateGovernor>,
 }
 
 impl RetryPolicy {
@@ -101,21 +100,14 @@ impl RetryPolicy {
         Ok(Self { base_delay: base, max_elapsed: longest, governor: RateGovernor::shared(identity, base) })
     }
 
-    /// Decides when a request may be sent.
-    pub(crate) fn governor(&self) -> &Arc<RateGovernor> {
-        &self.governor
-    }
-
     /// The attempts of one request. None of them starts after `deadline`.
     pub(crate) fn start(&self, deadline: Instant) -> RetryState {
-        let begun = Instant::now();
         RetryState {
-            base_delay: self.base_delay,
+            policy: self.clone(),
             attempt: 0,
             failed: 0,
             deadline,
-            begun,
-            max_elapsed: self.max_elapsed,
+            begun: Instant::now(),
             random: random_fraction,
         }
     }
@@ -124,13 +116,12 @@ impl RetryPolicy {
 /// The attempts of one request.
 #[derive(Debug)]
 pub(crate) struct RetryState {
-    base_delay: Duration,
+    policy: RetryPolicy,
     attempt: u32,
     /// How many of them failed for a reason other than throttling.
     failed: u32,
     deadline: Instant,
     begun: Instant,
-    max_elapsed: Duration,
     random: fn() -> f64,
 }
 
@@ -148,7 +139,7 @@ impl RetryState {
     /// # Errors
     /// The final error, if no retry helps or there is no time for one.
     pub(crate) fn after_failure(&mut self, failure: FailedAttempt) -> Result<Retry, ProviderError> {
-        let bound = self.base_delay.saturating_mul(1 << self.failed.min(MAX_RETRIES));
+        let bound = self.policy.base_delay.saturating_mul(1 << self.failed.min(MAX_RETRIES));
         self.attempt += 1;
         let FailedAttempt { error, retry, .. } = failure;
         let mut error = with_default_hint(error);
@@ -164,7 +155,7 @@ impl RetryState {
             return Err(error);
         }
         let wait = bound.mul_f64((self.random)()).max(asked);
-        let end = self.deadline.min(self.begun + self.max_elapsed);
+        let end = self.deadline.min(self.begun + self.policy.max_elapsed);
         self.schedule(error, wait, end.saturating_duration_since(Instant::now()).min(MAX_WAIT))
     }
 
@@ -181,7 +172,7 @@ impl RetryState {
     ) -> Result<Retry, ProviderError> {
         self.attempt += 1;
         let since = last_accepted.map_or(self.begun, |accepted| accepted.max(self.begun));
-        let end = self.deadline.min(since + self.max_elapsed);
+        let end = self.deadline.min(since + self.policy.max_elapsed);
         self.schedule(with_default_hint(error), wait, end.saturating_duration_since(Instant::now()))
     }
 
@@ -331,11 +322,7 @@ mod tests {
 
     #[test]
     fn an_unrecognized_response_is_final_only_before_the_first_valid_one() {
-        let odd = || {
-            FailedAttempt::unrecognized(
-                ProviderError::new(ProviderErrorKind::Rejected, "a page").with_hint("is the address right?"),
-            )
-        };
+        let odd = || FailedAttempt::unrecognized("a page".to_owned(), "is the address right?");
         let first = odd().resolve(false);
         assert_eq!((first.retry, first.error.kind), (RetryDecision::Never, ProviderErrorKind::Rejected));
         let later = odd().resolve(true);

@@ -13,23 +13,63 @@
 
 mod parse;
 mod redact;
-mod server;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::model::{Model, ServerInfo};
 use crate::diagnostic::{Rule, rule};
 
 pub use self::parse::{ParsedServers, unreadable};
-pub use self::server::UserServer;
 
 /// The rules for the file, in addition to those for any file.
 pub const RULES: &[Rule] = &[rule!(Error "api-key-in-file"), rule!(Error "reserved-name")];
 
 /// The file's name in legwork's configuration folder.
 pub const FILE_NAME: &str = "providers.toml";
+
+/// The context windows of a server's models, in tokens.
+#[derive(Debug, Clone, Default)]
+struct ContextWindows {
+    /// The default.
+    all: Option<u64>,
+    /// The windows of individual models.
+    models: Vec<(String, u64)>,
+}
+
+/// A server in `providers.toml`.
+#[derive(Clone)]
+pub struct UserServer {
+    /// Its name, the part before the `/` of a model's name.
+    pub name: String,
+    /// The file that defines it.
+    pub file: Arc<str>,
+    /// The built-in provider whose API it speaks.
+    pub api: &'static str,
+    /// Its base address, which may contain credentials.
+    pub base_url: String,
+    /// The variable with its key. `None` if no key is sent.
+    pub key_env: Option<String>,
+    context_windows: ContextWindows,
+    /// Whether the address is the provider's own.
+    is_official: bool,
+}
+
+impl fmt::Debug for UserServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The address may contain a password.
+        f.debug_struct("Server").field("name", &self.name).field("api", &self.api).finish_non_exhaustive()
+    }
+}
+
+impl UserServer {
+    /// The part of the definition that models and records store.
+    pub fn info(&self) -> ServerInfo {
+        ServerInfo { api: self.api.to_owned(), is_official: self.is_official }
+    }
+}
 
 /// The servers in the user's configuration, in its order.
 #[derive(Debug, Clone, Default)]
@@ -101,12 +141,12 @@ impl UserServers {
 
     /// Their names.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.iter().map(UserServer::name)
+        self.iter().map(|server| &*server.name)
     }
 
     /// The variables with their keys.
     pub fn key_envs(&self) -> impl Iterator<Item = &str> {
-        self.iter().filter_map(UserServer::key_env)
+        self.iter().filter_map(|server| server.key_env.as_deref())
     }
 
     /// The path of the file, even if the file is missing.
