@@ -9,8 +9,7 @@ use super::run_state::RunState;
 use super::structured_output::StructuredOutput;
 use super::stuck_detector::StuckDetector;
 use super::token_estimate::TokenEstimator;
-use crate::budget::LimitHit;
-use crate::event::{AgentFinished, Durability, Event, Outcome};
+use crate::event::{AgentFinished, Durability, Event, LimitReached, Outcome};
 use crate::job::Compaction;
 use crate::message::{Message, Reply, Usage, UserMessage};
 use crate::plan::PlannedAgent;
@@ -28,7 +27,7 @@ pub struct Agent<'t> {
     pub(super) output: StructuredOutput,
     pub(super) stuck_detector: StuckDetector,
     /// The limit of the run that the last calls reached.
-    pub(super) limit: Option<LimitHit>,
+    pub(super) limit: Option<LimitReached>,
     /// The `max_tokens` of the last request and the limit that lowered it, if the budget did.
     pub(super) budget_cap: Option<(u32, &'static str)>,
     /// How many times the checks have run.

@@ -11,7 +11,7 @@ use crate::event::{CheckFinished, CheckStarted, Durability, NoteSent, Outcome};
 use crate::message::Reply;
 use crate::plan::PlannedCheck;
 use crate::process::bounded_output::CommandOutput;
-use crate::process::spawn::{MAX_PROCESSES, ProcessOutcome, ShellCommand};
+use crate::process::spawn::{EnvironmentError, MAX_PROCESSES, ProcessOutcome, ShellCommand};
 use crate::text::truncate::truncate_middle;
 
 /// The most characters that are kept of a check's output: its beginning and its end.
@@ -109,13 +109,16 @@ impl Agent<'_> {
                 }
             }
         }
-        let finished = self.run_check_command(check).await?;
+        let (finished, failure) = self.run_check_command(check).await?;
         self.run.record(self.id(), finished.clone(), Durability::Written)?;
-        self.run.check_integrity()?;
+        self.run.fail(failure)?;
         Ok(finished)
     }
 
-    async fn run_check_command(&self, check: &PlannedCheck) -> Result<CheckFinished, RunAbort> {
+    async fn run_check_command(
+        &self,
+        check: &PlannedCheck,
+    ) -> Result<(CheckFinished, Option<EnvironmentError>), RunAbort> {
         let started = Instant::now();
         let tools = &self.run.tools;
         let limits = self.run.call_limits();
@@ -131,30 +134,32 @@ impl Agent<'_> {
         };
         let mut output = CommandOutput::new(&tools.redactor, MAX_OUTPUT_CHARS);
         let outcome = command.run(&mut output).await;
-        let (exit_code, failure) = match (tools.sandbox.check_tampering(), outcome) {
-            (Err(error), _) => (None, Some(error.to_string())),
-            (Ok(()), Err(error)) => (None, Some(format!("bash can't be started: {error}"))),
-            (Ok(()), Ok(ProcessOutcome::Stopped(_))) => return Err(self.run.wait_for_stop().await),
-            (Ok(()), Ok(outcome)) => match outcome.exit_code() {
+        let (exit_code, reason) = match &outcome {
+            Err(error) => (None, Some(error.to_string())),
+            Ok(ProcessOutcome::Stopped(_)) => return Err(self.run.wait_for_stop().await),
+            Ok(outcome) => match outcome.exit_code() {
                 Some(code) => (Some(code), None),
-                None => (None, command.describe_failure(outcome)),
+                None => (None, command.describe_failure(*outcome)),
             },
         };
+        let moved = || tools.workspace.check_not_moved().err().map(EnvironmentError::WorkspaceMoved);
+        let failure = outcome.err().filter(EnvironmentError::ends_run).or_else(moved);
         let mut output = output.finish();
-        if let Some(failure) = failure {
+        if let Some(reason) = reason {
             if !output.is_empty() && !output.ends_with('\n') {
                 output.push('\n');
             }
-            output.push_str(&tools.redactor.redact(&failure));
+            output.push_str(&tools.redactor.redact(&reason));
         }
-        Ok(CheckFinished {
+        let finished = CheckFinished {
             name: check.name.clone(),
             attempt: self.check_attempt,
             passed: exit_code == Some(0),
             exit_code,
             output,
             duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
-        })
+        };
+        Ok((finished, failure))
     }
 }
 

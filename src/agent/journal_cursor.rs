@@ -15,20 +15,14 @@ use super::raised_limits::{JournalSplit, MAX_TURNS, RaisedLimits};
 use super::request_spend::{RequestSpend, request_spend};
 use super::run_abort::RunAbort;
 use super::stopwatch::Stopwatch;
-use crate::budget::{LimitHit, refused_limit};
 use crate::event::{
-    AgentFinished, CheckFinished, CheckStarted, Event, JournalEntry, LimitRaised, Outcome, ReplyReceived,
-    RequestFailed, RequestStarted, ResultsTruncated,
+    AgentFinished, CallFinished, CheckFinished, CheckStarted, Event, JournalEntry, LimitRaised, LimitReached, Outcome,
+    ReplyReceived, RequestFailed, RequestStarted, ResultsTruncated,
 };
-use crate::message::{ToolCall, ToolResult};
+use crate::message::ToolCall;
 use crate::providers::Retry;
-use crate::tools::FileVersion;
 use crate::tools::submit_result::SubmitResult;
 use crate::tools::task::Task;
-
-/// What the model reads as the result of a call that had started when the run was interrupted.
-pub const INTERRUPTED_CALL_NOTE: &str = "The run was interrupted during this call. Its effect is unknown: all, part or none \
-                                         of it may have happened. Check before you repeat it.";
 
 /// The recorded steps of an agent, oldest first.
 #[derive(Debug, Default)]
@@ -94,7 +88,7 @@ pub(super) enum RequestEnd {
 pub(super) enum NextRequest {
     Sent(Box<RecordedRequest>),
     /// No request could be sent because of a limit.
-    LimitReached(LimitHit),
+    LimitReached(LimitReached),
 }
 
 /// What the record says about how the next request was made to fit the model's window.
@@ -121,8 +115,7 @@ pub(super) struct RecordedCall {
     pub(super) child: Option<String>,
     /// How the subagent ended, if it had and doesn't run again.
     pub(super) child_end: Option<AgentFinished>,
-    /// Its result, and the version of the file that the agent saw through it.
-    pub(super) result: Recorded<(ToolResult, Option<FileVersion>)>,
+    pub(super) end: Recorded<CallFinished>,
 }
 
 /// The calls of one reply.
@@ -130,8 +123,8 @@ pub(super) struct RecordedCall {
 struct RecordedCalls {
     /// The calls that were started, in order: the id of the call, and the subagent that answers it.
     started: VecDeque<(String, Option<String>)>,
-    /// The results by the id of the call, in order.
-    results: HashMap<String, VecDeque<(ToolResult, Option<FileVersion>)>>,
+    /// The ends by the id of the call, in order.
+    ends: HashMap<String, VecDeque<CallFinished>>,
     /// The subagents that had ended.
     child_ends: HashMap<String, AgentFinished>,
 }
@@ -223,12 +216,12 @@ impl JournalCursor {
     }
 
     /// The limit that the agent reached next, if it is one of the whole run.
-    pub(super) fn next_run_limit(&self) -> Option<LimitHit> {
-        self.peek_limit().filter(LimitHit::is_run_limit)
+    pub(super) fn next_run_limit(&self) -> Option<LimitReached> {
+        self.peek_limit().filter(LimitReached::is_run_limit)
     }
 
     /// The recorded form of a limit that the agent reached next.
-    pub(super) fn recorded_limit(&self, hit: &LimitHit) -> Option<LimitHit> {
+    pub(super) fn recorded_limit(&self, hit: &LimitReached) -> Option<LimitReached> {
         self.peek_limit().filter(|next| next.limit == hit.limit || (next.is_run_limit() && hit.is_run_limit()))
     }
 
@@ -286,8 +279,8 @@ impl JournalCursor {
             return Some(NextRequest::LimitReached(hit));
         }
         if is_final && self.is_at_end() {
-            let message = "there was no room for another request".to_owned();
-            return Some(NextRequest::LimitReached(LimitHit { limit: "limits", message }));
+            let message = "there was no room for another request";
+            return Some(NextRequest::LimitReached(LimitReached::new("limits", message)));
         }
         let first = self.steps.pop_front_if(|entry| matches!(entry.event, Event::RequestStarted(_)))?;
         let Event::RequestStarted(started) = first.event else { return None };
@@ -313,8 +306,7 @@ impl JournalCursor {
             match entry.event {
                 Event::CallStarted(started) => self.calls.started.push_back((started.call_id, started.child)),
                 Event::CallFinished(finished) => {
-                    let results = self.calls.results.entry(finished.result.call_id.clone()).or_default();
-                    results.push_back((finished.result, finished.file_version));
+                    self.calls.ends.entry(finished.result.call_id.clone()).or_default().push_back(finished);
                 }
                 Event::AgentFinished(end) => drop(self.calls.child_ends.insert(end.id.clone(), end)),
                 _ => {}
@@ -330,22 +322,20 @@ impl JournalCursor {
             return Err(Mismatch);
         }
         let child_end = child.as_ref().and_then(|id| self.calls.child_ends.remove(id));
-        let result = self.calls.results.get_mut(&call.id).and_then(VecDeque::pop_front);
+        let end = self.calls.ends.get_mut(&call.id).and_then(VecDeque::pop_front);
         let is_rerun = self.replay.as_ref().is_some_and(|replay| {
             // legwork itself answers these, from the plan.
             let is_internal = call.tool == Task::NAME || call.tool == SubmitResult::NAME || !has_tool;
             // A call that wasn't run, or has no recorded end, can't be compared.
-            let has_own_result = result.as_ref().is_none_or(|(result, _)| {
-                !(result.is_error && refused_limit(&result.text).is_some()) && result.text != INTERRUPTED_CALL_NOTE
-            });
-            has_own_result && (is_internal || (replay.runs_tools && result.is_some()))
+            let has_own_result = end.as_ref().is_none_or(|end| end.no_result.is_none());
+            has_own_result && (is_internal || (replay.runs_tools && end.is_some()))
         });
-        let result = match result {
+        let end = match end {
             _ if is_rerun => Recorded::Rerun,
-            Some(result) => Recorded::Known(result),
+            Some(end) => Recorded::Known(end),
             None => Recorded::Unfinished,
         };
-        Ok(Some(RecordedCall { child, child_end, result }))
+        Ok(Some(RecordedCall { child, child_end, end }))
     }
 
     /// Checks that the loop has taken all recorded calls of a reply.
@@ -415,9 +405,9 @@ impl JournalCursor {
         self.steps.front().map(|entry| &entry.event)
     }
 
-    fn peek_limit(&self) -> Option<LimitHit> {
+    fn peek_limit(&self) -> Option<LimitReached> {
         match self.peek() {
-            Some(Event::LimitReached(reached)) => Some(LimitHit::from(reached)),
+            Some(Event::LimitReached(reached)) => Some(reached.clone()),
             _ => None,
         }
     }

@@ -26,14 +26,13 @@ use tokio::time::Instant;
 
 pub use self::agent_state::Agent;
 use self::compaction::CompactionState;
-pub use self::journal_cursor::{INTERRUPTED_CALL_NOTE, JournalCursor, ReplayRules};
+pub use self::journal_cursor::{JournalCursor, ReplayRules};
 use self::raised_limits::MAX_TURNS;
 pub use self::raised_limits::{JournalSplit, RaisedLimits};
 use self::request::{RequestKind, RequestOutcome};
 pub use self::run_abort::RunAbort;
 pub use self::run_state::{ReplayedRun, RunDeps, RunGates, RunHistory, RunState, ToolDeps};
 pub use self::stopwatch::Stopwatch;
-use crate::budget::LimitHit;
 use crate::event::{AgentFinished, AgentStarted, Durability, LimitReached, Outcome, PARENT, ReplyDiscarded};
 use crate::message::{Reply, StopReason, ToolCall};
 use crate::plan::PlannedAgent;
@@ -160,7 +159,7 @@ impl<'t> Agent<'t> {
     }
 
     /// The limit that ends the agent before its next turn.
-    fn take_limit(&mut self) -> Option<(Outcome, LimitHit)> {
+    fn take_limit(&mut self) -> Option<(Outcome, LimitReached)> {
         if let Some(hit) = self.limit.take() {
             return Some((Outcome::BudgetExceeded, hit));
         }
@@ -172,7 +171,7 @@ impl<'t> Agent<'t> {
             1 => "the one turn of this agent is used".to_owned(),
             turns => format!("all {turns} turns of this agent are used"),
         };
-        Some((Outcome::TurnLimit, LimitHit { limit: MAX_TURNS, message }))
+        Some((Outcome::TurnLimit, LimitReached::new(MAX_TURNS, message)))
     }
 
     /// Sends the pending message and asks for a reply, in a conversation that fits the model's window.
@@ -228,7 +227,7 @@ impl<'t> Agent<'t> {
     /// Whether the agent only repeats what fails. Calls that a limit refused all fail alike; then the limit is the reason.
     fn ends_stuck(&mut self) -> Result<bool, RunAbort> {
         let Some(why) = self.stuck_detector.stuck_reason().filter(|_| self.limit.is_none()) else { return Ok(false) };
-        self.record(LimitReached { limit: "stuck".into(), message: why.clone() })?;
+        self.record(LimitReached::new("stuck", why.as_str()))?;
         self.run.note(Outcome::Stuck, &why);
         Ok(true)
     }

@@ -8,8 +8,8 @@ use super::redact_reply;
 use super::request_observer::{RequestObserver, RetryStop};
 use super::request_spend::RequestSpend;
 use super::run_abort::RunAbort;
-use crate::budget::{LimitHit, RequestEstimate};
-use crate::event::{Outcome, ReplyReceived, RequestFailed, RequestStarted, Retrying};
+use crate::budget::RequestEstimate;
+use crate::event::{LimitReached, Outcome, ReplyReceived, RequestFailed, RequestStarted, Retrying};
 use crate::message::{Reply, StopReason, Usage};
 use crate::providers::{ProviderError, ProviderErrorKind, ReplyRequest};
 
@@ -27,7 +27,7 @@ pub(super) enum RequestKind {
 /// The result of a request.
 pub(super) enum RequestOutcome {
     Reply(Reply),
-    LimitReached(LimitHit),
+    LimitReached(LimitReached),
     /// It didn't fit the model's window.
     ContextFull {
         /// What the provider said.
@@ -213,10 +213,9 @@ impl Agent<'_> {
         usage: Usage,
         max_tokens: u32,
     ) -> Result<RequestOutcome, RunAbort> {
-        let reason = self.run.tools.redactor.redact(&error.message).into_owned();
         let is_new_window = self.learn_window(error.context_window, max_tokens);
         let window = error.context_window.filter(|_| is_new_window);
-        self.record(RequestFailed { kind: error.kind, reason, usage, window })?;
+        self.record(RequestFailed { kind: error.kind, reason: error.message.clone(), usage, window })?;
         match error.kind {
             ProviderErrorKind::ContextFull => Ok(RequestOutcome::ContextFull { reason: error.message, is_new_window }),
             _ => Err(error.into()),

@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio_util::sync::CancellationToken;
 
 use super::run_state::RunState;
-use crate::budget::{LimitHit, Reservation};
-use crate::event::{Durability, Retrying};
+use crate::budget::Reservation;
+use crate::event::{Durability, LimitReached, Retrying};
 use crate::message::Usage;
 use crate::providers::{Model, Retry, StreamObserver};
 use crate::redaction::TextRedactor;
@@ -16,7 +16,7 @@ use crate::redaction::TextRedactor;
 pub(super) enum RetryStop {
     JournalFailed(io::Error),
     /// The failed tries have used so much that the limits leave no room for another one.
-    LimitReached(LimitHit),
+    LimitReached(LimitReached),
 }
 
 /// Observes one request.
@@ -76,10 +76,8 @@ impl StreamObserver for RequestObserver<'_> {
     }
 
     fn on_retry(&self, retry: &Retry) {
-        let redactor = &self.run.tools.redactor;
-        *lock(&self.text_redactor) = redactor.text_stream();
-        let reason = redactor.redact(&retry.reason).into_owned();
-        let event = Retrying { retry: Retry { reason, ..retry.clone() } }.into();
+        *lock(&self.text_redactor) = self.run.tools.redactor.text_stream();
+        let event = Retrying { retry: retry.clone() }.into();
         let written = self.run.sink.record(self.agent, event, Durability::Written);
         let cost = self.run.cost(self.model, &retry.usage);
         let counted = self.reservation.count_failed(&retry.usage, cost);

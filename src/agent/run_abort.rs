@@ -3,8 +3,8 @@
 use std::io;
 
 use crate::event::{ErrorInfo, Outcome};
+use crate::process::spawn::EnvironmentError;
 use crate::providers::{ProviderError, ProviderErrorKind};
-use crate::sandbox::TamperError;
 
 /// Why the whole run ends before its parent agent has finished.
 #[derive(Debug, Clone)]
@@ -46,26 +46,6 @@ impl RunAbort {
         .with_hint("The record was changed, or another version of legwork wrote it. Start the job again.")
     }
 
-    /// A command changed a protected file, so nothing that it left behind can be trusted.
-    pub(super) fn tampered(error: &TamperError) -> Self {
-        Self::new(Outcome::EnvironmentFailed, error.to_string())
-            .with_hint("Read the last calls in transcript.md, and check the workspace before you use it.")
-    }
-
-    /// A command couldn't be started, so its work is not done.
-    pub(super) fn command_not_started(reason: &str) -> Self {
-        Self::new(Outcome::EnvironmentFailed, reason).with_hint(
-            "Allow the run more file descriptors (ulimit -n), processes or memory, or lower limits.parallel_subagents; \
-             then continue with `legwork resume`.",
-        )
-    }
-
-    /// The workspace was moved or replaced.
-    pub(super) fn workspace_moved(error: &io::Error) -> Self {
-        Self::new(Outcome::EnvironmentFailed, error.to_string())
-            .with_hint("Put it back, or name it with --workspace; then continue with `legwork resume`.")
-    }
-
     /// Whether commands created a git repository is unknown.
     pub fn repository_scan_incomplete() -> Self {
         Self::new(
@@ -98,6 +78,27 @@ impl RunAbort {
     /// The error as `result.json` has it.
     pub fn error_info(&self) -> ErrorInfo {
         ErrorInfo { code: self.outcome.to_string(), message: self.message.clone(), hint: self.hint.clone() }
+    }
+}
+
+impl From<EnvironmentError> for RunAbort {
+    fn from(error: EnvironmentError) -> Self {
+        let (message, hint) = match error {
+            // Nothing that the command left behind can be trusted.
+            EnvironmentError::Tampered(error) => {
+                (error.to_string(), "Read the last calls in transcript.md, and check the workspace before you use it.")
+            }
+            // The command's work isn't done.
+            EnvironmentError::NotStarted(error) => (
+                format!("a command can't be started: {error}"),
+                "Allow the run more file descriptors (ulimit -n), processes or memory, or lower \
+                 limits.parallel_subagents; then continue with `legwork resume`.",
+            ),
+            EnvironmentError::WorkspaceMoved(error) => {
+                (error.to_string(), "Put it back, or name it with --workspace; then continue with `legwork resume`.")
+            }
+        };
+        Self::new(Outcome::EnvironmentFailed, message).with_hint(hint)
     }
 }
 

@@ -21,6 +21,7 @@ use crate::pricing::{Prices, Rates};
 use crate::process::CallLimits;
 use crate::process::Environment;
 use crate::process::fd_limit::max_concurrent_agents;
+use crate::process::spawn::EnvironmentError;
 use crate::providers::{Model, Provider};
 use crate::redaction::Redactor;
 use crate::sandbox::Sandbox;
@@ -124,6 +125,8 @@ pub struct RunState {
 struct SharedState {
     /// Why the run ended early, if it did.
     abort: Option<RunAbort>,
+    /// Whether a call or a check has ended the run.
+    environment_failed: bool,
     /// What the operator should know about an outcome.
     notes: Vec<(Outcome, String)>,
     /// Where the agents of a replay left their records.
@@ -251,16 +254,12 @@ impl RunState {
     }
 
     pub(super) fn note(&self, outcome: Outcome, message: &str) {
-        let message = self.tools.redactor.redact(message).into_owned();
-        self.shared().notes.push((outcome, message));
+        self.shared().notes.push((outcome, message.to_owned()));
     }
 
     /// Ends the run; the first reason counts. Returns the outcome of the agent that met it: the agent's own, or for the
     /// parent that of the run.
-    pub(super) fn abort_run(&self, mut abort: RunAbort, is_parent: bool) -> Outcome {
-        for text in std::iter::once(&mut abort.message).chain(&mut abort.hint) {
-            *text = self.tools.redactor.redact(text).into_owned();
-        }
+    pub(super) fn abort_run(&self, abort: RunAbort, is_parent: bool) -> Outcome {
         let own = abort.outcome;
         let first = self.shared().abort.get_or_insert(abort).outcome;
         // In a replay, the record of each agent says how far it came.
@@ -295,19 +294,17 @@ impl RunState {
         Ok(())
     }
 
-    /// Checks that what tools and checks did can be trusted: they could be started, changed nothing that is protected, and
-    /// worked in the workspace of the run.
-    pub(super) fn check_integrity(&self) -> Result<(), RunAbort> {
-        if let Some(error) = self.tools.sandbox.tamper_error() {
-            return Err(RunAbort::tampered(error));
-        }
-        if self.is_replay {
-            return Ok(());
-        }
-        if let Some(reason) = self.tools.sandbox.failure() {
-            return Err(RunAbort::command_not_started(reason));
-        }
-        self.tools.workspace.check_not_moved().map_err(|error| RunAbort::workspace_moved(&error))
+    /// Ends the run if a call or a check says that it must. A command chose the names in the message.
+    pub(super) fn fail(&self, failure: Option<EnvironmentError>) -> Result<(), RunAbort> {
+        let Some(mut abort) = failure.map(RunAbort::from) else { return Ok(()) };
+        abort.message = self.tools.redactor.redact(&abort.message).into_owned();
+        self.shared().environment_failed = true;
+        Err(abort)
+    }
+
+    /// Whether a call or a check has ended the run.
+    pub fn environment_failed(&self) -> bool {
+        self.shared().environment_failed
     }
 
     /// Waits until tools may change the workspace.

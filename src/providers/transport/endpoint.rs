@@ -80,7 +80,7 @@ impl Endpoint {
         let secrets = base_url::secret_parts(&url);
         let named: Vec<(String, String)> =
             secrets.iter().map(|secret| ("address".to_owned(), secret.clone())).collect();
-        let shown = base_url::without_credentials(&url);
+        let shown = connect.redactor.redact(&base_url::without_credentials(&url)).into_owned();
         let timeouts = Timeouts::new(connect.env)?;
         let proxy =
             if bypasses_proxy(&url) { None } else { Proxy::for_host(connect.env, url.host_str().unwrap_or_default()) };
@@ -111,7 +111,7 @@ impl Endpoint {
         }
         below.url.query_pairs_mut().append_pair(name, value);
         below.path.push_str(below.url.path().strip_prefix(self.url.path()).unwrap_or_default());
-        below.display_url = base_url::without_credentials(&below.url);
+        below.display_url = self.redactor.redact(&base_url::without_credentials(&below.url)).into_owned();
         below
     }
 
