@@ -22,7 +22,7 @@ const MAX_REPORT_CHARS: usize = 20_000;
 impl Agent<'_> {
     /// Handles a reply without calls. Returns the outcome, or `None` if the agent continues with a note.
     pub(super) async fn conclude(&mut self, reply: Reply) -> Result<Option<Outcome>, RunAbort> {
-        if !self.run.plan.checks.is_empty() {
+        if !self.run.deps.plan.checks.is_empty() {
             self.run.wait_for_baseline().await?;
         }
         match self.output.status() {
@@ -49,7 +49,7 @@ impl Agent<'_> {
 
     /// Runs all checks. Returns the outcome, or `None` if one failed and the agent repairs it.
     async fn run_checks(&mut self, reply: Reply) -> Result<Option<Outcome>, RunAbort> {
-        let plan = &self.run.plan;
+        let plan = &self.run.deps.plan;
         if !self.is_parent() || plan.active_checks().next().is_none() {
             return Ok(Some(Outcome::Completed));
         }
@@ -120,7 +120,7 @@ impl Agent<'_> {
         check: &PlannedCheck,
     ) -> Result<(CheckFinished, Option<EnvironmentError>), RunAbort> {
         let started = Instant::now();
-        let tools = &self.run.tools;
+        let tools = &self.run.deps.tools;
         let limits = self.run.call_limits();
         let command = ShellCommand {
             command: &check.run,

@@ -13,13 +13,11 @@ mod raised_limits;
 mod redact_reply;
 mod request;
 mod request_observer;
-mod request_spend;
 mod run_abort;
 mod run_state;
 mod stopwatch;
 mod structured_output;
 mod stuck_detector;
-mod token_estimate;
 mod tool_calls;
 
 use tokio::time::Instant;
@@ -31,10 +29,10 @@ use self::raised_limits::MAX_TURNS;
 pub use self::raised_limits::{JournalSplit, RaisedLimits};
 use self::request::{RequestKind, RequestOutcome};
 pub use self::run_abort::RunAbort;
-pub use self::run_state::{ReplayedRun, RunDeps, RunGates, RunHistory, RunState, ToolDeps};
+pub use self::run_state::{RunDeps, RunGates, RunHistory, RunState, ToolDeps};
 pub use self::stopwatch::Stopwatch;
 use crate::event::{AgentFinished, AgentStarted, Durability, LimitReached, Outcome, PARENT, ReplyDiscarded};
-use crate::message::{Reply, StopReason, ToolCall};
+use crate::message::{Message, Reply, StopReason, ToolCall, UserMessage};
 use crate::plan::PlannedAgent;
 use crate::pricing;
 
@@ -56,9 +54,9 @@ enum ReplyUse {
 impl<'t> Agent<'t> {
     /// Runs the job's parent to its end.
     pub async fn run_parent(run: &'t RunState) -> AgentFinished {
-        let prompt = run.plan.parent.prompt.clone().unwrap_or_default();
+        let prompt = run.deps.plan.parent.prompt.clone().unwrap_or_default();
         let summary = Self::empty_summary(PARENT.to_owned(), None, None);
-        Self::run(run, &run.plan.parent, summary, prompt).await
+        Self::run(run, &run.deps.plan.parent, summary, prompt).await
     }
 
     /// Runs an agent to its end and records the end.
@@ -154,7 +152,8 @@ impl<'t> Agent<'t> {
             model: self.planned.model.to_string(),
             prompt: prompt.clone(),
         })?;
-        self.context.start(prompt, self.planned.model.has_prefix_bound_thinking());
+        self.context.history.prompt.clone_from(&prompt);
+        self.context.pending = Some(UserMessage::text(prompt));
         Ok(())
     }
 
@@ -180,7 +179,9 @@ impl<'t> Agent<'t> {
         kind: RequestKind,
         mut compaction: CompactionState,
     ) -> Result<RequestOutcome, RunAbort> {
-        self.context.append_pending();
+        if let Some(message) = self.context.pending.take() {
+            self.context.append(Message::User(message));
+        }
         loop {
             if let Some(outcome) = self.compact(&mut compaction, kind).await? {
                 return Ok(outcome);

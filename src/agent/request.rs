@@ -3,13 +3,12 @@
 use tokio::time::Instant;
 
 use super::agent_state::Agent;
-use super::journal_cursor::{NextRequest, RecordedRequest, RequestEnd};
+use super::journal_cursor::{RequestSpend, request_spend};
 use super::redact_reply;
 use super::request_observer::{RequestObserver, RetryStop};
-use super::request_spend::RequestSpend;
 use super::run_abort::RunAbort;
 use crate::budget::RequestEstimate;
-use crate::event::{LimitReached, Outcome, ReplyReceived, RequestFailed, RequestStarted, Retrying};
+use crate::event::{Event, LimitReached, Outcome, ReplyReceived, RequestFailed, RequestStarted};
 use crate::message::{Reply, StopReason, Usage};
 use crate::providers::{ProviderError, ProviderErrorKind, ReplyRequest};
 
@@ -51,13 +50,13 @@ impl Agent<'_> {
     fn take_recorded_request(&mut self, kind: RequestKind) -> Result<Option<RequestOutcome>, RunAbort> {
         loop {
             let request = match self.cursor.take_request(kind == RequestKind::Final) {
-                Some(NextRequest::LimitReached(hit)) => return Ok(Some(RequestOutcome::LimitReached(hit))),
-                Some(NextRequest::Sent(request)) => request,
+                Some(Err(hit)) => return Ok(Some(RequestOutcome::LimitReached(hit))),
+                Some(Ok(request)) => request,
                 None if self.cursor.is_replay() => {
                     return Err(self.leave_record("it asks for a reply, and the record has no further one"));
                 }
                 None if self.cursor.is_exhausted() => return Ok(None),
-                None => return Err(self.mismatch("request_started")),
+                None => return Err(self.cursor.mismatch("request_started")),
             };
             let planned = match kind {
                 RequestKind::Turn | RequestKind::Final => self.planned.max_tokens,
@@ -65,56 +64,51 @@ impl Agent<'_> {
             };
             let max_tokens = request.started.max_tokens;
             self.budget_cap = Some((max_tokens, "limits")).filter(|_| max_tokens < planned);
-            request.spend().iter().for_each(|spend| self.count_spend(spend));
-            self.record_request_again(kind, &request)?;
-            match request.end {
-                RequestEnd::Reply(received) => {
+            request_spend(&request.entries).iter().for_each(|spend| self.count_spend(spend));
+            if self.cursor.is_replay() {
+                request.entries.iter().try_for_each(|entry| self.record_request_again(kind, &entry.event))?;
+            }
+            match request.entries.into_iter().next_back().map(|entry| entry.event) {
+                Some(Event::ReplyReceived(received)) => {
                     self.context.conversation.skip_recorded_reply();
                     self.apply_reply(kind, &received.reply);
                     return Ok(Some(RequestOutcome::Reply(received.reply)));
                 }
                 // The agent ended with it, or made room.
-                RequestEnd::Failed(failed) if failed.kind == ProviderErrorKind::ContextFull => {
+                Some(Event::RequestFailed(failed)) if failed.kind == ProviderErrorKind::ContextFull => {
                     let is_new_window = failed.window.is_some();
                     return Ok(Some(RequestOutcome::ContextFull { reason: failed.reason, is_new_window }));
                 }
                 // A limit left no room for another try.
-                RequestEnd::Failed(_) if self.cursor.next_run_limit().is_some() => {}
-                RequestEnd::Failed(failed) if self.cursor.is_at_end() || self.cursor.is_replay() => {
+                Some(Event::RequestFailed(_)) if self.cursor.next_run_limit().is_some() => {}
+                Some(Event::RequestFailed(failed)) if self.cursor.is_at_end() || self.cursor.is_replay() => {
                     return Err(ProviderError::new(failed.kind, failed.reason).into());
                 }
-                RequestEnd::Unfinished if self.cursor.is_at_end() => {
+                // It is sent again.
+                Some(Event::RequestFailed(_)) => {}
+                // It has no recorded end.
+                _ if self.cursor.is_at_end() => {
                     return Err(RunAbort::new(Outcome::TimedOut, "the time was up during the last request"));
                 }
-                RequestEnd::Unfinished if self.cursor.is_replay() => {
+                _ if self.cursor.is_replay() => {
                     return Err(self.leave_record("the record has no end of its request"));
                 }
-                // It is sent again.
-                RequestEnd::Failed(_) | RequestEnd::Unfinished => {}
+                _ => {}
             }
         }
     }
 
-    /// Records the events of a recorded request again, where a replay compares them.
-    fn record_request_again(&self, kind: RequestKind, request: &RecordedRequest) -> Result<(), RunAbort> {
-        self.record_again(RequestStarted {
-            turn: self.turn_of(kind),
-            max_tokens: request.started.max_tokens,
-            tools_allowed: kind == RequestKind::Turn,
-            reserved_tokens: request.started.reserved_tokens,
-            reserved_cost_usd: request.started.reserved_cost_usd,
-            kept_turns: kind.kept_turns(),
-        })?;
-        for retry in &request.retries {
-            self.record_again(Retrying { retry: retry.clone() })?;
-        }
-        match &request.end {
-            RequestEnd::Reply(received) => {
-                self.record_again(ReplyReceived { turn: self.turn_of(kind), ..(**received).clone() })
+    /// Records an event of a recorded request again, as the replayed plan has it.
+    fn record_request_again(&self, kind: RequestKind, event: &Event) -> Result<(), RunAbort> {
+        let turn = self.turn_of(kind);
+        self.record_again(match event.clone() {
+            Event::RequestStarted(started) => {
+                let (tools_allowed, kept_turns) = (kind == RequestKind::Turn, kind.kept_turns());
+                RequestStarted { turn, tools_allowed, kept_turns, ..started }.into()
             }
-            RequestEnd::Failed(failed) => self.record_again(failed.clone()),
-            RequestEnd::Unfinished => Ok(()),
-        }
+            Event::ReplyReceived(received) => ReplyReceived { turn, ..received }.into(),
+            other => other,
+        })
     }
 
     async fn send_live_request(&mut self, kind: RequestKind) -> Result<RequestOutcome, RunAbort> {
@@ -159,7 +153,7 @@ impl Agent<'_> {
             max_tokens: reservation.max_tokens,
             tools_allowed,
             // Otherwise an empty reply is noticed: by the parent of a subagent, by the checks, or by the missing data.
-            requires_content: self.is_parent() && run.plan.checks.is_empty() && self.planned.returns.is_none(),
+            requires_content: self.is_parent() && run.deps.plan.checks.is_empty() && self.planned.returns.is_none(),
             deadline: run.deadline.into(),
         };
         let answer = tokio::select! {
@@ -175,7 +169,7 @@ impl Agent<'_> {
             Err(_) => Usage::default(),
         };
         let (retry_usage, retry_cost, stopped) = observer.finish();
-        let cost = run.cost(model, &used);
+        let cost = run.cost(model, &used, (run.deps.clock)());
         reservation.settle(&used, cost);
         self.summary.usage += retry_usage;
         self.add_usage(used, retry_cost.zip(cost).map(|(retries, last)| retries + last));
@@ -194,7 +188,7 @@ impl Agent<'_> {
             None => {}
         }
         let mut reply = match answer? {
-            Ok(reply) => redact_reply::redact_reply(&run.tools.redactor, reply),
+            Ok(reply) => redact_reply::redact_reply(&run.deps.tools.redactor, reply),
             Err(error) => return self.fail_request(error, used, max_tokens),
         };
         let is_capped_by_window = max_tokens < self.planned.max_tokens && self.budget_cap.is_none();
@@ -226,10 +220,10 @@ impl Agent<'_> {
         if kind.kept_turns().is_some() {
             return;
         }
-        self.context.set_token_count(reply.usage.prompt());
+        self.context.counted = Some((reply.usage.prompt(), self.context.bytes()));
         // The blocks are redacted one by one; a secret can span two of them. A reply without text has an empty text: an
         // earlier remark isn't the answer.
-        self.summary.text = self.run.tools.redactor.redact(&reply.text()).into_owned();
+        self.summary.text = self.run.deps.tools.redactor.redact(&reply.text()).into_owned();
     }
 
     fn turn_of(&self, kind: RequestKind) -> u32 {

@@ -46,7 +46,7 @@ impl<'a> RequestObserver<'a> {
             model,
             reservation,
             failed_tries: Mutex::new(FailedTries { usage: Usage::default(), cost: Some(0.0), stop: None }),
-            text_redactor: Mutex::new(run.tools.redactor.text_stream()),
+            text_redactor: Mutex::new(run.deps.tools.redactor.text_stream()),
             stopped: CancellationToken::new(),
         }
     }
@@ -60,7 +60,7 @@ impl<'a> RequestObserver<'a> {
     pub(super) fn finish(self) -> (Usage, Option<f64>, Option<RetryStop>) {
         let rest = lock(&self.text_redactor).finish();
         if !rest.is_empty() {
-            self.run.sink.text(self.agent, &rest);
+            self.run.deps.sink.text(self.agent, &rest);
         }
         let tries = self.failed_tries.into_inner().unwrap_or_else(PoisonError::into_inner);
         (tries.usage, tries.cost, tries.stop)
@@ -71,15 +71,15 @@ impl StreamObserver for RequestObserver<'_> {
     fn on_text(&self, piece: &str) {
         let piece = lock(&self.text_redactor).feed(piece);
         if !piece.is_empty() {
-            self.run.sink.text(self.agent, &piece);
+            self.run.deps.sink.text(self.agent, &piece);
         }
     }
 
     fn on_retry(&self, retry: &Retry) {
-        *lock(&self.text_redactor) = self.run.tools.redactor.text_stream();
+        *lock(&self.text_redactor) = self.run.deps.tools.redactor.text_stream();
         let event = Retrying { retry: retry.clone() }.into();
-        let written = self.run.sink.record(self.agent, event, Durability::Written);
-        let cost = self.run.cost(self.model, &retry.usage);
+        let written = self.run.deps.sink.record(self.agent, event, Durability::Written);
+        let cost = self.run.cost(self.model, &retry.usage, (self.run.deps.clock)());
         let counted = self.reservation.count_failed(&retry.usage, cost);
         let mut tries = lock(&self.failed_tries);
         tries.usage += retry.usage;

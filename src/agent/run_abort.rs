@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::event::{ErrorInfo, Outcome};
+use crate::plan::PlannedLimits;
 use crate::process::spawn::EnvironmentError;
 use crate::providers::{ProviderError, ProviderErrorKind};
 
@@ -62,8 +63,8 @@ impl RunAbort {
     }
 
     /// The run used up its wall clock time.
-    pub(super) fn timed_out(limit_ms: u64) -> Self {
-        let seconds = limit_ms as f64 / 1000.0;
+    pub(super) fn timed_out(limits: &PlannedLimits) -> Self {
+        let seconds = limits.wall_clock_ms.unwrap_or_default() as f64 / 1000.0;
         Self::new(Outcome::TimedOut, format!("the run's time is up: limits.wall_clock is {seconds} s")).with_hint(
             "Raise limits.wall_clock or give the job less to do; `legwork resume --limit wall_clock=TIME` continues this \
              run.",

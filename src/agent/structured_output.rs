@@ -37,7 +37,7 @@ pub(super) enum OutputStatus {
 impl StructuredOutput {
     pub(super) fn new(run: &RunState, planned: &PlannedAgent) -> Result<Self, RunAbort> {
         let failed = |message: String| RunAbort::new(Outcome::EnvironmentFailed, message);
-        Ok(Self { tool: run.plan.submit_result(planned).map_err(failed)?, ..Self::default() })
+        Ok(Self { tool: run.deps.plan.submit_result(planned).map_err(failed)?, ..Self::default() })
     }
 
     /// Takes a call and its result, in the order of the calls; from the record as well as from the tool.

@@ -78,7 +78,7 @@ impl<'t> Agent<'t> {
             self.stuck_detector.record(call, result.is_error);
             self.output.record_call(call, result);
         }
-        self.cursor.end_calls().map_err(|_| self.mismatch("call_started"))?;
+        self.cursor.end_calls()?;
         if self.cursor.is_exhausted() {
             self.go_live("request_started", "the record ends here")?;
         }
@@ -122,7 +122,7 @@ impl<'t> Agent<'t> {
     /// Decides how a call gets its result, and records that it starts.
     fn prepare(&mut self, call: &ToolCall) -> Result<CallDisposition<'t>, RunAbort> {
         let has_tool = self.toolbox.has(&call.tool);
-        match self.cursor.take_call(call, has_tool).map_err(|_| self.mismatch("call_started"))? {
+        match self.cursor.take_call(call, has_tool)? {
             Some(recorded) => self.repeat_call(call, recorded),
             None => match self.go_live("call_started", "it starts a call that the record doesn't have") {
                 Ok(()) => self.start_call(call),
@@ -224,7 +224,7 @@ impl<'t> Agent<'t> {
     /// The kind of subagent that a `task` call asks for.
     fn find_subagent(&self, call: &ToolCall) -> Result<(&'t str, &'t PlannedAgent, TaskInput), String> {
         let run: &'t super::run_state::RunState = self.run;
-        let subagents = &run.plan.subagents;
+        let subagents = &run.deps.plan.subagents;
         let names = || subagents.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         if let Some(why) = &call.input_error {
             return Err(why.clone());

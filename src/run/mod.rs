@@ -251,7 +251,7 @@ impl Run<'_> {
             sink: Arc::clone(&keeper) as Arc<dyn Sink>,
             stop: signals.stop(),
             gates: RunGates { baseline_ready, output_ready: self.output_ready },
-            history: RunHistory { cursors, elapsed, replay: None },
+            history: RunHistory { cursors, elapsed, ..RunHistory::default() },
         });
         keeper.record(PARENT, opening, Durability::Flushed).map_err(record_failed)?;
         keeper.recorder.remove_result().map_err(broken)?;
