@@ -1,11 +1,11 @@
 //! The state of one agent: its plan, its progress so far, and its conversation.
 
+use super::check_repairs::StructuredOutput;
 use super::context_window::AgentContext;
 use super::journal_cursor::JournalCursor;
 use super::message_history::MessageHistory;
 use super::run_abort::RunAbort;
 use super::run_state::RunState;
-use super::structured_output::StructuredOutput;
 use super::stuck_detector::StuckDetector;
 use crate::event::{AgentFinished, Durability, Event, LimitReached, Outcome};
 use crate::job::Compaction;

@@ -1,23 +1,58 @@
-//! Decides whether the parent's answer is final: its data must be there, and the job's checks must pass. The model gets
+//! Decides whether an agent's answer is final: its data must be there, and the job's checks must pass. The model gets
 //! the output of failed checks as long as the job allows repairs.
 
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use super::agent_state::Agent;
 use super::journal_cursor::Recorded;
 use super::run_abort::RunAbort;
-use super::structured_output::OutputStatus;
+use super::run_state::RunState;
 use crate::event::{CheckFinished, CheckStarted, Durability, NoteSent, Outcome};
-use crate::message::Reply;
-use crate::plan::PlannedCheck;
+use crate::message::{Reply, ToolCall, ToolResult};
+use crate::plan::{PlannedAgent, PlannedCheck};
 use crate::process::bounded_output::CommandOutput;
 use crate::process::spawn::{EnvironmentError, MAX_PROCESSES, ProcessOutcome, ShellCommand};
 use crate::text::truncate::truncate_middle;
+use crate::tools::submit_result::SubmitResult;
 
 /// The most characters that are kept of a check's output: its beginning and its end.
 const MAX_OUTPUT_CHARS: usize = 20_000;
 /// The most characters of output that the model reads about all failed checks together.
 const MAX_REPORT_CHARS: usize = 20_000;
+
+/// What the model reads if it answers without its data.
+const REMINDER: &str = "Your work must end with data, and you haven't submitted any that matches its schema. Call \
+                        `submit_result` now with all of it, fix what it reports, and then end. This is the only reminder.";
+
+/// The data that an agent has to end with.
+#[derive(Debug, Default)]
+pub(super) struct StructuredOutput {
+    /// The tool that checks the data; `None` if the agent ends with a text.
+    tool: Option<SubmitResult>,
+    /// The last data that matched the schema.
+    pub(super) result: Option<Value>,
+    was_reminded: bool,
+}
+
+impl StructuredOutput {
+    pub(super) fn new(run: &RunState, planned: &PlannedAgent) -> Result<Self, RunAbort> {
+        let failed = |message: String| RunAbort::new(Outcome::EnvironmentFailed, message);
+        Ok(Self { tool: run.deps.plan.submit_result(planned).map_err(failed)?, ..Self::default() })
+    }
+
+    /// Takes a call and its result, in the order of the calls; from the record as well as from the tool.
+    pub(super) fn record_call(&mut self, call: &ToolCall, answer: &ToolResult) {
+        let Some(tool) = self.tool.as_ref().filter(|_| call.tool == SubmitResult::NAME) else { return };
+        if !answer.is_error
+            && call.input_error.is_none()
+            && let Some(data) = tool.accepted(&call.input)
+        {
+            self.result = Some(data);
+        }
+    }
+}
 
 impl Agent<'_> {
     /// Handles a reply without calls. Returns the outcome, or `None` if the agent continues with a note.
@@ -25,14 +60,14 @@ impl Agent<'_> {
         if !self.run.deps.plan.checks.is_empty() {
             self.run.wait_for_baseline().await?;
         }
-        match self.output.status() {
-            OutputStatus::Satisfied => self.run_checks(reply).await,
-            OutputStatus::Missing => Ok(Some(Outcome::ResultInvalid)),
-            OutputStatus::Reminded(text) => {
-                self.continue_with_note(reply, text.to_owned())?;
-                Ok(None)
-            }
+        if self.output.tool.is_none() || self.output.result.is_some() {
+            return self.run_checks(reply).await;
         }
+        if std::mem::replace(&mut self.output.was_reminded, true) {
+            return Ok(Some(Outcome::ResultInvalid));
+        }
+        self.continue_with_note(reply, REMINDER.to_owned())?;
+        Ok(None)
     }
 
     /// Answers a reply with a note; a resumed agent gets the recorded note.

@@ -12,11 +12,9 @@ mod message_history;
 mod raised_limits;
 mod redact_reply;
 mod request;
-mod request_observer;
 mod run_abort;
 mod run_state;
 mod stopwatch;
-mod structured_output;
 mod stuck_detector;
 mod tool_calls;
 
@@ -77,7 +75,7 @@ impl<'t> Agent<'t> {
                 started = started.checked_sub(agent.cursor.elapsed).unwrap_or(started);
                 recorded = agent.cursor.final_result().cloned();
                 end = agent.summary;
-                end.result = agent.output.into_result();
+                end.result = agent.output.result;
                 end.cost_usd = end.cost_usd.map(pricing::round_usd);
                 outcome
             }

@@ -1,16 +1,21 @@
-//! One request, from its reservation to its reply.
+//! One request, from its reservation to its reply. While it waits, text is shown, and failed tries are recorded and
+//! counted.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::agent_state::Agent;
 use super::journal_cursor::{RequestSpend, request_spend};
 use super::redact_reply;
-use super::request_observer::{RequestObserver, RetryStop};
 use super::run_abort::RunAbort;
-use crate::budget::RequestEstimate;
-use crate::event::{Event, LimitReached, Outcome, ReplyReceived, RequestFailed, RequestStarted};
+use super::run_state::RunState;
+use crate::budget::{RequestEstimate, Reservation};
+use crate::event::{Durability, Event, LimitReached, Outcome, ReplyReceived, RequestFailed, RequestStarted, Retrying};
 use crate::message::{Reply, StopReason, Usage};
-use crate::providers::{ProviderError, ProviderErrorKind, ReplyRequest};
+use crate::providers::{Model, ProviderError, ProviderErrorKind, ReplyRequest, Retry, StreamObserver};
+use crate::redaction::TextRedactor;
 
 /// What a request is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,7 +153,15 @@ impl Agent<'_> {
             kept_turns: kind.kept_turns(),
         })?;
         let started = Instant::now();
-        let observer = RequestObserver::new(run, &self.summary.id, model, &reservation);
+        let observer = RequestObserver {
+            run,
+            agent: &self.summary.id,
+            model,
+            reservation: &reservation,
+            failed_tries: Mutex::new(FailedTries { usage: Usage::default(), cost: Some(0.0), limit: None }),
+            text_redactor: Mutex::new(run.deps.tools.redactor.text_stream()),
+            stopped: CancellationToken::new(),
+        };
         let request = ReplyRequest {
             max_tokens: reservation.max_tokens,
             tools_allowed,
@@ -159,7 +172,7 @@ impl Agent<'_> {
         let answer = tokio::select! {
             biased;
             abort = run.wait_for_stop() => Err(abort),
-            () = observer.wait_until_stopped() => Err(RunAbort::journal_failed_earlier()),
+            () = observer.stopped.cancelled() => Err(RunAbort::interrupted()),
             answer = self.context.conversation.ask(request, &observer) => Ok(answer),
         };
         let used = match &answer {
@@ -168,24 +181,16 @@ impl Agent<'_> {
             // The usage of an interrupted try isn't known; the journal has what was reserved for it.
             Err(_) => Usage::default(),
         };
-        let (retry_usage, retry_cost, stopped) = observer.finish();
+        let tries = observer.finish();
         let cost = run.cost(model, &used, (run.deps.clock)());
         reservation.settle(&used, cost);
-        self.summary.usage += retry_usage;
-        self.add_usage(used, retry_cost.zip(cost).map(|(retries, last)| retries + last));
-        match stopped {
-            Some(RetryStop::JournalFailed(error)) => return Err(RunAbort::journal_write_failed(&error)),
-            Some(RetryStop::LimitReached(hit)) => {
-                // The usage of the tries is in their own events.
-                self.record(RequestFailed {
-                    kind: ProviderErrorKind::Failed,
-                    reason: hit.message.clone(),
-                    usage: Usage::default(),
-                    window: None,
-                })?;
-                return Ok(RequestOutcome::LimitReached(hit));
-            }
-            None => {}
+        self.add_usage(tries.usage, tries.cost);
+        self.add_usage(used, cost);
+        if let Some(hit) = tries.limit {
+            let (kind, reason) = (ProviderErrorKind::Failed, hit.message.clone());
+            // The usage of the tries is in their own events.
+            self.record(RequestFailed { kind, reason, usage: Usage::default(), window: None })?;
+            return Ok(RequestOutcome::LimitReached(hit));
         }
         let mut reply = match answer? {
             Ok(reply) => redact_reply::redact_reply(&run.deps.tools.redactor, reply),
@@ -257,4 +262,62 @@ impl RequestKind {
             Self::Turn | Self::Final => None,
         }
     }
+}
+
+/// Observes one request.
+struct RequestObserver<'a> {
+    run: &'a RunState,
+    agent: &'a str,
+    model: &'a Model,
+    reservation: &'a Reservation<'a>,
+    failed_tries: Mutex<FailedTries>,
+    /// The text of this try, on its way to the user.
+    text_redactor: Mutex<TextRedactor>,
+    /// Cancelled when the limits leave no room for another try.
+    stopped: CancellationToken,
+}
+
+struct FailedTries {
+    usage: Usage,
+    cost: Option<f64>,
+    /// The limit that leaves no room for another try.
+    limit: Option<LimitReached>,
+}
+
+impl RequestObserver<'_> {
+    /// Shows the rest of the text.
+    fn finish(self) -> FailedTries {
+        self.show(&lock(&self.text_redactor).finish());
+        self.failed_tries.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn show(&self, text: &str) {
+        if !text.is_empty() {
+            self.run.deps.sink.text(self.agent, text);
+        }
+    }
+}
+
+impl StreamObserver for RequestObserver<'_> {
+    fn on_text(&self, piece: &str) {
+        self.show(&lock(&self.text_redactor).feed(piece));
+    }
+
+    fn on_retry(&self, retry: &Retry) {
+        *lock(&self.text_redactor) = self.run.deps.tools.redactor.text_stream();
+        // If it can't be recorded, that stops the run.
+        let _ = self.run.record(self.agent, Retrying { retry: retry.clone() }, Durability::Written);
+        let cost = self.run.cost(self.model, &retry.usage, (self.run.deps.clock)());
+        let mut tries = lock(&self.failed_tries);
+        tries.usage += retry.usage;
+        tries.cost = tries.cost.zip(cost).map(|(before, now)| before + now);
+        if let Err(hit) = self.reservation.count_failed(&retry.usage, cost) {
+            tries.limit = Some(hit);
+            self.stopped.cancel();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

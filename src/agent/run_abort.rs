@@ -33,11 +33,6 @@ impl RunAbort {
         Self::new(Outcome::EnvironmentFailed, format!("the run's record can't be written: {error}"))
     }
 
-    /// The journal couldn't be written, and the failure was reported where it happened.
-    pub(super) fn journal_failed_earlier() -> Self {
-        Self::journal_write_failed(&io::Error::other("an earlier write failed"))
-    }
-
     /// The journal doesn't match the plan.
     pub(super) fn journal_mismatch(agent: &str, kind: &str) -> Self {
         Self::new(
