@@ -3,8 +3,9 @@
 use std::io;
 
 use crate::event::{ErrorInfo, Outcome};
+use crate::plan::PlannedLimits;
+use crate::process::spawn::EnvironmentError;
 use crate::providers::{ProviderError, ProviderErrorKind};
-use crate::sandbox::TamperError;
 
 /// Why the whole run ends before its parent agent has finished.
 #[derive(Debug, Clone)]
@@ -32,11 +33,6 @@ impl RunAbort {
         Self::new(Outcome::EnvironmentFailed, format!("the run's record can't be written: {error}"))
     }
 
-    /// The journal couldn't be written, and the failure was reported where it happened.
-    pub(super) fn journal_failed_earlier() -> Self {
-        Self::journal_write_failed(&io::Error::other("an earlier write failed"))
-    }
-
     /// The journal doesn't match the plan.
     pub(super) fn journal_mismatch(agent: &str, kind: &str) -> Self {
         Self::new(
@@ -44,26 +40,6 @@ impl RunAbort {
             format!("the journal of {agent} doesn't match the plan: a `{kind}` event is missing or unexpected"),
         )
         .with_hint("The record was changed, or another version of legwork wrote it. Start the job again.")
-    }
-
-    /// A command changed a protected file, so nothing that it left behind can be trusted.
-    pub(super) fn tampered(error: &TamperError) -> Self {
-        Self::new(Outcome::EnvironmentFailed, error.to_string())
-            .with_hint("Read the last calls in transcript.md, and check the workspace before you use it.")
-    }
-
-    /// A command couldn't be started, so its work is not done.
-    pub(super) fn command_not_started(reason: &str) -> Self {
-        Self::new(Outcome::EnvironmentFailed, reason).with_hint(
-            "Allow the run more file descriptors (ulimit -n), processes or memory, or lower limits.parallel_subagents; \
-             then continue with `legwork resume`.",
-        )
-    }
-
-    /// The workspace was moved or replaced.
-    pub(super) fn workspace_moved(error: &io::Error) -> Self {
-        Self::new(Outcome::EnvironmentFailed, error.to_string())
-            .with_hint("Put it back, or name it with --workspace; then continue with `legwork resume`.")
     }
 
     /// Whether commands created a git repository is unknown.
@@ -82,8 +58,8 @@ impl RunAbort {
     }
 
     /// The run used up its wall clock time.
-    pub(super) fn timed_out(limit_ms: u64) -> Self {
-        let seconds = limit_ms as f64 / 1000.0;
+    pub(super) fn timed_out(limits: &PlannedLimits) -> Self {
+        let seconds = limits.wall_clock_ms.unwrap_or_default() as f64 / 1000.0;
         Self::new(Outcome::TimedOut, format!("the run's time is up: limits.wall_clock is {seconds} s")).with_hint(
             "Raise limits.wall_clock or give the job less to do; `legwork resume --limit wall_clock=TIME` continues this \
              run.",
@@ -98,6 +74,27 @@ impl RunAbort {
     /// The error as `result.json` has it.
     pub fn error_info(&self) -> ErrorInfo {
         ErrorInfo { code: self.outcome.to_string(), message: self.message.clone(), hint: self.hint.clone() }
+    }
+}
+
+impl From<EnvironmentError> for RunAbort {
+    fn from(error: EnvironmentError) -> Self {
+        let (message, hint) = match error {
+            // Nothing that the command left behind can be trusted.
+            EnvironmentError::Tampered(error) => {
+                (error.to_string(), "Read the last calls in transcript.md, and check the workspace before you use it.")
+            }
+            // The command's work isn't done.
+            EnvironmentError::NotStarted(error) => (
+                format!("a command can't be started: {error}"),
+                "Allow the run more file descriptors (ulimit -n), processes or memory, or lower \
+                 limits.parallel_subagents; then continue with `legwork resume`.",
+            ),
+            EnvironmentError::WorkspaceMoved(error) => {
+                (error.to_string(), "Put it back, or name it with --workspace; then continue with `legwork resume`.")
+            }
+        };
+        Self::new(Outcome::EnvironmentFailed, message).with_hint(hint)
     }
 }
 

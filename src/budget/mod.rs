@@ -16,49 +16,8 @@ use crate::pricing::Rates;
 /// How many tokens of budget are held for the summary of a subagent.
 pub const SUBAGENT_SUMMARY_TOKENS: u64 = 1_024;
 
-/// What the model reads about a call that isn't run because of a limit: these words, then the message of the limit.
-const REFUSAL: &str = "Not run: ";
-/// The message of a limit on a count begins like this.
-const ALL_USED: &str = "the run has used all its ";
-/// The limits on counts: their keys in the job file, and what they count.
-const COUNTED: [(&str, &str); 2] = [("limits.tool_calls", "tool calls"), ("limits.subagents", "subagents")];
-
-/// A limit that leaves no room for the next step.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LimitHit {
-    /// Its key in the job file.
-    pub limit: &'static str,
-    /// What happened, in one sentence.
-    pub message: String,
-}
-
-impl LimitHit {
-    /// What the model reads about a call that isn't run because of the limit.
-    pub fn refusal(&self) -> String {
-        format!("{REFUSAL}{}.", self.message)
-    }
-
-    /// Whether it is a limit of the whole run.
-    pub fn is_run_limit(&self) -> bool {
-        self.limit.starts_with("limits")
-    }
-}
-
-/// The limit that refused a call, by the recorded result of the call.
-pub fn refused_limit(result: &str) -> Option<&'static str> {
-    let used = result.strip_prefix(REFUSAL)?.strip_prefix(ALL_USED)?.strip_suffix('.')?;
-    let (_, what) = used.split_once(' ')?;
-    COUNTED.iter().find(|(_, counted)| *counted == what).map(|(key, _)| *key)
-}
-
-impl From<&LimitReached> for LimitHit {
-    fn from(reached: &LimitReached) -> Self {
-        const KEYS: &[&str] =
-            &["max_turns", "stuck", "limits.tokens", "limits.cost_usd", "limits.tool_calls", "limits.subagents"];
-        let limit = KEYS.iter().copied().find(|key| *key == reached.limit).unwrap_or("limits");
-        Self { limit, message: reached.message.clone() }
-    }
-}
+/// The key of the limit on tool calls in the job file.
+pub const TOOL_CALLS_KEY: &str = "limits.tool_calls";
 
 /// What a request has reserved until its real usage is known. A reservation that is dropped counts as unused.
 #[derive(Debug)]
@@ -127,7 +86,7 @@ impl Budget {
     ///
     /// # Errors
     /// What is spent leaves less than [`MIN_REPLY_TOKENS`] for the reply.
-    pub async fn reserve(&self, estimate: RequestEstimate) -> Result<Reservation<'_>, LimitHit> {
+    pub async fn reserve(&self, estimate: RequestEstimate) -> Result<Reservation<'_>, LimitReached> {
         loop {
             let settled = self.settled.notified();
             tokio::pin!(settled);
@@ -141,7 +100,7 @@ impl Budget {
     }
 
     /// Returns `None` if the request must wait.
-    fn try_reserve(&self, estimate: RequestEstimate) -> Result<Option<Reservation<'_>>, LimitHit> {
+    fn try_reserve(&self, estimate: RequestEstimate) -> Result<Option<Reservation<'_>>, LimitReached> {
         let mut ledger = self.lock();
         let ReplyAllowance { max_tokens: alone, limit } = self.allowance(&ledger, false, &estimate)?;
         let max_tokens = if ledger.reservations == 0 {
@@ -164,7 +123,7 @@ impl Budget {
         ledger: &Ledger,
         with_reservations: bool,
         estimate: &RequestEstimate,
-    ) -> Result<ReplyAllowance, LimitHit> {
+    ) -> Result<ReplyAllowance, LimitReached> {
         let tokens = ledger.tokens.saturating_add(ledger.held_tokens);
         let cost = ledger.cost + ledger.held_cost;
         let (tokens, cost) = if with_reservations {
@@ -179,7 +138,7 @@ impl Budget {
         ReplyAllowance::within(estimate, &rest).map_err(|limit| self.limit_hit(ledger, limit, estimate))
     }
 
-    fn limit_hit(&self, ledger: &Ledger, limit: &'static str, estimate: &RequestEstimate) -> LimitHit {
+    fn limit_hit(&self, ledger: &Ledger, limit: &'static str, estimate: &RequestEstimate) -> LimitReached {
         let kept = |sum: Option<String>| match sum {
             Some(sum) => format!(", {sum} are held for agents that wait for their subagents"),
             None => String::new(),
@@ -201,7 +160,7 @@ impl Budget {
             }
             _ => format!("{limit} leaves no room to go on"),
         };
-        LimitHit { limit, message }
+        LimitReached::new(limit, message)
     }
 
     /// Holds back enough for a request with this prompt and a short reply, for an agent that waits while others spend.
@@ -217,18 +176,18 @@ impl Budget {
     ///
     /// # Errors
     /// The limit is reached; the call must not be made.
-    pub fn count_call(&self) -> Result<(), LimitHit> {
+    pub fn count_call(&self) -> Result<(), LimitReached> {
         let mut ledger = self.lock();
-        count(&mut ledger.tool_calls, self.limits.tool_calls, COUNTED[0])
+        count(&mut ledger.tool_calls, self.limits.tool_calls, TOOL_CALLS_KEY, "tool calls")
     }
 
     /// Counts a subagent that is about to be started.
     ///
     /// # Errors
     /// The limit is reached; the subagent must not be started.
-    pub fn count_subagent(&self) -> Result<(), LimitHit> {
+    pub fn count_subagent(&self) -> Result<(), LimitReached> {
         let mut ledger = self.lock();
-        count(&mut ledger.subagents, self.limits.subagents, COUNTED[1])
+        count(&mut ledger.subagents, self.limits.subagents, "limits.subagents", "subagents")
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Ledger> {
@@ -241,7 +200,7 @@ impl Reservation<'_> {
     ///
     /// # Errors
     /// The limits have no room for another try.
-    pub fn count_failed(&self, used: &Usage, cost: Option<f64>) -> Result<(), LimitHit> {
+    pub fn count_failed(&self, used: &Usage, cost: Option<f64>) -> Result<(), LimitReached> {
         let mut ledger = self.budget.lock();
         ledger.add(used, cost.unwrap_or(self.cost));
         let limits = &self.budget.limits;
@@ -252,7 +211,7 @@ impl Reservation<'_> {
             (_, Some(limit)) if cost > limit => reply_allowance::COST_KEY,
             _ => return Ok(()),
         };
-        Err(LimitHit { limit: over, message: "failed requests have used what another try would need".to_owned() })
+        Err(LimitReached::new(over, "failed requests have used what another try would need"))
     }
 
     /// Replaces the reservation by what was really used. An unknown cost counts as what was reserved.
@@ -292,9 +251,9 @@ impl Ledger {
     }
 }
 
-fn count(used: &mut u64, limit: Option<u64>, (key, what): (&'static str, &str)) -> Result<(), LimitHit> {
+fn count(used: &mut u64, limit: Option<u64>, key: &str, what: &str) -> Result<(), LimitReached> {
     if let Some(limit) = limit.filter(|limit| *used >= *limit) {
-        return Err(LimitHit { limit: key, message: format!("{ALL_USED}{limit} {what}") });
+        return Err(LimitReached::new(key, format!("the run has used all its {limit} {what}")));
     }
     *used += 1;
     Ok(())

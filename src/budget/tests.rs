@@ -36,7 +36,7 @@ fn work(prompt_tokens: u64, max_tokens: u32) -> RequestEstimate {
 }
 
 /// The result if the request needn't wait; `None` if it must.
-fn try_now(budget: &Budget, wish: RequestEstimate) -> Option<Result<Reservation<'_>, LimitHit>> {
+fn try_now(budget: &Budget, wish: RequestEstimate) -> Option<Result<Reservation<'_>, LimitReached>> {
     budget.reserve(wish).now_or_never()
 }
 
@@ -44,7 +44,7 @@ fn now(budget: &Budget, wish: RequestEstimate) -> Reservation<'_> {
     try_now(budget, wish).expect("it doesn't wait").unwrap()
 }
 
-fn refused(budget: &Budget, wish: RequestEstimate) -> &'static str {
+fn refused(budget: &Budget, wish: RequestEstimate) -> String {
     try_now(budget, wish).expect("it doesn't wait").unwrap_err().limit
 }
 

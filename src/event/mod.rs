@@ -342,6 +342,19 @@ pub struct CallFinished {
     /// The version of the file that it read or wrote. Left out if it did neither, or the file contains a secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_version: Option<FileVersion>,
+    /// Why the tool has no result of its own, if legwork answered the call instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_result: Option<NoResult>,
+}
+
+/// Why a call has no result of its tool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NoResult {
+    /// The call wasn't run because of the limit with this key.
+    Limit(String),
+    /// The run was interrupted during the call, so its effect is unknown.
+    Interrupted,
 }
 
 /// legwork sends a note of its own to the model.
@@ -352,12 +365,24 @@ pub struct NoteSent {
 }
 
 /// A limit was reached.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LimitReached {
     /// Its key in the job file: `max_turns`, `limits.cost_usd`.
     pub limit: String,
     /// What happened, in one sentence.
     pub message: String,
+}
+
+impl LimitReached {
+    /// A limit and what happened.
+    pub fn new(limit: &str, message: impl Into<String>) -> Self {
+        Self { limit: limit.to_owned(), message: message.into() }
+    }
+
+    /// Whether it is a limit of the whole run.
+    pub fn is_run_limit(&self) -> bool {
+        self.limit.starts_with("limits")
+    }
 }
 
 /// The limit that had ended an agent was raised. What the agent did because of the limit, such as its final request, is no

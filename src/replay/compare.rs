@@ -4,8 +4,7 @@ use serde_json::Value;
 
 use super::normalized_event::NormalizedEvent;
 use super::report::{EventLocation, ReplayDifference};
-use crate::agent::INTERRUPTED_CALL_NOTE;
-use crate::event::{Event, JournalEntry, Outcome};
+use crate::event::{Event, JournalEntry, NoResult, Outcome};
 
 /// The fields that depend on clocks, prices and other agents, by the type of event. They are never compared.
 const IGNORED_FIELDS: &[(&str, &[&str])] = &[
@@ -85,7 +84,7 @@ fn is_unrecorded(agent: &str, moment: &NormalizedEvent, rest: &[NormalizedEvent]
 fn events_match(agent: &str, then: &NormalizedEvent, now: &NormalizedEvent, rules: CompareRules) -> bool {
     match (&then.event, &now.event) {
         // The recorded call has no known result.
-        (Event::CallFinished(then), Event::CallFinished(now)) if then.result.text == INTERRUPTED_CALL_NOTE => {
+        (Event::CallFinished(then), Event::CallFinished(now)) if then.no_result == Some(NoResult::Interrupted) => {
             then.result.call_id == now.result.call_id
         }
         // The step that failed may be missing in the subagent's journal.

@@ -21,7 +21,7 @@ use self::edit_impact::edit_impact;
 use self::normalized_event::{NormalizedEvent, normalize};
 use self::recorded_run::RecordedRun;
 pub use self::report::{EventLocation, ReplayDifference, ReplayReport};
-use crate::agent::{Agent, ReplayedRun, RunDeps, RunGates, RunHistory, RunState, ToolDeps};
+use crate::agent::{Agent, RunDeps, RunGates, RunHistory, RunState, ToolDeps};
 use crate::error::Error;
 use crate::event::{Durability, Event, Outcome, PARENT, RunStarted, Sink};
 use crate::message::{Message, Reply};
@@ -105,11 +105,7 @@ impl Replay {
             sink: Arc::clone(&collector) as Arc<dyn Sink>,
             stop: stop.clone(),
             gates: RunGates::default(),
-            history: RunHistory {
-                cursors,
-                elapsed: Duration::ZERO,
-                replay: Some(ReplayedRun { abort: recorded.abort.clone() }),
-            },
+            history: RunHistory { cursors, elapsed: Duration::ZERO, is_replay: true, abort: recorded.abort.clone() },
         });
         Agent::run_parent(&run).await;
         let rules = CompareRules { is_complete: true, max_tokens: edited.is_none(), tools: runs_tools };
@@ -119,11 +115,11 @@ impl Replay {
             report.differences.extend(edit_impact(recorded, edited, prices));
         }
         report.sort(runs_tools);
-        if stop.is_cancelled() {
-            report.stopped = Some(Outcome::Interrupted);
-        } else if deps.sandbox.tamper_error().is_some() || deps.sandbox.failure().is_some() {
-            report.stopped = Some(Outcome::EnvironmentFailed);
-        }
+        report.stopped = match (stop.is_cancelled(), run.environment_failed()) {
+            (true, _) => Some(Outcome::Interrupted),
+            (false, true) => Some(Outcome::EnvironmentFailed),
+            (false, false) => None,
+        };
         Ok(report)
     }
 

@@ -252,7 +252,7 @@ impl Run<'_> {
             // The end of the run isn't a signal.
             stop: signals.stop.child_token(),
             gates: RunGates { baseline_ready, output_ready: self.output_ready },
-            history: RunHistory { cursors, elapsed, replay: None },
+            history: RunHistory { cursors, elapsed, ..RunHistory::default() },
         });
         keeper.record(PARENT, opening, Durability::Flushed).map_err(record_failed)?;
         keeper.recorder.remove_result().map_err(broken)?;

@@ -12,6 +12,9 @@ mod bubblewrap;
 mod capabilities;
 #[cfg(target_os = "linux")]
 mod chmod_broker;
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod command_watch_tests;
 #[cfg(target_os = "linux")]
 mod hidden_paths;
 pub mod home;
@@ -67,7 +70,6 @@ pub struct Sandbox {
     tamper_watch: Option<TamperWatch>,
     /// The first one that was found.
     tamper_error: OnceLock<TamperError>,
-    start_failure: OnceLock<String>,
     /// Folders that commands may change.
     writable: Vec<PathBuf>,
     /// Kept open by the supervisors of commands.
@@ -103,7 +105,6 @@ impl Sandbox {
             #[cfg(target_os = "linux")]
             tamper_watch: None,
             tamper_error: OnceLock::new(),
-            start_failure: OnceLock::new(),
             writable: Vec::new(),
             held_open: None,
         }
@@ -244,10 +245,6 @@ impl Sandbox {
         variables: &BTreeMap<String, String>,
         read_only: bool,
     ) -> io::Result<PreparedCommand> {
-        #[cfg(target_os = "linux")]
-        if let Some(watch) = &self.tamper_watch {
-            watch.command_starting()?;
-        }
         let direct = || {
             let mut command = Command::new(program);
             command.current_dir(folder).env_clear().envs(variables);
@@ -301,30 +298,51 @@ impl Sandbox {
         })
     }
 
-    /// Checks after a command whether anything protected has changed. To be called once for each prepared command.
+    /// Watches what is protected from before a command starts until it has ended.
     ///
     /// # Errors
-    /// The first change that was found in this run, for every later call as well: the run must end.
-    pub fn check_tampering(&self) -> Result<(), TamperError> {
+    /// If nothing could be restored in case this program is killed.
+    pub fn watch_command(&self) -> io::Result<CommandWatch<'_>> {
         #[cfg(target_os = "linux")]
-        if let Some(Err(error)) = self.tamper_watch.as_ref().map(TamperWatch::command_ended) {
-            return Err(self.tamper_error.get_or_init(|| error).clone());
+        if let Some(watch) = &self.tamper_watch {
+            watch.command_starting()?;
         }
-        self.tamper_error().cloned().map_or(Ok(()), Err)
+        Ok(CommandWatch { sandbox: self, has_ended: false })
+    }
+}
+
+/// A command that is running, as the tamper guard counts it. If this is dropped early, the command counts as ended, and
+/// what it changed is reported for the next one.
+#[derive(Debug)]
+#[must_use]
+pub struct CommandWatch<'a> {
+    sandbox: &'a Sandbox,
+    has_ended: bool,
+}
+
+impl CommandWatch<'_> {
+    /// Checks after the command whether anything protected has changed.
+    ///
+    /// # Errors
+    /// The first change that was found in this run, for every later command as well: the run must end.
+    pub fn finish(mut self) -> Result<(), TamperError> {
+        self.end();
+        self.sandbox.tamper_error.get().cloned().map_or(Ok(()), Err)
     }
 
-    /// The change of protected files that [`Self::check_tampering`] has found, if any.
-    pub fn tamper_error(&self) -> Option<&TamperError> {
-        self.tamper_error.get()
+    fn end(&mut self) {
+        if std::mem::replace(&mut self.has_ended, true) {
+            return;
+        }
+        #[cfg(target_os = "linux")]
+        if let Some(Err(error)) = self.sandbox.tamper_watch.as_ref().map(TamperWatch::command_ended) {
+            let _ = self.sandbox.tamper_error.set(error);
+        }
     }
+}
 
-    /// Notes that this machine lacks something that commands need to start: the run must end.
-    pub fn record_start_failure(&self, reason: String) {
-        let _ = self.start_failure.set(reason);
-    }
-
-    /// Why a command couldn't be started, if one couldn't.
-    pub fn failure(&self) -> Option<&str> {
-        self.start_failure.get().map(String::as_str)
+impl Drop for CommandWatch<'_> {
+    fn drop(&mut self) {
+        self.end();
     }
 }

@@ -1,6 +1,6 @@
 //! What a tool is: the trait, what a call gets, and how file work is scheduled.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use super::tool_state::ToolState;
 use crate::diagnostic::Diagnostic;
 use crate::message::ToolError;
+use crate::process::spawn::EnvironmentError;
 use crate::process::{CallLimits, Environment};
 use crate::redaction::Redactor;
 use crate::sandbox::Sandbox;
@@ -125,6 +126,8 @@ pub struct ToolContext<'a> {
     pub sandbox: &'a Sandbox,
     /// When the call must end.
     pub limits: &'a CallLimits,
+    /// Set if the run must end after this call.
+    pub failure: &'a OnceLock<EnvironmentError>,
 }
 
 /// JSON Schema of a tool's options, without references.

@@ -32,24 +32,20 @@ pub(super) const SUMMARY_INSTRUCTION: &str = "The conversation fills the model's
 /// The messages of a conversation, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct MessageHistory {
-    prompt: String,
-    messages: Vec<Message>,
+    /// The text of the first message.
+    pub(super) prompt: String,
+    pub(super) messages: Vec<Message>,
     /// Whether the model accepts its thinking only after the exact messages that it followed.
-    binds_thinking: bool,
+    pub(super) binds_thinking: bool,
+    /// Whether no message is kept, because the job switches compaction off.
+    pub(super) is_off: bool,
 }
 
 impl MessageHistory {
-    /// Creates an empty history. `prompt` will be its first message.
-    pub(super) fn new(prompt: &str, binds_thinking: bool) -> Self {
-        Self { prompt: prompt.to_owned(), messages: Vec::new(), binds_thinking }
-    }
-
     pub(super) fn push(&mut self, message: Message) {
-        self.messages.push(message);
-    }
-
-    pub(super) fn as_slice(&self) -> &[Message] {
-        &self.messages
+        if !self.is_off {
+            self.messages.push(message);
+        }
     }
 
     /// The positions of the replies that start a turn. A reply that continues a paused one doesn't.

@@ -368,14 +368,7 @@ impl<B: RequestEncoder + Sync> Conversation for HttpConversation<B> {
         observer: &'a dyn StreamObserver,
     ) -> BoxFuture<'a, Result<Reply, ProviderError>> {
         Box::pin(async move {
-<<<<<<< HEAD
-            let governor = self.shared.retry_policy.governor().clone();
-=======
-            if let Some(error) = &self.encode_error {
-                return Err(error.clone());
-            }
             let governor = self.shared.retry_policy.governor.clone();
->>>>>>> w-b
             let mut chunks = self.encoder.body_chunks(&request);
             let mut retry_state = self.shared.retry_policy.start(request.deadline);
             let mut empty_replies = 0;
@@ -401,27 +394,12 @@ impl<B: RequestEncoder + Sync> Conversation for HttpConversation<B> {
                     Ok(reply) => {
                         permit.on_reply(&reply.usage);
                         drop(permit);
-<<<<<<< HEAD
-                        if !self.is_unexpectedly_empty(&request, &reply) {
-                            return Ok(self.finalize_reply(reply));
-                        }
-                        match self.handle_empty_reply(&request, reply, empty_replies, &mut retry_state)? {
-                            EmptyReplyAction::Accept(reply) => return Ok(self.finalize_reply(reply)),
-                            EmptyReplyAction::Retry(retry) => {
-                                empty_replies += 1;
-                                observer.on_retry(&retry);
-                                tokio::time::sleep(retry.wait()).await;
-                                continue;
-                            }
-                        }
-=======
                         let retry = self.retry_empty_reply(&request, &reply, empty_replies, &mut retry_state)?;
-                        let Some(retry) = retry else { return self.finalize_reply(reply) };
+                        let Some(retry) = retry else { return Ok(self.finalize_reply(reply)) };
                         empty_replies += 1;
                         observer.on_retry(&retry);
                         tokio::time::sleep(retry.wait()).await;
                         continue;
->>>>>>> w-b
                     }
                     Err(failure) => failure,
                 };

@@ -127,9 +127,14 @@ impl Tool for Bash {
                 limits: context.limits,
             };
             let mut output = CommandOutput::new(context.redactor, MAX_RESULT_CHARS - OUTCOME_CHARS);
-            let outcome = shell_command.run(&mut output).await;
-            let outcome = outcome.map_err(|error| ToolError(format!("bash can't be started: {error}")))?;
-            context.sandbox.check_tampering().map_err(|error| ToolError(error.to_string()))?;
+            let outcome = match shell_command.run(&mut output).await {
+                Ok(outcome) => outcome,
+                Err(error) => {
+                    let text = error.to_string();
+                    let _ = context.failure.set(error);
+                    return Err(ToolError(text));
+                }
+            };
             let failure = shell_command.describe_failure(outcome);
             let mut text = output.finish();
             text.truncate(text.trim_end_matches('\n').len());

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use futures_util::FutureExt;
 
@@ -14,10 +14,22 @@ use crate::diagnostic::suggest_name;
 use crate::message::{ToolCall, ToolError, ToolResult};
 pub use crate::process::CallLimits;
 use crate::process::Environment;
+use crate::process::spawn::EnvironmentError;
 use crate::redaction::Redactor;
 use crate::sandbox::Sandbox;
 pub use crate::text::truncate::truncate_middle;
 use crate::workspace::Workspace;
+
+/// How a call ended.
+#[derive(Debug)]
+pub struct CallOutcome {
+    /// What the model reads.
+    pub result: ToolResult,
+    /// The file that the agent has seen.
+    pub file_version: Option<FileVersion>,
+    /// Why the run must end, if it must.
+    pub failure: Option<EnvironmentError>,
+}
 
 /// The tools of one agent, and its state.
 pub struct Toolbox {
@@ -58,13 +70,6 @@ impl Toolbox {
         }
     }
 
-    /// Replaces each tool by another one with the same name.
-    #[must_use]
-    pub fn map(mut self, replace: impl FnMut(Box<dyn Tool>) -> Box<dyn Tool>) -> Self {
-        self.tools = self.tools.into_iter().map(replace).collect();
-        self
-    }
-
     /// The tools as the model sees them.
     pub fn specs(&self) -> Vec<ToolSpec> {
         self.tools.iter().map(|tool| ToolSpec::of(tool.as_ref())).collect()
@@ -100,11 +105,12 @@ impl Toolbox {
         }
     }
 
-    /// Performs a call. Returns the result and the file that the agent has seen. Mistakes of the model and panics of a tool
-    /// become results with `is_error`. The text is redacted, then truncated to [`MAX_RESULT_CHARS`].
-    pub async fn call(&self, call: &ToolCall, limits: CallLimits) -> (ToolResult, Option<FileVersion>) {
+    /// Performs a call. Mistakes of the model and panics of a tool become results with `is_error`. The text is redacted, then
+    /// truncated to [`MAX_RESULT_CHARS`].
+    pub async fn call(&self, call: &ToolCall, limits: CallLimits) -> CallOutcome {
         let state = Arc::new(self.state.for_call());
-        let (text, is_error) = match self.run(call, &state, &limits).await {
+        let failure = OnceLock::new();
+        let (text, is_error) = match self.run(call, &state, &limits, &failure).await {
             Ok(text) => (text, false),
             Err(ToolError(text)) => (text, true),
         };
@@ -113,10 +119,21 @@ impl Toolbox {
             Cow::Borrowed(_) => text,
         };
         let text = truncate_middle(text, MAX_RESULT_CHARS);
-        (ToolResult { call_id: call.id.clone(), text, is_error }, state.seen())
+        let moved = || self.workspace.check_not_moved().err().map(EnvironmentError::WorkspaceMoved);
+        CallOutcome {
+            result: ToolResult { call_id: call.id.clone(), text, is_error },
+            file_version: state.seen(),
+            failure: failure.into_inner().filter(EnvironmentError::ends_run).or_else(moved),
+        }
     }
 
-    async fn run(&self, call: &ToolCall, state: &Arc<ToolState>, limits: &CallLimits) -> Result<String, ToolError> {
+    async fn run(
+        &self,
+        call: &ToolCall,
+        state: &Arc<ToolState>,
+        limits: &CallLimits,
+        failure: &OnceLock<EnvironmentError>,
+    ) -> Result<String, ToolError> {
         let Some(tool) = self.find(&call.tool) else { return Err(self.unknown_tool(&call.tool)) };
         if let Some(why) = &call.input_error {
             return Err(ToolError(why.clone()));
@@ -130,6 +147,7 @@ impl Toolbox {
             environment: &self.environment,
             sandbox: &self.sandbox,
             limits,
+            failure,
         };
         // A panic in a tool must not end the run. Locks on shared state ignore poisoning.
         let result = AssertUnwindSafe(async { tool.call(&call.input, &context).await }).catch_unwind().await;
