@@ -9,8 +9,6 @@ mod bpf;
 #[cfg(target_os = "linux")]
 mod bubblewrap;
 #[cfg(target_os = "linux")]
-mod capabilities;
-#[cfg(target_os = "linux")]
 mod chmod_broker;
 #[cfg(target_os = "linux")]
 mod hidden_paths;
@@ -127,27 +125,27 @@ impl Sandbox {
             remedy: None,
         })?;
         let scratch = Arc::new(scratch);
-        let (no_bubblewrap, remedy) = match bubblewrap::Bubblewrap::detect(policy.clone(), Arc::clone(&scratch)) {
+        let mut unavailable = match bubblewrap::Bubblewrap::detect(policy.clone(), Arc::clone(&scratch)) {
             Ok((bubblewrap, degradation)) => {
                 return Ok(Self::new(Backend::Bubblewrap(Box::new(bubblewrap)), degradation));
             }
-            Err(error) => (format!("bubblewrap can't be used: {}", error.reason), error.remedy),
+            Err(error) => error,
         };
         if mode == SandboxMode::Required {
-            return Err(SandboxUnavailable { reasons: vec![no_bubblewrap], remedy });
+            return Err(unavailable);
         }
         match Self::prepare_landlock(policy, &scratch) {
             Ok(landlock) => {
-                let mut degradation = no_bubblewrap;
-                for limitation in landlock.limitations() {
-                    degradation.push_str("; this kernel can't keep commands from ");
-                    degradation.push_str(limitation);
+                if !landlock.scopes_signals() {
+                    let limitation =
+                        "this kernel can't keep commands from sending signals to other processes of the same user";
+                    unavailable.reasons.push(limitation.to_owned());
                 }
-                Ok(Self::new(Backend::Landlock(landlock, scratch), Some(degradation)))
+                Ok(Self::new(Backend::Landlock(landlock, scratch), Some(unavailable.reasons.join("; "))))
             }
             Err(reason) => {
-                let reasons = vec![no_bubblewrap, format!("landlock can't be used: {reason}")];
-                Err(SandboxUnavailable { reasons, remedy })
+                unavailable.reasons.push(format!("landlock can't be used: {reason}"));
+                Err(unavailable)
             }
         }
     }

@@ -1,7 +1,6 @@
 //! The tier `landlock`, without namespaces: before a process becomes a command, it restricts itself by landlock rules and a
 //! seccomp filter and drops all capabilities.
 
-mod probe;
 #[cfg(test)]
 mod tests;
 
@@ -18,16 +17,30 @@ use landlock::{
     RulesetCreatedAttr, RulesetError, Scope,
 };
 
+use rustix::thread::{
+    CapabilitiesSecureBits, CapabilitySet, CapabilitySets, clear_ambient_capability_set,
+    remove_capability_from_bounding_set, set_capabilities, set_capabilities_secure_bits, set_no_new_privs,
+};
+
 use super::chmod_broker::{ChmodBroker, WritableRoots};
 use super::policy::SandboxPolicy;
 use super::readable_paths::find_readable;
-use super::{capabilities, seccomp};
+use super::{seccomp, tier_probe};
 use crate::job::Network;
 
 /// The newest landlock version that is used. On an older kernel, the rules that it doesn't know are left out.
 const LATEST_ABI: ABI = ABI::V7;
 /// The version since which a command can't send signals to this process and others.
 const SIGNAL_SCOPE_ABI: i32 = 6;
+/// What a shell tries in addition to printing its status. It opens only files of the shell itself and of this process: without
+/// confinement, a process of the same user can open `comm` and `environ`.
+const PROBE_SCRIPT: &str = r#"
+(: > /proc/self/comm) 2> /dev/null && echo "writes"
+(: < "/proc/$1/environ") 2> /dev/null && echo "reads"
+kill -0 "$1" 2> /dev/null && echo "signals"
+: > "$TMPDIR/.probe" && chmod 600 "$TMPDIR/.probe" && rm "$TMPDIR/.probe" && echo "works"
+echo end
+"#;
 /// Devices that commands may use: they hold no data.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
@@ -89,13 +102,32 @@ impl Landlock {
         })))
     }
 
-    /// What this kernel's landlock can't prevent, each as the end of "can't keep commands from".
-    pub fn limitations(&self) -> Vec<&'static str> {
-        if self.0.abi < SIGNAL_SCOPE_ABI {
-            vec!["sending signals to other processes of the same user"]
-        } else {
-            Vec::new()
-        }
+    /// Runs a confined shell and checks what it can do. Takes at most five seconds.
+    ///
+    /// # Errors
+    /// Says what isn't confined, or doesn't work.
+    pub fn probe(&self) -> Result<(), String> {
+        let mut shell = Command::new("/bin/sh");
+        let script = [tier_probe::STATUS_SCRIPT, PROBE_SCRIPT].concat();
+        shell.args(["-c", &script, "sh", &std::process::id().to_string()]);
+        shell.env_clear().env("PATH", "/usr/bin:/bin").current_dir("/");
+        self.confine(&mut shell, true);
+        let printed = tier_probe::run(&mut shell, tier_probe::deadline())?;
+        tier_probe::check_status(&printed, &["CapPrm", "CapEff"], true)?;
+        let has = |line: &str| printed.lines().any(|printed| printed == line);
+        let problems = [
+            (!has("end"), "a confined shell doesn't run to its end"),
+            (has("writes"), "commands can change files outside of the workspace"),
+            (has("reads"), "commands can read other processes"),
+            (self.scopes_signals() && has("signals"), "commands can send signals to other processes"),
+            (!has("works"), "commands can't use their temporary folder"),
+        ];
+        problems.iter().find(|(is_wrong, _)| *is_wrong).map_or(Ok(()), |(_, problem)| Err((*problem).to_owned()))
+    }
+
+    /// Whether this kernel keeps commands from sending signals to other processes.
+    pub fn scopes_signals(&self) -> bool {
+        self.0.abi >= SIGNAL_SCOPE_ABI
     }
 
     /// Confines a command that will be started, and sets its `TMPDIR`.
@@ -113,11 +145,11 @@ impl Landlock {
 impl LandlockInner {
     /// Applies the restrictions to this process.
     fn enter(&self, read_only: bool) -> io::Result<()> {
-        capabilities::drop_all()?;
+        drop_capabilities()?;
         let rules = if read_only { &self.read_only_ruleset } else { &self.write_ruleset };
         restrict_self(rules)?;
         let listener = install(&self.filter)?;
-        self.chmod_broker.send_listener(listener.as_raw_fd(), read_only)
+        self.chmod_broker.send_listener(&listener, read_only)
     }
 }
 
@@ -145,11 +177,36 @@ impl SocketScope {
         // SAFETY: between fork and exec only system calls are made.
         unsafe {
             command.pre_exec(move || {
-                capabilities::no_new_privileges()?;
+                set_no_new_privs(true)?;
                 restrict_self(&rules)
             });
         }
     }
+}
+
+/// Clears every capability set, and keeps this process and its children from gaining privileges by executing a file, even as
+/// root. Makes only system calls, because it runs between fork and exec.
+fn drop_capabilities() -> io::Result<()> {
+    set_no_new_privs(true)?;
+    let bits = CapabilitiesSecureBits::NO_ROOT
+        | CapabilitiesSecureBits::NO_ROOT_LOCKED
+        | CapabilitiesSecureBits::NO_SETUID_FIXUP
+        | CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED
+        | CapabilitiesSecureBits::KEEP_CAPS_LOCKED
+        | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
+        | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
+    // This needs a capability. Without it, `no_new_privs` already prevents that any are gained.
+    let _ = set_capabilities_secure_bits(bits);
+    // The kernel knows fewer capabilities than a set has bits, and refuses the first unknown one.
+    for number in 0..64 {
+        if remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << number)).is_err() {
+            break;
+        }
+    }
+    // Kernels before 4.3 have no ambient set.
+    let _ = clear_ambient_capability_set();
+    let none = CapabilitySet::empty();
+    Ok(set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?)
 }
 
 /// The kernel's landlock version.
