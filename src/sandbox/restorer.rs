@@ -168,14 +168,11 @@ pub fn run_restorer(descriptor: &str) -> io::Result<()> {
     }
     let mut bytes = Vec::new();
     memory.read_to_end(&mut bytes)?;
-    let guard = TamperGuard::from_snapshot(&bytes).ok_or(io::ErrorKind::InvalidData)?;
+    let mut guard = TamperGuard::from_snapshot(&bytes).ok_or(io::ErrorKind::InvalidData)?;
     drop(bytes);
-    if commands_outlive_pipe {
-        for delay in CHECK_DELAYS {
-            std::thread::sleep(delay);
-            let _ = guard.check(false);
-        }
-    } else {
+    let delays: &[Duration] = if commands_outlive_pipe { &CHECK_DELAYS } else { &[Duration::ZERO] };
+    for delay in delays {
+        std::thread::sleep(*delay);
         // No process is left that the result could be reported to.
         let _ = guard.check(false);
     }

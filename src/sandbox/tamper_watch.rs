@@ -4,8 +4,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::policy::{RecordVerifier, SandboxPolicy, Tier};
 use super::protected_paths::canonical_as_far_as_possible;
@@ -19,7 +19,7 @@ const IMMUTABLE_RECORD_FILES: [&str; 2] = ["job.yaml", "plan.json"];
 
 #[derive(Debug)]
 pub(super) struct TamperWatch {
-    guard: TamperGuard,
+    guard: Mutex<TamperGuard>,
     /// Restores files if this program is killed.
     restorer: Option<Restorer>,
     /// How many commands are running.
@@ -62,12 +62,12 @@ impl TamperWatch {
         let git_folders: Vec<PathBuf> =
             guarded.iter().filter(|path| allowed.git_folders.contains(*path)).cloned().collect();
         guarded.retain(|path| !git_folders.iter().any(|folder| path != folder && path.starts_with(folder)));
-        let guard = TamperGuard::for_paths(policy, &guarded);
+        let guard = TamperGuard::new(policy, &guarded);
         let guard = match tier {
             Tier::Bubblewrap => guard,
             _ => guard.with_records(policy, &out, &record, verifier),
         };
-        Self { guard, restorer: None, running: AtomicUsize::new(0) }
+        Self { guard: Mutex::new(guard), restorer: None, running: AtomicUsize::new(0) }
     }
 
     /// The same, restoring files even if this program is killed.
@@ -87,9 +87,10 @@ impl TamperWatch {
     pub(super) fn command_starting(&self) -> io::Result<()> {
         // While no command ran, only someone else can have made changes.
         if self.running.load(Ordering::Relaxed) == 0 {
-            self.guard.rebaseline();
+            let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
+            guard.rebaseline();
             if let Some(restorer) = &self.restorer {
-                restorer.arm(&self.guard).map_err(|error| {
+                restorer.arm(&guard).map_err(|error| {
                     io::Error::other(format!("the process that restores protected files can't be started ({error})"))
                 })?;
             }
@@ -101,7 +102,7 @@ impl TamperWatch {
     /// Must be called after a command has ended.
     pub(super) fn command_ended(&self) -> Result<(), TamperError> {
         let others_run = self.running.fetch_sub(1, Ordering::Relaxed) > 1;
-        let result = self.guard.check(others_run);
+        let result = self.guard.lock().unwrap_or_else(PoisonError::into_inner).check(others_run);
         if !others_run && let Some(restorer) = &self.restorer {
             restorer.disarm();
         }

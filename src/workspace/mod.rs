@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{Dir, FileType};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use self::path_resolver::{MAX_DEPTH, ResolvedPath, canonical_as_far_as_possible, resolve};
@@ -229,12 +229,9 @@ impl Workspace {
         for part in path.components() {
             let next = folder.join(part);
             if open_beneath::stat(self.folder(), &next).is_err() {
-                let entries = Dir::read_from(open_beneath::open_dir(self.folder(), &folder).ok()?).ok()?;
-                let names = entries.flatten().take(MAX_SIMILAR_NAMES).filter_map(|entry| {
-                    let name = entry.file_name().to_str().ok()?;
-                    (name != "." && name != "..").then(|| name.to_owned())
-                });
-                let names: Vec<String> = names.collect();
+                let folder_now = open_beneath::open_dir(self.folder(), &folder).ok()?;
+                let entries = open_beneath::entries(&folder_now).ok()?.flatten().take(MAX_SIMILAR_NAMES);
+                let names: Vec<String> = entries.filter_map(|(name, _)| name.into_string().ok()).collect();
                 // Every name is similar to one of one or two characters.
                 let name = part.as_os_str().to_str().filter(|name| name.chars().nth(2).is_some())?;
                 let similar = suggest_name(name, names.iter().map(String::as_str))?;

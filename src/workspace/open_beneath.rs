@@ -1,13 +1,15 @@
 //! Opens files beneath an open folder by paths without links and `..`, so that entries that are swapped in the meantime
 //! can't lead outside.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
 
 /// How a folder is opened: not through a link.
 pub(crate) const DIR_FLAGS: OFlags =
@@ -41,7 +43,6 @@ pub(crate) fn open_dir(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd>
     #[cfg(target_os = "linux")]
     {
         use rustix::fs::ResolveFlags;
-        use rustix::io::Errno;
 
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
@@ -74,6 +75,28 @@ pub(crate) fn stat(root: BorrowedFd<'_>, path: &Path) -> io::Result<Stat> {
         None => Ok(rustix::fs::statat(root, name, AtFlags::SYMLINK_NOFOLLOW)?),
         Some(parent) => Ok(rustix::fs::statat(open_dir(root, parent)?, name, AtFlags::SYMLINK_NOFOLLOW)?),
     }
+}
+
+/// The names in an open folder with the kinds of the files.
+pub(crate) fn entries(folder: &OwnedFd) -> Result<impl Iterator<Item = Result<(OsString, FileType), Errno>>, Errno> {
+    let listed = Dir::read_from(folder)?.map(move |entry| {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        // Some file systems don't report the kind.
+        let kind = match entry.file_type() {
+            FileType::Unknown => {
+                FileType::from_raw_mode(rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode)
+            }
+            kind => kind,
+        };
+        Ok((name.to_owned(), kind))
+    });
+    let is_dot = |name: &OsString| name == "." || name == "..";
+    // A file that is gone by now doesn't count.
+    Ok(listed.filter(move |entry| match entry {
+        Ok((name, _)) => !is_dot(name),
+        Err(error) => *error != Errno::NOENT,
+    }))
 }
 
 /// Opens a regular file in a folder for reading; `None` for anything else: links, folders, devices, FIFOs, sockets and

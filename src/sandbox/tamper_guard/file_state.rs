@@ -137,6 +137,11 @@ impl FileState {
         }
     }
 
+    /// Records anything but a folder anew, unless it is unchanged.
+    pub(super) fn recapture_file(mut self, folder: &OwnedFd, name: &OsStr, budget: &mut SnapshotBudget) -> Self {
+        if self.is_unchanged_file(folder, name) { self } else { Self::capture_file(folder, name, budget) }
+    }
+
     /// Whether the same file is still there; folders never count as unchanged. A file that was rewritten with the same
     /// content counts as unchanged, and its new metadata is recorded.
     pub(super) fn is_unchanged_file(&mut self, folder: &OwnedFd, name: &OsStr) -> bool {

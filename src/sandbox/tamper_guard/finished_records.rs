@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::dir_fd::{MAX_NAMES, is_locked, list, open_dir, open_parent};
+use super::dir_fd::{is_locked, list, open_dir, open_parent};
 use super::file_state::StatSnapshot;
 
 /// How many files are compared after each command; those of the newest runs come first.
@@ -85,6 +85,6 @@ fn open(root: &OwnedFd, path: &Path) -> Option<OwnedFd> {
 }
 
 fn names(root: &OwnedFd, path: &Path) -> Vec<OsString> {
-    let listed = open_parent(root, path).and_then(|(folder, name)| list(&folder, name, MAX_NAMES));
+    let listed = open_parent(root, path).and_then(|(folder, name)| list(&folder, name));
     listed.map(|(_, listing)| listing.into_iter().map(|(name, _)| name).collect()).unwrap_or_default()
 }

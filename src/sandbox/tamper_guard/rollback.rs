@@ -11,8 +11,9 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::dir_fd::{PATH_FLAGS, kind, list, open_dir};
+use super::dir_fd::{PATH_FLAGS, kind, open_dir};
 use super::file_state::{FileState, SnapshotBudget, StatSnapshot};
+use crate::workspace::open_beneath::entries;
 
 /// How deep a tree may be that is removed.
 const MAX_DEPTH: usize = 200;
@@ -48,20 +49,18 @@ pub(super) fn restore_file(folder: &OwnedFd, name: &OsStr, state: &mut FileState
     Ok(())
 }
 
-/// Lets the owner list a folder that no one may read or search.
-fn make_accessible(folder: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
-    let opened = openat(folder, name, PATH_FLAGS, Mode::empty())?;
-    let path = format!("/proc/self/fd/{}", opened.as_raw_fd());
-    chmodat(CWD, path, Mode::RWXU, AtFlags::empty())
+/// Opens a folder, even if no one may read or search it.
+fn open_inaccessible_dir(folder: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
+    open_dir(folder, name).or_else(|_| {
+        let opened = openat(folder, name, PATH_FLAGS, Mode::empty())?;
+        chmodat(CWD, format!("/proc/self/fd/{}", opened.as_raw_fd()), Mode::RWXU, AtFlags::empty())?;
+        open_dir(folder, name)
+    })
 }
 
 /// Gives a folder its former owner and mode.
 pub(super) fn restore_dir_permissions(folder: &OwnedFd, name: &OsStr, metadata: &StatSnapshot) -> Result<(), Errno> {
-    let opened = open_dir(folder, name).or_else(|_| {
-        make_accessible(folder, name)?;
-        open_dir(folder, name)
-    })?;
-    set_owner_and_mode(opened, metadata)
+    set_owner_and_mode(open_inaccessible_dir(folder, name)?, metadata)
 }
 
 fn set_owner_and_mode(file: impl AsFd, metadata: &StatSnapshot) -> Result<(), Errno> {
@@ -96,10 +95,8 @@ pub(super) fn remove_all(folder: &OwnedFd, name: &OsStr, depth: usize) -> Result
     if depth >= MAX_DEPTH {
         return Err(Errno::NAMETOOLONG);
     }
-    let (opened, inside) = list(folder, name, usize::MAX).or_else(|_| {
-        make_accessible(folder, name)?;
-        list(folder, name, usize::MAX)
-    })?;
+    let opened = open_inaccessible_dir(folder, name)?;
+    let inside: Vec<_> = entries(&opened)?.collect::<Result<_, _>>()?;
     for (name, _) in inside {
         remove_all(&opened, &name, depth + 1)?;
     }
