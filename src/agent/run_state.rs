@@ -304,7 +304,7 @@ impl RunState {
         if self.is_replay {
             return Ok(());
         }
-        if let Some(reason) = self.tools.sandbox.failure() {
+        if let Some(reason) = self.tools.sandbox.start_failure.get() {
             return Err(RunAbort::command_not_started(reason));
         }
         self.tools.workspace.check_not_moved().map_err(|error| RunAbort::workspace_moved(&error))

@@ -119,7 +119,7 @@ impl Replay {
             report.differences.extend(edit_impact(recorded, edited, prices));
         }
         report.sort(runs_tools);
-        let has_failed = deps.sandbox.tamper_error().is_some() || deps.sandbox.failure().is_some();
+        let has_failed = deps.sandbox.tamper_error().is_some() || deps.sandbox.start_failure.get().is_some();
         report.stopped = match (stop.is_cancelled(), has_failed) {
             (true, _) => Some(Outcome::Interrupted),
             (false, true) => Some(Outcome::EnvironmentFailed),

@@ -34,12 +34,12 @@ const AT_SYMLINK_NOFOLLOW: u64 = libc::AT_SYMLINK_NOFOLLOW as u64;
 const AT_EMPTY_PATH: u64 = libc::AT_EMPTY_PATH as u64;
 
 /// The files whose attributes commands may change.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug)]
 pub(super) struct WritableRoots {
-    /// Canonical folders that every command may change.
+    /// The folder that every command may change, canonical.
+    pub(super) home: PathBuf,
+    /// Folders that only commands may change that aren't read-only, canonical.
     pub(super) writable: Vec<PathBuf>,
-    /// Folders that only commands may change that aren't read-only.
-    pub(super) writable_unless_read_only: Vec<PathBuf>,
     /// Exceptions in these folders.
     pub(super) protected: Vec<PathBuf>,
 }
@@ -150,30 +150,26 @@ fn handle_call(listener: &Listener, roots: &WritableRoots, call: &libc::seccomp_
     let caller = Caller { id: call.pid, listener: &listener.file, call: call.id };
     let [first, second, third, fourth, fifth, _] = call.data.args;
     let plain = |at: u64| FileArgument { folder: libc::AT_FDCWD, path: at, follow: true };
-    let at = |folder: u64, path: u64, flags: u64| FileArgument {
-        folder: folder as i32,
-        path: if path == 0 || flags & AT_EMPTY_PATH != 0 && caller.path(path).is_ok_and(|path| path.is_empty()) {
-            0
-        } else {
-            path
-        },
-        follow: flags & AT_SYMLINK_NOFOLLOW == 0,
+    let at = |folder: u64, path: u64, flags: u64| {
+        let is_empty = flags & AT_EMPTY_PATH != 0 && caller.path(path).is_ok_and(|path| path.is_empty());
+        let path = if is_empty { 0 } else { path };
+        FileArgument { folder: folder as i32, path, follow: flags & AT_SYMLINK_NOFOLLOW == 0 }
     };
+    let mode = |mode: u64| AttributeChange::Mode(mode as u32);
+    let owner = |user: u64, group: u64| AttributeChange::Owner(user as u32, group as u32);
     let (file, change) = match i64::from(call.data.nr) {
-        libc::SYS_fchmod => (at(first, 0, 0), AttributeChange::Mode(second as u32)),
-        libc::SYS_fchmodat => (at(first, second, 0), AttributeChange::Mode(third as u32)),
-        SYS_FCHMODAT2 => (at(first, second, fourth), AttributeChange::Mode(third as u32)),
-        libc::SYS_fchown => (at(first, 0, 0), AttributeChange::Owner(second as u32, third as u32)),
-        libc::SYS_fchownat => (at(first, second, fifth), AttributeChange::Owner(third as u32, fourth as u32)),
+        libc::SYS_fchmod => (at(first, 0, 0), mode(second)),
+        libc::SYS_fchmodat => (at(first, second, 0), mode(third)),
+        SYS_FCHMODAT2 => (at(first, second, fourth), mode(third)),
+        libc::SYS_fchown => (at(first, 0, 0), owner(second, third)),
+        libc::SYS_fchownat => (at(first, second, fifth), owner(third, fourth)),
         libc::SYS_utimensat => (at(first, second, fourth), AttributeChange::Times(caller.times(third, 1)?)),
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_chmod => (plain(first), AttributeChange::Mode(second as u32)),
+        libc::SYS_chmod => (plain(first), mode(second)),
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_chown => (plain(first), AttributeChange::Owner(second as u32, third as u32)),
+        libc::SYS_chown => (plain(first), owner(second, third)),
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_lchown => {
-            (FileArgument { follow: false, ..plain(first) }, AttributeChange::Owner(second as u32, third as u32))
-        }
+        libc::SYS_lchown => (FileArgument { follow: false, ..plain(first) }, owner(second, third)),
         #[cfg(target_arch = "x86_64")]
         libc::SYS_utime => (plain(first), AttributeChange::Times(caller.seconds(second)?)),
         #[cfg(target_arch = "x86_64")]
@@ -221,8 +217,7 @@ fn is_group_member(group: u32) -> bool {
 impl WritableRoots {
     fn allows(&self, path: &Path, read_only: bool) -> bool {
         let is_in = |folders: &[PathBuf]| folders.iter().any(|folder| path.starts_with(folder));
-        (is_in(&self.writable) || !read_only && is_in(&self.writable_unless_read_only))
-            && !self.protected.iter().any(|protected| path.starts_with(protected))
+        (path.starts_with(&self.home) || !read_only && is_in(&self.writable)) && !is_in(&self.protected)
     }
 }
 

@@ -35,18 +35,8 @@ pub struct Workspace {
     folder: File,
     protection: WriteProtection,
     /// Paths from the root that searches skip.
-    excluded: Arc<[PathBuf]>,
+    excluded: Vec<PathBuf>,
     locks: Mutex<HashMap<PathBuf, Arc<Mutex<()>>>>,
-}
-
-/// The paths that searches skip: every `.git`, and some folders.
-pub(crate) struct ExcludedPaths(Arc<[PathBuf]>);
-
-impl ExcludedPaths {
-    /// Whether searches skip a path from the root.
-    pub(crate) fn contains(&self, path: &Path) -> bool {
-        self.0.iter().any(|excluded| path.starts_with(excluded)) || path.iter().any(is_dot_git)
-    }
 }
 
 /// A file that was opened for reading.
@@ -174,9 +164,9 @@ impl Workspace {
         opened.ok_or_else(|| ToolError(format!("`{shown}` is not a regular file")))
     }
 
-    /// The paths that searches skip.
-    pub(crate) fn excluded(&self) -> ExcludedPaths {
-        ExcludedPaths(Arc::clone(&self.excluded))
+    /// Whether searches skip a path from the root: everything in a `.git`, and in some folders.
+    pub(crate) fn is_excluded(&self, path: &Path) -> bool {
+        self.excluded.iter().any(|excluded| path.starts_with(excluded)) || path.iter().any(is_dot_git)
     }
 
     /// Runs `work` while no other agent of the run writes to the path.

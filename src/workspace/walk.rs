@@ -74,7 +74,7 @@ impl FileWalk<'_> {
         mut visit: impl FnMut(&WalkEntry<'_>) -> Result<(), StopWalk>,
     ) -> Result<Option<&'static str>, ToolError> {
         let base = &self.base.path;
-        if self.workspace.excluded().contains(base) {
+        if self.workspace.is_excluded(base) {
             return Err(ToolError(format!("`{}` is excluded from searches", base.display())));
         }
         let failed = |error: io::Error| self.workspace.io_error(base, &error);
@@ -194,7 +194,7 @@ impl<'a> WalkState<'a> {
     }
 
     fn is_excluded(&self, path: &Path, name: &OsStr, is_folder: bool) -> bool {
-        if self.walk.workspace.excluded().contains(path) {
+        if self.walk.workspace.is_excluded(path) {
             return true;
         }
         let mut matched = match &self.walk.filter {

@@ -15,8 +15,8 @@ use super::file_stat::{FileKind, FileStat, UnixTime};
 use super::tracked_files::{TrackedFile, TrackedFiles};
 use super::tracker::{ChangeTracker, MAX_FILE_BYTES};
 use super::walk::{MAX_DEPTH, MAX_FILES, WalkedFile, WorkspaceWalk};
+use crate::git::Repository;
 use crate::git::objects::object_id;
-use crate::git::{Repository, is_dot_git};
 use crate::text::{hex, pluralize};
 use crate::workspace::open_beneath::{self, file_id};
 
@@ -152,13 +152,8 @@ impl BaselineScan<'_> {
     /// Adds the tracked files that the walk didn't visit because they are ignored or missing.
     fn add_missing_tracked_files(&mut self, last_path: Option<&Path>) -> io::Result<()> {
         let workspace = &self.tracker.workspace;
-        let excluded = workspace.excluded();
         let mut missing: Vec<(PathBuf, TrackedFile)> = self.tracked.drain().collect();
-        missing.retain(|(path, _)| {
-            !excluded.contains(path)
-                && !path.iter().any(is_dot_git)
-                && last_path.is_none_or(|last| path.as_path() <= last)
-        });
+        missing.retain(|(path, _)| !workspace.is_excluded(path) && last_path.is_none_or(|last| path.as_path() <= last));
         missing.sort_unstable_by(|one, other| one.0.cmp(&other.0));
         for (path, tracked) in missing {
             if self.tracker.has_secret(&path) {

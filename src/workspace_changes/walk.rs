@@ -12,8 +12,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, openat, statat};
 use super::deadline::Deadline;
 use super::file_stat::FileStat;
 use super::tracker::ChangeTracker;
-use crate::git::is_dot_git;
-use crate::workspace::ExcludedPaths;
+use crate::workspace::Workspace;
 use crate::workspace::ignore_files::{IgnoreFiles, IgnoreRules, match_path};
 use crate::workspace::open_beneath::{self, FileId, file_id};
 
@@ -42,8 +41,7 @@ pub(super) struct IgnoreSnapshot {
 
 /// One walk, in path order.
 pub(super) struct WorkspaceWalk<'a> {
-    root: &'a Path,
-    excluded: ExcludedPaths,
+    workspace: &'a Workspace,
     deadline: &'a Deadline,
     /// The ignore files of the baseline, if this is a comparison. Later changes to ignore files affect new files only.
     baseline_ignores: Option<&'a IgnoreSnapshot>,
@@ -104,8 +102,7 @@ impl<'a> WorkspaceWalk<'a> {
         let above = &baseline_ignores.unwrap_or(&found).above;
         let compile = || IgnoreRules::from_nested(above);
         Self {
-            root: workspace.root(),
-            excluded: workspace.excluded(),
+            workspace,
             deadline,
             baseline_ignores,
             baseline_last_path,
@@ -164,7 +161,7 @@ impl<'a> WorkspaceWalk<'a> {
             self.last_path = Some(path);
             return Err(WalkEnded);
         }
-        if is_dot_git(name) || self.excluded.contains(&path) {
+        if self.workspace.is_excluded(&path) {
             return Ok(());
         }
         let is_folder = kind == FileType::Directory;
@@ -232,7 +229,7 @@ impl<'a> WorkspaceWalk<'a> {
     }
 
     fn is_excluded(&mut self, path: &Path, is_folder: bool) -> bool {
-        let absolute = if self.above > 0 { self.root.join(path) } else { PathBuf::new() };
+        let absolute = if self.above > 0 { self.workspace.root().join(path) } else { PathBuf::new() };
         let is_ignored = |rules: &[IgnoreRules]| match_path(rules, self.above, path, &absolute, is_folder).is_ignore();
         if is_ignored(&self.rules) {
             return true;

@@ -45,11 +45,8 @@ echo end
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
 /// Confines the commands of a run without namespaces. The rules apply to the files that exist when it is created.
-#[derive(Debug, Clone)]
-pub struct Landlock(Arc<LandlockInner>);
-
 #[derive(Debug)]
-struct LandlockInner {
+pub struct Landlock {
     write_ruleset: OwnedFd,
     read_only_ruleset: OwnedFd,
     filter: Vec<u8>,
@@ -65,48 +62,32 @@ impl Landlock {
     /// # Errors
     /// If the kernel has no landlock or no seccomp, the system calls of this architecture aren't known, or the home folder or
     /// the workspace can't be opened.
-    pub fn prepare(policy: &SandboxPolicy, home: &Path) -> io::Result<Self> {
+    pub fn prepare(policy: &SandboxPolicy, home: &Path) -> io::Result<Arc<Self>> {
         let abi = version()?;
         let filter = seccomp::landlock_filter(policy.network, abi);
         if filter.is_empty() {
-            return Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                "there is no system call filter for this architecture",
-            ));
+            return Err(io::Error::other("there is no system call filter for this architecture"));
         }
         let home = home.canonicalize()?;
         let temp_dir = home.join(".tmp");
-        match fs::DirBuilder::new().mode(0o700).create(&temp_dir) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-        let rules = LandlockRules::new(policy, &home);
-        let chmod_broker = ChmodBroker::start(WritableRoots {
-            writable: rules.writable.clone(),
-            writable_unless_read_only: rules.writable_unless_read_only.clone(),
-            // Partly protected folders are left to the check after each command.
-            protected: policy
-                .protected
-                .iter()
-                .filter(|path| !policy.allowed_changes.allows_below(path))
-                .cloned()
-                .collect(),
-        })?;
-        Ok(Self(Arc::new(LandlockInner {
+        // With `recursive`, an existing folder isn't an error.
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&temp_dir)?;
+        let rules = LandlockRules::new(policy, home);
+        Ok(Arc::new(Self {
             write_ruleset: rules.ruleset(true)?,
             read_only_ruleset: rules.ruleset(false)?,
             filter,
-            chmod_broker,
+            chmod_broker: ChmodBroker::start(rules.roots)?,
             temp_dir,
             abi,
-        })))
+        }))
     }
 
     /// Runs a confined shell and checks what it can do. Takes at most five seconds.
     ///
     /// # Errors
     /// Says what isn't confined, or doesn't work.
-    pub fn probe(&self) -> Result<(), String> {
+    pub fn probe(self: &Arc<Self>) -> Result<(), String> {
         let mut shell = Command::new("/bin/sh");
         let script = [tier_probe::STATUS_SCRIPT, PROBE_SCRIPT].concat();
         shell.args(["-c", &script, "sh", &std::process::id().to_string()]);
@@ -127,22 +108,20 @@ impl Landlock {
 
     /// Whether this kernel keeps commands from sending signals to other processes.
     pub fn scopes_signals(&self) -> bool {
-        self.0.abi >= SIGNAL_SCOPE_ABI
+        self.abi >= SIGNAL_SCOPE_ABI
     }
 
     /// Confines a command that will be started, and sets its `TMPDIR`.
     #[allow(unsafe_code)]
-    pub fn confine(&self, command: &mut Command, read_only: bool) {
-        command.env("TMPDIR", &self.0.temp_dir);
-        let prepared = Arc::clone(&self.0);
+    pub fn confine(self: &Arc<Self>, command: &mut Command, read_only: bool) {
+        command.env("TMPDIR", &self.temp_dir);
+        let prepared = Arc::clone(self);
         // SAFETY: between fork and exec only system calls are made: nothing is allocated, locked or dropped.
         unsafe {
             command.pre_exec(move || prepared.enter(read_only));
         }
     }
-}
 
-impl LandlockInner {
     /// Applies the restrictions to this process.
     fn enter(&self, read_only: bool) -> io::Result<()> {
         drop_capabilities()?;
@@ -250,18 +229,15 @@ fn install(filter: &[u8]) -> io::Result<OwnedFd> {
 }
 
 /// The paths that are allowed, before the rulesets are created.
-struct LandlockRules<'a> {
-    policy: &'a SandboxPolicy,
-    /// Writable for all commands.
-    writable: Vec<PathBuf>,
-    /// Writable for commands that aren't read-only.
-    writable_unless_read_only: Vec<PathBuf>,
+struct LandlockRules {
+    network: Network,
+    roots: WritableRoots,
     readable: Vec<PathBuf>,
     listed: Vec<PathBuf>,
 }
 
-impl<'a> LandlockRules<'a> {
-    fn new(policy: &'a SandboxPolicy, home: &Path) -> Self {
+impl LandlockRules {
+    fn new(policy: &SandboxPolicy, home: PathBuf) -> Self {
         let users_home = policy.home.as_ref().map(|home| home.canonicalize().unwrap_or_else(|_| home.clone()));
         let machine = find_readable(users_home.as_deref(), rustix::process::geteuid().is_root());
         let mut readable = machine.whole;
@@ -272,20 +248,16 @@ impl<'a> LandlockRules<'a> {
             policy.path_dirs.iter().filter_map(|path| path.canonicalize().ok()).filter(|path| !contains_home(path)),
         );
         let canonical = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
-        let writable_roots = policy.writable_roots().map(canonical).collect();
-        Self {
-            policy,
-            writable: vec![home.to_owned()],
-            writable_unless_read_only: writable_roots,
-            readable,
-            listed: machine.listed,
-        }
+        let writable = policy.writable_roots().map(canonical).collect();
+        // Partly protected folders are left to the check after each command.
+        let protected = policy.protected.iter().filter(|path| !policy.allowed_changes.allows_below(path));
+        let roots = WritableRoots { home, writable, protected: protected.cloned().collect() };
+        Self { network: policy.network, roots, readable, listed: machine.listed }
     }
 
     fn ruleset(&self, writes: bool) -> io::Result<OwnedFd> {
-        self.create_ruleset(writes)
-            .map_err(io::Error::other)
-            .and_then(|created| Option::<OwnedFd>::from(created).ok_or_else(|| io::ErrorKind::Unsupported.into()))
+        let created = self.create_ruleset(writes).map_err(io::Error::other)?;
+        Option::from(created).ok_or_else(|| io::ErrorKind::Unsupported.into())
     }
 
     fn create_ruleset(&self, writes: bool) -> Result<RulesetCreated, RulesetError> {
@@ -297,15 +269,15 @@ impl<'a> LandlockRules<'a> {
             .handle_access(AccessFs::from_all(LATEST_ABI))?
             .scope(Scope::Signal)?
             .scope(Scope::AbstractUnixSocket)?;
-        if self.policy.network == Network::None {
+        if self.network == Network::None {
             ruleset = ruleset.handle_access(AccessNet::from_all(LATEST_ABI))?;
         }
         let mut created = ruleset.create()?;
         for (paths, access) in [
             (self.readable.as_slice(), read),
             (self.listed.as_slice(), names),
-            (self.writable.as_slice(), write),
-            (self.writable_unless_read_only.as_slice(), if writes { write } else { read }),
+            (std::slice::from_ref(&self.roots.home), write),
+            (self.roots.writable.as_slice(), if writes { write } else { read }),
         ] {
             for path in paths {
                 created = allow(created, path, access)?;

@@ -5,6 +5,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::FileType;
+
 use super::dir_fd::{is_locked, list, open_dir, open_parent};
 use super::file_state::StatSnapshot;
 
@@ -41,7 +43,10 @@ impl FinishedRecord {
                 let files: Vec<_> = names(root, &folder)
                     .into_iter()
                     .filter_map(|name| Some((StatSnapshot::at(opened.as_ref()?, &name)?, name)))
-                    .filter_map(|(metadata, name)| metadata.is_file().then_some((name, metadata)))
+                    .filter_map(|(metadata, name)| {
+                        (FileType::from_raw_mode(metadata.permissions()[0]) == FileType::RegularFile)
+                            .then_some((name, metadata))
+                    })
                     .collect();
                 let has_ended = folder != run || files.iter().any(|(name, _)| name == OsStr::new(RESULT));
                 if !has_ended {

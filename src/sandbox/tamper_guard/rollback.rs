@@ -40,7 +40,8 @@ pub(super) fn restore_file(folder: &OwnedFd, name: &OsStr, state: &mut FileState
         FileState::Link(metadata, target) => {
             remove_all(folder, name, 0)?;
             symlinkat(&*target, folder, name)?;
-            let (user, group) = (Uid::from_raw(metadata.uid), Gid::from_raw(metadata.gid));
+            let [_, user, group] = metadata.permissions();
+            let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
             // Only root can change the owner, and only root needs to.
             let _ = chownat(folder, name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW);
         }
@@ -64,9 +65,10 @@ pub(super) fn restore_dir_permissions(folder: &OwnedFd, name: &OsStr, metadata: 
 }
 
 fn set_owner_and_mode(file: impl AsFd, metadata: &StatSnapshot) -> Result<(), Errno> {
+    let [mode, user, group] = metadata.permissions();
     // Only root can change the owner, and only root needs to.
-    let _ = fchown(&file, Some(Uid::from_raw(metadata.uid)), Some(Gid::from_raw(metadata.gid)));
-    fchmod(&file, Mode::from_raw_mode(metadata.mode & 0o7777))
+    let _ = fchown(&file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
+    fchmod(&file, Mode::from_raw_mode(mode & 0o7777))
 }
 
 /// Creates a file that will be renamed to its final name.

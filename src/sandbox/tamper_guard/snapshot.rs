@@ -141,7 +141,7 @@ impl SnapshotWriter {
             FileState::Other(metadata) => (5, metadata),
         };
         self.number(kind);
-        metadata.numbers().into_iter().for_each(|number| self.number(number));
+        metadata.0.into_iter().for_each(|number| self.number(number.cast_unsigned()));
         match state {
             FileState::File(_, Some(content)) => self.bytes(content),
             FileState::Link(_, target) => self.bytes(target.as_bytes()),
@@ -205,9 +205,9 @@ impl SnapshotReader<'_> {
         }
         let mut numbers = [0; 10];
         for number in &mut numbers {
-            *number = self.number()?;
+            *number = self.number()?.cast_signed();
         }
-        let metadata = StatSnapshot::from_numbers(numbers);
+        let metadata = StatSnapshot(numbers);
         Some(match kind {
             1 => FileState::File(metadata, None),
             2 => FileState::File(metadata, Some(self.bytes()?)),

@@ -110,7 +110,7 @@ impl<'a> TreeCheck<'a> {
 
     fn check_folder(&mut self, at: Location<'_>, state: Option<&mut FileState>, now: &StatSnapshot) {
         let permission = at.policy.permission();
-        let is_same = matches!(&state, Some(FileState::Folder(before, _)) if before.has_same_permissions(now));
+        let is_same = matches!(&state, Some(FileState::Folder(before, _)) if before.permissions() == now.permissions());
         let is_new = matches!(state, None | Some(FileState::Missing));
         let is_allowed = match permission {
             ChangePermission::Anything => return,
