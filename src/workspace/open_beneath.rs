@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -111,6 +112,26 @@ pub(crate) fn open_regular_file(folder: BorrowedFd<'_>, name: &OsStr) -> io::Res
     let file = rustix::fs::openat(folder, name, FILE_FLAGS, Mode::empty())?;
     let regular = is_regular(&rustix::fs::fstat(&file)?) && !is_pseudo_filesystem(file.as_fd());
     Ok(regular.then(|| File::from(file)))
+}
+
+/// A name that no other write uses, in this process or another one.
+pub(crate) fn temporary_name() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    format!(".legwork-{}-{}.tmp", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Creates a file that will be renamed to its final name.
+pub(crate) fn create_temporary(folder: BorrowedFd<'_>, mode: Mode) -> Result<(File, String), Errno> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // A few may be left over, but not this many.
+    for _ in 0..1000 {
+        let name = temporary_name();
+        match rustix::fs::openat(folder, name.as_str(), flags, mode) {
+            Err(Errno::EXIST) => {}
+            opened => return Ok((opened?.into(), name)),
+        }
+    }
+    Err(Errno::EXIST)
 }
 
 /// Whether a file is in a file system whose contents the kernel generates, such as procfs or sysfs.

@@ -1,19 +1,17 @@
 //! Restores files and permissions, and removes what wasn't there.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, chmodat, chownat, fchmod, fchown, openat, renameat, symlinkat,
-    unlinkat,
+    AtFlags, CWD, FileType, Gid, Mode, Uid, chmodat, chownat, fchmod, fchown, openat, renameat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
 use super::dir_fd::{PATH_FLAGS, kind, open_dir};
 use super::file_state::{FileState, SnapshotBudget, StatSnapshot};
-use crate::workspace::open_beneath::entries;
+use crate::workspace::open_beneath::{create_temporary, entries};
 
 /// How deep a tree may be that is removed.
 const MAX_DEPTH: usize = 200;
@@ -24,16 +22,16 @@ pub(super) fn restore_file(folder: &OwnedFd, name: &OsStr, state: &mut FileState
         FileState::Missing => return remove_all(folder, name, 0),
         FileState::Folder(..) | FileState::Other(_) | FileState::File(_, None) => return Err(Errno::NOTSUP),
         FileState::File(metadata, Some(content)) => {
-            let (mut file, temporary) = create_temporary(folder)?;
+            let (mut file, temporary) = create_temporary(folder.as_fd(), Mode::from_raw_mode(0o600))?;
             let written = file.write_all(content).map_err(|_| Errno::IO);
             let replaced = written.and_then(|()| set_owner_and_mode(&file, metadata)).and_then(|()| {
                 if kind(folder, name) == Some(FileType::Directory) {
                     remove_all(folder, name, 0)?;
                 }
-                renameat(folder, &temporary, folder, name)
+                renameat(folder, temporary.as_str(), folder, name)
             });
             if let Err(error) = replaced {
-                let _ = unlinkat(folder, &temporary, AtFlags::empty());
+                let _ = unlinkat(folder, temporary.as_str(), AtFlags::empty());
                 return Err(error);
             }
         }
@@ -69,22 +67,6 @@ fn set_owner_and_mode(file: impl AsFd, metadata: &StatSnapshot) -> Result<(), Er
     // Only root can change the owner, and only root needs to.
     let _ = fchown(&file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
     fchmod(&file, Mode::from_raw_mode(mode & 0o7777))
-}
-
-/// Creates a file that will be renamed to its final name.
-fn create_temporary(folder: &OwnedFd) -> Result<(std::fs::File, OsString), Errno> {
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    loop {
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = OsString::from(format!(".legwork-{}-{number}", std::process::id()));
-        match openat(folder, &name, flags, Mode::from_raw_mode(0o600)) {
-            Ok(file) => return Ok((file.into(), name)),
-            // A few may be left over, but not this many.
-            Err(Errno::EXIST) if number < 1000 => {}
-            Err(error) => return Err(error),
-        }
-    }
 }
 
 /// Removes whatever is there, with everything in it.
