@@ -45,9 +45,9 @@ impl Workspace {
         let resolved = self.resolve(path)?;
         let path = resolved.path.clone();
         let shown = path.display();
-        self.protection().check_path(&path)?;
-        self.protection().check_repositories(self.folder(), &path)?;
-        self.protection().check_file_ids(self.folder(), &path, resolved.file_ids())?;
+        self.protection.check_path(&path)?;
+        self.protection.check_repositories(self.folder(), &path)?;
+        self.protection.check_file_ids(self.folder(), &path, resolved.file_ids())?;
         match (resolved.kind(), resolved.name()) {
             (None, Some(_)) => {}
             (Some(FileType::RegularFile), Some(name)) => {
@@ -104,7 +104,7 @@ impl WriteTarget<'_> {
     fn write_now(&mut self, content: &[u8]) -> Result<(), ToolError> {
         let (workspace, root) = (self.workspace, self.workspace.folder());
         let explain = |error: io::Error| workspace.io_error(&self.path, &error);
-        let protection = workspace.protection();
+        let protection = &workspace.protection;
         protection.check_repositories(root, &self.path)?;
         self.resolved.create_parents().map_err(explain)?;
         let folder = self.resolved.folder();

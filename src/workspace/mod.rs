@@ -75,7 +75,7 @@ impl Workspace {
     #[must_use]
     pub fn with_unprotected(mut self, paths: &[PathBuf]) -> Self {
         let beneath = paths.iter().filter_map(|path| path.strip_prefix(&self.root).ok().map(Path::to_owned));
-        self.protection.allow(beneath.collect());
+        self.protection.allowed = beneath.collect();
         self
     }
 
@@ -103,11 +103,6 @@ impl Workspace {
     /// The open folder.
     pub(crate) fn folder(&self) -> BorrowedFd<'_> {
         self.folder.as_fd()
-    }
-
-    /// What file tools can't write to.
-    pub(crate) fn protection(&self) -> &WriteProtection {
-        &self.protection
     }
 
     /// A tool's path, relative to the root. Links and `..` aren't resolved yet.

@@ -62,6 +62,12 @@ pub(super) fn list(folder: &OwnedFd, name: &OsStr) -> Result<(OwnedFd, Listing),
     if listed.len() > MAX_NAMES { Err(Errno::TOOBIG) } else { Ok((opened, listed)) }
 }
 
+/// The same for a path from a root.
+pub(super) fn list_path(root: &OwnedFd, path: &Path) -> Result<(OwnedFd, Listing), Errno> {
+    let (folder, name) = open_parent(root, path)?;
+    list(&folder, name)
+}
+
 pub(super) fn stat(folder: &OwnedFd, name: &OsStr) -> Option<Stat> {
     statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()
 }

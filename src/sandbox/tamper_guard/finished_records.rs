@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustix::fs::FileType;
 
-use super::dir_fd::{is_locked, list, open_dir, open_parent};
+use super::dir_fd::{is_locked, list_path, open_dir, open_parent};
 use super::file_state::StatSnapshot;
 
 /// How many files are compared after each command; those of the newest runs come first.
@@ -90,6 +90,5 @@ fn open(root: &OwnedFd, path: &Path) -> Option<OwnedFd> {
 }
 
 fn names(root: &OwnedFd, path: &Path) -> Vec<OsString> {
-    let listed = open_parent(root, path).and_then(|(folder, name)| list(&folder, name));
-    listed.map(|(_, listing)| listing.into_iter().map(|(name, _)| name).collect()).unwrap_or_default()
+    list_path(root, path).into_iter().flat_map(|(_, listing)| listing).map(|(name, _)| name).collect()
 }

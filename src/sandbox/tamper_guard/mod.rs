@@ -115,8 +115,7 @@ impl TamperGuard {
     /// # Errors
     /// Names what was changed.
     pub fn check(&mut self, busy: bool) -> Result<(), TamperError> {
-        let mut report =
-            TamperError { changed: Vec::new(), not_restored: Vec::new(), git: None, too_large: self.too_large.clone() };
+        let mut report = TamperError { too_large: self.too_large.clone(), ..TamperError::default() };
         if report.too_large.is_some() {
             return Err(report);
         }

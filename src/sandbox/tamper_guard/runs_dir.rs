@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::super::policy::RecordVerifier;
 use super::super::tamper_error::TamperError;
-use super::dir_fd::{Listing, is_locked, kind, list, open_dir, open_parent};
+use super::dir_fd::{Listing, is_locked, kind, list, list_path, open_dir};
 use super::rollback::remove_all;
 use crate::workspace::open_beneath::{FileId, file_id};
 
@@ -77,7 +77,7 @@ impl RunsDir {
     /// Accepts the current state as the one that must not change.
     pub(super) fn rebaseline(&mut self) {
         let mut jobs = BTreeMap::new();
-        if let Ok((folder, listing)) = self.open(&self.relative) {
+        if let Ok((folder, listing)) = list_path(&self.root, &self.relative) {
             if self.is_job_dir() {
                 jobs.insert(OsString::new(), JobDir::of(&folder, &listing));
             } else {
@@ -91,7 +91,7 @@ impl RunsDir {
             }
         }
         self.jobs = jobs;
-        let own = self.own_record.as_ref().and_then(|own| self.open(&self.relative.join(own)).ok());
+        let own = self.own_record.as_ref().and_then(|own| list_path(&self.root, &self.relative.join(own)).ok());
         self.own_entries = own.into_iter().flat_map(|(_, listing)| listing).map(|(name, _)| name).collect();
     }
 
@@ -104,7 +104,7 @@ impl RunsDir {
             verifier: self.verifier.as_ref(),
             locked_by: Instant::now() + LOCK_TIMEOUT,
         };
-        let Ok((folder, listing)) = self.open(&self.relative) else {
+        let Ok((folder, listing)) = list_path(&self.root, &self.relative) else {
             check.lost(self.path.clone());
             return;
         };
@@ -145,7 +145,7 @@ impl RunsDir {
     /// aren't there yet.
     fn check_own_record(&self, own: &Path, check: &mut RunsCheck<'_>) {
         for (within, has_folders) in [(own.to_owned(), true), (own.join("subagents"), false)] {
-            let Ok((folder, listing)) = self.open(&self.relative.join(&within)) else { continue };
+            let Ok((folder, listing)) = list_path(&self.root, &self.relative.join(&within)) else { continue };
             for (name, kind) in listing {
                 let is_expected = match kind {
                     FileType::Directory => has_folders && name == "subagents",
@@ -168,11 +168,6 @@ impl RunsDir {
 
     fn is_job_dir(&self) -> bool {
         self.own_record.as_ref().is_some_and(|own| own.iter().count() == 1)
-    }
-
-    fn open(&self, path: &Path) -> Result<(OwnedFd, Listing), Errno> {
-        let (folder, name) = open_parent(&self.root, path)?;
-        list(&folder, name)
     }
 }
 

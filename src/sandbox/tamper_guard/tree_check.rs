@@ -5,7 +5,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
-use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, Mode, Stat, mkdirat, unlinkat};
 use rustix::io::Errno;
@@ -100,10 +99,13 @@ impl<'a> TreeCheck<'a> {
         let Some(state) = state.filter(|state| !matches!(state, FileState::Missing)) else { return };
         let may_go = match at.policy.permission() {
             ChangePermission::Files | ChangePermission::File | ChangePermission::Lock => true,
-            ChangePermission::Objects => !(matches!(state, FileState::Folder(..)) && at.policy.is_objects_root()),
+            ChangePermission::Objects => {
+                !(matches!(state, FileState::Folder(..)) && at.policy.is_in_git_dir("objects"))
+            }
             ChangePermission::Nothing | ChangePermission::FolderOnly | ChangePermission::Anything => false,
         };
-        if !may_go || at.policy.is_head() || self.is_rebuilding {
+        // Without its `HEAD`, git doesn't recognize the folder as a repository and looks further up.
+        if !may_go || at.policy.is_in_git_dir("HEAD") || self.is_rebuilding {
             self.revert(at, Some(state));
         }
     }
@@ -235,6 +237,6 @@ fn make_folder(folder: &OwnedFd, name: &OsStr, metadata: &StatSnapshot) -> Resul
 fn is_refreshed_index(at: Location<'_>, state: Option<&FileState>) -> bool {
     let Some(FileState::File(_, Some(before))) = state else { return false };
     at.policy.permission() == ChangePermission::Nothing
-        && at.policy.path_in_git_dir.as_ref().is_some_and(|path| path == Path::new("index"))
+        && at.policy.is_in_git_dir("index")
         && read(at.folder, at.name, MAX_GIT_FILE_BYTES).is_some_and(|now| git_index::has_same_entries(before, &now))
 }
