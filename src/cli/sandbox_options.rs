@@ -197,7 +197,7 @@ impl SandboxOptions {
             SandboxArgument::Off => SandboxMode::Off,
         };
         let sandbox = Sandbox::detect(mode, policy.clone()).map_err(Error::SandboxUnavailable)?;
-        match (sandbox.tier(), sandbox.degradation()) {
+        match (sandbox.tier(), &sandbox.degradation) {
             (Tier::Off, _) => {
                 env.console.warning(&format!("commands are not confined (sandbox: off): {UNCONFINED_RISK}"));
             }
@@ -234,7 +234,7 @@ impl PreparedSandbox {
         };
         match self.protection {
             Some((policy, protected, records)) => {
-                let sandbox = sandbox.with_tamper_watch(&policy, &records, record, verifier).with_restorer();
+                let sandbox = sandbox.with_tamper_watch(&policy, &records, record, verifier);
                 (Arc::new(sandbox), Some(protected))
             }
             None => (Arc::new(sandbox), None),

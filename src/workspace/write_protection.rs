@@ -19,7 +19,7 @@ pub(crate) struct WriteProtection {
     /// The same in lowercase, because `JOB.yaml` may be the same file.
     lowercase: Vec<PathBuf>,
     /// Paths from the root that may be written to although they are below a protected one.
-    allowed: Vec<PathBuf>,
+    pub(super) allowed: Vec<PathBuf>,
     /// The protected files that existed at the start, which stay protected if they are moved.
     at_start: Vec<(PathBuf, FileId)>,
 }
@@ -31,11 +31,6 @@ impl WriteProtection {
         let mut protection = Self { lowercase, paths, allowed: Vec::new(), at_start: Vec::new() };
         protection.at_start = protection.existing(root).map(|(path, id)| (path.to_owned(), id)).collect();
         protection
-    }
-
-    /// Allows writing to some paths below protected ones.
-    pub(crate) fn allow(&mut self, paths: Vec<PathBuf>) {
-        self.allowed = paths;
     }
 
     /// Refuses a protected path from the root, judging by names alone.

@@ -15,7 +15,7 @@ use super::tracked_files::{TrackedFile, TrackedFiles};
 use super::walk::{WalkedFile, WorkspaceWalk};
 use super::{ChangeTracker, MAX_FILE_BYTES};
 use crate::git::objects::object_id;
-use crate::git::{Repository, is_dot_git};
+use crate::git::Repository;
 use crate::text::hex;
 use crate::workspace::open_beneath;
 
@@ -113,13 +113,9 @@ impl BaselineScan<'_> {
 
     /// Adds the tracked files that the walk didn't visit because they are ignored or missing.
     fn add_missing_tracked_files(&mut self, last_path: Option<&Path>) {
-        let excluded = self.tracker.workspace.excluded();
+        let workspace = &self.tracker.workspace;
         let mut missing: Vec<(PathBuf, TrackedFile)> = self.tracked.files.drain().collect();
-        missing.retain(|(path, _)| {
-            !excluded.contains(path)
-                && !path.iter().any(is_dot_git)
-                && last_path.is_none_or(|last| path.as_path() <= last)
-        });
+        missing.retain(|(path, _)| !workspace.is_excluded(path) && last_path.is_none_or(|last| path.as_path() <= last));
         missing.sort_unstable_by(|one, other| one.0.cmp(&other.0));
         for (path, tracked) in missing {
             let parent = self.tracker.open_parent(&path);

@@ -15,8 +15,6 @@ use super::ChangeTracker;
 use super::baseline_file::{Baseline, by_path};
 use super::deadline::Deadline;
 use super::file_stat::FileStat;
-use crate::git::is_dot_git;
-use crate::workspace::ExcludedPaths;
 use crate::workspace::ignore_files::{IgnoreFiles, IgnoreRules, match_path};
 use crate::workspace::open_beneath;
 
@@ -47,7 +45,6 @@ pub(super) struct IgnoreSnapshot {
 /// One walk, in path order.
 pub(super) struct WorkspaceWalk<'a> {
     tracker: &'a ChangeTracker,
-    excluded: ExcludedPaths,
     deadline: &'a Deadline,
     /// The baseline, if this is a comparison. Its ignore files apply; later changes to them affect new files only.
     baseline: Option<&'a Baseline>,
@@ -84,7 +81,6 @@ impl<'a> WorkspaceWalk<'a> {
         let (rules, current_rules) = (rules(), rules());
         Self {
             tracker,
-            excluded: tracker.workspace.excluded(),
             deadline,
             baseline,
             above: rules.len(),
@@ -137,7 +133,7 @@ impl<'a> WorkspaceWalk<'a> {
         if last_path.is_some_and(|last| path.as_path() > last && !last.starts_with(&path)) {
             return ControlFlow::Break(());
         }
-        if is_dot_git(name) || self.excluded.contains(&path) || self.is_excluded(&path, is_folder) {
+        if self.tracker.workspace.is_excluded(&path) || self.is_excluded(&path, is_folder) {
             return ControlFlow::Continue(());
         }
         if is_folder {

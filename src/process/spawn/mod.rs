@@ -206,7 +206,7 @@ impl ShellCommand<'_> {
         let call_id = format!("{}.{}", std::process::id(), CALLS.fetch_add(1, Ordering::Relaxed));
         let (reader, writer) = io::pipe()?;
         let root = self.workspace.root();
-        let bash = self.environment.shell(root, self.sandbox.writable());
+        let bash = self.environment.shell(root, &self.sandbox.writable);
         let PreparedCommand { command: shell, is_supervised, status_pipe } =
             self.sandbox.command(bash, root, self.environment.variables(), self.read_only)?;
         let mut shell = Command::from(shell);
@@ -252,9 +252,12 @@ impl RunningCommand {
     /// of either leads the command's session.
     fn inner_process_group(&self) -> Option<Pid> {
         self.child.id().filter(|_| self.is_supervised || self.status_pipe.is_some())?;
-        let own = self.tree.id().as_raw_nonzero();
-        let children = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")).ok()?;
-        children.split_whitespace().next()?.parse().ok().and_then(Pid::from_raw)
+        #[cfg(target_os = "linux")]
+        {
+            super::process_tree::children_of_first_thread(self.tree.id())?.first().copied()
+        }
+        #[cfg(not(target_os = "linux"))]
+        None
     }
 
     /// Signals the command's process group, unless the command has been reaped.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
-use super::dir_fd::{MAX_NAMES, hard_links, kind, kind_of, list, read, stat};
+use super::dir_fd::{hard_links, kind, kind_of, list, read, stat};
 use super::file_state::MAX_GIT_FILE_BYTES;
 use super::git_index;
 
@@ -38,7 +38,7 @@ pub(super) fn is_fresh_git_dir(folder: &OwnedFd, name: &OsStr) -> bool {
 }
 
 fn is_fresh_folder(folder: &OwnedFd, name: &OsStr, within: &Path, left: &mut usize) -> bool {
-    let Ok((opened, listed)) = list(folder, name, MAX_NAMES) else { return false };
+    let Ok((opened, listed)) = list(folder, name) else { return false };
     if listed.len() > *left {
         return false;
     }
