@@ -9,7 +9,7 @@ use clap::builder::PossibleValuesParser;
 use super::env::CliEnv;
 use super::read_files;
 use crate::error::Error;
-use crate::formats::{self, Subject};
+use crate::formats::Formats;
 use crate::plan::{InputValues, LimitOverrideError, MAX_VALUE_BYTES, SecretInputs, ValueSource};
 
 /// The help about the argument RUN.
@@ -21,10 +21,9 @@ Exit codes: 0 if the run completed and all checks passed; 1 if a check failed, t
 a usage error; 3 if the job or its inputs are invalid; 4 at a limit; 5 if the environment or the provider doesn't allow the \
 run; 75 if the provider failed and a later attempt may succeed; 128 plus the signal number after a signal.";
 
-/// A parser of `--format` that accepts the formats for a subject.
-pub(super) fn format_parser(subject: Subject) -> PossibleValuesParser {
-    let formats = formats::FORMATS.iter().filter(|format| format.subjects().contains(&subject));
-    PossibleValuesParser::new(formats.map(|format| format.name()))
+/// A parser of `--format` that accepts the formats of a table.
+pub(super) fn format_parser<F>(formats: Formats<F>) -> PossibleValuesParser {
+    PossibleValuesParser::new(formats.iter().map(|(name, _)| *name))
 }
 
 /// The values of `--limit`, by name. If a limit is repeated, the last value counts.

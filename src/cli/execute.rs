@@ -244,9 +244,7 @@ fn print_outcome(format: &str, env: &CliEnv, result: &RunResult, folder: &Path) 
         env.console.eprint(&format!("resume: legwork resume {}", printable(&shell_quote(folder))));
     }
     write_step_summary(env, result, folder);
-    if let Some(answer) = formats::find(format).and_then(|format| format.run_result(result)) {
-        env.console.print_untrusted(&answer);
-    }
+    env.console.print_untrusted(&formats::find(formats::ANSWERS, format)(result));
 }
 
 /// Prints each event as a JSON line.
@@ -256,9 +254,7 @@ struct JsonlObserver {
 
 impl RunObserver for JsonlObserver {
     fn event(&self, entry: &JournalEntry) {
-        if let Some(line) = formats::find("jsonl").and_then(|format| format.event(entry)) {
-            self.out.print(&line);
-        }
+        self.out.print(&formats::json::event_line(entry));
     }
 
     fn text(&self, _: &str, _: &str) {}

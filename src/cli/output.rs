@@ -202,8 +202,7 @@ impl Console {
     /// Prints findings to stderr as text.
     pub(super) fn findings(self, findings: &[Diagnostic]) {
         let findings: Vec<Diagnostic> = findings.iter().map(Diagnostic::without_unquotable).collect();
-        let text = formats::find("text").and_then(|format| format.diagnostics(&findings, self.stderr_display()));
-        self.eprint(&text.unwrap_or_default());
+        self.eprint(&formats::find(formats::FINDINGS, "text")(&findings, self.stderr_display()));
     }
 
     fn label(self, text: &str, colour: &str) -> String {

@@ -17,7 +17,7 @@ use super::sandbox_options::SandboxOptions;
 use super::secrets::RunSecrets;
 use crate::error::Error;
 use crate::event::{Event, JournalEntry, PARENT, RunOptions};
-use crate::formats::Subject;
+use crate::formats;
 use crate::job::{GitAccess, Network};
 use crate::plan::Plan;
 use crate::record::{LATEST, RUNS, Record, Recorder, ResumedRecord, find_run};
@@ -63,7 +63,7 @@ pub(super) struct ResumeArgs {
     ///
     /// `text` prints the parent's last text, or its result if there is no text; `json` prints the contents of result.json;
     /// `jsonl` prints each event as it happens, one JSON value per line.
-    #[arg(long, default_value = "text", value_parser = format_parser(Subject::Run))]
+    #[arg(long, default_value = "text", value_parser = format_parser(formats::ANSWERS))]
     format: String,
     /// Also write the job's result to this file
     ///

@@ -18,7 +18,7 @@ use super::symlink_guard::reject_escaping_symlinks;
 use crate::diagnostic::Severity;
 use crate::error::Error;
 use crate::event::RunOptions;
-use crate::formats::{self, PlanPreview, Subject};
+use crate::formats::{self, PlanPreview};
 use crate::job::Network;
 use crate::lints::{self, JobTrust, ValidJob};
 use crate::plan::{InputValues, Plan, RunContext, SecretInputs};
@@ -63,7 +63,7 @@ pub(super) struct RunArgs {
     ///
     /// `text` prints the parent's last text, or its result if there is no text; `json` prints the contents of result.json;
     /// `jsonl` prints each event as it happens, one JSON value per line.
-    #[arg(long, default_value = "text", value_parser = format_parser(Subject::Run))]
+    #[arg(long, default_value = "text", value_parser = format_parser(formats::ANSWERS))]
     format: String,
     /// Also write the job's result to this file
     ///
@@ -261,8 +261,7 @@ fn print_plan(options: &RunArgs, env: &CliEnv, plan: &Plan) -> Result<u8, Error>
         verbose: options.verbose,
         display: env.console.stdout_display(),
     };
-    let text = formats::find(&options.format).and_then(|format| format.plan(&preview));
-    env.console.print_formatted(&options.format, &text.unwrap_or_default());
+    env.console.print_formatted(&options.format, &formats::find(formats::PLANS, &options.format)(&preview));
     Ok(0)
 }
 

@@ -10,7 +10,7 @@ use super::env::CliEnv;
 use super::output::printable;
 use crate::error::Error;
 use crate::event::PARENT;
-use crate::formats::{self, Transcript};
+use crate::formats::{Transcript, markdown};
 use crate::lints::provider_keys;
 use crate::record::{ExistingFile, LATEST, RUNS, Record, Recorder, find_run};
 use crate::workspace_changes::has_tracked_files;
@@ -69,11 +69,8 @@ pub(super) fn show(options: &ShowArgs, env: &CliEnv) -> Result<u8, Error> {
     let entries = record.entries(PARENT)?.filter_map(|entry| entry.map_err(|error| defect.set(Some(error))).ok());
     let mut transcript = Transcript::new(&record.plan, record.result.as_ref(), entries);
     let mut text = Vec::new();
-    if let Some(format) = formats::find("markdown")
-        && let Some(written) = format.transcript(&mut transcript, &mut text)
-    {
-        written.map_err(|source| Error::Record { path: folder.clone(), source })?;
-    }
+    markdown::transcript(&mut transcript, &mut text)
+        .map_err(|source| Error::Record { path: folder.clone(), source })?;
     let text = String::from_utf8_lossy(&text);
     let display = env.console.stdout_display();
     if display.colour || std::io::stdout().is_terminal() {

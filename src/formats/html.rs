@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use minijinja::{Environment, Value, context};
 
-use super::{Format, Subject, Transcript, run_stats};
+use super::{Transcript, run_stats};
 use crate::event::{Event, JournalEntry, summary_file};
 use crate::message::BlockContent;
 use crate::text::sanitize;
@@ -16,23 +16,11 @@ const ENTRIES_MARK: &str = "<!-- entries -->";
 /// The most characters in one part of the page. The journal has the full text.
 const MAX_PART_CHARS: usize = 10_000;
 
-pub(super) struct Html;
-
-impl Format for Html {
-    fn name(&self) -> &'static str {
-        "html"
-    }
-
-    fn subjects(&self) -> &'static [Subject] {
-        &[Subject::Transcript]
-    }
-
-    fn transcript(&self, transcript: &mut Transcript<'_>, out: &mut dyn Write) -> Option<io::Result<()>> {
-        Some(page(transcript, out))
-    }
-}
-
-fn page(transcript: &mut Transcript<'_>, out: &mut dyn Write) -> io::Result<()> {
+/// Writes a recorded run, from its first event to its last.
+///
+/// # Errors
+/// Writing to `out` failed.
+pub fn transcript(transcript: &mut Transcript<'_>, out: &mut dyn Write) -> io::Result<()> {
     let mut templates = Environment::new();
     // The names end in .html, which switches escaping on.
     templates.add_template("page.html", PAGE_TEMPLATE).map_err(io::Error::other)?;

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::format::code_fence;
-use super::{DisplayOptions, Format, Subject, Transcript, run_stats};
+use super::display::code_fence;
+use super::{DisplayOptions, Transcript, run_stats};
 use crate::diagnostic::Rule;
 use crate::event::{AgentFinished, CallStarted, CheckFinished, CheckStarted, Event, Outcome, Usage};
 use crate::message::{BlockContent, ToolCall};
@@ -17,34 +17,21 @@ use crate::tools::submit_result::SubmitResult;
 /// The most characters of a call's input or result in the transcript. The journal has the full text.
 const MAX_BLOCK_CHARS: usize = 10_000;
 
-/// The format `markdown`.
-pub struct Markdown;
-
-impl Format for Markdown {
-    fn name(&self) -> &'static str {
-        "markdown"
-    }
-
-    fn subjects(&self) -> &'static [Subject] {
-        &[Subject::Transcript, Subject::Rules]
-    }
-
-    fn rule_pages(&self, rules: &[&Rule], _: DisplayOptions) -> Option<String> {
-        let page = |rule: &&Rule| format!("# {}[{}]\n\n{}", rule.severity.as_str(), rule.code, rule.page);
-        Some(rules.iter().map(page).collect::<Vec<_>>().join("\n"))
-    }
-
-    fn rule_list(&self, rules: &[&Rule], _: DisplayOptions) -> Option<String> {
-        let item = |rule: &&Rule| format!("- `{}` ({}): {}\n", rule.code, rule.severity.as_str(), rule.summary());
-        Some(rules.iter().map(item).collect())
-    }
-
-    fn transcript(&self, transcript: &mut Transcript<'_>, out: &mut dyn Write) -> Option<io::Result<()>> {
-        Some(write_transcript(transcript, out))
-    }
+pub(super) fn rule_pages(rules: &[&Rule], _: DisplayOptions) -> String {
+    let page = |rule: &&Rule| format!("# {}[{}]\n\n{}", rule.severity.as_str(), rule.code, rule.page);
+    rules.iter().map(page).collect::<Vec<_>>().join("\n")
 }
 
-fn write_transcript(transcript: &mut Transcript<'_>, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn rule_list(rules: &[&Rule], _: DisplayOptions) -> String {
+    let item = |rule: &&Rule| format!("- `{}` ({}): {}\n", rule.code, rule.severity.as_str(), rule.summary());
+    rules.iter().map(item).collect()
+}
+
+/// Writes a recorded run, from its first event to its last.
+///
+/// # Errors
+/// Writing to `out` failed.
+pub fn transcript(transcript: &mut Transcript<'_>, out: &mut dyn Write) -> io::Result<()> {
     match transcript.result {
         Some(result) => {
             writeln!(out, "# {}: {}\n", neutralize_markdown_line(&result.job), result.outcome)?;

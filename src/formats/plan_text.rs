@@ -1,6 +1,6 @@
 //! A plan as text, for review before a run.
 
-use super::{DisplayOptions, PlanPreview, run_stats};
+use super::{DisplayOptions, run_stats};
 use crate::plan::{CostBound, Plan, PlannedAgent, PlannedLimits};
 use crate::text::sanitize;
 
@@ -8,6 +8,20 @@ use crate::text::sanitize;
 const LABEL_WIDTH: usize = 12;
 /// Columns for the label of a limit.
 const LIMIT_LABEL_WIDTH: usize = 20;
+
+/// What a dry run shows.
+pub struct PlanPreview<'a> {
+    /// What would run.
+    pub plan: &'a Plan,
+    /// The most that the run can cost.
+    pub cost_bound: &'a CostBound,
+    /// A short description of how tools would be confined.
+    pub sandbox: &'a str,
+    /// Whether to include the tool descriptions that the models get.
+    pub verbose: bool,
+    /// The reader's display.
+    pub display: DisplayOptions,
+}
 
 /// Renders a plan: every agent with its prompts, tools and limits, then the limits and the maximum cost of the whole run.
 pub(super) fn plan(preview: &PlanPreview<'_>) -> String {

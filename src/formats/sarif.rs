@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{DisplayOptions, Format, Subject, fingerprint, rule_docs, uri};
+use super::display::to_json;
+use super::{DisplayOptions, fingerprint, rule_docs, uri};
 use crate::diagnostic::{Diagnostic, Fix, Label, Rule, Severity, SourceSpan};
 use crate::plan;
 use crate::text::pluralize;
@@ -16,21 +17,8 @@ const MAX_LOCATIONS: usize = 100;
 /// The layout of rule pages as plain text.
 const PLAIN: DisplayOptions = DisplayOptions { colour: false, width: 80 };
 
-pub(super) struct Sarif;
-
-impl Format for Sarif {
-    fn name(&self) -> &'static str {
-        "sarif"
-    }
-
-    fn subjects(&self) -> &'static [Subject] {
-        &[Subject::Diagnostics]
-    }
-
-    fn diagnostics(&self, findings: &[Diagnostic], _: DisplayOptions) -> Option<String> {
-        let text = serde_json::to_string_pretty(&log(findings, MAX_RESULTS)).ok()?;
-        Some(sanitize::escape_json(&text) + "\n")
-    }
+pub(super) fn findings(findings: &[Diagnostic], _: DisplayOptions) -> String {
+    to_json(&log(findings, MAX_RESULTS))
 }
 
 /// The log, with at most `max` results.

@@ -24,10 +24,11 @@ use crate::cases::{
 };
 use crate::error::Error;
 use crate::event::{Event, JournalEntry, Outcome, RunResult};
+use crate::formats::test_text;
 use crate::plan::Plan;
 use crate::redaction::Redactor;
 use crate::run::{RunObserver, Signals};
-use crate::{formats, job, yaml};
+use crate::{job, yaml};
 
 /// The most changed files in the expectations.
 const MAX_CHANGED_FILES: usize = 200;
@@ -131,10 +132,8 @@ impl CaseRecorder {
         match ran {
             Ok(report) if report.failed() == 0 => {}
             Ok(report) => {
-                let shown =
-                    formats::find("text").and_then(|format| format.test_report(&report, env.console.stderr_display()));
                 env.console.warning("the saved case fails, as the run isn't fully reproducible; edit its expectations");
-                env.console.eprint(&shown.unwrap_or_default());
+                env.console.eprint(&test_text::summary(&report, env.console.stderr_display()));
             }
             Err(error) => {
                 env.console.warning("the saved case can't be run:");

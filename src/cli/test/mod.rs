@@ -16,7 +16,7 @@ use super::execute::start_runtime;
 use super::sandbox_options::SandboxOptions;
 use crate::cases::{Case, CaseReport, CaseRun, RunnerConfig, TestReport, run_case, temporary_folder};
 use crate::error::Error;
-use crate::formats::{self, Subject};
+use crate::formats::{self, test_text};
 use crate::lints::JobTrust;
 use crate::run::Signals;
 
@@ -52,7 +52,7 @@ pub(super) struct TestArgs {
     #[arg(long, value_name = "NUMBER")]
     jobs: Option<NonZeroUsize>,
     /// The output format
-    #[arg(long, default_value = "text", value_parser = format_parser(Subject::Cases))]
+    #[arg(long, default_value = "text", value_parser = format_parser(formats::TEST_REPORTS))]
     format: String,
     /// Treat the cases and their jobs as untrusted: refuse `env`, `network: open` and other privileges
     ///
@@ -77,9 +77,8 @@ pub(super) fn test(options: &TestArgs, env: &CliEnv) -> Result<u8, Error> {
     let report = run_cases(&cases, config, &options.sandbox_options, env, &signals, &|case| {
         print_case(options, env, case);
     })?;
-    let format = formats::find(&options.format);
-    let shown = format.and_then(|format| format.test_report(&report, env.console.stdout_display()));
-    env.console.print_formatted(&options.format, &shown.unwrap_or_default());
+    let shown = formats::find(formats::TEST_REPORTS, &options.format)(&report, env.console.stdout_display());
+    env.console.print_formatted(&options.format, &shown);
     Ok(match signals.first() {
         Some(signal) if report.interrupted => 128 + signal,
         _ if report.failed() > 0 => EXIT_FAILED,
@@ -89,10 +88,9 @@ pub(super) fn test(options: &TestArgs, env: &CliEnv) -> Result<u8, Error> {
 
 /// Prints the result of a case: to stdout, or to stderr if the format is for programs.
 fn print_case(options: &TestArgs, env: &CliEnv, case: &CaseReport) {
-    let line = |name: &str, display| formats::find(name).and_then(|format| format.case_result(case, display));
-    match line(&options.format, env.console.stdout_display()) {
-        Some(line) => env.console.print_formatted(&options.format, &line),
-        None => env.console.eprint(&line("text", env.console.stderr_display()).unwrap_or_default()),
+    match options.format.as_str() {
+        "text" => env.console.print_sanitized(&test_text::case_line(case, env.console.stdout_display())),
+        _ => env.console.eprint(&test_text::case_line(case, env.console.stderr_display())),
     }
 }
 

@@ -20,7 +20,7 @@ use super::read_files;
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::error::Error;
 use crate::event::{EXIT_ENVIRONMENT, EXIT_INVALID};
-use crate::formats::{self, Subject};
+use crate::formats;
 use crate::lints::{JobTrust, UserConfig};
 use crate::template::FileId;
 
@@ -36,7 +36,7 @@ pub(super) struct ValidateArgs {
     #[arg(default_value = "jobs")]
     paths: Vec<PathBuf>,
     /// The output format
-    #[arg(long, default_value = "text", value_parser = format_parser(Subject::Diagnostics))]
+    #[arg(long, default_value = "text", value_parser = format_parser(formats::FINDINGS))]
     format: String,
     /// Apply all safe fixes to the files, including prompt files
     ///
@@ -104,8 +104,7 @@ pub(super) fn validate(options: &ValidateArgs, env: &CliEnv) -> Result<u8, Error
     let file_findings = all.into_iter().flat_map(|checked| checked.findings);
     let findings = deduplicate(config_findings.into_iter().chain(file_findings));
     let findings: Vec<Diagnostic> = findings.iter().map(Diagnostic::without_unquotable).collect();
-    let format = formats::find(&options.format);
-    let text = |display| format.and_then(|format| format.diagnostics(&findings, display)).unwrap_or_default();
+    let text = |display| formats::find(formats::FINDINGS, &options.format)(&findings, display);
     match &fixer {
         Some(fixer) if options.diff => {
             if out.print_untrusted(&fixer.diff) {
