@@ -35,7 +35,7 @@ pub(super) fn parse_limits(arguments: &[String]) -> BTreeMap<String, String> {
 }
 
 pub(super) fn limit_error(error: LimitOverrideError) -> Error {
-    Error::Usage { message: error.message, hint: Some(error.hint) }
+    Error::usage(error.message, error.hint)
 }
 
 /// Checks that an argument has the form `NAME=...`.
@@ -78,10 +78,8 @@ pub(super) fn add_input_arguments(inputs: &mut InputValues, set: &[String], set_
 
 /// The absolute path of a workspace.
 pub(super) fn resolve_workspace(folder: &Path) -> Result<PathBuf, Error> {
-    let refused = |why: String| Error::Usage {
-        message: format!("--workspace {}: {why}", folder.display()),
-        hint: Some("Name an existing folder.".into()),
-    };
+    let refused =
+        |why: String| Error::usage(format!("--workspace {}: {why}", folder.display()), "Name an existing folder.");
     let absolute = folder.canonicalize().map_err(|error| refused(error.to_string()))?;
     if !absolute.is_dir() {
         return Err(refused("it isn't a folder".into()));
@@ -95,8 +93,8 @@ pub(super) fn require_utf8(path: &Path) -> Result<(), Error> {
     if path.to_str().is_some() {
         return Ok(());
     }
-    Err(Error::Usage {
-        message: format!("{}: this path isn't valid UTF-8, so a record can't contain it", path.display()),
-        hint: Some("Rename the file or folder, or use another one.".into()),
-    })
+    Err(Error::usage(
+        format!("{}: this path isn't valid UTF-8, so a record can't contain it", path.display()),
+        "Rename the file or folder, or use another one.",
+    ))
 }

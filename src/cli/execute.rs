@@ -63,14 +63,13 @@ pub(super) struct Execution<'a> {
 
 pub(super) fn execute(run: Execution<'_>, env: &CliEnv) -> Result<u8, Error> {
     // Fault injection for tests. It has no effect in release builds.
-    let number = |name: &str| env.variable(name).and_then(|number| number.parse().ok());
     for (name, inject) in [
         ("LEGWORK_KILL_AFTER", FaultInjection::kill_after as fn(&FaultInjection, u64)),
         ("LEGWORK_KILL_AT", FaultInjection::kill_at),
         ("LEGWORK_FAIL_AT", FaultInjection::fail_at),
         ("LEGWORK_FAIL_ONCE_AT", FaultInjection::fail_once_at),
     ] {
-        if let Some(number) = number(name) {
+        if let Some(number) = env.variable(name).and_then(|number| number.parse().ok()) {
             inject(&run.recorder.faults, number);
         }
     }
@@ -93,7 +92,7 @@ pub(super) fn execute(run: Execution<'_>, env: &CliEnv) -> Result<u8, Error> {
     let time_limit = run.plan.limits.wall_clock_ms.map_or(NO_TIME_LIMIT, Duration::from_millis).min(NO_TIME_LIMIT);
     let time_left = time_limit.saturating_sub(run.resume_state.as_ref().map(ResumeState::elapsed).unwrap_or_default());
     let output_ready = output_queue::start(Instant::now() + time_left)
-        .map_err(|source| Error::Environment { message: "the output thread can't be started".into(), source })?;
+        .map_err(Error::environment("the output thread can't be started"))?;
     let path = std::env::split_paths(env.variable("PATH").unwrap_or_default());
     let writable =
         [run.sandbox.writable_paths(), vec![PathBuf::from(&run.plan.workspace), run.runs_folder.clone()]].concat();
@@ -256,8 +255,6 @@ impl RunObserver for JsonlObserver {
     fn event(&self, entry: &JournalEntry) {
         self.out.print(&formats::json::event_line(entry));
     }
-
-    fn text(&self, _: &str, _: &str) {}
 }
 
 /// Appends to the step summary of a GitHub workflow. A failure is only a warning.
@@ -292,5 +289,5 @@ pub(super) fn start_runtime() -> Result<tokio::runtime::Runtime, Error> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|source| Error::Environment { message: "the async runtime can't be started".into(), source })
+        .map_err(Error::environment("the async runtime can't be started"))
 }

@@ -41,11 +41,13 @@ fn find_rule(all: &[&'static Rule], argument: &str) -> Result<&'static Rule, Err
     let in_brackets = argument.split_once('[').and_then(|(_, rest)| rest.strip_suffix(']'));
     let code = in_brackets.unwrap_or(argument);
     let known = || all.iter().map(|rule| rule.code);
-    all.iter().copied().find(|rule| rule.code == code).ok_or_else(|| Error::Usage {
-        message: format!("unknown code `{code}`"),
-        hint: Some(match suggest_name(code, known()) {
-            Some(near) => format!("Did you mean `{near}`?"),
-            None => "`legwork explain` lists all codes.".into(),
-        }),
+    all.iter().copied().find(|rule| rule.code == code).ok_or_else(|| {
+        Error::usage(
+            format!("unknown code `{code}`"),
+            match suggest_name(code, known()) {
+                Some(near) => format!("Did you mean `{near}`?"),
+                None => "`legwork explain` lists all codes.".into(),
+            },
+        )
     })
 }

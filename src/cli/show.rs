@@ -39,30 +39,7 @@ pub(super) fn show(options: &ShowArgs, env: &CliEnv) -> Result<u8, Error> {
         return rebuild(&folder, env);
     }
     if options.open {
-        let report = folder.join("report.html");
-        if !report.is_file() {
-            return Err(Error::NotARecord {
-                path: folder,
-                why: "it has no report.html, as the run hasn't ended".into(),
-            });
-        }
-        let opener = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
-        let mut command = Command::new(opener);
-        for key in provider_keys() {
-            command.env_remove(key);
-        }
-        let status = command.arg(&report).stdin(Stdio::null()).stdout(Stdio::null()).status();
-        return match status {
-            Ok(status) if status.success() => Ok(0),
-            Ok(status) => Err(Error::Usage {
-                message: format!("{opener} couldn't open {} ({status})", report.display()),
-                hint: Some("Open the file in a browser.".into()),
-            }),
-            Err(source) => Err(Error::Environment {
-                message: format!("{opener} can't be started, so {} wasn't opened", report.display()),
-                source,
-            }),
-        };
+        return open_report(folder);
     }
     let record = Record::open(&folder)?;
     let defect = Cell::new(None);
@@ -80,6 +57,27 @@ pub(super) fn show(options: &ShowArgs, env: &CliEnv) -> Result<u8, Error> {
     }
     if let Some(defect) = defect.take() {
         env.console.warning(&format!("the journal ends early: {defect}"));
+    }
+    Ok(0)
+}
+
+/// Opens the HTML report of a run in a browser.
+fn open_report(folder: PathBuf) -> Result<u8, Error> {
+    let report = folder.join("report.html");
+    if !report.is_file() {
+        return Err(Error::NotARecord { path: folder, why: "it has no report.html, as the run hasn't ended".into() });
+    }
+    let opener = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+    let mut command = Command::new(opener);
+    for key in provider_keys() {
+        command.env_remove(key);
+    }
+    let status = command.arg(&report).stdin(Stdio::null()).stdout(Stdio::null()).status();
+    let status = status
+        .map_err(Error::environment(format!("{opener} can't be started, so {} wasn't opened", report.display())))?;
+    if !status.success() {
+        let message = format!("{opener} couldn't open {} ({status})", report.display());
+        return Err(Error::usage(message, "Open the file in a browser."));
     }
     Ok(0)
 }
@@ -120,8 +118,7 @@ fn style_for_terminal(markdown: &str, colour: bool) -> String {
         if colour && fence.is_none() && line.starts_with('#') {
             text.push_str(&format!("\u{1b}[1;36m{line}\u{1b}[0m\n"));
         } else {
-            text.push_str(&line);
-            text.push('\n');
+            text += &(line + "\n");
         }
     }
     text
