@@ -21,6 +21,32 @@ impl DisplayOptions {
     }
 }
 
+/// Writes sanitized lines: text can't control a terminal or pass for another line.
+pub(super) struct LineWriter {
+    pub(super) text: String,
+    pub(super) display: DisplayOptions,
+}
+
+impl LineWriter {
+    pub(super) fn line(&mut self, line: &str) {
+        self.text += sanitize::line(line).trim_end();
+        self.text.push('\n');
+    }
+
+    /// A title in bold after an empty line.
+    pub(super) fn heading(&mut self, title: &str) {
+        self.text += &format!("\n{}\n", self.display.paint(&sanitize::line(title), "1"));
+    }
+}
+
+/// The name of a value in JSON, such as that of an option in the job file.
+pub(super) fn serialized_name(value: &impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        other => other.unwrap_or_default().to_string(),
+    }
+}
+
 /// The number of findings of a severity, including those that were omitted.
 pub(super) fn count(findings: &[Diagnostic], severity: Severity) -> usize {
     let mut all = OmittedFindings::default();

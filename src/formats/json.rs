@@ -17,7 +17,7 @@ pub(super) fn findings(findings: &[Diagnostic], _: DisplayOptions) -> String {
 
 /// A finding, with other places that explain it, and a fix that is certain to be right.
 fn finding(finding: &Diagnostic) -> Value {
-    let label = |span, text: &str| at(span, json!({ "text": text }));
+    let labels = finding.labels.iter().map(|label| at(&label.span, json!({ "text": label.text })));
     at(
         &finding.span,
         json!({
@@ -25,7 +25,7 @@ fn finding(finding: &Diagnostic) -> Value {
             "code": finding.code,
             "message": finding.message,
             "help": finding.help,
-            "labels": finding.labels.iter().map(|label_| label(&label_.span, &label_.text)).collect::<Vec<_>>(),
+            "labels": labels.collect::<Vec<_>>(),
             "fix": finding.fix.as_ref().map(|fix| at(&fix.span, json!({ "with": fix.replacement }))),
         }),
     )
@@ -98,7 +98,12 @@ fn case(case: &CaseReport) -> Value {
 
 /// A failed expectation and its place in the case's files.
 fn failure(failure: &Failure) -> Value {
-    let (file, line, column) =
-        failure.place.clone().map(|(file, line, column)| (Some(file), Some(line), Some(column))).unwrap_or_default();
-    json!({ "file": file, "line": line, "column": column, "message": failure.message, "detail": failure.detail })
+    let place = failure.place.as_ref();
+    json!({
+        "file": place.map(|(file, ..)| file),
+        "line": place.map(|(_, line, _)| line),
+        "column": place.map(|(.., column)| column),
+        "message": failure.message,
+        "detail": failure.detail,
+    })
 }

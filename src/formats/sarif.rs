@@ -37,6 +37,8 @@ fn log(findings: &[Diagnostic], max: usize) -> Value {
         results.sort_by_key(|(severity, _)| *severity);
         results.truncate(max);
     }
+    let text = format!("{} omitted: a run holds at most {max}", pluralize(omitted as u64, "finding"));
+    let notification = (omitted > 0).then(|| json!({ "level": "warning", "message": { "text": text } }));
     json!({
         "$schema": "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json",
         "version": "2.1.0",
@@ -51,17 +53,12 @@ fn log(findings: &[Diagnostic], max: usize) -> Value {
             },
             "invocations": [{
                 "executionSuccessful": true,
-                "toolExecutionNotifications": notifications(omitted, max),
+                "toolExecutionNotifications": notification.into_iter().collect::<Vec<_>>(),
             }],
             "columnKind": "unicodeCodePoints",
             "results": results.into_iter().map(|(_, result)| result).collect::<Vec<_>>(),
         }],
     })
-}
-
-fn notifications(omitted: usize, max: usize) -> Vec<Value> {
-    let text = format!("{} omitted: a run holds at most {max}", pluralize(omitted as u64, "finding"));
-    if omitted > 0 { vec![json!({ "level": "warning", "message": { "text": text } })] } else { Vec::new() }
 }
 
 fn rule_descriptor(rule: &Rule) -> Value {

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Origin, Patch, Renderer, Snippet};
+use indexmap::IndexSet;
 
 use super::DisplayOptions;
 use super::display::{count, to_json};
@@ -51,19 +52,15 @@ pub(super) fn findings(findings: &[Diagnostic], display: DisplayOptions) -> Stri
 
 /// A hint how to learn more about the first few codes.
 fn explain_hint(findings: &[Diagnostic]) -> String {
-    let mut codes: Vec<&str> = Vec::new();
-    for finding in findings {
-        if codes.len() < MAX_EXPLAINED_CODES
-            && !codes.contains(&finding.code)
-            && plan::rules().any(|rule| rule.code == finding.code)
-        {
-            codes.push(finding.code);
+    let explained =
+        findings.iter().map(|finding| finding.code).filter(|code| plan::rules().any(|rule| rule.code == *code));
+    let codes: IndexSet<&str> = explained.collect();
+    match codes.is_empty() {
+        true => String::new(),
+        false => {
+            let first: Vec<&str> = codes.into_iter().take(MAX_EXPLAINED_CODES).collect();
+            format!("To learn more, try `legwork explain {}`.\n", first.join(" "))
         }
-    }
-    if codes.is_empty() {
-        String::new()
-    } else {
-        format!("To learn more, try `legwork explain {}`.\n", codes.join(" "))
     }
 }
 
@@ -101,15 +98,11 @@ fn render_finding(finding: &Diagnostic, renderer: &Renderer) -> String {
         group = group.element(snippet(&label.span, excerpt, vec![annotation]));
     }
     let help = finding.help.as_deref().map(sanitize::line);
-    let mut report = Vec::new();
-    match (&finding.fix, help) {
-        (Some(fix), help) => {
-            report.push(group);
-            report.push(suggestion(fix, help));
-        }
-        (None, Some(help)) => report.push(group.element(Level::HELP.message(help))),
-        (None, None) => report.push(group),
-    }
+    let report = match (&finding.fix, help) {
+        (Some(fix), help) => vec![group, suggestion(fix, help)],
+        (None, Some(help)) => vec![group.element(Level::HELP.message(help))],
+        (None, None) => vec![group],
+    };
     let mut text = renderer.render(&report);
     for (rendered, right) in headers.iter().filter(|(rendered, right)| rendered != right) {
         let title_end = text.find('\n').unwrap_or(0);
