@@ -152,6 +152,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// An error of the command line, with a hint.
+    pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Usage { message: message.into(), hint: Some(hint.into()) }
+    }
+
+    /// Adds to an I/O error what fails because of it.
+    pub fn environment(message: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let message = message.into();
+        move |source| Self::Environment { message, source }
+    }
+
     /// How to fix the error.
     pub fn hint(&self) -> Option<String> {
         match self {

@@ -9,7 +9,7 @@ use clap::builder::PossibleValuesParser;
 use super::env::CliEnv;
 use super::read_files;
 use crate::error::Error;
-use crate::formats::{self, Subject};
+use crate::formats::Formats;
 use crate::plan::{InputValues, LimitOverrideError, MAX_VALUE_BYTES, SecretInputs, ValueSource};
 
 /// The help about the argument RUN.
@@ -21,10 +21,9 @@ Exit codes: 0 if the run completed and all checks passed; 1 if a check failed, t
 a usage error; 3 if the job or its inputs are invalid; 4 at a limit; 5 if the environment or the provider doesn't allow the \
 run; 75 if the provider failed and a later attempt may succeed; 128 plus the signal number after a signal.";
 
-/// A parser of `--format` that accepts the formats for a subject.
-pub(super) fn format_parser(subject: Subject) -> PossibleValuesParser {
-    let formats = formats::FORMATS.iter().filter(|format| format.subjects().contains(&subject));
-    PossibleValuesParser::new(formats.map(|format| format.name()))
+/// A parser of `--format` that accepts the formats of a table.
+pub(super) fn format_parser<F>(formats: Formats<F>) -> PossibleValuesParser {
+    PossibleValuesParser::new(formats.iter().map(|(name, _)| *name))
 }
 
 /// The values of `--limit`, by name. If a limit is repeated, the last value counts.
@@ -36,7 +35,7 @@ pub(super) fn parse_limits(arguments: &[String]) -> BTreeMap<String, String> {
 }
 
 pub(super) fn limit_error(error: LimitOverrideError) -> Error {
-    Error::Usage { message: error.message, hint: Some(error.hint) }
+    Error::usage(error.message, error.hint)
 }
 
 /// Checks that an argument has the form `NAME=...`.
@@ -79,10 +78,8 @@ pub(super) fn add_input_arguments(inputs: &mut InputValues, set: &[String], set_
 
 /// The absolute path of a workspace.
 pub(super) fn resolve_workspace(folder: &Path) -> Result<PathBuf, Error> {
-    let refused = |why: String| Error::Usage {
-        message: format!("--workspace {}: {why}", folder.display()),
-        hint: Some("Name an existing folder.".into()),
-    };
+    let refused =
+        |why: String| Error::usage(format!("--workspace {}: {why}", folder.display()), "Name an existing folder.");
     let absolute = folder.canonicalize().map_err(|error| refused(error.to_string()))?;
     if !absolute.is_dir() {
         return Err(refused("it isn't a folder".into()));
@@ -96,8 +93,8 @@ pub(super) fn require_utf8(path: &Path) -> Result<(), Error> {
     if path.to_str().is_some() {
         return Ok(());
     }
-    Err(Error::Usage {
-        message: format!("{}: this path isn't valid UTF-8, so a record can't contain it", path.display()),
-        hint: Some("Rename the file or folder, or use another one.".into()),
-    })
+    Err(Error::usage(
+        format!("{}: this path isn't valid UTF-8, so a record can't contain it", path.display()),
+        "Rename the file or folder, or use another one.",
+    ))
 }

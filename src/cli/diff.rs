@@ -10,8 +10,8 @@ use super::arguments::{RUN_HELP, format_parser};
 use super::env::CliEnv;
 use crate::error::Error;
 use crate::event::{Change, Event, PARENT, RunSummary, WorkspaceChanged};
+use crate::formats;
 use crate::formats::comparison::{ChangedFile, ComparedRun, Comparison};
-use crate::formats::{self, Subject};
 use crate::message::Usage;
 use crate::plan::Plan;
 use crate::plan::diff::diff_values;
@@ -33,7 +33,7 @@ pub(super) struct DiffArgs {
     #[arg(long, value_name = "DIR", default_value = RUNS)]
     out: PathBuf,
     /// The output format
-    #[arg(long, default_value = "text", value_parser = format_parser(Subject::Comparison))]
+    #[arg(long, default_value = "text", value_parser = format_parser(formats::COMPARISONS))]
     format: String,
 }
 
@@ -49,9 +49,8 @@ pub(super) fn diff(options: &DiffArgs, env: &CliEnv) -> Result<u8, Error> {
         files: compare_files(one.changes.as_ref(), other.changes.as_ref()),
         runs: [one.side, other.side],
     };
-    let text =
-        formats::find(&options.format).and_then(|format| format.comparison(&comparison, env.console.stdout_display()));
-    env.console.print_formatted(&options.format, &text.unwrap_or_default());
+    let text = formats::find(formats::COMPARISONS, &options.format)(&comparison, env.console.stdout_display());
+    env.console.print_formatted(&options.format, &text);
     Ok(0)
 }
 

@@ -90,7 +90,7 @@ pub(super) fn execute(mut run: Execution<'_>, env: &CliEnv) -> Result<u8, Error>
     let time_limit = run.plan.limits.wall_clock_ms.map_or(NO_TIME_LIMIT, Duration::from_millis).min(NO_TIME_LIMIT);
     let time_left = time_limit.saturating_sub(run.resume_state.as_ref().map(ResumeState::elapsed).unwrap_or_default());
     let output_ready = output_queue::start(Instant::now() + time_left)
-        .map_err(|source| Error::Environment { message: "the output thread can't be started".into(), source })?;
+        .map_err(Error::environment("the output thread can't be started"))?;
     let path = std::env::split_paths(env.variable("PATH").unwrap_or_default());
     let writable =
         [run.sandbox.writable_paths(), vec![PathBuf::from(&run.plan.workspace), run.runs_folder.clone()]].concat();
@@ -241,9 +241,7 @@ fn print_outcome(format: &str, env: &CliEnv, result: &RunResult, folder: &Path) 
         env.console.eprint(&format!("resume: legwork resume {}", printable(&shell_quote(folder))));
     }
     write_step_summary(env, result, folder);
-    if let Some(answer) = formats::find(format).and_then(|format| format.run_result(result)) {
-        env.console.print_untrusted(&answer);
-    }
+    env.console.print_untrusted(&formats::find(formats::ANSWERS, format)(result));
 }
 
 /// Prints each event as a JSON line.
@@ -253,12 +251,8 @@ struct JsonlObserver {
 
 impl RunObserver for JsonlObserver {
     fn event(&self, entry: &JournalEntry) {
-        if let Some(line) = formats::find("jsonl").and_then(|format| format.event(entry)) {
-            self.out.print(&line);
-        }
+        self.out.print(&formats::json::event_line(entry));
     }
-
-    fn text(&self, _: &str, _: &str) {}
 }
 
 /// Appends to the step summary of a GitHub workflow. A failure is only a warning.
@@ -293,5 +287,5 @@ pub(super) fn start_runtime() -> Result<tokio::runtime::Runtime, Error> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|source| Error::Environment { message: "the async runtime can't be started".into(), source })
+        .map_err(Error::environment("the async runtime can't be started"))
 }

@@ -17,7 +17,7 @@ use super::sandbox_options::SandboxOptions;
 use super::secrets::RunSecrets;
 use crate::error::Error;
 use crate::event::{Event, JournalEntry, PARENT, RunOptions};
-use crate::formats::Subject;
+use crate::formats;
 use crate::job::{GitAccess, Network};
 use crate::plan::Plan;
 use crate::record::{LATEST, RUNS, Record, Recorder, ResumedRecord, find_run};
@@ -63,7 +63,7 @@ pub(super) struct ResumeArgs {
     ///
     /// `text` prints the parent's last text, or its result if there is no text; `json` prints the contents of result.json;
     /// `jsonl` prints each event as it happens, one JSON value per line.
-    #[arg(long, default_value = "text", value_parser = format_parser(Subject::Run))]
+    #[arg(long, default_value = "text", value_parser = format_parser(formats::ANSWERS))]
     format: String,
     /// Also write the job's result to this file
     ///
@@ -137,10 +137,10 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     let used = record.result.as_ref().map_or(Ok(None), |result| state.used_limit(result)).map_err(limit_error)?;
     state.replace_limits(&mut plan, limits).map_err(limit_error)?;
     if let Some(used) = used.filter(|used| !used.leaves_more(&plan.limits, plan.parent.max_turns)) {
-        return Err(Error::Usage {
-            message: format!("the run ended at its limit `{}`, which --limit doesn't raise", used.name),
-            hint: Some(raise_limit_hint(&used, &folder)),
-        });
+        return Err(Error::usage(
+            format!("the run ended at its limit `{}`, which --limit doesn't raise", used.name),
+            raise_limit_hint(&used, &folder),
+        ));
     }
     let (last, then) = state.last_workspace();
     let workspace = resolve_workspace(options.workspace.as_deref().unwrap_or(Path::new(last)))?;
@@ -157,14 +157,11 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
         let now = recorder.digests(&state.started.run_id, &secrets.redacted_command_secrets());
         let changed = state.changed_secrets(&now).join(", ");
         if !changed.is_empty() && !options.force {
-            return Err(Error::Usage {
-                message: format!("these secrets have changed since the run was interrupted: {changed}"),
-                hint: Some(
-                    "The workspace may contain the old values, which would no longer be masked. Set the old values, or start \
-                     a new run. --force resumes all the same, without changes.patch."
-                        .into(),
-                ),
-            });
+            return Err(Error::usage(
+                format!("these secrets have changed since the run was interrupted: {changed}"),
+                "The workspace may contain the old values, which would no longer be masked. Set the old values, or start \
+                     a new run. --force resumes all the same, without changes.patch.",
+            ));
         }
         if !changed.is_empty() {
             state.has_new_secrets = true;

@@ -18,7 +18,7 @@ use super::symlink_guard::reject_escaping_symlinks;
 use crate::diagnostic::Severity;
 use crate::error::Error;
 use crate::event::RunOptions;
-use crate::formats::{self, PlanPreview, Subject};
+use crate::formats::{self, PlanPreview};
 use crate::job::Network;
 use crate::lints::{self, JobTrust, ValidJob};
 use crate::plan::{InputValues, Plan, RunContext, SecretInputs};
@@ -63,7 +63,7 @@ pub(super) struct RunArgs {
     ///
     /// `text` prints the parent's last text, or its result if there is no text; `json` prints the contents of result.json;
     /// `jsonl` prints each event as it happens, one JSON value per line.
-    #[arg(long, default_value = "text", value_parser = format_parser(Subject::Run))]
+    #[arg(long, default_value = "text", value_parser = format_parser(formats::ANSWERS))]
     format: String,
     /// Also write the job's result to this file
     ///
@@ -98,10 +98,10 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     let invalid = |finding| Error::Invalid(vec![finding]);
     options.sandbox_options.require_for_untrusted(options.untrusted)?;
     if let Some(file) = options.result.as_ref().filter(|file| is_same_file(file, &options.job)) {
-        return Err(Error::Usage {
-            message: format!("--result {} is the job file", file.display()),
-            hint: Some("Choose another file for the result.".into()),
-        });
+        return Err(Error::usage(
+            format!("--result {} is the job file", file.display()),
+            "Choose another file for the result.",
+        ));
     }
     let result_path = options.result.as_deref().filter(|_| !options.dry_run);
     let result_file = ResultFile::prepare(result_path)?;
@@ -231,10 +231,10 @@ fn build_plan(
     plan.set_limits(&parse_limits(&options.limit)).map_err(limit_error)?;
     if options.offline {
         if let Some(agent) = plan.agents().find(|agent| !agent.model.is_scripted()) {
-            return Err(Error::Usage {
-                message: format!("--offline: {} needs the network", agent.model),
-                hint: Some("Reply from a script or a record: --model replay/FILE.".into()),
-            });
+            return Err(Error::usage(
+                format!("--offline: {} needs the network", agent.model),
+                "Reply from a script or a record: --model replay/FILE.",
+            ));
         }
         plan.network = Network::None;
     }
@@ -249,10 +249,10 @@ fn is_same_file(one: &Path, other: &Path) -> bool {
 /// Prints a plan.
 fn print_plan(options: &RunArgs, env: &CliEnv, plan: &Plan) -> Result<u8, Error> {
     if options.verbose && options.format != "text" {
-        return Err(Error::Usage {
-            message: format!("--verbose has no effect with --format {}", options.format),
-            hint: Some("Remove one of the two options.".into()),
-        });
+        return Err(Error::usage(
+            format!("--verbose has no effect with --format {}", options.format),
+            "Remove one of the two options.",
+        ));
     }
     let preview = PlanPreview {
         plan,
@@ -261,8 +261,7 @@ fn print_plan(options: &RunArgs, env: &CliEnv, plan: &Plan) -> Result<u8, Error>
         verbose: options.verbose,
         display: env.console.stdout_display(),
     };
-    let text = formats::find(&options.format).and_then(|format| format.plan(&preview));
-    env.console.print_formatted(&options.format, &text.unwrap_or_default());
+    env.console.print_formatted(&options.format, &formats::find(formats::PLANS, &options.format)(&preview));
     Ok(0)
 }
 

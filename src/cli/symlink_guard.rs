@@ -14,8 +14,7 @@ pub(super) fn reject_escaping_symlinks(folder: &Path, path: &Path, hint: &str) -
     if path.components().any(|part| !matches!(part, Component::Normal(_) | Component::CurDir)) {
         return Ok(());
     }
-    let failed = |source| Error::Environment { message: format!("can't read {}", folder.display()), source };
-    let real = folder.canonicalize().map_err(failed)?;
+    let real = folder.canonicalize().map_err(Error::environment(format!("can't read {}", folder.display())))?;
     let mut reached = real.clone();
     for part in path.components() {
         reached.push(part);
@@ -24,14 +23,14 @@ pub(super) fn reject_escaping_symlinks(folder: &Path, path: &Path, hint: &str) -
             Ok(target) if target.starts_with(&real) => reached = target,
             Ok(target) => {
                 let message = format!("`{}` is a symbolic link to {}, outside this folder", shown(), target.display());
-                return Err(Error::Usage { message, hint: Some(hint.to_owned()) });
+                return Err(Error::usage(message, hint));
             }
             // A missing path can't lead anywhere, and nothing can be created behind a dangling link. Other errors are
             // reported when the folder is created.
             Err(error) if error.kind() == io::ErrorKind::NotFound || !reached.is_symlink() => return Ok(()),
             Err(error) => {
                 let message = format!("`{}` can't be used: {error}", shown());
-                return Err(Error::Usage { message, hint: Some(hint.to_owned()) });
+                return Err(Error::usage(message, hint));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The summary of a run that GitHub shows for a workflow step.
 
-use super::format::code_fence;
+use super::display::code_fence;
 use super::run_stats;
 use crate::event::{Outcome, RunResult};
 use crate::text::pluralize;

@@ -8,12 +8,14 @@ use super::heartbeat;
 use super::read::journal_reader;
 use super::recorder::{ExistingFile, Recorder, lock_mutex};
 use crate::event::{AgentFinished, Durability, PARENT, RunResult, WorkspaceChanged, summary_file};
-use crate::formats::{self, Transcript, markdown};
+use crate::formats::{Transcript, html, markdown};
 use crate::journal::{JournalError, journal_file};
 use crate::plan::Plan;
 
 /// The files for people, and the formats that write them.
-const READABLE_FILES: [(&str, &str); 2] = [("transcript.md", "markdown"), ("report.html", "html")];
+const READABLE_FILES: [(&str, WriteTranscript); 2] =
+    [("transcript.md", markdown::transcript), ("report.html", html::transcript)];
+type WriteTranscript = fn(&mut Transcript<'_>, &mut dyn io::Write) -> io::Result<()>;
 
 /// A file that was written, and the previous state of its path.
 pub(super) type WrittenFile = (String, ExistingFile);
@@ -43,14 +45,13 @@ impl Recorder {
     /// Writes the transcript and the report from the parent's journal.
     pub(super) fn make_readable(&self, plan: &Plan, result: Option<&RunResult>) -> io::Result<Vec<WrittenFile>> {
         let mut made = Vec::new();
-        for (name, format) in READABLE_FILES {
-            let Some(format) = formats::find(format) else { continue };
+        for (name, write) in READABLE_FILES {
             let journal_error = Cell::new(None);
             let journal = journal_reader(&self.folder, PARENT)?;
             let entries = journal.filter_map(|entry| entry.map_err(|error| journal_error.set(Some(error))).ok());
             let mut transcript = Transcript::new(plan, result, entries);
             let existing = self.write_with(name, Durability::Written, |out| {
-                format.transcript(&mut transcript, out).unwrap_or(Ok(()))?;
+                write(&mut transcript, out)?;
                 match journal_error.take() {
                     // A journal that couldn't be written any more may end like this.
                     None | Some(JournalError::Torn { .. }) => Ok(()),

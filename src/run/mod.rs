@@ -41,9 +41,6 @@ use crate::workspace_changes::{ChangeTracker, FileId};
 pub trait RunObserver: Send + Sync {
     /// Called after an event was recorded.
     fn event(&self, entry: &JournalEntry);
-    /// Called with a piece of an agent's text as it streams in. The text is void if a `retrying` or `reply_discarded` event
-    /// follows, or the agent's end without a `reply_received`.
-    fn text(&self, agent: &str, piece: &str);
 }
 
 /// A run that is about to start.
@@ -444,11 +441,7 @@ impl Sink for RecordingSink {
         Ok(())
     }
 
-    fn text(&self, agent: &str, piece: &str) {
-        for observer in &self.observers {
-            observer.text(agent, piece);
-        }
-    }
+    fn text(&self, _: &str, _: &str) {}
 }
 
 impl RecordingSink {

@@ -42,8 +42,6 @@ impl RunObserver for LogProgress {
             self.out.eprint(&format!("{:<14} {}", entry.agent, printable(line.trim_end())));
         }
     }
-
-    fn text(&self, _: &str, _: &str) {}
 }
 
 /// The line for an event; `None` if it isn't notable.
@@ -181,8 +179,6 @@ impl RunObserver for LiveProgress {
             agent.refresh();
         }
     }
-
-    fn text(&self, _: &str, _: &str) {}
 }
 
 impl LiveProgress {

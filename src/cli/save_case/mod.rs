@@ -8,13 +8,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use std::{fs, io};
+use std::{fs, io, slice};
 
 use serde_json::Value;
 
 use self::workspace_copy::WorkspaceCopy;
 use super::env::CliEnv;
 use super::output::printable;
+use super::read_files::parent_folder;
 use super::sandbox_options::SandboxOptions;
 use super::symlink_guard::reject_escaping_symlinks;
 use super::test;
@@ -24,10 +25,12 @@ use crate::cases::{
 };
 use crate::error::Error;
 use crate::event::{Event, JournalEntry, Outcome, RunResult};
+use crate::formats::test_text;
+use crate::lints::JobTrust;
 use crate::plan::Plan;
 use crate::redaction::Redactor;
 use crate::run::{RunObserver, Signals};
-use crate::{formats, job, yaml};
+use crate::{job, yaml};
 
 /// The most changed files in the expectations.
 const MAX_CHANGED_FILES: usize = 200;
@@ -59,25 +62,24 @@ impl CaseRecorder {
         out: &Path,
         redactor: &Redactor,
     ) -> Result<Self, Error> {
-        let usage = |message: String, hint: &str| Error::Usage { message, hint: Some(hint.into()) };
         if !job::is_name(name) {
             let hint = "A name has at most 64 lower-case letters, digits and `-`, and doesn't start with `-`.";
-            return Err(usage(format!("`{name}` isn't a valid case name"), hint));
+            return Err(Error::usage(format!("`{name}` isn't a valid case name"), hint));
         }
         let tests_folder = job_file.parent().unwrap_or(Path::new("")).join(TESTS_FOLDER);
         let of_job = Path::new(TESTS_FOLDER).join(job_file.file_stem().unwrap_or_default());
-        let base = job_file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        reject_escaping_symlinks(base, &of_job, "Remove the link: cases are saved next to their job.")?;
+        reject_escaping_symlinks(
+            parent_folder(job_file),
+            &of_job,
+            "Remove the link: cases are saved next to their job.",
+        )?;
         let folder = tests_folder.join(job_file.file_stem().unwrap_or_default()).join(name);
         if fs::symlink_metadata(&folder).is_ok() {
             let message = format!("{} already exists", folder.display());
-            return Err(usage(message, "Choose another name, or remove the folder."));
+            return Err(Error::usage(message, "Choose another name, or remove the folder."));
         }
         let copied = WorkspaceCopy::copy(workspace, &[out.to_owned(), tests_folder], redactor);
-        let fixture = copied.map_err(|source| Error::Environment {
-            message: "the workspace can't be copied for --save-case".into(),
-            source,
-        })?;
+        let fixture = copied.map_err(Error::environment("the workspace can't be copied for --save-case"))?;
         Ok(Self {
             folder,
             workspace: workspace.to_owned(),
@@ -124,17 +126,15 @@ impl CaseRecorder {
 
     /// Runs the case as `legwork test` does, and reports failures.
     fn verify(&self, sandbox_options: &SandboxOptions, env: &CliEnv) {
-        let ran = test::load_case(&self.folder, env).and_then(|cases| {
+        let ran = test::load_cases(slice::from_ref(&self.folder), &[], JobTrust::Trusted, env).and_then(|cases| {
             let signals = Signals::catch_within(SHUTDOWN_GRACE)?;
             test::run_cases(&cases, test::TestRunConfig::ONCE, sandbox_options, env, &signals, &|_| {})
         });
         match ran {
             Ok(report) if report.failed() == 0 => {}
             Ok(report) => {
-                let shown =
-                    formats::find("text").and_then(|format| format.test_report(&report, env.console.stderr_display()));
                 env.console.warning("the saved case fails, as the run isn't fully reproducible; edit its expectations");
-                env.console.eprint(&shown.unwrap_or_default());
+                env.console.eprint(&test_text::summary(&report, env.console.stderr_display()));
             }
             Err(error) => {
                 env.console.warning("the saved case can't be run:");
@@ -248,6 +248,4 @@ impl RunObserver for ReplyRecorder {
             _ => {}
         }
     }
-
-    fn text(&self, _: &str, _: &str) {}
 }

@@ -64,9 +64,8 @@ impl CaseLoader {
         let inputs = Some(folder.join(INPUTS_FILE)).filter(|path| path.exists());
         let secrets = job.as_ref().and_then(|job| self.check_inputs(job, inputs.as_deref()));
         let (job, source, expect, (replies, script), secrets) = (job?, source?, expect?, replies?, secrets?);
-        let (of, name) = (folder.parent()?.file_name()?.to_string_lossy(), folder.file_name()?.to_string_lossy());
         Some(Case {
-            name: format!("{of}/{name}"),
+            name: found.name(),
             folder: folder.clone(),
             display_path: shown,
             job_file: job_file.clone(),

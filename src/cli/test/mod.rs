@@ -4,11 +4,12 @@ mod discover;
 mod load;
 
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{self, StreamExt};
 
+use self::discover::DiscoveredCase;
 use self::load::CaseLoader;
 use super::arguments::format_parser;
 use super::env::CliEnv;
@@ -16,9 +17,10 @@ use super::execute::start_runtime;
 use super::sandbox_options::SandboxOptions;
 use crate::cases::{Case, CaseReport, CaseRun, RunnerConfig, TestReport, run_case, temporary_folder};
 use crate::error::Error;
-use crate::formats::{self, Subject};
+use crate::formats::{self, test_text};
 use crate::lints::JobTrust;
 use crate::run::Signals;
+use crate::text::pluralize;
 
 /// The time after a signal for runs to end and their folders to be removed, before the process is ended.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(15);
@@ -52,7 +54,7 @@ pub(super) struct TestArgs {
     #[arg(long, value_name = "NUMBER")]
     jobs: Option<NonZeroUsize>,
     /// The output format
-    #[arg(long, default_value = "text", value_parser = format_parser(Subject::Cases))]
+    #[arg(long, default_value = "text", value_parser = format_parser(formats::TEST_REPORTS))]
     format: String,
     /// Treat the cases and their jobs as untrusted: refuse `env`, `network: open` and other privileges
     ///
@@ -66,7 +68,11 @@ pub(super) struct TestArgs {
 
 pub(super) fn test(options: &TestArgs, env: &CliEnv) -> Result<u8, Error> {
     options.sandbox_options.require_for_untrusted(options.untrusted)?;
-    let cases = load_cases(options, env)?;
+    let default = if env.current_folder.join("jobs").is_dir() { "jobs" } else { "." };
+    let default = [PathBuf::from(default)];
+    let paths = if options.paths.is_empty() { &default } else { options.paths.as_slice() };
+    let origin = JobTrust::from_untrusted_flag(options.untrusted);
+    let cases = load_cases(paths, &options.filter, origin, env)?;
     let signals = Signals::catch_within(SHUTDOWN_GRACE)?;
     let config = TestRunConfig {
         accept: options.accept,
@@ -77,9 +83,8 @@ pub(super) fn test(options: &TestArgs, env: &CliEnv) -> Result<u8, Error> {
     let report = run_cases(&cases, config, &options.sandbox_options, env, &signals, &|case| {
         print_case(options, env, case);
     })?;
-    let format = formats::find(&options.format);
-    let shown = format.and_then(|format| format.test_report(&report, env.console.stdout_display()));
-    env.console.print_formatted(&options.format, &shown.unwrap_or_default());
+    let shown = formats::find(formats::TEST_REPORTS, &options.format)(&report, env.console.stdout_display());
+    env.console.print_formatted(&options.format, &shown);
     Ok(match signals.first() {
         Some(signal) if report.interrupted => 128 + signal,
         _ if report.failed() > 0 => EXIT_FAILED,
@@ -89,54 +94,43 @@ pub(super) fn test(options: &TestArgs, env: &CliEnv) -> Result<u8, Error> {
 
 /// Prints the result of a case: to stdout, or to stderr if the format is for programs.
 fn print_case(options: &TestArgs, env: &CliEnv, case: &CaseReport) {
-    let line = |name: &str, display| formats::find(name).and_then(|format| format.case_result(case, display));
-    match line(&options.format, env.console.stdout_display()) {
-        Some(line) => env.console.print_formatted(&options.format, &line),
-        None => env.console.eprint(&line("text", env.console.stderr_display()).unwrap_or_default()),
+    match options.format.as_str() {
+        "text" => env.console.print_sanitized(&test_text::case_line(case, env.console.stdout_display())),
+        _ => env.console.eprint(&test_text::case_line(case, env.console.stderr_display())),
     }
 }
 
-fn load_cases(options: &TestArgs, env: &CliEnv) -> Result<Vec<Case>, Error> {
-    let default = if env.current_folder.join("jobs").is_dir() { "jobs" } else { "." };
-    let paths = if options.paths.is_empty() { vec![PathBuf::from(default)] } else { options.paths.clone() };
-    let (found, findings) = discover::discover(&paths);
-    let mut loader =
-        CaseLoader::new(&env.current_folder, env.user_config()?, JobTrust::from_untrusted_flag(options.untrusted));
-    loader.findings.extend(findings);
-    let is_wanted = |folder: &Path| {
-        let parts: Vec<_> = folder.iter().rev().take(2).map(|part| part.to_string_lossy()).collect();
-        let name = parts.into_iter().rev().collect::<Vec<_>>().join("/");
-        options.filter.is_empty() || options.filter.iter().any(|text| name.contains(text.as_str()))
-    };
-    let all = found.len();
-    let wanted: Vec<_> = found.into_iter().filter(|found| is_wanted(&found.folder)).collect();
-    if wanted.is_empty() && loader.findings.is_empty() {
-        let shown: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-        return Err(Error::Usage {
-            message: match all {
-                0 => format!("no test cases found in {}", shown.join(", ")),
-                1 => format!("the only case doesn't match --filter {}", options.filter.join(" or ")),
-                all => format!("none of the {all} cases matches --filter {}", options.filter.join(" or ")),
-            },
-            hint: Some(
-                "A case is a folder tests/JOB/CASE next to the job file. `legwork run JOB --save-case CASE` creates one."
-                    .into(),
-            ),
-        });
-    }
-    let cases: Vec<Case> = wanted.iter().filter_map(|found| loader.load_case(found)).collect();
-    if loader.findings.is_empty() { Ok(cases) } else { Err(Error::Invalid(loader.findings)) }
-}
-
-/// Loads the case in a folder.
+/// Loads the cases that `paths` stand for and whose names contain one of the texts of `filter`.
 ///
 /// # Errors
-/// The findings about the case.
-pub(super) fn load_case(folder: &Path, env: &CliEnv) -> Result<Vec<Case>, Error> {
-    let (found, findings) = discover::discover(&[folder.to_owned()]);
-    let mut loader = CaseLoader::new(&env.current_folder, env.user_config()?, JobTrust::Trusted);
+/// The findings about the cases, or that there are none.
+pub(super) fn load_cases(
+    paths: &[PathBuf],
+    filter: &[String],
+    origin: JobTrust,
+    env: &CliEnv,
+) -> Result<Vec<Case>, Error> {
+    let (found, findings) = discover::discover(paths);
+    let mut loader = CaseLoader::new(&env.current_folder, env.user_config()?, origin);
     loader.findings.extend(findings);
-    let cases: Vec<Case> = found.iter().filter_map(|found| loader.load_case(found)).collect();
+    let is_wanted = |found: &&DiscoveredCase| {
+        let name = found.name();
+        filter.is_empty() || filter.iter().any(|text| name.contains(text.as_str()))
+    };
+    let wanted: Vec<_> = found.iter().filter(is_wanted).collect();
+    if wanted.is_empty() && loader.findings.is_empty() {
+        let message = match found.len() {
+            0 => {
+                let shown: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+                format!("no test cases found in {}", shown.join(", "))
+            }
+            all => format!("none of the {} matches --filter {}", pluralize(all as u64, "case"), filter.join(" or ")),
+        };
+        let hint =
+            "A case is a folder tests/JOB/CASE next to the job file. `legwork run JOB --save-case CASE` creates one.";
+        return Err(Error::usage(message, hint));
+    }
+    let cases: Vec<Case> = wanted.into_iter().filter_map(|found| loader.load_case(found)).collect();
     if loader.findings.is_empty() { Ok(cases) } else { Err(Error::Invalid(loader.findings)) }
 }
 
@@ -167,14 +161,11 @@ pub(super) fn run_cases(
     signals: &Signals,
     show: &dyn Fn(&CaseReport),
 ) -> Result<TestReport, Error> {
-    let failed = |message: &str| {
-        let message = message.to_owned();
-        move |source| Error::Environment { message, source }
-    };
     let began = Instant::now();
     #[allow(clippy::disallowed_methods)]
-    let executable = std::env::current_exe().map_err(failed("the path of the legwork executable is unknown"))?;
-    let (temporary, folder) = temporary_folder().map_err(failed("a temporary folder can't be created"))?;
+    let executable =
+        std::env::current_exe().map_err(Error::environment("the path of the legwork executable is unknown"))?;
+    let (temporary, folder) = temporary_folder().map_err(Error::environment("a temporary folder can't be created"))?;
     let runtime = start_runtime()?;
     let runner_config = RunnerConfig {
         executable,
