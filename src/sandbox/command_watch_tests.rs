@@ -18,7 +18,8 @@ fn guarding(workspace: &Path) -> Sandbox {
         path_dirs: vec![],
     };
     let (out, record) = (workspace.join("runs"), workspace.join("runs/1"));
-    let watch = TamperWatch::new(&policy, Tier::Landlock, &out, &record, None);
+    let restorer = restorer::Restorer::new(Tier::Landlock, None);
+    let watch = TamperWatch::new(&policy, Tier::Landlock, &out, &record, None, restorer);
     Sandbox { tamper_watch: Some(watch), ..Sandbox::off() }
 }
 

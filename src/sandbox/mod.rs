@@ -71,7 +71,7 @@ pub struct Sandbox {
     /// The first one that was found.
     tamper_error: OnceLock<TamperError>,
     /// Folders that commands may change.
-    writable: Vec<PathBuf>,
+    pub(crate) writable: Vec<PathBuf>,
     /// Kept open by the supervisors of commands.
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "there are supervisors on Linux only"))]
     held_open: Option<Arc<OwnedFd>>,
