@@ -258,20 +258,16 @@ impl Caller<'_> {
     fn path(&self, at: u64) -> Result<Vec<u8>, Errno> {
         let mut path = vec![0; PATH_MAX];
         let count = self.read_memory(at, &mut path)?;
-        path.truncate(count);
-        let end = path.iter().position(|byte| *byte == 0).ok_or(Errno::NAMETOOLONG)?;
-        path.truncate(end);
+        path.truncate(path[..count].iter().position(|byte| *byte == 0).ok_or(Errno::NAMETOOLONG)?);
         Ok(path)
     }
 
     fn numbers<const COUNT: usize>(&self, at: u64) -> Result<[i64; COUNT], Errno> {
-        let mut bytes = vec![0; COUNT * 8];
-        if self.read_memory(at, &mut bytes)? != bytes.len() {
-            return Err(Errno::FAULT);
+        let mut bytes = [[0; 8]; COUNT];
+        match self.read_memory(at, bytes.as_flattened_mut())? {
+            count if count == COUNT * 8 => Ok(bytes.map(i64::from_ne_bytes)),
+            _ => Err(Errno::FAULT),
         }
-        let mut numbers =
-            bytes.chunks_exact(8).map(|chunk| chunk.try_into().map(i64::from_ne_bytes).unwrap_or_default());
-        Ok(std::array::from_fn(|_| numbers.next().unwrap_or_default()))
     }
 
     /// Reads two times, access and modification, each as seconds and a fraction; `factor` turns the fraction into nanoseconds.

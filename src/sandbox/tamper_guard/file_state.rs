@@ -24,16 +24,12 @@ pub(super) struct SnapshotBudget {
     pub(super) exceeded: bool,
 }
 
-impl Default for SnapshotBudget {
-    fn default() -> Self {
-        Self { entries: 200_000, bytes: 32 << 20, max_file_bytes: MAX_FILE_BYTES, exceeded: false }
-    }
-}
-
 impl SnapshotBudget {
-    /// For git folders and other folders of which a part may change.
-    pub(super) fn for_partly_protected() -> Self {
-        Self { entries: 200_000, bytes: 64 << 20, max_file_bytes: MAX_GIT_FILE_BYTES, exceeded: false }
+    /// What may be recorded of paths of which everything is protected, or only a part, as in git folders.
+    pub(super) fn new(is_partly_protected: bool) -> Self {
+        let (bytes, max_file_bytes) =
+            if is_partly_protected { (64 << 20, MAX_GIT_FILE_BYTES) } else { (32 << 20, MAX_FILE_BYTES) };
+        Self { entries: 200_000, bytes, max_file_bytes, exceeded: false }
     }
 
     /// Takes an entry; false if none is left.

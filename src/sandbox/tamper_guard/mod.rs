@@ -8,7 +8,6 @@ mod dir_fd;
 mod file_state;
 mod finished_records;
 mod git_content;
-mod git_index;
 mod rollback;
 mod runs_dir;
 mod snapshot;
@@ -60,14 +59,14 @@ impl TamperGuard {
     /// files are detected but can't be reverted. With more than 200,000 entries, every check fails.
     pub fn new(policy: &SandboxPolicy, paths: &[PathBuf]) -> Self {
         let rules = policy.allowed_changes.clone();
-        let (mut budget, mut partly_budget) = (SnapshotBudget::default(), SnapshotBudget::for_partly_protected());
+        let mut budgets = [false, true].map(SnapshotBudget::new);
         let mut too_large = None;
         let roots = open_roots(policy);
         let guarded = paths.iter().filter_map(|path| {
             let is_partly_protected = rules.concerns(path);
             let (root, relative) = locate(&roots, path, is_partly_protected)?;
             let mut guarded = GuardedPath { root, relative, path: path.clone(), state: FileState::Missing };
-            let budget = if is_partly_protected { &mut partly_budget } else { &mut budget };
+            let budget = &mut budgets[usize::from(is_partly_protected)];
             guarded.capture(&rules, budget);
             if budget.exceeded {
                 too_large.get_or_insert_with(|| path.clone());
@@ -99,10 +98,7 @@ impl TamperGuard {
     /// changes aren't blamed on a command.
     pub fn rebaseline(&mut self) {
         for guarded in &mut self.paths {
-            let mut budget = match self.allowed_changes.concerns(&guarded.path) {
-                true => SnapshotBudget::for_partly_protected(),
-                false => SnapshotBudget::default(),
-            };
+            let mut budget = SnapshotBudget::new(self.allowed_changes.concerns(&guarded.path));
             guarded.capture(&self.allowed_changes, &mut budget);
         }
         self.records.iter_mut().for_each(FinishedRecord::rebaseline);

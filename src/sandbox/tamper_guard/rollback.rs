@@ -44,7 +44,7 @@ pub(super) fn restore_file(folder: &OwnedFd, name: &OsStr, state: &mut FileState
             let _ = chownat(folder, name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW);
         }
     }
-    *state = FileState::capture_file(folder, name, &mut SnapshotBudget::for_partly_protected());
+    *state = FileState::capture_file(folder, name, &mut SnapshotBudget::new(true));
     Ok(())
 }
 

@@ -263,7 +263,7 @@ mod tests {
         let rules = AllowedChanges::default();
         let (policy, name) = (rules.policy_for(&folder.path().join("a")), OsStr::new("a"));
         let at = Location::new(&root, name, &policy);
-        let state = tree_check::capture(at, FileState::Missing, &mut SnapshotBudget::default());
+        let state = tree_check::capture(at, FileState::Missing, &mut SnapshotBudget::new(false));
         let mut out = SnapshotWriter(Vec::new());
         out.state(&state);
         out.state(&FileState::Missing);

@@ -13,7 +13,7 @@ use super::super::allowed_changes::{ChangePermission, PathPolicy};
 use super::super::tamper_error::TamperError;
 use super::dir_fd::{hard_links, kind, kind_of, list, read, stat};
 use super::file_state::{FileState, MAX_GIT_FILE_BYTES, SnapshotBudget, StatSnapshot};
-use super::{git_content, git_index, rollback};
+use super::{git_content, rollback};
 
 /// How deep folders are looked into.
 const MAX_DEPTH: usize = 40;
@@ -127,7 +127,7 @@ impl<'a> TreeCheck<'a> {
             }
             match state {
                 Some(state) if git_content::is_fresh_git_dir(at.folder, at.name) => {
-                    *state = capture(at, FileState::Missing, &mut SnapshotBudget::for_partly_protected());
+                    *state = capture(at, FileState::Missing, &mut SnapshotBudget::new(true));
                 }
                 _ => self.revert(at, None),
             }
@@ -238,5 +238,5 @@ fn is_refreshed_index(at: Location<'_>, state: Option<&FileState>) -> bool {
     let Some(FileState::File(_, Some(before))) = state else { return false };
     at.policy.permission() == ChangePermission::Nothing
         && at.policy.is_in_git_dir("index")
-        && read(at.folder, at.name, MAX_GIT_FILE_BYTES).is_some_and(|now| git_index::has_same_entries(before, &now))
+        && read(at.folder, at.name, MAX_GIT_FILE_BYTES).is_some_and(|now| git_content::has_same_entries(before, &now))
 }
