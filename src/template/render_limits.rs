@@ -4,8 +4,8 @@
 //! Every value that an operator, filter, function or literal produces is measured, and the sizes are added up. Filters
 //! that can produce a huge value in one step estimate its size first.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use minijinja::value::{DynObject, Rest, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, Expression, Output, State, Value, context, filters, functions, tests};
@@ -39,10 +39,9 @@ const READ_COST_DIVISOR: u64 = 8;
 const MIB: u64 = 1024 * 1024;
 
 /// The limit that was exceeded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
+#[derive(Debug, Clone, Copy)]
 pub(super) enum ExceededLimit {
-    Value = 1,
+    Value,
     Work,
     Depth,
     Width,
@@ -72,25 +71,19 @@ impl ExceededLimit {
 #[derive(Debug)]
 pub(super) struct RenderLimits {
     left: AtomicU64,
-    exceeded: AtomicU8,
+    exceeded: Mutex<Option<ExceededLimit>>,
 }
 
 impl Default for RenderLimits {
     fn default() -> Self {
-        Self { left: AtomicU64::new(MAX_WORK), exceeded: AtomicU8::new(0) }
+        Self { left: AtomicU64::new(MAX_WORK), exceeded: Mutex::default() }
     }
 }
 
 impl RenderLimits {
     /// The limit that was exceeded since the last call.
     pub(super) fn take_exceeded(&self) -> Option<ExceededLimit> {
-        match self.exceeded.swap(0, Ordering::Relaxed) {
-            1 => Some(ExceededLimit::Value),
-            2 => Some(ExceededLimit::Work),
-            3 => Some(ExceededLimit::Depth),
-            4 => Some(ExceededLimit::Width),
-            _ => None,
-        }
+        self.exceeded.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Whether nothing is left.
@@ -99,7 +92,7 @@ impl RenderLimits {
     }
 
     fn fail(&self, exceeded: ExceededLimit) -> Error {
-        self.exceeded.store(exceeded as u8, Ordering::Relaxed);
+        *self.exceeded.lock().unwrap_or_else(PoisonError::into_inner) = Some(exceeded);
         Error::new(ErrorKind::InvalidOperation, "too large")
     }
 

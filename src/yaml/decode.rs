@@ -112,6 +112,11 @@ impl NodeDeserializer<'_> {
     }
 }
 
+fn one_of(names: &[&str]) -> String {
+    let names = listed(names);
+    names.rsplit_once(", ").map_or(names.clone(), |(rest, last)| format!("{rest} or {last}"))
+}
+
 /// The help and the number, if a string is a number in quotes or with underscores.
 fn intended_number(node: &Node, is_whole: bool) -> Option<(&'static str, String)> {
     let text = node.as_str()?;
@@ -265,7 +270,7 @@ impl<'de> Deserializer<'de> for NodeDeserializer<'_> {
             (Content::Scalar { text, value: Scalar::String, .. }, _) => {
                 visitor.visit_enum((**text).into_deserializer())
             }
-            _ => Err(DecodeError::wrong_type(format!("one of {}", listed(variants)))),
+            _ => Err(DecodeError::wrong_type(one_of(variants))),
         }
     }
 

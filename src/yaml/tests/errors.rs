@@ -112,7 +112,7 @@ fn everything_at_once() {
     8:3-6 duplicate-key: key `one` is set twice in this mapping
     10:11-14 wrong-type: expected a string, found a list
     11:17-21 unknown-value: unknown value `grep`
-    11:23-44 wrong-type: expected one of `bash`, `glob`, found a mapping
+    11:23-44 wrong-type: expected `bash` or `glob`, found a mapping
     12:14-17 out-of-range: expected an integer of at most 255, found 300
     16:12-16 wrong-type: expected a list, found the string "glob"
     17:16-18 out-of-range: expected an integer of at least 0, found -1
