@@ -65,10 +65,8 @@ fn missing_limit(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
             Some(key) => key.place(),
             None => models::name_node(&job.model).place(),
         };
-        findings.push(
-            Diagnostic::warning("no-cost-limit", place, "no limit on the cost of a run")
-                .help("add `cost_usd` or `tokens` to `limits`, such as `limits: { cost_usd: 2.00 }`"),
-        );
+        let finding = Diagnostic::warning("no-cost-limit", place, "no limit on the cost of a run");
+        findings.push(finding.help("add `cost_usd` or `tokens` to `limits`, such as `limits: { cost_usd: 2.00 }`"));
     }
 }
 

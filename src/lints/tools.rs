@@ -33,10 +33,8 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
             if let Some(first) = earlier.insert(name, entry) {
                 findings.push(listed_twice(Severity::Error, "duplicate-tool", name, place, name_place(first)));
             } else if tool.parent_only && agent.name.is_some() {
-                findings.push(
-                    Diagnostic::error("task-in-subagent", place, format!("a subagent can't have `{name}`"))
-                        .help("only the parent can delegate; remove it"),
-                );
+                let finding = Diagnostic::error("task-in-subagent", place, format!("a subagent can't have `{name}`"));
+                findings.push(finding.help("only the parent can delegate; remove it"));
             }
             let options = match &entry.value {
                 ToolEntry::Name(_) => None,
@@ -50,10 +48,8 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     let are_known = own.value.iter().all(|entry| builtin(entry).is_some());
     let is_sure = !own.node.is_placeholder() && !own.node.is_incomplete() && are_known;
     if let Some(first) = subject.job.subagents.keys().next().filter(|_| is_sure && !subject.job.delegates()) {
-        findings.push(
-            Diagnostic::warning("unused-subagents", first.place(), "no agent can use the subagents")
-                .help("add `task` to the parent's `tools`"),
-        );
+        let finding = Diagnostic::warning("unused-subagents", first.place(), "no agent can use the subagents");
+        findings.push(finding.help("add `task` to the parent's `tools`"));
     }
 }
 

@@ -108,10 +108,8 @@ fn timeouts_beyond_limit(subject: &LintContext<'_>, findings: &mut Vec<Diagnosti
     let shown = Duration::from_seconds(limit).map(|limit| limit.to_string()).unwrap_or_default();
     let mut report = |place: Node, whose: &str| {
         let message = format!("{whose} may take longer than the whole run, which ends after {shown}");
-        findings.push(
-            Diagnostic::warning("timeout-beyond-limit", place.place(), message)
-                .help("shorten it, or raise `wall_clock` in `limits`"),
-        );
+        let finding = Diagnostic::warning("timeout-beyond-limit", place.place(), message);
+        findings.push(finding.help("shorten it, or raise `wall_clock` in `limits`"));
     };
     for check in &job.checks {
         let timeout = check.timeout.as_ref().filter(|timeout| !timeout.node.is_placeholder());
