@@ -1,6 +1,6 @@
 //! Compares a run with the expectations of its case.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use grep_matcher::Matcher;
@@ -174,59 +174,59 @@ impl Evaluator<'_> {
         let ResultExpectation { is, has } = &expected.value;
         let found = self.result.result.clone().unwrap_or_default();
         let found = serde_json::from_str(&with_placeholder(&found.to_string(), &self.workspace_text)).unwrap_or(found);
-        if let Some(is) = is
-            && !json_equal(&is.to_json(), &found)
-        {
+        if let Some(is) = is.as_ref().filter(|is| !json_equal(&is.to_json(), &found)) {
             let detail = snapshot::diff(format!("{:#}\n", is.to_json()).as_bytes(), format!("{found:#}\n").as_bytes());
             self.fail_with(&is.place(), "the result differs", detail);
         }
-        if let Some(has) = has
-            && let Some(pointer) = first_missing(&has.to_json(), &found)
-        {
+        if let Some((has, pointer)) = has.as_ref().and_then(|has| Some((has, first_missing(&has.to_json(), &found)?))) {
             let at = if pointer.is_empty() { String::new() } else { format!(" at `{pointer}`") };
             self.fail_with(&has.place(), format!("the result doesn't match{at}"), format!("{found:#}"));
         }
     }
 
     fn check_files(&mut self) {
-        let mut used = Vec::new();
-        for (name, expected) in &self.case.expect.files {
-            let path = self.workspace.join(&name.value);
-            let exists = fs::symlink_metadata(&path).is_ok();
-            let matcher = match &expected.value {
-                FileExpectation::Absent if exists => {
-                    self.fail(&name.place(), format!("{} exists", name.value));
-                    continue;
-                }
-                FileExpectation::Absent => continue,
-                _ if !exists => {
-                    self.fail(&name.place(), format!("{} doesn't exist", name.value));
-                    used.push(snapshot::file_snapshot_path(&self.case.folder, &name.value));
-                    continue;
-                }
-                FileExpectation::Exists => continue,
-                FileExpectation::Text(matcher) => matcher,
-            };
-            let bytes = match read_workspace_file(&path, self.workspace).map(String::from_utf8) {
-                Ok(Ok(text)) => with_placeholder(&text, &self.workspace_text).into_bytes(),
-                Ok(Err(error)) => error.into_bytes(),
-                Err(why) => {
-                    self.fail(&name.place(), format!("can't read {}: {why}", name.value));
-                    continue;
-                }
-            };
-            self.check_matcher(matcher, &name.value, &String::from_utf8_lossy(&bytes));
-            if let Some(place) = matcher.snapshot() {
-                let path = snapshot::file_snapshot_path(&self.case.folder, &name.value);
-                used.push(path.clone());
-                self.compare(&place, &name.value, path, bytes);
+        let files = &self.case.expect.files;
+        for (name, expected) in files {
+            if let Err(message) = self.check_file(&name.value, &expected.value) {
+                self.fail(&name.place(), message);
             }
         }
+        let has_snapshot = |expected: &FileExpectation| match expected {
+            FileExpectation::Text(matcher) => matcher.snapshot().is_some(),
+            FileExpectation::Exists | FileExpectation::Absent => false,
+        };
+        let used = files.iter().filter(|(_, expected)| has_snapshot(&expected.value));
+        let used: Vec<PathBuf> =
+            used.map(|(name, _)| snapshot::file_snapshot_path(&self.case.folder, &name.value)).collect();
         for path in snapshot::unused_snapshots(&self.case.folder, &used) {
             let shown = path.strip_prefix(&self.case.folder).unwrap_or(&path).display().to_string();
             let message = format!("the snapshot {shown} has no file in `files`");
             self.evaluation.failures.push(Failure::new(message).detail("Remove it, or add the file."));
         }
+    }
+
+    /// Checks one file of the workspace. An error is the message of a failure at the file's name.
+    fn check_file(&mut self, name: &str, expected: &FileExpectation) -> Result<(), String> {
+        let path = self.workspace.join(name);
+        let exists = fs::symlink_metadata(&path).is_ok();
+        let matcher = match expected {
+            FileExpectation::Absent if exists => return Err(format!("{name} exists")),
+            FileExpectation::Absent => return Ok(()),
+            _ if !exists => return Err(format!("{name} doesn't exist")),
+            FileExpectation::Exists => return Ok(()),
+            FileExpectation::Text(matcher) => matcher,
+        };
+        let bytes =
+            read_workspace_file(&path, self.workspace).map_err(|error| format!("can't read {name}: {error}"))?;
+        let bytes = match String::from_utf8(bytes) {
+            Ok(text) => with_placeholder(&text, &self.workspace_text).into_bytes(),
+            Err(error) => error.into_bytes(),
+        };
+        self.check_matcher(matcher, name, &String::from_utf8_lossy(&bytes));
+        if let Some(place) = matcher.snapshot() {
+            self.compare(&place, name, snapshot::file_snapshot_path(&self.case.folder, name), bytes);
+        }
+        Ok(())
     }
 
     fn check_unused_replies(&mut self) {
@@ -266,7 +266,7 @@ impl Evaluator<'_> {
         }
     }
 
-    fn compare(&mut self, place: &SourceSpan, what: &str, path: std::path::PathBuf, actual: Vec<u8>) {
+    fn compare(&mut self, place: &SourceSpan, what: &str, path: PathBuf, actual: Vec<u8>) {
         let shown = path.strip_prefix(&self.case.folder).unwrap_or(&path).display().to_string();
         let (message, detail) = match snapshot::read(&self.case.folder, &path) {
             Ok(expected) if expected == actual => return,

@@ -111,26 +111,6 @@ fn make_writable(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode | 0o600))
 }
 
-/// Removes a folder, even if a run left read-only folders in it.
-pub fn remove(folder: &Path) -> io::Result<()> {
-    if fs::remove_dir_all(folder).is_ok() {
-        return Ok(());
-    }
-    let mut open = vec![folder.to_owned()];
-    while let Some(folder) = open.pop() {
-        let _ = fs::set_permissions(&folder, fs::Permissions::from_mode(0o700));
-        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                open.push(entry.path());
-            }
-        }
-    }
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
-
 /// The time of the first commit, in seconds since 1970: the start of 2026. Each further commit is a minute later.
 const FIRST_COMMIT_TIME: u64 = 1_767_225_600;
 
@@ -229,7 +209,7 @@ mod tests {
         assert_eq!(fs::read_link(at("to/link")).unwrap(), Path::new("a/x"));
         assert_eq!(fs::read_to_string(at("to/.gitignore")).unwrap(), "/b\n");
         fs::set_permissions(at("to/a"), fs::Permissions::from_mode(0o500)).unwrap();
-        remove(&at("to")).unwrap();
+        crate::workspace::remove_folder::remove_folder(&at("to"));
         assert!(!at("to").exists());
     }
 }

@@ -16,6 +16,7 @@ use super::evaluate::{Evaluation, evaluate};
 use super::run_counts::RunCounts;
 use super::{Case, CaseReport, Failure, fixture, snapshot};
 use crate::event::{JournalEntry, RunResult};
+use crate::workspace::remove_folder::remove_folder;
 
 /// The time for a run to end after SIGTERM.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(6);
@@ -107,7 +108,7 @@ pub async fn run_case(run: CaseRun<'_>) -> Option<CaseReport> {
 
 async fn remove(folder: &Path) {
     let folder = folder.to_owned();
-    let _ = tokio::task::spawn_blocking(move || fixture::remove(&folder)).await;
+    let _ = tokio::task::spawn_blocking(move || remove_folder(&folder)).await;
 }
 
 /// The first difference between two runs of a flaky case.

@@ -5,9 +5,9 @@ use crate::lints::provider_keys;
 use crate::plan::{Plan, SecretInputs};
 use crate::process::Environment;
 use crate::providers::PROVIDERS;
-use crate::providers::base_url::percent_decode;
 use crate::providers::user_servers::UserServers;
 use crate::redaction::{self, Redactor};
+use crate::text::percent_decode;
 
 /// The proxy variables of HTTP libraries, whose URLs can contain credentials.
 const PROXY_VARIABLES: [&str; 6] = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];

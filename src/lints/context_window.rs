@@ -36,17 +36,18 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
             "the context window of {window} tokens has no room for a prompt: a reply of {whose} may take {max_tokens}"
         );
         let name = models::name_node(spec).place();
-        let finding = match (agent.max_tokens, declared) {
+        let error = |place| Diagnostic::error("context-window-too-small", place, message);
+        findings.push(match (agent.max_tokens, declared) {
             (_, Some(context)) => {
-                let finding = Diagnostic::error("context-window-too-small", context.place(), message);
-                finding.help("raise `context` to the model's real window, or lower `max_tokens`")
+                error(context.place()).help("raise `context` to the model's real window, or lower `max_tokens`")
             }
-            (Some(given), None) => Diagnostic::error("context-window-too-small", given.place(), message)
-                .help("lower it, or set the model's `context` to its real window")
-                .label(name, "the model"),
-            (None, None) => Diagnostic::error("context-window-too-small", name, message)
-                .help("give the agent a lower `max_tokens`, or set the model's `context` to its real window"),
-        };
-        findings.push(finding);
+            (Some(given), None) => {
+                let finding = error(given.place()).label(name, "the model");
+                finding.help("lower it, or set the model's `context` to its real window")
+            }
+            (None, None) => {
+                error(name).help("give the agent a lower `max_tokens`, or set the model's `context` to its real window")
+            }
+        });
     }
 }

@@ -25,8 +25,7 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
 fn unknown_prices(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     let job = subject.job;
     for spec in models::specs(job) {
-        let model = models::resolve(spec, &subject.user_config.servers).ok();
-        let Some(model) = model else { continue };
+        let Ok(model) = models::resolve(spec, &subject.user_config.servers) else { continue };
         let Some(mut finding) = unknown_price(&job.limits, &model, subject.user_config) else { continue };
         let name = models::name_node(spec).place();
         let is_misspelt = suggest_name(&model.name, subject.user_config.prices.models(model.price_provider()))
@@ -66,10 +65,8 @@ fn missing_limit(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
             Some(key) => key.place(),
             None => models::name_node(&job.model).place(),
         };
-        findings.push(
-            Diagnostic::warning("no-cost-limit", place, "no limit on the cost of a run")
-                .help("add `cost_usd` or `tokens` to `limits`, such as `limits: { cost_usd: 2.00 }`"),
-        );
+        let finding = Diagnostic::warning("no-cost-limit", place, "no limit on the cost of a run");
+        findings.push(finding.help("add `cost_usd` or `tokens` to `limits`, such as `limits: { cost_usd: 2.00 }`"));
     }
 }
 

@@ -41,10 +41,8 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         });
         if is_missing {
             let message = format!("the parent's model knows nothing about `{}` but its name", name.value);
-            findings.push(
-                Diagnostic::warning("no-description", name.place(), message)
-                    .help("add a `description` of the tasks to give to it"),
-            );
+            let finding = Diagnostic::warning("no-description", name.place(), message);
+            findings.push(finding.help("add a `description` of the tasks to give to it"));
         }
     }
     let task = subject.job.parent.tools.value.iter().find(|tool| tool.value.name() == "task");

@@ -22,10 +22,8 @@ fn empty_keys(mapping: &Node, findings: &mut Vec<Diagnostic>) {
             continue;
         }
         if value.is_null() {
-            findings.push(
-                Diagnostic::error("empty-value", value.place(), format!("`{name}` has no value"))
-                    .help("give it one, or leave the key out"),
-            );
+            let finding = Diagnostic::error("empty-value", value.place(), format!("`{name}` has no value"));
+            findings.push(finding.help("give it one, or leave the key out"));
         } else if name == "tools" {
             // A tool's name without a value is the tool without options.
             let options =
@@ -48,10 +46,8 @@ fn empty_texts(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         && (subject.root.get("parent").is_some_and(|parent| parent.is_incomplete())
             || subject.reported.iter().any(is_text));
     if is_blank && !prompt.node.is_placeholder() && !is_lost {
-        findings.push(
-            Diagnostic::error("empty-prompt", prompt.place(), "the prompt is empty")
-                .help("write what the job should do"),
-        );
+        let finding = Diagnostic::error("empty-prompt", prompt.place(), "the prompt is empty");
+        findings.push(finding.help("write what the job should do"));
     }
     for description in subject.job.subagents.values().filter_map(|subagent| subagent.description.as_ref()) {
         if description.value.trim().is_empty() && !description.node.is_placeholder() {

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use crate::diagnostic::{Diagnostic, rule};
+use crate::diagnostic::{Diagnostic, Severity, rule};
 use crate::job::ENV_FORM;
 use crate::process::WITHHELD;
 use crate::providers::PROVIDERS;
 
-use super::{Lint, LintContext};
+use super::{Lint, LintContext, listed_twice};
 
 /// Keys that providers' own tools and SDKs read, in addition to those that we read. A job that names one would give the
 /// key to every command of the model.
@@ -61,11 +61,7 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
             };
             findings.push(error("forbidden-env", format!("tools can't see `{text}`")).help(help));
         } else if let Some(first) = earlier.insert(text, name) {
-            findings.push(
-                Diagnostic::warning("duplicate-env", name.place(), format!("`{text}` is listed twice"))
-                    .label(first.place(), "first here")
-                    .help("remove one of the two"),
-            );
+            findings.push(listed_twice(Severity::Warning, "duplicate-env", text, name.place(), first.place()));
         }
     }
 }

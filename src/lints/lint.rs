@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::diagnostic::{Diagnostic, Rule, Source, SourceSpan};
+use crate::diagnostic::{Diagnostic, Rule, Severity, Source, SourceSpan};
 use crate::job::Job;
 use crate::pricing::Prices;
 use crate::providers::user_servers::UserServers;
@@ -54,6 +54,18 @@ pub struct UserConfig {
     pub prices: Prices,
     /// The providers and own servers that run on this machine.
     pub local_providers: BTreeSet<String>,
+}
+
+/// The finding for an entry that is in its list twice.
+pub(super) fn listed_twice(
+    severity: Severity,
+    code: &'static str,
+    text: &str,
+    place: SourceSpan,
+    first: SourceSpan,
+) -> Diagnostic {
+    let finding = Diagnostic::error(code, place, format!("`{text}` is listed twice")).label(first, "first here");
+    Diagnostic { severity, ..finding.help("remove one of the two") }
 }
 
 /// The place that a fix of a text replaces: the text within its quotes, or the alias that refers to it.

@@ -49,7 +49,7 @@ pub use models::{model_argument, priced_provider, resolve, retirement};
 pub use script::{check_script, startable_subagents, subagent_name};
 pub use valid_job::{Prompts, Schemas, ValidJob};
 
-use lint::{MAX_FINDINGS, fix_place, join_names};
+use lint::{MAX_FINDINGS, fix_place, join_names, listed_twice};
 
 /// All lints.
 pub static LINTS: &[Lint] = &[
@@ -151,7 +151,7 @@ pub fn check_with(source: &Arc<Source>, folder: Option<&JobDir>, origin: JobTrus
     sort(&mut findings, source);
     truncate_findings(&mut findings);
     let broken = !holes.is_empty() || findings.iter().any(|finding| finding.severity == Severity::Error);
-    let read = prompts.templates.sources().chain(schemas.sources()).map(|source| source.name.clone()).collect();
+    let read = prompts.templates.sources().chain(&schemas.sources).map(|source| source.name.clone()).collect();
     let job = if broken { None } else { ValidJob::new(source, job, prompts, schemas, &own.servers) };
     LintReport { findings, job, prompts: read }
 }

@@ -72,13 +72,13 @@ pub fn dropped_options(job: &Job, model: &Model, servers: &UserServers) -> Vec<S
 /// The place of an option; of the model's name, if there is no such option.
 fn option_place(spec: &Spanned<job::ModelSpec>, option: &str) -> SourceSpan {
     let options = spec.value.options();
-    let place = match option {
-        "thinking" => options.and_then(|options| options.thinking.as_ref()).map(Spanned::place),
-        "temperature" => options.and_then(|options| options.temperature.as_ref()).map(Spanned::place),
-        "stop" => options.and_then(|options| options.stop.as_ref()).map(Spanned::place),
-        "context" => options.and_then(|options| options.context.as_ref()).map(Spanned::place),
+    let place = options.and_then(|options| match option {
+        "thinking" => options.thinking.as_ref().map(Spanned::place),
+        "temperature" => options.temperature.as_ref().map(Spanned::place),
+        "stop" => options.stop.as_ref().map(Spanned::place),
+        "context" => options.context.as_ref().map(Spanned::place),
         _ => None,
-    };
+    });
     place.unwrap_or_else(|| models::name_node(spec).place())
 }
 
@@ -96,22 +96,20 @@ fn check_bounds(options: &ModelOptions, findings: &mut Vec<Diagnostic>) {
         findings.push(Diagnostic::error("out-of-range", context.place(), message).help(help));
     }
     let Some(stop) = &options.stop else { return };
+    let error = |place, message: &str| Diagnostic::error("bad-stop-sequence", place, message);
     if stop.value.len() > MAX_STOPS {
-        let message = format!("`stop` has {} texts", stop.value.len());
-        findings.push(
-            Diagnostic::error("bad-stop-sequence", stop.place(), message).help(format!("keep at most {MAX_STOPS}")),
-        );
+        let finding = error(stop.place(), &format!("`stop` has {} texts", stop.value.len()));
+        findings.push(finding.help(format!("keep at most {MAX_STOPS}")));
     }
     for (at, text) in stop.value.iter().enumerate() {
-        let finding =
-            |message: &str, help: String| Diagnostic::error("bad-stop-sequence", text.place(), message).help(help);
         if text.value.is_empty() {
-            findings.push(finding("this text is empty", "write the text that ends a reply, or remove it".to_owned()));
+            let finding = error(text.place(), "this text is empty");
+            findings.push(finding.help("write the text that ends a reply, or remove it"));
         } else if text.value.chars().count() > MAX_STOP_CHARS {
-            let help = format!("write at most {MAX_STOP_CHARS} characters");
-            findings.push(finding("this text is too long for a stop sequence", help));
+            let finding = error(text.place(), "this text is too long for a stop sequence");
+            findings.push(finding.help(format!("write at most {MAX_STOP_CHARS} characters")));
         } else if let Some(first) = stop.value[..at].iter().find(|first| first.value == text.value) {
-            let finding = finding("this text is listed twice", "remove one of them".to_owned());
+            let finding = error(text.place(), "this text is listed twice").help("remove one of them");
             findings.push(finding.label(first.place(), "the first"));
         }
     }

@@ -19,10 +19,8 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     }
     if name_of(job, subject.source).is_none() {
         let place = crate::diagnostic::SourceSpan { source: subject.source.clone(), range: 0..0 };
-        findings.push(
-            Diagnostic::error("bad-name", place, "no name can be made from the file's name")
-                .help("name the job: `name: my-job`"),
-        );
+        let finding = Diagnostic::error("bad-name", place, "no name can be made from the file's name");
+        findings.push(finding.help("name the job: `name: my-job`"));
     }
     let subagents = NameGroup { kind: "subagents", form: NAME_FORM, separator: '-', is_valid: is_name };
     subagents.check(job.subagents.keys().collect(), findings);

@@ -61,11 +61,8 @@ fn tags_in_command(job: &Job, run: &Spanned<String>) -> Vec<Diagnostic> {
     let tags = stray_tags(&run.value).into_iter().filter(|tag| tag.purpose != TagPurpose::Other);
     let finding = |tag: StrayTag| {
         let place = run.node.place_of_range(tag.range.clone());
-        let finding = Diagnostic::error(
-            "not-a-template",
-            place.clone(),
-            "`run` is plain shell, not a template: this tag isn't rendered",
-        );
+        let message = "`run` is plain shell, not a template: this tag isn't rendered";
+        let finding = Diagnostic::error("not-a-template", place.clone(), message);
         let variable = match &tag.purpose {
             TagPurpose::Variable(variable) => variable,
             TagPurpose::Statement => {
@@ -76,21 +73,24 @@ fn tags_in_command(job: &Job, run: &Spanned<String>) -> Vec<Diagnostic> {
             }
         };
         let input = variable.strip_prefix("inputs.");
-        let kind = input.and_then(|name| job.inputs().find(|(known, _)| known.value == name)).map(|(_, input)| input);
         let shell = match (input, variable.as_str()) {
-            (Some(name), _) if kind.is_none() => {
-                return finding.help(format!("declare the input `{name}`, and write `\"${}\"`", input_variable(name)));
+            (Some(name), _) => {
+                let shell = input_variable(name);
+                match job.inputs().find(|(known, _)| known.value == name).map(|(_, input)| input.kind.value) {
+                    None => return finding.help(format!("declare the input `{name}`, and write `\"${shell}\"`")),
+                    Some(InputType::List) => {
+                        return finding.help(format!(
+                            "the list is in `\"${shell}\"`, one item per line; `mapfile -t` reads it into an array"
+                        ));
+                    }
+                    Some(_) => shell,
+                }
             }
-            (Some(name), _) => input_variable(name),
             (None, "run.id") => "LEGWORK_RUN_ID".to_owned(),
             (None, "workspace") => return finding.help("the command starts in the workspace: write `\"$PWD\"`"),
             (None, "run.date") => return finding.help("write `$(date +%F)`"),
             (None, _) => return finding.help("write the job's name itself"),
         };
-        if kind.is_some_and(|input| input.kind.value == InputType::List) {
-            let help = format!("the list is in `\"${shell}\"`, one item per line; `mapfile -t` reads it into an array");
-            return finding.help(help);
-        }
         let quoted = format!("\"${shell}\"");
         let finding = finding.help(format!("write `{quoted}`, the value as one word"));
         let is_word = is_unquoted_word(&run.value, &tag.range);

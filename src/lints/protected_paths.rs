@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::path::{Component, Path};
 
-use crate::diagnostic::{Diagnostic, rule};
+use crate::diagnostic::{Diagnostic, Severity, rule};
 use crate::git::is_dot_git;
 use crate::job::{MAX_PATHS, PROTECTED_FORM};
 use crate::sandbox::protected_paths::{is_job_name, may_be_protected};
 use crate::yaml::Spanned;
 
-use super::{Lint, LintContext};
+use super::{Lint, LintContext, listed_twice};
 
 /// Checks the paths that a job protects, or allows to change.
 pub(super) const LINT: Lint =
@@ -25,16 +25,11 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         }
         let mut earlier: HashMap<&str, &Spanned<String>> = HashMap::new();
         for path in paths {
-            let found = path_error(&path.value);
-            if let Some(message) = found {
+            if let Some(message) = path_error(&path.value) {
                 findings.push(Diagnostic::error("bad-protected-path", path.place(), message).help(PROTECTED_FORM));
             } else if let Some(first) = earlier.insert(path.value.trim_end_matches('/'), path) {
-                let message = format!("`{}` is listed twice", path.value);
-                findings.push(
-                    Diagnostic::warning("duplicate-path", path.place(), message)
-                        .label(first.place(), "first here")
-                        .help("remove one of the two"),
-                );
+                let place = first.place();
+                findings.push(listed_twice(Severity::Warning, "duplicate-path", &path.value, path.place(), place));
             }
         }
     }

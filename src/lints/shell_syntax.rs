@@ -21,10 +21,8 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
             let at = at.min(end.saturating_sub(1));
             let start = run.value.floor_char_boundary(at);
             let place = run.node.place_of_range(start..run.value.ceil_char_boundary(at + 1));
-            findings.push(
-                Diagnostic::error("shell-syntax", place, format!("invalid shell syntax: {message}"))
-                    .help("check that everything before it is closed"),
-            );
+            let finding = Diagnostic::error("shell-syntax", place, format!("invalid shell syntax: {message}"));
+            findings.push(finding.help("check that everything before it is closed"));
         }
     }
 }

@@ -43,18 +43,15 @@ pub(super) fn bash_entry(rules: &[&str]) -> Option<String> {
     if rules.iter().all(|rule| matches!(*rule, "" | "*" | ":*")) {
         return Some("bash".to_owned());
     }
-    let rules: Vec<String> = rules.iter().map(|rule| quoted(&rule.replace(":*", " *"))).collect();
+    // A JSON string is a string in double quotes in YAML, too.
+    let rules = rules.iter().map(|rule| serde_json::Value::from(rule.replace(":*", " *")).to_string());
+    let rules: Vec<String> = rules.collect();
     let options = format!("{{ allow: [{}] }}", rules.join(", "));
     let source = crate::diagnostic::Source::new("entry", options.as_str());
     let node = yaml::read::<Node>(&source).into_result().ok()?;
     let bash = TOOLS.iter().find(|tool| tool.name == "bash")?;
     (bash.parse_options)(Some(&node)).into_result().ok()?;
     Some(format!("bash: {options}"))
-}
-
-/// A string as YAML in double quotes.
-fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
 }
 
 #[cfg(test)]

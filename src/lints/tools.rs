@@ -2,14 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::diagnostic::{Diagnostic, SourceSpan, rule, suggest_certain_name, suggest_name};
+use crate::diagnostic::{Diagnostic, Severity, SourceSpan, rule, suggest, suggest_name};
 use crate::job::{Agent, Job, ToolEntry};
-use crate::tools::TOOLS;
 use crate::tools::submit_result::SubmitResult;
+use crate::tools::{Builtin, TOOLS};
 use crate::yaml::{Node, Spanned};
 
 use super::tool_aliases::{bash_entry, split_rule, tool_for_alias};
-use super::{Lint, LintContext, MAX_FINDINGS, fix_place, join_names};
+use super::{Lint, LintContext, MAX_FINDINGS, fix_place, join_names, listed_twice};
 
 /// Checks the tools of all agents.
 pub(super) const LINT: Lint = Lint {
@@ -29,18 +29,12 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         for entry in agent.tools {
             let name = entry.value.name();
             let place = name_place(entry);
-            let Some(tool) = TOOLS.iter().find(|tool| tool.name == name) else { continue };
+            let Some(tool) = builtin(entry) else { continue };
             if let Some(first) = earlier.insert(name, entry) {
-                findings.push(
-                    Diagnostic::error("duplicate-tool", place, format!("`{name}` is listed twice"))
-                        .label(name_place(first), "first here")
-                        .help("remove one of the two"),
-                );
+                findings.push(listed_twice(Severity::Error, "duplicate-tool", name, place, name_place(first)));
             } else if tool.parent_only && agent.name.is_some() {
-                findings.push(
-                    Diagnostic::error("task-in-subagent", place, format!("a subagent can't have `{name}`"))
-                        .help("only the parent can delegate; remove it"),
-                );
+                let finding = Diagnostic::error("task-in-subagent", place, format!("a subagent can't have `{name}`"));
+                findings.push(finding.help("only the parent can delegate; remove it"));
             }
             let options = match &entry.value {
                 ToolEntry::Name(_) => None,
@@ -51,14 +45,16 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         report_unknown(subject.job, &agent, findings);
     }
     let own = &subject.job.parent.tools;
-    let is_known = |entry: &Spanned<ToolEntry>| TOOLS.iter().any(|tool| tool.name == entry.value.name());
-    let is_sure = !own.node.is_placeholder() && !own.node.is_incomplete() && own.value.iter().all(is_known);
+    let are_known = own.value.iter().all(|entry| builtin(entry).is_some());
+    let is_sure = !own.node.is_placeholder() && !own.node.is_incomplete() && are_known;
     if let Some(first) = subject.job.subagents.keys().next().filter(|_| is_sure && !subject.job.delegates()) {
-        findings.push(
-            Diagnostic::warning("unused-subagents", first.place(), "no agent can use the subagents")
-                .help("add `task` to the parent's `tools`"),
-        );
+        let finding = Diagnostic::warning("unused-subagents", first.place(), "no agent can use the subagents");
+        findings.push(finding.help("add `task` to the parent's `tools`"));
     }
+}
+
+fn builtin(entry: &Spanned<ToolEntry>) -> Option<&'static Builtin> {
+    TOOLS.iter().find(|tool| tool.name == entry.value.name())
 }
 
 fn name_node(entry: &Spanned<ToolEntry>) -> &Node {
@@ -88,12 +84,10 @@ struct ToolList<'a> {
 
 /// Reports every entry of an agent's allowlist that isn't a tool.
 fn report_unknown(job: &Job, agent: &Agent<'_>, findings: &mut Vec<Diagnostic>) {
-    let is_known = |entry: &&Spanned<ToolEntry>| TOOLS.iter().any(|tool| tool.name == entry.value.name());
-    let mut unknown = agent.tools.iter().filter(|entry| !is_known(entry)).peekable();
+    let mut unknown = agent.tools.iter().filter(|entry| builtin(entry).is_none()).peekable();
     if unknown.peek().is_none() {
         return;
     }
-    let named = agent.tools.iter().filter_map(|entry| TOOLS.iter().find(|tool| tool.name == entry.value.name()));
     let bash_rules = agent.tools.iter().filter_map(|entry| match split_rule(entry.value.name()) {
         (name, Some(rule)) if tool_for_alias(name).is_some_and(|(tool, _)| tool == "bash") => Some(rule),
         _ => None,
@@ -101,7 +95,7 @@ fn report_unknown(job: &Job, agent: &Agent<'_>, findings: &mut Vec<Diagnostic>) 
     let mut list = ToolList {
         job,
         is_parent: agent.name.is_none(),
-        listed_tools: named.map(|tool| tool.name).collect(),
+        listed_tools: agent.tools.iter().filter_map(builtin).map(|tool| tool.name).collect(),
         rules: bash_rules.collect(),
         has_reported_rules: false,
     };
@@ -133,9 +127,7 @@ impl ToolList<'_> {
             return self.subagent_as_tool(entry, name);
         }
         let known = || TOOLS.iter().map(|tool| tool.name);
-        let only = suggest_certain_name(name, known()).and_then(|near| known().find(|known| *known == near));
-        let several = || suggest_name(name, known()).and_then(|near| known().find(|known| *known == near));
-        let near = || only.map(|near| (near, true)).or_else(|| Some((several()?, false)));
+        let near = || suggest(name, known()).map(|near| (near.name, near.is_certain));
         match (tool_for_alias(name).or_else(near), rule) {
             (Some(("task", _)), Some(rule)) if !rule.is_empty() && rule != "*" => self.task_entry(entry, rule),
             (Some(("bash", _)), Some(_)) => self.bash_rules_entry(entry),

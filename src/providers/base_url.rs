@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use reqwest::Url;
 
 use crate::redaction::base64;
+use crate::text::percent_decode;
 
 /// Parses the base address of a server.
 pub(super) fn parse(text: &str) -> Option<Url> {
@@ -43,19 +44,6 @@ pub(super) fn secret_parts(url: &Url) -> Vec<String> {
     secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
     secrets.dedup();
     secrets
-}
-
-/// Decodes percent-encoding (`%40`).
-pub fn percent_decode(part: &str) -> String {
-    let mut bytes = Vec::with_capacity(part.len());
-    let mut rest = part.as_bytes();
-    while let [first, after @ ..] = rest {
-        let escaped = (*first == b'%').then(|| after.get(..2)).flatten();
-        let byte = escaped.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
-        bytes.push(byte.unwrap_or(*first));
-        rest = if byte.is_some() { &after[2..] } else { after };
-    }
-    String::from_utf8(bytes).unwrap_or_else(|_| part.to_owned())
 }
 
 /// An address without credentials, query and fragment.

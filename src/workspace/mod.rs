@@ -4,6 +4,7 @@ pub mod atomic_write;
 pub mod ignore_files;
 pub mod open_beneath;
 pub mod path_resolver;
+pub mod remove_folder;
 pub mod walk;
 pub mod write_protection;
 
