@@ -67,7 +67,7 @@ impl Bash {
         };
         let rules = options.allow.map(|rules| CommandRules::new(&rules)).transpose();
         Ok(Self {
-            rules: rules.map_err(|(_, why)| format!("bad rule of `bash`: {why}"))?,
+            rules: rules.map_err(|why| format!("bad rule of `bash`: {why}"))?,
             timeout: Duration::from_millis(options.timeout_ms.max(1)),
             read_only: options.read_only,
         })

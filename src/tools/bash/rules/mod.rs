@@ -50,10 +50,9 @@ impl CommandRules {
     /// Parses rules.
     ///
     /// # Errors
-    /// The index of the first invalid rule, and what is wrong with it.
-    pub(super) fn new(patterns: &[String]) -> Result<Self, (usize, String)> {
-        let parsed = patterns.iter().enumerate().map(|(at, text)| parse_rule(text).map_err(|why| (at, why)));
-        Ok(Self { patterns: parsed.collect::<Result<_, _>>()? })
+    /// What is wrong with the first invalid rule.
+    pub(super) fn new(patterns: &[String]) -> Result<Self, String> {
+        Ok(Self { patterns: patterns.iter().map(|text| parse_rule(text)).collect::<Result<_, _>>()? })
     }
 
     /// The allowed commands, for people and models.
