@@ -39,7 +39,7 @@ impl Recorder {
         let lock = RecordLock::take(&folder)?;
         remove_temporary_files(&folder);
         let (summary, torn) = verify_journals(&folder)?;
-        let Some((started, _)) = summary.started() else {
+        let Some((_, started)) = &summary.started else {
             let why = "the run was interrupted before anything happened; start a new run".to_owned();
             return Err(Error::NotARecord { path: folder, why });
         };
@@ -50,7 +50,7 @@ impl Recorder {
         for finished in summary.summaries() {
             files.push(recorder.make_summary(finished).map_err(failed)?);
         }
-        files.extend(recorder.make_patch(summary.changed()).map_err(failed)?);
+        files.extend(recorder.make_patch(summary.changed.as_ref()).map_err(failed)?);
         let result = summary.result();
         // If the last line couldn't be written, the result exists only in this file.
         let from_file = || serde_json::from_slice::<RunResult>(&read_file(recorder.folder(), RESULT_FILE).ok()?).ok();

@@ -373,7 +373,7 @@ fn error_info(run: &RunState, parent: &AgentFinished) -> Option<ErrorInfo> {
             Some("Read the tool's errors in transcript.md, and say in the prompt what the result must contain."),
         ),
         Outcome::ContextFull => {
-            let hint = match run.compaction() {
+            let hint = match run.deps.plan.compaction {
                 _ if parent.turns == 0 => {
                     "Shorten the prompt, lower `max_tokens`, or use a model with a larger window. `model: { context: TOKENS }` says \
                      how large the window is."
@@ -454,7 +454,7 @@ impl RecordingSink {
     /// Adds what to do about a record that couldn't be written.
     fn with_recovery_hint(&self, mut error: ErrorInfo) -> ErrorInfo {
         let failed = self.recovery_hint.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(hint) = failed.as_ref().filter(|_| error.code == Outcome::EnvironmentFailed.as_str()) {
+        if let Some(hint) = failed.as_ref().filter(|_| error.code == Outcome::EnvironmentFailed.to_string()) {
             error.hint = Some(hint.clone());
         }
         error
