@@ -4,12 +4,10 @@ use super::check_repairs::StructuredOutput;
 use super::context_window::AgentContext;
 use super::journal_cursor::JournalCursor;
 use super::message_history::MessageHistory;
-use super::run_abort::RunAbort;
-use super::run_state::RunState;
-use super::stuck_detector::StuckDetector;
-use crate::event::{AgentFinished, Durability, Event, LimitReached, Outcome};
+use super::run_state::{RunAbort, RunState};
+use super::tool_calls::StuckDetector;
+use crate::event::{AgentFinished, Durability, Event, LimitReached};
 use crate::job::Compaction;
-use crate::message::Usage;
 use crate::models::token_estimate::TokenEstimator;
 use crate::plan::PlannedAgent;
 use crate::providers::ConversationConfig;
@@ -83,21 +81,7 @@ impl<'t> Agent<'t> {
 
     /// The summary of an agent that hasn't done anything yet.
     pub(super) fn empty_summary(id: String, subagent: Option<String>, description: Option<String>) -> AgentFinished {
-        AgentFinished {
-            id,
-            subagent,
-            description,
-            outcome: Outcome::EnvironmentFailed,
-            text: String::new(),
-            refusal: None,
-            result: None,
-            turns: 0,
-            tool_calls: 0,
-            compactions: 0,
-            usage: Usage::default(),
-            cost_usd: Some(0.0),
-            duration_ms: 0,
-        }
+        AgentFinished { id, subagent, description, cost_usd: Some(0.0), ..AgentFinished::default() }
     }
 
     pub(super) fn id(&self) -> &str {

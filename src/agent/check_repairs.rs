@@ -7,8 +7,7 @@ use serde_json::Value;
 
 use super::agent_state::Agent;
 use super::journal_cursor::Recorded;
-use super::run_abort::RunAbort;
-use super::run_state::RunState;
+use super::run_state::{RunAbort, RunState};
 use crate::event::{CheckFinished, CheckStarted, Durability, NoteSent, Outcome};
 use crate::message::{Reply, ToolCall, ToolResult};
 use crate::plan::{PlannedAgent, PlannedCheck};

@@ -5,7 +5,7 @@ use super::agent_state::Agent;
 use super::journal_cursor::CompactionStep;
 use super::message_history::{SUMMARY_CUT_NOTE, SUMMARY_INSTRUCTION, TRUNCATED_RESULT_CHARS};
 use super::request::{RequestKind, RequestOutcome};
-use super::run_abort::RunAbort;
+use super::run_state::RunAbort;
 use crate::event::{ContextCompacted, ResultsTruncated};
 use crate::job::Compaction;
 use crate::message::{Message, Reply, StopReason, UserMessage};

@@ -3,7 +3,7 @@
 use super::agent_state::Agent;
 use super::compaction::CompactionState;
 use super::request::{RequestKind, RequestOutcome};
-use super::run_abort::RunAbort;
+use super::run_state::RunAbort;
 use crate::event::{LimitReached, NoteSent, Outcome, ReplyDiscarded};
 use crate::message::{Message, Reply};
 

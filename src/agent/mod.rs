@@ -12,27 +12,23 @@ mod message_history;
 mod raised_limits;
 mod redact_reply;
 mod request;
-mod run_abort;
 mod run_state;
-mod stopwatch;
-mod stuck_detector;
 mod tool_calls;
 
 use tokio::time::Instant;
 
 pub use self::agent_state::Agent;
 use self::compaction::CompactionState;
-pub use self::journal_cursor::{JournalCursor, ReplayRules};
+pub use self::journal_cursor::{JournalCursor, ReplayRules, Stopwatch};
 use self::raised_limits::MAX_TURNS;
 pub use self::raised_limits::{JournalSplit, RaisedLimits};
 use self::request::{RequestKind, RequestOutcome};
-pub use self::run_abort::RunAbort;
-pub use self::run_state::{RunDeps, RunGates, RunHistory, RunState, ToolDeps};
-pub use self::stopwatch::Stopwatch;
+pub use self::run_state::{RunAbort, RunDeps, RunGates, RunHistory, RunState};
 use crate::event::{AgentFinished, AgentStarted, Durability, LimitReached, Outcome, PARENT, ReplyDiscarded};
 use crate::message::{Message, Reply, StopReason, ToolCall, UserMessage};
 use crate::plan::PlannedAgent;
 use crate::pricing;
+pub use crate::tools::toolbox::ToolDeps;
 
 /// Why a reply is cut where the model's window ends.
 const WINDOW_FULL: &str = "the reply was cut: the conversation fills the model's window";

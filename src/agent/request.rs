@@ -9,8 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::agent_state::Agent;
 use super::journal_cursor::{RequestSpend, request_spend};
 use super::redact_reply;
-use super::run_abort::RunAbort;
-use super::run_state::RunState;
+use super::run_state::{RunAbort, RunState};
 use crate::budget::{RequestEstimate, Reservation};
 use crate::event::{Durability, Event, LimitReached, Outcome, ReplyReceived, RequestFailed, RequestStarted, Retrying};
 use crate::message::{Reply, StopReason, Usage};
@@ -148,8 +147,8 @@ impl Agent<'_> {
             turn,
             max_tokens: reservation.max_tokens,
             tools_allowed,
-            reserved_tokens: reservation.tokens,
-            reserved_cost_usd: rates.map(|_| reservation.cost),
+            reserved_tokens: reservation.most.tokens,
+            reserved_cost_usd: rates.map(|_| reservation.most.cost),
             kept_turns: kind.kept_turns(),
         })?;
         let started = Instant::now();

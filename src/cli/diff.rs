@@ -127,11 +127,11 @@ impl LoadedRun {
             subagents: result.as_ref().map(|result| result.subagents.clone()).unwrap_or_default(),
             checks: result.as_ref().map(|result| result.checks.clone()).unwrap_or_default(),
             has_changes: result.as_ref().is_some_and(|result| result.changes.is_some()),
-            changed_files: summary.changed().and_then(|changed| changed.total),
+            changed_files: summary.changed.as_ref().and_then(|changed| changed.total),
         };
         let text = result.as_ref().map_or(last_text, |result| result.text.clone());
         let data = result.and_then(|result| result.result).unwrap_or_default();
-        Ok(Self { plan: record.plan, side, text, result: data, changes: summary.changed().cloned() })
+        Ok(Self { plan: record.plan, side, text, result: data, changes: summary.changed })
     }
 }
 

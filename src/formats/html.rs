@@ -27,7 +27,7 @@ pub fn transcript(transcript: &mut Transcript<'_>, out: &mut dyn Write) -> io::R
     let subagents: Vec<Value> = transcript.result.iter().flat_map(|result| &result.subagents).map(|subagent| {
         context! {
             id => subagent.id.as_str(), file => summary_file(&subagent.id), description => subagent.description.as_deref(),
-            outcome => subagent.outcome.as_str(), turns => subagent.turns, tool_calls => subagent.tool_calls,
+            outcome => subagent.outcome.to_string(), turns => subagent.turns, tool_calls => subagent.tool_calls,
             tokens => run_stats::usage(&subagent.usage), cost => run_stats::cost(subagent.cost_usd),
             time => run_stats::duration(subagent.duration_ms),
         }
@@ -35,7 +35,7 @@ pub fn transcript(transcript: &mut Transcript<'_>, out: &mut dyn Write) -> io::R
     let page = templates.get_template("page.html").map_err(io::Error::other)?;
     let page = page.render(context! {
         job => transcript.plan.job.as_str(), description => transcript.plan.description.as_deref(), system => transcript.plan.parent.system.as_str(),
-        outcome => transcript.result.map_or("not finished", |result| result.outcome.as_str()),
+        outcome => transcript.result.map_or("not finished".to_owned(), |result| result.outcome.to_string()),
         good => transcript.result.is_some_and(|result| result.exit_code == 0),
         error => transcript.result.and_then(|result| result.error.as_ref()).map(|error| {
             context! { code => error.code.as_str(), message => error.message.as_str(), hint => error.hint.as_deref() }

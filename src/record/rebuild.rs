@@ -33,7 +33,7 @@ impl Recorder {
     pub fn rebuild(folder: &Path) -> Result<Rebuilt, Error> {
         let (folder, lock) = take(folder)?;
         let (summary, torn) = verify_journals(&folder)?;
-        let Some((started, _)) = summary.started() else {
+        let Some((_, started)) = &summary.started else {
             let why = "the run was interrupted before anything happened; start a new run".to_owned();
             return Err(Error::NotARecord { path: folder, why });
         };
@@ -44,7 +44,7 @@ impl Recorder {
         for finished in summary.summaries() {
             files.push(recorder.write_summary(finished).map_err(failed)?);
         }
-        files.extend(recorder.make_patch(summary.changed()).map_err(failed)?);
+        files.extend(recorder.make_patch(summary.changed.as_ref()).map_err(failed)?);
         let result = summary.result();
         // If the last line couldn't be written, the result exists only in this file.
         let from_file = || read_json::<RunResult>(&recorder.folder, RESULT_FILE).ok().flatten();

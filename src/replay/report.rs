@@ -97,11 +97,11 @@ impl ReplayReport {
     }
 
     /// `equal`, `replay_differs`, or what stopped the replay.
-    pub fn outcome(&self) -> &'static str {
+    pub fn outcome(&self) -> String {
         match self.stopped {
-            Some(outcome) => outcome.as_str(),
-            None if self.is_equal() => "equal",
-            None => Outcome::ReplayDiffers.as_str(),
+            Some(outcome) => outcome.to_string(),
+            None if self.is_equal() => "equal".to_owned(),
+            None => Outcome::ReplayDiffers.to_string(),
         }
     }
 

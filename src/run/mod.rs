@@ -371,7 +371,7 @@ fn error_info(run: &RunState, parent: &AgentFinished) -> Option<ErrorInfo> {
             Some("Read the tool's errors in transcript.md, and say in the prompt what the result must contain."),
         ),
         Outcome::ContextFull => {
-            let hint = match run.compaction() {
+            let hint = match run.deps.plan.compaction {
                 _ if parent.turns == 0 => {
                     "Shorten the prompt, lower `max_tokens`, or use a model with a larger window. `model: { context: TOKENS }` says \
                      how large the window is."
@@ -452,7 +452,7 @@ impl RecordingSink {
 
     /// Adds what to do about a record that couldn't be written.
     fn with_recovery_hint(&self, mut error: ErrorInfo) -> ErrorInfo {
-        if error.code == Outcome::EnvironmentFailed.as_str() {
+        if error.code == Outcome::EnvironmentFailed.to_string() {
             error.hint = self.state().recovery_hint.clone().or(error.hint);
         }
         error

@@ -20,6 +20,19 @@ use crate::sandbox::Sandbox;
 pub use crate::text::truncate::truncate_middle;
 use crate::workspace::Workspace;
 
+/// What tools and checks work with.
+#[derive(Debug, Clone)]
+pub struct ToolDeps {
+    /// The folder that they work in.
+    pub workspace: Arc<Workspace>,
+    /// The secrets that must not appear in their output.
+    pub redactor: Arc<Redactor>,
+    /// The environment variables that commands see.
+    pub environment: Arc<Environment>,
+    /// How commands are confined.
+    pub sandbox: Arc<Sandbox>,
+}
+
 /// How a call ended.
 #[derive(Debug)]
 pub struct CallOutcome {
@@ -34,10 +47,7 @@ pub struct CallOutcome {
 /// The tools of one agent, and its state.
 pub struct Toolbox {
     tools: Vec<Box<dyn Tool>>,
-    workspace: Arc<Workspace>,
-    redactor: Arc<Redactor>,
-    environment: Arc<Environment>,
-    sandbox: Arc<Sandbox>,
+    deps: ToolDeps,
     state: ToolState,
 }
 
@@ -46,20 +56,14 @@ impl Toolbox {
     ///
     /// # Errors
     /// If a grant names an unknown tool, or has options that its tool doesn't accept.
-    pub fn new(
-        grants: &[ToolGrant],
-        workspace: Arc<Workspace>,
-        redactor: Arc<Redactor>,
-        environment: Arc<Environment>,
-        sandbox: Arc<Sandbox>,
-    ) -> Result<Self, String> {
+    pub fn new(grants: &[ToolGrant], deps: ToolDeps) -> Result<Self, String> {
         let build = |grant: &ToolGrant| {
             let known = TOOLS.iter().find(|tool| tool.name == grant.name);
             known.ok_or_else(|| format!("unknown tool `{}`", grant.name)).and_then(|tool| (tool.build)(&grant.options))
         };
         let tools = grants.iter().map(build).collect::<Result<_, _>>()?;
-        let state = ToolState::new(Arc::clone(&redactor));
-        Ok(Self { tools, workspace, redactor, environment, sandbox, state })
+        let state = ToolState::new(Arc::clone(&deps.redactor));
+        Ok(Self { tools, deps, state })
     }
 
     /// Adds a tool, or replaces the one with the same name.
@@ -114,12 +118,12 @@ impl Toolbox {
             Ok(text) => (text, false),
             Err(ToolError(text)) => (text, true),
         };
-        let text = match self.redactor.redact(&text) {
+        let text = match self.deps.redactor.redact(&text) {
             Cow::Owned(redacted) => redacted,
             Cow::Borrowed(_) => text,
         };
         let text = truncate_middle(text, MAX_RESULT_CHARS);
-        let moved = || self.workspace.check_not_moved().err().map(EnvironmentError::WorkspaceMoved);
+        let moved = || self.deps.workspace.check_not_moved().err().map(EnvironmentError::WorkspaceMoved);
         CallOutcome {
             result: ToolResult { call_id: call.id.clone(), text, is_error },
             file_version: state.seen(),
@@ -138,14 +142,14 @@ impl Toolbox {
         if let Some(why) = &call.input_error {
             return Err(ToolError(why.clone()));
         }
-        self.workspace.check_not_moved().map_err(|error| ToolError(error.to_string()))?;
+        self.deps.workspace.check_not_moved().map_err(|error| ToolError(error.to_string()))?;
         let context = ToolContext {
             call_id: &call.id,
-            workspace: &self.workspace,
+            workspace: &self.deps.workspace,
             state,
-            redactor: &self.redactor,
-            environment: &self.environment,
-            sandbox: &self.sandbox,
+            redactor: &self.deps.redactor,
+            environment: &self.deps.environment,
+            sandbox: &self.deps.sandbox,
             limits,
             failure,
         };

@@ -50,11 +50,13 @@ impl ToolHarness {
         let root = folder.path().join(root);
         let protected = ["job.yaml", "prompts", "runs"].map(|name| root.join(name)).to_vec();
         let workspace = Workspace::open(&root, protected, vec![root.join("runs")]).unwrap();
-        let environment = Environment::new(&BTreeMap::new(), &[], secrets);
-        let redactor = Redactor::new(secrets).0;
-        let sandbox = Arc::new(Sandbox::off());
-        let toolbox =
-            Toolbox::new(grants, Arc::new(workspace), Arc::new(redactor), Arc::new(environment), sandbox).unwrap();
+        let deps = ToolDeps {
+            workspace: Arc::new(workspace),
+            redactor: Arc::new(Redactor::new(secrets).0),
+            environment: Arc::new(Environment::new(&BTreeMap::new(), &[], secrets)),
+            sandbox: Arc::new(Sandbox::off()),
+        };
+        let toolbox = Toolbox::new(grants, deps).unwrap();
         let limits =
             CallLimits { deadline: Instant::now() + Duration::from_secs(60), cancel: CancellationToken::new() };
         Self { toolbox, folder, limits }
@@ -171,7 +173,9 @@ fn an_added_tool_replaces_one_with_the_same_name() {
 fn a_grant_of_an_unknown_tool_is_an_error() {
     let workspace = Arc::new(Workspace::open(Path::new("."), Vec::new(), Vec::new()).unwrap());
     let grant = ToolGrant { name: "nope".into(), options: Value::Null };
-    let error = Toolbox::new(&[grant], workspace, Arc::default(), Arc::default(), Arc::new(Sandbox::off())).err();
+    let sandbox = Arc::new(Sandbox::off());
+    let deps = ToolDeps { workspace, redactor: Arc::default(), environment: Arc::default(), sandbox };
+    let error = Toolbox::new(&[grant], deps).err();
     assert_eq!(error.as_deref(), Some("unknown tool `nope`"));
 }
 
