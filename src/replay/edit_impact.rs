@@ -148,31 +148,26 @@ fn first_over_limit<'a>(
     let mut used = 0.0;
     all.iter().find(|(agent, entry)| {
         clock.advance(entry.at);
-        let tokens = |usage: &Usage| match (key, past.plan().agent(agent).map(|planned| &planned.model)) {
+        let amount = |usage: &Usage| match (key, past.plan().agent(agent).map(|planned| &planned.model)) {
             ("tokens", _) => usage.total() as f64,
             ("cost_usd", Some(model)) => cost(prices, model, usage, entry.at),
             _ => 0.0,
         };
-        match &entry.event {
-            Event::ReplyReceived(replied) => used += tokens(&replied.reply.usage),
-            Event::Retrying(retrying) => used += tokens(&retrying.retry.usage),
-            Event::RequestFailed(failed) => used += tokens(&failed.usage),
-            Event::CallStarted(call) => {
-                let counts = key == "tool_calls" || (key == "subagents" && call.child.is_some());
-                used += f64::from(u8::from(counts));
-            }
-            Event::RequestStarted(asked) => {
-                let reserved = match key {
-                    "tokens" => asked.reserved_tokens as f64,
-                    "cost_usd" => asked.reserved_cost_usd.unwrap_or_default(),
-                    _ => 0.0,
-                };
-                return used + reserved > limit;
-            }
-            _ if key == "wall_clock_ms" => return clock.total().as_millis() as f64 > limit,
-            _ => {}
+        used += match &entry.event {
+            Event::ReplyReceived(replied) => amount(&replied.reply.usage),
+            Event::Retrying(retrying) => amount(&retrying.retry.usage),
+            Event::RequestFailed(failed) => amount(&failed.usage),
+            Event::CallStarted(_) if key == "tool_calls" => 1.0,
+            Event::CallStarted(call) if key == "subagents" && call.child.is_some() => 1.0,
+            _ => 0.0,
+        };
+        match (&entry.event, key) {
+            (_, "wall_clock_ms") => clock.total().as_millis() as f64 > limit,
+            (Event::RequestStarted(asked), "tokens") => used + asked.reserved_tokens as f64 > limit,
+            (Event::RequestStarted(asked), "cost_usd") => used + asked.reserved_cost_usd.unwrap_or_default() > limit,
+            (Event::CallStarted(_), _) => used > limit,
+            _ => false,
         }
-        matches!(&entry.event, Event::CallStarted(_)) && used > limit
     })
 }
 
