@@ -278,24 +278,10 @@ pub(super) fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Compares what is at a path with the new file that will replace it.
 fn compare_files(path: &Path, new: &Path) -> ExistingFile {
     let Ok(existing) = fs::symlink_metadata(path) else { return ExistingFile::Missing };
-    let is_same = || -> io::Result<bool> {
-        // Opening a pipe would block.
-        if !existing.is_file() || existing.len() != fs::metadata(new)?.len() {
-            return Ok(false);
-        }
-        let (mut one, mut other) = (File::open(path)?, File::open(new)?);
-        let (mut left, mut right) = (Vec::new(), Vec::new());
-        loop {
-            left.clear();
-            right.clear();
-            (&mut one).take(64 * 1024).read_to_end(&mut left)?;
-            (&mut other).take(64 * 1024).read_to_end(&mut right)?;
-            if left != right || left.is_empty() {
-                return Ok(left == right);
-            }
-        }
-    };
-    if is_same().unwrap_or(false) { ExistingFile::Identical } else { ExistingFile::Different }
+    // Opening a pipe would block.
+    let has_same_length = existing.is_file() && fs::metadata(new).is_ok_and(|new| new.len() == existing.len());
+    let is_same = has_same_length && fs::read(path).is_ok_and(|old| fs::read(new).is_ok_and(|new| old == new));
+    if is_same { ExistingFile::Identical } else { ExistingFile::Different }
 }
 
 /// Allocates the id of a new run of a job below `out`. Ids sort by time and are easy to type: the time in UTC and six random

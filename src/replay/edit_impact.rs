@@ -4,11 +4,11 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::normalized_event::NormalizedEvent;
+use super::normalized_event::turn;
 use super::recorded_run::RecordedRun;
 use super::report::{EventLocation, ReplayDifference};
 use crate::agent::Stopwatch;
-use crate::event::{Event, Outcome, PARENT, Usage};
+use crate::event::{Event, JournalEntry, Outcome, PARENT, Usage};
 use crate::message::StopReason;
 use crate::plan::Plan;
 use crate::pricing::Prices;
@@ -23,8 +23,8 @@ pub(super) fn edit_impact(past: &RecordedRun, edited: &Plan, prices: &Prices) ->
     for (agent, events) in &past.agents {
         let (Some(then), Some(now)) = (recorded.agent(agent), edited.agent(agent)) else { continue };
         let mut report = |has_changed: bool, why: &str, takes_effect: &dyn Fn(&Event) -> bool| {
-            let first = events.iter().filter(|_| has_changed).find(|moment| takes_effect(&moment.event));
-            found.extend(first.map(|moment| place(agent, moment, why.to_owned())));
+            let first = events.iter().filter(|_| has_changed).find(|entry| takes_effect(&entry.event));
+            found.extend(first.map(|entry| place(past, agent, entry, why.to_owned())));
         };
         let is_request = |event: &Event| matches!(event, Event::RequestStarted(_));
         report(then.system != now.system, "the system prompt changed", &is_request);
@@ -77,10 +77,11 @@ pub(super) fn edit_impact(past: &RecordedRun, edited: &Plan, prices: &Prices) ->
     found
 }
 
-fn place(agent: &str, moment: &NormalizedEvent, why: String) -> ReplayDifference {
+fn place(past: &RecordedRun, agent: &str, entry: &JournalEntry, why: String) -> ReplayDifference {
+    let turn = past.agents.get(agent).map_or(1, |events| turn(events, entry.seq));
     ReplayDifference {
-        place: EventLocation { agent: agent.to_owned(), turn: moment.turn, event: Some(moment.seq), after: None },
-        at: Some(moment.at),
+        place: EventLocation { agent: agent.to_owned(), turn, event: Some(entry.seq), after: None },
+        at: Some(entry.at),
         recorded: None,
         replayed: None,
         why: Some(why),
@@ -101,11 +102,11 @@ fn is_compaction(event: &Event) -> bool {
 
 /// Where changed limits of the whole run are reached, in the order of the events.
 fn limit_changes(past: &RecordedRun, edited: &Plan, prices: &Prices) -> Vec<ReplayDifference> {
-    let mut all: Vec<(&str, &NormalizedEvent)> = Vec::new();
+    let mut all: Vec<(&str, &JournalEntry)> = Vec::new();
     for (agent, events) in &past.agents {
-        all.extend(events.iter().map(|moment| (agent.as_str(), moment)));
+        all.extend(events.iter().map(|entry| (agent.as_str(), entry)));
     }
-    all.sort_by_key(|(agent, moment)| (moment.at, *agent != PARENT, moment.seq));
+    all.sort_by_key(|(agent, entry)| (entry.at, *agent != PARENT, entry.seq));
     let json = |plan: &Plan| serde_json::to_value(&plan.limits).unwrap_or_default();
     let (then, now) = (json(past.plan()), json(edited));
     let number = |limits: &Value, key: &str| limits.get(key).and_then(Value::as_f64);
@@ -115,12 +116,12 @@ fn limit_changes(past: &RecordedRun, edited: &Plan, prices: &Prices) -> Vec<Repl
         if then == now {
             continue;
         }
-        let bit = all.iter().find(|(_, moment)| is_limit_event(&moment.event, key));
+        let bit = all.iter().find(|(_, entry)| is_limit_event(&entry.event, key));
         let bites = now.and_then(|limit| first_over_limit(past, &all, key, limit, prices));
         let shown = |limit: Option<f64>| limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
-        if let Some((agent, moment)) = [bit, bites].into_iter().flatten().min_by_key(|(_, moment)| moment.at) {
+        if let Some((agent, entry)) = [bit, bites].into_iter().flatten().min_by_key(|(_, entry)| entry.at) {
             let why = format!("limits.{key} is {} instead of {}", shown(now), shown(then));
-            found.push(place(agent, moment, why));
+            found.push(place(past, agent, entry, why));
         }
     }
     found
@@ -138,40 +139,35 @@ fn is_limit_event(event: &Event, key: &str) -> bool {
 /// The first event that exceeds a limit.
 fn first_over_limit<'a>(
     past: &RecordedRun,
-    all: &'a [(&'a str, &'a NormalizedEvent)],
+    all: &'a [(&'a str, &'a JournalEntry)],
     key: &str,
     limit: f64,
     prices: &Prices,
-) -> Option<&'a (&'a str, &'a NormalizedEvent)> {
+) -> Option<&'a (&'a str, &'a JournalEntry)> {
     let mut clock = Stopwatch::new(&past.resumed);
     let mut used = 0.0;
-    all.iter().find(|(agent, moment)| {
-        clock.advance(moment.at);
-        let tokens = |usage: &Usage| match (key, past.plan().agent(agent).map(|planned| &planned.model)) {
+    all.iter().find(|(agent, entry)| {
+        clock.advance(entry.at);
+        let amount = |usage: &Usage| match (key, past.plan().agent(agent).map(|planned| &planned.model)) {
             ("tokens", _) => usage.total() as f64,
-            ("cost_usd", Some(model)) => cost(prices, model, usage, moment.at),
+            ("cost_usd", Some(model)) => cost(prices, model, usage, entry.at),
             _ => 0.0,
         };
-        match &moment.event {
-            Event::ReplyReceived(replied) => used += tokens(&replied.reply.usage),
-            Event::Retrying(retrying) => used += tokens(&retrying.retry.usage),
-            Event::RequestFailed(failed) => used += tokens(&failed.usage),
-            Event::CallStarted(call) => {
-                let counts = key == "tool_calls" || (key == "subagents" && call.child.is_some());
-                used += f64::from(u8::from(counts));
-            }
-            Event::RequestStarted(asked) => {
-                let reserved = match key {
-                    "tokens" => asked.reserved_tokens as f64,
-                    "cost_usd" => asked.reserved_cost_usd.unwrap_or_default(),
-                    _ => 0.0,
-                };
-                return used + reserved > limit;
-            }
-            _ if key == "wall_clock_ms" => return clock.total().as_millis() as f64 > limit,
-            _ => {}
+        used += match &entry.event {
+            Event::ReplyReceived(replied) => amount(&replied.reply.usage),
+            Event::Retrying(retrying) => amount(&retrying.retry.usage),
+            Event::RequestFailed(failed) => amount(&failed.usage),
+            Event::CallStarted(_) if key == "tool_calls" => 1.0,
+            Event::CallStarted(call) if key == "subagents" && call.child.is_some() => 1.0,
+            _ => 0.0,
+        };
+        match (&entry.event, key) {
+            (_, "wall_clock_ms") => clock.total().as_millis() as f64 > limit,
+            (Event::RequestStarted(asked), "tokens") => used + asked.reserved_tokens as f64 > limit,
+            (Event::RequestStarted(asked), "cost_usd") => used + asked.reserved_cost_usd.unwrap_or_default() > limit,
+            (Event::CallStarted(_), _) => used > limit,
+            _ => false,
         }
-        matches!(&moment.event, Event::CallStarted(_)) && used > limit
     })
 }
 

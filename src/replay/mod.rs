@@ -18,12 +18,12 @@ use tokio_util::sync::CancellationToken;
 
 use self::compare::{CompareRules, differences};
 use self::edit_impact::edit_impact;
-use self::normalized_event::{NormalizedEvent, normalize};
+use self::normalized_event::normalize;
 use self::recorded_run::RecordedRun;
 pub use self::report::{EventLocation, ReplayDifference, ReplayReport};
 use crate::agent::{Agent, RunDeps, RunGates, RunHistory, RunState, ToolDeps};
 use crate::error::Error;
-use crate::event::{Durability, Event, Outcome, PARENT, RunStarted, Sink};
+use crate::event::{Durability, Event, JournalEntry, Outcome, PARENT, RunStarted, Sink};
 use crate::message::{Message, Reply};
 use crate::plan::{Plan, PlannedLimits};
 use crate::pricing::Prices;
@@ -137,7 +137,12 @@ impl Replay {
         Ok(LiveTools { deps, stop: CancellationToken::new() })
     }
 
-    fn compare(&self, replayed: &BTreeMap<String, Vec<Event>>, run: &RunState, rules: CompareRules) -> ReplayReport {
+    fn compare(
+        &self,
+        replayed: &BTreeMap<String, Vec<JournalEntry>>,
+        run: &RunState,
+        rules: CompareRules,
+    ) -> ReplayReport {
         let recorded = &self.recorded;
         let mut report = ReplayReport {
             run_id: recorded.started.run_id.clone(),
@@ -163,10 +168,7 @@ impl Replay {
                 report.turns += u64::from(matches!(event, Event::ReplyReceived(_)) && !is_summary);
                 report.calls += u64::from(matches!(event, Event::CallStarted(_)));
             }
-            let at = recorded.agents.get(PARENT).and_then(|events| events.first());
-            let at = at.map_or(Timestamp::MIN, |first| first.at);
-            let now = replayed.get(id).into_iter().flatten();
-            let now = now.map(|event| NormalizedEvent { seq: 0, at, turn: 1, event: event.clone() }).collect();
+            let now = replayed.get(id).cloned().unwrap_or_default();
             let is_complete = recorded.is_complete(id) || !recorded.agents.contains_key(id);
             if !is_complete && recorded.end(id).is_some() {
                 then = &then[..then.len() - 1];
@@ -212,17 +214,21 @@ impl Conversation for NoProvider {
 
 /// Keeps the events of each agent in memory.
 #[derive(Default)]
-struct EventCollector(Mutex<BTreeMap<String, Vec<Event>>>);
+struct EventCollector(Mutex<BTreeMap<String, Vec<JournalEntry>>>);
 
 impl EventCollector {
-    fn events(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Event>>> {
+    fn events(&self) -> MutexGuard<'_, BTreeMap<String, Vec<JournalEntry>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Sink for EventCollector {
     fn record(&self, agent: &str, event: Event, _: Durability) -> io::Result<()> {
-        self.events().entry(agent.to_owned()).or_default().push(event);
+        let mut agents = self.events();
+        let events = agents.entry(agent.to_owned()).or_default();
+        // Times aren't compared.
+        let (seq, at) = (events.len() as u64 + 1, Timestamp::MIN);
+        events.push(JournalEntry { seq, at, agent: agent.to_owned(), event });
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::Timestamp;
 
-use super::normalized_event::{NormalizedEvent, normalize};
+use super::normalized_event::normalize;
 use crate::agent::{JournalCursor, JournalSplit, RaisedLimits, ReplayRules, RunAbort};
 use crate::error::Error;
 use crate::event::{AgentFinished, Event, JournalEntry, Outcome, PARENT, RunStarted};
@@ -17,7 +17,7 @@ use crate::record::Record;
 pub(super) struct RecordedRun {
     pub(super) started: RunStarted,
     /// The normalized journals of the agents, by their ids.
-    pub(super) agents: BTreeMap<String, Vec<NormalizedEvent>>,
+    pub(super) agents: BTreeMap<String, Vec<JournalEntry>>,
     /// The ends of the subagents that can't run again, and why they can't.
     pub(super) ends: BTreeMap<String, (AgentFinished, &'static str)>,
     /// When it was resumed, in order.
@@ -54,8 +54,8 @@ impl RecordedRun {
                 }
             }
             let entries = JournalSplit::new(&agent, entries, &RaisedLimits::default()).active;
-            let events = entries.into_iter().map(NormalizedEvent::from).collect();
-            agents.insert(agent.clone(), normalize(&agent, events));
+            let events = normalize(&agent, entries);
+            agents.insert(agent, events);
         }
         let Some(started) = started else {
             return Err(unusable("it was cut off before anything happened"));
@@ -113,7 +113,7 @@ impl RecordedRun {
         let (then, now) = (self.plan().agent(agent), plan.agent(agent));
         let was_aborted = self.was_aborted(agent);
         let mut entries = Vec::with_capacity(events.len());
-        for NormalizedEvent { seq, at, event, .. } in events {
+        for JournalEntry { seq, at, event, .. } in events {
             let entry = |event| JournalEntry { seq: *seq, at: *at, agent: agent.to_owned(), event };
             let mut event = event.clone();
             match &mut event {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
+use futures_util::future::select_all;
 use rustix::process::{Pid, getppid};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -53,10 +54,10 @@ impl Signals {
             let _entered = runtime.enter();
             // Catching it is enough. Child processes don't inherit a caught signal, as they would an ignored one.
             let _ = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?;
+            let others = TERMINATING_SIGNALS.iter().map(|kind| signal(SignalKind::from_raw(kind.as_raw())));
             SignalStreams {
                 interrupt: signal(SignalKind::interrupt())?,
-                terminate: signal(SignalKind::terminate())?,
-                others: other_signals()?,
+                others: others.collect::<io::Result<_>>()?,
                 hangup: if hangup_is_ignored() { None } else { Some(signal(SignalKind::hangup())?) },
                 parent: getppid(),
             }
@@ -86,19 +87,17 @@ fn hangup_is_ignored() -> bool {
 /// Waits until our parent has another id: then it has ended. A parent-death signal would be simpler, but it comes at the
 /// end of the thread that started us.
 async fn parent_exited(parent: Option<Pid>) {
-    match parent {
-        None => std::future::pending().await,
-        Some(parent) => {
-            while getppid() == Some(parent) {
-                tokio::time::sleep(PARENT_POLL_INTERVAL).await;
-            }
-        }
+    let Some(parent) = parent else { return std::future::pending().await };
+    while getppid() == Some(parent) {
+        tokio::time::sleep(PARENT_POLL_INTERVAL).await;
     }
 }
 
-/// Other signals that end a process by default and that users, batch systems and the kernel send: they count as SIGTERM.
+/// SIGTERM, and the other signals that end a process by default and that users, batch systems and the kernel send: they
+/// count as SIGTERM.
 /// SIGPIPE is ignored, and signals that a bug raises, such as SIGSEGV, end the process.
-const OTHER_TERMINATING_SIGNALS: &[rustix::process::Signal] = &[
+const TERMINATING_SIGNALS: &[rustix::process::Signal] = &[
+    rustix::process::Signal::TERM,
     rustix::process::Signal::QUIT,
     rustix::process::Signal::USR1,
     rustix::process::Signal::USR2,
@@ -108,21 +107,9 @@ const OTHER_TERMINATING_SIGNALS: &[rustix::process::Signal] = &[
     rustix::process::Signal::XCPU,
 ];
 
-/// Merges these signals into one stream.
-fn other_signals() -> io::Result<tokio::sync::mpsc::Receiver<()>> {
-    let (sender, receiver) = tokio::sync::mpsc::channel(1);
-    for kind in OTHER_TERMINATING_SIGNALS {
-        let mut signals = signal(SignalKind::from_raw(kind.as_raw()))?;
-        let sender = sender.clone();
-        tokio::spawn(async move { while signals.recv().await.is_some() && sender.send(()).await.is_ok() {} });
-    }
-    Ok(receiver)
-}
-
 struct SignalStreams {
     interrupt: Signal,
-    terminate: Signal,
-    others: tokio::sync::mpsc::Receiver<()>,
+    others: Vec<Signal>,
     hangup: Option<Signal>,
     /// The process that started us; `None` if it is outside of our process namespace.
     parent: Option<Pid>,
@@ -140,8 +127,7 @@ impl SignalStreams {
         };
         tokio::select! {
             _ = self.interrupt.recv() => 2,
-            _ = self.terminate.recv() => 15,
-            Some(()) = self.others.recv() => 15,
+            _ = select_all(self.others.iter_mut().map(|signal| Box::pin(signal.recv()))) => 15,
             _ = hung_up => 1,
             () = parent_exited(watched) => 15,
         }

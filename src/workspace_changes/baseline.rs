@@ -10,7 +10,6 @@ use sha2::{Digest, Sha256};
 
 use super::baseline_file::{Baseline, BaselineContent, BaselineFile};
 use super::deadline::Deadline;
-use super::file_stat::FileKind;
 use super::tracked_files::{TrackedFile, TrackedFiles};
 use super::walk::{WalkedFile, WorkspaceWalk};
 use super::{ChangeTracker, MAX_FILE_BYTES};
@@ -81,7 +80,7 @@ impl BaselineScan<'_> {
 
     /// What the baseline records of a file's content; `None` if the content isn't known.
     fn content(&mut self, file: &WalkedFile<'_>, tracked: Option<&TrackedFile>) -> Option<BaselineContent> {
-        let tracked = tracked.filter(|_| file.stat.kind == FileKind::File);
+        let tracked = tracked.filter(|_| !file.stat.is_link());
         let object = |tracked: &TrackedFile| Some(BaselineContent::Object(hex(&tracked.object)));
         if let Some(tracked) = tracked.filter(|tracked| tracked.matches_stat(&file.stat, self.tracked.written_at)) {
             return object(tracked);
@@ -140,7 +139,7 @@ impl BaselineScan<'_> {
 
 /// A file's content, or a link's target; `None` if it can't be read or is too large.
 pub(super) fn read(file: &WalkedFile<'_>) -> Option<Vec<u8>> {
-    if file.stat.kind == FileKind::Link {
+    if file.stat.is_link() {
         return Some(readlinkat(file.folder, file.name, Vec::new()).ok()?.into_bytes());
     }
     let opened = open_beneath::open_regular_file(file.folder, file.name).ok()??;

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::file_stat::{FileStat, UnixTime};
-use super::walk::IgnoreSnapshot;
 use crate::record::{self, BASELINE_FILE};
 use crate::text::hex;
+use crate::workspace::ignore_files::IgnoreFiles;
 
 /// The largest baseline that is read, in bytes.
 const MAX_BASELINE_BYTES: u64 = 512 << 20;
@@ -42,6 +42,16 @@ pub(super) struct BaselineFile {
     /// `None` if git tracked it but it was missing.
     pub(super) stat: Option<FileStat>,
     pub(super) content: BaselineContent,
+}
+
+/// The ignore files at the start of the run.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct IgnoreSnapshot {
+    /// Those above the workspace, outermost folder first.
+    pub(super) above: Vec<(PathBuf, IgnoreFiles)>,
+    /// Those in the workspace, by folder.
+    #[serde(with = "by_path")]
+    pub(super) folders: HashMap<PathBuf, IgnoreFiles>,
 }
 
 /// The state of the workspace before anything could change it.

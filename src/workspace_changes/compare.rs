@@ -120,7 +120,7 @@ impl Comparison<'_> {
             (Some(_), None) => ChangeKind::Deleted,
             (Some((content, old)), Some(new)) => {
                 only_mode = self.is_same(content, &old, &new, now.as_deref());
-                if only_mode && old.executable == new.executable {
+                if only_mode && old.mode == new.mode {
                     return;
                 }
                 ChangeKind::Modified
@@ -141,8 +141,8 @@ impl Comparison<'_> {
         let section = match (before, old_text.as_deref(), stat, new_text.as_deref()) {
             (Some(_), None, ..) | (_, _, Some(_), None) => None,
             (_, old_text, _, new_text) => {
-                let old = before.zip(old_text).map(|((_, stat), text)| PatchSide { mode: stat.mode(), text });
-                let new = stat.zip(new_text).map(|(stat, text)| PatchSide { mode: stat.mode(), text });
+                let old = before.zip(old_text).map(|((_, stat), text)| PatchSide { mode: stat.mode, text });
+                let new = stat.zip(new_text).map(|(stat, text)| PatchSide { mode: stat.mode, text });
                 Some(patch::section(path, old, new))
             }
         };
@@ -171,7 +171,7 @@ impl Comparison<'_> {
     fn is_same(&self, before: &BaselineContent, old: &FileStat, new: &FileStat, now: Option<&[u8]>) -> bool {
         let sha256 = self.baseline.repository.as_ref().is_some_and(|(_, sha256)| *sha256);
         match (before, now) {
-            _ if old.kind != new.kind => false,
+            _ if old.is_link() != new.is_link() => false,
             (BaselineContent::Object(name), Some(bytes)) => {
                 hex(&object_id(bytes, sha256)) == *name
                     || (old.size == new.size && hex(&object_id(&with_lf(bytes), sha256)) == *name)

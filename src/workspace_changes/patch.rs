@@ -4,18 +4,16 @@ use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use super::file_stat::LINK_MODE;
 use crate::event::WorkspaceChanged;
 use crate::git::objects::object_id;
 use crate::text::diff::{hunks, quote_header_path, quote_path};
 use crate::text::hex;
 
-/// The mode of a symbolic link.
-const LINK_MODE: &str = "120000";
-
 /// A file before or after the change.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PatchSide<'a> {
-    pub(super) mode: &'a str,
+    pub(super) mode: u32,
     pub(super) text: &'a str,
 }
 
@@ -43,10 +41,10 @@ fn file_section(path: &Path, before: Option<PatchSide<'_>>, after: Option<PatchS
     let mut section = FileDiff::default();
     let mut header = first_line(path);
     match (before, after) {
-        (None, Some(new)) => header += &format!("new file mode {}\n", new.mode),
-        (Some(old), None) => header += &format!("deleted file mode {}\n", old.mode),
+        (None, Some(new)) => header += &format!("new file mode {:o}\n", new.mode),
+        (Some(old), None) => header += &format!("deleted file mode {:o}\n", old.mode),
         (Some(old), Some(new)) if old.mode != new.mode => {
-            header += &format!("old mode {}\nnew mode {}\n", old.mode, new.mode);
+            header += &format!("old mode {:o}\nnew mode {:o}\n", old.mode, new.mode);
         }
         (Some(old), Some(new)) if old.text == new.text => return section,
         (Some(_), Some(_)) => {}
@@ -60,7 +58,7 @@ fn file_section(path: &Path, before: Option<PatchSide<'_>>, after: Option<PatchS
             None => "0".repeat(40),
         };
         let mode = match (before, after) {
-            (Some(old), Some(new)) if old.mode == new.mode => format!(" {}", new.mode),
+            (Some(old), Some(new)) if old.mode == new.mode => format!(" {:o}", new.mode),
             _ => String::new(),
         };
         header += &format!("index {}..{}{mode}\n", object(before), object(after));

@@ -48,7 +48,7 @@ proptest! {
     #[test]
     fn applying_a_patch_reproduces_the_end(files in prop::collection::vec((text(), text(), any::<(bool, bool)>()), 1..80)) {
         let folder = tempfile::tempdir().unwrap();
-        let mode = |executable| if executable { "100755" } else { "100644" };
+        let mode = |executable| if executable { 0o100_755 } else { 0o100_644 };
         let mut patch = String::new();
         for (number, (old, new, (before, after))) in files.iter().enumerate() {
             let name = format!("f {number}");

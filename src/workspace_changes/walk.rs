@@ -1,7 +1,6 @@
 //! Walks all files of the workspace. As in `glob`, ignore files apply, links aren't followed, and each folder is opened
 //! beneath the workspace's descriptor. Unlike there, hidden files are included.
 
-use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,10 +8,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, openat, statat};
-use serde::{Deserialize, Serialize};
 
 use super::ChangeTracker;
-use super::baseline_file::{Baseline, by_path};
+use super::baseline_file::{Baseline, IgnoreSnapshot};
 use super::deadline::Deadline;
 use super::file_stat::FileStat;
 use crate::workspace::ignore_files::{IgnoreFiles, IgnoreRules, match_path};
@@ -30,16 +28,6 @@ pub(super) struct WalkedFile<'a> {
     pub(super) stat: FileStat,
     pub(super) folder: BorrowedFd<'a>,
     pub(super) name: &'a OsStr,
-}
-
-/// The ignore files at the start of the run.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct IgnoreSnapshot {
-    /// Those above the workspace, outermost folder first.
-    above: Vec<(PathBuf, IgnoreFiles)>,
-    /// Those in the workspace, by folder.
-    #[serde(with = "by_path")]
-    folders: HashMap<PathBuf, IgnoreFiles>,
 }
 
 /// One walk, in path order.
