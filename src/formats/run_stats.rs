@@ -226,6 +226,7 @@ pub fn duration(ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::ChangeKind;
 
     #[test]
     fn unlisted_changes_are_counted() {
