@@ -69,13 +69,7 @@ impl LoadedRun {
         let mut summary = RunSummary::default();
         let (mut usage, mut turns, mut last_text) = (Usage::default(), 0, String::new());
         let mut tools: BTreeMap<String, u64> = BTreeMap::new();
-        let mut run_id = folder
-            .canonicalize()
-            .ok()
-            .as_deref()
-            .unwrap_or(folder)
-            .file_name()
-            .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let mut run_id = folder.display().to_string();
         for agent in record.agents()? {
             let mut is_summary = false;
             for entry in record.entries(&agent)? {

@@ -6,8 +6,8 @@ use std::{fs, io};
 
 use serde_json::Value;
 
+use super::arguments::reject_escaping_symlinks;
 use super::env::CliEnv;
-use super::symlink_guard::reject_escaping_symlinks;
 use crate::error::Error;
 use crate::{job, schema};
 

@@ -23,7 +23,6 @@ mod sandbox_options;
 mod save_case;
 mod secrets;
 mod show;
-mod symlink_guard;
 mod test;
 mod user_config;
 mod validate;

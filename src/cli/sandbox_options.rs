@@ -51,15 +51,15 @@ impl SandboxOptions {
         self.sandbox.unwrap_or_default()
     }
 
-    /// The options as the journal records them, for a later resume. Paths are relative to `folder`.
-    pub(super) fn to_run_options(&self, folder: &Path) -> RunOptions {
-        let absolute = |paths: &[PathBuf]| -> Vec<String> {
-            paths.iter().map(|path| folder.join(path).to_string_lossy().into_owned()).collect()
-        };
+    /// The options and the path of `--result` as the journal records them, for a later resume. Paths are relative to
+    /// `folder`.
+    pub(super) fn to_run_options(&self, folder: &Path, result: Option<&Path>) -> RunOptions {
+        let absolute = |path: &Path| folder.join(path).to_string_lossy().into_owned();
         RunOptions {
+            result: result.map(absolute),
             sandbox: self.sandbox.map(|mode| mode.name().to_owned()),
-            allow_read: absolute(&self.allow_read),
-            allow_write: absolute(&self.allow_write),
+            allow_read: self.allow_read.iter().map(|path| absolute(path)).collect(),
+            allow_write: self.allow_write.iter().map(|path| absolute(path)).collect(),
             ..RunOptions::default()
         }
     }

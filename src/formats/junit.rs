@@ -72,16 +72,10 @@ fn text(value: &str) -> String {
 
 /// Escapes text for XML 1.0, after [`sanitize`] replaced all control characters. U+FFFE and U+FFFF aren't allowed, either.
 fn escape_xml(value: &str) -> String {
-    let mut out = String::with_capacity(value.len());
-    for letter in value.chars() {
-        match letter {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
-            _ => out.push(letter),
-        }
-    }
-    out
+    value
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+        .replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
 }

@@ -2,13 +2,13 @@
 
 use std::io::{self, Write};
 
-use serde::Serialize;
+use serde_json::json;
 
 use super::display::code_fence;
 use super::transcript::{CallPart, Part, Transcript, truncate_part};
 use super::{DisplayOptions, run_stats};
 use crate::diagnostic::Rule;
-use crate::event::{AgentFinished, Outcome, Usage};
+use crate::event::AgentFinished;
 use crate::message::ToolCall;
 use crate::plan::Plan;
 use crate::text::sanitize::{inline_code, neutralize_markdown_line, replace_control_chars};
@@ -122,12 +122,17 @@ fn write_call(out: &mut dyn Write, part: &CallPart) -> io::Result<()> {
 fn write_check_command(out: &mut dyn Write, plan: &Plan, name: &str) -> io::Result<()> {
     match plan.checks.iter().find(|check| check.name == name) {
         None => Ok(()),
-        Some(check) if check.run.contains(['\n', '\r', '`']) || check.run.len() > 100 => {
+        Some(check) if needs_block(&check.run) => {
             write_truncated_block(out, "sh", check.run.trim_end())?;
             writeln!(out)
         }
         Some(check) => writeln!(out, "- run: {}\n", inline_code(&check.run)),
     }
+}
+
+/// Whether a text is shown as a block rather than within a line.
+fn needs_block(text: &str) -> bool {
+    text.contains(['\n', '\r', '`']) || text.len() > 100
 }
 
 /// Writes text of a model, with Markdown outside of code blocks neutralized. Code blocks get new fences, so that none stays
@@ -182,22 +187,18 @@ fn write_call_input(out: &mut dyn Write, call: &ToolCall) -> io::Result<()> {
                     writeln!(out, "- [{mark}] {}{active}", single_line(text("text")))?;
                 }
             } else {
-                let mut after_block = None;
-                for (name, value) in fields {
-                    let name = single_line(name);
-                    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                    let is_block = text.contains(['\n', '\r', '`']) || text.len() > 100;
+                let texts = fields.iter().map(|(name, value)| {
+                    (single_line(name), value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+                });
+                let (blocks, lines): (Vec<_>, Vec<_>) = texts.partition(|(_, text)| needs_block(text));
+                for (name, text) in &lines {
+                    writeln!(out, "- {name}: {}", inline_code(text))?;
+                }
+                for (at, (name, text)) in blocks.iter().enumerate() {
                     // Directly after a list item, it would be part of that item.
-                    if after_block.is_some_and(|after_block| after_block || is_block) {
-                        writeln!(out)?;
-                    }
-                    if is_block {
-                        writeln!(out, "{name}:\n")?;
-                        write_truncated_block(out, "", &text)?;
-                    } else {
-                        writeln!(out, "- {name}: {}", inline_code(&text))?;
-                    }
-                    after_block = Some(is_block);
+                    let start = if at > 0 || !lines.is_empty() { "\n" } else { "" };
+                    writeln!(out, "{start}{name}:\n")?;
+                    write_truncated_block(out, "", text)?;
                 }
             }
         }
@@ -223,34 +224,22 @@ fn single_line(text: &str) -> String {
 
 /// Renders the summary of a subagent with its statistics as YAML front matter. A result comes before the text, as JSON.
 pub fn subagent_summary(finished: &AgentFinished) -> String {
-    #[derive(Serialize)]
-    struct FrontMatter<'a> {
-        id: &'a str,
-        agent: &'a str,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        description: Option<&'a str>,
-        outcome: Outcome,
-        turns: u32,
-        tool_calls: u64,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        compactions: Option<u32>,
-        usage: Usage,
-        cost_usd: Option<f64>,
-        duration_ms: u64,
+    let mut front = json!({
+        "id": finished.id,
+        "agent": finished.subagent.as_deref().unwrap_or_default(),
+        "description": finished.description,
+        "outcome": finished.outcome,
+        "turns": finished.turns,
+        "tool_calls": finished.tool_calls,
+        "compactions": Some(finished.compactions).filter(|times| *times > 0),
+        "usage": finished.usage,
+        "cost_usd": finished.cost_usd,
+        "duration_ms": finished.duration_ms,
+    });
+    if let Some(front) = front.as_object_mut() {
+        front.retain(|name, value| name == "cost_usd" || !value.is_null());
     }
-    let front = serde_yaml::to_string(&FrontMatter {
-        id: &finished.id,
-        agent: finished.subagent.as_deref().unwrap_or_default(),
-        description: finished.description.as_deref(),
-        outcome: finished.outcome,
-        turns: finished.turns,
-        tool_calls: finished.tool_calls,
-        compactions: Some(finished.compactions).filter(|times| *times > 0),
-        usage: finished.usage,
-        cost_usd: finished.cost_usd,
-        duration_ms: finished.duration_ms,
-    })
-    .unwrap_or_default();
+    let front = serde_yaml::to_string(&front).unwrap_or_default();
     let is_cost = |line: &&str| line.starts_with("cost_usd: ") && finished.cost_usd.is_some_and(|usd| usd > 0.0);
     let marked = |line: &str| match Some(line).filter(is_cost) {
         Some(line) => format!("{line}  # an estimate\n"),

@@ -8,6 +8,7 @@ use crate::event::{
 };
 use crate::message::{BlockContent, Reply, ToolCall};
 use crate::plan::Plan;
+use crate::text::truncate;
 
 /// The most characters of one part. The journal has the full text.
 const MAX_PART_CHARS: usize = 10_000;
@@ -248,10 +249,9 @@ impl Conversation {
 
 /// The text of a part, truncated if it is very long.
 pub(super) fn truncate_part(text: &str) -> String {
-    match text.char_indices().nth(MAX_PART_CHARS) {
-        None => text.to_owned(),
-        Some((cut, _)) => {
-            format!("{}\n[{} more characters in events.jsonl]", &text[..cut], text[cut..].chars().count())
-        }
+    let shown = truncate::first(text, MAX_PART_CHARS);
+    match text[shown.len()..].chars().count() {
+        0 => text.to_owned(),
+        more => format!("{shown}\n[{more} more characters in events.jsonl]"),
     }
 }

@@ -4,6 +4,7 @@
 mod workspace_copy;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,11 +14,11 @@ use std::{fs, io, slice};
 use serde_json::Value;
 
 use self::workspace_copy::WorkspaceCopy;
+use super::arguments::reject_escaping_symlinks;
 use super::env::CliEnv;
 use super::output::printable;
 use super::read_files::parent_folder;
 use super::sandbox_options::SandboxOptions;
-use super::symlink_guard::reject_escaping_symlinks;
 use super::test;
 use crate::cases::generate::{self, FileOutcome, RecordedReply, WorkspaceOutcome};
 use crate::cases::{
@@ -97,14 +98,12 @@ impl CaseRecorder {
 
     /// Saves the case of a run that has ended, and runs it once. Reports problems on stderr, without effect on the exit code.
     pub(super) fn finish(self, plan: &Plan, record: &Path, sandbox_options: &SandboxOptions, env: &CliEnv) {
-        let result = fs::read(record.join("result.json")).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let result = fs::read(record.join("result.json")).ok();
+        let result = result.and_then(|bytes| serde_json::from_slice::<RunResult>(&bytes).ok());
         let Some(result) = result else {
             return env.console.warning("no case was saved: the run has no result");
         };
-        let repeatable = |result: &RunResult| {
-            !result.outcome.can_be_resumed() && !matches!(result.outcome, Outcome::TimedOut | Outcome::ReplayDiffers)
-        };
-        if !repeatable(&result) {
+        if result.outcome.can_be_resumed() || matches!(result.outcome, Outcome::TimedOut | Outcome::ReplayDiffers) {
             let why = format!("no case was saved: a script can't reproduce the outcome `{}`", result.outcome);
             return env.console.warning(&why);
         }
@@ -113,10 +112,9 @@ impl CaseRecorder {
             return env.console.warning(&format!("no case was saved in {shown}: {error}"));
         }
         env.console.eprint(&format!("case:   {shown} ({})", self.fixture.summary()));
-        self.fixture
-            .skipped_summary()
-            .iter()
-            .for_each(|line| env.console.eprint(&format!("        {}", printable(line))));
+        for line in self.fixture.skipped_summary() {
+            env.console.eprint(&format!("        {}", printable(&line)));
+        }
         if !plan.secret_inputs.is_empty() {
             let names = plan.secret_inputs.join(", ");
             env.console.eprint(&format!("        secret inputs are replaced by placeholders: {names}"));
@@ -128,7 +126,14 @@ impl CaseRecorder {
     fn verify(&self, sandbox_options: &SandboxOptions, env: &CliEnv) {
         let ran = test::load_cases(slice::from_ref(&self.folder), &[], JobTrust::Trusted, env).and_then(|cases| {
             let signals = Signals::catch_within(SHUTDOWN_GRACE)?;
-            test::run_cases(&cases, test::TestRunConfig::ONCE, sandbox_options, env, &signals, &|_| {})
+            let options = test::TestRunOptions {
+                accept: false,
+                repeat: NonZeroU32::MIN,
+                jobs: None,
+                untrusted: false,
+                sandbox_options: sandbox_options.clone(),
+            };
+            test::run_cases(&cases, &options, env, &signals, &|_| {})
         });
         match ran {
             Ok(report) if report.failed() == 0 => {}
@@ -162,8 +167,8 @@ impl CaseRecorder {
             let inputs = plan.inputs.iter().map(|(name, value)| (name.clone(), value.clone()));
             fs::write(at(INPUTS_FILE), yaml::to_yaml(&Value::Object(inputs.collect())))?;
         }
-        if !self.fixture.is_empty() {
-            fixture::copy_verbatim(self.fixture.folder(), &at(WORKSPACE_FOLDER))?;
+        if !self.fixture.files.is_empty() {
+            fixture::copy_verbatim(self.fixture.temp_folder.path(), &at(WORKSPACE_FOLDER))?;
         }
         let outcome = WorkspaceOutcome {
             files: self.snapshot_changes(result, &at(SNAPSHOTS_FOLDER), env)?,

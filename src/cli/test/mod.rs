@@ -42,47 +42,47 @@ pub(super) struct TestArgs {
     /// Run only cases with this text in their names, JOB/CASE; may be repeated
     #[arg(long, value_name = "TEXT")]
     filter: Vec<String>,
+    /// The output format
+    #[arg(long, default_value = "text", value_parser = format_parser(formats::TEST_REPORTS))]
+    format: String,
+    #[command(flatten)]
+    run_options: TestRunOptions,
+}
+
+/// How to run cases.
+#[derive(Debug, clap::Args)]
+pub(super) struct TestRunOptions {
     /// Update the snapshots of cases that otherwise pass
     ///
     /// Runs each case at least twice. A snapshot that differs between the runs isn't updated.
     #[arg(long)]
-    accept: bool,
+    pub(super) accept: bool,
     /// Run each case this many times; a case with varying results is flaky, and fails
     #[arg(long, value_name = "NUMBER", default_value = "1")]
-    repeat: NonZeroU32,
+    pub(super) repeat: NonZeroU32,
     /// The number of cases to run in parallel; default: the number of processors
     #[arg(long, value_name = "NUMBER")]
-    jobs: Option<NonZeroUsize>,
-    /// The output format
-    #[arg(long, default_value = "text", value_parser = format_parser(formats::TEST_REPORTS))]
-    format: String,
+    pub(super) jobs: Option<NonZeroUsize>,
     /// Treat the cases and their jobs as untrusted: refuse `env`, `network: open` and other privileges
     ///
     /// Also refuses secret inputs, `git: commit`, `allow_changes`, `checks`, models that reply from a file, files behind
     /// symbolic links and --sandbox off.
     #[arg(long)]
-    untrusted: bool,
+    pub(super) untrusted: bool,
     #[command(flatten)]
-    sandbox_options: SandboxOptions,
+    pub(super) sandbox_options: SandboxOptions,
 }
 
 pub(super) fn test(options: &TestArgs, env: &CliEnv) -> Result<u8, Error> {
-    options.sandbox_options.require_for_untrusted(options.untrusted)?;
+    let run_options = &options.run_options;
+    run_options.sandbox_options.require_for_untrusted(run_options.untrusted)?;
     let default = if env.current_folder.join("jobs").is_dir() { "jobs" } else { "." };
     let default = [PathBuf::from(default)];
     let paths = if options.paths.is_empty() { &default } else { options.paths.as_slice() };
-    let origin = JobTrust::from_untrusted_flag(options.untrusted);
+    let origin = JobTrust::from_untrusted_flag(run_options.untrusted);
     let cases = load_cases(paths, &options.filter, origin, env)?;
     let signals = Signals::catch_within(SHUTDOWN_GRACE)?;
-    let config = TestRunConfig {
-        accept: options.accept,
-        repeat: options.repeat,
-        parallelism: options.jobs,
-        untrusted: options.untrusted,
-    };
-    let report = run_cases(&cases, config, &options.sandbox_options, env, &signals, &|case| {
-        print_case(options, env, case);
-    })?;
+    let report = run_cases(&cases, run_options, env, &signals, &|case| print_case(options, env, case))?;
     let shown = formats::find(formats::TEST_REPORTS, &options.format)(&report, env.console.stdout_display());
     env.console.print_formatted(&options.format, &shown);
     Ok(match signals.first() {
@@ -134,29 +134,10 @@ pub(super) fn load_cases(
     if loader.findings.is_empty() { Ok(cases) } else { Err(Error::Invalid(loader.findings)) }
 }
 
-/// How to run cases.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct TestRunConfig {
-    /// Whether to update snapshots.
-    pub(super) accept: bool,
-    /// The number of runs of each case.
-    pub(super) repeat: NonZeroU32,
-    /// The number of cases to run in parallel; `None`: the number of processors.
-    pub(super) parallelism: Option<NonZeroUsize>,
-    /// Whether the jobs are untrusted.
-    pub(super) untrusted: bool,
-}
-
-impl TestRunConfig {
-    /// Run each case once and update nothing.
-    pub(super) const ONCE: Self = Self { accept: false, repeat: NonZeroU32::MIN, parallelism: None, untrusted: false };
-}
-
 /// Runs cases in parallel and calls `show` for each as it ends.
 pub(super) fn run_cases(
     cases: &[Case],
-    config: TestRunConfig,
-    sandbox_options: &SandboxOptions,
+    options: &TestRunOptions,
     env: &CliEnv,
     signals: &Signals,
     show: &dyn Fn(&CaseReport),
@@ -170,15 +151,15 @@ pub(super) fn run_cases(
     let runner_config = RunnerConfig {
         executable,
         variables: env.variables.clone(),
-        sandbox: sandbox_options.to_arguments(&env.current_folder),
-        untrusted: config.untrusted,
-        accept: config.accept,
+        sandbox: options.sandbox_options.to_arguments(&env.current_folder),
+        untrusted: options.untrusted,
+        accept: options.accept,
         // A snapshot must be the same in every run.
-        repeat: if config.accept { config.repeat.max(MIN_RUNS_TO_ACCEPT) } else { config.repeat },
+        repeat: if options.accept { options.repeat.max(MIN_RUNS_TO_ACCEPT) } else { options.repeat },
         stop: signals.stop.clone(),
     };
     let processors = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let parallelism = config.parallelism.unwrap_or(processors).get();
+    let parallelism = options.jobs.unwrap_or(processors).get();
     let mut reports = runtime.block_on(async {
         let runs = cases.iter().enumerate().map(|(number, case)| {
             let folder = folder.join(format!("{number}-{}", case.name.replace('/', "-")));

@@ -50,8 +50,8 @@ pub(super) struct ValidateArgs {
     #[arg(long)]
     diff: bool,
     /// Treat warnings as errors
-    #[arg(long, value_name = "WHAT")]
-    deny: Option<Deny>,
+    #[arg(long, value_name = "WHAT", value_parser = ["warnings"])]
+    deny: Option<String>,
     /// Treat the jobs as untrusted: refuse `env`, `network: open` and other privileges
     ///
     /// Also refuses secret inputs, `git: commit`, `allow_changes`, `checks`, models that reply from a file, and jobs behind
@@ -64,13 +64,6 @@ pub(super) struct ValidateArgs {
     /// script. The file needn't exist. Default: <stdin>, in the current folder.
     #[arg(long, value_name = "PATH")]
     stdin_name: Option<PathBuf>,
-}
-
-/// The values of `--deny`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Deny {
-    /// All findings that aren't errors
-    Warnings,
 }
 
 pub(super) fn validate(options: &ValidateArgs, env: &CliEnv) -> Result<u8, Error> {
@@ -117,7 +110,7 @@ pub(super) fn validate(options: &ValidateArgs, env: &CliEnv) -> Result<u8, Error
         out.eprint(&format!("{} checked, no findings", pluralize(count as u64, "file")));
     }
     let has_errors = findings.iter().any(|finding| finding.severity == Severity::Error);
-    let is_denied = options.deny == Some(Deny::Warnings) && !has_errors && !findings.is_empty();
+    let is_denied = options.deny.is_some() && !has_errors && !findings.is_empty();
     if is_denied {
         out.eprint("warnings are denied");
     }
