@@ -1,7 +1,6 @@
 //! What a tool is: the trait, and what a call gets.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
