@@ -19,6 +19,7 @@ use crate::providers::api::{ConversationConfig, ReplyRequest};
 use crate::providers::json::{
     EMPTY_TEXT, EncodedBody, Fields, field, is_blank, or_placeholder, parse_fields, string_field, text_to_send,
 };
+use crate::providers::model::Model;
 use crate::providers::tool_calls::{is_valid_call_id, tool_name};
 use crate::providers::transport::http_conversation::RequestEncoder;
 use crate::providers::unsupported_options::explicit_temperature;
@@ -34,7 +35,8 @@ const ASSISTANT_START: &str = r#"{"role":"assistant","content":["#;
 /// An encoded conversation.
 #[derive(Debug)]
 pub(super) struct AnthropicEncoder {
-    config: ConversationConfig,
+    model: Model,
+    has_tools: bool,
     /// `tools` and `system` with their markers, and the messages.
     body: EncodedBody,
     /// Whether the first reply of this turn starts with thinking; `None` before the first reply.
@@ -43,7 +45,7 @@ pub(super) struct AnthropicEncoder {
 
 impl AnthropicEncoder {
     /// A conversation without messages.
-    pub(super) fn new(config: ConversationConfig) -> Self {
+    pub(super) fn new(config: &ConversationConfig) -> Self {
         let mut fixed = String::new();
         let mut tools: Vec<String> = config.tools.iter().map(|tool| json!(tool).to_string()).collect();
         if let Some(last) = tools.last_mut() {
@@ -53,7 +55,12 @@ impl AnthropicEncoder {
         if !is_blank(&config.system) {
             fixed.push_str(&format!(r#","system":[{}]"#, with_cache_marker(&text_block(&config.system))));
         }
-        Self { config, body: EncodedBody::new(fixed + r#","messages":["#), starts_with_thinking: None }
+        Self {
+            model: config.model.clone(),
+            has_tools: !tools.is_empty(),
+            body: EncodedBody::new(fixed + r#","messages":["#),
+            starts_with_thinking: None,
+        }
     }
 }
 
@@ -92,10 +99,9 @@ impl RequestEncoder for AnthropicEncoder {
     }
 
     fn body_chunks(&self, request: &ReplyRequest) -> Vec<Bytes> {
-        let model = &self.config.model;
+        let model = &self.model;
         let mut head = format!(r#"{{"model":{},"max_tokens":{},"stream":true"#, json!(model.name), request.max_tokens);
-        let choice = (!request.tools_allowed && !self.config.tools.is_empty())
-            .then(|| ("tool_choice", json!({ "type": "none" })));
+        let choice = (!request.tools_allowed && self.has_tools).then(|| ("tool_choice", json!({ "type": "none" })));
         let temperature =
             explicit_temperature(VENDOR, model, model.thinking).map(|temperature| ("temperature", json!(temperature)));
         let stop = (!model.stop.is_empty()).then(|| ("stop_sequences", json!(model.stop)));

@@ -9,7 +9,9 @@ use futures_util::future::BoxFuture;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::message::{Message, Reply};
-use crate::providers::api::{Conversation, ProviderError, ProviderErrorKind, ReplyRequest, Retry, StreamObserver};
+use crate::providers::api::{
+    Conversation, ConversationConfig, Provider, ProviderError, ProviderErrorKind, ReplyRequest, Retry, StreamObserver,
+};
 use crate::providers::assembler::{EventDecoder, ReplyAssembler, StreamError};
 use crate::providers::errors::api_error::{ErrorDialect, is_prefix_mismatch};
 use crate::providers::errors::classification::{ErrorClassifier, request_id};
@@ -102,6 +104,32 @@ struct ModelLimits {
 impl ProviderState {
     pub(crate) fn new(endpoint: Endpoint, retry_policy: RetryPolicy, dialect: &'static ErrorDialect) -> Self {
         Self { endpoint, retry_policy, error_dialect: dialect, learned: Arc::default() }
+    }
+}
+
+/// A provider whose conversations share an endpoint.
+pub(crate) struct HttpProvider<B> {
+    shared: Arc<ProviderState>,
+    new_encoder: NewEncoder<B>,
+}
+
+/// Encodes a conversation without messages, unless the model doesn't support its options.
+type NewEncoder<B> = fn(&Endpoint, &ConversationConfig) -> Result<B, ProviderError>;
+
+impl<B: RequestEncoder + Sync> HttpProvider<B> {
+    pub(crate) fn new(state: ProviderState, new_encoder: NewEncoder<B>) -> Arc<dyn Provider> {
+        Arc::new(Self { shared: Arc::new(state), new_encoder })
+    }
+}
+
+impl<B: RequestEncoder + Sync> Provider for HttpProvider<B> {
+    fn open(&self, config: ConversationConfig) -> Result<Box<dyn Conversation>, ProviderError> {
+        let encoder = (self.new_encoder)(&self.shared.endpoint, &config)?;
+        Ok(HttpConversation::open(&self.shared, config.model.name, encoder))
+    }
+
+    fn warning(&self) -> Option<String> {
+        self.shared.endpoint.warning()
     }
 }
 
