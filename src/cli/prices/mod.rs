@@ -4,6 +4,7 @@ mod table;
 
 use jiff::tz::TimeZone;
 
+pub(super) use self::table::align_columns;
 use self::table::{ListedSource, ModelPrice, PricesOutput};
 use super::env::CliEnv;
 use super::output::printable;
@@ -167,9 +168,6 @@ fn custom_endpoint(model: &Model, env: &CliEnv) -> Option<String> {
 /// The error for an argument that names neither a model nor a provider.
 fn unknown_model_error(argument: &str, finding: &Diagnostic) -> Error {
     let near = suggest_name(argument, PROVIDERS.iter().map(|entry| entry.name)).filter(|_| !argument.contains('/'));
-    let hint = match (near, &finding.help) {
-        (Some(near), _) => Some(format!("Did you mean `{near}`?")),
-        (None, help) => help.clone(),
-    };
+    let hint = near.map(|near| format!("Did you mean `{near}`?")).or_else(|| finding.help.clone());
     Error::Usage { message: format!("`{argument}`: {}", finding.message), hint }
 }

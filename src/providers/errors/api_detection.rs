@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::providers::errors::classification::ErrorClassifier;
+use crate::providers::errors::classification::{ErrorClassifier, display_model};
 use crate::providers::spec::{ApiSignature, ProviderSpec};
 use crate::providers::transport::retry::FailedAttempt;
 
@@ -61,9 +61,4 @@ impl ErrorClassifier<'_> {
             (Some(spec), None) => format!(" Many servers speak only Chat Completions: `{}/MODEL`", spec.name),
         }
     }
-}
-
-/// A model's name for use within a sentence.
-pub(crate) fn display_model(model: &str) -> &str {
-    if model.len() <= 200 { model } else { "MODEL" }
 }

@@ -7,7 +7,6 @@
 use std::time::Duration;
 
 use crate::providers::api::{ProviderError, ProviderErrorKind};
-use crate::providers::errors::api_detection::display_model;
 use crate::providers::errors::api_error::{ApiError, ErrorClass, ErrorDialect};
 use crate::providers::errors::{excerpt, limit_hints, litellm};
 use crate::providers::transport::endpoint::Endpoint;
@@ -34,7 +33,7 @@ impl ErrorClassifier<'_> {
         let status = if status == 400 && litellm::is_unknown_model(error) { 404 } else { status };
         Some(match (class, status) {
             (Some(ErrorClass::ContextFull), _) => return None,
-            _ if litellm::is_budget_exceeded(error) => {
+            _ if error.kind.as_deref() == Some("budget_exceeded") => {
                 format!("the key from {} has reached its budget at the gateway: have it raised", labels.key_source)
             }
             (Some(ErrorClass::BillingExhausted), _) | (_, 402) => "see the account's billing page".to_owned(),
@@ -59,13 +58,12 @@ impl ErrorClassifier<'_> {
             }
             (_, 403) if !endpoint.has_key() => format!("{url} requires a key: {}", labels.missing_key_hint),
             (_, 403) => format!("the key from {} has no access to this model or endpoint", labels.key_source),
-            (_, 404) => format!(
+            (_, 404 | 405) => format!(
                 "is `{}` the model's name, and {url} the right address ({})?{}",
                 display_model(self.model),
                 labels.base_url_source,
                 self.address_hint()
             ),
-            (_, 405) => format!("is {url} the right address ({})?{}", labels.base_url_source, self.address_hint()),
             (_, 400) if endpoint.is_plaintext() && message.to_ascii_lowercase().contains("https") => {
                 format!("write https:// instead of http:// into {}", labels.base_url_source)
             }
@@ -242,6 +240,11 @@ impl ErrorClassifier<'_> {
             labels.base_url_source, labels.names.api
         )
     }
+}
+
+/// A model's name for use within a sentence.
+pub(crate) fn display_model(model: &str) -> &str {
+    if model.len() <= 200 { model } else { "MODEL" }
 }
 
 /// The option that a server refuses, under its name in the job file.

@@ -43,11 +43,21 @@ fn title(page: &str) -> Option<String> {
     (!title.is_empty()).then_some(title)
 }
 
-/// A page's text without tags.
+/// A page's text without tags, styles and scripts.
 fn strip_tags(page: &str) -> String {
-    let after_tag = |part: &str| part.split_once('>').map_or("", |(_, text)| text).to_owned() + " ";
-    let (before, tags) = page.split_once('<').unwrap_or((page, ""));
-    std::iter::once(before.to_owned() + " ").chain(tags.split('<').map(after_tag)).collect()
+    const MAX_CHARS: usize = 16 << 10;
+    let mut text = String::new();
+    let mut rest = page.char_indices().nth(MAX_CHARS).map_or(page, |(end, _)| &page[..end]);
+    while let Some((before, tag)) = rest.split_once('<') {
+        text.push_str(before);
+        text.push(' ');
+        let begins = |name: &str| tag.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
+        let end = ["script", "style"].into_iter().find(|name| begins(name)).map(|name| format!("</{name}"));
+        let skipped = end.map_or(Some(0), |end| tag.to_ascii_lowercase().find(&end));
+        rest = skipped.and_then(|skipped| tag[skipped..].split_once('>')).map_or("", |(_, rest)| rest);
+    }
+    text.push_str(rest);
+    text
 }
 
 #[cfg(test)]
@@ -64,7 +74,7 @@ mod tests {
         ] {
             assert_eq!(title(page).as_deref(), expected, "{page}");
         }
-        let page = "<html><head></head>\n<h1>504 Gateway\nTime-out</h1> now <";
+        let page = "<html><head><style>a > b {}</style><SCRIPT>if (a < b) {}</SCRIPT></head>\n<h1>504 Gateway\nTime-out</h1> now <";
         assert_eq!(shorten(&strip_tags(page)), "504 Gateway Time-out now");
         assert_eq!(shorten(&strip_tags("<İ<style")), "");
     }

@@ -177,9 +177,9 @@ impl Endpoint {
             ));
         }
         (self.is_plaintext() && !base_url::is_loopback_url(&self.url)).then(|| {
-            let Self { labels: EndpointLabels { base_url_source: base, .. }, display_url: shown, .. } = self;
+            let (base, url) = (&self.labels.base_url_source, &self.display_url);
             let what = if self.has_key() { "the key is sent" } else { "everything is sent" };
-            format!("{base} isn't an https:// address: {what} to {shown} in plaintext")
+            format!("{base} isn't an https:// address: {what} to {url} in plaintext")
         })
     }
 

@@ -81,22 +81,14 @@ pub struct UserServers {
     invalid_names: Arc<[String]>,
     /// Whether the file can't be parsed, so that it may define any name.
     is_unparsable: bool,
-    /// Servers from a record.
-    recorded: Arc<[(String, ServerInfo)]>,
-    /// The context windows of models at recorded servers, by `server/model`.
-    recorded_windows: Arc<[(String, u64)]>,
+    /// The models at servers from a record.
+    recorded: Arc<[Model]>,
 }
 
 impl UserServers {
     /// The servers of these models from a record. They lack the address and key to connect.
     pub fn recorded<'a>(models: impl Iterator<Item = &'a Model>) -> Self {
-        let models: Vec<_> = models.filter_map(|model| Some((model, model.server.clone()?))).collect();
-        let windows = models.iter().filter_map(|(model, _)| Some((model.to_string(), model.context?)));
-        Self {
-            recorded_windows: windows.collect(),
-            recorded: models.iter().map(|(model, served)| (model.provider.clone(), served.clone())).collect(),
-            ..Self::default()
-        }
+        Self { recorded: models.filter(|model| model.server.is_some()).cloned().collect(), ..Self::default() }
     }
 
     /// No servers, for a missing file.
@@ -116,17 +108,17 @@ impl UserServers {
 
     /// The API of the server with that name.
     pub fn server_info(&self, name: &str) -> Option<ServerInfo> {
-        let recorded = || self.recorded.iter().find(|(known, _)| known == name).map(|(_, served)| served.clone());
+        let recorded = || self.recorded.iter().find(|model| model.provider == name)?.server.clone();
         self.get(name).map(UserServer::info).or_else(recorded)
     }
 
     /// The context window of a model at a server, if the file sets it.
     pub fn context_window(&self, name: &str, model: &str) -> Option<u64> {
-        let windows = self.get(name).map(|server| &server.context_windows);
-        let own = windows.and_then(|windows| windows.models.iter().find(|(known, _)| known == model));
-        let whole = format!("{name}/{model}");
-        let recorded = || self.recorded_windows.iter().find(|(known, _)| *known == whole).map(|(_, window)| *window);
-        own.map(|(_, window)| *window).or_else(|| windows?.all).or_else(recorded)
+        if let Some(UserServer { context_windows, .. }) = self.get(name) {
+            let own = context_windows.models.iter().find(|(known, _)| known == model);
+            return own.map(|(_, window)| *window).or(context_windows.all);
+        }
+        self.recorded.iter().find(|known| known.provider == name && known.name == model)?.context
     }
 
     /// Whether the file defines, or may define, an invalid server with that name.

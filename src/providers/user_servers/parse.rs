@@ -77,6 +77,10 @@ fn read_server(name: &Spanned<&str>, mut fields: TableReader<'_, '_>, file: &Arc
     let key_env = fields.text("key_env").and_then(|text| read_key_env(&fields, &text));
     let context_windows = fields.value("context").map(|value| read_windows(&fields, value)).unwrap_or_default();
     for (key, example) in [("api", "openai-chat"), ("base_url", "http://127.0.0.1:8080/v1")] {
+        // A misspelled key isn't missing, too.
+        if fields.unread().next().is_some() {
+            break;
+        }
         fields.require(key, format!("add it, as in `{key} = \"{example}\"`"));
     }
     for key in fields.unread() {
