@@ -1,13 +1,14 @@
 //! Opens files beneath an open folder by paths without links and `..`, so that entries that are swapped in the meantime
 //! can't lead outside.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 
 /// How a folder is opened: not through a link.
 pub(crate) const DIR_FLAGS: OFlags =
@@ -74,6 +75,30 @@ pub(crate) fn stat(root: BorrowedFd<'_>, path: &Path) -> io::Result<Stat> {
         None => Ok(rustix::fs::statat(root, name, AtFlags::SYMLINK_NOFOLLOW)?),
         Some(parent) => Ok(rustix::fs::statat(open_dir(root, parent)?, name, AtFlags::SYMLINK_NOFOLLOW)?),
     }
+}
+
+/// The entries of a folder with their types, sorted by name. `wants_more` gets the number of entries so far.
+pub(crate) fn list_dir(folder: &OwnedFd, wants_more: impl Fn(usize) -> bool) -> io::Result<Vec<(OsString, FileType)>> {
+    let mut entries = Vec::new();
+    for entry in Dir::read_from(folder)? {
+        let Ok(entry) = entry else { break };
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if name == "." || name == ".." {
+            continue;
+        }
+        let kind = match entry.file_type() {
+            // Some file systems don't report the type.
+            FileType::Unknown => rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)
+                .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
+            kind => kind,
+        };
+        entries.push((name.to_owned(), kind));
+        if !wants_more(entries.len()) {
+            break;
+        }
+    }
+    entries.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+    Ok(entries)
 }
 
 /// Opens a regular file in a folder for reading; `None` for anything else: links, folders, devices, FIFOs, sockets and
