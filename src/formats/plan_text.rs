@@ -1,6 +1,7 @@
 //! A plan as text, for review before a run.
 
 use super::{DisplayOptions, PlanPreview, run_stats};
+use crate::job::GitAccess;
 use crate::plan::{CostBound, Plan, PlannedAgent, PlannedLimits};
 use crate::text::sanitize;
 
@@ -40,7 +41,7 @@ pub(super) fn plan(preview: &PlanPreview<'_>) -> String {
     page.line("", false);
     page.field("", "env", &if plan.env.is_empty() { "none".to_owned() } else { plan.env.join(", ") });
     page.field("", "network", &format!("{} (requested)", serialized_name(&plan.network)));
-    if !plan.git.is_default() {
+    if plan.git != GitAccess::default() {
         page.field(
             "",
             "git",
