@@ -2,6 +2,7 @@
 
 use super::display::{LineWriter, serialized_name};
 use super::{DisplayOptions, run_stats};
+use crate::job::GitAccess;
 use crate::plan::{CostBound, Plan, PlannedAgent, PlannedLimits};
 
 /// Columns for a label and the space after it.
@@ -54,7 +55,7 @@ pub(super) fn plan(preview: &PlanPreview<'_>) -> String {
     page.text.push('\n');
     page.field("", "env", &if plan.env.is_empty() { "none".to_owned() } else { plan.env.join(", ") });
     page.field("", "network", &format!("{} (requested)", serialized_name(&plan.network)));
-    if !plan.git.is_default() {
+    if plan.git != GitAccess::default() {
         let git = serialized_name(&plan.git);
         page.field("", "git", &format!("{git} (commands may change objects, references, logs, the index and HEAD)"));
     }

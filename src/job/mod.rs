@@ -9,7 +9,6 @@ mod input;
 mod limit;
 mod model;
 mod prompt;
-mod text_or_mapping;
 mod tool;
 pub mod value;
 
@@ -352,13 +351,6 @@ pub enum GitAccess {
     Read,
     /// What `git add`, `git commit`, `git tag` and new branches need: objects, references, logs, the index and `HEAD`.
     Commit,
-}
-
-impl GitAccess {
-    /// Whether it is the default.
-    pub fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 /// How a conversation is compacted that outgrows its model's context window.

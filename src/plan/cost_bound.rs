@@ -5,8 +5,8 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
-use super::{Plan, PlannedAgent};
-use crate::pricing::{PriceKey, Prices};
+use super::Plan;
+use crate::pricing::{PriceKey, Prices, Rates};
 use crate::providers::Model;
 use crate::tools::task::Task;
 
@@ -38,7 +38,10 @@ impl Plan {
     /// The greatest amount that a run of this plan can cost at the prices of `at`: the lower one of its limits on cost and
     /// tokens. The limits are enforced by estimates, so the last request may exceed them slightly.
     pub fn cost_bound(&self, prices: &Prices, at: Timestamp) -> CostBound {
-        let mut models: Vec<&Model> = self.reachable_agents().map(|agent| &agent.model).collect();
+        // Without `task`, only the parent can send requests.
+        let delegates = self.parent.tools.iter().any(|grant| grant.name == Task::NAME);
+        let agents = self.agents().take(if delegates { usize::MAX } else { 1 });
+        let mut models: Vec<&Model> = agents.map(|agent| &agent.model).collect();
         models.retain(|model| !model.is_scripted());
         models.dedup();
         if models.is_empty() {
@@ -59,12 +62,6 @@ impl Plan {
             }
             (limit, _) => CostBound::Limit(limit.unwrap_or_default()),
         }
-    }
-
-    /// The agents that can send requests: without `task`, the parent only.
-    fn reachable_agents(&self) -> impl Iterator<Item = &PlannedAgent> {
-        let delegates = self.parent.tools.iter().any(|grant| grant.name == Task::NAME);
-        self.agents().take(if delegates { usize::MAX } else { 1 })
     }
 }
 

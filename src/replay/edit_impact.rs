@@ -1,7 +1,6 @@
 //! Where an edited plan changes a conversation although no event shows it: what requests contain, and limits that would be
 //! reached, or no longer would.
 
-use jiff::Timestamp;
 use serde_json::Value;
 
 use super::normalized_event::turn;
@@ -12,13 +11,13 @@ use crate::event::{Event, JournalEntry, Outcome, PARENT, Usage};
 use crate::message::StopReason;
 use crate::plan::Plan;
 use crate::pricing::Prices;
-use crate::providers::{Model, ProviderErrorKind};
+use crate::providers::ProviderErrorKind;
 use crate::tools::Tool;
 use crate::tools::task::Task;
 
 /// All such places. An agent can have several.
 pub(super) fn edit_impact(past: &RecordedRun, edited: &Plan, prices: &Prices) -> Vec<ReplayDifference> {
-    let recorded = past.plan();
+    let recorded = &past.started.plan;
     let mut found = Vec::new();
     for (agent, events) in &past.agents {
         let (Some(then), Some(now)) = (recorded.agent(agent), edited.agent(agent)) else { continue };
@@ -108,7 +107,7 @@ fn limit_changes(past: &RecordedRun, edited: &Plan, prices: &Prices) -> Vec<Repl
     }
     all.sort_by_key(|(agent, entry)| (entry.at, *agent != PARENT, entry.seq));
     let json = |plan: &Plan| serde_json::to_value(&plan.limits).unwrap_or_default();
-    let (then, now) = (json(past.plan()), json(edited));
+    let (then, now) = (json(&past.started.plan), json(edited));
     let number = |limits: &Value, key: &str| limits.get(key).and_then(Value::as_f64);
     let mut found = Vec::new();
     for key in ["tool_calls", "subagents", "tokens", "cost_usd", "wall_clock_ms"] {
@@ -148,9 +147,11 @@ fn first_over_limit<'a>(
     let mut used = 0.0;
     all.iter().find(|(agent, entry)| {
         clock.advance(entry.at);
-        let amount = |usage: &Usage| match (key, past.plan().agent(agent).map(|planned| &planned.model)) {
+        let amount = |usage: &Usage| match (key, past.started.plan.agent(agent).map(|planned| &planned.model)) {
             ("tokens", _) => usage.total() as f64,
-            ("cost_usd", Some(model)) => cost(prices, model, usage, entry.at),
+            ("cost_usd", Some(model)) if !model.is_scripted() => {
+                prices.cost(model.price_key(), usage, entry.at.into()).unwrap_or_default()
+            }
             _ => 0.0,
         };
         used += match &entry.event {
@@ -169,11 +170,4 @@ fn first_over_limit<'a>(
             _ => false,
         }
     })
-}
-
-fn cost(prices: &Prices, model: &Model, usage: &Usage, at: Timestamp) -> f64 {
-    if model.is_scripted() {
-        return 0.0;
-    }
-    prices.cost(model.price_key(), usage, at.into()).unwrap_or_default()
 }

@@ -77,10 +77,10 @@ impl Replay {
         let recorded = &self.recorded;
         let collector = Arc::new(EventCollector::default());
         let runs_tools = tools.is_some();
-        let mut plan = edited.unwrap_or(recorded.plan()).clone();
+        let mut plan = edited.unwrap_or(&recorded.started.plan).clone();
         let cursors = recorded.cursors(&plan, runs_tools);
         // The record says where compaction happened and which limits were reached. Only real tools need a time limit.
-        plan.compaction = recorded.plan().compaction;
+        plan.compaction = recorded.started.plan.compaction;
         plan.limits = PlannedLimits {
             cost_usd: None,
             tokens: None,
@@ -111,7 +111,7 @@ impl Replay {
         let rules = CompareRules { is_complete: true, max_tokens: edited.is_none(), tools: runs_tools };
         let mut report = self.compare(&collector.events(), &run, rules);
         if let Some(edited) = edited {
-            report.plan = recorded.plan().changes_to(edited);
+            report.plan = recorded.started.plan.changes_to(edited);
             report.differences.extend(edit_impact(recorded, edited, prices));
         }
         report.sort(runs_tools);

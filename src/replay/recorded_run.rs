@@ -97,11 +97,6 @@ impl RecordedRun {
         unended.into_iter().find(is_lost).map_or(Ok(()), Err)
     }
 
-    /// The plan that ran.
-    pub(super) fn plan(&self) -> &Plan {
-        &self.started.plan
-    }
-
     /// The recorded steps of every agent, for a replay of `plan`.
     pub(super) fn cursors(&self, plan: &Plan, runs_tools: bool) -> HashMap<String, JournalCursor> {
         let cursor = |agent: &String| (agent.clone(), self.cursor(agent, plan, runs_tools));
@@ -110,7 +105,7 @@ impl RecordedRun {
 
     fn cursor(&self, agent: &str, plan: &Plan, runs_tools: bool) -> JournalCursor {
         let events = self.agents.get(agent).map_or(&[][..], Vec::as_slice);
-        let (then, now) = (self.plan().agent(agent), plan.agent(agent));
+        let (then, now) = (self.started.plan.agent(agent), plan.agent(agent));
         let was_aborted = self.was_aborted(agent);
         let mut entries = Vec::with_capacity(events.len());
         for JournalEntry { seq, at, event, .. } in events {

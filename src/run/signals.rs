@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use futures_util::future::select_all;
-use rustix::process::{Pid, getppid};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use rustix::process::{Pid, Signal, getppid};
+use tokio::signal::unix::{self, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
@@ -50,16 +50,18 @@ impl Signals {
     fn listen(grace: Duration) -> io::Result<Self> {
         let stop = CancellationToken::new();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let is_immune = hangup_is_ignored();
+        let hangup = (!is_immune).then_some((1, Signal::HUP));
+        let numbers = TERMINATING_SIGNALS.iter().map(|kind| (15, *kind));
+        let catch = |kind: Signal| signal(SignalKind::from_raw(kind.as_raw()));
         let streams = {
             let _entered = runtime.enter();
             // Catching it is enough. Child processes don't inherit a caught signal, as they would an ignored one.
-            let _ = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?;
-            let others = TERMINATING_SIGNALS.iter().map(|kind| signal(SignalKind::from_raw(kind.as_raw())));
+            let _ = catch(Signal::XFSZ)?;
+            let all = std::iter::once((2, Signal::INT)).chain(numbers).chain(hangup);
             SignalStreams {
-                interrupt: signal(SignalKind::interrupt())?,
-                others: others.collect::<io::Result<_>>()?,
-                hangup: if hangup_is_ignored() { None } else { Some(signal(SignalKind::hangup())?) },
-                parent: getppid(),
+                signals: all.map(|(number, kind)| Ok((number, catch(kind)?))).collect::<io::Result<_>>()?,
+                parent: getppid().filter(|parent| !is_immune && *parent != Pid::INIT),
             }
         };
         let first = Arc::new(AtomicU8::new(0));
@@ -96,40 +98,35 @@ async fn parent_exited(parent: Option<Pid>) {
 /// SIGTERM, and the other signals that end a process by default and that users, batch systems and the kernel send: they
 /// count as SIGTERM.
 /// SIGPIPE is ignored, and signals that a bug raises, such as SIGSEGV, end the process.
-const TERMINATING_SIGNALS: &[rustix::process::Signal] = &[
-    rustix::process::Signal::TERM,
-    rustix::process::Signal::QUIT,
-    rustix::process::Signal::USR1,
-    rustix::process::Signal::USR2,
-    rustix::process::Signal::ALARM,
-    rustix::process::Signal::VTALARM,
-    rustix::process::Signal::PROF,
-    rustix::process::Signal::XCPU,
+const TERMINATING_SIGNALS: &[Signal] = &[
+    Signal::TERM,
+    Signal::QUIT,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::ALARM,
+    Signal::VTALARM,
+    Signal::PROF,
+    Signal::XCPU,
 ];
 
 struct SignalStreams {
-    interrupt: Signal,
-    others: Vec<Signal>,
-    hangup: Option<Signal>,
-    /// The process that started us; `None` if it is outside of our process namespace.
+    /// The signals, each with the number of the one that it counts as.
+    signals: Vec<(u8, unix::Signal)>,
+    /// The process that started us; `None` if we may outlive it, because we ignore hang-ups, or if it isn't known.
     parent: Option<Pid>,
 }
 
 impl SignalStreams {
     async fn next(&mut self) -> u8 {
-        // A process that ignores hang-ups should outlive its parent.
-        let watched = self.parent.filter(|parent| self.hangup.is_some() && *parent != Pid::INIT);
-        let hung_up = async {
-            match &mut self.hangup {
-                Some(hangup) => hangup.recv().await,
-                None => std::future::pending().await,
-            }
-        };
+        let caught = self.signals.iter_mut().map(|(number, signal)| {
+            Box::pin(async {
+                signal.recv().await;
+                *number
+            })
+        });
         tokio::select! {
-            _ = self.interrupt.recv() => 2,
-            _ = select_all(self.others.iter_mut().map(|signal| Box::pin(signal.recv()))) => 15,
-            _ = hung_up => 1,
-            () = parent_exited(watched) => 15,
+            (number, ..) = select_all(caught) => number,
+            () = parent_exited(self.parent) => 15,
         }
     }
 

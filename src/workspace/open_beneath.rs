@@ -100,6 +100,19 @@ pub(crate) fn entries(folder: &OwnedFd) -> Result<impl Iterator<Item = Result<(O
     }))
 }
 
+/// The entries of a folder with their types, sorted by name. `wants_more` gets the number of entries so far.
+pub(crate) fn list_dir(folder: &OwnedFd, wants_more: impl Fn(usize) -> bool) -> io::Result<Vec<(OsString, FileType)>> {
+    let mut list = Vec::new();
+    for entry in entries(folder)?.map_while(Result::ok) {
+        list.push(entry);
+        if !wants_more(list.len()) {
+            break;
+        }
+    }
+    list.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+    Ok(list)
+}
+
 /// Opens a regular file in a folder for reading; `None` for anything else: links, folders, devices, FIFOs, sockets and
 /// files in pseudo file systems.
 pub(crate) fn open_regular_file(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<File>> {

@@ -181,10 +181,8 @@ impl<'a> WalkState<'a> {
     }
 
     fn enter(&mut self, path: PathBuf, folder: OwnedFd) -> io::Result<()> {
-        let left = MAX_ENTRIES.saturating_sub(self.entries);
-        let mut entries: Vec<_> = open_beneath::entries(&folder)?.map_while(Result::ok).take(left).collect();
+        let entries = open_beneath::list_dir(&folder, |count| self.entries + count < MAX_ENTRIES)?;
         self.entries += entries.len();
-        entries.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         self.rules.push(IgnoreRules::read_in(folder.as_fd(), &path, &self.rules));
         if let Some(outer) = self.levels.len().checked_sub(OPEN_FOLDERS) {
             self.levels[outer].folder = None;

@@ -62,15 +62,10 @@ impl ChangeTracker {
         });
         let WorkspaceWalk { last_path: cut_short_at, mut newly_ignored, .. } = walk;
         newly_ignored.retain(|path| !files.contains_key(path));
-        let mut is_late = cut_short_at.is_some();
         // Files of the baseline that the walk didn't visit are deleted or now ignored.
         let mut unvisited: Vec<(PathBuf, BaselineFile)> = files.into_iter().collect();
         unvisited.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-        for (path, before) in unvisited {
-            if deadline.is_expired() {
-                is_late = true;
-                break;
-            }
+        for (path, before) in unvisited.into_iter().take_while(|_| !deadline.is_expired()) {
             let parent = self.open_parent(&path);
             let (stat, is_output) = parent.map_or((None, false), |(folder, name)| self.stat(folder, name));
             if !is_output && (stat != before.stat || stat.is_some_and(|stat| baseline.is_racy(&stat))) {
@@ -95,16 +90,13 @@ impl ChangeTracker {
             hidden: Vec::new(),
             beyond: Vec::new(),
             masked: false,
-            is_late,
+            is_late: false,
             newly_ignored,
         };
-        for (path, before, stat) in candidates {
-            if deadline.is_expired() {
-                comparison.is_late = true;
-                break;
-            }
+        for (path, before, stat) in candidates.into_iter().take_while(|_| !deadline.is_expired()) {
             comparison.compare_file(&path, before.as_ref(), stat);
         }
+        comparison.is_late = cut_short_at.is_some() || deadline.is_expired();
         Some(comparison.finish())
     }
 }
@@ -193,9 +185,12 @@ impl Comparison<'_> {
                 self.text(text.clone().into_bytes())
             }
             BaselineContent::Object(name) if stat.size <= MAX_FILE_BYTES => {
-                let bytes = self.object(name)?;
-                let bytes = if bytes.len() as u64 == stat.size { bytes } else { with_crlf(&bytes) };
-                if bytes.len() as u64 == stat.size { self.text(bytes) } else { None }
+                let mut text = String::from_utf8(self.object(name)?).ok()?;
+                if text.len() as u64 != stat.size {
+                    // Git may have checked it out with CRLF line endings.
+                    text = text.replace("\r\n", "\n").replace('\n', "\r\n");
+                }
+                if text.len() as u64 == stat.size { self.text(text.into_bytes()) } else { None }
             }
             BaselineContent::Object(_) | BaselineContent::Hash(_) | BaselineContent::Unknown => None,
         }
@@ -285,27 +280,8 @@ fn summarize_paths(paths: &[PathBuf]) -> String {
     named.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
 }
 
-/// Content as git checks it out with CRLF line endings.
-fn with_crlf(bytes: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(bytes.len() + bytes.len() / 16);
-    let mut previous = 0;
-    for byte in bytes {
-        if *byte == b'\n' && previous != b'\r' {
-            out.push(b'\r');
-        }
-        out.push(*byte);
-        previous = *byte;
-    }
-    out
-}
-
-/// Reverses [`with_crlf`].
+/// Content as git stores it if it checks it out with CRLF line endings.
 fn with_lf(bytes: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(bytes.len());
-    for (at, byte) in bytes.iter().enumerate() {
-        if *byte != b'\r' || bytes.get(at + 1) != Some(&b'\n') {
-            out.push(*byte);
-        }
-    }
-    out
+    let is_removed = |at: usize| bytes[at..].starts_with(b"\r\n");
+    bytes.iter().enumerate().filter(|(at, _)| !is_removed(*at)).map(|(_, byte)| *byte).collect()
 }

@@ -4,10 +4,9 @@
 use std::ffi::{OsStr, OsString};
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, openat, statat};
+use rustix::fs::{FileType, Mode, openat};
 
 use super::ChangeTracker;
 use super::baseline_file::{Baseline, IgnoreSnapshot};
@@ -93,7 +92,9 @@ impl<'a> WorkspaceWalk<'a> {
 
     /// Visits the files of a folder; breaks at the end of the walk.
     fn folder(&mut self, folder: &OwnedFd, path: &Path, visit: &mut dyn FnMut(WalkedFile<'_>)) -> ControlFlow<()> {
-        let entries = entries(folder, self.deadline);
+        let has_time = |count: usize| !count.is_multiple_of(1024) || !self.deadline.is_expired();
+        let wants_more = |count| count <= MAX_FILES && has_time(count);
+        let entries = open_beneath::list_dir(folder, wants_more).unwrap_or_default();
         self.enter(folder, path, &entries);
         let result =
             entries.into_iter().try_for_each(|(name, kind)| self.entry(folder, path.join(&name), &name, kind, visit));
@@ -181,28 +182,4 @@ impl<'a> WorkspaceWalk<'a> {
         }
         is_new
     }
-}
-
-/// The entries of a folder, sorted by name.
-fn entries(folder: &OwnedFd, deadline: &Deadline) -> Vec<(OsString, FileType)> {
-    let Ok(listing) = Dir::read_from(folder) else { return Vec::new() };
-    let mut entries = Vec::new();
-    for entry in listing.flatten() {
-        let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        if name == "." || name == ".." {
-            continue;
-        }
-        let kind = match entry.file_type() {
-            // Some file systems don't report the type.
-            FileType::Unknown => statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)
-                .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
-            kind => kind,
-        };
-        entries.push((name.to_owned(), kind));
-        if entries.len() > MAX_FILES || (entries.len().is_multiple_of(1024) && deadline.is_expired()) {
-            break;
-        }
-    }
-    entries.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-    entries
 }
