@@ -6,7 +6,7 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
 use super::Plan;
-use crate::pricing::{PriceKey, Prices, Rates};
+use crate::pricing::{PriceKey, Prices};
 use crate::providers::Model;
 use crate::tools::task::Task;
 
