@@ -25,14 +25,6 @@ pub enum Error {
     /// The user's configuration has errors.
     #[error("the configuration has errors")]
     Configuration(Vec<Diagnostic>),
-    /// A file can't be read.
-    #[error("{} can't be read", path.display())]
-    Unreadable {
-        /// The path.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
     /// The record can't be written or read.
     #[error("{}: the run's record can't be written or read", path.display())]
     Record {
@@ -152,6 +144,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// An error of the command line, with a hint.
+    pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Usage { message: message.into(), hint: Some(hint.into()) }
+    }
+
+    /// Adds to an I/O error what fails because of it.
+    pub fn environment(message: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let message = message.into();
+        move |source| Self::Environment { message, source }
+    }
+
     /// How to fix the error.
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -190,11 +193,7 @@ impl Error {
             }
             Self::SandboxUnavailable(_) => Some("Run commands without a sandbox, with all your permissions: --sandbox off.".into()),
             Self::CommitMismatch { .. } => Some("Check out that commit, or resume anyway with --force.".into()),
-            Self::Invalid(_)
-            | Self::Configuration(_)
-            | Self::Unreadable { .. }
-            | Self::Environment { .. }
-            | Self::NotARecord { .. } => None,
+            Self::Invalid(_) | Self::Configuration(_) | Self::Environment { .. } | Self::NotARecord { .. } => None,
         }
     }
 
@@ -211,9 +210,10 @@ impl Error {
             | Self::OtherFormat { .. }
             | Self::NotARecord { .. } => EXIT_USAGE,
             Self::RunEnded { exit_code, .. } => *exit_code,
-            Self::InUse { .. } | Self::SandboxUnavailable(_) => EXIT_ENVIRONMENT,
-            Self::Invalid(_) | Self::Unreadable { .. } => EXIT_INVALID,
-            Self::Configuration(_)
+            Self::Invalid(_) => EXIT_INVALID,
+            Self::InUse { .. }
+            | Self::SandboxUnavailable(_)
+            | Self::Configuration(_)
             | Self::Record { .. }
             | Self::BrokenRecord { .. }
             | Self::Workspace { .. }

@@ -55,7 +55,11 @@ pub struct Reply {
 impl Reply {
     /// The text of all blocks, joined.
     pub fn text(&self) -> String {
-        self.blocks.iter().filter_map(|block| block.content.as_text()).collect()
+        let texts = self.blocks.iter().filter_map(|block| match &block.content {
+            BlockContent::Text(text) => Some(text.as_str()),
+            _ => None,
+        });
+        texts.collect()
     }
 
     /// Whether the model ended its turn with no content except thinking.
@@ -150,15 +154,6 @@ pub enum BlockContent {
     Thinking(String),
     /// A kind that legwork doesn't know, with the provider's name for it.
     Other(String),
-}
-
-impl BlockContent {
-    fn as_text(&self) -> Option<&str> {
-        match self {
-            Self::Text(text) => Some(text),
-            _ => None,
-        }
-    }
 }
 
 /// A model's request to run a tool.

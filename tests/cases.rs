@@ -149,7 +149,7 @@ fn replies_that_do_not_match_fail_the_case() {
     ended
         .assert_code(1)
         .assert_stdout_contains("the outcome is `replay_differs`, expected `completed`")
-        .assert_stdout_contains("but a 3rd was requested");
+        .assert_stdout_contains("has no reply 3 for the agent");
 }
 
 #[test]

@@ -47,7 +47,8 @@ fn journal(out: &Path, length: usize, durability: Durability) -> (f64, usize) {
     let recorder =
         Recorder::create(out, "bench", &new_run_id(out, "bench", Timestamp::now()), None).expect("a run's folder");
     let result = ToolResult { call_id: "toolu_1".into(), text: "word ".repeat(length / 5), is_error: false };
-    let event: Event = CallFinished { tool: "bash".into(), result, duration_ms: 3, file_version: None }.into();
+    let event: Event =
+        CallFinished { tool: "bash".into(), result, duration_ms: 3, file_version: None, no_result: None }.into();
     // The first event creates the file.
     recorder.append(PARENT, event.clone(), durability, Timestamp::now()).expect("an event");
     let begun = Instant::now();
@@ -55,7 +56,7 @@ fn journal(out: &Path, length: usize, durability: Durability) -> (f64, usize) {
         recorder.append(PARENT, event.clone(), durability, Timestamp::now()).expect("an event");
     }
     let each = begun.elapsed().as_secs_f64() * 1e6 / EVENTS as f64;
-    let size = std::fs::metadata(recorder.folder().join("events.jsonl")).expect("the journal").len();
+    let size = std::fs::metadata(recorder.folder.join("events.jsonl")).expect("the journal").len();
     (each, usize::try_from(size).expect("a size"))
 }
 

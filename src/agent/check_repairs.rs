@@ -1,38 +1,72 @@
-//! Decides whether the parent's answer is final: its data must be there, and the job's checks must pass. The model gets
+//! Decides whether an agent's answer is final: its data must be there, and the job's checks must pass. The model gets
 //! the output of failed checks as long as the job allows repairs.
 
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use super::agent_state::Agent;
 use super::journal_cursor::Recorded;
-use super::run_abort::RunAbort;
-use super::structured_output::OutputStatus;
+use super::run_state::{RunAbort, RunState};
 use crate::event::{CheckFinished, CheckStarted, Durability, NoteSent, Outcome};
-use crate::message::Reply;
-use crate::plan::PlannedCheck;
+use crate::message::{Reply, ToolCall, ToolResult};
+use crate::plan::{PlannedAgent, PlannedCheck};
 use crate::process::bounded_output::CommandOutput;
-use crate::process::spawn::{MAX_PROCESSES, ProcessOutcome, ShellCommand};
+use crate::process::spawn::{EnvironmentError, MAX_PROCESSES, ProcessOutcome, ShellCommand};
 use crate::text::truncate::truncate_middle;
+use crate::tools::submit_result::SubmitResult;
 
 /// The most characters that are kept of a check's output: its beginning and its end.
 const MAX_OUTPUT_CHARS: usize = 20_000;
 /// The most characters of output that the model reads about all failed checks together.
 const MAX_REPORT_CHARS: usize = 20_000;
 
+/// What the model reads if it answers without its data.
+const REMINDER: &str = "Your work must end with data, and you haven't submitted any that matches its schema. Call \
+                        `submit_result` now with all of it, fix what it reports, and then end. This is the only reminder.";
+
+/// The data that an agent has to end with.
+#[derive(Debug, Default)]
+pub(super) struct StructuredOutput {
+    /// The tool that checks the data; `None` if the agent ends with a text.
+    tool: Option<SubmitResult>,
+    /// The last data that matched the schema.
+    pub(super) result: Option<Value>,
+    was_reminded: bool,
+}
+
+impl StructuredOutput {
+    pub(super) fn new(run: &RunState, planned: &PlannedAgent) -> Result<Self, RunAbort> {
+        let failed = |message: String| RunAbort::new(Outcome::EnvironmentFailed, message);
+        Ok(Self { tool: run.deps.plan.submit_result(planned).map_err(failed)?, ..Self::default() })
+    }
+
+    /// Takes a call and its result, in the order of the calls; from the record as well as from the tool.
+    pub(super) fn record_call(&mut self, call: &ToolCall, answer: &ToolResult) {
+        let Some(tool) = self.tool.as_ref().filter(|_| call.tool == SubmitResult::NAME) else { return };
+        if !answer.is_error
+            && call.input_error.is_none()
+            && let Some(data) = tool.accepted(&call.input)
+        {
+            self.result = Some(data);
+        }
+    }
+}
+
 impl Agent<'_> {
     /// Handles a reply without calls. Returns the outcome, or `None` if the agent continues with a note.
     pub(super) async fn conclude(&mut self, reply: Reply) -> Result<Option<Outcome>, RunAbort> {
-        if !self.run.plan.checks.is_empty() {
+        if !self.run.deps.plan.checks.is_empty() {
             self.run.wait_for_baseline().await?;
         }
-        match self.output.status() {
-            OutputStatus::Satisfied => self.run_checks(reply).await,
-            OutputStatus::Missing => Ok(Some(Outcome::ResultInvalid)),
-            OutputStatus::Reminded(text) => {
-                self.continue_with_note(reply, text.to_owned())?;
-                Ok(None)
-            }
+        if self.output.tool.is_none() || self.output.result.is_some() {
+            return self.run_checks(reply).await;
         }
+        if std::mem::replace(&mut self.output.was_reminded, true) {
+            return Ok(Some(Outcome::ResultInvalid));
+        }
+        self.continue_with_note(reply, REMINDER.to_owned())?;
+        Ok(None)
     }
 
     /// Answers a reply with a note; a resumed agent gets the recorded note.
@@ -49,7 +83,7 @@ impl Agent<'_> {
 
     /// Runs all checks. Returns the outcome, or `None` if one failed and the agent repairs it.
     async fn run_checks(&mut self, reply: Reply) -> Result<Option<Outcome>, RunAbort> {
-        let plan = &self.run.plan;
+        let plan = &self.run.deps.plan;
         if !self.is_parent() || plan.active_checks().next().is_none() {
             return Ok(Some(Outcome::Completed));
         }
@@ -109,15 +143,18 @@ impl Agent<'_> {
                 }
             }
         }
-        let finished = self.run_check_command(check).await?;
+        let (finished, failure) = self.run_check_command(check).await?;
         self.run.record(self.id(), finished.clone(), Durability::Written)?;
-        self.run.check_integrity()?;
+        self.run.fail(failure)?;
         Ok(finished)
     }
 
-    async fn run_check_command(&self, check: &PlannedCheck) -> Result<CheckFinished, RunAbort> {
+    async fn run_check_command(
+        &self,
+        check: &PlannedCheck,
+    ) -> Result<(CheckFinished, Option<EnvironmentError>), RunAbort> {
         let started = Instant::now();
-        let tools = &self.run.tools;
+        let tools = &self.run.deps.tools;
         let limits = self.run.call_limits();
         let command = ShellCommand {
             command: &check.run,
@@ -131,30 +168,32 @@ impl Agent<'_> {
         };
         let mut output = CommandOutput::new(&tools.redactor, MAX_OUTPUT_CHARS);
         let outcome = command.run(&mut output).await;
-        let (exit_code, failure) = match (tools.sandbox.check_tampering(), outcome) {
-            (Err(error), _) => (None, Some(error.to_string())),
-            (Ok(()), Err(error)) => (None, Some(format!("bash can't be started: {error}"))),
-            (Ok(()), Ok(ProcessOutcome::Stopped(_))) => return Err(self.run.wait_for_stop().await),
-            (Ok(()), Ok(outcome)) => match outcome.exit_code() {
+        let (exit_code, reason) = match &outcome {
+            Err(error) => (None, Some(error.to_string())),
+            Ok(ProcessOutcome::Stopped(_)) => return Err(self.run.wait_for_stop().await),
+            Ok(outcome) => match outcome.exit_code() {
                 Some(code) => (Some(code), None),
-                None => (None, command.describe_failure(outcome)),
+                None => (None, command.describe_failure(*outcome)),
             },
         };
+        let moved = || tools.workspace.check_not_moved().err().map(EnvironmentError::WorkspaceMoved);
+        let failure = outcome.err().filter(EnvironmentError::ends_run).or_else(moved);
         let mut output = output.finish();
-        if let Some(failure) = failure {
+        if let Some(reason) = reason {
             if !output.is_empty() && !output.ends_with('\n') {
                 output.push('\n');
             }
-            output.push_str(&tools.redactor.redact(&failure));
+            output.push_str(&tools.redactor.redact(&reason));
         }
-        Ok(CheckFinished {
+        let finished = CheckFinished {
             name: check.name.clone(),
             attempt: self.check_attempt,
             passed: exit_code == Some(0),
             exit_code,
             output,
             duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
-        })
+        };
+        Ok((finished, failure))
     }
 }
 

@@ -5,11 +5,11 @@ use super::agent_state::Agent;
 use super::journal_cursor::CompactionStep;
 use super::message_history::{SUMMARY_CUT_NOTE, SUMMARY_INSTRUCTION, TRUNCATED_RESULT_CHARS};
 use super::request::{RequestKind, RequestOutcome};
-use super::run_abort::RunAbort;
-use super::token_estimate::{MAX_BYTES_PER_TOKEN, TokenEstimator};
+use super::run_state::RunAbort;
 use crate::event::{ContextCompacted, ResultsTruncated};
 use crate::job::Compaction;
 use crate::message::{Message, Reply, StopReason, UserMessage};
+use crate::models::token_estimate::{MAX_BYTES_PER_TOKEN, TokenEstimator};
 use crate::tools::toolbox::{MAX_RESULT_CHARS, truncate_middle};
 
 /// The most tokens of a summary.
@@ -21,7 +21,9 @@ const MAX_SUMMARY_TRIES: u32 = 2;
 #[derive(Debug, Default)]
 pub(super) struct CompactionState {
     /// What the provider said when the request didn't fit.
-    overflow: Option<Overflow>,
+    rejection: Option<String>,
+    /// The estimated size of that request, where the window isn't known any better.
+    rejected_tokens: Option<u64>,
     results_truncated: bool,
     /// The length to which all results were truncated, new ones included.
     truncated_to: Option<u64>,
@@ -31,14 +33,6 @@ pub(super) struct CompactionState {
     is_summary_too_long: bool,
     /// Why the model's answer to the request for a summary can't be used.
     summary_failure: Option<&'static str>,
-}
-
-/// A request that didn't fit the model's window.
-#[derive(Debug)]
-struct Overflow {
-    reason: String,
-    /// The estimated size of the request, where the window isn't known any better.
-    tokens: Option<u64>,
 }
 
 /// The result of a request for a summary.
@@ -54,19 +48,19 @@ enum SummaryOutcome {
 impl CompactionState {
     /// Takes note of a request that didn't fit. `is_new_window`: whether the provider said how large the window is.
     pub(super) fn record_overflow(&mut self, agent: &Agent<'_>, reason: String, is_new_window: bool) {
-        let tokens = Some(agent.context.high_tokens()).filter(|_| !is_new_window);
-        self.overflow = Some(Overflow { reason, tokens });
+        self.rejected_tokens = Some(agent.context.high_tokens()).filter(|_| !is_new_window);
+        self.rejection = Some(reason);
     }
 
     /// Whether the provider hasn't rejected the request yet.
     pub(super) fn is_fresh(&self) -> bool {
-        self.overflow.is_none()
+        self.rejection.is_none()
     }
 
     /// The error if nothing helps. `first_prompt`: the tokens of the first request, if that is the one that doesn't fit.
     fn failure_message(&self, window: Option<u64>, max_tokens: u32, first_prompt: Option<u64>) -> String {
-        let what = match (&self.overflow, window, first_prompt) {
-            (Some(overflow), ..) => overflow.reason.clone(),
+        let what = match (&self.rejection, window, first_prompt) {
+            (Some(reason), ..) => reason.clone(),
             (None, Some(window), Some(tokens)) => format!(
                 "the prompt, with the system prompt and the tools, takes about {tokens} tokens, and the model's window has \
                  {window} for it and a reply of {max_tokens}"
@@ -121,7 +115,11 @@ impl Agent<'_> {
                 CompactionStep::Summarize { kept_turns } => {
                     if self.context.history.messages_before(kept_turns).is_none() {
                         // The replay of an edited plan can have fewer turns. The next request then differs.
-                        return if self.cursor.is_replay() { Ok(None) } else { Err(self.mismatch("request_started")) };
+                        return if self.cursor.is_replay() {
+                            Ok(None)
+                        } else {
+                            Err(self.cursor.mismatch("request_started"))
+                        };
                     }
                     state.summary_tries += 1;
                     match self.summarize(kept_turns).await? {
@@ -146,7 +144,7 @@ impl Agent<'_> {
 
     fn choose_compaction_step(&self, state: &CompactionState, kind: RequestKind) -> CompactionStep {
         let context = &self.context;
-        let mode = self.run.plan.compaction;
+        let mode = self.run.deps.plan.compaction;
         let is_turn = kind == RequestKind::Turn;
         if let Some(kept_turns) =
             context.conversation.upcoming_summary().filter(|_| is_turn && state.summary_tries == 0)
@@ -157,8 +155,8 @@ impl Agent<'_> {
         let tokens = context.high_tokens();
         let max_tokens = u64::from(self.planned.max_tokens);
         // A reply that may take more than half of the window gets what the prompt leaves.
-        let window = self.window().map(|window| (window - max_tokens.min(window / 2)).min(self.prompt_limit()));
-        let rejected = state.overflow.as_ref().and_then(|overflow| overflow.tokens);
+        let window = self.window().map(|window| (window - max_tokens.min(window / 2)).min(context.prompt_limit));
+        let rejected = state.rejected_tokens;
         let most = match (rejected, window) {
             (None, None) => return CompactionStep::Proceed,
             (None, Some(window)) => window,
@@ -195,8 +193,8 @@ impl Agent<'_> {
         match context.history.results_to_truncate(bytes(tokens - most), below) {
             Some((call_ids, chars)) => CompactionStep::TruncateResults { call_ids, chars },
             // If the provider hasn't counted any tokens yet and the prompt may fit, the provider decides.
-            None if state.overflow.is_none()
-                && !context.tokens.has_count()
+            None if state.is_fresh()
+                && !context.estimator.has_count()
                 && TokenEstimator::low(context.bytes()) <= most =>
             {
                 CompactionStep::Proceed
@@ -211,7 +209,7 @@ impl Agent<'_> {
     fn summary_request_fits(&self, (_, kept_bytes): (u32, usize), tokens: u64, tokens_per_byte: f64) -> bool {
         let instruction = SUMMARY_INSTRUCTION.len() as u64 / 2;
         let prompt = tokens.saturating_sub((kept_bytes as f64 * tokens_per_byte) as u64) + instruction;
-        prompt <= self.prompt_limit()
+        prompt <= self.context.prompt_limit
             && self.window().is_none_or(|window| prompt + u64::from(self.summary_max_tokens()) <= window)
     }
 
@@ -235,7 +233,7 @@ impl Agent<'_> {
     async fn summarize(&mut self, kept_turns: u32) -> Result<SummaryOutcome, RunAbort> {
         let before = (self.context.high_tokens(), self.context.bytes());
         let messages = self.context.history.messages_before(kept_turns).map_or(0, <[Message]>::len);
-        let counted = self.context.tokens;
+        let estimator = self.context.estimator;
         self.rebuild_conversation(messages, Some(SUMMARY_INSTRUCTION));
         self.rescale_tokens(before);
         let max_tokens = self.summary_max_tokens();
@@ -257,13 +255,13 @@ impl Agent<'_> {
             outcome @ RequestOutcome::LimitReached(_) => SummaryOutcome::LimitReached(outcome),
         };
         self.rebuild_conversation(usize::MAX, None);
-        self.context.tokens = counted;
+        self.context.estimator = estimator;
         Ok(outcome)
     }
 
     fn summary_text(&self, reply: &Reply, max_tokens: u32) -> String {
         // The blocks are redacted one by one; a secret can span two of them.
-        let text = self.run.tools.redactor.redact(reply.text().trim()).into_owned();
+        let text = self.run.deps.tools.redactor.redact(reply.text().trim()).into_owned();
         // A server may send more than it is asked for.
         let most = MAX_RESULT_CHARS.min(max_tokens as usize * MAX_BYTES_PER_TOKEN as usize);
         let text = truncate_middle(text, most);
@@ -274,7 +272,7 @@ impl Agent<'_> {
     fn rebuild_conversation(&mut self, messages: usize, note: Option<&str>) {
         let context = &mut self.context;
         context.conversation.clear();
-        for message in context.history.as_slice().iter().take(messages) {
+        for message in context.history.messages.iter().take(messages) {
             context.conversation.push(message);
         }
         if let Some(note) = note {
@@ -286,9 +284,9 @@ impl Agent<'_> {
     fn rescale_tokens(&mut self, (tokens, bytes): (u64, usize)) -> u64 {
         let now = self.context.bytes();
         let tokens = (tokens as f64 / bytes.max(1) as f64 * now as f64).ceil() as u64;
-        self.context.tokens = TokenEstimator::default();
+        self.context.estimator = TokenEstimator::default();
         if tokens > 0 {
-            self.context.tokens.set(tokens, now);
+            self.context.estimator.set(tokens, now);
         }
         tokens
     }

@@ -3,8 +3,7 @@
 use super::agent_state::Agent;
 use super::compaction::CompactionState;
 use super::request::{RequestKind, RequestOutcome};
-use super::run_abort::RunAbort;
-use crate::budget::LimitHit;
+use super::run_state::RunAbort;
 use crate::event::{LimitReached, NoteSent, Outcome, ReplyDiscarded};
 use crate::message::{Message, Reply};
 
@@ -13,7 +12,7 @@ impl Agent<'_> {
     pub(super) async fn finish_after_budget_cut(&mut self, reply: Reply) -> Result<Outcome, RunAbort> {
         let (left, limit) = self.budget_cap.unwrap_or_default();
         let message = format!("a reply was cut: the limits of the run left only {left} tokens for it");
-        let hit = LimitHit { limit, message };
+        let hit = LimitReached::new(limit, message);
         if self.toolbox.is_empty() {
             // Its only task was to answer, and this is its answer.
             self.record_limit(Outcome::BudgetExceeded, hit)?;
@@ -29,7 +28,7 @@ impl Agent<'_> {
 
     /// Sends one last request, without tools and not a turn, for a summary of the work. Its reply does not change the
     /// outcome.
-    pub(super) async fn finish_at_limit(&mut self, outcome: Outcome, hit: LimitHit) -> Result<Outcome, RunAbort> {
+    pub(super) async fn finish_at_limit(&mut self, outcome: Outcome, hit: LimitReached) -> Result<Outcome, RunAbort> {
         let message = self.record_limit(outcome, hit)?;
         let note = format!(
             "The work ends here: {message}. You can't use tools any more. Answer now with what you have: what you did, \
@@ -48,11 +47,11 @@ impl Agent<'_> {
     }
 
     /// Records the limit that ends the agent, in its recorded form if there is one. Returns the message.
-    fn record_limit(&mut self, outcome: Outcome, hit: LimitHit) -> Result<String, RunAbort> {
-        let LimitHit { limit, message } = self.cursor.recorded_limit(&hit).unwrap_or(hit);
-        self.record(LimitReached { limit: limit.into(), message: message.clone() })?;
-        self.run.note(outcome, &message);
-        Ok(message)
+    fn record_limit(&mut self, outcome: Outcome, hit: LimitReached) -> Result<String, RunAbort> {
+        let hit = self.cursor.recorded_limit(&hit).unwrap_or(hit);
+        self.record(hit.clone())?;
+        self.run.note(outcome, &hit.message);
+        Ok(hit.message)
     }
 
     /// Sends the last request. If the limits have no room for it with all results of the last calls, results are truncated

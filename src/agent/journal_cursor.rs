@@ -12,27 +12,19 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::raised_limits::{JournalSplit, MAX_TURNS, RaisedLimits};
-use super::request_spend::{RequestSpend, request_spend};
-use super::run_abort::RunAbort;
-use super::stopwatch::Stopwatch;
-use crate::budget::{LimitHit, refused_limit};
+use super::run_state::RunAbort;
 use crate::event::{
-    AgentFinished, CheckFinished, CheckStarted, Event, JournalEntry, LimitRaised, Outcome, ReplyReceived,
-    RequestFailed, RequestStarted, ResultsTruncated,
+    AgentFinished, CallFinished, CheckFinished, CheckStarted, Event, JournalEntry, LimitRaised, LimitReached, Outcome,
+    RequestStarted, ResultsTruncated,
 };
-use crate::message::{ToolCall, ToolResult};
-use crate::providers::Retry;
-use crate::tools::FileVersion;
+use crate::message::{ToolCall, Usage};
 use crate::tools::submit_result::SubmitResult;
 use crate::tools::task::Task;
-
-/// What the model reads as the result of a call that had started when the run was interrupted.
-pub const INTERRUPTED_CALL_NOTE: &str = "The run was interrupted during this call. Its effect is unknown: all, part or none \
-                                         of it may have happened. Check before you repeat it.";
 
 /// The recorded steps of an agent, oldest first.
 #[derive(Debug, Default)]
 pub struct JournalCursor {
+    agent: String,
     steps: VecDeque<JournalEntry>,
     /// The calls of the last reply.
     calls: RecordedCalls,
@@ -74,27 +66,8 @@ pub(super) enum Recorded<T> {
 #[derive(Debug)]
 pub(super) struct RecordedRequest {
     pub(super) started: RequestStarted,
-    at: Timestamp,
-    /// The tries before the last one.
-    pub(super) retries: Vec<Retry>,
-    pub(super) end: RequestEnd,
-}
-
-/// How a request ended.
-#[derive(Debug)]
-pub(super) enum RequestEnd {
-    Reply(Box<ReplyReceived>),
-    Failed(RequestFailed),
-    /// The run was interrupted.
-    Unfinished,
-}
-
-/// The next step of the record, where the loop wants to send a request.
-#[derive(Debug)]
-pub(super) enum NextRequest {
-    Sent(Box<RecordedRequest>),
-    /// No request could be sent because of a limit.
-    LimitReached(LimitHit),
+    /// Its events: its start, the failed tries before the last one, and its end, if that is recorded.
+    pub(super) entries: Vec<JournalEntry>,
 }
 
 /// What the record says about how the next request was made to fit the model's window.
@@ -121,8 +94,7 @@ pub(super) struct RecordedCall {
     pub(super) child: Option<String>,
     /// How the subagent ended, if it had and doesn't run again.
     pub(super) child_end: Option<AgentFinished>,
-    /// Its result, and the version of the file that the agent saw through it.
-    pub(super) result: Recorded<(ToolResult, Option<FileVersion>)>,
+    pub(super) end: Recorded<CallFinished>,
 }
 
 /// The calls of one reply.
@@ -130,15 +102,11 @@ pub(super) struct RecordedCall {
 struct RecordedCalls {
     /// The calls that were started, in order: the id of the call, and the subagent that answers it.
     started: VecDeque<(String, Option<String>)>,
-    /// The results by the id of the call, in order.
-    results: HashMap<String, VecDeque<(ToolResult, Option<FileVersion>)>>,
+    /// The ends by the id of the call, in order.
+    ends: HashMap<String, VecDeque<CallFinished>>,
     /// The subagents that had ended.
     child_ends: HashMap<String, AgentFinished>,
 }
-
-/// The journal has another step than the one that the loop takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Mismatch;
 
 impl JournalCursor {
     /// Continues an agent from its journal. `resumed` are the times at which the run was resumed, in order; `raised` are the
@@ -159,6 +127,7 @@ impl JournalCursor {
             _ => entry.agent == agent,
         };
         Self {
+            agent: agent.to_owned(),
             steps: split.active.into_iter().filter(is_step).collect(),
             elapsed: stopwatch.total(),
             rolled_back: split.rolled_back,
@@ -199,9 +168,14 @@ impl JournalCursor {
         self.stopped().filter(|_| self.replay.as_ref().is_some_and(|replay| replay.never_started))
     }
 
+    /// The journal has another step than the one that the loop takes, which has an event of this kind.
+    pub(super) fn mismatch(&self, kind: &str) -> RunAbort {
+        RunAbort::journal_mismatch(&self.agent, kind)
+    }
+
     /// Takes an event that the loop is about to record. Returns whether it must be recorded: in a resume, only if the
     /// journal doesn't have it.
-    pub(super) fn advance(&mut self, event: &Event) -> Result<bool, Mismatch> {
+    pub(super) fn advance(&mut self, event: &Event) -> Result<bool, RunAbort> {
         if self.replay.is_some() {
             self.skip_through(event.kind());
             return Ok(true);
@@ -216,19 +190,19 @@ impl JournalCursor {
             (next, event) => next.is_some_and(|next| next.kind() == event.kind()),
         };
         if !is_same {
-            return Err(Mismatch);
+            return Err(self.mismatch(event.kind()));
         }
         self.steps.pop_front();
         Ok(false)
     }
 
     /// The limit that the agent reached next, if it is one of the whole run.
-    pub(super) fn next_run_limit(&self) -> Option<LimitHit> {
-        self.peek_limit().filter(LimitHit::is_run_limit)
+    pub(super) fn next_run_limit(&self) -> Option<LimitReached> {
+        self.peek_limit().filter(LimitReached::is_run_limit)
     }
 
     /// The recorded form of a limit that the agent reached next.
-    pub(super) fn recorded_limit(&self, hit: &LimitHit) -> Option<LimitHit> {
+    pub(super) fn recorded_limit(&self, hit: &LimitReached) -> Option<LimitReached> {
         self.peek_limit().filter(|next| next.limit == hit.limit || (next.is_run_limit() && hit.is_run_limit()))
     }
 
@@ -277,33 +251,27 @@ impl JournalCursor {
         })
     }
 
-    /// Takes the next request; `None` where the record has none here.
-    pub(super) fn take_request(&mut self, is_final: bool) -> Option<NextRequest> {
+    /// Takes the next request, or the limit because of which none could be sent; `None` where the record has none here.
+    pub(super) fn take_request(&mut self, is_final: bool) -> Option<Result<RecordedRequest, LimitReached>> {
         if self.replay.is_some() {
             while self.steps.pop_front_if(|entry| is_before_request(entry, is_final)).is_some() {}
         }
         if let Some(hit) = self.next_run_limit() {
-            return Some(NextRequest::LimitReached(hit));
+            return Some(Err(hit));
         }
         if is_final && self.is_at_end() {
-            let message = "there was no room for another request".to_owned();
-            return Some(NextRequest::LimitReached(LimitHit { limit: "limits", message }));
+            return Some(Err(LimitReached::new("limits", "there was no room for another request")));
         }
         let first = self.steps.pop_front_if(|entry| matches!(entry.event, Event::RequestStarted(_)))?;
-        let Event::RequestStarted(started) = first.event else { return None };
-        let mut request = RecordedRequest { started, at: first.at, retries: Vec::new(), end: RequestEnd::Unfinished };
-        while let Some(Event::Retrying(retrying)) = self.peek() {
-            request.retries.push(retrying.retry.clone());
-            self.steps.pop_front();
+        let Event::RequestStarted(started) = &first.event else { return None };
+        let (started, mut entries) = (started.clone(), vec![first]);
+        while let Some(retry) = self.steps.pop_front_if(|entry| matches!(entry.event, Event::Retrying(_))) {
+            entries.push(retry);
         }
         let is_end =
             |entry: &mut JournalEntry| matches!(entry.event, Event::ReplyReceived(_) | Event::RequestFailed(_));
-        match self.steps.pop_front_if(is_end).map(|entry| entry.event) {
-            Some(Event::ReplyReceived(received)) => request.end = RequestEnd::Reply(Box::new(received)),
-            Some(Event::RequestFailed(failed)) => request.end = RequestEnd::Failed(failed),
-            _ => {}
-        }
-        Some(NextRequest::Sent(Box::new(request)))
+        entries.extend(self.steps.pop_front_if(is_end));
+        Some(Ok(RecordedRequest { started, entries }))
     }
 
     /// Collects the recorded calls of the reply that was just taken.
@@ -313,8 +281,7 @@ impl JournalCursor {
             match entry.event {
                 Event::CallStarted(started) => self.calls.started.push_back((started.call_id, started.child)),
                 Event::CallFinished(finished) => {
-                    let results = self.calls.results.entry(finished.result.call_id.clone()).or_default();
-                    results.push_back((finished.result, finished.file_version));
+                    self.calls.ends.entry(finished.result.call_id.clone()).or_default().push_back(finished);
                 }
                 Event::AgentFinished(end) => drop(self.calls.child_ends.insert(end.id.clone(), end)),
                 _ => {}
@@ -324,34 +291,32 @@ impl JournalCursor {
 
     /// Takes the next recorded call, which is `call`; `None` where no further one was started. `has_tool`: whether the agent
     /// has the tool now.
-    pub(super) fn take_call(&mut self, call: &ToolCall, has_tool: bool) -> Result<Option<RecordedCall>, Mismatch> {
+    pub(super) fn take_call(&mut self, call: &ToolCall, has_tool: bool) -> Result<Option<RecordedCall>, RunAbort> {
         let Some((call_id, child)) = self.calls.started.pop_front() else { return Ok(None) };
         if self.replay.is_none() && call_id != call.id {
-            return Err(Mismatch);
+            return Err(self.mismatch("call_started"));
         }
         let child_end = child.as_ref().and_then(|id| self.calls.child_ends.remove(id));
-        let result = self.calls.results.get_mut(&call.id).and_then(VecDeque::pop_front);
+        let end = self.calls.ends.get_mut(&call.id).and_then(VecDeque::pop_front);
         let is_rerun = self.replay.as_ref().is_some_and(|replay| {
             // legwork itself answers these, from the plan.
             let is_internal = call.tool == Task::NAME || call.tool == SubmitResult::NAME || !has_tool;
             // A call that wasn't run, or has no recorded end, can't be compared.
-            let has_own_result = result.as_ref().is_none_or(|(result, _)| {
-                !(result.is_error && refused_limit(&result.text).is_some()) && result.text != INTERRUPTED_CALL_NOTE
-            });
-            has_own_result && (is_internal || (replay.runs_tools && result.is_some()))
+            let has_own_result = end.as_ref().is_none_or(|end| end.no_result.is_none());
+            has_own_result && (is_internal || (replay.runs_tools && end.is_some()))
         });
-        let result = match result {
+        let end = match end {
             _ if is_rerun => Recorded::Rerun,
-            Some(result) => Recorded::Known(result),
+            Some(end) => Recorded::Known(end),
             None => Recorded::Unfinished,
         };
-        Ok(Some(RecordedCall { child, child_end, result }))
+        Ok(Some(RecordedCall { child, child_end, end }))
     }
 
     /// Checks that the loop has taken all recorded calls of a reply.
-    pub(super) fn end_calls(&mut self) -> Result<(), Mismatch> {
+    pub(super) fn end_calls(&mut self) -> Result<(), RunAbort> {
         let calls = std::mem::take(&mut self.calls);
-        if self.replay.is_some() || calls.started.is_empty() { Ok(()) } else { Err(Mismatch) }
+        if self.replay.is_some() || calls.started.is_empty() { Ok(()) } else { Err(self.mismatch("call_started")) }
     }
 
     /// Takes the next check; `None` where the record has none here, or another one.
@@ -415,9 +380,9 @@ impl JournalCursor {
         self.steps.front().map(|entry| &entry.event)
     }
 
-    fn peek_limit(&self) -> Option<LimitHit> {
+    fn peek_limit(&self) -> Option<LimitReached> {
         match self.peek() {
-            Some(Event::LimitReached(reached)) => Some(LimitHit::from(reached)),
+            Some(Event::LimitReached(reached)) => Some(reached.clone()),
             _ => None,
         }
     }
@@ -463,23 +428,86 @@ fn is_call_event(entry: &JournalEntry) -> bool {
     }
 }
 
-impl RecordedRequest {
-    /// The usage of the request, tries included.
-    pub(super) fn spend(&self) -> Vec<RequestSpend> {
-        let last = match &self.end {
-            RequestEnd::Reply(received) => RequestSpend::finished(self.at, received.reply.usage),
-            RequestEnd::Failed(failed) => RequestSpend::finished(self.at, failed.usage),
-            RequestEnd::Unfinished => RequestSpend::unfinished(self.at, &self.started),
+/// The usage of one request.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestSpend {
+    /// When it was made.
+    pub at: Timestamp,
+    /// Its tokens.
+    pub usage: Usage,
+    /// The cost in US dollars that was reserved for it, if its real usage isn't known.
+    pub reserved_cost_usd: Option<Option<f64>>,
+}
+
+/// The usage of every request of a journal. One without a recorded end counts as what was reserved for it.
+pub(super) fn request_spend<'a>(entries: impl IntoIterator<Item = &'a JournalEntry>) -> Vec<RequestSpend> {
+    let unfinished = |(at, request): (Timestamp, &RequestStarted)| {
+        let output_tokens = u64::from(request.max_tokens).min(request.reserved_tokens);
+        let input_tokens = request.reserved_tokens - output_tokens;
+        let usage = Usage { input_tokens, output_tokens, ..Usage::default() };
+        RequestSpend { at, usage, reserved_cost_usd: Some(request.reserved_cost_usd) }
+    };
+    let mut all = Vec::new();
+    let mut in_flight: Option<(Timestamp, &RequestStarted)> = None;
+    for entry in entries {
+        let used = match &entry.event {
+            Event::Retrying(retrying) => Some(retrying.retry.usage),
+            Event::ReplyReceived(received) => Some(received.reply.usage),
+            Event::RequestFailed(failed) => Some(failed.usage),
+            _ => None,
         };
-        let retries = self.retries.iter().map(|retry| RequestSpend::finished(self.at, retry.usage));
-        retries.chain([last]).collect()
+        all.extend(in_flight.map(|request| match used {
+            Some(usage) => RequestSpend { at: request.0, usage, reserved_cost_usd: None },
+            None => unfinished(request),
+        }));
+        match &entry.event {
+            Event::RequestStarted(request) => in_flight = Some((entry.at, request)),
+            Event::Retrying(_) => {}
+            _ => in_flight = None,
+        }
+    }
+    all.extend(in_flight.map(unfinished));
+    all
+}
+
+/// Adds up the time between events, without the pauses between an interruption and the next resume.
+pub struct Stopwatch<'a> {
+    resumed: &'a [Timestamp],
+    last: Option<Timestamp>,
+    total: Duration,
+}
+
+impl<'a> Stopwatch<'a> {
+    /// Creates a stopwatch for a run that was resumed at these times, in order.
+    pub fn new(resumed: &'a [Timestamp]) -> Self {
+        Self { resumed, last: None, total: Duration::ZERO }
+    }
+
+    /// Adds the time of an event. Events must be in order; those of several journals are sorted together.
+    pub fn advance(&mut self, at: Timestamp) {
+        let mut from = self.last;
+        while let Some(first) = self.resumed.first().filter(|resumed| **resumed <= at) {
+            // Only the time since the resume counts, and only for an agent that had started before it.
+            from = from.map(|_| *first);
+            self.resumed = &self.resumed[1..];
+        }
+        if let Some(from) = from {
+            // Where the clock was set back, nothing is added.
+            self.total += Duration::try_from(at.duration_since(from)).unwrap_or_default();
+        }
+        self.last = Some(at);
+    }
+
+    /// The running time so far.
+    pub fn total(&self) -> Duration {
+        self.total
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::Usage;
+    use crate::event::RequestFailed;
 
     #[test]
     fn usage_is_the_same_in_advance_and_step_by_step() {
@@ -513,12 +541,29 @@ mod tests {
         };
         let in_advance = cursor.request_spend();
         let mut taken = Vec::new();
-        while let Some(NextRequest::Sent(request)) = cursor.take_request(false) {
-            taken.extend(request.spend());
+        while let Some(Ok(request)) = cursor.take_request(false) {
+            taken.extend(request_spend(&request.entries));
         }
         assert!(cursor.is_exhausted());
         assert_eq!(sum(&in_advance), sum(&taken));
         assert_eq!(sum(&in_advance), Usage { input_tokens: 7 + 9 + 2 * 70, output_tokens: 2 * 30, ..Usage::default() });
         assert_eq!(in_advance.iter().filter(|spend| spend.reserved_cost_usd == Some(Some(0.5))).count(), 2);
+    }
+
+    fn seconds(resumed: &[i64], events: &[i64]) -> u64 {
+        let at = |second: &i64| Timestamp::from_second(*second).unwrap();
+        let resumed: Vec<Timestamp> = resumed.iter().map(at).collect();
+        let mut stopwatch = Stopwatch::new(&resumed);
+        events.iter().for_each(|second| stopwatch.advance(at(second)));
+        stopwatch.total().as_secs()
+    }
+
+    #[test]
+    fn pauses_and_the_time_before_an_agent_started_are_not_running_time() {
+        assert_eq!(seconds(&[], &[10, 15, 30]), 20);
+        assert_eq!(seconds(&[100], &[10, 15, 103]), 5 + 3);
+        assert_eq!(seconds(&[100, 200], &[10, 15, 203]), 5 + 3, "interrupted twice");
+        assert_eq!(seconds(&[100], &[150, 160]), 10, "started after the resume");
+        assert_eq!(seconds(&[], &[30, 10, 15]), 5, "the clock was set back");
     }
 }

@@ -12,32 +12,23 @@ mod message_history;
 mod raised_limits;
 mod redact_reply;
 mod request;
-mod request_observer;
-mod request_spend;
-mod run_abort;
 mod run_state;
-mod stopwatch;
-mod structured_output;
-mod stuck_detector;
-mod token_estimate;
 mod tool_calls;
 
 use tokio::time::Instant;
 
 pub use self::agent_state::Agent;
 use self::compaction::CompactionState;
-pub use self::journal_cursor::{INTERRUPTED_CALL_NOTE, JournalCursor, ReplayRules};
+pub use self::journal_cursor::{JournalCursor, ReplayRules, Stopwatch};
 use self::raised_limits::MAX_TURNS;
 pub use self::raised_limits::{JournalSplit, RaisedLimits};
 use self::request::{RequestKind, RequestOutcome};
-pub use self::run_abort::RunAbort;
-pub use self::run_state::{ReplayedRun, RunDeps, RunGates, RunHistory, RunState, ToolDeps};
-pub use self::stopwatch::Stopwatch;
-use crate::budget::LimitHit;
+pub use self::run_state::{RunAbort, RunDeps, RunGates, RunHistory, RunState};
 use crate::event::{AgentFinished, AgentStarted, Durability, LimitReached, Outcome, PARENT, ReplyDiscarded};
-use crate::message::{Reply, StopReason, ToolCall};
+use crate::message::{Message, Reply, StopReason, ToolCall, UserMessage};
 use crate::plan::PlannedAgent;
 use crate::pricing;
+pub use crate::tools::toolbox::ToolDeps;
 
 /// Why a reply is cut where the model's window ends.
 const WINDOW_FULL: &str = "the reply was cut: the conversation fills the model's window";
@@ -57,9 +48,9 @@ enum ReplyUse {
 impl<'t> Agent<'t> {
     /// Runs the job's parent to its end.
     pub async fn run_parent(run: &'t RunState) -> AgentFinished {
-        let prompt = run.plan.parent.prompt.clone().unwrap_or_default();
+        let prompt = run.deps.plan.parent.prompt.clone().unwrap_or_default();
         let summary = Self::empty_summary(PARENT.to_owned(), None, None);
-        Self::run(run, &run.plan.parent, summary, prompt).await
+        Self::run(run, &run.deps.plan.parent, summary, prompt).await
     }
 
     /// Runs an agent to its end and records the end.
@@ -80,7 +71,7 @@ impl<'t> Agent<'t> {
                 started = started.checked_sub(agent.cursor.elapsed).unwrap_or(started);
                 recorded = agent.cursor.final_result().cloned();
                 end = agent.summary;
-                end.result = agent.output.into_result();
+                end.result = agent.output.result;
                 end.cost_usd = end.cost_usd.map(pricing::round_usd);
                 outcome
             }
@@ -155,12 +146,13 @@ impl<'t> Agent<'t> {
             model: self.planned.model.to_string(),
             prompt: prompt.clone(),
         })?;
-        self.context.start(prompt, self.planned.model.has_prefix_bound_thinking());
+        self.context.history.prompt.clone_from(&prompt);
+        self.context.pending = Some(UserMessage::text(prompt));
         Ok(())
     }
 
     /// The limit that ends the agent before its next turn.
-    fn take_limit(&mut self) -> Option<(Outcome, LimitHit)> {
+    fn take_limit(&mut self) -> Option<(Outcome, LimitReached)> {
         if let Some(hit) = self.limit.take() {
             return Some((Outcome::BudgetExceeded, hit));
         }
@@ -172,7 +164,7 @@ impl<'t> Agent<'t> {
             1 => "the one turn of this agent is used".to_owned(),
             turns => format!("all {turns} turns of this agent are used"),
         };
-        Some((Outcome::TurnLimit, LimitHit { limit: MAX_TURNS, message }))
+        Some((Outcome::TurnLimit, LimitReached::new(MAX_TURNS, message)))
     }
 
     /// Sends the pending message and asks for a reply, in a conversation that fits the model's window.
@@ -181,7 +173,9 @@ impl<'t> Agent<'t> {
         kind: RequestKind,
         mut compaction: CompactionState,
     ) -> Result<RequestOutcome, RunAbort> {
-        self.context.append_pending();
+        if let Some(message) = self.context.pending.take() {
+            self.context.append(Message::User(message));
+        }
         loop {
             if let Some(outcome) = self.compact(&mut compaction, kind).await? {
                 return Ok(outcome);
@@ -228,7 +222,7 @@ impl<'t> Agent<'t> {
     /// Whether the agent only repeats what fails. Calls that a limit refused all fail alike; then the limit is the reason.
     fn ends_stuck(&mut self) -> Result<bool, RunAbort> {
         let Some(why) = self.stuck_detector.stuck_reason().filter(|_| self.limit.is_none()) else { return Ok(false) };
-        self.record(LimitReached { limit: "stuck".into(), message: why.clone() })?;
+        self.record(LimitReached::new("stuck", why.as_str()))?;
         self.run.note(Outcome::Stuck, &why);
         Ok(true)
     }

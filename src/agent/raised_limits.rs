@@ -3,8 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::budget::LimitHit;
-use crate::event::{Event, JournalEntry, LimitRaised, Outcome, PARENT};
+use crate::event::{CallFinished, Event, JournalEntry, LimitRaised, NoResult, Outcome, PARENT};
 use crate::message::StopReason;
 
 /// The key of an agent's own limit in `limit_reached`.
@@ -80,9 +79,8 @@ impl JournalSplit {
         if reached.limit != MAX_TURNS {
             let of_calls = self.active[..at].iter().rev().take_while(|entry| is_call_event(entry, agent));
             let calls: Vec<&JournalEntry> = of_calls.collect();
-            let refusal = LimitHit::from(reached).refusal();
             found.subagents = subagents_ended_by_limit(&calls, raised);
-            found.calls = calls_refused_by_limit(&calls, &refusal);
+            found.calls = calls_refused_by_limit(&calls, |limit| raised.has(agent, limit));
         }
         Some(found)
     }
@@ -160,11 +158,13 @@ fn subagents_ended_by_limit(calls: &[&JournalEntry], raised: &RaisedLimits) -> V
     ended.filter(|id| raised.subagents.contains(id)).collect()
 }
 
-/// The calls that the limit refused at the end of the last calls. Calls start in order, so none ran after them.
-fn calls_refused_by_limit(calls: &[&JournalEntry], refusal: &str) -> Vec<String> {
+/// The calls that a raised limit refused at the end of the last calls. Calls start in order, so none ran after them.
+fn calls_refused_by_limit(calls: &[&JournalEntry], is_raised: impl Fn(&str) -> bool) -> Vec<String> {
     let is_refused = |id: &String| {
         calls.iter().any(|entry| match &entry.event {
-            Event::CallFinished(end) => end.result.call_id == *id && end.result.is_error && end.result.text == refusal,
+            Event::CallFinished(CallFinished { result, no_result: Some(NoResult::Limit(refused)), .. }) => {
+                result.call_id == *id && is_raised(refused)
+            }
             _ => false,
         })
     };

@@ -34,39 +34,17 @@ fn redact_in_place(redactor: &Redactor, text: &mut String) {
     }
 }
 
-fn contains_secret(redactor: &Redactor, text: &str) -> bool {
-    matches!(redactor.redact(text), Cow::Owned(_))
-}
-
 /// Whether JSON contains a secret, as written or as parsed: any letter can be escaped.
 fn json_contains_secret(redactor: &Redactor, json: &str) -> bool {
-    let escaped =
-        || json.contains('\\') && serde_json::from_str(json).is_ok_and(|value| value_contains_secret(redactor, &value));
-    contains_secret(redactor, json) || escaped()
-}
-
-fn value_contains_secret(redactor: &Redactor, value: &Value) -> bool {
-    match value {
-        Value::String(text) => contains_secret(redactor, text),
-        Value::Array(items) => items.iter().any(|item| value_contains_secret(redactor, item)),
-        Value::Object(fields) => {
-            fields.iter().any(|(name, value)| contains_secret(redactor, name) || value_contains_secret(redactor, value))
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => false,
-    }
+    let parsed = || serde_json::from_str::<Value>(json);
+    redactor.contains_secret(json)
+        || json.contains('\\') && parsed().is_ok_and(|value| redactor.redact_json(value.clone()) != value)
 }
 
 fn block_contains_secret(redactor: &Redactor, block: &Block) -> bool {
-    let in_view = match &block.content {
-        BlockContent::Text(text) | BlockContent::Thinking(text) | BlockContent::Other(text) => {
-            contains_secret(redactor, text)
-        }
-        BlockContent::Call(call) => {
-            [&call.id, &call.tool].into_iter().chain(&call.input_error).any(|text| contains_secret(redactor, text))
-                || json_contains_secret(redactor, call.input.get())
-        }
-    };
-    in_view || block.raw.as_ref().is_some_and(|raw| json_contains_secret(redactor, raw.get()))
+    let content = serde_json::to_string(&block.content);
+    content.is_ok_and(|content| json_contains_secret(redactor, &content))
+        || block.raw.as_ref().is_some_and(|raw| json_contains_secret(redactor, raw.get()))
 }
 
 fn redact_block(redactor: &Redactor, block: Block) -> Option<Block> {
@@ -80,7 +58,7 @@ fn redact_block(redactor: &Redactor, block: Block) -> Option<Block> {
 }
 
 fn redact_call(redactor: &Redactor, mut call: ToolCall) -> ToolCall {
-    if contains_secret(redactor, &call.id) {
+    if redactor.contains_secret(&call.id) {
         // Providers accept only letters, digits, `_` and `-`.
         let plain = |letter: char| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' };
         call.id = redactor.redact(&call.id).chars().map(plain).collect();
@@ -90,9 +68,9 @@ fn redact_call(redactor: &Redactor, mut call: ToolCall) -> ToolCall {
     if !json_contains_secret(redactor, call.input.get()) {
         return call;
     }
-    let value = serde_json::from_str(call.input.get()).map(|value| redact_value(redactor, value));
+    let value = serde_json::from_str(call.input.get()).map(|value| redactor.redact_json(value));
     match value.and_then(|value| to_raw_value(&value)) {
-        Ok(input) if !contains_secret(redactor, input.get()) => call.input = Arc::from(input),
+        Ok(input) if !redactor.contains_secret(input.get()) => call.input = Arc::from(input),
         // If the secret was a number or spanned quotes, the redacted text isn't JSON.
         _ => {
             call.input_error = Some("the input contained a secret, which was removed".to_owned());
@@ -100,19 +78,6 @@ fn redact_call(redactor: &Redactor, mut call: ToolCall) -> ToolCall {
         }
     }
     call
-}
-
-fn redact_value(redactor: &Redactor, value: Value) -> Value {
-    match value {
-        Value::String(text) => Value::String(redactor.redact(&text).into_owned()),
-        Value::Array(items) => items.into_iter().map(|item| redact_value(redactor, item)).collect(),
-        Value::Object(fields) => {
-            let masked =
-                |(name, value): (String, Value)| (redactor.redact(&name).into_owned(), redact_value(redactor, value));
-            Value::Object(fields.into_iter().map(masked).collect())
-        }
-        other => other,
-    }
 }
 
 #[cfg(test)]

@@ -1,17 +1,20 @@
-//! One request, from its reservation to its reply.
+//! One request, from its reservation to its reply. While it waits, text is shown, and failed tries are recorded and
+//! counted.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::agent_state::Agent;
-use super::journal_cursor::{NextRequest, RecordedRequest, RequestEnd};
+use super::journal_cursor::{RequestSpend, request_spend};
 use super::redact_reply;
-use super::request_observer::{RequestObserver, RetryStop};
-use super::request_spend::RequestSpend;
-use super::run_abort::RunAbort;
-use crate::budget::{LimitHit, RequestEstimate};
-use crate::event::{Outcome, ReplyReceived, RequestFailed, RequestStarted, Retrying};
+use super::run_state::{RunAbort, RunState};
+use crate::budget::{RequestEstimate, Reservation};
+use crate::event::{Durability, Event, LimitReached, Outcome, ReplyReceived, RequestFailed, RequestStarted, Retrying};
 use crate::message::{Reply, StopReason, Usage};
-use crate::providers::{ProviderError, ProviderErrorKind, ReplyRequest};
+use crate::providers::{Model, ProviderError, ProviderErrorKind, ReplyRequest, Retry, StreamObserver};
+use crate::redaction::TextRedactor;
 
 /// What a request is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +30,7 @@ pub(super) enum RequestKind {
 /// The result of a request.
 pub(super) enum RequestOutcome {
     Reply(Reply),
-    LimitReached(LimitHit),
+    LimitReached(LimitReached),
     /// It didn't fit the model's window.
     ContextFull {
         /// What the provider said.
@@ -51,13 +54,13 @@ impl Agent<'_> {
     fn take_recorded_request(&mut self, kind: RequestKind) -> Result<Option<RequestOutcome>, RunAbort> {
         loop {
             let request = match self.cursor.take_request(kind == RequestKind::Final) {
-                Some(NextRequest::LimitReached(hit)) => return Ok(Some(RequestOutcome::LimitReached(hit))),
-                Some(NextRequest::Sent(request)) => request,
+                Some(Err(hit)) => return Ok(Some(RequestOutcome::LimitReached(hit))),
+                Some(Ok(request)) => request,
                 None if self.cursor.is_replay() => {
                     return Err(self.leave_record("it asks for a reply, and the record has no further one"));
                 }
                 None if self.cursor.is_exhausted() => return Ok(None),
-                None => return Err(self.mismatch("request_started")),
+                None => return Err(self.cursor.mismatch("request_started")),
             };
             let planned = match kind {
                 RequestKind::Turn | RequestKind::Final => self.planned.max_tokens,
@@ -65,56 +68,51 @@ impl Agent<'_> {
             };
             let max_tokens = request.started.max_tokens;
             self.budget_cap = Some((max_tokens, "limits")).filter(|_| max_tokens < planned);
-            request.spend().iter().for_each(|spend| self.count_spend(spend));
-            self.record_request_again(kind, &request)?;
-            match request.end {
-                RequestEnd::Reply(received) => {
+            request_spend(&request.entries).iter().for_each(|spend| self.count_spend(spend));
+            if self.cursor.is_replay() {
+                request.entries.iter().try_for_each(|entry| self.record_request_again(kind, &entry.event))?;
+            }
+            match request.entries.into_iter().next_back().map(|entry| entry.event) {
+                Some(Event::ReplyReceived(received)) => {
                     self.context.conversation.skip_recorded_reply();
                     self.apply_reply(kind, &received.reply);
                     return Ok(Some(RequestOutcome::Reply(received.reply)));
                 }
                 // The agent ended with it, or made room.
-                RequestEnd::Failed(failed) if failed.kind == ProviderErrorKind::ContextFull => {
+                Some(Event::RequestFailed(failed)) if failed.kind == ProviderErrorKind::ContextFull => {
                     let is_new_window = failed.window.is_some();
                     return Ok(Some(RequestOutcome::ContextFull { reason: failed.reason, is_new_window }));
                 }
                 // A limit left no room for another try.
-                RequestEnd::Failed(_) if self.cursor.next_run_limit().is_some() => {}
-                RequestEnd::Failed(failed) if self.cursor.is_at_end() || self.cursor.is_replay() => {
+                Some(Event::RequestFailed(_)) if self.cursor.next_run_limit().is_some() => {}
+                Some(Event::RequestFailed(failed)) if self.cursor.is_at_end() || self.cursor.is_replay() => {
                     return Err(ProviderError::new(failed.kind, failed.reason).into());
                 }
-                RequestEnd::Unfinished if self.cursor.is_at_end() => {
+                // It is sent again.
+                Some(Event::RequestFailed(_)) => {}
+                // It has no recorded end.
+                _ if self.cursor.is_at_end() => {
                     return Err(RunAbort::new(Outcome::TimedOut, "the time was up during the last request"));
                 }
-                RequestEnd::Unfinished if self.cursor.is_replay() => {
+                _ if self.cursor.is_replay() => {
                     return Err(self.leave_record("the record has no end of its request"));
                 }
-                // It is sent again.
-                RequestEnd::Failed(_) | RequestEnd::Unfinished => {}
+                _ => {}
             }
         }
     }
 
-    /// Records the events of a recorded request again, where a replay compares them.
-    fn record_request_again(&self, kind: RequestKind, request: &RecordedRequest) -> Result<(), RunAbort> {
-        self.record_again(RequestStarted {
-            turn: self.turn_of(kind),
-            max_tokens: request.started.max_tokens,
-            tools_allowed: kind == RequestKind::Turn,
-            reserved_tokens: request.started.reserved_tokens,
-            reserved_cost_usd: request.started.reserved_cost_usd,
-            kept_turns: kind.kept_turns(),
-        })?;
-        for retry in &request.retries {
-            self.record_again(Retrying { retry: retry.clone() })?;
-        }
-        match &request.end {
-            RequestEnd::Reply(received) => {
-                self.record_again(ReplyReceived { turn: self.turn_of(kind), ..(**received).clone() })
+    /// Records an event of a recorded request again, as the replayed plan has it.
+    fn record_request_again(&self, kind: RequestKind, event: &Event) -> Result<(), RunAbort> {
+        let turn = self.turn_of(kind);
+        self.record_again(match event.clone() {
+            Event::RequestStarted(started) => {
+                let (tools_allowed, kept_turns) = (kind == RequestKind::Turn, kind.kept_turns());
+                RequestStarted { turn, tools_allowed, kept_turns, ..started }.into()
             }
-            RequestEnd::Failed(failed) => self.record_again(failed.clone()),
-            RequestEnd::Unfinished => Ok(()),
-        }
+            Event::ReplyReceived(received) => ReplyReceived { turn, ..received }.into(),
+            other => other,
+        })
     }
 
     async fn send_live_request(&mut self, kind: RequestKind) -> Result<RequestOutcome, RunAbort> {
@@ -149,23 +147,31 @@ impl Agent<'_> {
             turn,
             max_tokens: reservation.max_tokens,
             tools_allowed,
-            reserved_tokens: reservation.tokens,
-            reserved_cost_usd: rates.map(|_| reservation.cost),
+            reserved_tokens: reservation.most.tokens,
+            reserved_cost_usd: rates.map(|_| reservation.most.cost),
             kept_turns: kind.kept_turns(),
         })?;
         let started = Instant::now();
-        let observer = RequestObserver::new(run, &self.summary.id, model, &reservation);
+        let observer = RequestObserver {
+            run,
+            agent: &self.summary.id,
+            model,
+            reservation: &reservation,
+            failed_tries: Mutex::new(FailedTries { usage: Usage::default(), cost: Some(0.0), limit: None }),
+            text_redactor: Mutex::new(run.deps.tools.redactor.text_stream()),
+            stopped: CancellationToken::new(),
+        };
         let request = ReplyRequest {
             max_tokens: reservation.max_tokens,
             tools_allowed,
             // Otherwise an empty reply is noticed: by the parent of a subagent, by the checks, or by the missing data.
-            requires_content: self.is_parent() && run.plan.checks.is_empty() && self.planned.returns.is_none(),
+            requires_content: self.is_parent() && run.deps.plan.checks.is_empty() && self.planned.returns.is_none(),
             deadline: run.deadline.into(),
         };
         let answer = tokio::select! {
             biased;
             abort = run.wait_for_stop() => Err(abort),
-            () = observer.wait_until_stopped() => Err(RunAbort::journal_failed_earlier()),
+            () = observer.stopped.cancelled() => Err(RunAbort::interrupted()),
             answer = self.context.conversation.ask(request, &observer) => Ok(answer),
         };
         let used = match &answer {
@@ -174,27 +180,19 @@ impl Agent<'_> {
             // The usage of an interrupted try isn't known; the journal has what was reserved for it.
             Err(_) => Usage::default(),
         };
-        let (retry_usage, retry_cost, stopped) = observer.finish();
-        let cost = run.cost(model, &used);
+        let tries = observer.finish();
+        let cost = run.cost(model, &used, (run.deps.clock)());
         reservation.settle(&used, cost);
-        self.summary.usage += retry_usage;
-        self.add_usage(used, retry_cost.zip(cost).map(|(retries, last)| retries + last));
-        match stopped {
-            Some(RetryStop::JournalFailed(error)) => return Err(RunAbort::journal_write_failed(&error)),
-            Some(RetryStop::LimitReached(hit)) => {
-                // The usage of the tries is in their own events.
-                self.record(RequestFailed {
-                    kind: ProviderErrorKind::Failed,
-                    reason: hit.message.clone(),
-                    usage: Usage::default(),
-                    window: None,
-                })?;
-                return Ok(RequestOutcome::LimitReached(hit));
-            }
-            None => {}
+        self.add_usage(tries.usage, tries.cost);
+        self.add_usage(used, cost);
+        if let Some(hit) = tries.limit {
+            let (kind, reason) = (ProviderErrorKind::Failed, hit.message.clone());
+            // The usage of the tries is in their own events.
+            self.record(RequestFailed { kind, reason, usage: Usage::default(), window: None })?;
+            return Ok(RequestOutcome::LimitReached(hit));
         }
         let mut reply = match answer? {
-            Ok(reply) => redact_reply::redact_reply(&run.tools.redactor, reply),
+            Ok(reply) => redact_reply::redact_reply(&run.deps.tools.redactor, reply),
             Err(error) => return self.fail_request(error, used, max_tokens),
         };
         let is_capped_by_window = max_tokens < self.planned.max_tokens && self.budget_cap.is_none();
@@ -213,10 +211,9 @@ impl Agent<'_> {
         usage: Usage,
         max_tokens: u32,
     ) -> Result<RequestOutcome, RunAbort> {
-        let reason = self.run.tools.redactor.redact(&error.message).into_owned();
         let is_new_window = self.learn_window(error.context_window, max_tokens);
         let window = error.context_window.filter(|_| is_new_window);
-        self.record(RequestFailed { kind: error.kind, reason, usage, window })?;
+        self.record(RequestFailed { kind: error.kind, reason: error.message.clone(), usage, window })?;
         match error.kind {
             ProviderErrorKind::ContextFull => Ok(RequestOutcome::ContextFull { reason: error.message, is_new_window }),
             _ => Err(error.into()),
@@ -227,10 +224,11 @@ impl Agent<'_> {
         if kind.kept_turns().is_some() {
             return;
         }
-        self.context.set_token_count(reply.usage.prompt());
+        let bytes = self.context.bytes();
+        self.context.estimator.set(reply.usage.prompt(), bytes);
         // The blocks are redacted one by one; a secret can span two of them. A reply without text has an empty text: an
         // earlier remark isn't the answer.
-        self.summary.text = self.run.tools.redactor.redact(&reply.text()).into_owned();
+        self.summary.text = self.run.deps.tools.redactor.redact(&reply.text()).into_owned();
     }
 
     fn turn_of(&self, kind: RequestKind) -> u32 {
@@ -264,4 +262,62 @@ impl RequestKind {
             Self::Turn | Self::Final => None,
         }
     }
+}
+
+/// Observes one request.
+struct RequestObserver<'a> {
+    run: &'a RunState,
+    agent: &'a str,
+    model: &'a Model,
+    reservation: &'a Reservation<'a>,
+    failed_tries: Mutex<FailedTries>,
+    /// The text of this try, on its way to the user.
+    text_redactor: Mutex<TextRedactor>,
+    /// Cancelled when the limits leave no room for another try.
+    stopped: CancellationToken,
+}
+
+struct FailedTries {
+    usage: Usage,
+    cost: Option<f64>,
+    /// The limit that leaves no room for another try.
+    limit: Option<LimitReached>,
+}
+
+impl RequestObserver<'_> {
+    /// Shows the rest of the text.
+    fn finish(self) -> FailedTries {
+        self.show(&lock(&self.text_redactor).finish());
+        self.failed_tries.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn show(&self, text: &str) {
+        if !text.is_empty() {
+            self.run.deps.sink.text(self.agent, text);
+        }
+    }
+}
+
+impl StreamObserver for RequestObserver<'_> {
+    fn on_text(&self, piece: &str) {
+        self.show(&lock(&self.text_redactor).feed(piece));
+    }
+
+    fn on_retry(&self, retry: &Retry) {
+        *lock(&self.text_redactor) = self.run.deps.tools.redactor.text_stream();
+        // If it can't be recorded, that stops the run.
+        let _ = self.run.record(self.agent, Retrying { retry: retry.clone() }, Durability::Written);
+        let cost = self.run.cost(self.model, &retry.usage, (self.run.deps.clock)());
+        let mut tries = lock(&self.failed_tries);
+        tries.usage += retry.usage;
+        tries.cost = tries.cost.zip(cost).map(|(before, now)| before + now);
+        if let Err(hit) = self.reservation.count_failed(&retry.usage, cost) {
+            tries.limit = Some(hit);
+            self.stopped.cancel();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

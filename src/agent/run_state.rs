@@ -1,6 +1,7 @@
-//! The state that all agents of a run share.
+//! The state that all agents of a run share, and why a run ends early.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,24 +10,19 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::journal_cursor::JournalCursor;
-use super::request_spend::RequestSpend;
-use super::run_abort::RunAbort;
-use crate::budget::Budget;
-use crate::event::{Durability, Event, Outcome, Sink};
-use crate::job::Compaction;
+use super::journal_cursor::{JournalCursor, RequestSpend};
+use crate::budget::{Amount, Budget};
+use crate::event::{Durability, ErrorInfo, Event, Outcome, Sink};
 use crate::message::Usage;
-use crate::plan::{Plan, PlannedAgent};
+use crate::plan::{Plan, PlannedAgent, PlannedLimits};
 use crate::pricing::{Prices, Rates};
 use crate::process::CallLimits;
 use crate::process::Environment;
 use crate::process::fd_limit::max_concurrent_agents;
-use crate::providers::{Model, Provider};
-use crate::redaction::Redactor;
-use crate::sandbox::Sandbox;
+use crate::process::spawn::EnvironmentError;
+use crate::providers::{Model, Provider, ProviderError, ProviderErrorKind};
 use crate::tools::task::Task;
-use crate::tools::toolbox::Toolbox;
-use crate::workspace::Workspace;
+use crate::tools::toolbox::{ToolDeps, Toolbox};
 
 /// The parts of a run, which the caller provides.
 pub struct RunDeps {
@@ -52,19 +48,6 @@ pub struct RunDeps {
     pub history: RunHistory,
 }
 
-/// What tools and checks work with.
-#[derive(Debug, Clone)]
-pub struct ToolDeps {
-    /// The folder that they work in.
-    pub workspace: Arc<Workspace>,
-    /// The secrets that must not appear in their output.
-    pub redactor: Arc<Redactor>,
-    /// The environment variables that commands see.
-    pub environment: Arc<Environment>,
-    /// How commands are confined.
-    pub sandbox: Arc<Sandbox>,
-}
-
 /// What a run waits for before it takes a step.
 #[derive(Debug, Clone)]
 pub struct RunGates {
@@ -88,33 +71,22 @@ pub struct RunHistory {
     pub cursors: HashMap<String, JournalCursor>,
     /// How long the run has run.
     pub elapsed: Duration,
-    /// Set if the record is replayed rather than resumed.
-    pub replay: Option<ReplayedRun>,
-}
-
-/// A recorded run that is replayed: nothing goes live.
-#[derive(Debug, Default)]
-pub struct ReplayedRun {
-    /// What ended the recorded run early.
+    /// Whether the record is replayed rather than resumed: nothing goes live.
+    pub is_replay: bool,
+    /// What ended the recorded run of a replay early.
     pub abort: Option<RunAbort>,
 }
 
 /// What all agents of a run share: one budget, one clock, one place for events.
 pub struct RunState {
-    pub(super) plan: Plan,
+    /// What the caller provided.
+    pub deps: RunDeps,
     pub(super) budget: Budget,
-    pub(super) sink: Arc<dyn Sink>,
-    pub(super) tools: ToolDeps,
     /// The environment variables that checks see.
     pub(super) check_environment: Environment,
     /// The places for subagents that run at the same time.
     pub(super) subagent_slots: Semaphore,
     pub(super) deadline: Instant,
-    stop: CancellationToken,
-    gates: RunGates,
-    providers: BTreeMap<String, Arc<dyn Provider>>,
-    prices: Prices,
-    clock: fn() -> Timestamp,
     is_replay: bool,
     shared: Mutex<SharedState>,
 }
@@ -124,6 +96,8 @@ pub struct RunState {
 struct SharedState {
     /// Why the run ended early, if it did.
     abort: Option<RunAbort>,
+    /// Whether a call or a check has ended the run.
+    environment_failed: bool,
     /// What the operator should know about an outcome.
     notes: Vec<(Outcome, String)>,
     /// Where the agents of a replay left their records.
@@ -138,11 +112,11 @@ struct SharedState {
 
 impl RunState {
     /// Starts the clock of a run.
-    pub fn new(deps: RunDeps) -> Self {
+    pub fn new(mut deps: RunDeps) -> Self {
         // A run without a limit ends, too; a century keeps the arithmetic safe.
         let longest = Duration::from_secs(100 * 365 * 24 * 3600);
         let wall_clock = deps.plan.limits.wall_clock_ms.map_or(longest, Duration::from_millis).min(longest);
-        let RunHistory { cursors, elapsed, replay } = deps.history;
+        let RunHistory { cursors, elapsed, is_replay, abort } = std::mem::take(&mut deps.history);
         let run = Self {
             budget: Budget::new(deps.plan.limits.clone()),
             subagent_slots: Semaphore::new(
@@ -150,20 +124,9 @@ impl RunState {
             ),
             deadline: Instant::now() + wall_clock.saturating_sub(elapsed),
             check_environment: deps.tools.environment.with_variables(deps.plan.check_variables(&deps.run_id)),
-            plan: deps.plan,
-            sink: deps.sink,
-            tools: deps.tools,
-            stop: deps.stop,
-            gates: deps.gates,
-            providers: deps.providers,
-            prices: deps.prices,
-            clock: deps.clock,
-            is_replay: replay.is_some(),
-            shared: Mutex::new(SharedState {
-                abort: replay.and_then(|replay| replay.abort),
-                cursors,
-                ..SharedState::default()
-            }),
+            deps,
+            is_replay,
+            shared: Mutex::new(SharedState { abort, cursors, ..SharedState::default() }),
         };
         if !run.is_replay {
             run.restore_spend();
@@ -179,15 +142,15 @@ impl RunState {
     fn restore_spend(&self) {
         let cursors = std::mem::take(&mut self.shared().cursors);
         for (id, cursor) in &cursors {
-            let Some(agent) = self.plan.agent(id) else { continue };
+            let Some(agent) = self.deps.plan.agent(id) else { continue };
             cursor.reported_windows().for_each(|window| self.record_window(&agent.model, window));
-            let (mut tokens, mut cost) = (0_u64, 0.0);
+            let mut spent = Amount::default();
             for spend in cursor.request_spend() {
-                tokens = tokens.saturating_add(spend.usage.total());
-                cost += self.recorded_cost(&agent.model, &spend).unwrap_or_default();
+                spent.tokens = spent.tokens.saturating_add(spend.usage.total());
+                spent.cost += self.recorded_cost(&agent.model, &spend).unwrap_or_default();
             }
             let (calls, subagents) = cursor.calls_started();
-            self.budget.restore_spend(tokens, cost, calls, subagents);
+            self.budget.restore_spend(spent, calls, subagents);
         }
         self.shared().cursors = cursors;
     }
@@ -229,15 +192,9 @@ impl RunState {
     /// What a recorded request cost.
     pub(super) fn recorded_cost(&self, model: &Model, spend: &RequestSpend) -> Option<f64> {
         match spend.reserved_cost_usd {
-            _ if model.is_scripted() || spend.usage == Usage::default() => Some(0.0),
-            Some(reserved) => reserved,
-            None => self.prices.cost(model.price_key(), &spend.usage, spend.at.into()),
+            Some(reserved) if !model.is_scripted() => reserved,
+            _ => self.cost(model, &spend.usage, spend.at),
         }
-    }
-
-    /// How the job treats conversations that outgrow their windows.
-    pub fn compaction(&self) -> Compaction {
-        self.plan.compaction
     }
 
     /// Why the run ended early, if it did.
@@ -251,27 +208,23 @@ impl RunState {
     }
 
     pub(super) fn note(&self, outcome: Outcome, message: &str) {
-        let message = self.tools.redactor.redact(message).into_owned();
-        self.shared().notes.push((outcome, message));
+        self.shared().notes.push((outcome, message.to_owned()));
     }
 
     /// Ends the run; the first reason counts. Returns the outcome of the agent that met it: the agent's own, or for the
     /// parent that of the run.
-    pub(super) fn abort_run(&self, mut abort: RunAbort, is_parent: bool) -> Outcome {
-        for text in std::iter::once(&mut abort.message).chain(&mut abort.hint) {
-            *text = self.tools.redactor.redact(text).into_owned();
-        }
+    pub(super) fn abort_run(&self, abort: RunAbort, is_parent: bool) -> Outcome {
         let own = abort.outcome;
         let first = self.shared().abort.get_or_insert(abort).outcome;
         // In a replay, the record of each agent says how far it came.
         if !self.is_replay {
-            self.stop.cancel();
+            self.deps.stop.cancel();
         }
         if is_parent { first } else { own }
     }
 
     pub(super) fn record(&self, agent: &str, event: impl Into<Event>, durability: Durability) -> Result<(), RunAbort> {
-        self.sink.record(agent, event.into(), durability).map_err(|error| {
+        self.deps.sink.record(agent, event.into(), durability).map_err(|error| {
             let abort = RunAbort::journal_write_failed(&error);
             // At once, so that no other agent takes another step.
             self.abort_run(abort.clone(), false);
@@ -281,7 +234,7 @@ impl RunState {
 
     /// Whether a signal or another agent has stopped the run.
     pub(super) fn is_stopped(&self) -> bool {
-        self.stop.is_cancelled()
+        self.deps.stop.is_cancelled()
     }
 
     /// Checks that another step may start.
@@ -290,35 +243,33 @@ impl RunState {
             return Err(RunAbort::interrupted());
         }
         if Instant::now() >= self.deadline {
-            return Err(self.timed_out());
+            return Err(RunAbort::timed_out(&self.deps.plan.limits));
         }
         Ok(())
     }
 
-    /// Checks that what tools and checks did can be trusted: they could be started, changed nothing that is protected, and
-    /// worked in the workspace of the run.
-    pub(super) fn check_integrity(&self) -> Result<(), RunAbort> {
-        if let Some(error) = self.tools.sandbox.tamper_error() {
-            return Err(RunAbort::tampered(error));
-        }
-        if self.is_replay {
-            return Ok(());
-        }
-        if let Some(reason) = self.tools.sandbox.failure() {
-            return Err(RunAbort::command_not_started(reason));
-        }
-        self.tools.workspace.check_not_moved().map_err(|error| RunAbort::workspace_moved(&error))
+    /// Ends the run if a call or a check says that it must. A command chose the names in the message.
+    pub(super) fn fail(&self, failure: Option<EnvironmentError>) -> Result<(), RunAbort> {
+        let Some(mut abort) = failure.map(RunAbort::from) else { return Ok(()) };
+        abort.message = self.deps.tools.redactor.redact(&abort.message).into_owned();
+        self.shared().environment_failed = true;
+        Err(abort)
+    }
+
+    /// Whether a call or a check has ended the run.
+    pub fn environment_failed(&self) -> bool {
+        self.shared().environment_failed
     }
 
     /// Waits until tools may change the workspace.
     pub(super) async fn wait_for_baseline(&self) -> Result<(), RunAbort> {
-        self.wait_for(&self.gates.baseline_ready).await?;
+        self.wait_for(&self.deps.gates.baseline_ready).await?;
         self.wait_for_output().await
     }
 
     /// Waits until the readers of the output have caught up.
     pub(super) async fn wait_for_output(&self) -> Result<(), RunAbort> {
-        self.wait_for(&self.gates.output_ready).await
+        self.wait_for(&self.deps.gates.output_ready).await
     }
 
     async fn wait_for(&self, gate: &watch::Receiver<bool>) -> Result<(), RunAbort> {
@@ -337,32 +288,29 @@ impl RunState {
     pub(super) async fn wait_for_stop(&self) -> RunAbort {
         tokio::select! {
             biased;
-            () = self.stop.cancelled() => RunAbort::interrupted(),
-            () = tokio::time::sleep_until(self.deadline) => self.timed_out(),
+            () = self.deps.stop.cancelled() => RunAbort::interrupted(),
+            () = tokio::time::sleep_until(self.deadline) => RunAbort::timed_out(&self.deps.plan.limits),
         }
-    }
-
-    fn timed_out(&self) -> RunAbort {
-        RunAbort::timed_out(self.plan.limits.wall_clock_ms.unwrap_or_default())
     }
 
     /// When a tool call or a check must be over.
     pub(super) fn call_limits(&self) -> CallLimits {
-        CallLimits { deadline: self.deadline.into(), cancel: self.stop.clone() }
+        CallLimits { deadline: self.deadline.into(), cancel: self.deps.stop.clone() }
     }
 
     pub(super) fn provider(&self, model: &Model) -> Result<&Arc<dyn Provider>, RunAbort> {
-        self.providers
+        self.deps
+            .providers
             .get(&model.reply_source())
             .ok_or_else(|| RunAbort::new(Outcome::EnvironmentFailed, format!("no provider was opened for {model}")))
     }
 
-    /// What a request costs: nothing with scripted replies, `None` where the price isn't known.
-    pub(super) fn cost(&self, model: &Model, usage: &Usage) -> Option<f64> {
+    /// What a request cost at a time: nothing with scripted replies, `None` where the price isn't known.
+    pub(super) fn cost(&self, model: &Model, usage: &Usage, at: Timestamp) -> Option<f64> {
         if model.is_scripted() || *usage == Usage::default() {
             return Some(0.0);
         }
-        self.prices.cost(model.price_key(), usage, (self.clock)().into())
+        self.deps.prices.cost(model.price_key(), usage, at.into())
     }
 
     /// What the tokens of a request with a prompt of this size cost.
@@ -370,18 +318,7 @@ impl RunState {
         if model.is_scripted() {
             return Some(Rates { input: 0.0, output: 0.0, cache_read: 0.0, cache_write: 0.0 });
         }
-        self.prices.rates(model.price_key(), prompt_tokens, (self.clock)().into())
-    }
-
-    /// How many tokens a model's prompt and reply may have together, as the job says or else the price table.
-    pub(super) fn known_window(&self, model: &Model) -> Option<u64> {
-        model.context.or_else(|| self.prices.context_window(model.price_key()))
-    }
-
-    /// How many tokens a model's prompt may have, where that is less than its window. If the job says how large the window
-    /// is, all of it can be used.
-    pub(super) fn prompt_limit(&self, model: &Model) -> Option<u64> {
-        if model.context.is_some() { None } else { self.prices.prompt_limit(model.price_key()) }
+        self.deps.prices.rates(model.price_key(), prompt_tokens, (self.deps.clock)().into())
     }
 
     /// The window of a model as its server reported it in this run.
@@ -398,12 +335,11 @@ impl RunState {
 
     pub(super) fn toolbox(&self, planned: &PlannedAgent, is_parent: bool) -> Result<Toolbox, RunAbort> {
         let failed = |message: String| RunAbort::new(Outcome::EnvironmentFailed, message);
-        let ToolDeps { workspace, redactor, environment, sandbox } = self.tools.clone();
-        let mut toolbox = Toolbox::new(&planned.tools, workspace, redactor, environment, sandbox).map_err(failed)?;
+        let mut toolbox = Toolbox::new(&planned.tools, self.deps.tools.clone()).map_err(failed)?;
         if is_parent && toolbox.has(Task::NAME) {
-            toolbox.add(Box::new(self.plan.task_tool()));
+            toolbox.add(Box::new(self.deps.plan.task_tool()));
         }
-        if let Some(tool) = self.plan.submit_result(planned).map_err(failed)? {
+        if let Some(tool) = self.deps.plan.submit_result(planned).map_err(failed)? {
             toolbox.add(Box::new(tool));
         }
         Ok(toolbox)
@@ -423,5 +359,108 @@ impl RunState {
         let mut shared = self.shared();
         let last = shared.subagent_numbers.entry(subagent.to_owned()).or_default();
         *last = number.parse::<u32>().unwrap_or_default().max(*last);
+    }
+}
+
+/// Why the whole run ends before its parent agent has finished.
+#[derive(Debug, Clone)]
+pub struct RunAbort {
+    /// The outcome of the run.
+    pub outcome: Outcome,
+    /// What happened, in one sentence.
+    pub message: String,
+    /// What the operator can do.
+    pub hint: Option<String>,
+}
+
+impl RunAbort {
+    pub(super) fn new(outcome: Outcome, message: impl Into<String>) -> Self {
+        Self { outcome, message: message.into(), hint: None }
+    }
+
+    fn with_hint(self, hint: &str) -> Self {
+        Self { hint: Some(hint.to_owned()), ..self }
+    }
+
+    /// The journal can't be written. Nothing may happen that the journal doesn't record.
+    pub(super) fn journal_write_failed(error: &io::Error) -> Self {
+        // The owner of the record adds the hint.
+        Self::new(Outcome::EnvironmentFailed, format!("the run's record can't be written: {error}"))
+    }
+
+    /// The journal doesn't match the plan.
+    pub(super) fn journal_mismatch(agent: &str, kind: &str) -> Self {
+        Self::new(
+            Outcome::EnvironmentFailed,
+            format!("the journal of {agent} doesn't match the plan: a `{kind}` event is missing or unexpected"),
+        )
+        .with_hint("The record was changed, or another version of legwork wrote it. Start the job again.")
+    }
+
+    /// Whether commands created a git repository is unknown.
+    pub fn repository_scan_incomplete() -> Self {
+        Self::new(
+            Outcome::EnvironmentFailed,
+            "the workspace has too many files to search it for git repositories that commands created",
+        )
+        .with_hint("Before you run git in the workspace, look for folders named `.git` in it.")
+    }
+
+    /// The run was stopped by a signal, or because another agent ended it.
+    pub(super) fn interrupted() -> Self {
+        Self::new(Outcome::Interrupted, "the run was stopped")
+            .with_hint("Everything up to this point is in the record.")
+    }
+
+    /// The run used up its wall clock time.
+    pub(super) fn timed_out(limits: &PlannedLimits) -> Self {
+        let seconds = limits.wall_clock_ms.unwrap_or_default() as f64 / 1000.0;
+        Self::new(Outcome::TimedOut, format!("the run's time is up: limits.wall_clock is {seconds} s")).with_hint(
+            "Raise limits.wall_clock or give the job less to do; `legwork resume --limit wall_clock=TIME` continues this \
+             run.",
+        )
+    }
+
+    /// Whether this also ends an agent that only sums up. A provider that fails then changes nothing.
+    pub(super) fn is_fatal_during_final_request(&self) -> bool {
+        matches!(self.outcome, Outcome::EnvironmentFailed | Outcome::Interrupted)
+    }
+
+    /// The error as `result.json` has it.
+    pub fn error_info(&self) -> ErrorInfo {
+        ErrorInfo { code: self.outcome.to_string(), message: self.message.clone(), hint: self.hint.clone() }
+    }
+}
+
+impl From<EnvironmentError> for RunAbort {
+    fn from(error: EnvironmentError) -> Self {
+        let (message, hint) = match error {
+            // Nothing that the command left behind can be trusted.
+            EnvironmentError::Tampered(error) => {
+                (error.to_string(), "Read the last calls in transcript.md, and check the workspace before you use it.")
+            }
+            // The command's work isn't done.
+            EnvironmentError::NotStarted(error) => (
+                format!("a command can't be started: {error}"),
+                "Allow the run more file descriptors (ulimit -n), processes or memory, or lower \
+                 limits.parallel_subagents; then continue with `legwork resume`.",
+            ),
+            EnvironmentError::WorkspaceMoved(error) => {
+                (error.to_string(), "Put it back, or name it with --workspace; then continue with `legwork resume`.")
+            }
+        };
+        Self::new(Outcome::EnvironmentFailed, message).with_hint(hint)
+    }
+}
+
+impl From<ProviderError> for RunAbort {
+    fn from(error: ProviderError) -> Self {
+        let outcome = match error.kind {
+            ProviderErrorKind::Rejected => Outcome::ProviderRejected,
+            ProviderErrorKind::Failed => Outcome::ProviderFailed,
+            ProviderErrorKind::ContextFull => Outcome::ContextFull,
+            ProviderErrorKind::Differs => Outcome::ReplayDiffers,
+        };
+        Self { outcome, message: error.message, hint: error.hint }
     }
 }

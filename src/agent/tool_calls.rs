@@ -6,11 +6,11 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::agent_state::Agent;
-use super::journal_cursor::{INTERRUPTED_CALL_NOTE, Recorded, RecordedCall};
-use super::run_abort::RunAbort;
-use crate::budget::{LimitHit, SUBAGENT_SUMMARY_TOKENS, refused_limit};
+use super::journal_cursor::{Recorded, RecordedCall};
+use super::run_state::RunAbort;
+use crate::budget::{SUBAGENT_SUMMARY_TOKENS, TOOL_CALLS_KEY};
 use crate::diagnostic::suggest_name;
-use crate::event::{AgentFinished, CallFinished, CallStarted, Durability, Outcome};
+use crate::event::{AgentFinished, CallFinished, CallStarted, Durability, LimitReached, NoResult, Outcome};
 use crate::message::{ToolCall, ToolResult, UserMessage};
 use crate::plan::PlannedAgent;
 use crate::text::pluralize;
@@ -20,6 +20,15 @@ use crate::tools::{TOOLS, ToolError};
 
 /// How many reading calls of one agent run at once.
 const MAX_PARALLEL_READS: usize = 8;
+
+/// The same failing call this many times in a row is a loop.
+const MAX_IDENTICAL_FAILURES: u32 = 5;
+/// This many failing calls in a row are a loop, whatever they are.
+const MAX_CONSECUTIVE_FAILURES: u32 = 20;
+
+/// What the model reads as the result of a call that had started when the run was interrupted.
+const INTERRUPTED_CALL_NOTE: &str = "The run was interrupted during this call. Its effect is unknown: all, part or none of \
+                                     it may have happened. Check before you repeat it.";
 
 /// A subagent that answers a `task` call.
 struct Delegation<'t> {
@@ -32,17 +41,15 @@ struct Delegation<'t> {
 /// How a call gets its result.
 enum CallDisposition<'t> {
     /// From the record, with the end of the subagent that answered it.
-    Recorded(ToolResult, Option<Box<AgentFinished>>),
-    /// It may have had its effect before the run was interrupted. The result says this to the model.
-    Interrupted,
+    Recorded(Box<CallFinished>, Option<AgentFinished>),
     /// From a subagent that had ended before.
-    SubagentEnded(Box<AgentFinished>),
+    SubagentEnded(AgentFinished),
     /// Not at all: the run is over.
     Aborted(RunAbort),
     Tool,
     Subagent(Delegation<'t>),
-    /// It isn't run, for this reason.
-    Refused(String),
+    /// From legwork: the tool isn't run, for this reason. The text says this to the model.
+    NotRun(String, Option<NoResult>),
 }
 
 impl CallDisposition<'_> {
@@ -76,7 +83,7 @@ impl<'t> Agent<'t> {
             self.stuck_detector.record(call, result.is_error);
             self.output.record_call(call, result);
         }
-        self.cursor.end_calls().map_err(|_| self.mismatch("call_started"))?;
+        self.cursor.end_calls()?;
         if self.cursor.is_exhausted() {
             self.go_live("request_started", "the record ends here")?;
         }
@@ -111,7 +118,7 @@ impl<'t> Agent<'t> {
             if let Some(child) = child.filter(|child| child.outcome == Outcome::BudgetExceeded) {
                 let reason = self.run.last_note(Outcome::BudgetExceeded);
                 let message = reason.unwrap_or_else(|| format!("{} reached a limit of the run", child.id));
-                self.limit.get_or_insert(LimitHit { limit: "limits", message });
+                self.limit.get_or_insert(LimitReached::new("limits", message));
             }
         }
         Ok(results)
@@ -120,7 +127,7 @@ impl<'t> Agent<'t> {
     /// Decides how a call gets its result, and records that it starts.
     fn prepare(&mut self, call: &ToolCall) -> Result<CallDisposition<'t>, RunAbort> {
         let has_tool = self.toolbox.has(&call.tool);
-        match self.cursor.take_call(call, has_tool).map_err(|_| self.mismatch("call_started"))? {
+        match self.cursor.take_call(call, has_tool)? {
             Some(recorded) => self.repeat_call(call, recorded),
             None => match self.go_live("call_started", "it starts a call that the record doesn't have") {
                 Ok(()) => self.start_call(call),
@@ -133,7 +140,7 @@ impl<'t> Agent<'t> {
     /// Starts a call for the first time.
     fn start_call(&mut self, call: &ToolCall) -> Result<CallDisposition<'t>, RunAbort> {
         let disposition = match self.run.budget.count_call() {
-            Err(hit) => CallDisposition::Refused(self.refuse(hit)),
+            Err(hit) => self.refuse(hit),
             Ok(()) => {
                 self.summary.tool_calls += 1;
                 if self.delegates(call) { self.delegate(call, None) } else { CallDisposition::Tool }
@@ -152,15 +159,15 @@ impl<'t> Agent<'t> {
 
     /// Takes a call from the record. The budget has counted it.
     fn repeat_call(&mut self, call: &ToolCall, recorded: RecordedCall) -> Result<CallDisposition<'t>, RunAbort> {
-        let RecordedCall { child, mut child_end, result } = recorded;
-        let is_refused = matches!(&result, Recorded::Known((result, _))
-            if result.is_error && refused_limit(&result.text) == Some("limits.tool_calls"));
-        self.summary.tool_calls += u64::from(!is_refused);
+        let RecordedCall { child, mut child_end, end } = recorded;
+        let is_uncounted = matches!(&end, Recorded::Known(CallFinished { no_result: Some(NoResult::Limit(key)), .. })
+            if key == TOOL_CALLS_KEY);
+        self.summary.tool_calls += u64::from(!is_uncounted);
         child.iter().for_each(|id| self.run.mark_id_used(id));
-        let disposition = match result {
-            Recorded::Known((result, file_version)) => {
-                self.toolbox.restore_state(call, &result, file_version.as_ref());
-                CallDisposition::Recorded(result, child_end.take().map(Box::new))
+        let disposition = match end {
+            Recorded::Known(end) => {
+                self.toolbox.restore_state(call, &end.result, end.file_version.as_ref());
+                CallDisposition::Recorded(Box::new(end), child_end.take())
             }
             Recorded::Rerun if self.delegates(call) => self.delegate(call, child),
             Recorded::Rerun => CallDisposition::Tool,
@@ -171,11 +178,13 @@ impl<'t> Agent<'t> {
             Recorded::Unfinished if self.toolbox.reads_only(&call.tool) => {
                 self.run.check_running().map_or_else(CallDisposition::Aborted, |()| CallDisposition::Tool)
             }
-            Recorded::Unfinished => CallDisposition::Interrupted,
+            Recorded::Unfinished => {
+                CallDisposition::NotRun(INTERRUPTED_CALL_NOTE.to_owned(), Some(NoResult::Interrupted))
+            }
         };
         let disposition = match (disposition, child_end) {
             (CallDisposition::Subagent(delegation), Some(end)) if end.id == delegation.id => {
-                CallDisposition::SubagentEnded(Box::new(end))
+                CallDisposition::SubagentEnded(end)
             }
             (disposition, _) => disposition,
         };
@@ -188,18 +197,19 @@ impl<'t> Agent<'t> {
         call.tool == Task::NAME && self.toolbox.has(Task::NAME)
     }
 
-    /// Refuses a call because of a limit of the run. Returns what the model reads.
-    fn refuse(&mut self, hit: LimitHit) -> String {
-        let refusal = hit.refusal();
+    /// Refuses a call because of a limit of the run.
+    fn refuse(&mut self, hit: LimitReached) -> CallDisposition<'t> {
+        let refusal = format!("Not run: {}.", hit.message);
+        let key = hit.limit.clone();
         self.limit.get_or_insert(hit);
-        refusal
+        CallDisposition::NotRun(refusal, Some(NoResult::Limit(key)))
     }
 
     /// Chooses the subagent that answers a `task` call: a new one, or the recorded one.
     fn delegate(&mut self, call: &ToolCall, recorded: Option<String>) -> CallDisposition<'t> {
         let (subagent, planned, input) = match self.find_subagent(call) {
             Ok(found) => found,
-            Err(why) => return CallDisposition::Refused(why),
+            Err(why) => return CallDisposition::NotRun(why, None),
         };
         // A replay of an edited plan may choose another subagent.
         let is_replay = self.cursor.is_replay();
@@ -208,7 +218,7 @@ impl<'t> Agent<'t> {
             Some(id) => id,
             None => {
                 if let Err(hit) = self.run.budget.count_subagent() {
-                    return CallDisposition::Refused(self.refuse(hit));
+                    return self.refuse(hit);
                 }
                 self.run.next_id(subagent)
             }
@@ -219,7 +229,7 @@ impl<'t> Agent<'t> {
     /// The kind of subagent that a `task` call asks for.
     fn find_subagent(&self, call: &ToolCall) -> Result<(&'t str, &'t PlannedAgent, TaskInput), String> {
         let run: &'t super::run_state::RunState = self.run;
-        let subagents = &run.plan.subagents;
+        let subagents = &run.deps.plan.subagents;
         let names = || subagents.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         if let Some(why) = &call.input_error {
             return Err(why.clone());
@@ -247,38 +257,40 @@ impl<'t> Agent<'t> {
         read_slots: &Semaphore,
     ) -> Result<(ToolResult, Option<AgentFinished>), RunAbort> {
         let started = Instant::now();
-        let mut file_version = None;
-        let error = |text: String| ToolResult { call_id: call.id.clone(), text, is_error: true };
-        let (result, child) = match disposition {
-            CallDisposition::Recorded(result, child) if !self.cursor.is_replay() => {
-                return Ok((result, child.map(|child| *child)));
+        let mut end = CallFinished {
+            tool: call.tool.clone(),
+            result: ToolResult { call_id: call.id.clone(), text: String::new(), is_error: true },
+            duration_ms: 0,
+            file_version: None,
+            no_result: None,
+        };
+        let (mut child, mut failure) = (None, None);
+        match disposition {
+            CallDisposition::Recorded(recorded, child) if !self.cursor.is_replay() => {
+                return Ok((recorded.result, child));
             }
-            CallDisposition::Recorded(result, child) => (result, child.map(|child| *child)),
+            CallDisposition::Recorded(recorded, its_child) => (end, child) = (*recorded, its_child),
             CallDisposition::Aborted(abort) => return Err(abort),
-            CallDisposition::Interrupted => (error(INTERRUPTED_CALL_NOTE.to_owned()), None),
-            CallDisposition::Refused(text) => (error(text), None),
+            CallDisposition::NotRun(text, no_result) => (end.result.text, end.no_result) = (text, no_result),
             CallDisposition::Tool => {
                 let _slot = read_slots.acquire().await;
-                let (result, version) = self.toolbox.call(call, self.run.call_limits()).await;
-                file_version = version;
-                (result, None)
+                let outcome = self.toolbox.call(call, self.run.call_limits()).await;
+                (end.result, end.file_version, failure) = (outcome.result, outcome.file_version, outcome.failure);
             }
-            CallDisposition::SubagentEnded(end) => {
-                (subagent_tool_result(call, &end), Some(self.propagate_fatal(*end)?))
+            CallDisposition::SubagentEnded(finished) => {
+                end.result = subagent_tool_result(call, &finished);
+                child = Some(self.propagate_fatal(finished)?);
             }
             CallDisposition::Subagent(delegation) => {
-                let end = self.run_subagent(delegation).await?;
-                (subagent_tool_result(call, &end), Some(end))
+                let finished = self.run_subagent(delegation).await?;
+                end.result = subagent_tool_result(call, &finished);
+                child = Some(finished);
             }
-        };
-        let event = CallFinished {
-            tool: call.tool.clone(),
-            result: result.clone(),
-            duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
-            file_version,
-        };
-        self.run.record(self.id(), event, Durability::Written)?;
-        self.run.check_integrity()?;
+        }
+        end.duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let result = end.result.clone();
+        self.run.record(self.id(), end, Durability::Written)?;
+        self.run.fail(failure)?;
         Ok((result, child))
     }
 
@@ -364,4 +376,80 @@ fn call_subject(call: &ToolCall) -> String {
     let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
     let shown: String = line.chars().filter(|letter| !letter.is_control()).collect();
     truncate_line(&shown, 100)
+}
+
+/// Counts failing calls in a row.
+#[derive(Debug, Default)]
+pub(super) struct StuckDetector {
+    last: Option<ToolCall>,
+    identical: u32,
+    consecutive: u32,
+}
+
+impl StuckDetector {
+    /// Counts a finished call. Calls are counted in order.
+    pub(super) fn record(&mut self, call: &ToolCall, failed: bool) {
+        if self.stuck_reason().is_some() {
+            return;
+        }
+        if !failed {
+            *self = Self::default();
+            return;
+        }
+        let content = |call: &ToolCall| (call.tool.clone(), call.input.get().to_owned(), call.input_error.clone());
+        let is_same = self.last.as_ref().is_some_and(|last| content(last) == content(call));
+        self.identical = if is_same { self.identical + 1 } else { 1 };
+        self.consecutive += 1;
+        self.last = Some(call.clone());
+    }
+
+    /// Why the agent is stuck, if it is.
+    pub(super) fn stuck_reason(&self) -> Option<String> {
+        let tool = &self.last.as_ref()?.tool;
+        if self.identical >= MAX_IDENTICAL_FAILURES {
+            Some(format!("the same call of `{tool}` failed {MAX_IDENTICAL_FAILURES} times in a row"))
+        } else if self.consecutive >= MAX_CONSECUTIVE_FAILURES {
+            Some(format!("{MAX_CONSECUTIVE_FAILURES} calls failed in a row, the last one of `{tool}`"))
+        } else {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(input: &str) -> ToolCall {
+        let input: Box<serde_json::value::RawValue> = serde_json::from_str(input).unwrap();
+        ToolCall { id: "1".into(), tool: "bash".into(), input: input.into(), input_error: None }
+    }
+
+    #[test]
+    fn five_identical_failures_in_a_row_are_a_loop() {
+        let mut failures = StuckDetector::default();
+        for _ in 0..4 {
+            failures.record(&call("{}"), true);
+        }
+        failures.record(&call("{}"), false);
+        for _ in 0..4 {
+            failures.record(&call("{}"), true);
+        }
+        assert_eq!(failures.stuck_reason(), None);
+        failures.record(&call("{}"), true);
+        assert!(failures.stuck_reason().unwrap().contains("5 times"));
+        failures.record(&call("{}"), false);
+        assert!(failures.stuck_reason().is_some(), "a success later in the same reply doesn't undo it");
+    }
+
+    #[test]
+    fn twenty_different_failures_in_a_row_are_a_loop() {
+        let mut failures = StuckDetector::default();
+        for number in 0..19 {
+            failures.record(&call(&number.to_string()), true);
+        }
+        assert_eq!(failures.stuck_reason(), None);
+        failures.record(&call("19"), true);
+        assert!(failures.stuck_reason().unwrap().contains("20 calls"));
+    }
 }

@@ -1,14 +1,11 @@
 //! The budget of a run: every request reserves what it may use at most, and settles with what it really used.
 
 pub mod ledger;
-mod reply_allowance;
 
 use std::sync::Mutex;
 
 use tokio::sync::Notify;
 
-pub use self::reply_allowance::{MIN_REPLY_TOKENS, RequestEstimate};
-use self::reply_allowance::{ReplyAllowance, Rest};
 use crate::event::LimitReached;
 use crate::message::Usage;
 use crate::plan::PlannedLimits;
@@ -17,48 +14,38 @@ use crate::pricing::Rates;
 /// How many tokens of budget are held for the summary of a subagent.
 pub const SUBAGENT_SUMMARY_TOKENS: u64 = 1_024;
 
-/// What the model reads about a call that isn't run because of a limit: these words, then the message of the limit.
-const REFUSAL: &str = "Not run: ";
-/// The message of a limit on a count begins like this.
-const ALL_USED: &str = "the run has used all its ";
-/// The limits on counts: their keys in the job file, and what they count.
-const COUNTED: [(&str, &str); 2] = [("limits.tool_calls", "tool calls"), ("limits.subagents", "subagents")];
+/// The least tokens of a reply. If less is left, the limit is reached.
+pub const MIN_REPLY_TOKENS: u32 = 256;
 
-/// A limit that leaves no room for the next step.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LimitHit {
-    /// Its key in the job file.
-    pub limit: &'static str,
-    /// What happened, in one sentence.
-    pub message: String,
+/// How many tokens a prompt may grow before the final request: short results of calls, and the note. Longer results are
+/// truncated for that request.
+const FINAL_PROMPT_EXTRA_TOKENS: u64 = 256;
+
+/// The key of the limit on tool calls in the job file.
+pub const TOOL_CALLS_KEY: &str = "limits.tool_calls";
+const TOKENS_KEY: &str = "limits.tokens";
+const COST_KEY: &str = "limits.cost_usd";
+
+/// What a request is expected to use.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestEstimate {
+    /// The estimated tokens of its prompt.
+    pub prompt_tokens: u64,
+    /// The longest reply that it wants.
+    pub max_tokens: u32,
+    /// What its model's tokens cost. Without rates, the request counts as free.
+    pub rates: Option<Rates>,
+    /// Whether enough must be left for a final request after it, with its prompt, its whole reply and a little more.
+    pub reserves_final_request: bool,
 }
 
-impl LimitHit {
-    /// What the model reads about a call that isn't run because of the limit.
-    pub fn refusal(&self) -> String {
-        format!("{REFUSAL}{}.", self.message)
-    }
-
-    /// Whether it is a limit of the whole run.
-    pub fn is_run_limit(&self) -> bool {
-        self.limit.starts_with("limits")
-    }
-}
-
-/// The limit that refused a call, by the recorded result of the call.
-pub fn refused_limit(result: &str) -> Option<&'static str> {
-    let used = result.strip_prefix(REFUSAL)?.strip_prefix(ALL_USED)?.strip_suffix('.')?;
-    let (_, what) = used.split_once(' ')?;
-    COUNTED.iter().find(|(_, counted)| *counted == what).map(|(key, _)| *key)
-}
-
-impl From<&LimitReached> for LimitHit {
-    fn from(reached: &LimitReached) -> Self {
-        const KEYS: &[&str] =
-            &["max_turns", "stuck", "limits.tokens", "limits.cost_usd", "limits.tool_calls", "limits.subagents"];
-        let limit = KEYS.iter().copied().find(|key| *key == reached.limit).unwrap_or("limits");
-        Self { limit, message: reached.message.clone() }
-    }
+/// Tokens, and what they cost in US dollars.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Amount {
+    /// How many tokens.
+    pub tokens: u64,
+    /// Their cost; 0 where no rates are known.
+    pub cost: f64,
 }
 
 /// What a request has reserved until its real usage is known. A reservation that is dropped counts as unused.
@@ -69,10 +56,8 @@ pub struct Reservation<'b> {
     pub max_tokens: u32,
     /// The key of the limit that left less than the request wanted, if one did.
     pub limit: &'static str,
-    /// The reserved tokens.
-    pub tokens: u64,
-    /// The most that they cost in US dollars; 0 where no rates were given.
-    pub cost: f64,
+    /// What is reserved.
+    pub most: Amount,
     budget: &'b Budget,
 }
 
@@ -80,20 +65,16 @@ pub struct Reservation<'b> {
 #[derive(Debug)]
 #[must_use]
 pub struct BudgetHold<'b> {
-    tokens: u64,
-    cost: f64,
+    held: Amount,
     budget: &'b Budget,
 }
 
 #[derive(Debug, Default)]
 struct Ledger {
-    tokens: u64,
-    cost: f64,
-    held_tokens: u64,
-    held_cost: f64,
+    spent: Amount,
+    held: Amount,
+    reserved: Amount,
     reservations: usize,
-    reserved_tokens: u64,
-    reserved_cost: f64,
     tool_calls: u64,
     subagents: u64,
 }
@@ -114,10 +95,9 @@ impl Budget {
     }
 
     /// Adds what an earlier part of the run has spent.
-    pub fn restore_spend(&self, tokens: u64, cost: f64, tool_calls: u64, subagents: u64) {
+    pub fn restore_spend(&self, spent: Amount, tool_calls: u64, subagents: u64) {
         let mut ledger = self.lock();
-        ledger.tokens = ledger.tokens.saturating_add(tokens);
-        ledger.cost += cost;
+        ledger.spent = ledger.spent.plus(spent);
         ledger.tool_calls = ledger.tool_calls.saturating_add(tool_calls);
         ledger.subagents = ledger.subagents.saturating_add(subagents);
     }
@@ -128,13 +108,13 @@ impl Budget {
     ///
     /// # Errors
     /// What is spent leaves less than [`MIN_REPLY_TOKENS`] for the reply.
-    pub async fn reserve(&self, estimate: RequestEstimate) -> Result<Reservation<'_>, LimitHit> {
+    pub async fn reserve(&self, estimate: RequestEstimate) -> Result<Reservation<'_>, LimitReached> {
         loop {
             let settled = self.settled.notified();
             tokio::pin!(settled);
             // From here on, no end of a reservation is missed.
             settled.as_mut().enable();
-            if let Some(reservation) = self.try_reserve(estimate)? {
+            if let Some(reservation) = self.try_reserve(&estimate)? {
                 return Ok(reservation);
             }
             settled.await;
@@ -142,94 +122,88 @@ impl Budget {
     }
 
     /// Returns `None` if the request must wait.
-    fn try_reserve(&self, estimate: RequestEstimate) -> Result<Option<Reservation<'_>>, LimitHit> {
+    fn try_reserve(&self, estimate: &RequestEstimate) -> Result<Option<Reservation<'_>>, LimitReached> {
         let mut ledger = self.lock();
-        let ReplyAllowance { max_tokens: alone, limit } = self.allowance(&ledger, false, &estimate)?;
-        let max_tokens = if ledger.reservations == 0 {
-            alone
-        } else {
-            match self.allowance(&ledger, true, &estimate) {
-                Ok(room) if room.max_tokens >= alone => alone,
-                _ => return Ok(None),
-            }
-        };
-        let (tokens, cost) = reply_allowance::worst_case_use(estimate.prompt_tokens, max_tokens, estimate.rates);
+        let used = ledger.spent.plus(ledger.held);
+        let (max_tokens, limit) =
+            self.longest_reply(used, estimate).map_err(|limit| self.limit_reached(&ledger, limit, estimate))?;
+        let with_others = self.longest_reply(used.plus(ledger.reserved), estimate);
+        if ledger.reservations > 0 && !with_others.is_ok_and(|(left, _)| left >= max_tokens) {
+            return Ok(None);
+        }
+        let most = worst_case_use(estimate.prompt_tokens, max_tokens, estimate.rates);
         ledger.reservations += 1;
-        ledger.reserved_tokens = ledger.reserved_tokens.saturating_add(tokens);
-        ledger.reserved_cost += cost;
-        Ok(Some(Reservation { max_tokens, limit, tokens, cost, budget: self }))
+        ledger.reserved = ledger.reserved.plus(most);
+        Ok(Some(Reservation { max_tokens, limit, most, budget: self }))
     }
 
-    fn allowance(
-        &self,
-        ledger: &Ledger,
-        with_reservations: bool,
-        estimate: &RequestEstimate,
-    ) -> Result<ReplyAllowance, LimitHit> {
-        let tokens = ledger.tokens.saturating_add(ledger.held_tokens);
-        let cost = ledger.cost + ledger.held_cost;
-        let (tokens, cost) = if with_reservations {
-            (tokens.saturating_add(ledger.reserved_tokens), cost + ledger.reserved_cost)
+    /// The longest reply, at most what the request wants, if this much is used, with the key of the limit that makes it
+    /// shorter; `limits` if none does.
+    ///
+    /// # Errors
+    /// The key of the limit that leaves too little.
+    fn longest_reply(&self, used: Amount, estimate: &RequestEstimate) -> Result<(u32, &'static str), &'static str> {
+        let least = MIN_REPLY_TOKENS.min(estimate.max_tokens);
+        let by_tokens = |limit: u64| (TOKENS_KEY, estimate.by_tokens(limit.saturating_sub(used.tokens), least));
+        let by_cost = |limit: f64| (COST_KEY, estimate.by_cost(limit - used.cost, least));
+        let mut longest = (estimate.max_tokens, "limits");
+        let limits = self.limits.tokens.map(by_tokens).into_iter().chain(self.limits.cost_usd.map(by_cost));
+        for (limit, tokens) in limits {
+            if tokens < least {
+                return Err(limit);
+            }
+            if tokens < longest.0 {
+                longest = (tokens, limit);
+            }
+        }
+        Ok(longest)
+    }
+
+    fn limit_reached(&self, ledger: &Ledger, limit: &'static str, estimate: &RequestEstimate) -> LimitReached {
+        let Ledger { spent, held, .. } = ledger;
+        let held_for = "are held for agents that wait for their subagents";
+        let message = if limit == COST_KEY {
+            let all = self.limits.cost_usd.unwrap_or_default();
+            let held = if held.cost > 0.0 { format!(", ${:.4} {held_for}", held.cost) } else { String::new() };
+            format!("${:.4} of ${all:.4} are spent{held}, and the rest isn't enough to go on", spent.cost)
         } else {
-            (tokens, cost)
+            let all = self.limits.tokens.unwrap_or_default();
+            let held = if held.tokens > 0 { format!(", {} {held_for}", held.tokens) } else { String::new() };
+            let last = match estimate.reserves_final_request {
+                true => ", and the final request more than that again",
+                false => "",
+            };
+            format!(
+                "{} of {all} tokens are used{held}, and the rest isn't enough to go on: the next prompt alone takes \
+                 about {}{last}",
+                spent.tokens, estimate.prompt_tokens
+            )
         };
-        let rest = Rest {
-            tokens: self.limits.tokens.map(|limit| limit.saturating_sub(tokens)),
-            cost: self.limits.cost_usd.map(|limit| limit - cost),
-        };
-        ReplyAllowance::within(estimate, &rest).map_err(|limit| self.limit_hit(ledger, limit, estimate))
-    }
-
-    fn limit_hit(&self, ledger: &Ledger, limit: &'static str, estimate: &RequestEstimate) -> LimitHit {
-        let kept = |sum: Option<String>| match sum {
-            Some(sum) => format!(", {sum} are held for agents that wait for their subagents"),
-            None => String::new(),
-        };
-        let message = match (self.limits.cost_usd, self.limits.tokens) {
-            (Some(all), _) if limit == reply_allowance::COST_KEY => {
-                let kept = kept(Some(ledger.held_cost).filter(|cost| *cost > 0.0).map(|cost| format!("${cost:.4}")));
-                format!("${:.4} of ${all:.4} are spent{kept}, and the rest isn't enough to go on", ledger.cost)
-            }
-            (_, Some(all)) if limit == reply_allowance::TOKENS_KEY => {
-                let kept = kept(Some(ledger.held_tokens).filter(|tokens| *tokens > 0).map(|tokens| tokens.to_string()));
-                let last =
-                    if estimate.reserves_final_request { ", and the final request more than that again" } else { "" };
-                format!(
-                    "{} of {all} tokens are used{kept}, and the rest isn't enough to go on: the next prompt alone takes \
-                     about {}{last}",
-                    ledger.tokens, estimate.prompt_tokens
-                )
-            }
-            _ => format!("{limit} leaves no room to go on"),
-        };
-        LimitHit { limit, message }
+        LimitReached::new(limit, message)
     }
 
     /// Holds back enough for a request with this prompt and a short reply, for an agent that waits while others spend.
     pub fn hold(&self, prompt_tokens: u64, rates: Option<Rates>) -> BudgetHold<'_> {
-        let (tokens, cost) = reply_allowance::worst_case_use(prompt_tokens, MIN_REPLY_TOKENS, rates);
+        let held = worst_case_use(prompt_tokens, MIN_REPLY_TOKENS, rates);
         let mut ledger = self.lock();
-        ledger.held_tokens = ledger.held_tokens.saturating_add(tokens);
-        ledger.held_cost += cost;
-        BudgetHold { tokens, cost, budget: self }
+        ledger.held = ledger.held.plus(held);
+        BudgetHold { held, budget: self }
     }
 
     /// Counts a tool call that is about to be made.
     ///
     /// # Errors
     /// The limit is reached; the call must not be made.
-    pub fn count_call(&self) -> Result<(), LimitHit> {
-        let mut ledger = self.lock();
-        count(&mut ledger.tool_calls, self.limits.tool_calls, COUNTED[0])
+    pub fn count_call(&self) -> Result<(), LimitReached> {
+        count(&mut self.lock().tool_calls, self.limits.tool_calls, TOOL_CALLS_KEY, "tool calls")
     }
 
     /// Counts a subagent that is about to be started.
     ///
     /// # Errors
     /// The limit is reached; the subagent must not be started.
-    pub fn count_subagent(&self) -> Result<(), LimitHit> {
-        let mut ledger = self.lock();
-        count(&mut ledger.subagents, self.limits.subagents, COUNTED[1])
+    pub fn count_subagent(&self) -> Result<(), LimitReached> {
+        count(&mut self.lock().subagents, self.limits.subagents, "limits.subagents", "subagents")
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Ledger> {
@@ -237,41 +211,99 @@ impl Budget {
     }
 }
 
+impl Amount {
+    fn plus(self, other: Self) -> Self {
+        Self { tokens: self.tokens.saturating_add(other.tokens), cost: self.cost + other.cost }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        Self { tokens: self.tokens.saturating_sub(other.tokens), cost: (self.cost - other.cost).max(0.0) }
+    }
+}
+
+impl RequestEstimate {
+    /// The longest reply for which this many tokens are left. A final request sends this prompt and this reply again, so
+    /// the reply counts twice.
+    fn by_tokens(&self, left: u64, least: u32) -> u32 {
+        let left = left.saturating_sub(self.prompt_tokens);
+        let longest = if self.reserves_final_request {
+            left.saturating_sub(self.prompt_tokens + FINAL_PROMPT_EXTRA_TOKENS + u64::from(least)) / 2
+        } else {
+            left
+        };
+        u32::try_from(longest).unwrap_or(u32::MAX)
+    }
+
+    /// The longest reply for which this many US dollars are left.
+    fn by_cost(&self, left: f64, least: u32) -> u32 {
+        // A request without a known price isn't counted, and is allowed as long as counted ones are.
+        let Some(rates) = self.rates else { return if left > 0.0 { u32::MAX } else { 0 } };
+        let (input, output) = highest_rates(rates);
+        let prompt = self.prompt_tokens as f64 * input;
+        let (left, each) = if self.reserves_final_request {
+            let last = prompt + FINAL_PROMPT_EXTRA_TOKENS as f64 * input + f64::from(least) * output;
+            (left - prompt - last, output + input)
+        } else {
+            (left - prompt, output)
+        };
+        match left {
+            left if left < 0.0 => 0,
+            _ if each <= 0.0 => u32::MAX,
+            // `as` saturates.
+            left => (left / each) as u32,
+        }
+    }
+}
+
+/// The most that a request uses. Without rates it is free.
+fn worst_case_use(prompt_tokens: u64, max_tokens: u32, rates: Option<Rates>) -> Amount {
+    let (input, output) = rates.map_or((0.0, 0.0), highest_rates);
+    let cost = prompt_tokens as f64 * input + f64::from(max_tokens) * output;
+    Amount { tokens: prompt_tokens.saturating_add(u64::from(max_tokens)), cost }
+}
+
+/// US dollars for a token of a prompt and of a reply. A prompt's new tokens may be written to a cache, which can cost
+/// more than reading them.
+fn highest_rates(rates: Rates) -> (f64, f64) {
+    (rates.input.max(rates.cache_write) / 1e6, rates.output / 1e6)
+}
+
 impl Reservation<'_> {
     /// Counts what a failed try has used. The reservation stays for the next try.
     ///
     /// # Errors
     /// The limits have no room for another try.
-    pub fn count_failed(&self, used: &Usage, cost: Option<f64>) -> Result<(), LimitHit> {
-        let mut ledger = self.budget.lock();
-        ledger.add(used, cost.unwrap_or(self.cost));
+    pub fn count_failed(&self, used: &Usage, cost: Option<f64>) -> Result<(), LimitReached> {
+        self.count(used, cost);
+        let ledger = self.budget.lock();
+        let all = ledger.spent.plus(ledger.held).plus(ledger.reserved);
         let limits = &self.budget.limits;
-        let tokens = ledger.tokens.saturating_add(ledger.held_tokens).saturating_add(ledger.reserved_tokens);
-        let cost = ledger.cost + ledger.held_cost + ledger.reserved_cost;
         let over = match (limits.tokens, limits.cost_usd) {
-            (Some(limit), _) if tokens > limit => reply_allowance::TOKENS_KEY,
-            (_, Some(limit)) if cost > limit => reply_allowance::COST_KEY,
+            (Some(limit), _) if all.tokens > limit => TOKENS_KEY,
+            (_, Some(limit)) if all.cost > limit => COST_KEY,
             _ => return Ok(()),
         };
-        Err(LimitHit { limit: over, message: "failed requests have used what another try would need".to_owned() })
+        Err(LimitReached::new(over, "failed requests have used what another try would need"))
     }
 
     /// Replaces the reservation by what was really used. An unknown cost counts as what was reserved.
     pub fn settle(self, used: &Usage, cost: Option<f64>) {
-        self.budget.lock().add(used, cost.unwrap_or(self.cost));
+        self.count(used, cost);
+    }
+
+    fn count(&self, used: &Usage, cost: Option<f64>) {
+        let mut ledger = self.budget.lock();
+        ledger.spent = ledger.spent.plus(Amount { tokens: used.total(), cost: cost.unwrap_or(self.most.cost) });
     }
 }
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        {
-            let mut ledger = self.budget.lock();
-            ledger.reservations = ledger.reservations.saturating_sub(1);
-            ledger.reserved_tokens = ledger.reserved_tokens.saturating_sub(self.tokens);
-            // Sums of fractions don't return to exactly 0.
-            let rest = (ledger.reserved_cost - self.cost).max(0.0);
-            ledger.reserved_cost = if ledger.reservations == 0 { 0.0 } else { rest };
-        }
+        let mut ledger = self.budget.lock();
+        ledger.reservations = ledger.reservations.saturating_sub(1);
+        // Sums of fractions don't return to exactly 0.
+        ledger.reserved = if ledger.reservations == 0 { Amount::default() } else { ledger.reserved.minus(self.most) };
+        drop(ledger);
         self.budget.settled.notify_waiters();
     }
 }
@@ -279,23 +311,15 @@ impl Drop for Reservation<'_> {
 impl Drop for BudgetHold<'_> {
     fn drop(&mut self) {
         let mut ledger = self.budget.lock();
-        ledger.held_tokens = ledger.held_tokens.saturating_sub(self.tokens);
-        ledger.held_cost = (ledger.held_cost - self.cost).max(0.0);
+        ledger.held = ledger.held.minus(self.held);
         drop(ledger);
         self.budget.settled.notify_waiters();
     }
 }
 
-impl Ledger {
-    fn add(&mut self, used: &Usage, cost: f64) {
-        self.tokens = self.tokens.saturating_add(used.total());
-        self.cost += cost;
-    }
-}
-
-fn count(used: &mut u64, limit: Option<u64>, (key, what): (&'static str, &str)) -> Result<(), LimitHit> {
+fn count(used: &mut u64, limit: Option<u64>, key: &str, what: &str) -> Result<(), LimitReached> {
     if let Some(limit) = limit.filter(|limit| *used >= *limit) {
-        return Err(LimitHit { limit: key, message: format!("{ALL_USED}{limit} {what}") });
+        return Err(LimitReached::new(key, format!("the run has used all its {limit} {what}")));
     }
     *used += 1;
     Ok(())

@@ -1,6 +1,5 @@
 use futures_util::FutureExt;
 
-use super::reply_allowance::FINAL_PROMPT_EXTRA_TOKENS;
 use super::*;
 
 fn limits() -> PlannedLimits {
@@ -36,7 +35,7 @@ fn work(prompt_tokens: u64, max_tokens: u32) -> RequestEstimate {
 }
 
 /// The result if the request needn't wait; `None` if it must.
-fn try_now(budget: &Budget, wish: RequestEstimate) -> Option<Result<Reservation<'_>, LimitHit>> {
+fn try_now(budget: &Budget, wish: RequestEstimate) -> Option<Result<Reservation<'_>, LimitReached>> {
     budget.reserve(wish).now_or_never()
 }
 
@@ -44,7 +43,7 @@ fn now(budget: &Budget, wish: RequestEstimate) -> Reservation<'_> {
     try_now(budget, wish).expect("it doesn't wait").unwrap()
 }
 
-fn refused(budget: &Budget, wish: RequestEstimate) -> &'static str {
+fn refused(budget: &Budget, wish: RequestEstimate) -> String {
     try_now(budget, wish).expect("it doesn't wait").unwrap_err().limit
 }
 
@@ -77,7 +76,7 @@ fn requests_without_a_price_are_allowed_as_long_as_priced_ones() {
     let unpriced = RequestEstimate { rates: None, ..wish(50_000, 10_000) };
     let budget = of_cost(1.0);
     let request = now(&budget, unpriced);
-    assert_eq!((request.max_tokens, request.cost), (10_000, 0.0));
+    assert_eq!((request.max_tokens, request.most.cost), (10_000, 0.0));
     request.settle(&used(10_000), None);
     now(&budget, wish(0, 1000)).settle(&used(1000), Some(1.0));
     assert_eq!(try_now(&budget, unpriced).unwrap().unwrap_err().limit, "limits.cost_usd");
@@ -123,7 +122,7 @@ async fn concurrent_requests_stay_within_the_limit_and_all_end() {
             let mut requests = 0;
             while let Ok(reservation) = budget.reserve(wish(100 + number, 900)).await {
                 tokio::task::yield_now().await;
-                let all = reservation.tokens;
+                let all = reservation.most.tokens;
                 reservation.settle(&used(all), None);
                 requests += 1;
             }
@@ -132,8 +131,12 @@ async fn concurrent_requests_stay_within_the_limit_and_all_end() {
     };
     let requests: u32 = futures_util::future::join_all((0..20).map(agent)).await.into_iter().sum();
     let spent = budget.lock();
-    assert!(spent.tokens <= 10_000 && spent.tokens > 10_000 - 256 - 120, "{} by {requests}", spent.tokens);
-    assert_eq!((spent.reservations, spent.reserved_tokens), (0, 0));
+    assert!(
+        spent.spent.tokens <= 10_000 && spent.spent.tokens > 10_000 - 256 - 120,
+        "{} by {requests}",
+        spent.spent.tokens
+    );
+    assert_eq!((spent.reservations, spent.reserved.tokens), (0, 0));
 }
 
 #[test]
@@ -143,8 +146,8 @@ fn turns_leave_room_for_the_final_request() {
         match try_now(&budget, work(500, 3_000)).unwrap() {
             Ok(reservation) => {
                 // At worst, it uses everything, and the prompt grows by all that was reserved for that.
-                let prompt = reservation.tokens + FINAL_PROMPT_EXTRA_TOKENS;
-                let all = reservation.tokens;
+                let prompt = reservation.most.tokens + FINAL_PROMPT_EXTRA_TOKENS;
+                let all = reservation.most.tokens;
                 reservation.settle(&used(all), None);
                 assert!(now(&budget, wish(prompt, 3_000)).max_tokens >= MIN_REPLY_TOKENS, "{left}");
             }
@@ -154,7 +157,7 @@ fn turns_leave_room_for_the_final_request() {
     for cents in 0..500 {
         let budget = of_cost(f64::from(cents) / 100.0);
         if let Ok(reservation) = try_now(&budget, work(500, 3_000)).unwrap() {
-            let (tokens, cost) = (reservation.tokens, reservation.cost);
+            let (tokens, cost) = (reservation.most.tokens, reservation.most.cost);
             // A little less, because sums of fractions aren't exact.
             reservation.settle(&used(tokens), Some(cost - 1e-9));
             assert!(

@@ -1,19 +1,19 @@
 //! Compares a run with the expectations of its case.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use grep_matcher::Matcher;
 use indexmap::IndexMap;
 
-use super::count_range::CountRange;
 use super::expect::{AgentExpectation, CheckExpectation};
-use super::matchers::{FileExpectation, ResultExpectation, TextMatcher, first_missing, json_equal};
+use super::matchers::{CountRange, FileExpectation, ResultExpectation, TextMatcher, first_missing, json_equal};
 use super::run_counts::RunCounts;
 use super::snapshot::{self, StaleSnapshot};
-use super::{Case, Failure, diff, with_placeholder};
+use super::{Case, Failure, TEXT_SNAPSHOT, with_placeholder};
 use crate::diagnostic::SourceSpan;
 use crate::event::{Outcome, PARENT, RunResult};
+use crate::text::truncate::ellipsize;
 use crate::yaml::Spanned;
 
 /// The most failed calls to list.
@@ -57,7 +57,11 @@ struct Evaluator<'a> {
 
 impl Evaluator<'_> {
     fn fail(&mut self, place: &SourceSpan, message: impl Into<String>) {
-        self.evaluation.failures.push(Failure::new(message).at(place));
+        self.fail_with(place, message, "");
+    }
+
+    fn fail_with(&mut self, place: &SourceSpan, message: impl Into<String>, detail: impl Into<String>) {
+        self.evaluation.failures.push(Failure::new(message).at(place).detail(detail));
     }
 
     fn check_outcome(&mut self) {
@@ -66,32 +70,24 @@ impl Evaluator<'_> {
         if result.outcome != expected {
             let mut failure = Failure::new(format!("the outcome is `{}`, expected `{expected}`", result.outcome));
             if let Some(error) = &result.error {
-                failure.detail = match &error.hint {
-                    Some(hint) => format!("{}\nhelp: {hint}", error.message),
-                    None => error.message.clone(),
-                };
+                let hint = error.hint.iter().map(|hint| format!("\nhelp: {hint}"));
+                failure.detail = std::iter::once(error.message.clone()).chain(hint).collect();
             }
-            let place = case.expect.outcome.as_ref().map(Spanned::place);
-            self.evaluation.failures.push(match place {
-                Some(place) => failure.at(&place),
-                None => failure,
-            });
+            self.evaluation.failures.push(failure.at_value(case.expect.outcome.as_ref()));
         }
-        if let Some(expected) = &case.expect.exit_code
-            && expected.value != result.exit_code
-        {
-            self.fail(&expected.place(), format!("the exit code is {}, expected {}", result.exit_code, expected.value));
+        if let Some(code) = case.expect.exit_code.as_ref().filter(|code| code.value != result.exit_code) {
+            self.fail(&code.place(), format!("the exit code is {}, expected {}", result.exit_code, code.value));
         }
-        if let Some(max) = &case.expect.max_turns
-            && result.turns > max.value
-        {
-            self.fail(&max.place(), format!("the parent took {} turns, expected at most {}", result.turns, max.value));
-        }
-        if let Some(count) = &case.expect.subagents
-            && !count.value.allows(result.subagents.len() as u64)
-        {
-            let started = result.subagents.len();
+        self.check_turns(case.expect.max_turns.as_ref(), "the parent", result.turns);
+        let started = result.subagents.len();
+        if let Some(count) = case.expect.subagents.as_ref().filter(|count| !count.value.allows(started as u64)) {
             self.fail(&count.place(), format!("the number of subagents is {started}, expected {}", count.value));
+        }
+    }
+
+    fn check_turns(&mut self, max: Option<&Spanned<u32>>, who: &str, turns: u32) {
+        if let Some(max) = max.filter(|max| turns > max.value) {
+            self.fail(&max.place(), format!("{who} took {turns} turns, expected at most {}", max.value));
         }
     }
 
@@ -99,17 +95,14 @@ impl Evaluator<'_> {
         let counts = self.counts;
         self.check_tool_counts(&self.case.expect.tools, "", &|tool| counts.total_calls(tool));
         let Some(count) = &self.case.expect.failed_calls else { return };
-        let failed: Vec<String> = counts
-            .agents
-            .iter()
-            .flat_map(|(id, agent)| {
-                agent.failed_calls.iter().map(move |(tool, text)| format!("{id}: {tool}: {}", first_line(text)))
-            })
-            .collect();
+        let failed = counts.agents.iter().flat_map(|(id, agent)| {
+            agent.failed_calls.iter().map(move |(tool, text)| format!("{id}: {tool}: {}", first_line(text)))
+        });
+        let failed: Vec<String> = failed.collect();
         if !count.value.allows(failed.len() as u64) {
             let message = format!("the number of failed calls is {}, expected {}", failed.len(), count.value);
-            let listed = failed.iter().take(MAX_LISTED_CALLS).cloned().collect::<Vec<_>>().join("\n");
-            self.evaluation.failures.push(Failure::new(message).at(&count.place()).detail(listed));
+            let listed = failed[..failed.len().min(MAX_LISTED_CALLS)].join("\n");
+            self.fail_with(&count.place(), message, listed);
         }
     }
 
@@ -122,8 +115,8 @@ impl Evaluator<'_> {
         for (tool, count) in expected {
             let number = calls(&tool.value);
             if !count.value.allows(number) {
-                let message =
-                    format!("{prefix}`{}` was called {}, expected {}", tool.value, times(number), count.value);
+                let times = if number == 1 { "once".to_owned() } else { format!("{number} times") };
+                let message = format!("{prefix}`{}` was called {times}, expected {}", tool.value, count.value);
                 self.fail(&tool.place(), message);
             }
         }
@@ -142,16 +135,10 @@ impl Evaluator<'_> {
                 self.fail(&id.place(), format!("{prefix}it didn't finish"));
                 continue;
             };
-            if let Some(outcome) = outcome
-                && outcome.value != *ended
-            {
+            if let Some(outcome) = outcome.as_ref().filter(|outcome| outcome.value != *ended) {
                 self.fail(&outcome.place(), format!("{prefix}the outcome is `{ended}`, expected `{}`", outcome.value));
             }
-            if let Some(max) = max_turns
-                && *turns > max.value
-            {
-                self.fail(&max.place(), format!("{prefix}it took {turns} turns, expected at most {}", max.value));
-            }
+            self.check_turns(max_turns.as_ref(), &format!("{prefix}it"), *turns);
             if let Some(matcher) = text {
                 let text = with_placeholder(last_text, &self.workspace_text);
                 self.check_matcher(&matcher.value, &format!("the text of {}", id.value), &text);
@@ -178,11 +165,8 @@ impl Evaluator<'_> {
         let Some(matcher) = &self.case.expect.text else { return };
         let text = with_placeholder(&self.result.text, &self.workspace_text);
         self.check_matcher(&matcher.value, "the last text", &text);
-        let Some(snapshot) = matcher.value.snapshot.as_ref().filter(|snapshot| snapshot.value) else { return };
-        let path = snapshot::text_snapshot_path(&self.case.folder);
-        let mut found = text.trim_end_matches(['\n', '\r']).to_owned();
-        found.push('\n');
-        self.compare(&snapshot.place(), "the last text", path, found.into_bytes());
+        let Some(place) = matcher.value.snapshot() else { return };
+        self.compare(&place, "the last text", self.case.folder.join(TEXT_SNAPSHOT), one_line_end(&text).into_bytes());
     }
 
     fn check_result_data(&mut self) {
@@ -190,59 +174,30 @@ impl Evaluator<'_> {
         let ResultExpectation { is, has } = &expected.value;
         let found = self.result.result.clone().unwrap_or_default();
         let found = serde_json::from_str(&with_placeholder(&found.to_string(), &self.workspace_text)).unwrap_or(found);
-        let whole = || format!("{found:#}");
-        if let Some(is) = is
-            && !json_equal(&is.to_json(), &found)
-        {
-            let detail = diff::unified(format!("{:#}\n", is.to_json()).as_bytes(), format!("{}\n", whole()).as_bytes());
-            self.evaluation.failures.push(Failure::new("the result differs").at(&is.place()).detail(detail));
+        if let Some(is) = is.as_ref().filter(|is| !json_equal(&is.to_json(), &found)) {
+            let detail = snapshot::diff(format!("{:#}\n", is.to_json()).as_bytes(), format!("{found:#}\n").as_bytes());
+            self.fail_with(&is.place(), "the result differs", detail);
         }
-        if let Some(has) = has
-            && let Some(pointer) = first_missing(&has.to_json(), &found)
-        {
+        if let Some((has, pointer)) = has.as_ref().and_then(|has| Some((has, first_missing(&has.to_json(), &found)?))) {
             let at = if pointer.is_empty() { String::new() } else { format!(" at `{pointer}`") };
-            let failure = Failure::new(format!("the result doesn't match{at}")).at(&has.place());
-            self.evaluation.failures.push(failure.detail(whole()));
+            self.fail_with(&has.place(), format!("the result doesn't match{at}"), format!("{found:#}"));
         }
     }
 
     fn check_files(&mut self) {
-        let mut used = Vec::new();
-        for (name, expected) in &self.case.expect.files {
-            let path = self.workspace.join(&name.value);
-            let exists = fs::symlink_metadata(&path).is_ok();
-            let matcher = match &expected.value {
-                FileExpectation::Absent if exists => {
-                    self.fail(&name.place(), format!("{} exists", name.value));
-                    continue;
-                }
-                FileExpectation::Absent => continue,
-                _ if !exists => {
-                    self.fail(&name.place(), format!("{} doesn't exist", name.value));
-                    used.push(snapshot::file_snapshot_path(&self.case.folder, &name.value));
-                    continue;
-                }
-                FileExpectation::Exists => continue,
-                FileExpectation::Text(matcher) => matcher,
-            };
-            let bytes = match read_workspace_file(&path, self.workspace) {
-                Ok(bytes) => bytes,
-                Err(why) => {
-                    self.fail(&name.place(), format!("can't read {}: {why}", name.value));
-                    continue;
-                }
-            };
-            let bytes = match String::from_utf8(bytes) {
-                Ok(text) => with_placeholder(&text, &self.workspace_text).into_bytes(),
-                Err(error) => error.into_bytes(),
-            };
-            self.check_matcher(matcher, &name.value, &String::from_utf8_lossy(&bytes));
-            if let Some(snapshot) = matcher.snapshot.as_ref().filter(|snapshot| snapshot.value) {
-                let path = snapshot::file_snapshot_path(&self.case.folder, &name.value);
-                used.push(path.clone());
-                self.compare(&snapshot.place(), &name.value, path, bytes);
+        let files = &self.case.expect.files;
+        for (name, expected) in files {
+            if let Err(message) = self.check_file(&name.value, &expected.value) {
+                self.fail(&name.place(), message);
             }
         }
+        let has_snapshot = |expected: &FileExpectation| match expected {
+            FileExpectation::Text(matcher) => matcher.snapshot().is_some(),
+            FileExpectation::Exists | FileExpectation::Absent => false,
+        };
+        let used = files.iter().filter(|(_, expected)| has_snapshot(&expected.value));
+        let used: Vec<PathBuf> =
+            used.map(|(name, _)| snapshot::file_snapshot_path(&self.case.folder, &name.value)).collect();
         for path in snapshot::unused_snapshots(&self.case.folder, &used) {
             let shown = path.strip_prefix(&self.case.folder).unwrap_or(&path).display().to_string();
             let message = format!("the snapshot {shown} has no file in `files`");
@@ -250,14 +205,40 @@ impl Evaluator<'_> {
         }
     }
 
+    /// Checks one file of the workspace. An error is the message of a failure at the file's name.
+    fn check_file(&mut self, name: &str, expected: &FileExpectation) -> Result<(), String> {
+        let path = self.workspace.join(name);
+        let exists = fs::symlink_metadata(&path).is_ok();
+        let matcher = match expected {
+            FileExpectation::Absent if exists => return Err(format!("{name} exists")),
+            FileExpectation::Absent => return Ok(()),
+            _ if !exists => return Err(format!("{name} doesn't exist")),
+            FileExpectation::Exists => return Ok(()),
+            FileExpectation::Text(matcher) => matcher,
+        };
+        let bytes =
+            read_workspace_file(&path, self.workspace).map_err(|error| format!("can't read {name}: {error}"))?;
+        let bytes = match String::from_utf8(bytes) {
+            Ok(text) => with_placeholder(&text, &self.workspace_text).into_bytes(),
+            Err(error) => error.into_bytes(),
+        };
+        self.check_matcher(matcher, name, &String::from_utf8_lossy(&bytes));
+        if let Some(place) = matcher.snapshot() {
+            self.compare(&place, name, snapshot::file_snapshot_path(&self.case.folder, name), bytes);
+        }
+        Ok(())
+    }
+
     fn check_unused_replies(&mut self) {
         let replies = self.case.replies.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        for (agent, got, total) in self.counts.unused_replies(&self.case.reply_counts) {
+        for (agent, total) in &self.case.reply_counts {
+            let (got, total) = (self.counts.agents.get(agent).map_or(0, |agent| agent.replies), *total);
+            if got >= total {
+                continue;
+            }
             let are = if total == 1 { "is 1 reply".to_owned() } else { format!("are {total} replies") };
             let message = match got {
-                0 if agent != PARENT => {
-                    format!("{replies}: {agent} wasn't started, but there {are} for it")
-                }
+                0 if agent != PARENT => format!("{replies}: {agent} wasn't started, but there {are} for it"),
                 _ if total == 1 => format!("{replies}: the only reply of {agent} wasn't used"),
                 _ => format!("{replies}: only {got} of {total} replies of {agent} were used"),
             };
@@ -267,20 +248,17 @@ impl Evaluator<'_> {
 
     /// Checks everything except for the snapshot.
     fn check_matcher(&mut self, matcher: &TextMatcher, what: &str, text: &str) {
-        if let Some(is) = &matcher.is
-            && is.value.trim_end_matches(['\n', '\r']) != text.trim_end_matches(['\n', '\r'])
-        {
-            let line = |text: &str| format!("{}\n", text.trim_end_matches(['\n', '\r']));
-            let detail = diff::unified(line(&is.value).as_bytes(), line(text).as_bytes());
-            self.evaluation.failures.push(Failure::new(format!("{what} differs")).at(&is.place()).detail(detail));
+        if let Some(is) = matcher.is.as_ref().filter(|is| one_line_end(&is.value) != one_line_end(text)) {
+            let detail = snapshot::diff(one_line_end(&is.value).as_bytes(), one_line_end(text).as_bytes());
+            self.fail_with(&is.place(), format!("{what} differs"), detail);
         }
-        for part in matcher.contains.0.iter().filter(|part| !text.contains(&part.value)) {
+        for part in matcher.contains.iter().filter(|part| !text.contains(&part.value)) {
             self.fail(&part.place(), format!("{what} doesn't contain \"{}\"", first_line(&part.value)));
         }
-        for part in matcher.lacks.0.iter().filter(|part| text.contains(&part.value)) {
+        for part in matcher.lacks.iter().filter(|part| text.contains(&part.value)) {
             self.fail(&part.place(), format!("{what} contains \"{}\"", first_line(&part.value)));
         }
-        for pattern in &matcher.matches.0 {
+        for pattern in &matcher.matches {
             if !pattern.regex.is_match(text.as_bytes()).unwrap_or(false) {
                 let shown = first_line(pattern.node.text().unwrap_or_default());
                 self.fail(&pattern.node.place(), format!("{what} doesn't match `{shown}`"));
@@ -288,53 +266,36 @@ impl Evaluator<'_> {
         }
     }
 
-    fn compare(&mut self, place: &SourceSpan, what: &str, path: std::path::PathBuf, actual: Vec<u8>) {
+    fn compare(&mut self, place: &SourceSpan, what: &str, path: PathBuf, actual: Vec<u8>) {
         let shown = path.strip_prefix(&self.case.folder).unwrap_or(&path).display().to_string();
-        let failure = match snapshot::read(&self.case.folder, &path) {
+        let (message, detail) = match snapshot::read(&self.case.folder, &path) {
             Ok(expected) if expected == actual => return,
-            Ok(expected) => {
-                let detail = diff::unified(&expected, &actual);
-                Failure::new(format!("{what} differs from {shown}")).detail(detail)
-            }
+            Ok(expected) => (format!("{what} differs from {shown}"), snapshot::diff(&expected, &actual)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Failure::new(format!("the snapshot {shown} doesn't exist"))
-                    .detail("`legwork test --accept` creates it.")
+                (format!("the snapshot {shown} doesn't exist"), "`legwork test --accept` creates it.".to_owned())
             }
-            Err(error) => {
-                let failure = Failure::new(format!("can't read {shown}: {error}")).at(place);
-                return self.evaluation.failures.push(failure);
-            }
+            Err(error) => return self.fail(place, format!("can't read {shown}: {error}")),
         };
-        self.evaluation.stale_snapshots.push((StaleSnapshot { path, actual }, failure.at(place)));
+        let failure = Failure::new(message).at(place).detail(detail);
+        self.evaluation.stale_snapshots.push((StaleSnapshot { path, actual }, failure));
     }
 }
 
 /// Reads a file of the workspace. Symbolic links out of the workspace aren't followed.
-fn read_workspace_file(path: &Path, workspace: &Path) -> Result<Vec<u8>, String> {
-    let real = path.canonicalize().map_err(|error| error.to_string())?;
+fn read_workspace_file(path: &Path, workspace: &Path) -> io::Result<Vec<u8>> {
+    let real = path.canonicalize()?;
     if !real.starts_with(workspace) {
-        return Err("it is a symbolic link out of the workspace".to_owned());
+        return Err(io::Error::other("it is a symbolic link out of the workspace"));
     }
-    let data = fs::metadata(&real).map_err(|error| error.to_string())?;
-    match () {
-        () if !data.is_file() => Err("it isn't a file".to_owned()),
-        () if data.len() > snapshot::MAX_BYTES => Err(format!("it is too large ({} bytes)", data.len())),
-        () => fs::read(&real).map_err(|error| error.to_string()),
-    }
+    snapshot::read_file(&real)
 }
 
-fn times(number: u64) -> String {
-    match number {
-        1 => "once".to_owned(),
-        more => format!("{more} times"),
-    }
+/// The text with one line end at its end.
+fn one_line_end(text: &str) -> String {
+    format!("{}\n", text.trim_end_matches(['\n', '\r']))
 }
 
 /// The first line of a text, truncated.
 fn first_line(text: &str) -> String {
-    let line = text.trim().lines().next().unwrap_or_default();
-    match line.char_indices().nth(120) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line.to_owned(),
-    }
+    ellipsize(text.trim().lines().next().unwrap_or_default(), 120)
 }

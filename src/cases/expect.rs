@@ -4,9 +4,8 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::case_folder::WORKSPACE_FOLDER;
-use super::count_range::CountRange;
-use super::matchers::{FileExpectation, ResultExpectation, TextMatcher};
+use super::case::WORKSPACE_FOLDER;
+use super::matchers::{CountRange, FileExpectation, ResultExpectation, TextMatcher};
 use crate::event::Outcome;
 use crate::job::{Duration, MAX_DURATION};
 use crate::yaml::Spanned;

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::WORKSPACE_PLACEHOLDER;
 use crate::event::{PARENT, RunResult};
-use crate::message::{BlockContent, Reply, StopReason, ToolCall};
+use crate::message::{Reply, StopReason, ToolCall};
 use crate::providers::replay::relocate_value;
 use crate::yaml;
 
@@ -64,42 +65,27 @@ fn script_reply(recorded: &RecordedReply, with_usage: bool, is_mistaken: &dyn Fn
     let mut entry = Map::new();
     let reply = &recorded.reply;
     let text = reply.text();
-    let calls: Vec<Value> = reply
-        .blocks
-        .iter()
-        .filter_map(|block| match &block.content {
-            BlockContent::Call(call) => {
-                let input: Value = serde_json::from_str(call.input.get()).unwrap_or_default();
-                let has_input = input.as_object().is_some_and(|input| !input.is_empty());
-                let mut entry = json!({ "tool": call.tool });
-                if has_input {
-                    entry["input"] = input;
-                }
-                if is_mistaken(call) {
-                    entry["mistaken"] = json!(true);
-                }
-                Some(entry)
-            }
-            _ => None,
-        })
-        .collect();
+    let script_call = |call: &ToolCall| {
+        let input: Value = serde_json::from_str(call.input.get()).unwrap_or_default();
+        let mut entry = json!({ "tool": call.tool });
+        if input.as_object().is_some_and(|input| !input.is_empty()) {
+            entry["input"] = input;
+        }
+        if is_mistaken(call) {
+            entry["mistaken"] = json!(true);
+        }
+        entry
+    };
+    let calls: Vec<Value> = reply.tool_calls().map(script_call).collect();
     if !text.is_empty() || calls.is_empty() {
         entry.insert("text".to_owned(), json!(text));
     }
-    let default_stop = if calls.is_empty() { "end_turn" } else { "tool_use" };
+    let default_stop = if calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
     if !calls.is_empty() {
         entry.insert("calls".to_owned(), Value::Array(calls));
     }
-    let stop = match &reply.stop {
-        StopReason::EndTurn | StopReason::Other(_) => "end_turn",
-        StopReason::ToolUse => "tool_use",
-        StopReason::MaxTokens => "max_tokens",
-        StopReason::Refusal => "refusal",
-        StopReason::Pause => "pause",
-        StopReason::ContextFull => "context_full",
-    };
-    if stop != default_stop && !matches!(reply.stop, StopReason::Other(_)) {
-        entry.insert("stop".to_owned(), json!(stop));
+    if reply.stop != default_stop && !matches!(reply.stop, StopReason::Other(_)) {
+        entry.insert("stop".to_owned(), json!(reply.stop));
     }
     if let Some(kept) = recorded.kept_turns {
         entry.insert("kept_turns".to_owned(), json!(kept));
@@ -111,7 +97,8 @@ fn script_reply(recorded: &RecordedReply, with_usage: bool, is_mistaken: &dyn Fn
 }
 
 /// What a run did to a file of the workspace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FileOutcome {
     /// The file was created or changed, and has a snapshot.
     Snapshot,
@@ -146,28 +133,18 @@ pub fn generate_expect(
         file.insert("result".to_owned(), json!({ "is": data }));
     }
     if !outcome.files.is_empty() {
-        let word = |file: &FileOutcome| match file {
-            FileOutcome::Snapshot => "snapshot",
-            FileOutcome::Exists => "exists",
-            FileOutcome::Absent => "absent",
-        };
-        let files = outcome.files.iter().map(|(path, file)| (path.clone(), json!(word(file))));
-        file.insert("files".to_owned(), Value::Object(files.collect()));
+        file.insert("files".to_owned(), json!(outcome.files));
     }
     let calls = replies.values().flatten().flat_map(|recorded| recorded.reply.tool_calls());
-    let mut tools: Vec<&str> = calls.map(|call| call.tool.as_str()).filter(|tool| is_tool(tool)).collect();
-    tools.sort_unstable();
-    tools.dedup();
+    let tools = calls.map(|call| call.tool.as_str()).filter(|tool| is_tool(tool));
+    let tools: BTreeMap<&str, &str> = tools.map(|tool| (tool, "called")).collect();
     if !tools.is_empty() {
-        let tools = tools.into_iter().map(|tool| (tool.to_owned(), json!("called")));
-        file.insert("tools".to_owned(), Value::Object(tools.collect()));
+        file.insert("tools".to_owned(), json!(tools));
     }
     if !result.checks.is_empty() {
-        let mut checks = Map::new();
-        for check in &result.checks {
-            checks.insert(check.name.clone(), json!(if check.passed { "passed" } else { "failed" }));
-        }
-        file.insert("checks".to_owned(), Value::Object(checks));
+        let verdict = |passed: bool| json!(if passed { "passed" } else { "failed" });
+        let checks = result.checks.iter().map(|check| (check.name.clone(), verdict(check.passed)));
+        file.insert("checks".to_owned(), Value::Object(checks.collect()));
     }
     if outcome.is_git_repository {
         file.insert("git".to_owned(), json!([{ "message": "Start" }]));
@@ -183,7 +160,7 @@ fn is_tool(name: &str) -> bool {
 mod tests {
     use super::*;
     use crate::diagnostic::Source;
-    use crate::message::{Block, ToolCall, Usage};
+    use crate::message::{Block, BlockContent, ToolCall, Usage};
     use crate::providers::replay::Script;
 
     fn reply(blocks: Vec<BlockContent>, stop: StopReason) -> Reply {

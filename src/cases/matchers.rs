@@ -1,10 +1,13 @@
-//! Matchers for texts, files and results.
+//! Matchers for texts, files, results and counts.
+
+use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::Deserializer;
 use serde_json::Value;
 
+use crate::diagnostic::SourceSpan;
 use crate::yaml::{self, Node, NodeKind, Spanned};
 
 /// Conditions on a text. All of them must hold.
@@ -16,16 +19,19 @@ pub struct TextMatcher {
     pub is: Option<Spanned<String>>,
 
     /// Texts that it contains.
-    #[serde(default)]
-    pub contains: OneOrMany<Spanned<String>>,
+    #[serde(default, deserialize_with = "one_or_many")]
+    #[schemars(schema_with = "one_or_many_schema")]
+    pub contains: Vec<Spanned<String>>,
 
     /// Texts that it doesn't contain.
-    #[serde(default)]
-    pub lacks: OneOrMany<Spanned<String>>,
+    #[serde(default, deserialize_with = "one_or_many")]
+    #[schemars(schema_with = "one_or_many_schema")]
+    pub lacks: Vec<Spanned<String>>,
 
     /// Regular expressions that match somewhere in it. `^` and `$` match at the ends of the text, or with `(?m)` of a line.
-    #[serde(default)]
-    pub matches: OneOrMany<Pattern>,
+    #[serde(default, deserialize_with = "one_or_many")]
+    #[schemars(schema_with = "one_or_many_schema")]
+    pub matches: Vec<Pattern>,
 
     /// Whether it equals the case's snapshot, which `legwork test --accept` updates.
     #[serde(default)]
@@ -33,46 +39,24 @@ pub struct TextMatcher {
 }
 
 impl TextMatcher {
-    /// Whether there is a snapshot to compare with.
-    pub fn has_snapshot(&self) -> bool {
-        self.snapshot.as_ref().is_some_and(|snapshot| snapshot.value)
+    /// The place that asks for a snapshot, if there is one to compare with.
+    pub(super) fn snapshot(&self) -> Option<SourceSpan> {
+        self.snapshot.as_ref().filter(|snapshot| snapshot.value).map(Spanned::place)
     }
 }
 
 /// A single value or a list.
-#[derive(Debug, Clone)]
-pub struct OneOrMany<T>(pub Vec<T>);
-
-impl<T> Default for OneOrMany<T> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
+fn one_or_many<'de, D: Deserializer<'de>, T: serde::de::DeserializeOwned>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    let node = Node::deserialize(deserializer)?;
+    Ok(match node.kind() {
+        _ if node.is_placeholder() => Vec::new(),
+        NodeKind::List => node.decode_nested::<Vec<T>>().unwrap_or_default(),
+        _ => node.decode_nested::<T>().into_iter().collect(),
+    })
 }
 
-impl<'de, T: serde::de::DeserializeOwned> Deserialize<'de> for OneOrMany<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let node = Node::deserialize(deserializer)?;
-        Ok(Self(match node.kind() {
-            _ if node.is_placeholder() => Vec::new(),
-            NodeKind::List => node.decode_nested::<Vec<T>>().unwrap_or_default(),
-            _ => node.decode_nested::<T>().into_iter().collect(),
-        }))
-    }
-}
-
-impl<T: JsonSchema> JsonSchema for OneOrMany<T> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        format!("OneOrMany{}", T::schema_name()).into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let one = generator.subschema_for::<T>();
-        json_schema!({ "type": ["string", "array"], "items": one })
-    }
+fn one_or_many_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": ["string", "array"], "items": { "type": "string" } })
 }
 
 /// A regular expression.
@@ -95,20 +79,6 @@ impl<'de> Deserialize<'de> for Pattern {
                 Err(yaml::coded_error("invalid-value", format!("invalid regular expression: {why}"), None))
             }
         }
-    }
-}
-
-impl JsonSchema for Pattern {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Pattern".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string" })
     }
 }
 
@@ -151,10 +121,6 @@ impl<'de> Deserialize<'de> for FileExpectation {
 }
 
 impl JsonSchema for FileExpectation {
-    fn inline_schema() -> bool {
-        true
-    }
-
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "FileExpectation".into()
     }
@@ -190,18 +156,111 @@ pub struct ResultExpectation {
     pub has: Option<Node>,
 }
 
+const COUNT_HELP: &str = "write a number, `never`, `called`, or `{ at_least: 1, at_most: 3 }`";
+
+/// An exact number, or bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CountRange {
+    /// The least number.
+    pub at_least: u64,
+    /// The greatest number; `None` for no upper bound.
+    pub at_most: Option<u64>,
+}
+
+impl CountRange {
+    /// Whether a number is in the range.
+    pub fn allows(self, number: u64) -> bool {
+        number >= self.at_least && self.at_most.is_none_or(|max| number <= max)
+    }
+}
+
+impl fmt::Display for CountRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.at_least, self.at_most) {
+            (least, None) => write!(f, "at least {least}"),
+            (least, Some(max)) if least == max => write!(f, "{least}"),
+            (0, Some(max)) => write!(f, "at most {max}"),
+            (least, Some(max)) => write!(f, "{least} to {max}"),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CountFields {
+    /// The least number.
+    at_least: Option<u64>,
+    /// The greatest number.
+    at_most: Option<u64>,
+}
+
+impl<'de> Deserialize<'de> for CountRange {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let node = Node::deserialize(deserializer)?;
+        let exactly = |number| Self { at_least: number, at_most: Some(number) };
+        let any = Self { at_least: 0, at_most: None };
+        match node.kind() {
+            _ if node.is_placeholder() => Ok(any),
+            NodeKind::Integer(number) => u64::try_from(number).map(exactly).map_err(|_| {
+                let message = format!("{number} isn't a valid number of times");
+                yaml::coded_error("out-of-range", message, Some(COUNT_HELP))
+            }),
+            NodeKind::String("never") => Ok(exactly(0)),
+            NodeKind::String("called") => Ok(Self { at_least: 1, at_most: None }),
+            NodeKind::Mapping => {
+                let Some(bounds) = node.decode_nested::<CountFields>() else { return Ok(any) };
+                let at_least = bounds.at_least.unwrap_or(0);
+                match bounds.at_most {
+                    None if bounds.at_least.is_none() && node.entries().next().is_none() => {
+                        Err(yaml::coded_error("invalid-value", "this range is empty", Some(COUNT_HELP)))
+                    }
+                    Some(max) if max < at_least => {
+                        let message = format!("`at_least: {at_least}` is greater than `at_most: {max}`");
+                        Err(yaml::coded_error("invalid-value", message, None))
+                    }
+                    at_most => Ok(Self { at_least, at_most }),
+                }
+            }
+            _ => {
+                let message = format!("expected a number of times, found {}", node.describe());
+                Err(yaml::coded_error("wrong-type", message, Some(COUNT_HELP)))
+            }
+        }
+    }
+}
+
+impl JsonSchema for CountRange {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Count".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": ["integer", "string", "object"],
+            "minimum": 0,
+            "pattern": "^(never|called)$",
+            "patternErrorMessage": COUNT_HELP,
+            "properties": {
+                "at_least": { "type": "integer", "minimum": 0, "description": "The least number." },
+                "at_most": { "type": "integer", "minimum": 0, "description": "The greatest number." },
+            },
+            "additionalProperties": false,
+            "minProperties": 1,
+            "examples": [1, "never", "called"],
+        })
+    }
+}
+
 /// Whether two JSON values are equal. `1` equals `1.0`.
 pub(super) fn json_equal(expected: &Value, found: &Value) -> bool {
-    let is_same_key = |(key, value): (&String, &Value), other: &serde_json::Map<String, Value>| {
-        other.get(key).is_some_and(|found| json_equal(value, found))
-    };
     match (expected, found) {
         (Value::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),
         (Value::Array(one), Value::Array(other)) => {
             one.len() == other.len() && one.iter().zip(other).all(|(one, other)| json_equal(one, other))
         }
         (Value::Object(one), Value::Object(other)) => {
-            one.len() == other.len() && one.iter().all(|pair| is_same_key(pair, other))
+            let has = |(key, value): (&String, &Value)| other.get(key).is_some_and(|found| json_equal(value, found));
+            one.len() == other.len() && one.iter().all(has)
         }
         _ => expected == found,
     }

@@ -3,14 +3,10 @@
 //! (`expect.yaml`, and snapshots in `expect/` and `text.md`).
 
 mod case;
-mod case_folder;
-mod count_range;
-mod diff;
 mod evaluate;
 mod expect;
 pub mod fixture;
 pub mod generate;
-mod git_fixture;
 mod matchers;
 mod report;
 mod run_counts;
@@ -18,9 +14,8 @@ mod runner;
 mod snapshot;
 mod validate;
 
-pub use self::case::Case;
-pub use self::case_folder::{
-    EXPECT_FILE, INPUTS_FILE, RECORD_FOLDER, SCRIPT_FILE, SNAPSHOTS_FOLDER, TESTS_FOLDER, TEXT_SNAPSHOT,
+pub use self::case::{
+    Case, EXPECT_FILE, INPUTS_FILE, RECORD_FOLDER, SCRIPT_FILE, SNAPSHOTS_FOLDER, TESTS_FOLDER, TEXT_SNAPSHOT,
     WORKSPACE_FOLDER, WORKSPACE_PLACEHOLDER, with_placeholder,
 };
 pub use self::expect::{Expect, expect_schema};

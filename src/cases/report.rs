@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::yaml::Spanned;
+
 /// The results of all cases.
 #[derive(Debug, Default)]
 pub struct TestReport {
@@ -71,5 +73,14 @@ impl Failure {
         let (line, column) = place.start();
         self.place = Some((place.source.name.clone(), line, column));
         self
+    }
+
+    /// Adds the place of a value, if there is one.
+    #[must_use]
+    pub fn at_value<T>(self, value: Option<&Spanned<T>>) -> Self {
+        match value {
+            Some(value) => self.at(&value.place()),
+            None => self,
+        }
     }
 }

@@ -73,11 +73,4 @@ impl RunCounts {
     pub(super) fn total_calls(&self, tool: &str) -> u64 {
         self.agents.values().filter_map(|agent| agent.calls.get(tool)).sum()
     }
-
-    /// The agents with unused replies, with the numbers of used replies and of all replies.
-    pub(super) fn unused_replies(&self, totals: &BTreeMap<String, usize>) -> Vec<(String, usize, usize)> {
-        let got = |agent: &str| self.agents.get(agent).map_or(0, |agent| agent.replies);
-        let all = totals.iter().map(|(agent, total)| (agent.clone(), got(agent), *total));
-        all.filter(|(_, got, total)| got < total).collect()
-    }
 }

@@ -14,8 +14,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::evaluate::{Evaluation, evaluate};
 use super::run_counts::RunCounts;
-use super::{Case, CaseReport, Failure, diff, fixture, git_fixture, snapshot};
-use crate::event::{JournalEntry, Outcome, RunResult};
+use super::{Case, CaseReport, Failure, fixture, snapshot};
+use crate::event::{JournalEntry, RunResult};
+use crate::workspace::remove_folder::remove_folder;
 
 /// The time for a run to end after SIGTERM.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(6);
@@ -107,20 +108,16 @@ pub async fn run_case(run: CaseRun<'_>) -> Option<CaseReport> {
 
 async fn remove(folder: &Path) {
     let folder = folder.to_owned();
-    let _ = tokio::task::spawn_blocking(move || fixture::remove(&folder)).await;
+    let _ = tokio::task::spawn_blocking(move || remove_folder(&folder)).await;
 }
 
 /// The first difference between two runs of a flaky case.
 fn first_difference(case: &Case, one: &Evaluation, other: &Evaluation, number: u32) -> Option<Failure> {
     let previous = number - 1;
     let flaky = |what: String| Failure::new(format!("the case is flaky: {what}"));
-    let name = |outcome: Option<Outcome>| outcome.map_or("no result".to_owned(), |outcome| format!("`{outcome}`"));
     if one.outcome != other.outcome {
-        return Some(flaky(format!(
-            "the outcome is {} in run {previous} and {} in run {number}",
-            name(one.outcome),
-            name(other.outcome)
-        )));
+        let [one, other] = [one, other].map(|run| run.outcome.map_or("no result".to_owned(), |it| format!("`{it}`")));
+        return Some(flaky(format!("the outcome is {one} in run {previous} and {other} in run {number}")));
     }
     let failure = |failure: &Failure| (failure.place.clone(), failure.message.clone());
     for (these, those, run) in [(one, other, previous), (other, one, number)] {
@@ -133,18 +130,17 @@ fn first_difference(case: &Case, one: &Evaluation, other: &Evaluation, number: u
         one.stale_snapshots.iter().chain(&other.stale_snapshots).map(|(stale, _)| stale.path.as_path()).collect();
     paths.into_iter().find_map(|path| {
         let contents = |evaluation: &Evaluation| {
-            let stale = evaluation.stale_snapshots.iter().find(|(stale, _)| stale.path == path);
-            // If it isn't stale, the snapshot equals the actual contents.
-            stale.map_or_else(
-                || snapshot::read(&case.folder, path).unwrap_or_default(),
-                |(stale, _)| stale.actual.clone(),
-            )
+            match evaluation.stale_snapshots.iter().find(|(stale, _)| stale.path == path) {
+                Some((stale, _)) => stale.actual.clone(),
+                // The snapshot equals the actual contents.
+                None => snapshot::read(&case.folder, path).unwrap_or_default(),
+            }
         };
         let (first, second) = (contents(one), contents(other));
         let shown = path.strip_prefix(&case.folder).unwrap_or(path).display();
         (first != second).then(|| {
             flaky(format!("{shown} differs between run {previous} and run {number}"))
-                .detail(diff::unified(&first, &second))
+                .detail(snapshot::diff(&first, &second))
         })
     })
 }
@@ -183,18 +179,13 @@ impl CaseRun<'_> {
             return None;
         }
         let evaluated = self.execute().await;
-        match evaluated {
-            _ if self.config.stop.is_cancelled() => None,
-            Ok(evaluation) => evaluation,
-            Err(failure) => Some(Evaluation { failures: vec![failure], ..Evaluation::default() }),
-        }
+        let evaluation =
+            evaluated.unwrap_or_else(|failure| Evaluation { failures: vec![failure], ..Evaluation::default() });
+        (!self.config.stop.is_cancelled()).then_some(evaluation)
     }
 
-    async fn execute(&self) -> Result<Option<Evaluation>, Failure> {
+    async fn execute(&self) -> Result<Evaluation, Failure> {
         self.prepare().await?;
-        if self.config.stop.is_cancelled() {
-            return Ok(None);
-        }
         let mut child = self
             .command()
             .spawn()
@@ -202,9 +193,6 @@ impl CaseRun<'_> {
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let (counts, stderr, (status, timed_out)) =
             futures_util::future::join3(count_events(stdout), read_tail(stderr), self.wait(&mut child)).await;
-        if self.config.stop.is_cancelled() {
-            return Ok(None);
-        }
         if timed_out {
             let message = format!("timed out after {} s", self.case.timeout().as_secs());
             return Err(Failure::new(message).detail(stderr));
@@ -213,7 +201,7 @@ impl CaseRun<'_> {
             let message = format!("the run ended without a result: {}", ending(status));
             return Err(Failure::new(message).detail(stderr));
         };
-        Ok(Some(evaluate(self.case, &result, &counts, &self.workspace())))
+        Ok(evaluate(self.case, &result, &counts, &self.workspace()))
     }
 
     /// Creates the workspace from the fixture.
@@ -226,19 +214,13 @@ impl CaseRun<'_> {
             fs::create_dir_all(&workspace).map_err(|error| format!("{}: {error}", workspace.display()))?;
             let fixture = case.join(super::WORKSPACE_FOLDER);
             match commits {
-                Some(commits) => git_fixture::create_repository(&case, &workspace, &commits, &path),
+                Some(commits) => fixture::create_repository(&case, &workspace, &commits, &path),
                 None if fixture.exists() => fixture::copy_fixture(&fixture, &workspace)
                     .map_err(|error| format!("can't copy {}: {error}", fixture.display())),
                 None => Ok(()),
             }
         });
-        let failed = |why: String| {
-            let failure = Failure::new("can't create the workspace").detail(why);
-            match git {
-                Some(git) => failure.at(&git.place()),
-                None => failure,
-            }
-        };
+        let failed = |why: String| Failure::new("can't create the workspace").detail(why).at_value(git);
         created.await.unwrap_or_else(|error| Err(error.to_string())).map_err(failed)
     }
 
@@ -310,17 +292,12 @@ async fn count_events(pipe: Option<impl tokio::io::AsyncRead + Unpin>) -> RunCou
     let Some(pipe) = pipe else { return counts };
     let mut lines = BufReader::with_capacity(64 * 1024, pipe);
     let mut line = Vec::new();
-    loop {
-        line.clear();
-        match (&mut lines).take(MAX_EVENT_BYTES).read_until(b'\n', &mut line).await {
-            Ok(length) if length > 0 => {
-                let entry = str::from_utf8(&line).ok().and_then(|line| JournalEntry::from_json(line.trim_end()).ok());
-                if let Some(entry) = entry {
-                    counts.add_event(entry);
-                }
-            }
-            _ => break,
+    while let Ok(1..) = (&mut lines).take(MAX_EVENT_BYTES).read_until(b'\n', &mut line).await {
+        let entry = str::from_utf8(&line).ok().and_then(|line| JournalEntry::from_json(line.trim_end()).ok());
+        if let Some(entry) = entry {
+            counts.add_event(entry);
         }
+        line.clear();
     }
     counts.finish();
     counts
@@ -328,8 +305,8 @@ async fn count_events(pipe: Option<impl tokio::io::AsyncRead + Unpin>) -> RunCou
 
 /// Reads output and returns its end.
 async fn read_tail(pipe: Option<impl tokio::io::AsyncRead + Unpin>) -> String {
-    let (mut kept, mut piece) = (Vec::new(), [0; 4096]);
     let Some(mut pipe) = pipe else { return String::new() };
+    let (mut kept, mut piece) = (Vec::new(), [0; 4096]);
     while let Ok(length @ 1..) = pipe.read(&mut piece).await {
         kept.extend_from_slice(&piece[..length]);
         if kept.len() > 2 * MAX_STDERR_BYTES {
@@ -341,11 +318,9 @@ async fn read_tail(pipe: Option<impl tokio::io::AsyncRead + Unpin>) -> String {
 }
 
 fn ending(status: std::io::Result<ExitStatus>) -> String {
-    match status {
-        Ok(status) => match status.code() {
-            Some(code) => format!("exit code {code}"),
-            None => status.to_string(),
-        },
+    match status.map(|status| (status.code(), status)) {
+        Ok((Some(code), _)) => format!("exit code {code}"),
+        Ok((None, status)) => status.to_string(),
         Err(error) => error.to_string(),
     }
 }

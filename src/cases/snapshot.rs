@@ -2,12 +2,15 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::{SNAPSHOTS_FOLDER, TEXT_SNAPSHOT, fixture};
+use crate::text::diff::hunks;
+
+use super::{SNAPSHOTS_FOLDER, fixture};
 
 /// The largest file to compare, in bytes.
-pub(super) const MAX_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 
 /// A snapshot that differs from the actual contents.
 #[derive(Debug)]
@@ -23,16 +26,13 @@ impl StaleSnapshot {
     pub(super) fn update(&self) -> io::Result<()> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(folder)?;
-        let mut file = tempfile::Builder::new().permissions(default_permissions()).tempfile_in(folder)?;
+        // The usual mode of files in a repository, which the umask restricts.
+        let mode = fs::Permissions::from_mode(0o666);
+        let mut file = tempfile::Builder::new().permissions(mode).tempfile_in(folder)?;
         file.write_all(&self.actual)?;
         file.persist(&self.path).map_err(|error| error.error)?;
         Ok(())
     }
-}
-
-/// The usual mode of files in a repository, which the umask restricts.
-fn default_permissions() -> fs::Permissions {
-    std::os::unix::fs::PermissionsExt::from_mode(0o666)
 }
 
 /// Reads a snapshot.
@@ -41,6 +41,11 @@ fn default_permissions() -> fs::Permissions {
 /// It is missing, too large, not a file, or behind a symbolic link out of the repository.
 pub(super) fn read(case: &Path, path: &Path) -> io::Result<Vec<u8>> {
     fixture::require_inside_repository(case, path)?;
+    read_file(path)
+}
+
+/// Reads a regular file of a limited size.
+pub(super) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let data = fs::metadata(path)?;
     match () {
         () if !data.is_file() => Err(io::Error::other("it isn't a file")),
@@ -53,11 +58,6 @@ pub(super) fn read(case: &Path, path: &Path) -> io::Result<Vec<u8>> {
 pub(super) fn file_snapshot_path(case: &Path, name: &str) -> PathBuf {
     let escaped = fixture::escape_path(Path::new(name)).unwrap_or_else(|| PathBuf::from(name));
     case.join(SNAPSHOTS_FOLDER).join(escaped)
-}
-
-/// The path of the snapshot of the last text.
-pub(super) fn text_snapshot_path(case: &Path) -> PathBuf {
-    case.join(TEXT_SNAPSHOT)
 }
 
 /// The files in `expect/` that aren't in `used`.
@@ -75,4 +75,47 @@ pub(super) fn unused_snapshots(case: &Path, used: &[PathBuf]) -> Vec<PathBuf> {
     }
     found.sort();
     found
+}
+
+/// The most lines of a diff that are shown.
+const MAX_LINES: usize = 200;
+/// The most bytes of either side to compare line by line.
+const MAX_DIFF_BYTES: usize = 4 << 20;
+
+/// A unified diff from expected to actual contents, or a note if one of them isn't text or is too long.
+pub(super) fn diff(expected: &[u8], actual: &[u8]) -> String {
+    let (Ok(old), Ok(new)) = (str::from_utf8(expected), str::from_utf8(actual)) else {
+        return format!("not text: {} and {} bytes", expected.len(), actual.len());
+    };
+    if old.len() > MAX_DIFF_BYTES || new.len() > MAX_DIFF_BYTES {
+        return format!("too long to show: {} and {} bytes", old.len(), new.len());
+    }
+    let diff: String = hunks(old, new).iter().map(ToString::to_string).collect();
+    let diff = diff.replace('\r', "␍");
+    let mut lines: Vec<String> =
+        ["--- expected", "+++ actual"].into_iter().chain(diff.lines()).map(str::to_owned).collect();
+    let omitted = lines.len().saturating_sub(MAX_LINES);
+    if omitted > 0 {
+        lines.truncate(MAX_LINES);
+        lines.push(format!("[{omitted} more lines]"));
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_shown_with_context() {
+        let old: String = (1..=20).map(|line| format!("{line}\n")).collect();
+        let new = old.replace("\n10\n", "\nten\n");
+        let expected = "--- expected\n+++ actual\n@@ -7,7 +7,7 @@\n 7\n 8\n 9\n-10\n+ten\n 11\n 12\n 13";
+        assert_eq!(diff(old.as_bytes(), new.as_bytes()), expected);
+        assert!(diff(b"a\n", b"a").ends_with("-a\n+a\n\\ No newline at end of file"));
+        assert!(diff(b"a\r\n", b"a\n").contains("-a␍\n+a"));
+        assert_eq!(diff(b"\xff", b"abc"), "not text: 1 and 3 bytes");
+        let long: String = (0..1000).map(|line| format!("{line}\n")).collect();
+        assert!(diff(b"", long.as_bytes()).ends_with("[803 more lines]"));
+    }
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 
 use super::Expect;
-use super::count_range::CountRange;
-use super::matchers::{FileExpectation, TextMatcher};
+use super::matchers::{CountRange, FileExpectation, TextMatcher};
 use crate::diagnostic::{Diagnostic, Severity, Source, suggest_name};
 use crate::event::PARENT;
-use crate::job::{GENERAL_SUBAGENT, Job};
+use crate::job::Job;
+use crate::lints::{startable_subagents, subagent_name};
 use crate::template::leaves_dir;
 use crate::tools::TOOLS;
 use crate::yaml::{self, Decoded, Spanned};
@@ -26,8 +26,9 @@ pub fn check(source: &Arc<Source>, folder: &Path, job: Option<&Job>) -> (Option<
     check_tool_names(&expect.tools, &mut found);
     for (id, agent) in &expect.agents {
         check_tool_names(&agent.tools, &mut found);
-        if let Some(matcher) = agent.text.as_ref() {
-            reject_snapshot(&matcher.value, "only the parent's last text can have a snapshot", &mut found);
+        if let Some(place) = agent.text.as_ref().and_then(|matcher| matcher.value.snapshot()) {
+            let finding = Diagnostic::error("invalid-value", place, "only the parent's last text can have a snapshot");
+            found.push(finding.help("write `is` or `contains`"));
         }
         if let Some(job) = job {
             found.extend(unknown_agent(id, job));
@@ -41,18 +42,15 @@ pub fn check(source: &Arc<Source>, folder: &Path, job: Option<&Job>) -> (Option<
         }
     }
     // Placeholders for values with mistakes must not cause further findings.
-    let is_in_gap = |finding: &Diagnostic| {
-        let span = &finding.span.range;
-        gaps.iter().any(|gap| gap.range.start <= span.start && span.end <= gap.range.end)
-    };
-    findings.extend(found.into_iter().filter(|finding| !is_in_gap(finding)));
+    found.retain(|finding| !gaps.iter().any(|gap| finding.span.is_within(gap)));
+    findings.extend(found);
     findings.sort_by_key(|finding| finding.span.range.start);
     let is_wrong = findings.iter().any(|finding| finding.severity == Severity::Error);
     ((!is_wrong).then_some(expect), findings)
 }
 
 fn check_paths(expect: &Expect, folder: &Path, found: &mut Vec<Diagnostic>) {
-    let mut check_path = |path: &Spanned<String>, root: &str| {
+    let check_path = |path: &Spanned<String>, root: &str, found: &mut Vec<Diagnostic>| {
         let is_bad = path.value.is_empty() || leaves_dir(&path.value);
         if is_bad {
             let finding = Diagnostic::error("invalid-value", path.place(), format!("this path leads out of {root}"));
@@ -61,25 +59,21 @@ fn check_paths(expect: &Expect, folder: &Path, found: &mut Vec<Diagnostic>) {
         !is_bad
     };
     for name in expect.files.keys() {
-        check_path(name, "the workspace");
+        check_path(name, "the workspace", found);
     }
-    let mut missing = Vec::new();
     for commit in expect.git.iter().flat_map(|git| &git.value) {
         for name in &commit.remove {
-            check_path(name, "the workspace");
+            check_path(name, "the workspace", found);
         }
         if let Some(name) = &commit.folder
-            && check_path(name, "the case's folder")
+            && check_path(name, "the case's folder", found)
             && !folder.join(&name.value).is_dir()
         {
             let message = format!("the case has no folder `{}`", name.value);
-            missing.push(
-                Diagnostic::error("invalid-value", name.place(), message)
-                    .help("create the folder, with the files of the commit"),
-            );
+            let finding = Diagnostic::error("invalid-value", name.place(), message);
+            found.push(finding.help("create the folder, with the files of the commit"));
         }
     }
-    found.extend(missing);
 }
 
 fn check_texts(expect: &Expect, found: &mut Vec<Diagnostic>) {
@@ -91,8 +85,8 @@ fn check_texts(expect: &Expect, found: &mut Vec<Diagnostic>) {
     let agents = expect.agents.values().filter_map(|agent| agent.text.as_ref()).map(|text| (&text.node, &text.value));
     for (node, matcher) in matchers.chain(last).chain(agents) {
         let TextMatcher { is, contains, lacks, matches, .. } = matcher;
-        let has_text = is.is_some() || matcher.has_snapshot();
-        if !has_text && contains.0.is_empty() && lacks.0.is_empty() && matches.0.is_empty() && !node.is_placeholder() {
+        let has_text = is.is_some() || matcher.snapshot().is_some();
+        if !has_text && contains.is_empty() && lacks.is_empty() && matches.is_empty() && !node.is_placeholder() {
             let finding = Diagnostic::error("invalid-value", node.place(), "no condition on the text");
             found.push(finding.help("write `is`, `contains`, `lacks`, `matches` or `snapshot: true`"));
         }
@@ -104,12 +98,6 @@ fn check_texts(expect: &Expect, found: &mut Vec<Diagnostic>) {
     {
         let finding = Diagnostic::error("invalid-value", result.place(), "no condition on the result");
         found.push(finding.help("write `is: DATA` for the whole result, or `has: DATA` for a part of it"));
-    }
-}
-
-fn reject_snapshot(matcher: &TextMatcher, message: &str, found: &mut Vec<Diagnostic>) {
-    if let Some(snapshot) = matcher.snapshot.as_ref().filter(|snapshot| snapshot.value) {
-        found.push(Diagnostic::error("invalid-value", snapshot.place(), message).help("write `is` or `contains`"));
     }
 }
 
@@ -125,25 +113,16 @@ fn unknown_agent(id: &Spanned<String>, job: &Job) -> Option<Diagnostic> {
     if id.value == PARENT {
         return None;
     }
-    let names: Vec<&str> = match (job.delegates(), job.subagents.is_empty()) {
-        (false, _) => Vec::new(),
-        (true, true) => vec![GENERAL_SUBAGENT],
-        (true, false) => job.subagents.keys().map(|name| name.value.as_str()).collect(),
-    };
-    let is_number = |digits: &str| digits.parse::<u64>().is_ok_and(|number| number > 0 && !digits.starts_with('0'));
-    match id.value.rsplit_once('-') {
-        Some((name, number)) if names.contains(&name) && is_number(number) => None,
-        _ => {
-            let message = format!("the job has no agent `{}`", id.value);
-            let finding = Diagnostic::error("unknown-subagent", id.place(), message);
-            Some(match names.first() {
-                Some(name) => {
-                    finding.help(format!("write `parent`, or the name and number of a subagent, such as `{name}-1`"))
-                }
-                None => finding.help("the only agent is `parent`"),
-            })
-        }
+    let names = startable_subagents(job);
+    if subagent_name(&id.value).is_some_and(|name| names.contains(&name)) {
+        return None;
     }
+    let help = match names.first() {
+        Some(name) => format!("write `parent`, or the name and number of a subagent, such as `{name}-1`"),
+        None => "the only agent is `parent`".to_owned(),
+    };
+    let message = format!("the job has no agent `{}`", id.value);
+    Some(Diagnostic::error("unknown-subagent", id.place(), message).help(help))
 }
 
 fn with_nearest(finding: Diagnostic, word: &str, known: &[&str]) -> Diagnostic {

@@ -1,15 +1,15 @@
 //! Arguments that several commands share.
 
 use std::collections::BTreeMap;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::io::{self, Read};
+use std::path::{Component, Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
 
 use super::env::CliEnv;
 use super::read_files;
 use crate::error::Error;
-use crate::formats::{self, Subject};
+use crate::formats::Formats;
 use crate::plan::{InputValues, LimitOverrideError, MAX_VALUE_BYTES, SecretInputs, ValueSource};
 
 /// The help about the argument RUN.
@@ -21,10 +21,9 @@ Exit codes: 0 if the run completed and all checks passed; 1 if a check failed, t
 a usage error; 3 if the job or its inputs are invalid; 4 at a limit; 5 if the environment or the provider doesn't allow the \
 run; 75 if the provider failed and a later attempt may succeed; 128 plus the signal number after a signal.";
 
-/// A parser of `--format` that accepts the formats for a subject.
-pub(super) fn format_parser(subject: Subject) -> PossibleValuesParser {
-    let formats = formats::FORMATS.iter().filter(|format| format.subjects().contains(&subject));
-    PossibleValuesParser::new(formats.map(|format| format.name()))
+/// A parser of `--format` that accepts the formats of a table.
+pub(super) fn format_parser<F>(formats: Formats<F>) -> PossibleValuesParser {
+    PossibleValuesParser::new(formats.iter().map(|(name, _)| *name))
 }
 
 /// The values of `--limit`, by name. If a limit is repeated, the last value counts.
@@ -36,7 +35,7 @@ pub(super) fn parse_limits(arguments: &[String]) -> BTreeMap<String, String> {
 }
 
 pub(super) fn limit_error(error: LimitOverrideError) -> Error {
-    Error::Usage { message: error.message, hint: Some(error.hint) }
+    Error::usage(error.message, error.hint)
 }
 
 /// Checks that an argument has the form `NAME=...`.
@@ -64,11 +63,11 @@ pub(super) fn add_input_arguments(inputs: &mut InputValues, set: &[String], set_
         inputs.set(argument, |contents| match contents {
             ValueSource::Stdin => {
                 let mut bytes = Vec::new();
-                std::io::stdin().take(MAX_VALUE_BYTES as u64 + 2).read_to_end(&mut bytes)?;
+                io::stdin().take(MAX_VALUE_BYTES as u64 + 2).read_to_end(&mut bytes)?;
                 Ok(bytes)
             }
             ValueSource::File(path) => {
-                read_files::read_bounded(Path::new(path), MAX_VALUE_BYTES + 1).map_err(std::io::Error::other)
+                read_files::read_bounded(Path::new(path), MAX_VALUE_BYTES + 1).map_err(io::Error::other)
             }
         });
     }
@@ -79,10 +78,8 @@ pub(super) fn add_input_arguments(inputs: &mut InputValues, set: &[String], set_
 
 /// The absolute path of a workspace.
 pub(super) fn resolve_workspace(folder: &Path) -> Result<PathBuf, Error> {
-    let refused = |why: String| Error::Usage {
-        message: format!("--workspace {}: {why}", folder.display()),
-        hint: Some("Name an existing folder.".into()),
-    };
+    let refused =
+        |why: String| Error::usage(format!("--workspace {}: {why}", folder.display()), "Name an existing folder.");
     let absolute = folder.canonicalize().map_err(|error| refused(error.to_string()))?;
     if !absolute.is_dir() {
         return Err(refused("it isn't a folder".into()));
@@ -96,8 +93,74 @@ pub(super) fn require_utf8(path: &Path) -> Result<(), Error> {
     if path.to_str().is_some() {
         return Ok(());
     }
-    Err(Error::Usage {
-        message: format!("{}: this path isn't valid UTF-8, so a record can't contain it", path.display()),
-        hint: Some("Rename the file or folder, or use another one.".into()),
-    })
+    Err(Error::usage(
+        format!("{}: this path isn't valid UTF-8, so a record can't contain it", path.display()),
+        "Rename the file or folder, or use another one.",
+    ))
+}
+
+/// Refuses a relative path if a symbolic link in it leads out of `folder`. Absolute paths and paths with `..` are allowed, as
+/// the user chose them on purpose.
+///
+/// # Errors
+/// Names the target of the link, with `hint` as the hint.
+pub(super) fn reject_escaping_symlinks(folder: &Path, path: &Path, hint: &str) -> Result<(), Error> {
+    if path.components().any(|part| !matches!(part, Component::Normal(_) | Component::CurDir)) {
+        return Ok(());
+    }
+    let real = folder.canonicalize().map_err(Error::environment(format!("can't read {}", folder.display())))?;
+    let mut reached = real.clone();
+    for part in path.components() {
+        reached.push(part);
+        let shown = || path.display();
+        match reached.canonicalize() {
+            Ok(target) if target.starts_with(&real) => reached = target,
+            Ok(target) => {
+                let message = format!("`{}` is a symbolic link to {}, outside this folder", shown(), target.display());
+                return Err(Error::usage(message, hint));
+            }
+            // A missing path can't lead anywhere, and nothing can be created behind a dangling link. Other errors are
+            // reported when the folder is created.
+            Err(error) if error.kind() == io::ErrorKind::NotFound || !reached.is_symlink() => return Ok(()),
+            Err(error) => {
+                let message = format!("`{}` can't be used: {error}", shown());
+                return Err(Error::usage(message, hint));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn only_links_out_of_the_folder_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let inside = folder.path().join("inside");
+        fs::create_dir_all(inside.join("real")).unwrap();
+        symlink("real", inside.join("within")).unwrap();
+        symlink("..", inside.join("out")).unwrap();
+        symlink("../absent", inside.join("dangling")).unwrap();
+        fs::write(inside.join("file"), "").unwrap();
+        let check = |path: &str| reject_escaping_symlinks(&inside, Path::new(path), "").is_ok();
+        for (path, is_allowed) in [
+            ("real", true),
+            ("absent/below", true),
+            ("file/below", true),
+            ("within/below", true),
+            ("../elsewhere", true),
+            ("out", false),
+            ("out/below", false),
+            ("within/../out", true),
+            ("dangling", true),
+            ("dangling/below", true),
+        ] {
+            assert_eq!(check(path), is_allowed, "{path}");
+        }
+    }
 }

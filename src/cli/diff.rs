@@ -10,8 +10,8 @@ use super::arguments::{RUN_HELP, format_parser};
 use super::env::CliEnv;
 use crate::error::Error;
 use crate::event::{Change, Event, PARENT, RunSummary, WorkspaceChanged};
+use crate::formats;
 use crate::formats::comparison::{ChangedFile, ComparedRun, Comparison};
-use crate::formats::{self, Subject};
 use crate::message::Usage;
 use crate::plan::Plan;
 use crate::plan::diff::diff_values;
@@ -33,7 +33,7 @@ pub(super) struct DiffArgs {
     #[arg(long, value_name = "DIR", default_value = RUNS)]
     out: PathBuf,
     /// The output format
-    #[arg(long, default_value = "text", value_parser = format_parser(Subject::Comparison))]
+    #[arg(long, default_value = "text", value_parser = format_parser(formats::COMPARISONS))]
     format: String,
 }
 
@@ -49,9 +49,8 @@ pub(super) fn diff(options: &DiffArgs, env: &CliEnv) -> Result<u8, Error> {
         files: compare_files(one.changes.as_ref(), other.changes.as_ref()),
         runs: [one.side, other.side],
     };
-    let text =
-        formats::find(&options.format).and_then(|format| format.comparison(&comparison, env.console.stdout_display()));
-    env.console.print_formatted(&options.format, &text.unwrap_or_default());
+    let text = formats::find(formats::COMPARISONS, &options.format)(&comparison, env.console.stdout_display());
+    env.console.print_formatted(&options.format, &text);
     Ok(0)
 }
 
@@ -70,14 +69,8 @@ impl LoadedRun {
         let mut summary = RunSummary::default();
         let (mut usage, mut turns, mut last_text) = (Usage::default(), 0, String::new());
         let mut tools: BTreeMap<String, u64> = BTreeMap::new();
-        let mut run_id = folder
-            .canonicalize()
-            .ok()
-            .as_deref()
-            .unwrap_or(folder)
-            .file_name()
-            .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        for agent in std::iter::once(PARENT.to_owned()).chain(record.subagents()?) {
+        let mut run_id = folder.display().to_string();
+        for agent in record.agents()? {
             let mut is_summary = false;
             for entry in record.entries(&agent)? {
                 let entry = match entry {
@@ -128,11 +121,11 @@ impl LoadedRun {
             subagents: result.as_ref().map(|result| result.subagents.clone()).unwrap_or_default(),
             checks: result.as_ref().map(|result| result.checks.clone()).unwrap_or_default(),
             has_changes: result.as_ref().is_some_and(|result| result.changes.is_some()),
-            changed_files: summary.changed().and_then(|changed| changed.total),
+            changed_files: summary.changed.as_ref().and_then(|changed| changed.total),
         };
         let text = result.as_ref().map_or(last_text, |result| result.text.clone());
         let data = result.and_then(|result| result.result).unwrap_or_default();
-        Ok(Self { plan: record.plan, side, text, result: data, changes: summary.changed().cloned() })
+        Ok(Self { plan: record.plan, side, text, result: data, changes: summary.changed })
     }
 }
 
@@ -143,7 +136,7 @@ fn compare_files(one: Option<&WorkspaceChanged>, other: Option<&WorkspaceChanged
         changes.map(|change| (change.path.clone(), change)).collect()
     };
     let patch = |changed: Option<&WorkspaceChanged>| -> HashMap<String, String> {
-        changed.map(|changed| split_by_path(&changed.patch)).unwrap_or_default()
+        changed.map(split_by_path).unwrap_or_default()
     };
     let (mut ones, mut others) = (by_path(one), by_path(other));
     let (patch_of_one, patch_of_other) = (patch(one), patch(other));

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::event::{JournalEntry, Outcome, RunOptions, RunResult};
 use crate::formats;
 use crate::job::Job;
-use crate::journal::FaultInjection;
+use crate::journal::Fault;
 use crate::lints::{CostTracking, UserConfig};
 use crate::plan::Plan;
 use crate::providers::{ConnectContext, PROVIDERS, Provider, ProviderError, ProviderErrorKind};
@@ -50,7 +50,7 @@ pub(super) struct Execution<'a> {
     /// The format of the answer on stdout.
     pub(super) format: &'a str,
     pub(super) providers: BTreeMap<String, Arc<dyn Provider>>,
-    pub(super) scripts: BTreeMap<String, PathBuf>,
+    pub(super) scripts: BTreeMap<String, String>,
     pub(super) recorder: Recorder,
     /// The file of `--result`.
     pub(super) result_file: Option<ResultFile>,
@@ -61,29 +61,25 @@ pub(super) struct Execution<'a> {
     pub(super) observer: Option<Arc<dyn RunObserver>>,
 }
 
-pub(super) fn execute(run: Execution<'_>, env: &CliEnv) -> Result<u8, Error> {
+pub(super) fn execute(mut run: Execution<'_>, env: &CliEnv) -> Result<u8, Error> {
     // Fault injection for tests. It has no effect in release builds.
-    let number = |name: &str| env.variable(name).and_then(|number| number.parse().ok());
-    for (name, inject) in [
-        ("LEGWORK_KILL_AFTER", FaultInjection::kill_after as fn(&FaultInjection, u64)),
-        ("LEGWORK_KILL_AT", FaultInjection::kill_at),
-        ("LEGWORK_FAIL_AT", FaultInjection::fail_at),
-        ("LEGWORK_FAIL_ONCE_AT", FaultInjection::fail_once_at),
-    ] {
-        if let Some(number) = number(name) {
-            inject(&run.recorder.faults, number);
-        }
-    }
+    let faults = [
+        ("LEGWORK_KILL_AFTER", Fault::KillAfter as fn(u64) -> Fault),
+        ("LEGWORK_KILL_AT", Fault::KillAt),
+        ("LEGWORK_FAIL_AT", Fault::FailAt),
+        ("LEGWORK_FAIL_ONCE_AT", Fault::FailOnceAt),
+    ];
+    run.recorder.faults.fault =
+        faults.into_iter().find_map(|(name, fault)| Some(fault(env.variable(name)?.parse().ok()?)));
     run.secrets.register_github_masks(env);
-    let run_id = run.resume_state.as_ref().map_or(run.recorder.run_id(), |state| &state.started().run_id);
+    let run_id = run.resume_state.as_ref().map_or(&run.recorder.run_id, |state| &state.started.run_id);
     let secrets = run.recorder.digests(run_id, &run.secrets.redacted_command_secrets());
     let RunSecrets { redactor, environment, .. } = run.secrets;
-    let ci = env.console.is_ci();
-    let dumb = env.variable("TERM").is_none_or(|term| term == "dumb");
+    let is_dumb = env.variable("TERM").is_none_or(|term| term == "dumb");
     let jsonl = run.format == "jsonl";
     // JSON lines on the same terminal would break up the live lines.
     let shares_terminal = jsonl && std::io::stdout().is_terminal();
-    let mut observers = vec![progress::observer(env.console, !(ci || dumb || shares_terminal))];
+    let mut observers = vec![progress::observer(env.console, !(env.console.is_ci() || is_dumb || shares_terminal))];
     if jsonl {
         observers.push(Arc::new(JsonlObserver { out: env.console }));
     }
@@ -93,16 +89,14 @@ pub(super) fn execute(run: Execution<'_>, env: &CliEnv) -> Result<u8, Error> {
     let time_limit = run.plan.limits.wall_clock_ms.map_or(NO_TIME_LIMIT, Duration::from_millis).min(NO_TIME_LIMIT);
     let time_left = time_limit.saturating_sub(run.resume_state.as_ref().map(ResumeState::elapsed).unwrap_or_default());
     let output_ready = output_queue::start(Instant::now() + time_left)
-        .map_err(|source| Error::Environment { message: "the output thread can't be started".into(), source })?;
+        .map_err(Error::environment("the output thread can't be started"))?;
     let path = std::env::split_paths(env.variable("PATH").unwrap_or_default());
-    let writable =
-        [run.sandbox.writable_paths(), vec![PathBuf::from(&run.plan.workspace), run.runs_folder.clone()]].concat();
+    let workspace = PathBuf::from(&run.plan.workspace);
+    let writable = [run.sandbox.writable_paths(), vec![workspace.clone(), run.runs_folder.clone()]].concat();
     let git = programs::find("git", path, &writable);
     let (sandbox, found) =
-        run.sandbox.for_record(run.recorder.folder(), run.recorder.lock(), run.recorder.origin_check());
-    let workspace = PathBuf::from(&run.plan.workspace);
+        run.sandbox.for_record(&run.recorder.folder, run.recorder.lock(), run.recorder.origin_check());
     let new_repositories = Arc::new(OnceLock::new());
-    let scripts = run.scripts.into_iter().map(|(name, path)| (name, path.to_string_lossy().into_owned()));
     let tracks_changes = run.plan.changes_files();
     let result = runtime.block_on(
         Run {
@@ -122,7 +116,7 @@ pub(super) fn execute(run: Execution<'_>, env: &CliEnv) -> Result<u8, Error> {
             recorder: run.recorder,
             observers,
             clock: env.clock,
-            scripts: scripts.collect(),
+            scripts: run.scripts,
             options: run.options,
             secrets,
             resume_state: run.resume_state,
@@ -188,7 +182,7 @@ pub(super) fn check_cost_limit(plan: &Plan, user_config: &UserConfig) -> Result<
 pub(super) fn connect_providers(
     env: &CliEnv,
     plan: &Plan,
-    scripts: &BTreeMap<String, PathBuf>,
+    scripts: &BTreeMap<String, String>,
     redactor: &Redactor,
     job: Option<&Job>,
 ) -> Result<BTreeMap<String, Arc<dyn Provider>>, Error> {
@@ -197,15 +191,15 @@ pub(super) fn connect_providers(
     let user_config = env.user_config()?;
     let servers = &user_config.servers;
     check_cost_limit(plan, &user_config)?;
+    let open_script = |path: &String| {
+        Ok(Arc::new(replay_source::open_replay_source(Path::new(path), job)?.relocated_to(&plan.workspace)))
+    };
     let providers = connect(plan, |model| {
         let script = scripts.get(&model.name).filter(|_| model.is_scripted());
         Ok(ConnectContext {
             env: &variable,
             server: servers.get(&model.provider),
-            script: script
-                .map(|path| replay_source::open_replay_source(path, job))
-                .transpose()?
-                .map(|script| Arc::new(script.relocated_to(&plan.workspace))),
+            script: script.map(open_script).transpose()?,
             user_agent: concat!("legwork/", env!("CARGO_PKG_VERSION")),
             redactor,
             providers: PROVIDERS,
@@ -244,9 +238,7 @@ fn print_outcome(format: &str, env: &CliEnv, result: &RunResult, folder: &Path) 
         env.console.eprint(&format!("resume: legwork resume {}", printable(&shell_quote(folder))));
     }
     write_step_summary(env, result, folder);
-    if let Some(answer) = formats::find(format).and_then(|format| format.run_result(result)) {
-        env.console.print_untrusted(&answer);
-    }
+    env.console.print_untrusted(&formats::find(formats::ANSWERS, format)(result));
 }
 
 /// Prints each event as a JSON line.
@@ -256,12 +248,8 @@ struct JsonlObserver {
 
 impl RunObserver for JsonlObserver {
     fn event(&self, entry: &JournalEntry) {
-        if let Some(line) = formats::find("jsonl").and_then(|format| format.event(entry)) {
-            self.out.print(&line);
-        }
+        self.out.print(&formats::json::event_line(entry));
     }
-
-    fn text(&self, _: &str, _: &str) {}
 }
 
 /// Appends to the step summary of a GitHub workflow. A failure is only a warning.
@@ -270,9 +258,8 @@ fn write_step_summary(env: &CliEnv, result: &RunResult, folder: &Path) {
         return;
     }
     let Some(path) = env.variable("GITHUB_STEP_SUMMARY") else { return };
-    if let Err(error) =
-        append_to_summary(Path::new(path), &formats::step_summary::page(result, &folder.to_string_lossy()))
-    {
+    let page = formats::step_summary::page(result, &folder.to_string_lossy());
+    if let Err(error) = append_to_summary(Path::new(path), &page) {
         env.console.warning(&format!("can't write the step summary: {error}"));
     }
 }
@@ -296,5 +283,5 @@ pub(super) fn start_runtime() -> Result<tokio::runtime::Runtime, Error> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|source| Error::Environment { message: "the async runtime can't be started".into(), source })
+        .map_err(Error::environment("the async runtime can't be started"))
 }

@@ -6,7 +6,7 @@ use super::arguments::format_parser;
 use super::env::CliEnv;
 use crate::diagnostic::{Rule, suggest_name};
 use crate::error::Error;
-use crate::formats::{self, Subject};
+use crate::formats;
 use crate::plan;
 
 /// Options of `legwork explain`.
@@ -16,7 +16,7 @@ pub(super) struct ExplainArgs {
     #[arg(value_name = "CODE")]
     codes: Vec<String>,
     /// The output format; default: text on a terminal, else markdown
-    #[arg(long, value_parser = format_parser(Subject::Rules))]
+    #[arg(long, value_parser = format_parser(formats::RULE_PAGES))]
     format: Option<String>,
 }
 
@@ -25,14 +25,14 @@ pub(super) fn explain(options: &ExplainArgs, env: &CliEnv) -> Result<u8, Error> 
     all.sort_by_key(|rule| rule.code);
     let default = if std::io::stdout().is_terminal() { "text" } else { "markdown" };
     let display = env.console.stdout_display();
-    let format = formats::find(options.format.as_deref().unwrap_or(default));
+    let format = options.format.as_deref().unwrap_or(default);
     let text = if options.codes.is_empty() {
-        format.and_then(|format| format.rule_list(&all, display))
+        formats::find(formats::RULE_LISTS, format)(&all, display)
     } else {
         let rules = options.codes.iter().map(|code| find_rule(&all, code)).collect::<Result<Vec<_>, _>>()?;
-        format.and_then(|format| format.rule_pages(&rules, display))
+        formats::find(formats::RULE_PAGES, format)(&rules, display)
     };
-    env.console.print_formatted(options.format.as_deref().unwrap_or(default), &text.unwrap_or_default());
+    env.console.print_formatted(format, &text);
     Ok(0)
 }
 
@@ -41,11 +41,13 @@ fn find_rule(all: &[&'static Rule], argument: &str) -> Result<&'static Rule, Err
     let in_brackets = argument.split_once('[').and_then(|(_, rest)| rest.strip_suffix(']'));
     let code = in_brackets.unwrap_or(argument);
     let known = || all.iter().map(|rule| rule.code);
-    all.iter().copied().find(|rule| rule.code == code).ok_or_else(|| Error::Usage {
-        message: format!("unknown code `{code}`"),
-        hint: Some(match suggest_name(code, known()) {
-            Some(near) => format!("Did you mean `{near}`?"),
-            None => "`legwork explain` lists all codes.".into(),
-        }),
+    all.iter().copied().find(|rule| rule.code == code).ok_or_else(|| {
+        Error::usage(
+            format!("unknown code `{code}`"),
+            match suggest_name(code, known()) {
+                Some(near) => format!("Did you mean `{near}`?"),
+                None => "`legwork explain` lists all codes.".into(),
+            },
+        )
     })
 }

@@ -6,8 +6,8 @@ use std::{fs, io};
 
 use serde_json::Value;
 
+use super::arguments::reject_escaping_symlinks;
 use super::env::CliEnv;
-use super::symlink_guard::reject_escaping_symlinks;
 use crate::error::Error;
 use crate::{job, schema};
 
@@ -27,37 +27,29 @@ const SCHEMA_FILE: &str = "job.schema.json";
 
 pub(super) fn init(options: &InitArgs, env: &CliEnv) -> Result<u8, Error> {
     if !job::is_name(&options.name) {
-        return Err(Error::Usage {
-            message: format!("`{}` isn't a valid job name", options.name),
-            hint: Some("A name has at most 64 lower-case letters, digits and `-`, and doesn't start with `-`.".into()),
-        });
+        return Err(Error::usage(
+            format!("`{}` isn't a valid job name", options.name),
+            "A name has at most 64 lower-case letters, digits and `-`, and doesn't start with `-`.",
+        ));
     }
-    let failed = |path: &PathBuf| {
-        let path = path.clone();
-        move |source| Error::Environment { message: format!("can't write {}", path.display()), source }
-    };
+    let failed = |path: &Path| Error::environment(format!("can't write {}", path.display()));
     let hint = "Remove the link, or name its target: --folder DIR.";
     reject_escaping_symlinks(&env.current_folder, &options.folder, hint)?;
     let file = options.folder.join(format!("{}.yaml", options.name));
     let schema_file = options.folder.join(SCHEMA_FILE);
     if !can_write_schema(&schema_file) {
-        return Err(Error::Usage {
-            message: format!("{} already exists and isn't the job schema", schema_file.display()),
-            hint: Some("Choose another folder: --folder DIR.".into()),
-        });
+        return Err(Error::usage(
+            format!("{} already exists and isn't the job schema", schema_file.display()),
+            "Choose another folder: --folder DIR.",
+        ));
     }
     fs::create_dir_all(&options.folder).map_err(failed(&options.folder))?;
-    let opened = fs::OpenOptions::new().write(true).create_new(true).open(&file);
-    let mut new = match opened {
-        Ok(new) => new,
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            return Err(Error::Usage {
-                message: format!("{} already exists", file.display()),
-                hint: Some("Choose another name: legwork init NAME.".into()),
-            });
+    let mut new = fs::File::create_new(&file).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            Error::usage(format!("{} already exists", file.display()), "Choose another name: legwork init NAME.")
         }
-        Err(error) => return Err(failed(&file)(error)),
-    };
+        _ => failed(&file)(error),
+    })?;
     new.write_all(job_template(&options.name).as_bytes()).map_err(failed(&file))?;
     fs::write(&schema_file, format!("{:#}\n", schema::job_schema())).map_err(failed(&schema_file))?;
     env.console.eprint(&format!(

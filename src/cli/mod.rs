@@ -23,7 +23,6 @@ mod sandbox_options;
 mod save_case;
 mod secrets;
 mod show;
-mod symlink_guard;
 mod test;
 mod user_config;
 mod validate;
@@ -146,16 +145,15 @@ pub fn main() -> u8 {
         }
     };
     let code = folder
-        .map_err(|source| Error::Environment { message: "the current folder can't be found".into(), source })
+        .map_err(Error::environment("the current folder can't be found"))
         .and_then(|folder| dispatch(arguments.command, &CliEnv::new(variables, folder, console)));
     let code = code.unwrap_or_else(|error| {
         console.error(&error);
         error.exit_code()
     });
-    console.flush();
-    match console.take_stdout_error() {
+    match output_queue::finish() {
         Some(source) => {
-            let error = Error::Environment { message: "can't write to stdout".into(), source };
+            let error = Error::environment("can't write to stdout")(source);
             console.error(&error);
             // An earlier error takes precedence.
             if code == 0 { error.exit_code() } else { code }

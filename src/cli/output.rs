@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::path::Path;
-use std::sync::Mutex;
 
 use rustix::fs::{FileType, Stat};
 
@@ -46,17 +45,10 @@ impl Colour {
             Self::OnTerminal
         }
     }
-
-    fn is_enabled(self, is_terminal: bool) -> bool {
-        self == Self::Always || (self == Self::OnTerminal && is_terminal)
-    }
 }
 
-/// The first error of stdout, other than a closed pipe.
-static STDOUT_ERROR: Mutex<Option<io::Error>> = Mutex::new(None);
-
 /// Stdout and stderr. A closed pipe is not an error, as the record has everything. Other errors of stdout, such as a full
-/// disk, are: see [`Console::take_stdout_error`].
+/// disk, are: see [`output_queue::finish`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Console {
     colour: Colour,
@@ -80,12 +72,17 @@ impl Console {
 
     /// The display options for stdout.
     pub(super) fn stdout_display(self) -> DisplayOptions {
-        display_options(self.colour.is_enabled(io::stdout().is_terminal()))
+        self.display(io::stdout().is_terminal())
     }
 
     /// The display options for stderr.
     pub(super) fn stderr_display(self) -> DisplayOptions {
-        display_options(self.colour.is_enabled(io::stderr().is_terminal()))
+        self.display(io::stderr().is_terminal())
+    }
+
+    fn display(self, is_terminal: bool) -> DisplayOptions {
+        let colour = self.colour == Colour::Always || (self.colour == Colour::OnTerminal && is_terminal);
+        DisplayOptions { colour, width: terminal_width() }
     }
 
     /// Whether a person reads stdout, rather than a program.
@@ -121,28 +118,7 @@ impl Console {
     /// Prints to stdout without changes, and ends the line.
     pub(super) fn print(self, text: &str) {
         let end = if text.ends_with('\n') || text.is_empty() { "" } else { "\n" };
-        if let Err(error) = output_queue::write(Stream::Stdout, format!("{text}{end}").as_bytes()) {
-            self.record_stdout_error(error);
-        }
-    }
-
-    /// Records an error of stdout, except for a closed pipe.
-    fn record_stdout_error(self, error: io::Error) {
-        if error.kind() != io::ErrorKind::BrokenPipe {
-            STDOUT_ERROR.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(error);
-        }
-    }
-
-    /// Waits until everything printed during a run is written.
-    pub(super) fn flush(self) {
-        if let Err(error) = output_queue::drain() {
-            self.record_stdout_error(error);
-        }
-    }
-
-    /// Takes the error of stdout, if there was one.
-    pub(super) fn take_stdout_error(self) -> Option<io::Error> {
-        STDOUT_ERROR.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+        output_queue::write(Stream::Stdout, format!("{text}{end}").as_bytes());
     }
 
     /// Prints text of models and files to stdout. It is sanitized for a terminal or a CI log, and unchanged for files and
@@ -173,8 +149,7 @@ impl Console {
     /// Prints to stderr without changes and ends the line, for text with commands for a CI system.
     pub(super) fn eprint_raw(self, text: &str) {
         let end = if text.ends_with('\n') || text.is_empty() { "" } else { "\n" };
-        // There is nowhere left to report an error.
-        let _ = output_queue::write(Stream::Stderr, format!("{text}{end}").as_bytes());
+        output_queue::write(Stream::Stderr, format!("{text}{end}").as_bytes());
     }
 
     /// Prints a warning to stderr.
@@ -202,8 +177,7 @@ impl Console {
     /// Prints findings to stderr as text.
     pub(super) fn findings(self, findings: &[Diagnostic]) {
         let findings: Vec<Diagnostic> = findings.iter().map(Diagnostic::without_unquotable).collect();
-        let text = formats::find("text").and_then(|format| format.diagnostics(&findings, self.stderr_display()));
-        self.eprint(&text.unwrap_or_default());
+        self.eprint(&formats::find(formats::FINDINGS, "text")(&findings, self.stderr_display()));
     }
 
     fn label(self, text: &str, colour: &str) -> String {
@@ -223,13 +197,8 @@ fn is_ci(variables: &BTreeMap<String, String>) -> bool {
 
 /// Whether an output is a pipe or a socket.
 fn is_pipe(output: impl rustix::fd::AsFd) -> bool {
-    use rustix::fs::FileType;
     let kind = rustix::fs::fstat(output).map(|data| FileType::from_raw_mode(data.st_mode));
     matches!(kind, Ok(FileType::Fifo | FileType::Socket))
-}
-
-fn display_options(colour: bool) -> DisplayOptions {
-    DisplayOptions { colour, width: terminal_width() }
 }
 
 /// The width of the terminal, or 140 without one, as in rustc.

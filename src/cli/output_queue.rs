@@ -25,14 +25,25 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    fn write(self, bytes: &[u8]) -> io::Result<()> {
+    fn write(self, bytes: &[u8]) {
         match self {
             Self::Stdout => {
                 let mut out = io::stdout().lock();
-                out.write_all(bytes).and_then(|()| out.flush())
+                out.write_all(bytes).and_then(|()| out.flush()).unwrap_or_else(record_stdout_error);
             }
-            Self::Stderr => io::stderr().lock().write_all(bytes),
+            // There is nowhere left to report an error.
+            Self::Stderr => drop(io::stderr().lock().write_all(bytes)),
         }
+    }
+}
+
+/// The first error of stdout, other than a closed pipe.
+static STDOUT_ERROR: Mutex<Option<io::Error>> = Mutex::new(None);
+
+/// Records an error of stdout, except for a closed pipe.
+fn record_stdout_error(error: io::Error) {
+    if error.kind() != io::ErrorKind::BrokenPipe {
+        STDOUT_ERROR.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
     }
 }
 
@@ -49,8 +60,6 @@ struct QueueState {
     chunks: VecDeque<(Stream, Vec<u8>)>,
     /// Bytes in `chunks`, plus those being written.
     bytes: usize,
-    /// The first error of stdout.
-    stdout_error: Option<io::Error>,
     mode: Mode,
 }
 
@@ -72,13 +81,13 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, stream: Stream, bytes: &[u8]) -> io::Result<()> {
+    fn push(&self, stream: Stream, bytes: &[u8]) {
         let mut state = self.lock();
         match state.mode {
             Mode::Queued => {}
             Mode::Direct => return stream.write(bytes),
             Mode::Abandoned if stream == Stream::Stderr && stderr_has_capacity(bytes) => return stream.write(bytes),
-            Mode::Abandoned => return Ok(()),
+            Mode::Abandoned => return,
         }
         state.bytes += bytes.len();
         state.chunks.push_back((stream, bytes.to_owned()));
@@ -86,7 +95,6 @@ impl Queue {
             self.has_capacity.send_if_modified(|has_capacity| std::mem::replace(has_capacity, false));
         }
         self.changed.notify_all();
-        Ok(())
     }
 
     /// Writes chunks as they arrive, forever.
@@ -98,11 +106,8 @@ impl Queue {
                 continue;
             };
             drop(state);
-            let written = stream.write(&bytes);
+            stream.write(&bytes);
             state = self.lock();
-            if let (Err(error), Stream::Stdout) = (written, stream) {
-                state.stdout_error.get_or_insert(error);
-            }
             state.bytes = state.bytes.saturating_sub(bytes.len());
             if state.bytes <= BACKPRESSURE_BYTES / 2 {
                 self.has_capacity.send_if_modified(|has_capacity| !std::mem::replace(has_capacity, true));
@@ -112,7 +117,7 @@ impl Queue {
     }
 
     /// Waits until the queue is empty.
-    fn drain(&self) -> io::Result<()> {
+    fn drain(&self) {
         let until = self.deadline.max(Instant::now() + DRAIN_TIMEOUT);
         let mut state = self.lock();
         while state.bytes > 0 {
@@ -120,12 +125,11 @@ impl Queue {
             if left.is_zero() {
                 state.mode = Mode::Abandoned;
                 let why = "its reader stalled until the run's time was up";
-                return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+                return record_stdout_error(io::Error::new(io::ErrorKind::TimedOut, why));
             }
             state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         state.mode = Mode::Direct;
-        state.stdout_error.take().map_or(Ok(()), Err)
     }
 }
 
@@ -138,14 +142,14 @@ fn stderr_has_capacity(bytes: &[u8]) -> bool {
 }
 
 /// Writes text, or queues it during a run.
-pub(super) fn write(stream: Stream, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn write(stream: Stream, bytes: &[u8]) {
     match QUEUE.get() {
         Some(queue) => queue.push(stream, bytes),
         None => stream.write(bytes),
     }
 }
 
-/// Starts the queue. [`drain`] waits for readers until `deadline`. The receiver's value is false while the queue is long.
+/// Starts the queue. [`finish`] waits for readers until `deadline`. The receiver's value is false while the queue is long.
 ///
 /// # Errors
 /// The thread can't be started.
@@ -157,10 +161,11 @@ pub(super) fn start(deadline: Instant) -> io::Result<watch::Receiver<bool>> {
     Ok(QUEUE.get_or_init(|| queue).has_capacity.subscribe())
 }
 
-/// Waits until the queue is written.
-///
-/// # Errors
-/// Writing to stdout failed, or its reader stalled until the deadline.
-pub(super) fn drain() -> io::Result<()> {
-    QUEUE.get().map_or(Ok(()), |queue| queue.drain())
+/// Waits until the queue is written. Returns the first error of stdout, which is also that its reader stalled until the
+/// deadline.
+pub(super) fn finish() -> Option<io::Error> {
+    if let Some(queue) = QUEUE.get() {
+        queue.drain();
+    }
+    STDOUT_ERROR.lock().unwrap_or_else(PoisonError::into_inner).take()
 }

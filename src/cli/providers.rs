@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::env::CliEnv;
 use super::output::printable;
+use super::prices::align_columns;
 use crate::error::Error;
 use crate::providers::base_url::display_base;
 use crate::providers::user_servers::UserServer;
@@ -90,12 +91,12 @@ fn built_in_row<'a>(entry: &'a ProviderSpec, env: &CliEnv) -> ProviderRow<'a> {
 
 fn user_server_row<'a>(server: &'a UserServer, env: &CliEnv) -> ProviderRow<'a> {
     ProviderRow {
-        name: server.name(),
+        name: &server.name,
         built_in: false,
-        api: Some(server.api()),
-        address: display_base(server.base_url()),
-        address_from: Some(server.file().to_owned()),
-        key: server.key_env().map(|variable| key_status(variable, env)),
+        api: Some(server.api),
+        address: display_base(&server.base_url),
+        address_from: Some(server.file.to_string()),
+        key: server.key_env.as_deref().map(|variable| key_status(variable, env)),
     }
 }
 
@@ -116,11 +117,5 @@ fn provider_table(providers: &[ProviderRow<'_>]) -> String {
         };
         [provider.name.to_owned(), provider.api.unwrap_or("-").to_owned(), printable(&address), key]
     }));
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
-    let widths = [width(0), width(1), width(2)];
-    let line = |[name, api, address, key]: &[String; 4]| {
-        let [one, two, three] = widths;
-        format!("{name:one$}  {api:two$}  {address:three$}  {key}\n")
-    };
-    rows.iter().map(line).collect()
+    align_columns(&rows, 0..0, "")
 }

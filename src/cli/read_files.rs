@@ -1,15 +1,25 @@
 //! Reads files that the user names, with size limits, and reports problems as findings.
 
 use std::fs;
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostic, Source, SourceSpan};
 use crate::lints::JobTrust;
 use crate::template::JobDir;
 use crate::yaml;
+
+/// The folder that a path is in.
+pub(super) fn parent_folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Whether a file name is that of a YAML file.
+pub(super) fn is_yaml(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml")
+}
 
 /// Whether a file name is that of a script.
 pub(super) fn is_script(path: &Path) -> bool {
@@ -21,10 +31,7 @@ pub(super) fn is_script(path: &Path) -> bool {
 pub(super) fn read_job(path: &Path, origin: JobTrust) -> Result<(Arc<Source>, Option<JobDir>), Diagnostic> {
     reject_symlinks(path, origin)?;
     let source = read_job_source(path)?;
-    let folder = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
+    let folder = parent_folder(path);
     let folder = JobDir::open(folder).map_err(|error| unreadable_file(folder, &error.to_string()))?;
     Ok((source, Some(folder)))
 }
@@ -38,14 +45,9 @@ pub(super) fn read_job_source(path: &Path) -> Result<Arc<Source>, Diagnostic> {
 pub(super) fn suggest_job(path: &Path, finding: Diagnostic) -> Diagnostic {
     let is_missing = path.file_name().is_some() && fs::symlink_metadata(path).is_err();
     let folders: &[&str] = if path.is_relative() { &["", "jobs"] } else { &[""] };
-    let named = folders.iter().flat_map(|folder| {
-        ["", ".yaml", ".yml"].map(|ending| {
-            let mut name = Path::new(folder).join(path).into_os_string();
-            name.push(ending);
-            PathBuf::from(name)
-        })
-    });
-    let is_yaml = |file: &PathBuf| file.extension().is_some_and(|ending| ending == "yaml" || ending == "yml");
+    let named = folders
+        .iter()
+        .flat_map(|folder| ["", "yaml", "yml"].map(|ending| Path::new(folder).join(path).with_added_extension(ending)));
     let mut jobs = named.filter(|file| is_missing && is_yaml(file) && file.is_file() && !is_script(file));
     match jobs.next() {
         Some(job) => finding.help(format!("did you mean `{}`?", job.display())),
@@ -84,8 +86,7 @@ fn links_outside_repository(path: &Path) -> bool {
     let current = fs::canonicalize(".").unwrap_or_default();
     let links = path.ancestors().filter(|part| !part.as_os_str().is_empty() && part.is_symlink());
     links.into_iter().any(|link| {
-        let folder = link.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let (Ok(folder), Ok(target)) = (folder.canonicalize(), link.canonicalize()) else { return false };
+        let (Ok(folder), Ok(target)) = (parent_folder(link).canonicalize(), link.canonicalize()) else { return false };
         let root = folder.ancestors().find(|folder| folder.join(".git").exists());
         root.or(Some(current.as_path()).filter(|current| folder.starts_with(current)))
             .is_some_and(|root| !target.starts_with(root))
@@ -98,11 +99,6 @@ pub(super) fn read_stdin(name: &Path) -> Result<Arc<Source>, Diagnostic> {
     let read = io::stdin().lock().take(yaml::MAX_BYTES as u64 + 1).read_to_end(&mut bytes);
     read.map_err(|error| unreadable_file(name, &io_error_text(&error)))?;
     yaml::read_bytes(&name.to_string_lossy(), &bytes)
-}
-
-/// Whether standard input is a terminal.
-pub(super) fn stdin_is_terminal() -> bool {
-    io::stdin().is_terminal()
 }
 
 /// Reads a regular file, up to one byte more than `max`, so that callers notice files that are too large. Never blocks on a
@@ -125,10 +121,10 @@ fn open_regular(path: &Path) -> Result<fs::File, String> {
 }
 
 fn require_regular_file(metadata: &fs::Metadata) -> Result<(), String> {
-    match () {
-        () if metadata.is_dir() => Err("it is a folder".to_owned()),
-        () if !metadata.is_file() => Err("it isn't a regular file".to_owned()),
-        () => Ok(()),
+    match metadata.is_file() {
+        true => Ok(()),
+        false if metadata.is_dir() => Err("it is a folder".to_owned()),
+        false => Err("it isn't a regular file".to_owned()),
     }
 }
 

@@ -29,10 +29,10 @@ impl CliEnv {
     pub(super) fn record_key(&self, folders: &[&Path]) -> Result<Option<RecordKey>, Error> {
         if let Some(key) = self.variable(RECORD_KEY) {
             if key.len() < MIN_KEY_BYTES {
-                return Err(Error::Usage {
-                    message: format!("the key in {RECORD_KEY} is too short"),
-                    hint: Some(format!("Use at least {MIN_KEY_BYTES} random characters.")),
-                });
+                return Err(Error::usage(
+                    format!("the key in {RECORD_KEY} is too short"),
+                    format!("Use at least {MIN_KEY_BYTES} random characters."),
+                ));
             }
             return Ok(Some(RecordKey::new(key)));
         }

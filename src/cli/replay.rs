@@ -83,10 +83,10 @@ impl ReplayArgs {
 
 pub(super) fn replay(options: &ReplayArgs, env: &CliEnv) -> Result<u8, Error> {
     if !options.tools && !options.sandbox_options.is_default() {
-        return Err(Error::Usage {
-            message: "--sandbox, --allow-read and --allow-write need --tools".into(),
-            hint: Some("Add --tools, or remove them.".into()),
-        });
+        return Err(Error::usage(
+            "--sandbox, --allow-read and --allow-write need --tools",
+            "Add --tools, or remove them.",
+        ));
     }
     let folder = find_run(&options.out, &options.run, &has_tracked_files)?;
     let record = Record::open(&folder)?;
@@ -151,7 +151,7 @@ fn prepare_tools(
         environment: Arc::new(environment),
         sandbox,
     };
-    Ok(LiveTools { deps, stop: signals.stop() })
+    Ok(LiveTools { deps, stop: signals.stop.clone() })
 }
 
 /// The plan of an edited job with the recorded inputs.

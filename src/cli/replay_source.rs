@@ -7,7 +7,7 @@ use super::read_files;
 use crate::agent::{JournalSplit, RaisedLimits};
 use crate::diagnostic::Severity;
 use crate::error::Error;
-use crate::event::{Event, PARENT};
+use crate::event::Event;
 use crate::job::Job;
 use crate::journal::journal_file;
 use crate::lints;
@@ -35,29 +35,22 @@ pub(super) fn open_replay_source(path: &Path, job: Option<&Job>) -> Result<Scrip
 fn replies_of_record(folder: &Path) -> Result<Script, Error> {
     let record = Record::open(folder)?;
     let mut replies = BTreeMap::new();
-    let agents = std::iter::once(PARENT.to_owned()).chain(record.subagents()?);
-    for agent in agents {
+    for (agent, entries) in record.journals()? {
         let (mut agent_replies, mut summaries, mut kept_turns) = (Vec::new(), BTreeMap::new(), None);
-        let file = folder.join(journal_file(&agent));
-        let entries: Result<Vec<_>, _> = record.entries(&agent)?.collect();
-        let entries = entries.map_err(|defect| Error::NotARecord {
-            path: folder.to_owned(),
-            why: format!("the journal of {agent} can't be used: {defect}"),
-        })?;
+        let place = folder.join(journal_file(&agent)).display().to_string();
         // Leave out what the agent did because of a limit that was raised later.
         for entry in JournalSplit::new(&agent, entries, &RaisedLimits::default()).active {
             match entry.event {
                 Event::RequestStarted(request) => kept_turns = request.kept_turns,
                 Event::ReplyReceived(received) => {
-                    let place = format!("{}:{}", file.display(), entry.seq);
                     summaries.extend(kept_turns.map(|kept| (agent_replies.len(), kept)));
-                    agent_replies.push((received.reply, place));
+                    agent_replies.push((received.reply, format!("{place}:{}", entry.seq)));
                 }
                 _ => {}
             }
         }
-        let place = file.display().to_string();
         replies.insert(agent, AgentReplies { replies: agent_replies, place, summaries });
     }
-    Ok(Script::from_replies(folder.display().to_string(), replies).with_workspace(record.plan.workspace))
+    let (name, workspace) = (folder.display().to_string(), Some(record.plan.workspace));
+    Ok(Script { name, is_recorded: true, agents: replies, workspace })
 }

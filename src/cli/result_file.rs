@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use super::read_files::parent_folder;
 use crate::error::Error;
 use crate::event::RunResult;
 use crate::plan::Plan;
@@ -26,7 +27,7 @@ impl ResultFile {
 
     /// Creates the folder of the file, and checks that it is writable.
     pub(super) fn make_folder(&self) -> Result<(), Error> {
-        let folder = self.parent_folder();
+        let folder = parent_folder(&self.path);
         let refused = |error: io::Error| self.usage_error(&format!("can't write to {}: {error}", folder.display()));
         fs::create_dir_all(folder).map_err(refused)?;
         tempfile::tempfile_in(folder).map(drop).map_err(refused)
@@ -35,10 +36,10 @@ impl ResultFile {
     /// Refuses `--result` for a job without a result.
     pub(super) fn check_result_option(path: Option<&Path>, plan: &Plan) -> Result<(), Error> {
         match path {
-            Some(path) if plan.parent.returns.is_none() => Err(Error::Usage {
-                message: format!("--result {}: the job `{}` has no `result`", path.display(), plan.job),
-                hint: Some("Add `result: { schema: ... }` to the job, or remove --result.".into()),
-            }),
+            Some(path) if plan.parent.returns.is_none() => Err(Error::usage(
+                format!("--result {}: the job `{}` has no `result`", path.display(), plan.job),
+                "Add `result: { schema: ... }` to the job, or remove --result.",
+            )),
             _ => Ok(()),
         }
     }
@@ -51,23 +52,20 @@ impl ResultFile {
             json.push(b'\n');
             // As for any output file, the umask decides who may read it.
             let mode = Permissions::from_mode(0o666);
-            let mut file =
-                tempfile::Builder::new().prefix(".legwork-").permissions(mode).tempfile_in(self.parent_folder())?;
+            let mut file = tempfile::Builder::new()
+                .prefix(".legwork-")
+                .permissions(mode)
+                .tempfile_in(parent_folder(&self.path))?;
             file.write_all(&json)?;
             file.persist(&self.path)?;
             Ok(())
         };
-        written()
-            .map_err(|source| Error::Environment { message: format!("can't write {}", self.path.display()), source })
+        written().map_err(Error::environment(format!("can't write {}", self.path.display())))
     }
 
     /// The path as the user wrote it.
     pub(super) fn path(&self) -> &Path {
         &self.path
-    }
-
-    fn parent_folder(&self) -> &Path {
-        self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
     }
 
     fn remove_stale(&self) -> Result<(), Error> {
@@ -83,9 +81,9 @@ impl ResultFile {
     }
 
     fn usage_error(&self, why: &str) -> Error {
-        Error::Usage {
-            message: format!("--result {}: {why}", self.path.display()),
-            hint: Some("Name a file in a folder that you can write to.".into()),
-        }
+        Error::usage(
+            format!("--result {}: {why}", self.path.display()),
+            "Name a file in a folder that you can write to.",
+        )
     }
 }

@@ -17,7 +17,7 @@ use super::sandbox_options::SandboxOptions;
 use super::secrets::RunSecrets;
 use crate::error::Error;
 use crate::event::{Event, JournalEntry, PARENT, RunOptions};
-use crate::formats::Subject;
+use crate::formats;
 use crate::job::{GitAccess, Network};
 use crate::plan::Plan;
 use crate::record::{LATEST, RUNS, Record, Recorder, ResumedRecord, find_run};
@@ -28,8 +28,9 @@ use crate::workspace_changes::has_tracked_files;
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{RUN_HELP}\n\n{RUN_EXIT_CODES}"))]
 pub(super) struct ResumeArgs {
-    /// The run; default: the newest
-    run: Option<String>,
+    /// The run
+    #[arg(default_value = LATEST)]
+    run: String,
     /// Set a secret input again: NAME=VALUE, NAME=@FILE for the text of a file, or NAME=@- for standard input
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_assignment)]
     set: Vec<String>,
@@ -63,7 +64,7 @@ pub(super) struct ResumeArgs {
     ///
     /// `text` prints the parent's last text, or its result if there is no text; `json` prints the contents of result.json;
     /// `jsonl` prints each event as it happens, one JSON value per line.
-    #[arg(long, default_value = "text", value_parser = format_parser(Subject::Run))]
+    #[arg(long, default_value = "text", value_parser = format_parser(formats::ANSWERS))]
     format: String,
     /// Also write the job's result to this file
     ///
@@ -73,31 +74,29 @@ pub(super) struct ResumeArgs {
 }
 
 pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
-    let folder = find_run(&options.out, options.run.as_deref().unwrap_or(LATEST), &has_tracked_files)?;
+    let folder = find_run(&options.out, &options.run, &has_tracked_files)?;
     let signals = Signals::catch()?;
     let limits = parse_limits(&options.limit);
+    let record = Record::open(&folder);
     // An unreadable record is rejected below.
-    let workspace = Record::open(&folder).map(|record| PathBuf::from(record.plan.workspace)).ok();
-    let folders: Vec<&Path> =
-        [options.workspace.as_deref(), workspace.as_deref(), Some(&folder)].into_iter().flatten().collect();
-    let key = env.record_key(&folders)?;
+    let workspace = record.as_ref().ok().map(|record| Path::new(&record.plan.workspace));
+    let folders = [options.workspace.as_deref(), workspace, Some(&folder)];
+    let key = env.record_key(&folders.into_iter().flatten().collect::<Vec<_>>())?;
     let reopened = match Recorder::resume(&folder, !limits.is_empty(), key) {
         Err(ended @ Error::RunEnded { outcome, .. }) => {
+            let record = record?;
             let message = printable(&ended.to_string());
             if outcome.is_a_limit() {
                 env.console.eprint(&message);
-                if let Some(used) = limit_that_ended(&Record::open(&folder)?)? {
+                let state = load_resume_state(record.journals()?, &folder)?;
+                let used = record.result.as_ref().map_or(Ok(None), |result| state.used_limit(result));
+                if let Some(used) = used.map_err(limit_error)? {
                     env.console.eprint(&format!("help:   {}", raise_limit_hint(&used, &folder)));
                 }
             } else {
-                let newest = match &options.run {
-                    None => " (this is the newest run; choose another with `legwork resume RUN`)",
-                    Some(_) => "",
-                };
-                env.console.eprint(&format!("{message}; only an interrupted run can be resumed{newest}"));
+                env.console.eprint(&format!("{message}; only an interrupted run can be resumed"));
             }
             if let Some(file) = ResultFile::prepare(options.result.as_deref())? {
-                let record = Record::open(&folder)?;
                 ResultFile::check_result_option(options.result.as_deref(), &record.plan)?;
                 file.make_folder()?;
                 record.result.iter().try_for_each(|result| file.write(result))?;
@@ -114,13 +113,14 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     }
     let mut state = load_resume_state(journals, &folder)?;
     if !has_our_key {
-        show_permissions(env, &plan);
+        env.console.eprint("this record permits:");
+        permission_lines(&plan).iter().for_each(|line| env.console.eprint(&format!("  {}", printable(line))));
         if !options.trust_record {
             return Err(Error::ForeignRecord { path: folder });
         }
     }
     if !options.force
-        && let Some(original) = find_original(state.folder(), recorder.folder(), &state.started().run_id)
+        && let Some(original) = find_original(state.folder(), &recorder.folder, &state.started.run_id)
     {
         return Err(Error::Copied { path: folder, original });
     }
@@ -137,34 +137,29 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     let used = record.result.as_ref().map_or(Ok(None), |result| state.used_limit(result)).map_err(limit_error)?;
     state.replace_limits(&mut plan, limits).map_err(limit_error)?;
     if let Some(used) = used.filter(|used| !used.leaves_more(&plan.limits, plan.parent.max_turns)) {
-        return Err(Error::Usage {
-            message: format!("the run ended at its limit `{}`, which --limit doesn't raise", used.name),
-            hint: Some(raise_limit_hint(&used, &folder)),
-        });
+        let message = format!("the run ended at its limit `{}`, which --limit doesn't raise", used.name);
+        return Err(Error::usage(message, raise_limit_hint(&used, &folder)));
     }
     let (last, then) = state.last_workspace();
     let workspace = resolve_workspace(options.workspace.as_deref().unwrap_or(Path::new(last)))?;
     let now = head_commit(&workspace);
     if then != now.as_deref() && !options.force {
-        let named = |commit: Option<&str>| commit.unwrap_or("none").to_owned();
-        return Err(Error::CommitMismatch { now: named(now.as_deref()), then: named(then) });
+        let [now, then] = [now.as_deref(), then].map(|commit| commit.unwrap_or("none").to_owned());
+        return Err(Error::CommitMismatch { now, then });
     }
     plan.workspace = workspace.to_string_lossy().into_owned();
     let secret_inputs = read_secret_inputs(&options.set, &options.set_env, env, &plan.secret_inputs)?;
-    let scripts = state.started().scripts.iter().map(|(name, path)| (name.clone(), PathBuf::from(path))).collect();
+    let scripts = state.started.scripts.clone();
     let secrets = RunSecrets::new(env, servers, &plan, &secret_inputs);
     if has_our_key {
-        let now = recorder.digests(&state.started().run_id, &secrets.redacted_command_secrets());
+        let now = recorder.digests(&state.started.run_id, &secrets.redacted_command_secrets());
         let changed = state.changed_secrets(&now).join(", ");
         if !changed.is_empty() && !options.force {
-            return Err(Error::Usage {
-                message: format!("these secrets have changed since the run was interrupted: {changed}"),
-                hint: Some(
-                    "The workspace may contain the old values, which would no longer be masked. Set the old values, or start \
-                     a new run. --force resumes all the same, without changes.patch."
-                        .into(),
-                ),
-            });
+            return Err(Error::usage(
+                format!("these secrets have changed since the run was interrupted: {changed}"),
+                "The workspace may contain the old values, which would no longer be masked. Set the old values, or start \
+                     a new run. --force resumes all the same, without changes.patch.",
+            ));
         }
         if !changed.is_empty() {
             state.has_new_secrets = true;
@@ -172,13 +167,11 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
         }
     }
     let providers = connect_providers(env, &plan, &scripts, &secrets.redactor, None)?;
-    let out = runs_folder(recorder.folder(), &state.started().run_id, &plan.job);
-    let protected: Vec<PathBuf> = state.started().protected.iter().map(PathBuf::from).collect();
+    let out = runs_folder(&recorder.folder, &state.started.run_id, &plan.job);
+    let protected: Vec<PathBuf> = state.started.protected.iter().map(PathBuf::from).collect();
     let sandbox = sandbox_options.prepare_sandbox(env, &plan, &protected, &out)?;
     let result_file = ResultFile::prepare(result_path.as_deref())?;
-    if let Some(file) = &result_file {
-        file.make_folder()?;
-    }
+    result_file.iter().try_for_each(ResultFile::make_folder)?;
     execute(
         Execution {
             plan,
@@ -194,10 +187,9 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
             recorder,
             result_file,
             options: RunOptions {
-                result: result_path.map(|file| env.current_folder.join(file).to_string_lossy().into_owned()),
                 untrusted: earlier.untrusted,
                 offline: earlier.offline,
-                ..sandbox_options.to_run_options(&env.current_folder)
+                ..sandbox_options.to_run_options(&env.current_folder, result_path.as_deref())
             },
             resume_state: Some(state),
             signals,
@@ -225,12 +217,6 @@ fn load_resume_state(journals: BTreeMap<String, Vec<JournalEntry>>, folder: &Pat
     })
 }
 
-/// The limit at which a run ended.
-fn limit_that_ended(record: &Record) -> Result<Option<UsedLimit>, Error> {
-    let state = load_resume_state(record.journals()?, record.folder())?;
-    record.result.as_ref().map_or(Ok(None), |result| state.used_limit(result)).map_err(limit_error)
-}
-
 /// A hint how to resume a run that ended at a limit.
 fn raise_limit_hint(used: &UsedLimit, folder: &Path) -> String {
     let run = printable(&folder.to_string_lossy());
@@ -244,21 +230,14 @@ pub(super) fn runs_folder(folder: &Path, run_id: &str, job: &str) -> PathBuf {
     of_job.and_then(Path::parent).unwrap_or(folder).to_owned()
 }
 
-/// Prints to stderr what a record permits the resumed run to do.
-fn show_permissions(env: &CliEnv, plan: &Plan) {
-    env.console.eprint("this record permits:");
-    for line in permission_lines(plan) {
-        env.console.eprint(&format!("  {}", printable(&line)));
-    }
-}
-
+/// What a record permits the resumed run to do.
 fn permission_lines(plan: &Plan) -> Vec<String> {
     let mut lines = vec![format!("workspace: {}", plan.workspace)];
     if plan.network == Network::Open {
         lines.push("network: open".to_owned());
     }
-    let variables = plan.env.iter().cloned().chain(plan.secret_inputs.iter().map(|name| format!("input {name}")));
-    let variables: Vec<String> = variables.collect();
+    let inputs = plan.secret_inputs.iter().map(|name| format!("input {name}"));
+    let variables: Vec<String> = plan.env.iter().cloned().chain(inputs).collect();
     if !variables.is_empty() {
         lines.push(format!("variables for commands: {}", variables.join(", ")));
     }
@@ -270,15 +249,11 @@ fn permission_lines(plan: &Plan) -> Vec<String> {
     }
     let names = std::iter::once("parent").chain(plan.subagents.keys().map(String::as_str));
     for (name, agent) in names.zip(plan.agents()) {
-        let tools: Vec<String> = agent
-            .tools
-            .iter()
-            .map(|tool| match tool.options.as_object().is_none_or(serde_json::Map::is_empty) {
-                true => tool.name.clone(),
-                false => format!("{} {}", tool.name, tool.options),
-            })
-            .collect();
-        let tools = if tools.is_empty() { "no tools".to_owned() } else { tools.join(", ") };
+        let tools = agent.tools.iter().map(|tool| match tool.options.as_object() {
+            Some(options) if !options.is_empty() => format!("{} {}", tool.name, tool.options),
+            _ => tool.name.clone(),
+        });
+        let tools = if agent.tools.is_empty() { "no tools".to_owned() } else { tools.collect::<Vec<_>>().join(", ") };
         lines.push(format!("{name}: {} with {tools}", agent.model));
     }
     lines.extend(plan.active_checks().map(|check| format!("check {}: {}", check.name, check.run)));

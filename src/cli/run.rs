@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::arguments::{
-    RUN_EXIT_CODES, add_input_arguments, format_parser, limit_error, parse_assignment, parse_limits, require_utf8,
-    resolve_workspace,
+    RUN_EXIT_CODES, add_input_arguments, format_parser, limit_error, parse_assignment, parse_limits,
+    reject_escaping_symlinks, require_utf8, resolve_workspace,
 };
 use super::env::CliEnv;
 use super::execute::{Execution, check_cost_limit, connect_providers, execute};
@@ -14,14 +14,13 @@ use super::result_file::ResultFile;
 use super::sandbox_options::SandboxOptions;
 use super::save_case::CaseRecorder;
 use super::secrets::RunSecrets;
-use super::symlink_guard::reject_escaping_symlinks;
 use crate::diagnostic::Severity;
 use crate::error::Error;
 use crate::event::RunOptions;
-use crate::formats::{self, PlanPreview, Subject};
+use crate::formats::{self, PlanPreview};
 use crate::job::Network;
 use crate::lints::{self, JobTrust, ValidJob};
-use crate::plan::{InputValues, Plan, RunContext, SecretInputs};
+use crate::plan::{InputValues, Plan, RunContext};
 use crate::record::{RUNS, Recorder, new_run_id};
 use crate::run::Signals;
 
@@ -63,7 +62,7 @@ pub(super) struct RunArgs {
     ///
     /// `text` prints the parent's last text, or its result if there is no text; `json` prints the contents of result.json;
     /// `jsonl` prints each event as it happens, one JSON value per line.
-    #[arg(long, default_value = "text", value_parser = format_parser(Subject::Run))]
+    #[arg(long, default_value = "text", value_parser = format_parser(formats::ANSWERS))]
     format: String,
     /// Also write the job's result to this file
     ///
@@ -98,10 +97,8 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     let invalid = |finding| Error::Invalid(vec![finding]);
     options.sandbox_options.require_for_untrusted(options.untrusted)?;
     if let Some(file) = options.result.as_ref().filter(|file| is_same_file(file, &options.job)) {
-        return Err(Error::Usage {
-            message: format!("--result {} is the job file", file.display()),
-            hint: Some("Choose another file for the result.".into()),
-        });
+        let message = format!("--result {} is the job file", file.display());
+        return Err(Error::usage(message, "Choose another file for the result."));
     }
     let result_path = options.result.as_deref().filter(|_| !options.dry_run);
     let result_file = ResultFile::prepare(result_path)?;
@@ -114,9 +111,7 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     let model = options.model.as_deref().map(|model| lints::model_argument(model, &user_config.servers)).transpose();
     let limits = parse_limits(&options.limit);
     let mut findings = checked.findings;
-    if let Ok(Some(model)) = &model
-        && model.is_scripted()
-    {
+    if matches!(&model, Ok(Some(model)) if model.is_scripted()) {
         findings.retain(|finding| !lints::COST_WARNINGS.contains(&finding.code));
     }
     if limits.contains_key("cost_usd") {
@@ -125,7 +120,11 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     if !findings.is_empty() {
         env.console.findings(&findings);
     }
-    let inputs = read_inputs(options, env)?;
+    let mut inputs = InputValues::default();
+    if let Some(path) = &options.inputs {
+        inputs.file(&read_files::read_source(path).map_err(invalid)?);
+    }
+    add_input_arguments(&mut inputs, &options.set, &options.set_env, env);
     let model = model.map_err(|finding| invalid(*finding))?;
     let out = env.current_folder.join(&options.out);
     let started = (env.clock)();
@@ -139,7 +138,15 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
         run_date,
         model_override: model.clone(),
     };
-    let (plan, secret_inputs) = build_plan(options, &job, &inputs, &context)?;
+    let (mut plan, secret_inputs) = Plan::new(&job, &inputs, &context).map_err(Error::Invalid)?;
+    plan.set_limits(&limits).map_err(limit_error)?;
+    if options.offline {
+        if let Some(agent) = plan.agents().find(|agent| !agent.model.is_scripted()) {
+            let message = format!("--offline: {} needs the network", agent.model);
+            return Err(Error::usage(message, "Reply from a script or a record: --model replay/FILE."));
+        }
+        plan.network = Network::None;
+    }
     if limits.contains_key("cost_usd") {
         check_cost_limit(&plan, &user_config)?;
     }
@@ -154,9 +161,8 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     }
     // Scripts have no options, so a warning about dropped ones would be noise.
     if let Some(model) = model.as_ref().filter(|model| !model.is_scripted()) {
-        lints::dropped_options(job.job(), model, &user_config.servers)
-            .iter()
-            .for_each(|warning| env.console.warning(warning));
+        let warnings = lints::dropped_options(job.job(), model, &user_config.servers);
+        warnings.iter().for_each(|warning| env.console.warning(warning));
     }
     ResultFile::check_result_option(options.result.as_deref(), &plan)?;
     let secrets = RunSecrets::new(env, &user_config.servers, &plan, &secret_inputs);
@@ -168,24 +174,20 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     let providers = connect_providers(env, &plan, &scripts, &secrets.redactor, Some(job.job()))?;
     let hint = "Remove the link, or name its target: --out DIR.";
     reject_escaping_symlinks(&env.current_folder, &options.out.join(job.name()), hint)?;
-    if let Some(file) = &result_file {
-        file.make_folder()?;
-    }
-    let case = match &options.save_case {
-        Some(name) => Some(CaseRecorder::begin(name, &options.job, &workspace, &out, &secrets.redactor)?),
-        None => None,
-    };
+    result_file.iter().try_for_each(ResultFile::make_folder)?;
+    let begin_case = |name| CaseRecorder::begin(name, &options.job, &workspace, &out, &secrets.redactor);
+    let case = options.save_case.as_deref().map(begin_case).transpose()?;
     // From here on, a signal must let the record be closed.
     let signals = Signals::catch()?;
     let mut protected: Vec<PathBuf> =
-        protected_paths(&options.job, &job).into_iter().chain(scripts.values().cloned()).collect();
+        protected_paths(&options.job, &job).into_iter().chain(scripts.values().map(PathBuf::from)).collect();
     protected.iter().try_for_each(|path| require_utf8(path))?;
     protected.extend(env.user_config_files_below(&workspace));
     let sandbox = options.sandbox_options.prepare_sandbox(env, &plan, &protected, &out)?;
     let recorder = Recorder::create(&out, job.name(), &context.run_id, env.record_key(&[&workspace])?)?;
-    let shown_folder = options.out.join(job.name()).join(recorder.run_id());
+    let shown_folder = options.out.join(job.name()).join(&recorder.run_id);
     let out = out.canonicalize().map_err(|source| Error::Record { path: out.clone(), source })?;
-    let record = recorder.folder().to_owned();
+    let record = recorder.folder.clone();
     let code = execute(
         Execution {
             plan: plan.clone(),
@@ -201,13 +203,9 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
             recorder,
             result_file,
             options: RunOptions {
-                result: options
-                    .result
-                    .as_ref()
-                    .map(|file| env.current_folder.join(file).to_string_lossy().into_owned()),
                 untrusted: options.untrusted,
                 offline: options.offline,
-                ..options.sandbox_options.to_run_options(&env.current_folder)
+                ..options.sandbox_options.to_run_options(&env.current_folder, options.result.as_deref())
             },
             resume_state: None,
             signals,
@@ -221,26 +219,6 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     Ok(code)
 }
 
-fn build_plan(
-    options: &RunArgs,
-    job: &ValidJob,
-    inputs: &InputValues,
-    context: &RunContext,
-) -> Result<(Plan, SecretInputs), Error> {
-    let (mut plan, secrets) = Plan::new(job, inputs, context).map_err(Error::Invalid)?;
-    plan.set_limits(&parse_limits(&options.limit)).map_err(limit_error)?;
-    if options.offline {
-        if let Some(agent) = plan.agents().find(|agent| !agent.model.is_scripted()) {
-            return Err(Error::Usage {
-                message: format!("--offline: {} needs the network", agent.model),
-                hint: Some("Reply from a script or a record: --model replay/FILE.".into()),
-            });
-        }
-        plan.network = Network::None;
-    }
-    Ok((plan, secrets))
-}
-
 /// Whether two paths name the same file.
 fn is_same_file(one: &Path, other: &Path) -> bool {
     one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
@@ -248,12 +226,6 @@ fn is_same_file(one: &Path, other: &Path) -> bool {
 
 /// Prints a plan.
 fn print_plan(options: &RunArgs, env: &CliEnv, plan: &Plan) -> Result<u8, Error> {
-    if options.verbose && options.format != "text" {
-        return Err(Error::Usage {
-            message: format!("--verbose has no effect with --format {}", options.format),
-            hint: Some("Remove one of the two options.".into()),
-        });
-    }
     let preview = PlanPreview {
         plan,
         cost_bound: &plan.cost_bound(env.prices()?, (env.clock)()),
@@ -261,35 +233,24 @@ fn print_plan(options: &RunArgs, env: &CliEnv, plan: &Plan) -> Result<u8, Error>
         verbose: options.verbose,
         display: env.console.stdout_display(),
     };
-    let text = formats::find(&options.format).and_then(|format| format.plan(&preview));
-    env.console.print_formatted(&options.format, &text.unwrap_or_default());
+    env.console.print_formatted(&options.format, &formats::find(formats::PLANS, &options.format)(&preview));
     Ok(0)
-}
-
-/// The inputs from `--set`, `--set-env` and `--inputs`.
-fn read_inputs(options: &RunArgs, env: &CliEnv) -> Result<InputValues, Error> {
-    let mut inputs = InputValues::default();
-    if let Some(path) = &options.inputs {
-        inputs.file(&read_files::read_source(path).map_err(|finding| Error::Invalid(vec![finding]))?);
-    }
-    add_input_arguments(&mut inputs, &options.set, &options.set_env, env);
-    Ok(inputs)
 }
 
 /// The absolute paths of the scripts and records that replies come from. Those of the command line are relative to the
 /// current folder, those of the job to the job file.
-fn replay_sources(options: &RunArgs, env: &CliEnv, plan: &Plan) -> BTreeMap<String, PathBuf> {
+fn replay_sources(options: &RunArgs, env: &CliEnv, plan: &Plan) -> BTreeMap<String, String> {
     let folder = if options.model.is_some() { None } else { options.job.parent() };
     let folder = env.current_folder.join(folder.unwrap_or(Path::new("")));
     let replayed = plan.agents().map(|agent| &agent.model).filter(|model| model.is_scripted());
-    replayed.map(|model| (model.name.clone(), folder.join(&model.name))).collect()
+    replayed.map(|model| (model.name.clone(), folder.join(&model.name).to_string_lossy().into_owned())).collect()
 }
 
 /// The absolute paths of the job file and of all files that it includes, even of missing ones that an include looks for.
 fn protected_paths(job_file: &Path, job: &ValidJob) -> Vec<PathBuf> {
     let folder = job_file.parent().unwrap_or(Path::new(""));
     let templates = &job.prompts().templates;
-    let files = templates.files().chain(templates.missing()).chain(job.schemas().files());
+    let files = templates.files().chain(templates.missing()).chain(job.schemas().files.iter().map(String::as_str));
     let files = files.map(|file| folder.join(file));
     let absolute = |path: PathBuf| std::path::absolute(path).ok();
     std::iter::once(job_file.to_owned()).chain(files).filter_map(absolute).collect()

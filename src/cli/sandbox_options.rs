@@ -21,34 +21,13 @@ use crate::sandbox::{RecordVerifier, Sandbox, SandboxMode, SandboxPolicy, Sandbo
 pub(super) struct SandboxOptions {
     /// How to confine commands; default: auto, or for a resumed run, as before
     #[arg(long, value_enum)]
-    sandbox: Option<SandboxArgument>,
+    sandbox: Option<SandboxMode>,
     /// Let commands also read this file or folder, for example one in HOME; may be repeated
     #[arg(long, value_name = "PATH")]
     allow_read: Vec<PathBuf>,
     /// Let commands also read and change this file or folder; may be repeated
     #[arg(long, value_name = "PATH")]
     allow_write: Vec<PathBuf>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum SandboxArgument {
-    /// With bubblewrap, or with landlock if bubblewrap doesn't work
-    Auto,
-    /// With bubblewrap only
-    Required,
-    /// Not at all: commands can do whatever you can do
-    Off,
-}
-
-impl SandboxArgument {
-    /// The name on the command line.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Required => "required",
-            Self::Off => "off",
-        }
-    }
 }
 
 /// What it means to have no sandbox.
@@ -58,32 +37,29 @@ impl SandboxOptions {
     /// Refuses to run an untrusted job without a sandbox.
     pub(super) fn require_for_untrusted(&self, is_untrusted: bool) -> Result<(), Error> {
         if is_untrusted && self.is_off() {
-            return Err(Error::Usage {
-                message: "an untrusted job can't run without a sandbox".into(),
-                hint: Some("Remove --sandbox off.".into()),
-            });
+            return Err(Error::usage("an untrusted job can't run without a sandbox", "Remove --sandbox off."));
         }
         Ok(())
     }
 
     /// Whether the sandbox is off.
     fn is_off(&self) -> bool {
-        self.choice() == SandboxArgument::Off
+        self.mode() == SandboxMode::Off
     }
 
-    fn choice(&self) -> SandboxArgument {
-        self.sandbox.unwrap_or(SandboxArgument::Auto)
+    fn mode(&self) -> SandboxMode {
+        self.sandbox.unwrap_or_default()
     }
 
-    /// The options as the journal records them, for a later resume. Paths are relative to `folder`.
-    pub(super) fn to_run_options(&self, folder: &Path) -> RunOptions {
-        let absolute = |paths: &[PathBuf]| -> Vec<String> {
-            paths.iter().map(|path| folder.join(path).to_string_lossy().into_owned()).collect()
-        };
+    /// The options and the path of `--result` as the journal records them, for a later resume. Paths are relative to
+    /// `folder`.
+    pub(super) fn to_run_options(&self, folder: &Path, result: Option<&Path>) -> RunOptions {
+        let absolute = |path: &Path| folder.join(path).to_string_lossy().into_owned();
         RunOptions {
-            sandbox: self.sandbox.map(|choice| choice.name().to_owned()),
-            allow_read: absolute(&self.allow_read),
-            allow_write: absolute(&self.allow_write),
+            result: result.map(absolute),
+            sandbox: self.sandbox.map(|mode| mode.name().to_owned()),
+            allow_read: self.allow_read.iter().map(|path| absolute(path)).collect(),
+            allow_write: self.allow_write.iter().map(|path| absolute(path)).collect(),
             ..RunOptions::default()
         }
     }
@@ -94,7 +70,7 @@ impl SandboxOptions {
             [] => recorded.iter().map(PathBuf::from).collect(),
             given => given.to_vec(),
         };
-        let mode = recorded.sandbox.as_deref().and_then(|name| SandboxArgument::from_str(name, false).ok());
+        let mode = recorded.sandbox.as_deref().and_then(|name| SandboxMode::from_str(name, false).ok());
         Self {
             sandbox: self.sandbox.or(mode),
             allow_read: paths(&self.allow_read, &recorded.allow_read),
@@ -104,12 +80,12 @@ impl SandboxOptions {
 
     /// Whether all options have their defaults.
     pub(super) fn is_default(&self) -> bool {
-        self.choice() == SandboxArgument::Auto && self.allow_read.is_empty() && self.allow_write.is_empty()
+        self.mode() == SandboxMode::Auto && self.allow_read.is_empty() && self.allow_write.is_empty()
     }
 
     /// These options as arguments of a command that runs in another folder.
     pub(super) fn to_arguments(&self, folder: &Path) -> Vec<OsString> {
-        let mut arguments = vec![OsString::from("--sandbox"), self.choice().name().into()];
+        let mut arguments = vec![OsString::from("--sandbox"), self.mode().name().into()];
         for (option, paths) in [("--allow-read", &self.allow_read), ("--allow-write", &self.allow_write)] {
             for path in paths {
                 arguments.extend([option.into(), folder.join(path).into_os_string()]);
@@ -123,10 +99,10 @@ impl SandboxOptions {
         if !plan.runs_commands() {
             return "unused: no agent or check can run commands".to_owned();
         }
-        let tier = match self.choice() {
-            SandboxArgument::Auto => "auto: bubblewrap, or landlock if bubblewrap doesn't work".to_owned(),
-            SandboxArgument::Required => "required: bubblewrap".to_owned(),
-            SandboxArgument::Off => format!("off: commands are not confined, {UNCONFINED_RISK}"),
+        let tier = match self.mode() {
+            SandboxMode::Auto => "auto: bubblewrap, or landlock if bubblewrap doesn't work".to_owned(),
+            SandboxMode::Required => "required: bubblewrap".to_owned(),
+            SandboxMode::Off => format!("off: commands are not confined, {UNCONFINED_RISK}"),
         };
         let more = [("read", &self.allow_read), ("change", &self.allow_write)].into_iter();
         let more = more.flat_map(|(what, paths)| paths.iter().map(move |path| format!("{what} {}", path.display())));
@@ -153,7 +129,7 @@ impl SandboxOptions {
         if !plan.runs_commands() {
             return Ok(PreparedSandbox { sandbox: Sandbox::unused(), protection: None });
         }
-        let home = env.variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+        let home = env.folder_variable("HOME");
         let workspace = PathBuf::from(&plan.workspace);
         // If the workspace is in the folder of runs, protecting that folder would make the whole workspace read-only.
         let runs_folder = canonical_as_far_as_possible(runs_folder);
@@ -191,13 +167,8 @@ impl SandboxOptions {
             home,
             path_dirs: path.filter(|entry| entry.is_absolute()).collect(),
         };
-        let mode = match self.choice() {
-            SandboxArgument::Auto => SandboxMode::Auto,
-            SandboxArgument::Required => SandboxMode::Required,
-            SandboxArgument::Off => SandboxMode::Off,
-        };
-        let sandbox = Sandbox::detect(mode, policy.clone()).map_err(Error::SandboxUnavailable)?;
-        match (sandbox.tier(), sandbox.degradation()) {
+        let sandbox = Sandbox::detect(self.mode(), policy.clone()).map_err(Error::SandboxUnavailable)?;
+        match (sandbox.tier(), &sandbox.degradation) {
             (Tier::Off, _) => {
                 env.console.warning(&format!("commands are not confined (sandbox: off): {UNCONFINED_RISK}"));
             }
@@ -234,7 +205,7 @@ impl PreparedSandbox {
         };
         match self.protection {
             Some((policy, protected, records)) => {
-                let sandbox = sandbox.with_tamper_watch(&policy, &records, record, verifier).with_restorer();
+                let sandbox = sandbox.with_tamper_watch(&policy, &records, record, verifier);
                 (Arc::new(sandbox), Some(protected))
             }
             None => (Arc::new(sandbox), None),
@@ -244,8 +215,7 @@ impl PreparedSandbox {
 
 /// The canonical path of an option's argument.
 fn canonical_path(option: &str, path: &Path) -> Result<PathBuf, Error> {
-    path.canonicalize().map_err(|error| Error::Usage {
-        message: format!("{option} {}: {error}", path.display()),
-        hint: Some("Name an existing file or folder.".into()),
+    path.canonicalize().map_err(|error| {
+        Error::usage(format!("{option} {}: {error}", path.display()), "Name an existing file or folder.")
     })
 }

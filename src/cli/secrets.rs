@@ -5,9 +5,9 @@ use crate::lints::provider_keys;
 use crate::plan::{Plan, SecretInputs};
 use crate::process::Environment;
 use crate::providers::PROVIDERS;
-use crate::providers::base_url::percent_decode;
 use crate::providers::user_servers::UserServers;
 use crate::redaction::{self, Redactor};
+use crate::text::percent_decode;
 
 /// The proxy variables of HTTP libraries, whose URLs can contain credentials.
 const PROXY_VARIABLES: [&str; 6] = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
@@ -43,7 +43,7 @@ impl RunSecrets {
         let base_urls =
             PROVIDERS.iter().filter_map(|entry| Some(entry.default_endpoint?.base_url_env)).chain(PROXY_VARIABLES);
         let urls: Vec<(String, String)> = base_urls.filter_map(value_of).collect();
-        let server_urls = servers.iter().map(|server| (server.name().to_owned(), server.base_url().to_owned()));
+        let server_urls = servers.iter().map(|server| (server.name.clone(), server.base_url.clone()));
         known.extend(urls.into_iter().chain(server_urls).flat_map(url_credentials));
         Self {
             redactor: Redactor::new(&known).0,

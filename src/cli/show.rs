@@ -10,7 +10,7 @@ use super::env::CliEnv;
 use super::output::printable;
 use crate::error::Error;
 use crate::event::PARENT;
-use crate::formats::{self, Transcript};
+use crate::formats::{Transcript, markdown};
 use crate::lints::provider_keys;
 use crate::record::{ExistingFile, LATEST, RUNS, Record, Recorder, find_run};
 use crate::workspace_changes::has_tracked_files;
@@ -39,41 +39,15 @@ pub(super) fn show(options: &ShowArgs, env: &CliEnv) -> Result<u8, Error> {
         return rebuild(&folder, env);
     }
     if options.open {
-        let report = folder.join("report.html");
-        if !report.is_file() {
-            return Err(Error::NotARecord {
-                path: folder,
-                why: "it has no report.html, as the run hasn't ended".into(),
-            });
-        }
-        let opener = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
-        let mut command = Command::new(opener);
-        for key in provider_keys() {
-            command.env_remove(key);
-        }
-        let status = command.arg(&report).stdin(Stdio::null()).stdout(Stdio::null()).status();
-        return match status {
-            Ok(status) if status.success() => Ok(0),
-            Ok(status) => Err(Error::Usage {
-                message: format!("{opener} couldn't open {} ({status})", report.display()),
-                hint: Some("Open the file in a browser.".into()),
-            }),
-            Err(source) => Err(Error::Environment {
-                message: format!("{opener} can't be started, so {} wasn't opened", report.display()),
-                source,
-            }),
-        };
+        return open_report(folder);
     }
     let record = Record::open(&folder)?;
     let defect = Cell::new(None);
     let entries = record.entries(PARENT)?.filter_map(|entry| entry.map_err(|error| defect.set(Some(error))).ok());
     let mut transcript = Transcript::new(&record.plan, record.result.as_ref(), entries);
     let mut text = Vec::new();
-    if let Some(format) = formats::find("markdown")
-        && let Some(written) = format.transcript(&mut transcript, &mut text)
-    {
-        written.map_err(|source| Error::Record { path: folder.clone(), source })?;
-    }
+    markdown::transcript(&mut transcript, &mut text)
+        .map_err(|source| Error::Record { path: folder.clone(), source })?;
     let text = String::from_utf8_lossy(&text);
     let display = env.console.stdout_display();
     if display.colour || std::io::stdout().is_terminal() {
@@ -83,6 +57,27 @@ pub(super) fn show(options: &ShowArgs, env: &CliEnv) -> Result<u8, Error> {
     }
     if let Some(defect) = defect.take() {
         env.console.warning(&format!("the journal ends early: {defect}"));
+    }
+    Ok(0)
+}
+
+/// Opens the HTML report of a run in a browser.
+fn open_report(folder: PathBuf) -> Result<u8, Error> {
+    let report = folder.join("report.html");
+    if !report.is_file() {
+        return Err(Error::NotARecord { path: folder, why: "it has no report.html, as the run hasn't ended".into() });
+    }
+    let opener = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+    let mut command = Command::new(opener);
+    for key in provider_keys() {
+        command.env_remove(key);
+    }
+    let status = command.arg(&report).stdin(Stdio::null()).stdout(Stdio::null()).status();
+    let status = status
+        .map_err(Error::environment(format!("{opener} can't be started, so {} wasn't opened", report.display())))?;
+    if !status.success() {
+        let message = format!("{opener} couldn't open {} ({status})", report.display());
+        return Err(Error::usage(message, "Open the file in a browser."));
     }
     Ok(0)
 }
@@ -123,8 +118,7 @@ fn style_for_terminal(markdown: &str, colour: bool) -> String {
         if colour && fence.is_none() && line.starts_with('#') {
             text.push_str(&format!("\u{1b}[1;36m{line}\u{1b}[0m\n"));
         } else {
-            text.push_str(&line);
-            text.push('\n');
+            text += &(line + "\n");
         }
     }
     text

@@ -1,6 +1,6 @@
 //! The user's configuration: `providers.toml` and `prices.toml`, read when a command needs them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::read_files;
 use crate::diagnostic::{Diagnostic, Source};
 use crate::error::Error;
 use crate::lints::{UserConfig, priced_provider};
-use crate::pricing::{PricedProvider, Prices, UserPrices};
+use crate::pricing::{Prices, UserPrices};
 use crate::providers::base_url::{display_base, is_loopback, is_on_host_of};
 use crate::providers::user_servers::{FILE_NAME, ParsedServers, UserServers, unreadable};
 use crate::providers::{PROVIDERS, ProviderSpec, find};
@@ -22,23 +22,16 @@ impl CliEnv {
     /// # Errors
     /// The file has mistakes. Nothing may run then, since the variables that hold keys aren't known.
     pub(super) fn user_servers(&self) -> Result<&UserServers, Error> {
-        match self.parsed_servers() {
-            ParsedServers { findings, .. } if !findings.is_empty() => Err(Error::Configuration(findings.clone())),
-            ParsedServers { servers, .. } => Ok(servers),
-        }
+        let ParsedServers { servers, findings } = self.parsed_servers();
+        if findings.is_empty() { Ok(servers) } else { Err(Error::Configuration(findings.clone())) }
     }
 
     /// The valid servers in `providers.toml`, and the mistakes in it.
     pub(super) fn parsed_servers(&self) -> &ParsedServers {
-        self.servers.get_or_init(|| match self.providers_file() {
+        self.servers.get_or_init(|| match self.config_file(FILE_NAME) {
             Some(path) => read_providers_file(&path),
             None => ParsedServers { servers: UserServers::default(), findings: Vec::new() },
         })
-    }
-
-    /// The path of `providers.toml`, whether or not it exists.
-    fn providers_file(&self) -> Option<PathBuf> {
-        self.config_file(FILE_NAME)
     }
 
     /// The path of `prices.toml`, whether or not it exists.
@@ -61,12 +54,16 @@ impl CliEnv {
     }
 
     fn read_prices(&self) -> &Result<Prices, Vec<Diagnostic>> {
-        self.prices.get_or_init(|| match self.prices_file() {
-            Some(path) => {
-                read_prices_file(&path, &|provider| priced_provider(provider, &self.parsed_servers().servers))
-                    .map(|prices| prices.with_base_urls(self.custom_base_urls()))
-            }
-            None => Ok(Prices::new().with_base_urls(self.custom_base_urls())),
+        self.prices.get_or_init(|| {
+            let prices = match self.prices_file().and_then(|path| read_config_file(&path)) {
+                None => Prices::new(),
+                Some(Ok(source)) => {
+                    let check_provider = |provider: &str| priced_provider(provider, &self.parsed_servers().servers);
+                    Prices::with_user_prices(UserPrices::read(&source, &check_provider)?)
+                }
+                Some(Err(finding)) => return Err(vec![finding]),
+            };
+            Ok(prices.with_base_urls(self.custom_base_urls()))
         })
     }
 
@@ -75,10 +72,8 @@ impl CliEnv {
     /// # Errors
     /// All mistakes in its files.
     pub(super) fn user_config(&self) -> Result<UserConfig, Error> {
-        match self.user_config_with_findings() {
-            (config, findings) if findings.is_empty() => Ok(config),
-            (_, findings) => Err(Error::Configuration(findings)),
-        }
+        let (config, findings) = self.user_config_with_findings();
+        if findings.is_empty() { Ok(config) } else { Err(Error::Configuration(findings)) }
     }
 
     /// The valid part of the user's configuration, and all mistakes in its files.
@@ -90,13 +85,15 @@ impl CliEnv {
                 (Prices::with_unreadable_user_prices().with_base_urls(self.custom_base_urls()), findings.as_slice())
             }
         };
-        let config = UserConfig { servers: servers.clone(), prices, local_providers: self.local_providers(servers) };
+        let local_providers =
+            self.base_urls().filter(|(_, base, _)| is_loopback(base)).map(|(name, ..)| name.to_owned()).collect();
+        let config = UserConfig { servers: servers.clone(), prices, local_providers };
         (config, [findings, price_findings].concat())
     }
 
     /// The configuration files that are in the workspace. No tool may change them.
     pub(super) fn user_config_files_below(&self, workspace: &Path) -> Vec<PathBuf> {
-        let files = [self.providers_file(), self.prices_file()].into_iter().flatten();
+        let files = [self.config_file(FILE_NAME), self.prices_file()].into_iter().flatten();
         let canonical = |file: PathBuf| {
             let (parent, real) =
                 file.ancestors().skip(1).find_map(|parent| Some((parent, parent.canonicalize().ok()?)))?;
@@ -105,27 +102,21 @@ impl CliEnv {
         files.filter_map(canonical).filter(|file| file.starts_with(workspace)).collect()
     }
 
-    /// The providers and servers whose base URL is on this machine.
-    fn local_providers(&self, servers: &UserServers) -> BTreeSet<String> {
-        let built_in = PROVIDERS
-            .iter()
-            .filter_map(|provider| Some((provider.name, self.variable(provider.default_endpoint?.base_url_env)?)));
-        let named = servers.iter().map(|server| (server.name(), server.base_url()));
-        built_in.chain(named).filter(|(_, base)| is_loopback(base)).map(|(name, _)| name.to_owned()).collect()
+    /// The base URLs that the user has set: the name of the provider or server, the URL, and the provider with its API.
+    pub(super) fn base_urls(&self) -> impl Iterator<Item = (&str, &str, &'static ProviderSpec)> {
+        let built_in = PROVIDERS.iter().filter_map(|provider| {
+            Some((provider.name, self.variable(provider.default_endpoint?.base_url_env)?, provider))
+        });
+        let servers = self.parsed_servers().servers.iter();
+        built_in.chain(servers.filter_map(|server| Some((&*server.name, &*server.base_url, find(server.api)?))))
     }
 
     /// The base URLs that are neither the provider's own nor on this machine, without credentials.
     fn custom_base_urls(&self) -> BTreeMap<String, String> {
-        let servers = &self.parsed_servers().servers;
-        let built_in = PROVIDERS.iter().filter_map(|provider| {
-            Some((provider.name, self.variable(provider.default_endpoint?.base_url_env)?, provider))
-        });
-        let named = servers.iter().filter_map(|server| Some((server.name(), server.base_url(), find(server.api())?)));
-        let is_custom = |base: &str, provider: &ProviderSpec| {
+        let custom = self.base_urls().filter(|(_, base, provider)| {
             !is_loopback(base)
                 && provider.default_endpoint.is_some_and(|default| !is_on_host_of(base, default.base_url))
-        };
-        let custom = built_in.chain(named).filter(|(_, base, provider)| is_custom(base, provider));
+        });
         custom.filter_map(|(name, base, _)| Some((name.to_owned(), display_base(base)?))).collect()
     }
 }
@@ -143,14 +134,6 @@ fn read_config_file(path: &Path) -> Option<Result<Arc<Source>, Diagnostic>> {
             Err(read_files::unreadable_file(path, &why).help("make it a regular file that you can read, or remove it"))
         }
     })
-}
-
-fn read_prices_file(path: &Path, check_provider: &dyn Fn(&str) -> PricedProvider) -> Result<Prices, Vec<Diagnostic>> {
-    match read_config_file(path) {
-        None => Ok(Prices::new()),
-        Some(Ok(source)) => UserPrices::read(&source, check_provider).map(Prices::with_user_prices),
-        Some(Err(finding)) => Err(vec![finding]),
-    }
 }
 
 fn read_providers_file(path: &Path) -> ParsedServers {

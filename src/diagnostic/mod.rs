@@ -1,13 +1,8 @@
 //! Findings for the author of a file: plain data with places. `formats` prints them.
 
-mod rule;
-
 use std::cell::LazyCell;
 use std::ops::Range;
 use std::sync::Arc;
-
-pub use rule::Rule;
-pub(crate) use rule::rule;
 
 /// A text that findings point into.
 #[derive(Debug)]
@@ -90,6 +85,17 @@ impl SourceSpan {
     pub fn end(&self) -> (usize, usize) {
         self.source.position(self.range.end)
     }
+
+    /// Whether it is the other one or a part of it.
+    pub fn is_within(&self, other: &Self) -> bool {
+        let (inner, outer) = (&self.range, &other.range);
+        Arc::ptr_eq(&self.source, &other.source) && inner.start >= outer.start && inner.end <= outer.end
+    }
+
+    /// Whether one of the two is within the other.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.is_within(other) || other.is_within(self)
+    }
 }
 
 /// The severity of a finding.
@@ -111,6 +117,54 @@ impl Severity {
         }
     }
 }
+
+/// All findings of one code. Made by `rule!`, from a page in `src/explained`.
+#[derive(Debug, Clone, Copy)]
+pub struct Rule {
+    /// The stable name, such as `unknown-tool`.
+    pub code: &'static str,
+    /// The severity of its findings.
+    pub severity: Severity,
+    /// The page that explains it, Markdown: a paragraph, then the sections `Bad` and `Good` with an example in each.
+    pub page: &'static str,
+}
+
+impl Rule {
+    /// What it is about: the page's first paragraph, on one line.
+    pub fn summary(&self) -> String {
+        let paragraph = self.page.split("\n\n").next().unwrap_or_default();
+        paragraph.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    /// An example with such a finding: the code block below `## Bad`. Absent if no text can show it.
+    pub fn bad_example(&self) -> Option<&'static str> {
+        self.example("## Bad")
+    }
+
+    /// An example without such a finding: the code block below `## Good`.
+    pub fn good_example(&self) -> Option<&'static str> {
+        self.example("## Good")
+    }
+
+    fn example(&self, heading: &str) -> Option<&'static str> {
+        let section = self.page.split_once(heading)?.1.split("\n## ").next()?;
+        let block = section.split_once("```")?.1.split_once('\n')?.1;
+        Some(block.split_once("```")?.0)
+    }
+}
+
+/// A [`Rule`] with the page of its code: `rule!(Error "unknown-tool")`.
+macro_rules! rule {
+    ($severity:ident $code:literal) => {
+        $crate::diagnostic::Rule {
+            code: $code,
+            severity: $crate::diagnostic::Severity::$severity,
+            page: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/explained/", $code, ".md")),
+        }
+    };
+}
+
+pub(crate) use rule;
 
 /// A second place that explains a finding.
 #[derive(Debug, Clone)]
@@ -224,6 +278,20 @@ impl Diagnostic {
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(truncate_middle(help.into()));
         self
+    }
+
+    /// Sets the help to the known name that is nearest to a misspelled `word`, with a fix if that is certain, or to
+    /// `otherwise` if no name is near.
+    #[must_use]
+    pub fn suggest<'a>(
+        self,
+        word: &str,
+        known: impl IntoIterator<Item = &'a str>,
+        otherwise: impl Into<String>,
+    ) -> Self {
+        let Some(Suggestion { name, is_certain }) = suggest(word, known) else { return self.help(otherwise) };
+        let finding = self.help(format!("did you mean `{name}`?"));
+        if is_certain { finding.replace_with(name) } else { finding }
     }
 
     /// Adds a second place.
@@ -436,5 +504,15 @@ mod tests {
         assert_eq!(suggest("A_B", known), Some(Suggestion { name: "a-b", is_certain: true }));
         assert_eq!(suggest("nothing", known), None);
         assert_eq!(suggest_name("tool", known), Some("tools"));
+    }
+
+    #[test]
+    fn a_page_has_a_summary_and_examples() {
+        let page = "Two words,\non two lines.\n\nMore.\n\n## Bad\n\n```yaml\na: 1\n```\n\n## Good\n\nText.\n\n```yaml\nb: 2\nc: 3\n```\n";
+        let rule = Rule { code: "x", severity: Severity::Error, page };
+        assert_eq!(rule.summary(), "Two words, on two lines.");
+        assert_eq!((rule.bad_example(), rule.good_example()), (Some("a: 1\n"), Some("b: 2\nc: 3\n")));
+        let rule = Rule { page: "Only words.\n\n## Good\n\n```\nx\n```\n", ..rule };
+        assert_eq!((rule.bad_example(), rule.good_example()), (None, Some("x\n")));
     }
 }

@@ -1,13 +1,13 @@
-//! The lines of a journal.
+//! The lines of a journal, and the ids of agents, which are also file names in a record.
 
 use std::borrow::Cow;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
-use super::Event;
-use super::agent_id::borrowed_agent_id;
+use super::{Event, PARENT};
 
 /// A line of a journal: one event, with its number, its time and its agent.
 #[derive(Debug, Clone)]
@@ -26,8 +26,8 @@ pub struct JournalEntry {
 struct Line<'a> {
     seq: u64,
     at: Timestamp,
-    #[serde(borrow, deserialize_with = "borrowed_agent_id")]
-    agent: Cow<'a, str>,
+    #[serde(deserialize_with = "agent_id")]
+    agent: String,
     #[serde(borrow, rename = "type")]
     kind: Cow<'a, str>,
     #[serde(borrow)]
@@ -43,7 +43,7 @@ impl JournalEntry {
         let json = serde_json::to_string(&Line {
             seq: self.seq,
             at: self.at,
-            agent: Cow::Borrowed(&self.agent),
+            agent: self.agent.clone(),
             kind: Cow::Borrowed(self.event.kind()),
             data: Cow::Owned(self.event.data()?),
         })?;
@@ -56,11 +56,51 @@ impl JournalEntry {
     /// The line isn't a journal entry.
     pub fn from_json(line: &str) -> serde_json::Result<Self> {
         let line: Line<'_> = serde_json::from_str(line)?;
-        Ok(Self {
-            seq: line.seq,
-            at: line.at,
-            agent: line.agent.into_owned(),
-            event: Event::parse(&line.kind, &line.data)?,
-        })
+        Ok(Self { seq: line.seq, at: line.at, agent: line.agent, event: Event::parse(&line.kind, &line.data)? })
+    }
+}
+
+/// The longest name of a subagent with its number, in bytes.
+const MAX_LENGTH: usize = 64 + 21;
+
+/// Whether a text is an agent's id: `parent`, or a subagent's name and number such as `explorer-1`.
+pub fn is_agent_id(text: &str) -> bool {
+    let is_name = |name: &str| {
+        name.starts_with(|first: char| first.is_ascii_lowercase() || first.is_ascii_digit())
+            && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+    };
+    let is_number = |number: &str| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    let is_subagent = || text.rsplit_once('-').is_some_and(|(name, number)| is_name(name) && is_number(number));
+    text == PARENT || (text.len() <= MAX_LENGTH && is_subagent())
+}
+
+pub(super) fn agent_id<'de, D: Deserializer<'de>>(input: D) -> Result<String, D::Error> {
+    let id = String::deserialize(input)?;
+    if is_agent_id(&id) {
+        Ok(id)
+    } else {
+        Err(D::Error::custom(format!("`{}` is not an agent's id", id.escape_debug())))
+    }
+}
+
+pub(super) fn optional_agent_id<'de, D: Deserializer<'de>>(input: D) -> Result<Option<String>, D::Error> {
+    #[derive(Deserialize)]
+    struct AgentId(#[serde(deserialize_with = "agent_id")] String);
+    Ok(Option::<AgentId>::deserialize(input)?.map(|AgentId(id)| id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_safe_file_names() {
+        for good in ["parent", "explorer-1", "a-b-12", "0-0"] {
+            assert!(is_agent_id(good), "{good}");
+        }
+        for bad in ["", "explorer", "-1", "a-", "../evil-1", "a/b-1", "A-1", "a-1\0", "a\n-1", "a.b-1"] {
+            assert!(!is_agent_id(bad), "{bad:?}");
+        }
+        assert!(!is_agent_id(&format!("{}-1", "a".repeat(100))));
     }
 }

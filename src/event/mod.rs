@@ -1,7 +1,5 @@
 //! The events of a run: the journal keeps them, and formats show them.
 
-mod agent_finished;
-mod agent_id;
 mod call_order;
 mod journal_entry;
 mod outcome;
@@ -16,10 +14,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-pub use self::agent_finished::AgentFinished;
-pub use self::agent_id::is_agent_id;
 pub use self::call_order::{CallOrder, in_call_order};
-pub use self::journal_entry::JournalEntry;
+pub use self::journal_entry::{JournalEntry, is_agent_id};
 pub use self::outcome::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, Outcome};
 pub use self::run_result::{Change, ChangeKind, CheckResult, ErrorInfo, RunResult, SubagentResult, summary_file};
 pub use self::run_summary::RunSummary;
@@ -326,7 +322,7 @@ pub struct CallStarted {
     /// Its subject in one short line: a command, a path, a pattern.
     pub subject: String,
     /// The subagent that answers a `task` call.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "agent_id::optional_agent_id")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "journal_entry::optional_agent_id")]
     pub child: Option<String>,
 }
 
@@ -342,6 +338,19 @@ pub struct CallFinished {
     /// The version of the file that it read or wrote. Left out if it did neither, or the file contains a secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_version: Option<FileVersion>,
+    /// Why the tool has no result of its own, if legwork answered the call instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_result: Option<NoResult>,
+}
+
+/// Why a call has no result of its tool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NoResult {
+    /// The call wasn't run because of the limit with this key.
+    Limit(String),
+    /// The run was interrupted during the call, so its effect is unknown.
+    Interrupted,
 }
 
 /// legwork sends a note of its own to the model.
@@ -352,12 +361,24 @@ pub struct NoteSent {
 }
 
 /// A limit was reached.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LimitReached {
     /// Its key in the job file: `max_turns`, `limits.cost_usd`.
     pub limit: String,
     /// What happened, in one sentence.
     pub message: String,
+}
+
+impl LimitReached {
+    /// A limit and what happened.
+    pub fn new(limit: &str, message: impl Into<String>) -> Self {
+        Self { limit: limit.to_owned(), message: message.into() }
+    }
+
+    /// Whether it is a limit of the whole run.
+    pub fn is_run_limit(&self) -> bool {
+        self.limit.starts_with("limits")
+    }
 }
 
 /// The limit that had ended an agent was raised. What the agent did because of the limit, such as its final request, is no
@@ -413,6 +434,46 @@ pub struct WorkspaceChanged {
     /// What `changes` and `patch` leave out, in one sentence, if anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incomplete: Option<String>,
+}
+
+/// An agent has ended.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+pub struct AgentFinished {
+    /// Its id.
+    #[serde(deserialize_with = "journal_entry::agent_id")]
+    pub id: String,
+    /// Which subagent of the plan it was; none for the parent.
+    pub subagent: Option<String>,
+    /// The parent's description of the task.
+    pub description: Option<String>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Its last text; empty if it had none.
+    pub text: String,
+    /// Why the model refused, if it did and its provider says why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<String>,
+    /// The data that it ended with, if it had to end with data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<serde_json::Value>,
+    /// The replies that it got, without the one to a final request.
+    pub turns: u32,
+    /// The tool calls that it made.
+    pub tool_calls: u64,
+    /// How many times its conversation was compacted.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub compactions: u32,
+    /// Its own tokens.
+    pub usage: Usage,
+    /// Its own cost in US dollars, if every price is known.
+    pub cost_usd: Option<f64>,
+    /// Its running time in milliseconds.
+    pub duration_ms: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// The run has ended.

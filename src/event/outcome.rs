@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Every way in which an agent or a run can end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// It ran to its end.
@@ -27,7 +27,8 @@ pub enum Outcome {
     ReplyCut,
     /// The conversation fills the model's window.
     ContextFull,
-    /// No sandbox, no tool server, a full disk.
+    /// No sandbox, no tool server, a full disk. An agent that didn't come to any other end failed like this.
+    #[default]
     EnvironmentFailed,
     /// No key, or a key, model or request that the provider refuses for good.
     ProviderRejected,
@@ -65,27 +66,6 @@ impl Outcome {
         }
     }
 
-    /// The name in `result.json`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::ChecksFailed => "checks_failed",
-            Self::ResultInvalid => "result_invalid",
-            Self::Refused => "refused",
-            Self::TurnLimit => "turn_limit",
-            Self::BudgetExceeded => "budget_exceeded",
-            Self::TimedOut => "timed_out",
-            Self::Stuck => "stuck",
-            Self::ReplyCut => "reply_cut",
-            Self::ContextFull => "context_full",
-            Self::EnvironmentFailed => "environment_failed",
-            Self::ProviderRejected => "provider_rejected",
-            Self::ReplayDiffers => "replay_differs",
-            Self::ProviderFailed => "provider_failed",
-            Self::Interrupted => "interrupted",
-        }
-    }
-
     /// Whether a run with this outcome can be resumed.
     pub fn can_be_resumed(self) -> bool {
         matches!(self, Self::Interrupted | Self::ProviderFailed | Self::ProviderRejected | Self::EnvironmentFailed)
@@ -118,7 +98,8 @@ impl Outcome {
 }
 
 impl std::fmt::Display for Outcome {
+    /// The name in `result.json`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.as_str())
+        self.serialize(f)
     }
 }

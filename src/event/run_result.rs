@@ -110,7 +110,7 @@ pub enum ChangeKind {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct SubagentResult {
     /// Its id in the run, such as `explorer-1`.
-    #[serde(deserialize_with = "super::agent_id::agent_id")]
+    #[serde(deserialize_with = "super::journal_entry::agent_id")]
     pub id: String,
     /// Which subagent of the job it is.
     pub agent: String,

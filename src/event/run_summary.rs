@@ -14,7 +14,8 @@ use crate::pricing;
 /// What is known about a run.
 #[derive(Debug, Default)]
 pub struct RunSummary {
-    started: Option<(Timestamp, RunStarted)>,
+    /// The start of the run and its time.
+    pub started: Option<(Timestamp, RunStarted)>,
     /// How tools were confined in the last part of the run.
     sandbox: String,
     /// The subagents in the order of the calls.
@@ -25,7 +26,8 @@ pub struct RunSummary {
     resumed_subagents: HashSet<String>,
     parent: Option<AgentFinished>,
     checks: Vec<CheckResult>,
-    changed: Option<WorkspaceChanged>,
+    /// The changes of the run, if they are known.
+    pub changed: Option<WorkspaceChanged>,
     end: Option<(Timestamp, RunFinished)>,
 }
 
@@ -72,19 +74,9 @@ impl RunSummary {
         }
     }
 
-    /// The start of the run and its time.
-    pub fn started(&self) -> Option<(&RunStarted, Timestamp)> {
-        self.started.as_ref().map(|(at, started)| (started, *at))
-    }
-
     /// The last end of each subagent, in the order of the calls. Each has a summary.
     pub fn summaries(&self) -> impl Iterator<Item = &AgentFinished> + Clone {
         self.order.iter().filter_map(|id| self.subagent_ends.get(id))
-    }
-
-    /// The changes of the run, if they are known.
-    pub fn changed(&self) -> Option<&WorkspaceChanged> {
-        self.changed.as_ref()
     }
 
     /// The result of the run; `None` if it hasn't ended.
@@ -94,6 +86,8 @@ impl RunSummary {
         let parent = self.parent.as_ref()?;
         let subagents = self.summaries().filter(|end| !self.resumed_subagents.contains(&end.id));
         let (usage, cost_usd) = sum(std::iter::once(parent).chain(subagents.clone()));
+        let unchanged = WorkspaceChanged { changes: Vec::new(), total: None, patch: String::new(), incomplete: None };
+        let changed = self.changed.clone().or((!started.plan.changes_files()).then_some(unchanged));
         Some(RunResult {
             format: FORMAT,
             run_id: started.run_id.clone(),
@@ -114,15 +108,9 @@ impl RunSummary {
             sandbox: self.sandbox.clone(),
             subagents: subagents.cloned().map(SubagentResult::from).collect(),
             checks: self.checks.clone(),
-            changes: match &self.changed {
-                None if !started.plan.changes_files() => Some(Vec::new()),
-                changed => changed.as_ref().map(|changed| changed.changes.clone()),
-            },
-            changed_files: match &self.changed {
-                None if !started.plan.changes_files() => Some(0),
-                changed => changed.as_ref().map(|changed| changed.total.unwrap_or(changed.changes.len() as u64)),
-            },
-            changes_incomplete: self.changed.as_ref().and_then(|changed| changed.incomplete.clone()),
+            changed_files: changed.as_ref().map(|changed| changed.total.unwrap_or(changed.changes.len() as u64)),
+            changes_incomplete: changed.as_ref().and_then(|changed| changed.incomplete.clone()),
+            changes: changed.map(|changed| changed.changes),
         })
     }
 }

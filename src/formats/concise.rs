@@ -1,23 +1,11 @@
 //! One line per finding, for editors and `grep`.
 
-use super::{DisplayOptions, Format, Subject};
+use super::DisplayOptions;
 use crate::diagnostic::Diagnostic;
 use crate::text::sanitize;
 
-pub(super) struct Concise;
-
-impl Format for Concise {
-    fn name(&self) -> &'static str {
-        "concise"
-    }
-
-    fn subjects(&self) -> &'static [Subject] {
-        &[Subject::Diagnostics]
-    }
-
-    fn diagnostics(&self, findings: &[Diagnostic], _: DisplayOptions) -> Option<String> {
-        Some(findings.iter().map(finding_line).collect())
-    }
+pub(super) fn findings(findings: &[Diagnostic], _: DisplayOptions) -> String {
+    findings.iter().map(finding_line).collect()
 }
 
 /// `file:line:column: error[code]: message`.

@@ -1,8 +1,8 @@
 //! Annotations on a pull request, as GitHub workflow commands
 //! (<https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands>).
 
-use super::format::count;
-use super::{DisplayOptions, Format, Subject, concise, uri};
+use super::display::count;
+use super::{DisplayOptions, concise, uri};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::text::pluralize;
 use crate::text::sanitize;
@@ -10,33 +10,21 @@ use crate::text::sanitize;
 /// GitHub shows ten annotations of each level per step. The tenth says how many more there are in the log.
 const MAX_ANNOTATIONS_PER_LEVEL: usize = 9;
 
-pub(super) struct Github;
-
-impl Format for Github {
-    fn name(&self) -> &'static str {
-        "github"
-    }
-
-    fn subjects(&self) -> &'static [Subject] {
-        &[Subject::Diagnostics]
-    }
-
-    fn diagnostics(&self, findings: &[Diagnostic], _: DisplayOptions) -> Option<String> {
-        let mut text = String::new();
-        let mut log = String::new();
-        for severity in [Severity::Error, Severity::Warning] {
-            let of_severity = || findings.iter().filter(|finding| finding.severity == severity);
-            of_severity().take(MAX_ANNOTATIONS_PER_LEVEL).for_each(|finding| text += &annotation(finding));
-            of_severity().skip(MAX_ANNOTATIONS_PER_LEVEL).for_each(|finding| log += &concise::finding_line(finding));
-            let rest = count(findings, severity).saturating_sub(of_severity().count().min(MAX_ANNOTATIONS_PER_LEVEL));
-            if rest > 0 {
-                let word = severity.as_str();
-                let more = pluralize(rest as u64, &format!("more {word}"));
-                text += &format!("::{word}::{more} in the log of this step\n");
-            }
+pub(super) fn findings(findings: &[Diagnostic], _: DisplayOptions) -> String {
+    let mut text = String::new();
+    let mut log = String::new();
+    for severity in [Severity::Error, Severity::Warning] {
+        let of_severity = || findings.iter().filter(|finding| finding.severity == severity);
+        of_severity().take(MAX_ANNOTATIONS_PER_LEVEL).for_each(|finding| text += &annotation(finding));
+        of_severity().skip(MAX_ANNOTATIONS_PER_LEVEL).for_each(|finding| log += &concise::finding_line(finding));
+        let rest = count(findings, severity).saturating_sub(of_severity().count().min(MAX_ANNOTATIONS_PER_LEVEL));
+        if rest > 0 {
+            let word = severity.as_str();
+            let more = pluralize(rest as u64, &format!("more {word}"));
+            text += &format!("::{word}::{more} in the log of this step\n");
         }
-        Some(text + &log)
     }
+    text + &log
 }
 
 /// One annotation, on one line. GitHub accepts columns only for spans within one line.

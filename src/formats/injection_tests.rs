@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{DisplayOptions, FORMATS, Format, Subject};
+use super::{DisplayOptions, FINDINGS};
 use crate::diagnostic::{Diagnostic, Source, SourceSpan};
 use crate::text::sanitize;
 
@@ -33,24 +33,19 @@ fn findings() -> Vec<Diagnostic> {
     ]
 }
 
-fn shown(format: &dyn Format, colour: bool) -> Option<String> {
-    format.diagnostics(&findings(), DisplayOptions { colour, width: 80 })
-}
-
-fn diagnostic_formats() -> impl Iterator<Item = &'static dyn Format> {
-    FORMATS.iter().copied().filter(|format| format.subjects().contains(&Subject::Diagnostics))
+fn shown(format: &str, colour: bool) -> String {
+    super::find(FINDINGS, format)(&findings(), DisplayOptions { colour, width: 80 })
 }
 
 #[test]
 fn only_text_reaches_a_terminal() {
-    assert_eq!(diagnostic_formats().count(), 6);
-    for format in diagnostic_formats() {
-        let text = shown(format, false).unwrap();
+    for (format, _) in FINDINGS {
+        let text = shown(format, false);
         let control = text.chars().find(|letter| *letter != '\n' && sanitize::replacement_char(*letter).is_some());
-        assert_eq!(control, None, "{}:\n{text}", format.name());
-        assert!(text.ends_with('\n'), "{}", format.name());
+        assert_eq!(control, None, "{}:\n{text}", format);
+        assert!(text.ends_with('\n'), "{}", format);
     }
-    let coloured = shown(super::find("text").unwrap(), true).unwrap();
+    let coloured = shown("text", true);
     for piece in coloured.split('\u{1b}').skip(1) {
         let (sequence, _) = piece.split_once('m').unwrap();
         assert!(
@@ -62,22 +57,22 @@ fn only_text_reaches_a_terminal() {
 
 #[test]
 fn no_line_is_a_ci_command() {
-    for format in diagnostic_formats() {
-        let text = shown(format, false).unwrap();
+    for (format, _) in FINDINGS {
+        let text = shown(format, false);
         for opening in ["##[", "##vso[", "##teamcity["] {
             let places = text.matches(opening).count();
-            assert!(places == 0 || format.name() == "github", "{}: {places} times {opening}\n{text}", format.name());
+            assert!(places == 0 || *format == "github", "{}: {places} times {opening}\n{text}", format);
         }
         for line in text.lines().filter(|line| line.trim_start().starts_with("::")) {
             let ours = ["::error file=", "::warning file="].iter().any(|start| line.starts_with(start));
-            assert!(format.name() == "github" && ours, "{}: {line}", format.name());
+            assert!(*format == "github" && ours, "{}: {line}", format);
         }
     }
 }
 
 #[test]
 fn github_gets_one_command_per_finding() {
-    let text = shown(super::find("github").unwrap(), false).unwrap();
+    let text = shown("github", false);
     assert_eq!(text.lines().count(), 3, "{text}");
     for line in text.lines() {
         let (properties, _) = line.strip_prefix("::").unwrap().split_once("::").unwrap();
@@ -89,12 +84,12 @@ fn github_gets_one_command_per_finding() {
 
 #[test]
 fn concise_has_one_line_per_finding() {
-    assert_eq!(shown(super::find("concise").unwrap(), false).unwrap().lines().count(), 3);
+    assert_eq!(shown("concise", false).lines().count(), 3);
 }
 
 #[test]
 fn programs_get_the_original_text() {
-    let read = |name: &str| serde_json::from_str::<Value>(&shown(super::find(name).unwrap(), false).unwrap()).unwrap();
+    let read = |name: &str| serde_json::from_str::<Value>(&shown(name, false)).unwrap();
     let plain = read("json");
     assert_eq!(plain["diagnostics"][1]["message"], HOSTILE_TEXT);
     assert_eq!(plain["diagnostics"][0]["fix"]["with"], HOSTILE_TEXT);

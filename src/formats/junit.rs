@@ -3,36 +3,23 @@
 //! There is no standard. This is the common part of Jenkins' schema and of what GitLab and GitHub read:
 //! <https://github.com/jenkinsci/xunit-plugin/blob/master/src/main/resources/org/jenkinsci/plugins/xunit/types/model/xsd/junit-10.xsd>
 
-use super::{DisplayOptions, Format, Subject};
+use super::DisplayOptions;
 use crate::cases::{CaseReport, EXPECT_FILE, Failure, TestReport};
 use crate::text::sanitize;
 
-pub(super) struct Junit;
-
-impl Format for Junit {
-    fn name(&self) -> &'static str {
-        "junit"
+pub(super) fn test_report(report: &TestReport, _: DisplayOptions) -> String {
+    let all: Vec<&CaseReport> = report.cases.iter().collect();
+    let mut xml = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites {}>\n",
+        suite_attributes("legwork test", &all, report.duration_ms)
+    );
+    for suite in all.chunk_by(|one, other| one.job == other.job) {
+        let time = suite.iter().map(|case| case.duration_ms).sum();
+        xml += &format!("  <testsuite {} skipped=\"0\">\n", suite_attributes(&suite[0].job, suite, time));
+        suite.iter().for_each(|case| xml += &test_case(case));
+        xml += "  </testsuite>\n";
     }
-
-    fn subjects(&self) -> &'static [Subject] {
-        &[Subject::Cases]
-    }
-
-    fn test_report(&self, report: &TestReport, _: DisplayOptions) -> Option<String> {
-        let all: Vec<&CaseReport> = report.cases.iter().collect();
-        let mut xml = format!(
-            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites {}>\n",
-            suite_attributes("legwork test", &all, report.duration_ms)
-        );
-        for suite in all.chunk_by(|one, other| one.job == other.job) {
-            let Some(first) = suite.first() else { continue };
-            let time = suite.iter().map(|case| case.duration_ms).sum();
-            xml += &format!("  <testsuite {} skipped=\"0\">\n", suite_attributes(&first.job, suite, time));
-            suite.iter().for_each(|case| xml += &test_case(case));
-            xml += "  </testsuite>\n";
-        }
-        Some(xml + "</testsuites>\n")
-    }
+    xml + "</testsuites>\n"
 }
 
 fn suite_attributes(name: &str, cases: &[&CaseReport], duration_ms: u64) -> String {
@@ -85,16 +72,10 @@ fn text(value: &str) -> String {
 
 /// Escapes text for XML 1.0, after [`sanitize`] replaced all control characters. U+FFFE and U+FFFF aren't allowed, either.
 fn escape_xml(value: &str) -> String {
-    let mut out = String::with_capacity(value.len());
-    for letter in value.chars() {
-        match letter {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
-            _ => out.push(letter),
-        }
-    }
-    out
+    value
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+        .replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
 }

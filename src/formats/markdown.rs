@@ -1,50 +1,34 @@
 //! Markdown: transcripts for people, and the summaries of subagents.
 
-use std::collections::HashMap;
 use std::io::{self, Write};
 
-use serde::Serialize;
+use serde_json::json;
 
-use super::format::code_fence;
-use super::{DisplayOptions, Format, Subject, Transcript, run_stats};
+use super::display::code_fence;
+use super::transcript::{CallPart, Part, Transcript, truncate_part};
+use super::{DisplayOptions, run_stats};
 use crate::diagnostic::Rule;
-use crate::event::{AgentFinished, CallStarted, CheckFinished, CheckStarted, Event, Outcome, Usage};
-use crate::message::{BlockContent, ToolCall};
+use crate::event::AgentFinished;
+use crate::message::ToolCall;
 use crate::plan::Plan;
 use crate::text::sanitize::{inline_code, neutralize_markdown_line, replace_control_chars};
 use crate::tools::submit_result::SubmitResult;
 
-/// The most characters of a call's input or result in the transcript. The journal has the full text.
-const MAX_BLOCK_CHARS: usize = 10_000;
-
-/// The format `markdown`.
-pub struct Markdown;
-
-impl Format for Markdown {
-    fn name(&self) -> &'static str {
-        "markdown"
-    }
-
-    fn subjects(&self) -> &'static [Subject] {
-        &[Subject::Transcript, Subject::Rules]
-    }
-
-    fn rule_pages(&self, rules: &[&Rule], _: DisplayOptions) -> Option<String> {
-        let page = |rule: &&Rule| format!("# {}[{}]\n\n{}", rule.severity.as_str(), rule.code, rule.page);
-        Some(rules.iter().map(page).collect::<Vec<_>>().join("\n"))
-    }
-
-    fn rule_list(&self, rules: &[&Rule], _: DisplayOptions) -> Option<String> {
-        let item = |rule: &&Rule| format!("- `{}` ({}): {}\n", rule.code, rule.severity.as_str(), rule.summary());
-        Some(rules.iter().map(item).collect())
-    }
-
-    fn transcript(&self, transcript: &mut Transcript<'_>, out: &mut dyn Write) -> Option<io::Result<()>> {
-        Some(write_transcript(transcript, out))
-    }
+pub(super) fn rule_pages(rules: &[&Rule], _: DisplayOptions) -> String {
+    let page = |rule: &&Rule| format!("# {}[{}]\n\n{}", rule.severity.as_str(), rule.code, rule.page);
+    rules.iter().map(page).collect::<Vec<_>>().join("\n")
 }
 
-fn write_transcript(transcript: &mut Transcript<'_>, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn rule_list(rules: &[&Rule], _: DisplayOptions) -> String {
+    let item = |rule: &&Rule| format!("- `{}` ({}): {}\n", rule.code, rule.severity.as_str(), rule.summary());
+    rules.iter().map(item).collect()
+}
+
+/// Writes a recorded run, from its first event to its last.
+///
+/// # Errors
+/// Writing to `out` failed.
+pub fn transcript(transcript: &mut Transcript<'_>, out: &mut dyn Write) -> io::Result<()> {
     match transcript.result {
         Some(result) => {
             writeln!(out, "# {}: {}\n", neutralize_markdown_line(&result.job), result.outcome)?;
@@ -64,201 +48,81 @@ fn write_transcript(transcript: &mut Transcript<'_>, out: &mut dyn Write) -> io:
         }
         None => writeln!(out, "# {}: not finished\n", neutralize_markdown_line(&transcript.plan.job))?,
     }
-    if !transcript.plan.parent.system.is_empty() {
+    let plan = transcript.plan;
+    if !plan.parent.system.is_empty() {
         writeln!(out, "\n## System\n")?;
-        write_truncated_block(out, "", &transcript.plan.parent.system)?;
+        write_truncated_block(out, "", &plan.parent.system)?;
     }
-    let mut calls: HashMap<String, ToolCall> = HashMap::new();
-    let mut children: HashMap<String, String> = HashMap::new();
-    // The number of compactions of each subagent that has ended.
-    let mut compactions: HashMap<String, u32> = HashMap::new();
-    // Calls that have started and not finished, in order.
-    let mut open: Vec<CallStarted> = Vec::new();
-    // Whether the next reply is the final one after the turn limit, which isn't a turn.
-    let mut is_final = false;
-    // Whether the next reply is a summary of the conversation, which isn't a turn either.
-    let mut is_summary = false;
-    let mut attempt = CheckAttempt::default();
-    for entry in &mut *transcript.entries {
-        match entry.event {
-            Event::AgentStarted(started) => {
-                writeln!(out, "\n## Prompt\n")?;
-                write_truncated_block(out, "", &started.prompt)?;
-            }
-            // The next event, `ContextCompacted`, has the summary.
-            Event::ReplyReceived(replied) if is_summary => {
-                if let Some(why) = replied.reply.unusable_summary_reason() {
-                    writeln!(out, "_Compaction failed: the summary {why}_\n")?;
-                }
-            }
-            Event::ReplyReceived(replied) => {
-                write_unanswered_calls(out, &mut open, &calls)?;
-                calls.clear();
-                children.clear();
-                match is_final {
-                    true => writeln!(out, "\n## Final reply\n")?,
-                    false => writeln!(out, "\n## Turn {}\n", replied.turn)?,
-                }
-                if replied.reply.is_empty_reply() {
-                    writeln!(out, "_Empty reply._\n")?;
-                }
-                for block in replied.reply.blocks {
-                    if let Some(why) = block.refusal_reason(&replied.reply.stop) {
-                        writeln!(out, "_The model refused: {}_\n", single_line(why))?;
-                        continue;
-                    }
-                    match block.content {
-                        BlockContent::Text(text) => write_model_text(out, &text)?,
-                        BlockContent::Thinking(text) if text.is_empty() => {}
-                        BlockContent::Thinking(text) => {
-                            writeln!(out, "<details><summary>Thinking</summary>\n")?;
-                            write_truncated_block(out, "", &text)?;
-                            writeln!(out, "\n</details>\n")?;
-                        }
-                        BlockContent::Call(call) => {
-                            calls.insert(call.id.clone(), call);
-                        }
-                        BlockContent::Other(kind) => writeln!(out, "_(a block of type {})_\n", inline_code(&kind))?,
-                    }
-                }
-            }
-            Event::CallStarted(started) => {
-                if let Some(child) = &started.child {
-                    children.insert(started.call_id.clone(), child.clone());
-                }
-                open.push(started);
-            }
-            Event::CallFinished(finished) => {
-                if let Some(at) = open.iter().position(|started| started.call_id == finished.result.call_id) {
-                    // Calls before this one got no result.
-                    let mut earlier: Vec<CallStarted> = open.drain(..=at).collect();
-                    earlier.truncate(at);
-                    write_unanswered_calls(out, &mut earlier, &calls)?;
-                }
-                let failed = if finished.result.is_error { ", failed" } else { "" };
+    transcript.parts().try_for_each(|part| write_part(out, plan, part))
+}
+
+fn write_part(out: &mut dyn Write, plan: &Plan, part: Part) -> io::Result<()> {
+    match part {
+        Part::Heading(title) => writeln!(out, "\n## {title}\n"),
+        Part::Note(text) => writeln!(out, "_{}_\n", single_line(&text)),
+        Part::Prompt(title, text) => {
+            writeln!(out, "\n## {title}\n")?;
+            write_truncated_block(out, "", &text)?;
+            writeln!(out)
+        }
+        Part::Text(text) => write_model_text(out, &text),
+        Part::Thinking(text) => {
+            writeln!(out, "<details><summary>Thinking</summary>\n")?;
+            write_truncated_block(out, "", &text)?;
+            writeln!(out, "\n</details>\n")
+        }
+        Part::Call(call) => write_call(out, &call),
+        Part::Check(name, finished) => {
+            let status = finished.as_ref().map_or(" (not finished)".to_owned(), |finished| {
                 let time = run_stats::duration(finished.duration_ms);
-                let child = children.get(&finished.result.call_id);
-                match child {
-                    Some(id) => writeln!(out, "### task: [{id}](subagents/{id}.md) ({time}{failed})\n")?,
-                    None => writeln!(out, "### {} ({time}{failed})\n", single_line(&finished.tool))?,
-                }
-                if let Some(times) = child.and_then(|id| compactions.get(id)) {
-                    writeln!(out, "_Its conversation was compacted {}_\n", run_stats::times(*times))?;
-                }
-                if let Some(call) = calls.get(&finished.result.call_id) {
-                    write_call_input(out, call)?;
-                }
-                write_truncated_block(out, "", &finished.result.text)?;
-                writeln!(out)?;
-            }
-            Event::NoteSent(note) => {
-                writeln!(out, "## legwork\n")?;
-                write_truncated_block(out, "", &note.text)?;
-            }
-            Event::Retrying(retrying) => {
-                writeln!(
-                    out,
-                    "_Attempt {} failed: {}_\n",
-                    retrying.retry.attempt,
-                    single_line(&retrying.retry.reason)
-                )?;
-            }
-            Event::ReplyDiscarded(dropped) => writeln!(out, "_Reply discarded: {}_\n", single_line(&dropped.reason))?,
-            Event::LimitReached(limit) => {
-                writeln!(out, "_Limit {}: {}_\n", inline_code(&limit.limit), single_line(&limit.message))?;
-            }
-            Event::LimitRaised(raised) => {
-                writeln!(out, "_Limit {} raised: {}_\n", inline_code(&raised.limit), run_stats::LIMIT_RAISED_NOTE)?;
-            }
-            Event::RequestFailed(failed) => writeln!(out, "_No reply: {}_\n", single_line(&failed.reason))?,
-            Event::Resumed(_) => {
-                write_unanswered_calls(out, &mut open, &calls)?;
-                attempt.write_unfinished(out, transcript.plan)?;
-                writeln!(out, "\n## Resumed at {}\n", entry.at.strftime("%Y-%m-%d %H:%M:%S UTC"))?;
-            }
-            Event::RequestStarted(asked) => {
-                is_summary = asked.kept_turns.is_some();
-                is_final = !asked.tools_allowed && !is_summary;
-            }
-            Event::ResultsTruncated(truncated) => {
-                writeln!(out, "_Compaction: {}_\n", run_stats::truncation_summary(&truncated))?;
-            }
-            Event::ContextCompacted(compacted) => {
-                writeln!(out, "## Conversation summary\n")?;
-                writeln!(out, "_Compaction: {}_\n", run_stats::compaction_summary(&compacted))?;
-                write_truncated_block(out, "", &compacted.summary)?;
-                writeln!(out)?;
-            }
-            Event::CheckStarted(started) => {
-                write_unanswered_calls(out, &mut open, &calls)?;
-                attempt.write_start(out, started)?;
-            }
-            Event::CheckFinished(finished) => attempt.write_end(out, transcript.plan, &finished)?,
-            Event::WorkspaceChanged(changed) if !changed.changes.is_empty() || changed.incomplete.is_some() => {
-                write_unanswered_calls(out, &mut open, &calls)?;
-                writeln!(out, "\n## Files changed\n")?;
-                write_truncated_block(out, "", &run_stats::changed_file_lines(&changed, run_stats::MAX_LISTED_FILES))?;
-                if !changed.patch.is_empty() {
-                    writeln!(out, "\nFull diff: [changes.patch](changes.patch)")?;
+                format!(": {} ({time})", run_stats::check_verdict(finished))
+            });
+            writeln!(out, "### {}{status}\n", single_line(&name))?;
+            write_check_command(out, plan, &name)?;
+            match finished.filter(|finished| !finished.output.trim().is_empty()) {
+                None => Ok(()),
+                Some(finished) => {
+                    write_truncated_block(out, "", &finished.output)?;
+                    writeln!(out)
                 }
             }
-            Event::WorkspaceChanged(_) => {}
-            Event::AgentFinished(finished) if finished.compactions > 0 => {
-                compactions.insert(finished.id, finished.compactions);
+        }
+        Part::Changes(changed) => {
+            write_truncated_block(out, "", &run_stats::changed_file_lines(&changed, run_stats::MAX_LISTED_FILES))?;
+            match changed.patch.is_empty() {
+                true => Ok(()),
+                false => writeln!(out, "\nFull diff: [changes.patch](changes.patch)"),
             }
-            Event::RunStarted(_) | Event::AgentFinished(_) | Event::RunFinished(_) => {}
         }
     }
-    write_unanswered_calls(out, &mut open, &calls)?;
-    attempt.write_unfinished(out, transcript.plan)
 }
 
-/// The checks in a transcript: the current attempt, and the check that is running.
-#[derive(Default)]
-struct CheckAttempt {
-    number: u32,
-    running: Option<CheckStarted>,
-}
-
-impl CheckAttempt {
-    /// Starts a check. The first of an attempt gets a heading.
-    fn write_start(&mut self, out: &mut dyn Write, started: CheckStarted) -> io::Result<()> {
-        if self.number != started.attempt {
-            self.number = started.attempt;
-            match started.attempt {
-                1 => writeln!(out, "\n## Checks\n")?,
-                attempt => writeln!(out, "\n## Checks, attempt {attempt}\n")?,
-            }
-        }
-        self.running = Some(started);
-        Ok(())
+/// Writes a call with its input and result.
+fn write_call(out: &mut dyn Write, part: &CallPart) -> io::Result<()> {
+    let tool = single_line(&part.tool);
+    let status = part.status();
+    match &part.child {
+        Some(id) if part.finished.is_some() => writeln!(out, "### {tool}: [{id}](subagents/{id}.md) ({status})\n")?,
+        Some(id) => writeln!(out, "### {tool}: {id} ({status})\n")?,
+        None => writeln!(out, "### {tool} ({status})\n")?,
     }
-
-    /// Writes a check that has finished.
-    fn write_end(&mut self, out: &mut dyn Write, plan: &Plan, finished: &CheckFinished) -> io::Result<()> {
-        self.running = None;
-        let time = run_stats::duration(finished.duration_ms);
-        writeln!(out, "### {}: {} ({time})\n", single_line(&finished.name), run_stats::check_verdict(finished))?;
-        write_check_command(out, plan, &finished.name)?;
-        if !finished.output.trim().is_empty() {
-            write_truncated_block(out, "", &finished.output)?;
-            writeln!(out)?;
-        }
-        Ok(())
+    if part.compactions > 0 {
+        writeln!(out, "_Its conversation was compacted {}_\n", run_stats::times(part.compactions))?;
     }
-
-    /// Writes a check that started and never finished, since the run ended or was interrupted.
-    fn write_unfinished(&mut self, out: &mut dyn Write, plan: &Plan) -> io::Result<()> {
-        let Some(started) = self.running.take() else { return Ok(()) };
-        writeln!(out, "### {} (not finished)\n", single_line(&started.name))?;
-        write_check_command(out, plan, &started.name)
+    if let Some(call) = &part.call {
+        write_call_input(out, call)?;
     }
+    if let Some(finished) = &part.finished {
+        write_truncated_block(out, "", &finished.result.text)?;
+        writeln!(out)?;
+    }
+    Ok(())
 }
 
 fn write_check_command(out: &mut dyn Write, plan: &Plan, name: &str) -> io::Result<()> {
     match plan.checks.iter().find(|check| check.name == name) {
         None => Ok(()),
-        Some(check) if check.run.contains(['\n', '\r', '`']) || check.run.len() > 100 => {
+        Some(check) if needs_block(&check.run) => {
             write_truncated_block(out, "sh", check.run.trim_end())?;
             writeln!(out)
         }
@@ -266,20 +130,9 @@ fn write_check_command(out: &mut dyn Write, plan: &Plan, name: &str) -> io::Resu
     }
 }
 
-/// Writes the calls that never finished.
-fn write_unanswered_calls(
-    out: &mut dyn Write,
-    open: &mut Vec<CallStarted>,
-    calls: &HashMap<String, ToolCall>,
-) -> io::Result<()> {
-    for started in open.drain(..) {
-        let child = started.child.map(|id| format!(": {id}")).unwrap_or_default();
-        writeln!(out, "### {}{child} (not finished)\n", single_line(&started.tool))?;
-        if let Some(call) = calls.get(&started.call_id) {
-            write_call_input(out, call)?;
-        }
-    }
-    Ok(())
+/// Whether a text is shown as a block rather than within a line.
+fn needs_block(text: &str) -> bool {
+    text.contains(['\n', '\r', '`']) || text.len() > 100
 }
 
 /// Writes text of a model, with Markdown outside of code blocks neutralized. Code blocks get new fences, so that none stays
@@ -334,22 +187,18 @@ fn write_call_input(out: &mut dyn Write, call: &ToolCall) -> io::Result<()> {
                     writeln!(out, "- [{mark}] {}{active}", single_line(text("text")))?;
                 }
             } else {
-                let mut after_block = None;
-                for (name, value) in fields {
-                    let name = single_line(name);
-                    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                    let is_block = text.contains(['\n', '\r', '`']) || text.len() > 100;
+                let texts = fields.iter().map(|(name, value)| {
+                    (single_line(name), value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+                });
+                let (blocks, lines): (Vec<_>, Vec<_>) = texts.partition(|(_, text)| needs_block(text));
+                for (name, text) in &lines {
+                    writeln!(out, "- {name}: {}", inline_code(text))?;
+                }
+                for (at, (name, text)) in blocks.iter().enumerate() {
                     // Directly after a list item, it would be part of that item.
-                    if after_block.is_some_and(|after_block| after_block || is_block) {
-                        writeln!(out)?;
-                    }
-                    if is_block {
-                        writeln!(out, "{name}:\n")?;
-                        write_truncated_block(out, "", &text)?;
-                    } else {
-                        writeln!(out, "- {name}: {}", inline_code(&text))?;
-                    }
-                    after_block = Some(is_block);
+                    let start = if at > 0 || !lines.is_empty() { "\n" } else { "" };
+                    writeln!(out, "{start}{name}:\n")?;
+                    write_truncated_block(out, "", text)?;
                 }
             }
         }
@@ -359,14 +208,7 @@ fn write_call_input(out: &mut dyn Write, call: &ToolCall) -> io::Result<()> {
 
 /// Writes a code block, truncated if it is very long.
 fn write_truncated_block(out: &mut dyn Write, language: &str, text: &str) -> io::Result<()> {
-    match text.char_indices().nth(MAX_BLOCK_CHARS) {
-        None => write_code_block(out, language, text),
-        Some((cut, _)) => {
-            let more = text[cut..].chars().count();
-            let cut = &text[..cut];
-            write_code_block(out, language, &format!("{cut}\n[{more} more characters in events.jsonl]"))
-        }
-    }
+    write_code_block(out, language, &truncate_part(text))
 }
 
 /// Writes a code block that its content can't end.
@@ -382,34 +224,22 @@ fn single_line(text: &str) -> String {
 
 /// Renders the summary of a subagent with its statistics as YAML front matter. A result comes before the text, as JSON.
 pub fn subagent_summary(finished: &AgentFinished) -> String {
-    #[derive(Serialize)]
-    struct FrontMatter<'a> {
-        id: &'a str,
-        agent: &'a str,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        description: Option<&'a str>,
-        outcome: Outcome,
-        turns: u32,
-        tool_calls: u64,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        compactions: Option<u32>,
-        usage: Usage,
-        cost_usd: Option<f64>,
-        duration_ms: u64,
+    let mut front = json!({
+        "id": finished.id,
+        "agent": finished.subagent.as_deref().unwrap_or_default(),
+        "description": finished.description,
+        "outcome": finished.outcome,
+        "turns": finished.turns,
+        "tool_calls": finished.tool_calls,
+        "compactions": Some(finished.compactions).filter(|times| *times > 0),
+        "usage": finished.usage,
+        "cost_usd": finished.cost_usd,
+        "duration_ms": finished.duration_ms,
+    });
+    if let Some(front) = front.as_object_mut() {
+        front.retain(|name, value| name == "cost_usd" || !value.is_null());
     }
-    let front = serde_yaml::to_string(&FrontMatter {
-        id: &finished.id,
-        agent: finished.subagent.as_deref().unwrap_or_default(),
-        description: finished.description.as_deref(),
-        outcome: finished.outcome,
-        turns: finished.turns,
-        tool_calls: finished.tool_calls,
-        compactions: Some(finished.compactions).filter(|times| *times > 0),
-        usage: finished.usage,
-        cost_usd: finished.cost_usd,
-        duration_ms: finished.duration_ms,
-    })
-    .unwrap_or_default();
+    let front = serde_yaml::to_string(&front).unwrap_or_default();
     let is_cost = |line: &&str| line.starts_with("cost_usd: ") && finished.cost_usd.is_some_and(|usd| usd > 0.0);
     let marked = |line: &str| match Some(line).filter(is_cost) {
         Some(line) => format!("{line}  # an estimate\n"),

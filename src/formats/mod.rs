@@ -1,18 +1,17 @@
-//! Output formats. A new one is a file here and a line in [`FORMATS`].
+//! Output formats. A new one is a function in a file of its own, and a line in the table of what it shows.
 
 pub mod comparison;
 mod comparison_text;
 mod concise;
+mod display;
 mod excerpt;
 mod fingerprint;
-mod format;
 mod github;
 mod gitlab;
-mod html;
+pub mod html;
 #[cfg(test)]
 mod injection_tests;
-mod json;
-mod jsonl;
+pub mod json;
 mod junit;
 pub mod markdown;
 mod plan_text;
@@ -22,40 +21,57 @@ mod sarif;
 #[cfg(test)]
 mod snapshot_tests;
 pub mod step_summary;
-mod test_text;
+pub mod test_text;
 mod text;
+mod transcript;
 mod uri;
 
-pub use self::format::{DisplayOptions, Format, PlanPreview, Subject, Transcript};
+use self::comparison::Comparison;
+pub use self::display::DisplayOptions;
+pub use self::plan_text::PlanPreview;
+pub use self::transcript::Transcript;
+use crate::cases::TestReport;
+use crate::diagnostic::{Diagnostic, Rule};
+use crate::event::RunResult;
 
-/// All formats.
-pub static FORMATS: &[&dyn Format] = &[
-    &text::Text,
-    &concise::Concise,
-    &json::Json,
-    &jsonl::Jsonl,
-    &junit::Junit,
-    &github::Github,
-    &sarif::Sarif,
-    &gitlab::Gitlab,
-    &markdown::Markdown,
-    &html::Html,
+/// The formats of one kind of output: their names on the command line, and the functions that render it.
+pub type Formats<F> = &'static [(&'static str, F)];
+
+/// All findings of a command. The text is empty or ends with a line end.
+pub static FINDINGS: Formats<fn(&[Diagnostic], DisplayOptions) -> String> = &[
+    ("text", text::findings),
+    ("concise", concise::findings),
+    ("json", json::findings),
+    ("github", github::findings),
+    ("sarif", sarif::findings),
+    ("gitlab", gitlab::findings),
 ];
 
-/// The format of that name.
-pub fn find(name: &str) -> Option<&'static dyn Format> {
-    FORMATS.iter().copied().find(|format| format.name() == name)
-}
+/// The full pages of rules.
+pub static RULE_PAGES: Formats<fn(&[&Rule], DisplayOptions) -> String> =
+    &[("text", rule_docs::full_pages), ("json", json::rules), ("markdown", markdown::rule_pages)];
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// A list of rules with their summaries.
+pub static RULE_LISTS: Formats<fn(&[&Rule], DisplayOptions) -> String> =
+    &[("text", rule_docs::rule_list), ("json", json::rules), ("markdown", markdown::rule_list)];
 
-    #[test]
-    fn every_format_is_found_by_its_name() {
-        for format in FORMATS {
-            assert_eq!(find(format.name()).map(Format::name), Some(format.name()));
-        }
-        assert!(find("xml").is_none());
-    }
+/// A plan, before it is run.
+pub static PLANS: Formats<fn(&PlanPreview<'_>) -> String> =
+    &[("text", plan_text::plan), ("json", json::plan), ("jsonl", json::plan_line)];
+
+/// What stdout gets at the end of a run. With `jsonl`, it already got every event.
+pub static ANSWERS: Formats<fn(&RunResult) -> String> =
+    &[("text", text::answer), ("json", json::answer), ("jsonl", |_| String::new())];
+
+/// A comparison of two runs.
+pub static COMPARISONS: Formats<fn(&Comparison, DisplayOptions) -> String> =
+    &[("text", comparison_text::page), ("json", json::comparison)];
+
+/// The report of all test cases. That of `text` leaves out what [`test_text::case_line`] showed.
+pub static TEST_REPORTS: Formats<fn(&TestReport, DisplayOptions) -> String> =
+    &[("text", test_text::summary), ("json", json::test_report), ("junit", junit::test_report)];
+
+/// The format of that name, or the first one of the table.
+pub fn find<F: Copy>(formats: Formats<F>, name: &str) -> F {
+    formats.iter().find(|(known, _)| *known == name).unwrap_or(&formats[0]).1
 }

@@ -1,18 +1,33 @@
 //! A plan as text, for review before a run.
 
-use super::{DisplayOptions, PlanPreview, run_stats};
+use super::display::{LineWriter, serialized_name};
+use super::{DisplayOptions, run_stats};
+use crate::job::GitAccess;
 use crate::plan::{CostBound, Plan, PlannedAgent, PlannedLimits};
-use crate::text::sanitize;
 
 /// Columns for a label and the space after it.
 const LABEL_WIDTH: usize = 12;
 /// Columns for the label of a limit.
 const LIMIT_LABEL_WIDTH: usize = 20;
 
+/// What a dry run shows.
+pub struct PlanPreview<'a> {
+    /// What would run.
+    pub plan: &'a Plan,
+    /// The most that the run can cost.
+    pub cost_bound: &'a CostBound,
+    /// A short description of how tools would be confined.
+    pub sandbox: &'a str,
+    /// Whether to include the tool descriptions that the models get.
+    pub verbose: bool,
+    /// The reader's display.
+    pub display: DisplayOptions,
+}
+
 /// Renders a plan: every agent with its prompts, tools and limits, then the limits and the maximum cost of the whole run.
 pub(super) fn plan(preview: &PlanPreview<'_>) -> String {
     let plan = preview.plan;
-    let mut page = PlanWriter { text: String::new(), display: preview.display };
+    let mut page = LineWriter { text: String::new(), display: preview.display };
     page.field("", "job", &plan.job);
     if let Some(description) = &plan.description {
         page.field("", "description", description.trim());
@@ -37,24 +52,17 @@ pub(super) fn plan(preview: &PlanPreview<'_>) -> String {
     page.limit("wall clock", &limits.wall_clock_ms.map_or("none".to_owned(), run_stats::duration));
     page.limit("tool calls", &count(limits.tool_calls));
     page.limit("subagents", &format!("{}, {} at once", count(limits.subagents), limits.parallel_subagents));
-    page.line("", false);
+    page.text.push('\n');
     page.field("", "env", &if plan.env.is_empty() { "none".to_owned() } else { plan.env.join(", ") });
     page.field("", "network", &format!("{} (requested)", serialized_name(&plan.network)));
-    if !plan.git.is_default() {
-        page.field(
-            "",
-            "git",
-            &format!(
-                "{} (commands may change objects, references, logs, the index and HEAD)",
-                serialized_name(&plan.git)
-            ),
-        );
+    if plan.git != GitAccess::default() {
+        let git = serialized_name(&plan.git);
+        page.field("", "git", &format!("{git} (commands may change objects, references, logs, the index and HEAD)"));
     }
-    if !plan.protect.is_empty() {
-        page.field("", "protect", &plan.protect.join(", "));
-    }
-    if !plan.allow_changes.is_empty() {
-        page.field("", "may change", &plan.allow_changes.join(", "));
+    for (label, paths) in [("protect", &plan.protect), ("may change", &plan.allow_changes)] {
+        if !paths.is_empty() {
+            page.field("", label, &paths.join(", "));
+        }
     }
     page.field("", "sandbox", preview.sandbox);
     page.field("", "compaction", &serialized_name(&plan.compaction));
@@ -83,35 +91,18 @@ fn cost_bound(bound: &CostBound, limits: &PlannedLimits) -> String {
     }
 }
 
-/// Writes sanitized lines: text in a plan can't control a terminal or pass for another line.
-struct PlanWriter {
-    text: String,
-    display: DisplayOptions,
-}
-
-impl PlanWriter {
-    fn line(&mut self, line: &str, bold: bool) {
-        let (begin, end) = if bold && self.display.colour { ("\u{1b}[1m", "\u{1b}[0m") } else { ("", "") };
-        let line = sanitize::line(line);
-        self.text.push_str(&format!("{begin}{}{end}\n", line.trim_end()));
-    }
-
-    fn heading(&mut self, title: &str) {
-        self.line("", false);
-        self.line(title, true);
-    }
-
+impl LineWriter {
     /// A label and its value. A value of several lines goes below the label.
     fn field(&mut self, indent: &str, label: &str, value: &str) {
         if value.contains(['\n', '\r']) {
             self.block(indent, label, value);
         } else {
-            self.line(&format!("{indent}{label:<LABEL_WIDTH$}{value}"), false);
+            self.line(&format!("{indent}{label:<LABEL_WIDTH$}{value}"));
         }
     }
 
     fn limit(&mut self, label: &str, value: &str) {
-        self.line(&format!("  {label:<LIMIT_LABEL_WIDTH$}{value}"), false);
+        self.line(&format!("  {label:<LIMIT_LABEL_WIDTH$}{value}"));
     }
 
     fn block(&mut self, indent: &str, title: &str, content: &str) {
@@ -119,9 +110,9 @@ impl PlanWriter {
         if content.is_empty() {
             return self.field(indent, title, "(empty)");
         }
-        self.line(&format!("{indent}{title}"), false);
+        self.line(&format!("{indent}{title}"));
         for line in content.lines() {
-            self.line(&format!("{indent}  | {line}"), false);
+            self.line(&format!("{indent}  | {line}"));
         }
     }
 
@@ -155,9 +146,9 @@ impl PlanWriter {
                 true => "skipped: `when` is false".to_owned(),
                 false => format!("at most {}", run_stats::duration(check.timeout_ms)),
             };
-            self.line(&format!("  {} ({note})", check.name), false);
+            self.line(&format!("  {} ({note})", check.name));
             for line in check.run.trim_end().lines() {
-                self.line(&format!("    | {line}"), false);
+                self.line(&format!("    | {line}"));
             }
         }
         let repairs = match plan.repairs {
@@ -181,14 +172,5 @@ impl PlanWriter {
             self.block("  ", &format!("tool {}", tool.name), &tool.description);
             self.block("  ", &format!("input of {}", tool.name), &format!("{:#}", tool.input_schema));
         }
-    }
-}
-
-/// The name of a value in the job file.
-fn serialized_name(value: &impl serde::Serialize) -> String {
-    match serde_json::to_value(value) {
-        Ok(serde_json::Value::String(word)) => word,
-        Ok(other) => other.to_string(),
-        Err(_) => String::new(),
     }
 }

@@ -1,10 +1,10 @@
 //! Statistics of runs as text, the same in all formats.
 
-use std::collections::HashMap;
+use indexmap::IndexMap;
 
+use super::display::serialized_name;
 use crate::event::{
-    Change, ChangeKind, CheckFinished, CheckResult, ContextCompacted, ResultsTruncated, RunResult, Usage,
-    WorkspaceChanged,
+    Change, CheckFinished, CheckResult, ContextCompacted, ResultsTruncated, RunResult, Usage, WorkspaceChanged,
 };
 use crate::text::pluralize;
 use crate::text::sanitize;
@@ -36,9 +36,7 @@ pub fn run_stats(result: &RunResult) -> Vec<(&'static str, String)> {
         let ids: Vec<&str> = result.subagents.iter().map(|subagent| subagent.id.as_str()).collect();
         stats.push(("subagents", ids.join(", ")));
     }
-    if let Some(checks) = checks(result) {
-        stats.push(("checks", checks));
-    }
+    stats.extend(checks(result).map(|checks| ("checks", checks)));
     stats.extend(change_totals(result).map(|changes| ("files", changes)));
     stats
 }
@@ -56,18 +54,9 @@ fn checks(result: &RunResult) -> Option<String> {
 
 /// The last attempt of each check, in the order of the job.
 pub fn last_checks(result: &RunResult) -> Vec<&CheckResult> {
-    let mut places: HashMap<&str, usize> = HashMap::new();
-    let mut last: Vec<&CheckResult> = Vec::new();
-    for check in &result.checks {
-        match places.get(check.name.as_str()) {
-            Some(at) => last[*at] = check,
-            None => {
-                places.insert(&check.name, last.len());
-                last.push(check);
-            }
-        }
-    }
-    last
+    let by_name: IndexMap<&str, &CheckResult> =
+        result.checks.iter().map(|check| (check.name.as_str(), check)).collect();
+    by_name.into_values().collect()
 }
 
 /// The verdict of a check: `passed`, or `failed, exit code 1`.
@@ -123,11 +112,7 @@ pub fn change_totals(result: &RunResult) -> Option<String> {
 pub fn changed_file_lines(changed: &WorkspaceChanged, max: usize) -> String {
     let mut text = String::new();
     for change in changed.changes.iter().take(max) {
-        let word = match change.change {
-            ChangeKind::Added => "added",
-            ChangeKind::Modified => "modified",
-            ChangeKind::Deleted => "deleted",
-        };
+        let word = serialized_name(&change.change);
         let lines = change.lines_added.zip(change.lines_removed);
         let lines = lines.map_or("-".to_owned(), |(added, removed)| format!("+{added} -{removed}"));
         text += &format!("{word:<8}  {lines:<9}  {}\n", sanitize::line(&change.path));
@@ -135,10 +120,9 @@ pub fn changed_file_lines(changed: &WorkspaceChanged, max: usize) -> String {
     let listed = changed.changes.len();
     if listed > max {
         let all = changed.total.map_or(listed, |total| usize::try_from(total).unwrap_or(usize::MAX));
-        let hint = if all > listed {
-            format!("; result.json lists the first {listed}")
-        } else {
-            "; see result.json".to_owned()
+        let hint = match all > listed {
+            true => format!("; result.json lists the first {listed}"),
+            false => "; see result.json".to_owned(),
         };
         text += &format!("and {} more{hint}\n", all - max);
     }
@@ -242,6 +226,7 @@ pub fn duration(ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::ChangeKind;
 
     #[test]
     fn unlisted_changes_are_counted() {

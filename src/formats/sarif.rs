@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{DisplayOptions, Format, Subject, fingerprint, rule_docs, uri};
+use super::display::to_json;
+use super::{DisplayOptions, fingerprint, rule_docs, uri};
 use crate::diagnostic::{Diagnostic, Fix, Label, Rule, Severity, SourceSpan};
 use crate::plan;
 use crate::text::pluralize;
@@ -16,21 +17,8 @@ const MAX_LOCATIONS: usize = 100;
 /// The layout of rule pages as plain text.
 const PLAIN: DisplayOptions = DisplayOptions { colour: false, width: 80 };
 
-pub(super) struct Sarif;
-
-impl Format for Sarif {
-    fn name(&self) -> &'static str {
-        "sarif"
-    }
-
-    fn subjects(&self) -> &'static [Subject] {
-        &[Subject::Diagnostics]
-    }
-
-    fn diagnostics(&self, findings: &[Diagnostic], _: DisplayOptions) -> Option<String> {
-        let text = serde_json::to_string_pretty(&log(findings, MAX_RESULTS)).ok()?;
-        Some(sanitize::escape_json(&text) + "\n")
-    }
+pub(super) fn findings(findings: &[Diagnostic], _: DisplayOptions) -> String {
+    to_json(&log(findings, MAX_RESULTS))
 }
 
 /// The log, with at most `max` results.
@@ -49,6 +37,8 @@ fn log(findings: &[Diagnostic], max: usize) -> Value {
         results.sort_by_key(|(severity, _)| *severity);
         results.truncate(max);
     }
+    let text = format!("{} omitted: a run holds at most {max}", pluralize(omitted as u64, "finding"));
+    let notification = (omitted > 0).then(|| json!({ "level": "warning", "message": { "text": text } }));
     json!({
         "$schema": "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json",
         "version": "2.1.0",
@@ -63,17 +53,12 @@ fn log(findings: &[Diagnostic], max: usize) -> Value {
             },
             "invocations": [{
                 "executionSuccessful": true,
-                "toolExecutionNotifications": notifications(omitted, max),
+                "toolExecutionNotifications": notification.into_iter().collect::<Vec<_>>(),
             }],
             "columnKind": "unicodeCodePoints",
             "results": results.into_iter().map(|(_, result)| result).collect::<Vec<_>>(),
         }],
     })
-}
-
-fn notifications(omitted: usize, max: usize) -> Vec<Value> {
-    let text = format!("{} omitted: a run holds at most {max}", pluralize(omitted as u64, "finding"));
-    if omitted > 0 { vec![json!({ "level": "warning", "message": { "text": text } })] } else { Vec::new() }
 }
 
 fn rule_descriptor(rule: &Rule) -> Value {

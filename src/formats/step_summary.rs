@@ -1,10 +1,11 @@
 //! The summary of a run that GitHub shows for a workflow step.
 
-use super::format::code_fence;
+use super::display::code_fence;
 use super::run_stats;
 use crate::event::{Outcome, RunResult};
 use crate::text::pluralize;
 use crate::text::sanitize::{self, escape_markdown};
+use crate::text::truncate;
 
 /// The most characters of the answer and of the result. GitHub accepts 1 MiB per step.
 const MAX_ANSWER_CHARS: usize = 20_000;
@@ -92,10 +93,8 @@ fn subagents(page: &mut String, result: &RunResult) {
 /// Appends a code block, truncated if it is too long.
 fn fenced(page: &mut String, text: &str) {
     let text = sanitize::text(text);
-    let (shown, more) = match text.char_indices().nth(MAX_ANSWER_CHARS) {
-        Some((cut, _)) => (&text[..cut], text[cut..].chars().count()),
-        None => (&*text, 0),
-    };
+    let shown = truncate::first(&text, MAX_ANSWER_CHARS);
+    let more = text[shown.len()..].chars().count();
     let fence = code_fence(shown);
     *page += &format!("{fence}text\n{}\n{fence}\n", shown.trim_end_matches('\n'));
     if more > 0 {

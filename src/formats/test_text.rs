@@ -9,8 +9,8 @@ const GREEN: &str = "32";
 const RED: &str = "31";
 const CYAN: &str = "36";
 
-/// The line for a case that has ended.
-pub(super) fn case_line(case: &CaseReport, display: DisplayOptions) -> String {
+/// The line for a case that has ended, without a line end.
+pub fn case_line(case: &CaseReport, display: DisplayOptions) -> String {
     let word = if case.failures.is_empty() { display.paint("ok  ", GREEN) } else { display.paint("FAIL", RED) };
     let mut line = format!("{word} {} ({})", sanitize::line(&case.name), time(case.duration_ms));
     for snapshot in &case.updated_snapshots {
@@ -20,7 +20,7 @@ pub(super) fn case_line(case: &CaseReport, display: DisplayOptions) -> String {
 }
 
 /// The failures, and the number of cases that passed.
-pub(super) fn summary(report: &TestReport, display: DisplayOptions) -> String {
+pub fn summary(report: &TestReport, display: DisplayOptions) -> String {
     let mut text = String::new();
     for case in report.cases.iter().filter(|case| !case.failures.is_empty()) {
         text += &format!("\n{} {}\n", display.paint("FAIL", RED), sanitize::line(&case.name));

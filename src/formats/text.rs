@@ -4,13 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Origin, Patch, Renderer, Snippet};
+use indexmap::IndexSet;
 
-use super::comparison::Comparison;
+use super::DisplayOptions;
+use super::display::{count, to_json};
 use super::excerpt::{self, Excerpt};
-use super::format::count;
-use super::{DisplayOptions, Format, PlanPreview, Subject, comparison_text, plan_text, rule_docs, test_text};
-use crate::cases::{CaseReport, TestReport};
-use crate::diagnostic::{Diagnostic, Fix, Rule, Severity, SourceSpan};
+use crate::diagnostic::{Diagnostic, Fix, Severity, SourceSpan};
 use crate::event::RunResult;
 use crate::plan;
 use crate::text::pluralize;
@@ -21,89 +20,47 @@ const MAX_SNIPPET_GAP: usize = 20;
 /// The most codes in the hint about `legwork explain`.
 const MAX_EXPLAINED_CODES: usize = 3;
 
-pub(super) struct Text;
-
-impl Format for Text {
-    fn name(&self) -> &'static str {
-        "text"
+pub(super) fn answer(result: &RunResult) -> String {
+    match &result.result {
+        // The agent gave data and no text.
+        Some(data) if result.text.trim().is_empty() => to_json(data),
+        _ => result.text.clone(),
     }
+}
 
-    fn subjects(&self) -> &'static [Subject] {
-        &[Subject::Diagnostics, Subject::Rules, Subject::Run, Subject::Comparison, Subject::Cases]
+pub(super) fn findings(findings: &[Diagnostic], display: DisplayOptions) -> String {
+    let renderer =
+        if display.colour { Renderer::styled() } else { Renderer::plain() }.term_width(display.width.max(40));
+    let mut text = String::new();
+    for finding in findings {
+        text += &render_finding(finding, &renderer);
+        text += "\n\n";
     }
-
-    fn plan(&self, preview: &PlanPreview<'_>) -> Option<String> {
-        Some(plan_text::plan(preview))
+    text += &explain_hint(findings);
+    let counts: Vec<String> = [Severity::Error, Severity::Warning]
+        .into_iter()
+        .map(|severity| (count(findings, severity), severity))
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, severity)| pluralize(count as u64, severity.as_str()))
+        .collect();
+    if !counts.is_empty() {
+        text += &counts.join(", ");
+        text.push('\n');
     }
-
-    fn run_result(&self, result: &RunResult) -> Option<String> {
-        match &result.result {
-            // The agent gave data and no text.
-            Some(data) if result.text.trim().is_empty() => {
-                serde_json::to_string_pretty(data).ok().map(|text| sanitize::escape_json(&text))
-            }
-            _ => Some(result.text.clone()),
-        }
-    }
-
-    fn comparison(&self, comparison: &Comparison, display: DisplayOptions) -> Option<String> {
-        Some(comparison_text::page(comparison, display))
-    }
-
-    fn case_result(&self, case: &CaseReport, display: DisplayOptions) -> Option<String> {
-        Some(test_text::case_line(case, display))
-    }
-
-    fn test_report(&self, report: &TestReport, display: DisplayOptions) -> Option<String> {
-        Some(test_text::summary(report, display))
-    }
-
-    fn rule_pages(&self, rules: &[&Rule], display: DisplayOptions) -> Option<String> {
-        Some(rule_docs::full_pages(rules, display))
-    }
-
-    fn rule_list(&self, rules: &[&Rule], display: DisplayOptions) -> Option<String> {
-        Some(rule_docs::rule_list(rules, display))
-    }
-
-    fn diagnostics(&self, findings: &[Diagnostic], display: DisplayOptions) -> Option<String> {
-        let renderer =
-            if display.colour { Renderer::styled() } else { Renderer::plain() }.term_width(display.width.max(40));
-        let mut text = String::new();
-        for finding in findings {
-            text += &render_finding(finding, &renderer);
-            text += "\n\n";
-        }
-        text += &explain_hint(findings);
-        let counts: Vec<String> = [Severity::Error, Severity::Warning]
-            .into_iter()
-            .map(|severity| (count(findings, severity), severity))
-            .filter(|(count, _)| *count > 0)
-            .map(|(count, severity)| pluralize(count as u64, severity.as_str()))
-            .collect();
-        if !counts.is_empty() {
-            text += &counts.join(", ");
-            text.push('\n');
-        }
-        Some(text)
-    }
+    text
 }
 
 /// A hint how to learn more about the first few codes.
 fn explain_hint(findings: &[Diagnostic]) -> String {
-    let mut codes: Vec<&str> = Vec::new();
-    for finding in findings {
-        if codes.len() < MAX_EXPLAINED_CODES
-            && !codes.contains(&finding.code)
-            && plan::rules().any(|rule| rule.code == finding.code)
-        {
-            codes.push(finding.code);
+    let explained =
+        findings.iter().map(|finding| finding.code).filter(|code| plan::rules().any(|rule| rule.code == *code));
+    let codes: IndexSet<&str> = explained.collect();
+    match codes.is_empty() {
+        true => String::new(),
+        false => {
+            let first: Vec<&str> = codes.into_iter().take(MAX_EXPLAINED_CODES).collect();
+            format!("To learn more, try `legwork explain {}`.\n", first.join(" "))
         }
-    }
-    if codes.is_empty() {
-        String::new()
-    } else {
-        format!("To learn more, try `legwork explain {}`.\n", codes.join(" "))
     }
 }
 
@@ -141,15 +98,11 @@ fn render_finding(finding: &Diagnostic, renderer: &Renderer) -> String {
         group = group.element(snippet(&label.span, excerpt, vec![annotation]));
     }
     let help = finding.help.as_deref().map(sanitize::line);
-    let mut report = Vec::new();
-    match (&finding.fix, help) {
-        (Some(fix), help) => {
-            report.push(group);
-            report.push(suggestion(fix, help));
-        }
-        (None, Some(help)) => report.push(group.element(Level::HELP.message(help))),
-        (None, None) => report.push(group),
-    }
+    let report = match (&finding.fix, help) {
+        (Some(fix), help) => vec![group, suggestion(fix, help)],
+        (None, Some(help)) => vec![group.element(Level::HELP.message(help))],
+        (None, None) => vec![group],
+    };
     let mut text = renderer.render(&report);
     for (rendered, right) in headers.iter().filter(|(rendered, right)| rendered != right) {
         let title_end = text.find('\n').unwrap_or(0);

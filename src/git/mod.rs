@@ -1,19 +1,15 @@
 //! Git's own files, read without running git, except for the contents of objects.
 
 mod config;
-mod files;
-mod head;
 pub mod index;
 pub mod objects;
 mod repository;
 
 use std::ffi::OsStr;
 
-pub(crate) use config::GitConfig;
-pub(crate) use files::MAX_FILE_BYTES;
-pub use files::open_regular_file;
-pub use head::head_commit;
-pub use repository::Repository;
+pub use config::open_regular_file;
+pub(crate) use config::{GitConfig, MAX_FILE_BYTES};
+pub use repository::{Repository, head_commit};
 pub(crate) use repository::{common_dir, gitfile_target, is_linked_back, submodule_git_dirs, worktree_root};
 
 /// Whether some file system treats a name as `.git`: in another letter case, with characters that HFS+ ignores, with an

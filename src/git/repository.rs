@@ -1,10 +1,13 @@
-//! Where a repository keeps its files, see gitrepository-layout(5).
+//! Where a repository keeps its files, see gitrepository-layout(5), and the commit that is checked out.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
-use super::config::GitConfig;
-use super::files::read_text;
+use super::config::{GitConfig, read_text, read_text_up_to};
+/// How much of `packed-refs` is read, in bytes. Large repositories have thousands of packed references.
+const MAX_PACKED_REFS_BYTES: u64 = 64 << 20;
 
+/// How many symbolic references are followed, as in git.
+const MAX_SYMBOLIC_REFS: usize = 5;
 /// The most folders that are searched for submodules.
 const MAX_MODULE_DIRS: usize = 2_000;
 
@@ -51,14 +54,19 @@ pub(crate) fn common_dir(git_dir: &Path) -> PathBuf {
     read_text(&git_dir.join("commondir")).map_or_else(|| git_dir.to_owned(), |path| git_dir.join(path.trim()))
 }
 
-/// The root of a git folder's working tree, if the git folder names it.
-pub(crate) fn worktree_root(git_dir: &Path) -> Option<PathBuf> {
+/// The `.git` that leads to a git folder, if the git folder names it: the one of a linked worktree or of a submodule.
+fn named_dot_git(git_dir: &Path) -> Option<PathBuf> {
     if let Some(dot_git) = read_text(&git_dir.join("gitdir")) {
-        return git_dir.join(dot_git.trim()).parent().map(Path::to_owned);
+        return Some(git_dir.join(dot_git.trim()));
     }
     let config = GitConfig::read(&git_dir.join("config"));
-    let configured = config.values("core", "worktree").last().map(|tree| git_dir.join(tree));
-    configured.or_else(|| git_dir.parent().filter(|_| git_dir.ends_with(".git")).map(Path::to_owned))
+    config.values("core", "worktree").last().map(|tree| git_dir.join(tree).join(".git"))
+}
+
+/// The root of a git folder's working tree, if the git folder names it.
+pub(crate) fn worktree_root(git_dir: &Path) -> Option<PathBuf> {
+    let usual = || Some(git_dir.to_owned()).filter(|folder| folder.ends_with(".git"));
+    named_dot_git(git_dir).or_else(usual)?.parent().map(Path::to_owned)
 }
 
 /// Whether git would treat a folder as a git folder, judging by its entries.
@@ -70,16 +78,10 @@ pub(crate) fn is_git_dir(folder: &Path) -> bool {
 /// Whether the git folder of a worktree or a submodule points back to a `.git` file. Only git writes that link, so a
 /// `.git` file from an archive can't claim an unrelated git folder.
 pub(crate) fn is_linked_back(git_dir: &Path, dot_git: &Path) -> bool {
-    let is_dot_git =
-        |path: PathBuf| matches!((path.canonicalize(), dot_git.canonicalize()), (Ok(one), Ok(other)) if one == other);
-    if !is_git_dir(git_dir) {
-        return false;
-    }
-    if let Some(path) = read_text(&git_dir.join("gitdir")) {
-        return is_dot_git(git_dir.join(path.trim()));
-    }
-    let config = GitConfig::read(&git_dir.join("config"));
-    config.values("core", "worktree").last().is_some_and(|tree| is_dot_git(git_dir.join(tree).join(".git")))
+    let named = named_dot_git(git_dir).filter(|_| is_git_dir(git_dir));
+    named.is_some_and(
+        |named| matches!((named.canonicalize(), dot_git.canonicalize()), (Ok(one), Ok(other)) if one == other),
+    )
 }
 
 /// The git folders of the submodules below `modules`. A submodule's name may have several path components.
@@ -98,4 +100,79 @@ pub(crate) fn submodule_git_dirs(modules: &Path, max: usize) -> Vec<PathBuf> {
         queue.extend(folders.map(|entry| entry.path()).take(MAX_MODULE_DIRS));
     }
     found
+}
+
+/// The commit that HEAD resolves to in the repository that contains a folder. `None` without a repository, before the first
+/// commit, and for repositories that don't keep their references in files.
+pub fn head_commit(folder: &Path) -> Option<String> {
+    let dot_git = folder.ancestors().map(|ancestor| ancestor.join(".git")).find(|path| path.exists())?;
+    let git_dir = if dot_git.is_dir() { dot_git } else { gitfile_target(&dot_git)? };
+    // A linked worktree has its own HEAD and shares the rest.
+    let common_dir = common_dir(&git_dir);
+    let mut reference = read_text(&git_dir.join("HEAD"))?;
+    for _ in 0..MAX_SYMBOLIC_REFS {
+        let Some(name) = reference.trim().strip_prefix("ref:").map(|name| name.trim().to_owned()) else { break };
+        if Path::new(&name).components().any(|part| !matches!(part, Component::Normal(_))) {
+            return None;
+        }
+        let loose = [&git_dir, &common_dir].into_iter().find_map(|folder| read_text(&folder.join(&name)));
+        reference = loose.or_else(|| packed_ref(&common_dir, &name))?;
+    }
+    let id = reference.trim();
+    let is_id = matches!(id.len(), 40 | 64) && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_id.then(|| id.to_owned())
+}
+
+fn packed_ref(common_dir: &Path, name: &str) -> Option<String> {
+    let text = read_text_up_to(&common_dir.join("packed-refs"), MAX_PACKED_REFS_BYTES)?;
+    let mut lines = text.lines().filter_map(|line| line.split_once(' '));
+    lines.find(|(_, packed)| *packed == name).map(|(id, _)| id.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const ID: &str = "0123456789abcdef0123456789abcdef01234567";
+
+    fn folder_with(files: &[(&str, String)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn loose_packed_and_detached_references_are_followed() {
+        let head = || (".git/HEAD", "ref: refs/heads/main\n".to_owned());
+        let loose = folder_with(&[head(), (".git/refs/heads/main", format!("{ID}\n")), ("a/b/c", String::new())]);
+        assert_eq!(head_commit(&loose.path().join("a/b")).as_deref(), Some(ID), "also from a folder below");
+        let refs =
+            format!("# pack-refs with: peeled\n{} refs/heads/other\n{ID} refs/heads/main\n", ID.replace('0', "1"));
+        assert_eq!(head_commit(folder_with(&[head(), (".git/packed-refs", refs)]).path()).as_deref(), Some(ID));
+        assert_eq!(head_commit(folder_with(&[(".git/HEAD", format!("{ID}\n"))]).path()).as_deref(), Some(ID));
+    }
+
+    #[test]
+    fn a_worktree_has_its_own_head_and_shares_the_branches() {
+        let folder = folder_with(&[
+            ("main/.git/refs/heads/topic", ID.to_owned()),
+            ("main/.git/worktrees/w/HEAD", "ref: refs/heads/topic".to_owned()),
+            ("main/.git/worktrees/w/commondir", "../..\n".to_owned()),
+            ("w/.git", "gitdir: ../main/.git/worktrees/w\n".to_owned()),
+        ]);
+        assert_eq!(head_commit(&folder.path().join("w")).as_deref(), Some(ID));
+    }
+
+    #[test]
+    fn other_heads_have_no_commit() {
+        for head in ["ref: refs/heads/unborn\n", "ref: ../../etc/passwd\n", "ref: HEAD\n", "nonsense", ""] {
+            assert_eq!(head_commit(folder_with(&[(".git/HEAD", head.to_owned())]).path()), None, "{head:?}");
+        }
+    }
 }

@@ -10,7 +10,7 @@ use crate::yaml;
 /// The longest duration in a job.
 pub const MAX_DURATION: std::time::Duration = std::time::Duration::from_secs(30 * 24 * 60 * 60);
 
-const HELP: &str = "write it like `90s`, `20m` or `1h30m`";
+pub(super) const HELP: &str = "write it like `90s`, `20m` or `1h30m`";
 
 /// The units, the longest first, with their seconds.
 const UNITS: [(char, u64); 3] = [('h', 3600), ('m', 60), ('s', 1)];
@@ -50,41 +50,6 @@ impl Duration {
             (true, _) => Err(malformed()),
             (_, 0) => Err(format!("`{text}` is zero")),
             _ => Self::from_seconds(seconds).ok_or_else(|| format!("`{text}` is longer than 30 days")),
-        }
-    }
-
-    /// Parses a duration in words, such as `20 minutes` or `1 h 30 min`.
-    pub fn parse_words(text: &str) -> Option<Self> {
-        /// A unit may be cut short: `min` and `m` are minutes.
-        const WORDS: &[(&str, u64)] = &[
-            ("seconds", 1),
-            ("secs", 1),
-            ("minutes", 60),
-            ("mins", 60),
-            ("hours", 3600),
-            ("hrs", 3600),
-            ("days", 86_400),
-        ];
-        let lower = text.to_lowercase().replace(" and ", " ").replace(',', " ");
-        let mut rest = lower.trim();
-        let mut seconds = 0_u64;
-        while !rest.is_empty() {
-            let (number, behind) = rest.split_at(rest.find(|letter: char| !letter.is_ascii_digit())?);
-            let behind = behind.trim_start();
-            let (word, behind) =
-                behind.split_at(behind.find(|letter: char| !letter.is_alphabetic()).unwrap_or(behind.len()));
-            let (_, unit) = WORDS.iter().find(|(known, _)| !word.is_empty() && known.starts_with(word))?;
-            seconds = seconds.checked_add(number.parse::<u64>().ok()?.checked_mul(*unit)?)?;
-            rest = behind.trim_start();
-        }
-        Self::from_seconds(seconds)
-    }
-
-    /// The help for a text that isn't a duration. `otherwise` names alternatives to a duration.
-    pub(super) fn help(text: &str, otherwise: &str) -> String {
-        match Self::parse_words(text) {
-            Some(meant) => format!("write `{meant}`"),
-            None => format!("{HELP}{otherwise}"),
         }
     }
 
@@ -147,8 +112,7 @@ impl<'de> Deserialize<'de> for Duration {
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Duration, E> {
-                Duration::parse(text)
-                    .map_err(|why| yaml::coded_error("bad-duration", why, Some(&Duration::help(text, ""))))
+                Duration::parse(text).map_err(|why| yaml::coded_error("bad-duration", why, Some(HELP)))
             }
         }
         deserializer.deserialize_any(Text)
@@ -180,26 +144,6 @@ mod tests {
             let duration = Duration::parse(text).unwrap();
             assert_eq!(duration.get().as_secs(), seconds, "{text}");
             assert_eq!(Duration::parse(&duration.to_string()), Ok(duration));
-        }
-    }
-
-    #[test]
-    fn durations_in_words_are_parsed() {
-        for (text, meant) in [
-            ("20 minutes", Some("20m")),
-            ("20 m", Some("20m")),
-            ("1 hour and 30 mins", Some("1h30m")),
-            ("1h 30m", Some("1h30m")),
-            ("2 Days", Some("48h")),
-            ("90 sec", Some("1m30s")),
-            ("20", None),
-            ("0 minutes", None),
-            ("1.5 hours", None),
-            ("99999999999999999999 days", None),
-            ("soon", None),
-            ("", None),
-        ] {
-            assert_eq!(Duration::parse_words(text).map(|meant| meant.to_string()).as_deref(), meant, "{text}");
         }
     }
 

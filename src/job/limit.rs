@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, Unexpected, Visitor};
 use serde_json::json;
 
-use super::{Duration, MAX_DURATION};
+use super::duration::{Duration, HELP, MAX_DURATION};
 use crate::yaml::{self, Spanned};
 
 /// A number, or `none`.
@@ -39,25 +39,11 @@ pub trait LimitValue: Sized {
     /// JSON Schema of the limit, `none` included.
     fn schema() -> Schema;
 
-    /// From a whole number.
+    /// From a YAML value other than `none`.
     ///
     /// # Errors
     /// The value isn't of that form.
-    fn from_number<E: de::Error>(number: u64) -> Result<Self, E>;
-
-    /// From a number with a fraction.
-    ///
-    /// # Errors
-    /// The value isn't of that form.
-    fn from_fraction<E: de::Error>(number: f64) -> Result<Self, E> {
-        Err(E::invalid_type(Unexpected::Float(number), &Self::EXPECTED))
-    }
-
-    /// From a text other than `none`.
-    ///
-    /// # Errors
-    /// The value isn't of that form.
-    fn from_text<E: de::Error>(text: &str) -> Result<Self, E>;
+    fn from_yaml<E: de::Error>(value: Unexpected<'_>) -> Result<Self, E>;
 }
 
 impl LimitValue for u64 {
@@ -73,12 +59,11 @@ impl LimitValue for u64 {
         })
     }
 
-    fn from_number<E: de::Error>(number: u64) -> Result<Self, E> {
-        Ok(number)
-    }
-
-    fn from_text<E: de::Error>(text: &str) -> Result<Self, E> {
-        Err(E::invalid_type(Unexpected::Str(text), &Self::EXPECTED))
+    fn from_yaml<E: de::Error>(value: Unexpected<'_>) -> Result<Self, E> {
+        match value {
+            Unexpected::Unsigned(number) => Ok(number),
+            other => Err(E::invalid_type(other, &Self::EXPECTED)),
+        }
     }
 }
 
@@ -95,16 +80,12 @@ impl LimitValue for f64 {
         })
     }
 
-    fn from_number<E: de::Error>(number: u64) -> Result<Self, E> {
-        Ok(number as Self)
-    }
-
-    fn from_fraction<E: de::Error>(number: f64) -> Result<Self, E> {
-        Ok(number)
-    }
-
-    fn from_text<E: de::Error>(text: &str) -> Result<Self, E> {
-        Err(E::invalid_type(Unexpected::Str(text), &Self::EXPECTED))
+    fn from_yaml<E: de::Error>(value: Unexpected<'_>) -> Result<Self, E> {
+        match value {
+            Unexpected::Unsigned(number) => Ok(number as Self),
+            Unexpected::Float(number) => Ok(number),
+            other => Err(E::invalid_type(other, &Self::EXPECTED)),
+        }
     }
 }
 
@@ -120,12 +101,9 @@ impl LimitValue for Duration {
         })
     }
 
-    fn from_number<E: de::Error>(number: u64) -> Result<Self, E> {
-        Err(E::invalid_type(Unexpected::Unsigned(number), &Self::EXPECTED))
-    }
-
-    fn from_text<E: de::Error>(text: &str) -> Result<Self, E> {
-        Self::parse(text).map_err(|why| yaml::coded_error("bad-duration", why, Some(&Self::help(text, ", or `none`"))))
+    fn from_yaml<E: de::Error>(value: Unexpected<'_>) -> Result<Self, E> {
+        let Unexpected::Str(text) = value else { return Err(E::invalid_type(value, &Self::EXPECTED)) };
+        Self::parse(text).map_err(|why| yaml::coded_error("bad-duration", why, Some(&format!("{HELP}, or `none`"))))
     }
 }
 
@@ -140,7 +118,7 @@ impl<'de, T: LimitValue> Deserialize<'de> for Limit<T> {
             }
 
             fn visit_u64<E: de::Error>(self, number: u64) -> Result<Limit<T>, E> {
-                T::from_number(number).map(Limit::Max)
+                T::from_yaml(Unexpected::Unsigned(number)).map(Limit::Max)
             }
 
             fn visit_i64<E: de::Error>(self, number: i64) -> Result<Limit<T>, E> {
@@ -151,11 +129,11 @@ impl<'de, T: LimitValue> Deserialize<'de> for Limit<T> {
             }
 
             fn visit_f64<E: de::Error>(self, number: f64) -> Result<Limit<T>, E> {
-                T::from_fraction(number).map(Limit::Max)
+                T::from_yaml(Unexpected::Float(number)).map(Limit::Max)
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Limit<T>, E> {
-                if text == "none" { Ok(Limit::Unlimited) } else { T::from_text(text).map(Limit::Max) }
+                if text == "none" { Ok(Limit::Unlimited) } else { T::from_yaml(Unexpected::Str(text)).map(Limit::Max) }
             }
         }
         deserializer.deserialize_any(NumberOrNone(PhantomData))

@@ -9,7 +9,6 @@ mod input;
 mod limit;
 mod model;
 mod prompt;
-mod text_or_mapping;
 mod tool;
 pub mod value;
 
@@ -354,13 +353,6 @@ pub enum GitAccess {
     Commit,
 }
 
-impl GitAccess {
-    /// Whether it is the default.
-    pub fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 /// How a conversation is compacted that outgrows its model's context window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -389,18 +381,17 @@ pub enum Keep {
 
 /// Whether a name has the form of [`NAME_PATTERN`].
 pub fn is_name(name: &str) -> bool {
-    let mut chars = name.chars();
-    chars.next().is_some_and(|first| first.is_ascii_lowercase() || first.is_ascii_digit())
-        && name.len() <= 64
-        && chars.all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+    name.starts_with(|first: char| first.is_ascii_lowercase() || first.is_ascii_digit()) && has_only(name, '-')
 }
 
 /// Whether a name has the form of [`INPUT_NAME_PATTERN`].
 pub fn is_input_name(name: &str) -> bool {
-    let mut chars = name.chars();
-    chars.next().is_some_and(|first| first.is_ascii_lowercase() || first == '_')
-        && name.len() <= 64
-        && chars.all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+    name.starts_with(|first: char| first.is_ascii_lowercase() || first == '_') && has_only(name, '_')
+}
+
+/// Whether a name has at most 64 characters: lower-case letters, digits and a separator.
+fn has_only(name: &str, separator: char) -> bool {
+    name.len() <= 64 && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == separator)
 }
 
 /// Makes a name from a file's name: the stem in lower case, with a dash for each run of other characters than letters and

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::text_or_mapping::{OrText, TextOrMapping};
+use super::prompt::{OrText, TextOrMapping};
 use crate::yaml::Spanned;
 
 /// The greatest number of output tokens of one reply that an agent can be given.

@@ -4,53 +4,33 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The faults to inject; none by default.
-#[derive(Debug)]
-pub struct FaultInjection {
-    events: AtomicU64,
-    operations: AtomicU64,
-    kill_at: AtomicU64,
-    fail_at: AtomicU64,
-    fail_once_at: AtomicU64,
+/// The fault to inject; none by default.
+#[derive(Debug, Clone, Copy)]
+pub enum Fault {
+    /// Kills the process right after this many events.
+    KillAfter(u64),
+    /// Kills the process at the Nth operation; if that is a write, halfway through it.
+    KillAt(u64),
+    /// Lets the Nth operation and all later ones fail, as on a full disk.
+    FailAt(u64),
+    /// Lets only the Nth operation fail.
+    FailOnceAt(u64),
 }
 
-impl Default for FaultInjection {
-    fn default() -> Self {
-        let never = || AtomicU64::new(u64::MAX);
-        Self {
-            events: never(),
-            operations: AtomicU64::new(0),
-            kill_at: never(),
-            fail_at: never(),
-            fail_once_at: never(),
-        }
-    }
+/// Counts the events and file operations of a run until a fault is due.
+#[derive(Debug, Default)]
+pub struct FaultInjection {
+    /// The fault to inject.
+    pub fault: Option<Fault>,
+    events: AtomicU64,
+    operations: AtomicU64,
 }
 
 impl FaultInjection {
-    /// Kills the process right after this many events.
-    pub fn kill_after(&self, events: u64) {
-        self.events.store(events, Ordering::Relaxed);
-    }
-
-    /// Kills the process at the Nth operation from now; if that is a write, halfway through it.
-    pub fn kill_at(&self, operation: u64) {
-        self.kill_at.store(operation, Ordering::Relaxed);
-    }
-
-    /// Lets the Nth operation from now and all later ones fail, as on a full disk.
-    pub fn fail_at(&self, operation: u64) {
-        self.fail_at.store(operation, Ordering::Relaxed);
-    }
-
-    /// Lets only the Nth operation from now fail.
-    pub fn fail_once_at(&self, operation: u64) {
-        self.fail_once_at.store(operation, Ordering::Relaxed);
-    }
-
     /// To be called after an event was written.
     pub(crate) fn event(&self) {
-        if cfg!(debug_assertions) && self.events.fetch_sub(1, Ordering::Relaxed) == 1 {
+        let number = self.events.fetch_add(1, Ordering::Relaxed) + 1;
+        if cfg!(debug_assertions) && matches!(self.fault, Some(Fault::KillAfter(events)) if events == number) {
             kill_self();
         }
     }
@@ -62,18 +42,15 @@ impl FaultInjection {
 
     /// To be called before a write; `write_half` writes half of the data.
     pub(crate) fn write(&self, write_half: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        if !cfg!(debug_assertions) {
-            return Ok(());
-        }
         let number = self.operations.fetch_add(1, Ordering::Relaxed) + 1;
-        let is = |at: &AtomicU64| at.load(Ordering::Relaxed) == number;
-        let dies = is(&self.kill_at);
-        if !dies && !is(&self.fail_once_at) && number < self.fail_at.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        write_half()?;
-        if dies {
-            kill_self();
+        match self.fault.filter(|_| cfg!(debug_assertions)) {
+            Some(Fault::KillAt(at)) if at == number => {
+                write_half()?;
+                kill_self();
+            }
+            Some(Fault::FailAt(at)) if at <= number => write_half()?,
+            Some(Fault::FailOnceAt(at)) if at == number => write_half()?,
+            _ => return Ok(()),
         }
         Err(io::ErrorKind::StorageFull.into())
     }

@@ -9,8 +9,9 @@ use std::io;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use super::seal::{MAC_FIELD, RecordKey, hex};
+use super::seal::{MAC_FIELD, RecordKey};
 use crate::event::{Event, FORMAT, JournalEntry, PARENT};
+use crate::text::hex;
 
 const CHECKSUM_FIELD: &str = ",\"sum\":\"";
 const CHECKSUM_DIGITS: usize = 16;
@@ -21,11 +22,11 @@ pub fn journal_file(agent: &str) -> String {
 }
 
 /// Whether lines with this event are sealed: where a run begins or is resumed.
-pub(crate) fn is_sealed(event: &Event) -> bool {
+pub(super) fn is_sealed(event: &Event) -> bool {
     matches!(event, Event::RunStarted(_) | Event::Resumed(_))
 }
 
-/// Formats a line, sealed if there is a key. Also returns its checksum.
+/// Formats a line, sealed if it should be and there is a key. Also returns its checksum.
 pub(super) fn encode(
     entry: &JournalEntry,
     previous_sum: &str,
@@ -33,7 +34,7 @@ pub(super) fn encode(
 ) -> io::Result<(String, String)> {
     let mut line = entry.to_json()?;
     line.pop(); // the closing brace
-    if let Some(key) = key {
+    if let Some(key) = key.filter(|_| is_sealed(&entry.event)) {
         let mac = key.mac(previous_sum, &line);
         line.push_str(MAC_FIELD);
         line.push_str(&mac);

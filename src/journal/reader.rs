@@ -1,18 +1,13 @@
 //! Reads and verifies a journal.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
-use std::path::Path;
+use std::io::{self, BufRead, Read};
 
-use super::line_format::{checksum, is_sealed, journal_file, other_format, split_checksum};
-use super::record_files;
+use super::line_format::{checksum, is_sealed, other_format, split_checksum};
 use super::seal::{RecordKey, Seal};
 use crate::event::{FORMAT, JournalEntry};
 
 /// The longest line that is read, in bytes. A line has at most one reply, or everything that a run has changed.
 const MAX_LINE_BYTES: u64 = 256 << 20;
-/// The largest journal that is read, in bytes.
-const MAX_JOURNAL_BYTES: u64 = 2 << 30;
 
 /// Why a journal can't be read to its end.
 #[derive(Debug, thiserror::Error)]
@@ -63,17 +58,6 @@ pub struct JournalReader<R> {
     /// The length in bytes of the complete lines that were read.
     whole_bytes: u64,
     is_done: bool,
-}
-
-impl JournalReader<BufReader<File>> {
-    /// Opens an agent's journal in a record's folder.
-    ///
-    /// # Errors
-    /// If it doesn't exist, can't be opened, isn't a regular file, or is larger than 2 GiB.
-    pub fn open(folder: &Path, agent: &str) -> io::Result<Self> {
-        let file = record_files::open(folder, &journal_file(agent), MAX_JOURNAL_BYTES)?;
-        Ok(Self::new(BufReader::with_capacity(64 * 1024, file)))
-    }
 }
 
 impl<R: BufRead> JournalReader<R> {

@@ -7,6 +7,8 @@ use std::fmt;
 
 use sha2::{Digest, Sha256};
 
+use crate::text::hex;
+
 /// The field of a sealed line before its checksum.
 pub(super) const MAC_FIELD: &str = ",\"mac\":\"";
 
@@ -28,11 +30,15 @@ impl RecordKey {
         hex(&self.hmac(&[previous_sum.as_bytes(), line.as_bytes()]))
     }
 
-    /// Identifies the values of a run's secret, and reveals nothing about them without the key.
-    fn digest(&self, run_id: &str, name: &str, values: &[&str]) -> String {
-        let mut message: Vec<&[u8]> = vec![b"secret\0", run_id.as_bytes(), b"\0", name.as_bytes()];
-        message.extend(values.iter().flat_map(|value| [&b"\0"[..], value.as_bytes()]));
-        hex(&self.hmac(&message))
+    /// Digests that identify the values of a run's secrets, by name. They reveal nothing about the values without the key.
+    pub(crate) fn digest_secrets(&self, run_id: &str, secrets: &[(String, String)]) -> BTreeMap<String, String> {
+        let mut messages: BTreeMap<&str, Vec<&[u8]>> = BTreeMap::new();
+        for (name, value) in secrets {
+            let message =
+                messages.entry(name).or_insert_with(|| vec![b"secret\0", run_id.as_bytes(), b"\0", name.as_bytes()]);
+            message.extend([&b"\0"[..], value.as_bytes()]);
+        }
+        messages.into_iter().map(|(name, message)| (name.to_owned(), hex(&self.hmac(&message)))).collect()
     }
 
     /// HMAC-SHA256 (RFC 2104).
@@ -52,19 +58,6 @@ impl RecordKey {
         let inner = digest(0x36, message);
         digest(0x5c, &[&inner])
     }
-}
-
-/// Digests that identify the values of secrets in a record, by name.
-pub(crate) fn digest_secrets(key: &RecordKey, run_id: &str, secrets: &[(String, String)]) -> BTreeMap<String, String> {
-    let mut by_name: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (name, value) in secrets {
-        by_name.entry(name).or_default().push(value);
-    }
-    by_name.into_iter().map(|(name, values)| (name.to_owned(), key.digest(run_id, name, &values))).collect()
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl fmt::Debug for RecordKey {

@@ -19,7 +19,7 @@ pub(crate) type JournalEnd = (u64, String);
 
 /// A journal that is open for appending.
 #[derive(Debug)]
-pub(super) struct Journal {
+pub(crate) struct Journal {
     file: File,
     path: PathBuf,
     /// Whether the file's name may not be on the disk yet.
@@ -34,20 +34,20 @@ pub(super) struct Journal {
 
 impl Journal {
     /// Continues a journal after `seq` lines, of which the last has the checksum `sum`.
-    pub(super) fn new(file: File, path: PathBuf, (seq, sum): JournalEnd) -> Self {
+    pub(crate) fn new(file: File, path: PathBuf, (seq, sum): JournalEnd) -> Self {
         Self { file, path, is_new: seq == 0, seq, sum, stamp: None, is_broken: false }
     }
 
-    pub(super) fn end(&self) -> JournalEnd {
+    pub(crate) fn end(&self) -> JournalEnd {
         (self.seq, self.sum.clone())
     }
 
-    pub(super) fn next_seq(&self) -> u64 {
+    pub(crate) fn next_seq(&self) -> u64 {
         self.seq + 1
     }
 
-    /// Appends a line, sealed if there is a key.
-    pub(super) fn append(
+    /// Appends a line, sealed if it should be and there is a key.
+    pub(crate) fn append(
         &mut self,
         entry: &JournalEntry,
         durability: Durability,

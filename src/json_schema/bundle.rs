@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use serde_json::{Map, Value};
 
-use super::cycle::{self, Endless};
+use super::cycle::{Endless, find_endless};
 use super::draft::{definitions_keyword, draft_uri};
 use super::json_pointer::{child_pointer, uri_fragment};
 use super::keywords::keyword_value;
@@ -43,50 +43,27 @@ impl SchemaReader<'_> {
         };
         let mut walk = SchemaWalk::new(self, root)?;
         walk.run();
-        if !walk.has_errors {
-            match cycle::find_endless(&walk.in_place, MAX_APPLIED) {
-                Some(Endless::Cycle(at)) => {
-                    let place = walk.documents[at.0].place(&child_pointer(&at.1, "$ref"));
-                    let message = "this reference leads back to itself without going deeper into the data";
-                    let help = "refer to it from within `properties` or `items`";
-                    walk.fail(Diagnostic::error("bad-schema", place, message).help(help));
-                }
-                Some(Endless::FanOut(at)) => {
-                    let place = walk.documents[at.0].place(&at.1);
-                    let message = format!("this schema applies more than {MAX_APPLIED} schemas to the same value");
-                    let help = "refer to each schema once: an `allOf` of references to the same schema multiplies at each level";
-                    walk.fail(Diagnostic::error("bad-schema", place, message).help(help));
-                }
-                None => {}
-            }
-        }
         if walk.has_errors {
             return None;
         }
         let place = walk.documents[0].node.place_for_missing();
-        let whole = match bundle(&walk) {
-            Ok(whole) => whole,
-            Err(finding) => {
-                walk.fail(finding);
-                return None;
-            }
+        let bundled = match find_endless(&walk.in_place, MAX_APPLIED) {
+            Some(endless) => Err(endless_error(&walk, &endless)),
+            None => bundle(&walk),
         };
-        match SchemaValidator::new(&whole) {
-            Ok(_) => Some(whole),
-            Err(why) => {
-                walk.fail(Diagnostic::error("bad-schema", place, format!("this isn't a JSON Schema: {why}")));
-                None
-            }
-        }
+        let valid = bundled.and_then(|whole| match SchemaValidator::new(&whole) {
+            Ok(_) => Ok(whole),
+            Err(why) => Err(Diagnostic::error("bad-schema", place, format!("this isn't a JSON Schema: {why}"))),
+        });
+        valid.map_err(|finding| self.report(finding)).ok()
     }
 
     /// The schema in the file that `{ file: PATH }` names.
     fn named(&mut self, node: &Node, file: &Node) -> Option<Rc<SchemaDocument>> {
         let Some(path) = file.as_str() else {
             let message = format!("expected the path of a file, found {}", file.describe());
-            self.report(
-                Diagnostic::error("wrong-type", file.place(), message).help("write `{ file: schemas/NAME.json }`"),
-            );
+            let finding = Diagnostic::error("wrong-type", file.place(), message);
+            self.report(finding.help("write `{ file: schemas/NAME.json }`"));
             return None;
         };
         if let Some((other, _)) = node.entries().find(|(key, _)| key.text() != Some("file")) {
@@ -97,6 +74,22 @@ impl SchemaReader<'_> {
         }
         self.file(path, &file.place())
     }
+}
+
+fn endless_error(walk: &SchemaWalk<'_, '_>, endless: &Endless) -> Diagnostic {
+    let (at, message, help) = match endless {
+        Endless::Cycle((number, pointer)) => (
+            (number, child_pointer(pointer, "$ref")),
+            "this reference leads back to itself without going deeper into the data".to_owned(),
+            "refer to it from within `properties` or `items`",
+        ),
+        Endless::FanOut((number, pointer)) => (
+            (number, pointer.clone()),
+            format!("this schema applies more than {MAX_APPLIED} schemas to the same value"),
+            "refer to each schema once: an `allOf` of references to the same schema multiplies at each level",
+        ),
+    };
+    Diagnostic::error("bad-schema", walk.documents[*at.0].place(&at.1), message).help(help)
 }
 
 /// The schema that a walk began with, with all others that it refers to below `$defs`. Every reference is a local one.
@@ -120,15 +113,11 @@ fn bundle(walk: &SchemaWalk<'_, '_>) -> Result<Value, Diagnostic> {
     {
         let held = fields.entry(definitions).or_insert_with(|| Value::Object(Map::new()));
         for (key, name) in &names {
-            if let Value::Object(held) = &mut *held {
-                held.insert(name.clone(), relocated_schema(walk, key, definitions, &names));
-            }
+            held[name] = relocated_schema(walk, key, definitions, &names);
         }
     }
-    if let Value::Object(fields) = &mut whole
-        && fields.contains_key("$schema")
-    {
-        fields.insert("$schema".to_owned(), draft_uri(walk.draft).into());
+    if let Some(named) = whole.get_mut("$schema") {
+        *named = draft_uri(walk.draft).into();
     }
     if whole.to_string().len() > MAX_BYTES { Err(too_large(root.node.place_for_missing())) } else { Ok(whole) }
 }

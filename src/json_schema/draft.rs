@@ -43,8 +43,3 @@ pub(super) fn draft_uri(draft: Draft) -> &'static str {
 pub(super) fn definitions_keyword(draft: Draft) -> &'static str {
     if matches!(draft, Draft::Draft4 | Draft::Draft6 | Draft::Draft7) { "definitions" } else { "$defs" }
 }
-
-/// The keyword that names a schema.
-pub(super) fn id_keyword(draft: Draft) -> &'static str {
-    if draft == Draft::Draft4 { "id" } else { "$id" }
-}

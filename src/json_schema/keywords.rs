@@ -27,90 +27,36 @@ pub(super) enum KeywordValue {
 
 use KeywordValue::{Child, ChildList, ChildMap, ChildOrList, Data, InPlace, InPlaceList, InPlaceMap};
 
-/// Every keyword of drafts 4 to 2020-12, and some that editors and generators use.
-const KEYWORDS: &[(&str, KeywordValue)] = &[
-    ("$anchor", Data),
-    ("$comment", Data),
-    ("$defs", ChildMap),
-    ("$dynamicAnchor", Data),
-    ("$dynamicRef", Data),
-    ("$id", Data),
-    ("$recursiveAnchor", Data),
-    ("$recursiveRef", Data),
-    ("$ref", Data),
-    ("$schema", Data),
-    ("$vocabulary", Data),
-    ("additionalItems", Child),
-    ("additionalProperties", Child),
-    ("allOf", InPlaceList),
-    ("anyOf", InPlaceList),
-    ("const", Data),
-    ("contains", Child),
-    ("contentEncoding", Data),
-    ("contentMediaType", Data),
-    ("contentSchema", Child),
-    ("default", Data),
-    ("definitions", ChildMap),
-    ("dependencies", InPlaceMap),
-    ("dependentRequired", Data),
-    ("dependentSchemas", InPlaceMap),
-    ("deprecated", Data),
-    ("description", Data),
-    ("else", InPlace),
-    ("enum", Data),
-    ("examples", Data),
-    ("exclusiveMaximum", Data),
-    ("exclusiveMinimum", Data),
-    ("format", Data),
-    ("id", Data),
-    ("if", InPlace),
-    ("items", ChildOrList),
-    ("maxContains", Data),
-    ("maxItems", Data),
-    ("maxLength", Data),
-    ("maxProperties", Data),
-    ("maximum", Data),
-    ("minContains", Data),
-    ("minItems", Data),
-    ("minLength", Data),
-    ("minProperties", Data),
-    ("minimum", Data),
-    ("multipleOf", Data),
-    ("not", InPlace),
-    ("oneOf", InPlaceList),
-    ("pattern", Data),
-    ("patternProperties", ChildMap),
-    ("prefixItems", ChildList),
-    ("properties", ChildMap),
-    ("propertyNames", Child),
-    ("readOnly", Data),
-    ("required", Data),
-    ("then", InPlace),
-    ("title", Data),
-    ("type", Data),
-    ("unevaluatedItems", Child),
-    ("unevaluatedProperties", Child),
-    ("uniqueItems", Data),
-    ("writeOnly", Data),
+/// Every keyword of drafts 4 to 2020-12 by the kind of its value, and some that editors and generators use.
+const KEYWORDS: &[(KeywordValue, &[&str])] = &[
+    (InPlace, &["else", "if", "not", "then"]),
+    (InPlaceList, &["allOf", "anyOf", "oneOf"]),
+    (InPlaceMap, &["dependencies", "dependentSchemas"]),
+    (Child, &["additionalItems", "additionalProperties", "contains", "contentSchema", "propertyNames"]),
+    (Child, &["unevaluatedItems", "unevaluatedProperties"]),
+    (ChildList, &["prefixItems"]),
+    (ChildMap, &["$defs", "definitions", "patternProperties", "properties"]),
+    (ChildOrList, &["items"]),
+    (Data, &["$anchor", "$comment", "$dynamicAnchor", "$dynamicRef", "$id", "$recursiveAnchor", "$recursiveRef"]),
+    (Data, &["$ref", "$schema", "$vocabulary", "const", "contentEncoding", "contentMediaType", "default"]),
+    (Data, &["dependentRequired", "deprecated", "description", "enum", "examples"]),
+    (Data, &["exclusiveMaximum", "exclusiveMinimum", "format", "id"]),
+    (Data, &["maxContains", "maxItems", "maxLength", "maxProperties", "maximum"]),
+    (Data, &["minContains", "minItems", "minLength", "minProperties", "minimum"]),
+    (Data, &["multipleOf", "pattern", "readOnly", "required", "title", "type", "uniqueItems", "writeOnly"]),
     // Not standard, but known to editors.
-    ("defaultSnippets", Data),
-    ("deprecationMessage", Data),
-    ("enumDescriptions", Data),
-    ("errorMessage", Data),
-    ("example", Data),
-    ("markdownDescription", Data),
-    ("markdownEnumDescriptions", Data),
-    ("patternErrorMessage", Data),
+    (Data, &["defaultSnippets", "deprecationMessage", "enumDescriptions", "errorMessage", "example"]),
+    (Data, &["markdownDescription", "markdownEnumDescriptions", "patternErrorMessage"]),
 ];
 
 /// The kind of a keyword's value; `None` for an unknown keyword.
 pub(super) fn keyword_value(keyword: &str) -> Option<KeywordValue> {
-    KEYWORDS.iter().find(|(known, _)| *known == keyword).map(|(_, holds)| *holds)
+    KEYWORDS.iter().find(|(_, known)| known.contains(&keyword)).map(|(holds, _)| *holds)
 }
 
 /// All keywords.
 pub(super) fn keyword_names() -> impl Iterator<Item = &'static str> {
-    KEYWORDS.iter().map(|(keyword, _)| *keyword)
+    KEYWORDS.iter().flat_map(|(_, keywords)| *keywords).copied()
 }
 
 /// A schema within a schema.

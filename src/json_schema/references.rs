@@ -4,11 +4,12 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
-use super::draft::{draft_of, draft_uri, id_keyword};
+use super::draft::{draft_of, draft_uri};
 use super::json_pointer;
 use super::schema_reader::{SchemaDocument, SchemaLocation};
 use super::schema_walk::SchemaWalk;
 use crate::diagnostic::{Diagnostic, SourceSpan, suggest_name};
+use crate::text::percent_decode;
 
 impl SchemaWalk<'_, '_> {
     /// Follows the reference of a schema, or reports why it can't.
@@ -18,37 +19,32 @@ impl SchemaWalk<'_, '_> {
         let document = Rc::clone(&self.documents[number]);
         let fragment = percent_decode(fragment);
         let name = document.path.as_deref().map_or("the schema", |path| path);
-        if fragment.is_empty() || fragment.starts_with('/') {
-            let pointer = if fragment == "/" && document.resolve("/").is_none() { String::new() } else { fragment };
-            match document.resolve(&pointer) {
-                Some(Value::Object(_) | Value::Bool(_)) => self.follow(from, (number, pointer)),
-                Some(other) => {
-                    let kind = if other.is_array() { "a list" } else { "a value" };
-                    let message = format!("`{reference}` leads to {kind}, which isn't a schema");
-                    self.fail(Diagnostic::error("bad-reference", place.clone(), message));
-                }
-                None => {
-                    let message = format!("there is no `#{pointer}` in {name}");
-                    let finding = Diagnostic::error("bad-reference", place.clone(), message);
-                    self.fail(match nearest_pointer(&document.json, &pointer) {
-                        Some(near) => finding.help(format!("did you mean `{file}#{near}`?")),
-                        None => finding.help("a fragment is a path from the schema's root: `#/$defs/NAME`"),
-                    });
-                }
+        let is_pointer = fragment.is_empty() || fragment.starts_with('/');
+        let pointer = match document.anchors.get(&fragment) {
+            Some(pointer) => pointer.clone(),
+            None if fragment == "/" && document.resolve("/").is_none() => String::new(),
+            None => fragment,
+        };
+        let (message, near, help) = match document.resolve(&pointer) {
+            Some(Value::Object(_) | Value::Bool(_)) => return self.follow(from, (number, pointer)),
+            Some(other) => {
+                let kind = if other.is_array() { "a list" } else { "a value" };
+                let message = format!("`{reference}` leads to {kind}, which isn't a schema");
+                return self.fail(Diagnostic::error("bad-reference", place.clone(), message));
             }
-            return;
-        }
-        match document.anchors.get(&fragment) {
-            Some(pointer) => self.follow(from, (number, pointer.clone())),
-            None => {
-                let message = format!("no schema has the `$anchor` `{fragment}` in {name}");
-                let finding = Diagnostic::error("bad-reference", place.clone(), message);
-                self.fail(match suggest_name(&fragment, document.anchors.keys().map(String::as_str)) {
-                    Some(near) => finding.help(format!("did you mean `{file}#{near}`?")),
-                    None => finding.help("a path from the schema's root begins with `#/`: `#/$defs/NAME`"),
-                });
-            }
-        }
+            None if is_pointer => (
+                format!("there is no `#{pointer}` in {name}"),
+                nearest_pointer(&document.json, &pointer),
+                "a fragment is a path from the schema's root: `#/$defs/NAME`",
+            ),
+            None => (
+                format!("no schema has the `$anchor` `{pointer}` in {name}"),
+                suggest_name(&pointer, document.anchors.keys().map(String::as_str)).map(str::to_owned),
+                "a path from the schema's root begins with `#/`: `#/$defs/NAME`",
+            ),
+        };
+        let help = near.map_or(help.to_owned(), |near| format!("did you mean `{file}#{near}`?"));
+        self.fail(Diagnostic::error("bad-reference", place.clone(), message).help(help));
     }
 
     /// The number of the document that a reference names before its `#`.
@@ -56,35 +52,27 @@ impl SchemaWalk<'_, '_> {
         if file.is_empty() {
             return Some(from);
         }
-        let own_id = self.id(from);
-        let mut file = file.to_owned();
-        if let Some(id) = own_id {
-            if id == file {
-                return Some(from);
-            }
-            // A URI in the folder of the schema's own `$id` is a file in the folder of the schema's file.
-            let base = id.rfind('/').map(|at| &id[..=at]).filter(|base| base.contains("://") && !base.ends_with("://"));
-            if let Some(rest) = base.and_then(|base| file.strip_prefix(base)) {
-                file = rest.to_owned();
-            }
-        }
-        if let Some(number) = (0..self.documents.len()).find(|number| self.id(*number).as_deref() == Some(&*file)) {
+        // A URI in the folder of the schema's own `$id` is a file in the folder of the schema's file.
+        let own_id = self.id(from).unwrap_or_default();
+        let base = own_id.rsplit_once('/').map(|(base, _)| base).filter(|base| base.contains("://"));
+        let relative = base.and_then(|base| file.strip_prefix(base)?.strip_prefix('/'));
+        let is_named = |number: &usize| self.id(*number).is_some_and(|id| id == file || relative == Some(id));
+        if let Some(number) = std::iter::once(from).chain(0..self.documents.len()).find(is_named) {
             return Some(number);
         }
-        if has_scheme(&file) || file.starts_with("//") {
+        let file = relative.unwrap_or(file);
+        if has_scheme(file) || file.starts_with("//") {
             let message = format!("`{file}` is a URL, and nothing is ever fetched");
             let help = "put the schema into a file below the job's folder, and refer to that by its path";
             self.fail(Diagnostic::error("bad-reference", place.clone(), message).help(help));
             return None;
         }
-        let holder = self.documents[from].path.clone();
-        let folder = holder.as_deref().and_then(|path| path.rsplit_once('/')).map(|(folder, _)| folder);
-        let written = percent_decode(&file);
+        let folder = self.documents[from].path.as_deref().and_then(|path| path.rsplit_once('/'));
+        let written = percent_decode(file);
         let path = match folder {
-            Some(folder) if !written.starts_with('/') => format!("{folder}/{written}"),
-            _ => written,
+            Some((folder, _)) if !written.starts_with('/') => normalize_path(&format!("{folder}/{written}")),
+            _ => normalize_path(&written),
         };
-        let path = normalize_path(&path);
         if let Some(number) = self.documents.iter().position(|known| known.path.as_deref() == Some(&path)) {
             return Some(number);
         }
@@ -100,9 +88,9 @@ impl SchemaWalk<'_, '_> {
     }
 
     /// The `$id` of a document.
-    fn id(&self, number: usize) -> Option<String> {
-        let id = self.documents[number].json.get(id_keyword(self.draft))?.as_str()?;
-        Some(id.trim_end_matches('#').to_owned()).filter(|id| !id.is_empty())
+    fn id(&self, number: usize) -> Option<&str> {
+        let id = self.documents[number].json.get(self.draft.id_keyword())?.as_str()?;
+        Some(id.trim_end_matches('#')).filter(|id| !id.is_empty())
     }
 
     fn has_the_same_draft(&mut self, document: &SchemaDocument) -> bool {
@@ -144,40 +132,18 @@ fn normalize_path(path: &str) -> String {
     parts.join("/")
 }
 
-/// Decodes percent escapes such as `%20`.
-fn percent_decode(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let escaped = (bytes[at] == b'%').then(|| text.get(at + 1..at + 3)).flatten();
-        match escaped.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(byte) => {
-                out.push(byte);
-                at += 3;
-            }
-            None => {
-                out.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8(out).unwrap_or_else(|_| text.to_owned())
-}
-
 /// The existing pointer that is nearest to a misspelled one.
 fn nearest_pointer(json: &Value, pointer: &str) -> Option<String> {
     let mut at = String::new();
     let mut here = json;
     for part in json_pointer::reference_tokens(pointer) {
         let known = here.as_object()?;
-        let name = if known.contains_key(&part) {
-            part
-        } else {
-            suggest_name(&part, known.keys().map(String::as_str))?.to_owned()
+        let (name, value) = match known.get_key_value(&part) {
+            Some(entry) => entry,
+            None => known.get_key_value(suggest_name(&part, known.keys().map(String::as_str))?)?,
         };
-        here = known.get(&name)?;
-        at = json_pointer::child_pointer(&at, &name);
+        here = value;
+        at = json_pointer::child_pointer(&at, name);
     }
     Some(at)
 }

@@ -18,9 +18,13 @@ const MAX_FINDINGS: usize = 110;
 #[derive(Debug)]
 pub struct SchemaReader<'a> {
     folder: Option<&'a JobDir>,
-    files: BTreeMap<String, Result<Rc<SchemaDocument>, SchemaFileError>>,
-    sources: Vec<Arc<Source>>,
-    findings: Vec<Diagnostic>,
+    /// The files that were named, by their paths from the job's folder, or why they couldn't be read; without a reason if the
+    /// errors in the text are reported.
+    files: BTreeMap<String, Result<Rc<SchemaDocument>, Option<PromptFileError>>>,
+    /// The files that were read.
+    pub sources: Vec<Arc<Source>>,
+    /// Everything that is wrong with the schemas.
+    pub findings: Vec<Diagnostic>,
 }
 
 /// A schema: the number of its document, and its pointer there.
@@ -39,15 +43,6 @@ pub(super) struct SchemaDocument {
     pub(super) anchors: HashMap<String, String>,
 }
 
-/// Why a file can't be used.
-#[derive(Debug, Clone)]
-enum SchemaFileError {
-    /// It couldn't be read.
-    File(PromptFileError),
-    /// Its text has errors, which are reported.
-    Reported,
-}
-
 impl<'a> SchemaReader<'a> {
     /// Starts without schemas. If there is no folder, as for a job from standard input, every file is an error.
     pub fn new(folder: Option<&'a JobDir>) -> Self {
@@ -60,32 +55,36 @@ impl<'a> SchemaReader<'a> {
             let read = self.open(path);
             self.files.insert(path.to_owned(), read);
         }
-        match self.files.get(path)? {
+        match &self.files[path] {
             Ok(document) => Some(Rc::clone(document)),
-            Err(SchemaFileError::Reported) => None,
-            Err(SchemaFileError::File(fault)) => {
-                let finding = file_error(path, fault, place.clone());
+            Err(fault) => {
+                let finding = file_error(path, fault.as_ref()?, place.clone());
                 self.report(finding);
                 None
             }
         }
     }
 
-    fn open(&mut self, path: &str) -> Result<Rc<SchemaDocument>, SchemaFileError> {
-        let unreadable = |why: String| Err(SchemaFileError::File(PromptFileError::Unreadable(why)));
+    fn open(&mut self, path: &str) -> Result<Rc<SchemaDocument>, Option<PromptFileError>> {
+        let unreadable = |why: String| Err(Some(PromptFileError::Unreadable(why)));
         let source = match self.folder {
             None => return unreadable("can't be read: the job isn't in a folder".to_owned()),
             Some(_) if self.files.len() >= MAX_FILES => {
                 return unreadable(format!("is one too many: a job's schemas can have {MAX_FILES} files"));
             }
-            Some(folder) => folder.read(path).map_err(SchemaFileError::File)?,
+            Some(folder) => folder.read(path).map_err(Some)?,
         };
         self.sources.push(Arc::clone(&source));
         let decoded = yaml::read::<Node>(&source);
         let is_wrong = decoded.findings.iter().any(|finding| finding.severity == Severity::Error);
         decoded.findings.into_iter().for_each(|finding| self.report(finding));
-        let node = decoded.value.filter(|_| !is_wrong).ok_or(SchemaFileError::Reported)?;
-        self.document(node, Some(path.to_owned())).map(Rc::new).ok_or(SchemaFileError::Reported)
+        let node = decoded.value.filter(|_| !is_wrong).ok_or(None)?;
+        self.document(node, Some(path.to_owned())).map(Rc::new).ok_or(None)
+    }
+
+    /// The paths of the files that were named, from the job's folder.
+    pub fn paths(&self) -> Vec<String> {
+        self.files.keys().cloned().collect()
     }
 
     pub(super) fn document(&mut self, node: Node, path: Option<String>) -> Option<SchemaDocument> {
@@ -113,31 +112,10 @@ impl<'a> SchemaReader<'a> {
 
     /// Reports an error, unless there is one within the same part.
     pub(super) fn report_unless_reported(&mut self, finding: Diagnostic, part: &SourceSpan) {
-        let is_reported = self.findings.iter().any(|other| {
-            let (inner, outer) = (&other.span.range, &part.range);
-            other.severity == Severity::Error
-                && Arc::ptr_eq(&other.span.source, &part.source)
-                && inner.start >= outer.start
-                && inner.end <= outer.end
-        });
-        if !is_reported {
+        let is_error = |other: &Diagnostic| other.severity == Severity::Error && other.span.is_within(part);
+        if !self.findings.iter().any(is_error) {
             self.report(finding);
         }
-    }
-
-    /// The paths of the files that were named, from the job's folder.
-    pub fn files(&self) -> impl Iterator<Item = &str> {
-        self.files.keys().map(String::as_str)
-    }
-
-    /// The files that were read.
-    pub fn sources(&self) -> impl Iterator<Item = &Arc<Source>> {
-        self.sources.iter()
-    }
-
-    /// Everything that is wrong with the schemas.
-    pub fn take_findings(&mut self) -> Vec<Diagnostic> {
-        std::mem::take(&mut self.findings)
     }
 }
 
@@ -161,16 +139,15 @@ pub(super) fn too_large(place: SourceSpan) -> Diagnostic {
 
 fn file_error(path: &str, fault: &PromptFileError, place: SourceSpan) -> Diagnostic {
     let below = "schemas are files below the job file's own folder";
-    match fault {
-        PromptFileError::OutsideJobDir => {
-            Diagnostic::error("outside-folder", place, format!("`{path}` is outside of the job's folder")).help(below)
+    let (code, message, help) = match fault {
+        PromptFileError::OutsideJobDir => ("outside-folder", format!("`{path}` is outside of the job's folder"), below),
+        PromptFileError::Missing => ("unreadable-file", format!("there is no file `{path}`"), below),
+        PromptFileError::Unreadable(why) => {
+            let help = "name a regular file of at most 1 MiB, saved as UTF-8 text";
+            ("unreadable-file", format!("`{path}` {why}"), help)
         }
-        PromptFileError::Missing => {
-            Diagnostic::error("unreadable-file", place, format!("there is no file `{path}`")).help(below)
-        }
-        PromptFileError::Unreadable(why) => Diagnostic::error("unreadable-file", place, format!("`{path}` {why}"))
-            .help("name a regular file of at most 1 MiB, saved as UTF-8 text"),
-    }
+    };
+    Diagnostic::error(code, place, message).help(help)
 }
 
 impl SchemaDocument {

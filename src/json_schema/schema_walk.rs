@@ -6,14 +6,14 @@ use std::rc::Rc;
 use jsonschema::Draft;
 use serde_json::{Value, json};
 
-use super::draft::{draft_of, draft_uri, id_keyword};
+use super::draft::{draft_of, draft_uri};
 use super::json_pointer;
 use super::json_pointer::child_pointer;
 use super::keywords::{keyword_names, keyword_value, subschemas};
 use super::schema_reader::{SchemaDocument, SchemaLocation, SchemaReader};
 use super::validator::pattern_error;
 use super::violation::describe;
-use crate::diagnostic::{Diagnostic, SourceSpan, suggest_certain_name, suggest_name};
+use crate::diagnostic::{Diagnostic, Fix, SourceSpan, suggest_name};
 
 /// How many subschemas a schema may have.
 const MAX_SCHEMAS: usize = 50_000;
@@ -133,7 +133,7 @@ impl<'r, 'a> SchemaWalk<'r, 'a> {
                     self.fail(Diagnostic::error("bad-schema", place(keyword), message).help("remove it here"));
                 }
                 (id, Value::String(text))
-                    if id == id_keyword(self.draft) && !at.is_empty() && !text.starts_with('#') =>
+                    if id == self.draft.id_keyword() && !at.is_empty() && !text.starts_with('#') =>
                 {
                     let message = format!("`{id}` isn't allowed in a subschema");
                     let help = "remove it, and refer to it by its place: `#/$defs/NAME`";
@@ -160,15 +160,12 @@ impl<'r, 'a> SchemaWalk<'r, 'a> {
                     let mapping = json_pointer::resolve_pointer(&document.node, at);
                     if let Some(written) = json_pointer::key_node(&mapping, unknown) {
                         let message = format!("`{unknown}` isn't a keyword of JSON Schema, and has no effect");
-                        let mut finding = Diagnostic::warning("unknown-keyword", written.place(), message);
-                        finding = match suggest_name(unknown, keyword_names()) {
-                            Some(near) => finding.help(format!("did you mean `{near}`?")),
-                            None => finding.help("remove it, or start its name with `x-`"),
-                        };
-                        let is_free = |only: &&str| json_pointer::key_node(&mapping, only).is_none();
-                        if let Some(only) = suggest_certain_name(unknown, keyword_names()).filter(is_free) {
-                            finding = finding.replace_at(written.content_place(), only);
-                        }
+                        let finding = Diagnostic::warning("unknown-keyword", written.place(), message);
+                        let otherwise = "remove it, or start its name with `x-`";
+                        let mut finding = finding.suggest(unknown, keyword_names(), otherwise);
+                        let is_free = |fix: &Fix| json_pointer::key_node(&mapping, &fix.replacement).is_none();
+                        let fix = finding.fix.take().filter(is_free);
+                        finding.fix = fix.map(|fix| Fix { span: written.content_place(), ..fix });
                         self.reader.report(finding);
                     }
                 }
@@ -182,20 +179,16 @@ impl<'r, 'a> SchemaWalk<'r, 'a> {
             return;
         }
         let finding = Diagnostic::error("bad-schema", place, format!("there is no type `{name}`"));
-        let aliases = [
-            ("str", "string"),
-            ("text", "string"),
-            ("int", "integer"),
-            ("float", "number"),
-            ("double", "number"),
-            ("bool", "boolean"),
-            ("list", "array"),
-            ("dict", "object"),
-            ("map", "object"),
-            ("mapping", "object"),
-            ("none", "null"),
+        let aliases: [(&str, &[&str]); 7] = [
+            ("string", &["str", "text"]),
+            ("integer", &["int"]),
+            ("number", &["float", "double"]),
+            ("boolean", &["bool"]),
+            ("array", &["list"]),
+            ("object", &["dict", "map", "mapping"]),
+            ("null", &["none"]),
         ];
-        let meant = aliases.iter().find(|(other, _)| *other == name).map(|(_, here)| *here);
+        let meant = aliases.iter().find(|(_, others)| others.contains(&name)).map(|(here, _)| *here);
         self.fail(match meant.or_else(|| suggest_name(name, TYPES)) {
             Some(meant) => finding.help(format!("did you mean `{meant}`?")),
             None => finding.help(format!("there are {}", TYPES.map(|name| format!("`{name}`")).join(", "))),

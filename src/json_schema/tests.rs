@@ -18,7 +18,7 @@ fn read(schema: &str, files: &[(&str, &str)]) -> (Option<serde_json::Value>, Vec
     let node = yaml::read::<Node>(&Source::new("job.yaml", schema)).into_result().unwrap();
     let mut reader = SchemaReader::new(Some(&opened));
     let value = reader.read(&node);
-    let findings = reader.take_findings();
+    let findings = reader.findings;
     assert!(value.is_none() == findings.iter().any(|it| it.severity == Severity::Error), "{findings:#?}");
     (value, findings.iter().map(shown).collect())
 }

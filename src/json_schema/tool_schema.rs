@@ -78,19 +78,14 @@ fn violations_message(violations: Vec<Violation>, more: usize, above: &str) -> S
         1 => "The data doesn't fit its schema:".to_owned(),
         all => format!("The data doesn't fit its schema, for {all} reasons:"),
     };
-    let mut shown = 0;
-    for violation in violations {
+    for (shown, violation) in violations.into_iter().enumerate() {
         let line = Violation { path: format!("{above}{}", violation.path), ..violation }.to_string();
         if text.chars().count() + line.chars().count() > MAX_CHARS {
-            break;
+            return text + &format!("\n- and {} more", all - shown);
         }
         text += &format!("\n- {line}");
-        shown += 1;
     }
-    if all > shown {
-        text += &format!("\n- and {} more", all - shown);
-    }
-    text
+    if more > 0 { text + &format!("\n- and {more} more") } else { text }
 }
 
 /// Whether a schema can be used for a tool's input as it is.
@@ -114,30 +109,18 @@ fn wrap_in_object(mut schema: Value) -> Value {
             held.extend(fields.shift_remove_entry(keyword));
         }
     }
-    let is_held = |pointer: &str| held.keys().any(|keyword| pointer.starts_with(&format!("/{keyword}/")));
-    let moved = |fields: &mut Map<String, Value>| {
-        let Some(Value::String(reference)) = fields.get_mut("$ref") else { return };
+    held.insert("properties".to_owned(), json!({ WRAPPER: schema }));
+    let mut whole = Value::Object(held);
+    for_each_subschema(&mut whole, &mut |schema| {
+        let Some(Value::String(reference)) = schema.get_mut("$ref") else { return };
+        let is_held = |pointer: &&str| pointer.starts_with("/$defs/") || pointer.starts_with("/definitions/");
         if let Some(pointer) = reference.strip_prefix('#').filter(|pointer| !is_held(pointer)) {
             *reference = format!("#/properties/{WRAPPER}{pointer}");
         }
-    };
-    let mut move_in = |schema: &mut Value| {
-        if let Value::Object(fields) = schema {
-            moved(fields);
-        }
-    };
-    for_each_subschema(&mut schema, &mut move_in);
-    let mut definitions = Value::Object(held.clone());
-    for_each_subschema(&mut definitions, &mut move_in);
-    let mut whole = json!({
-        "type": "object",
-        "properties": { WRAPPER: schema },
-        "required": [WRAPPER],
-        "additionalProperties": false,
     });
-    if let (Value::Object(whole), Value::Object(definitions)) = (&mut whole, definitions) {
-        whole.extend(definitions);
-    }
+    whole["type"] = json!("object");
+    whole["required"] = json!([WRAPPER]);
+    whole["additionalProperties"] = json!(false);
     whole
 }
 

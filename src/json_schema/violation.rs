@@ -4,6 +4,8 @@ use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::{JsonType, ValidationError};
 use serde_json::Value;
 
+use crate::text::{pluralize, truncate::ellipsize};
+
 /// The longest description of one violation, in characters.
 const MAX_WORDS: usize = 600;
 /// The longest piece of a value or a schema that is quoted, in characters.
@@ -25,7 +27,7 @@ pub struct Violation {
 
 impl Violation {
     pub(super) fn of(error: &ValidationError<'_>) -> Self {
-        Self { path: error.instance_path().to_string(), message: truncate(&describe(error, 0), MAX_WORDS) }
+        Self { path: error.instance_path().to_string(), message: ellipsize(&describe(error, 0), MAX_WORDS) }
     }
 }
 
@@ -40,9 +42,10 @@ impl std::fmt::Display for Violation {
 pub(super) fn describe(error: &ValidationError<'_>, depth: usize) -> String {
     use ValidationErrorKind as Kind;
     let found = || quoted(error.instance());
-    let items = |count: u64| if count == 1 { "1 item".to_owned() } else { format!("{count} items") };
+    let size = || describe_size(error.instance());
+    let items = |count: u64| pluralize(count, "item");
     let fields = |count: u64| if count == 1 { "1 property".to_owned() } else { format!("{count} properties") };
-    let letters = |count: u64| if count == 1 { "1 character".to_owned() } else { format!("{count} characters") };
+    let letters = |count: u64| pluralize(count, "character");
     match error.kind() {
         Kind::Type { kind } => format!("expected {}, found {}", types(kind), found()),
         Kind::Enum { options } => format!("expected one of {}, found {}", quoted(options), found()),
@@ -62,26 +65,18 @@ pub(super) fn describe(error: &ValidationError<'_>, depth: usize) -> String {
         Kind::ExclusiveMaximum { limit } => format!("expected less than {limit}, found {}", found()),
         Kind::MultipleOf { multiple_of } => format!("expected a multiple of {multiple_of}, found {}", found()),
         Kind::MinItems { limit } => format!("expected at least {}, found {}", items(*limit), found()),
-        Kind::MaxItems { limit } => {
-            format!("expected at most {}, found {}", items(*limit), describe_size(error.instance()))
-        }
+        Kind::MaxItems { limit } => format!("expected at most {}, found {}", items(*limit), size()),
         Kind::MinProperties { limit } => format!("expected at least {}, found {}", fields(*limit), found()),
-        Kind::MaxProperties { limit } => {
-            format!("expected at most {}, found {}", fields(*limit), describe_size(error.instance()))
-        }
+        Kind::MaxProperties { limit } => format!("expected at most {}, found {}", fields(*limit), size()),
         Kind::MinLength { limit } => format!("expected at least {}, found {}", letters(*limit), found()),
-        Kind::MaxLength { limit } => {
-            format!("expected at most {}, found {}", letters(*limit), describe_size(error.instance()))
-        }
+        Kind::MaxLength { limit } => format!("expected at most {}, found {}", letters(*limit), size()),
         Kind::Pattern { pattern } => format!("expected a string that matches `{}`, found {}", short(pattern), found()),
         Kind::Format { format } => format!("expected a string with the format `{}`, found {}", short(format), found()),
         Kind::UniqueItems => "expected items that are all different".to_owned(),
         Kind::Contains => "expected an item that fits `contains`".to_owned(),
         Kind::FalseSchema => format!("no value is allowed here, found {}", found()),
         Kind::Not { schema } => format!("expected anything that doesn't fit {}, found {}", quoted(schema), found()),
-        Kind::PropertyNames { error: name } => {
-            format!("a property's name doesn't fit: {}", describe(name, depth))
-        }
+        Kind::PropertyNames { error: name } => format!("a property's name doesn't fit: {}", describe(name, depth)),
         Kind::AnyOf { context } | Kind::OneOfNotValid { context } => {
             format!("fits none of the {} alternatives{}", context.len(), alternatives(error, context, depth))
         }
@@ -140,12 +135,5 @@ fn describe_size(value: &Value) -> String {
 }
 
 fn short(text: &str) -> String {
-    truncate(text, MAX_QUOTED)
-}
-
-fn truncate(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text.to_owned(),
-    }
+    ellipsize(text, MAX_QUOTED)
 }

@@ -2,79 +2,70 @@
 
 use std::collections::HashMap;
 
-use crate::diagnostic::{Diagnostic, Rule, rule, suggest_certain_name, suggest_name};
+use crate::diagnostic::{Diagnostic, rule};
 use crate::job::{Job, MAX_CHECKS, MAX_REPAIRS, input_variable, input_variables};
 use crate::yaml::Spanned;
 
 use super::{Lint, LintContext};
 
 /// Checks and repairs.
-pub(super) struct Checks;
+pub(super) const LINT: Lint = Lint {
+    rules: &[
+        rule!(Error "empty-check"),
+        rule!(Error "duplicate-check"),
+        rule!(Error "bad-condition"),
+        rule!(Warning "repairs-without-checks"),
+    ],
+    check,
+};
 
-const RULES: &[Rule] = &[
-    rule!(Error "empty-check"),
-    rule!(Error "duplicate-check"),
-    rule!(Error "bad-condition"),
-    rule!(Warning "repairs-without-checks"),
-];
-
-impl Lint for Checks {
-    fn rules(&self) -> &'static [Rule] {
-        RULES
-    }
-
-    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        let job = subject.job;
-        let mut earlier: HashMap<&str, &Spanned<String>> = HashMap::new();
-        for check in &job.checks {
-            let texts = [
-                ("name", Some(&check.name), "write in a few words what it checks"),
-                ("run", Some(&check.run), "write the command that must pass"),
-                ("when", check.when.as_ref(), "remove the key if the check always runs"),
-            ];
-            for (key, text, help) in texts {
-                if let Some(text) = text.filter(|text| text.value.trim().is_empty() && !text.node.is_placeholder()) {
-                    let message = format!("the check's `{key}` is empty");
-                    findings.push(Diagnostic::error("empty-check", text.place(), message).help(help));
-                }
-            }
-            if !subject.prompts.variables.inputs_incomplete {
-                check_variables(job, &check.run, findings);
-            }
-            let name = &check.name;
-            if name.value.trim().is_empty() || name.node.is_placeholder() {
-                continue;
-            }
-            if let Some(first) = earlier.insert(name.value.trim(), name) {
-                let message = format!("two checks have the name `{}`", name.value.trim());
-                findings.push(
-                    Diagnostic::error("duplicate-check", name.place(), message)
-                        .label(first.place(), "first here")
-                        .help("give each check its own name: the result identifies it by that"),
-                );
+fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    let job = subject.job;
+    let mut earlier: HashMap<&str, &Spanned<String>> = HashMap::new();
+    for check in &job.checks {
+        let texts = [
+            ("name", Some(&check.name), "write in a few words what it checks"),
+            ("run", Some(&check.run), "write the command that must pass"),
+            ("when", check.when.as_ref(), "remove the key if the check always runs"),
+        ];
+        for (key, text, help) in texts {
+            if let Some(text) = text.filter(|text| text.value.trim().is_empty() && !text.node.is_placeholder()) {
+                let message = format!("the check's `{key}` is empty");
+                findings.push(Diagnostic::error("empty-check", text.place(), message).help(help));
             }
         }
-        if let (Some(beyond), Some(checks)) = (job.checks.get(MAX_CHECKS), subject.root.get("checks")) {
-            let place = if beyond.name.node.is_placeholder() { checks.place() } else { beyond.name.place() };
-            let message = format!("there are {} checks, and a job can have {MAX_CHECKS}", job.checks.len());
-            let help = "combine several commands in one check";
-            findings.push(Diagnostic::error("out-of-range", place, message).help(help));
+        if !subject.prompts.variables.inputs_incomplete {
+            check_variables(job, &check.run, findings);
         }
-        let Some(repairs) = job.repairs.as_ref().filter(|repairs| !repairs.node.is_placeholder()) else { return };
-        if repairs.value > MAX_REPAIRS {
-            let message = format!("`repairs` must be from 0 to {MAX_REPAIRS}");
-            let help = format!("write a number from 0 to {MAX_REPAIRS}, or remove the key for no repairs");
-            findings.push(Diagnostic::error("out-of-range", repairs.place(), message).help(help));
-        } else if repairs.value > 0 && job.checks.is_empty() && subject.is_complete {
+        let name = &check.name;
+        if name.value.trim().is_empty() || name.node.is_placeholder() {
+            continue;
+        }
+        if let Some(first) = earlier.insert(name.value.trim(), name) {
+            let message = format!("two checks have the name `{}`", name.value.trim());
             findings.push(
-                Diagnostic::warning(
-                    "repairs-without-checks",
-                    repairs.place(),
-                    "`repairs` has no effect without checks",
-                )
-                .help("add `checks`, or remove `repairs`"),
+                Diagnostic::error("duplicate-check", name.place(), message)
+                    .label(first.place(), "first here")
+                    .help("give each check its own name: the result identifies it by that"),
             );
         }
+    }
+    if let (Some(beyond), Some(checks)) = (job.checks.get(MAX_CHECKS), subject.root.get("checks")) {
+        let place = if beyond.name.node.is_placeholder() { checks.place() } else { beyond.name.place() };
+        let message = format!("there are {} checks, and a job can have {MAX_CHECKS}", job.checks.len());
+        let help = "combine several commands in one check";
+        findings.push(Diagnostic::error("out-of-range", place, message).help(help));
+    }
+    let Some(repairs) = job.repairs.as_ref().filter(|repairs| !repairs.node.is_placeholder()) else { return };
+    if repairs.value > MAX_REPAIRS {
+        let message = format!("`repairs` must be from 0 to {MAX_REPAIRS}");
+        let help = format!("write a number from 0 to {MAX_REPAIRS}, or remove the key for no repairs");
+        findings.push(Diagnostic::error("out-of-range", repairs.place(), message).help(help));
+    } else if repairs.value > 0 && job.checks.is_empty() && subject.is_complete {
+        findings.push(
+            Diagnostic::warning("repairs-without-checks", repairs.place(), "`repairs` has no effect without checks")
+                .help("add `checks`, or remove `repairs`"),
+        );
     }
 }
 
@@ -90,12 +81,8 @@ fn check_variables(job: &Job, run: &Spanned<String>, findings: &mut Vec<Diagnost
         }
         let place = run.node.place_of_range(mention.range.clone());
         let finding = Diagnostic::error("undefined-variable", place, format!("no input sets the variable `{name}`"));
-        let known = || declared.iter().map(String::as_str);
-        findings.push(match (suggest_certain_name(name, known()), suggest_name(name, known())) {
-            (Some(meant), _) => finding.help(format!("did you mean `{meant}`?")).replace_with(meant),
-            (None, Some(meant)) => finding.help(format!("did you mean `{meant}`?")),
-            (None, None) => finding.help("declare the input, or list the variable in `env`"),
-        });
+        let known = declared.iter().map(String::as_str);
+        findings.push(finding.suggest(name, known, "declare the input, or list the variable in `env`"));
     }
 }
 

@@ -1,61 +1,53 @@
 //! A model's context window has room for a prompt in addition to the longest reply.
 
 use super::{Lint, LintContext, models};
-use crate::diagnostic::{Diagnostic, Rule, rule};
+use crate::diagnostic::{Diagnostic, rule};
 use crate::job::{MAX_TOKENS, PARENT_TOKENS, SUBAGENT_TOKENS};
 use crate::providers::{ProviderSpec, RequestOptions};
 
 /// Checks context windows.
-pub(super) struct ContextWindow;
+pub(super) const LINT: Lint = Lint { rules: &[rule!(Error "context-window-too-small")], check };
 
-const RULES: &[Rule] = &[rule!(Error "context-window-too-small")];
-
-impl Lint for ContextWindow {
-    fn rules(&self) -> &'static [Rule] {
-        RULES
-    }
-
-    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        let job = subject.job;
-        for agent in job.agents() {
-            let spec = agent.model.unwrap_or(&job.model);
-            let Ok(model) = models::resolve(spec, &subject.user_config.servers) else { continue };
-            let default = if agent.name.is_none() { PARENT_TOKENS } else { SUBAGENT_TOKENS };
-            let max_tokens = agent.max_tokens.map_or(default, |given| given.value);
-            let declared = spec.value.options().and_then(|options| options.context.as_ref());
-            let options = RequestOptions { model: &model, has_tools: false, max_tokens };
-            let is_too_long = |entry: &ProviderSpec| {
-                (entry.unsupported_options)(&options).iter().any(|one| one.option == "max_tokens")
-            };
-            if declared.is_none() && model.spec().is_some_and(is_too_long) {
-                // The unsupported `max_tokens` is reported already.
-                continue;
-            }
-            let listed = || subject.user_config.prices.context_window(model.price_key());
-            let Some(window) = model
-                .context
-                .or_else(listed)
-                .filter(|window| (1..=u64::from(max_tokens)).contains(window) && max_tokens <= MAX_TOKENS)
-            else {
-                continue;
-            };
-            let whose = agent.name.map_or_else(|| "the parent".to_owned(), |name| format!("`{}`", name.value));
-            let message = format!(
-                "the context window of {window} tokens has no room for a prompt: a reply of {whose} may take {max_tokens}"
-            );
-            let name = models::name_node(spec).place();
-            let finding = match (agent.max_tokens, declared) {
-                (_, Some(context)) => {
-                    let finding = Diagnostic::error("context-window-too-small", context.place(), message);
-                    finding.help("raise `context` to the model's real window, or lower `max_tokens`")
-                }
-                (Some(given), None) => Diagnostic::error("context-window-too-small", given.place(), message)
-                    .help("lower it, or set the model's `context` to its real window")
-                    .label(name, "the model"),
-                (None, None) => Diagnostic::error("context-window-too-small", name, message)
-                    .help("give the agent a lower `max_tokens`, or set the model's `context` to its real window"),
-            };
-            findings.push(finding);
+fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    let job = subject.job;
+    for agent in job.agents() {
+        let spec = agent.model.unwrap_or(&job.model);
+        let Ok(model) = models::resolve(spec, &subject.user_config.servers) else { continue };
+        let default = if agent.name.is_none() { PARENT_TOKENS } else { SUBAGENT_TOKENS };
+        let max_tokens = agent.max_tokens.map_or(default, |given| given.value);
+        let declared = spec.value.options().and_then(|options| options.context.as_ref());
+        let options = RequestOptions { model: &model, has_tools: false, max_tokens };
+        let is_too_long =
+            |entry: &ProviderSpec| (entry.unsupported_options)(&options).iter().any(|one| one.option == "max_tokens");
+        if declared.is_none() && model.spec().is_some_and(is_too_long) {
+            // The unsupported `max_tokens` is reported already.
+            continue;
         }
+        let listed = || subject.user_config.prices.context_window(model.price_key());
+        let Some(window) = model
+            .context
+            .or_else(listed)
+            .filter(|window| (1..=u64::from(max_tokens)).contains(window) && max_tokens <= MAX_TOKENS)
+        else {
+            continue;
+        };
+        let whose = agent.name.map_or_else(|| "the parent".to_owned(), |name| format!("`{}`", name.value));
+        let message = format!(
+            "the context window of {window} tokens has no room for a prompt: a reply of {whose} may take {max_tokens}"
+        );
+        let name = models::name_node(spec).place();
+        let error = |place| Diagnostic::error("context-window-too-small", place, message);
+        findings.push(match (agent.max_tokens, declared) {
+            (_, Some(context)) => {
+                error(context.place()).help("raise `context` to the model's real window, or lower `max_tokens`")
+            }
+            (Some(given), None) => {
+                let finding = error(given.place()).label(name, "the model");
+                finding.help("lower it, or set the model's `context` to its real window")
+            }
+            (None, None) => {
+                error(name).help("give the agent a lower `max_tokens`, or set the model's `context` to its real window")
+            }
+        });
     }
 }

@@ -1,37 +1,31 @@
 //! A run's cost is limited, and the limit can be enforced.
 
-use crate::diagnostic::{Diagnostic, Rule, Severity, SourceSpan, rule, suggest_name};
+use crate::diagnostic::{Diagnostic, Severity, SourceSpan, rule, suggest_name};
 use crate::job::Limits;
 use crate::providers::Model;
-use crate::yaml::{Node, NodeKind};
+use crate::yaml::NodeKind;
 
 use super::key_aliases::is_alias_of;
 use super::{Lint, LintContext, UserConfig, models};
 
-/// Checks the limits on cost.
-pub(super) struct Cost;
-
-const RULES: &[Rule] = &[rule!(Error "unknown-price"), rule!(Warning "untracked-cost"), rule!(Warning "no-cost-limit")];
-
 /// The warnings about a run's cost. They don't apply if a script replies, which costs nothing.
 pub const COST_WARNINGS: &[&str] = &["no-cost-limit", "untracked-cost"];
 
-impl Lint for Cost {
-    fn rules(&self) -> &'static [Rule] {
-        RULES
-    }
+/// Checks the limits on cost.
+pub(super) const LINT: Lint = Lint {
+    rules: &[rule!(Error "unknown-price"), rule!(Warning "untracked-cost"), rule!(Warning "no-cost-limit")],
+    check,
+};
 
-    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        unknown_prices(subject, findings);
-        missing_limit(subject, findings);
-    }
+fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    unknown_prices(subject, findings);
+    missing_limit(subject, findings);
 }
 
 fn unknown_prices(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     let job = subject.job;
     for spec in models::specs(job) {
-        let model = models::resolve(spec, &subject.user_config.servers).ok();
-        let Some(model) = model else { continue };
+        let Ok(model) = models::resolve(spec, &subject.user_config.servers) else { continue };
         let Some(mut finding) = unknown_price(&job.limits, &model, subject.user_config) else { continue };
         let name = models::name_node(spec).place();
         let is_misspelt = suggest_name(&model.name, subject.user_config.prices.models(model.price_provider()))
@@ -51,24 +45,16 @@ fn missing_limit(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     let job = subject.job;
     let limits = subject.root.get("limits");
     // A misspelled or misplaced limit shows that one was intended, and a syntax error may have hidden one.
-    let is_elsewhere = |mapping: &Node| {
-        let is_limit = |key: &str| ["limits", "cost_usd"].into_iter().any(|ours| is_alias_of(key, ours) || key == ours);
-        mapping.entries().any(|(key, _)| key.text().is_some_and(is_limit))
+    let is_limit = |found: &Diagnostic| {
+        let key = found.span.source.text[found.span.range.clone()].split(':').next().unwrap_or_default();
+        let is_in_limits = limits.as_ref().is_some_and(|limits| found.span.overlaps(&limits.place()));
+        found.code == "unknown-key" && (is_in_limits || is_alias_of(key, "limits") || is_alias_of(key, "cost_usd"))
     };
-    let subagents = subject.root.get("subagents");
-    let agents = subagents.iter().flat_map(|all| all.entries().map(|(_, agent)| agent).collect::<Vec<_>>());
     let is_meant = subject.root.is_incomplete()
-        || subject.root.get("parent").into_iter().chain(agents).any(|agent| is_elsewhere(&agent))
-        || subject
-            .root
-            .entries()
-            .any(|(key, _)| key.text().is_some_and(|key| is_alias_of(key, "cost_usd") || key == "cost_usd"))
+        || subject.reported.iter().any(is_limit)
         || limits.as_ref().is_some_and(|limits| {
-            let has = |(key, _): (Node, Node)| {
-                let name = key.text().and_then(|name| name.split(':').next()).unwrap_or_default();
-                ["cost_usd", "tokens"].into_iter().any(|ours| is_alias_of(name, ours))
-            };
-            limits.kind() != NodeKind::Mapping || limits.is_incomplete() || limits.entries().any(has)
+            let has = |key| limits.get(key).is_some();
+            limits.kind() != NodeKind::Mapping || limits.is_incomplete() || has("cost_usd") || has("tokens")
         });
     if is_meant || job.limits.cost_usd.is_some() || job.limits.tokens.is_some() || job.model.node.is_placeholder() {
         return;
@@ -79,10 +65,8 @@ fn missing_limit(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
             Some(key) => key.place(),
             None => models::name_node(&job.model).place(),
         };
-        findings.push(
-            Diagnostic::warning("no-cost-limit", place, "no limit on the cost of a run")
-                .help("add `cost_usd` or `tokens` to `limits`, such as `limits: { cost_usd: 2.00 }`"),
-        );
+        let finding = Diagnostic::warning("no-cost-limit", place, "no limit on the cost of a run");
+        findings.push(finding.help("add `cost_usd` or `tokens` to `limits`, such as `limits: { cost_usd: 2.00 }`"));
     }
 }
 

@@ -1,74 +1,61 @@
 //! Agents have enough turns to use their tools, and subagents that the parent can choose from.
 
-use crate::diagnostic::{Diagnostic, Rule, rule};
+use crate::diagnostic::{Diagnostic, rule};
 use crate::yaml::NodeKind;
 
-use super::key_aliases::is_alias_of;
 use super::{Lint, LintContext};
 
 /// Checks turns and subagents.
-pub(super) struct Delegation;
+pub(super) const LINT: Lint = Lint {
+    rules: &[
+        rule!(Warning "single-turn-with-tools"),
+        rule!(Warning "empty-subagents"),
+        rule!(Warning "no-description"),
+    ],
+    check,
+};
 
-const RULES: &[Rule] =
-    &[rule!(Warning "single-turn-with-tools"), rule!(Warning "empty-subagents"), rule!(Warning "no-description")];
-
-impl Lint for Delegation {
-    fn rules(&self) -> &'static [Rule] {
-        RULES
-    }
-
-    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        for agent in subject.job.agents().filter(|agent| !agent.tools.is_empty() || agent.returns.is_some()) {
-            if let Some(turns) = agent.max_turns.filter(|turns| turns.value == 1 && !turns.node.is_placeholder()) {
-                let (message, help) = match agent.returns {
-                    None => (
-                        "with one turn, the agent never sees its tools' results",
-                        "give it at least 2 turns, or `tools: []`",
-                    ),
-                    Some(_) => (
-                        "submitting its data takes the agent's only turn, so it can't finish",
-                        "give it at least 3 turns, one of them to fix data that doesn't fit",
-                    ),
-                };
-                findings.push(Diagnostic::warning("single-turn-with-tools", turns.place(), message).help(help));
-            }
-        }
-        let written = subject.root.get("subagents");
-        for (name, subagent) in &subject.job.subagents {
-            let node = written.as_ref().and_then(|all| all.get(&name.value));
-            // A misspelled key may be meant as the description.
-            let is_whole = node.as_ref().is_some_and(|node| {
-                node.kind() == NodeKind::Mapping
-                    && !node.is_incomplete()
-                    && !node.entries().any(|(key, _)| is_alias_of(key.text().unwrap_or_default(), "description"))
-            });
-            let is_misspelt = || {
-                let is_here = |found: &Diagnostic| {
-                    found.code == "unknown-key"
-                        && node.as_ref().is_some_and(|node| super::overlap(&found.span, &node.place()))
-                };
-                subject.reported.iter().any(is_here)
+fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    for agent in subject.job.agents().filter(|agent| !agent.tools.is_empty() || agent.returns.is_some()) {
+        if let Some(turns) = agent.max_turns.filter(|turns| turns.value == 1 && !turns.node.is_placeholder()) {
+            let (message, help) = match agent.returns {
+                None => (
+                    "with one turn, the agent never sees its tools' results",
+                    "give it at least 2 turns, or `tools: []`",
+                ),
+                Some(_) => (
+                    "submitting its data takes the agent's only turn, so it can't finish",
+                    "give it at least 3 turns, one of them to fix data that doesn't fit",
+                ),
             };
-            if subagent.description.is_none() && is_whole && !is_misspelt() {
-                let message = format!("the parent's model knows nothing about `{}` but its name", name.value);
-                findings.push(
-                    Diagnostic::warning("no-description", name.place(), message)
-                        .help("add a `description` of the tasks to give to it"),
-                );
-            }
+            findings.push(Diagnostic::warning("single-turn-with-tools", turns.place(), message).help(help));
         }
-        let task = subject.job.parent.tools.value.iter().find(|tool| tool.value.name() == "task");
-        let declared = subject.root.get("subagents").filter(|all| all.kind() == NodeKind::Mapping);
-        if let (Some(task), Some(declared)) = (task, declared)
-            && declared.entries().next().is_none()
-            && !declared.is_incomplete()
-        {
-            let message = "`task` can only use the built-in subagent, because `subagents` is empty";
-            findings.push(
-                Diagnostic::warning("empty-subagents", task.place(), message)
-                    .label(declared.place(), "no subagents here")
-                    .help("remove `task`; or remove `subagents`, if you mean the built-in `general`"),
-            );
+    }
+    let written = subject.root.get("subagents");
+    for (name, _) in subject.job.subagents.iter().filter(|(_, subagent)| subagent.description.is_none()) {
+        let node = written.as_ref().and_then(|all| all.get(&name.value));
+        // An unknown key may be meant as the description.
+        let is_missing = node.is_some_and(|node| {
+            let is_within = |found: &Diagnostic| found.code == "unknown-key" && found.span.overlaps(&node.place());
+            node.kind() == NodeKind::Mapping && !node.is_incomplete() && !subject.reported.iter().any(is_within)
+        });
+        if is_missing {
+            let message = format!("the parent's model knows nothing about `{}` but its name", name.value);
+            let finding = Diagnostic::warning("no-description", name.place(), message);
+            findings.push(finding.help("add a `description` of the tasks to give to it"));
         }
+    }
+    let task = subject.job.parent.tools.value.iter().find(|tool| tool.value.name() == "task");
+    let declared = written.filter(|all| all.kind() == NodeKind::Mapping);
+    if let (Some(task), Some(declared)) = (task, declared)
+        && declared.entries().next().is_none()
+        && !declared.is_incomplete()
+    {
+        let message = "`task` can only use the built-in subagent, because `subagents` is empty";
+        findings.push(
+            Diagnostic::warning("empty-subagents", task.place(), message)
+                .label(declared.place(), "no subagents here")
+                .help("remove `task`; or remove `subagents`, if you mean the built-in `general`"),
+        );
     }
 }

@@ -1,24 +1,17 @@
 //! Keys, prompts and descriptions that are written aren't empty.
 
-use crate::diagnostic::{Diagnostic, Rule, rule};
+use crate::diagnostic::{Diagnostic, rule};
 use crate::yaml::Node;
 
-use super::{Lint, LintContext, key_hints};
+use super::{Lint, LintContext};
 
 /// Checks for keys without a value (`cost_usd:` looks like a limit but isn't one), and for empty texts.
-pub(super) struct EmptyValues;
+pub(super) const LINT: Lint =
+    Lint { rules: &[rule!(Error "empty-value"), rule!(Error "empty-prompt"), rule!(Error "empty-description")], check };
 
-const RULES: &[Rule] = &[rule!(Error "empty-value"), rule!(Error "empty-prompt"), rule!(Error "empty-description")];
-
-impl Lint for EmptyValues {
-    fn rules(&self) -> &'static [Rule] {
-        RULES
-    }
-
-    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        empty_keys(subject.root, findings);
-        empty_texts(subject, findings);
-    }
+fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    empty_keys(subject.root, findings);
+    empty_texts(subject, findings);
 }
 
 fn empty_keys(mapping: &Node, findings: &mut Vec<Diagnostic>) {
@@ -29,10 +22,8 @@ fn empty_keys(mapping: &Node, findings: &mut Vec<Diagnostic>) {
             continue;
         }
         if value.is_null() {
-            findings.push(
-                Diagnostic::error("empty-value", value.place(), format!("`{name}` has no value"))
-                    .help("give it one, or leave the key out"),
-            );
+            let finding = Diagnostic::error("empty-value", value.place(), format!("`{name}` has no value"));
+            findings.push(finding.help("give it one, or leave the key out"));
         } else if name == "tools" {
             // A tool's name without a value is the tool without options.
             let options =
@@ -48,13 +39,15 @@ fn empty_texts(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     let prompts = subject.prompts;
     let prompt = &subject.job.parent.prompt;
     let is_blank = prompts.prompt.as_ref().is_some_and(|prompt| prompts.templates.is_blank(prompt));
-    // Its text may be lost in a syntax error.
-    let is_lost = prompt.node.is_block() && subject.root.get("parent").is_some_and(|parent| parent.is_incomplete());
-    if is_blank && !prompt.node.is_placeholder() && !is_lost && !has_unindented_text(subject, &prompt.node) {
-        findings.push(
-            Diagnostic::error("empty-prompt", prompt.place(), "the prompt is empty")
-                .help("write what the job should do"),
-        );
+    // Its text may be lost in a syntax error, or be an unknown key because it isn't indented.
+    let is_text =
+        |found: &Diagnostic| found.code == "unknown-key" && found.span.range.start >= prompt.place().range.end;
+    let is_lost = prompt.node.is_block()
+        && (subject.root.get("parent").is_some_and(|parent| parent.is_incomplete())
+            || subject.reported.iter().any(is_text));
+    if is_blank && !prompt.node.is_placeholder() && !is_lost {
+        let finding = Diagnostic::error("empty-prompt", prompt.place(), "the prompt is empty");
+        findings.push(finding.help("write what the job should do"));
     }
     for description in subject.job.subagents.values().filter_map(|subagent| subagent.description.as_ref()) {
         if description.value.trim().is_empty() && !description.node.is_placeholder() {
@@ -64,13 +57,4 @@ fn empty_texts(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
                 ));
         }
     }
-}
-
-/// Whether an empty block text is followed by an unknown key: that is a line of the text without indentation, and is
-/// reported as such.
-fn has_unindented_text(subject: &LintContext<'_>, prompt: &Node) -> bool {
-    let Some(parent) = subject.root.get("parent") else { return false };
-    let is_block = prompt.is_block();
-    let next = parent.entries().find(|(key, _)| key.place().range.start >= prompt.place().range.end);
-    is_block && next.is_some_and(|(key, _)| !key_hints::AGENT.contains(&key.text().unwrap_or_default()))
 }

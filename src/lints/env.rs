@@ -2,26 +2,20 @@
 
 use std::collections::HashMap;
 
-use crate::diagnostic::{Diagnostic, Rule, rule};
+use crate::diagnostic::{Diagnostic, Severity, rule};
 use crate::job::ENV_FORM;
 use crate::process::WITHHELD;
 use crate::providers::PROVIDERS;
 
-use super::{Lint, LintContext};
-
-/// Checks the names of environment variables.
-pub(super) struct Env;
+use super::{Lint, LintContext, listed_twice};
 
 /// Keys that providers' own tools and SDKs read, in addition to those that we read. A job that names one would give the
 /// key to every command of the model.
 const OTHER_KEYS: &[&str] = &[
-    "ANTHROPIC_API_KEY",
     "ANTHROPIC_AUTH_TOKEN",
     "CLAUDE_CODE_OAUTH_TOKEN",
-    "OPENAI_API_KEY",
     "OPENAI_ADMIN_KEY",
     "AZURE_OPENAI_API_KEY",
-    "GEMINI_API_KEY",
     "MISTRAL_API_KEY",
     "OPENROUTER_API_KEY",
 ];
@@ -29,62 +23,47 @@ const OTHER_KEYS: &[&str] = &[
 /// The variable that holds the key that signs records. Like a provider's key, tools can't see it.
 pub const RECORD_KEY: &str = "LEGWORK_RECORD_KEY";
 
-const RULES: &[Rule] = &[
-    rule!(Error "bad-env-name"),
-    rule!(Error "api-key-in-env"),
-    rule!(Error "forbidden-env"),
-    rule!(Warning "duplicate-env"),
-];
+/// Checks the names of environment variables.
+pub(super) const LINT: Lint = Lint {
+    rules: &[
+        rule!(Error "bad-env-name"),
+        rule!(Error "api-key-in-env"),
+        rule!(Error "forbidden-env"),
+        rule!(Warning "duplicate-env"),
+    ],
+    check,
+};
 
-impl Lint for Env {
-    fn rules(&self) -> &'static [Rule] {
-        RULES
-    }
-
-    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        let env = &subject.job.env;
-        let mut earlier = HashMap::new();
-        for name in env {
-            let text = name.value.as_str();
-            if !is_variable(text) {
-                let finding =
-                    Diagnostic::error("bad-env-name", name.place(), "this isn't the name of an environment variable");
-                findings.push(
-                    match text.split_once('=').map_or(text, |(name, _)| name).trim_matches(['$', '{', '}']) {
-                        bare if is_variable(bare) => finding
-                            .help(format!("write only the name, and set its value when you start the job: `{bare}`")),
-                        _ => finding.help(ENV_FORM),
-                    },
-                );
-            } else if is_provider_key(text)
-                || subject.user_config.servers.key_envs().any(|key| key.eq_ignore_ascii_case(text))
-            {
-                findings.push(
-                    Diagnostic::error("api-key-in-env", name.place(), format!("`{text}` is {}", key_owner(text)))
-                        .help("tools never get keys; remove it"),
-                );
-            } else if WITHHELD.contains(&text) {
-                findings.push(
-                    Diagnostic::error("forbidden-env", name.place(), format!("tools can't see `{text}`")).help(
-                        match text.ends_with("_BASE_URL") {
-                            true => "an endpoint's URL can contain a password; remove it",
-                            false => "with it a command could change later steps of the workflow; remove it",
-                        },
-                    ),
-                );
-            } else if let Some(first) = earlier.insert(text, name) {
-                findings.push(
-                    Diagnostic::warning("duplicate-env", name.place(), format!("`{text}` is listed twice"))
-                        .label(first.place(), "first here")
-                        .help("remove one of the two"),
-                );
-            }
+fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    let mut earlier = HashMap::new();
+    for name in &subject.job.env {
+        let text = name.value.as_str();
+        let error = |code, message: String| Diagnostic::error(code, name.place(), message);
+        if !is_variable(text) {
+            let bare = text.split_once('=').map_or(text, |(name, _)| name).trim_matches(['$', '{', '}']);
+            let help = match is_variable(bare) {
+                true => format!("write only the name, and set its value when you start the job: `{bare}`"),
+                false => ENV_FORM.to_owned(),
+            };
+            findings
+                .push(error("bad-env-name", "this isn't the name of an environment variable".to_owned()).help(help));
+        } else if is_provider_key(text)
+            || subject.user_config.servers.key_envs().any(|key| key.eq_ignore_ascii_case(text))
+        {
+            let is_record_key = text.eq_ignore_ascii_case(RECORD_KEY);
+            let owner = if is_record_key { "the key that signs records" } else { "a provider's key" };
+            let finding = error("api-key-in-env", format!("`{text}` is {owner}"));
+            findings.push(finding.help("tools never get keys; remove it"));
+        } else if WITHHELD.contains(&text) {
+            let help = match text.ends_with("_BASE_URL") {
+                true => "an endpoint's URL can contain a password; remove it",
+                false => "with it a command could change later steps of the workflow; remove it",
+            };
+            findings.push(error("forbidden-env", format!("tools can't see `{text}`")).help(help));
+        } else if let Some(first) = earlier.insert(text, name) {
+            findings.push(listed_twice(Severity::Warning, "duplicate-env", text, name.place(), first.place()));
         }
     }
-}
-
-fn key_owner(key: &str) -> &'static str {
-    if key.eq_ignore_ascii_case(RECORD_KEY) { "the key that signs records" } else { "a provider's key" }
 }
 
 /// Whether a variable holds a key that tools may not see.

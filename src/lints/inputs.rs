@@ -2,46 +2,39 @@
 
 use std::collections::HashMap;
 
-use crate::diagnostic::{Diagnostic, Rule, rule};
+use crate::diagnostic::{Diagnostic, Severity, rule};
 use crate::job::value::{check_value, with_article};
 use crate::job::{Input, InputType};
 
-use super::{Lint, LintContext};
+use super::{Lint, LintContext, listed_twice};
 
 /// Checks defaults, enums and secrets.
-pub(super) struct Inputs;
+pub(super) const LINT: Lint =
+    Lint { rules: &[rule!(Error "bad-default"), rule!(Error "bad-enum"), rule!(Error "bad-secret")], check };
 
-const RULES: &[Rule] = &[rule!(Error "bad-default"), rule!(Error "bad-enum"), rule!(Error "bad-secret")];
-
-impl Lint for Inputs {
-    fn rules(&self) -> &'static [Rule] {
-        RULES
-    }
-
-    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        for (name, input) in subject.job.inputs().filter(|(_, input)| !input.kind.node.is_placeholder()) {
-            let enum_fits = check_enum(input, findings);
-            if input.is_secret() {
-                check_secret(&name.value, input, findings);
-            } else if let Some(default) = input.default.as_ref().filter(|_| enum_fits)
-                && let Err(why) = check_value(input, default.to_json(), None)
-            {
-                let finding = Diagnostic::error("bad-default", default.place(), format!("the default {why}"));
-                findings.push(match (input.kind.value, default.text()) {
-                    (InputType::String | InputType::Path, Some(text)) if default.as_str().is_none() => {
-                        finding.help(format!("put it in quotes: \"{text}\""))
-                    }
-                    (InputType::Integer | InputType::Number, _) if default.without_underscores().is_some() => {
-                        let number = default.without_underscores().unwrap_or_default();
-                        finding.help("numbers have no underscores").replace_with(number)
-                    }
-                    (InputType::Path, _) => finding.help("a path is relative to the workspace and stays below it"),
-                    (InputType::String, _) if input.choices.is_some() => {
-                        finding.help("use a value of the enum, or add this one to it")
-                    }
-                    (kind, _) => finding.help(format!("write {}, or leave out the default", with_article(kind.noun()))),
-                });
-            }
+fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    for (name, input) in subject.job.inputs().filter(|(_, input)| !input.kind.node.is_placeholder()) {
+        let enum_fits = check_enum(input, findings);
+        if input.is_secret() {
+            check_secret(&name.value, input, findings);
+        } else if let Some(default) = input.default.as_ref().filter(|_| enum_fits)
+            && let Err(why) = check_value(input, default.to_json(), None)
+        {
+            let finding = Diagnostic::error("bad-default", default.place(), format!("the default {why}"));
+            let kind = input.kind.value;
+            findings.push(match (kind, default.text(), default.without_underscores()) {
+                (InputType::String | InputType::Path, Some(text), _) if default.as_str().is_none() => {
+                    finding.help(format!("put it in quotes: \"{text}\""))
+                }
+                (InputType::Integer | InputType::Number, _, Some(number)) => {
+                    finding.help("numbers have no underscores").replace_with(number)
+                }
+                (InputType::Path, ..) => finding.help("a path is relative to the workspace and stays below it"),
+                (InputType::String, ..) if input.choices.is_some() => {
+                    finding.help("use a value of the enum, or add this one to it")
+                }
+                _ => finding.help(format!("write {}, or leave out the default", with_article(kind.noun()))),
+            });
         }
     }
 }
@@ -49,28 +42,21 @@ impl Lint for Inputs {
 /// Whether the enum, if there is one, is valid.
 fn check_enum(input: &Input, findings: &mut Vec<Diagnostic>) -> bool {
     let Some(choices) = &input.choices else { return true };
+    let mut refuse = |message: String, help| {
+        findings.push(Diagnostic::error("bad-enum", choices.place(), message).help(help));
+        false
+    };
     if input.kind.value != InputType::String {
         let message = format!("only a string can have an enum, not {}", with_article(input.kind.value.noun()));
-        findings.push(
-            Diagnostic::error("bad-enum", choices.place(), message).help("remove the enum, or write `type: string`"),
-        );
-        return false;
+        return refuse(message, "remove the enum, or write `type: string`");
     }
     if choices.value.is_empty() {
-        findings.push(
-            Diagnostic::error("bad-enum", choices.place(), "an enum needs values")
-                .help("add a value, or remove the enum"),
-        );
-        return false;
+        return refuse("an enum needs values".to_owned(), "add a value, or remove the enum");
     }
     let mut earlier = HashMap::new();
     for choice in &choices.value {
         if let Some(first) = earlier.insert(&choice.value, choice) {
-            findings.push(
-                Diagnostic::error("bad-enum", choice.place(), format!("`{}` is listed twice", choice.value))
-                    .label(first.place(), "first here")
-                    .help("remove one of the two"),
-            );
+            findings.push(listed_twice(Severity::Error, "bad-enum", &choice.value, choice.place(), first.place()));
         }
     }
     true
@@ -82,13 +68,9 @@ fn check_secret(name: &str, input: &Input, findings: &mut Vec<Diagnostic>) {
         findings.push(Diagnostic::error("bad-secret", input.kind.place(), message).help("write `type: string`"));
     }
     let give = format!("set it when you start the job: `--set-env {name}=VARIABLE`");
-    if let Some(default) = &input.default {
-        // The default may be the secret itself: report its key, and never show it.
-        let place = default.own_key().map_or_else(|| default.place(), |key| key.place());
+    for node in input.default.iter().chain(input.choices.iter().map(|choices| &choices.node)) {
+        // It may be the secret itself: report its key, and never show it.
+        let place = node.own_key().map_or_else(|| node.place(), |key| key.place());
         findings.push(Diagnostic::error("bad-secret", place, "a secret doesn't belong in a job file").help(&*give));
-    }
-    if let Some(choices) = &input.choices {
-        let place = choices.node.own_key().map_or_else(|| choices.place(), |key| key.place());
-        findings.push(Diagnostic::error("bad-secret", place, "a secret doesn't belong in a job file").help(give));
     }
 }

@@ -6,109 +6,48 @@ use std::sync::LazyLock;
 use crate::diagnostic::suggest_name;
 use crate::yaml::KeyAliases;
 
-/// A key of another format, and the key here that means the same. Case, `-` and `_` are ignored.
+/// The keys here, each with the keys of other formats that mean the same. Case, `-` and `_` are ignored.
 pub(super) static KEY_ALIASES: KeyAliases = &[
     // The job.
-    ("title", "name"),
-    ("summary", "description"),
-    ("about", "description"),
-    ("parameters", "inputs"),
-    ("params", "inputs"),
-    ("arguments", "inputs"),
-    ("args", "inputs"),
-    ("vars", "inputs"),
-    ("llm", "model"),
-    ("model_name", "model"),
-    ("main", "parent"),
-    ("root", "parent"),
-    ("agent", "parent"),
-    ("orchestrator", "parent"),
-    ("agents", "subagents"),
-    ("sub_recipes", "subagents"),
-    ("children", "subagents"),
-    ("workers", "subagents"),
-    ("budget", "limits"),
-    ("variables", "env"),
-    ("environment", "env"),
-    ("env_vars", "env"),
-    ("environment_variables", "env"),
-    ("network_access", "network"),
-    ("response", "result"),
-    ("returns", "result"),
-    ("output", "result"),
-    ("internet", "network"),
+    ("name", &["title"]),
+    ("description", &["summary", "about"]),
+    ("inputs", &["parameters", "params", "arguments", "args", "vars"]),
+    ("model", &["llm", "model_name"]),
+    ("parent", &["main", "root", "agent", "orchestrator"]),
+    ("subagents", &["agents", "sub_recipes", "children", "workers"]),
+    ("limits", &["budget"]),
+    ("env", &["variables", "environment", "env_vars", "environment_variables"]),
+    ("network", &["network_access", "internet"]),
+    ("result", &["response", "returns", "output"]),
     // An agent.
-    ("system_prompt", "system"),
-    ("system_message", "system"),
-    ("append_system_prompt", "system"),
-    ("developer_instructions", "system"),
-    ("instruction", "system"),
-    ("instructions", "system"),
-    ("persona", "system"),
-    ("instructions", "prompt"),
-    ("user_prompt", "prompt"),
-    ("user_message", "prompt"),
-    ("message", "prompt"),
-    ("query", "prompt"),
-    ("task", "prompt"),
-    ("allowed_tools", "tools"),
-    ("toolsets", "tools"),
-    ("toolset", "tools"),
-    ("functions", "tools"),
-    ("capabilities", "tools"),
-    ("max_iterations", "max_turns"),
-    ("max_steps", "max_turns"),
-    ("max_rounds", "max_turns"),
-    ("turns", "max_turns"),
-    ("turn_limit", "max_turns"),
-    ("max_output_tokens", "max_tokens"),
-    ("max_completion_tokens", "max_tokens"),
-    ("when_to_use", "description"),
-    ("result", "returns"),
-    ("output", "returns"),
-    ("json_schema", "schema"),
-    ("output_schema", "schema"),
+    ("system", &["system_prompt", "system_message", "append_system_prompt", "developer_instructions"]),
+    ("system", &["instruction", "instructions", "persona"]),
+    ("prompt", &["instructions", "user_prompt", "user_message", "message", "query", "task"]),
+    ("tools", &["allowed_tools", "toolsets", "toolset", "functions", "capabilities"]),
+    ("max_turns", &["max_iterations", "max_steps", "max_rounds", "turns", "turn_limit"]),
+    ("max_tokens", &["max_output_tokens", "max_completion_tokens"]),
+    ("description", &["when_to_use"]),
+    ("returns", &["result", "output"]),
+    ("schema", &["json_schema", "output_schema"]),
     // Limits.
-    ("timeout", "wall_clock"),
-    ("max_time", "wall_clock"),
-    ("time_limit", "wall_clock"),
-    ("duration", "wall_clock"),
-    ("max_duration", "wall_clock"),
-    ("budget_usd", "cost_usd"),
-    ("max_budget_usd", "cost_usd"),
-    ("max_cost", "cost_usd"),
-    ("max_cost_usd", "cost_usd"),
-    ("cost", "cost_usd"),
-    ("max_tokens", "tokens"),
-    ("max_total_tokens", "tokens"),
-    ("max_tool_calls", "tool_calls"),
-    ("max_subagents", "subagents"),
-    ("max_parallel", "parallel_subagents"),
-    ("concurrency", "parallel_subagents"),
-    ("parallel", "parallel_subagents"),
+    ("wall_clock", &["timeout", "max_time", "time_limit", "duration", "max_duration"]),
+    ("cost_usd", &["budget_usd", "max_budget_usd", "max_cost", "max_cost_usd", "cost"]),
+    ("tokens", &["max_tokens", "max_total_tokens"]),
+    ("tool_calls", &["max_tool_calls"]),
+    ("subagents", &["max_subagents"]),
+    ("parallel_subagents", &["max_parallel", "concurrency", "parallel"]),
     // Inputs, models, tools and files.
-    ("input_type", "type"),
-    ("kind", "type"),
-    ("choices", "enum"),
-    ("options", "enum"),
-    ("values", "enum"),
-    ("default_value", "default"),
-    ("sensitive", "secret"),
-    ("model", "name"),
-    ("reasoning", "thinking"),
-    ("reasoning_effort", "thinking"),
-    ("effort", "thinking"),
-    ("temp", "temperature"),
-    ("stop_sequences", "stop"),
-    ("stop_words", "stop"),
-    ("context_window", "context"),
-    ("context_length", "context"),
-    ("context_size", "context"),
-    ("max_context_tokens", "context"),
-    ("num_ctx", "context"),
-    ("path", "file"),
-    ("commands", "allow"),
-    ("allowed_commands", "allow"),
+    ("type", &["input_type", "kind"]),
+    ("enum", &["choices", "options", "values"]),
+    ("default", &["default_value"]),
+    ("secret", &["sensitive"]),
+    ("name", &["model"]),
+    ("thinking", &["reasoning", "reasoning_effort", "effort"]),
+    ("temperature", &["temp"]),
+    ("stop", &["stop_sequences", "stop_words"]),
+    ("context", &["context_window", "context_length", "context_size", "max_context_tokens", "num_ctx"]),
+    ("file", &["path"]),
+    ("allow", &["commands", "allowed_commands"]),
 ];
 
 /// Whether a key is an alias or a misspelling of one of ours.
@@ -120,8 +59,8 @@ pub(super) fn is_alias_of(key: &str, ours: &str) -> bool {
 pub(super) fn keys_for_alias(key: &str) -> impl Iterator<Item = &'static str> {
     static FOLDED: LazyLock<HashMap<String, Vec<&'static str>>> = LazyLock::new(|| {
         let mut folded: HashMap<String, Vec<&'static str>> = HashMap::new();
-        for (elsewhere, here) in KEY_ALIASES {
-            folded.entry(fold_key(elsewhere)).or_default().push(here);
+        for (here, elsewhere) in KEY_ALIASES {
+            elsewhere.iter().for_each(|alias| folded.entry(fold_key(alias)).or_default().push(here));
         }
         folded
     });
@@ -143,11 +82,12 @@ mod tests {
 
     #[test]
     fn every_pair_is_listed_once() {
-        for (at, (elsewhere, here)) in KEY_ALIASES.iter().enumerate() {
-            let again =
-                KEY_ALIASES[..at].iter().find(|(other, same)| fold_key(other) == fold_key(elsewhere) && same == here);
-            assert!(again.is_none(), "{elsewhere}");
-            assert_ne!(fold_key(elsewhere), fold_key(here), "{elsewhere}");
+        let mut pairs = std::collections::HashSet::new();
+        for (here, elsewhere) in KEY_ALIASES {
+            for alias in *elsewhere {
+                assert!(pairs.insert((fold_key(alias), here)), "{alias}");
+                assert_ne!(fold_key(alias), fold_key(here), "{alias}");
+            }
         }
     }
 }

@@ -74,7 +74,7 @@ const JOB: &[&str] = &[
     "compaction",
     "keep",
 ];
-pub(super) const AGENT: &[&str] = &["system", "prompt", "tools", "max_turns", "max_tokens"];
+const AGENT: &[&str] = &["system", "prompt", "tools", "max_turns", "max_tokens"];
 /// Keys that no help mentions.
 const OTHERS: &[&str] = &["name", "description", "model", "parent", "checks", "repairs", "returns", "file", "schema"];
 /// The options of a model, each with an example.
@@ -85,36 +85,28 @@ const LIMITS: &[&str] = &["cost_usd", "tokens", "wall_clock", "tool_calls", "par
 /// How many entries of a mapping are searched for misplaced keys.
 const MAX_ENTRIES: usize = 200;
 
-/// Keys of other formats without an equivalent here, folded, and what to do instead.
-const UNSUPPORTED_KEYS: &[(&str, &str)] = &[
-    ("topp", "this option doesn't exist: the provider's default is used; remove it"),
-    ("topk", "this option doesn't exist: the provider's default is used; remove it"),
-    ("frequencypenalty", "this option doesn't exist: the provider's default is used; remove it"),
-    ("presencepenalty", "this option doesn't exist: the provider's default is used; remove it"),
-    ("seed", "this option doesn't exist: the provider's default is used; remove it"),
-    ("settings", "the model is set with `model`, limits with `limits`"),
-    ("provider", "the provider is part of the model's name: `model: PROVIDER/NAME`"),
-    ("apikey", "a job file never holds a key: set it in the environment when you start the job"),
-    ("baseurl", "a job can't name an endpoint: set it in the environment when you start the job"),
-    ("endpoint", "a job can't name an endpoint: set it in the environment when you start the job"),
-    ("permissionmode", "there are no permission prompts: an agent has exactly its `tools`"),
-    ("permissions", "there are no permission prompts: an agent has exactly its `tools`"),
-    ("approvalpolicy", "there are no permission prompts: an agent has exactly its `tools`"),
-    ("disallowedtools", "an agent has exactly its `tools`: leave out the others"),
-    ("deniedtools", "an agent has exactly its `tools`: leave out the others"),
-    ("excludetools", "an agent has exactly its `tools`: leave out the others"),
-    ("sandbox", "a job can't change its sandbox: use `--sandbox` when you start it"),
-    ("sandboxmode", "a job can't change its sandbox: use `--sandbox` when you start it"),
-    ("extensions", "tool servers aren't supported: use built-in tools in the agents' `tools`"),
-    ("mcpservers", "tool servers aren't supported: use built-in tools in the agents' `tools`"),
-    ("mcp", "tool servers aren't supported: use built-in tools in the agents' `tools`"),
-    ("required", "an input without a `default` is required; remove this key"),
-    ("requirement", "an input without a `default` is required; remove this key"),
-    ("optional", "an input with a `default` is optional; write one instead of this key"),
-    ("workspace", "use `--workspace` when you start the job; the default is the current folder"),
-    ("cwd", "use `--workspace` when you start the job; the default is the current folder"),
-    ("version", "a job file has no version; remove it"),
-    ("color", "a job has no color; remove it"),
+/// What to do instead of keys of other formats that have no equivalent here, and these keys, folded.
+const UNSUPPORTED_KEYS: &[(&str, &[&str])] = &[
+    (
+        "this option doesn't exist: the provider's default is used; remove it",
+        &["topp", "topk", "frequencypenalty", "presencepenalty", "seed"],
+    ),
+    ("the model is set with `model`, limits with `limits`", &["settings"]),
+    ("the provider is part of the model's name: `model: PROVIDER/NAME`", &["provider"]),
+    ("a job file never holds a key: set it in the environment when you start the job", &["apikey"]),
+    ("a job can't name an endpoint: set it in the environment when you start the job", &["baseurl", "endpoint"]),
+    (
+        "there are no permission prompts: an agent has exactly its `tools`",
+        &["permissionmode", "permissions", "approvalpolicy"],
+    ),
+    ("an agent has exactly its `tools`: leave out the others", &["disallowedtools", "deniedtools", "excludetools"]),
+    ("a job can't change its sandbox: use `--sandbox` when you start it", &["sandbox", "sandboxmode"]),
+    ("tool servers aren't supported: use built-in tools in the agents' `tools`", &["extensions", "mcpservers", "mcp"]),
+    ("an input without a `default` is required; remove this key", &["required", "requirement"]),
+    ("an input with a `default` is optional; write one instead of this key", &["optional"]),
+    ("use `--workspace` when you start the job; the default is the current folder", &["workspace", "cwd"]),
+    ("a job file has no version; remove it", &["version"]),
+    ("a job has no color; remove it", &["color"]),
 ];
 
 /// Completes the error at an unknown key: says where the key belongs.
@@ -138,7 +130,7 @@ fn complete_unknown_key(key: &Node, error: &mut ErrorDetail) {
         *help = format!("did you mean `{option}`? {help}");
     } else if let Some((_, _, help)) = correct_level(level, name) {
         error.help = Some(help);
-    } else if let Some((_, help)) = UNSUPPORTED_KEYS.iter().find(|(other, _)| *other == fold_key(name)) {
+    } else if let Some((help, _)) = UNSUPPORTED_KEYS.iter().find(|(_, others)| others.contains(&&*fold_key(name))) {
         error.help = Some((*help).to_owned());
     }
 }

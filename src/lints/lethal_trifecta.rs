@@ -1,6 +1,6 @@
 //! Private data, untrusted text and a way out: any two are fine, all three let an attacker steal the data.
 
-use crate::diagnostic::{Diagnostic, Rule, SourceSpan, rule};
+use crate::diagnostic::{Diagnostic, SourceSpan, rule};
 use crate::job::{Network, ToolEntry};
 use crate::tools::bash::is_unrestricted;
 use crate::yaml::Spanned;
@@ -8,35 +8,27 @@ use crate::yaml::Spanned;
 use super::{Lint, LintContext};
 
 /// Checks for jobs that combine all three.
-pub(super) struct LethalTrifecta;
+pub(super) const LINT: Lint = Lint { rules: &[rule!(Warning "lethal-trifecta")], check };
 
-const RULES: &[Rule] = &[rule!(Warning "lethal-trifecta")];
-
-impl Lint for LethalTrifecta {
-    fn rules(&self) -> &'static [Rule] {
-        RULES
+fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    let job = subject.job;
+    if job.network != Network::Open {
+        return;
     }
-
-    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        let job = subject.job;
-        if job.network != Network::Open {
-            return;
-        }
-        let Some(network) = subject.root.get("network") else { return };
-        let Some((untrusted, _)) = job.inputs().find(|(_, input)| input.is_untrusted()) else { return };
-        let mut tools = job.agents().flat_map(|agent| agent.tools);
-        let Some((place, what)) = tools.find_map(unrestricted_bash) else { return };
-        let message = format!(
-            "the author of the input `{}` can trick an agent into sending out what it can read",
-            untrusted.value
-        );
-        findings.push(
-            Diagnostic::warning("lethal-trifecta", network.place(), message)
-                .label(untrusted.place(), "text from untrusted authors")
-                .label(place, what)
-                .help("remove one of the three: leave out `network`, or list the commands that `bash` may run under `allow`"),
-        );
-    }
+    let Some(network) = subject.root.get("network") else { return };
+    let Some((untrusted, _)) = job.inputs().find(|(_, input)| input.is_untrusted()) else { return };
+    let mut tools = job.agents().flat_map(|agent| agent.tools);
+    let Some((place, what)) = tools.find_map(unrestricted_bash) else { return };
+    let message =
+        format!("the author of the input `{}` can trick an agent into sending out what it can read", untrusted.value);
+    findings.push(
+        Diagnostic::warning("lethal-trifecta", network.place(), message)
+            .label(untrusted.place(), "text from untrusted authors")
+            .label(place, what)
+            .help(
+                "remove one of the three: leave out `network`, or list the commands that `bash` may run under `allow`",
+            ),
+    );
 }
 
 /// The place where an entry of an allowlist permits any command, and a label for it.

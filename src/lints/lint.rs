@@ -1,9 +1,9 @@
-//! The trait of lints, what they look at, and small helpers that they share.
+//! The type of lints, what they look at, and small helpers that they share.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::diagnostic::{Diagnostic, Rule, Source, SourceSpan};
+use crate::diagnostic::{Diagnostic, Rule, Severity, Source, SourceSpan};
 use crate::job::Job;
 use crate::pricing::Prices;
 use crate::providers::user_servers::UserServers;
@@ -12,13 +12,13 @@ use crate::yaml::Node;
 use super::valid_job::Prompts;
 
 /// A check of a job.
-pub trait Lint: Sync {
+#[derive(Debug)]
+pub struct Lint {
     /// The rules that it can report.
-    fn rules(&self) -> &'static [Rule];
-
+    pub rules: &'static [Rule],
     /// Checks a job and reports what is wrong. Parts of the job that couldn't be read have placeholders: findings about
     /// them are dropped.
-    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>);
+    pub check: fn(&LintContext<'_>, &mut Vec<Diagnostic>),
 }
 
 /// How many findings are shown; one more counts the rest.
@@ -56,11 +56,16 @@ pub struct UserConfig {
     pub local_providers: BTreeSet<String>,
 }
 
-pub(super) fn overlap(one: &SourceSpan, other: &SourceSpan) -> bool {
-    let inside = |inner: &SourceSpan, outer: &SourceSpan| {
-        inner.range.start >= outer.range.start && inner.range.end <= outer.range.end
-    };
-    Arc::ptr_eq(&one.source, &other.source) && (inside(one, other) || inside(other, one))
+/// The finding for an entry that is in its list twice.
+pub(super) fn listed_twice(
+    severity: Severity,
+    code: &'static str,
+    text: &str,
+    place: SourceSpan,
+    first: SourceSpan,
+) -> Diagnostic {
+    let finding = Diagnostic::error(code, place, format!("`{text}` is listed twice")).label(first, "first here");
+    Diagnostic { severity, ..finding.help("remove one of the two") }
 }
 
 /// The place that a fix of a text replaces: the text within its quotes, or the alias that refers to it.

@@ -46,33 +46,33 @@ pub(crate) use env::provider_keys;
 pub use lint::{Lint, LintContext, UserConfig};
 pub use model_options::dropped_options;
 pub use models::{model_argument, priced_provider, resolve, retirement};
-pub use script::check_script;
+pub use script::{check_script, startable_subagents, subagent_name};
 pub use valid_job::{Prompts, Schemas, ValidJob};
 
-use lint::{MAX_FINDINGS, fix_place, join_names, overlap};
+use lint::{MAX_FINDINGS, fix_place, join_names, listed_twice};
 
 /// All lints.
-pub static LINTS: &[&dyn Lint] = &[
-    &empty_values::EmptyValues,
-    &name_syntax::NameSyntax,
-    &inputs::Inputs,
-    &models::Models,
-    &model_options::ModelOptionsLint,
-    &default_render::DefaultRender,
-    &tools::Tools,
-    &ranges::Ranges,
-    &env::Env,
-    &protected_paths::ProtectedPaths,
-    &delegation::Delegation,
-    &cost::Cost,
-    &unused::Unused,
-    &lethal_trifecta::LethalTrifecta,
-    &numeric_underscores::NumericUnderscores,
-    &untrusted_job::UntrustedJob,
-    &checks::Checks,
-    &context_window::ContextWindow,
-    &shell_syntax::ShellSyntax,
-    &not_templates::NotTemplates,
+pub static LINTS: &[Lint] = &[
+    empty_values::LINT,
+    name_syntax::LINT,
+    inputs::LINT,
+    models::LINT,
+    model_options::LINT,
+    default_render::LINT,
+    tools::LINT,
+    ranges::LINT,
+    env::LINT,
+    protected_paths::LINT,
+    delegation::LINT,
+    cost::LINT,
+    unused::LINT,
+    lethal_trifecta::LINT,
+    numeric_underscores::LINT,
+    untrusted_job::LINT,
+    checks::LINT,
+    context_window::LINT,
+    shell_syntax::LINT,
+    not_templates::LINT,
 ];
 
 /// All rules of all files that are checked.
@@ -87,7 +87,7 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
         user_servers::RULES,
     ];
     let others = of_files.into_iter().chain([crate::tools::RULES, suppressions::RULES]);
-    LINTS.iter().map(|lint| lint.rules()).chain(others).flatten()
+    LINTS.iter().map(|lint| lint.rules).chain(others).flatten()
 }
 
 /// The result of checking a job.
@@ -143,15 +143,15 @@ pub fn check_with(source: &Arc<Source>, folder: Option<&JobDir>, origin: JobTrus
         user_config: own,
     };
     for lint in LINTS {
-        lint.check(&subject, &mut semantic);
+        (lint.check)(&subject, &mut semantic);
     }
-    semantic.retain(|finding| !holes.iter().any(|hole| overlap(&finding.span, hole)));
+    semantic.retain(|finding| !holes.iter().any(|hole| finding.span.overlaps(hole)));
     findings.extend(semantic);
     suppressions::apply(source, &rules().collect::<Vec<_>>(), &mut findings);
     sort(&mut findings, source);
     truncate_findings(&mut findings);
     let broken = !holes.is_empty() || findings.iter().any(|finding| finding.severity == Severity::Error);
-    let read = prompts.templates.sources().chain(schemas.sources()).map(|source| source.name.clone()).collect();
+    let read = prompts.templates.sources().chain(&schemas.sources).map(|source| source.name.clone()).collect();
     let job = if broken { None } else { ValidJob::new(source, job, prompts, schemas, &own.servers) };
     LintReport { findings, job, prompts: read }
 }
@@ -182,13 +182,10 @@ fn truncate_findings(findings: &mut Vec<Diagnostic>) {
 
 /// Sorts by place; findings in `first` come before those in other files.
 fn sort(findings: &mut [Diagnostic], first: &Arc<Source>) {
-    findings.sort_by(|a, b| {
-        let key = |finding: &Diagnostic| {
-            let SourceSpan { source, range: span } = &finding.span;
-            let file = if Arc::ptr_eq(source, first) { String::new() } else { source.name.clone() };
-            (file, span.start, span.end, finding.severity)
-        };
-        key(a).cmp(&key(b))
+    findings.sort_by_cached_key(|finding| {
+        let SourceSpan { source, range } = &finding.span;
+        let file = if Arc::ptr_eq(source, first) { String::new() } else { source.name.clone() };
+        (file, range.start, range.end, finding.severity)
     });
 }
 

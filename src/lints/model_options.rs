@@ -1,6 +1,6 @@
 //! Options of models.
 
-use crate::diagnostic::{Diagnostic, Rule, SourceSpan, rule};
+use crate::diagnostic::{Diagnostic, SourceSpan, rule};
 use crate::job::{
     self, Job, MAX_STOP_CHARS, MAX_STOPS, MAX_TEMPERATURE, MAX_TOKENS, ModelOptions, PARENT_TOKENS, SUBAGENT_TOKENS,
 };
@@ -11,51 +11,44 @@ use crate::yaml::Spanned;
 use super::{Lint, LintContext, join_names, models};
 
 /// Checks that options of models are in range and supported.
-pub(super) struct ModelOptionsLint;
+pub(super) const LINT: Lint =
+    Lint { rules: &[rule!(Error "unsupported-option"), rule!(Error "bad-stop-sequence")], check };
 
-const RULES: &[Rule] = &[rule!(Error "unsupported-option"), rule!(Error "bad-stop-sequence")];
-
-impl Lint for ModelOptionsLint {
-    fn rules(&self) -> &'static [Rule] {
-        RULES
+fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    let job = subject.job;
+    for options in models::specs(job).filter_map(|spec| spec.value.options()) {
+        check_bounds(options, findings);
     }
-
-    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        let job = subject.job;
-        for options in models::specs(job).filter_map(|spec| spec.value.options()) {
-            check_bounds(options, findings);
-        }
-        let mut unsupported: Vec<Diagnostic> = Vec::new();
-        for agent in job.agents() {
-            let spec = agent.model.unwrap_or(&job.model);
-            let Ok(model) = models::resolve(spec, &subject.user_config.servers) else { continue };
-            let Some(entry) = model.spec() else { continue };
-            let default = if agent.name.is_none() { PARENT_TOKENS } else { SUBAGENT_TOKENS };
-            let options = RequestOptions {
-                model: &model,
-                has_tools: !agent.tools.is_empty() || agent.returns.is_some(),
-                max_tokens: job::value_or(agent.max_tokens, default),
-            };
-            // A number that is out of range for every model is reported as such.
-            let is_bounded = |one: &UnsupportedOption| match one.option {
-                "max_tokens" => options.max_tokens <= MAX_TOKENS,
-                "temperature" => model.temperature.is_none_or(|number| (0.0..=MAX_TEMPERATURE).contains(&number)),
-                _ => true,
-            };
-            for one in (entry.unsupported_options)(&options).into_iter().filter(is_bounded) {
-                let at = agent.max_tokens.filter(|_| one.option == "max_tokens").map(Spanned::place);
-                let at = at.unwrap_or_else(|| option_place(spec, one.option));
-                let finding = Diagnostic::error("unsupported-option", at, one.why).help(one.help);
-                // Several agents may have one model.
-                let is_same =
-                    |other: &Diagnostic| (&other.span.range, &other.message) == (&finding.span.range, &finding.message);
-                if !unsupported.iter().any(is_same) {
-                    unsupported.push(finding);
-                }
+    let mut unsupported: Vec<Diagnostic> = Vec::new();
+    for agent in job.agents() {
+        let spec = agent.model.unwrap_or(&job.model);
+        let Ok(model) = models::resolve(spec, &subject.user_config.servers) else { continue };
+        let Some(entry) = model.spec() else { continue };
+        let default = if agent.name.is_none() { PARENT_TOKENS } else { SUBAGENT_TOKENS };
+        let options = RequestOptions {
+            model: &model,
+            has_tools: !agent.tools.is_empty() || agent.returns.is_some(),
+            max_tokens: job::value_or(agent.max_tokens, default),
+        };
+        // A number that is out of range for every model is reported as such.
+        let is_bounded = |one: &UnsupportedOption| match one.option {
+            "max_tokens" => options.max_tokens <= MAX_TOKENS,
+            "temperature" => model.temperature.is_none_or(|number| (0.0..=MAX_TEMPERATURE).contains(&number)),
+            _ => true,
+        };
+        for one in (entry.unsupported_options)(&options).into_iter().filter(is_bounded) {
+            let at = agent.max_tokens.filter(|_| one.option == "max_tokens").map(Spanned::place);
+            let at = at.unwrap_or_else(|| option_place(spec, one.option));
+            let finding = Diagnostic::error("unsupported-option", at, one.why).help(one.help);
+            // Several agents may have one model.
+            let is_same =
+                |other: &Diagnostic| (&other.span.range, &other.message) == (&finding.span.range, &finding.message);
+            if !unsupported.iter().any(is_same) {
+                unsupported.push(finding);
             }
         }
-        findings.extend(unsupported);
     }
+    findings.extend(unsupported);
 }
 
 /// Notes about the options that are dropped when another model replaces a job's own, because their meaning depends on the
@@ -79,13 +72,13 @@ pub fn dropped_options(job: &Job, model: &Model, servers: &UserServers) -> Vec<S
 /// The place of an option; of the model's name, if there is no such option.
 fn option_place(spec: &Spanned<job::ModelSpec>, option: &str) -> SourceSpan {
     let options = spec.value.options();
-    let place = match option {
-        "thinking" => options.and_then(|options| options.thinking.as_ref()).map(Spanned::place),
-        "temperature" => options.and_then(|options| options.temperature.as_ref()).map(Spanned::place),
-        "stop" => options.and_then(|options| options.stop.as_ref()).map(Spanned::place),
-        "context" => options.and_then(|options| options.context.as_ref()).map(Spanned::place),
+    let place = options.and_then(|options| match option {
+        "thinking" => options.thinking.as_ref().map(Spanned::place),
+        "temperature" => options.temperature.as_ref().map(Spanned::place),
+        "stop" => options.stop.as_ref().map(Spanned::place),
+        "context" => options.context.as_ref().map(Spanned::place),
         _ => None,
-    };
+    });
     place.unwrap_or_else(|| models::name_node(spec).place())
 }
 
@@ -103,22 +96,20 @@ fn check_bounds(options: &ModelOptions, findings: &mut Vec<Diagnostic>) {
         findings.push(Diagnostic::error("out-of-range", context.place(), message).help(help));
     }
     let Some(stop) = &options.stop else { return };
+    let error = |place, message: &str| Diagnostic::error("bad-stop-sequence", place, message);
     if stop.value.len() > MAX_STOPS {
-        let message = format!("`stop` has {} texts", stop.value.len());
-        findings.push(
-            Diagnostic::error("bad-stop-sequence", stop.place(), message).help(format!("keep at most {MAX_STOPS}")),
-        );
+        let finding = error(stop.place(), &format!("`stop` has {} texts", stop.value.len()));
+        findings.push(finding.help(format!("keep at most {MAX_STOPS}")));
     }
     for (at, text) in stop.value.iter().enumerate() {
-        let finding =
-            |message: &str, help: String| Diagnostic::error("bad-stop-sequence", text.place(), message).help(help);
         if text.value.is_empty() {
-            findings.push(finding("this text is empty", "write the text that ends a reply, or remove it".to_owned()));
+            let finding = error(text.place(), "this text is empty");
+            findings.push(finding.help("write the text that ends a reply, or remove it"));
         } else if text.value.chars().count() > MAX_STOP_CHARS {
-            let help = format!("write at most {MAX_STOP_CHARS} characters");
-            findings.push(finding("this text is too long for a stop sequence", help));
+            let finding = error(text.place(), "this text is too long for a stop sequence");
+            findings.push(finding.help(format!("write at most {MAX_STOP_CHARS} characters")));
         } else if let Some(first) = stop.value[..at].iter().find(|first| first.value == text.value) {
-            let finding = finding("this text is listed twice", "remove one of them".to_owned());
+            let finding = error(text.place(), "this text is listed twice").help("remove one of them");
             findings.push(finding.label(first.place(), "the first"));
         }
     }

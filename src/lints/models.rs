@@ -1,8 +1,6 @@
 //! Models: their names, providers, and retirement dates.
 
-use crate::diagnostic::{
-    Diagnostic, Rule, Source, SourceSpan, rule, strip_typographic_quotes, suggest_certain_name, suggest_name,
-};
+use crate::diagnostic::{Diagnostic, Source, SourceSpan, rule, strip_typographic_quotes, suggest, suggest_name};
 use crate::job::{Job, ModelSpec};
 use crate::models::{Capabilities, identify_vendor};
 use crate::pricing::{PricedProvider, Prices};
@@ -13,38 +11,33 @@ use crate::yaml::{Node, Spanned};
 use super::{Lint, LintContext, join_names};
 
 /// Checks the names of models.
-pub(super) struct Models;
+pub(super) const LINT: Lint = Lint {
+    rules: &[
+        rule!(Error "bad-model"),
+        rule!(Error "unknown-provider"),
+        rule!(Warning "unknown-model"),
+        rule!(Warning "retired-model"),
+    ],
+    check,
+};
 
-const RULES: &[Rule] = &[
-    rule!(Error "bad-model"),
-    rule!(Error "unknown-provider"),
-    rule!(Warning "unknown-model"),
-    rule!(Warning "retired-model"),
-];
-
-impl Lint for Models {
-    fn rules(&self) -> &'static [Rule] {
-        RULES
-    }
-
-    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        let job = subject.job;
-        for spec in specs(job) {
-            let name = name_node(spec);
-            if name.is_placeholder() {
-                continue;
-            }
-            match resolve(spec, &subject.user_config.servers) {
-                Err(finding) => findings.push(*finding),
-                Ok(model) => {
-                    // If there is a limit on cost, `unknown-price` is reported instead.
-                    if job.limits.cost_usd.is_none() && model.spec().is_some() {
-                        findings.extend(unknown_model(&model, name, &subject.user_config.prices));
-                    }
-                    if let Some((message, help)) = retirement(&model) {
-                        let place = model_place(&model, name);
-                        findings.push(Diagnostic::warning("retired-model", place, message).help(help));
-                    }
+fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    let job = subject.job;
+    for spec in specs(job) {
+        let name = name_node(spec);
+        if name.is_placeholder() {
+            continue;
+        }
+        match resolve(spec, &subject.user_config.servers) {
+            Err(finding) => findings.push(*finding),
+            Ok(model) => {
+                // If there is a limit on cost, `unknown-price` is reported instead.
+                if job.limits.cost_usd.is_none() && model.spec().is_some() {
+                    findings.extend(unknown_model(&model, name, &subject.user_config.prices));
+                }
+                if let Some((message, help)) = retirement(&model) {
+                    let place = model_place(&model, name);
+                    findings.push(Diagnostic::warning("retired-model", place, message).help(help));
                 }
             }
         }
@@ -73,18 +66,21 @@ fn unknown_model(model: &Model, name: &Node, prices: &Prices) -> Option<Diagnost
     let place = model_place(model, name);
     let message = format!("unknown model `{}` of {}", model.name, model.provider);
     let finding = Diagnostic::warning("unknown-model", place, message);
-    let is_same_version = |meant: &&str| version_digits(meant) == version_digits(&model.name);
-    let certain = suggest_certain_name(&model.name, prices.models(model.price_provider())).filter(is_same_version);
-    if model.allows_unknown_names() && certain.is_none() {
+    let near = suggest(&model.name, prices.models(model.price_provider()));
+    // Other digits mean another version, which may be newer than the table.
+    let version = |name: &str| name.chars().filter(char::is_ascii_digit).collect::<String>();
+    let is_certain = near.is_some_and(|near| near.is_certain && version(near.name) == version(&model.name));
+    if model.allows_unknown_names() && !is_certain {
         // Most servers with this API have their own models.
         return None;
     }
-    Some(match (certain, suggest_name(&model.name, prices.models(model.price_provider()))) {
-        (Some(meant), _) => finding.help(format!("did you mean `{meant}`?")).replace_with(meant),
-        // Other digits mean another version, which may be newer than the table.
-        (None, Some(near)) => finding
-            .help(format!("did you mean `{near}`? If it is newer than the table, it runs, but its cost is unknown")),
-        (None, None) => finding.help("if it is newer than the table, it runs, but its cost is unknown"),
+    Some(match near {
+        Some(near) if is_certain => finding.help(format!("did you mean `{}`?", near.name)).replace_with(near.name),
+        Some(near) => finding.help(format!(
+            "did you mean `{}`? If it is newer than the table, it runs, but its cost is unknown",
+            near.name
+        )),
+        None => finding.help("if it is newer than the table, it runs, but its cost is unknown"),
     })
 }
 
@@ -100,10 +96,6 @@ pub fn retirement(model: &Model) -> Option<(String, String)> {
     let message = format!("`{}` is retired by its vendor on {}", model.name, retired.date);
     let help = format!("use a newer one, such as `{}/{}`; see {}", model.provider, retired.replacement, retired.source);
     Some((message, help))
-}
-
-fn version_digits(name: &str) -> String {
-    name.chars().filter(char::is_ascii_digit).collect()
 }
 
 /// The model of a job, with its options. `servers` are the user's own.
@@ -174,29 +166,20 @@ fn parse_model(
         let vendor = identify_vendor(text).map(|(vendor, _)| vendor).filter(|_| text.chars().all(is_plain));
         let vendor = vendor.filter(|vendor| Capabilities::of(vendor, text).is_known);
         let provider = PROVIDERS.iter().find(|spec| Some(spec.vendor) == vendor && !spec.is_common_api);
-        let provider = provider.map(|spec| spec.name);
-        return Err(Box::new(match provider {
-            Some(provider) => {
-                finding.help(format!("write `{provider}/{text}`")).replace_with(format!("{provider}/{text}"))
-            }
-            None => finding.help(form),
-        }));
+        let Some(provider) = provider else { return Err(Box::new(finding.help(form))) };
+        let whole = format!("{}/{text}", provider.name);
+        return Err(Box::new(finding.help(format!("write `{whole}`")).replace_with(whole)));
     };
     let server = servers.server_info(provider);
     if server.is_none() && !servers.is_invalid(provider) && providers::find(provider).is_none() {
         if provider.is_empty() {
             return Err(Box::new(bad("the model's provider is missing").help(form)));
         }
-        if let Some(help) = provider_alias(provider) {
-            let message = format!("there is no provider `{provider}`");
-            return Err(Box::new(Diagnostic::error("unknown-provider", place(0..provider.len()), message).help(help)));
-        }
         let message = format!("there is no provider `{provider}`");
         let finding = Diagnostic::error("unknown-provider", place(0..provider.len()), message);
-        let finding = finding.help(suggest_provider(provider, servers));
-        return Err(Box::new(match suggest_certain_name(provider, provider_names(servers)) {
-            Some(meant) => finding.replace_with(meant),
-            None => finding,
+        return Err(Box::new(match provider_alias(provider) {
+            Some(help) => finding.help(help),
+            None => finding.suggest(provider, provider_names(servers), suggest_provider(provider, servers)),
         }));
     }
     let malformed = name.is_empty()

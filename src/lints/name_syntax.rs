@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::diagnostic::{Diagnostic, Rule, rule};
+use crate::diagnostic::{Diagnostic, rule};
 use crate::job::{INPUT_NAME_FORM, Job, NAME_FORM, is_input_name, is_name};
 use crate::yaml::Spanned;
 
@@ -10,33 +10,23 @@ use super::valid_job::name_of;
 use super::{Lint, LintContext};
 
 /// Checks the names of the job, its subagents and its inputs.
-pub(super) struct NameSyntax;
+pub(super) const LINT: Lint = Lint { rules: &[rule!(Error "bad-name"), rule!(Error "confusable-names")], check };
 
-const RULES: &[Rule] = &[rule!(Error "bad-name"), rule!(Error "confusable-names")];
-
-impl Lint for NameSyntax {
-    fn rules(&self) -> &'static [Rule] {
-        RULES
+fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    let job = subject.job;
+    if let Some(name) = job.name.as_ref().filter(|name| !is_name(&name.value)) {
+        findings.push(bad_name(name, NAME_FORM, &suggestion(&name.value, '-', is_name)));
     }
-
-    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        let job = subject.job;
-        if let Some(name) = job.name.as_ref().filter(|name| !is_name(&name.value)) {
-            findings.push(bad_name(name, NAME_FORM, &suggestion(&name.value, '-', is_name)));
-        }
-        if name_of(job, subject.source).is_none() {
-            let place = crate::diagnostic::SourceSpan { source: subject.source.clone(), range: 0..0 };
-            findings.push(
-                Diagnostic::error("bad-name", place, "no name can be made from the file's name")
-                    .help("name the job: `name: my-job`"),
-            );
-        }
-        let subagents = NameGroup { kind: "subagents", form: NAME_FORM, separator: '-', is_valid: is_name };
-        subagents.check(&job.subagents.keys().collect::<Vec<_>>(), findings);
-        let inputs = NameGroup { kind: "inputs", form: INPUT_NAME_FORM, separator: '_', is_valid: is_input_name };
-        inputs.check(&job.inputs().map(|(name, _)| name).collect::<Vec<_>>(), findings);
-        check_secret_variables(job, findings);
+    if name_of(job, subject.source).is_none() {
+        let place = crate::diagnostic::SourceSpan { source: subject.source.clone(), range: 0..0 };
+        let finding = Diagnostic::error("bad-name", place, "no name can be made from the file's name");
+        findings.push(finding.help("name the job: `name: my-job`"));
     }
+    let subagents = NameGroup { kind: "subagents", form: NAME_FORM, separator: '-', is_valid: is_name };
+    subagents.check(job.subagents.keys().collect(), findings);
+    let inputs = NameGroup { kind: "inputs", form: INPUT_NAME_FORM, separator: '_', is_valid: is_input_name };
+    inputs.check(job.inputs().map(|(name, _)| name).collect(), findings);
+    check_secret_variables(job, findings);
 }
 
 /// Names of one kind, which must differ.
@@ -48,33 +38,29 @@ struct NameGroup {
 }
 
 impl NameGroup {
-    fn check(&self, names: &[&Spanned<String>], findings: &mut Vec<Diagnostic>) {
+    fn check(&self, names: Vec<&Spanned<String>>, findings: &mut Vec<Diagnostic>) {
         if names.iter().all(|name| (self.is_valid)(&name.value)) {
             return;
         }
         // Valid names are in lower case, and can't differ only in case.
         let mut alike: HashMap<String, Vec<&Spanned<String>>> = HashMap::new();
-        for name in names {
+        for name in &names {
             alike.entry(name.value.to_lowercase()).or_default().push(name);
         }
         for name in names {
             let folded = name.value.to_lowercase();
-            let group = alike.get(&folded).map_or(&[][..], Vec::as_slice);
-            match group.first() {
-                Some(first) if first.value != name.value => {
-                    let message = format!("two {} differ only in case", self.kind);
-                    findings.push(
-                        Diagnostic::error("confusable-names", name.place(), message)
-                            .label(first.place(), "the other")
-                            .help("rename one of them, to avoid confusion"),
-                    );
-                }
-                // Renaming one of the two also fixes the case of the other.
-                _ if group.len() > 1 && (self.is_valid)(&folded) => {}
-                _ if !(self.is_valid)(&name.value) => {
-                    findings.push(bad_name(name, self.form, &suggestion(&name.value, self.separator, self.is_valid)));
-                }
-                _ => {}
+            let group = &alike[&folded];
+            let first = group[0];
+            if first.value != name.value {
+                let message = format!("two {} differ only in case", self.kind);
+                findings.push(
+                    Diagnostic::error("confusable-names", name.place(), message)
+                        .label(first.place(), "the other")
+                        .help("rename one of them, to avoid confusion"),
+                );
+            } else if !(self.is_valid)(&name.value) && !(group.len() > 1 && (self.is_valid)(&folded)) {
+                // Otherwise, renaming one of two also fixes the case of the other.
+                findings.push(bad_name(name, self.form, &suggestion(&name.value, self.separator, self.is_valid)));
             }
         }
     }

@@ -1,9 +1,8 @@
 //! Reports template tags in texts that aren't templates.
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use crate::diagnostic::{Diagnostic, Rule, SourceSpan, rule};
+use crate::diagnostic::{Diagnostic, SourceSpan, rule};
 use crate::job::{InputType, Job, input_variable};
 use crate::template::{StrayTag, TagPurpose, stray_tags};
 use crate::yaml::{Node, Spanned};
@@ -11,18 +10,10 @@ use crate::yaml::{Node, Spanned};
 use super::{Lint, LintContext};
 
 /// Tags in texts that aren't rendered.
-pub(super) struct NotTemplates;
+pub(super) const LINT: Lint = Lint { rules: &[rule!(Error "not-a-template")], check };
 
-const RULES: &[Rule] = &[rule!(Error "not-a-template")];
-
-impl Lint for NotTemplates {
-    fn rules(&self) -> &'static [Rule] {
-        RULES
-    }
-
-    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        check_node(subject, subject.root, "this text", findings);
-    }
+fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    check_node(subject, subject.root, "this text", findings);
 }
 
 /// Checks a value and everything in it. `key` is the key that it belongs to.
@@ -49,16 +40,13 @@ fn check_node(subject: &LintContext<'_>, node: &Node, key: &str, findings: &mut 
     };
     if !found.is_empty() {
         // Other findings in the text are consequences of the tag.
-        findings.retain(|finding| {
-            let is_within = place.range.start <= finding.span.range.start && finding.span.range.end <= place.range.end;
-            !(is_within && Arc::ptr_eq(&place.source, &finding.span.source))
-        });
+        findings.retain(|finding| !finding.span.is_within(&place));
         findings.extend(found);
     }
 }
 
 fn is_same_place(one: &SourceSpan, other: &SourceSpan) -> bool {
-    Arc::ptr_eq(&one.source, &other.source) && one.range == other.range
+    one.is_within(other) && other.is_within(one)
 }
 
 fn tag_in_text(node: &Node, tag: &StrayTag, key: &str) -> Diagnostic {
@@ -73,11 +61,8 @@ fn tags_in_command(job: &Job, run: &Spanned<String>) -> Vec<Diagnostic> {
     let tags = stray_tags(&run.value).into_iter().filter(|tag| tag.purpose != TagPurpose::Other);
     let finding = |tag: StrayTag| {
         let place = run.node.place_of_range(tag.range.clone());
-        let finding = Diagnostic::error(
-            "not-a-template",
-            place.clone(),
-            "`run` is plain shell, not a template: this tag isn't rendered",
-        );
+        let message = "`run` is plain shell, not a template: this tag isn't rendered";
+        let finding = Diagnostic::error("not-a-template", place.clone(), message);
         let variable = match &tag.purpose {
             TagPurpose::Variable(variable) => variable,
             TagPurpose::Statement => {
@@ -88,21 +73,24 @@ fn tags_in_command(job: &Job, run: &Spanned<String>) -> Vec<Diagnostic> {
             }
         };
         let input = variable.strip_prefix("inputs.");
-        let kind = input.and_then(|name| job.inputs().find(|(known, _)| known.value == name)).map(|(_, input)| input);
         let shell = match (input, variable.as_str()) {
-            (Some(name), _) if kind.is_none() => {
-                return finding.help(format!("declare the input `{name}`, and write `\"${}\"`", input_variable(name)));
+            (Some(name), _) => {
+                let shell = input_variable(name);
+                match job.inputs().find(|(known, _)| known.value == name).map(|(_, input)| input.kind.value) {
+                    None => return finding.help(format!("declare the input `{name}`, and write `\"${shell}\"`")),
+                    Some(InputType::List) => {
+                        return finding.help(format!(
+                            "the list is in `\"${shell}\"`, one item per line; `mapfile -t` reads it into an array"
+                        ));
+                    }
+                    Some(_) => shell,
+                }
             }
-            (Some(name), _) => input_variable(name),
             (None, "run.id") => "LEGWORK_RUN_ID".to_owned(),
             (None, "workspace") => return finding.help("the command starts in the workspace: write `\"$PWD\"`"),
             (None, "run.date") => return finding.help("write `$(date +%F)`"),
             (None, _) => return finding.help("write the job's name itself"),
         };
-        if kind.is_some_and(|input| input.kind.value == InputType::List) {
-            let help = format!("the list is in `\"${shell}\"`, one item per line; `mapfile -t` reads it into an array");
-            return finding.help(help);
-        }
         let quoted = format!("\"${shell}\"");
         let finding = finding.help(format!("write `{quoted}`, the value as one word"));
         let is_word = is_unquoted_word(&run.value, &tag.range);

@@ -3,57 +3,45 @@
 use std::collections::HashMap;
 use std::path::{Component, Path};
 
-use crate::diagnostic::{Diagnostic, Rule, rule};
+use crate::diagnostic::{Diagnostic, Severity, rule};
 use crate::git::is_dot_git;
 use crate::job::{MAX_PATHS, PROTECTED_FORM};
 use crate::sandbox::protected_paths::{is_job_name, may_be_protected};
 use crate::yaml::Spanned;
 
-use super::{Lint, LintContext};
+use super::{Lint, LintContext, listed_twice};
 
 /// Checks the paths that a job protects, or allows to change.
-pub(super) struct ProtectedPaths;
+pub(super) const LINT: Lint =
+    Lint { rules: &[rule!(Error "bad-protected-path"), rule!(Warning "duplicate-path")], check };
 
-const RULES: &[Rule] = &[rule!(Error "bad-protected-path"), rule!(Warning "duplicate-path")];
-
-impl Lint for ProtectedPaths {
-    fn rules(&self) -> &'static [Rule] {
-        RULES
-    }
-
-    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        let job = subject.job;
-        for paths in [&job.protect, &job.allow_changes] {
-            if let Some(path) = paths.get(MAX_PATHS) {
-                let message = format!("more than {MAX_PATHS} paths are listed");
-                let help = "list their folders instead";
-                findings.push(Diagnostic::error("bad-protected-path", path.place(), message).help(help));
-            }
-            let mut earlier: HashMap<&str, &Spanned<String>> = HashMap::new();
-            for path in paths {
-                let found = path_error(&path.value);
-                if let Some(message) = found {
-                    findings.push(Diagnostic::error("bad-protected-path", path.place(), message).help(PROTECTED_FORM));
-                } else if let Some(first) = earlier.insert(path.value.trim_end_matches('/'), path) {
-                    let message = format!("`{}` is listed twice", path.value);
-                    findings.push(
-                        Diagnostic::warning("duplicate-path", path.place(), message)
-                            .label(first.place(), "first here")
-                            .help("remove one of the two"),
-                    );
-                }
+fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    let job = subject.job;
+    for paths in [&job.protect, &job.allow_changes] {
+        if let Some(path) = paths.get(MAX_PATHS) {
+            let message = format!("more than {MAX_PATHS} paths are listed");
+            let help = "list their folders instead";
+            findings.push(Diagnostic::error("bad-protected-path", path.place(), message).help(help));
+        }
+        let mut earlier: HashMap<&str, &Spanned<String>> = HashMap::new();
+        for path in paths {
+            if let Some(message) = path_error(&path.value) {
+                findings.push(Diagnostic::error("bad-protected-path", path.place(), message).help(PROTECTED_FORM));
+            } else if let Some(first) = earlier.insert(path.value.trim_end_matches('/'), path) {
+                let place = first.place();
+                findings.push(listed_twice(Severity::Warning, "duplicate-path", &path.value, path.place(), place));
             }
         }
-        let own: Vec<&Path> = job.protect.iter().map(|path| Path::new(path.value.as_str())).collect();
-        for path in job.allow_changes.iter().filter(|path| path_error(&path.value).is_none()) {
-            let allowed = Path::new(path.value.as_str());
-            if !own.iter().any(|own| allowed.starts_with(own)) && !may_be_protected(allowed) && !is_job_name(allowed) {
-                let message = format!("`{}` isn't protected, so there is nothing to allow", path.value);
-                findings.push(
-                    Diagnostic::error("bad-protected-path", path.place(), message)
-                        .help("remove it, or name a path that is protected, such as `.github/workflows/release.yml`"),
-                );
-            }
+    }
+    let own: Vec<&Path> = job.protect.iter().map(|path| Path::new(path.value.as_str())).collect();
+    for path in job.allow_changes.iter().filter(|path| path_error(&path.value).is_none()) {
+        let allowed = Path::new(path.value.as_str());
+        if !own.iter().any(|own| allowed.starts_with(own)) && !may_be_protected(allowed) && !is_job_name(allowed) {
+            let message = format!("`{}` isn't protected, so there is nothing to allow", path.value);
+            findings.push(
+                Diagnostic::error("bad-protected-path", path.place(), message)
+                    .help("remove it, or name a path that is protected, such as `.github/workflows/release.yml`"),
+            );
         }
     }
 }

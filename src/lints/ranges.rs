@@ -1,49 +1,40 @@
 //! Numbers are in range.
 
-use crate::diagnostic::{Diagnostic, Rule, rule};
+use crate::diagnostic::{Diagnostic, rule};
 use crate::job::{Limit, MAX_PARALLEL_SUBAGENTS, MAX_TOKENS, MAX_TURNS};
 use crate::yaml::Spanned;
 
 use super::{Lint, LintContext, models};
 
-/// Checks turns, tokens and limits.
-pub(super) struct Ranges;
-
 const NO_ZERO: &str = "0 doesn't mean unlimited: leave the limit out, or write `none`";
 const NO_ZERO_BUT_NONE: &str = "0 doesn't mean unlimited: write `none` for that";
 
-const RULES: &[Rule] = &[rule!(Error "out-of-range")];
+/// Checks turns, tokens and limits.
+pub(super) const LINT: Lint = Lint { rules: &[rule!(Error "out-of-range")], check };
 
-impl Lint for Ranges {
-    fn rules(&self) -> &'static [Rule] {
-        RULES
+fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    let job = subject.job;
+    for agent in job.agents() {
+        findings.extend(out_of_range("max_turns", agent.max_turns, MAX_TURNS));
     }
-
-    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        let job = subject.job;
-        for agent in job.agents() {
-            findings.extend(out_of_range("max_turns", agent.max_turns, MAX_TURNS));
-        }
-        let own = std::iter::once(&job.parent.max_tokens).chain(job.subagents.values().map(|agent| &agent.max_tokens));
-        let of_models = models::specs(job).filter_map(|spec| spec.value.options()).map(|options| &options.max_tokens);
-        for tokens in own.chain(of_models) {
-            findings.extend(out_of_range("max_tokens", tokens.as_ref(), MAX_TOKENS));
-        }
-        let limits = &job.limits;
-        findings.extend(out_of_range("parallel_subagents", limits.parallel_subagents.as_ref(), MAX_PARALLEL_SUBAGENTS));
-        if let Some(cost) = limits.cost_usd.as_ref().filter(|cost| !(cost.value.is_finite() && cost.value > 0.0)) {
-            findings.push(
-                Diagnostic::error("out-of-range", cost.place(), "`cost_usd` must be a number greater than 0")
-                    .help(NO_ZERO),
-            );
-        }
-        if let Some(tokens) = limits.tokens.as_ref().filter(|tokens| tokens.value == 0) {
-            findings.push(zero_finding("tokens", tokens, NO_ZERO));
-        }
-        for (key, limit) in [("tool_calls", &limits.tool_calls), ("subagents", &limits.subagents)] {
-            if let Some(limit) = limit.as_ref().filter(|limit| limit.value == Limit::Max(0)) {
-                findings.push(zero_finding(key, limit, NO_ZERO_BUT_NONE));
-            }
+    let own = std::iter::once(&job.parent.max_tokens).chain(job.subagents.values().map(|agent| &agent.max_tokens));
+    let of_models = models::specs(job).filter_map(|spec| spec.value.options()).map(|options| &options.max_tokens);
+    for tokens in own.chain(of_models) {
+        findings.extend(out_of_range("max_tokens", tokens.as_ref(), MAX_TOKENS));
+    }
+    let limits = &job.limits;
+    findings.extend(out_of_range("parallel_subagents", limits.parallel_subagents.as_ref(), MAX_PARALLEL_SUBAGENTS));
+    if let Some(cost) = limits.cost_usd.as_ref().filter(|cost| !(cost.value.is_finite() && cost.value > 0.0)) {
+        findings.push(
+            Diagnostic::error("out-of-range", cost.place(), "`cost_usd` must be a number greater than 0").help(NO_ZERO),
+        );
+    }
+    if let Some(tokens) = limits.tokens.as_ref().filter(|tokens| tokens.value == 0) {
+        findings.push(zero_finding("tokens", tokens, NO_ZERO));
+    }
+    for (key, limit) in [("tool_calls", &limits.tool_calls), ("subagents", &limits.subagents)] {
+        if let Some(limit) = limit.as_ref().filter(|limit| limit.value == Limit::Max(0)) {
+            findings.push(zero_finding(key, limit, NO_ZERO_BUT_NONE));
         }
     }
 }

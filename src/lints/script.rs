@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostic, Source, suggest_certain_name, suggest_name};
-use crate::job::{GENERAL_SUBAGENT, Job, ToolEntry};
+use crate::job::{GENERAL_SUBAGENT, Job};
 use crate::providers::replay::{CallSite, Script};
 use crate::tools::TOOLS;
 use crate::tools::submit_result::SubmitResult;
@@ -21,20 +21,20 @@ const MISTAKEN_HELP: &str = "add `mistaken: true` to the call if the model is me
 pub fn check_script(source: &Arc<Source>, job: Option<&Job>) -> Vec<Diagnostic> {
     let read = Script::parse(source);
     let mut findings = read.findings;
-    let agents = job.map(StartableSubagents::of);
+    // Which subagents a parent with unknown tools starts isn't known.
+    let job_with_tools = job.filter(|job| job.delegates() || agent_tools(PARENT, job).is_some());
+    let names = job_with_tools.map(startable_subagents);
     for id in &read.ids {
-        match (subagent_name(&id.value), &agents) {
-            (None, _) => findings.push(without_number(id, agents.as_ref())),
-            (Some(_), Some(StartableSubagents::Unknown) | None) => {}
-            (Some(_), Some(StartableSubagents::None)) => {
+        match (subagent_name(&id.value), &names) {
+            (None, _) => findings.push(without_number(id, names.as_deref().unwrap_or_default())),
+            (Some(_), None) => {}
+            (Some(_), Some(names)) if names.is_empty() => {
                 let finding = unknown(id, "the job's parent has no `task`, so it starts no subagents".to_owned());
                 findings.push(finding.help("add `task` to the parent's `tools`, or remove `subagents` here"));
                 // The others have the same error.
                 break;
             }
-            (Some(name), Some(StartableSubagents::Named(names))) => {
-                findings.extend(undeclared_subagent(id, name, names));
-            }
+            (Some(name), Some(names)) => findings.extend(undeclared_subagent(id, name, names)),
         }
     }
     if let Some(job) = job {
@@ -59,8 +59,8 @@ fn call_error(call: &CallSite, job: &Job) -> Option<Diagnostic> {
     }
     let node = call.subagent.as_ref().filter(|_| name == Task::NAME)?;
     let subagent = node.as_str()?;
-    let StartableSubagents::Named(names) = StartableSubagents::of(job) else { return None };
-    if names.contains(&subagent) {
+    let names = startable_subagents(job);
+    if names.is_empty() || names.contains(&subagent) {
         return None;
     }
     let finding = Diagnostic::error("unknown-subagent", node.place(), format!("the job has no subagent `{subagent}`"));
@@ -72,50 +72,29 @@ fn call_error(call: &CallSite, job: &Job) -> Option<Diagnostic> {
 
 /// The tools of an agent, by its id; `None` if they aren't known.
 fn agent_tools<'a>(agent: &str, job: &'a Job) -> Option<Vec<&'a str>> {
-    let of = |entries: &'a [Spanned<ToolEntry>], returns: bool| -> Option<Vec<&'a str>> {
-        let mut names: Vec<&str> = entries.iter().map(|entry| entry.value.name()).collect();
-        let is_known = |name: &&str| TOOLS.iter().any(|tool| tool.name == *name);
-        names.iter().all(is_known).then(|| {
-            names.extend(returns.then_some(SubmitResult::NAME));
-            names
-        })
-    };
-    let own = || of(&job.parent.tools.value, job.result.is_some());
-    if agent == PARENT {
-        return own();
-    }
-    match job.subagents.get(subagent_name(agent)?) {
-        Some(subagent) => of(&subagent.tools.value, subagent.returns.is_some()),
-        // The id is reported.
-        None => None,
-    }
-}
-
-/// The subagents that a job can start.
-enum StartableSubagents<'a> {
-    /// Unknown, because the parent has unknown tools.
-    Unknown,
-    /// None.
-    None,
-    /// These.
-    Named(Vec<&'a str>),
-}
-
-impl<'a> StartableSubagents<'a> {
-    fn of(job: &'a Job) -> Self {
-        let tools = &job.parent.tools.value;
-        let is_known = |name: &str| TOOLS.iter().any(|tool| tool.name == name);
-        match job.delegates() {
-            true if job.subagents.is_empty() => Self::Named(vec![GENERAL_SUBAGENT]),
-            true => Self::Named(job.subagents.keys().map(|name| name.value.as_str()).collect()),
-            false if tools.iter().all(|entry| is_known(entry.value.name())) => Self::None,
-            false => Self::Unknown,
+    let (entries, has_result) = match agent {
+        PARENT => (&job.parent.tools, job.result.is_some()),
+        _ => {
+            let subagent = job.subagents.get(subagent_name(agent)?)?;
+            (&subagent.tools, subagent.returns.is_some())
         }
+    };
+    let names: Vec<&str> = entries.value.iter().map(|entry| entry.value.name()).collect();
+    let is_known = names.iter().all(|name| TOOLS.iter().any(|tool| tool.name == *name));
+    is_known.then(|| names.into_iter().chain(has_result.then_some(SubmitResult::NAME)).collect())
+}
+
+/// The names of the subagents that a job can start.
+pub fn startable_subagents(job: &Job) -> Vec<&str> {
+    match job.delegates() {
+        true if job.subagents.is_empty() => vec![GENERAL_SUBAGENT],
+        true => job.subagents.keys().map(|name| name.value.as_str()).collect(),
+        false => Vec::new(),
     }
 }
 
 /// The name in an id such as `explorer-1`; `None` if its number is missing or impossible.
-fn subagent_name(id: &str) -> Option<&str> {
+pub fn subagent_name(id: &str) -> Option<&str> {
     let (name, number) = id.rsplit_once('-')?;
     let is_number = number.bytes().all(|digit| digit.is_ascii_digit()) && !number.is_empty();
     (is_number && !number.starts_with('0') && !name.is_empty()).then_some(name)
@@ -125,13 +104,9 @@ fn unknown(id: &Spanned<String>, message: String) -> Diagnostic {
     Diagnostic::error("unknown-subagent", id.place(), message)
 }
 
-fn without_number(id: &Spanned<String>, agents: Option<&StartableSubagents<'_>>) -> Diagnostic {
+fn without_number(id: &Spanned<String>, names: &[&str]) -> Diagnostic {
     let stem = id.value.trim_end_matches(|last: char| last.is_ascii_digit()).trim_end_matches('-');
-    let name = match agents {
-        Some(StartableSubagents::Named(names)) => suggest_name(stem, names.iter().copied()).or(names.first().copied()),
-        _ => None,
-    };
-    let example = name.unwrap_or("explorer");
+    let example = suggest_name(stem, names.iter().copied()).or(names.first().copied()).unwrap_or("explorer");
     unknown(id, format!("`{}` isn't a subagent's id", id.value)).help(format!(
         "an id is a subagent's name and a number, counted from 1 in the order of the calls: `{example}-1`"
     ))

@@ -1,13 +1,8 @@
 //! Checks that the commands of checks are valid for bash.
 
-use crate::diagnostic::{Diagnostic, Rule, rule};
+use crate::diagnostic::{Diagnostic, rule};
 
 use super::{Lint, LintContext};
-
-/// Commands that bash can't parse.
-pub(super) struct ShellSyntax;
-
-const RULES: &[Rule] = &[rule!(Error "shell-syntax")];
 
 /// The longest command that is checked, in bytes, and the greatest number of nested constructs. The parser is recursive.
 const MAX_COMMAND: usize = 64 << 10;
@@ -16,23 +11,18 @@ const MAX_NESTED: usize = 80;
 /// The size of the parser's stack, in bytes. The parser's own limit on depth needs that much.
 const STACK: usize = 64 << 20;
 
-impl Lint for ShellSyntax {
-    fn rules(&self) -> &'static [Rule] {
-        RULES
-    }
+/// Commands that bash can't parse.
+pub(super) const LINT: Lint = Lint { rules: &[rule!(Error "shell-syntax")], check };
 
-    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        for run in subject.job.checks.iter().map(|check| &check.run).filter(|run| !run.node.is_placeholder()) {
-            if let Some((at, message)) = syntax_error(&run.value) {
-                let end = run.value.trim_end().len();
-                let at = at.min(end.saturating_sub(1));
-                let start = run.value.floor_char_boundary(at);
-                let place = run.node.place_of_range(start..run.value.ceil_char_boundary(at + 1));
-                findings.push(
-                    Diagnostic::error("shell-syntax", place, format!("invalid shell syntax: {message}"))
-                        .help("check that everything before it is closed"),
-                );
-            }
+fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    for run in subject.job.checks.iter().map(|check| &check.run).filter(|run| !run.node.is_placeholder()) {
+        if let Some((at, message)) = syntax_error(&run.value) {
+            let end = run.value.trim_end().len();
+            let at = at.min(end.saturating_sub(1));
+            let start = run.value.floor_char_boundary(at);
+            let place = run.node.place_of_range(start..run.value.ceil_char_boundary(at + 1));
+            let finding = Diagnostic::error("shell-syntax", place, format!("invalid shell syntax: {message}"));
+            findings.push(finding.help("check that everything before it is closed"));
         }
     }
 }

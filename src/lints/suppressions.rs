@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::diagnostic::{Diagnostic, Rule, Severity, Source, SourceSpan, rule, suggest_certain_name, suggest_name};
+use crate::diagnostic::{Diagnostic, Rule, Severity, Source, SourceSpan, rule};
 use crate::yaml;
 
 use super::MAX_FINDINGS;
@@ -14,9 +14,9 @@ pub(super) const RULES: &[Rule] = &[rule!(Warning "unused-allow")];
 const FORM: &str = "write `# legwork: allow CODE`; separate several codes by commas, and put a reason after ` -- `";
 
 /// One code in one comment.
-struct Suppression {
+struct Suppression<'a> {
     place: SourceSpan,
-    code: String,
+    code: &'a str,
     /// The line whose warnings it silences.
     line: usize,
     is_used: bool,
@@ -31,9 +31,8 @@ pub(super) fn apply(source: &Arc<Source>, rules: &[&'static Rule], findings: &mu
     let mut wrong = Vec::new();
     let mut allows = read(source, &comments, rules, &mut wrong);
     let mut by_line: HashMap<(usize, &str), usize> = HashMap::new();
-    let codes: Vec<(usize, String)> = allows.iter().map(|allow| (allow.line, allow.code.clone())).collect();
-    for (at, (line, code)) in codes.iter().enumerate() {
-        by_line.entry((*line, code)).or_insert(at);
+    for (at, allow) in allows.iter().enumerate() {
+        by_line.entry((allow.line, allow.code)).or_insert(at);
     }
     findings.retain(|finding| {
         if finding.severity == Severity::Error || !Arc::ptr_eq(&finding.span.source, source) {
@@ -56,12 +55,12 @@ pub(super) fn apply(source: &Arc<Source>, rules: &[&'static Rule], findings: &mu
 }
 
 /// The codes of all valid comments; the others are reported.
-fn read(
-    source: &Arc<Source>,
+fn read<'a>(
+    source: &'a Arc<Source>,
     comments: &[SourceSpan],
     rules: &[&'static Rule],
     wrong: &mut Vec<Diagnostic>,
-) -> Vec<Suppression> {
+) -> Vec<Suppression<'a>> {
     let mut allows = Vec::new();
     let mut below = 0;
     for comment in comments {
@@ -85,7 +84,7 @@ fn read(
             match rules.iter().find(|rule| rule.code == code).map(|rule| rule.severity) {
                 Some(Severity::Warning) => {
                     let line = if is_alone { below } else { line };
-                    allows.push(Suppression { place: at(span.clone()), code: code.to_owned(), line, is_used: false });
+                    allows.push(Suppression { place: at(span.clone()), code, line, is_used: false });
                 }
                 Some(Severity::Error) => wrong.push(
                     Diagnostic::warning("unused-allow", at(span.clone()), format!("`{code}` is an error"))
@@ -103,12 +102,8 @@ fn unknown_code(code: &str, rules: &[&'static Rule], place: SourceSpan, earlier:
     if earlier >= 2 * MAX_FINDINGS {
         return finding;
     }
-    let known = || rules.iter().filter(|rule| rule.severity == Severity::Warning).map(|rule| rule.code);
-    match (suggest_certain_name(code, known()), suggest_name(code, known())) {
-        (Some(meant), _) => finding.help(format!("did you mean `{meant}`?")).replace_with(meant),
-        (None, Some(near)) => finding.help(format!("did you mean `{near}`?")),
-        (None, None) => finding.help("a finding's code is in brackets after `warning`"),
-    }
+    let known = rules.iter().filter(|rule| rule.severity == Severity::Warning).map(|rule| rule.code);
+    finding.suggest(code, known, "a finding's code is in brackets after `warning`")
 }
 
 /// The ranges of the codes in a `legwork` comment; `Some(None)` if it is malformed.

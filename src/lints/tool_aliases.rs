@@ -3,39 +3,27 @@
 use crate::tools::TOOLS;
 use crate::yaml::{self, Node};
 
-/// A tool of another program, its name here, and whether the match is certain.
-const TOOL_ALIASES: &[(&str, &str, bool)] = &[
-    ("agent", "task", false),
-    ("cat", "read_file", false),
-    ("create_file", "write_file", true),
-    ("edit", "edit_file", true),
-    ("execute", "bash", false),
-    ("find", "glob", false),
-    ("ls", "glob", false),
-    ("list_files", "glob", false),
-    ("multiedit", "edit_file", true),
-    ("notebookedit", "edit_file", false),
-    ("read", "read_file", true),
-    ("rg", "grep", true),
-    ("run_command", "bash", false),
-    ("search", "grep", false),
-    ("shell", "bash", true),
-    ("str_replace", "edit_file", true),
-    ("str_replace_based_edit_tool", "edit_file", false),
-    ("subagent", "task", false),
-    ("terminal", "bash", false),
-    ("todo_write", "todo", true),
-    ("todowrite", "todo", true),
-    ("view", "read_file", true),
-    ("write", "write_file", true),
+/// The tools, each with tools of other programs: those that are certainly the same, and those that may be.
+const TOOL_ALIASES: &[(&str, &[&str], &[&str])] = &[
+    ("bash", &["shell"], &["execute", "run_command", "terminal"]),
+    ("edit_file", &["edit", "multiedit", "str_replace"], &["notebookedit", "str_replace_based_edit_tool"]),
+    ("glob", &[], &["find", "ls", "list_files"]),
+    ("grep", &["rg"], &["search"]),
+    ("read_file", &["read", "view"], &["cat"]),
+    ("task", &[], &["agent", "subagent"]),
+    ("todo", &["todo_write", "todowrite"], &[]),
+    ("write_file", &["create_file", "write"], &[]),
 ];
 
 /// The tool that a name in another program refers to, and whether the match is certain.
 pub(super) fn tool_for_alias(name: &str) -> Option<(&'static str, bool)> {
     let lower = name.to_lowercase();
-    let elsewhere = TOOL_ALIASES.iter().find(|(elsewhere, ..)| *elsewhere == lower);
-    let elsewhere = elsewhere.map(|(_, here, is_certain)| (*here, *is_certain));
-    elsewhere.or_else(|| TOOLS.iter().find(|tool| tool.name == lower).map(|tool| (tool.name, true)))
+    let lower = lower.as_str();
+    let alias = TOOL_ALIASES.iter().find_map(|(here, certain, uncertain)| {
+        let is_certain = certain.contains(&lower);
+        (is_certain || uncertain.contains(&lower)).then_some((*here, is_certain))
+    });
+    alias.or_else(|| TOOLS.iter().find(|tool| tool.name == lower).map(|tool| (tool.name, true)))
 }
 
 /// Splits `Name(rule)`.
@@ -55,18 +43,15 @@ pub(super) fn bash_entry(rules: &[&str]) -> Option<String> {
     if rules.iter().all(|rule| matches!(*rule, "" | "*" | ":*")) {
         return Some("bash".to_owned());
     }
-    let rules: Vec<String> = rules.iter().map(|rule| quoted(&rule.replace(":*", " *"))).collect();
+    // A JSON string is a string in double quotes in YAML, too.
+    let rules = rules.iter().map(|rule| serde_json::Value::from(rule.replace(":*", " *")).to_string());
+    let rules: Vec<String> = rules.collect();
     let options = format!("{{ allow: [{}] }}", rules.join(", "));
     let source = crate::diagnostic::Source::new("entry", options.as_str());
     let node = yaml::read::<Node>(&source).into_result().ok()?;
     let bash = TOOLS.iter().find(|tool| tool.name == "bash")?;
     (bash.parse_options)(Some(&node)).into_result().ok()?;
     Some(format!("bash: {options}"))
-}
-
-/// A string as YAML in double quotes.
-fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
 }
 
 #[cfg(test)]
@@ -90,7 +75,7 @@ mod tests {
 
     #[test]
     fn aliases_refer_to_existing_tools() {
-        for (_, here, _) in TOOL_ALIASES {
+        for (here, ..) in TOOL_ALIASES {
             assert!(TOOLS.iter().any(|tool| tool.name == *here), "{here}");
         }
         assert_eq!(tool_for_alias("Read"), Some(("read_file", true)));

@@ -2,68 +2,59 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::diagnostic::{Diagnostic, Rule, SourceSpan, rule, suggest_certain_name, suggest_name};
+use crate::diagnostic::{Diagnostic, Severity, SourceSpan, rule, suggest, suggest_name};
 use crate::job::{Agent, Job, ToolEntry};
-use crate::tools::TOOLS;
 use crate::tools::submit_result::SubmitResult;
+use crate::tools::{Builtin, TOOLS};
 use crate::yaml::{Node, Spanned};
 
 use super::tool_aliases::{bash_entry, split_rule, tool_for_alias};
-use super::{Lint, LintContext, MAX_FINDINGS, fix_place, join_names};
+use super::{Lint, LintContext, MAX_FINDINGS, fix_place, join_names, listed_twice};
 
 /// Checks the tools of all agents.
-pub(super) struct Tools;
+pub(super) const LINT: Lint = Lint {
+    rules: &[
+        rule!(Error "unknown-tool"),
+        rule!(Error "duplicate-tool"),
+        rule!(Error "task-in-subagent"),
+        rule!(Error "unknown-subagent"),
+        rule!(Warning "unused-subagents"),
+    ],
+    check,
+};
 
-const RULES: &[Rule] = &[
-    rule!(Error "unknown-tool"),
-    rule!(Error "duplicate-tool"),
-    rule!(Error "task-in-subagent"),
-    rule!(Error "unknown-subagent"),
-    rule!(Warning "unused-subagents"),
-];
-
-impl Lint for Tools {
-    fn rules(&self) -> &'static [Rule] {
-        RULES
-    }
-
-    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        for agent in subject.job.agents() {
-            let mut earlier = HashMap::new();
-            for entry in agent.tools {
-                let name = entry.value.name();
-                let place = name_place(entry);
-                let Some(tool) = TOOLS.iter().find(|tool| tool.name == name) else { continue };
-                if let Some(first) = earlier.insert(name, entry) {
-                    findings.push(
-                        Diagnostic::error("duplicate-tool", place, format!("`{name}` is listed twice"))
-                            .label(name_place(first), "first here")
-                            .help("remove one of the two"),
-                    );
-                } else if tool.parent_only && agent.name.is_some() {
-                    findings.push(
-                        Diagnostic::error("task-in-subagent", place, format!("a subagent can't have `{name}`"))
-                            .help("only the parent can delegate; remove it"),
-                    );
-                }
-                let options = match &entry.value {
-                    ToolEntry::Name(_) => None,
-                    ToolEntry::Options { options, .. } => Some(options),
-                };
-                findings.extend((tool.parse_options)(options).findings);
+fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    for agent in subject.job.agents() {
+        let mut earlier = HashMap::new();
+        for entry in agent.tools {
+            let name = entry.value.name();
+            let place = name_place(entry);
+            let Some(tool) = builtin(entry) else { continue };
+            if let Some(first) = earlier.insert(name, entry) {
+                findings.push(listed_twice(Severity::Error, "duplicate-tool", name, place, name_place(first)));
+            } else if tool.parent_only && agent.name.is_some() {
+                let finding = Diagnostic::error("task-in-subagent", place, format!("a subagent can't have `{name}`"));
+                findings.push(finding.help("only the parent can delegate; remove it"));
             }
-            report_unknown(subject.job, &agent, findings);
+            let options = match &entry.value {
+                ToolEntry::Name(_) => None,
+                ToolEntry::Options { options, .. } => Some(options),
+            };
+            findings.extend((tool.parse_options)(options).findings);
         }
-        let own = &subject.job.parent.tools;
-        let is_known = |entry: &Spanned<ToolEntry>| TOOLS.iter().any(|tool| tool.name == entry.value.name());
-        let is_sure = !own.node.is_placeholder() && !own.node.is_incomplete() && own.value.iter().all(is_known);
-        if let Some(first) = subject.job.subagents.keys().next().filter(|_| is_sure && !subject.job.delegates()) {
-            findings.push(
-                Diagnostic::warning("unused-subagents", first.place(), "no agent can use the subagents")
-                    .help("add `task` to the parent's `tools`"),
-            );
-        }
+        report_unknown(subject.job, &agent, findings);
     }
+    let own = &subject.job.parent.tools;
+    let are_known = own.value.iter().all(|entry| builtin(entry).is_some());
+    let is_sure = !own.node.is_placeholder() && !own.node.is_incomplete() && are_known;
+    if let Some(first) = subject.job.subagents.keys().next().filter(|_| is_sure && !subject.job.delegates()) {
+        let finding = Diagnostic::warning("unused-subagents", first.place(), "no agent can use the subagents");
+        findings.push(finding.help("add `task` to the parent's `tools`"));
+    }
+}
+
+fn builtin(entry: &Spanned<ToolEntry>) -> Option<&'static Builtin> {
+    TOOLS.iter().find(|tool| tool.name == entry.value.name())
 }
 
 fn name_node(entry: &Spanned<ToolEntry>) -> &Node {
@@ -93,12 +84,10 @@ struct ToolList<'a> {
 
 /// Reports every entry of an agent's allowlist that isn't a tool.
 fn report_unknown(job: &Job, agent: &Agent<'_>, findings: &mut Vec<Diagnostic>) {
-    let is_known = |entry: &&Spanned<ToolEntry>| TOOLS.iter().any(|tool| tool.name == entry.value.name());
-    let mut unknown = agent.tools.iter().filter(|entry| !is_known(entry)).peekable();
+    let mut unknown = agent.tools.iter().filter(|entry| builtin(entry).is_none()).peekable();
     if unknown.peek().is_none() {
         return;
     }
-    let named = agent.tools.iter().filter_map(|entry| TOOLS.iter().find(|tool| tool.name == entry.value.name()));
     let bash_rules = agent.tools.iter().filter_map(|entry| match split_rule(entry.value.name()) {
         (name, Some(rule)) if tool_for_alias(name).is_some_and(|(tool, _)| tool == "bash") => Some(rule),
         _ => None,
@@ -106,7 +95,7 @@ fn report_unknown(job: &Job, agent: &Agent<'_>, findings: &mut Vec<Diagnostic>) 
     let mut list = ToolList {
         job,
         is_parent: agent.name.is_none(),
-        listed_tools: named.map(|tool| tool.name).collect(),
+        listed_tools: agent.tools.iter().filter_map(builtin).map(|tool| tool.name).collect(),
         rules: bash_rules.collect(),
         has_reported_rules: false,
     };
@@ -138,9 +127,7 @@ impl ToolList<'_> {
             return self.subagent_as_tool(entry, name);
         }
         let known = || TOOLS.iter().map(|tool| tool.name);
-        let only = suggest_certain_name(name, known()).and_then(|near| known().find(|known| *known == near));
-        let several = || suggest_name(name, known()).and_then(|near| known().find(|known| *known == near));
-        let near = || only.map(|near| (near, true)).or_else(|| Some((several()?, false)));
+        let near = || suggest(name, known()).map(|near| (near.name, near.is_certain));
         match (tool_for_alias(name).or_else(near), rule) {
             (Some(("task", _)), Some(rule)) if !rule.is_empty() && rule != "*" => self.task_entry(entry, rule),
             (Some(("bash", _)), Some(_)) => self.bash_rules_entry(entry),

@@ -1,52 +1,44 @@
 //! What an untrusted job can't have.
 
-use crate::diagnostic::{Diagnostic, Rule, rule};
+use crate::diagnostic::{Diagnostic, rule};
 use crate::job::{GitAccess, Network};
 
 use super::{Lint, LintContext, models};
 
 /// Checks for permissions that only trusted jobs get.
-pub(super) struct UntrustedJob;
+pub(super) const LINT: Lint = Lint { rules: &[rule!(Error "forbidden-if-untrusted")], check };
 
-const RULES: &[Rule] = &[rule!(Error "forbidden-if-untrusted")];
-
-impl Lint for UntrustedJob {
-    fn rules(&self) -> &'static [Rule] {
-        RULES
+fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    if !subject.is_untrusted {
+        return;
     }
-
-    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        if !subject.is_untrusted {
-            return;
-        }
-        let job = subject.job;
-        let mut refuse = |place, message: String| {
-            let finding = Diagnostic::error("forbidden-if-untrusted", place, message);
-            findings.push(finding.help("remove it; or review the whole job, and run it without `--untrusted`"));
-        };
-        for name in &job.env {
-            refuse(name.place(), format!("an untrusted job can't see the variable `{}`", name.value));
-        }
-        for (name, _) in job.inputs().filter(|(_, input)| input.is_secret()) {
-            refuse(name.place(), format!("an untrusted job can't have the secret `{}`", name.value));
-        }
-        if let Some(network) = subject.root.get("network").filter(|_| job.network == Network::Open) {
-            refuse(network.place(), "an untrusted job can't use the network".to_owned());
-        }
-        if let Some(git) = subject.root.get("git").filter(|_| job.git == GitAccess::Commit) {
-            refuse(git.place(), "an untrusted job can't change git folders".to_owned());
-        }
-        for path in &job.allow_changes {
-            refuse(path.place(), format!("an untrusted job can't allow changes to `{}`", path.value));
-        }
-        for check in &job.checks {
-            let check = &check.name;
-            refuse(check.place(), format!("an untrusted job can't have the check `{}`", check.value));
-        }
-        for spec in std::iter::once(&job.model).chain(job.agents().filter_map(|agent| agent.model)) {
-            if models::resolve(spec, &subject.user_config.servers).is_ok_and(|model| model.is_scripted()) {
-                refuse(spec.place(), "an untrusted job can't replay a file".to_owned());
-            }
+    let job = subject.job;
+    let mut refuse = |place, message: String| {
+        let finding = Diagnostic::error("forbidden-if-untrusted", place, message);
+        findings.push(finding.help("remove it; or review the whole job, and run it without `--untrusted`"));
+    };
+    for name in &job.env {
+        refuse(name.place(), format!("an untrusted job can't see the variable `{}`", name.value));
+    }
+    for (name, _) in job.inputs().filter(|(_, input)| input.is_secret()) {
+        refuse(name.place(), format!("an untrusted job can't have the secret `{}`", name.value));
+    }
+    if let Some(network) = subject.root.get("network").filter(|_| job.network == Network::Open) {
+        refuse(network.place(), "an untrusted job can't use the network".to_owned());
+    }
+    if let Some(git) = subject.root.get("git").filter(|_| job.git == GitAccess::Commit) {
+        refuse(git.place(), "an untrusted job can't change git folders".to_owned());
+    }
+    for path in &job.allow_changes {
+        refuse(path.place(), format!("an untrusted job can't allow changes to `{}`", path.value));
+    }
+    for check in &job.checks {
+        let check = &check.name;
+        refuse(check.place(), format!("an untrusted job can't have the check `{}`", check.value));
+    }
+    for spec in std::iter::once(&job.model).chain(job.agents().filter_map(|agent| agent.model)) {
+        if models::resolve(spec, &subject.user_config.servers).is_ok_and(|model| model.is_scripted()) {
+            refuse(spec.place(), "an untrusted job can't replay a file".to_owned());
         }
     }
 }

@@ -2,33 +2,28 @@
 
 use std::collections::HashSet;
 
-use crate::diagnostic::{Diagnostic, Rule, Severity, SourceSpan, rule};
-use crate::job::{Duration, Limit, Network, ToolEntry, WALL_CLOCK_SECONDS, input_variable, input_variables};
+use crate::diagnostic::{Diagnostic, Severity, SourceSpan, rule};
+use crate::job::{Duration, Job, Limit, Network, ToolEntry, WALL_CLOCK_SECONDS, input_variable, input_variables};
 use crate::template::{TagPurpose, stray_tags};
 use crate::yaml::Node;
 
-use super::{Lint, LintContext, overlap};
+use super::{Lint, LintContext};
 
 /// Checks for declarations that have no effect.
-pub(super) struct Unused;
+pub(super) const LINT: Lint = Lint {
+    rules: &[
+        rule!(Warning "unused-input"),
+        rule!(Warning "unused-env"),
+        rule!(Warning "unused-network"),
+        rule!(Warning "timeout-beyond-limit"),
+    ],
+    check,
+};
 
-const RULES: &[Rule] = &[
-    rule!(Warning "unused-input"),
-    rule!(Warning "unused-env"),
-    rule!(Warning "unused-network"),
-    rule!(Warning "timeout-beyond-limit"),
-];
-
-impl Lint for Unused {
-    fn rules(&self) -> &'static [Rule] {
-        RULES
-    }
-
-    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        unused_inputs(subject, findings);
-        timeouts_beyond_limit(subject, findings);
-        unused_grants(subject, findings);
-    }
+fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    unused_inputs(subject, findings);
+    timeouts_beyond_limit(subject, findings);
+    unused_grants(subject, findings);
 }
 
 fn unused_inputs(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
@@ -44,54 +39,47 @@ fn unused_inputs(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     }
     let variables: HashSet<&str> =
         commands().flat_map(|run| input_variables(&run.value).into_iter().map(|it| &run.value[it.range])).collect();
-    let has_bash = subject.job.agents().any(|agent| agent.tools.iter().any(|tool| tool.value.name() == "bash"));
-    let has_commands = has_bash || !subject.job.checks.is_empty();
-    for (name, input) in subject.job.inputs() {
+    let has_commands = has_commands(subject.job);
+    // A template that uses a secret is an error of its own.
+    for (name, input) in subject.job.inputs().filter(|(name, _)| !uses.has(&name.value)) {
         let (is_used, message, help) = match input.is_secret() {
-            // A template that uses a secret is an error of its own.
             true => (
-                has_commands || uses.has(&name.value),
-                "no command can use the secret input",
-                "remove it: only commands get secrets, and there are no checks and no agent with `bash`",
+                has_commands,
+                format!("no command can use the secret input `{}`", name.value),
+                "remove it: only commands get secrets, and there are no checks and no agent with `bash`".to_owned(),
             ),
             false => (
-                uses.has(&name.value) || variables.contains(input_variable(&name.value).as_str()),
-                "nothing uses the input",
-                "remove it, or use it in a prompt",
+                variables.contains(input_variable(&name.value).as_str()),
+                format!("nothing uses the input `{}`", name.value),
+                format!("remove it, or use it in a prompt: `{{{{ inputs.{} }}}}`", name.value),
             ),
         };
         if !is_used {
-            let message = format!("{message} `{}`", name.value);
-            let help = match input.is_secret() {
-                true => help.to_owned(),
-                false => format!("{help}: `{{{{ inputs.{} }}}}`", name.value),
-            };
             findings.push(Diagnostic::warning("unused-input", name.place(), message).help(help));
         }
     }
 }
 
+/// Whether any agent or check runs commands.
+fn has_commands(job: &Job) -> bool {
+    !job.checks.is_empty() || job.agents().any(|agent| agent.tools.iter().any(|tool| tool.value.name() == "bash"))
+}
+
 /// Reports variables and network access that no command can use.
 fn unused_grants(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     let job = subject.job;
-    let runs_commands =
-        !job.checks.is_empty() || job.agents().any(|agent| agent.tools.iter().any(|tool| tool.value.name() == "bash"));
-    if runs_commands || !are_commands_known(subject) {
+    if has_commands(job) || !are_commands_known(subject) {
         return;
     }
-    let nothing_runs = "no agent has `bash` and there are no checks";
-    if let Some(env) = subject.root.get("env").filter(|_| !job.env.is_empty()) {
-        let message = format!("only commands can see these variables, and {nothing_runs}");
-        findings.push(
-            Diagnostic::warning("unused-env", env.place(), message).help("remove `env`, or give an agent `bash`"),
-        );
-    }
-    if let Some(network) = subject.root.get("network").filter(|_| job.network == Network::Open) {
-        let message = format!("only commands can use the network, and {nothing_runs}");
-        findings.push(
-            Diagnostic::warning("unused-network", network.place(), message)
-                .help("remove `network`, or give an agent `bash`"),
-        );
+    for (key, is_granted, code, what) in [
+        ("env", !job.env.is_empty(), "unused-env", "see these variables"),
+        ("network", job.network == Network::Open, "unused-network", "use the network"),
+    ] {
+        if let Some(grant) = subject.root.get(key).filter(|_| is_granted) {
+            let message = format!("only commands can {what}, and no agent has `bash` and there are no checks");
+            let help = format!("remove `{key}`, or give an agent `bash`");
+            findings.push(Diagnostic::warning(code, grant.place(), message).help(help));
+        }
     }
 }
 
@@ -103,9 +91,8 @@ const UNRELATED_KEYS: &[&str] =
 fn are_commands_known(subject: &LintContext<'_>) -> bool {
     let others: Vec<SourceSpan> =
         UNRELATED_KEYS.iter().filter_map(|key| subject.root.get(key)).map(|node| node.place()).collect();
-    let is_unrelated = |finding: &Diagnostic| {
-        finding.code != "yaml-syntax" && others.iter().any(|other| overlap(&finding.span, other))
-    };
+    let is_unrelated =
+        |finding: &Diagnostic| finding.code != "yaml-syntax" && others.iter().any(|other| finding.span.overlaps(other));
     let mut errors = subject.reported.iter().filter(|finding| finding.severity == Severity::Error);
     subject.is_complete || (!subject.root.is_incomplete() && errors.all(is_unrelated))
 }
@@ -113,21 +100,16 @@ fn are_commands_known(subject: &LintContext<'_>) -> bool {
 /// Reports timeouts of commands that are longer than the whole run.
 fn timeouts_beyond_limit(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     let job = subject.job;
-    let limit = match job.limits.wall_clock.as_ref() {
-        Some(limit) if limit.node.is_placeholder() => return,
-        Some(limit) => match limit.value {
-            Limit::Unlimited => return,
-            Limit::Max(limit) => limit.get().as_secs(),
-        },
+    let limit = match job.limits.wall_clock.as_ref().map(|limit| (limit.node.is_placeholder(), limit.value)) {
+        Some((false, Limit::Max(limit))) => limit.get().as_secs(),
+        Some(_) => return,
         None => WALL_CLOCK_SECONDS,
     };
     let shown = Duration::from_seconds(limit).map(|limit| limit.to_string()).unwrap_or_default();
     let mut report = |place: Node, whose: &str| {
         let message = format!("{whose} may take longer than the whole run, which ends after {shown}");
-        findings.push(
-            Diagnostic::warning("timeout-beyond-limit", place.place(), message)
-                .help("shorten it, or raise `wall_clock` in `limits`"),
-        );
+        let finding = Diagnostic::warning("timeout-beyond-limit", place.place(), message);
+        findings.push(finding.help("shorten it, or raise `wall_clock` in `limits`"));
     };
     for check in &job.checks {
         let timeout = check.timeout.as_ref().filter(|timeout| !timeout.node.is_placeholder());
@@ -137,11 +119,9 @@ fn timeouts_beyond_limit(subject: &LintContext<'_>, findings: &mut Vec<Diagnosti
     }
     for tool in job.agents().flat_map(|agent| agent.tools) {
         let ToolEntry::Options { name, options } = &tool.value else { continue };
-        let timeout = options.get("timeout").filter(|_| name.value == "bash");
-        let Some(timeout) = timeout else { continue };
-        let seconds =
-            timeout.as_str().and_then(|text| Duration::parse(text).ok()).map(|timeout| timeout.get().as_secs());
-        if seconds.is_some_and(|seconds| seconds > limit) {
+        let Some(timeout) = options.get("timeout").filter(|_| name.value == "bash") else { continue };
+        let duration = timeout.as_str().and_then(|text| Duration::parse(text).ok());
+        if duration.is_some_and(|duration| duration.get().as_secs() > limit) {
             report(timeout, "a command");
         }
     }

@@ -100,14 +100,11 @@ impl Prompts {
         let mut loader = Loader::new(folder, &names);
         let prompt = load_prompt(&mut loader, &job.parent.prompt, TextRole::Prompt);
         let system = job.parent.system.as_ref().and_then(|system| load_prompt(&mut loader, system, TextRole::System));
-        let mut subagents = IndexMap::new();
-        for (name, subagent) in &job.subagents {
-            if let Some(system) =
-                subagent.system.as_ref().and_then(|system| load_prompt(&mut loader, system, TextRole::System))
-            {
-                subagents.insert(name.value.clone(), system);
-            }
-        }
+        let subagents = job.subagents.iter().filter_map(|(name, subagent)| {
+            let system = load_prompt(&mut loader, subagent.system.as_ref()?, TextRole::System)?;
+            Some((name.value.clone(), system))
+        });
+        let subagents = subagents.collect();
         let conditions = job.checks.iter().map(|check| check.when.as_ref());
         let conditions =
             conditions.map(|when| Some(loader.text(&when?.node, &when?.value, TextRole::Condition))).collect();
@@ -165,8 +162,10 @@ pub struct Schemas {
     pub result: Option<Value>,
     /// The schemas of subagents' results, by name.
     pub returns: IndexMap<String, Value>,
-    files: Vec<String>,
-    sources: Vec<Arc<Source>>,
+    /// The paths of their files from the job's folder.
+    pub files: Vec<String>,
+    /// The contents of their files.
+    pub sources: Vec<Arc<Source>>,
 }
 
 impl Schemas {
@@ -174,24 +173,11 @@ impl Schemas {
     pub(super) fn load(job: &Job, folder: Option<&JobDir>, findings: &mut Vec<Diagnostic>) -> Self {
         let mut reader = SchemaReader::new(folder);
         let result = job.result.as_ref().and_then(|result| reader.read(&result.schema));
-        let mut returns = IndexMap::new();
-        for (name, subagent) in &job.subagents {
-            if let Some(schema) = subagent.returns.as_ref().and_then(|returns| reader.read(&returns.schema)) {
-                returns.insert(name.value.clone(), schema);
-            }
-        }
-        findings.extend(reader.take_findings());
-        let files = reader.files().map(str::to_owned).collect();
-        Self { result, returns, files, sources: reader.sources().cloned().collect() }
-    }
-
-    /// The paths of their files from the job's folder.
-    pub fn files(&self) -> impl Iterator<Item = &str> {
-        self.files.iter().map(String::as_str)
-    }
-
-    /// The contents of their files.
-    pub(super) fn sources(&self) -> impl Iterator<Item = &Arc<Source>> {
-        self.sources.iter()
+        let returns = job.subagents.iter().filter_map(|(name, subagent)| {
+            Some((name.value.clone(), reader.read(&subagent.returns.as_ref()?.schema)?))
+        });
+        let returns = returns.collect();
+        findings.append(&mut reader.findings);
+        Self { result, returns, files: reader.paths(), sources: reader.sources }
     }
 }

@@ -117,8 +117,12 @@ impl Pattern {
 
 const ALL_LEVELS: &[Thinking] = &[Thinking::Low, Thinking::Medium, Thinking::High];
 
+const fn thinking(control: ThinkingControl, levels: &'static [Thinking], off: ThinkingOff) -> Fact {
+    Fact::Thinking(ThinkingSupport { control, levels, off, is_on_by_default: false })
+}
+
 const fn levels(levels: &'static [Thinking], off: ThinkingOff) -> Fact {
-    Fact::Thinking(ThinkingSupport { control: ThinkingControl::Level, levels, off, is_on_by_default: false })
+    thinking(ThinkingControl::Level, levels, off)
 }
 
 const fn effort(off: ThinkingOff) -> Fact {
@@ -130,20 +134,10 @@ const fn on_by_default(off: ThinkingOff) -> Fact {
 }
 
 const fn budget(min: u32, max: u32, off: ThinkingOff) -> Fact {
-    Fact::Thinking(ThinkingSupport {
-        control: ThinkingControl::Budget { min, max },
-        levels: ALL_LEVELS,
-        off,
-        is_on_by_default: false,
-    })
+    thinking(ThinkingControl::Budget { min, max }, ALL_LEVELS, off)
 }
 
-const NO_THINKING: Fact = Fact::Thinking(ThinkingSupport {
-    control: ThinkingControl::Unsupported,
-    levels: &[],
-    off: ThinkingOff::Omit,
-    is_on_by_default: false,
-});
+const NO_THINKING: Fact = thinking(ThinkingControl::Unsupported, &[], ThinkingOff::Omit);
 const ALWAYS_ON: Fact = effort(ThinkingOff::Impossible);
 
 const FIXED: Fact = Temperature(TemperatureSupport::Fixed);
@@ -331,17 +325,17 @@ fn parse_version(word: &str) -> Option<Version> {
 /// Looks up a name in a vendor's rows.
 pub(super) fn resolve(rows: &[Row], defaults: Capabilities, parts: &NameParts) -> Capabilities {
     let mut found = defaults;
-    let (mut thinking, mut temperature, mut max_output, mut tools) = (None, None, None, None);
     let mut is_open_weight = false;
-    for Row(_, facts) in rows.iter().filter(|Row(pattern, _)| pattern.matches(parts)) {
+    // The first row that matches is applied last, so it takes precedence.
+    for Row(_, facts) in rows.iter().rev().filter(|Row(pattern, _)| pattern.matches(parts)) {
         found.is_known = true;
         for fact in *facts {
             match *fact {
-                Fact::Thinking(value) => _ = thinking.get_or_insert(value),
-                Temperature(value) => _ = temperature.get_or_insert(value),
-                MaxOutput(value) => _ = max_output.get_or_insert(value),
+                Fact::Thinking(thinking) => found.thinking = thinking,
+                Temperature(temperature) => found.temperature = temperature,
+                MaxOutput(tokens) => found.max_output_tokens = tokens,
                 RejectsStop => found.rejects_stop_sequences = true,
-                Tools(value) => _ = tools.get_or_insert(value),
+                Tools(tools) => found.chat_tools = tools,
                 SignsCalls => found.signs_calls = true,
                 PrefixBound => found.has_prefix_bound_thinking = true,
                 OpenWeight => is_open_weight = true,
@@ -349,13 +343,7 @@ pub(super) fn resolve(rows: &[Row], defaults: Capabilities, parts: &NameParts) -
         }
     }
     found.is_known &= !is_open_weight && !parts.is_of_gateway;
-    Capabilities {
-        thinking: thinking.unwrap_or(found.thinking),
-        temperature: temperature.unwrap_or(found.temperature),
-        max_output_tokens: max_output.flatten(),
-        chat_tools: tools.unwrap_or(ChatTools::Always),
-        ..found
-    }
+    found
 }
 
 #[cfg(test)]

@@ -1,5 +1,9 @@
 //! The vendors of models, by their names.
 
+use std::sync::LazyLock;
+
+use genai_prices::Calculator;
+
 use super::capabilities::Capabilities;
 use super::table::{
     CLAUDE_DEFAULTS, CLAUDE_ROWS, GEMINI_DEFAULTS, GEMINI_ROWS, GPT_DEFAULTS, GPT_ROWS, NameParts, Row, split_claude,
@@ -12,19 +16,19 @@ pub struct Vendor {
     pub id: &'static str,
     /// The prefixes of its models' names.
     prefixes: &'static [&'static str],
-    /// Its part of the price table; see [`crate::pricing`].
-    pub price_table: &'static str,
+    /// Its part of the price table, which the first caller decodes; see [`crate::pricing`].
+    pub price_table: LazyLock<Option<Calculator>>,
     pub(super) split_name: fn(&str) -> NameParts,
     pub(super) rows: &'static [Row],
     pub(super) defaults: Capabilities,
 }
 
 /// All vendors whose models are known.
-pub static VENDORS: &[Vendor] = &[
+pub static VENDORS: [Vendor; 3] = [
     Vendor {
         id: "anthropic",
         prefixes: &["claude-"],
-        price_table: include_str!("../pricing/anthropic.json"),
+        price_table: LazyLock::new(|| Calculator::from_json(include_str!("../pricing/anthropic.json")).ok()),
         split_name: split_claude,
         rows: CLAUDE_ROWS,
         defaults: CLAUDE_DEFAULTS,
@@ -32,7 +36,7 @@ pub static VENDORS: &[Vendor] = &[
     Vendor {
         id: "openai",
         prefixes: &["gpt-", "chatgpt-", "o0", "o1", "o2", "o3", "o4", "o5", "o6", "o7", "o8", "o9"],
-        price_table: include_str!("../pricing/openai.json"),
+        price_table: LazyLock::new(|| Calculator::from_json(include_str!("../pricing/openai.json")).ok()),
         split_name: split_gpt,
         rows: GPT_ROWS,
         defaults: GPT_DEFAULTS,
@@ -40,12 +44,19 @@ pub static VENDORS: &[Vendor] = &[
     Vendor {
         id: "google",
         prefixes: &["gemini-"],
-        price_table: include_str!("../pricing/google.json"),
+        price_table: LazyLock::new(|| Calculator::from_json(include_str!("../pricing/google.json")).ok()),
         split_name: split_gemini,
         rows: GEMINI_ROWS,
         defaults: GEMINI_DEFAULTS,
     },
 ];
+
+impl Vendor {
+    /// The vendor with that id.
+    pub fn find(id: &str) -> Option<&'static Self> {
+        VENDORS.iter().find(|vendor| vendor.id == id)
+    }
+}
 
 /// The id of a model's vendor, and the vendor's own name for the model. Gateways and clouds add prefixes
 /// (`anthropic/claude-sonnet-4-5`, `us.anthropic.claude-sonnet-4-5-20250929-v1:0`), and LiteLLM's routes are paths.

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::diagnostic::Diagnostic;
 use crate::job::{
-    self, Duration, GENERAL_SUBAGENT, Job, Limit, Limits, PARALLEL_SUBAGENTS, PARENT_TOKENS, PARENT_TURNS,
+    self, Agent, Duration, GENERAL_SUBAGENT, Job, Limit, Limits, PARALLEL_SUBAGENTS, PARENT_TOKENS, PARENT_TURNS,
     SUBAGENT_TOKENS, SUBAGENT_TURNS, SUBAGENTS, TOOL_CALLS, ToolEntry, WALL_CLOCK_SECONDS,
 };
 use crate::lints::{ValidJob, resolve};
@@ -58,6 +58,7 @@ impl Plan {
         let checks = builder.checks();
         let findings = builder.findings;
         let declared = job.job();
+        let env: IndexSet<String> = declared.env.iter().map(|name| name.value.clone()).collect();
         match parent {
             Some(parent) if findings.is_empty() => {
                 let plan = Self {
@@ -70,13 +71,7 @@ impl Plan {
                     parent,
                     subagents,
                     limits: limits(&declared.limits),
-                    env: declared
-                        .env
-                        .iter()
-                        .map(|name| name.value.clone())
-                        .collect::<IndexSet<_>>()
-                        .into_iter()
-                        .collect(),
+                    env: env.into_iter().collect(),
                     network: declared.network,
                     git: declared.git,
                     protect: declared.protect.iter().map(|path| path.value.clone()).collect(),
@@ -143,8 +138,7 @@ impl PlanBuilder<'_> {
     }
 
     fn parent(&mut self) -> Option<PlannedAgent> {
-        let prompts = self.valid.prompts();
-        let prompt = prompts.prompt.as_ref().and_then(|prompt| self.render(prompt));
+        let prompt = self.valid.prompts().prompt.as_ref().and_then(|prompt| self.render(prompt));
         if prompt.as_ref().is_some_and(|prompt| prompt.trim().is_empty()) {
             let place = self.job().parent.prompt.place();
             self.findings.push(
@@ -152,66 +146,65 @@ impl PlanBuilder<'_> {
                     .help("add text that doesn't depend on inputs"),
             );
         }
-        let parent = &self.valid.job().parent;
-        let tools = self.grants(&parent.tools.value);
-        let returns = self.valid.schemas().result.clone();
-        let system = match &prompts.system {
-            Some(system) => self.render(system),
-            None => Some(default_prompts::parent_prompt(&self.context.workspace, &tools, returns.is_some())),
-        };
-        Some(PlannedAgent {
-            description: None,
-            model: self.model(None)?,
-            system: system?,
-            prompt: Some(prompt?),
-            tools,
-            max_turns: job::value_or(parent.max_turns.as_ref(), PARENT_TURNS),
-            max_tokens: job::value_or(self.job().max_tokens(parent.max_tokens.as_ref(), None), PARENT_TOKENS),
-            returns,
-        })
+        let declared = self.valid.job().agents().next()?;
+        let (system, returns) = (self.valid.prompts().system.as_ref(), self.valid.schemas().result.clone());
+        let agent = self.agent(&declared, system, returns, (PARENT_TURNS, PARENT_TOKENS))?;
+        Some(PlannedAgent { prompt: Some(prompt?), ..agent })
     }
 
     fn subagents(&mut self, parent: Option<&PlannedAgent>) -> IndexMap<String, PlannedAgent> {
         let valid = self.valid;
-        let declared = &valid.job().subagents;
         let mut planned = IndexMap::new();
-        if let Some(parent) = parent.filter(|_| declared.is_empty() && self.job().delegates()) {
+        if let Some(parent) = parent.filter(|_| valid.job().subagents.is_empty() && valid.job().delegates()) {
             planned.insert(GENERAL_SUBAGENT.to_owned(), self.general(parent));
         }
-        for (name, subagent) in declared {
-            let tools = self.grants(&subagent.tools.value);
+        for (declared, (name, subagent)) in valid.job().agents().skip(1).zip(&valid.job().subagents) {
+            let system = valid.prompts().subagents.get(&name.value);
             let returns = valid.schemas().returns.get(&name.value).cloned();
-            let system = match valid.prompts().subagents.get(&name.value) {
-                Some(system) => self.render(system),
-                None => Some(default_prompts::subagent_prompt(&self.context.workspace, &tools, returns.is_some())),
+            let Some(agent) = self.agent(&declared, system, returns, (SUBAGENT_TURNS, SUBAGENT_TOKENS)) else {
+                continue;
             };
-            let (Some(system), Some(model)) = (system, self.model(subagent.model.as_ref())) else { continue };
-            let agent = PlannedAgent {
-                description: subagent.description.as_ref().map(|description| description.value.clone()),
-                model,
-                system,
-                prompt: None,
-                tools,
-                max_turns: job::value_or(subagent.max_turns.as_ref(), SUBAGENT_TURNS),
-                max_tokens: job::value_or(
-                    self.job().max_tokens(subagent.max_tokens.as_ref(), subagent.model.as_ref()),
-                    SUBAGENT_TOKENS,
-                ),
-                returns,
-            };
-            planned.insert(name.value.clone(), agent);
+            let description = subagent.description.as_ref().map(|description| description.value.clone());
+            planned.insert(name.value.clone(), PlannedAgent { description, ..agent });
         }
         planned
     }
 
+    /// Plans a declared agent, without its description and prompt.
+    fn agent(
+        &mut self,
+        declared: &Agent<'_>,
+        system: Option<&Template>,
+        returns: Option<Value>,
+        (default_turns, default_tokens): (u32, u32),
+    ) -> Option<PlannedAgent> {
+        let grant = |entry: &Spanned<ToolEntry>| match &entry.value {
+            ToolEntry::Name(name) => grant(name, None),
+            ToolEntry::Options { name, options } => grant(&name.value, Some(options)),
+        };
+        let tools: Vec<ToolGrant> = declared.tools.iter().filter_map(grant).collect();
+        let workspace = &self.context.workspace;
+        let system = match (system, declared.name) {
+            (Some(system), _) => self.render(system)?,
+            (None, None) => default_prompts::parent_prompt(workspace, &tools, returns.is_some()),
+            (None, Some(_)) => default_prompts::subagent_prompt(workspace, &tools, returns.is_some()),
+        };
+        Some(PlannedAgent {
+            description: None,
+            model: self.model(declared.model)?,
+            system,
+            prompt: None,
+            tools,
+            max_turns: job::value_or(declared.max_turns, default_turns),
+            max_tokens: job::value_or(declared.max_tokens, default_tokens),
+            returns,
+        })
+    }
+
     fn checks(&mut self) -> Vec<PlannedCheck> {
-        let valid = self.valid;
-        let all = valid.job().checks.iter().zip(&valid.prompts().conditions);
         let mut planned = Vec::new();
-        for (check, when) in all {
-            let plan =
-                checks::plan_check(&mut self.engine, check, when.as_ref(), &self.inputs.plain, &self.inputs.secrets);
-            match plan {
+        for (check, when) in self.valid.job().checks.iter().zip(&self.valid.prompts().conditions) {
+            match checks::plan_check(&mut self.engine, check, when.as_ref(), self.inputs) {
                 Ok(check) => planned.push(check),
                 Err(finding) => self.findings.push(*finding),
             }
@@ -235,14 +228,6 @@ impl PlanBuilder<'_> {
             max_tokens: job::value_or(self.job().max_tokens(None, None), SUBAGENT_TOKENS),
             returns: None,
         }
-    }
-
-    fn grants(&self, tools: &[Spanned<ToolEntry>]) -> Vec<ToolGrant> {
-        let grant = |entry: &Spanned<ToolEntry>| match &entry.value {
-            ToolEntry::Name(name) => grant(name, None),
-            ToolEntry::Options { name, options } => grant(&name.value, Some(options)),
-        };
-        tools.iter().filter_map(grant).collect()
     }
 
     /// The context window that the job declares for a model.

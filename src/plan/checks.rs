@@ -1,9 +1,9 @@
 //! The checks of a plan, and the environment variables that they get.
 
-use indexmap::IndexMap;
 use serde_json::Value;
 
-use super::{Plan, PlannedCheck, SecretInputs};
+use super::resolve_inputs::ResolvedInputs;
+use super::{Plan, PlannedCheck};
 use crate::diagnostic::Diagnostic;
 use crate::job::{Check, DEFAULT_CHECK_SECONDS, input_variable, input_variables};
 use crate::lints::{ambiguous_condition, parse_condition};
@@ -17,8 +17,7 @@ pub(super) fn plan_check(
     engine: &mut Engine<'_>,
     check: &Check,
     when: Option<&Template>,
-    inputs: &IndexMap<String, Value>,
-    secrets: &SecretInputs,
+    inputs: &ResolvedInputs,
 ) -> Result<PlannedCheck, Box<Diagnostic>> {
     let runs = match check.when.as_ref().zip(when) {
         None => true,
@@ -32,8 +31,8 @@ pub(super) fn plan_check(
         let finding = Diagnostic::error("out-of-range", run.place(), "the command is longer than 128 kB");
         return Err(Box::new(finding.help("put it into a script in the workspace")));
     }
-    let plain = inputs.iter().map(|(name, value)| (input_variable(name), shell_text(value)));
-    let secret = secrets.pairs().iter().map(|(name, value)| (input_variable(name), value.clone()));
+    let plain = inputs.plain.iter().map(|(name, value)| (input_variable(name), shell_text(value)));
+    let secret = inputs.secrets.pairs().iter().map(|(name, value)| (input_variable(name), value.clone()));
     let unfit: Vec<String> =
         plain.chain(secret).filter(|(name, value)| !is_possible(name, value)).map(|(name, _)| name).collect();
     let is_unfit = |name: &str| unfit.iter().any(|known| known == name);

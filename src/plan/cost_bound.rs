@@ -1,11 +1,12 @@
 //! The greatest amount that a run can cost.
 
+use indexmap::IndexSet;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
-use super::{Plan, PlannedAgent};
-use crate::pricing::{PriceKey, Prices, Rates};
+use super::Plan;
+use crate::pricing::{PriceKey, Prices};
 use crate::providers::Model;
 use crate::tools::task::Task;
 
@@ -37,7 +38,10 @@ impl Plan {
     /// The greatest amount that a run of this plan can cost at the prices of `at`: the lower one of its limits on cost and
     /// tokens. The limits are enforced by estimates, so the last request may exceed them slightly.
     pub fn cost_bound(&self, prices: &Prices, at: Timestamp) -> CostBound {
-        let mut models: Vec<&Model> = self.reachable_agents().map(|agent| &agent.model).collect();
+        // Without `task`, only the parent can send requests.
+        let delegates = self.parent.tools.iter().any(|grant| grant.name == Task::NAME);
+        let agents = self.agents().take(if delegates { usize::MAX } else { 1 });
+        let mut models: Vec<&Model> = agents.map(|agent| &agent.model).collect();
         models.retain(|model| !model.is_scripted());
         models.dedup();
         if models.is_empty() {
@@ -47,58 +51,42 @@ impl Plan {
         if limit.is_none() && tokens.is_none() {
             return CostBound::Unbounded;
         }
-        let highest = match highest_priced(&models, prices, at) {
+        let (rate, model) = match highest_priced(&models, prices, at) {
             Ok(highest) => highest,
             Err(unknown) => return CostBound::Unknown(unknown),
         };
-        let by_tokens = tokens.map(|tokens| tokens as f64 * highest.rate / 1e6);
+        let by_tokens = tokens.map(|tokens| tokens as f64 * rate / 1e6);
         match (limit, by_tokens) {
             (limit, Some(usd)) if limit.is_none_or(|limit| usd < limit) => {
-                let HighestPriced { rate, model } = highest;
                 CostBound::Tokens { usd, rate, model, day: at.to_zoned(TimeZone::UTC).date() }
             }
             (limit, _) => CostBound::Limit(limit.unwrap_or_default()),
         }
     }
-
-    /// The agents that can send requests: without `task`, the parent only.
-    fn reachable_agents(&self) -> impl Iterator<Item = &PlannedAgent> {
-        let delegates = self.parent.tools.iter().any(|grant| grant.name == Task::NAME);
-        self.agents().take(if delegates { usize::MAX } else { 1 })
-    }
 }
 
-/// The model with the most expensive tokens.
-struct HighestPriced {
-    /// US dollars for a million tokens of the most expensive kind.
-    rate: f64,
-    model: String,
-}
-
+/// The price of the most expensive kind of token, in US dollars for a million, and its model.
+///
 /// # Errors
 /// The models without a price.
-fn highest_priced(models: &[&Model], prices: &Prices, at: Timestamp) -> Result<HighestPriced, Vec<String>> {
-    let mut highest = HighestPriced { rate: 0.0, model: String::new() };
-    let mut unknown: Vec<String> = Vec::new();
+fn highest_priced(models: &[&Model], prices: &Prices, at: Timestamp) -> Result<(f64, String), Vec<String>> {
+    let mut highest = (0.0, String::new());
+    let mut unknown = IndexSet::new();
     for model in models {
         let name = model.to_string();
         match highest_rate(model.price_key(), prices, at) {
-            Some(rate) if rate > highest.rate || highest.model.is_empty() => {
-                highest = HighestPriced { rate, model: name }
-            }
+            None => drop(unknown.insert(name)),
+            Some(rate) if rate > highest.0 || highest.1.is_empty() => highest = (rate, name),
             Some(_) => {}
-            None if unknown.contains(&name) => {}
-            None => unknown.push(name),
         }
     }
-    if unknown.is_empty() { Ok(highest) } else { Err(unknown) }
+    if unknown.is_empty() { Ok(highest) } else { Err(unknown.into_iter().collect()) }
 }
 
 /// US dollars for a million tokens of the most expensive kind, over all lengths of prompts.
 fn highest_rate(item: PriceKey<'_>, prices: &Prices, at: Timestamp) -> Option<f64> {
     let sheet = prices.model_pricing(item, at.into())?;
-    let each = |Rates { input, output, cache_read, cache_write }: Rates| [input, output, cache_read, cache_write];
-    Some(sheet.tiers.iter().flat_map(|tier| each(tier.rates)).fold(0.0, f64::max))
+    Some(sheet.tiers.iter().flat_map(|tier| tier.rates.each()).fold(0.0, f64::max))
 }
 
 #[cfg(test)]

@@ -75,11 +75,9 @@ fn short(value: &Value) -> String {
 impl Plan {
     /// The differences between this plan and a later one, in the order of the plan's keys.
     pub fn changes_to(&self, after: &Self) -> Vec<PlanChange> {
-        let mut found = Vec::new();
         // Every plan can be written as JSON.
         let value = |plan: &Self| serde_json::to_value(plan).unwrap_or_default();
-        compare("", &value(self), &value(after), &mut found);
-        found
+        diff_values(&value(self), &value(after))
     }
 }
 
@@ -128,13 +126,12 @@ fn compare_mappings(path: &str, before: &Map<String, Value>, after: &Map<String,
 }
 
 fn plan_change(path: &str, before: Option<&Value>, after: Option<&Value>) -> PlanChange {
-    let text = |value: Option<&Value>| value.map(|value| value.as_str().unwrap_or_default().to_owned());
     let are_texts = [before, after].into_iter().flatten().all(Value::is_string);
-    let (old, new) = (text(before).unwrap_or_default(), text(after).unwrap_or_default());
+    let [old, new] = [before, after].map(|value| value.and_then(Value::as_str).unwrap_or_default());
     // Prompts are shown as a diff even if they are one line.
     let is_prompt = [".system", ".prompt"].iter().any(|key| path.ends_with(key));
     let several = are_texts && (is_prompt || old.trim_end().contains('\n') || new.trim_end().contains('\n'));
-    let diff = several.then(|| unified(&old, &new));
+    let diff = several.then(|| unified(old, new));
     PlanChange { path: path.to_owned(), before: before.cloned(), after: after.cloned(), diff }
 }
 
@@ -146,11 +143,10 @@ fn items_by_name(items: &[Value]) -> Option<Map<String, Value>> {
         let name = fields.shift_remove(NAMED)?.as_str()?.to_owned();
         let value = match fields.shift_remove("options") {
             Some(options) if fields.is_empty() => options,
-            Some(options) => {
-                fields.insert("options".to_owned(), options);
+            options => {
+                fields.extend(options.map(|options| ("options".to_owned(), options)));
                 Value::Object(fields)
             }
-            None => Value::Object(fields),
         };
         if all.insert(name, value).is_some() {
             return None;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::diagnostic::{Diagnostic, Rule, Source, SourceSpan, rule};
+use crate::diagnostic::{Diagnostic, Rule, Source, SourceSpan, rule, suggest_name};
 use crate::job::value::ListSeparator;
 
 /// The rules for the values of inputs.
@@ -17,6 +17,27 @@ pub const RULES: &[Rule] = &[
 
 /// The greatest size of a value from a file, standard input or a variable, in bytes.
 pub const MAX_VALUE_BYTES: usize = 1024 * 1024;
+
+/// The values of a job's secret inputs, by name. `{:?}` shows the names only.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct SecretInputs(Vec<(String, String)>);
+
+impl SecretInputs {
+    pub(super) fn push(&mut self, name: &str, value: String) {
+        self.0.push((name.to_owned(), value));
+    }
+
+    /// The inputs' names, as the job writes them, and their values, in the job's order.
+    pub fn pairs(&self) -> &[(String, String)] {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for SecretInputs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Secrets({})", self.0.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", "))
+    }
+}
 
 /// Values for a job's inputs. `--set` and `--set-env` take precedence over `--inputs`.
 #[derive(Debug, Default)]
@@ -39,11 +60,10 @@ pub enum ValueSource<'a> {
 pub(super) struct InputArgument {
     pub(super) name: String,
     pub(super) value: String,
+    /// How the items of a list are separated: by commas if the argument contains the value itself, not the name of its source.
     pub(super) listing: ListSeparator,
     option: &'static str,
     argument: String,
-    /// Whether the argument contains the value itself, not the name of its source.
-    literal: bool,
 }
 
 impl std::fmt::Debug for InputArgument {
@@ -56,7 +76,11 @@ impl InputArgument {
     /// The places of the argument's name and value. A value that may be secret isn't in the place's text.
     pub(super) fn places(&self, may_be_secret: bool) -> (SourceSpan, SourceSpan) {
         let start = self.name.len() + 1;
-        let shown = if self.literal && may_be_secret { &self.argument[..start] } else { &self.argument };
+        let shown = if may_be_secret && self.listing == ListSeparator::Commas {
+            &self.argument[..start]
+        } else {
+            &self.argument
+        };
         let source = Source::new(self.option, shown);
         let end = source.text.len();
         (SourceSpan { source: source.clone(), range: 0..self.name.len() }, SourceSpan { source, range: start..end })
@@ -68,51 +92,54 @@ impl InputValues {
     /// reads (not much more than [`MAX_VALUE_BYTES`]), without its last line end. `NAME=@@VALUE` is a value that begins with
     /// `@`. The items of a list are separated by commas in an argument, and are one per line in a file.
     pub fn set(&mut self, argument: &str, read: impl FnOnce(ValueSource<'_>) -> std::io::Result<Vec<u8>>) {
-        let Some((name, value)) = self.split("--set", argument, "write `--set NAME=VALUE`") else { return };
-        if let Some(escaped) = value.strip_prefix("@@") {
-            self.push("--set", argument, name, format!("@{escaped}"), ListSeparator::Commas, true);
-        } else if let Some(from) = value.strip_prefix('@') {
-            let bytes = read(if from == "-" { ValueSource::Stdin } else { ValueSource::File(from) });
-            match bytes.map_err(|error| error.to_string()).and_then(decode_text) {
-                Ok(text) => self.push("--set", argument, name, text, ListSeparator::Lines, false),
-                Err(why) => {
-                    let what = if from == "-" { "standard input".to_owned() } else { format!("`{from}`") };
-                    let place =
-                        SourceSpan { source: Source::new("--set", argument), range: name.len() + 1..argument.len() };
-                    let finding = Diagnostic::error("unreadable-input", place, format!("{what} can't be read: {why}"));
-                    self.findings.push(finding.help(unreadable_help(from, &why)));
-                }
+        self.add("--set", argument, "write `--set NAME=VALUE`", |value| {
+            let Some(from) = value.strip_prefix('@') else { return Ok((value.to_owned(), ListSeparator::Commas)) };
+            if from.starts_with('@') {
+                return Ok((from.to_owned(), ListSeparator::Commas));
             }
-        } else {
-            self.push("--set", argument, name, value.to_owned(), ListSeparator::Commas, true);
-        }
+            let (source, name) = match from {
+                "-" => (ValueSource::Stdin, "standard input".to_owned()),
+                path => (ValueSource::File(path), format!("`{path}`")),
+            };
+            let (why, help) = match read(source).map(String::from_utf8) {
+                Ok(Ok(text)) if text.len() <= MAX_VALUE_BYTES => {
+                    let text = text.strip_suffix('\n').map_or(&*text, |line| line.strip_suffix('\r').unwrap_or(line));
+                    return Ok((text.to_owned(), ListSeparator::Lines));
+                }
+                Ok(Ok(_)) => (
+                    "it is larger than 1 MiB".to_owned(),
+                    "give a shorter text, or the path of a file that an agent can read",
+                ),
+                Ok(Err(_)) => ("it isn't UTF-8 text".to_owned(), "save it as UTF-8 text"),
+                Err(error) if from == "-" => {
+                    (error.to_string(), "pipe a text into legwork, or give a file with `@FILE`")
+                }
+                Err(error) if std::path::Path::new(from).exists() => {
+                    (error.to_string(), "name a regular file that you have permission to read")
+                }
+                Err(error) => {
+                    (error.to_string(), "name a file that exists; write a value that begins with `@` as `@@`")
+                }
+            };
+            Err((format!("{name} can't be read: {why}"), help.to_owned()))
+        });
     }
 
     /// Adds `--set-env NAME=VARIABLE`; `read` looks up the variable. The items of a list are one per line.
     pub fn set_env(&mut self, argument: &str, read: impl FnOnce(&str) -> Option<std::ffi::OsString>) {
-        let form = "write `--set-env NAME=VARIABLE`";
-        let Some((name, variable)) = self.split("--set-env", argument, form) else { return };
-        let value = match read(variable).map(std::ffi::OsString::into_string) {
-            Some(Ok(value)) if value.len() > MAX_VALUE_BYTES => Err("is larger than 1 MiB"),
-            Some(Ok(value)) => Ok(value),
-            Some(Err(_)) => Err("isn't UTF-8 text"),
-            None => Err("isn't set"),
-        };
-        match value {
-            Ok(value) => self.push("--set-env", argument, name, value, ListSeparator::Lines, false),
-            Err(why) => {
-                let place =
-                    SourceSpan { source: Source::new("--set-env", argument), range: name.len() + 1..argument.len() };
-                let message = format!("the environment variable `{variable}` {why}");
-                let help = match why {
-                    "isn't set" => {
-                        format!("set `{variable}` in the environment of legwork, or give the input another way")
-                    }
-                    _ => format!("give `{variable}` a text of at most 1 MiB"),
-                };
-                self.findings.push(Diagnostic::error("unreadable-input", place, message).help(help));
-            }
-        }
+        self.add("--set-env", argument, "write `--set-env NAME=VARIABLE`", |variable| {
+            let shorter = || format!("give `{variable}` a text of at most 1 MiB");
+            let (why, help) = match read(variable).map(std::ffi::OsString::into_string) {
+                Some(Ok(value)) if value.len() <= MAX_VALUE_BYTES => return Ok((value, ListSeparator::Lines)),
+                Some(Ok(_)) => ("is larger than 1 MiB", shorter()),
+                Some(Err(_)) => ("isn't UTF-8 text", shorter()),
+                None => (
+                    "isn't set",
+                    format!("set `{variable}` in the environment of legwork, or give the input another way"),
+                ),
+            };
+            Err((format!("the environment variable `{variable}` {why}"), help))
+        });
     }
 
     /// Adds `--inputs FILE`: a mapping of names to values, YAML or JSON.
@@ -120,59 +147,72 @@ impl InputValues {
         self.files.push(source.clone());
     }
 
-    fn push(
+    /// The values for the secret inputs of an existing plan. Exactly these inputs must be given.
+    ///
+    /// # Errors
+    /// The inputs that are missing, empty or unknown.
+    pub fn secret_inputs(&self, names: &[String]) -> Result<SecretInputs, Vec<Diagnostic>> {
+        let mut findings = self.findings.clone();
+        let mut secrets = SecretInputs::default();
+        for text in self.texts.iter().filter(|text| !names.contains(&text.name)) {
+            let (name, _) = text.places(true);
+            let message = format!("`{}` isn't a secret input of this run", text.name);
+            let finding = Diagnostic::error("unknown-input", name, message);
+            findings.push(match suggest_name(&text.name, names.iter().map(String::as_str)) {
+                Some(meant) => finding.help(format!("did you mean `{meant}`?")),
+                None => finding.help("other inputs are in the run's plan and can't be changed"),
+            });
+        }
+        for name in names {
+            match self.texts.iter().find(|text| text.name == *name) {
+                Some(text) if text.value.trim().is_empty() => {
+                    let message = format!("the input `{name}` is secret, and empty");
+                    let finding = Diagnostic::error("bad-input", text.places(true).1, message);
+                    findings.push(finding.help("set the variable in the environment of legwork"));
+                }
+                Some(text) => secrets.push(name, text.value.clone()),
+                None if !self.findings.is_empty() => {}
+                None => {
+                    let place = SourceSpan { source: Source::new("--set-env", ""), range: 0..0 };
+                    let message = format!("the secret input `{name}` isn't recorded and must be given again");
+                    let finding = Diagnostic::error("missing-input", place, message);
+                    findings.push(finding.help(format!("give it with `--set-env {name}=VARIABLE`")));
+                }
+            }
+        }
+        if findings.is_empty() { Ok(secrets) } else { Err(findings) }
+    }
+
+    /// Adds an argument. `read` gets what follows the name, and returns the value, or a message and its help.
+    fn add(
         &mut self,
         option: &'static str,
         argument: &str,
-        name: &str,
-        value: String,
-        listing: ListSeparator,
-        literal: bool,
+        form: &str,
+        read: impl FnOnce(&str) -> Result<(String, ListSeparator), (String, String)>,
     ) {
-        let (name, argument) = (name.to_owned(), argument.to_owned());
-        self.texts.push(InputArgument { name, value, listing, option, argument, literal });
-    }
-
-    fn split<'a>(&mut self, option: &str, argument: &'a str, form: &str) -> Option<(&'a str, &'a str)> {
-        match argument.split_once('=').filter(|(name, _)| !name.is_empty()) {
-            Some(pair) => Some(pair),
-            None => {
-                let place = SourceSpan { source: Source::new(option, argument), range: 0..argument.len() };
-                self.findings.push(
-                    Diagnostic::error("bad-set-argument", place, format!("`{option}` takes a name and a value"))
-                        .help(form),
-                );
-                None
+        let mut report = |code, range, message: String, help| {
+            let place = SourceSpan { source: Source::new(option, argument), range };
+            self.findings.push(Diagnostic::error(code, place, message).help(help));
+        };
+        let Some((name, value)) = argument.split_once('=').filter(|(name, _)| !name.is_empty()) else {
+            let message = format!("`{option}` takes a name and a value");
+            return report("bad-set-argument", 0..argument.len(), message, form.to_owned());
+        };
+        let (value, listing) = match read(value) {
+            Ok(value) => value,
+            Err((message, help)) => {
+                return report("unreadable-input", name.len() + 1..argument.len(), message, help);
+            }
+        };
+        let text = InputArgument { name: name.to_owned(), value, listing, option, argument: argument.to_owned() };
+        match self.texts.iter().find(|earlier| earlier.name == name) {
+            None => self.texts.push(text),
+            Some(first) => {
+                let message = format!("the input `{name}` is given twice");
+                let finding = Diagnostic::error("duplicate-input", text.places(true).0, message);
+                self.findings.push(finding.label(first.places(true).0, "first here").help("give it once"));
             }
         }
     }
-}
-
-const TOO_LARGE: &str = "it is larger than 1 MiB";
-const NOT_UTF8: &str = "it isn't UTF-8 text";
-
-/// The help for `@FROM` that can't be read.
-fn unreadable_help(from: &str, why: &str) -> &'static str {
-    match why {
-        TOO_LARGE => "give a shorter text, or the path of a file that an agent can read",
-        NOT_UTF8 => "save it as UTF-8 text",
-        _ if from == "-" => "pipe a text into legwork, or give a file with `@FILE`",
-        _ if std::path::Path::new(from).exists() => "name a regular file that you have permission to read",
-        _ => "name a file that exists; write a value that begins with `@` as `@@`",
-    }
-}
-
-/// Decodes a text without its last line end.
-fn decode_text(bytes: Vec<u8>) -> Result<String, String> {
-    if bytes.len() > MAX_VALUE_BYTES {
-        return Err(TOO_LARGE.to_owned());
-    }
-    let mut text = String::from_utf8(bytes).map_err(|_| NOT_UTF8.to_owned())?;
-    if text.ends_with('\n') {
-        text.pop();
-        if text.ends_with('\r') {
-            text.pop();
-        }
-    }
-    Ok(text)
 }

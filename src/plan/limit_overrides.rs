@@ -34,23 +34,20 @@ impl Plan {
             message: format!("--limit {name}={value}: `{value}` isn't valid for `{name}`"),
             hint: format!("Write {expected}."),
         };
-        let count = || match value {
-            "none" => Ok(None),
-            _ => match value.parse::<u64>() {
-                Ok(count) if count > 0 => Ok(Some(count)),
-                _ => Err(bad("a whole number from 1 up, or none")),
-            },
+        let count = || {
+            or_none(value, || value.parse::<u64>().ok().filter(|count| *count > 0))
+                .ok_or_else(|| bad("a whole number from 1 up, or none"))
         };
-        let within = |most: u32| match value.parse::<u32>() {
-            Ok(number) if (1..=most).contains(&number) => Ok(number),
-            _ => Err(bad(&format!("a whole number from 1 to {most}"))),
+        let within = |most: u32| {
+            let number = value.parse::<u32>().ok().filter(|number| (1..=most).contains(number));
+            number.ok_or_else(|| bad(&format!("a whole number from 1 to {most}")))
         };
         let limits = &mut self.limits;
         match name {
-            "cost_usd" if value == "none" => limits.cost_usd = None,
             "cost_usd" => {
-                let usd = value.parse::<f64>().ok().filter(|usd| usd.is_finite() && *usd > 0.0);
-                limits.cost_usd = Some(usd.ok_or_else(|| bad("US dollars, a number greater than 0, or none"))?);
+                let usd = || value.parse::<f64>().ok().filter(|usd| usd.is_finite() && *usd > 0.0);
+                let bad = || bad("US dollars, a number greater than 0, or none");
+                limits.cost_usd = or_none(value, usd).ok_or_else(bad)?;
             }
             "tokens" => limits.tokens = count()?,
             "wall_clock" if value == "none" => limits.wall_clock_ms = None,
@@ -87,4 +84,9 @@ impl Plan {
         };
         LimitOverrideError { message: format!("--limit {name}: there is no such limit"), hint }
     }
+}
+
+/// Parses a limit that can be `none`.
+fn or_none<T>(value: &str, parse: impl FnOnce() -> Option<T>) -> Option<Option<T>> {
+    if value == "none" { Some(None) } else { parse().map(Some) }
 }

@@ -7,31 +7,30 @@ mod default_prompts;
 pub mod diff;
 mod input_values;
 mod limit_overrides;
-mod redact;
 mod resolve_inputs;
-mod secrets;
 #[cfg(test)]
 mod tests;
-mod tool_specs;
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::diagnostic::Rule;
 use crate::job::{Compaction, GitAccess, Keep, Network};
 use crate::lints;
 use crate::message::ToolCall;
 use crate::providers::Model;
+use crate::redaction::Redactor;
 use crate::tools::submit_result::SubmitResult;
 use crate::tools::task::{Task, TaskInput};
-use crate::tools::{TOOLS, ToolGrant};
+use crate::tools::toolbox::MAX_RESULT_CHARS;
+use crate::tools::{TOOLS, Tool, ToolGrant, ToolSpec};
 
 pub use build::RunContext;
 pub use cost_bound::CostBound;
-pub use input_values::{InputValues, MAX_VALUE_BYTES, RULES, ValueSource};
+pub use input_values::{InputValues, MAX_VALUE_BYTES, RULES, SecretInputs, ValueSource};
 pub use limit_overrides::LimitOverrideError;
-pub use secrets::SecretInputs;
 
 /// All rules for jobs and their inputs.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
@@ -43,6 +42,9 @@ pub const FORMAT: u32 = 2;
 
 /// Tools that aren't read-only, but change no file.
 const NON_FILE_TOOLS: [&str; 3] = ["task", "todo", "submit_result"];
+
+/// The greatest length of a subagent's data. It must fit into the tool result of its parent, with the outcome.
+const MAX_RETURNED: usize = MAX_RESULT_CHARS - 1_000;
 
 /// Everything that a run needs, without secrets.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -57,7 +59,7 @@ pub struct Plan {
     /// The folder that the tools work in, absolute.
     pub workspace: String,
     /// The values of the inputs, defaults included. Secret inputs are left out.
-    pub inputs: IndexMap<String, serde_json::Value>,
+    pub inputs: IndexMap<String, Value>,
     /// Names of the secret inputs. Commands get their values as `$INPUT_NAME`; no file has them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secret_inputs: Vec<String>,
@@ -72,7 +74,7 @@ pub struct Plan {
     /// The network access of tools.
     pub network: Network,
     /// What commands may change in git folders. Default: nothing.
-    #[serde(default, skip_serializing_if = "GitAccess::is_default")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub git: GitAccess,
     /// Paths from the workspace that no tool may change, in addition to those that are protected by default.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -84,7 +86,7 @@ pub struct Plan {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<PlannedCheck>,
     /// How often the output of failed checks goes back to the parent.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub repairs: u32,
     /// How a conversation is compacted that outgrows its model's context window.
     #[serde(default)]
@@ -93,9 +95,8 @@ pub struct Plan {
     pub keep: Keep,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde requires this signature")]
-fn is_zero(number: &u32) -> bool {
-    *number == 0
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl Plan {
@@ -140,6 +141,62 @@ impl Plan {
         self.active_checks().next().is_some() || self.agents().any(is_bash)
     }
 
+    /// The tool `task` with the plan's subagents.
+    pub fn task_tool(&self) -> Task {
+        let described = self.subagents.iter().map(|(name, subagent)| {
+            let description = subagent.description.as_deref().unwrap_or_default().trim();
+            let data = if subagent.returns.is_some() { "(Its summary is data, as JSON.)" } else { "" };
+            (name.clone(), [description, data].join(" ").trim().to_owned())
+        });
+        Task::new(described)
+    }
+
+    /// The tool with which an agent submits its data; `None` for an agent that returns text.
+    ///
+    /// # Errors
+    /// The schema is invalid. A plan that was made from a job has valid ones.
+    pub fn submit_result(&self, agent: &PlannedAgent) -> Result<Option<SubmitResult>, String> {
+        // Only the parent has a prompt. The size of its data is bounded by its replies.
+        let most = agent.prompt.is_none().then_some(MAX_RETURNED);
+        agent.returns.as_ref().map(|schema| SubmitResult::new(schema, most)).transpose()
+    }
+
+    /// The definitions of an agent's tools, in the order of the allowlist, `submit_result` last.
+    ///
+    /// # Errors
+    /// A tool is unknown, or has unknown options. A plan that was made from a job has neither.
+    pub fn tool_specs(&self, agent: &PlannedAgent) -> Result<Vec<ToolSpec>, String> {
+        let granted = |grant: &ToolGrant| {
+            if grant.name == Task::NAME {
+                return Ok(Box::new(self.task_tool()) as Box<dyn Tool>);
+            }
+            let known = TOOLS.iter().find(|tool| tool.name == grant.name);
+            (known.ok_or_else(|| format!("there is no tool `{}`", grant.name))?.build)(&grant.options)
+        };
+        let mut tools = agent.tools.iter().map(granted).collect::<Result<Vec<_>, String>>()?;
+        tools.extend(self.submit_result(agent)?.map(|tool| Box::new(tool) as Box<dyn Tool>));
+        Ok(tools.iter().map(|tool| ToolSpec::of(tool.as_ref())).collect())
+    }
+
+    /// Redacts secrets in all texts that models get and the record keeps. An input or a prompt file can contain one.
+    #[must_use]
+    pub fn redacted(mut self, mask: &Redactor) -> Self {
+        if mask.is_empty() {
+            return self;
+        }
+        let hide = |text: &mut String| *text = mask.redact(text).into_owned();
+        let hide_json = |value: &mut Value| *value = mask.redact_json(std::mem::take(value));
+        self.description.iter_mut().for_each(hide);
+        self.inputs.values_mut().for_each(hide_json);
+        for agent in std::iter::once(&mut self.parent).chain(self.subagents.values_mut()) {
+            agent.description.iter_mut().chain(&mut agent.prompt).for_each(hide);
+            hide(&mut agent.system);
+            agent.returns.iter_mut().for_each(hide_json);
+        }
+        self.checks.iter_mut().flat_map(|check| [&mut check.name, &mut check.run]).for_each(hide);
+        self
+    }
+
     /// The checks that run, in their order.
     pub fn active_checks(&self) -> impl Iterator<Item = &PlannedCheck> {
         self.checks.iter().filter(|check| !check.skipped)
@@ -167,7 +224,7 @@ pub struct PlannedAgent {
     pub max_tokens: u32,
     /// JSON Schema of the data that it returns, with all references resolved within it. Absent: it returns text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub returns: Option<serde_json::Value>,
+    pub returns: Option<Value>,
 }
 
 /// One check.

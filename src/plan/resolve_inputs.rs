@@ -39,35 +39,26 @@ pub(super) fn resolve(job: &ValidJob, given: &InputValues, workspace: &str) -> R
     for (name, input) in job.job().inputs() {
         match taken.remove(name.value.as_str()) {
             Some(GivenValue { value, place }) => {
-                match value
-                    .and_then(|value| check_value(input, value, Some(workspace)))
-                    .and_then(|value| reject_empty_secret(input, value))
-                {
+                let checked = value.and_then(|value| check_value(input, value, Some(workspace)));
+                match checked.and_then(|value| reject_empty_secret(input, value)) {
                     Ok(value) => values.put(&name.value, input, value),
-                    Err(why) => findings.push(
-                        Diagnostic::error("bad-input", place, format!("the input `{}` {why}", name.value)).help(
-                            format!(
-                                "the job declares it on line {} of {}",
-                                name.place().start().0,
-                                name.place().source.name
-                            ),
-                        ),
-                    ),
+                    Err(why) => {
+                        let message = format!("the input `{}` {why}", name.value);
+                        let (line, file) = (name.place().start().0, &name.place().source.name);
+                        let help = format!("the job declares it on line {line} of {file}");
+                        findings.push(Diagnostic::error("bad-input", place, message).help(help));
+                    }
                 }
             }
             None => match &input.default {
                 Some(default) => values.put(&name.value, input, default.to_json()),
                 None if unread => {}
                 None => {
-                    let how = if input.is_secret() { "--set-env NAME=VARIABLE" } else { "--set NAME=VALUE" };
-                    findings.push(
-                        Diagnostic::error(
-                            "missing-input",
-                            name.place(),
-                            format!("the input `{}` is required but not given", name.value),
-                        )
-                        .help(format!("give it with `{}`", how.replacen("NAME", &name.value, 1))),
-                    );
+                    let message = format!("the input `{}` is required but not given", name.value);
+                    let (option, value) =
+                        if input.is_secret() { ("--set-env", "VARIABLE") } else { ("--set", "VALUE") };
+                    let help = format!("give it with `{option} {}={value}`", name.value);
+                    findings.push(Diagnostic::error("missing-input", name.place(), message).help(help));
                 }
             },
         }
@@ -100,7 +91,6 @@ fn read_arguments(
     taken: &mut HashMap<String, GivenValue>,
     findings: &mut Vec<Diagnostic>,
 ) {
-    let mut earlier: HashMap<&str, SourceSpan> = HashMap::new();
     for text in &given.texts {
         let declared = job.inputs().find(|(name, _)| name.value == text.name);
         let (name_place, value_place) = text.places(declared.is_none_or(|(_, input)| input.is_secret()));
@@ -108,14 +98,6 @@ fn read_arguments(
             findings.push(unknown(job, &text.name, name_place));
             continue;
         };
-        if let Some(first) = earlier.insert(&text.name, name_place.clone()) {
-            findings.push(
-                Diagnostic::error("duplicate-input", name_place, format!("the input `{}` is given twice", text.name))
-                    .label(first, "first here")
-                    .help("give it once"),
-            );
-            continue;
-        }
         let value = parse_value(input.kind.value, &text.value, text.listing);
         taken.insert(text.name.clone(), GivenValue { value, place: value_place });
     }

@@ -5,14 +5,11 @@
 //! in [`crate::models::VENDORS`] are in this folder. A test in `prices.rs` fails when the crate's table has changed.
 //! Models of other vendors are looked up in the whole table.
 
-mod embedded_tables;
 mod model_names;
-mod model_pricing;
 mod prices;
 mod rates;
 mod user_prices;
 
-pub use model_pricing::{ModelPricing, PriceSource};
-pub use prices::{Prices, TABLE_DATE, TABLE_VERSION, round_usd};
+pub use prices::{ModelPricing, Prices, TABLE_DATE, TABLE_VERSION, round_usd};
 pub use rates::{PriceKey, Rates, Tier};
 pub use user_prices::{PricedProvider, UserPrices};

@@ -1,16 +1,16 @@
 //! Looks up the prices of models: first the user's, then the table's.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::SystemTime;
 
-use genai_prices::{Calculator, PriceRequest, UsageKey};
+use genai_prices::{Calculator, ModelInfo, PriceRequest, UsageKey};
 
-use super::embedded_tables::{EmbeddedTable, embedded_table};
-use super::rates::{PriceKey, Rates};
+use super::model_names::matches_model;
+use super::rates::{PriceKey, Rates, Tier};
 use super::user_prices::UserPrices;
 use crate::message::Usage;
-use crate::models;
+use crate::models::{self, Vendor};
 
 /// The source of the table.
 pub const TABLE_VERSION: &str = "genai-prices 0.2.1";
@@ -25,6 +25,24 @@ pub struct Prices {
     /// The base addresses of providers with an address other than their own, without credentials.
     base_urls: Arc<BTreeMap<String, String>>,
 }
+
+/// The price of a model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelPricing {
+    /// The model's name in the table; `None` if the price comes from the user's file.
+    pub listed_as: Option<String>,
+    /// The rates, from the shortest prompts up; never empty.
+    pub tiers: Vec<Tier>,
+    /// Its context window in tokens, if known.
+    pub context_window: Option<u64>,
+    /// The limit on its prompt in tokens, if it is less than the window.
+    pub prompt_limit: Option<u64>,
+    /// Whether it is the price of the server in use, rather than the vendor's.
+    pub is_for_server: bool,
+}
+
+/// The prompt lengths at which the rates of models in the table change.
+const TIER_STARTS: [u64; 9] = [32_000, 100_000, 128_000, 199_999, 200_000, 256_000, 272_000, 512_000, 524_288];
 
 impl Prices {
     /// The prices in the table, without the user's.
@@ -57,12 +75,12 @@ impl Prices {
     pub fn load_in_background<'a>(&self, items: impl IntoIterator<Item = PriceKey<'a>>) {
         for item in items {
             let is_elsewhere = self.base_urls.contains_key(item.provider);
-            let part = embedded_table(item.price_provider);
+            let vendor = Vendor::find(item.price_provider);
             let load = move || {
-                let _ = part.map(EmbeddedTable::table);
+                let _ = vendor.map(|vendor| LazyLock::force(&vendor.price_table));
                 let _ = is_elsewhere.then(Calculator::bundled);
             };
-            if is_elsewhere || part.is_some() {
+            if is_elsewhere || vendor.is_some() {
                 // Without a thread, the first lookup decodes it.
                 let _ = std::thread::Builder::new().name("prices".to_owned()).spawn(load);
             }
@@ -75,18 +93,12 @@ impl Prices {
         Some(Calculator::bundled().find_provider(None, Some(base)).ok()??.id())
     }
 
-    /// The location of a model in the table: the provider, and the name to look up. The provider at the address takes
+    /// A model's entry in the table, with the provider and the name to look it up. The provider at the address takes
     /// precedence over the vendor.
-    pub(super) fn locate<'i>(&self, item: PriceKey<'i>) -> Option<(&'i str, &'i str)> {
+    fn locate<'i>(&self, item: PriceKey<'i>) -> Option<(&'i str, &'i str, ModelInfo<'static>)> {
         let at_address = self.provider_at_base_url(item.provider).map(|list| (list, item.name));
         let mut places = at_address.into_iter().chain([(item.price_provider, item.price_model)]);
-        places.find(|(list, name)| table_of(list).is_some_and(|table| find_model(table, list, name).is_some()))
-    }
-
-    /// The model's entry in the table.
-    pub(super) fn model_info(&self, item: PriceKey<'_>) -> Option<genai_prices::ModelInfo<'static>> {
-        let (list, name) = self.locate(item)?;
-        find_model(table_of(list)?, list, name)
+        places.find_map(|(list, name)| Some((list, name, find_model(table_of(list)?, list, name)?)))
     }
 
     /// The cost of one request in US dollars, at the prices of the time `at`. `None` if the price is unknown. For
@@ -97,10 +109,9 @@ impl Prices {
             Some(rates) => rates.cost(usage),
             None => {
                 let usage = to_table_usage(usage);
-                let (list, name) = self.locate(item)?;
+                let (list, name, _) = self.locate(item)?;
                 let request = PriceRequest::new(name, &usage).with_provider_id(list).with_timestamp(at);
-                let found = table_of(list)?.calculate(&request).ok()?;
-                super::model_names::matches_model(name, list, &found.model_id).then_some(found.total_price)?
+                table_of(list)?.calculate(&request).ok()?.total_price
             }
         };
         cost.is_finite().then_some(cost)
@@ -114,11 +125,12 @@ impl Prices {
         }
         let prompt = prompt_tokens.max(1000);
         let cost = |usage| self.cost(item, &usage, at);
-        let of_prompt = |usage| Some(cost(usage)? / prompt as f64 * 1e6);
+        let without_rounding_error = |rate: f64| (rate * 1e6).round() / 1e6;
+        let of_prompt = |usage| Some(without_rounding_error(cost(usage)? / prompt as f64 * 1e6));
         let asked = Usage { input_tokens: prompt, ..Usage::default() };
         Some(Rates {
             input: of_prompt(asked)?,
-            output: (cost(Usage { output_tokens: 1000, ..asked })? - cost(asked)?) * 1000.0,
+            output: without_rounding_error((cost(Usage { output_tokens: 1000, ..asked })? - cost(asked)?) * 1000.0),
             cache_read: of_prompt(Usage { cache_read_tokens: prompt, ..Usage::default() })?,
             cache_write: of_prompt(Usage { cache_write_tokens: prompt, ..Usage::default() })?,
         })
@@ -135,7 +147,7 @@ impl Prices {
         let table = table_of(list);
         let is_found = move |list: &str, id: &str| {
             let is_anothers =
-                embedded_table(list).is_some() && models::identify_vendor(id).is_some_and(|(maker, _)| maker != list);
+                Vendor::find(list).is_some() && models::identify_vendor(id).is_some_and(|(maker, _)| maker != list);
             !is_anothers && table.is_some_and(|table| find_model(table, list, id).is_some())
         };
         let provider = table.and_then(|table| table.providers().find(|known| known.id() == list));
@@ -146,27 +158,30 @@ impl Prices {
 
     /// The context window of a model in tokens, if known.
     pub fn context_window(&self, item: PriceKey<'_>) -> Option<u64> {
-        let (list, _) = self.locate(item)?;
-        let info = self.model_info(item)?;
+        let (list, _, info) = self.locate(item)?;
         info.context_window().or_else(|| models::context_window(list, info.id()))
     }
 
     /// The limit on a model's prompt in tokens, if it is less than its window.
     pub fn prompt_limit(&self, item: PriceKey<'_>) -> Option<u64> {
-        models::prompt_limit(self.model_info(item)?.id(), self.context_window(item)?)
+        models::prompt_limit(self.locate(item)?.2.id(), self.context_window(item)?)
     }
-}
 
-impl Rates {
-    /// The cost of a request in US dollars.
-    fn cost(&self, usage: &Usage) -> f64 {
-        let each = [
-            (usage.input_tokens, self.input),
-            (usage.output_tokens, self.output),
-            (usage.cache_read_tokens, self.cache_read),
-            (usage.cache_write_tokens, self.cache_write),
-        ];
-        each.into_iter().map(|(tokens, rate)| tokens as f64 * rate).sum::<f64>() / 1e6
+    /// All details of a model's price at the time `at`. `None` if it is unknown.
+    pub fn model_pricing(&self, item: PriceKey<'_>, at: SystemTime) -> Option<ModelPricing> {
+        let (listed_as, is_for_server, tiers) = match self.user_prices.tiers(item) {
+            Some(tiers) => (None, true, tiers.to_vec()),
+            None => {
+                let (list, _, info) = self.locate(item)?;
+                let is_for_server = self.provider_at_base_url(item.provider) == Some(list);
+                let tier = |above: u64| Some(Tier { above, rates: self.rates(item, above.saturating_add(1), at)? });
+                let mut tiers = [0].into_iter().chain(TIER_STARTS).map(tier).collect::<Option<Vec<_>>>()?;
+                tiers.dedup_by_key(|tier| tier.rates);
+                (Some(info.id().to_owned()), is_for_server, tiers)
+            }
+        };
+        let (context_window, prompt_limit) = (self.context_window(item), self.prompt_limit(item));
+        Some(ModelPricing { listed_as, tiers, context_window, prompt_limit, is_for_server })
     }
 }
 
@@ -180,17 +195,17 @@ fn table_of(list: &str) -> Option<&'static Calculator> {
     if list.is_empty() {
         return None;
     }
-    Some(embedded_table(list).and_then(EmbeddedTable::table).unwrap_or_else(Calculator::bundled))
+    Some(Vendor::find(list).and_then(|vendor| vendor.price_table.as_ref()).unwrap_or_else(Calculator::bundled))
 }
 
 /// A provider's model in the table.
-fn find_model(table: &'static Calculator, list: &str, name: &str) -> Option<genai_prices::ModelInfo<'static>> {
+fn find_model(table: &'static Calculator, list: &str, name: &str) -> Option<ModelInfo<'static>> {
     let nothing = genai_prices::Usage::new();
     let found = table.calculate(&PriceRequest::new(name, &nothing).with_provider_id(list)).ok()?;
-    if !super::model_names::matches_model(name, list, &found.model_id) {
+    if !matches_model(name, &found.model_id) {
         return None;
     }
-    let is_found = |model: &genai_prices::ModelInfo<'static>| model.id() == found.model_id;
+    let is_found = |model: &ModelInfo<'static>| model.id() == found.model_id;
     let own = table.providers().find(|provider| provider.id() == found.provider_id)?.models().find(is_found);
     // Some providers refer to other providers' models and their prices.
     own.or_else(|| table.providers().flat_map(genai_prices::ProviderInfo::models).find(is_found))
@@ -209,7 +224,7 @@ fn to_table_usage(usage: &Usage) -> genai_prices::Usage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pricing::embedded_tables::EMBEDDED_TABLES;
+    use crate::models::VENDORS;
 
     fn at(date: &str) -> SystemTime {
         date.parse::<jiff::Timestamp>().unwrap().into()
@@ -284,10 +299,10 @@ mod tests {
         assert!(prices.models("openai").any(|model| model == "gpt-5.1"));
         assert!(prices.models("google").any(|model| model == "gemini-2.5-pro"));
         assert_eq!(prices.models("nobody").next(), None);
-        for part in EMBEDDED_TABLES.iter() {
-            assert!(prices.models(part.provider).count() > 20);
-            for model in prices.models(part.provider) {
-                assert!(prices.has_price(listed(part.provider, model)), "{model}");
+        for vendor in &VENDORS {
+            assert!(prices.models(vendor.id).count() > 20);
+            for model in prices.models(vendor.id) {
+                assert!(prices.has_price(listed(vendor.id, model)), "{model}");
             }
         }
         assert!(!prices.models("google").any(|model| model.starts_with("claude-")));
@@ -358,20 +373,24 @@ mod tests {
             Usage { input_tokens: 1000, output_tokens: 10, ..Usage::default() },
             Usage { input_tokens: 5000, cache_read_tokens: 250_000, cache_write_tokens: 70, output_tokens: 1000 },
         ];
-        for part in EMBEDDED_TABLES.iter() {
-            let whole = Calculator::bundled().providers().find(|provider| provider.id() == part.provider).unwrap();
-            let own = part.table().unwrap().providers().next().unwrap();
+        for vendor in &VENDORS {
+            let whole = Calculator::bundled().providers().find(|provider| provider.id() == vendor.id).unwrap();
+            let own = vendor.price_table.as_ref().unwrap().providers().next().unwrap();
             let stale = format!(
                 "src/pricing/{0}.json is stale: jq -c '[.[] | select(.id == \"{0}\")]' data/prices.json in the crate's source",
-                part.provider
+                vendor.id
             );
             assert_eq!(ids_of(own), ids_of(whole), "{stale}");
             let cases = days.iter().flat_map(|day| usages.map(|usage| (day, usage)));
             for ((day, usage), model) in cases.flat_map(|case| ids_of(whole).into_iter().map(move |id| (case, id))) {
                 let usage = to_table_usage(&usage);
-                let request = PriceRequest::new(&model, &usage).with_provider_id(part.provider).with_timestamp(at(day));
+                let request = PriceRequest::new(&model, &usage).with_provider_id(vendor.id).with_timestamp(at(day));
                 let price = |table: &Calculator| table.calculate(&request).map(|price| price.total_price).ok();
-                assert_eq!(price(part.table().unwrap()), price(Calculator::bundled()), "{model} on {day}: {stale}");
+                assert_eq!(
+                    price(vendor.price_table.as_ref().unwrap()),
+                    price(Calculator::bundled()),
+                    "{model} on {day}: {stale}"
+                );
             }
         }
     }
@@ -380,12 +399,8 @@ mod tests {
     fn windows_are_added_only_where_the_table_has_none() {
         for (list, name, window) in models::WINDOWS {
             let in_table = table_of(list).and_then(|table| find_model(table, list, name));
-            assert_eq!(in_table.map(genai_prices::ModelInfo::id), Some(name), "the table has no such model");
-            assert_eq!(
-                in_table.and_then(genai_prices::ModelInfo::context_window),
-                None,
-                "{name}: the table has it now"
-            );
+            assert_eq!(in_table.map(ModelInfo::id), Some(name), "the table has no such model");
+            assert_eq!(in_table.and_then(ModelInfo::context_window), None, "{name}: the table has it now");
             assert_eq!(Prices::new().context_window(listed(list, name)), Some(window));
         }
         let by_address = listed("google", "gemini-3.1-pro-preview-customtools");
@@ -409,5 +424,61 @@ mod tests {
         }
         assert_eq!(Prices::new().prompt_limit(listed("anthropic", "claude-opus-5-5")), None);
         assert_eq!(models::prompt_limit("openai/gpt-6-sol", 1_050_000), Some(922_000));
+    }
+
+    fn tiers(list: &str, name: &str, day: &str) -> Vec<(u64, [f64; 4])> {
+        let at = format!("{day}T12:00:00Z").parse::<jiff::Timestamp>().unwrap().into();
+        let sheet = Prices::new()
+            .model_pricing(PriceKey { provider: list, name, price_provider: list, price_model: name }, at)
+            .unwrap();
+        let rounded = |rate: f64| (rate * 1e6).round() / 1e6;
+        let each = |Rates { input, output, cache_read, cache_write }| [input, output, cache_read, cache_write];
+        sheet.tiers.iter().map(|tier| (tier.above, each(tier.rates).map(rounded))).collect()
+    }
+
+    #[test]
+    fn long_prompts_have_separate_rates() {
+        let day = "2026-11-21";
+        let expected = [(0, [3.0, 15.0, 0.3, 3.75]), (200_000, [6.0, 22.5, 0.6, 7.5])];
+        assert_eq!(tiers("anthropic", "claude-sonnet-4-5-20250929", day), expected);
+        assert_eq!(tiers("anthropic", "claude-haiku-4-5", day), [(0, [1.0, 5.0, 0.1, 1.25])]);
+        // It has no separate price for cache writes.
+        let expected = [(0, [2.5, 15.0, 0.25, 2.5]), (272_000, [5.0, 22.5, 0.5, 5.0])];
+        assert_eq!(tiers("openai", "gpt-5.4", day), expected);
+    }
+
+    #[test]
+    fn a_tier_of_another_date_is_not_listed() {
+        assert_eq!(tiers("anthropic", "claude-opus-4-6", "2026-03-12").len(), 2);
+        assert_eq!(tiers("anthropic", "claude-opus-4-6", "2026-03-13"), [(0, [5.0, 25.0, 0.5, 6.25])]);
+    }
+
+    #[test]
+    fn the_source_is_the_models_name_in_the_table() {
+        let name = "claude-haiku-4-5-20251001";
+        let item = PriceKey { provider: "anthropic", name, price_provider: "anthropic", price_model: name };
+        let sheet = Prices::new().model_pricing(item, SystemTime::now()).unwrap();
+        assert_eq!((sheet.listed_as, sheet.context_window), (Some("claude-haiku-4-5".to_owned()), Some(200_000)));
+        assert_eq!(Prices::new().model_pricing(PriceKey { price_model: "nonesuch", ..item }, SystemTime::now()), None);
+        assert_eq!(Prices::new().model_pricing(PriceKey { price_provider: "", ..item }, SystemTime::now()), None);
+    }
+
+    #[test]
+    fn every_tier_of_the_embedded_tables_is_listed() {
+        fn check(value: &serde_json::Value) {
+            match value {
+                serde_json::Value::Array(items) => items.iter().for_each(check),
+                serde_json::Value::Object(fields) => {
+                    if let Some(start) = fields.get("start").and_then(serde_json::Value::as_f64) {
+                        assert!(TIER_STARTS.contains(&(start as u64)), "{start}");
+                    }
+                    fields.values().for_each(check);
+                }
+                _ => {}
+            }
+        }
+        for json in [include_str!("anthropic.json"), include_str!("openai.json"), include_str!("google.json")] {
+            check(&serde_json::from_str(json).unwrap());
+        }
     }
 }

@@ -1,5 +1,9 @@
 //! Prices per million tokens, and the keys to look them up.
 
+use serde::Serialize;
+
+use crate::message::Usage;
+
 /// The key of a price.
 #[derive(Debug, Clone, Copy)]
 pub struct PriceKey<'a> {
@@ -14,7 +18,7 @@ pub struct PriceKey<'a> {
 }
 
 /// US dollars for a million tokens of each kind.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Rates {
     /// Uncached prompt tokens.
     pub input: f64,
@@ -27,10 +31,24 @@ pub struct Rates {
 }
 
 /// The rates for prompts above a length.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Tier {
     /// Requests with more prompt tokens than this have these rates, for all their tokens.
     pub above: u64,
     /// US dollars for a million tokens.
+    #[serde(flatten)]
     pub rates: Rates,
+}
+
+impl Rates {
+    /// The rates for input, output, cache reads and cache writes.
+    pub fn each(&self) -> [f64; 4] {
+        [self.input, self.output, self.cache_read, self.cache_write]
+    }
+
+    /// The cost of a request in US dollars.
+    pub(super) fn cost(&self, usage: &Usage) -> f64 {
+        let tokens = [usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens];
+        tokens.into_iter().zip(self.each()).map(|(tokens, rate)| tokens as f64 * rate).sum::<f64>() / 1e6
+    }
 }

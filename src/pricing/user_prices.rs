@@ -71,106 +71,72 @@ impl UserPrices {
 
     /// Whether it has a price for the model.
     pub fn has(&self, item: PriceKey<'_>) -> bool {
-        self.find(item).is_some()
+        self.tiers(item).is_some()
     }
 
     /// The tiers of a model, if the file has it.
-    pub(super) fn tiers(&self, item: PriceKey<'_>) -> Option<Vec<Tier>> {
-        self.find(item).map(<[Tier]>::to_vec)
-    }
-
-    /// The rates of a model for a prompt of this length, if the file has it.
-    pub(super) fn rates(&self, item: PriceKey<'_>, prompt_tokens: u64) -> Option<Rates> {
-        let tiers = self.find(item)?;
-        let tier = tiers.iter().rev().find(|tier| prompt_tokens > tier.above).or(tiers.first())?;
-        Some(tier.rates)
-    }
-
-    fn find(&self, item: PriceKey<'_>) -> Option<&[Tier]> {
+    pub(super) fn tiers(&self, item: PriceKey<'_>) -> Option<&[Tier]> {
         if self.models.is_empty() {
             return None;
         }
         self.models.get(&format!("{}/{}", item.provider, item.name)).map(Vec::as_slice)
     }
+
+    /// The rates of a model for a prompt of this length, if the file has it.
+    pub(super) fn rates(&self, item: PriceKey<'_>, prompt_tokens: u64) -> Option<Rates> {
+        let tiers = self.tiers(item)?;
+        let tier = tiers.iter().rev().find(|tier| prompt_tokens > tier.above).or(tiers.first())?;
+        Some(tier.rates)
+    }
 }
 
-/// The rates of a model or tier as written.
-#[derive(Debug, Clone, Copy, Default)]
-struct PartialRates {
-    input: Option<f64>,
-    output: Option<f64>,
-    cache_read: Option<f64>,
-    cache_write: Option<f64>,
+/// The rates of a model or tier as written: input, output, cache reads and cache writes.
+type PartialRates = [Option<f64>; 4];
+
+fn read_rates(reading: &TomlReader<'_>, fields: &mut TableReader<'_, '_>) -> PartialRates {
+    ["input", "output", "cache_read", "cache_write"].map(|key| {
+        let number = fields.number(key)?;
+        let value = *number.get_ref();
+        if (0.0..=MAX_RATE).contains(&value) {
+            return Some(value);
+        }
+        let message = format!("`{key}` can't be {value}");
+        let finding = Diagnostic::error("out-of-range", reading.place(number.span()), message);
+        reading.report(finding.help("write US dollars for a million tokens: a number from 0 to 1000000"));
+        None
+    })
 }
 
-impl PartialRates {
-    fn read(reading: &TomlReader<'_>, fields: &mut TableReader<'_, '_>) -> Self {
-        let mut rate = |key| {
-            let number = fields.number(key)?;
-            let value = *number.get_ref();
-            if (0.0..=MAX_RATE).contains(&value) {
-                return Some(value);
-            }
-            let message = format!("`{key}` can't be {value}");
-            let finding = Diagnostic::error("out-of-range", reading.place(number.span()), message);
-            reading.report(finding.help("write US dollars for a million tokens: a number from 0 to 1000000"));
-            None
-        };
-        Self {
-            input: rate("input"),
-            output: rate("output"),
-            cache_read: rate("cache_read"),
-            cache_write: rate("cache_write"),
-        }
-    }
-
-    /// Fills missing rates with those of the tier below.
-    fn or_inherit(self, below: Self) -> Self {
-        Self {
-            input: self.input.or(below.input),
-            output: self.output.or(below.output),
-            cache_read: self.cache_read.or(below.cache_read),
-            cache_write: self.cache_write.or(below.cache_write),
-        }
-    }
-
-    fn rates(self) -> Option<Rates> {
-        let (input, output) = (self.input?, self.output?);
-        let cache = |rate: Option<f64>| rate.unwrap_or(input);
-        Some(Rates { input, output, cache_read: cache(self.cache_read), cache_write: cache(self.cache_write) })
-    }
+fn to_rates([input, output, cache_read, cache_write]: PartialRates) -> Option<Rates> {
+    let input = input?;
+    let (cache_read, cache_write) = (cache_read.unwrap_or(input), cache_write.unwrap_or(input));
+    Some(Rates { input, output: output?, cache_read, cache_write })
 }
 
 /// Parses one model's table. Returns `None` and reports it if a required key is missing.
 fn read_model(reading: &TomlReader<'_>, mut fields: TableReader<'_, '_>) -> Option<Vec<Tier>> {
-    let mut written = PartialRates::read(reading, &mut fields);
-    for (key, is_there) in [("input", fields.has("input")), ("output", fields.has("output"))] {
-        if !is_there {
-            fields.missing(key, "write US dollars for a million tokens, such as `0.25`, or 0 if it is free");
-        }
+    let mut written = read_rates(reading, &mut fields);
+    for key in ["input", "output"] {
+        fields.require(key, "write US dollars for a million tokens, such as `0.25`, or 0 if it is free");
     }
-    let mut tiers: Vec<Tier> = written.rates().map(|rates| Tier { above: 0, rates }).into_iter().collect();
+    let mut tiers: Vec<Tier> = to_rates(written).map(|rates| Tier { above: 0, rates }).into_iter().collect();
     for mut fields in fields.tables("tiers") {
         let above = fields.count("above");
-        if !fields.has("above") {
-            fields.missing(
-                "above",
-                "write the number of prompt tokens above which these rates apply, such as `above = 200000`",
-            );
-        }
-        written = PartialRates::read(reading, &mut fields).or_inherit(written);
-        if let Some(above) = above
-            && let Some(rates) = written.rates()
-        {
-            let border = *above.get_ref();
-            match tiers.last().map_or(0, |below| below.above) {
-                below if border <= below => {
-                    let place = reading.place(above.span());
-                    let message = format!("`above` must be more than {below}");
-                    let help = "write the tiers in ascending order, each once";
-                    reading.report(Diagnostic::error("out-of-range", place, message).help(help));
-                }
-                _ => tiers.push(Tier { above: border, rates }),
+        fields.require(
+            "above",
+            "write the number of prompt tokens above which these rates apply, such as `above = 200000`",
+        );
+        let own = read_rates(reading, &mut fields);
+        // Missing rates are those of the tier below.
+        written = std::array::from_fn(|at| own[at].or(written[at]));
+        if let (Some(above), Some(rates)) = (above, to_rates(written)) {
+            let below = tiers.last().map_or(0, |below| below.above);
+            if *above.get_ref() > below {
+                tiers.push(Tier { above: *above.get_ref(), rates });
+            } else {
+                let message = format!("`above` must be more than {below}");
+                let finding = Diagnostic::error("out-of-range", reading.place(above.span()), message);
+                reading.report(finding.help("write the tiers in ascending order, each once"));
             }
         }
         fields.finish();
@@ -290,7 +256,7 @@ mod tests {
             [
                 "1:2 unknown-key: unknown key `model`",
                 "3:9 out-of-range: `input` can't be -1",
-                "4:10 wrong-type: expected a number, found the string \"2\"",
+                "4:10 wrong-type: expected a number, found a value of type string",
                 "5:1 unknown-key: unknown key `cache`",
                 "6:9 missing-key: required key `output` is missing",
                 "7:9 out-of-range: `input` can't be inf",

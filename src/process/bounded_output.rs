@@ -7,7 +7,7 @@ use crate::text::truncate::HeadTail;
 
 /// Collects a command's output in constant memory.
 pub(crate) struct CommandOutput {
-    stripper: EscapeStripper,
+    state: EscapeState,
     redactor: StreamRedactor,
     text: HeadTail,
 }
@@ -15,11 +15,11 @@ pub(crate) struct CommandOutput {
 impl CommandOutput {
     /// Keeps the beginning and the end if the output has more than `max_chars`.
     pub(crate) fn new(redactor: &Redactor, max_chars: usize) -> Self {
-        Self { stripper: EscapeStripper::default(), redactor: redactor.stream(), text: HeadTail::new(max_chars) }
+        Self { state: EscapeState::default(), redactor: redactor.stream(), text: HeadTail::new(max_chars) }
     }
 
     pub(crate) fn push(&mut self, bytes: &[u8]) {
-        let stripped = self.stripper.feed(bytes);
+        let stripped = self.state.strip(bytes);
         self.text.push(&self.redactor.feed(&stripped));
     }
 
@@ -30,13 +30,7 @@ impl CommandOutput {
     }
 }
 
-/// Removes escape sequences (ECMA-48) and all control characters except tab and line feed. A carriage return becomes a
-/// line break, so that the text it would overwrite is kept.
-#[derive(Default)]
-struct EscapeStripper {
-    state: EscapeState,
-}
-
+/// Where in an escape sequence (ECMA-48) the output is.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 enum EscapeState {
     #[default]
@@ -51,41 +45,41 @@ enum EscapeState {
     ControlString,
 }
 
-impl EscapeStripper {
-    fn feed<'a>(&mut self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+impl EscapeState {
+    /// Removes escape sequences and all control characters except tab and line feed. A carriage return becomes a line break, so
+    /// that the text it would overwrite is kept.
+    fn strip<'a>(&mut self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
         let plain = |byte: &u8| (*byte >= b' ' && *byte != 0x7f) || *byte == b'\n' || *byte == b'\t';
-        if self.state == EscapeState::Text && bytes.iter().all(plain) {
+        if *self == Self::Text && bytes.iter().all(plain) {
             return Cow::Borrowed(bytes);
         }
         let mut out = Vec::with_capacity(bytes.len());
         for byte in bytes {
-            self.state = match (self.state, *byte) {
-                (EscapeState::ControlString, b'\x07') => EscapeState::Text,
-                (EscapeState::ControlString, b'\n')
-                | (EscapeState::ControlSequence, b'\n')
-                | (EscapeState::Escape, b'\n') => {
+            *self = match (*self, *byte) {
+                (Self::ControlString, b'\x07') => Self::Text,
+                (Self::ControlString, b'\n') | (Self::ControlSequence, b'\n') | (Self::Escape, b'\n') => {
                     out.push(b'\n');
-                    EscapeState::Text
+                    Self::Text
                 }
-                (_, b'\x1b') => EscapeState::Escape,
-                (EscapeState::ControlString, _) => EscapeState::ControlString,
-                (EscapeState::Escape, b'[') => EscapeState::ControlSequence,
-                (EscapeState::Escape, b']' | b'P' | b'X' | b'^' | b'_') => EscapeState::ControlString,
-                (EscapeState::Escape, b' '..=b'/') => EscapeState::Escape,
-                (EscapeState::Escape, _) => EscapeState::Text,
-                (EscapeState::ControlSequence, b'@'..=b'~') => EscapeState::Text,
-                (EscapeState::ControlSequence, _) => EscapeState::ControlSequence,
-                (EscapeState::CarriageReturn, b'\n') => EscapeState::Text,
-                (EscapeState::CarriageReturn, b'\r') => EscapeState::CarriageReturn,
+                (_, b'\x1b') => Self::Escape,
+                (Self::ControlString, _) => Self::ControlString,
+                (Self::Escape, b'[') => Self::ControlSequence,
+                (Self::Escape, b']' | b'P' | b'X' | b'^' | b'_') => Self::ControlString,
+                (Self::Escape, b' '..=b'/') => Self::Escape,
+                (Self::Escape, _) => Self::Text,
+                (Self::ControlSequence, b'@'..=b'~') => Self::Text,
+                (Self::ControlSequence, _) => Self::ControlSequence,
+                (Self::CarriageReturn, b'\n') => Self::Text,
+                (Self::CarriageReturn, b'\r') => Self::CarriageReturn,
                 (_, b'\r') => {
                     out.push(b'\n');
-                    EscapeState::CarriageReturn
+                    Self::CarriageReturn
                 }
                 (_, byte) => {
                     if plain(&byte) {
                         out.push(byte);
                     }
-                    EscapeState::Text
+                    Self::Text
                 }
             };
         }

@@ -81,12 +81,8 @@ impl Environment {
         variables.insert("PATH".to_owned(), path);
         // There is no terminal, so programs shouldn't use escape sequences.
         variables.insert("TERM".to_owned(), "dumb".to_owned());
-        for (name, value) in GIT_VARIABLES {
-            variables.insert(name.to_owned(), value.to_owned());
-        }
-        for (name, value) in secrets {
-            variables.insert(format!("INPUT_{}", name.to_uppercase()), value.clone());
-        }
+        variables.extend(GIT_VARIABLES.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        variables.extend(secrets.iter().map(|(name, value)| (format!("INPUT_{}", name.to_uppercase()), value.clone())));
         Self { variables, shell: OnceLock::new() }
     }
 

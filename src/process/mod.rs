@@ -4,8 +4,6 @@ pub(crate) mod bounded_output;
 mod environment;
 pub mod fd_limit;
 #[cfg(target_os = "linux")]
-mod proc_stat;
-#[cfg(target_os = "linux")]
 mod process_tree;
 pub(crate) mod reaper;
 pub(crate) mod spawn;

@@ -49,16 +49,27 @@ impl CommandTree {
         self.id
     }
 
-    /// Whether the command has more than `max` processes, including orphans.
-    #[cfg(target_os = "linux")]
+    /// Whether the command has more than `max` processes, including orphans. Only Linux tells.
     pub(crate) fn has_more_than(&self, max: usize) -> bool {
-        linux::has_more_than(self.id, &self.call_id, max)
+        #[cfg(target_os = "linux")]
+        {
+            linux::has_more_than(self.id, &self.call_id, max)
+        }
+        #[cfg(not(target_os = "linux"))]
+        {
+            max == 0
+        }
     }
 
-    /// Not known on this system.
-    #[cfg(not(target_os = "linux"))]
-    pub(crate) fn has_more_than(&self, _max: usize) -> bool {
-        false
+    /// Kills and reaps all remaining processes of the command; on other systems than Linux, the rest of its process group. The
+    /// command itself has ended and was reaped.
+    pub(crate) async fn kill_leftovers(&mut self) {
+        self.forget();
+        #[cfg(target_os = "linux")]
+        linux::kill_orphans(self.id, &self.call_id).await;
+        // The group may be empty.
+        #[cfg(not(target_os = "linux"))]
+        let _ = rustix::process::kill_process_group(self.id, Signal::KILL);
     }
 
     fn forget(&mut self) {
@@ -81,41 +92,17 @@ impl Drop for CommandTree {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
-impl CommandTree {
-    /// Kills the rest of the command's process group. The command itself has ended and was reaped.
-    pub(crate) async fn kill_leftovers(&mut self) {
-        self.forget();
-        // The group may be empty.
-        let _ = rustix::process::kill_process_group(self.id, Signal::KILL);
-    }
-}
-
-#[cfg(target_os = "linux")]
-impl CommandTree {
-    /// Kills and reaps all remaining processes of the command. The command itself has ended and was reaped.
-    pub(crate) async fn kill_leftovers(&mut self) {
-        self.forget();
-        linux::kill_orphans(self.id, &self.call_id).await;
-    }
-}
-
 /// Kills all processes that commands have started, without waiting for them to end. For a process that is about to exit.
 pub fn kill_all() {
+    // Repeated, because a process that moves away during the search becomes our child.
     #[cfg(target_os = "linux")]
-    kill_descendants();
+    for _ in 0..3 {
+        use super::process_tree::{children_of, kill_trees};
+        kill_trees(children_of(rustix::process::getpid()).into_iter().filter(|child| !is_restorer(*child)));
+    }
     for (id, _) in running().iter() {
         // It may have ended already.
         let _ = rustix::process::kill_process_group(*id, Signal::KILL);
-    }
-}
-
-/// Repeated, because a process that moves away during the search becomes our child.
-#[cfg(target_os = "linux")]
-fn kill_descendants() {
-    use super::process_tree::{children_of, kill_trees};
-    for _ in 0..3 {
-        kill_trees(children_of(rustix::process::getpid()).into_iter().filter(|child| !is_restorer(*child)));
     }
 }
 
@@ -137,8 +124,7 @@ mod linux {
     use tokio::io::unix::AsyncFd;
 
     use super::{CALL_ID_VARIABLE, Pid, Signal, is_restorer, running};
-    use crate::process::proc_stat::ProcStat;
-    use crate::process::process_tree;
+    use crate::process::process_tree::{self, ProcStat};
 
     /// How long to try to kill orphans. A process that waits for a device, or that has other privileges, may not end.
     const KILL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -251,11 +237,9 @@ mod linux {
 
     /// Our children, without the process that restores protected files. The kernel gives orphans to the first thread.
     fn children() -> Vec<Pid> {
-        let own = getpid();
-        let parse = |text: &str| text.parse().ok().and_then(Pid::from_raw);
-        match fs::read_to_string(format!("/proc/self/task/{}/children", own.as_raw_nonzero())) {
-            Ok(list) => list.split_whitespace().filter_map(parse).filter(|child| !is_restorer(*child)).collect(),
-            Err(_) => process_tree::children_of(own).into_iter().filter(|child| !is_restorer(*child)).collect(),
-        }
+        let listed = process_tree::children_of_first_thread(getpid());
+        let mut children = listed.unwrap_or_else(|| process_tree::children_of(getpid()));
+        children.retain(|child| !is_restorer(*child));
+        children
     }
 }

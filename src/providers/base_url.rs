@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use reqwest::Url;
 
 use crate::redaction::base64;
+use crate::text::percent_decode;
 
 /// Parses the base address of a server.
 pub(super) fn parse(text: &str) -> Option<Url> {
@@ -45,19 +46,6 @@ pub(super) fn secret_parts(url: &Url) -> Vec<String> {
     secrets
 }
 
-/// Decodes percent-encoding (`%40`).
-pub fn percent_decode(part: &str) -> String {
-    let mut bytes = Vec::with_capacity(part.len());
-    let mut rest = part.as_bytes();
-    while let [first, after @ ..] = rest {
-        let escaped = (*first == b'%').then(|| after.get(..2)).flatten();
-        let byte = escaped.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
-        bytes.push(byte.unwrap_or(*first));
-        rest = if byte.is_some() { &after[2..] } else { after };
-    }
-    String::from_utf8(bytes).unwrap_or_else(|_| part.to_owned())
-}
-
 /// An address without credentials, query and fragment.
 pub(super) fn without_credentials(url: &Url) -> String {
     format!("{}{}", url.origin().ascii_serialization(), url.path())
@@ -77,8 +65,12 @@ pub fn is_on_host_of(text: &str, home: &str) -> bool {
 /// Whether a base address is on this machine. Names aren't resolved, so only reserved ones count
 /// (<https://www.rfc-editor.org/rfc/rfc6761#section-6.3>).
 pub fn is_loopback(text: &str) -> bool {
-    let base = parse(text);
-    let Some(host) = base.as_ref().and_then(Url::host_str) else { return false };
+    parse(text).is_some_and(|url| is_loopback_url(&url))
+}
+
+/// Whether a URL is on this machine.
+pub(super) fn is_loopback_url(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
     match host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
         Ok(address) => address.to_canonical().is_loopback(),
         Err(_) => host.trim_end_matches('.').rsplit('.').next() == Some("localhost"),

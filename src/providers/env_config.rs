@@ -133,17 +133,17 @@ impl EndpointLabels {
                 server: None,
             };
         };
-        let (name, file) = (server.name(), server.file());
-        let missing_key_hint = match server.key_env() {
+        let (name, file) = (&server.name, &server.file);
+        let missing_key_hint = match server.key_env.as_deref() {
             Some(variable) => format!("put one into {variable}"),
             None => format!("put one into a variable, and name that as `key_env` of `{name}` in {file}"),
         };
         Self {
-            key_source: server.key_env().unwrap_or("nowhere").to_owned(),
+            key_source: server.key_env.as_deref().unwrap_or("nowhere").to_owned(),
             base_url_source: format!("`base_url` of `{name}` in {file}"),
             names,
             missing_key_hint,
-            server: Some((name.to_owned(), file.to_owned())),
+            server: Some((name.clone(), file.to_string())),
         }
     }
 }
@@ -156,7 +156,7 @@ impl ConnectContext<'_> {
     /// It is required and missing, or not valid in a header. The message never contains any part of the key.
     pub(super) fn resolve_key(&self, names: EndpointNames, required: bool) -> Result<Option<String>, ProviderError> {
         match self.server {
-            Some(server) => server.key_env().map(|name| env_key(self.env, name)).transpose(),
+            Some(server) => server.key_env.as_deref().map(|name| env_key(self.env, name)).transpose(),
             None if required || (self.env)(names.key_env).is_some_and(|key| !key.is_empty()) => {
                 env_key(self.env, names.key_env).map(Some)
             }

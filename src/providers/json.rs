@@ -2,9 +2,12 @@
 
 use bytes::Bytes;
 use indexmap::IndexMap;
-use serde::{Deserialize, Deserializer};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
+
+use crate::message::UserMessage;
 
 /// The fields of a JSON object, with each value as raw JSON.
 pub(crate) type Fields = IndexMap<String, Box<RawValue>>;
@@ -13,8 +16,7 @@ pub(crate) type Fields = IndexMap<String, Box<RawValue>>;
 pub(crate) const EMPTY_TEXT: &str = "(nothing)";
 
 /// A string that may contain unpaired surrogates, which JSON allows and Rust doesn't. They are replaced.
-#[derive(Debug, Default)]
-pub(crate) struct LossyString(pub(crate) String);
+struct LossyString(String);
 
 impl<'de> Deserialize<'de> for LossyString {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -45,20 +47,81 @@ pub(crate) fn string_field(fields: &Fields, name: &str) -> Option<String> {
     string_value(fields.get(name)?)
 }
 
-/// The string, unless it is empty.
-pub(crate) fn non_empty(text: Option<LossyString>) -> Option<String> {
-    text.map(|LossyString(text)| text).filter(|text| !text.is_empty())
+/// The value of a field, if it is a string that isn't empty.
+pub(crate) fn non_empty_field(fields: &Fields, name: &str) -> Option<String> {
+    string_field(fields, name).filter(|text| !text.is_empty())
 }
 
-/// Reads a token count, which some servers write as a float; `None` for anything else.
-///
-/// # Errors
-/// The input isn't JSON.
-pub(crate) fn deserialize_count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+/// The value of a field, if it has this type.
+pub(crate) fn field<T: DeserializeOwned>(fields: &Fields, name: &str) -> Option<T> {
+    serde_json::from_str(fields.get(name)?.get()).ok()
+}
+
+/// The fields of an object in raw JSON; none for anything else.
+pub(crate) fn parse_fields(json: &RawValue) -> Fields {
+    serde_json::from_str(json.get()).unwrap_or_default()
+}
+
+/// Encodes strings, and lists and objects of them or of raw JSON, for which it can't fail.
+pub(crate) fn to_raw(value: &impl Serialize) -> Box<RawValue> {
+    to_raw_value(value).unwrap_or_else(|_| RawValue::NULL.to_owned())
+}
+
+/// A token count, which some servers write as a float; 0 for anything else. `path` is a JSON pointer.
+pub(crate) fn token_count(counts: &Value, path: &str) -> u64 {
     const MAX: f64 = 1e15;
-    let value = Value::deserialize(deserializer)?;
-    let from_float = || value.as_f64().filter(|number| (0.0..=MAX).contains(number)).map(|number| number as u64);
-    Ok(value.as_u64().or_else(from_float))
+    let count = counts.pointer(path);
+    let from_float = |count: &Value| count.as_f64().filter(|number| (0.0..=MAX).contains(number));
+    count.and_then(|count| count.as_u64().or_else(|| from_float(count).map(|number| number as u64))).unwrap_or_default()
+}
+
+/// A JSON object that is being received, and whose strings grow.
+#[derive(Debug, Default)]
+pub(crate) struct GrowingObject {
+    fields: Fields,
+    /// The current values of the strings that have grown.
+    texts: IndexMap<String, String>,
+}
+
+impl GrowingObject {
+    /// An object at its start.
+    pub(crate) fn new(fields: Fields) -> Self {
+        Self { fields, texts: IndexMap::new() }
+    }
+
+    /// The value of a string.
+    pub(crate) fn text(&self, name: &str) -> Option<String> {
+        self.texts.get(name).cloned().or_else(|| string_field(&self.fields, name))
+    }
+
+    /// Whether both have the same value there, or none.
+    pub(crate) fn has_same(&self, name: &str, other: &Fields) -> bool {
+        self.fields.get(name).map(|value| value.get()) == other.get(name).map(|value| value.get())
+    }
+
+    /// Appends to a string.
+    pub(crate) fn append(&mut self, name: &str, piece: &str) {
+        if let Some(text) = self.texts.get_mut(name) {
+            text.push_str(piece);
+        } else {
+            let start = string_field(&self.fields, name).unwrap_or_default();
+            self.texts.insert(name.to_owned(), start + piece);
+        }
+    }
+
+    /// Replaces a value.
+    pub(crate) fn insert(&mut self, name: String, value: Box<RawValue>) {
+        self.texts.shift_remove(&name);
+        self.fields.insert(name, value);
+    }
+
+    /// The object so far.
+    pub(crate) fn into_fields(mut self) -> Fields {
+        for (name, text) in self.texts {
+            self.fields.insert(name, to_raw(&text));
+        }
+        self.fields
+    }
 }
 
 /// Whether a text is empty or white space, which most APIs refuse.
@@ -71,15 +134,78 @@ pub(crate) fn or_placeholder(text: &str) -> &str {
     if is_blank(text) { EMPTY_TEXT } else { text }
 }
 
-/// A whole request body: the members before the list of messages, the messages, and both closing brackets.
-pub(crate) fn join_body<'a>(head: [Bytes; 2], messages: impl Iterator<Item = &'a Bytes>) -> Vec<Bytes> {
-    let mut chunks = Vec::from(head);
-    for (at, json) in messages.enumerate() {
-        if at > 0 {
-            chunks.push(Bytes::from_static(b","));
-        }
-        chunks.push(json.clone());
+/// The text to send with the results of a message, or a placeholder if it has neither.
+pub(crate) fn text_to_send(message: &UserMessage) -> Option<&str> {
+    let text = message.text.as_deref().filter(|text| !is_blank(text));
+    text.or(message.results.is_empty().then_some(EMPTY_TEXT))
+}
+
+/// The parts of a request that are encoded once: the members that never change, and the list of messages.
+#[derive(Debug)]
+pub(crate) struct EncodedBody {
+    /// Members with a comma before each, and the start of the list.
+    prefix: Bytes,
+    messages: Vec<Bytes>,
+    size: usize,
+}
+
+impl EncodedBody {
+    /// A body without messages. `prefix` ends with the opening bracket of the list, and elements that always precede the
+    /// messages.
+    pub(crate) fn new(prefix: String) -> Self {
+        Self { size: prefix.len(), prefix: Bytes::from(prefix), messages: Vec::new() }
     }
-    chunks.push(Bytes::from_static(b"]}"));
-    chunks
+
+    /// Size in bytes.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Appends a message.
+    pub(crate) fn push(&mut self, json: String) {
+        self.size += json.len() + 1;
+        self.messages.push(Bytes::from(json));
+    }
+
+    /// Appends to the last message, before its last `closing` bytes, if it starts with `start`. Returns whether it does.
+    pub(crate) fn extend_last(&mut self, start: &str, more: &str, closing: usize) -> bool {
+        let Some(last) = self.messages.last_mut().filter(|last| last.starts_with(start.as_bytes())) else {
+            return false;
+        };
+        let (head, end) = last.split_at(last.len().saturating_sub(closing));
+        *last = Bytes::from([head, more.as_bytes(), end].concat());
+        self.size += more.len();
+        true
+    }
+
+    /// Replaces messages by shorter ones. Returns whether there were any.
+    pub(crate) fn shorten(&mut self, shorter: impl Fn(&[u8]) -> Option<String>) -> bool {
+        let before = self.size;
+        for message in &mut self.messages {
+            if let Some(json) = shorter(message) {
+                self.size -= message.len().saturating_sub(json.len());
+                *message = Bytes::from(json);
+            }
+        }
+        self.size < before
+    }
+
+    /// Drops all messages.
+    pub(crate) fn clear(&mut self) {
+        self.size = self.prefix.len();
+        self.messages.clear();
+    }
+
+    /// The whole body: `head`, which starts the object, the prefix, the messages, and both closing brackets.
+    pub(crate) fn chunks(&self, head: String) -> Vec<Bytes> {
+        let mut chunks = vec![Bytes::from(head), self.prefix.clone()];
+        for message in &self.messages {
+            if chunks.len() > 2 || !self.prefix.ends_with(b"[") {
+                chunks.push(Bytes::from_static(b","));
+            }
+            chunks.push(message.clone());
+        }
+        chunks.push(Bytes::from_static(b"]}"));
+        chunks
+    }
 }

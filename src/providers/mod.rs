@@ -74,27 +74,21 @@ impl Model {
         }
     }
 
-    /// The vendor in the price table that may have its price, on any server: gateways charge about as much as the
-    /// vendor. Empty for none.
-    pub fn price_provider(&self) -> &'static str {
-        self.price_lookup().0
+    /// The vendor in the price table that may have its price; empty for none.
+    pub fn price_provider(&self) -> &str {
+        self.price_key().price_provider
     }
 
-    /// The key for looking up its price.
+    /// The key for looking up its price. The vendor's price may apply on any server: gateways charge about as much.
     pub fn price_key(&self) -> PriceKey<'_> {
-        let (price_provider, price_model) = self.price_lookup();
-        PriceKey { provider: &self.provider, name: &self.name, price_provider, price_model }
-    }
-
-    /// The vendor in the price table, and the model's name there.
-    fn price_lookup(&self) -> (&'static str, &str) {
         let own = self.spec().map_or("", |spec| spec.vendor);
-        match identify_vendor(&self.name) {
+        let (price_provider, price_model) = match identify_vendor(&self.name) {
             Some(identified) if self.allows_unknown_names() => identified,
             // A provider's own address has no models of other vendors, even if the price table lists some.
-            Some((vendor, _)) if vendor != own => ("", &self.name),
-            _ => (own, &self.name),
-        }
+            Some((vendor, _)) if vendor != own => ("", &*self.name),
+            _ => (own, &*self.name),
+        };
+        PriceKey { provider: &self.provider, name: &self.name, price_provider, price_model }
     }
 
     /// Whether its thinking may be sent back only if the preceding messages are unchanged.

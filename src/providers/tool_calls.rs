@@ -18,16 +18,15 @@ const MAX_CALL_ID_BYTES: usize = 16 << 10;
 /// Parses the input of a call. For an invalid input, returns `{}`, because the APIs accept only objects, and the
 /// problem.
 pub(crate) fn parse_input(text: Option<&str>) -> (Box<RawValue>, Option<String>) {
-    let text = text.map(str::trim);
-    // Some models encode the object as a JSON string.
-    let inner = text.filter(|text| text.starts_with("\"{"));
-    let inner = inner.and_then(|text| serde_json::from_str::<String>(text).ok());
-    let (json, error) = match inner.as_deref().map(str::trim).or(text) {
-        None | Some("" | "null" | "\"\"") => ("{}", None),
-        Some(text) if text.len() > MAX_INPUT_BYTES => {
+    let text = text.unwrap_or_default().trim();
+    // Some models and servers encode the object as a JSON string.
+    let inner = if text.starts_with('"') { serde_json::from_str::<String>(text).ok() } else { None };
+    let (json, error) = match inner.as_deref().map_or(text, str::trim) {
+        "" | "null" => ("{}", None),
+        text if text.len() > MAX_INPUT_BYTES => {
             ("{}", Some(format!("the input is longer than {MAX_INPUT_BYTES} bytes")))
         }
-        Some(text) => match serde_json::from_str::<IgnoredAny>(text) {
+        text => match serde_json::from_str::<IgnoredAny>(text) {
             Ok(_) if !text.starts_with('{') => ("{}", Some("the input isn't a JSON object".to_owned())),
             Ok(_) if is_too_deep(text) => {
                 ("{}", Some(format!("the input is nested deeper than {MAX_INPUT_DEPTH} levels")))

@@ -65,27 +65,15 @@ pub(crate) struct ApiLimits {
 impl ApiLimits {
     /// The requested options that the model or the API doesn't support.
     pub(crate) fn unsupported(&self, request: &RequestOptions<'_>) -> Vec<UnsupportedOption> {
-        let RequestOptions { model, max_tokens, .. } = *request;
+        let model = request.model;
         let found = Capabilities::of(self.vendor, &model.name);
         let mut unsupported = Vec::new();
-        let thinking = match found.is_known {
-            true => self.check_thinking(model, request.has_tools),
-            false => Ok(model.thinking),
-        };
         if found.is_known {
+            let thinking = self.check_thinking(model, request.has_tools);
             let effective = thinking.as_ref().ok().copied().unwrap_or(model.thinking);
             unsupported.extend(temperature_problem(model, &found, effective));
             unsupported.extend(reply_limit_problem(request, found.max_output_tokens));
-        }
-        match thinking {
-            Err(problem) => unsupported.push(problem),
-            Ok(_) if found.is_known && found.thinking.exceeds_reply(model.thinking, max_tokens) => {
-                let ThinkingControl::Budget { min, .. } = found.thinking.control else { return unsupported };
-                let why = format!("{} thinks within `max_tokens`, and {max_tokens} are too few for that", model.name);
-                let help = format!("give the agent more than {min} `max_tokens`, or leave `thinking` out");
-                unsupported.push(UnsupportedOption::new("thinking", why, help));
-            }
-            Ok(_) => {}
+            unsupported.extend(thinking.err().or_else(|| thinking_budget_problem(request, &found)));
         }
         if self.holds_for_all || found.is_known {
             unsupported.extend(self.stop_problem(model, &found));
@@ -101,23 +89,23 @@ impl ApiLimits {
         let name = &model.name;
         let support = Capabilities::of(self.vendor, name);
         let thinking = &support.thinking;
-        let refuse =
-            |why: String| Err(UnsupportedOption::new("thinking", why, "leave `thinking` out, or use another model"));
-        match model.thinking {
-            None => {}
+        let why = match model.thinking {
             Some(Thinking::Off) if thinking.off == ThinkingOff::Impossible => {
-                return refuse(format!("{name} always thinks, so `thinking: off` isn't possible"));
+                Some(format!("{name} always thinks, so `thinking: off` isn't possible"))
             }
-            Some(Thinking::Off) => {}
+            None | Some(Thinking::Off) => None,
             Some(_) if thinking.control == ThinkingControl::Unsupported => {
-                return refuse(format!("{name} doesn't support `thinking`"));
+                Some(format!("{name} doesn't support `thinking`"))
             }
             Some(level) if !thinking.levels.contains(&level) => {
                 let levels: Vec<String> =
                     thinking.levels.iter().map(|level| format!("`{}`", effort_name(*level))).collect();
-                return refuse(format!("{name} supports only {} as `thinking`", levels.join(" or ")));
+                Some(format!("{name} supports only {} as `thinking`", levels.join(" or ")))
             }
-            Some(_) => {}
+            Some(_) => None,
+        };
+        if let Some(why) = why {
+            return Err(UnsupportedOption::new("thinking", why, "leave `thinking` out, or use another model"));
         }
         let Some(provider) = self.tools_elsewhere.filter(|_| has_tools) else { return Ok(model.thinking) };
         let elsewhere = || format!("name the model `{provider}/{name}`");
@@ -166,11 +154,9 @@ fn temperature_problem(model: &Model, found: &Capabilities, thinking: Option<Thi
     let name = &model.name;
     let (why, help) = match found.temperature {
         TemperatureSupport::Any => return None,
-        TemperatureSupport::Ignored => {
-            (format!("{name} ignores `temperature`"), "remove it, or use another model".to_owned())
-        }
-        TemperatureSupport::Fixed => {
-            (format!("{name} doesn't support `temperature`"), "remove it, or use another model".to_owned())
+        TemperatureSupport::Ignored | TemperatureSupport::Fixed => {
+            let verb = if found.temperature == TemperatureSupport::Fixed { "doesn't support" } else { "ignores" };
+            (format!("{name} {verb} `temperature`"), "remove it, or use another model".to_owned())
         }
         TemperatureSupport::FixedWhileThinking { max } if !(0.0..=max).contains(&temperature) => (
             format!("{name} supports a `temperature` from 0 to {max}"),
@@ -192,6 +178,15 @@ fn reply_limit_problem(request: &RequestOptions<'_>, limit: Option<u32>) -> Opti
     let limit = limit.filter(|limit| request.max_tokens > *limit)?;
     let why = format!("{} supports at most {limit} `max_tokens`, not {}", request.model.name, request.max_tokens);
     Some(UnsupportedOption::new("max_tokens", why, format!("write `max_tokens: {limit}`, or less")))
+}
+
+fn thinking_budget_problem(request: &RequestOptions<'_>, found: &Capabilities) -> Option<UnsupportedOption> {
+    let RequestOptions { model, max_tokens, .. } = *request;
+    let is_too_short = found.thinking.exceeds_reply(model.thinking, max_tokens);
+    let ThinkingControl::Budget { min, .. } = found.thinking.control else { return None };
+    let why = format!("{} thinks within `max_tokens`, and {max_tokens} are too few for that", model.name);
+    let help = format!("give the agent more than {min} `max_tokens`, or leave `thinking` out");
+    is_too_short.then(|| UnsupportedOption::new("thinking", why, help))
 }
 
 /// The temperature to send. `None` if it is the default and sending it may be an error.

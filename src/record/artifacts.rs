@@ -3,16 +3,19 @@
 use std::cell::Cell;
 use std::{fs, io};
 
-use super::heartbeat::Heartbeat;
-use super::layout::{BASELINE_FILE, JOB_FILE, PATCH_FILE, PLAN_FILE, RESULT_FILE};
+use super::files::{BASELINE_FILE, JOB_FILE, PATCH_FILE, PLAN_FILE, RESULT_FILE};
+use super::heartbeat;
+use super::read::journal_reader;
 use super::recorder::{ExistingFile, Recorder, lock_mutex};
 use crate::event::{AgentFinished, Durability, PARENT, RunResult, WorkspaceChanged, summary_file};
-use crate::formats::{self, Transcript, markdown};
-use crate::journal::{JournalError, JournalReader, journal_file};
+use crate::formats::{Transcript, html, markdown};
+use crate::journal::{JournalError, journal_file};
 use crate::plan::Plan;
 
 /// The files for people, and the formats that write them.
-const READABLE_FILES: [(&str, &str); 2] = [("transcript.md", "markdown"), ("report.html", "html")];
+const READABLE_FILES: [(&str, WriteTranscript); 2] =
+    [("transcript.md", markdown::transcript), ("report.html", html::transcript)];
+type WriteTranscript = fn(&mut Transcript<'_>, &mut dyn io::Write) -> io::Result<()>;
 
 /// A file that was written, and the previous state of its path.
 pub(super) type WrittenFile = (String, ExistingFile);
@@ -22,11 +25,7 @@ impl Recorder {
     ///
     /// # Errors
     /// If a file couldn't be written.
-    pub fn write_source(&self, job_file: &str, plan: &Plan) -> io::Result<()> {
-        self.make_source(job_file, plan).map(drop)
-    }
-
-    pub(super) fn make_source(&self, job_file: &str, plan: &Plan) -> io::Result<[WrittenFile; 2]> {
+    pub fn write_source(&self, job_file: &str, plan: &Plan) -> io::Result<[WrittenFile; 2]> {
         let plan = serde_json::to_vec_pretty(plan)?;
         let job_file = self.write(JOB_FILE, job_file.as_bytes(), Durability::Written)?;
         let plan = self.write(PLAN_FILE, &plan, Durability::Written)?;
@@ -37,11 +36,7 @@ impl Recorder {
     ///
     /// # Errors
     /// If the file couldn't be written.
-    pub fn write_summary(&self, finished: &AgentFinished) -> io::Result<()> {
-        self.make_summary(finished).map(drop)
-    }
-
-    pub(super) fn make_summary(&self, finished: &AgentFinished) -> io::Result<WrittenFile> {
+    pub fn write_summary(&self, finished: &AgentFinished) -> io::Result<WrittenFile> {
         let name = summary_file(&finished.id);
         let existing = self.write(&name, markdown::subagent_summary(finished).as_bytes(), Durability::Written)?;
         Ok((name, existing))
@@ -50,14 +45,13 @@ impl Recorder {
     /// Writes the transcript and the report from the parent's journal.
     pub(super) fn make_readable(&self, plan: &Plan, result: Option<&RunResult>) -> io::Result<Vec<WrittenFile>> {
         let mut made = Vec::new();
-        for (name, format) in READABLE_FILES {
-            let Some(format) = formats::find(format) else { continue };
+        for (name, write) in READABLE_FILES {
             let journal_error = Cell::new(None);
-            let journal = JournalReader::open(&self.folder, PARENT)?;
+            let journal = journal_reader(&self.folder, PARENT)?;
             let entries = journal.filter_map(|entry| entry.map_err(|error| journal_error.set(Some(error))).ok());
             let mut transcript = Transcript::new(plan, result, entries);
             let existing = self.write_with(name, Durability::Written, |out| {
-                format.transcript(&mut transcript, out).unwrap_or(Ok(()))?;
+                write(&mut transcript, out)?;
                 match journal_error.take() {
                     // A journal that couldn't be written any more may end like this.
                     None | Some(JournalError::Torn { .. }) => Ok(()),
@@ -88,8 +82,7 @@ impl Recorder {
         changed: Option<&WorkspaceChanged>,
         keep_journals: bool,
     ) -> io::Result<()> {
-        lock_mutex(&self.journals).close_all();
-        self.reserve.release();
+        self.release_disk_space();
         self.make_patch(changed)?;
         self.make_readable(plan, Some(result))?;
         if !keep_journals {
@@ -109,7 +102,7 @@ impl Recorder {
     /// Removes the files that only a running or resumable run needs.
     fn remove_run_files(&self, result: &RunResult) {
         drop(lock_mutex(&self.heartbeat).take());
-        Heartbeat::remove(&self.folder);
+        heartbeat::remove(&self.folder);
         if !result.outcome.can_be_resumed() && !result.outcome.is_a_limit() {
             let _ = fs::remove_file(self.folder.join(BASELINE_FILE));
         }
@@ -120,7 +113,7 @@ impl Recorder {
     /// # Errors
     /// If it couldn't be written.
     pub fn write_result(&self, result: &RunResult) -> io::Result<()> {
-        self.reserve.release();
+        self.release_disk_space();
         self.make_result(result).map(drop).or_else(|_| {
             for (name, _) in READABLE_FILES {
                 let _ = fs::remove_file(self.folder.join(name));

@@ -19,8 +19,6 @@ const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(super) struct RecordLock {
     folder: File,
-    /// The folder's device and inode.
-    identity: (u64, u64),
 }
 
 impl RecordLock {
@@ -39,8 +37,7 @@ impl RecordLock {
         }
         match taken {
             Ok(()) | Err(rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOLCK) => {
-                let metadata = opened.metadata().map_err(failed)?;
-                Ok(Self { folder: opened, identity: (metadata.dev(), metadata.ino()) })
+                Ok(Self { folder: opened })
             }
             Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse { path: folder.to_owned() }),
             Err(errno) => Err(failed(io::Error::from(errno))),
@@ -57,8 +54,8 @@ impl RecordLock {
     /// # Errors
     /// If it isn't.
     pub(super) fn check_path(&self, path: &Path) -> io::Result<()> {
-        let found = std::fs::metadata(path)?;
-        if (found.dev(), found.ino()) == self.identity {
+        let (found, locked) = (std::fs::metadata(path)?, self.folder.metadata()?);
+        if (found.dev(), found.ino()) == (locked.dev(), locked.ino()) {
             return Ok(());
         }
         Err(io::Error::new(io::ErrorKind::NotFound, "the run's folder was replaced by another one"))

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::layout::{LATEST, PLAN_FILE};
+use super::files::{LATEST, PLAN_FILE};
 use crate::error::Error;
 
 /// Finds a run's folder below `out`, or anywhere if `wanted` is a path.
@@ -77,12 +77,9 @@ fn all_runs(out: &Path) -> Vec<PathBuf> {
     let below = |folder: &Path| {
         let listing = fs::read_dir(folder).into_iter().flatten().flatten();
         // No job or run has a name with a leading dot, but files that the tamper guard renamed do. `latest` isn't a folder.
-        let is_regular_name = |name: std::ffi::OsString| !name.as_encoded_bytes().starts_with(b".");
-        listing
-            .filter(move |entry| {
-                is_regular_name(entry.file_name()) && entry.file_type().is_ok_and(|kind| kind.is_dir())
-            })
-            .map(|entry| entry.path())
+        let is_regular = |entry: &fs::DirEntry| !entry.file_name().as_encoded_bytes().starts_with(b".");
+        let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+        listing.filter(is_regular).filter(is_folder).map(|entry| entry.path())
     };
     let runs = below(out).flat_map(|job| below(&job).collect::<Vec<_>>());
     runs.filter(|run| is_run(run) || has_run_name(run)).collect()

@@ -1,22 +1,21 @@
-//! The record of a run: a folder with its journals and everything that is derived from them.
+//! The record of a run: a folder with its journals and everything that is derived from them. This folder locks it, writes
+//! it while a run goes on, and finds, reads, resumes and rebuilds it.
 
 mod artifacts;
-mod authenticity;
-mod disk_reserve;
+mod files;
 mod heartbeat;
-mod layout;
+mod journal_set;
 mod lock;
 mod lookup;
 mod read;
 mod rebuild;
 mod recorder;
 mod resume;
-mod temp_files;
 
-pub use self::layout::{BASELINE_FILE, LATEST, RUNS};
+pub(crate) use self::files::open_file;
+pub use self::files::{BASELINE_FILE, LATEST, RUNS, temporary};
 pub use self::lookup::find_run;
 pub use self::read::Record;
 pub use self::rebuild::Rebuilt;
 pub use self::recorder::{ExistingFile, Recorder, new_run_id};
 pub use self::resume::ResumedRecord;
-pub use self::temp_files::temporary;

@@ -1,25 +1,31 @@
 //! Reads a record.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
-use super::layout::{PLAN_FILE, RESULT_FILE};
+use super::files::{PLAN_FILE, RESULT_FILE, open_file};
 use crate::error::Error;
 use crate::event::{Event, FORMAT, JournalEntry, PARENT, RunResult, RunStarted, is_agent_id};
-use crate::journal::{JournalError, JournalReader, journal_file, record_files};
+use crate::journal::{JournalError, JournalReader, journal_file};
 use crate::plan::Plan;
 
 /// The largest file that is read, except journals, in bytes.
 const MAX_FILE_BYTES: u64 = 128 << 20;
+/// The largest journal that is read, in bytes.
+const MAX_JOURNAL_BYTES: u64 = 2 << 30;
+
+/// A journal that is read from its file.
+type JournalFile = JournalReader<BufReader<File>>;
 
 /// A record that was opened for reading.
 #[derive(Debug)]
 pub struct Record {
-    folder: PathBuf,
+    /// The run's folder.
+    pub folder: PathBuf,
     /// The plan of the run.
     pub plan: Plan,
     /// How the run ended, if it has.
@@ -56,18 +62,13 @@ impl Record {
         Ok(Self { folder: folder.to_owned(), plan, result })
     }
 
-    /// The run's folder.
-    pub fn folder(&self) -> &Path {
-        &self.folder
-    }
-
     /// An agent's entries, oldest first. The journal is verified while it is read.
     ///
     /// # Errors
     /// If the agent has no journal, or it can't be opened.
-    pub fn entries(&self, agent: &str) -> Result<JournalReader<BufReader<fs::File>>, Error> {
+    pub fn entries(&self, agent: &str) -> Result<JournalFile, Error> {
         let failed = |source| open_error(self.folder.join(journal_file(agent)), source);
-        JournalReader::open(&self.folder, agent).map_err(failed)
+        journal_reader(&self.folder, agent).map_err(failed)
     }
 
     /// All journals by agent id, without incomplete last lines.
@@ -76,28 +77,28 @@ impl Record {
     /// If one can't be read, was modified, or was written by another version.
     pub fn journals(&self) -> Result<BTreeMap<String, Vec<JournalEntry>>, Error> {
         let mut journals = BTreeMap::new();
-        for agent in std::iter::once(PARENT.to_owned()).chain(self.subagents()?) {
+        for agent in self.agents()? {
             let entries = read_entries(&self.folder, &agent, &mut self.entries(&agent)?)?;
             journals.insert(agent, entries);
         }
         Ok(journals)
     }
 
-    /// The ids of the subagents that have journals.
+    /// The ids of the parent and the subagents that have journals.
     ///
     /// # Errors
     /// If the folder can't be read.
-    pub fn subagents(&self) -> Result<Vec<String>, Error> {
-        subagents(&self.folder)
+    pub fn agents(&self) -> Result<Vec<String>, Error> {
+        agents(&self.folder)
     }
 }
 
-/// The ids of the subagents that have journals in a run's folder, sorted.
-pub(super) fn subagents(folder: &Path) -> Result<Vec<String>, Error> {
+/// The ids of the parent and of the subagents that have journals in a run's folder, sorted.
+pub(super) fn agents(folder: &Path) -> Result<Vec<String>, Error> {
     let path = folder.join("subagents");
     let listing = match fs::read_dir(&path) {
         Ok(listing) => listing,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![PARENT.to_owned()]),
         Err(source) => return Err(Error::Record { path, source }),
     };
     let mut ids: Vec<String> = listing
@@ -106,17 +107,13 @@ pub(super) fn subagents(folder: &Path) -> Result<Vec<String>, Error> {
         .filter(|id| is_agent_id(id))
         .collect();
     ids.sort();
+    ids.insert(0, PARENT.to_owned());
     Ok(ids)
 }
 
 /// The first event of the run; `None` if it was interrupted before that.
 fn started(folder: &Path) -> Result<Option<RunStarted>, Error> {
-    let path = folder.join(journal_file(PARENT));
-    let mut entries = match JournalReader::open(folder, PARENT) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(open_error(path, source)),
-    };
+    let Some(mut entries) = open_journal(folder, PARENT)? else { return Ok(None) };
     match entries.next() {
         None | Some(Err(JournalError::Torn { .. })) => Ok(None),
         Some(Ok(entry)) => match entry.event {
@@ -126,16 +123,12 @@ fn started(folder: &Path) -> Result<Option<RunStarted>, Error> {
                 Err(Error::NotARecord { path: folder.to_owned(), why })
             }
         },
-        Some(Err(error)) => Err(journal_error(path, error)),
+        Some(Err(error)) => Err(journal_error(folder.join(journal_file(PARENT)), error)),
     }
 }
 
 /// Reads an agent's entries up to the end or an incomplete last line.
-pub(super) fn read_entries(
-    folder: &Path,
-    agent: &str,
-    reader: &mut JournalReader<impl io::BufRead>,
-) -> Result<Vec<JournalEntry>, Error> {
+pub(super) fn read_entries(folder: &Path, agent: &str, reader: &mut JournalFile) -> Result<Vec<JournalEntry>, Error> {
     let path = || folder.join(journal_file(agent));
     let mut entries = Vec::new();
     for entry in reader {
@@ -161,29 +154,43 @@ pub(super) fn journal_error(path: PathBuf, error: JournalError) -> Error {
 }
 
 /// The error to report for a file that can't be opened.
-pub(super) fn open_error(path: PathBuf, source: io::Error) -> Error {
+fn open_error(path: PathBuf, source: io::Error) -> Error {
     match source.kind() {
         io::ErrorKind::InvalidData => Error::NotARecord { path, why: source.to_string() },
         _ => Error::Record { path, source },
     }
 }
 
-/// Reads a file of the record.
-pub(super) fn read_file(folder: &Path, name: &str) -> io::Result<Vec<u8>> {
-    let mut content = Vec::new();
-    record_files::open(folder, name, MAX_FILE_BYTES)?.take(MAX_FILE_BYTES).read_to_end(&mut content)?;
-    Ok(content)
+/// Opens an agent's journal.
+pub(super) fn journal_reader(folder: &Path, agent: &str) -> io::Result<JournalFile> {
+    let file = open_file(folder, &journal_file(agent), MAX_JOURNAL_BYTES)?;
+    Ok(JournalReader::new(BufReader::with_capacity(64 * 1024, file)))
+}
+
+/// Opens an agent's journal; `None` if it doesn't exist.
+pub(super) fn open_journal(folder: &Path, agent: &str) -> Result<Option<JournalFile>, Error> {
+    if_exists(journal_reader(folder, agent), || folder.join(journal_file(agent)))
+}
+
+/// What was read from a file at a path; `None` if it doesn't exist.
+fn if_exists<T>(read: io::Result<T>, path: impl Fn() -> PathBuf) -> Result<Option<T>, Error> {
+    match read {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(open_error(path(), source)),
+    }
 }
 
 /// Parses a file of the record; `None` if it doesn't exist.
-fn read_json<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<Option<T>, Error> {
+pub(super) fn read_json<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<Option<T>, Error> {
     let path = folder.join(name);
-    let bytes = match read_file(folder, name) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(open_error(path, source)),
-    };
-    match serde_json::from_slice(&bytes) {
+    let mut content = Vec::new();
+    let read =
+        open_file(folder, name, MAX_FILE_BYTES).and_then(|file| file.take(MAX_FILE_BYTES).read_to_end(&mut content));
+    if if_exists(read, || path.clone())?.is_none() {
+        return Ok(None);
+    }
+    match serde_json::from_slice(&content) {
         Ok(value) => Ok(Some(value)),
         Err(error) => Err(Error::NotARecord { path, why: format!("it can't be read: {error}") }),
     }

@@ -1,19 +1,15 @@
 //! Writes again everything that is derived from the journals.
 
 use std::collections::HashMap;
-use std::io;
 use std::path::Path;
 
 use super::artifacts::WrittenFile;
-use super::disk_reserve::DiskReserve;
-use super::layout::RESULT_FILE;
-use super::lock::RecordLock;
-use super::read::{journal_error, open_error, read_file, subagents};
-use super::recorder::Recorder;
-use super::temp_files::remove_temporary_files;
+use super::files::RESULT_FILE;
+use super::read::{agents, journal_error, open_journal, read_json};
+use super::recorder::{Recorder, take};
 use crate::error::Error;
 use crate::event::{PARENT, RunResult, RunSummary};
-use crate::journal::{JournalError, JournalReader, journal_file};
+use crate::journal::{JournalError, journal_file};
 
 /// The result of rebuilding a record.
 #[derive(Debug)]
@@ -35,25 +31,23 @@ impl Recorder {
     /// If another process uses the folder, there is no journal or no complete line in it, a journal was modified or written
     /// by another version, or a file can't be written.
     pub fn rebuild(folder: &Path) -> Result<Rebuilt, Error> {
-        let folder = folder.canonicalize().map_err(|source| Error::Record { path: folder.to_owned(), source })?;
-        let lock = RecordLock::take(&folder)?;
-        remove_temporary_files(&folder);
+        let (folder, lock) = take(folder)?;
         let (summary, torn) = verify_journals(&folder)?;
-        let Some((started, _)) = summary.started() else {
+        let Some((_, started)) = &summary.started else {
             let why = "the run was interrupted before anything happened; start a new run".to_owned();
             return Err(Error::NotARecord { path: folder, why });
         };
         let run_id = started.run_id.clone();
-        let recorder = Self::new(folder, run_id, lock, DiskReserve::none(), HashMap::new(), None);
-        let failed = |source| Error::Record { path: recorder.folder().to_owned(), source };
-        let mut files: Vec<_> = recorder.make_source(&started.job_file, &started.plan).map_err(failed)?.into();
+        let recorder = Self::new(folder, run_id, lock, None, HashMap::new(), None);
+        let failed = |source| Error::Record { path: recorder.folder.clone(), source };
+        let mut files: Vec<_> = recorder.write_source(&started.job_file, &started.plan).map_err(failed)?.into();
         for finished in summary.summaries() {
-            files.push(recorder.make_summary(finished).map_err(failed)?);
+            files.push(recorder.write_summary(finished).map_err(failed)?);
         }
-        files.extend(recorder.make_patch(summary.changed()).map_err(failed)?);
+        files.extend(recorder.make_patch(summary.changed.as_ref()).map_err(failed)?);
         let result = summary.result();
         // If the last line couldn't be written, the result exists only in this file.
-        let from_file = || serde_json::from_slice::<RunResult>(&read_file(recorder.folder(), RESULT_FILE).ok()?).ok();
+        let from_file = || read_json::<RunResult>(&recorder.folder, RESULT_FILE).ok().flatten();
         let shown = result.clone().or_else(from_file);
         files.extend(recorder.make_readable(&started.plan, shown.as_ref()).map_err(failed)?);
         if let Some(result) = &result {
@@ -68,21 +62,16 @@ impl Recorder {
 fn verify_journals(folder: &Path) -> Result<(RunSummary, Vec<(String, JournalError)>), Error> {
     let mut summary = RunSummary::default();
     let mut torn = Vec::new();
-    for agent in std::iter::once(PARENT.to_owned()).chain(subagents(folder)?) {
+    for agent in agents(folder)? {
         let name = journal_file(&agent);
-        let path = folder.join(&name);
-        let entries = JournalReader::open(folder, &agent).map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => {
-                Error::NotARecord { path: folder.to_owned(), why: format!("it has no journal, {name}") }
-            }
-            _ => open_error(path.clone(), source),
-        })?;
+        let missing = || Error::NotARecord { path: folder.to_owned(), why: format!("it has no journal, {name}") };
+        let entries = open_journal(folder, &agent)?.ok_or_else(missing)?;
         for entry in entries {
             match entry {
                 Ok(entry) if agent == PARENT => summary.apply(&entry.event, entry.at),
                 Ok(_) => {}
                 Err(error @ JournalError::Torn { .. }) => torn.push((name.clone(), error)),
-                Err(error) => return Err(journal_error(path, error)),
+                Err(error) => return Err(journal_error(folder.join(&name), error)),
             }
         }
     }

@@ -4,25 +4,32 @@ use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, Hasher};
-use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+use std::io::{self, BufReader, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
+use rustix::fs::{FallocateFlags, fallocate};
 
-use super::authenticity::record_verifier;
-use super::disk_reserve::DiskReserve;
-use super::heartbeat::Heartbeat;
-use super::layout::{LATEST, RUNS};
+use super::files::{LATEST, RUNS, create_parent_dir, remove_temporary_files, temporary};
+use super::heartbeat::{self, Heartbeat};
+use super::journal_set::JournalSet;
 use super::lock::RecordLock;
-use super::temp_files::temporary;
 use crate::error::Error;
-use crate::event::{Durability, Event, JournalEntry};
-use crate::journal::record_files::create_parent_dir;
-use crate::journal::{FaultInjection, JournalEnd, JournalSet, RecordKey, digest_secrets};
+use crate::event::{Durability, Event, JournalEntry, PARENT};
+use crate::journal::{FaultInjection, JournalEnd, JournalReader, RecordKey, journal_file};
 use crate::sandbox::RecordVerifier;
+use crate::sandbox::protected_paths::canonical_as_far_as_possible;
+use crate::workspace::open_beneath;
+
+/// The disk space that is reserved for the end of a run, in bytes: many times the size of `result.json`, and enough for the
+/// transcript and report of a short run.
+const RESERVE_BYTES: u64 = 256 * 1024;
+
+/// The longest first line that is read to recognize a record, in bytes. It contains the job and its plan.
+const MAX_FIRST_LINE_BYTES: u64 = 16 << 20;
 
 /// The previous state of the path of a file that was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,10 +45,13 @@ pub enum ExistingFile {
 /// Writes a run's folder. Only the owner can read the files.
 #[derive(Debug)]
 pub struct Recorder {
-    pub(super) folder: PathBuf,
-    run_id: String,
-    pub(super) journals: Mutex<JournalSet>,
-    pub(super) reserve: DiskReserve,
+    /// The run's folder.
+    pub folder: PathBuf,
+    /// The run's id, which is the folder's name.
+    pub run_id: String,
+    journals: Mutex<JournalSet>,
+    /// An unnamed file that takes up space until it is closed. The system closes it even if the run is killed.
+    reserve: Mutex<Option<File>>,
     /// Held while the run goes on.
     lock: RecordLock,
     /// Set until the run starts.
@@ -101,7 +111,7 @@ impl Recorder {
         }
         let folder = job_dir.join(run_id);
         fs::DirBuilder::new().mode(0o700).create(&folder).map_err(failed(&folder))?;
-        let reserve = DiskReserve::allocate(&folder);
+        let reserve = reserve_disk_space(&folder);
         let lock = RecordLock::take(&folder)?;
         let recorder = Self::new(folder, run_id.to_owned(), lock, reserve, HashMap::new(), key);
         let target = fs::read_link(&latest).ok();
@@ -114,7 +124,7 @@ impl Recorder {
         folder: PathBuf,
         run_id: String,
         lock: RecordLock,
-        reserve: DiskReserve,
+        reserve: Option<File>,
         journal_ends: HashMap<String, JournalEnd>,
         key: Option<RecordKey>,
     ) -> Self {
@@ -122,7 +132,7 @@ impl Recorder {
             journals: Mutex::new(JournalSet::new(folder.clone(), key.clone(), journal_ends)),
             folder,
             run_id,
-            reserve,
+            reserve: Mutex::new(reserve),
             lock,
             unstarted: Mutex::default(),
             heartbeat: Mutex::default(),
@@ -133,12 +143,8 @@ impl Recorder {
 
     /// Starts writing a heartbeat to the record, until the run is finished.
     pub fn keep_alive(&self, clock: fn() -> Timestamp) {
-        *lock_mutex(&self.heartbeat) = Some(Heartbeat::start(&self.folder, clock));
-    }
-
-    /// The run's folder.
-    pub fn folder(&self) -> &Path {
-        &self.folder
+        // Without it, there is only the journal.
+        *lock_mutex(&self.heartbeat) = heartbeat::start(&self.folder, clock).ok();
     }
 
     /// Duplicates the folder's lock for a process that is part of the run and may outlive this one.
@@ -148,17 +154,13 @@ impl Recorder {
 
     /// Distinguishes records of other runs that were made here from planted ones; `None` without a key.
     pub fn origin_check(&self) -> Option<RecordVerifier> {
-        self.key.clone().map(record_verifier)
-    }
-
-    /// The run's id, which is the folder's name.
-    pub fn run_id(&self) -> &str {
-        &self.run_id
+        let key = self.key.clone()?;
+        Some(RecordVerifier(Arc::new(move |folder, path| is_sealed_for_path(path, folder, &key))))
     }
 
     /// Digests that identify the values of a run's secrets in its record, by name; none without a key.
     pub fn digests(&self, run_id: &str, secrets: &[(String, String)]) -> BTreeMap<String, String> {
-        self.key.as_ref().map(|key| digest_secrets(key, run_id, secrets)).unwrap_or_default()
+        self.key.as_ref().map(|key| key.digest_secrets(run_id, secrets)).unwrap_or_default()
     }
 
     /// Appends an event to its agent's journal and returns the entry.
@@ -174,6 +176,11 @@ impl Recorder {
         }
         self.faults.event();
         Ok(entry)
+    }
+
+    /// Frees the space that was reserved for the end of the run.
+    pub(super) fn release_disk_space(&self) {
+        drop(lock_mutex(&self.reserve).take());
     }
 
     /// Writes a file of the record so that it appears completely or not at all.
@@ -225,6 +232,33 @@ impl Drop for Recorder {
     }
 }
 
+/// Locks the folder of a run that isn't going on, and removes what a killed process has left there.
+pub(super) fn take(folder: &Path) -> Result<(PathBuf, RecordLock), Error> {
+    let folder = folder.canonicalize().map_err(|source| Error::Record { path: folder.to_owned(), source })?;
+    let lock = RecordLock::take(&folder)?;
+    remove_temporary_files(&folder);
+    Ok((folder, lock))
+}
+
+/// Reserves space on the disk of a folder, if the file system supports it.
+pub(super) fn reserve_disk_space(folder: &Path) -> Option<File> {
+    let file = tempfile::tempfile_in(folder).ok()?;
+    fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES).ok()?;
+    Some(file)
+}
+
+/// Whether the parent's journal in a folder begins with a line that was sealed with the key, for a record at this path. In a
+/// copy of another record, the line has another path.
+fn is_sealed_for_path(path: &Path, folder: &OwnedFd, key: &RecordKey) -> bool {
+    let Ok(Some(file)) = open_beneath::open_regular_file(folder.as_fd(), journal_file(PARENT).as_ref()) else {
+        return false;
+    };
+    let mut entries = JournalReader::new(BufReader::new(file.take(MAX_FIRST_LINE_BYTES)));
+    let Some(Ok(entry)) = entries.next() else { return false };
+    let Event::RunStarted(started) = entry.event else { return false };
+    entries.is_sealed_by(key) && canonical_as_far_as_possible(Path::new(&started.folder)) == path
+}
+
 /// Creates a link, or changes its target.
 fn replace_symlink(link: &Path, target: &Path) -> io::Result<()> {
     let mut name = std::ffi::OsString::from(".latest-");
@@ -244,24 +278,10 @@ pub(super) fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Compares what is at a path with the new file that will replace it.
 fn compare_files(path: &Path, new: &Path) -> ExistingFile {
     let Ok(existing) = fs::symlink_metadata(path) else { return ExistingFile::Missing };
-    let is_same = || -> io::Result<bool> {
-        // Opening a pipe would block.
-        if !existing.is_file() || existing.len() != fs::metadata(new)?.len() {
-            return Ok(false);
-        }
-        let (mut one, mut other) = (File::open(path)?, File::open(new)?);
-        let (mut left, mut right) = (Vec::new(), Vec::new());
-        loop {
-            left.clear();
-            right.clear();
-            (&mut one).take(64 * 1024).read_to_end(&mut left)?;
-            (&mut other).take(64 * 1024).read_to_end(&mut right)?;
-            if left != right || left.is_empty() {
-                return Ok(left == right);
-            }
-        }
-    };
-    if is_same().unwrap_or(false) { ExistingFile::Identical } else { ExistingFile::Different }
+    // Opening a pipe would block.
+    let has_same_length = existing.is_file() && fs::metadata(new).is_ok_and(|new| new.len() == existing.len());
+    let is_same = has_same_length && fs::read(path).is_ok_and(|old| fs::read(new).is_ok_and(|new| old == new));
+    if is_same { ExistingFile::Identical } else { ExistingFile::Different }
 }
 
 /// Allocates the id of a new run of a job below `out`. Ids sort by time and are easy to type: the time in UTC and six random
@@ -278,6 +298,25 @@ pub fn new_run_id(out: &Path, job: &str, now: Timestamp) -> String {
         }
         if fs::symlink_metadata(out.join(job).join(&id)).is_err() {
             return id;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn the_reserve_takes_space_and_has_no_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let reserve = reserve_disk_space(folder.path());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        // The file system of the temporary folder may not support it.
+        if let Some(file) = reserve {
+            let taken = file.metadata().unwrap();
+            assert!(taken.blocks() * 512 >= RESERVE_BYTES && taken.nlink() == 0, "{taken:?}");
         }
     }
 }

@@ -1,23 +1,18 @@
 //! Opens the record of an interrupted run so that the run can be resumed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs::{self, File};
-use std::io;
 use std::path::Path;
+use std::{fs, io};
 
 use jiff::Timestamp;
 
-use super::disk_reserve::DiskReserve;
-use super::heartbeat::Heartbeat;
-use super::layout::{BASELINE_FILE, PATCH_FILE, RESULT_FILE};
-use super::lock::RecordLock;
-use super::read::{Record, open_error, read_entries};
-use super::recorder::Recorder;
-use super::temp_files::remove_temporary_files;
+use super::files::{BASELINE_FILE, PATCH_FILE, RESULT_FILE, private_file_options};
+use super::heartbeat;
+use super::read::{Record, open_journal, read_entries};
+use super::recorder::{Recorder, reserve_disk_space, take};
 use crate::error::Error;
 use crate::event::{Event, JournalEntry, Outcome, PARENT};
-use crate::journal::record_files::private_file_options;
-use crate::journal::{JournalReader, RecordKey, journal_file};
+use crate::journal::{JournalEnd, RecordKey, journal_file};
 
 /// A record that was opened for resuming, and its content.
 #[derive(Debug)]
@@ -41,9 +36,7 @@ impl Recorder {
     /// # Errors
     /// If another process uses the folder, the run can't be resumed ([`Error::RunEnded`]), or its record is damaged.
     pub fn resume(folder: &Path, raises_a_limit: bool, key: Option<RecordKey>) -> Result<ResumedRecord, Error> {
-        let folder = folder.canonicalize().map_err(|source| Error::Record { path: folder.to_owned(), source })?;
-        let lock = RecordLock::take(&folder)?;
-        remove_temporary_files(&folder);
+        let (folder, lock) = take(folder)?;
         let record = Record::open(&folder)?;
         let is_resumable = |outcome: Outcome| outcome.can_be_resumed() || (raises_a_limit && outcome.is_a_limit());
         if let Some(result) = record.result.as_ref().filter(|result| !is_resumable(result.outcome)) {
@@ -51,7 +44,7 @@ impl Recorder {
                 // The process was killed just after the run had ended.
                 let _ = fs::remove_file(folder.join(BASELINE_FILE));
             }
-            Heartbeat::remove(&folder);
+            heartbeat::remove(&folder);
             return Err(Error::RunEnded {
                 run_id: result.run_id.clone(),
                 outcome: result.outcome,
@@ -61,18 +54,21 @@ impl Recorder {
         let mut journals = BTreeMap::new();
         let mut has_our_key = false;
         let mut ends = HashMap::new();
-        for agent in std::iter::once(PARENT.to_owned()).chain(record.subagents()?) {
-            let Some(OpenedJournal { entries, sum, is_sealed }) = reopen_journal(&folder, &agent, key.as_ref())? else {
-                continue;
-            };
-            has_our_key |= agent == PARENT && is_sealed;
-            ends.insert(agent.clone(), (entries.last().map_or(0, |entry| entry.seq), sum));
+        for agent in record.agents()? {
+            let Some(mut reader) = open_journal(&folder, &agent)? else { continue };
+            let entries = read_entries(&folder, &agent, &mut reader)?;
+            let (whole_bytes, sum) = reader.position();
+            let path = folder.join(journal_file(&agent));
+            cut_off(&path, whole_bytes).map_err(|source| Error::Record { path, source })?;
+            has_our_key |= agent == PARENT && key.as_ref().is_some_and(|key| reader.is_sealed_by(key));
+            let end: JournalEnd = (entries.last().map_or(0, |entry| entry.seq), sum.to_owned());
+            ends.insert(agent.clone(), end);
             journals.insert(agent, entries);
         }
         check_consistency(&folder, &journals)?;
         let run_id = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let reserve = DiskReserve::allocate(&folder);
-        let last_seen = Heartbeat::last(&folder);
+        let reserve = reserve_disk_space(&folder);
+        let last_seen = heartbeat::last(&folder);
         let recorder = Self::new(folder, run_id, lock, reserve, ends, key);
         Ok(ResumedRecord { recorder, record, journals, last_seen, has_our_key })
     }
@@ -83,39 +79,18 @@ impl Recorder {
     /// If the result can't be removed.
     pub fn remove_result(&self) -> io::Result<()> {
         self.faults.operation()?;
-        let _ = fs::remove_file(self.folder().join(PATCH_FILE));
-        match fs::remove_file(self.folder().join(RESULT_FILE)) {
+        let _ = fs::remove_file(self.folder.join(PATCH_FILE));
+        match fs::remove_file(self.folder.join(RESULT_FILE)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
     }
 }
 
-/// A journal that will be continued.
-struct OpenedJournal {
-    entries: Vec<JournalEntry>,
-    /// The checksum of the last line.
-    sum: String,
-    /// Whether it was sealed with our key.
-    is_sealed: bool,
-}
-
-/// Reads a journal and cuts off an incomplete line; `None` if there is no journal.
-fn reopen_journal(folder: &Path, agent: &str, key: Option<&RecordKey>) -> Result<Option<OpenedJournal>, Error> {
-    let path = folder.join(journal_file(agent));
-    let failed = |source| Error::Record { path: path.clone(), source };
-    let mut reader = match JournalReader::open(folder, agent) {
-        Ok(reader) => reader,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(open_error(path, source)),
-    };
-    let entries = read_entries(folder, agent, &mut reader)?;
-    let (whole_bytes, sum) = reader.position();
-    let file: File = private_file_options().append(true).open(&path).map_err(failed)?;
-    if file.metadata().map_err(failed)?.len() > whole_bytes {
-        file.set_len(whole_bytes).map_err(failed)?;
-    }
-    Ok(Some(OpenedJournal { entries, sum: sum.to_owned(), is_sealed: key.is_some_and(|key| reader.is_sealed_by(key)) }))
+/// Cuts off an incomplete line after the complete ones.
+fn cut_off(path: &Path, whole_bytes: u64) -> io::Result<()> {
+    let file = private_file_options().append(true).open(path)?;
+    if file.metadata()?.len() > whole_bytes { file.set_len(whole_bytes) } else { Ok(()) }
 }
 
 /// Checks that journals, each of which is valid, belong to the same run.

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use crate::text::hex;
+
 const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const URL_SAFE: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
@@ -55,8 +57,9 @@ impl EncodedForms {
                 self.wrapped.insert(base64_at_shift(value.as_bytes(), shift, alphabet));
             }
         }
-        self.wrapped.insert(hex(value.as_bytes(), false));
-        self.wrapped.insert(hex(value.as_bytes(), true));
+        let hex = hex(value.as_bytes());
+        self.wrapped.insert(hex.to_uppercase().into_bytes());
+        self.wrapped.insert(hex.into_bytes());
         for upper in [false, true] {
             for kept in ["-_.~", "-_.~/", "-_.~!'()*", "-_.*"] {
                 let percent = percent(value, kept, upper);
@@ -90,14 +93,6 @@ fn base64_at_shift(value: &[u8], shift: usize, alphabet: &[u8; 64]) -> Vec<u8> {
             alphabet[usize::from(pair >> (10 - bit % 8) & 0x3f)]
         })
         .collect()
-}
-
-fn hex(value: &[u8], upper: bool) -> Vec<u8> {
-    let mut text = String::with_capacity(value.len() * 2);
-    for byte in value {
-        push_hex(&mut text, u32::from(*byte), 2, upper);
-    }
-    text.into_bytes()
 }
 
 /// Percent-encodes everything but letters, digits and `kept` (RFC 3986 section 2). Programs differ in what they keep.

@@ -40,10 +40,6 @@ impl SecretMatcher {
         Some(Self { exact: PatternSet::new(exact)?, wrapped: PatternSet::new(wrapped)? })
     }
 
-    pub(super) fn pattern_count(&self) -> usize {
-        self.exact.labels.len() + self.wrapped.labels.len()
-    }
-
     pub(super) fn max_match_bytes(&self) -> usize {
         self.exact.max_len.max(self.wrapped.max_len)
     }

@@ -6,9 +6,229 @@
 
 mod encodings;
 mod matcher;
-mod redactor;
 mod stream;
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use self::encodings::secret_lines;
 pub use self::encodings::{MIN_SECRET_CHARS, base64};
-pub use self::redactor::{MARKER_PREFIX, Redactor, log_mask_lines};
+use self::matcher::{MatchState, SecretMatcher};
 pub use self::stream::{StreamRedactor, TextRedactor};
+
+/// How every marker that replaces a secret begins. Tools refuse to write it to files.
+pub const MARKER_PREFIX: &str = "[masked:";
+
+/// Replaces the secrets of a run in text. Cheap to clone; without secrets it costs nothing.
+#[derive(Clone, Default)]
+pub struct Redactor {
+    matcher: Option<Arc<SecretMatcher>>,
+}
+
+impl std::fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Redactor")
+    }
+}
+
+impl Redactor {
+    /// Takes names and values of secrets. Also returns the names of those that are too short to be redacted (below
+    /// [`MIN_SECRET_CHARS`]). Empty values are ignored.
+    pub fn new(secrets: &[(String, String)]) -> (Self, Vec<String>) {
+        let (long, short): (Vec<_>, Vec<_>) = secrets
+            .iter()
+            .filter(|(_, value)| !value.trim().is_empty())
+            .partition(|(_, value)| value.trim().chars().count() >= MIN_SECRET_CHARS);
+        let long = long.into_iter().map(|(name, value)| (format!("{MARKER_PREFIX}{name}]").into(), value.as_str()));
+        let matcher = SecretMatcher::new(long).map(Arc::new);
+        (Self { matcher }, short.into_iter().map(|(name, _)| name.clone()).collect())
+    }
+
+    /// Whether there is nothing to redact.
+    pub fn is_empty(&self) -> bool {
+        self.matcher.is_none()
+    }
+
+    /// The length in bytes of the longest form of a secret; 0 without secrets. Text that will be cut must be redacted with
+    /// this much text after the cut.
+    pub fn max_match_bytes(&self) -> usize {
+        self.matcher.as_ref().map_or(0, |matcher| matcher.max_match_bytes())
+    }
+
+    /// Whether a text contains a secret.
+    pub fn contains_secret(&self, text: &str) -> bool {
+        self.matcher.as_ref().is_some_and(|matcher| MatchState::contains_secret(matcher, text.as_bytes()))
+    }
+
+    /// Replaces every secret by `[masked:NAME]`.
+    pub fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        if !self.contains_secret(text) {
+            return Cow::Borrowed(text);
+        }
+        let mut stream = self.stream();
+        let mut redacted = stream.feed(text.as_bytes()).into_owned();
+        redacted.extend(stream.finish());
+        Cow::Owned(String::from_utf8(redacted).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into()))
+    }
+
+    /// Redacts all texts of a JSON value, the names of fields included.
+    #[must_use]
+    pub fn redact_json(&self, value: Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.redact(&text).into_owned()),
+            Value::Array(items) => items.into_iter().map(|item| self.redact_json(item)).collect(),
+            Value::Object(fields) => {
+                let redacted =
+                    |(name, value): (String, Value)| (self.redact(&name).into_owned(), self.redact_json(value));
+                Value::Object(fields.into_iter().map(redacted).collect())
+            }
+            other => other,
+        }
+    }
+
+    /// A redactor for bytes that come in pieces.
+    pub fn stream(&self) -> StreamRedactor {
+        StreamRedactor::new(self.matcher.clone())
+    }
+
+    /// A redactor for text that comes in pieces.
+    pub fn text_stream(&self) -> TextRedactor {
+        TextRedactor::new(self.stream())
+    }
+}
+
+/// The parts of a secret that a CI system should mask in its log, which it masks line by line: the whole value, or those of its
+/// lines that are secrets by themselves. Nothing if the secret is too short.
+pub fn log_mask_lines(value: &str) -> Vec<&str> {
+    match value.trim() {
+        short if short.chars().count() < MIN_SECRET_CHARS => Vec::new(),
+        line if !line.contains(['\n', '\r']) => vec![line],
+        lines => secret_lines(lines).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn redactor(secrets: &[(&str, &str)]) -> Redactor {
+        let secrets: Vec<_> = secrets.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        Redactor::new(&secrets).0
+    }
+
+    fn in_pieces(redactor: &Redactor, text: &str, size: usize) -> String {
+        let mut stream = redactor.stream();
+        let mut out = Vec::new();
+        for piece in text.as_bytes().chunks(size) {
+            out.extend_from_slice(&stream.feed(piece));
+        }
+        out.extend(stream.finish());
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_plain_secret_is_redacted_and_other_text_is_not() {
+        let redactor = redactor(&[("TOKEN", "hunter2-hunter2")]);
+        assert_eq!(redactor.redact("a hunter2-hunter2 b"), "a [masked:TOKEN] b");
+        assert!(matches!(redactor.redact("hunter2"), Cow::Borrowed("hunter2")));
+    }
+
+    #[test]
+    fn short_secrets_are_reported_and_empty_ones_ignored() {
+        let secrets = [("A".to_owned(), "short".to_owned()), ("B".to_owned(), String::new())];
+        let (redactor, short) = Redactor::new(&secrets);
+        assert_eq!(short, ["A"]);
+        assert!(redactor.is_empty());
+        assert_eq!(redactor.redact("short"), "short");
+    }
+
+    #[test]
+    fn a_secret_split_over_pieces_never_leaks() {
+        let redactor = redactor(&[("TOKEN", "hunter2-hunter2"), ("OTHER", "2-hunter2 and more")]);
+        let text = "x hunter2-hunter2 y hunter2-hunter2hunter2-hunter2 z hunter2-hunter2 and more ä hunter2-hunter";
+        let whole = redactor.redact(text).into_owned();
+        assert_eq!(whole, "x [masked:TOKEN] y [masked:TOKEN][masked:TOKEN] z [masked:TOKEN] ä hunter2-hunter");
+        for size in 1..40 {
+            assert_eq!(in_pieces(&redactor, text, size), whole, "pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn overlapping_secrets_become_one_marker_without_much_buffering() {
+        let redactor = redactor(&[("A", "aaaaaaaaaa")]);
+        let mut stream = redactor.stream();
+        let mut out = Vec::new();
+        for _ in 0..1000 {
+            out.extend_from_slice(&stream.feed(&[b'a'; 1000]));
+            assert!(stream.buffered_bytes() < 100);
+        }
+        out.extend(stream.finish());
+        assert_eq!(String::from_utf8(out).unwrap(), "[masked:A]");
+    }
+
+    #[test]
+    fn without_secrets_bytes_are_passed_through() {
+        let redactor = Redactor::default();
+        assert!(matches!(redactor.stream().feed(b"abc"), Cow::Borrowed(b"abc")));
+        assert!(redactor.stream().finish().is_empty());
+    }
+
+    #[test]
+    fn encoded_secrets_with_line_breaks_are_found() {
+        let token = "github_pat_11ABCDEFG0aBcDeFgHiJkL_mNoPqRsTuVwXyZ0123456789abcdefghijABCDEFGHIJ0123456789klmnop";
+        let redactor = redactor(&[("TOKEN", token)]);
+        // `printf 'ab%s\n' "$TOKEN" | base64`, and with `xxd -p`.
+        let base64 = "YWJnaXRodWJfcGF0XzExQUJDREVGRzBhQmNEZUZnSGlKa0xfbU5vUHFSc1R1VndYeVowMTIzNDU2\n\
+                      Nzg5YWJjZGVmZ2hpakFCQ0RFRkdISUowMTIzNDU2Nzg5a2xtbm9wCg==\n";
+        let hex: String = format!("ab{token}").bytes().map(|byte| format!("{byte:02x}")).collect();
+        let hex: Vec<&str> = hex.as_bytes().chunks(60).map(|line| std::str::from_utf8(line).unwrap()).collect();
+        for (text, expected) in [
+            (base64.to_owned(), "YWJ[masked:TOKEN]Cg==\n"),
+            (base64.replace('\n', "\r\n    "), "YWJ[masked:TOKEN]Cg==\r\n    "),
+            (hex.join("\n") + "\n", "6162[masked:TOKEN]\n"),
+        ] {
+            let whole = redactor.redact(&text).into_owned();
+            assert_eq!(whole, expected);
+            for size in 1..90 {
+                assert_eq!(in_pieces(&redactor, &text, size), whole, "pieces of {size}");
+            }
+        }
+        // An empty line ends an encoded secret, so that text isn't held back forever.
+        assert!(redactor.redact(&base64.replacen('\n', "\n\n", 1)).contains("YWJnaXRodWJf"));
+        let mut stream = redactor.stream();
+        for _ in 0..100 {
+            let _ = stream.feed("\n".repeat(1000).as_bytes());
+            let _ = stream.feed(("YWJnaXRodWJf\n".to_owned() + &" ".repeat(1000)).as_bytes());
+        }
+        assert!(stream.buffered_bytes() < 3000, "{}", stream.buffered_bytes());
+    }
+
+    #[test]
+    fn the_lines_of_a_secret_are_redacted_except_plain_words() {
+        let key = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQ\nEFAASC/9x=\nclusters:\n}\n-----END KEY-----\n";
+        let redactor = redactor(&[("KEY", key)]);
+        assert_eq!(
+            redactor.redact("   2\tMIIEvQIBADANBgkqhkiG9w0BAQ\n   3\tEFAASC/9x="),
+            "   2\t[masked:KEY]\n   3\t[masked:KEY]"
+        );
+        assert_eq!(redactor.redact("-----BEGIN KEY-----\nclusters:\n}"), "-----BEGIN KEY-----\nclusters:\n}");
+        assert_eq!(redactor.redact(key), "[masked:KEY]");
+        assert_eq!(log_mask_lines(key), ["MIIEvQIBADANBgkqhkiG9w0BAQ", "EFAASC/9x="]);
+        assert_eq!(log_mask_lines(" hunter2-hunter2\n"), ["hunter2-hunter2"]);
+        assert_eq!(log_mask_lines("hunter2"), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn text_in_pieces_stays_valid_text() {
+        let redactor = redactor(&[("TOKEN", "hünter2-hünter2")]);
+        let text = "ä hünter2-hünter2 ö €uro hünter2";
+        let mut shown = redactor.text_stream();
+        let mut pieces: Vec<String> =
+            text.chars().map(|letter| shown.feed(letter.encode_utf8(&mut [0; 4])).into_owned()).collect();
+        pieces.push(shown.finish());
+        assert_eq!(pieces.concat(), "ä [masked:TOKEN] ö €uro hünter2");
+        assert!(matches!(Redactor::default().text_stream().feed("abc"), Cow::Borrowed("abc")));
+    }
+}

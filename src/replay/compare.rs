@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::normalized_event::NormalizedEvent;
+use super::normalized_event::turn;
 use super::report::{EventLocation, ReplayDifference};
-use crate::agent::INTERRUPTED_CALL_NOTE;
-use crate::event::{Event, JournalEntry, Outcome};
+use crate::event::{Event, JournalEntry, NoResult, Outcome};
+use crate::redaction::MARKER_PREFIX;
 
 /// The fields that depend on clocks, prices and other agents, by the type of event. They are never compared.
 const IGNORED_FIELDS: &[(&str, &[&str])] = &[
@@ -33,29 +33,30 @@ pub(super) struct CompareRules {
 /// difference.
 pub(super) fn differences(
     agent: &str,
-    then: &[NormalizedEvent],
-    now: &[NormalizedEvent],
+    then: &[JournalEntry],
+    now: &[JournalEntry],
     rules: CompareRules,
 ) -> Vec<ReplayDifference> {
-    let mut now = now.iter();
+    let mut rest = now.iter();
     let mut found = Vec::new();
     for (at, recorded) in then.iter().enumerate() {
         let replayed = loop {
-            match now.next() {
+            match rest.next() {
                 // A record that was cut off during parallel calls lacks the ends of some.
-                Some(moment) if !rules.is_complete && is_unrecorded(agent, moment, &then[at..]) => {}
+                Some(entry) if !rules.is_complete && is_unrecorded(agent, entry, &then[at..]) => {}
                 other => break other,
             }
         };
         let is_same = replayed.is_some_and(|replayed| events_match(agent, recorded, replayed, rules));
         if !is_same {
-            found.push(difference(agent, Some(recorded), replayed, then));
+            found.push(difference(agent, (Some(recorded), then), (replayed, now)));
             if !rules.tools || !replayed.is_some_and(|replayed| are_same_result(&recorded.event, &replayed.event)) {
                 return found;
             }
         }
     }
-    found.extend(now.next().filter(|_| rules.is_complete).map(|more| difference(agent, None, Some(more), then)));
+    let more = rest.next().filter(|_| rules.is_complete);
+    found.extend(more.map(|more| difference(agent, (None, then), (Some(more), now))));
     found
 }
 
@@ -69,8 +70,8 @@ fn are_same_result(then: &Event, now: &Event) -> bool {
 }
 
 /// Whether this is the end of a call that the rest of the record doesn't have.
-fn is_unrecorded(agent: &str, moment: &NormalizedEvent, rest: &[NormalizedEvent]) -> bool {
-    match &moment.event {
+fn is_unrecorded(agent: &str, entry: &JournalEntry, rest: &[JournalEntry]) -> bool {
+    match &entry.event {
         Event::CallFinished(now) => !rest.iter().any(|then| match &then.event {
             Event::CallFinished(then) => then.result.call_id == now.result.call_id,
             _ => false,
@@ -82,10 +83,10 @@ fn is_unrecorded(agent: &str, moment: &NormalizedEvent, rest: &[NormalizedEvent]
     }
 }
 
-fn events_match(agent: &str, then: &NormalizedEvent, now: &NormalizedEvent, rules: CompareRules) -> bool {
+fn events_match(agent: &str, then: &JournalEntry, now: &JournalEntry, rules: CompareRules) -> bool {
     match (&then.event, &now.event) {
         // The recorded call has no known result.
-        (Event::CallFinished(then), Event::CallFinished(now)) if then.result.text == INTERRUPTED_CALL_NOTE => {
+        (Event::CallFinished(then), Event::CallFinished(now)) if then.no_result == Some(NoResult::Interrupted) => {
             then.result.call_id == now.result.call_id
         }
         // The step that failed may be missing in the subagent's journal.
@@ -115,10 +116,10 @@ fn values_match(then: &Value, now: &Value) -> bool {
 }
 
 fn text_matches_redacted(then: &str, now: &str) -> bool {
-    const MASK: &str = "[masked:";
-    let Some((before, after)) = then.split_once(MASK) else { return false };
+    let Some((before, after)) = then.split_once(MARKER_PREFIX) else { return false };
     let Some(mut rest) = now.strip_prefix(before) else { return false };
-    let mut parts = after.split(MASK).map(|part| part.split_once(']').map_or("", |(_, after)| after)).peekable();
+    let mut parts =
+        after.split(MARKER_PREFIX).map(|part| part.split_once(']').map_or("", |(_, after)| after)).peekable();
     while let Some(part) = parts.next() {
         if parts.peek().is_none() {
             return rest.ends_with(part);
@@ -130,9 +131,9 @@ fn text_matches_redacted(then: &str, now: &str) -> bool {
 }
 
 /// The data of an event without the fields that are never compared.
-pub(super) fn comparable_data(moment: &NormalizedEvent, rules: CompareRules) -> Value {
-    let mut data = data(moment);
-    let kind = moment.event.kind();
+pub(super) fn comparable_data(entry: &JournalEntry, rules: CompareRules) -> Value {
+    let mut data = data(entry);
+    let kind = entry.event.kind();
     let passed = IGNORED_FIELDS.iter().filter(|(of, _)| *of == kind).flat_map(|(_, keys)| keys.iter().copied());
     let unasked = (kind == "request_started" && !rules.max_tokens).then_some("max_tokens");
     if let Some(fields) = data.as_object_mut() {
@@ -146,31 +147,33 @@ pub(super) fn comparable_data(moment: &NormalizedEvent, rules: CompareRules) -> 
     data
 }
 
-fn data(moment: &NormalizedEvent) -> Value {
-    let entry = JournalEntry { seq: 0, at: moment.at, agent: String::new(), event: moment.event.clone() };
+fn data(entry: &JournalEntry) -> Value {
     let line = entry.to_json().ok().and_then(|line| serde_json::from_str::<Value>(&line).ok());
     line.and_then(|mut line| line.get_mut("data").map(Value::take)).unwrap_or_default()
 }
 
+/// The difference between two events, each with its agent's journal.
 fn difference(
     agent: &str,
-    then: Option<&NormalizedEvent>,
-    now: Option<&NormalizedEvent>,
-    all: &[NormalizedEvent],
+    (then, recorded): (Option<&JournalEntry>, &[JournalEntry]),
+    (now, replayed): (Option<&JournalEntry>, &[JournalEntry]),
 ) -> ReplayDifference {
     let rules = CompareRules { is_complete: true, max_tokens: true, tools: false };
-    let last = then.or(all.last());
-    let turn = then.or(now).map_or(1, |moment| moment.turn);
+    let last = then.or(recorded.last());
+    let turn = match (then, now) {
+        (Some(then), _) => turn(recorded, then.seq),
+        (None, now) => now.map_or(1, |now| turn(replayed, now.seq)),
+    };
     ReplayDifference {
         place: EventLocation {
             agent: agent.to_owned(),
             turn,
-            event: then.map(|moment| moment.seq),
-            after: last.filter(|_| then.is_none()).map(|moment| moment.seq),
+            event: then.map(|entry| entry.seq),
+            after: last.filter(|_| then.is_none()).map(|entry| entry.seq),
         },
-        at: last.map(|moment| moment.at),
-        recorded: then.map(|moment| (moment.event.kind(), comparable_data(moment, rules))),
-        replayed: now.map(|moment| (moment.event.kind(), comparable_data(moment, rules))),
+        at: last.map(|entry| entry.at),
+        recorded: then.map(|entry| (entry.event.kind(), comparable_data(entry, rules))),
+        replayed: now.map(|entry| (entry.event.kind(), comparable_data(entry, rules))),
         why: None,
     }
 }

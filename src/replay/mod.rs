@@ -9,7 +9,7 @@ mod report;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -18,12 +18,12 @@ use tokio_util::sync::CancellationToken;
 
 use self::compare::{CompareRules, differences};
 use self::edit_impact::edit_impact;
-use self::normalized_event::{NormalizedEvent, normalize};
+use self::normalized_event::normalize;
 use self::recorded_run::RecordedRun;
 pub use self::report::{EventLocation, ReplayDifference, ReplayReport};
-use crate::agent::{Agent, ReplayedRun, RunDeps, RunGates, RunHistory, RunState, ToolDeps};
+use crate::agent::{Agent, RunDeps, RunGates, RunHistory, RunState, ToolDeps};
 use crate::error::Error;
-use crate::event::{Durability, Event, Outcome, PARENT, RunStarted, Sink};
+use crate::event::{Durability, Event, JournalEntry, Outcome, PARENT, RunStarted, Sink};
 use crate::message::{Message, Reply};
 use crate::plan::{Plan, PlannedLimits};
 use crate::pricing::Prices;
@@ -55,7 +55,7 @@ impl Replay {
     /// # Errors
     /// A journal was changed, has another format, or is missing and its agent hadn't ended.
     pub fn read(record: &Record) -> Result<Self, Error> {
-        Ok(Self { recorded: RecordedRun::read(record)?, folder: record.folder().to_owned() })
+        Ok(Self { recorded: RecordedRun::read(record)?, folder: record.folder.clone() })
     }
 
     /// The first event of the recorded run.
@@ -77,10 +77,10 @@ impl Replay {
         let recorded = &self.recorded;
         let collector = Arc::new(EventCollector::default());
         let runs_tools = tools.is_some();
-        let mut plan = edited.unwrap_or(recorded.plan()).clone();
+        let mut plan = edited.unwrap_or(&recorded.started.plan).clone();
         let cursors = recorded.cursors(&plan, runs_tools);
         // The record says where compaction happened and which limits were reached. Only real tools need a time limit.
-        plan.compaction = recorded.plan().compaction;
+        plan.compaction = recorded.started.plan.compaction;
         plan.limits = PlannedLimits {
             cost_usd: None,
             tokens: None,
@@ -105,22 +105,17 @@ impl Replay {
             sink: Arc::clone(&collector) as Arc<dyn Sink>,
             stop: stop.clone(),
             gates: RunGates::default(),
-            history: RunHistory {
-                cursors,
-                elapsed: Duration::ZERO,
-                replay: Some(ReplayedRun { abort: recorded.abort.clone() }),
-            },
+            history: RunHistory { cursors, elapsed: Duration::ZERO, is_replay: true, abort: recorded.abort.clone() },
         });
         Agent::run_parent(&run).await;
         let rules = CompareRules { is_complete: true, max_tokens: edited.is_none(), tools: runs_tools };
-        let mut report = self.compare(&collector.take(), &run, rules);
+        let mut report = self.compare(&collector.events(), &run, rules);
         if let Some(edited) = edited {
-            report.plan = recorded.plan().changes_to(edited);
+            report.plan = recorded.started.plan.changes_to(edited);
             report.differences.extend(edit_impact(recorded, edited, prices));
         }
         report.sort(runs_tools);
-        let has_failed = deps.sandbox.tamper_error().is_some() || deps.sandbox.failure().is_some();
-        report.stopped = match (stop.is_cancelled(), has_failed) {
+        report.stopped = match (stop.is_cancelled(), run.environment_failed()) {
             (true, _) => Some(Outcome::Interrupted),
             (false, true) => Some(Outcome::EnvironmentFailed),
             (false, false) => None,
@@ -142,7 +137,12 @@ impl Replay {
         Ok(LiveTools { deps, stop: CancellationToken::new() })
     }
 
-    fn compare(&self, replayed: &BTreeMap<String, Vec<Event>>, run: &RunState, rules: CompareRules) -> ReplayReport {
+    fn compare(
+        &self,
+        replayed: &BTreeMap<String, Vec<JournalEntry>>,
+        run: &RunState,
+        rules: CompareRules,
+    ) -> ReplayReport {
         let recorded = &self.recorded;
         let mut report = ReplayReport {
             run_id: recorded.started.run_id.clone(),
@@ -168,10 +168,7 @@ impl Replay {
                 report.turns += u64::from(matches!(event, Event::ReplyReceived(_)) && !is_summary);
                 report.calls += u64::from(matches!(event, Event::CallStarted(_)));
             }
-            let at = recorded.agents.get(PARENT).and_then(|events| events.first());
-            let at = at.map_or(Timestamp::MIN, |first| first.at);
-            let now = replayed.get(id).into_iter().flatten();
-            let now = now.map(|event| NormalizedEvent { seq: 0, at, turn: 1, event: event.clone() }).collect();
+            let now = replayed.get(id).cloned().unwrap_or_default();
             let is_complete = recorded.is_complete(id) || !recorded.agents.contains_key(id);
             if !is_complete && recorded.end(id).is_some() {
                 then = &then[..then.len() - 1];
@@ -217,20 +214,21 @@ impl Conversation for NoProvider {
 
 /// Keeps the events of each agent in memory.
 #[derive(Default)]
-struct EventCollector {
-    events: Mutex<BTreeMap<String, Vec<Event>>>,
-}
+struct EventCollector(Mutex<BTreeMap<String, Vec<JournalEntry>>>);
 
 impl EventCollector {
-    fn take(&self) -> BTreeMap<String, Vec<Event>> {
-        std::mem::take(&mut self.events.lock().unwrap_or_else(PoisonError::into_inner))
+    fn events(&self) -> MutexGuard<'_, BTreeMap<String, Vec<JournalEntry>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Sink for EventCollector {
     fn record(&self, agent: &str, event: Event, _: Durability) -> io::Result<()> {
-        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        events.entry(agent.to_owned()).or_default().push(event);
+        let mut agents = self.events();
+        let events = agents.entry(agent.to_owned()).or_default();
+        // Times aren't compared.
+        let (seq, at) = (events.len() as u64 + 1, Timestamp::MIN);
+        events.push(JournalEntry { seq, at, agent: agent.to_owned(), event });
         Ok(())
     }
 

@@ -2,45 +2,28 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use jiff::Timestamp;
-
 use crate::event::{AgentFinished, Event, JournalEntry};
 
-/// An event and its place.
-#[derive(Debug, Clone)]
-pub(super) struct NormalizedEvent {
-    /// Its number in its journal, from 1.
-    pub(super) seq: u64,
-    pub(super) at: Timestamp,
-    /// The agent's turn, from 1.
-    pub(super) turn: u32,
-    pub(super) event: Event,
-}
-
-impl From<JournalEntry> for NormalizedEvent {
-    fn from(entry: JournalEntry) -> Self {
-        Self { seq: entry.seq, at: entry.at, turn: 1, event: entry.event }
-    }
+/// The turn of an event in an agent's normalized journal, from 1.
+pub(super) fn turn(events: &[JournalEntry], seq: u64) -> u32 {
+    let asked = events.iter().rev().find_map(|entry| match &entry.event {
+        Event::RequestStarted(asked) if entry.seq <= seq => Some(asked.turn.max(1)),
+        _ => None,
+    });
+    asked.unwrap_or(1)
 }
 
 /// The events of an agent as if the run had never been interrupted, with each call directly before its result.
-pub(super) fn normalize(agent: &str, events: Vec<NormalizedEvent>) -> Vec<NormalizedEvent> {
-    let mut events = without_resumes(agent, events);
-    let mut turn = 1;
-    for moment in &mut events {
-        if let Event::RequestStarted(asked) = &moment.event {
-            turn = asked.turn.max(1);
-        }
-        moment.turn = turn;
-    }
+pub(super) fn normalize(agent: &str, events: Vec<JournalEntry>) -> Vec<JournalEntry> {
+    let events = without_resumes(agent, events);
     let mut ordered = Vec::with_capacity(events.len());
     let mut calls = Vec::new();
-    for moment in events {
-        if is_call_event(agent, &moment.event) {
-            calls.push(moment);
+    for entry in events {
+        if is_call_event(agent, &entry.event) {
+            calls.push(entry);
         } else {
             ordered.append(&mut pair_calls(std::mem::take(&mut calls)));
-            ordered.push(moment);
+            ordered.push(entry);
         }
     }
     ordered.append(&mut pair_calls(calls));
@@ -56,13 +39,13 @@ fn is_call_event(agent: &str, event: &Event) -> bool {
 }
 
 /// Removes the traces of interruptions: ends that weren't the last, and requests that were sent again.
-fn without_resumes(agent: &str, events: Vec<NormalizedEvent>) -> Vec<NormalizedEvent> {
-    let resumed = events.iter().rposition(|moment| matches!(moment.event, Event::Resumed(_)));
+fn without_resumes(agent: &str, events: Vec<JournalEntry>) -> Vec<JournalEntry> {
+    let resumed = events.iter().rposition(|entry| matches!(entry.event, Event::Resumed(_)));
     let last = events.len().saturating_sub(1);
     let is_own = |end: &AgentFinished| end.id == agent;
-    let mut kept: Vec<NormalizedEvent> = Vec::with_capacity(events.len());
-    for (at, moment) in events.into_iter().enumerate() {
-        match &moment.event {
+    let mut kept: Vec<JournalEntry> = Vec::with_capacity(events.len());
+    for (at, entry) in events.into_iter().enumerate() {
+        match &entry.event {
             Event::RunStarted(_) | Event::Resumed(_) | Event::RunFinished(_) | Event::WorkspaceChanged(_) => continue,
             Event::AgentFinished(end) if end.outcome.was_cut_off() => {
                 let went_on =
@@ -74,14 +57,14 @@ fn without_resumes(agent: &str, events: Vec<NormalizedEvent>) -> Vec<NormalizedE
             Event::RequestStarted(_) => drop_last_request(&mut kept),
             _ => {}
         }
-        kept.push(moment);
+        kept.push(entry);
     }
     kept
 }
 
 /// Removes a request without a reply from the end: the next one was sent in its place.
-fn drop_last_request(kept: &mut Vec<NormalizedEvent>) {
-    let is_try = |moment: &&NormalizedEvent| matches!(moment.event, Event::Retrying(_) | Event::RequestFailed(_));
+fn drop_last_request(kept: &mut Vec<JournalEntry>) {
+    let is_try = |entry: &&JournalEntry| matches!(entry.event, Event::Retrying(_) | Event::RequestFailed(_));
     let tries = kept.iter().rev().take_while(is_try).count();
     let asked = kept.len().checked_sub(tries + 1);
     if let Some(asked) = asked.filter(|asked| matches!(kept[*asked].event, Event::RequestStarted(_))) {
@@ -90,48 +73,51 @@ fn drop_last_request(kept: &mut Vec<NormalizedEvent>) {
 }
 
 /// Parallel calls end in any order: each is put directly before its subagent's end and its result.
-fn pair_calls(calls: Vec<NormalizedEvent>) -> Vec<NormalizedEvent> {
+fn pair_calls(calls: Vec<JournalEntry>) -> Vec<JournalEntry> {
     let mut started = Vec::new();
-    let mut answers: HashMap<String, VecDeque<NormalizedEvent>> = HashMap::new();
-    let mut ends: HashMap<String, NormalizedEvent> = HashMap::new();
-    for moment in calls {
-        match &moment.event {
+    let mut answers: HashMap<String, VecDeque<JournalEntry>> = HashMap::new();
+    let mut ends: HashMap<String, JournalEntry> = HashMap::new();
+    for entry in calls {
+        match &entry.event {
             Event::CallFinished(finished) => {
-                answers.entry(finished.result.call_id.clone()).or_default().push_back(moment);
+                answers.entry(finished.result.call_id.clone()).or_default().push_back(entry);
             }
-            Event::AgentFinished(end) => drop(ends.insert(end.id.clone(), moment)),
-            _ => started.push(moment),
+            Event::AgentFinished(end) => drop(ends.insert(end.id.clone(), entry)),
+            _ => started.push(entry),
         }
     }
     let mut ordered = Vec::new();
-    for moment in started {
-        let Event::CallStarted(call) = &moment.event else { continue };
+    for entry in started {
+        let Event::CallStarted(call) = &entry.event else { continue };
         let end = call.child.as_ref().and_then(|child| ends.remove(child));
         let answer = answers.get_mut(&call.call_id).and_then(VecDeque::pop_front);
-        ordered.push(moment);
+        ordered.push(entry);
         ordered.extend(end);
         ordered.extend(answer);
     }
     // Events that belong to no call aren't from legwork, but are compared, too.
-    let mut rest: Vec<NormalizedEvent> = ends.into_values().chain(answers.into_values().flatten()).collect();
-    rest.sort_by_key(|moment| moment.seq);
+    let mut rest: Vec<JournalEntry> = ends.into_values().chain(answers.into_values().flatten()).collect();
+    rest.sort_by_key(|entry| entry.seq);
     ordered.append(&mut rest);
     ordered
 }
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+
     use super::*;
     use crate::event::{CallFinished, CallStarted, Outcome, PARENT, RequestStarted, Resumed, Usage};
     use crate::message::ToolResult;
 
-    fn numbered(events: impl IntoIterator<Item = Event>) -> Vec<NormalizedEvent> {
+    fn numbered(events: impl IntoIterator<Item = Event>) -> Vec<JournalEntry> {
         let at = Timestamp::from_second(1).unwrap();
-        (1..).zip(events).map(|(seq, event)| NormalizedEvent { seq, at, turn: 1, event }).collect()
+        (1..).zip(events).map(|(seq, event)| JournalEntry { seq, at, agent: String::new(), event }).collect()
     }
 
     fn shown(agent: &str, events: impl IntoIterator<Item = Event>) -> Vec<(u64, u32)> {
-        normalize(agent, numbered(events)).iter().map(|moment| (moment.seq, moment.turn)).collect()
+        let events = normalize(agent, numbered(events));
+        events.iter().map(|entry| (entry.seq, turn(&events, entry.seq))).collect()
     }
 
     fn asked(turn: u32) -> Event {
@@ -153,7 +139,7 @@ mod tests {
 
     fn answered(call_id: &str) -> Event {
         let result = ToolResult { call_id: call_id.to_owned(), text: String::new(), is_error: false };
-        CallFinished { tool: "task".into(), result, duration_ms: 1, file_version: None }.into()
+        CallFinished { tool: "task".into(), result, duration_ms: 1, file_version: None, no_result: None }.into()
     }
 
     fn ended(id: &str, outcome: Outcome) -> Event {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::Timestamp;
 
-use super::normalized_event::{NormalizedEvent, normalize};
+use super::normalized_event::normalize;
 use crate::agent::{JournalCursor, JournalSplit, RaisedLimits, ReplayRules, RunAbort};
 use crate::error::Error;
 use crate::event::{AgentFinished, Event, JournalEntry, Outcome, PARENT, RunStarted};
@@ -17,7 +17,7 @@ use crate::record::Record;
 pub(super) struct RecordedRun {
     pub(super) started: RunStarted,
     /// The normalized journals of the agents, by their ids.
-    pub(super) agents: BTreeMap<String, Vec<NormalizedEvent>>,
+    pub(super) agents: BTreeMap<String, Vec<JournalEntry>>,
     /// The ends of the subagents that can't run again, and why they can't.
     pub(super) ends: BTreeMap<String, (AgentFinished, &'static str)>,
     /// When it was resumed, in order.
@@ -32,7 +32,7 @@ impl RecordedRun {
     /// # Errors
     /// A journal can't be used, or that of a subagent that hadn't ended is missing.
     pub(super) fn read(record: &Record) -> Result<Self, Error> {
-        let unusable = |why: &str| Error::NotARecord { path: record.folder().to_owned(), why: why.to_owned() };
+        let unusable = |why: &str| Error::NotARecord { path: record.folder.clone(), why: why.to_owned() };
         let mut agents = BTreeMap::new();
         let (mut started, mut abort, mut resumed) = (None, None, Vec::new());
         for (agent, entries) in record.journals()? {
@@ -54,8 +54,8 @@ impl RecordedRun {
                 }
             }
             let entries = JournalSplit::new(&agent, entries, &RaisedLimits::default()).active;
-            let events = entries.into_iter().map(NormalizedEvent::from).collect();
-            agents.insert(agent.clone(), normalize(&agent, events));
+            let events = normalize(&agent, entries);
+            agents.insert(agent, events);
         }
         let Some(started) = started else {
             return Err(unusable("it was cut off before anything happened"));
@@ -97,11 +97,6 @@ impl RecordedRun {
         unended.into_iter().find(is_lost).map_or(Ok(()), Err)
     }
 
-    /// The plan that ran.
-    pub(super) fn plan(&self) -> &Plan {
-        &self.started.plan
-    }
-
     /// The recorded steps of every agent, for a replay of `plan`.
     pub(super) fn cursors(&self, plan: &Plan, runs_tools: bool) -> HashMap<String, JournalCursor> {
         let cursor = |agent: &String| (agent.clone(), self.cursor(agent, plan, runs_tools));
@@ -110,10 +105,10 @@ impl RecordedRun {
 
     fn cursor(&self, agent: &str, plan: &Plan, runs_tools: bool) -> JournalCursor {
         let events = self.agents.get(agent).map_or(&[][..], Vec::as_slice);
-        let (then, now) = (self.plan().agent(agent), plan.agent(agent));
+        let (then, now) = (self.started.plan.agent(agent), plan.agent(agent));
         let was_aborted = self.was_aborted(agent);
         let mut entries = Vec::with_capacity(events.len());
-        for NormalizedEvent { seq, at, event, .. } in events {
+        for JournalEntry { seq, at, event, .. } in events {
             let entry = |event| JournalEntry { seq: *seq, at: *at, agent: agent.to_owned(), event };
             let mut event = event.clone();
             match &mut event {

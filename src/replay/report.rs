@@ -9,6 +9,7 @@ use crate::event::{EXIT_ENVIRONMENT, Outcome, PARENT};
 use crate::journal::journal_file;
 use crate::plan::diff;
 use crate::text::diff::unified;
+use crate::text::pluralize;
 
 /// Version of the JSON form.
 const FORMAT: u32 = 1;
@@ -96,23 +97,19 @@ impl ReplayReport {
     }
 
     /// `equal`, `replay_differs`, or what stopped the replay.
-    pub fn outcome(&self) -> &'static str {
+    pub fn outcome(&self) -> String {
         match self.stopped {
-            Some(outcome) => outcome.as_str(),
-            None if self.is_equal() => "equal",
-            None => Outcome::ReplayDiffers.as_str(),
+            Some(outcome) => outcome.to_string(),
+            None if self.is_equal() => "equal".to_owned(),
+            None => Outcome::ReplayDiffers.to_string(),
         }
     }
 
     /// Says in a few words what was compared.
     pub fn stats_line(&self) -> String {
-        let count = |number: u64, one: &str| match number {
-            1 => format!("1 {one}"),
-            more => format!("{more} {one}s"),
-        };
-        let agents = count(self.agents as u64, "agent");
+        let agents = pluralize(self.agents as u64, "agent");
         let cut = if self.recorded.is_none() { ", up to where the record was cut off" } else { "" };
-        format!("{agents}, {}, {}{cut}", count(self.turns, "turn"), count(self.calls, "call"))
+        format!("{agents}, {}, {}{cut}", pluralize(self.turns, "turn"), pluralize(self.calls, "call"))
     }
 
     /// The report for people: one line if all is equal, else the differences. The text isn't sanitized.

@@ -1,11 +1,11 @@
 //! Compares the workspace at the end of a run with its state at the start, on threads of their own.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::{ResumeState, Signals};
 use crate::event::WorkspaceChanged;
@@ -13,14 +13,12 @@ use crate::workspace_changes::{BASELINE_TIMEOUT, COMPARISON_TIMEOUT, ChangeTrack
 
 /// How long a scan is waited for after its deadline, if the disk doesn't respond.
 const DISK_GRACE: Duration = Duration::from_millis(1_200);
-/// How often a waiting comparison checks for a signal.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The scan of the workspace at the start of a run.
 pub(super) struct BaselineTask {
     tracker: ChangeTracker,
     task: Option<JoinHandle<()>>,
-    cancel: Arc<AtomicBool>,
+    cancel: CancellationToken,
 }
 
 impl BaselineTask {
@@ -33,8 +31,8 @@ impl BaselineTask {
     ) -> (Self, watch::Receiver<bool>) {
         let is_late = tracker.has_baseline() || before.is_some_and(ResumeState::has_acted);
         let (sender, ready) = watch::channel(is_late);
-        let deadline = Deadline::new(BASELINE_TIMEOUT, signals.caught());
-        let cancel = deadline.cancel_flag();
+        let deadline = Deadline::new(BASELINE_TIMEOUT, signals.stop.clone());
+        let cancel = deadline.cancel.clone();
         let task = (!is_late).then(|| {
             let tracker = tracker.clone();
             tokio::task::spawn_blocking(move || {
@@ -48,19 +46,18 @@ impl BaselineTask {
 
     /// Ends the scan of a run that has started no call and no check: it has changed nothing.
     pub(super) async fn skip(self) -> WorkspaceChanged {
-        self.cancel.store(true, Ordering::Relaxed);
+        self.cancel.cancel();
         if let Some(task) = self.task {
             // It ends after a few files; a disk that doesn't respond isn't waited for.
-            let _ = tokio::time::timeout(DISK_GRACE, task).await;
+            let _ = timeout(DISK_GRACE, task).await;
         }
         WorkspaceChanged { changes: Vec::new(), total: None, patch: String::new(), incomplete: None }
     }
 
     /// The changes since the start; `None` if the start isn't known, or the disk doesn't respond.
     pub(super) async fn compare(self, signals: &Signals) -> Option<WorkspaceChanged> {
-        let (end, caught) = (Instant::now() + COMPARISON_TIMEOUT, signals.caught());
         let tracker = self.tracker;
-        let deadline = Deadline::new(COMPARISON_TIMEOUT, signals.caught());
+        let deadline = Deadline::new(COMPARISON_TIMEOUT, signals.stop.clone());
         let first = self.task;
         let work = async move {
             if let Some(first) = first {
@@ -68,16 +65,9 @@ impl BaselineTask {
             }
             tokio::task::spawn_blocking(move || tracker.compare_with_baseline(&deadline)).await.ok()?
         };
-        let too_long = async move {
-            let mut end = end + DISK_GRACE;
-            let mut is_stopping = false;
-            while Instant::now() < end {
-                tokio::time::sleep(POLL_INTERVAL).await;
-                if !is_stopping && caught() {
-                    is_stopping = true;
-                    end = end.min(Instant::now() + DISK_GRACE);
-                }
-            }
+        let too_long = async {
+            let _ = timeout(COMPARISON_TIMEOUT, signals.stop.cancelled()).await;
+            sleep(DISK_GRACE).await;
         };
         tokio::select! {
             biased;

@@ -8,7 +8,6 @@ mod used_limit;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -42,9 +41,6 @@ use crate::workspace_changes::{ChangeTracker, FileId};
 pub trait RunObserver: Send + Sync {
     /// Called after an event was recorded.
     fn event(&self, entry: &JournalEntry);
-    /// Called with a piece of an agent's text as it streams in. The text is void if a `retrying` or `reply_discarded` event
-    /// follows, or the agent's end without a `reply_received`.
-    fn text(&self, agent: &str, piece: &str);
 }
 
 /// A run that is about to start.
@@ -130,8 +126,8 @@ impl Run<'_> {
         let signals = self.signals;
         let begun = Instant::now();
         let longest = self.plan.limits.wall_clock_ms.map(Duration::from_millis);
-        let before = self.resume_state.as_ref().map(ResumeState::elapsed).unwrap_or_default();
-        let folder = self.recorder.folder().to_owned();
+        let elapsed = self.resume_state.as_ref().map(ResumeState::elapsed).unwrap_or_default();
+        let folder = self.recorder.folder.clone();
         let record_failed = |source| Error::Record { path: folder.clone(), source };
         let broken = |source| Error::BrokenRecord { path: folder.clone(), source };
         let root = Path::new(&self.plan.workspace);
@@ -161,7 +157,7 @@ impl Run<'_> {
             .with_unprotected(&allowed.unprotected);
         let course = self.resume_state.as_ref().map(ResumeState::run_summary).unwrap_or_default();
         // A resumed run has these files, unless they were deleted.
-        let started = self.resume_state.as_ref().map(ResumeState::started);
+        let started = self.resume_state.as_ref().map(|state| &state.started);
         let (job_file, plan) = started.map_or((self.job_file, &self.plan), |it| (it.job_file.as_str(), &*it.plan));
         self.recorder.write_source(job_file, plan).map_err(record_failed)?;
         for child in course.summaries() {
@@ -173,10 +169,12 @@ impl Run<'_> {
             recorder: self.recorder,
             observers: self.observers,
             clock: self.clock,
-            summary: Mutex::new(course),
-            has_acted: AtomicBool::new(false),
-            recovery_hint: Mutex::default(),
-            reply_counts: Mutex::new(self.resume_state.as_ref().map(ResumeState::reply_counts).unwrap_or_default()),
+            state: Mutex::new(RecordedState {
+                summary: course,
+                has_acted: false,
+                recovery_hint: None,
+                reply_counts: self.resume_state.as_ref().map(ResumeState::reply_counts).unwrap_or_default(),
+            }),
         });
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let workspace_name = self.plan.workspace.clone();
@@ -185,7 +183,7 @@ impl Run<'_> {
             None => RunStarted {
                 format: FORMAT,
                 version,
-                run_id: keeper.recorder.run_id().to_owned(),
+                run_id: keeper.recorder.run_id.clone(),
                 job: self.plan.job.clone(),
                 workspace: workspace_name,
                 sandbox: sandbox.clone(),
@@ -204,7 +202,7 @@ impl Run<'_> {
                 workspace: workspace_name,
                 sandbox: sandbox.clone(),
                 commit,
-                limits: before.new_limits().clone(),
+                limits: before.limits.clone(),
                 last_seen: before.last_seen,
                 folder: folder.to_string_lossy().into_owned(),
                 options: self.options,
@@ -239,19 +237,19 @@ impl Run<'_> {
             }
             None => (None, watch::channel(true).1),
         };
-        let elapsed = self.resume_state.as_ref().map(ResumeState::elapsed).unwrap_or_default();
         let cursors = self.resume_state.map(ResumeState::into_cursors).unwrap_or_default();
         let run = RunState::new(RunDeps {
-            run_id: keeper.recorder.run_id().to_owned(),
+            run_id: keeper.recorder.run_id.clone(),
             plan: self.plan.clone(),
             providers: self.providers.clone(),
             prices: self.prices,
             clock: self.clock,
             tools,
             sink: Arc::clone(&keeper) as Arc<dyn Sink>,
-            stop: signals.stop(),
+            // The end of the run isn't a signal.
+            stop: signals.stop.child_token(),
             gates: RunGates { baseline_ready, output_ready: self.output_ready },
-            history: RunHistory { cursors, elapsed, replay: None },
+            history: RunHistory { cursors, elapsed, ..RunHistory::default() },
         });
         keeper.record(PARENT, opening, Durability::Flushed).map_err(record_failed)?;
         keeper.recorder.remove_result().map_err(broken)?;
@@ -268,7 +266,7 @@ impl Run<'_> {
             let mut planted = repositories.added_since(
                 root,
                 records,
-                longest.map(|longest| longest.saturating_sub(before + begun.elapsed())),
+                longest.map(|longest| longest.saturating_sub(elapsed + begun.elapsed())),
             );
             // A repository that `git: commit` allows to change was checked.
             planted.folders.retain(|path| !allowed.git_folders.contains(path));
@@ -280,7 +278,7 @@ impl Run<'_> {
         }
         let error = error.map(|error| keeper.with_recovery_hint(error));
         let exit_code = outcome.exit_code(signals.first());
-        let acts = keeper.has_acted.load(Ordering::Relaxed);
+        let acts = keeper.state().has_acted;
         let changed = match first {
             // It was killed between its last steps and has done nothing since.
             Some(first) if !acts && changed_before.is_some() => {
@@ -298,7 +296,7 @@ impl Run<'_> {
         let closing = RunFinished { outcome, exit_code, error };
         let last_line = keeper.record(PARENT, closing.into(), Durability::Flushed);
         let unknown = || broken(io::Error::other("the journal doesn't say how the run ended"));
-        let mut result = keeper.summary().result().ok_or_else(unknown)?;
+        let mut result = keeper.state().summary.result().ok_or_else(unknown)?;
         // If the journal failed earlier, that is already reported.
         if let Err(failure) = last_line
             && result.outcome != Outcome::EnvironmentFailed
@@ -373,7 +371,7 @@ fn error_info(run: &RunState, parent: &AgentFinished) -> Option<ErrorInfo> {
             Some("Read the tool's errors in transcript.md, and say in the prompt what the result must contain."),
         ),
         Outcome::ContextFull => {
-            let hint = match run.compaction() {
+            let hint = match run.deps.plan.compaction {
                 _ if parent.turns == 0 => {
                     "Shorten the prompt, lower `max_tokens`, or use a model with a larger window. `model: { context: TOKENS }` says \
                      how large the window is."
@@ -399,31 +397,37 @@ struct RecordingSink {
     recorder: Recorder,
     observers: Vec<Arc<dyn RunObserver>>,
     clock: fn() -> Timestamp,
-    /// The summary of the events.
-    summary: Mutex<RunSummary>,
+    state: Mutex<RecordedState>,
+}
+
+/// What is known from the recorded events.
+struct RecordedState {
+    summary: RunSummary,
     /// Whether any call or check was started in this part of the run.
-    has_acted: AtomicBool,
-    /// What to do if the record couldn't be written.
-    recovery_hint: Mutex<Option<String>>,
+    has_acted: bool,
+    /// What to do about the first event that couldn't be written.
+    recovery_hint: Option<String>,
     /// How many replies each agent has got.
-    reply_counts: Mutex<BTreeMap<String, usize>>,
+    reply_counts: BTreeMap<String, usize>,
 }
 
 impl Sink for RecordingSink {
     fn record(&self, agent: &str, event: Event, durability: Durability) -> io::Result<()> {
         let at = (self.clock)();
-        if matches!(event, Event::CallStarted(_) | Event::CheckStarted(_)) {
-            self.has_acted.store(true, Ordering::Relaxed);
+        let mut state = self.state();
+        match event {
+            Event::CallStarted(_) | Event::CheckStarted(_) => state.has_acted = true,
+            Event::ReplyReceived(_) => {
+                let count = state.reply_counts.entry(agent.to_owned()).or_default();
+                *count = count.saturating_add(1);
+            }
+            _ => {}
         }
         if agent == PARENT {
             // Before it is written: the spend of a subagent counts even if the event can't be written.
-            self.summary().apply(&event, at);
+            state.summary.apply(&event, at);
         }
-        if matches!(event, Event::ReplyReceived(_)) {
-            let mut replied = self.reply_counts();
-            let count = replied.entry(agent.to_owned()).or_default();
-            *count = count.saturating_add(1);
-        }
+        drop(state);
         let entry = self.recorder.append(agent, event, durability, at).inspect_err(|error| self.fail(error))?;
         if let Event::AgentFinished(finished) = &entry.event
             && agent == PARENT
@@ -437,45 +441,35 @@ impl Sink for RecordingSink {
         Ok(())
     }
 
-    fn text(&self, agent: &str, piece: &str) {
-        for observer in &self.observers {
-            observer.text(agent, piece);
-        }
-    }
+    fn text(&self, _: &str, _: &str) {}
 }
 
 impl RecordingSink {
     /// Takes the hint of the first failure.
     fn fail(&self, error: &io::Error) {
-        let mut failed = self.recovery_hint.lock().unwrap_or_else(PoisonError::into_inner);
-        failed.get_or_insert_with(|| recovery_hint(error, self.recorder.folder()));
+        self.state().recovery_hint.get_or_insert_with(|| recovery_hint(error, &self.recorder.folder));
     }
 
     /// Adds what to do about a record that couldn't be written.
     fn with_recovery_hint(&self, mut error: ErrorInfo) -> ErrorInfo {
-        let failed = self.recovery_hint.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(hint) = failed.as_ref().filter(|_| error.code == Outcome::EnvironmentFailed.as_str()) {
-            error.hint = Some(hint.clone());
+        if error.code == Outcome::EnvironmentFailed.to_string() {
+            error.hint = self.state().recovery_hint.clone().or(error.hint);
         }
         error
     }
 
-    fn reply_counts(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
-        self.reply_counts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, RecordedState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a script or a record has replies left that no agent asked for.
     fn unused_replies(&self, plan: &Plan, providers: &BTreeMap<String, Arc<dyn Provider>>) -> Option<ProviderError> {
-        let replied = self.reply_counts();
+        let replied = &self.state().reply_counts;
         providers.iter().find_map(|(source, provider)| {
             let is_asked =
                 |agent: &str| plan.agent(agent).is_some_and(|planned| planned.model.reply_source() == *source);
             provider
                 .unused_replies(&|agent| replied.get(agent).copied().filter(|_| is_asked(agent)).unwrap_or_default())
         })
-    }
-
-    fn summary(&self) -> MutexGuard<'_, RunSummary> {
-        self.summary.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::used_limit::{RecordedUse, UsedLimit};
+use super::used_limit::{UsedLimit, limit_value};
 use crate::agent::{JournalCursor, RaisedLimits, Stopwatch};
 use crate::event::{
-    Event, JournalEntry, PARENT, Resumed, RunOptions, RunResult, RunStarted, RunSummary, WorkspaceChanged,
+    Event, JournalEntry, Outcome, PARENT, Resumed, RunOptions, RunResult, RunStarted, RunSummary, WorkspaceChanged,
 };
 use crate::plan::{LimitOverrideError, Plan};
 
@@ -17,9 +17,10 @@ use crate::plan::{LimitOverrideError, Plan};
 #[derive(Debug)]
 pub struct ResumeState {
     journals: BTreeMap<String, Vec<JournalEntry>>,
-    started: RunStarted,
+    /// The first event of the run.
+    pub started: RunStarted,
     /// The limits that `--limit` replaces now.
-    limits: BTreeMap<String, String>,
+    pub(super) limits: BTreeMap<String, String>,
     /// The last heartbeat of a run that was killed.
     pub last_seen: Option<Timestamp>,
     /// Whether a secret had another value before, which can't be redacted any more.
@@ -33,7 +34,7 @@ impl ResumeState {
         let Event::RunStarted(started) = &first.event else { return None };
         let started = started.clone();
         let mut state = Self { started, journals, limits: BTreeMap::new(), last_seen: None, has_new_secrets: false };
-        state.has_new_secrets = state.last(|resumed| &resumed.has_new_secrets).copied().unwrap_or_default();
+        state.has_new_secrets = state.last_resume().is_some_and(|resumed| resumed.has_new_secrets);
         Some(state)
     }
 
@@ -61,18 +62,33 @@ impl ResumeState {
             return Ok(None);
         }
         // A run that was killed right after a resume with other limits was ended by the earlier ones.
-        let parent = self.journals.get(PARENT).map_or(&[][..], Vec::as_slice);
-        let end = parent.iter().rposition(|entry| matches!(entry.event, Event::RunFinished(_)));
+        let end = self.parent().iter().rposition(|entry| matches!(entry.event, Event::RunFinished(_)));
         let mut plan = (*self.started.plan).clone();
         self.apply_recorded_limits(&mut plan, end.unwrap_or(usize::MAX))?;
-        let recorded =
-            RecordedUse { elapsed: self.elapsed(), calls_started: self.calls_started(), last_limit: self.last_limit() };
-        Ok(Some(UsedLimit::from_result(result, &recorded, &plan.limits, plan.parent.max_turns)))
+        let limit_of = |name: &str| limit_value(name, &plan.limits, plan.parent.max_turns);
+        let (tokens, cost) = (result.usage.total() as f64, result.cost_usd.unwrap_or_default());
+        let share = |used: f64, name: &str| limit_of(name).map_or(0.0, |limit| used / limit);
+        let (calls, subagents) = self.calls_started();
+        let (name, used) = match (result.outcome, self.last_limit()) {
+            (Outcome::TimedOut, _) => ("wall_clock", self.elapsed().as_secs_f64()),
+            (Outcome::TurnLimit, _) => ("max_turns", f64::from(result.turns)),
+            // The journal also has the calls that were refused.
+            (_, Some("limits.tool_calls")) => {
+                ("tool_calls", limit_of("tool_calls").map_or(calls as f64, |limit| limit.min(calls as f64)))
+            }
+            (_, Some("limits.subagents")) => ("subagents", subagents as f64),
+            (_, Some("limits.cost_usd")) => ("cost_usd", cost),
+            (_, Some("limits.tokens")) => ("tokens", tokens),
+            // A reply was cut short, by the limit that has less left.
+            _ if share(cost, "cost_usd") > share(tokens, "tokens") => ("cost_usd", cost),
+            _ => ("tokens", tokens),
+        };
+        Ok(Some(UsedLimit { name, used, limit: limit_of(name) }))
     }
 
     /// Replaces limits in a plan as the first events of the parent's journal say.
     fn apply_recorded_limits(&self, plan: &mut Plan, events: usize) -> Result<(), LimitOverrideError> {
-        for entry in self.journals.get(PARENT).into_iter().flatten().take(events) {
+        for entry in self.parent().iter().take(events) {
             if let Event::Resumed(resumed) = &entry.event {
                 plan.set_limits(&resumed.limits)?;
             }
@@ -97,16 +113,11 @@ impl ResumeState {
         past.fold((0, 0), |(all, children), (more, of_them)| (all + more, children + of_them))
     }
 
-    /// The limits that `--limit` replaces now.
-    pub(super) fn new_limits(&self) -> &BTreeMap<String, String> {
-        &self.limits
-    }
-
     /// The limits that are raised: those that are replaced now, and those of the last resume if it was interrupted before
     /// they had an effect.
     fn raised_limits(&self) -> RaisedLimits {
         let mut names: BTreeSet<String> = self.limits.keys().cloned().collect();
-        for entry in self.journals.get(PARENT).into_iter().flatten().rev() {
+        for entry in self.parent().iter().rev() {
             match &entry.event {
                 Event::LimitReached(_) => break,
                 Event::Resumed(resumed) => {
@@ -125,61 +136,58 @@ impl ResumeState {
         all.any(|entry| matches!(entry.event, Event::CallStarted(_) | Event::CheckStarted(_)))
     }
 
-    /// The first event of the run.
-    pub fn started(&self) -> &RunStarted {
-        &self.started
-    }
-
     /// The last workspace, and the commit that was checked out there.
     pub fn last_workspace(&self) -> (&str, Option<&str>) {
-        let parent = self.journals.get(PARENT).into_iter().flatten().rev();
-        let last = parent.filter_map(|entry| match &entry.event {
-            Event::Resumed(resumed) => Some((resumed.workspace.as_str(), resumed.commit.as_deref())),
-            _ => None,
-        });
-        last.chain([(self.started.workspace.as_str(), self.started.commit.as_deref())]).next().unwrap_or_default()
+        match self.last_resume() {
+            Some(resumed) => (&resumed.workspace, resumed.commit.as_deref()),
+            None => (&self.started.workspace, self.started.commit.as_deref()),
+        }
     }
 
     /// The last options of the command line.
     pub fn options(&self) -> &RunOptions {
-        self.last(|resumed| &resumed.options).unwrap_or(&self.started.options)
+        self.last_resume().map_or(&self.started.options, |resumed| &resumed.options)
     }
 
     /// The secrets that had another value or don't exist any more. `now` has the digests of their values.
     pub fn changed_secrets(&self, now: &BTreeMap<String, String>) -> Vec<&str> {
-        let then = self.last(|resumed| &resumed.secrets).unwrap_or(&self.started.secrets);
+        let then = self.last_resume().map_or(&self.started.secrets, |resumed| &resumed.secrets);
         then.iter().filter(|(name, digest)| now.get(*name) != Some(*digest)).map(|(name, _)| name.as_str()).collect()
     }
 
     /// The last folder of the record.
     pub fn folder(&self) -> &Path {
-        Path::new(self.last(|resumed| &resumed.folder).unwrap_or(&self.started.folder))
+        Path::new(self.last_resume().map_or(&self.started.folder, |resumed| &resumed.folder))
     }
 
-    fn last<T>(&self, of: impl Fn(&Resumed) -> &T) -> Option<&T> {
-        self.journals.get(PARENT).into_iter().flatten().rev().find_map(|entry| match &entry.event {
-            Event::Resumed(resumed) => Some(of(resumed)),
+    /// The parent's journal, oldest entries first.
+    fn parent(&self) -> &[JournalEntry] {
+        self.journals.get(PARENT).map_or(&[], Vec::as_slice)
+    }
+
+    /// When the run was resumed, in order, and how.
+    fn resumes(&self) -> impl DoubleEndedIterator<Item = (Timestamp, &Resumed)> {
+        self.parent().iter().filter_map(|entry| match &entry.event {
+            Event::Resumed(resumed) => Some((entry.at, resumed)),
             _ => None,
         })
     }
 
-    /// When the run was resumed, in order.
-    fn resumed(&self) -> Vec<Timestamp> {
-        let parent = self.journals.get(PARENT).into_iter().flatten();
-        parent.filter(|entry| matches!(entry.event, Event::Resumed(_))).map(|entry| entry.at).collect()
+    fn last_resume(&self) -> Option<&Resumed> {
+        self.resumes().next_back().map(|(_, resumed)| resumed)
+    }
+
+    fn resumed_at(&self) -> Vec<Timestamp> {
+        self.resumes().map(|(at, _)| at).collect()
     }
 
     /// How long the run has run, without pauses.
     pub fn elapsed(&self) -> Duration {
-        let resumed = self.resumed();
         let mut times: Vec<Timestamp> = self.journals.values().flatten().map(|entry| entry.at).collect();
-        let parent = self.journals.get(PARENT).into_iter().flatten();
-        times.extend(parent.filter_map(|entry| match &entry.event {
-            Event::Resumed(resumed) => resumed.last_seen,
-            _ => None,
-        }));
+        times.extend(self.resumes().filter_map(|(_, resumed)| resumed.last_seen));
         times.extend(self.last_seen);
         times.sort();
+        let resumed = self.resumed_at();
         let mut stopwatch = Stopwatch::new(&resumed);
         times.into_iter().for_each(|at| stopwatch.advance(at));
         stopwatch.total()
@@ -187,19 +195,17 @@ impl ResumeState {
 
     /// The changes that the last part of the run recorded, if it came to its end.
     pub(super) fn workspace_changed(&self) -> Option<WorkspaceChanged> {
-        let parent = self.journals.get(PARENT).into_iter().flatten().rev();
-        let last = parent.take_while(|entry| !matches!(entry.event, Event::Resumed(_)));
-        last.filter_map(|entry| match &entry.event {
-            Event::WorkspaceChanged(changed) => Some(changed.clone()),
+        self.parent().iter().rev().find_map(|entry| match &entry.event {
+            Event::WorkspaceChanged(changed) => Some(Some(changed.clone())),
+            Event::Resumed(_) => Some(None),
             _ => None,
-        })
-        .next()
+        })?
     }
 
     /// The summary of the run's events.
     pub(super) fn run_summary(&self) -> RunSummary {
         let mut summary = RunSummary::default();
-        for entry in self.journals.get(PARENT).into_iter().flatten() {
+        for entry in self.parent() {
             summary.apply(&entry.event, entry.at);
         }
         summary
@@ -212,7 +218,7 @@ impl ResumeState {
         let count =
             |(agent, entries): (&String, &Vec<JournalEntry>)| (agent.clone(), entries.iter().filter(is_reply).count());
         let mut counts: BTreeMap<String, usize> = self.journals.iter().map(count).collect();
-        for entry in self.journals.get(PARENT).into_iter().flatten() {
+        for entry in self.parent() {
             if let Event::AgentFinished(end) = &entry.event
                 && end.id != PARENT
                 && !end.outcome.was_cut_off()
@@ -225,7 +231,7 @@ impl ResumeState {
 
     /// The recorded steps of each agent.
     pub(super) fn into_cursors(self) -> HashMap<String, JournalCursor> {
-        let resumed = self.resumed();
+        let resumed = self.resumed_at();
         let raised = self.raised_limits();
         // The run's time is the parent's.
         let elapsed = self.elapsed();

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use rustix::process::{Pid, getppid};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use futures_util::future::select_all;
+use rustix::process::{Pid, Signal, getppid};
+use tokio::signal::unix::{self, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
@@ -22,7 +23,8 @@ const PARENT_POLL_INTERVAL: Duration = Duration::from_millis(300);
 /// The signals that were caught.
 pub struct Signals {
     first: Arc<AtomicU8>,
-    stop: CancellationToken,
+    /// Cancelled by the first signal.
+    pub stop: CancellationToken,
 }
 
 impl Signals {
@@ -48,16 +50,18 @@ impl Signals {
     fn listen(grace: Duration) -> io::Result<Self> {
         let stop = CancellationToken::new();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let is_immune = hangup_is_ignored();
+        let hangup = (!is_immune).then_some((1, Signal::HUP));
+        let numbers = TERMINATING_SIGNALS.iter().map(|kind| (15, *kind));
+        let catch = |kind: Signal| signal(SignalKind::from_raw(kind.as_raw()));
         let streams = {
             let _entered = runtime.enter();
             // Catching it is enough. Child processes don't inherit a caught signal, as they would an ignored one.
-            let _ = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?;
+            let _ = catch(Signal::XFSZ)?;
+            let all = std::iter::once((2, Signal::INT)).chain(numbers).chain(hangup);
             SignalStreams {
-                interrupt: signal(SignalKind::interrupt())?,
-                terminate: signal(SignalKind::terminate())?,
-                others: other_signals()?,
-                hangup: if hangup_is_ignored() { None } else { Some(signal(SignalKind::hangup())?) },
-                parent: getppid(),
+                signals: all.map(|(number, kind)| Ok((number, catch(kind)?))).collect::<io::Result<_>>()?,
+                parent: getppid().filter(|parent| !is_immune && *parent != Pid::INIT),
             }
         };
         let first = Arc::new(AtomicU8::new(0));
@@ -66,17 +70,6 @@ impl Signals {
             .name("signals".to_owned())
             .spawn(move || runtime.block_on(streams.listen(&cancel, &caught, grace)))?;
         Ok(Self { first, stop })
-    }
-
-    /// Cancelled by the first signal.
-    pub fn stop(&self) -> CancellationToken {
-        self.stop.clone()
-    }
-
-    /// Whether a signal was caught. The function can be called on any thread.
-    pub(super) fn caught(&self) -> impl Fn() -> bool + Send + 'static {
-        let first = Arc::clone(&self.first);
-        move || first.load(Ordering::SeqCst) != 0
     }
 
     /// The number of the first signal, if one was caught.
@@ -96,64 +89,44 @@ fn hangup_is_ignored() -> bool {
 /// Waits until our parent has another id: then it has ended. A parent-death signal would be simpler, but it comes at the
 /// end of the thread that started us.
 async fn parent_exited(parent: Option<Pid>) {
-    match parent {
-        None => std::future::pending().await,
-        Some(parent) => {
-            while getppid() == Some(parent) {
-                tokio::time::sleep(PARENT_POLL_INTERVAL).await;
-            }
-        }
+    let Some(parent) = parent else { return std::future::pending().await };
+    while getppid() == Some(parent) {
+        tokio::time::sleep(PARENT_POLL_INTERVAL).await;
     }
 }
 
-/// Other signals that end a process by default and that users, batch systems and the kernel send: they count as SIGTERM.
+/// SIGTERM, and the other signals that end a process by default and that users, batch systems and the kernel send: they
+/// count as SIGTERM.
 /// SIGPIPE is ignored, and signals that a bug raises, such as SIGSEGV, end the process.
-const OTHER_TERMINATING_SIGNALS: &[rustix::process::Signal] = &[
-    rustix::process::Signal::QUIT,
-    rustix::process::Signal::USR1,
-    rustix::process::Signal::USR2,
-    rustix::process::Signal::ALARM,
-    rustix::process::Signal::VTALARM,
-    rustix::process::Signal::PROF,
-    rustix::process::Signal::XCPU,
+const TERMINATING_SIGNALS: &[Signal] = &[
+    Signal::TERM,
+    Signal::QUIT,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::ALARM,
+    Signal::VTALARM,
+    Signal::PROF,
+    Signal::XCPU,
 ];
 
-/// Merges these signals into one stream.
-fn other_signals() -> io::Result<tokio::sync::mpsc::Receiver<()>> {
-    let (sender, receiver) = tokio::sync::mpsc::channel(1);
-    for kind in OTHER_TERMINATING_SIGNALS {
-        let mut signals = signal(SignalKind::from_raw(kind.as_raw()))?;
-        let sender = sender.clone();
-        tokio::spawn(async move { while signals.recv().await.is_some() && sender.send(()).await.is_ok() {} });
-    }
-    Ok(receiver)
-}
-
 struct SignalStreams {
-    interrupt: Signal,
-    terminate: Signal,
-    others: tokio::sync::mpsc::Receiver<()>,
-    hangup: Option<Signal>,
-    /// The process that started us; `None` if it is outside of our process namespace.
+    /// The signals, each with the number of the one that it counts as.
+    signals: Vec<(u8, unix::Signal)>,
+    /// The process that started us; `None` if we may outlive it, because we ignore hang-ups, or if it isn't known.
     parent: Option<Pid>,
 }
 
 impl SignalStreams {
     async fn next(&mut self) -> u8 {
-        // A process that ignores hang-ups should outlive its parent.
-        let watched = self.parent.filter(|parent| self.hangup.is_some() && *parent != Pid::INIT);
-        let hung_up = async {
-            match &mut self.hangup {
-                Some(hangup) => hangup.recv().await,
-                None => std::future::pending().await,
-            }
-        };
+        let caught = self.signals.iter_mut().map(|(number, signal)| {
+            Box::pin(async {
+                signal.recv().await;
+                *number
+            })
+        });
         tokio::select! {
-            _ = self.interrupt.recv() => 2,
-            _ = self.terminate.recv() => 15,
-            Some(()) = self.others.recv() => 15,
-            _ = hung_up => 1,
-            () = parent_exited(watched) => 15,
+            (number, ..) = select_all(caught) => number,
+            () = parent_exited(self.parent) => 15,
         }
     }
 

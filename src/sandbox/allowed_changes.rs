@@ -98,18 +98,12 @@ impl PathPolicy<'_> {
 
     /// Whether this is a git folder that commands may create.
     pub(super) fn may_become_repository(&self) -> bool {
-        self.rules.git == GitAccess::Commit
-            && self.path_in_git_dir.as_ref().is_some_and(|within| within.as_os_str().is_empty())
+        self.rules.git == GitAccess::Commit && self.is_in_git_dir("")
     }
 
-    /// Whether it is the folder of all objects.
-    pub(super) fn is_objects_root(&self) -> bool {
-        self.path_in_git_dir.as_ref().is_some_and(|within| within == Path::new("objects"))
-    }
-
-    /// Whether it is git's `HEAD`. Without it, git doesn't recognize the folder as a repository and looks further up.
-    pub(super) fn is_head(&self) -> bool {
-        self.path_in_git_dir.as_ref().is_some_and(|within| within == Path::new("HEAD"))
+    /// Whether this is the path in a git folder.
+    pub(super) fn is_in_git_dir(&self, path: &str) -> bool {
+        self.path_in_git_dir.as_ref().is_some_and(|within| within == Path::new(path))
     }
 }
 

@@ -78,6 +78,17 @@ impl BpfProgram {
         self.0.append(&mut body.0);
     }
 
+    /// Adds calls with the same action, whatever their arguments are.
+    pub(super) fn add_calls(&mut self, calls: &[libc::c_long], action: SeccompAction) {
+        calls.iter().for_each(|call| self.add_call(*call, &[], action));
+    }
+
+    /// Adds a call that is denied unless all conditions of one of the lists hold.
+    pub(super) fn allow_only(&mut self, call: libc::c_long, allowed: &[impl AsRef<[ArgCondition]>]) {
+        let rules = allowed.iter().map(|conditions| ArgRule(conditions.as_ref(), SeccompAction::Allow));
+        self.add_call(call, &rules.collect::<Vec<_>>(), SeccompAction::Errno(libc::EPERM));
+    }
+
     /// Ends the filter: all other calls are allowed.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.step(RETURN, 0, 0, SeccompAction::Allow.code());

@@ -11,15 +11,15 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustix::fs::MemfdFlags;
 
 use super::landlock::SocketScope;
 use super::mounts::{HostPaths, MountLayout};
-use super::policy::{PreparedCommand, SandboxPolicy};
+use super::policy::{PreparedCommand, SandboxPolicy, SandboxUnavailable};
 use super::scratch_dirs::ScratchDirs;
-use super::tier_probe::{self, ProbeError};
-use super::{programs, seccomp};
+use super::{programs, seccomp, tier_probe};
 use crate::job::Network;
 
 /// The flags for every command. Bubblewrap itself sets `no_new_privs`.
@@ -35,27 +35,6 @@ const FLAGS: [&str; 9] = [
     "--new-session",
 ];
 
-/// Features that don't work on every machine.
-#[derive(Debug, Clone, Copy)]
-struct OptionalFeatures {
-    /// A separate `/proc`. A container that hides parts of its own `/proc` forbids it.
-    new_proc: bool,
-    /// Commands can't make user namespaces. Needs bubblewrap 0.8.
-    disable_userns: bool,
-    /// A report of whether the command was started. Needs bubblewrap 0.4.
-    json_status: bool,
-}
-
-/// The combinations in the order in which they are tried.
-const FEATURE_SETS: [OptionalFeatures; 6] = [
-    OptionalFeatures { new_proc: true, disable_userns: true, json_status: true },
-    OptionalFeatures { new_proc: true, disable_userns: false, json_status: true },
-    OptionalFeatures { new_proc: true, disable_userns: false, json_status: false },
-    OptionalFeatures { new_proc: false, disable_userns: true, json_status: true },
-    OptionalFeatures { new_proc: false, disable_userns: false, json_status: true },
-    OptionalFeatures { new_proc: false, disable_userns: false, json_status: false },
-];
-
 /// Starts commands through `bwrap`.
 #[derive(Debug)]
 pub(super) struct Bubblewrap {
@@ -65,7 +44,10 @@ pub(super) struct Bubblewrap {
     /// The seccomp filter; empty if system calls aren't known for this architecture.
     filter: Vec<u8>,
     scratch: Arc<ScratchDirs>,
-    features: OptionalFeatures,
+    /// A separate `/proc`. A container that hides parts of its own `/proc` forbids it.
+    new_proc: bool,
+    /// Commands can't make user namespaces. Needs bubblewrap 0.8.
+    disable_userns: bool,
     /// For commands that share the machine's network, if the kernel supports it.
     socket_scope: Option<SocketScope>,
 }
@@ -79,8 +61,11 @@ impl Bubblewrap {
     pub(super) fn detect(
         policy: SandboxPolicy,
         scratch: Arc<ScratchDirs>,
-    ) -> Result<(Self, Option<String>), BubblewrapUnavailable> {
-        let unavailable = |reason: &str, remedy| BubblewrapUnavailable { reason: reason.to_owned(), remedy };
+    ) -> Result<(Self, Option<String>), SandboxUnavailable> {
+        let unavailable = |reason: &str, remedy| SandboxUnavailable {
+            reasons: vec![format!("bubblewrap can't be used: {reason}")],
+            remedy,
+        };
         let program = programs::find_trusted("bwrap", &policy).map_err(|distrusted| match distrusted {
             Some(reason) => unavailable(&reason, Some("Install bubblewrap where only root can write")),
             None => unavailable(
@@ -96,44 +81,46 @@ impl Bubblewrap {
         // A bwrap with the set-user-id bit needs the privileges that the scope would take away.
         let is_setuid = fs::metadata(&program).is_ok_and(|metadata| metadata.mode() & 0o4000 != 0);
         let socket_scope = if has_network && !is_setuid { SocketScope::new().ok() } else { None };
+        let (new_proc, disable_userns) = (true, true);
         let mut bubblewrap =
-            Self { program, policy, host_paths, filter, scratch, features: FEATURE_SETS[0], socket_scope };
+            Self { program, policy, host_paths, filter, scratch, new_proc, disable_userns, socket_scope };
         let deadline = tier_probe::deadline();
         let mut first_error = None;
-        for features in FEATURE_SETS {
-            bubblewrap.features = features;
-            match bubblewrap.probe(&shell, deadline) {
-                Ok(()) => {
-                    let mut degradations = Vec::new();
-                    if !features.new_proc {
-                        degradations.push(
-                            "the system doesn't let bubblewrap mount a new /proc, so commands see the names and arguments \
-                             of other processes",
-                        );
-                    }
-                    if has_network && bubblewrap.socket_scope.is_none() {
-                        degradations.push(
-                            "commands with network access reach abstract unix sockets, such as those of D-Bus and X11; \
-                             preventing that takes Linux 6.12 and a bwrap without the set-user-id bit",
-                        );
-                    }
-                    return Ok((bubblewrap, (!degradations.is_empty()).then(|| degradations.join("; "))));
-                }
-                Err(ProbeError::TimedOut) => return Err(unavailable(&ProbeError::TimedOut.to_string(), None)),
-                Err(error) => first_error = first_error.or(Some(error)),
+        for (new_proc, disable_userns) in [(true, true), (true, false), (false, true), (false, false)] {
+            bubblewrap = Self { new_proc, disable_userns, ..bubblewrap };
+            if let Err(error) = bubblewrap.probe(&shell, deadline) {
+                first_error.get_or_insert(error);
+                continue;
             }
+            let mut degradations = Vec::new();
+            if !new_proc {
+                degradations.push(
+                    "the system doesn't let bubblewrap mount a new /proc, so commands see the names and arguments of \
+                     other processes",
+                );
+            }
+            if has_network && bubblewrap.socket_scope.is_none() {
+                degradations.push(
+                    "commands with network access reach abstract unix sockets, such as those of D-Bus and X11; \
+                     preventing that takes Linux 6.12 and a bwrap without the set-user-id bit",
+                );
+            }
+            return Ok((bubblewrap, (!degradations.is_empty()).then(|| degradations.join("; "))));
         }
-        let reason = first_error.map_or_else(String::new, |error| error.to_string());
+        let reason = first_error.unwrap_or_default();
         Err(match restriction(|setting| fs::read_to_string(setting).ok()) {
             Some((restriction, remedy)) => unavailable(&format!("{reason} ({restriction})"), Some(remedy)),
             None => unavailable(&reason, None),
         })
     }
 
-    fn probe(&self, shell: &Path, deadline: std::time::Instant) -> Result<(), ProbeError> {
+    fn probe(&self, shell: &Path, deadline: Instant) -> Result<(), String> {
         // A read-only workspace needs fewer mounts and no other kind of mount, so it works if this works.
-        let mut prepared = self.command(shell, &self.policy.workspace, &BTreeMap::new(), false)?;
-        tier_probe::run(&mut prepared.command, !self.filter.is_empty(), deadline)
+        let prepared = self.command(shell, &self.policy.workspace, &BTreeMap::new(), false);
+        let mut shell = prepared.map_err(|error| error.to_string())?.command;
+        let status = tier_probe::run(shell.args(["-c", tier_probe::STATUS_SCRIPT]), deadline)?;
+        let sets = ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"];
+        tier_probe::check_status(&status, &sets, !self.filter.is_empty())
     }
 
     /// See [`Sandbox::command`](super::Sandbox::command).
@@ -144,10 +131,9 @@ impl Bubblewrap {
         variables: &BTreeMap<String, String>,
         read_only: bool,
     ) -> io::Result<PreparedCommand> {
-        let OptionalFeatures { new_proc, disable_userns, json_status } = self.features;
-        let layout = MountLayout::new(&self.policy, &self.host_paths, &self.scratch, read_only, new_proc);
+        let layout = MountLayout::new(&self.policy, &self.host_paths, &self.scratch, read_only, self.new_proc);
         let mut arguments: Vec<OsString> = FLAGS.map(OsString::from).into();
-        if disable_userns {
+        if self.disable_userns {
             arguments.push("--disable-userns".into());
         }
         if self.policy.network == Network::None {
@@ -165,37 +151,19 @@ impl Bubblewrap {
         }
         let mut command = Command::new(&self.program);
         command.env_clear().current_dir("/");
-        let descriptor = arguments_file(&arguments)?;
-        command.arg("--args").arg(descriptor.as_raw_fd().to_string());
-        inherit_fd(&mut command, descriptor);
+        pass_fd(&mut command, "--args", arguments_file(&arguments)?);
         if !self.filter.is_empty() {
-            let descriptor = memfd(&self.filter)?;
-            command.arg("--seccomp").arg(descriptor.as_raw_fd().to_string());
-            inherit_fd(&mut command, descriptor);
+            pass_fd(&mut command, "--seccomp", memfd(&self.filter)?);
         }
         if let Some(scope) = &self.socket_scope {
             scope.enter(&mut command);
         }
-        let mut status_pipe = None;
-        if json_status {
-            let (reader, writer) = io::pipe()?;
-            rustix::io::ioctl_fionbio(&reader, true)?;
-            let descriptor = OwnedFd::from(writer);
-            command.arg("--json-status-fd").arg(descriptor.as_raw_fd().to_string());
-            inherit_fd(&mut command, descriptor);
-            status_pipe = Some(reader);
-        }
+        let (status_pipe, writer) = io::pipe()?;
+        rustix::io::ioctl_fionbio(&status_pipe, true)?;
+        pass_fd(&mut command, "--json-status-fd", writer.into());
         command.arg("--").arg(program);
-        Ok(PreparedCommand { command, is_supervised: false, status_pipe })
+        Ok(PreparedCommand { command, is_supervised: false, status_pipe: Some(status_pipe) })
     }
-}
-
-/// Why bubblewrap can't be used.
-#[derive(Debug)]
-pub(super) struct BubblewrapUnavailable {
-    pub(super) reason: String,
-    /// What would help, as the beginning of a sentence, if known.
-    pub(super) remedy: Option<&'static str>,
 }
 
 /// Kernel settings that keep ordinary users from creating user namespaces: file, value, meaning and remedy.
@@ -249,9 +217,10 @@ fn memfd(bytes: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Lets the command, and no other process, inherit a descriptor.
+/// Lets the command, and no other process, inherit a descriptor, whose number is an option's argument.
 #[allow(unsafe_code)]
-fn inherit_fd(command: &mut Command, descriptor: OwnedFd) {
+fn pass_fd(command: &mut Command, option: &str, descriptor: OwnedFd) {
+    command.arg(option).arg(descriptor.as_raw_fd().to_string());
     let clear_cloexec =
         move || rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::empty()).map_err(io::Error::from);
     // SAFETY: only one system call is made between fork and exec.

@@ -6,8 +6,9 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -19,21 +20,26 @@ use rustix::fs::{
     readlinkat, utimensat,
 };
 use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
 
 use super::seccomp::SYS_FCHMODAT2;
 
 /// The longest path that Linux accepts, including its NUL.
 const PATH_MAX: usize = 4096;
+const PATH_FLAGS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 const AT_SYMLINK_NOFOLLOW: u64 = libc::AT_SYMLINK_NOFOLLOW as u64;
 const AT_EMPTY_PATH: u64 = libc::AT_EMPTY_PATH as u64;
 
 /// The files whose attributes commands may change.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug)]
 pub(super) struct WritableRoots {
-    /// Canonical folders that every command may change.
+    /// The folder that every command may change, canonical.
+    pub(super) home: PathBuf,
+    /// Folders that only commands may change that aren't read-only, canonical.
     pub(super) writable: Vec<PathBuf>,
-    /// Folders that only commands may change that aren't read-only.
-    pub(super) writable_unless_read_only: Vec<PathBuf>,
     /// Exceptions in these folders.
     pub(super) protected: Vec<PathBuf>,
 }
@@ -44,37 +50,20 @@ pub(super) struct ChmodBroker(OwnedFd);
 
 impl ChmodBroker {
     pub(super) fn start(roots: WritableRoots) -> io::Result<Self> {
-        use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let roots = Arc::new(roots);
-        std::thread::Builder::new().name("chmod-broker".into()).spawn(move || serve(ours, &roots))?;
+        std::thread::Builder::new().name("chmod-broker".into()).spawn(move || serve(&ours, &roots))?;
         Ok(Self(theirs))
     }
 
     /// Sends the listener of a filter to the thread. Makes only system calls, because it runs between fork and exec.
-    #[allow(unsafe_code)]
-    pub(super) fn send_listener(&self, listener: RawFd, read_only: bool) -> io::Result<()> {
-        #[repr(C, align(8))]
-        struct Control([u8; 64]);
-        let mut control = Control([0; 64]);
-        let mut byte = u8::from(read_only);
-        let mut data = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-        // SAFETY: the message, its data and its control part outlive the call. The control part is aligned for its header and
-        // larger than one descriptor needs, so the header and its data are inside it.
-        let sent = unsafe {
-            let mut message: libc::msghdr = std::mem::zeroed();
-            message.msg_iov = &raw mut data;
-            message.msg_iovlen = 1;
-            message.msg_control = control.0.as_mut_ptr().cast();
-            message.msg_controllen = libc::CMSG_SPACE(size_of::<RawFd>() as u32) as _;
-            let header = libc::CMSG_FIRSTHDR(&raw const message);
-            (*header).cmsg_level = libc::SOL_SOCKET;
-            (*header).cmsg_type = libc::SCM_RIGHTS;
-            (*header).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as _;
-            libc::CMSG_DATA(header).cast::<RawFd>().write_unaligned(listener);
-            libc::sendmsg(self.0.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL)
-        };
-        if sent == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    pub(super) fn send_listener(&self, listener: &OwnedFd, read_only: bool) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let listener = [listener.as_fd()];
+        control.push(SendAncillaryMessage::ScmRights(&listener));
+        sendmsg(&self.0, &[IoSlice::new(&[u8::from(read_only)])], &mut control, SendFlags::NOSIGNAL)?;
+        Ok(())
     }
 }
 
@@ -84,64 +73,50 @@ struct Listener {
     read_only: bool,
 }
 
-fn serve(socket: OwnedFd, roots: &WritableRoots) {
-    let mut socket = Some(socket);
-    let mut listeners: Vec<Listener> = Vec::new();
-    while socket.is_some() || !listeners.is_empty() {
-        let mut polled: Vec<PollFd<'_>> =
-            listeners.iter().map(|listener| PollFd::new(&listener.file, PollFlags::IN)).collect();
-        polled.extend(socket.iter().map(|socket| PollFd::new(socket, PollFlags::IN)));
-        match poll(&mut polled, None) {
-            Ok(_) => {}
-            Err(Errno::INTR) => continue,
+/// Starts a thread for each listener, until this program and all commands have closed their ends of the socket.
+fn serve(socket: &OwnedFd, roots: &Arc<WritableRoots>) {
+    loop {
+        match receive(socket) {
+            Ok(Some(listener)) => {
+                let roots = Arc::clone(roots);
+                // If this fails, only this command's calls fail.
+                let thread = std::thread::Builder::new().name("chmod-broker".into());
+                let _ = thread.spawn(move || listener.serve(&roots));
+            }
+            // A listener got lost because this process has no free descriptor.
+            Ok(None) | Err(Errno::INTR) => {}
             Err(_) => return,
-        }
-        let events: Vec<PollFlags> = polled.iter().map(PollFd::revents).collect();
-        drop(polled);
-        let mut events = events.into_iter();
-        listeners.retain(|listener| {
-            let event = events.next().unwrap_or(PollFlags::empty());
-            if event.contains(PollFlags::IN) {
-                handle_notification(listener, roots);
-                return true;
-            }
-            // All processes with the filter have ended.
-            event.is_empty()
-        });
-        if events.next().is_some_and(|event| !event.is_empty()) {
-            match socket.as_ref().map(receive) {
-                Some(Ok(BrokerMessage::Listener(listener))) => listeners.push(listener),
-                // Only this command's calls fail.
-                Some(Ok(BrokerMessage::Lost) | Err(Errno::INTR)) => {}
-                Some(Ok(BrokerMessage::End) | Err(_)) | None => socket = None,
-            }
         }
     }
 }
 
-/// A message to the thread.
-enum BrokerMessage {
-    Listener(Listener),
-    /// A listener that got lost because this process has no free descriptor.
-    Lost,
-    End,
-}
-
-fn receive(socket: &OwnedFd) -> Result<BrokerMessage, Errno> {
-    use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+fn receive(socket: &OwnedFd) -> Result<Option<Listener>, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0; 1];
-    let mut data = [io::IoSliceMut::new(&mut byte)];
-    let received = recvmsg(socket, &mut data, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let received = recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
     if received.bytes == 0 {
-        return Ok(BrokerMessage::End);
+        return Err(Errno::PIPE);
     }
     let file = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut files) => files.next(),
         _ => None,
     });
-    Ok(file.map_or(BrokerMessage::Lost, |file| BrokerMessage::Listener(Listener { file, read_only: byte[0] != 0 })))
+    Ok(file.map(|file| Listener { file, read_only: byte[0] != 0 }))
+}
+
+impl Listener {
+    /// Answers system calls until all processes with the filter have ended.
+    fn serve(&self, roots: &WritableRoots) {
+        loop {
+            let mut polled = [PollFd::new(&self.file, PollFlags::IN)];
+            match poll(&mut polled, None) {
+                Ok(_) if polled[0].revents().contains(PollFlags::IN) => handle_notification(self, roots),
+                Err(Errno::INTR) => {}
+                _ => return,
+            }
+        }
+    }
 }
 
 /// Receives a system call and answers it, unless the caller has given up.
@@ -175,30 +150,26 @@ fn handle_call(listener: &Listener, roots: &WritableRoots, call: &libc::seccomp_
     let caller = Caller { id: call.pid, listener: &listener.file, call: call.id };
     let [first, second, third, fourth, fifth, _] = call.data.args;
     let plain = |at: u64| FileArgument { folder: libc::AT_FDCWD, path: at, follow: true };
-    let at = |folder: u64, path: u64, flags: u64| FileArgument {
-        folder: folder as i32,
-        path: if path == 0 || flags & AT_EMPTY_PATH != 0 && caller.path(path).is_ok_and(|path| path.is_empty()) {
-            0
-        } else {
-            path
-        },
-        follow: flags & AT_SYMLINK_NOFOLLOW == 0,
+    let at = |folder: u64, path: u64, flags: u64| {
+        let is_empty = flags & AT_EMPTY_PATH != 0 && caller.path(path).is_ok_and(|path| path.is_empty());
+        let path = if is_empty { 0 } else { path };
+        FileArgument { folder: folder as i32, path, follow: flags & AT_SYMLINK_NOFOLLOW == 0 }
     };
+    let mode = |mode: u64| AttributeChange::Mode(mode as u32);
+    let owner = |user: u64, group: u64| AttributeChange::Owner(user as u32, group as u32);
     let (file, change) = match i64::from(call.data.nr) {
-        libc::SYS_fchmod => (at(first, 0, 0), AttributeChange::Mode(second as u32)),
-        libc::SYS_fchmodat => (at(first, second, 0), AttributeChange::Mode(third as u32)),
-        SYS_FCHMODAT2 => (at(first, second, fourth), AttributeChange::Mode(third as u32)),
-        libc::SYS_fchown => (at(first, 0, 0), AttributeChange::Owner(second as u32, third as u32)),
-        libc::SYS_fchownat => (at(first, second, fifth), AttributeChange::Owner(third as u32, fourth as u32)),
+        libc::SYS_fchmod => (at(first, 0, 0), mode(second)),
+        libc::SYS_fchmodat => (at(first, second, 0), mode(third)),
+        SYS_FCHMODAT2 => (at(first, second, fourth), mode(third)),
+        libc::SYS_fchown => (at(first, 0, 0), owner(second, third)),
+        libc::SYS_fchownat => (at(first, second, fifth), owner(third, fourth)),
         libc::SYS_utimensat => (at(first, second, fourth), AttributeChange::Times(caller.times(third, 1)?)),
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_chmod => (plain(first), AttributeChange::Mode(second as u32)),
+        libc::SYS_chmod => (plain(first), mode(second)),
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_chown => (plain(first), AttributeChange::Owner(second as u32, third as u32)),
+        libc::SYS_chown => (plain(first), owner(second, third)),
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_lchown => {
-            (FileArgument { follow: false, ..plain(first) }, AttributeChange::Owner(second as u32, third as u32))
-        }
+        libc::SYS_lchown => (FileArgument { follow: false, ..plain(first) }, owner(second, third)),
         #[cfg(target_arch = "x86_64")]
         libc::SYS_utime => (plain(first), AttributeChange::Times(caller.seconds(second)?)),
         #[cfg(target_arch = "x86_64")]
@@ -246,8 +217,7 @@ fn is_group_member(group: u32) -> bool {
 impl WritableRoots {
     fn allows(&self, path: &Path, read_only: bool) -> bool {
         let is_in = |folders: &[PathBuf]| folders.iter().any(|folder| path.starts_with(folder));
-        (is_in(&self.writable) || !read_only && is_in(&self.writable_unless_read_only))
-            && !self.protected.iter().any(|protected| path.starts_with(protected))
+        (path.starts_with(&self.home) || !read_only && is_in(&self.writable)) && !is_in(&self.protected)
     }
 }
 
@@ -288,50 +258,40 @@ impl Caller<'_> {
     fn path(&self, at: u64) -> Result<Vec<u8>, Errno> {
         let mut path = vec![0; PATH_MAX];
         let count = self.read_memory(at, &mut path)?;
-        path.truncate(count);
-        let end = path.iter().position(|byte| *byte == 0).ok_or(Errno::NAMETOOLONG)?;
-        path.truncate(end);
+        path.truncate(path[..count].iter().position(|byte| *byte == 0).ok_or(Errno::NAMETOOLONG)?);
         Ok(path)
     }
 
     fn numbers<const COUNT: usize>(&self, at: u64) -> Result<[i64; COUNT], Errno> {
-        let mut bytes = vec![0; COUNT * 8];
-        if self.read_memory(at, &mut bytes)? != bytes.len() {
-            return Err(Errno::FAULT);
+        let mut bytes = [[0; 8]; COUNT];
+        match self.read_memory(at, bytes.as_flattened_mut())? {
+            count if count == COUNT * 8 => Ok(bytes.map(i64::from_ne_bytes)),
+            _ => Err(Errno::FAULT),
         }
-        let mut numbers =
-            bytes.chunks_exact(8).map(|chunk| chunk.try_into().map(i64::from_ne_bytes).unwrap_or_default());
-        Ok(std::array::from_fn(|_| numbers.next().unwrap_or_default()))
     }
 
     /// Reads two times, access and modification, each as seconds and a fraction; `factor` turns the fraction into nanoseconds.
     fn times(&self, at: u64, factor: i64) -> Result<Timestamps, Errno> {
         if at == 0 {
-            return Ok(now());
+            return Ok(timestamps([0, libc::UTIME_NOW, 0, libc::UTIME_NOW]));
         }
         let [access_seconds, access, change_seconds, change] = self.numbers(at)?;
         let fraction = |value: i64| value.checked_mul(factor).ok_or(Errno::INVAL);
-        Ok(Timestamps {
-            last_access: Timespec { tv_sec: access_seconds, tv_nsec: fraction(access)? as _ },
-            last_modification: Timespec { tv_sec: change_seconds, tv_nsec: fraction(change)? as _ },
-        })
+        Ok(timestamps([access_seconds, fraction(access)?, change_seconds, fraction(change)?]))
     }
 
+    /// Reads the same two times as seconds only.
     #[cfg(target_arch = "x86_64")]
     fn seconds(&self, at: u64) -> Result<Timestamps, Errno> {
         if at == 0 {
-            return Ok(now());
+            return self.times(0, 1);
         }
         let [access, change] = self.numbers(at)?;
-        Ok(Timestamps {
-            last_access: Timespec { tv_sec: access, tv_nsec: 0 },
-            last_modification: Timespec { tv_sec: change, tv_nsec: 0 },
-        })
+        Ok(timestamps([access, 0, change, 0]))
     }
 
     /// Opens a file for its path only, as the caller would resolve it.
     fn open(&self, file: &FileArgument) -> Result<OwnedFd, Errno> {
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
         if file.path == 0 {
             return self.open_descriptor(file.folder);
         }
@@ -346,31 +306,28 @@ impl Caller<'_> {
         if let Some(number) = number {
             return self.open_descriptor(number);
         }
-        let base = if path[0] == b'/' {
-            None
-        } else if file.folder == libc::AT_FDCWD {
-            Some(open(format!("/proc/{}/cwd", self.id), flags, Mode::empty())?)
-        } else {
-            Some(self.open_descriptor(file.folder)?)
-        };
-        self.check_pending()?;
-        let flags = if file.follow { flags } else { flags | OFlags::NOFOLLOW };
-        let folder = base.as_ref().map_or(CWD, AsFd::as_fd);
-        openat2(folder, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS)
+        let flags = if file.follow { PATH_FLAGS } else { PATH_FLAGS | OFlags::NOFOLLOW };
+        let open_in = |folder| openat2(folder, &path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS);
+        match path[0] {
+            b'/' => open_in(CWD),
+            _ => open_in(self.open_descriptor(file.folder)?.as_fd()),
+        }
     }
 
     fn open_descriptor(&self, number: i32) -> Result<OwnedFd, Errno> {
-        if number == libc::AT_FDCWD {
-            return open(format!("/proc/{}/cwd", self.id), OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-        }
-        let name = format!("/proc/{}/fd/{number}", self.id);
-        let file = open(name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(|_| Errno::BADF)?;
+        let name = match number {
+            libc::AT_FDCWD => format!("/proc/{}/cwd", self.id),
+            _ => format!("/proc/{}/fd/{number}", self.id),
+        };
+        let file = open(name, PATH_FLAGS, Mode::empty()).map_err(|_| Errno::BADF)?;
         self.check_pending()?;
         Ok(file)
     }
 }
 
-fn now() -> Timestamps {
-    let now = Timespec { tv_sec: 0, tv_nsec: libc::UTIME_NOW as _ };
-    Timestamps { last_access: now, last_modification: now }
+fn timestamps([access_seconds, access, change_seconds, change]: [i64; 4]) -> Timestamps {
+    Timestamps {
+        last_access: Timespec { tv_sec: access_seconds, tv_nsec: access as _ },
+        last_modification: Timespec { tv_sec: change_seconds, tv_nsec: change as _ },
+    }
 }

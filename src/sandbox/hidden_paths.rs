@@ -20,8 +20,6 @@ const ROOT_SEARCH_DIRS: [(&str, usize); 8] = [
 ];
 /// The most entries that are examined.
 const MAX_ENTRIES: usize = 20_000;
-/// The longest file that is read, in bytes.
-const MAX_FILE_BYTES: u64 = 4 << 20;
 /// The user ids of people: from `UID_MIN`, see login.defs(5), up to `nobody`.
 const HUMAN_UIDS: std::ops::Range<u32> = 1000..65_534;
 
@@ -96,19 +94,8 @@ pub(super) fn listening_sockets() -> BTreeSet<PathBuf> {
     sockets.filter(|path| fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())).collect()
 }
 
-/// The resolver's configuration, canonical.
-pub(super) fn resolv_conf() -> Option<PathBuf> {
-    Path::new("/etc/resolv.conf").canonicalize().ok()
-}
-
 fn read(path: &str) -> String {
-    use std::io::Read;
-    let mut bytes = Vec::new();
-    let file = fs::File::open(path).and_then(|file| file.take(MAX_FILE_BYTES).read_to_end(&mut bytes));
-    if file.is_err() {
-        return String::new();
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
 }
 
 #[cfg(test)]

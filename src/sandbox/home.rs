@@ -2,20 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-/// A folder of toolchains in the home folder.
-#[derive(Debug, Clone, Copy)]
-pub struct Toolchain {
-    /// The path relative to the home folder.
-    pub path: &'static str,
-    /// Files and folders in it that are hidden because they contain credentials.
-    pub hidden: &'static [&'static str],
-    /// Configuration files in it that are hidden if they contain a credential; `*` matches any one folder.
-    pub config_files: &'static [&'static str],
-}
-
-const fn without_secrets(path: &'static str) -> Toolchain {
-    Toolchain { path, hidden: &[], config_files: &[] }
-}
+/// A folder of toolchains in the home folder: its path, the files and folders in it that are hidden because they contain
+/// credentials, and the configuration files in it that are hidden if they contain one; `*` matches any one folder.
+type Toolchain = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 /// Lower-case words that indicate a credential in a configuration file.
 const CREDENTIAL_WORDS: [&str; 4] = ["token", "secret", "password", "_auth"];
@@ -23,57 +12,53 @@ const CREDENTIAL_WORDS: [&str; 4] = ["token", "secret", "password", "_auth"];
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
 /// What of the home folder commands can read. The book prints it (docs/src/sandbox.md).
-pub const TOOLCHAINS: &[Toolchain] = &[
-    Toolchain { path: ".asdf", hidden: &[], config_files: &["installs/nodejs/*/etc/npmrc"] },
-    without_secrets(".bun"),
-    without_secrets(".cabal/bin"),
-    Toolchain {
-        path: ".cargo",
-        hidden: &["credentials", "credentials.toml"],
-        config_files: &["config", "config.toml"],
-    },
-    without_secrets(".deno"),
-    Toolchain { path: ".dotnet", hidden: &["corefx/cryptography"], config_files: &[] },
-    without_secrets(".elan"),
-    Toolchain { path: ".fnm", hidden: &[], config_files: &["node-versions/*/installation/etc/npmrc"] },
-    without_secrets(".gem/ruby"),
-    without_secrets(".ghcup"),
-    without_secrets(".goenv"),
-    without_secrets(".jenv"),
-    without_secrets(".juliaup"),
-    without_secrets(".local/bin"),
-    without_secrets(".local/lib"),
-    Toolchain { path: ".local/share/fnm", hidden: &[], config_files: &["node-versions/*/installation/etc/npmrc"] },
-    Toolchain { path: ".local/share/mise", hidden: &[], config_files: &["installs/node/*/etc/npmrc"] },
-    without_secrets(".local/share/pipx"),
-    without_secrets(".local/share/pnpm"),
-    Toolchain { path: ".local/share/uv", hidden: &["credentials"], config_files: &[] },
-    without_secrets(".m2/repository"),
-    Toolchain { path: ".nodenv", hidden: &[], config_files: &["versions/*/etc/npmrc"] },
-    Toolchain { path: ".nvm", hidden: &[], config_files: &["versions/node/*/etc/npmrc"] },
-    without_secrets(".opam"),
-    without_secrets(".phpenv"),
-    without_secrets(".pixi"),
-    without_secrets(".proto"),
-    without_secrets(".pyenv"),
-    without_secrets(".rbenv"),
-    without_secrets(".rustup"),
-    without_secrets(".rvm"),
-    without_secrets(".sdkman"),
-    Toolchain { path: ".stack", hidden: &["upload"], config_files: &["config.yaml"] },
-    without_secrets(".swiftly"),
-    Toolchain { path: ".volta", hidden: &[], config_files: &["tools/image/node/*/etc/npmrc"] },
-    without_secrets("go"),
-    Toolchain { path: "miniconda3", hidden: &[], config_files: &[".condarc", "condarc", "envs/*/.condarc"] },
-    Toolchain { path: "miniforge3", hidden: &[], config_files: &[".condarc", "condarc", "envs/*/.condarc"] },
+const TOOLCHAINS: &[Toolchain] = &[
+    (".asdf", &[], &["installs/nodejs/*/etc/npmrc"]),
+    (".bun", &[], &[]),
+    (".cabal/bin", &[], &[]),
+    (".cargo", &["credentials", "credentials.toml"], &["config", "config.toml"]),
+    (".deno", &[], &[]),
+    (".dotnet", &["corefx/cryptography"], &[]),
+    (".elan", &[], &[]),
+    (".fnm", &[], &["node-versions/*/installation/etc/npmrc"]),
+    (".gem/ruby", &[], &[]),
+    (".ghcup", &[], &[]),
+    (".goenv", &[], &[]),
+    (".jenv", &[], &[]),
+    (".juliaup", &[], &[]),
+    (".local/bin", &[], &[]),
+    (".local/lib", &[], &[]),
+    (".local/share/fnm", &[], &["node-versions/*/installation/etc/npmrc"]),
+    (".local/share/mise", &[], &["installs/node/*/etc/npmrc"]),
+    (".local/share/pipx", &[], &[]),
+    (".local/share/pnpm", &[], &[]),
+    (".local/share/uv", &["credentials"], &[]),
+    (".m2/repository", &[], &[]),
+    (".nodenv", &[], &["versions/*/etc/npmrc"]),
+    (".nvm", &[], &["versions/node/*/etc/npmrc"]),
+    (".opam", &[], &[]),
+    (".phpenv", &[], &[]),
+    (".pixi", &[], &[]),
+    (".proto", &[], &[]),
+    (".pyenv", &[], &[]),
+    (".rbenv", &[], &[]),
+    (".rustup", &[], &[]),
+    (".rvm", &[], &[]),
+    (".sdkman", &[], &[]),
+    (".stack", &["upload"], &["config.yaml"]),
+    (".swiftly", &[], &[]),
+    (".volta", &[], &["tools/image/node/*/etc/npmrc"]),
+    ("go", &[], &[]),
+    ("miniconda3", &[], &[".condarc", "condarc", "envs/*/.condarc"]),
+    ("miniforge3", &[], &[".condarc", "condarc", "envs/*/.condarc"]),
 ];
 
 /// The toolchains that exist, as absolute paths, with the hidden paths in each.
 pub fn toolchains(home: &Path) -> impl Iterator<Item = (PathBuf, Vec<PathBuf>)> {
-    TOOLCHAINS.iter().filter_map(|toolchain| {
-        let path = home.join(toolchain.path);
-        let hidden = toolchain.hidden.iter().map(|name| path.join(name)).filter(|path| path.exists());
-        let configs = toolchain.config_files.iter().flat_map(|name| expand(&path, name));
+    TOOLCHAINS.iter().filter_map(|(path, hidden, config_files)| {
+        let path = home.join(path);
+        let hidden = hidden.iter().map(|name| path.join(name)).filter(|path| path.exists());
+        let configs = config_files.iter().flat_map(|name| expand(&path, name));
         let configs = configs.filter(|path| contains_credential(path));
         let hidden = hidden.chain(configs).collect();
         path.is_dir().then_some((path, hidden))
@@ -237,8 +222,8 @@ mod tests {
         let (_, rest) = page.split_once("<!-- The table in src/sandbox/home.rs. -->").unwrap();
         let (list, rest) = rest.trim_start().split_once("\n\n").unwrap();
         let listed: Vec<&str> = list.split('`').skip(1).step_by(2).collect();
-        assert_eq!(listed, TOOLCHAINS.iter().map(|toolchain| toolchain.path).collect::<Vec<_>>());
-        for secret in TOOLCHAINS.iter().flat_map(|toolchain| toolchain.hidden.iter().chain(toolchain.config_files)) {
+        assert_eq!(listed, TOOLCHAINS.iter().map(|(path, ..)| *path).collect::<Vec<_>>());
+        for secret in TOOLCHAINS.iter().flat_map(|(_, hidden, config_files)| hidden.iter().chain(*config_files)) {
             let name = secret.rsplit_once("*/").map_or(*secret, |(_, name)| name);
             assert!(rest.contains(&format!("`{name}`")), "{secret}");
         }

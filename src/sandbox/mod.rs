@@ -9,9 +9,10 @@ mod bpf;
 #[cfg(target_os = "linux")]
 mod bubblewrap;
 #[cfg(target_os = "linux")]
-mod capabilities;
-#[cfg(target_os = "linux")]
 mod chmod_broker;
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod command_watch_tests;
 #[cfg(target_os = "linux")]
 mod hidden_paths;
 pub mod home;
@@ -61,15 +62,16 @@ use crate::job::GitAccess;
 #[derive(Debug)]
 pub struct Sandbox {
     backend: Backend,
-    degradation: Option<String>,
+    /// What is missing compared with the best tier, as one sentence without a full stop. `None` if nothing is, or if no sandbox
+    /// was asked for.
+    pub(crate) degradation: Option<String>,
     git: GitAccess,
     #[cfg(target_os = "linux")]
     tamper_watch: Option<TamperWatch>,
     /// The first one that was found.
     tamper_error: OnceLock<TamperError>,
-    start_failure: OnceLock<String>,
     /// Folders that commands may change.
-    writable: Vec<PathBuf>,
+    pub(crate) writable: Vec<PathBuf>,
     /// Kept open by the supervisors of commands.
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "there are supervisors on Linux only"))]
     held_open: Option<Arc<OwnedFd>>,
@@ -79,7 +81,7 @@ pub struct Sandbox {
 enum Backend {
     Unconfined(Tier),
     #[cfg(target_os = "linux")]
-    Landlock(landlock::Landlock, Arc<ScratchDirs>),
+    Landlock(Arc<landlock::Landlock>, Arc<ScratchDirs>),
     #[cfg(target_os = "linux")]
     Bubblewrap(Box<bubblewrap::Bubblewrap>),
 }
@@ -103,7 +105,6 @@ impl Sandbox {
             #[cfg(target_os = "linux")]
             tamper_watch: None,
             tamper_error: OnceLock::new(),
-            start_failure: OnceLock::new(),
             writable: Vec::new(),
             held_open: None,
         }
@@ -127,33 +128,33 @@ impl Sandbox {
             remedy: None,
         })?;
         let scratch = Arc::new(scratch);
-        let (no_bubblewrap, remedy) = match bubblewrap::Bubblewrap::detect(policy.clone(), Arc::clone(&scratch)) {
+        let mut unavailable = match bubblewrap::Bubblewrap::detect(policy.clone(), Arc::clone(&scratch)) {
             Ok((bubblewrap, degradation)) => {
                 return Ok(Self::new(Backend::Bubblewrap(Box::new(bubblewrap)), degradation));
             }
-            Err(error) => (format!("bubblewrap can't be used: {}", error.reason), error.remedy),
+            Err(error) => error,
         };
         if mode == SandboxMode::Required {
-            return Err(SandboxUnavailable { reasons: vec![no_bubblewrap], remedy });
+            return Err(unavailable);
         }
         match Self::prepare_landlock(policy, &scratch) {
             Ok(landlock) => {
-                let mut degradation = no_bubblewrap;
-                for limitation in landlock.limitations() {
-                    degradation.push_str("; this kernel can't keep commands from ");
-                    degradation.push_str(limitation);
+                if !landlock.scopes_signals() {
+                    let limitation =
+                        "this kernel can't keep commands from sending signals to other processes of the same user";
+                    unavailable.reasons.push(limitation.to_owned());
                 }
-                Ok(Self::new(Backend::Landlock(landlock, scratch), Some(degradation)))
+                Ok(Self::new(Backend::Landlock(landlock, scratch), Some(unavailable.reasons.join("; "))))
             }
             Err(reason) => {
-                let reasons = vec![no_bubblewrap, format!("landlock can't be used: {reason}")];
-                Err(SandboxUnavailable { reasons, remedy })
+                unavailable.reasons.push(format!("landlock can't be used: {reason}"));
+                Err(unavailable)
             }
         }
     }
 
     #[cfg(target_os = "linux")]
-    fn prepare_landlock(mut policy: SandboxPolicy, scratch: &ScratchDirs) -> Result<landlock::Landlock, String> {
+    fn prepare_landlock(mut policy: SandboxPolicy, scratch: &ScratchDirs) -> Result<Arc<landlock::Landlock>, String> {
         let home = policy.home.as_ref().and_then(|home| home.canonicalize().ok());
         if let Some(home) = home.filter(|home| home.parent().is_some()) {
             // Commands get another home folder, in which they look for toolchains and for the folders opened to them.
@@ -173,6 +174,9 @@ impl Sandbox {
 
     /// Compares after each command what the tier can't protect, such as protected paths that don't exist yet. `record`
     /// is the run's own record in `out`, the folder of all runs; `verifier` recognizes planted records of other runs.
+    ///
+    /// If this process is killed before it could restore protected files, another one does. Only the legwork program itself
+    /// may call this: it is started a second time and must call [`restorer::run_restorer`] then.
     #[must_use]
     pub fn with_tamper_watch(
         self,
@@ -183,24 +187,11 @@ impl Sandbox {
     ) -> Self {
         #[cfg(target_os = "linux")]
         if let Backend::Landlock(..) | Backend::Bubblewrap(_) = self.backend {
-            let watch = TamperWatch::new(policy, self.tier(), out, record, verifier);
+            let restorer = restorer::Restorer::new(self.tier(), self.held_open.clone());
+            let watch = TamperWatch::new(policy, self.tier(), out, record, verifier, restorer);
             return Self { tamper_watch: Some(watch), git: policy.allowed_changes.git, ..self };
         }
         let _ = (policy, out, record, verifier);
-        self
-    }
-
-    /// Lets another process restore protected files if this one is killed before it could. Only for the legwork program
-    /// itself: it is started a second time and must call [`restorer::run_restorer`] then.
-    #[must_use]
-    pub fn with_restorer(self) -> Self {
-        #[cfg(target_os = "linux")]
-        if let Some(watch) = self.tamper_watch {
-            // Bubblewrap ends commands by itself.
-            let commands_outlive_pipe = matches!(self.backend, Backend::Bubblewrap(_));
-            let restorer = restorer::Restorer::new(commands_outlive_pipe, self.held_open.clone());
-            return Self { tamper_watch: Some(watch.with_restorer(restorer)), ..self };
-        }
         self
     }
 
@@ -215,21 +206,10 @@ impl Sandbox {
         }
     }
 
-    /// What is missing compared with the best tier, as one sentence without a full stop. `None` if nothing is, or if no
-    /// sandbox was asked for.
-    pub fn degradation(&self) -> Option<&str> {
-        self.degradation.as_deref()
-    }
-
     /// Keeps a descriptor open as long as any process of a command lives, even if this program is killed.
     #[must_use]
     pub fn keeping_open(self, descriptor: OwnedFd) -> Self {
         Self { held_open: Some(Arc::new(descriptor)), ..self }
-    }
-
-    /// Folders that commands may change: the workspace, and those opened on the command line.
-    pub fn writable(&self) -> &[PathBuf] {
-        &self.writable
     }
 
     /// Prepares a command that runs `program` in `folder` with exactly these variables, plus `HOME` and `TMPDIR`, which the
@@ -244,10 +224,6 @@ impl Sandbox {
         variables: &BTreeMap<String, String>,
         read_only: bool,
     ) -> io::Result<PreparedCommand> {
-        #[cfg(target_os = "linux")]
-        if let Some(watch) = &self.tamper_watch {
-            watch.command_starting()?;
-        }
         let direct = || {
             let mut command = Command::new(program);
             command.current_dir(folder).env_clear().envs(variables);
@@ -271,7 +247,7 @@ impl Sandbox {
     /// A command whose process tree is ended by a supervisor process.
     #[cfg(target_os = "linux")]
     fn supervised(&self, mut command: Command) -> PreparedCommand {
-        let liveness_pipe = self.tamper_watch.as_ref().and_then(TamperWatch::liveness_pipe);
+        let liveness_pipe = self.tamper_watch.as_ref().and_then(|watch| watch.restorer.liveness_pipe());
         supervisor::supervise(&mut command, [self.held_open.clone(), liveness_pipe]);
         PreparedCommand { command, is_supervised: true, status_pipe: None }
     }
@@ -301,30 +277,51 @@ impl Sandbox {
         })
     }
 
-    /// Checks after a command whether anything protected has changed. To be called once for each prepared command.
+    /// Watches what is protected from before a command starts until it has ended.
     ///
     /// # Errors
-    /// The first change that was found in this run, for every later call as well: the run must end.
-    pub fn check_tampering(&self) -> Result<(), TamperError> {
+    /// If nothing could be restored in case this program is killed.
+    pub fn watch_command(&self) -> io::Result<CommandWatch<'_>> {
         #[cfg(target_os = "linux")]
-        if let Some(Err(error)) = self.tamper_watch.as_ref().map(TamperWatch::command_ended) {
-            return Err(self.tamper_error.get_or_init(|| error).clone());
+        if let Some(watch) = &self.tamper_watch {
+            watch.command_starting()?;
         }
-        self.tamper_error().cloned().map_or(Ok(()), Err)
+        Ok(CommandWatch { sandbox: self, has_ended: false })
+    }
+}
+
+/// A command that is running, as the tamper guard counts it. If this is dropped early, the command counts as ended, and
+/// what it changed is reported for the next one.
+#[derive(Debug)]
+#[must_use]
+pub struct CommandWatch<'a> {
+    sandbox: &'a Sandbox,
+    has_ended: bool,
+}
+
+impl CommandWatch<'_> {
+    /// Checks after the command whether anything protected has changed.
+    ///
+    /// # Errors
+    /// The first change that was found in this run, for every later command as well: the run must end.
+    pub fn finish(mut self) -> Result<(), TamperError> {
+        self.end();
+        self.sandbox.tamper_error.get().cloned().map_or(Ok(()), Err)
     }
 
-    /// The change of protected files that [`Self::check_tampering`] has found, if any.
-    pub fn tamper_error(&self) -> Option<&TamperError> {
-        self.tamper_error.get()
+    fn end(&mut self) {
+        if std::mem::replace(&mut self.has_ended, true) {
+            return;
+        }
+        #[cfg(target_os = "linux")]
+        if let Some(Err(error)) = self.sandbox.tamper_watch.as_ref().map(TamperWatch::command_ended) {
+            let _ = self.sandbox.tamper_error.set(error);
+        }
     }
+}
 
-    /// Notes that this machine lacks something that commands need to start: the run must end.
-    pub fn record_start_failure(&self, reason: String) {
-        let _ = self.start_failure.set(reason);
-    }
-
-    /// Why a command couldn't be started, if one couldn't.
-    pub fn failure(&self) -> Option<&str> {
-        self.start_failure.get().map(String::as_str)
+impl Drop for CommandWatch<'_> {
+    fn drop(&mut self) {
+        self.end();
     }
 }

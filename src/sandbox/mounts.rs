@@ -1,7 +1,7 @@
 //! The mounts of a bubblewrap sandbox: what commands see at each path.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use super::policy::SandboxPolicy;
@@ -45,11 +45,11 @@ impl HostPaths {
     /// Finds them on this machine.
     pub(super) fn detect(policy: &SandboxPolicy) -> Self {
         let home = policy.home.as_ref().and_then(|home| home.canonicalize().ok());
-        let resolv_conf = if policy.network == Network::Open { hidden_paths::resolv_conf() } else { None };
+        let resolv_conf = Path::new("/etc/resolv.conf").canonicalize().ok();
         Self {
             folders: hidden_paths::hidden_dirs().into_iter().collect(),
             denied: hidden_paths::root_only_paths().into_iter().chain(hidden_paths::listening_sockets()).collect(),
-            resolv_conf,
+            resolv_conf: resolv_conf.filter(|_| policy.network == Network::Open),
             home: home.filter(|home| home.is_dir() && home.parent().is_some()),
         }
     }
@@ -104,10 +104,8 @@ impl MountLayout {
             _ => layout.put(scratch.home(), Mount::Scratch(scratch.home())),
         }
         layout.add_toolchains(policy, host_paths);
-        for path in host_paths.resolv_conf.iter().filter(|path| path.exists()) {
-            if !layout.shows_host(path) {
-                layout.put(path, Mount::Host { writable: false });
-            }
+        if let Some(path) = host_paths.resolv_conf.as_ref().filter(|path| path.exists() && !layout.shows_host(path)) {
+            layout.put(path, Mount::Host { writable: false });
         }
         for path in &host_paths.denied {
             if let Ok(metadata) = path.symlink_metadata()
@@ -201,7 +199,7 @@ impl MountLayout {
     pub(super) fn bwrap_arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = Vec::new();
         let mut push =
-            |words: &[&dyn AsRef<std::ffi::OsStr>]| arguments.extend(words.iter().map(|word| word.as_ref().to_owned()));
+            |words: &[&dyn AsRef<OsStr>]| arguments.extend(words.iter().map(|word| word.as_ref().to_owned()));
         for (path, mount) in &self.mounts {
             match mount {
                 // A command must not run without the workspace.

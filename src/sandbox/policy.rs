@@ -65,16 +65,27 @@ impl fmt::Display for Tier {
     }
 }
 
-/// The sandbox that the user asked for on the command line.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// The sandbox that the user asked for on the command line. The comments are the help about the option.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum SandboxMode {
-    /// The best tier that works; an error if none does.
+    /// With bubblewrap, or with landlock if bubblewrap doesn't work
     #[default]
     Auto,
-    /// Bubblewrap or an error.
+    /// With bubblewrap only
     Required,
-    /// No sandbox.
+    /// Not at all: commands can do whatever you can do
     Off,
+}
+
+impl SandboxMode {
+    /// The name on the command line and in the journal.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Required => "required",
+            Self::Off => "off",
+        }
+    }
 }
 
 /// No acceptable tier works on this machine.

@@ -18,6 +18,7 @@ use rustix::fs::MemfdFlags;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::Pid;
 
+use super::policy::Tier;
 use super::tamper_guard::TamperGuard;
 
 /// The argument with which the program becomes this process; it isn't part of the command line interface.
@@ -60,8 +61,9 @@ struct RestorerProcess {
 }
 
 impl Restorer {
-    pub(super) fn new(commands_outlive_pipe: bool, record_lock: Option<Arc<OwnedFd>>) -> Self {
-        Self { commands_outlive_pipe, record_lock, started: Mutex::default() }
+    pub(super) fn new(tier: Tier, record_lock: Option<Arc<OwnedFd>>) -> Self {
+        // Bubblewrap ends commands by itself.
+        Self { commands_outlive_pipe: tier == Tier::Bubblewrap, record_lock, started: Mutex::default() }
     }
 
     /// From now on, a check with this guard is due if this program ends.
@@ -168,14 +170,11 @@ pub fn run_restorer(descriptor: &str) -> io::Result<()> {
     }
     let mut bytes = Vec::new();
     memory.read_to_end(&mut bytes)?;
-    let guard = TamperGuard::from_snapshot(&bytes).ok_or(io::ErrorKind::InvalidData)?;
+    let mut guard = TamperGuard::from_snapshot(&bytes).ok_or(io::ErrorKind::InvalidData)?;
     drop(bytes);
-    if commands_outlive_pipe {
-        for delay in CHECK_DELAYS {
-            std::thread::sleep(delay);
-            let _ = guard.check(false);
-        }
-    } else {
+    let delays: &[Duration] = if commands_outlive_pipe { &CHECK_DELAYS } else { &[Duration::ZERO] };
+    for delay in delays {
+        std::thread::sleep(*delay);
         // No process is left that the result could be reported to.
         let _ = guard.check(false);
     }

@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::io::{self, PipeWriter};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 use rustix::fs::{FlockOperation, OFlags, flock};
 
 use super::policy::SandboxPolicy;
+use crate::workspace::remove_folder::remove_folder;
 
 /// The prefix of a folder in use.
 const PREFIX: &str = "legwork-run-";
@@ -80,7 +81,7 @@ impl ScratchDirs {
 
 impl Drop for ScratchDirs {
     fn drop(&mut self) {
-        remove(&self.folder);
+        remove_folder(&self.folder);
     }
 }
 
@@ -126,30 +127,10 @@ fn remove_leftovers(parent: &Path) {
         let unlocked = |lock: &File| flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok();
         match open_lock(&entry.path(), false) {
             Ok(lock) if !unlocked(&lock) => {}
-            Ok(_) => remove(&entry.path()),
+            Ok(_) => remove_folder(&entry.path()),
             // An earlier removal was interrupted.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => remove(&entry.path()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => remove_folder(&entry.path()),
             Err(_) => {}
         }
-    }
-}
-
-/// Removes a folder with everything in it, including unreadable and read-only folders.
-fn remove(folder: &Path) {
-    if fs::remove_dir_all(folder).is_err() && folder.exists() {
-        make_removable(folder);
-        // The next run tries again.
-        let _ = fs::remove_dir_all(folder);
-    }
-}
-
-fn make_removable(folder: &Path) {
-    let mut open = vec![folder.to_owned()];
-    while let Some(folder) = open.pop() {
-        let _ = fs::set_permissions(&folder, fs::Permissions::from_mode(0o700));
-        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
-        open.extend(
-            entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()),
-        );
     }
 }

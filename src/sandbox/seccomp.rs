@@ -20,7 +20,6 @@ const ARCH: u32 = if cfg!(all(target_arch = "x86_64", target_endian = "little"))
 /// The newest known call, `mseal`. The numbers of x32's calls are far above.
 const LAST: u32 = 462;
 const DENY: SeccompAction = SeccompAction::Errno(EPERM);
-const NOT_IMPLEMENTED: SeccompAction = SeccompAction::Errno(libc::ENOSYS);
 const ALL: u32 = u32::MAX;
 /// The set-user-id and set-group-id bits of a mode.
 const SET_ID: u32 = 0o6000;
@@ -134,43 +133,39 @@ pub(super) fn landlock_filter(network: Network, abi: i32) -> Vec<u8> {
         // No unix sockets: they reach every server whose path is known, and Docker's would be a way out.
         Network::Open => allow_sockets(&mut program, &[libc::AF_INET, libc::AF_INET6], true),
     }
-    for call in NOTIFIED_CALLS {
-        program.add_call(*call, &[], SeccompAction::Notify);
-    }
-    for call in [
-        libc::SYS_setxattr,
-        libc::SYS_lsetxattr,
-        libc::SYS_fsetxattr,
-        libc::SYS_removexattr,
-        libc::SYS_lremovexattr,
-        libc::SYS_fremovexattr,
-    ] {
-        program.add_call(call, &[], SeccompAction::Errno(EOPNOTSUPP));
-    }
-    for call in IPC_CALLS {
-        program.add_call(*call, &[], DENY);
-    }
+    program.add_calls(NOTIFIED_CALLS, SeccompAction::Notify);
+    program.add_calls(ATTRIBUTE_CALLS, SeccompAction::Errno(EOPNOTSUPP));
+    program.add_calls(IPC_CALLS, DENY);
     // Only on the calling process or thread itself, which is 0: others belong to the same user.
     for call in PROCESS_TARGET_CALLS {
-        program.add_call(*call, &[ArgRule(&[(0, ALL, 0)], SeccompAction::Allow)], DENY);
+        program.allow_only(*call, &[[(0, ALL, 0)]]);
     }
     // These take a process, process group or user by number. 0 is the caller's own, but this program has the same user.
     for (call, kinds) in [
         (libc::SYS_setpriority, [PRIO_PROCESS, PRIO_PGRP]),
         (libc::SYS_ioprio_set, [IOPRIO_WHO_PROCESS, IOPRIO_WHO_PGRP]),
     ] {
-        let own = kinds.map(|kind| [(0, ALL, kind), (1, ALL, 0)]);
-        program.add_call(call, &own.each_ref().map(|is| ArgRule(is, SeccompAction::Allow)), DENY);
+        program.allow_only(call, &kinds.map(|kind| [(0, ALL, kind), (1, ALL, 0)]));
     }
     // Landlock controls truncation since its third version.
     let controls_truncation = abi >= 3;
     if !controls_truncation {
-        program.add_call(libc::SYS_truncate, &[], DENY);
+        program.add_calls(&[libc::SYS_truncate], DENY);
     }
     restrict_opens(&mut program, !controls_truncation);
     deny_ioctls(&mut program, FILE_FLAG_IOCTLS);
     program.finish()
 }
+
+/// Changes of extended attributes.
+const ATTRIBUTE_CALLS: &[c_long] = &[
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+];
 
 /// Shared memory, semaphores and message queues, which have no path and which all processes of a user share.
 const IPC_CALLS: &[c_long] = &[
@@ -243,21 +238,12 @@ fn base_program() -> Option<BpfProgram> {
         return None;
     }
     let mut program = BpfProgram::new(ARCH, LAST);
-    for call in DENIED_CALLS {
-        program.add_call(*call, &[], DENY);
-    }
-    for call in NOT_IMPLEMENTED_CALLS {
-        program.add_call(*call, &[], NOT_IMPLEMENTED);
-    }
-    program.add_call(libc::SYS_unshare, &[ArgRule(&[(0, NAMESPACES, 0)], SeccompAction::Allow)], DENY);
+    program.add_calls(DENIED_CALLS, DENY);
+    program.add_calls(NOT_IMPLEMENTED_CALLS, SeccompAction::Errno(libc::ENOSYS));
+    program.allow_only(libc::SYS_unshare, &[[(0, NAMESPACES, 0)]]);
     // The lowest byte of clone(2)'s flags is a signal, so NEWTIME isn't a flag there.
-    program.add_call(libc::SYS_clone, &[ArgRule(&[(0, NAMESPACES & !0xff, 0)], SeccompAction::Allow)], DENY);
-    let personalities = PERSONALITIES.map(|kind| [(0, ALL, kind)]);
-    program.add_call(
-        libc::SYS_personality,
-        &personalities.each_ref().map(|is| ArgRule(is, SeccompAction::Allow)),
-        DENY,
-    );
+    program.allow_only(libc::SYS_clone, &[[(0, NAMESPACES & !0xff, 0)]]);
+    program.allow_only(libc::SYS_personality, &PERSONALITIES.map(|kind| [(0, ALL, kind)]));
     deny_set_id_modes(&mut program, libc::SYS_mknodat, 2);
     #[cfg(target_arch = "x86_64")]
     deny_set_id_modes(&mut program, libc::SYS_mknod, 1);
@@ -269,7 +255,7 @@ const PERSONALITIES: [u32; 4] = [0, 0x0002_0000, 0x0004_0000, ALL];
 
 /// Denies set-user-id and set-group-id bits in a mode argument: such a file would give other users access to this account.
 fn deny_set_id_modes(program: &mut BpfProgram, call: c_long, mode: usize) {
-    program.add_call(call, &[ArgRule(&[(mode, SET_ID, 0)], SeccompAction::Allow)], DENY);
+    program.allow_only(call, &[[(mode, SET_ID, 0)]]);
 }
 
 /// Denies the same when a file is created by opening it, and optionally truncation by opening for reading.
@@ -308,7 +294,6 @@ fn allow_sockets(program: &mut BpfProgram, families: &[i32], allow_getifaddrs: b
     if allow_getifaddrs {
         conditions.push([(0, ALL, libc::AF_NETLINK as u32), (2, ALL, libc::NETLINK_ROUTE as u32)]);
     }
-    let tests: Vec<_> = conditions.iter().map(|are| ArgRule(are, SeccompAction::Allow)).collect();
-    program.add_call(libc::SYS_socket, &tests, DENY);
-    program.add_call(libc::SYS_socketpair, &[ArgRule(&[(0, ALL, libc::AF_UNIX as u32)], SeccompAction::Allow)], DENY);
+    program.allow_only(libc::SYS_socket, &conditions);
+    program.allow_only(libc::SYS_socketpair, &[[(0, ALL, libc::AF_UNIX as u32)]]);
 }

@@ -11,13 +11,14 @@
 use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, Mode, OFlags, RawDir, openat};
+use rustix::io::Errno;
 use rustix::path::DecInt;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, getppid, kill_process, wait};
 
@@ -43,11 +44,11 @@ pub(super) fn supervise(command: &mut Command, kept_open: [Option<Arc<OwnedFd>>;
         rustix::process::set_child_subreaper(Some(getpid()))?;
         rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
         let supervisor = getpid();
-        let before = block_signals()?;
+        let before = block_signals(&all_signals())?;
         match fork()? {
             Some(command) => run_supervisor(command, runner, kept_open),
             None => {
-                set_signals(&before)?;
+                block_signals(&before)?;
                 rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
                 if getppid() == Some(supervisor) { Ok(()) } else { Err(io::ErrorKind::Interrupted.into()) }
             }
@@ -92,11 +93,11 @@ fn run_supervisor(command: Pid, runner: Pid, kept_open: [RawFd; 2]) -> ! {
     }
     let start = Instant::now();
     while start.elapsed() < KILL_TIMEOUT {
-        if reap(command, &mut ended) == Remaining::Nothing {
+        if !reap(command, &mut ended) {
             break;
         }
         kill_tree();
-        if reap(command, &mut ended) == Remaining::Nothing {
+        if !reap(command, &mut ended) {
             break;
         }
         next_signal(Some(PAUSE));
@@ -104,20 +105,14 @@ fn run_supervisor(command: Pid, runner: Pid, kept_open: [RawFd; 2]) -> ! {
     end_like(ended)
 }
 
-#[derive(PartialEq, Eq)]
-enum Remaining {
-    Something,
-    Nothing,
-}
-
-/// Reaps all children that have ended, including orphans that this process has inherited.
-fn reap(command: Pid, ended: &mut Option<WaitStatus>) -> Remaining {
+/// Reaps all children that have ended, including orphans that this process has inherited. Returns whether any are left.
+fn reap(command: Pid, ended: &mut Option<WaitStatus>) -> bool {
     loop {
         match wait(WaitOptions::NOHANG) {
             Ok(Some((process, status))) if process == command => *ended = Some(status),
-            Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
-            Ok(None) => return Remaining::Something,
-            Err(_) => return Remaining::Nothing,
+            Ok(Some(_)) | Err(Errno::INTR) => {}
+            Ok(None) => return true,
+            Err(_) => return false,
         }
     }
 }
@@ -151,22 +146,29 @@ fn kill_tree() {
     }
 }
 
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+const FILE: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC);
+
+/// Opens a file or folder in the folder of a process in /proc. Nothing here may format a path, because that allocates.
+fn open_in_proc(process: Pid, name: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let all = openat(CWD, c"/proc", FOLDER, Mode::empty())?;
+    let own = openat(&all, DecInt::new(process.as_raw_nonzero().get()), FOLDER, Mode::empty())?;
+    openat(&own, name, flags, Mode::empty())
+}
+
 /// Adds the children of all threads of a process.
 fn add_children(process: Pid, found: &mut [(i32, i32); MAX_FOUND], count: &mut usize) {
-    const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
     let parent = process.as_raw_nonzero().get();
-    let open = |folder: &dyn AsFd, name: &CStr| openat(folder.as_fd(), name, FOLDER, Mode::empty());
-    let Ok(all) = open(&CWD, c"/proc") else { return };
-    let Ok(own) = openat(&all, DecInt::new(parent), FOLDER, Mode::empty()) else { return };
-    let Ok(threads) = open(&own, c"task") else { return };
+    let Ok(threads) = open_in_proc(process, c"task", FOLDER) else { return };
     let mut space = [MaybeUninit::uninit(); 2048];
     let mut names = RawDir::new(&threads, &mut space);
     while let Some(Ok(thread)) = names.next() {
         if thread.file_name().to_bytes().starts_with(b".") {
             continue;
         }
-        let Ok(thread) = open(&threads, thread.file_name()) else { continue };
-        let Ok(list) = openat(&thread, c"children", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { continue };
+        let thread = openat(&threads, thread.file_name(), FOLDER, Mode::empty());
+        let list = thread.and_then(|thread| openat(&thread, c"children", FILE, Mode::empty()));
+        let Ok(list) = list else { continue };
         let mut number = 0_i32;
         let mut buffer = [0; 1024];
         while let Ok(length) = rustix::io::read(&list, &mut buffer) {
@@ -192,13 +194,7 @@ fn add_children(process: Pid, found: &mut [(i32, i32); MAX_FOUND], count: &mut u
 /// The parent of a process, see proc_pid_stat(5); 0 if the process has ended.
 fn parent_of(process: Pid) -> i32 {
     let mut buffer = [0; 512];
-    let length = openat(CWD, c"/proc", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .and_then(|all| {
-            let number = DecInt::new(process.as_raw_nonzero().get());
-            openat(&all, number, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        })
-        .and_then(|own| openat(&own, c"stat", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()))
-        .and_then(|stat| rustix::io::read(&stat, &mut buffer));
+    let length = open_in_proc(process, c"stat", FILE).and_then(|stat| rustix::io::read(&stat, &mut buffer));
     let text = buffer.get(..length.unwrap_or(0)).unwrap_or_default();
     // The program's name, in parentheses, can contain anything. After it come the state, one letter, and the parent.
     let Some(end) = text.iter().rposition(|byte| *byte == b')') else { return 0 };
@@ -206,26 +202,24 @@ fn parent_of(process: Pid) -> i32 {
     digits.fold(0_i32, |number, byte| number.wrapping_mul(10).wrapping_add(i32::from(byte - b'0')))
 }
 
-/// Blocks every signal and returns the former mask.
+/// The set of all signals.
 #[allow(unsafe_code)]
-fn block_signals() -> io::Result<libc::sigset_t> {
-    // SAFETY: both sets are on the stack and outlive the calls; all zeros is a valid set.
+fn all_signals() -> libc::sigset_t {
+    // SAFETY: all zeros is a valid set, and it outlives the call.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
-        let mut before: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
-        if libc::sigprocmask(libc::SIG_SETMASK, &raw const all, &raw mut before) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(before)
+        all
     }
 }
 
+/// Sets which signals are blocked, and returns the former mask.
 #[allow(unsafe_code)]
-fn set_signals(mask: &libc::sigset_t) -> io::Result<()> {
-    // SAFETY: the set outlives the call, and the old one isn't requested.
-    match unsafe { libc::sigprocmask(libc::SIG_SETMASK, mask, std::ptr::null_mut()) } {
-        0 => Ok(()),
+fn block_signals(mask: &libc::sigset_t) -> io::Result<libc::sigset_t> {
+    let mut before = all_signals();
+    // SAFETY: both sets outlive the call.
+    match unsafe { libc::sigprocmask(libc::SIG_SETMASK, mask, &raw mut before) } {
+        0 => Ok(before),
         _ => Err(io::Error::last_os_error()),
     }
 }
@@ -236,43 +230,30 @@ fn next_signal(longest: Option<Duration>) -> Option<Signal> {
     let time = longest.map(|longest| libc::timespec { tv_sec: 0, tv_nsec: longest.subsec_nanos().into() });
     let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: set and time outlive the call, and no signal information is requested.
-    let number = unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        libc::sigtimedwait(&raw const all, std::ptr::null_mut(), time)
-    };
-    Signal::from_named_raw(number)
+    Signal::from_named_raw(unsafe { libc::sigtimedwait(&all_signals(), std::ptr::null_mut(), time) })
 }
 
-/// Closes every descriptor except these two; a negative number means none.
+/// Closes every descriptor except these two, which get the numbers 0 and 1; a negative number means none.
 #[allow(unsafe_code)]
 fn close_all_but(kept: [RawFd; 2]) {
-    let close = |first: u32, last: u32| {
-        // SAFETY: this process uses none of them, and it never returns to code that does.
-        if unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } == 0 {
-            return;
-        }
-        // A kernel before 5.9.
-        for number in first..=last.min(1 << 16) {
-            // SAFETY: as above.
-            unsafe {
-                libc::close(number as RawFd);
+    for (number, kept) in (0..).zip(kept) {
+        // SAFETY: this process uses none of its descriptors, and it never returns to code that does.
+        unsafe {
+            if libc::dup2(kept, number) < 0 {
+                libc::close(number);
             }
-        }
-    };
-    let [one, other] = kept;
-    let mut first = 0;
-    for number in [one.min(other), one.max(other)] {
-        if let Ok(number) = u32::try_from(number)
-            && number >= first
-        {
-            if number > first {
-                close(first, number - 1);
-            }
-            first = number + 1;
         }
     }
-    close(first, i32::MAX as u32);
+    // SAFETY: as above.
+    if unsafe { libc::syscall(libc::SYS_close_range, 2, i32::MAX, 0) } != 0 {
+        // A kernel before 5.9.
+        for number in 2..1 << 16 {
+            // SAFETY: as above.
+            unsafe {
+                libc::close(number);
+            }
+        }
+    }
 }
 
 /// Ends this process with the same exit code or signal as the command.
@@ -289,8 +270,7 @@ fn end_like(ended: Option<WaitStatus>) -> ! {
             let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
             libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
             libc::signal(signal, libc::SIG_DFL);
-            let mut nothing: libc::sigset_t = std::mem::zeroed();
-            libc::sigemptyset(&raw mut nothing);
+            let nothing: libc::sigset_t = std::mem::zeroed();
             libc::kill(libc::getpid(), signal);
             libc::sigprocmask(libc::SIG_SETMASK, &raw const nothing, std::ptr::null_mut());
         }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::job::GitAccess;
 
 /// A command changed something that no command may change. The run must end: nothing that the command left can be trusted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TamperError {
     /// The changed paths: absolute, except records of runs, which are relative to the folder of all runs.
     pub changed: Vec<PathBuf>,

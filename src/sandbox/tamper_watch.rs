@@ -1,11 +1,10 @@
 //! Runs the tamper guard around the commands of a run: before the first one starts, and after each.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use super::policy::{RecordVerifier, SandboxPolicy, Tier};
 use super::protected_paths::canonical_as_far_as_possible;
@@ -19,9 +18,9 @@ const IMMUTABLE_RECORD_FILES: [&str; 2] = ["job.yaml", "plan.json"];
 
 #[derive(Debug)]
 pub(super) struct TamperWatch {
-    guard: TamperGuard,
+    guard: Mutex<TamperGuard>,
     /// Restores files if this program is killed.
-    restorer: Option<Restorer>,
+    pub(super) restorer: Restorer,
     /// How many commands are running.
     running: AtomicUsize,
 }
@@ -33,6 +32,7 @@ impl TamperWatch {
         out: &Path,
         record: &Path,
         verifier: Option<RecordVerifier>,
+        restorer: Restorer,
     ) -> Self {
         let (out, record) = (canonical_as_far_as_possible(out), canonical_as_far_as_possible(record));
         let allowed = &policy.allowed_changes;
@@ -62,22 +62,12 @@ impl TamperWatch {
         let git_folders: Vec<PathBuf> =
             guarded.iter().filter(|path| allowed.git_folders.contains(*path)).cloned().collect();
         guarded.retain(|path| !git_folders.iter().any(|folder| path != folder && path.starts_with(folder)));
-        let guard = TamperGuard::for_paths(policy, &guarded);
+        let guard = TamperGuard::new(policy, &guarded);
         let guard = match tier {
             Tier::Bubblewrap => guard,
             _ => guard.with_records(policy, &out, &record, verifier),
         };
-        Self { guard, restorer: None, running: AtomicUsize::new(0) }
-    }
-
-    /// The same, restoring files even if this program is killed.
-    pub(super) fn with_restorer(self, restorer: Restorer) -> Self {
-        Self { restorer: Some(restorer), ..self }
-    }
-
-    /// A pipe that supervisors of commands keep open, so that nothing is restored before their commands have ended.
-    pub(super) fn liveness_pipe(&self) -> Option<Arc<OwnedFd>> {
-        self.restorer.as_ref().and_then(Restorer::liveness_pipe)
+        Self { guard: Mutex::new(guard), restorer, running: AtomicUsize::new(0) }
     }
 
     /// Must be called before a command is started.
@@ -87,12 +77,11 @@ impl TamperWatch {
     pub(super) fn command_starting(&self) -> io::Result<()> {
         // While no command ran, only someone else can have made changes.
         if self.running.load(Ordering::Relaxed) == 0 {
-            self.guard.rebaseline();
-            if let Some(restorer) = &self.restorer {
-                restorer.arm(&self.guard).map_err(|error| {
-                    io::Error::other(format!("the process that restores protected files can't be started ({error})"))
-                })?;
-            }
+            let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
+            guard.rebaseline();
+            self.restorer.arm(&guard).map_err(|error| {
+                io::Error::other(format!("the process that restores protected files can't be started ({error})"))
+            })?;
         }
         self.running.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -101,9 +90,9 @@ impl TamperWatch {
     /// Must be called after a command has ended.
     pub(super) fn command_ended(&self) -> Result<(), TamperError> {
         let others_run = self.running.fetch_sub(1, Ordering::Relaxed) > 1;
-        let result = self.guard.check(others_run);
-        if !others_run && let Some(restorer) = &self.restorer {
-            restorer.disarm();
+        let result = self.guard.lock().unwrap_or_else(PoisonError::into_inner).check(others_run);
+        if !others_run {
+            self.restorer.disarm();
         }
         result
     }

@@ -1,47 +1,22 @@
 //! Finds out whether a tier works: one command is started as every other will be and reports how it is confined.
 
-use std::fmt;
 use std::io::{self, Read};
-use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use super::policy::SandboxPolicy;
 use super::programs;
 
 /// How long all probes of a tier may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How much of a probe's output is read, in bytes.
-const MAX_OUTPUT: usize = 1 << 16;
 /// Prints what the kernel says about the shell, without starting another program.
-const SCRIPT: &str = "echo \"$(</proc/self/status)\"";
-
-/// Why a tier can't be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum ProbeError {
-    TimedOut,
-    Failed(String),
-}
-
-impl fmt::Display for ProbeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TimedOut => write!(f, "a test command didn't end within {} seconds", PROBE_TIMEOUT.as_secs()),
-            Self::Failed(reason) => f.write_str(reason),
-        }
-    }
-}
-
-impl From<io::Error> for ProbeError {
-    fn from(error: io::Error) -> Self {
-        Self::Failed(error.to_string())
-    }
-}
+pub(super) const STATUS_SCRIPT: &str = "while read -r line; do echo \"$line\"; done < /proc/self/status\n";
 
 /// When probes that start now must have ended.
 pub(super) fn deadline() -> Instant {
@@ -57,25 +32,15 @@ pub(super) fn shell(policy: &SandboxPolicy) -> Option<PathBuf> {
         .or_else(|| programs::find("bash", ["/bin".into()].into_iter(), &[]))
 }
 
-/// Runs a confined bash and checks that it has no capabilities and no way to gain privileges.
-pub(super) fn run(command: &mut Command, is_filtered: bool, deadline: Instant) -> Result<(), ProbeError> {
-    command.args(["-c", SCRIPT]);
-    let output = output(command, deadline)?;
-    if !output.status.success() {
-        let line = output.stderr.lines().find(|line| !line.trim().is_empty()).unwrap_or("no error message");
-        return Err(ProbeError::Failed(line.trim().chars().take(200).collect()));
-    }
-    check_status(&output.stdout, is_filtered)
-}
-
-/// Checks the content of `/proc/self/status`, see proc_pid_status(5).
-fn check_status(status: &str, is_filtered: bool) -> Result<(), ProbeError> {
+/// Checks the content of `/proc/self/status`, see proc_pid_status(5): that these sets of capabilities are empty, that there is
+/// no way to gain privileges, and optionally that system calls are filtered.
+pub(super) fn check_status(status: &str, empty_sets: &[&str], is_filtered: bool) -> Result<(), String> {
     let field = |name: &str| {
         let mut fields = status.lines().filter_map(|line| line.split_once(':'));
         fields.find(|(found, _)| *found == name).map_or("", |(_, value)| value.trim())
     };
-    let is_zero = |name: &str| !field(name).is_empty() && field(name).bytes().all(|digit| digit == b'0');
-    let problem = if !["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"].into_iter().all(is_zero) {
+    let is_zero = |name: &&str| !field(name).is_empty() && field(name).bytes().all(|digit| digit == b'0');
+    let problem = if !empty_sets.iter().all(is_zero) {
         "commands keep capabilities"
     } else if field("NoNewPrivs") != "1" {
         "commands can gain privileges"
@@ -84,64 +49,45 @@ fn check_status(status: &str, is_filtered: bool) -> Result<(), ProbeError> {
     } else {
         return Ok(());
     };
-    Err(ProbeError::Failed(problem.to_owned()))
+    Err(problem.to_owned())
 }
 
-/// What a probe printed and how it ended.
-#[derive(Debug)]
-pub(super) struct ProbeOutput {
-    pub(super) stdout: String,
-    pub(super) stderr: String,
-    pub(super) status: ExitStatus,
-}
-
-/// Runs a command to its end, or kills it at the deadline.
-pub(super) fn output(command: &mut Command, deadline: Instant) -> Result<ProbeOutput, ProbeError> {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    let mut process = ProbeProcess(command.spawn()?);
-    let (Some(mut stdout), Some(mut stderr)) = (process.0.stdout.take(), process.0.stderr.take()) else {
-        return Err(ProbeError::Failed("its output can't be read".to_owned()));
-    };
-    let stdout = read_to_end(&mut stdout, deadline)?;
-    // The output is a line or two, which fits into the pipe's buffer.
-    let stderr = read_to_end(&mut stderr, deadline)?;
-    loop {
-        match process.0.try_wait()? {
-            Some(status) => return Ok(ProbeOutput { stdout, stderr, status }),
-            None if Instant::now() < deadline => std::thread::sleep(Duration::from_micros(200)),
-            None => return Err(ProbeError::TimedOut),
-        }
-    }
-}
-
-/// A running probe, killed when it is dropped.
-struct ProbeProcess(Child);
-
-impl Drop for ProbeProcess {
-    fn drop(&mut self) {
-        if let Ok(None) = self.0.try_wait() {
-            // Processes in a sandbox end with their parent.
-            let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
-            let _ = self.0.wait();
-        }
-    }
-}
-
-fn read_to_end(pipe: &mut (impl Read + AsFd), deadline: Instant) -> Result<String, ProbeError> {
-    let mut bytes = Vec::new();
-    let mut buffer = [0; 4096];
-    while bytes.len() < MAX_OUTPUT {
+/// Runs a confined shell to its end, or kills it at the deadline. Returns what it printed.
+///
+/// # Errors
+/// If it can't be started, fails or doesn't end in time.
+pub(super) fn run(shell: &mut Command, deadline: Instant) -> Result<String, String> {
+    shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let explain = |error: io::Error| error.to_string();
+    let mut child = shell.spawn().map_err(explain)?;
+    let process = Pid::from_child(&child);
+    let (ended, has_ended) = channel::<()>();
+    let watchdog = thread::Builder::new().spawn(move || {
         let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec::try_from(left).map_err(|_| ProbeError::TimedOut)?;
-        match poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&timeout)) {
-            Ok(0) => return Err(ProbeError::TimedOut),
-            Ok(_) => match pipe.read(&mut buffer) {
-                Ok(0) | Err(_) => break,
-                Ok(count) => bytes.extend_from_slice(&buffer[..count]),
-            },
-            Err(_) if left.is_zero() => return Err(ProbeError::TimedOut),
-            Err(_) => {}
+        let timed_out = has_ended.recv_timeout(left) == Err(RecvTimeoutError::Timeout);
+        if timed_out {
+            // Processes in a sandbox end with their parent.
+            let _ = kill_process_group(process, Signal::KILL);
         }
+        timed_out
+    });
+    let watchdog = watchdog.map_err(explain)?;
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    // The output is a page or two, which fits into the pipes' buffers. Errors show up as missing output.
+    let _ = child.stdout.take().map(|mut pipe| pipe.read_to_end(&mut stdout));
+    let _ = child.stderr.take().map(|mut pipe| pipe.read_to_end(&mut stderr));
+    // It isn't reaped before the other thread has ended, so the process id is still its own.
+    let _ = waitid(WaitId::Pid(process), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+    drop(ended);
+    let timed_out = watchdog.join().unwrap_or(true);
+    let status = child.wait().map_err(explain)?;
+    if timed_out {
+        return Err(format!("a test command didn't end within {} seconds", PROBE_TIMEOUT.as_secs()));
     }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    if !status.success() {
+        let stderr = String::from_utf8_lossy(&stderr);
+        let line = stderr.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no error message");
+        return Err(line.chars().take(200).collect());
+    }
+    Ok(String::from_utf8_lossy(&stdout).into_owned())
 }

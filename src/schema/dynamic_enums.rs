@@ -1,5 +1,7 @@
 //! Completes the schema of a job from tables: providers, tools, variables.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 
 use super::editor_schema;
@@ -30,30 +32,24 @@ pub(super) fn fill_enums(schema: &mut Value) {
 
 /// Restricts the name of a model to possible providers, and its options to those that the provider supports.
 fn restrict_models(schema: &mut Value) {
-    match schema {
-        Value::Object(parts) => {
-            parts.values_mut().for_each(restrict_models);
-            if parts.get("pattern").is_some_and(|pattern| pattern == MODEL_PATTERN) {
-                // The user's own server can have any name. The path of a script may contain spaces; a model's name can't.
-                let any_name = NAME_PATTERN.trim_matches(['^', '$']);
-                let pattern = format!("^(replay/[^\\x00-\\x1f\\x7f]+|{any_name}/[^\\x00-\\x20\\x7f]+)$");
-                let known: Vec<&str> = PROVIDERS.iter().map(|entry| entry.name).collect();
-                let form =
-                    format!("write `PROVIDER/MODEL`; the providers are {}, and servers of your own", known.join(", "));
-                parts.insert("pattern".to_owned(), json!(pattern));
-                parts.insert("patternErrorMessage".to_owned(), json!(form));
-                parts.insert("examples".to_owned(), json!(EXAMPLE_MODELS));
-            }
-            if parts.get("properties").is_some_and(|options| options.get("thinking").is_some()) {
-                parts.insert(
-                    "allOf".to_owned(),
-                    OPTIONS.iter().filter_map(|option| unsupported_option_rule(option)).collect(),
-                );
-            }
+    editor_schema::each(schema, &mut |parts| {
+        if parts.get("pattern").is_some_and(|pattern| pattern == MODEL_PATTERN) {
+            // The user's own server can have any name. The path of a script may contain spaces; a model's name can't.
+            let any_name = NAME_PATTERN.trim_matches(['^', '$']);
+            let pattern = format!("^(replay/[^\\x00-\\x1f\\x7f]+|{any_name}/[^\\x00-\\x20\\x7f]+)$");
+            let known: Vec<&str> = PROVIDERS.iter().map(|entry| entry.name).collect();
+            let form =
+                format!("write `PROVIDER/MODEL`; the providers are {}, and servers of your own", known.join(", "));
+            parts.insert("pattern".to_owned(), json!(pattern));
+            parts.insert("patternErrorMessage".to_owned(), json!(form));
+            parts.insert("examples".to_owned(), json!(EXAMPLE_MODELS));
         }
-        Value::Array(items) => items.iter_mut().for_each(restrict_models),
-        _ => {}
-    }
+        // In the added rules, the options aren't schemas.
+        if parts.get("properties").is_some_and(|options| options.get("thinking").is_some_and(Value::is_object)) {
+            let rules = OPTIONS.iter().filter_map(|option| unsupported_option_rule(option)).collect();
+            parts.insert("allOf".to_owned(), rules);
+        }
+    });
 }
 
 /// The options of a model that not every provider supports.
@@ -88,26 +84,16 @@ fn unsupported_option_rule(option: &str) -> Option<Value> {
 /// Forbids the variables that tools can't see.
 fn exclude_env_variables(variable: &mut Map<String, Value>) {
     // The names of keys are compared without case.
-    let any_case = |name: &str| -> String {
-        name.chars()
-            .map(|letter| match letter {
-                'A'..='Z' => format!("[{letter}{}]", letter.to_ascii_lowercase()),
-                other => other.to_string(),
-            })
-            .collect()
+    let letter_pattern = |letter: char| match letter {
+        'A'..='Z' => format!("[{letter}{}]", letter.to_ascii_lowercase()),
+        other => other.to_string(),
     };
-    let mut keys: Vec<String> = provider_keys().map(any_case).collect();
-    keys.sort_unstable();
-    keys.dedup();
+    let any_case = |name: &str| -> String { name.chars().map(letter_pattern).collect() };
+    let keys: Vec<String> = BTreeSet::from_iter(provider_keys()).into_iter().map(any_case).collect();
     let none_of = |names: &[String], message: &str| json!({ "pattern": format!("^(?!({})$)", names.join("|")), "patternErrorMessage": message });
     let withheld: Vec<String> = WITHHELD.iter().map(ToString::to_string).collect();
-    variable.insert(
-        "allOf".to_owned(),
-        json!([
-            none_of(&keys, "tools never get a provider's key; remove it"),
-            none_of(&withheld, "tools can't see this variable; remove it"),
-        ]),
-    );
+    let keys = none_of(&keys, "tools never get a provider's key; remove it");
+    variable.insert("allOf".to_owned(), json!([keys, none_of(&withheld, "tools can't see this variable; remove it")]));
 }
 
 /// Restricts a list to these tools, each once.
@@ -150,22 +136,15 @@ fn restrict_tools(list: &mut Map<String, Value>, has: fn(&Builtin) -> bool) {
     }
     list.insert("uniqueItems".to_owned(), json!(true));
     list.insert("allOf".to_owned(), json!(twice));
-    list.insert(
-        "items".to_owned(),
-        json!({
-            "anyOf": [
-                names,
-                {
-                    "type": "object",
-                    "properties": with_options,
-                    "additionalProperties": false,
-                    "minProperties": 1,
-                    "maxProperties": 1,
-                    "defaultSnippets": snippets,
-                },
-            ],
-        }),
-    );
+    let entry = json!({
+        "type": "object",
+        "properties": with_options,
+        "additionalProperties": false,
+        "minProperties": 1,
+        "maxProperties": 1,
+        "defaultSnippets": snippets,
+    });
+    list.insert("items".to_owned(), json!({ "anyOf": [names, entry] }));
 }
 
 /// The first sentence of a tool's description.

@@ -10,6 +10,7 @@ use super::check_context::CheckContext;
 use super::exports::{Exports, Signature};
 use super::name_check::{NameChecker, TextRole};
 use super::scopes::{NameBinding, VisibleNames};
+use super::syntax_tree::{argument_value, bodies, children, expressions, names_in_target};
 use super::texts::TextOrigin;
 use super::variables::TemplateVariables;
 use crate::diagnostic::{Diagnostic, SourceSpan};
@@ -139,8 +140,6 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
     fn statement(&mut self, statement: &ast::Stmt<'_>) {
         use ast::Stmt;
         match statement {
-            Stmt::Template(it) => self.statements(&it.children),
-            Stmt::EmitExpr(it) => self.expression(&it.expr),
             Stmt::EmitRaw(it) => self.single_braces(it.raw, it.span()),
             Stmt::ForLoop(it) => {
                 self.names_only(&it.iter);
@@ -150,11 +149,6 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
                     walk.statements(&it.body);
                 });
                 self.in_scope(&[], |walk| walk.statements(&it.else_body));
-            }
-            Stmt::IfCond(it) => {
-                self.expression(&it.expr);
-                self.statements(&it.true_body);
-                self.statements(&it.false_body);
             }
             Stmt::WithBlock(it) => self.in_scope(&[], |walk| {
                 for (target, value) in &it.assignments {
@@ -167,14 +161,6 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
                 self.optional(it.filter.as_ref());
                 self.in_scope(&[], |walk| walk.statements(&it.body));
                 self.target(&it.target);
-            }
-            Stmt::AutoEscape(it) => {
-                self.expression(&it.enabled);
-                self.statements(&it.body);
-            }
-            Stmt::FilterBlock(it) => {
-                self.expression(&it.filter);
-                self.statements(&it.body);
             }
             Stmt::Block(it) => self.in_scope(&["super", "self"], |walk| walk.statements(&it.body)),
             Stmt::Import(it) => {
@@ -218,6 +204,10 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
                 self.macro_body(&it.macro_decl);
             }
             Stmt::Do(it) => self.call(&it.call),
+            _ => {
+                expressions(statement).into_iter().for_each(|expression| self.expression(expression));
+                bodies(statement).into_iter().for_each(|body| self.statements(body));
+            }
         }
     }
 
@@ -236,11 +226,8 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
     /// Checks the target of a `set`, a loop or an argument.
     fn target(&mut self, target: &ast::Expr<'_>) {
         match target {
-            ast::Expr::Var(name) => self.set(name.id),
-            ast::Expr::List(list) => list.items.iter().for_each(|item| self.target(item)),
-            ast::Expr::Tuple(tuple) => tuple.items.iter().for_each(|item| self.target(item)),
             ast::Expr::GetAttr(part) => self.expression(&part.expr),
-            _ => {}
+            _ => names_in_target(target).into_iter().for_each(|name| self.set(name)),
         }
     }
 
@@ -340,7 +327,6 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
             return;
         }
         match expression {
-            Expr::Const(_) => {}
             Expr::Var(it) => self.names.variable(self.host.context(), it.id, it.span()),
             Expr::GetAttr(it) => match self.root(&it.expr) {
                 Some(root) => {
@@ -366,33 +352,9 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
                     }
                 }
             }
-            Expr::Slice(it) => {
-                self.expression(&it.expr);
-                for bound in [&it.start, &it.stop, &it.step] {
-                    self.optional(bound.as_ref());
-                }
-            }
-            Expr::UnaryOp(it) => self.expression(&it.expr),
-            Expr::BinOp(it) => {
+            Expr::BinOp(it) if matches!(it.op, ast::BinOpKind::In) => {
                 self.expression(&it.left);
-                match it.op {
-                    ast::BinOpKind::In => self.names_only(&it.right),
-                    _ => self.expression(&it.right),
-                }
-            }
-            Expr::Compare(it) => {
-                self.expression(&it.expr);
-                for op in &it.ops {
-                    match op.op {
-                        ast::CompareOpKind::In | ast::CompareOpKind::NotIn => self.names_only(&op.expr),
-                        _ => self.expression(&op.expr),
-                    }
-                }
-            }
-            Expr::IfExpr(it) => {
-                self.expression(&it.test_expr);
-                self.expression(&it.true_expr);
-                self.optional(it.false_expr.as_ref());
+                self.names_only(&it.right);
             }
             Expr::Filter(it) => {
                 match (&it.expr, it.args.as_slice()) {
@@ -419,21 +381,12 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
                 self.arguments(&it.args);
             }
             Expr::Call(it) => self.call(it),
-            Expr::List(it) => it.items.iter().for_each(|item| self.expression(item)),
-            Expr::Tuple(it) => it.items.iter().for_each(|item| self.expression(item)),
-            Expr::Map(it) => it.keys.iter().chain(&it.values).for_each(|item| self.expression(item)),
+            _ => children(expression).into_iter().for_each(|child| self.expression(child)),
         }
     }
 
     fn arguments(&mut self, arguments: &[ast::CallArg<'_>]) {
-        use ast::CallArg;
-        for argument in arguments {
-            match argument {
-                CallArg::Pos(it) | CallArg::Kwarg(_, it) | CallArg::PosSplat(it) | CallArg::KwargSplat(it) => {
-                    self.expression(it);
-                }
-            }
-        }
+        arguments.iter().map(argument_value).for_each(|argument| self.expression(argument));
     }
 
     /// Checks filters and tests that are given to another filter by name, as in `map('upper')`.

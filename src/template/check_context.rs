@@ -10,7 +10,7 @@ use super::variables::{TemplateVariables, UsedInputs};
 use crate::diagnostic::Diagnostic;
 
 /// The greatest number of findings that are kept: more than are shown.
-pub(super) const MAX_FINDINGS: usize = 110;
+const MAX_FINDINGS: usize = 110;
 
 /// What the job declares about an input.
 #[derive(Debug, Clone, Copy, Default)]
@@ -63,12 +63,7 @@ impl<'a> CheckContext<'a> {
 
     /// Adds a warning; the text stays valid.
     pub(super) fn report_warning(&mut self, finding: Diagnostic) {
-        let same = |other: &Diagnostic| {
-            other.span.range == finding.span.range && Arc::ptr_eq(&other.span.source, &finding.span.source)
-        };
-        if !self.is_full() && !self.findings.iter().any(same) {
-            self.findings.push(finding);
-        }
+        push_new(&mut self.findings, finding);
     }
 
     /// Whether further findings would be dropped.
@@ -81,14 +76,7 @@ impl<'a> CheckContext<'a> {
         // After a misspelled name, the rest of the text is still checked.
         let is_of_a_name = finding.code.starts_with("un") && finding.code != "unreadable-file";
         self.used_inputs.is_incomplete |= self.is_full() || !(is_of_a_name || finding.code == "secret-in-template");
-        let same = |other: &Diagnostic| {
-            other.code == finding.code
-                && other.span.range == finding.span.range
-                && Arc::ptr_eq(&other.span.source, &finding.span.source)
-        };
-        if !self.is_full() && !self.findings.iter().any(same) {
-            self.findings.push(finding);
-        }
+        push_new(&mut self.findings, finding);
     }
 
     /// Whether the engine has a filter or test of this name.
@@ -97,5 +85,17 @@ impl<'a> CheckContext<'a> {
             .compile_expression_owned(format!("name is {kind}"))
             .and_then(|expression| expression.eval(minijinja::context! { name }))
             .is_ok_and(|found| found.is_true())
+    }
+}
+
+/// Adds a finding to a list that isn't full, unless the list has one with the same code and place.
+pub(super) fn push_new(findings: &mut Vec<Diagnostic>, finding: Diagnostic) {
+    let same = |other: &Diagnostic| {
+        other.code == finding.code
+            && other.span.range == finding.span.range
+            && Arc::ptr_eq(&other.span.source, &finding.span.source)
+    };
+    if findings.len() < MAX_FINDINGS && !findings.iter().any(same) {
+        findings.push(finding);
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior};
 
-use super::instrument::InstrumentedPart;
 use super::render_limits::RenderLimits;
 use super::texts::{Template, Templates};
 use crate::diagnostic::{Diagnostic, Source, SourceSpan};
@@ -93,8 +92,7 @@ impl<'a> Engine<'a> {
                 if cause.kind() == ErrorKind::OutOfFuel {
                     self.fuel = 0;
                 }
-                let part = self.part(cause);
-                let place = cause.name().zip(part.map(|part| part.original.clone()));
+                let place = self.place(cause);
                 if let Some(exceeded) = exceeded {
                     let (message, help) = exceeded.message_and_help();
                     return Err(Box::new(fault(place, message).help(help)));
@@ -120,9 +118,10 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// The part of a template in which an error occurred.
-    fn part(&self, error: &minijinja::Error) -> Option<&'a InstrumentedPart> {
-        self.templates.instrumented.get(error.name()?)?.part(&error.range()?)
+    /// The text in which an error occurred, and the range to report.
+    fn place<'e>(&self, error: &'e minijinja::Error) -> Option<(&'e str, Range<usize>)> {
+        let name = error.name()?;
+        Some((name, self.templates.instrumented.get(name)?.reported_range(&error.range()?)?))
     }
 }
 

@@ -1,570 +1,294 @@
-//! Rewrites a template so that rendering it can't use too much memory.
+//! Adds limits to a template, so that rendering it can't use too much memory.
 //!
-//! The engine limits the number of steps, not the size of values, and its operators can't be replaced. So it gets a text
-//! with the same meaning in which filters of [`super::render_limits`] do the work of the operators. Each part of that text
-//! has the range of the original that it comes from, for the places of errors.
+//! The engine limits the number of steps, not the size of values, and its operators can't be replaced. So filters of
+//! [`super::render_limits`] are inserted into the text: they measure values, or do the work of the operators. All other
+//! text stays as it is. The place of an error is mapped back to the original.
 
 use std::ops::Range;
 
-use minijinja::Value;
-use minijinja::machinery::ast;
+use minijinja::machinery::{ast, tokenize};
 
 use super::render_limits::{ADD_TEXT, CHECK, FOLD, READ};
-use super::syntax_tree::range;
-use super::tags::has_tags;
+use super::syntax_tree::{argument_value, bodies, children, expressions, first_byte, range};
+use super::tags::is_tag_of;
 
 /// Raw text up to this size isn't counted. The limit on steps bounds how much of it can be captured.
 const SMALL_TEXT: usize = 64;
 
 /// A template that is safe to render.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct InstrumentedTemplate {
     /// The text that the engine gets.
     pub(super) text: String,
-    parts: Vec<InstrumentedPart>,
+    /// Its pieces in order, without gaps.
+    pieces: Vec<TextPiece>,
+    parts: Vec<TemplatePart>,
 }
 
-/// A part of a template.
-#[derive(Debug, Clone)]
-pub(super) struct InstrumentedPart {
-    /// Its range in the text that the engine gets.
-    printed: Range<usize>,
-    /// Its range in the original text.
-    pub(super) original: Range<usize>,
+/// A piece of the text that the engine gets, and the range of the original text that it stands for.
+#[derive(Debug)]
+struct TextPiece {
+    instrumented: Range<usize>,
+    original: Range<usize>,
+    /// Whether both are the same bytes.
+    is_verbatim: bool,
+}
+
+/// A part of the original text, and the range to report for an error in it.
+#[derive(Debug)]
+struct TemplatePart {
+    range: Range<usize>,
+    reported: Range<usize>,
 }
 
 impl InstrumentedTemplate {
-    pub(super) fn new(statements: &[ast::Stmt<'_>]) -> Self {
-        let mut printer = Printer::default();
-        printer.statements(statements);
-        // The engine drops a line end at the end of a text. The parser has dropped that of the original already.
-        printer.out.text.push_str("{##}");
-        printer.out
+    /// Instruments the template `text`, which consists of these statements.
+    pub(super) fn new(text: &str, statements: &[ast::Stmt<'_>]) -> Self {
+        let tokens = tokenize(text, false, Default::default()).map_while(Result::ok);
+        let tokens = tokens.map(|(_, span)| span.start_offset as usize..span.end_offset as usize).collect();
+        let mut instrumenter = Instrumenter { text, tokens, edits: Vec::new(), parts: Vec::new() };
+        instrumenter.statements(statements);
+        let Instrumenter { mut edits, parts, .. } = instrumenter;
+        edits.sort_by_key(|edit| edit.replaced.start);
+        let mut instrumented = Self { text: String::with_capacity(text.len()), pieces: Vec::new(), parts };
+        let mut copied = 0;
+        for Edit { replaced, with, expression } in edits {
+            instrumented.push(&text[copied..replaced.start], copied..replaced.start, true);
+            instrumented.push(&with, expression, false);
+            copied = replaced.end;
+        }
+        instrumented.push(&text[copied..], copied..text.len(), true);
+        instrumented
     }
 
-    /// The smallest part that contains a range of the printed text.
-    pub(super) fn part(&self, range: &Range<usize>) -> Option<&InstrumentedPart> {
-        let holds = |part: &&InstrumentedPart| part.printed.start <= range.start && range.end <= part.printed.end;
-        self.parts.iter().filter(holds).min_by_key(|part| part.printed.len())
+    fn push(&mut self, piece: &str, original: Range<usize>, is_verbatim: bool) {
+        let start = self.text.len();
+        self.text.push_str(piece);
+        self.pieces.push(TextPiece { instrumented: start..self.text.len(), original, is_verbatim });
+    }
+
+    /// The range of the original to report for an error at a range of the instrumented text.
+    pub(super) fn reported_range(&self, error: &Range<usize>) -> Option<Range<usize>> {
+        let first = self.pieces.iter().find(|piece| piece.instrumented.end > error.start)?;
+        let last = self.pieces.iter().find(|piece| piece.instrumented.end >= error.end)?;
+        let offset = |piece: &TextPiece, at: usize| piece.original.start + (at - piece.instrumented.start);
+        let start = if first.is_verbatim { offset(first, error.start) } else { first.original.start };
+        let end = if last.is_verbatim { offset(last, error.end) } else { last.original.end };
+        let holds = |part: &&TemplatePart| part.range.start <= start && end <= part.range.end;
+        Some(self.parts.iter().filter(holds).min_by_key(|part| part.range.len())?.reported.clone())
     }
 }
 
-/// The precedence of an operator in the engine's grammar, the lowest first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Precedence {
-    Choice,
-    Or,
-    And,
-    Not,
-    Compare,
-    Power,
-    Filter,
-    Negative,
-    Postfix,
+/// A replacement of a range of the original text, which is often empty.
+struct Edit {
+    replaced: Range<usize>,
+    with: String,
+    /// The expression that the new text belongs to.
+    expression: Range<usize>,
 }
 
-#[derive(Default)]
-struct Printer {
-    out: InstrumentedTemplate,
+/// Collects the edits for a template. Those at the same place are in the order of their texts.
+struct Instrumenter<'t> {
+    text: &'t str,
+    tokens: Vec<Range<usize>>,
+    edits: Vec<Edit>,
+    parts: Vec<TemplatePart>,
 }
 
-impl Printer {
-    fn put(&mut self, text: &str) {
-        self.out.text.push_str(text);
-    }
-
-    fn part(&mut self, original: Range<usize>, print: impl FnOnce(&mut Self)) {
-        let start = self.out.text.len();
-        print(self);
-        let printed = start..self.out.text.len();
-        self.out.parts.push(InstrumentedPart { printed, original });
+impl Instrumenter<'_> {
+    fn insert(&mut self, at: usize, text: impl Into<String>, expression: &Range<usize>) {
+        self.edits.push(Edit { replaced: at..at, with: text.into(), expression: expression.clone() });
     }
 
     fn statements(&mut self, statements: &[ast::Stmt<'_>]) {
         for statement in statements {
             self.statement(statement);
+            bodies(statement).into_iter().for_each(|body| self.statements(body));
         }
-    }
-
-    fn tag(&mut self, print: impl FnOnce(&mut Self)) {
-        self.put("{% ");
-        print(self);
-        self.put(" %}");
-    }
-
-    fn end(&mut self, name: &str) {
-        self.tag(|it| it.put(name));
     }
 
     fn statement(&mut self, statement: &ast::Stmt<'_>) {
         use ast::Stmt;
-        match statement {
-            Stmt::Template(it) => self.statements(&it.children),
-            Stmt::EmitRaw(it) => self.raw(it.raw),
-            Stmt::EmitExpr(it) => self.part(range(&it.expr), |printer| {
-                printer.put("{{ ");
-                printer.expression(&it.expr, Precedence::Choice);
-                printer.put(" }}");
-            }),
-            Stmt::ForLoop(it) => self.for_loop(it),
-            Stmt::IfCond(it) => {
-                self.condition(it, "if");
-                self.end("endif");
-            }
-            Stmt::WithBlock(it) => {
-                self.tag(|printer| {
-                    printer.put("with ");
-                    printer.separated(&it.assignments, |printer, (target, value)| {
-                        printer.target(target, true);
-                        printer.put(" = ");
-                        printer.expression(value, Precedence::Choice);
-                    });
-                });
-                self.statements(&it.body);
-                self.end("endwith");
-            }
-            Stmt::Set(it) => self.part(range(&it.expr), |printer| {
-                printer.tag(|printer| {
-                    printer.put("set ");
-                    printer.target(&it.target, false);
-                    printer.put(" = ");
-                    printer.expression(&it.expr, Precedence::Choice);
-                });
-            }),
-            Stmt::SetBlock(it) => {
-                self.tag(|printer| {
-                    printer.put("set ");
-                    printer.target(&it.target, false);
-                    if let Some(filter) = &it.filter {
-                        printer.put(" | ");
-                        printer.expression(filter, Precedence::Filter);
-                    }
-                });
-                self.statements(&it.body);
-                self.end("endset");
-            }
-            Stmt::AutoEscape(it) => {
-                self.tag(|printer| {
-                    printer.put("autoescape ");
-                    printer.expression(&it.enabled, Precedence::Choice);
-                });
-                self.statements(&it.body);
-                self.end("endautoescape");
-            }
-            Stmt::FilterBlock(it) => {
-                self.tag(|printer| {
-                    printer.put("filter ");
-                    printer.expression(&it.filter, Precedence::Filter);
-                });
-                self.statements(&it.body);
-                self.end("endfilter");
-            }
-            Stmt::Block(it) => {
-                self.tag(|printer| {
-                    printer.put("block ");
-                    printer.put(it.name);
-                    printer.put(if it.required { " required" } else { "" });
-                });
-                // Another file may replace it.
-                self.statements(&it.body);
-                self.end("endblock");
-            }
-            Stmt::Import(it) => self.file(&it.expr, "import ", |printer| {
-                printer.put(" as ");
-                printer.target(&it.name, false);
-            }),
-            Stmt::FromImport(it) => self.file(&it.expr, "from ", |printer| {
-                printer.put(" import ");
-                printer.separated(&it.names, |printer, (name, alias)| {
-                    printer.target(name, false);
-                    if let Some(alias) = alias {
-                        printer.put(" as ");
-                        printer.target(alias, false);
-                    }
-                });
-            }),
-            Stmt::Extends(it) => self.file(&it.name, "extends ", |_| {}),
-            Stmt::Include(it) => self.file(&it.name, "include ", |printer| {
-                printer.put(if it.ignore_missing { " ignore missing" } else { "" });
-            }),
-            Stmt::Macro(it) => {
-                self.tag(|printer| {
-                    printer.put("macro ");
-                    printer.put(it.name);
-                    printer.parameters(it);
-                });
-                self.statements(&it.body);
-                self.end("endmacro");
-            }
+        let (span, named) = match statement {
+            Stmt::EmitRaw(it) => return self.raw(it.raw),
             Stmt::CallBlock(it) => {
-                self.tag(|printer| {
-                    printer.put("call");
-                    printer.parameters(&it.macro_decl);
-                    printer.put(" ");
-                    printer.call(&it.call);
-                });
-                self.statements(&it.macro_decl.body);
-                self.end("endcall");
+                self.call(&it.call);
+                return it.macro_decl.defaults.iter().for_each(|default| self.expression(default));
             }
-            Stmt::Do(it) => self.tag(|printer| {
-                printer.put("do ");
-                printer.call(&it.call);
-            }),
-        }
-    }
-
-    fn raw(&mut self, text: &str) {
-        if text.len() > SMALL_TEXT {
-            self.put(&format!("{{{{ {}|{ADD_TEXT} }}}}", text.len()));
-        }
-        let looks_like_a_tag = text.ends_with('{') || has_tags(text);
-        if looks_like_a_tag {
-            self.put("{% raw %}");
-        }
-        self.put(text);
-        if looks_like_a_tag {
-            self.put("{% endraw %}");
-        }
-    }
-
-    fn for_loop(&mut self, it: &ast::Spanned<ast::ForLoop<'_>>) {
-        self.part(range(&it.iter), |printer| {
-            printer.tag(|printer| {
-                printer.put("for ");
-                printer.target(&it.target, false);
-                printer.put(" in ");
-                printer.expression(&it.iter, Precedence::Or);
-                if let Some(filter) = &it.filter_expr {
-                    printer.put(" if ");
-                    printer.expression(filter, Precedence::Choice);
-                }
-                printer.put(if it.recursive { " recursive" } else { "" });
-            });
-        });
-        self.statements(&it.body);
-        if !it.else_body.is_empty() {
-            self.end("else");
-            self.statements(&it.else_body);
-        }
-        self.end("endfor");
-    }
-
-    fn condition(&mut self, it: &ast::IfCond<'_>, keyword: &str) {
-        self.tag(|printer| {
-            printer.put(keyword);
-            printer.put(" ");
-            printer.expression(&it.expr, Precedence::Or);
-        });
-        self.statements(&it.true_body);
-        match it.false_body.as_slice() {
-            [] => {}
-            // A long chain must not nest, because the engine's parser limits the depth.
-            [ast::Stmt::IfCond(next)] => self.condition(next, "elif"),
-            otherwise => {
-                self.end("else");
-                self.statements(otherwise);
+            Stmt::Do(it) => return self.call(&it.call),
+            // Errors in the targets are reported at the value, errors in including a file at its name.
+            Stmt::ForLoop(it) => {
+                let mut tag = it.span();
+                tag.end_offset = it.filter_expr.as_ref().unwrap_or(&it.iter).span().end_offset;
+                (Some(tag), Some(&it.iter))
             }
+            Stmt::Set(it) => (Some(it.span()), Some(&it.expr)),
+            Stmt::Import(it) => (Some(it.span()), Some(&it.expr)),
+            Stmt::FromImport(it) => (Some(it.span()), Some(&it.expr)),
+            Stmt::Extends(it) => (Some(it.span()), Some(&it.name)),
+            Stmt::Include(it) => (Some(it.span()), Some(&it.name)),
+            _ => (None, None),
+        };
+        if let (Some(span), Some(named)) = (span, named) {
+            let range_of_tag = span.start_offset as usize..span.end_offset as usize;
+            self.parts.push(TemplatePart { range: range_of_tag, reported: range(named) });
+        }
+        expressions(statement).into_iter().for_each(|expression| self.expression(expression));
+    }
+
+    /// Counts a text of the template.
+    fn raw(&mut self, raw: &str) {
+        if raw.len() > SMALL_TEXT {
+            let at = raw.as_ptr().addr() - self.text.as_ptr().addr();
+            let count = format!("{{{{ {}|{ADD_TEXT} }}}}", raw.len());
+            let before = self.text[..at].trim_end();
+            let is_in_raw_block = before.rfind("{%").is_some_and(|tag| is_tag_of(&before[tag..], "raw"));
+            let count = if is_in_raw_block { format!("{{% endraw %}}{count}{{% raw %}}") } else { count };
+            self.insert(at, count, &(at..at));
         }
     }
 
-    /// Prints a tag that names a file or a list of files.
-    fn file(&mut self, name: &ast::Expr<'_>, keyword: &str, rest: impl FnOnce(&mut Self)) {
-        self.part(range(name), |printer| {
-            printer.tag(|printer| {
-                printer.put(keyword);
-                match name {
-                    ast::Expr::List(list) => printer.literal(&list.items, "[", "]"),
-                    ast::Expr::Tuple(tuple) => printer.literal(&tuple.items, "(", ",)"),
-                    name => printer.expression(name, Precedence::Choice),
-                }
-                rest(printer);
-            });
-        });
-    }
-
-    fn parameters(&mut self, declared: &ast::Macro<'_>) {
-        let without_default = declared.args.len().saturating_sub(declared.defaults.len());
-        self.put("(");
-        let parameters: Vec<_> = declared.args.iter().enumerate().collect();
-        self.separated(&parameters, |printer, (number, name)| {
-            printer.target(name, false);
-            if let Some(default) = number.checked_sub(without_default).and_then(|at| declared.defaults.get(at)) {
-                printer.put("=");
-                printer.expression(default, Precedence::Choice);
-            }
-        });
-        self.put(")");
-    }
-
-    fn target(&mut self, target: &ast::Expr<'_>, is_nested: bool) {
-        match target {
-            ast::Expr::Var(name) => self.put(name.id),
-            ast::Expr::GetAttr(part) => {
-                self.target(&part.expr, false);
-                self.put(".");
-                self.put(part.name);
-            }
-            ast::Expr::List(ast) => {
-                self.put(if is_nested { "(" } else { "" });
-                self.separated(&ast.items, |printer, item| printer.target(item, true));
-                self.put(if ast.items.len() == 1 { "," } else { "" });
-                self.put(if is_nested { ")" } else { "" });
-            }
-            // The parser produces no other targets.
-            _ => {}
-        }
-    }
-
-    fn separated<T>(&mut self, items: &[T], mut print: impl FnMut(&mut Self, &T)) {
-        for (number, item) in items.iter().enumerate() {
-            self.put(if number == 0 { "" } else { ", " });
-            print(self, item);
-        }
-    }
-
-    /// Prints a value that is only read, such as an operand of a comparison.
-    fn read(&mut self, expression: &ast::Expr<'_>) {
-        if matches!(expression, ast::Expr::Const(_)) {
-            return self.expression(expression, Precedence::Postfix);
-        }
-        self.expression(expression, Precedence::Filter);
-        self.put("|");
-        self.put(READ);
-    }
-
-    /// Prints an expression, in parentheses if its precedence is lower than `least`.
-    fn expression(&mut self, expression: &ast::Expr<'_>, least: Precedence) {
-        let binding = binding(expression);
-        self.part(range(expression), |printer| {
-            printer.put(if binding < least { "(" } else { "" });
-            printer.bare(expression);
-            printer.put(if binding < least { ")" } else { "" });
-        });
-    }
-
-    fn bare(&mut self, expression: &ast::Expr<'_>) {
-        use ast::{BinOpKind, Expr};
+    fn expression(&mut self, expression: &ast::Expr<'_>) {
+        use ast::Expr;
+        let own = range(expression);
+        self.parts.push(TemplatePart { range: own.clone(), reported: own.clone() });
         match expression {
-            Expr::Var(it) => self.put(it.id),
-            Expr::Const(it) => self.put(&constant(&it.value)),
-            Expr::Slice(it) => {
-                self.read_base(&it.expr);
-                self.put("[");
-                for (number, bound) in [&it.start, &it.stop, &it.step].into_iter().enumerate() {
-                    self.put(if number == 0 { "" } else { ":" });
-                    if let Some(bound) = bound {
-                        self.expression(bound, Precedence::Choice);
-                    }
-                }
-                self.put("]|");
-                self.put(CHECK);
+            Expr::BinOp(it) if folded(it.op).is_some() => self.fold_operators(it, &own),
+            Expr::BinOp(it) if !matches!(it.op, ast::BinOpKind::ScAnd | ast::BinOpKind::ScOr | ast::BinOpKind::Pow) => {
+                self.read(&it.left, &own);
+                self.read(&it.right, &own);
             }
-            Expr::UnaryOp(it) => match it.op {
-                ast::UnaryOpKind::Not => {
-                    self.put("not ");
-                    self.expression(&it.expr, Precedence::Not);
-                }
-                ast::UnaryOpKind::Neg => {
-                    self.put("-");
-                    self.expression(&it.expr, Precedence::Negative);
-                }
-            },
-            Expr::BinOp(it) => match it.op {
-                BinOpKind::ScOr | BinOpKind::ScAnd => {
-                    let (word, binding) = match it.op {
-                        BinOpKind::ScOr => (" or ", Precedence::Or),
-                        _ => (" and ", Precedence::And),
-                    };
-                    self.expression(&it.left, binding);
-                    self.put(word);
-                    let right = if binding == Precedence::Or { Precedence::And } else { Precedence::Not };
-                    self.expression(&it.right, right);
-                }
-                BinOpKind::Pow => {
-                    self.expression(&it.left, Precedence::Power);
-                    self.put(" ** ");
-                    self.expression(&it.right, Precedence::Filter);
-                }
-                op => match folded(op) {
-                    Some(_) => self.fold_operators(it),
-                    None => {
-                        self.read(&it.left);
-                        self.put(comparison(op));
-                        self.read(&it.right);
-                    }
-                },
-            },
             Expr::Compare(it) => {
-                self.read(&it.expr);
-                for op in &it.ops {
-                    self.put(match op.op {
-                        ast::CompareOpKind::Eq => " == ",
-                        ast::CompareOpKind::Ne => " != ",
-                        ast::CompareOpKind::Lt => " < ",
-                        ast::CompareOpKind::Lte => " <= ",
-                        ast::CompareOpKind::Gt => " > ",
-                        ast::CompareOpKind::Gte => " >= ",
-                        ast::CompareOpKind::In => " in ",
-                        ast::CompareOpKind::NotIn => " not in ",
-                    });
-                    self.read(&op.expr);
-                }
+                self.read(&it.expr, &own);
+                it.ops.iter().for_each(|op| self.read(&op.expr, &own));
             }
-            Expr::IfExpr(it) => {
-                self.expression(&it.true_expr, Precedence::Or);
-                self.put(" if ");
-                self.expression(&it.test_expr, Precedence::Or);
-                if let Some(otherwise) = &it.false_expr {
-                    self.put(" else ");
-                    self.expression(otherwise, Precedence::Choice);
-                }
+            Expr::GetItem(it) if !is_name(&it.subscript_expr) => {
+                self.read(&it.expr, &own);
+                self.read(&it.subscript_expr, &own);
             }
-            Expr::Filter(it) => {
-                if let Some(value) = &it.expr {
-                    self.expression(value, Precedence::Filter);
-                    self.put("|");
-                }
-                self.put(it.name);
-                if !it.args.is_empty() {
-                    self.arguments(&it.args, false);
-                }
+            Expr::GetItem(it) => self.base(&it.expr, &own),
+            Expr::GetAttr(it) => self.base(&it.expr, &own),
+            Expr::Slice(it) => {
+                self.read(&it.expr, &own);
+                [&it.start, &it.stop, &it.step].into_iter().flatten().for_each(|bound| self.expression(bound));
             }
             Expr::Test(it) => {
-                self.expression(&it.expr, Precedence::Filter);
-                self.put(" is ");
-                self.put(it.name);
-                if !it.args.is_empty() {
-                    self.arguments(&it.args, false);
-                }
-            }
-            Expr::GetAttr(it) => {
-                self.expression(&it.expr, Precedence::Postfix);
-                self.put(".");
-                self.put(it.name);
-            }
-            Expr::GetItem(it) => {
-                let is_name = matches!(&it.subscript_expr, Expr::Const(it) if it.value.as_str().is_some());
-                if is_name {
-                    self.expression(&it.expr, Precedence::Postfix);
-                } else {
-                    self.read_base(&it.expr);
-                }
-                self.put("[");
-                self.read(&it.subscript_expr);
-                self.put("]");
+                self.expression(&it.expr);
+                // An argument without parentheses can't have a filter.
+                it.args.iter().map(argument_value).for_each(|argument| self.wrapped(argument, ")", &own));
             }
             Expr::Call(it) => self.call(it),
-            Expr::List(it) => {
-                self.literal(&it.items, "[", "]|");
-                self.put(CHECK);
+            Expr::Tuple(it)
+                if it.items.first().is_some_and(|first| range(first).start < it.span().start_offset as usize) =>
+            {
+                // A tuple without parentheses.
+                self.insert(self.extent(&it.items[0]).0.start, "(", &own);
+                it.items.iter().for_each(|item| self.expression(item));
+                self.insert(own.end, ")", &own);
             }
-            Expr::Tuple(it) => {
-                self.literal(&it.items, "(", if it.items.len() == 1 { ",)|" } else { ")|" });
-                self.put(CHECK);
-            }
-            Expr::Map(it) => {
-                self.put("{");
-                let pairs: Vec<_> = it.keys.iter().zip(&it.values).collect();
-                self.separated(&pairs, |printer, (key, value)| {
-                    printer.expression(key, Precedence::Choice);
-                    printer.put(": ");
-                    printer.expression(value, Precedence::Choice);
-                });
-                self.put("}|");
-                self.put(CHECK);
-            }
+            _ => children(expression).into_iter().for_each(|child| self.expression(child)),
+        }
+        if is_checked(expression) {
+            self.insert(own.end, format!("|{CHECK}"), &own);
         }
     }
 
-    /// Prints the value that a subscript or slice is applied to.
-    fn read_base(&mut self, expression: &ast::Expr<'_>) {
-        self.put("(");
-        self.read(expression);
-        self.put(")");
+    fn call(&mut self, call: &ast::Spanned<ast::Call<'_>>) {
+        let own = call.span().start_offset as usize..call.span().end_offset as usize;
+        self.base(&call.expr, &own);
+        let is_method = matches!(call.identify_call(), ast::CallType::Method(..));
+        for argument in call.args.iter().map(argument_value) {
+            if is_method { self.read(argument, &own) } else { self.expression(argument) }
+        }
     }
 
-    fn literal(&mut self, items: &[ast::Expr<'_>], open: &str, close: &str) {
-        self.put(open);
-        self.separated(items, |printer, item| printer.expression(item, Precedence::Choice));
-        self.put(close);
+    /// Instruments the value that an attribute, a subscript or a call is applied to.
+    fn base(&mut self, expression: &ast::Expr<'_>, user: &Range<usize>) {
+        match is_checked(expression) {
+            true => self.wrapped(expression, ")", user),
+            false => self.expression(expression),
+        }
     }
 
-    /// Prints a chain of operators as one filter, because a long chain must not nest: `[a, b, c]|fold('~+')`.
-    fn fold_operators(&mut self, last: &ast::BinOp<'_>) {
+    /// Instruments a value that is only read, such as an operand of a comparison.
+    fn read(&mut self, expression: &ast::Expr<'_>, reader: &Range<usize>) {
+        match expression {
+            // These are small.
+            ast::Expr::Const(_) | ast::Expr::UnaryOp(_) => self.expression(expression),
+            _ => self.wrapped(expression, &format!("|{READ})"), reader),
+        }
+    }
+
+    /// Puts an expression between parentheses.
+    fn wrapped(&mut self, expression: &ast::Expr<'_>, close: &str, user: &Range<usize>) {
+        let Range { start, end } = self.extent(expression).0;
+        self.insert(start, "(", user);
+        self.expression(expression);
+        self.insert(end, close, user);
+    }
+
+    /// Replaces a chain of operators by one filter, because a long chain must not nest: `[a, b, c]|fold('~+')`.
+    fn fold_operators(&mut self, last: &ast::BinOp<'_>, own: &Range<usize>) {
         let mut operands = vec![&last.right];
         let mut signs = vec![folded(last.op).unwrap_or_default()];
         let mut left = &last.left;
         while let ast::Expr::BinOp(it) = left
             && let Some(sign) = folded(it.op)
+            && !self.extent(left).1
         {
             operands.push(&it.right);
             signs.push(sign);
             left = &it.left;
         }
-        operands.push(left);
-        self.put("[");
-        let operands: Vec<_> = operands.into_iter().rev().collect();
-        self.separated(&operands, |printer, operand| printer.expression(operand, Precedence::Choice));
+        let mut end = self.extent(left).0.start;
+        let mut before = "[";
+        for operand in std::iter::once(left).chain(operands.into_iter().rev()) {
+            let extent = self.extent(operand).0;
+            self.edits.push(Edit { replaced: end..extent.start, with: before.to_owned(), expression: own.clone() });
+            self.expression(operand);
+            (end, before) = (extent.end, ", ");
+        }
         let signs: String = signs.into_iter().rev().collect();
-        self.put(&format!("]|{FOLD}('{signs}')"));
+        self.insert(end, format!("]|{FOLD}('{signs}')"), own);
     }
 
-    fn call(&mut self, call: &ast::Spanned<ast::Call<'_>>) {
-        let is_method = matches!(call.identify_call(), ast::CallType::Method(..));
-        self.expression(&call.expr, Precedence::Postfix);
-        self.arguments(&call.args, is_method);
-    }
-
-    fn arguments(&mut self, arguments: &[ast::CallArg<'_>], are_read: bool) {
-        use ast::CallArg;
-        self.put("(");
-        self.separated(arguments, |printer, argument| {
-            let value = match argument {
-                CallArg::Pos(value) => value,
-                CallArg::Kwarg(name, value) => {
-                    printer.put(name);
-                    printer.put("=");
-                    value
-                }
-                CallArg::PosSplat(value) => {
-                    printer.put("*");
-                    value
-                }
-                CallArg::KwargSplat(value) => {
-                    printer.put("**");
-                    value
-                }
-            };
-            match are_read {
-                true => printer.read(value),
-                false => printer.expression(value, Precedence::Choice),
+    /// The bytes of an expression with the parentheses around it, and whether there are any.
+    fn extent(&self, expression: &ast::Expr<'_>) -> (Range<usize>, bool) {
+        let (start, end) = (first_byte(expression), range(expression).end);
+        let mut first = self.tokens.partition_point(|token| token.start < start);
+        let mut after = self.tokens.partition_point(|token| token.end <= end);
+        // Spans begin and end within the parentheses of their first and last part.
+        let (mut unopened, mut unclosed) = (0, 0_usize);
+        for token in &self.tokens[first..after.max(first)] {
+            match &self.text[token.clone()] {
+                "(" | "[" | "{" => unclosed += 1,
+                ")" | "]" | "}" if unclosed == 0 => unopened += 1,
+                ")" | "]" | "}" => unclosed -= 1,
+                _ => {}
             }
-        });
-        self.put(")");
+        }
+        (first, after) = (first.saturating_sub(unopened), after + unclosed);
+        let is = |token: Option<usize>, text: &str| {
+            token.and_then(|token| self.tokens.get(token)).is_some_and(|token| &self.text[token.clone()] == text)
+        };
+        let mut is_parenthesized = false;
+        while is(first.checked_sub(1), "(") && is(Some(after), ")") {
+            (first, after, is_parenthesized) = (first - 1, after + 1, true);
+        }
+        let start = self.tokens.get(first).map_or(start, |token| token.start);
+        let end = after.checked_sub(1).and_then(|last| self.tokens.get(last)).map_or(end, |token| token.end);
+        (start..end.max(start), is_parenthesized)
     }
 }
 
-fn binding(expression: &ast::Expr<'_>) -> Precedence {
-    use ast::{BinOpKind, Expr};
-    match expression {
-        Expr::IfExpr(_) => Precedence::Choice,
-        Expr::BinOp(it) => match it.op {
-            BinOpKind::ScOr => Precedence::Or,
-            BinOpKind::ScAnd => Precedence::And,
-            BinOpKind::Pow => Precedence::Power,
-            op if folded(op).is_some() => Precedence::Filter,
-            _ => Precedence::Compare,
-        },
-        Expr::Compare(_) => Precedence::Compare,
-        Expr::UnaryOp(it) => match it.op {
-            ast::UnaryOpKind::Not => Precedence::Not,
-            ast::UnaryOpKind::Neg => Precedence::Negative,
-        },
-        Expr::Filter(_) | Expr::Test(_) | Expr::Slice(_) | Expr::List(_) | Expr::Tuple(_) | Expr::Map(_) => {
-            Precedence::Filter
-        }
-        Expr::Var(_) | Expr::Const(_) | Expr::GetAttr(_) | Expr::GetItem(_) | Expr::Call(_) => Precedence::Postfix,
-    }
+/// Whether an expression produces a list or mapping whose size must be checked.
+fn is_checked(expression: &ast::Expr<'_>) -> bool {
+    use ast::Expr;
+    matches!(expression, Expr::Slice(_) | Expr::List(_) | Expr::Tuple(_) | Expr::Map(_))
+}
+
+fn is_name(subscript: &ast::Expr<'_>) -> bool {
+    matches!(subscript, ast::Expr::Const(it) if it.value.as_str().is_some())
 }
 
 /// The sign by which the filter `fold` knows an operator.
@@ -581,36 +305,4 @@ fn folded(op: ast::BinOpKind) -> Option<&'static str> {
         BinOpKind::Concat => "~",
         _ => return None,
     })
-}
-
-fn comparison(op: ast::BinOpKind) -> &'static str {
-    use ast::BinOpKind;
-    match op {
-        BinOpKind::Ne => " != ",
-        BinOpKind::Lt => " < ",
-        BinOpKind::Lte => " <= ",
-        BinOpKind::Gt => " > ",
-        BinOpKind::Gte => " >= ",
-        BinOpKind::In => " in ",
-        _ => " == ",
-    }
-}
-
-/// A constant as a template writes it.
-fn constant(value: &Value) -> String {
-    if let Some(text) = value.as_str() {
-        return format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
-    }
-    if value.is_none() {
-        return "none".to_owned();
-    }
-    if value.is_number() && !value.is_integer() {
-        let number = f64::try_from(value.clone()).unwrap_or_default();
-        // Infinity has no literal.
-        return if number.is_finite() { format!("{number:?}") } else { "1e999".to_owned() };
-    }
-    match value.kind() {
-        minijinja::value::ValueKind::Bool => value.is_true().to_string(),
-        _ => value.to_string(),
-    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use minijinja::machinery::{ast, parse};
 
 use super::check::{Includer, TemplateChecker, TextHost};
-use super::check_context::{CheckContext, MAX_FINDINGS};
+use super::check_context::{CheckContext, push_new};
 use super::exports::{Exports, exports};
 use super::instrument::InstrumentedTemplate;
 use super::job_dir::{JobDir, PromptFileError};
@@ -145,20 +145,15 @@ impl<'a> Loader<'a> {
         }
         match parse(&text.text, name, Default::default()) {
             Ok(ast::Stmt::Template(root)) => {
-                self.templates.instrumented.insert(name.to_owned(), InstrumentedTemplate::new(&root.children));
+                self.templates
+                    .instrumented
+                    .insert(name.to_owned(), InstrumentedTemplate::new(&text.text, &root.children));
                 self.exports.insert(name.to_owned(), exports(&root.children));
                 for TypeError { range, message } in type_errors(&root.children, &self.context.names.types) {
-                    let place = text.origin.place(range);
-                    let same = |other: &Diagnostic| {
-                        other.span.range == place.range && Arc::ptr_eq(&other.span.source, &place.source)
-                    };
-                    if self.templates.type_errors.len() < MAX_FINDINGS && !self.templates.type_errors.iter().any(same) {
-                        let message = format!("the template can't be rendered: {message}");
-                        let finding = Diagnostic::error("render-failed", place, message);
-                        self.templates
-                            .type_errors
-                            .push(finding.help("use the input as its type allows, or change the `type` of the input"));
-                    }
+                    let message = format!("the template can't be rendered: {message}");
+                    let finding = Diagnostic::error("render-failed", text.origin.place(range), message);
+                    let help = "use the input as its type allows, or change the `type` of the input";
+                    push_new(&mut self.templates.type_errors, finding.help(help));
                 }
                 let trail = trail.iter().cloned().chain([name.to_owned()]).collect();
                 TemplateChecker::new(self, text.origin, role, visible, trail).template(&root.children);

@@ -1,11 +1,12 @@
 //! Checks that variables, filters, tests and functions exist, and suggests names for those that don't.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use minijinja::machinery::Span;
 
 use super::check_context::CheckContext;
+use super::render_limits::bounded_filters;
 use super::scopes::{NameBinding, Scopes, VisibleNames};
 use super::texts::TextOrigin;
 use super::variables::TemplateVariables;
@@ -23,47 +24,12 @@ pub enum TextRole {
 }
 
 /// Filters to suggest. Whether a filter exists is decided by the engine.
-const FILTERS: &[&str] = &[
-    "abs",
-    "attr",
-    "batch",
-    "bool",
-    "capitalize",
-    "count",
-    "default",
-    "dictsort",
-    "first",
-    "float",
-    "format",
-    "groupby",
-    "indent",
-    "int",
-    "items",
-    "join",
-    "last",
-    "length",
-    "lines",
-    "list",
-    "lower",
-    "map",
-    "max",
-    "min",
-    "reject",
-    "replace",
-    "reverse",
-    "round",
-    "select",
-    "slice",
-    "sort",
-    "split",
-    "string",
-    "sum",
-    "title",
-    "trim",
-    "unique",
-    "upper",
-    "zip",
-];
+static FILTERS: LazyLock<Vec<&str>> = LazyLock::new(|| {
+    let bounded = bounded_filters().into_iter().map(|(name, ..)| name).filter(|name| name.len() > 1);
+    let mut names: Vec<&str> = ["abs", "attr", "bool", "default", "first"].into_iter().chain(bounded).collect();
+    names.sort_unstable();
+    names
+});
 
 /// Tests to suggest.
 const TESTS: &[&str] = &[
@@ -312,7 +278,7 @@ mod tests {
     fn suggestions_exist() {
         let names = TemplateVariables::default();
         let context = CheckContext::new(&names);
-        for name in FILTERS {
+        for name in FILTERS.iter() {
             assert!(context.has("filter", name), "{name}");
         }
         for name in TESTS {

@@ -4,8 +4,8 @@
 //! Every value that an operator, filter, function or literal produces is measured, and the sizes are added up. Filters
 //! that can produce a huge value in one step estimate its size first.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use minijinja::value::{DynObject, Rest, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, Expression, Output, State, Value, context, filters, functions, tests};
@@ -39,10 +39,9 @@ const READ_COST_DIVISOR: u64 = 8;
 const MIB: u64 = 1024 * 1024;
 
 /// The limit that was exceeded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
+#[derive(Debug, Clone, Copy)]
 pub(super) enum ExceededLimit {
-    Value = 1,
+    Value,
     Work,
     Depth,
     Width,
@@ -72,25 +71,19 @@ impl ExceededLimit {
 #[derive(Debug)]
 pub(super) struct RenderLimits {
     left: AtomicU64,
-    exceeded: AtomicU8,
+    exceeded: Mutex<Option<ExceededLimit>>,
 }
 
 impl Default for RenderLimits {
     fn default() -> Self {
-        Self { left: AtomicU64::new(MAX_WORK), exceeded: AtomicU8::new(0) }
+        Self { left: AtomicU64::new(MAX_WORK), exceeded: Mutex::default() }
     }
 }
 
 impl RenderLimits {
     /// The limit that was exceeded since the last call.
     pub(super) fn take_exceeded(&self) -> Option<ExceededLimit> {
-        match self.exceeded.swap(0, Ordering::Relaxed) {
-            1 => Some(ExceededLimit::Value),
-            2 => Some(ExceededLimit::Work),
-            3 => Some(ExceededLimit::Depth),
-            4 => Some(ExceededLimit::Width),
-            _ => None,
-        }
+        self.exceeded.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Whether nothing is left.
@@ -99,7 +92,7 @@ impl RenderLimits {
     }
 
     fn fail(&self, exceeded: ExceededLimit) -> Error {
-        self.exceeded.store(exceeded as u8, Ordering::Relaxed);
+        *self.exceeded.lock().unwrap_or_else(PoisonError::into_inner) = Some(exceeded);
         Error::new(ErrorKind::InvalidOperation, "too large")
     }
 
@@ -311,7 +304,7 @@ fn measure(value: &Value, levels: usize, size: &mut u64) -> Result<(), ExceededL
 }
 
 /// Estimates the size of a filter's result from its arguments and their size.
-type SizeEstimate = fn(&RenderLimits, &[Value], u64) -> Result<u64, Error>;
+pub(super) type SizeEstimate = fn(&RenderLimits, &[Value], u64) -> Result<u64, Error>;
 
 /// The result is about as large as the arguments.
 fn same_size(_: &RenderLimits, _: &[Value], size: u64) -> Result<u64, Error> {
@@ -416,53 +409,28 @@ fn formatted(limits: &RenderLimits, arguments: &[Value], size: u64) -> Result<u6
     Ok(total)
 }
 
-fn bounded_filters() -> Vec<(&'static str, Value, SizeEstimate)> {
+/// The filters that are measured, with their other names and the estimate of their results.
+pub(super) fn bounded_filters() -> Vec<(&'static str, Value, SizeEstimate)> {
     macro_rules! table {
-        ($($name:literal $filter:ident $estimate:ident,)*) => {
-            vec![$(($name, Value::from_function(filters::$filter), $estimate as SizeEstimate),)*]
+        ($($estimate:ident: $($filter:ident $($alias:literal)*),+;)*) => {
+            vec![$($(
+                $(($alias, Value::from_function(filters::$filter), $estimate as SizeEstimate),)*
+                (stringify!($filter), Value::from_function(filters::$filter), $estimate as SizeEstimate),
+            )+)*]
         };
     }
     table! {
-        "escape" escape same_size,
-        "e" escape same_size,
-        "lower" lower same_size,
-        "upper" upper same_size,
-        "title" title same_size,
-        "capitalize" capitalize same_size,
-        "replace" replace replaced,
-        "length" length same_size,
-        "count" length same_size,
-        "dictsort" dictsort same_size,
-        "items" items same_size,
-        "reverse" reverse same_size,
-        "trim" trim same_size,
-        "join" join joined,
-        "split" split divided,
-        "lines" lines lined,
-        "last" last same_size,
-        "min" min same_size,
-        "max" max same_size,
-        "sort" sort char_list_size,
-        "list" list char_list_size,
-        "string" string same_size,
-        "batch" batch grouped,
-        "slice" slice grouped,
-        "sum" sum same_size,
-        "indent" indent indented,
-        "select" select char_list_size,
-        "reject" reject char_list_size,
-        "selectattr" selectattr char_list_size,
-        "rejectattr" rejectattr char_list_size,
-        "map" map char_list_size,
-        "groupby" groupby char_list_size,
-        "unique" unique char_list_size,
-        "chain" chain char_list_size,
-        "zip" zip char_list_size,
-        "pprint" pprint pretty,
-        "format" format formatted,
-        "round" round same_size,
-        "int" int same_size,
-        "float" float same_size,
+        same_size: capitalize, dictsort, escape "e", float, int, items, last, length "count", lower, max, min, reverse,
+            round, string, sum, title, trim, upper;
+        char_list_size: chain, groupby, list, map, reject, rejectattr, select, selectattr, sort, unique, zip;
+        divided: split;
+        formatted: format;
+        grouped: batch, slice;
+        indented: indent;
+        joined: join;
+        lined: lines;
+        pretty: pprint;
+        replaced: replace;
     }
 }
 

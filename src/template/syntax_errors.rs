@@ -39,28 +39,20 @@ const FOREIGN_OPERATORS: &[(&str, &str)] = &[
     ("$", "write variables without `$`"),
 ];
 
-const FOREIGN_TAGS: &[(&str, &str)] = &[
-    ("elseif", "write `{% elif CONDITION %}`"),
-    ("elsif", "write `{% elif CONDITION %}`"),
-    ("elsef", "write `{% elif CONDITION %}`"),
-    ("foreach", "write `{% for ITEM in LIST %}`"),
-    ("each", "write `{% for ITEM in LIST %}`"),
-    ("while", "the only loop is `{% for ITEM in LIST %}`"),
-    ("unless", "write `{% if not CONDITION %}`"),
-    ("switch", "write `{% if %}`, `{% elif %}` and `{% else %}`"),
-    ("case", "write `{% if %}`, `{% elif %}` and `{% else %}`"),
-    ("when", "write `{% if %}`, `{% elif %}` and `{% else %}`"),
-    ("let", "write `{% set NAME = VALUE %}`"),
-    ("var", "write `{% set NAME = VALUE %}`"),
-    ("const", "write `{% set NAME = VALUE %}`"),
-    ("assign", "write `{% set NAME = VALUE %}`"),
-    ("capture", "write `{% set NAME %}` and `{% endset %}`"),
-    ("print", "write `{{ VALUE }}`"),
-    ("echo", "write `{{ VALUE }}`"),
-    ("comment", "write `{# COMMENT #}`"),
-    ("verbatim", "write `{% raw %}` and `{% endraw %}`"),
-    ("break", "there is no `break`: select items with `{% for ITEM in LIST if CONDITION %}`"),
-    ("continue", "there is no `continue`: put the rest of the loop into an `{% if %}`"),
+/// Tags of other languages, and what to write instead.
+const FOREIGN_TAGS: &[(&[&str], &str)] = &[
+    (&["elseif", "elsif", "elsef"], "write `{% elif CONDITION %}`"),
+    (&["foreach", "each"], "write `{% for ITEM in LIST %}`"),
+    (&["while"], "the only loop is `{% for ITEM in LIST %}`"),
+    (&["unless"], "write `{% if not CONDITION %}`"),
+    (&["switch", "case", "when"], "write `{% if %}`, `{% elif %}` and `{% else %}`"),
+    (&["let", "var", "const", "assign"], "write `{% set NAME = VALUE %}`"),
+    (&["capture"], "write `{% set NAME %}` and `{% endset %}`"),
+    (&["print", "echo"], "write `{{ VALUE }}`"),
+    (&["comment"], "write `{# COMMENT #}`"),
+    (&["verbatim"], "write `{% raw %}` and `{% endraw %}`"),
+    (&["break"], "there is no `break`: select items with `{% for ITEM in LIST if CONDITION %}`"),
+    (&["continue"], "there is no `continue`: put the rest of the loop into an `{% if %}`"),
 ];
 
 const RAW: &str = "put braces that aren't a template tag between `{% raw %}` and `{% endraw %}`";
@@ -147,7 +139,6 @@ impl<'a> TagChecker<'a> {
                 }
             }
             "endraw" => {}
-            "elseif" | "elsif" | "elsef" => self.read_alone(tag, "", ""),
             "else" => {
                 let rest = content[word.len()..].trim();
                 if first_word(rest) == "if" {
@@ -225,10 +216,10 @@ impl<'a> TagChecker<'a> {
             return RAW.to_owned();
         }
         let plain = without_strings(content);
-        let of_word = FOREIGN_TAGS.iter().find(|(other, _)| tag.kind == TagKind::Block && *other == word);
-        let of_sign = FOREIGN_OPERATORS.iter().find(|(sign, _)| plain.contains(sign));
-        if let Some((_, help)) = of_word.or(of_sign) {
-            return (*help).to_owned();
+        let of_word = FOREIGN_TAGS.iter().find(|(words, _)| tag.kind == TagKind::Block && words.contains(&word));
+        let of_sign = || FOREIGN_OPERATORS.iter().find(|(sign, _)| plain.contains(sign)).map(|(_, help)| *help);
+        if let Some(help) = of_word.map(|(_, help)| *help).or_else(of_sign) {
+            return help.to_owned();
         }
         if plain.replace("!=", "").contains('!') {
             return "write `not` for `!`".to_owned();

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use minijinja::machinery::ast::{Expr, Macro, Stmt};
+use minijinja::machinery::ast::{CallArg, Expr, Macro, Stmt};
 
 /// The bytes that an expression covers. The engine's own span of a chain such as `a.b.c` begins at its last part.
 pub(super) fn range(expression: &Expr<'_>) -> Range<usize> {
@@ -16,6 +16,67 @@ pub(super) fn range(expression: &Expr<'_>) -> Range<usize> {
     };
     let start = base.map_or(span.start_offset as usize, |base| range(base).start.min(span.start_offset as usize));
     start..span.end_offset as usize
+}
+
+/// The first byte of an expression; parentheses around its first part may begin before it. The engine's own span of a
+/// filter, test or operation may begin later or at the previous token.
+pub(super) fn first_byte(expression: &Expr<'_>) -> usize {
+    let own = expression.span().start_offset as usize;
+    match expression {
+        Expr::Var(_) | Expr::Const(_) | Expr::List(_) | Expr::Map(_) => own,
+        Expr::Tuple(_) | Expr::UnaryOp(_) => children(expression).first().map_or(own, |it| first_byte(it).min(own)),
+        _ => children(expression).first().map_or(own, |it| first_byte(it)),
+    }
+}
+
+/// The expressions within an expression, in order.
+pub(super) fn children<'s, 'a>(expression: &'s Expr<'a>) -> Vec<&'s Expr<'a>> {
+    match expression {
+        Expr::Var(_) | Expr::Const(_) => Vec::new(),
+        Expr::Slice(it) => {
+            let bounds = [&it.start, &it.stop, &it.step].into_iter().flatten();
+            std::iter::once(&it.expr).chain(bounds).collect()
+        }
+        Expr::UnaryOp(it) => vec![&it.expr],
+        Expr::BinOp(it) => vec![&it.left, &it.right],
+        Expr::Compare(it) => std::iter::once(&it.expr).chain(it.ops.iter().map(|op| &op.expr)).collect(),
+        Expr::IfExpr(it) => [&it.true_expr, &it.test_expr].into_iter().chain(&it.false_expr).collect(),
+        Expr::Filter(it) => it.expr.iter().chain(it.args.iter().map(argument_value)).collect(),
+        Expr::Test(it) => std::iter::once(&it.expr).chain(it.args.iter().map(argument_value)).collect(),
+        Expr::GetAttr(it) => vec![&it.expr],
+        Expr::GetItem(it) => vec![&it.expr, &it.subscript_expr],
+        Expr::Call(it) => std::iter::once(&it.expr).chain(it.args.iter().map(argument_value)).collect(),
+        Expr::List(it) => it.items.iter().collect(),
+        Expr::Tuple(it) => it.items.iter().collect(),
+        Expr::Map(it) => it.keys.iter().chain(&it.values).collect(),
+    }
+}
+
+/// The value of an argument.
+pub(super) fn argument_value<'s, 'a>(argument: &'s CallArg<'a>) -> &'s Expr<'a> {
+    match argument {
+        CallArg::Pos(value) | CallArg::Kwarg(_, value) | CallArg::PosSplat(value) | CallArg::KwargSplat(value) => value,
+    }
+}
+
+/// The expressions that a statement evaluates, without those of its calls, targets and inner statements.
+pub(super) fn expressions<'s, 'a>(statement: &'s Stmt<'a>) -> Vec<&'s Expr<'a>> {
+    match statement {
+        Stmt::EmitExpr(it) => vec![&it.expr],
+        Stmt::ForLoop(it) => std::iter::once(&it.iter).chain(&it.filter_expr).collect(),
+        Stmt::IfCond(it) => vec![&it.expr],
+        Stmt::WithBlock(it) => it.assignments.iter().map(|(_, value)| value).collect(),
+        Stmt::Set(it) => vec![&it.expr],
+        Stmt::SetBlock(it) => it.filter.iter().collect(),
+        Stmt::AutoEscape(it) => vec![&it.enabled],
+        Stmt::FilterBlock(it) => vec![&it.filter],
+        Stmt::Import(it) => vec![&it.expr],
+        Stmt::FromImport(it) => vec![&it.expr],
+        Stmt::Extends(it) => vec![&it.name],
+        Stmt::Include(it) => vec![&it.name],
+        Stmt::Macro(it) => it.defaults.iter().collect(),
+        Stmt::Template(_) | Stmt::EmitRaw(_) | Stmt::Block(_) | Stmt::CallBlock(_) | Stmt::Do(_) => Vec::new(),
+    }
 }
 
 /// The statements within a statement, one list for each of its branches.

@@ -107,11 +107,17 @@ pub(super) fn end_of_raw(text: &str, from: usize) -> Option<usize> {
     loop {
         let start = at + text[at..].find("{%")?;
         let end = start + 2 + text[start + 2..].find("%}")? + 2;
-        if text[start + 2..end - 2].trim_matches(['-', '+', ' ', '\n', '\t', '\r']) == "endraw" {
+        if is_tag_of(&text[start..end], "endraw") {
             return Some(start);
         }
         at = start + 2;
     }
+}
+
+/// Whether a text is a block tag of one word, such as `{% raw %}`.
+pub(super) fn is_tag_of(text: &str, word: &str) -> bool {
+    let content = text.strip_prefix("{%").and_then(|text| text.strip_suffix("%}"));
+    content.is_some_and(|content| content.trim_matches(['-', '+', ' ', '\n', '\t', '\r']) == word)
 }
 
 /// A template tag in a text that isn't a template.

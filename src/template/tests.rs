@@ -237,7 +237,7 @@ fn limits_change_no_result() {
             assert!(text.starts_with("{% do"), "{text}");
             continue;
         };
-        let guarded = InstrumentedTemplate::new(&root.children);
+        let guarded = InstrumentedTemplate::new(text, &root.children);
         let templates =
             Templates { instrumented: BTreeMap::from([("text".to_owned(), guarded)]), ..Templates::default() };
         let template = Template { name: "text".to_owned() };

@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use minijinja::machinery::ast::{self, BinOpKind, CompareOpKind, Expr, Stmt, UnaryOpKind};
+use minijinja::machinery::ast::{BinOpKind, Expr, Stmt, UnaryOpKind};
 
-use super::syntax_tree::{bodies, declared_macro, names_in_target, names_set, range};
+use super::syntax_tree::{bodies, children, declared_macro, names_in_target, names_set, range};
 use super::variables::ValueType;
 
 /// An operation that fails for every value of its operands' types.
@@ -84,7 +84,6 @@ impl<'a> TypeChecker<'a, '_> {
 
     fn statement(&mut self, statement: &Stmt<'a>) {
         match statement {
-            Stmt::Template(it) => self.statements(&it.children),
             Stmt::EmitExpr(it) => self.check_used(&it.expr),
             Stmt::ForLoop(it) => {
                 self.check_used(&it.iter);
@@ -124,18 +123,9 @@ impl<'a> TypeChecker<'a, '_> {
                 self.statements(&it.body);
                 self.set(&it.target, it.filter.is_none().then_some(ValueType::Text));
             }
-            Stmt::AutoEscape(it) => self.statements(&it.body),
-            Stmt::FilterBlock(it) => self.statements(&it.body),
-            Stmt::Macro(it) => self.statements(&it.body),
-            Stmt::CallBlock(it) => self.statements(&it.macro_decl.body),
             // Another file may replace a block.
-            Stmt::Block(_)
-            | Stmt::EmitRaw(_)
-            | Stmt::Import(_)
-            | Stmt::FromImport(_)
-            | Stmt::Extends(_)
-            | Stmt::Include(_)
-            | Stmt::Do(_) => {}
+            Stmt::Block(_) => {}
+            _ => bodies(statement).into_iter().for_each(|body| self.statements(body)),
         }
     }
 
@@ -215,14 +205,6 @@ impl<'a> TypeChecker<'a, '_> {
                     self.report(expression, format!("{} can't be negated", kind.noun()));
                 }
             }
-            Expr::Compare(it) => {
-                let is_member_test = |op: CompareOpKind| matches!(op, CompareOpKind::In | CompareOpKind::NotIn);
-                for op in it.ops.iter().filter(|it| is_member_test(it.op)) {
-                    if let Some(kind @ (ValueType::Number | ValueType::Boolean)) = self.value_type(&op.expr) {
-                        self.report(expression, format!("`in` can't look into {}", kind.noun()));
-                    }
-                }
-            }
             _ => {}
         }
     }
@@ -292,27 +274,18 @@ fn is_inputs(expression: &Expr<'_>) -> bool {
 
 /// Whether a condition tests the type of a value, so that its branches may never be reached for the declared type.
 fn has_test(condition: &Expr<'_>) -> bool {
+    let is_constant = |operand: &Expr<'_>| matches!(operand, Expr::Const(_) | Expr::List(_) | Expr::Tuple(_));
     match condition {
-        Expr::Const(_) => true,
-        Expr::Test(_) | Expr::Call(_) => true,
-        Expr::UnaryOp(it) => has_test(&it.expr),
-        Expr::BinOp(it) => has_test_in_operation(it),
-        Expr::IfExpr(_) => true,
-        Expr::Filter(it) => it.expr.as_ref().is_some_and(has_test),
         Expr::Var(_) | Expr::GetAttr(_) | Expr::GetItem(_) | Expr::Slice(_) => false,
-        Expr::Compare(it) => has_test_here(&it.expr) || it.ops.iter().any(|op| has_test_here(&op.expr)),
-        Expr::List(_) | Expr::Tuple(_) | Expr::Map(_) => true,
+        Expr::Filter(it) => it.expr.as_ref().is_some_and(has_test),
+        Expr::UnaryOp(it) => has_test(&it.expr),
+        Expr::BinOp(it) if matches!(it.op, BinOpKind::ScAnd | BinOpKind::ScOr) => {
+            has_test(&it.left) || has_test(&it.right)
+        }
+        // An operand is often a constant.
+        Expr::BinOp(_) | Expr::Compare(_) => {
+            children(condition).into_iter().any(|operand| !is_constant(operand) && has_test(operand))
+        }
+        _ => true,
     }
-}
-
-fn has_test_in_operation(operation: &ast::BinOp<'_>) -> bool {
-    match operation.op {
-        BinOpKind::ScAnd | BinOpKind::ScOr => has_test(&operation.left) || has_test(&operation.right),
-        _ => has_test_here(&operation.left) || has_test_here(&operation.right),
-    }
-}
-
-/// As [`has_test`], for an operand of a comparison, which is often a constant.
-fn has_test_here(operand: &Expr<'_>) -> bool {
-    !matches!(operand, Expr::Const(_) | Expr::List(_) | Expr::Tuple(_)) && has_test(operand)
 }

@@ -148,11 +148,26 @@ pub fn line(text: &str) -> String {
     for char in text.chars() {
         match char {
             '\n' | '\r' | '\t' => line.push(' '),
-            '[' if opens_ci_command(&line) => line.push_str("\\["),
-            _ => line.push(replacement_char(char).unwrap_or(char)),
+            _ => push_without_ci_command(&mut line, 0, replacement_char(char).unwrap_or(char)),
         }
     }
     line
+}
+
+/// Adds a character to a line that begins at `begins`.
+fn push_without_ci_command(text: &mut String, begins: usize, char: char) {
+    if char == '[' && opens_ci_command(&text[begins..]) {
+        text.push('\\');
+    }
+    text.push(char);
+}
+
+/// Escapes a CI command at the beginning of the last line, which begins at `begins`.
+fn escape_line_start(text: &mut String, begins: usize) {
+    let at = begins + leading_blank_length(&text[begins..]);
+    if text[at..].starts_with("::") {
+        text.insert(at, '\\');
+    }
 }
 
 /// A text with several lines, without terminal or CI commands.
@@ -165,18 +180,11 @@ pub fn text(text: &str) -> std::borrow::Cow<'_, str> {
         };
         let begins = sanitized.len();
         for char in line.chars() {
-            match char {
-                '[' if opens_ci_command(&sanitized[begins..]) => sanitized.push_str("\\["),
-                // Joiners are harmless.
-                '\u{200c}' | '\u{200d}' => sanitized.push(char),
-                _ => sanitized.push(replacement_char(char).unwrap_or(char)),
-            }
+            let is_joiner = matches!(char, '\u{200c}' | '\u{200d}');
+            let shown = replacement_char(char).filter(|_| !is_joiner).unwrap_or(char);
+            push_without_ci_command(&mut sanitized, begins, shown);
         }
-        let line = &sanitized[begins..];
-        let colons = line.len() - line.trim_start().len();
-        if line[colons..].starts_with("::") {
-            sanitized.insert(begins + colons, '\\');
-        }
+        escape_line_start(&mut sanitized, begins);
         sanitized.push_str(end);
     }
     if sanitized == text { text.into() } else { sanitized.into() }
@@ -191,16 +199,8 @@ pub fn ci_log(text: &str) -> std::borrow::Cow<'_, str> {
     let mut sanitized = String::with_capacity(text.len());
     for line in text.split_inclusive(['\n', '\r']) {
         let begins = sanitized.len();
-        for char in line.chars() {
-            match char {
-                '[' if opens_ci_command(&sanitized[begins..]) => sanitized.push_str("\\["),
-                _ => sanitized.push(char),
-            }
-        }
-        let at = begins + leading_blank_length(&sanitized[begins..]);
-        if sanitized[at..].starts_with("::") {
-            sanitized.insert(at, '\\');
-        }
+        line.chars().for_each(|char| push_without_ci_command(&mut sanitized, begins, char));
+        escape_line_start(&mut sanitized, begins);
     }
     sanitized.into()
 }

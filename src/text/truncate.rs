@@ -27,6 +27,12 @@ pub(crate) fn first(text: &str, count: usize) -> &str {
     text.char_indices().nth(count).map_or(text, |(at, _)| &text[..at])
 }
 
+/// The text; if it is longer than `max_chars` characters, its beginning and an ellipsis.
+pub(crate) fn ellipsize(text: &str, max_chars: usize) -> String {
+    let head = first(text, max_chars);
+    if head.len() < text.len() { format!("{head}…") } else { head.to_owned() }
+}
+
 fn last(text: &str, count: usize) -> &str {
     match count.checked_sub(1) {
         None => "",

@@ -1,4 +1,5 @@
-//! Reads the user's TOML files, with a place for every value, and reports all errors in one pass.
+//! Reads the user's TOML files, with a place for every value, and reports all errors in one pass. No message contains a
+//! value, which could be a secret.
 //!
 //! [`TomlReader::parse`] continues after syntax errors; [`TableReader`] reads a table's values by key, and reports unknown
 //! keys. Decoding with serde would stop at the first error.
@@ -9,9 +10,9 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 
-pub use table_reader::TableReader;
+pub use table_reader::{TableReader, quotable};
 pub use toml::Spanned;
-pub use toml::de::{DeTable, DeValue};
+pub use toml::de::{DeString, DeTable, DeValue};
 
 use crate::diagnostic::{Diagnostic, Rule, Source, SourceSpan, rule};
 use crate::yaml;
@@ -47,12 +48,7 @@ impl<'s> TomlReader<'s> {
             let place = SourceSpan { source: Arc::clone(source), range: within(&source.text, error.span()) };
             match error.message().trim() {
                 "duplicate key" => {
-                    let name = source.text[place.range.clone()].to_owned();
-                    let message = match is_table_header(source, place.start().0) {
-                        true => format!("the table `{name}` is defined twice"),
-                        false => format!("key `{name}` is set twice in this table"),
-                    };
-                    Diagnostic::error("duplicate-key", place, message).help("keep one of the two")
+                    Diagnostic::error("duplicate-key", place, "this key is set twice").help("keep one of the two")
                 }
                 message => Diagnostic::error("toml-syntax", place, message).help(syntax_help(message)),
             }
@@ -61,18 +57,6 @@ impl<'s> TomlReader<'s> {
         syntax.sort_by_key(|finding| finding.span.range.start);
         // Further errors in the same line follow from the first.
         syntax.dedup_by_key(|finding| finding.span.start().0);
-        // The keys of a duplicate table are duplicates, too.
-        let mut heading = None;
-        syntax.retain(|finding| {
-            let line = finding.span.start().0;
-            let is_double = finding.code == "duplicate-key";
-            if is_double && is_table_header(source, line) {
-                heading = Some(line);
-                return true;
-            }
-            let is_below = |heading| !(heading + 1..line).any(|between| is_table_header(source, between));
-            !(is_double && heading.is_some_and(is_below))
-        });
         (Self { source, syntax, found: RefCell::default() }, root)
     }
 
@@ -95,23 +79,17 @@ impl<'s> TomlReader<'s> {
     pub fn finish(self) -> Vec<Diagnostic> {
         let lines = |finding: &Diagnostic| (finding.span.start().0, finding.span.end().0);
         let broken: Vec<(usize, usize)> = self.syntax.iter().map(lines).collect();
-        // After a broken heading, it isn't known which table the keys belong to.
-        let lost =
-            broken.iter().map(|(line, _)| *line).find(|line| is_table_header(self.source, *line)).unwrap_or(usize::MAX);
+        let is_incomplete = self.is_incomplete();
         let mut all = self.syntax;
         all.extend(self.found.into_inner().into_iter().filter(|finding| {
             let (first, last) = lines(finding);
-            let is_lost = finding.code == "unknown-key" && first > lost;
+            // After a broken heading, it isn't known which table the keys belong to.
+            let is_lost = is_incomplete && finding.code == "unknown-key";
             !is_lost && !broken.iter().any(|(from, to)| first <= *to && *from <= last)
         }));
         all.sort_by_key(|finding| (finding.span.range.start, finding.span.range.end));
         all
     }
-}
-
-/// Whether a line is the heading of a table.
-fn is_table_header(source: &Source, line: usize) -> bool {
-    source.text[source.line_span(line)].trim_start().starts_with('[')
 }
 
 /// The help for a syntax error, by the parser's message.

@@ -2,10 +2,7 @@
 
 use std::ops::Range;
 
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
-
-use super::TomlReader;
+use super::{DeString, DeTable, DeValue, Spanned, TomlReader};
 use crate::diagnostic::{Diagnostic, suggest};
 
 /// A table whose keys are read one by one.
@@ -29,11 +26,6 @@ impl<'t, 's> TableReader<'t, 's> {
         self.table.iter().find(|(known, _)| known.get_ref() == key).map(|(_, value)| value)
     }
 
-    /// Whether a key is set.
-    pub fn has(&self, key: &str) -> bool {
-        self.table.iter().any(|(known, _)| known.get_ref() == key)
-    }
-
     /// A string.
     pub fn text(&mut self, key: &'static str) -> Option<Spanned<&'t str>> {
         let value = self.value(key)?;
@@ -52,27 +44,23 @@ impl<'t, 's> TableReader<'t, 's> {
             DeValue::String(_) => return self.wrong(value, "a number", "leave the quotes out"),
             _ => return self.wrong(value, "a number", "write it like 0.25"),
         };
-        number.map(|number| Spanned::new(value.span(), number)).or_else(|| self.too_large(value))
+        number.map(|number| Spanned::new(value.span(), number)).or_else(|| self.out_of_range(value))
     }
 
     /// A whole number of at least 0.
     pub fn count(&mut self, key: &'static str) -> Option<Spanned<u64>> {
         let value = self.value(key)?;
+        Some(Spanned::new(value.span(), self.count_value(value)?))
+    }
+
+    /// A whole number of at least 0, in any value of the table.
+    pub fn count_value(&self, value: &Spanned<DeValue<'_>>) -> Option<u64> {
         let number = match value.get_ref() {
-            DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix()).ok(),
+            DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix()).ok(),
             DeValue::String(_) => return self.wrong(value, "a whole number", "leave the quotes out"),
             _ => return self.wrong(value, "a whole number", "write it like 200000"),
         };
-        match number.map(u64::try_from) {
-            Some(Ok(number)) => Some(Spanned::new(value.span(), number)),
-            Some(Err(_)) => {
-                let place = self.reading.place(value.span());
-                let finding = Diagnostic::error("out-of-range", place, format!("`{key}` is less than 0"));
-                self.reading.report(finding.help("write it like 200000"));
-                None
-            }
-            None => self.too_large(value),
-        }
+        number.or_else(|| self.out_of_range(value))
     }
 
     /// The tables of a list: `[[KEY]]`.
@@ -106,57 +94,57 @@ impl<'t, 's> TableReader<'t, 's> {
         entries.iter().filter_map(entry).collect()
     }
 
-    /// Reports a missing key.
-    pub fn missing(&self, key: &str, help: &str) {
-        if !self.reading.is_incomplete() {
-            let place = self.reading.place(self.span.clone());
+    /// Reports that a key is missing, unless it is set.
+    pub fn require(&self, key: &str, help: impl Into<String>) {
+        if !self.reading.is_incomplete() && !self.table.contains_key(key) {
             let message = format!("required key `{key}` is missing");
-            self.reading.report(Diagnostic::error("missing-key", place, message).help(help));
+            self.error("missing-key", self.span.clone(), message, help);
         }
     }
 
-    /// The place of the table's name.
-    pub fn span(&self) -> Range<usize> {
-        self.span.clone()
+    /// The keys that weren't read.
+    pub fn unread(&self) -> impl Iterator<Item = &'t Spanned<DeString<'s>>> {
+        self.table.keys().filter(|key| !self.known_keys.contains(&key.get_ref().as_ref()))
     }
 
     /// Reports the keys that weren't read.
     pub fn finish(self) {
-        let known = &self.known_keys;
-        let list = known.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-        for (key, _) in self.table.iter().filter(|(key, _)| !known.contains(&key.get_ref().as_ref())) {
-            let place = self.reading.place(key.span());
-            let finding = Diagnostic::error("unknown-key", place, format!("unknown key `{}`", key.get_ref()));
-            self.reading.report(match suggest(key.get_ref(), known.iter().copied()) {
-                Some(near) if near.is_certain => {
-                    finding.help(format!("did you mean `{}`? known are {list}", near.name)).replace_with(near.name)
-                }
-                Some(near) => finding.help(format!("did you mean `{}`? known are {list}", near.name)),
-                None => finding.help(format!("known are {list}")),
-            });
-        }
+        self.unread().for_each(|key| self.report_unknown(key));
+    }
+
+    /// Reports an unknown key.
+    pub fn report_unknown(&self, key: &Spanned<DeString<'_>>) {
+        let (name, known) = (key.get_ref().as_ref(), self.known_keys.iter().copied());
+        let list = known.clone().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        let message = format!("unknown key `{}`", quotable(name));
+        let finding = Diagnostic::error("unknown-key", self.reading.place(key.span()), message);
+        self.reading.report(match suggest(name, known) {
+            Some(near) if near.is_certain => {
+                finding.help(format!("did you mean `{}`? known are {list}", near.name)).replace_with(near.name)
+            }
+            Some(near) => finding.help(format!("did you mean `{}`? known are {list}", near.name)),
+            None => finding.help(format!("known are {list}")),
+        });
+    }
+
+    /// Reports an error.
+    pub fn error(&self, code: &'static str, span: Range<usize>, message: impl Into<String>, help: impl Into<String>) {
+        self.reading.report(Diagnostic::error(code, self.reading.place(span), message).help(help));
     }
 
     fn wrong<T>(&self, value: &Spanned<DeValue<'_>>, expected: &str, help: &str) -> Option<T> {
-        let found = match value.get_ref() {
-            DeValue::String(text) => format!("the string \"{text}\""),
-            DeValue::Integer(number) => format!("the integer {number}"),
-            DeValue::Float(number) => format!("the number {number}"),
-            DeValue::Boolean(value) => format!("the boolean {value}"),
-            DeValue::Datetime(time) => format!("the time {time}"),
-            DeValue::Array(_) => "a list".to_owned(),
-            DeValue::Table(_) => "a table".to_owned(),
-        };
-        let place = self.reading.place(value.span());
-        let message = format!("expected {expected}, found {found}");
-        self.reading.report(Diagnostic::error("wrong-type", place, message).help(help));
+        let message = format!("expected {expected}, found a value of type {}", value.get_ref().type_str());
+        self.error("wrong-type", value.span(), message, help);
         None
     }
 
-    fn too_large<T>(&self, value: &Spanned<DeValue<'_>>) -> Option<T> {
-        let place = self.reading.place(value.span());
-        let finding = Diagnostic::error("out-of-range", place, "the number is too large");
-        self.reading.report(finding.help("write a smaller one"));
+    fn out_of_range<T>(&self, value: &Spanned<DeValue<'_>>) -> Option<T> {
+        self.error("out-of-range", value.span(), "the number is too large or less than 0", "write it like 200000");
         None
     }
+}
+
+/// A word from the file for use in a message, unless it is long enough to be a misplaced key.
+pub fn quotable(text: &str) -> &str {
+    if text.len() <= 24 { text } else { "…" }
 }

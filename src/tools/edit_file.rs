@@ -5,26 +5,23 @@ use std::fmt::Write;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
-use serde_json::value::RawValue;
 
-use super::input::{lenient_bool, parse, reject_redacted_text, schema};
-use super::tool::{Builtin, CallFuture, Tool, ToolContext, no_options, run_blocking};
-use super::tool_state::ToolState;
+use super::file_tool::{FileCall, FileTool};
+use super::input::{lenient_bool, reject_redacted_text};
+use super::tool::Builtin;
 use crate::message::ToolError;
 use crate::redaction::Redactor;
 use crate::text::truncate::first;
-use crate::workspace::Workspace;
 use crate::workspace::atomic_write::MAX_FILE_BYTES;
 
-pub(super) const BUILTIN: Builtin = Builtin {
+pub(super) const BUILTIN: Builtin = TOOL.builtin("path", |_| Ok(Box::new(TOOL)));
+const TOOL: FileTool<EditFileInput> = FileTool {
     name: "edit_file",
+    description: "Replaces text in a file. `old_text` must match the file exactly, including white space and line breaks, but \
+     without the line numbers that read_file adds. It must be unique in the file unless `replace_all` is true. If the \
+     file has changed since you read it, read it again first.",
     reads_only: false,
-    parent_only: false,
-    subject_field: Some("path"),
-    parse_options: no_options,
-    options_schema: || None,
-    build: |_| Ok(Box::new(EditFile)),
+    run: edit,
 };
 
 /// How many occurrences of a text are listed if there are several.
@@ -55,40 +52,8 @@ struct EditFileInput {
     replace_all: Option<bool>,
 }
 
-struct EditFile;
-
-impl Tool for EditFile {
-    fn name(&self) -> &str {
-        "edit_file"
-    }
-
-    fn description(&self) -> String {
-        "Replaces text in a file. `old_text` must match the file exactly, including white space and line breaks, but \
-         without the line numbers that read_file adds. It must be unique in the file unless `replace_all` is true. If the \
-         file has changed since you read it, read it again first."
-            .into()
-    }
-
-    fn input_schema(&self) -> Value {
-        schema::<EditFileInput>()
-    }
-
-    fn call<'a>(&'a self, input: &'a RawValue, context: &'a ToolContext<'a>) -> CallFuture<'a> {
-        Box::pin(async move {
-            let input: EditFileInput = parse(input)?;
-            let (workspace, state) = (context.workspace.clone(), context.state.clone());
-            let redactor = context.redactor.clone();
-            run_blocking(move || edit(&input, &workspace, &state, &redactor)).await
-        })
-    }
-}
-
-fn edit(
-    input: &EditFileInput,
-    workspace: &Workspace,
-    state: &ToolState,
-    redactor: &Redactor,
-) -> Result<String, ToolError> {
+fn edit(input: &EditFileInput, call: &FileCall) -> Result<String, ToolError> {
+    let FileCall { workspace, state, redactor, .. } = call;
     reject_redacted_text(&input.path)?;
     reject_redacted_text(&input.old_text)?;
     reject_redacted_text(&input.new_text)?;
@@ -127,23 +92,23 @@ struct Edit {
 fn replace(before: &[u8], input: &EditFileInput) -> Result<Edit, String> {
     let mut old = Cow::Borrowed(input.old_text.as_str());
     let mut new = Cow::Borrowed(input.new_text.as_str());
-    let mut found = occurrences(before, old.as_bytes());
+    let (mut count, mut offsets) = occurrences(before, old.as_bytes());
     if before.windows(2).any(|pair| pair == b"\r\n") {
         // Models see and write \n. Text that replaces lines with CRLF gets CRLF as well.
         let crlf = with_crlf(&old);
-        if found.count == 0 && crlf != old {
-            found = occurrences(before, crlf.as_bytes());
+        if count == 0 && crlf != old {
+            (count, offsets) = occurrences(before, crlf.as_bytes());
             old = Cow::Owned(crlf);
         }
-        if uses_crlf_near(before, &found.first, old.len()) {
+        if uses_crlf_near(before, &offsets, old.len()) {
             new = Cow::Owned(with_crlf(&new));
         }
     }
-    match found.count {
+    match count {
         0 => return Err(not_found(before, &input.old_text)),
         1 => {}
-        count if input.replace_all != Some(true) => {
-            let lines = found.first.iter().map(|at| line_of(before, *at).to_string());
+        _ if input.replace_all != Some(true) => {
+            let lines = offsets.iter().map(|at| line_of(before, *at).to_string());
             let more = if count > MAX_LISTED_OCCURRENCES { ", ..." } else { "" };
             return Err(format!(
                 "`old_text` occurs {count} times (lines {}{more}); add context to make it unique, or set \
@@ -157,7 +122,7 @@ fn replace(before: &[u8], input: &EditFileInput) -> Result<Edit, String> {
         return Err("the edit would change nothing".to_owned());
     }
     // Checked before anything of this size is allocated.
-    let size = (new.len() as u128 * found.count as u128) + (before.len() - old.len() * found.count) as u128;
+    let size = (new.len() as u128 * count as u128) + (before.len() - old.len() * count) as u128;
     if size > u128::from(MAX_FILE_BYTES) {
         return Err(format!("the edited file would be larger than {} MB", MAX_FILE_BYTES >> 20));
     }
@@ -169,26 +134,13 @@ fn replace(before: &[u8], input: &EditFileInput) -> Result<Edit, String> {
         rest = at + old.len();
     }
     after.extend_from_slice(&before[rest..]);
-    Ok(Edit { after, offset: found.first[0], length: new.len(), count: found.count })
+    Ok(Edit { after, offset: offsets[0], length: new.len(), count })
 }
 
-/// Where a text occurs, without overlaps.
-#[derive(Default)]
-struct Occurrences {
-    count: usize,
-    /// Byte offsets of the first [`MAX_LISTED_OCCURRENCES`].
-    first: Vec<usize>,
-}
-
-fn occurrences(content: &[u8], text: &[u8]) -> Occurrences {
-    let mut found = Occurrences::default();
-    for at in memchr::memmem::find_iter(content, text) {
-        if found.count < MAX_LISTED_OCCURRENCES {
-            found.first.push(at);
-        }
-        found.count += 1;
-    }
-    found
+/// How many times a text occurs, without overlaps, and the byte offsets of the first [`MAX_LISTED_OCCURRENCES`].
+fn occurrences(content: &[u8], text: &[u8]) -> (usize, Vec<usize>) {
+    let found = || memchr::memmem::find_iter(content, text);
+    (found().count(), found().take(MAX_LISTED_OCCURRENCES).collect())
 }
 
 fn with_crlf(text: &str) -> String {
@@ -212,9 +164,6 @@ fn not_found(bytes: &[u8], text: &str) -> String {
     // The comparison takes time for each pair of lines and memory for each line.
     let bytes = if bytes.len() + text.len() > MAX_SIMILAR_SEARCH_BYTES { &[] } else { bytes };
     let content = String::from_utf8_lossy(bytes);
-    if let Some(hint) = not_utf8(bytes, &content, text) {
-        return format!("`old_text` not found; {hint}");
-    }
     let lines: Vec<&str> = content.lines().collect();
     let wanted: Vec<&str> = text.trim_matches(['\n', '\r']).lines().collect();
     let find_lines = |same: fn(&str, &str) -> bool| {
@@ -226,7 +175,11 @@ fn not_found(bytes: &[u8], text: &str) -> String {
         }
         lines.windows(wanted.len()).position(|lines| lines.iter().zip(&wanted).all(|(line, wanted)| same(line, wanted)))
     };
-    let hint = if let Some(at) = find_lines(|line, wanted| line == wanted) {
+    let hint = if text.contains('\u{fffd}') && matches!(content, Cow::Owned(_)) {
+        "the file contains bytes that are not UTF-8, shown as `\u{fffd}`, which `old_text` can't match; choose text without \
+         them, or use a command"
+            .to_owned()
+    } else if let Some(at) = find_lines(|line, wanted| line == wanted) {
         format!("the lines from {} on differ only in line breaks or surrounding empty lines", at + 1)
     } else if let Some(at) = find_lines(|line, wanted| collapse_whitespace(line) == collapse_whitespace(wanted)) {
         format!("the lines from {} on differ only in white space", at + 1)
@@ -236,24 +189,6 @@ fn not_found(bytes: &[u8], text: &str) -> String {
         "read the file again and copy the text exactly".to_owned()
     };
     format!("`old_text` not found; {hint}")
-}
-
-/// Explains a mismatch of a text that was copied from output in which invalid UTF-8 is shown as `\u{fffd}`.
-fn not_utf8(bytes: &[u8], shown: &str, text: &str) -> Option<String> {
-    let unified = |text: &str| text.replace("\r\n", "\n");
-    if !text.contains('\u{fffd}') {
-        return None;
-    }
-    let (shown, text) = (unified(shown), unified(text));
-    let line = shown[..shown.find(&text)?].matches('\n').count();
-    let start: usize = bytes.split_inclusive(|byte| *byte == b'\n').take(line).map(<[u8]>::len).sum();
-    let invalid = start + str::from_utf8(&bytes[start..]).err()?.valid_up_to();
-    Some(format!(
-        "line {} contains a byte that is not UTF-8 (0x{:02X}), shown as `\u{fffd}`, which `old_text` can't match; choose \
-         text without it, or use a command",
-        line_of(bytes, invalid),
-        bytes[invalid]
-    ))
 }
 
 fn collapse_whitespace(line: &str) -> String {
@@ -384,10 +319,8 @@ mod tests {
         harness.write("g", b"a\r\nb\r\ncaf\xe9 = 2\r\nd\r\n");
         for old in ["caf\u{fffd} = 2\n", "af\u{fffd}", "b\ncaf\u{fffd} = 2\nd"] {
             let text = harness.refused("edit_file", &input("g", old, "x", false)).await;
-            assert!(text.contains("line 3 contains a byte that is not UTF-8 (0xE9)"), "{old:?}: {text}");
+            assert!(text.contains("contains bytes that are not UTF-8"), "{old:?}: {text}");
         }
-        let text = harness.refused("edit_file", &input("g", "z\u{fffd}", "x", false)).await;
-        assert!(text.contains("read the file again"), "{text}");
     }
 
     #[tokio::test]

@@ -8,24 +8,22 @@ use globset::{GlobBuilder, GlobMatcher};
 use rustix::fs::FileType;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
-use serde_json::value::RawValue;
 
-use super::input::{check_pattern_length, parse, schema};
-use super::tool::{Builtin, CallFuture, Tool, ToolContext, no_options, run_blocking_until};
+use super::file_tool::{FileCall, FileTool};
+use super::input::check_pattern_length;
+use super::tool::Builtin;
 use crate::message::ToolError;
-use crate::process::CallLimits;
 use crate::workspace::Workspace;
 use crate::workspace::walk::FileWalk;
 
-pub(super) const BUILTIN: Builtin = Builtin {
+pub(super) const BUILTIN: Builtin = TOOL.builtin("pattern", |_| Ok(Box::new(TOOL)));
+const TOOL: FileTool<GlobInput> = FileTool {
     name: "glob",
+    description: "Finds files whose path matches a glob, most recently modified first. Excludes files that .gitignore and similar \
+     files ignore, and hidden files unless the pattern names them (`.github/**`). Without `**`, the pattern also \
+     matches folders, which end in `/`: `*` lists a folder.",
     reads_only: true,
-    parent_only: false,
-    subject_field: Some("pattern"),
-    parse_options: no_options,
-    options_schema: || None,
-    build: |_| Ok(Box::new(Glob)),
+    run: find,
 };
 
 /// The most paths that are shown.
@@ -44,38 +42,7 @@ struct GlobInput {
     path: Option<String>,
 }
 
-struct Glob;
-
-impl Tool for Glob {
-    fn name(&self) -> &str {
-        "glob"
-    }
-
-    fn description(&self) -> String {
-        "Finds files whose path matches a glob, most recently modified first. Excludes files that .gitignore and similar \
-         files ignore, and hidden files unless the pattern names them (`.github/**`). Without `**`, the pattern also \
-         matches folders, which end in `/`: `*` lists a folder."
-            .into()
-    }
-
-    fn input_schema(&self) -> Value {
-        schema::<GlobInput>()
-    }
-
-    fn reads_only(&self) -> bool {
-        true
-    }
-
-    fn call<'a>(&'a self, input: &'a RawValue, context: &'a ToolContext<'a>) -> CallFuture<'a> {
-        Box::pin(async move {
-            let input: GlobInput = parse(input)?;
-            let (workspace, limits) = (context.workspace.clone(), context.limits.clone());
-            run_blocking_until(context.limits, move || find(&input, &workspace, &limits)).await
-        })
-    }
-}
-
-fn find(input: &GlobInput, workspace: &Workspace, limits: &CallLimits) -> Result<String, ToolError> {
+fn find(input: &GlobInput, FileCall { workspace, limits, .. }: &FileCall) -> Result<String, ToolError> {
     let base = input.path.as_deref().unwrap_or(".");
     let (base, pattern) = split_literal_prefix(base, &input.pattern, workspace)?;
     let matcher = matcher(&pattern)?;

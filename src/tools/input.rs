@@ -1,10 +1,9 @@
 //! Tool inputs: schemas for the model, and lenient parsing.
 
-use std::fmt;
-
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
-use serde::de::{self, DeserializeOwned, Deserializer, Visitor};
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, Deserializer, Error as _};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -122,71 +121,40 @@ pub(super) fn describe(schema: &Value) -> String {
 
 /// Deserializes an optional whole number. Accepts `"5"` and `5.0` for 5, because models write them.
 pub(super) fn lenient_integer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    struct LenientInteger;
-
-    impl<'de> Visitor<'de> for LenientInteger {
-        type Value = Option<u64>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a whole number, 0 or greater")
-        }
-
-        fn visit_u64<E: de::Error>(self, value: u64) -> Result<Self::Value, E> {
-            Ok(Some(value))
-        }
-
-        fn visit_f64<E: de::Error>(self, value: f64) -> Result<Self::Value, E> {
-            // Up to 2^53 every whole number is exact.
-            if value.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&value) {
-                Ok(Some(value as u64))
-            } else {
-                Err(E::invalid_value(de::Unexpected::Float(value), &self))
-            }
-        }
-
-        fn visit_str<E: de::Error>(self, value: &str) -> Result<Self::Value, E> {
-            value.trim().parse().map(Some).map_err(|_| E::invalid_value(de::Unexpected::Str(value), &self))
-        }
-
-        fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
-            Ok(None)
-        }
-    }
-
-    deserializer.deserialize_any(LenientInteger)
+    lenient(deserializer, "a whole number, 0 or greater", |value| match value {
+        Value::String(text) => text.trim().parse().ok(),
+        // Up to 2^53 every whole number is exact.
+        _ => value.as_u64().or_else(|| {
+            let number = value.as_f64()?;
+            (number.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&number)).then_some(number as u64)
+        }),
+    })
 }
 
 /// Deserializes an optional boolean. Accepts `"true"` for true.
 pub(super) fn lenient_bool<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
-    struct LenientBool;
+    lenient(deserializer, "true or false", |value| match value {
+        Value::String(text) => text.trim().to_lowercase().parse().ok(),
+        _ => value.as_bool(),
+    })
+}
 
-    impl<'de> Visitor<'de> for LenientBool {
-        type Value = Option<bool>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("true or false")
-        }
-
-        fn visit_bool<E: de::Error>(self, value: bool) -> Result<Self::Value, E> {
-            Ok(Some(value))
-        }
-
-        fn visit_str<E: de::Error>(self, value: &str) -> Result<Self::Value, E> {
-            let value = value.trim().to_lowercase();
-            value.parse().map(Some).map_err(|_| E::invalid_value(de::Unexpected::Str(&value), &self))
-        }
-
-        fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
-            Ok(None)
-        }
+fn lenient<'de, D: Deserializer<'de>, T>(
+    deserializer: D,
+    expected: &str,
+    read: fn(&Value) -> Option<T>,
+) -> Result<Option<T>, D::Error> {
+    match Value::deserialize(deserializer)? {
+        Value::Null => Ok(None),
+        value => match read(&value) {
+            Some(read) => Ok(Some(read)),
+            None => Err(D::Error::custom(format!("invalid value: {value}, expected {expected}"))),
+        },
     }
-
-    deserializer.deserialize_any(LenientBool)
 }
 
 #[cfg(test)]
 mod tests {
-    use serde::Deserialize;
     use serde_json::json;
 
     use super::*;

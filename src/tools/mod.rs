@@ -2,6 +2,7 @@
 
 pub(crate) mod bash;
 mod edit_file;
+mod file_tool;
 mod glob;
 mod grep;
 mod input;

@@ -1,7 +1,6 @@
-//! What a tool is: the trait, what a call gets, and how file work is scheduled.
+//! What a tool is: the trait, and what a call gets.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
 
 use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
@@ -13,6 +12,7 @@ use serde_json::value::RawValue;
 use super::tool_state::ToolState;
 use crate::diagnostic::Diagnostic;
 use crate::message::ToolError;
+use crate::process::spawn::EnvironmentError;
 use crate::process::{CallLimits, Environment};
 use crate::redaction::Redactor;
 use crate::sandbox::Sandbox;
@@ -21,13 +21,6 @@ use crate::yaml::{Decoded, Node};
 
 /// The longest text of a tool result, in characters.
 pub const MAX_RESULT_CHARS: usize = 50_000;
-
-/// How long a read-only tool may take to notice that its time is up.
-const CANCEL_GRACE: Duration = Duration::from_secs(1);
-
-/// How many file tools work concurrently in this process. Each takes up to about 100 MB: a file, its changed version, and
-/// the compiled patterns of ignore files.
-const MAX_CONCURRENT_FILE_CALLS: usize = 8;
 
 /// A built-in tool, as [`TOOLS`](super::TOOLS) lists it.
 pub struct Builtin {
@@ -125,6 +118,8 @@ pub struct ToolContext<'a> {
     pub sandbox: &'a Sandbox,
     /// When the call must end.
     pub limits: &'a CallLimits,
+    /// Set if the run must end after this call.
+    pub failure: &'a OnceLock<EnvironmentError>,
 }
 
 /// JSON Schema of a tool's options, without references.
@@ -140,40 +135,4 @@ pub(super) fn no_options(node: Option<&Node>) -> Decoded<Value> {
             .help("write only its name")
     });
     Decoded { value: Some(Value::Null), findings: findings.into_iter().collect(), gaps: Vec::new() }
-}
-
-/// Runs file work on a blocking thread. At most [`MAX_CONCURRENT_FILE_CALLS`] run at the same time.
-pub(super) async fn run_blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
-) -> Result<T, ToolError> {
-    static PERMITS: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(MAX_CONCURRENT_FILE_CALLS);
-    // The semaphore is never closed.
-    let permit = PERMITS.acquire().await.ok();
-    let work = move || {
-        let _permit = permit;
-        work()
-    };
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(error) => Err(ToolError(format!("internal error: {error}"))),
-    }
-}
-
-/// Like [`run_blocking`], for read-only work, which is abandoned soon after its time is up. The work checks the limits
-/// itself, but a slow disk or a slow regular expression can delay that.
-pub(super) async fn run_blocking_until<T: Send + 'static>(
-    limits: &CallLimits,
-    work: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
-) -> Result<T, ToolError> {
-    let timed_out = async {
-        tokio::select! {
-            () = limits.cancel.cancelled() => {}
-            () = tokio::time::sleep_until(limits.deadline.into()) => {}
-        }
-        tokio::time::sleep(CANCEL_GRACE).await;
-    };
-    tokio::select! {
-        result = run_blocking(work) => result,
-        () = timed_out => Err(ToolError::new(limits.stop_reason().unwrap_or("the run's time is up"))),
-    }
 }

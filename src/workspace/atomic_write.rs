@@ -1,16 +1,21 @@
 //! Writes a file as a new inode that replaces the old one, in a folder that was opened without following links.
 
-use std::ffi::{OsStr, OsString};
+#[cfg(target_os = "linux")]
+use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+#[cfg(target_os = "linux")]
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
+use rustix::fs::{Access, AtFlags, FileType, Gid, Mode, Stat, Uid};
 use rustix::io::Errno;
 
 use super::Workspace;
-use super::open_beneath::file_id;
+#[cfg(target_os = "linux")]
+use super::open_beneath::temporary_name;
+use super::open_beneath::{create_temporary, file_id};
 use super::path_resolver::ResolvedPath;
 use super::write_protection::could_form_git_dir;
 use crate::message::ToolError;
@@ -40,9 +45,9 @@ impl Workspace {
         let resolved = self.resolve(path)?;
         let path = resolved.path.clone();
         let shown = path.display();
-        self.protection().check_path(&path)?;
-        self.protection().check_repositories(self.folder(), &path)?;
-        self.protection().check_file_ids(self.folder(), &path, resolved.file_ids())?;
+        self.protection.check_path(&path)?;
+        self.protection.check_repositories(self.folder(), &path)?;
+        self.protection.check_file_ids(self.folder(), &path, resolved.file_ids())?;
         match (resolved.kind(), resolved.name()) {
             (None, Some(_)) => {}
             (Some(FileType::RegularFile), Some(name)) => {
@@ -99,7 +104,7 @@ impl WriteTarget<'_> {
     fn write_now(&mut self, content: &[u8]) -> Result<(), ToolError> {
         let (workspace, root) = (self.workspace, self.workspace.folder());
         let explain = |error: io::Error| workspace.io_error(&self.path, &error);
-        let protection = workspace.protection();
+        let protection = &workspace.protection;
         protection.check_repositories(root, &self.path)?;
         self.resolved.create_parents().map_err(explain)?;
         let folder = self.resolved.folder();
@@ -124,34 +129,23 @@ impl WriteTarget<'_> {
     fn write_and_rename(&self, content: &[u8], before: Option<&Stat>) -> io::Result<File> {
         let folder = self.resolved.folder();
         let mode = Mode::from_raw_mode(if before.is_some() { 0o600 } else { 0o666 });
-        if let Some(file) = open_unnamed(folder, mode) {
-            let file = fill(file?, content, before)?;
+        #[cfg(target_os = "linux")]
+        if let Some(mut file) = open_unnamed(folder, mode) {
+            fill(&mut file, content, before)?;
             if before.is_none() && link_unnamed(&file, folder, &self.name).is_ok() {
                 return Ok(file);
             }
             // Only a rename can replace a file, so the new file needs a temporary name.
             let temporary = temporary_name();
             if link_unnamed(&file, folder, temporary.as_ref()).is_ok() {
-                self.rename(&temporary)?;
-                return Ok(file);
+                return self.rename(&temporary).map(|()| file);
             }
         }
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let (temporary, file) = loop {
-            let name = temporary_name();
-            match rustix::fs::openat(folder, name.as_str(), flags, mode) {
-                Ok(file) => break (name, File::from(file)),
-                Err(Errno::EXIST) => {}
-                Err(error) => return Err(error.into()),
-            }
-        };
-        match fill(file, content, before) {
-            Ok(file) => self.rename(&temporary).map(|()| file),
-            Err(error) => {
-                let _ = rustix::fs::unlinkat(folder, temporary.as_str(), AtFlags::empty());
-                Err(error)
-            }
-        }
+        let (mut file, temporary) = create_temporary(folder, mode)?;
+        fill(&mut file, content, before).inspect_err(|_| {
+            let _ = rustix::fs::unlinkat(folder, temporary.as_str(), AtFlags::empty());
+        })?;
+        self.rename(&temporary).map(|()| file)
     }
 
     fn rename(&self, temporary: &str) -> io::Result<()> {
@@ -164,58 +158,29 @@ impl WriteTarget<'_> {
 }
 
 /// Writes the content, and copies the permissions and, if possible, the owner of the previous file.
-fn fill(mut file: File, content: &[u8], before: Option<&Stat>) -> io::Result<File> {
+fn fill(file: &mut File, content: &[u8], before: Option<&Stat>) -> io::Result<()> {
     file.write_all(content)?;
-    if let Some(before) = before {
-        let now = rustix::fs::fstat(&file)?;
-        let (user, group) = (Uid::from_raw(before.st_uid), Gid::from_raw(before.st_gid));
-        if (before.st_uid, before.st_gid) != (now.st_uid, now.st_gid) {
-            // Only root may change the owner. Others may still set a group that they belong to.
-            let _ = rustix::fs::fchown(&file, Some(user), Some(group))
-                .or_else(|_| rustix::fs::fchown(&file, None, Some(group)));
-        }
-        rustix::fs::fchmod(&file, Mode::from_raw_mode(before.st_mode & 0o777))?;
+    let Some(before) = before else { return Ok(()) };
+    let now = rustix::fs::fstat(&*file)?;
+    let (user, group) = (Uid::from_raw(before.st_uid), Gid::from_raw(before.st_gid));
+    if (before.st_uid, before.st_gid) != (now.st_uid, now.st_gid) {
+        // Only root may change the owner. Others may still set a group that they belong to.
+        let _ = rustix::fs::fchown(&*file, Some(user), Some(group))
+            .or_else(|_| rustix::fs::fchown(&*file, None, Some(group)));
     }
-    Ok(file)
+    Ok(rustix::fs::fchmod(&*file, Mode::from_raw_mode(before.st_mode & 0o777))?)
 }
 
-/// Opens a file without a name, of which nothing remains if this process is killed; `None` if the system has no such
-/// files.
+/// Opens a file without a name, of which nothing remains if this process is killed, if the file system has such files.
 #[cfg(target_os = "linux")]
-fn open_unnamed(folder: impl AsFd, mode: Mode) -> Option<io::Result<File>> {
-    match rustix::fs::openat(folder, ".", OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, mode) {
-        Ok(file) => Some(Ok(File::from(file))),
-        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => None,
-        Err(error) => Some(Err(error.into())),
-    }
+fn open_unnamed(folder: BorrowedFd<'_>, mode: Mode) -> Option<File> {
+    use rustix::fs::OFlags;
+    rustix::fs::openat(folder, ".", OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, mode).ok().map(File::from)
 }
 
-#[cfg(not(target_os = "linux"))]
-fn open_unnamed(_: impl AsFd, _: Mode) -> Option<io::Result<File>> {
-    None
-}
-
-/// Gives an unnamed file a name that doesn't exist yet.
+/// Gives an unnamed file a name that doesn't exist yet, see open(2).
 #[cfg(target_os = "linux")]
-fn link_unnamed(file: &File, folder: impl AsFd, name: &OsStr) -> io::Result<()> {
-    use std::os::fd::AsRawFd;
-
-    // The first call needs a privilege on older kernels, the second needs procfs.
-    if rustix::fs::linkat(file, "", &folder, name, AtFlags::EMPTY_PATH).is_ok() {
-        return Ok(());
-    }
-    let by_number = format!("/proc/self/fd/{}", file.as_raw_fd());
-    Ok(rustix::fs::linkat(rustix::fs::CWD, by_number, &folder, name, AtFlags::SYMLINK_FOLLOW)?)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn link_unnamed(_: &File, _: impl AsFd, _: &OsStr) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
-}
-
-/// A name that no other write uses, in this process or another one.
-fn temporary_name() -> String {
-    use std::sync::atomic::{AtomicU64, Ordering};
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    format!(".legwork-{}-{}.tmp", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+fn link_unnamed(file: &File, folder: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<()> {
+    let by_number = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
+    rustix::fs::linkat(rustix::fs::CWD, by_number, folder, name, AtFlags::SYMLINK_FOLLOW)
 }

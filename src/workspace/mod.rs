@@ -4,6 +4,7 @@ pub mod atomic_write;
 pub mod ignore_files;
 pub mod open_beneath;
 pub mod path_resolver;
+pub mod remove_folder;
 pub mod walk;
 pub mod write_protection;
 
@@ -14,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{Dir, FileType};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use self::path_resolver::{MAX_DEPTH, ResolvedPath, canonical_as_far_as_possible, resolve};
@@ -35,18 +36,8 @@ pub struct Workspace {
     folder: File,
     protection: WriteProtection,
     /// Paths from the root that searches skip.
-    excluded: Arc<[PathBuf]>,
+    excluded: Vec<PathBuf>,
     locks: Mutex<HashMap<PathBuf, Arc<Mutex<()>>>>,
-}
-
-/// The paths that searches skip: every `.git`, and some folders.
-pub(crate) struct ExcludedPaths(Arc<[PathBuf]>);
-
-impl ExcludedPaths {
-    /// Whether searches skip a path from the root.
-    pub(crate) fn contains(&self, path: &Path) -> bool {
-        self.0.iter().any(|excluded| path.starts_with(excluded)) || path.iter().any(is_dot_git)
-    }
 }
 
 /// A file that was opened for reading.
@@ -85,7 +76,7 @@ impl Workspace {
     #[must_use]
     pub fn with_unprotected(mut self, paths: &[PathBuf]) -> Self {
         let beneath = paths.iter().filter_map(|path| path.strip_prefix(&self.root).ok().map(Path::to_owned));
-        self.protection.allow(beneath.collect());
+        self.protection.allowed = beneath.collect();
         self
     }
 
@@ -113,11 +104,6 @@ impl Workspace {
     /// The open folder.
     pub(crate) fn folder(&self) -> BorrowedFd<'_> {
         self.folder.as_fd()
-    }
-
-    /// What file tools can't write to.
-    pub(crate) fn protection(&self) -> &WriteProtection {
-        &self.protection
     }
 
     /// A tool's path, relative to the root. Links and `..` aren't resolved yet.
@@ -174,9 +160,9 @@ impl Workspace {
         opened.ok_or_else(|| ToolError(format!("`{shown}` is not a regular file")))
     }
 
-    /// The paths that searches skip.
-    pub(crate) fn excluded(&self) -> ExcludedPaths {
-        ExcludedPaths(Arc::clone(&self.excluded))
+    /// Whether searches skip a path from the root: everything in a `.git`, and in some folders.
+    pub(crate) fn is_excluded(&self, path: &Path) -> bool {
+        self.excluded.iter().any(|excluded| path.starts_with(excluded)) || path.iter().any(is_dot_git)
     }
 
     /// Runs `work` while no other agent of the run writes to the path.
@@ -229,12 +215,9 @@ impl Workspace {
         for part in path.components() {
             let next = folder.join(part);
             if open_beneath::stat(self.folder(), &next).is_err() {
-                let entries = Dir::read_from(open_beneath::open_dir(self.folder(), &folder).ok()?).ok()?;
-                let names = entries.flatten().take(MAX_SIMILAR_NAMES).filter_map(|entry| {
-                    let name = entry.file_name().to_str().ok()?;
-                    (name != "." && name != "..").then(|| name.to_owned())
-                });
-                let names: Vec<String> = names.collect();
+                let folder_now = open_beneath::open_dir(self.folder(), &folder).ok()?;
+                let entries = open_beneath::entries(&folder_now).ok()?.flatten().take(MAX_SIMILAR_NAMES);
+                let names: Vec<String> = entries.filter_map(|(name, _)| name.into_string().ok()).collect();
                 // Every name is similar to one of one or two characters.
                 let name = part.as_os_str().to_str().filter(|name| name.chars().nth(2).is_some())?;
                 let similar = suggest_name(name, names.iter().map(String::as_str))?;

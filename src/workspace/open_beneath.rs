@@ -1,13 +1,16 @@
 //! Opens files beneath an open folder by paths without links and `..`, so that entries that are swapped in the meantime
 //! can't lead outside.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
 
 /// How a folder is opened: not through a link.
 pub(crate) const DIR_FLAGS: OFlags =
@@ -41,7 +44,6 @@ pub(crate) fn open_dir(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd>
     #[cfg(target_os = "linux")]
     {
         use rustix::fs::ResolveFlags;
-        use rustix::io::Errno;
 
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
@@ -76,6 +78,41 @@ pub(crate) fn stat(root: BorrowedFd<'_>, path: &Path) -> io::Result<Stat> {
     }
 }
 
+/// The names in an open folder with the kinds of the files.
+pub(crate) fn entries(folder: &OwnedFd) -> Result<impl Iterator<Item = Result<(OsString, FileType), Errno>>, Errno> {
+    let listed = Dir::read_from(folder)?.map(move |entry| {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        // Some file systems don't report the kind.
+        let kind = match entry.file_type() {
+            FileType::Unknown => {
+                FileType::from_raw_mode(rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode)
+            }
+            kind => kind,
+        };
+        Ok((name.to_owned(), kind))
+    });
+    let is_dot = |name: &OsString| name == "." || name == "..";
+    // A file that is gone by now doesn't count.
+    Ok(listed.filter(move |entry| match entry {
+        Ok((name, _)) => !is_dot(name),
+        Err(error) => *error != Errno::NOENT,
+    }))
+}
+
+/// The entries of a folder with their types, sorted by name. `wants_more` gets the number of entries so far.
+pub(crate) fn list_dir(folder: &OwnedFd, wants_more: impl Fn(usize) -> bool) -> io::Result<Vec<(OsString, FileType)>> {
+    let mut list = Vec::new();
+    for entry in entries(folder)?.map_while(Result::ok) {
+        list.push(entry);
+        if !wants_more(list.len()) {
+            break;
+        }
+    }
+    list.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+    Ok(list)
+}
+
 /// Opens a regular file in a folder for reading; `None` for anything else: links, folders, devices, FIFOs, sockets and
 /// files in pseudo file systems.
 pub(crate) fn open_regular_file(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<File>> {
@@ -88,6 +125,26 @@ pub(crate) fn open_regular_file(folder: BorrowedFd<'_>, name: &OsStr) -> io::Res
     let file = rustix::fs::openat(folder, name, FILE_FLAGS, Mode::empty())?;
     let regular = is_regular(&rustix::fs::fstat(&file)?) && !is_pseudo_filesystem(file.as_fd());
     Ok(regular.then(|| File::from(file)))
+}
+
+/// A name that no other write uses, in this process or another one.
+pub(crate) fn temporary_name() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    format!(".legwork-{}-{}.tmp", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Creates a file that will be renamed to its final name.
+pub(crate) fn create_temporary(folder: BorrowedFd<'_>, mode: Mode) -> Result<(File, String), Errno> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // A few may be left over, but not this many.
+    for _ in 0..1000 {
+        let name = temporary_name();
+        match rustix::fs::openat(folder, name.as_str(), flags, mode) {
+            Err(Errno::EXIST) => {}
+            opened => return Ok((opened?.into(), name)),
+        }
+    }
+    Err(Errno::EXIST)
 }
 
 /// Whether a file is in a file system whose contents the kernel generates, such as procfs or sysfs.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use ignore::Match;
 use ignore::overrides::{Override, OverrideBuilder};
-use rustix::fs::{AtFlags, Dir, FileType, Stat};
+use rustix::fs::{AtFlags, FileType, Stat};
 
 use super::ignore_files::{IgnoreRules, match_path};
 use super::path_resolver::{MAX_DEPTH, ResolvedPath};
@@ -74,7 +74,7 @@ impl FileWalk<'_> {
         mut visit: impl FnMut(&WalkEntry<'_>) -> Result<(), StopWalk>,
     ) -> Result<Option<&'static str>, ToolError> {
         let base = &self.base.path;
-        if self.workspace.excluded().contains(base) {
+        if self.workspace.is_excluded(base) {
             return Err(ToolError(format!("`{}` is excluded from searches", base.display())));
         }
         let failed = |error: io::Error| self.workspace.io_error(base, &error);
@@ -181,26 +181,8 @@ impl<'a> WalkState<'a> {
     }
 
     fn enter(&mut self, path: PathBuf, folder: OwnedFd) -> io::Result<()> {
-        let mut entries = Vec::new();
-        for entry in Dir::read_from(&folder)? {
-            let Ok(entry) = entry else { break };
-            let name = OsStr::from_bytes(entry.file_name().to_bytes());
-            if name == "." || name == ".." {
-                continue;
-            }
-            let kind = match entry.file_type() {
-                // Some file systems don't report the type.
-                FileType::Unknown => rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)
-                    .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
-                kind => kind,
-            };
-            entries.push((name.to_owned(), kind));
-            self.entries += 1;
-            if self.entries >= MAX_ENTRIES {
-                break;
-            }
-        }
-        entries.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        let entries = open_beneath::list_dir(&folder, |count| self.entries + count < MAX_ENTRIES)?;
+        self.entries += entries.len();
         self.rules.push(IgnoreRules::read_in(folder.as_fd(), &path, &self.rules));
         if let Some(outer) = self.levels.len().checked_sub(OPEN_FOLDERS) {
             self.levels[outer].folder = None;
@@ -210,7 +192,7 @@ impl<'a> WalkState<'a> {
     }
 
     fn is_excluded(&self, path: &Path, name: &OsStr, is_folder: bool) -> bool {
-        if self.walk.workspace.excluded().contains(path) {
+        if self.walk.workspace.is_excluded(path) {
             return true;
         }
         let mut matched = match &self.walk.filter {

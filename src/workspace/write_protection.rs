@@ -14,12 +14,10 @@ const GIT_DIR_NAMES: [&str; 4] = ["HEAD", "objects", "refs", "commondir"];
 /// The protected paths.
 #[derive(Debug)]
 pub(crate) struct WriteProtection {
-    /// From the root. Some don't exist yet.
-    paths: Vec<PathBuf>,
-    /// The same in lowercase, because `JOB.yaml` may be the same file.
-    lowercase: Vec<PathBuf>,
+    /// From the root, each also in lowercase, because `JOB.yaml` may be the same file. Some don't exist yet.
+    paths: Vec<(PathBuf, PathBuf)>,
     /// Paths from the root that may be written to although they are below a protected one.
-    allowed: Vec<PathBuf>,
+    pub(super) allowed: Vec<PathBuf>,
     /// The protected files that existed at the start, which stay protected if they are moved.
     at_start: Vec<(PathBuf, FileId)>,
 }
@@ -27,15 +25,10 @@ pub(crate) struct WriteProtection {
 impl WriteProtection {
     /// Protects some paths from the root.
     pub(crate) fn new(root: BorrowedFd<'_>, paths: Vec<PathBuf>) -> Self {
-        let lowercase = paths.iter().map(|path| lowercase(path)).collect();
-        let mut protection = Self { lowercase, paths, allowed: Vec::new(), at_start: Vec::new() };
+        let paths = paths.into_iter().map(|path| (path.clone(), lowercase(&path))).collect();
+        let mut protection = Self { paths, allowed: Vec::new(), at_start: Vec::new() };
         protection.at_start = protection.existing(root).map(|(path, id)| (path.to_owned(), id)).collect();
         protection
-    }
-
-    /// Allows writing to some paths below protected ones.
-    pub(crate) fn allow(&mut self, paths: Vec<PathBuf>) {
-        self.allowed = paths;
     }
 
     /// Refuses a protected path from the root, judging by names alone.
@@ -44,11 +37,10 @@ impl WriteProtection {
             return Err(belongs_to_git(path));
         }
         let path_lowercase = lowercase(path);
-        let is_protected =
-            self.paths.iter().zip(&self.lowercase).any(|(protected, lowercase)| {
-                path_lowercase.starts_with(lowercase) && !self.is_allowed(path, protected)
-            });
-        if is_protected { Err(refusal(path)) } else { Ok(()) }
+        let is_protected = |(protected, lowercase): &(PathBuf, PathBuf)| {
+            path_lowercase.starts_with(lowercase) && !self.is_allowed(path, protected)
+        };
+        if self.paths.iter().any(is_protected) { Err(refusal(path)) } else { Ok(()) }
     }
 
     /// Refuses a path in a git folder that isn't called `.git`, such as a bare repository, and a path that would make a
@@ -88,7 +80,9 @@ impl WriteProtection {
 
     /// The protected paths that exist.
     fn existing(&self, root: BorrowedFd<'_>) -> impl Iterator<Item = (&Path, FileId)> {
-        self.paths.iter().filter_map(move |path| Some((path.as_path(), file_id(&open_beneath::stat(root, path).ok()?))))
+        self.paths
+            .iter()
+            .filter_map(move |(path, _)| Some((path.as_path(), file_id(&open_beneath::stat(root, path).ok()?))))
     }
 }
 

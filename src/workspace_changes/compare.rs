@@ -1,23 +1,21 @@
 //! Compares the workspace with the baseline.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, readlinkat, statat};
 use sha2::{Digest, Sha256};
 
 use super::baseline::read;
-use super::baseline_file::{Baseline, BaselineContent, BaselineFile, unescape_path};
+use super::baseline_file::{Baseline, BaselineContent, BaselineFile};
 use super::deadline::Deadline;
-use super::file_stat::{FileKind, FileStat};
+use super::file_stat::FileStat;
 use super::patch::{self, PatchSide};
-use super::tracker::{ChangeTracker, MAX_FILE_BYTES};
-use super::walk::{WalkedFile, WorkspaceWalk};
+use super::walk::{MAX_DEPTH, MAX_FILES, WalkedFile, WorkspaceWalk};
+use super::{ChangeTracker, MAX_FILE_BYTES};
 use crate::event::{Change, ChangeKind, WorkspaceChanged};
 use crate::git::objects::{GitObjects, object_id};
 use crate::text::{hex, pluralize, sanitize};
-use crate::workspace::open_beneath::{self, file_id};
 
 /// The most changes that are listed.
 const MAX_CHANGES: usize = 5_000;
@@ -30,24 +28,6 @@ const GIT_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A file that may have changed, with its state before and after.
 type Candidate = (PathBuf, Option<BaselineFile>, Option<FileStat>);
-
-/// The content of one side, as far as it can be shown.
-enum ShownContent {
-    /// The file doesn't exist.
-    Absent,
-    Text(String),
-    /// It isn't text, is too large, or wasn't stored.
-    Hidden,
-}
-
-/// The content of a file now.
-enum CurrentContent {
-    Absent,
-    File(Vec<u8>),
-    Link(Vec<u8>),
-    /// The file is too large or can't be read.
-    Unreadable,
-}
 
 struct Comparison<'a> {
     tracker: &'a ChangeTracker,
@@ -64,100 +44,76 @@ struct Comparison<'a> {
     /// Changes for which the patch had no space left.
     beyond: Vec<PathBuf>,
     masked: bool,
+    /// Whether there was no time to check every file.
+    is_late: bool,
+    newly_ignored: Vec<PathBuf>,
 }
 
-/// Lists everything that has changed since the baseline was taken.
-pub(super) fn compare(tracker: &ChangeTracker, mut baseline: Baseline, deadline: &Deadline) -> WorkspaceChanged {
-    let mut gaps = std::mem::take(&mut baseline.footer.gaps);
-    let mut files = std::mem::take(&mut baseline.files);
-    let mut candidates: Vec<Candidate> = Vec::new();
-    let last_path = baseline.footer.last_path.as_deref().map(unescape_path);
-    let mut walk = WorkspaceWalk::for_comparison(tracker, deadline, &baseline.ignore_files, last_path.as_deref());
-    let mut secret_paths = 0_u64;
-    walk.run(tracker.workspace.folder(), &mut |file| match files.remove(&file.path) {
-        None if tracker.has_secret(&file.path) => secret_paths += 1,
-        Some(before) if before.stat == Some(file.stat) && !before.is_racy => {}
-        before => candidates.push((file.path, before, Some(file.stat))),
-    });
-    let WorkspaceWalk { last_path: cut_short_at, mut newly_ignored, .. } = walk;
-    newly_ignored.retain(|path| !files.contains_key(path));
-    // Files of the baseline that the walk didn't visit are deleted or now ignored.
-    let mut unvisited: Vec<(PathBuf, BaselineFile)> = files.into_iter().collect();
-    unvisited.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-    let mut is_late = cut_short_at.is_some();
-    for (path, before) in unvisited {
-        if deadline.is_expired() {
-            is_late = true;
-            break;
+impl ChangeTracker {
+    /// Everything that has changed since the baseline was taken; `None` without a baseline.
+    pub fn compare_with_baseline(&self, deadline: &Deadline) -> Option<WorkspaceChanged> {
+        let mut baseline = Baseline::read(&self.record)?;
+        let mut files = std::mem::take(&mut baseline.files);
+        let mut candidates: Vec<Candidate> = Vec::new();
+        let mut walk = WorkspaceWalk::new(self, deadline, Some(&baseline));
+        walk.run(&mut |file| match files.remove(&file.path) {
+            Some(before) if before.stat == Some(file.stat) && !baseline.is_racy(&file.stat) => {}
+            before => candidates.push((file.path, before, Some(file.stat))),
+        });
+        let WorkspaceWalk { last_path: cut_short_at, mut newly_ignored, .. } = walk;
+        newly_ignored.retain(|path| !files.contains_key(path));
+        // Files of the baseline that the walk didn't visit are deleted or now ignored.
+        let mut unvisited: Vec<(PathBuf, BaselineFile)> = files.into_iter().collect();
+        unvisited.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        for (path, before) in unvisited.into_iter().take_while(|_| !deadline.is_expired()) {
+            let parent = self.open_parent(&path);
+            let (stat, is_output) = parent.map_or((None, false), |(folder, name)| self.stat(folder, name));
+            if !is_output && (stat != before.stat || stat.is_some_and(|stat| baseline.is_racy(&stat))) {
+                candidates.push((path, Some(before), stat));
+            }
         }
-        let stat =
-            open(tracker, &path).and_then(|(folder, name)| statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).ok());
-        if stat.as_ref().is_some_and(|stat| tracker.outputs.contains(&file_id(stat))) {
-            continue;
+        // A run that was resumed may have printed elsewhere before.
+        candidates.retain(|(path, ..)| !baseline.outputs.iter().any(|output| output == path));
+        // A resumed run can have secrets that weren't known when the baseline was taken.
+        let (secret, mut candidates): (Vec<_>, Vec<_>) =
+            candidates.into_iter().partition(|(path, ..)| self.has_secret(path));
+        baseline.secret_paths = baseline.secret_paths.max(secret.len() as u64);
+        candidates.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        let mut comparison = Comparison {
+            tracker: self,
+            baseline,
+            deadline,
+            objects: None,
+            changes: Vec::new(),
+            patch: String::new(),
+            more: 0,
+            hidden: Vec::new(),
+            beyond: Vec::new(),
+            masked: false,
+            is_late: false,
+            newly_ignored,
+        };
+        for (path, before, stat) in candidates.into_iter().take_while(|_| !deadline.is_expired()) {
+            comparison.compare_file(&path, before.as_ref(), stat);
         }
-        let stat = stat.as_ref().and_then(FileStat::of);
-        if stat != before.stat || before.is_racy {
-            candidates.push((path, Some(before), stat));
-        }
+        comparison.is_late = cut_short_at.is_some() || deadline.is_expired();
+        Some(comparison.finish())
     }
-    // A run that was resumed may have printed elsewhere before.
-    let outputs: Vec<PathBuf> = baseline.footer.outputs.iter().map(|path| unescape_path(path)).collect();
-    candidates.retain(|(path, ..)| !outputs.contains(path));
-    candidates.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-    let mut comparison = Comparison {
-        tracker,
-        baseline,
-        deadline,
-        objects: None,
-        changes: Vec::new(),
-        patch: String::new(),
-        more: 0,
-        hidden: Vec::new(),
-        beyond: Vec::new(),
-        masked: false,
-    };
-    for (path, before, stat) in candidates {
-        if deadline.is_expired() {
-            is_late = true;
-            break;
-        }
-        comparison.compare_file(&path, before.as_ref(), stat);
-    }
-    if secret_paths > 0 && !gaps.iter().any(|gap| gap.contains("with a secret in the path")) {
-        gaps.push(format!("{} with a secret in the path can't be tracked", pluralize(secret_paths, "file")));
-    }
-    if is_late {
-        gaps.push("there was no time to check every file".to_owned());
-    }
-    if !newly_ignored.is_empty() {
-        let named = summarize_paths(&newly_ignored);
-        gaps.push(format!("new files that the run itself added to ignore files aren't listed ({named})"));
-    }
-    comparison.finish(gaps)
-}
-
-/// Opens the folder that contains a file; with the file's name.
-fn open<'a>(tracker: &ChangeTracker, path: &'a Path) -> Option<(OwnedFd, &'a std::ffi::OsStr)> {
-    let folder = open_beneath::open_dir(tracker.workspace.folder(), path.parent().unwrap_or(Path::new(""))).ok()?;
-    Some((folder, path.file_name()?))
 }
 
 impl Comparison<'_> {
     fn compare_file(&mut self, path: &Path, before: Option<&BaselineFile>, stat: Option<FileStat>) {
-        let before = before.and_then(|before| Some((before, before.stat?)));
-        let now = self.read_current(path, stat);
+        let before = before.and_then(|before| Some((&before.content, before.stat?)));
+        let now = stat.and_then(|stat| self.read_current(path, stat));
+        let mut only_mode = false;
         let change = match (before, stat) {
             (None, None) => return,
             (None, Some(_)) => ChangeKind::Added,
             (Some(_), None) => ChangeKind::Deleted,
-            (Some((before, old_stat)), Some(new_stat)) => {
-                if self.is_same(&before.content, &old_stat, &new_stat, &now) {
-                    if old_stat.executable == new_stat.executable {
-                        return;
-                    }
-                    // Only the mode changed, so the content needn't be known.
-                    let side = |stat: &FileStat| ShownContent::Text(String::new()).side(stat.mode());
-                    return self.record_change(path, ChangeKind::Modified, &side(&old_stat), &side(&new_stat));
+            (Some((content, old)), Some(new)) => {
+                only_mode = self.is_same(content, &old, &new, now.as_deref());
+                if only_mode && old.mode == new.mode {
+                    return;
                 }
                 ChangeKind::Modified
             }
@@ -166,104 +122,27 @@ impl Comparison<'_> {
             self.more += 1;
             return;
         }
-        let old = before.map_or(ShownContent::Absent, |(file, stat)| self.baseline_content(file, &stat));
-        let new = self.current_content(now);
-        let side =
-            |shown: ShownContent, stat: Option<FileStat>| stat.map_or(DiffSide::Absent, |stat| shown.side(stat.mode()));
-        self.record_change(path, change, &side(old, before.map(|(_, stat)| stat)), &side(new, stat));
-    }
-
-    fn read_current(&self, path: &Path, stat: Option<FileStat>) -> CurrentContent {
-        let Some(stat) = stat else { return CurrentContent::Absent };
-        let Some((folder, name)) = open(self.tracker, path) else { return CurrentContent::Unreadable };
-        match stat.kind {
-            FileKind::Link => readlinkat(&folder, name, Vec::new())
-                .map_or(CurrentContent::Unreadable, |target| CurrentContent::Link(target.as_bytes().to_vec())),
-            FileKind::File => {
-                let file = WalkedFile { path: PathBuf::new(), stat, folder: folder.as_fd(), name };
-                read(&file).map_or(CurrentContent::Unreadable, CurrentContent::File)
-            }
-        }
-    }
-
-    /// Whether the content is the same, whatever the metadata says.
-    fn is_same(
-        &self,
-        before: &BaselineContent,
-        old_stat: &FileStat,
-        new_stat: &FileStat,
-        now: &CurrentContent,
-    ) -> bool {
-        let sha256 = self.baseline.footer.repository.as_ref().is_some_and(|(_, sha256)| *sha256);
-        match (before, now) {
-            (BaselineContent::Object(name), CurrentContent::File(bytes)) => {
-                old_stat.kind == new_stat.kind
-                    && (hex(&object_id(bytes, sha256)) == *name
-                        || (old_stat.size == new_stat.size && hex(&object_id(&with_lf(bytes), sha256)) == *name))
-            }
-            (BaselineContent::Text { sha256: hash, .. } | BaselineContent::Hash(hash), CurrentContent::File(bytes))
-            | (BaselineContent::Link(_, hash), CurrentContent::Link(bytes)) => hex(&Sha256::digest(bytes)) == *hash,
-            // Only the metadata of a large file is known, and it is the same if the file is a candidate just because it is young.
-            (BaselineContent::Unknown | BaselineContent::Object(_), _) => old_stat == new_stat,
-            _ => false,
-        }
-    }
-
-    fn baseline_content(&mut self, file: &BaselineFile, stat: &FileStat) -> ShownContent {
-        match &file.content {
-            BaselineContent::Text { masked, .. } => {
-                self.masked |= masked;
-                self.baseline.text(file).map_or(ShownContent::Hidden, ShownContent::Text)
-            }
-            BaselineContent::Link(target, _) => ShownContent::Text(target.clone()),
-            BaselineContent::Object(name) if stat.size <= MAX_FILE_BYTES => {
-                let Some(bytes) = self.object(name) else { return ShownContent::Hidden };
-                let bytes = if bytes.len() as u64 == stat.size { bytes } else { with_crlf(&bytes) };
-                if bytes.len() as u64 == stat.size { self.text(bytes) } else { ShownContent::Hidden }
-            }
-            BaselineContent::Object(_) | BaselineContent::Hash(_) | BaselineContent::Unknown => ShownContent::Hidden,
-        }
-    }
-
-    fn current_content(&mut self, now: CurrentContent) -> ShownContent {
-        match now {
-            CurrentContent::Absent => ShownContent::Absent,
-            CurrentContent::File(bytes) | CurrentContent::Link(bytes) => self.text(bytes),
-            CurrentContent::Unreadable => ShownContent::Hidden,
-        }
-    }
-
-    fn text(&mut self, bytes: Vec<u8>) -> ShownContent {
-        let Some(text) = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0')) else {
-            return ShownContent::Hidden;
+        let (old_text, new_text) = match only_mode {
+            // The content needn't be known.
+            true => (Some(String::new()), Some(String::new())),
+            false => (
+                before.and_then(|(content, stat)| self.baseline_text(content, &stat)),
+                now.and_then(|bytes| self.text(bytes)),
+            ),
         };
-        let redacted = self.tracker.mask.redact(&text).into_owned();
-        self.masked |= redacted != text;
-        ShownContent::Text(redacted)
-    }
-
-    fn object(&mut self, name: &str) -> Option<Vec<u8>> {
-        let deadline = self.deadline.end().min(Instant::now() + GIT_TIMEOUT);
-        let (git_dir, sha256) = self.baseline.footer.repository.as_ref()?;
-        let git = self.tracker.git.as_deref();
-        let open = || GitObjects::open(git?, git_dir, *sha256, MAX_FILE_BYTES, deadline).ok();
-        self.objects.get_or_insert_with(open).as_mut()?.content(name)
-    }
-
-    fn record_change(&mut self, path: &Path, change: ChangeKind, old: &DiffSide, new: &DiffSide) {
-        if self.changes.len() >= MAX_CHANGES {
-            self.more += 1;
-            return;
-        }
-        let is_shown = !matches!(old, DiffSide::Hidden) && !matches!(new, DiffSide::Hidden);
-        let section = is_shown.then(|| patch::section(path, old.patch_side(), new.patch_side()));
-        let lines = section.as_ref().map(|section| (section.added, section.removed));
-        let name = self.tracker.mask.redact(&path.to_string_lossy()).into_owned();
+        let section = match (before, old_text.as_deref(), stat, new_text.as_deref()) {
+            (Some(_), None, ..) | (_, _, Some(_), None) => None,
+            (_, old_text, _, new_text) => {
+                let old = before.zip(old_text).map(|((_, stat), text)| PatchSide { mode: stat.mode, text });
+                let new = stat.zip(new_text).map(|(stat, text)| PatchSide { mode: stat.mode, text });
+                Some(patch::section(path, old, new))
+            }
+        };
         self.changes.push(Change {
-            path: name,
+            path: path.to_string_lossy().into_owned(),
             change,
-            lines_added: lines.map(|(added, _)| added),
-            lines_removed: lines.map(|(_, removed)| removed),
+            lines_added: section.as_ref().map(|section| section.added),
+            lines_removed: section.as_ref().map(|section| section.removed),
         });
         match section {
             None => self.hidden.push(path.to_owned()),
@@ -274,65 +153,122 @@ impl Comparison<'_> {
         }
     }
 
-    fn finish(self, mut gaps: Vec<String>) -> WorkspaceChanged {
-        let total = (self.more > 0).then(|| (self.changes.len() + self.more) as u64);
-        if let Some(total) = total {
-            gaps.push(format!("{total} files have changed, and only the first {} are listed", self.changes.len()));
+    /// The content of a file now; `None` if it is too large or can't be read.
+    fn read_current(&self, path: &Path, stat: FileStat) -> Option<Vec<u8>> {
+        let (folder, name) = self.tracker.open_parent(path)?;
+        read(&WalkedFile { path: PathBuf::new(), stat, folder: folder.as_fd(), name })
+    }
+
+    /// Whether the content is the same, whatever the metadata says.
+    fn is_same(&self, before: &BaselineContent, old: &FileStat, new: &FileStat, now: Option<&[u8]>) -> bool {
+        let sha256 = self.baseline.repository.as_ref().is_some_and(|(_, sha256)| *sha256);
+        match (before, now) {
+            _ if old.is_link() != new.is_link() => false,
+            (BaselineContent::Object(name), Some(bytes)) => {
+                hex(&object_id(bytes, sha256)) == *name
+                    || (old.size == new.size && hex(&object_id(&with_lf(bytes), sha256)) == *name)
+            }
+            (BaselineContent::Text { sha256: hash, .. } | BaselineContent::Hash(hash), Some(bytes)) => {
+                hex(&Sha256::digest(bytes)) == *hash
+            }
+            // Only the metadata of a large file is known, and it is the same if the file is a candidate just because it is young.
+            (BaselineContent::Unknown | BaselineContent::Object(_), _) => old == new,
+            (_, None) => false,
         }
-        if !self.hidden.is_empty() {
-            let named = summarize_paths(&self.hidden);
-            gaps.push(format!(
-                "the patch leaves out files that aren't text, are too large or weren't stored ({named})"
-            ));
+    }
+
+    /// The redacted text of a file in the baseline, if it can be shown.
+    fn baseline_text(&mut self, content: &BaselineContent, stat: &FileStat) -> Option<String> {
+        match content {
+            BaselineContent::Text { text, masked, .. } => {
+                self.masked |= masked;
+                self.text(text.clone().into_bytes())
+            }
+            BaselineContent::Object(name) if stat.size <= MAX_FILE_BYTES => {
+                let mut text = String::from_utf8(self.object(name)?).ok()?;
+                if text.len() as u64 != stat.size {
+                    // Git may have checked it out with CRLF line endings.
+                    text = text.replace("\r\n", "\n").replace('\n', "\r\n");
+                }
+                if text.len() as u64 == stat.size { self.text(text.into_bytes()) } else { None }
+            }
+            BaselineContent::Object(_) | BaselineContent::Hash(_) | BaselineContent::Unknown => None,
         }
-        if !self.beyond.is_empty() {
-            gaps.push(format!(
-                "the patch leaves out files that would make it too long ({})",
-                summarize_paths(&self.beyond)
-            ));
+    }
+
+    /// Redacts a content, before it becomes part of a patch; `None` if it isn't text.
+    fn text(&mut self, bytes: Vec<u8>) -> Option<String> {
+        let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))?;
+        let redacted = self.tracker.mask.redact(&text).into_owned();
+        self.masked |= redacted != text;
+        Some(redacted)
+    }
+
+    fn object(&mut self, name: &str) -> Option<Vec<u8>> {
+        let deadline = self.deadline.end().min(Instant::now() + GIT_TIMEOUT);
+        let (git_dir, sha256) = self.baseline.repository.as_ref()?;
+        let git = self.tracker.git.as_deref();
+        let open = || GitObjects::open(git?, git_dir, *sha256, MAX_FILE_BYTES, deadline).ok();
+        self.objects.get_or_insert_with(open).as_mut()?.content(name)
+    }
+
+    /// What isn't known or isn't shown, for people.
+    fn gaps(&self) -> Vec<String> {
+        let baseline = &self.baseline;
+        let mut gaps = Vec::new();
+        if let Some(last_path) = &baseline.last_path {
+            let last_path = Path::new(last_path).display();
+            gaps.push(format!("files that come after `{last_path}` weren't checked: there are more than {MAX_FILES}"));
+        }
+        if baseline.not_stored > 0 {
+            let files = pluralize(baseline.not_stored, "file");
+            gaps.push(format!("the contents of {files} were too large to store"));
+        }
+        if baseline.secret_paths > 0 {
+            let files = pluralize(baseline.secret_paths, "file");
+            gaps.push(format!("{files} with a secret in the path can't be tracked"));
+        }
+        if baseline.too_deep {
+            gaps.push(format!("folders nested more than {MAX_DEPTH} levels deep weren't checked"));
+        }
+        if self.is_late {
+            gaps.push("there was no time to check every file".to_owned());
+        }
+        if self.more > 0 {
+            let (listed, total) = (self.changes.len(), self.changes.len() + self.more);
+            gaps.push(format!("{total} files have changed, and only the first {listed} are listed"));
+        }
+        for (what, paths) in [
+            ("new files that the run itself added to ignore files aren't listed", &self.newly_ignored),
+            ("the patch leaves out files that aren't text, are too large or weren't stored", &self.hidden),
+            ("the patch leaves out files that would make it too long", &self.beyond),
+        ] {
+            if !paths.is_empty() {
+                gaps.push(format!("{what} ({})", summarize_paths(paths)));
+            }
         }
         if self.masked {
             gaps.push("secrets are masked in the patch, so it can't be applied".to_owned());
         }
-        let mask = &self.tracker.mask;
-        let mut patch = self.patch;
         if !self.tracker.shows_content {
-            patch.clear();
-            gaps.push(
-                "there is no patch, because it could hold the former value of a secret that changed before the run was resumed"
-                    .to_owned(),
-            );
+            let why = "it could hold the former value of a secret that changed before the run was resumed";
+            gaps.push(format!("there is no patch, because {why}"));
         }
+        // The paths of ignored files can hold a secret.
+        gaps.iter().map(|gap| self.tracker.mask.redact(gap).into_owned()).collect()
+    }
+
+    fn finish(self) -> WorkspaceChanged {
+        let gaps = self.gaps();
+        let mut patch = if self.tracker.shows_content { self.patch } else { String::new() };
         if !patch.is_empty() {
             gaps.iter().for_each(|gap| patch += &format!("# {gap}\n"));
         }
-        let incomplete = (!gaps.is_empty()).then(|| mask.redact(&gaps.join("; ")).into_owned());
-        WorkspaceChanged { changes: self.changes, total, patch: mask.redact(&patch).into_owned(), incomplete }
-    }
-}
-
-/// One side of a change.
-enum DiffSide {
-    Absent,
-    Hidden,
-    Present(&'static str, String),
-}
-
-impl DiffSide {
-    fn patch_side(&self) -> Option<PatchSide<'_>> {
-        match self {
-            Self::Present(mode, text) => Some(PatchSide { mode, text }),
-            Self::Absent | Self::Hidden => None,
-        }
-    }
-}
-
-impl ShownContent {
-    fn side(self, mode: &'static str) -> DiffSide {
-        match self {
-            Self::Absent => DiffSide::Absent,
-            Self::Hidden => DiffSide::Hidden,
-            Self::Text(text) => DiffSide::Present(mode, text),
+        WorkspaceChanged {
+            total: (self.more > 0).then(|| (self.changes.len() + self.more) as u64),
+            changes: self.changes,
+            patch,
+            incomplete: (!gaps.is_empty()).then(|| gaps.join("; ")),
         }
     }
 }
@@ -344,27 +280,8 @@ fn summarize_paths(paths: &[PathBuf]) -> String {
     named.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
 }
 
-/// Content as git checks it out with CRLF line endings.
-fn with_crlf(bytes: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(bytes.len() + bytes.len() / 16);
-    let mut previous = 0;
-    for byte in bytes {
-        if *byte == b'\n' && previous != b'\r' {
-            out.push(b'\r');
-        }
-        out.push(*byte);
-        previous = *byte;
-    }
-    out
-}
-
-/// Reverses [`with_crlf`].
+/// Content as git stores it if it checks it out with CRLF line endings.
 fn with_lf(bytes: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(bytes.len());
-    for (at, byte) in bytes.iter().enumerate() {
-        if *byte != b'\r' || bytes.get(at + 1) != Some(&b'\n') {
-            out.push(*byte);
-        }
-    }
-    out
+    let is_removed = |at: usize| bytes[at..].starts_with(b"\r\n");
+    bytes.iter().enumerate().filter(|(at, _)| !is_removed(*at)).map(|(_, byte)| *byte).collect()
 }

@@ -14,50 +14,74 @@ mod patch;
 #[cfg(test)]
 mod tests;
 mod tracked_files;
-mod tracker;
 mod walk;
 
-use std::path::Path;
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
-use std::{fs, io};
 
-use self::baseline_file::Baseline;
+use rustix::fs::{AtFlags, statat};
+
 pub use self::deadline::Deadline;
+use self::file_stat::FileStat;
 pub use self::patch::split_by_path;
 use self::tracked_files::TrackedFiles;
-pub use self::tracker::ChangeTracker;
-use crate::event::WorkspaceChanged;
 use crate::git::Repository;
+use crate::record::BASELINE_FILE;
+use crate::redaction::Redactor;
+use crate::workspace::Workspace;
 pub use crate::workspace::open_beneath::FileId;
+use crate::workspace::open_beneath::{self, file_id};
 
 /// How long taking the baseline may take. The first tool that can change something waits for it.
 pub const BASELINE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the comparison at the end may take.
 pub const COMPARISON_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// The largest file whose content is compared, in bytes.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// Tracks the changes that a run makes in its workspace.
+#[derive(Debug, Clone)]
+pub struct ChangeTracker {
+    /// The workspace.
+    pub workspace: Arc<Workspace>,
+    /// The run's folder.
+    pub record: PathBuf,
+    /// The secrets that must not be stored.
+    pub mask: Arc<Redactor>,
+    /// The files that legwork's own output goes to. Writes to them aren't changes of the run.
+    pub outputs: Vec<FileId>,
+    /// The absolute path of a git that no tool can have changed. Without it, contents from the object store can't be shown.
+    pub git: Option<PathBuf>,
+    /// Whether to show the contents of files. False if they may hold a secret that `mask` doesn't know.
+    pub shows_content: bool,
+}
+
 impl ChangeTracker {
     /// Whether the record has a baseline.
     pub fn has_baseline(&self) -> bool {
-        self.baseline_path().is_file()
+        self.record.join(BASELINE_FILE).is_file()
     }
 
-    /// Takes the baseline and writes it to the record.
-    ///
-    /// # Errors
-    /// If it can't be written, or not before the deadline.
-    pub fn take_baseline(&self, deadline: &Deadline) -> io::Result<()> {
-        baseline::take_baseline(self, &self.baseline_path(), deadline)
+    /// Whether a path holds a secret, and so can't be stored.
+    fn has_secret(&self, path: &Path) -> bool {
+        self.mask.contains_secret(&path.to_string_lossy())
     }
 
-    /// What has changed since the baseline was taken; `None` without a baseline.
-    pub fn compare_with_baseline(&self, deadline: &Deadline) -> Option<WorkspaceChanged> {
-        let baseline = Baseline::read(&self.baseline_path())?;
-        Some(compare::compare(self, baseline, deadline))
+    /// Opens the folder that contains a file of the workspace; with the file's name.
+    fn open_parent<'a>(&self, path: &'a Path) -> Option<(OwnedFd, &'a OsStr)> {
+        let folder = open_beneath::open_dir(self.workspace.folder(), path.parent().unwrap_or(Path::new(""))).ok()?;
+        Some((folder, path.file_name()?))
     }
 
-    /// Deletes the baseline, once the run can't be resumed any more.
-    pub fn discard_baseline(&self) {
-        let _ = fs::remove_file(self.baseline_path());
+    /// The metadata of a file, and whether legwork's own output goes there.
+    fn stat(&self, folder: impl AsFd, name: &OsStr) -> (Option<FileStat>, bool) {
+        let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok();
+        let is_output = stat.as_ref().is_some_and(|stat| self.outputs.contains(&file_id(stat)));
+        (stat.as_ref().and_then(FileStat::of), is_output)
     }
 }
 

@@ -4,17 +4,16 @@ use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use super::file_stat::LINK_MODE;
+use crate::event::WorkspaceChanged;
 use crate::git::objects::object_id;
 use crate::text::diff::{hunks, quote_header_path, quote_path};
 use crate::text::hex;
 
-/// The mode of a symbolic link.
-const LINK_MODE: &str = "120000";
-
 /// A file before or after the change.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PatchSide<'a> {
-    pub(super) mode: &'a str,
+    pub(super) mode: u32,
     pub(super) text: &'a str,
 }
 
@@ -40,18 +39,12 @@ pub(super) fn section(path: &Path, before: Option<PatchSide<'_>>, after: Option<
 
 fn file_section(path: &Path, before: Option<PatchSide<'_>>, after: Option<PatchSide<'_>>) -> FileDiff {
     let mut section = FileDiff::default();
-    let name = |side: &[u8]| [side, path.as_os_str().as_bytes()].concat();
-    // A name with a space is quoted in the first line, where nothing else marks its end.
-    let quoted = |side: &[u8]| match quote_path(&name(side)) {
-        name if name.contains(' ') && !name.starts_with('"') => format!("\"{name}\""),
-        name => name,
-    };
-    let mut header = format!("diff --git {} {}\n", quoted(b"a/"), quoted(b"b/"));
+    let mut header = first_line(path);
     match (before, after) {
-        (None, Some(new)) => header += &format!("new file mode {}\n", new.mode),
-        (Some(old), None) => header += &format!("deleted file mode {}\n", old.mode),
+        (None, Some(new)) => header += &format!("new file mode {:o}\n", new.mode),
+        (Some(old), None) => header += &format!("deleted file mode {:o}\n", old.mode),
         (Some(old), Some(new)) if old.mode != new.mode => {
-            header += &format!("old mode {}\nnew mode {}\n", old.mode, new.mode);
+            header += &format!("old mode {:o}\nnew mode {:o}\n", old.mode, new.mode);
         }
         (Some(old), Some(new)) if old.text == new.text => return section,
         (Some(_), Some(_)) => {}
@@ -65,7 +58,7 @@ fn file_section(path: &Path, before: Option<PatchSide<'_>>, after: Option<PatchS
             None => "0".repeat(40),
         };
         let mode = match (before, after) {
-            (Some(old), Some(new)) if old.mode == new.mode => format!(" {}", new.mode),
+            (Some(old), Some(new)) if old.mode == new.mode => format!(" {:o}", new.mode),
             _ => String::new(),
         };
         header += &format!("index {}..{}{mode}\n", object(before), object(after));
@@ -73,7 +66,7 @@ fn file_section(path: &Path, before: Option<PatchSide<'_>>, after: Option<PatchS
     let hunks = hunks(before.map_or("", |side| side.text), after.map_or("", |side| side.text));
     if !hunks.is_empty() {
         let header_path = |side: Option<PatchSide<'_>>, prefix: &[u8]| {
-            side.map_or("/dev/null".to_owned(), |_| quote_header_path(&name(prefix)))
+            side.map_or("/dev/null".to_owned(), |_| quote_header_path(&[prefix, path.as_os_str().as_bytes()].concat()))
         };
         header += &format!("--- {}\n+++ {}\n", header_path(before, b"a/"), header_path(after, b"b/"));
     }
@@ -87,44 +80,30 @@ fn file_section(path: &Path, before: Option<PatchSide<'_>>, after: Option<PatchS
     section
 }
 
-/// The sections of a patch that this module wrote, by path.
-pub fn split_by_path(patch: &str) -> HashMap<String, String> {
+/// The sections of a recorded patch, by the paths of the changes.
+pub fn split_by_path(changed: &WorkspaceChanged) -> HashMap<String, String> {
+    let paths: HashMap<String, &str> =
+        changed.changes.iter().map(|change| (first_line(Path::new(&change.path)), change.path.as_str())).collect();
     let mut sections: HashMap<String, String> = HashMap::new();
     let mut path = None;
-    for line in patch.split_inclusive('\n') {
+    for line in changed.patch.split_inclusive('\n') {
         // The lines of a file have a sign before them.
-        match line.strip_prefix("diff --git ") {
-            Some(names) => path = header_path(names.trim_end_matches('\n')),
-            None if line.starts_with('#') => path = None,
-            None => {}
+        if line.starts_with("diff --git ") || line.starts_with('#') {
+            path = paths.get(line);
         }
-        if let Some(path) = &path {
-            sections.entry(path.clone()).or_default().push_str(line);
+        if let Some(path) = path {
+            sections.entry((*path).to_owned()).or_default().push_str(line);
         }
     }
     sections
 }
 
-/// The path in the first line of a section, which names it twice.
-fn header_path(names: &str) -> Option<String> {
-    let one = names.get(..names.len() / 2)?;
-    let Some(quoted) = one.strip_prefix("\"a/").and_then(|name| name.strip_suffix('"')) else {
-        return one.strip_prefix("a/").map(str::to_owned);
+/// The first line of a file's section.
+fn first_line(path: &Path) -> String {
+    // A name with a space is quoted here, where nothing else marks its end.
+    let quoted = |side: &[u8]| match quote_path(&[side, path.as_os_str().as_bytes()].concat()) {
+        name if name.contains(' ') && !name.starts_with('"') => format!("\"{name}\""),
+        name => name,
     };
-    let mut bytes = Vec::new();
-    let mut rest = quoted.bytes();
-    while let Some(byte) = rest.next() {
-        let byte = match byte {
-            b'\\' => match rest.next()? {
-                digit @ b'0'..=b'7' => {
-                    let value = [digit, rest.next()?, rest.next()?];
-                    u8::from_str_radix(std::str::from_utf8(&value).ok()?, 8).ok()?
-                }
-                other => other,
-            },
-            other => other,
-        };
-        bytes.push(byte);
-    }
-    Some(String::from_utf8_lossy(&bytes).into_owned())
+    format!("diff --git {} {}\n", quoted(b"a/"), quoted(b"b/"))
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::fstat;
 
-use super::file_stat::{FileKind, FileStat, UnixTime};
+use super::file_stat::{FileStat, LINK_MODE, UnixTime};
 use crate::git::index::IndexReader;
 use crate::git::{Repository, open_regular_file};
 
@@ -24,12 +24,11 @@ const MAX_TOTAL_PATH_BYTES: usize = 256 << 20;
 pub(super) struct TrackedFile {
     /// The name of its content in the object store.
     pub(super) object: Vec<u8>,
-    is_file: bool,
+    mode: u32,
     size: u32,
     inode: u32,
     mtime: (u32, u32),
     ctime: (u32, u32),
-    executable: bool,
 }
 
 impl TrackedFile {
@@ -38,13 +37,12 @@ impl TrackedFile {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the index keeps the lower 32 bits")]
     pub(super) fn matches_stat(&self, stat: &FileStat, index_written: UnixTime) -> bool {
         let low = |time: UnixTime| (time.0 as u32, time.1 as u32);
-        self.is_file
-            && stat.kind == FileKind::File
+        !stat.is_link()
+            && self.mode == stat.mode
             && self.size == stat.size as u32
             && self.inode == stat.inode as u32
             && self.mtime == low(stat.mtime)
             && self.ctime == low(stat.ctime)
-            && self.executable == stat.executable
             && stat.mtime < index_written
     }
 }
@@ -84,18 +82,16 @@ fn parse(bytes: &[u8], hash_length: usize, prefix: &Path) -> Option<HashMap<Path
         remaining_path_bytes = remaining_path_bytes.checked_sub(reader.path().len())?;
         let Ok(path) = Path::new(OsStr::from_bytes(reader.path())).strip_prefix(prefix) else { continue };
         let is_file = entry.mode & 0o170_000 == 0o100_000;
-        let is_link = entry.mode & 0o170_000 == 0o120_000;
-        if entry.is_unmerged() || !(is_file || is_link) {
+        if entry.is_unmerged() || !(is_file || entry.mode == LINK_MODE) {
             continue;
         }
         let tracked = TrackedFile {
             object: entry.object.to_vec(),
-            is_file,
+            mode: entry.mode,
             size: entry.size,
             inode: entry.inode,
             mtime: entry.mtime,
             ctime: entry.ctime,
-            executable: entry.mode & 0o100 != 0,
         };
         files.insert(path.to_owned(), tracked);
     }

@@ -2,14 +2,14 @@
 
 use std::fmt::Display;
 
-use serde::Deserializer;
-use serde::de::Visitor;
+use serde::de::{IntoDeserializer, Visitor};
+use serde::{Deserializer, forward_to_deserialize_any};
 
-use super::decode_error::{DecodeError, ErrorDetail};
+use super::decode_error::{DecodeError, listed};
 use super::decode_recovery::NodeDeserializer;
-use super::node::{Content, NODE};
-use super::scalar::{self, Scalar, Style};
-use super::serde_access::{EnumVariant, ListAccess, MappingAccess};
+use super::node::{Content, NODE, Node, NodeKind};
+use super::scalar::{self, Scalar};
+use super::serde_access::{ListAccess, MappingAccess};
 use super::spanned::SPANNED;
 use crate::diagnostic::strip_typographic_quotes;
 
@@ -37,105 +37,47 @@ impl NodeDeserializer<'_> {
         }
     }
 
-    /// The text of a string; `None` for anything else.
-    pub(super) fn string(self) -> Option<String> {
-        match self.content() {
-            Content::Scalar { text, value: Scalar::String, .. } => Some((**text).to_owned()),
-            _ => None,
-        }
-    }
-
-    fn is_plain(self) -> bool {
-        matches!(self.content(), Content::Scalar { style: Style::Plain, .. })
-    }
-
-    /// The error for a scalar such as `12` where a string is expected: quotes fix it.
-    fn expected_string(self, expected: &str) -> DecodeError {
-        match (self.content(), self.scalar()) {
-            (Content::Scalar { text, .. }, Some(value)) if value != Scalar::Null && self.is_plain() => {
-                let quoted = format!("\"{text}\"");
-                let help = Some(format!("put it in quotes: {quoted}"));
-                DecodeError::WrongType { expected: expected.to_owned(), help, fix: Some(quoted) }
+    /// The help for a value that isn't what was expected, and the text to write instead, if it is certain.
+    pub(super) fn correction(self, expected: &str) -> (String, Option<String>) {
+        let node = self.node();
+        let plain = node.text().filter(|_| node.is_plain()).unwrap_or_default();
+        let boolean =
+            |meant: &str| ("in YAML 1.2 the booleans are `true` and `false`".to_owned(), Some(meant.to_owned()));
+        let help = match (expected, node.kind()) {
+            ("a string", NodeKind::Boolean(_) | NodeKind::Integer(_) | NodeKind::Number(_)) if node.is_plain() => {
+                let quoted = format!("\"{plain}\"");
+                return (format!("put it in quotes: {quoted}"), Some(quoted));
             }
-            _ => DecodeError::wrong_type(expected),
-        }
-    }
-
-    fn expected_boolean(self) -> DecodeError {
-        let expected = "a boolean".to_owned();
-        let meant = match self.string().unwrap_or_default().to_lowercase().as_str() {
-            _ if !self.is_plain() => None,
-            "yes" | "on" => Some("true"),
-            "no" | "off" => Some("false"),
-            _ => None,
-        };
-        match meant {
-            Some(meant) => {
-                let help = Some("in YAML 1.2 the booleans are `true` and `false`".to_owned());
-                DecodeError::WrongType { expected, help, fix: Some(meant.to_owned()) }
+            ("a string", NodeKind::List | NodeKind::Mapping) => {
+                "write a string, in quotes if it starts with a bracket or a dash"
             }
-            None => DecodeError::WrongType { expected, help: None, fix: None },
-        }
-    }
-
-    fn expected_list(self) -> DecodeError {
-        match self.node().text() {
+            ("a string", _) => "write a string, or `\"\"` for an empty one",
+            ("an integer" | "a number" | EXPECTED_COUNT | EXPECTED_AMOUNT, _) => {
+                let is_whole = matches!(expected, "an integer" | EXPECTED_COUNT);
+                return match (intended_number(&node, is_whole), expected) {
+                    (Some((help, number)), _) => (format!("{help} {number}"), Some(number)),
+                    (None, "an integer") => ("write a whole number, such as 10".to_owned(), None),
+                    (None, EXPECTED_COUNT) => (format!("write {expected}"), None),
+                    (None, _) => ("write a number, such as 1.5".to_owned(), None),
+                };
+            }
+            ("a boolean", _) if matches!(plain.to_lowercase().as_str(), "yes" | "on") => return boolean("true"),
+            ("a boolean", _) if matches!(plain.to_lowercase().as_str(), "no" | "off") => return boolean("false"),
+            ("a boolean", _) => "write `true` or `false`",
             // Not `-5`, nor `--option`.
-            Some(text) if self.is_plain() && text.starts_with('-') && text[1..].starts_with(char::is_alphabetic) => {
-                DecodeError::WrongType {
-                    expected: "a list".to_owned(),
-                    help: Some("a space is missing after the `-`: write `- item`".to_owned()),
-                    fix: None,
-                }
+            ("a list", _) if plain.strip_prefix('-').is_some_and(|item| item.starts_with(char::is_alphabetic)) => {
+                "a space is missing after the `-`: write `- item`"
             }
-            Some(text) if !text.is_empty() && text.len() < 40 && self.is_plain() => DecodeError::WrongType {
-                expected: "a list".to_owned(),
-                help: Some(format!("a list of one item is written `[{text}]`")),
-                fix: None,
-            },
-            _ => DecodeError::wrong_type("a list"),
-        }
-    }
-
-    /// The help and the number, if a string is a number in quotes or with underscores.
-    pub(super) fn intended_number(self, expected: &str) -> Option<(String, String)> {
-        let whole = match expected {
-            "an integer" | EXPECTED_COUNT => true,
-            "a number" | EXPECTED_AMOUNT => false,
-            _ => return None,
-        };
-        let text = self.string()?;
-        let (number, help) = match self.node().without_underscores() {
-            None if strip_typographic_quotes(&text).is_some() => {
-                (strip_typographic_quotes(&text).unwrap_or_default().to_owned(), "write it without quotes:")
+            ("a list", _) if !plain.is_empty() && plain.len() < 40 => {
+                return (format!("a list of one item is written `[{plain}]`"), None);
             }
-            Some(number) => (number, "numbers have no underscores in YAML 1.2; write"),
-            None if !self.is_plain() => (text, "write it without quotes:"),
-            None => return None,
+            ("a list", NodeKind::Mapping) => "start each item with `- `",
+            ("a list", _) => "write `[ITEM, ITEM]`, or `[]` for an empty one",
+            ("a mapping", NodeKind::List) => "write `key: value` lines without a `-`",
+            ("a mapping", _) => "write `key: value` lines, indented below it",
+            _ => return (format!("write {expected}"), None),
         };
-        let fits = match scalar::plain(&number) {
-            Scalar::Integer(_) => true,
-            Scalar::Number(value) => !whole && value.is_finite(),
-            _ => false,
-        };
-        fits.then(|| (format!("{help} {number}"), number))
-    }
-
-    /// The help for a value of the wrong type.
-    pub(super) fn replacement_help(self, expected: &str) -> String {
-        match (expected, self.content()) {
-            ("a string", Content::Scalar { .. }) => "write a string, or `\"\"` for an empty one".to_owned(),
-            ("a string", ..) => "write a string, in quotes if it starts with a bracket or a dash".to_owned(),
-            ("an integer", ..) => "write a whole number, such as 10".to_owned(),
-            ("a number" | EXPECTED_AMOUNT, ..) => "write a number, such as 1.5".to_owned(),
-            ("a boolean", ..) => "write `true` or `false`".to_owned(),
-            ("a list", Content::Mapping(_)) => "start each item with `- `".to_owned(),
-            ("a list", ..) => "write `[ITEM, ITEM]`, or `[]` for an empty one".to_owned(),
-            ("a mapping", Content::List(_)) => "write `key: value` lines without a `-`".to_owned(),
-            ("a mapping", ..) => "write `key: value` lines, indented below it".to_owned(),
-            ("null", ..) => "leave the value out".to_owned(),
-            _ => format!("write {expected}"),
-        }
+        (help.to_owned(), None)
     }
 
     fn integer<T>(self, least: T, greatest: T) -> Result<T, DecodeError>
@@ -165,9 +107,31 @@ impl NodeDeserializer<'_> {
     }
 
     fn not_finite(self) -> DecodeError {
-        let message = format!("expected a finite number, found {}", self.describe());
+        let message = format!("expected a finite number, found {}", self.node().describe());
         DecodeError::with_help("out-of-range", message, "write a number, such as 1.5")
     }
+}
+
+fn one_of(names: &[&str]) -> String {
+    let names = listed(names);
+    names.rsplit_once(", ").map_or(names.clone(), |(rest, last)| format!("{rest} or {last}"))
+}
+
+/// The help and the number, if a string is a number in quotes or with underscores.
+fn intended_number(node: &Node, is_whole: bool) -> Option<(&'static str, String)> {
+    let text = node.as_str()?;
+    let (number, help) = match (node.without_underscores(), strip_typographic_quotes(text)) {
+        (Some(number), _) => (number, "numbers have no underscores in YAML 1.2; write"),
+        (None, Some(number)) => (number.to_owned(), "write it without quotes:"),
+        (None, None) if !node.is_plain() => (text.to_owned(), "write it without quotes:"),
+        (None, None) => return None,
+    };
+    let fits = match scalar::plain(&number) {
+        Scalar::Integer(_) => true,
+        Scalar::Number(value) => !is_whole && value.is_finite(),
+        _ => false,
+    };
+    fits.then_some((help, number))
 }
 
 macro_rules! integers {
@@ -182,16 +146,16 @@ impl<'de> Deserializer<'de> for NodeDeserializer<'_> {
     type Error = DecodeError;
 
     integers! {
-        deserialize_i8 visit_i8 i8
-        deserialize_i16 visit_i16 i16
         deserialize_i32 visit_i32 i32
         deserialize_i64 visit_i64 i64
-        deserialize_i128 visit_i128 i128
         deserialize_u8 visit_u8 u8
         deserialize_u16 visit_u16 u16
         deserialize_u32 visit_u32 u32
         deserialize_u64 visit_u64 u64
-        deserialize_u128 visit_u128 u128
+    }
+
+    forward_to_deserialize_any! {
+        i8 i16 i128 u128 f32 char bytes byte_buf unit unit_struct tuple tuple_struct
     }
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
@@ -211,7 +175,7 @@ impl<'de> Deserializer<'de> for NodeDeserializer<'_> {
                     _ => visitor.visit_f64(value as f64),
                 },
             },
-            Content::List(items) => visitor.visit_seq(ListAccess::new(self, items, false)),
+            Content::List(items) => visitor.visit_seq(ListAccess::new(self, items)),
             Content::Mapping(pairs) => visitor.visit_map(MappingAccess::new(self, pairs, None)),
             Content::Alias(_) | Content::Invalid => Err(DecodeError::PartDropped),
         }
@@ -221,45 +185,23 @@ impl<'de> Deserializer<'de> for NodeDeserializer<'_> {
         match self.scalar() {
             _ if self.is_placeholder() => visitor.visit_bool(false),
             Some(Scalar::Boolean(value)) => visitor.visit_bool(value),
-            _ => Err(self.expected_boolean()),
+            _ => Err(DecodeError::wrong_type("a boolean")),
         }
-    }
-
-    fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        visitor.visit_f64(self.number()?)
     }
 
     fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         visitor.visit_f64(self.number()?)
     }
 
-    fn deserialize_char<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        let text = self.string();
-        let mut letters = text.iter().flat_map(|text| text.chars());
-        match (letters.next(), letters.next()) {
-            _ if self.is_placeholder() => visitor.visit_char(' '),
-            (Some(letter), None) => visitor.visit_char(letter),
-            _ => Err(self.expected_string("a single character")),
-        }
-    }
-
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match self.content() {
             _ if self.is_placeholder() => visitor.visit_str(""),
             Content::Scalar { text, value: Scalar::String, .. } => visitor.visit_str(text),
-            _ => Err(self.expected_string("a string")),
+            _ => Err(DecodeError::wrong_type("a string")),
         }
     }
 
     fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        self.deserialize_str(visitor)
-    }
-
-    fn deserialize_bytes<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        self.deserialize_str(visitor)
-    }
-
-    fn deserialize_byte_buf<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         self.deserialize_str(visitor)
     }
 
@@ -273,18 +215,6 @@ impl<'de> Deserializer<'de> for NodeDeserializer<'_> {
             Some(Scalar::Null) => visitor.visit_none(),
             _ => visitor.visit_some(self),
         }
-    }
-
-    fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        match self.scalar() {
-            _ if self.is_placeholder() => visitor.visit_unit(),
-            Some(Scalar::Null) => visitor.visit_unit(),
-            _ => Err(DecodeError::wrong_type("null")),
-        }
-    }
-
-    fn deserialize_unit_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, DecodeError> {
-        self.deserialize_unit(visitor)
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(
@@ -304,32 +234,10 @@ impl<'de> Deserializer<'de> for NodeDeserializer<'_> {
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match self.content() {
-            _ if self.is_placeholder() => visitor.visit_seq(ListAccess::new(self, &[], false)),
-            Content::List(items) => visitor.visit_seq(ListAccess::new(self, items, false)),
-            _ => Err(self.expected_list()),
+            _ if self.is_placeholder() => visitor.visit_seq(ListAccess::new(self, &[])),
+            Content::List(items) => visitor.visit_seq(ListAccess::new(self, items)),
+            _ => Err(DecodeError::wrong_type("a list")),
         }
-    }
-
-    fn deserialize_tuple<V: Visitor<'de>>(self, length: usize, visitor: V) -> Result<V::Value, DecodeError> {
-        match self.content() {
-            _ if self.is_placeholder() => visitor.visit_seq(ListAccess::placeholders(self, length)),
-            Content::List(items) if items.len() == length => visitor.visit_seq(ListAccess::new(self, items, true)),
-            Content::List(items) => {
-                let message = format!("expected a list of {length} items, found {}", items.len());
-                let help = Some(format!("write {length} items"));
-                Err(DecodeError::Detailed(Box::new(ErrorDetail { code: "wrong-type", message, help, fix: None })))
-            }
-            _ => Err(DecodeError::wrong_type(format!("a list of {length} items"))),
-        }
-    }
-
-    fn deserialize_tuple_struct<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        length: usize,
-        visitor: V,
-    ) -> Result<V::Value, DecodeError> {
-        self.deserialize_tuple(length, visitor)
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
@@ -357,7 +265,13 @@ impl<'de> Deserializer<'de> for NodeDeserializer<'_> {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
-        visitor.visit_enum(EnumVariant::of(self, variants)?)
+        match (self.content(), variants) {
+            (_, [first, ..]) if self.is_placeholder() => visitor.visit_enum(first.into_deserializer()),
+            (Content::Scalar { text, value: Scalar::String, .. }, _) => {
+                visitor.visit_enum((**text).into_deserializer())
+            }
+            _ => Err(DecodeError::wrong_type(one_of(variants))),
+        }
     }
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {

@@ -17,8 +17,8 @@ pub(super) enum DecodeError {
     PartDropped,
     /// A required key is missing.
     Missing(&'static str),
-    /// The node has another type than expected.
-    WrongType { expected: String, help: Option<String>, fix: Option<String> },
+    /// The node isn't what was expected.
+    WrongType(String),
     /// Anything else, ready to be shown.
     Detailed(Box<ErrorDetail>),
 }
@@ -40,30 +40,9 @@ impl ErrorDetail {
     pub(super) fn new(code: &'static str, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), help: None, fix: None }
     }
-}
-
-impl DecodeError {
-    pub(super) fn with_message(code: &'static str, message: impl Into<String>) -> Self {
-        Self::Detailed(Box::new(ErrorDetail::new(code, message)))
-    }
-
-    /// An error with a help text.
-    pub(super) fn with_help(code: &'static str, message: impl Into<String>, help: impl Into<String>) -> Self {
-        Self::Detailed(Box::new(ErrorDetail { help: Some(help.into()), ..ErrorDetail::new(code, message) }))
-    }
-
-    pub(super) fn wrong_type(expected: impl Into<String>) -> Self {
-        Self::WrongType { expected: expected.into(), help: None, fix: None }
-    }
-
-    /// An unknown name, with a suggestion if one is near.
-    pub(super) fn unknown_name(code: &'static str, message: String, name: &str, known: &[&str]) -> Self {
-        let near = suggest(name, known.iter().copied()).or_else(|| value_alias(name, known));
-        Self::unknown_name_near(code, message, known, near)
-    }
 
     /// An unknown name; `near` is the suggestion.
-    pub(super) fn unknown_name_near(
+    pub(super) fn unknown_name(
         code: &'static str,
         message: String,
         known: &[&str],
@@ -78,7 +57,24 @@ impl DecodeError {
             None => list,
         };
         let fix = near.filter(|near| near.is_certain).map(|near| near.name.to_owned());
-        Self::Detailed(Box::new(ErrorDetail { code, message, help: Some(help), fix }))
+        Self { code, message, help: Some(help), fix }
+    }
+}
+
+impl DecodeError {
+    /// An error with a help text.
+    pub(super) fn with_help(code: &'static str, message: impl Into<String>, help: impl Into<String>) -> Self {
+        Self::Detailed(Box::new(ErrorDetail { help: Some(help.into()), ..ErrorDetail::new(code, message) }))
+    }
+
+    pub(super) fn wrong_type(expected: impl Into<String>) -> Self {
+        Self::WrongType(expected.into())
+    }
+
+    /// An unknown name, with a suggestion if one is near.
+    fn unknown_name(code: &'static str, message: String, name: &str, known: &[&str]) -> Self {
+        let near = suggest(name, known.iter().copied()).or_else(|| value_alias(name, known));
+        Self::Detailed(Box::new(ErrorDetail::unknown_name(code, message, known, near)))
     }
 }
 
@@ -100,7 +96,7 @@ fn value_alias<'a>(word: &str, known: &[&'a str]) -> Option<Suggestion<'a>> {
     known.iter().find(|name| **name == *here).map(|name| Suggestion { name, is_certain: true })
 }
 
-fn listed(names: &[&str]) -> String {
+pub(super) fn listed(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
@@ -109,7 +105,7 @@ impl Display for DecodeError {
         match self {
             Self::Reported | Self::PartDropped => f.write_str("already reported"),
             Self::Missing(key) => write!(f, "required key `{key}` is missing"),
-            Self::WrongType { expected, .. } => write!(f, "expected {expected}"),
+            Self::WrongType(expected) => write!(f, "expected {expected}"),
             Self::Detailed(detail) => f.write_str(&detail.message),
         }
     }
@@ -120,10 +116,8 @@ impl std::error::Error for DecodeError {}
 impl de::Error for DecodeError {
     fn custom<T: Display>(message: T) -> Self {
         let text = message.to_string();
-        match unpack_coded_error(&text) {
-            Some(detail) => Self::Detailed(Box::new(detail)),
-            None => Self::with_message("invalid-value", text),
-        }
+        let detail = unpack_coded_error(&text).unwrap_or_else(|| ErrorDetail::new("invalid-value", text));
+        Self::Detailed(Box::new(detail))
     }
 
     fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -138,13 +132,8 @@ impl de::Error for DecodeError {
             Unexpected::Str(text) => ("invalid-value", format!("\"{}\"", excerpt(text))),
             other => ("invalid-value", other.to_string()),
         };
-        Self::with_message(code, format!("expected {expected}, found {shown}"))
-    }
-
-    fn invalid_length(length: usize, expected: &dyn Expected) -> Self {
-        let help = Some(format!("write {expected}"));
-        let message = format!("expected {expected}, found {length} items");
-        Self::Detailed(Box::new(ErrorDetail { code: "wrong-type", message, help, fix: None }))
+        let message = format!("expected {expected}, found {shown}");
+        Self::Detailed(Box::new(ErrorDetail::new(code, message)))
     }
 
     fn unknown_variant(variant: &str, known: &'static [&'static str]) -> Self {
@@ -157,12 +146,6 @@ impl de::Error for DecodeError {
 
     fn missing_field(field: &'static str) -> Self {
         Self::Missing(field)
-    }
-
-    fn duplicate_field(field: &'static str) -> Self {
-        let help = Some("remove one of the two".to_owned());
-        let message = format!("key `{field}` is set twice");
-        Self::Detailed(Box::new(ErrorDetail { code: "duplicate-key", message, help, fix: None }))
     }
 }
 

@@ -140,10 +140,8 @@ struct RecoveryState {
     node_recoveries: HashMap<u64, NodeRecovery>,
     /// Keys that get placeholders, by the mapping's path.
     missing_keys: HashMap<u64, Vec<&'static str>>,
-    /// Paths of values whose misspelled key was taken for a known one, by the mapping's path and that key.
-    corrected_keys: HashMap<(u64, &'static str), u64>,
-    /// The known keys that unknown ones were taken for, if any, by their path and the list of known keys.
-    key_guesses: HashMap<(u64, usize), Option<&'static str>>,
+    /// The known keys that unknown ones were taken for, if any, by their paths.
+    key_guesses: HashMap<u64, Option<&'static str>>,
     gaps: Vec<SourceSpan>,
 }
 
@@ -176,25 +174,13 @@ impl DecodeSession<'_> {
         self.state.borrow().found.is_full()
     }
 
-    /// The known key that a value's key was taken for in an earlier round.
-    pub(super) fn corrected_key(&self, mapping: u64, keys: &[&'static str], value: u64) -> Option<&'static str> {
-        let state = self.state.borrow();
-        keys.iter().copied().find(|key| state.corrected_keys.get(&(mapping, *key)) == Some(&value))
+    /// The known key that an unknown key was taken for, if any; `None` if it wasn't looked up.
+    pub(super) fn key_guess(&self, key: u64) -> Option<Option<&'static str>> {
+        self.state.borrow().key_guesses.get(&key).copied()
     }
 
-    /// The cached guess for an unknown key; `None` if it wasn't looked up among these.
-    pub(super) fn cached_key_guess(&self, key: u64, fields: &'static [&'static str]) -> Option<Option<&'static str>> {
-        self.state.borrow().key_guesses.get(&(key, fields.as_ptr().addr())).copied()
-    }
-
-    /// Caches the guess for an unknown key.
-    pub(super) fn cache_key_guess(&self, key: u64, fields: &'static [&'static str], meant: Option<&'static str>) {
-        self.state.borrow_mut().key_guesses.insert((key, fields.as_ptr().addr()), meant);
-    }
-
-    /// Records that a value's key was taken for another key.
-    pub(super) fn record_corrected_key(&self, mapping: u64, key: &'static str, value: u64) {
-        self.state.borrow_mut().corrected_keys.insert((mapping, key), value);
+    pub(super) fn set_key_guess(&self, key: u64, meant: Option<&'static str>) {
+        self.state.borrow_mut().key_guesses.insert(key, meant);
     }
 
     /// The missing keys of a mapping, which get placeholders.
@@ -237,11 +223,6 @@ impl<'a> NodeDeserializer<'a> {
         Node { tree: self.session.node.tree.clone(), index: self.index, is_placeholder: self.is_placeholder() }
     }
 
-    /// See [`Node::describe`].
-    pub(super) fn describe(self) -> String {
-        self.node().describe()
-    }
-
     pub(super) fn is_placeholder(self) -> bool {
         self.placeholder_depth > 0
             || self.session.node_recovery(self.path).is_some()
@@ -275,13 +256,10 @@ impl<'a> NodeDeserializer<'a> {
                 state.missing_keys.entry(self.path).or_default().push(key);
             }
             _ if is_placeholder => self.drop_node(),
-            DecodeError::WrongType { expected, mut help, mut fix } => {
-                if let Some((meant, number)) = self.intended_number(&expected) {
-                    (help, fix) = (Some(meant), Some(number));
-                }
-                let message = format!("expected {expected}, found {}", self.describe());
-                let help = Some(help.unwrap_or_else(|| self.replacement_help(&expected)));
-                self.report_and_replace(ErrorDetail { code: "wrong-type", message, help, fix });
+            DecodeError::WrongType(expected) => {
+                let (help, fix) = self.correction(&expected);
+                let message = format!("expected {expected}, found {}", self.node().describe());
+                self.report_and_replace(ErrorDetail { code: "wrong-type", message, help: Some(help), fix });
             }
             DecodeError::Detailed(detail) => self.report_and_replace(*detail),
         }
@@ -338,12 +316,14 @@ impl<'a> NodeDeserializer<'a> {
 
     /// Whether the value of a key, real or a placeholder, was dropped.
     fn is_value_dropped(self, key: &'static str) -> bool {
-        let corrected = self.session.state.borrow().corrected_keys.get(&(self.path, key)).copied();
-        let real = self.session.tree().pair(self.index, key).map(|(_, value)| self.child(value));
-        let placeholder = self.placeholder_for(key);
-        real.is_some_and(|value| self.session.is_dropped(value.path))
-            || corrected.is_some_and(|path| self.session.is_dropped(path))
-            || self.session.is_dropped(placeholder.path)
+        let tree = self.session.tree();
+        let is_named = |(name, _): &&(u32, u32)| {
+            tree.text(*name) == Some(key) || self.session.key_guess(self.child(*name).path).flatten() == Some(key)
+        };
+        let pairs: &[(u32, u32)] = if let Content::Mapping(pairs) = self.content() { pairs } else { &[] };
+        let mut values = pairs.iter().filter(is_named).map(|(_, value)| self.child(*value).path);
+        values.any(|path| self.session.is_dropped(path))
+            || self.session.is_dropped(self.placeholder_for(key).path)
             || self.session.missing_keys(self.path).contains(&key)
     }
 }

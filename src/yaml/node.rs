@@ -53,9 +53,9 @@ pub(super) struct Tree {
     pub(super) hints: &'static FormatHints,
 }
 
-/// Keys of other formats, each with the key here that means the same. A word may have several meanings: the first whose
-/// key is known and free in the mapping counts.
-pub type KeyAliases = &'static [(&'static str, &'static str)];
+/// Keys, each with the keys of other formats that mean the same. A word may have several meanings: the first whose key is
+/// known and free in the mapping counts.
+pub type KeyAliases = &'static [(&'static str, &'static [&'static str])];
 
 /// What is known about the keys of a file format. The decoder uses it to make its findings more helpful.
 #[derive(Debug)]
@@ -93,11 +93,12 @@ impl Tree {
         if let Some(key) = fields.iter().copied().find(|key| same(key)) {
             return Some(KeyGuess { key, is_certain: true });
         }
-        let meanings = || self.hints.key_aliases.iter().filter(|(alias, _)| same(alias)).map(|(_, here)| *here);
+        let is_meaning = |(_, aliases): &&(_, &[&str])| aliases.iter().any(|alias| same(alias));
+        let meanings = || self.hints.key_aliases.iter().filter(is_meaning).map(|(here, _)| *here);
         let fitting = || meanings().filter(|here| fields.contains(here));
         if let Some(key) = fitting().find(|here| absent.contains(here)).or_else(|| fitting().next()) {
             // A word with two meanings, or one that is a key of another mapping, is uncertain.
-            let is_key = self.hints.key_aliases.iter().any(|(_, here)| same(here));
+            let is_key = self.hints.key_aliases.iter().any(|(here, _)| same(here));
             return Some(KeyGuess { key, is_certain: !is_key && meanings().count() == 1 });
         }
         let near = suggest(word, fields.iter().copied())?;

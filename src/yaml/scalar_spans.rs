@@ -31,17 +31,16 @@ impl ScalarSpanMap {
     /// The map of a scalar at `whole` with the decoded text `text`.
     pub(super) fn of_scalar(whole: SourceSpan, text: &str, style: Style) -> Self {
         let (source, span) = (&*whole.source.text, &whole.range);
-        let mut pieces = SegmentBuilder { list: Vec::new(), decoded: String::with_capacity(text.len()) };
+        let mut segments = SegmentBuilder { source, text, list: Vec::new(), decoded: 0 };
         let matched = match style {
-            Style::Plain => pieces.flow(source, span.clone(), style),
-            Style::Single | Style::Double if span.len() >= 2 => {
-                pieces.flow(source, span.start + 1..span.end - 1, style)
-            }
+            Style::Plain => segments.flow(span.clone(), style),
+            Style::Single | Style::Double if span.len() >= 2 => segments.flow(span.start + 1..span.end - 1, style),
             Style::Single | Style::Double => None,
-            Style::Literal | Style::Folded => pieces.block(source, span, text),
+            Style::Literal | Style::Folded => segments.block(span),
         };
-        let fits = matched.is_some() && pieces.decoded == text;
-        Self { whole, pieces: fits.then_some(pieces.list) }
+        let fits = matched.is_some() && segments.decoded == text.len();
+        let pieces = fits.then_some(segments.list);
+        Self { whole, pieces }
     }
 
     /// The place of a range of bytes of the decoded text: exact in plain, quoted, literal and folded scalars; an escape
@@ -66,78 +65,82 @@ impl ScalarSpanMap {
     }
 }
 
-struct SegmentBuilder {
+/// Matches the source of a scalar with its decoded text, from start to end.
+struct SegmentBuilder<'a> {
+    source: &'a str,
+    text: &'a str,
     list: Vec<SpanSegment>,
-    decoded: String,
+    /// How much of the decoded text is matched.
+    decoded: usize,
 }
 
-impl SegmentBuilder {
+impl<'a> SegmentBuilder<'a> {
+    /// The decoded text that isn't matched yet.
+    fn left(&self) -> &'a str {
+        &self.text[self.decoded..]
+    }
+
     /// Adds decoded text that is equal to its source.
-    fn push_verbatim(&mut self, source: &str, at: Range<usize>) {
-        let start = self.decoded.len();
-        self.decoded.push_str(&source[at.clone()]);
-        let end = self.decoded.len();
+    fn push_verbatim(&mut self, at: Range<usize>) -> Option<()> {
+        let start = self.decoded;
+        self.decoded += self.left().starts_with(&self.source[at.clone()]).then_some(at.len())?;
         match self.list.last_mut() {
             Some(last) if last.is_verbatim && last.source.end == at.start => {
                 last.source.end = at.end;
-                last.decoded.end = end;
+                last.decoded.end = self.decoded;
             }
-            _ => self.list.push(SpanSegment { decoded: start..end, source: at, is_verbatim: true }),
+            _ => self.list.push(SpanSegment { decoded: start..self.decoded, source: at, is_verbatim: true }),
         }
+        Some(())
     }
 
-    /// Adds decoded text that differs from its source.
-    fn push_decoded(&mut self, decoded: &str, at: Range<usize>) {
-        if decoded.is_empty() {
-            return;
+    /// Adds so many bytes of decoded text, which differ from their source.
+    fn push_decoded(&mut self, length: usize, at: Range<usize>) {
+        if length > 0 {
+            let start = self.decoded;
+            self.decoded += length;
+            self.list.push(SpanSegment { decoded: start..self.decoded, source: at, is_verbatim: false });
         }
-        let start = self.decoded.len();
-        self.decoded.push_str(decoded);
-        self.list.push(SpanSegment { decoded: start..self.decoded.len(), source: at, is_verbatim: false });
     }
 
     /// Maps plain and quoted scalars: `body` is the text between the quotes.
-    fn flow(&mut self, source: &str, body: Range<usize>, style: Style) -> Option<()> {
+    fn flow(&mut self, body: Range<usize>, style: Style) -> Option<()> {
         let mut at = body.start;
         while at < body.end {
-            let rest = &source[at..body.end];
-            let white = rest.len() - rest.trim_start_matches([' ', '\t', '\r', '\n']).len();
-            if white > 0 {
-                match line_ends(&rest[..white]) {
-                    0 => self.push_verbatim(source, at..at + white),
-                    1 => self.push_decoded(" ", at..at + white),
-                    count => self.push_decoded(&"\n".repeat(count - 1), at..at + white),
-                }
-                at += white;
+            let rest = &self.source[at..body.end];
+            let white = white_length(rest);
+            let length = if white > 0 && line_ends(&rest[..white]) > 0 {
+                // One line end becomes a space, and each further one a line end.
+                let decoded = line_ends(&rest[..white]).saturating_sub(1).max(1);
+                self.push_decoded(decoded, at..at + white);
+                white
             } else if style == Style::Single && rest.starts_with("''") {
-                self.push_decoded("'", at..at + 2);
-                at += 2;
+                self.push_decoded(1, at..at + 2);
+                2
+            } else if style == Style::Double && rest.starts_with('\\') && rest[1..].starts_with(['\r', '\n']) {
+                let length = 1 + white_length(&rest[1..]);
+                self.push_decoded(line_ends(&rest[1..length]).saturating_sub(1), at..at + length);
+                length
             } else if style == Style::Double && rest.starts_with('\\') {
-                let (letter, length) = escape(rest)?;
-                match letter {
-                    Some(letter) => self.push_decoded(letter.encode_utf8(&mut [0; 4]), at..at + length),
-                    None => {
-                        let white = rest[1..].len() - rest[1..].trim_start_matches([' ', '\t', '\r', '\n']).len();
-                        let blank_lines = line_ends(&rest[1..=white]).saturating_sub(1);
-                        self.push_decoded(&"\n".repeat(blank_lines), at..at + 1 + white);
-                        at += white;
-                    }
-                }
-                at += length;
+                let length = escape_length(rest)?;
+                self.push_decoded(self.left().chars().next()?.len_utf8(), at..at + length);
+                length
             } else {
                 let first = rest.chars().next().map_or(1, char::len_utf8);
                 let special = [' ', '\t', '\r', '\n', '\'', '\\'];
-                let length = first + rest[first..].find(special).unwrap_or(rest.len() - first);
-                self.push_verbatim(source, at..at + length);
-                at += length;
-            }
+                let length = white.max(first + rest[first..].find(special).unwrap_or(rest.len() - first));
+                self.push_verbatim(at..at + length)?;
+                length
+            };
+            at += length;
         }
         Some(())
     }
 
     /// Maps literal and folded scalars. The decoded text shows how line ends were folded and removed; the lines between
     /// them differ only in indentation.
-    fn block(&mut self, source: &str, span: &Range<usize>, text: &str) -> Option<()> {
+    fn block(&mut self, span: &Range<usize>) -> Option<()> {
+        let (source, text) = (self.source, self.text);
         let end = source.len();
         let first_start = first_line(source, span.start);
         let written = indentation(lines(source, first_start..end).map(|line| &source[line]))?;
@@ -145,7 +148,7 @@ impl SegmentBuilder {
         let indent = written.checked_sub(kept)?;
         let mut gap_start = None;
         for line in lines(source, first_start..end) {
-            if self.decoded.len() == text.len() {
+            if self.left().is_empty() {
                 break;
             }
             let spaces = source[line.clone()].bytes().take_while(|byte| *byte == b' ').count().min(indent);
@@ -153,26 +156,22 @@ impl SegmentBuilder {
             if content.is_empty() {
                 continue;
             }
-            if let Some(gap_start) = gap_start.or(Some(first_start)) {
-                let left = &text[self.decoded.len()..];
-                let mut gap = left.len() - left.trim_start_matches('\n').len();
-                if gap == 0 && left.starts_with(' ') && !source[content.clone()].starts_with(' ') {
-                    gap = 1;
-                }
-                let decoded = &left[..gap];
-                self.push_decoded(decoded, gap_start..content.start);
+            let left = self.left();
+            let mut gap = left.len() - left.trim_start_matches('\n').len();
+            if gap == 0 && left.starts_with(' ') && !source[content.clone()].starts_with(' ') {
+                gap = 1;
             }
-            if !text[self.decoded.len()..].starts_with(&source[content.clone()]) {
+            self.push_decoded(gap, gap_start.unwrap_or(first_start)..content.start);
+            if self.push_verbatim(content.clone()).is_none() {
                 break;
             }
             gap_start = Some(content.end);
-            self.push_verbatim(source, content);
         }
-        let left = &text[self.decoded.len()..];
+        let left = self.left();
         let tail = gap_start?;
         let rest = &source[tail..];
         let breaks = rest.len() - rest.trim_start_matches(['\n', '\r']).len();
-        left.bytes().all(|byte| byte == b'\n').then(|| self.push_decoded(left, tail..tail + breaks))
+        left.bytes().all(|byte| byte == b'\n').then(|| self.push_decoded(left.len(), tail..tail + breaks))
     }
 }
 
@@ -226,37 +225,20 @@ fn line_ends(white: &str) -> usize {
         .count()
 }
 
-/// The character of an escape and its length in bytes; an escaped line end has no character.
-fn escape(text: &str) -> Option<(Option<char>, usize)> {
-    let hex = |from: usize, digits: usize| u32::from_str_radix(text.get(from..from + digits)?, 16).ok();
-    let letter = text[1..].chars().next()?;
-    let simple = match letter {
-        '0' => '\0',
-        'a' => '\x07',
-        'b' => '\x08',
-        't' | '\t' => '\t',
-        'n' => '\n',
-        'v' => '\x0b',
-        'f' => '\x0c',
-        'r' => '\r',
-        'e' => '\x1b',
-        ' ' | '"' | '/' | '\\' => letter,
-        'N' => '\u{85}',
-        '_' => '\u{a0}',
-        'L' => '\u{2028}',
-        'P' => '\u{2029}',
-        '\n' | '\r' => return Some((None, 1)),
-        'x' => return Some((Some(char::from_u32(hex(2, 2)?)?), 4)),
-        'U' => return Some((Some(char::from_u32(hex(2, 8)?)?), 10)),
-        'u' => {
-            let high = hex(2, 4)?;
-            if !(0xd800..0xdc00).contains(&high) {
-                return Some((Some(char::from_u32(high)?), 6));
-            }
-            let low = hex(8, 4).filter(|low| (0xdc00..0xe000).contains(low))?;
-            return Some((Some(char::from_u32(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00))?), 12));
+/// The length of the white space that a text begins with.
+fn white_length(text: &str) -> usize {
+    text.len() - text.trim_start_matches([' ', '\t', '\r', '\n']).len()
+}
+
+/// The length of an escape, which may be a pair of surrogates.
+fn escape_length(text: &str) -> Option<usize> {
+    match text[1..].chars().next()? {
+        'x' => Some(4),
+        'u' if text.get(2..6).is_some_and(|digits| matches!(u32::from_str_radix(digits, 16), Ok(0xd800..0xdc00))) => {
+            Some(12)
         }
-        _ => return None,
-    };
-    Some((Some(simple), 2))
+        'u' => Some(6),
+        'U' => Some(10),
+        letter => Some(1 + letter.len_utf8()),
+    }
 }

@@ -1,42 +1,24 @@
-//! Gives serde access to the items of a list, the entries of a mapping and the content of an enum.
+//! Gives serde access to the items of a list and the entries of a mapping.
 
 use std::cell::OnceCell;
-use std::ops::Range;
 
-use serde::Deserializer;
-use serde::de::{DeserializeSeed, EnumAccess, IntoDeserializer, MapAccess, SeqAccess, VariantAccess, Visitor};
+use serde::de::{DeserializeSeed, IntoDeserializer, MapAccess, SeqAccess};
 
 use super::decode_error::{DecodeError, ErrorDetail};
 use super::decode_recovery::NodeDeserializer;
 use super::findings::excerpt;
 use super::node::{Content, KeyGuess};
-use super::scalar::Scalar;
 use crate::diagnostic::Suggestion;
 
 /// The items of a list.
 pub(super) struct ListAccess<'a> {
     list: NodeDeserializer<'a>,
     items: std::slice::Iter<'a, u32>,
-    /// Whether no item can be left out.
-    exact: bool,
-    placeholder_range: Range<usize>,
 }
 
 impl<'a> ListAccess<'a> {
-    pub(super) fn new(list: NodeDeserializer<'a>, items: &'a [u32], exact: bool) -> Self {
-        Self { list, items: items.iter(), exact, placeholder_range: 0..0 }
-    }
-
-    /// The items of a placeholder.
-    pub(super) fn placeholders(list: NodeDeserializer<'a>, length: usize) -> Self {
-        Self { list, items: [].iter(), exact: true, placeholder_range: 0..length }
-    }
-
-    fn next(&mut self) -> Option<NodeDeserializer<'a>> {
-        match self.items.next() {
-            Some(item) => Some(self.list.child(*item)),
-            None => self.placeholder_range.next().map(|position| self.list.placeholder_for(&position.to_string())),
-        }
+    pub(super) fn new(list: NodeDeserializer<'a>, items: &'a [u32]) -> Self {
+        Self { list, items: items.iter() }
     }
 }
 
@@ -44,19 +26,13 @@ impl<'de> SeqAccess<'de> for ListAccess<'_> {
     type Error = DecodeError;
 
     fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, DecodeError> {
-        while let Some(item) = self.next() {
-            if !self.list.session.is_dropped(item.path) {
-                let decoded = item.decode(seed).map(Some);
-                if decoded.is_err() && !self.exact && item.is_invalid_itself() {
-                    item.drop_node();
-                }
-                return decoded;
-            }
-            if self.exact {
-                return Err(DecodeError::PartDropped);
-            }
+        let mut items = self.items.by_ref().map(|item| self.list.child(*item));
+        let Some(item) = items.find(|item| !self.list.session.is_dropped(item.path)) else { return Ok(None) };
+        let decoded = item.decode(seed).map(Some);
+        if decoded.is_err() && item.is_invalid_itself() {
+            item.drop_node();
         }
-        Ok(None)
+        decoded
     }
 }
 
@@ -108,52 +84,50 @@ impl<'a> MappingAccess<'a> {
             return Some(field);
         }
         // Search once, not in every round.
-        if let Some(meant) = self.mapping.session.cached_key_guess(key.path, fields) {
-            self.corrected_fields.extend(meant);
-            return meant;
-        }
+        let known = self.mapping.session.key_guess(key.path);
+        let meant = known.unwrap_or_else(|| {
+            let (finding, meant) = self.guess(name, fields, key, value);
+            self.mapping.session.report(key.finding(finding));
+            self.mapping.session.set_key_guess(key.path, meant);
+            meant
+        });
+        self.corrected_fields.extend(meant);
+        meant
+    }
+
+    /// The finding for an unknown key, and the known key that it is taken for.
+    fn guess(
+        &self,
+        name: &str,
+        fields: &'static [&'static str],
+        key: NodeDeserializer<'a>,
+        value: NodeDeserializer<'a>,
+    ) -> (ErrorDetail, Option<&'static str>) {
+        let message = format!("unknown key `{}`", excerpt(name));
         if self.mapping.session.is_full() {
             // Further help isn't shown, and searching for very many keys takes long.
-            let message = format!("unknown key `{}`", excerpt(name));
-            self.mapping.session.report(key.finding(ErrorDetail::new("unknown-key", message)));
-            let meant = self.mapping.session.corrected_key(self.mapping.path, fields, value.path)?;
-            self.corrected_fields.push(meant);
-            return Some(meant);
+            return (ErrorDetail::new("unknown-key", message), None);
         }
         if let Some((field, spaced)) = split_missing_space(name, fields)
             .filter(|(field, _)| self.is_field_free(field, fields) && value.node().is_null() && key.node().is_plain())
         {
-            let message = format!("unknown key `{}`", excerpt(name));
             let help = Some(format!("a space is missing after the `:`; write `{}`", excerpt(&spaced)));
             let fix = self.is_only_guess_for(field, fields).then_some(spaced);
-            self.mapping.session.report(key.finding(ErrorDetail { code: "unknown-key", message, help, fix }));
             // The value is part of the key, so it isn't reported as missing.
             value.replace_with_placeholder();
-            self.mapping.session.cache_key_guess(key.path, fields, Some(field));
-            self.corrected_fields.push(field);
-            self.mapping.session.record_corrected_key(self.mapping.path, field, value.path);
-            return Some(field);
+            return (ErrorDetail { code: "unknown-key", message, help, fix }, Some(field));
         }
-        let meant = tree.guess_key(name, fields, self.absent_fields(fields));
+        let meant = self.mapping.session.tree().guess_key(name, fields, self.absent_fields(fields));
         let free = meant.filter(|meant| self.is_field_free(meant.key, fields));
         // A fix would lose what follows a colon.
         let is_certain =
             |meant: KeyGuess| meant.is_certain && !name.contains(':') && self.is_only_guess_for(meant.key, fields);
         let near = free.map(|meant| Suggestion { name: meant.key, is_certain: is_certain(meant) });
-        let message = format!("unknown key `{}`", excerpt(name));
-        if let DecodeError::Detailed(mut detail) = DecodeError::unknown_name_near("unknown-key", message, fields, near)
-        {
-            if let (Some(meant), None) = (meant, free) {
-                detail.help = Some(format!("did you mean `{}`, which is set already? Keep one of the two", meant.key));
-            }
-            self.mapping.session.report(key.finding(*detail));
+        let mut finding = ErrorDetail::unknown_name("unknown-key", message, fields, near);
+        if let (Some(meant), None) = (meant, free) {
+            finding.help = Some(format!("did you mean `{}`, which is set already? Keep one of the two", meant.key));
         }
-        let meant = free.map(|meant| meant.key);
-        self.mapping.session.cache_key_guess(key.path, fields, meant);
-        let meant = meant?;
-        self.corrected_fields.push(meant);
-        self.mapping.session.record_corrected_key(self.mapping.path, meant, value.path);
-        Some(meant)
+        (finding, free.map(|meant| meant.key))
     }
 
     /// Whether the mapping lacks a known key, and no unknown one was taken for it.
@@ -230,136 +204,7 @@ impl<'de> MapAccess<'de> for MappingAccess<'_> {
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, DecodeError> {
         match self.value.take() {
             Some(value) => value.decode(seed),
-            None => Err(DecodeError::with_message("invalid-value", "a value was asked for before its key")),
+            None => Err(DecodeError::PartDropped),
         }
-    }
-}
-
-/// A variant of an enum: a name alone, or a mapping of one name to its content.
-pub(super) struct EnumVariant<'a> {
-    name: String,
-    /// The node of the name.
-    label: NodeDeserializer<'a>,
-    content: Option<NodeDeserializer<'a>>,
-    /// Whether it is a placeholder.
-    is_placeholder: bool,
-}
-
-impl<'a> EnumVariant<'a> {
-    pub(super) fn of(node: NodeDeserializer<'a>, variants: &'static [&'static str]) -> Result<Self, DecodeError> {
-        if node.is_placeholder() {
-            let name = variants.first().ok_or(DecodeError::PartDropped)?;
-            return Ok(Self { name: (*name).to_owned(), label: node, content: None, is_placeholder: true });
-        }
-        let (name, label, content) = match node.content() {
-            Content::Scalar { text, value: Scalar::String, .. } => (text, node, None),
-            Content::Mapping(pairs) => match **pairs {
-                [(key, value)] => {
-                    let content = node.child(value);
-                    if node.session.is_dropped(content.path) {
-                        return Err(DecodeError::PartDropped);
-                    }
-                    match node.session.tree().content(key) {
-                        Content::Scalar { text, .. } => (text, node.child(key), Some(content)),
-                        _ => return Err(DecodeError::wrong_type("a string as key")),
-                    }
-                }
-                _ => {
-                    let message = format!("expected a mapping with one key, found {} keys", pairs.len());
-                    let help = Some(format!("write one of these: {}", one_of(variants)));
-                    return Err(DecodeError::Detailed(Box::new(ErrorDetail {
-                        code: "wrong-type",
-                        message,
-                        help,
-                        fix: None,
-                    })));
-                }
-            },
-            _ => return Err(DecodeError::wrong_type(one_of(variants))),
-        };
-        if variants.contains(&&**name) {
-            return Ok(Self { name: (**name).to_owned(), label, content, is_placeholder: false });
-        }
-        let message = format!("unknown value `{}`", excerpt(name));
-        match (content, DecodeError::unknown_name("unknown-value", message, name, variants)) {
-            (Some(_), DecodeError::Detailed(detail)) => {
-                node.session.report(label.finding(*detail));
-                Err(DecodeError::PartDropped)
-            }
-            (_, error) => Err(error),
-        }
-    }
-
-    /// The content of the variant; an error if it has none.
-    fn content(&self) -> Result<NodeDeserializer<'a>, DecodeError> {
-        match self.content {
-            Some(content) => Ok(content),
-            None if self.is_placeholder => Ok(self.label.placeholder_for(&self.name)),
-            None => {
-                let message = format!("`{}` needs a value", self.name);
-                let help = Some(format!("write `{}: ...`", self.name));
-                Err(DecodeError::Detailed(Box::new(ErrorDetail { code: "wrong-type", message, help, fix: None })))
-            }
-        }
-    }
-}
-
-fn one_of(variants: &[&str]) -> String {
-    match variants {
-        [] => "no value".to_owned(),
-        [only] => format!("`{only}`"),
-        [rest @ .., last] => {
-            let rest: Vec<String> = rest.iter().map(|name| format!("`{name}`")).collect();
-            format!("{} or `{last}`", rest.join(", "))
-        }
-    }
-}
-
-impl<'de> EnumAccess<'de> for EnumVariant<'_> {
-    type Error = DecodeError;
-    type Variant = Self;
-
-    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), DecodeError> {
-        let name: serde::de::value::StrDeserializer<'_, DecodeError> = self.name.as_str().into_deserializer();
-        let value = seed.deserialize(name)?;
-        Ok((value, self))
-    }
-}
-
-impl<'de> VariantAccess<'de> for EnumVariant<'_> {
-    type Error = DecodeError;
-
-    fn unit_variant(self) -> Result<(), DecodeError> {
-        match self.content {
-            Some(content) if !content.node().is_null() && !content.is_placeholder() => {
-                let message = format!("`{}` takes no value", self.name);
-                let help = Some(format!("write only `{}`", self.name));
-                Err(content.record_error(DecodeError::Detailed(Box::new(ErrorDetail {
-                    code: "wrong-type",
-                    message,
-                    help,
-                    fix: None,
-                }))))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, DecodeError> {
-        self.content()?.decode(seed)
-    }
-
-    fn tuple_variant<V: Visitor<'de>>(self, length: usize, visitor: V) -> Result<V::Value, DecodeError> {
-        let content = self.content()?;
-        content.deserialize_tuple(length, visitor).map_err(|error| content.record_error(error))
-    }
-
-    fn struct_variant<V: Visitor<'de>>(
-        self,
-        fields: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, DecodeError> {
-        let content = self.content()?;
-        content.deserialize_struct("", fields, visitor).map_err(|error| content.record_error(error))
     }
 }

@@ -30,7 +30,7 @@ fn text_before_a_refusal_is_not_a_summary() {
     assert!(summed_up.is_empty());
     ended.assert_code(4).assert_stderr_contains("and the requested summary was refused");
     assert!(ended.run_folder().transcript().contains("_Compaction failed: the summary was refused_"));
-    assert!(ended.run_folder().file("report.html").contains("compaction failed: the summary was refused"));
+    assert!(ended.run_folder().file("report.html").contains("Compaction failed: the summary was refused"));
 }
 
 #[test]

@@ -164,11 +164,11 @@ fn the_command_line_reference_is_up_to_date() {
 
 #[test]
 fn the_pages_of_rules_are_up_to_date() {
-    let markdown = formats::find("markdown").unwrap();
+    let markdown = formats::find(formats::RULE_PAGES, "markdown");
     let display = DisplayOptions { colour: false, width: 100 };
     let rules = rules();
     for rule in &rules {
-        let page = markdown.rule_pages(&[*rule], display).unwrap();
+        let page = markdown(&[*rule], display);
         check_page(&rule_path(rule), &page);
     }
     let expected: Vec<String> =

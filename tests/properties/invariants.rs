@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use legwork::diagnostic::{Diagnostic, Severity, Source, SourceSpan};
-use legwork::formats::{DisplayOptions, FORMATS, Subject};
+use legwork::formats::{DisplayOptions, FINDINGS};
 use legwork::lints::{self, LintReport, ValidJob};
 use legwork::plan::{InputValues, Plan, RunContext};
 use legwork::template::JobDir;
@@ -74,11 +74,9 @@ fn check_order(first: &Arc<Source>, findings: &[Diagnostic]) {
 
 /// Asserts that every format can show the findings, and that no text from the file injects anything into the output.
 fn check_formats(findings: &[Diagnostic]) {
-    for format in FORMATS.iter().filter(|format| format.subjects().contains(&Subject::Diagnostics)) {
+    for (name, show) in FINDINGS {
         for (colour, width) in [(false, 140), (true, 40)] {
-            let text = format.diagnostics(findings, DisplayOptions { colour, width });
-            let text = text.unwrap_or_else(|| panic!("`{}` shows nothing", format.name()));
-            let name = format.name();
+            let text = show(findings, DisplayOptions { colour, width });
             assert!(text.is_empty() || text.ends_with('\n'), "{name}: {text:?}");
             let steers =
                 |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t') && !(colour && letter == '\u{1b}');
@@ -86,8 +84,7 @@ fn check_formats(findings: &[Diagnostic]) {
         }
     }
     let look = DisplayOptions { colour: false, width: 140 };
-    let shown =
-        |name: &str| legwork::formats::find(name).and_then(|format| format.diagnostics(findings, look)).expect(name);
+    let shown = |name: &str| legwork::formats::find(FINDINGS, name)(findings, look);
     let [json, sarif, gitlab] =
         ["json", "sarif", "gitlab"].map(|name| serde_json::from_str::<Value>(&shown(name)).expect(name));
     let listed = json["diagnostics"].as_array().expect("a list");

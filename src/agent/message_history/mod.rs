@@ -32,24 +32,20 @@ pub(super) const SUMMARY_INSTRUCTION: &str = "The conversation fills the model's
 /// The messages of a conversation, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct MessageHistory {
-    prompt: String,
-    messages: Vec<Message>,
+    /// The text of the first message.
+    pub(super) prompt: String,
+    pub(super) messages: Vec<Message>,
     /// Whether the model accepts its thinking only after the exact messages that it followed.
-    binds_thinking: bool,
+    pub(super) binds_thinking: bool,
+    /// Whether no message is kept, because the job switches compaction off.
+    pub(super) is_off: bool,
 }
 
 impl MessageHistory {
-    /// Creates an empty history. `prompt` will be its first message.
-    pub(super) fn new(prompt: &str, binds_thinking: bool) -> Self {
-        Self { prompt: prompt.to_owned(), messages: Vec::new(), binds_thinking }
-    }
-
     pub(super) fn push(&mut self, message: Message) {
-        self.messages.push(message);
-    }
-
-    pub(super) fn as_slice(&self) -> &[Message] {
-        &self.messages
+        if !self.is_off {
+            self.messages.push(message);
+        }
     }
 
     /// The positions of the replies that start a turn. A reply that continues a paused one doesn't.
@@ -85,18 +81,7 @@ impl MessageHistory {
     /// the last turn are new.
     pub(super) fn old_results_to_truncate(&self, enough: usize) -> (Vec<String>, usize) {
         let end = self.turn_starts().last().copied().unwrap_or_default();
-        let mut saved = 0;
-        let mut ids = Vec::new();
-        for result in tool_results(&self.messages[..end]) {
-            if saved >= enough {
-                break;
-            }
-            if let Some(short) = truncated_result(&result.text, TRUNCATED_RESULT_CHARS) {
-                saved += result.text.len().saturating_sub(short.len());
-                ids.push(result.call_id.clone());
-            }
-        }
-        (ids, saved)
+        truncatable(&self.messages[..end], TRUNCATED_RESULT_CHARS, enough)
     }
 
     /// How short all results, new ones included, must be to save `enough` bytes: the calls, and the greatest length in
@@ -104,13 +89,7 @@ impl MessageHistory {
     pub(super) fn results_to_truncate(&self, enough: usize, below: u64) -> Option<(Vec<String>, u64)> {
         let lengths = [20_000, 10_000, 5_000, 2_500, 1_200, 600, TRUNCATED_RESULT_CHARS];
         lengths.into_iter().filter(|chars| (*chars as u64) < below).find_map(|chars| {
-            let (mut saved, mut ids) = (0, Vec::new());
-            for result in tool_results(&self.messages) {
-                if let Some(short) = truncated_result(&result.text, chars) {
-                    saved += result.text.len().saturating_sub(short.len());
-                    ids.push(result.call_id.clone());
-                }
-            }
+            let (ids, saved) = truncatable(&self.messages, chars, usize::MAX);
             (saved >= enough && !ids.is_empty()).then_some((ids, chars as u64))
         })
     }
@@ -159,20 +138,29 @@ impl MessageHistory {
     }
 }
 
-fn tool_results(messages: &[Message]) -> impl Iterator<Item = &ToolResult> {
-    messages.iter().flat_map(|message| match message {
+/// The results that truncation makes shorter, oldest first, until `enough` bytes are saved: their calls, and how many bytes
+/// that saves.
+fn truncatable(messages: &[Message], chars: usize, enough: usize) -> (Vec<String>, usize) {
+    let results = messages.iter().flat_map(|message| match message {
         Message::User(message) => message.results.as_slice(),
         Message::Assistant(_) => &[],
-    })
+    });
+    let (mut ids, mut saved) = (Vec::new(), 0);
+    for ToolResult { call_id, text, .. } in results {
+        if saved >= enough {
+            break;
+        }
+        if let Some(short) = truncated_result(text, chars) {
+            saved += text.len().saturating_sub(short.len());
+            ids.push(call_id.clone());
+        }
+    }
+    (ids, saved)
 }
 
 /// A truncated result; `None` if truncation wouldn't save enough.
 fn truncated_result(text: &str, chars: usize) -> Option<String> {
-    if text.len() <= chars.saturating_add(MIN_TRUNCATED_CHARS)
-        || text.chars().count() <= chars.saturating_add(MIN_TRUNCATED_CHARS)
-    {
-        return None;
-    }
+    text.char_indices().nth(chars.saturating_add(MIN_TRUNCATED_CHARS))?;
     let text = text.strip_prefix(TRUNCATION_NOTE).map_or(text, str::trim_start);
     Some(format!("{TRUNCATION_NOTE}\n{}", truncate_middle(text.to_owned(), chars)))
 }

@@ -22,7 +22,7 @@ fn reply(blocks: Vec<BlockContent>) -> Message {
 }
 
 fn conversation(turns: &[Turn]) -> MessageHistory {
-    let mut messages = MessageHistory::new("Go.", false);
+    let mut messages = MessageHistory { prompt: "Go.".to_owned(), ..MessageHistory::default() };
     messages.push(Message::User(UserMessage::text("Go.")));
     let mut number = 0;
     for (lengths, paused, remark) in turns {
@@ -74,7 +74,7 @@ fn shown(messages: &[Message]) -> Vec<String> {
 }
 
 fn size(messages: &MessageHistory) -> usize {
-    messages.as_slice().iter().map(message_bytes).sum()
+    messages.messages.iter().map(message_bytes).sum()
 }
 
 fn turns() -> impl Strategy<Value = Vec<Turn>> {
@@ -86,16 +86,16 @@ proptest! {
     #[test]
     fn compaction_leaves_a_valid_conversation(turns in turns(), enough in 0..20_000_usize, kept in 0..14_u32, most in 0..9_000_usize) {
         let whole = conversation(&turns);
-        holds(whole.as_slice());
+        holds(&whole.messages);
         prop_assert_eq!(whole.turn_starts().len(), turns.len());
 
         let mut short = conversation(&turns);
         let (ids, saved) = short.old_results_to_truncate(enough);
         let last = whole.turn_starts().last().copied().unwrap_or_default();
         prop_assert_eq!(&short.truncate_results(&ids, TRUNCATED_RESULT_CHARS as u64), &ids);
-        holds(short.as_slice());
+        holds(&short.messages);
         prop_assert_eq!(size(&whole) - size(&short), saved);
-        prop_assert_eq!(shown(&whole.as_slice()[last..]), shown(&short.as_slice()[last..]), "the last turn stays whole");
+        prop_assert_eq!(shown(&whole.messages[last..]), shown(&short.messages[last..]), "the last turn stays whole");
         prop_assert!(short.truncate_results(&ids, TRUNCATED_RESULT_CHARS as u64).is_empty(), "a second time changes nothing");
         prop_assert!(saved >= enough || short.old_results_to_truncate(usize::MAX).0.is_empty(), "all that can be saved is");
 
@@ -111,15 +111,15 @@ proptest! {
             let kept = kept.max(1);
             let mut summed = conversation(&turns);
             summed.replace_with_summary("So far.", kept);
-            holds(summed.as_slice());
+            holds(&summed.messages);
             prop_assert_eq!(summed.turn_starts().len(), kept as usize);
-            let rest = summed.as_slice().len() - 1;
-            prop_assert_eq!(shown(&summed.as_slice()[1..]), shown(&whole.as_slice()[whole.as_slice().len() - rest..]));
+            let rest = summed.messages.len() - 1;
+            prop_assert_eq!(shown(&summed.messages[1..]), shown(&whole.messages[whole.messages.len() - rest..]));
             // Summarize again, including the first summary.
             if kept > 1 {
                 summed.replace_with_summary("And so on.", 1);
-                holds(summed.as_slice());
-                let Message::User(first) = &summed.as_slice()[0] else { unreachable!() };
+                holds(&summed.messages);
+                let Message::User(first) = &summed.messages[0] else { unreachable!() };
                 let text = first.text.clone().unwrap();
                 prop_assert!(text.starts_with("Go.\n\n[") && text.ends_with("\n\nAnd so on.") && !text.contains("So far."));
             }
@@ -129,13 +129,13 @@ proptest! {
         let mut squeezed = conversation(&turns);
         if let Some((ids, chars)) = whole.results_to_truncate(enough, u64::MAX) {
             squeezed.truncate_results(&ids, chars);
-            holds(squeezed.as_slice());
+            holds(&squeezed.messages);
             prop_assert!(size(&whole) - size(&squeezed) >= enough);
             // Truncate again, to a smaller length.
             if let Some((ids, less)) = squeezed.results_to_truncate(1, chars) {
                 prop_assert!(less < chars);
                 squeezed.truncate_results(&ids, less);
-                holds(squeezed.as_slice());
+                holds(&squeezed.messages);
             }
         }
     }

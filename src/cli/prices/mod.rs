@@ -2,17 +2,16 @@
 
 mod table;
 
-use std::path::PathBuf;
-
 use jiff::tz::TimeZone;
 
-use self::table::{ListedSource, ModelPrice, PricesOutput, TierRate};
+pub(super) use self::table::align_columns;
+use self::table::{ListedSource, ModelPrice, PricesOutput};
 use super::env::CliEnv;
 use super::output::printable;
 use crate::diagnostic::{Diagnostic, suggest_name};
 use crate::error::Error;
 use crate::lints::model_argument;
-use crate::pricing::{ModelPricing, PriceSource, Prices, TABLE_DATE, TABLE_VERSION};
+use crate::pricing::{Prices, TABLE_DATE, TABLE_VERSION, Tier};
 use crate::providers::base_url::{display_base, is_on_host_of};
 use crate::providers::{self, Model, PROVIDERS, ProviderSpec};
 
@@ -37,7 +36,8 @@ pub(super) struct PricesArgs {
 }
 
 pub(super) fn prices(options: &PricesArgs, env: &CliEnv) -> Result<u8, Error> {
-    let lookup = PriceLookup { prices: env.prices()?, file: env.prices_file(), env, now: (env.clock)() };
+    let file = env.prices_file().map(|path| path.to_string_lossy().into_owned());
+    let lookup = PriceLookup { prices: env.prices()?, file, env, now: (env.clock)() };
     let mut models = Vec::new();
     for argument in &options.models {
         match lookup.models_of_provider(argument) {
@@ -61,7 +61,7 @@ pub(super) fn prices(options: &PricesArgs, env: &CliEnv) -> Result<u8, Error> {
         date: lookup.now.to_zoned(TimeZone::UTC).date().to_string(),
         table: TABLE_VERSION,
         table_date: TABLE_DATE,
-        file: lookup.user_file().filter(|_| lookup.prices.user_prices().models().next().is_some()),
+        file: lookup.file.clone().filter(|_| lookup.prices.user_prices().models().next().is_some()),
         models,
     };
     if options.format == "json" {
@@ -82,7 +82,8 @@ pub(super) fn prices(options: &PricesArgs, env: &CliEnv) -> Result<u8, Error> {
 
 struct PriceLookup<'a> {
     prices: &'a Prices,
-    file: Option<PathBuf>,
+    /// The path of the user's file for display.
+    file: Option<String>,
     env: &'a CliEnv,
     now: jiff::Timestamp,
 }
@@ -104,18 +105,15 @@ impl PriceLookup<'_> {
 
     /// Every model of the table, once, and those in prices.toml.
     fn all_models(&self) -> Vec<Model> {
-        let mut lists: Vec<&str> = Vec::new();
-        let mut models = Vec::new();
-        for ProviderSpec { name, vendor: prices, .. } in PROVIDERS.iter().filter(|entry| !entry.vendor.is_empty()) {
-            // Providers that share a price list have the same models.
-            if !lists.contains(prices) {
-                lists.push(prices);
-                models.extend(self.prices.models(prices).map(|model| Model::new(*name, model)));
-            }
-        }
-        let user_models: Vec<Model> =
-            self.user_models(None).into_iter().filter(|model| !models.contains(model)).collect();
-        [models, user_models].concat()
+        // Providers with a common API have the models of another provider.
+        let vendors = PROVIDERS.iter().filter(|spec| !spec.vendor.is_empty() && !spec.is_common_api);
+        let listed =
+            |spec: &'static ProviderSpec| self.prices.models(spec.vendor).map(|model| Model::new(spec.name, model));
+        let mut models: Vec<Model> = vendors.flat_map(listed).collect();
+        let mut own = self.user_models(None);
+        own.retain(|model| !models.contains(model));
+        models.append(&mut own);
+        models
     }
 
     /// The models in prices.toml.
@@ -131,88 +129,45 @@ impl PriceLookup<'_> {
     }
 
     fn look_up(&self, model: &Model) -> ModelPrice {
-        let unknown = ModelPrice {
+        let price = ModelPrice {
             model: model.to_string(),
-            source: None,
-            listed_as: None,
             asked_at: custom_endpoint(model, self.env),
-            context_window: None,
-            prompt_limit: None,
-            is_of_server: false,
-            rates: Vec::new(),
-            unknown: None,
-            help: None,
+            ..ModelPrice::default()
         };
         if model.is_scripted() {
-            let free = TierRate { above: 0, input: 0.0, output: 0.0, cache_read: 0.0, cache_write: 0.0 };
-            return ModelPrice { source: Some(ListedSource::Replay), rates: vec![free], ..unknown };
+            return ModelPrice { source: Some(ListedSource::Replay), rates: vec![Tier::default()], ..price };
         }
-        let set_price = format!(
-            "set its price in {}",
-            self.user_file().unwrap_or_else(|| "legwork/prices.toml in your configuration folder".to_owned())
-        );
-        match self.prices.model_pricing(model.price_key(), self.now.into()) {
-            Some(ModelPricing { source, tiers, context_window, prompt_limit, is_for_server }) => {
-                let (source, listed_as) = match source {
-                    PriceSource::UserFile => (ListedSource::PricesToml, None),
-                    PriceSource::Table(id) => (ListedSource::Table, Some(id)),
-                };
-                let rates = tiers.iter().map(|tier| TierRate {
-                    above: tier.above,
-                    input: without_rounding_error(tier.rates.input),
-                    output: without_rounding_error(tier.rates.output),
-                    cache_read: without_rounding_error(tier.rates.cache_read),
-                    cache_write: without_rounding_error(tier.rates.cache_write),
-                });
-                let rates = rates.collect();
-                ModelPrice {
-                    source: Some(source),
-                    listed_as,
-                    context_window,
-                    prompt_limit,
-                    is_of_server: is_for_server,
-                    rates,
-                    ..unknown
+        let Some(known) = self.prices.model_pricing(model.price_key(), self.now.into()) else {
+            let file = self.file.as_deref().unwrap_or("legwork/prices.toml in your configuration folder");
+            let help = match suggest_name(&model.name, self.prices.models(model.price_provider())) {
+                Some(near) => {
+                    format!("did you mean `{}/{near}`? Otherwise, set its price in {file}", model.provider)
                 }
-            }
-            None => ModelPrice {
-                unknown: Some("not in the price table".to_owned()),
-                help: Some(match suggest_name(&model.name, self.prices.models(model.price_provider())) {
-                    Some(near) => format!("did you mean `{}/{near}`? Otherwise, {set_price}", model.provider),
-                    None => set_price,
-                }),
-                ..unknown
-            },
+                None => format!("set its price in {file}"),
+            };
+            return ModelPrice { unknown: Some("not in the price table"), help: Some(help), ..price };
+        };
+        ModelPrice {
+            source: Some(if known.listed_as.is_some() { ListedSource::Table } else { ListedSource::PricesToml }),
+            listed_as: known.listed_as,
+            context_window: known.context_window,
+            prompt_limit: known.prompt_limit,
+            is_of_server: known.is_for_server,
+            rates: known.tiers,
+            ..price
         }
-    }
-
-    fn user_file(&self) -> Option<String> {
-        self.file.as_ref().map(|path| path.to_string_lossy().into_owned())
     }
 }
 
 /// The base URL of a model's server, if it isn't the provider's own.
 fn custom_endpoint(model: &Model, env: &CliEnv) -> Option<String> {
-    let server = env.parsed_servers().servers.get(&model.provider);
-    let home = providers::find(server.map_or(&model.provider, |server| server.api()))?.default_endpoint?;
-    let base = match server {
-        Some(server) => server.base_url(),
-        None => env.variable(home.base_url_env)?,
-    };
-    display_base(base).filter(|_| !is_on_host_of(base, home.base_url))
-}
-
-/// Removes the rounding error that comes from converting a price per token to one per million.
-fn without_rounding_error(rate: f64) -> f64 {
-    (rate * 1e6).round() / 1e6
+    let (_, base, spec) = env.base_urls().find(|(name, ..)| *name == model.provider)?;
+    display_base(base).filter(|_| !is_on_host_of(base, spec.default_endpoint.map_or("", |home| home.base_url)))
 }
 
 /// The error for an argument that names neither a model nor a provider.
 fn unknown_model_error(argument: &str, finding: &Diagnostic) -> Error {
     let near = suggest_name(argument, PROVIDERS.iter().map(|entry| entry.name)).filter(|_| !argument.contains('/'));
-    let hint = match (near, &finding.help) {
-        (Some(near), _) => Some(format!("Did you mean `{near}`?")),
-        (None, help) => help.clone(),
-    };
+    let hint = near.map(|near| format!("Did you mean `{near}`?")).or_else(|| finding.help.clone());
     Error::Usage { message: format!("`{argument}`: {}", finding.message), hint }
 }

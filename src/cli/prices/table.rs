@@ -1,8 +1,10 @@
 //! The output of `legwork prices`: its data, and the data as text.
 
+use std::ops::Range;
+
 use serde::Serialize;
 
-use crate::pricing::TABLE_VERSION;
+use crate::pricing::{TABLE_VERSION, Tier};
 
 /// The output of `legwork prices`. The JSON fields are stable; incompatible changes raise `format`.
 #[derive(Debug, Serialize)]
@@ -20,7 +22,7 @@ pub(super) struct PricesOutput {
 }
 
 /// The price of one model.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(super) struct ModelPrice {
     /// `provider/name`.
     pub(super) model: String,
@@ -38,9 +40,9 @@ pub(super) struct ModelPrice {
     #[serde(skip)]
     pub(super) is_of_server: bool,
     /// The rates by prompt length, shortest first; empty if the price is unknown.
-    pub(super) rates: Vec<TierRate>,
+    pub(super) rates: Vec<Tier>,
     /// Why the price is unknown; null if it is known.
-    pub(super) unknown: Option<String>,
+    pub(super) unknown: Option<&'static str>,
     /// What to do if the price is unknown.
     #[serde(skip)]
     pub(super) help: Option<String>,
@@ -57,18 +59,7 @@ pub(super) enum ListedSource {
     Replay,
 }
 
-/// A rate in US dollars per million tokens.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct TierRate {
-    /// The rate is for prompts of more tokens than this.
-    pub(super) above: u64,
-    pub(super) input: f64,
-    pub(super) output: f64,
-    pub(super) cache_read: f64,
-    pub(super) cache_write: f64,
-}
-
-const HEADINGS: [&str; 4] = ["input", "output", "cache read", "cache write"];
+const HEADINGS: [&str; 5] = ["$ per million tokens", "input", "output", "cache read", "cache write"];
 
 /// Everything known about each model, one after another.
 pub(super) fn model_details(output: &PricesOutput) -> String {
@@ -79,7 +70,7 @@ pub(super) fn model_details(output: &PricesOutput) -> String {
 fn model_detail(price: &ModelPrice, output: &PricesOutput) -> String {
     let mut text = format!("{}\n", price.model);
     let mut line = |name: &str, value: &str| text += &format!("  {name:<8}{value}\n");
-    match (price.source, &price.unknown) {
+    match (price.source, price.unknown) {
         (Some(ListedSource::Table), _) => {
             line("source", &format!("{TABLE_VERSION}, as of {}", output.table_date));
             if let Some(id) = price.listed_as.as_ref().filter(|id| !price.model.ends_with(&format!("/{id}"))) {
@@ -88,7 +79,7 @@ fn model_detail(price: &ModelPrice, output: &PricesOutput) -> String {
         }
         (Some(ListedSource::PricesToml), _) => line("source", output.file.as_deref().unwrap_or("prices.toml")),
         (Some(ListedSource::Replay), _) => line("source", "none: replies from a script are free"),
-        (None, why) => line("price", &format!("unknown: {}", why.as_deref().unwrap_or_default())),
+        (None, why) => line("price", &format!("unknown: {}", why.unwrap_or_default())),
     }
     if let Some(address) = &price.asked_at {
         let list = if price.source == Some(ListedSource::Table) && !price.is_of_server {
@@ -105,46 +96,41 @@ fn model_detail(price: &ModelPrice, output: &PricesOutput) -> String {
     if price.rates.is_empty() {
         return text;
     }
-    let rows = price.rates.iter().enumerate().map(|(at, rate)| {
+    let mut rows = vec![HEADINGS.map(str::to_owned)];
+    rows.extend(price.rates.iter().enumerate().map(|(at, tier)| {
         let next = price.rates.get(at + 1).map(|next| thousands_separated(next.above));
-        let prompt = match (rate.above, next) {
+        let prompt = match (tier.above, next) {
             (0, None) => "all prompts".to_owned(),
             (_, Some(next)) => format!("prompts up to {next} tokens"),
             (above, None) => format!("prompts over {} tokens", thousands_separated(above)),
         };
-        std::iter::once(prompt).chain(rate_cells(rate)).collect::<Vec<_>>()
-    });
-    let heading = std::iter::once("$ per million tokens").chain(HEADINGS).map(str::to_owned).collect();
-    text + &align_columns(std::iter::once(heading).chain(rows).collect(), "  ")
+        let [input, output, cache_read, cache_write] = tier.rates.each().map(dollars);
+        [prompt, input, output, cache_read, cache_write]
+    }));
+    text + &align_columns(&rows, 1..5, "  ")
 }
 
 /// One line per model.
 pub(super) fn model_list(output: &PricesOutput) -> String {
-    let heading =
-        ["$ per million tokens"].into_iter().chain(HEADINGS).chain(["window", ""]).map(str::to_owned).collect();
-    let rows = output.models.iter().map(|price| {
-        let note = match (&price.source, &price.unknown, &price.rates[..]) {
-            (_, Some(why), _) => why.clone(),
+    let [model, input, output_rate, cache_read, cache_write] = HEADINGS;
+    let mut rows = vec![[model, input, output_rate, cache_read, cache_write, "window", ""].map(str::to_owned)];
+    rows.extend(output.models.iter().map(|price| {
+        let note = match (price.source, price.unknown, &price.rates[..]) {
+            (_, Some(why), _) => why.to_owned(),
             (_, None, [_, second, ..]) => format!("higher above {}", thousands_separated(second.above)),
             (Some(ListedSource::PricesToml), ..) => "prices.toml".to_owned(),
             _ => String::new(),
         };
-        let rates = match price.rates.first() {
-            Some(rate) => rate_cells(rate),
-            None => HEADINGS.map(|_| "-".to_owned()),
-        };
+        let rates = price.rates.first().map(|tier| tier.rates.each().map(dollars));
+        let [input, output, cache_read, cache_write] = rates.unwrap_or_else(|| ["-"; 4].map(str::to_owned));
         let window = price.context_window.map_or("-".to_owned(), thousands_separated);
-        std::iter::once(price.model.clone()).chain(rates).chain([window, note]).collect()
-    });
-    let text = align_columns(std::iter::once(heading).chain(rows).collect(), "");
+        [price.model.clone(), input, output, cache_read, cache_write, window, note]
+    }));
+    let text = align_columns(&rows, 1..6, "");
     match output.models.iter().any(|price| price.source == Some(ListedSource::Table)) {
         true => format!("{text}\nsource: {TABLE_VERSION}, as of {}\n", output.table_date),
         false => text,
     }
-}
-
-fn rate_cells(rate: &TierRate) -> [String; 4] {
-    [rate.input, rate.output, rate.cache_read, rate.cache_write].map(dollars)
 }
 
 /// A rate with at least two decimals: `3.00`, `0.075`.
@@ -167,26 +153,23 @@ fn thousands_separated(number: u64) -> String {
     text
 }
 
-/// Aligns cells in columns: numbers to the right, the first column and the note to the left.
-fn align_columns(rows: Vec<Vec<String>>, indent: &str) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
-    let widths: Vec<usize> = (0..columns)
-        .map(|at| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max().unwrap_or_default())
-        .collect();
-    let mut text = String::new();
-    for row in rows {
-        let mut line = indent.to_owned();
-        for (at, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            line += &match at {
-                0 => format!("{cell:<width$}"),
-                1..6 => format!("  {cell:>width$}"),
-                _ => format!("  {cell}"),
-            };
-        }
-        text += line.trim_end();
-        text.push('\n');
-    }
-    text
+/// Aligns cells in columns: those with numbers to the right, others to the left.
+pub(in crate::cli) fn align_columns<const N: usize>(
+    rows: &[[String; N]],
+    numbers: Range<usize>,
+    indent: &str,
+) -> String {
+    let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or_default();
+    let widths: [usize; N] = std::array::from_fn(width);
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(widths).enumerate().map(|(at, (cell, width))| match numbers.contains(&at) {
+            true => format!("{cell:>width$}"),
+            false => format!("{cell:<width$}"),
+        });
+        let cells: Vec<String> = cells.collect();
+        format!("{}\n", format!("{indent}{}", cells.join("  ")).trim_end())
+    };
+    rows.iter().map(line).collect()
 }
 
 #[cfg(test)]

@@ -14,9 +14,13 @@ use super::output::{Console, printable};
 use crate::event::{Event, JournalEntry, PARENT};
 use crate::formats::run_stats;
 use crate::run::RunObserver;
+use crate::text::truncate;
 
 /// The call id of a running check. The ids of providers are never empty.
 const CHECK_CALL_ID: &str = "";
+
+/// The most characters of a line of output.
+const MAX_LINE_CHARS: usize = 120;
 
 /// The most redraws of the live lines per second.
 const MAX_FPS: u8 = 15;
@@ -42,8 +46,6 @@ impl RunObserver for LogProgress {
             self.out.eprint(&format!("{:<14} {}", entry.agent, printable(line.trim_end())));
         }
     }
-
-    fn text(&self, _: &str, _: &str) {}
 }
 
 /// The line for an event; `None` if it isn't notable.
@@ -58,9 +60,8 @@ fn event_summary(entry: &JournalEntry) -> Option<String> {
             None => format!("{} {}", started.tool, started.subject),
         },
         Event::CallFinished(finished) if finished.result.is_error => {
-            let first = finished.result.text.lines().next().unwrap_or_default();
-            let short: String = first.chars().take(120).collect();
-            format!("{} failed: {short}", finished.tool)
+            let line = finished.result.text.lines().next().unwrap_or_default();
+            format!("{} failed: {}", finished.tool, truncate::first(line, MAX_LINE_CHARS))
         }
         Event::Retrying(retrying) => {
             let wait = run_stats::duration(retrying.retry.wait_ms);
@@ -71,14 +72,15 @@ fn event_summary(entry: &JournalEntry) -> Option<String> {
         Event::ContextCompacted(event) => run_stats::compaction_summary(event),
         Event::LimitReached(limit) => format!("{}: {}", limit.limit, limit.message),
         Event::LimitRaised(raised) => format!("{} raised: {}", raised.limit, run_stats::LIMIT_RAISED_NOTE),
-        Event::CheckStarted(started) => format!("check {}{}", started.name, attempt_suffix(started.attempt)),
+        Event::CheckStarted(started) if started.attempt == 1 => format!("check {}", started.name),
+        Event::CheckStarted(started) => format!("check {} (attempt {})", started.name, started.attempt),
         Event::CheckFinished(finished) if finished.passed => {
             format!("check {} passed in {}", finished.name, run_stats::duration(finished.duration_ms))
         }
         Event::CheckFinished(finished) => {
-            let last = finished.output.trim_end().lines().next_back().unwrap_or_default();
-            let short: String = last.chars().take(120).collect();
-            format!("check {} {}: {short}", finished.name, run_stats::check_verdict(finished))
+            let line = finished.output.trim_end().lines().next_back().unwrap_or_default();
+            let shown = truncate::first(line, MAX_LINE_CHARS);
+            format!("check {} {}: {shown}", finished.name, run_stats::check_verdict(finished))
         }
         // The end of the parent is the end of the run, which has a summary line of its own.
         Event::AgentFinished(finished) if finished.id == entry.agent && entry.agent != PARENT => {
@@ -88,10 +90,6 @@ fn event_summary(entry: &JournalEntry) -> Option<String> {
         }
         _ => return None,
     })
-}
-
-fn attempt_suffix(number: u32) -> String {
-    if number > 1 { format!(" (attempt {number})") } else { String::new() }
 }
 
 /// Shows a live line for each running agent: its turn, current tool and tokens.
@@ -149,21 +147,13 @@ impl RunObserver for LiveProgress {
             return;
         }
         let Some(agent) = agents.get_mut(&entry.agent) else { return };
+        let activity = || printable(&event_summary(entry).unwrap_or_default());
         match &entry.event {
             Event::RequestStarted(request) => agent.turn = request.turn,
             Event::ReplyReceived(received) => agent.tokens = agent.tokens.saturating_add(received.reply.usage.total()),
-            Event::CallStarted(started) => {
-                let activity = match &started.child {
-                    Some(child) => format!("waiting for {child}"),
-                    None => format!("{} {}", started.tool, started.subject),
-                };
-                agent.running_calls.push((started.call_id.clone(), printable(&activity)));
-            }
+            Event::CallStarted(started) => agent.running_calls.push((started.call_id.clone(), activity())),
             Event::CallFinished(finished) => agent.running_calls.retain(|(call, _)| *call != finished.result.call_id),
-            Event::CheckStarted(started) => {
-                let activity = format!("check {}{}", started.name, attempt_suffix(started.attempt));
-                agent.running_calls.push((CHECK_CALL_ID.to_owned(), printable(&activity)));
-            }
+            Event::CheckStarted(_) => agent.running_calls.push((CHECK_CALL_ID.to_owned(), activity())),
             Event::CheckFinished(_) => {
                 agent.running_calls.retain(|(call, _)| call != CHECK_CALL_ID);
                 self.print_above(entry);
@@ -172,17 +162,13 @@ impl RunObserver for LiveProgress {
             | Event::LimitReached(_)
             | Event::LimitRaised(_)
             | Event::ResultsTruncated(_)
-            | Event::ContextCompacted(_) => {
-                self.print_above(entry);
-            }
+            | Event::ContextCompacted(_) => self.print_above(entry),
             _ => {}
         }
         if let Some(agent) = agents.get(&entry.agent) {
             agent.refresh();
         }
     }
-
-    fn text(&self, _: &str, _: &str) {}
 }
 
 impl LiveProgress {

@@ -88,7 +88,8 @@ impl TermLike for StderrTerm {
 
     fn flush(&self) -> io::Result<()> {
         let frame = std::mem::take(&mut *self.frame.lock().unwrap_or_else(PoisonError::into_inner));
-        output_queue::write(Stream::Stderr, frame.text.as_bytes())
+        output_queue::write(Stream::Stderr, frame.text.as_bytes());
+        Ok(())
     }
 }
 

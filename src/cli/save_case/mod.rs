@@ -4,19 +4,21 @@
 mod workspace_copy;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use std::{fs, io};
+use std::{fs, io, slice};
 
 use serde_json::Value;
 
 use self::workspace_copy::WorkspaceCopy;
+use super::arguments::reject_escaping_symlinks;
 use super::env::CliEnv;
 use super::output::printable;
+use super::read_files::parent_folder;
 use super::sandbox_options::SandboxOptions;
-use super::symlink_guard::reject_escaping_symlinks;
 use super::test;
 use crate::cases::generate::{self, FileOutcome, RecordedReply, WorkspaceOutcome};
 use crate::cases::{
@@ -24,10 +26,12 @@ use crate::cases::{
 };
 use crate::error::Error;
 use crate::event::{Event, JournalEntry, Outcome, RunResult};
+use crate::formats::test_text;
+use crate::lints::JobTrust;
 use crate::plan::Plan;
 use crate::redaction::Redactor;
 use crate::run::{RunObserver, Signals};
-use crate::{formats, job, yaml};
+use crate::{job, yaml};
 
 /// The most changed files in the expectations.
 const MAX_CHANGED_FILES: usize = 200;
@@ -59,25 +63,24 @@ impl CaseRecorder {
         out: &Path,
         redactor: &Redactor,
     ) -> Result<Self, Error> {
-        let usage = |message: String, hint: &str| Error::Usage { message, hint: Some(hint.into()) };
         if !job::is_name(name) {
             let hint = "A name has at most 64 lower-case letters, digits and `-`, and doesn't start with `-`.";
-            return Err(usage(format!("`{name}` isn't a valid case name"), hint));
+            return Err(Error::usage(format!("`{name}` isn't a valid case name"), hint));
         }
         let tests_folder = job_file.parent().unwrap_or(Path::new("")).join(TESTS_FOLDER);
         let of_job = Path::new(TESTS_FOLDER).join(job_file.file_stem().unwrap_or_default());
-        let base = job_file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        reject_escaping_symlinks(base, &of_job, "Remove the link: cases are saved next to their job.")?;
+        reject_escaping_symlinks(
+            parent_folder(job_file),
+            &of_job,
+            "Remove the link: cases are saved next to their job.",
+        )?;
         let folder = tests_folder.join(job_file.file_stem().unwrap_or_default()).join(name);
         if fs::symlink_metadata(&folder).is_ok() {
             let message = format!("{} already exists", folder.display());
-            return Err(usage(message, "Choose another name, or remove the folder."));
+            return Err(Error::usage(message, "Choose another name, or remove the folder."));
         }
         let copied = WorkspaceCopy::copy(workspace, &[out.to_owned(), tests_folder], redactor);
-        let fixture = copied.map_err(|source| Error::Environment {
-            message: "the workspace can't be copied for --save-case".into(),
-            source,
-        })?;
+        let fixture = copied.map_err(Error::environment("the workspace can't be copied for --save-case"))?;
         Ok(Self {
             folder,
             workspace: workspace.to_owned(),
@@ -95,14 +98,12 @@ impl CaseRecorder {
 
     /// Saves the case of a run that has ended, and runs it once. Reports problems on stderr, without effect on the exit code.
     pub(super) fn finish(self, plan: &Plan, record: &Path, sandbox_options: &SandboxOptions, env: &CliEnv) {
-        let result = fs::read(record.join("result.json")).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let result = fs::read(record.join("result.json")).ok();
+        let result = result.and_then(|bytes| serde_json::from_slice::<RunResult>(&bytes).ok());
         let Some(result) = result else {
             return env.console.warning("no case was saved: the run has no result");
         };
-        let repeatable = |result: &RunResult| {
-            !result.outcome.can_be_resumed() && !matches!(result.outcome, Outcome::TimedOut | Outcome::ReplayDiffers)
-        };
-        if !repeatable(&result) {
+        if result.outcome.can_be_resumed() || matches!(result.outcome, Outcome::TimedOut | Outcome::ReplayDiffers) {
             let why = format!("no case was saved: a script can't reproduce the outcome `{}`", result.outcome);
             return env.console.warning(&why);
         }
@@ -111,10 +112,9 @@ impl CaseRecorder {
             return env.console.warning(&format!("no case was saved in {shown}: {error}"));
         }
         env.console.eprint(&format!("case:   {shown} ({})", self.fixture.summary()));
-        self.fixture
-            .skipped_summary()
-            .iter()
-            .for_each(|line| env.console.eprint(&format!("        {}", printable(line))));
+        for line in self.fixture.skipped_summary() {
+            env.console.eprint(&format!("        {}", printable(&line)));
+        }
         if !plan.secret_inputs.is_empty() {
             let names = plan.secret_inputs.join(", ");
             env.console.eprint(&format!("        secret inputs are replaced by placeholders: {names}"));
@@ -124,17 +124,22 @@ impl CaseRecorder {
 
     /// Runs the case as `legwork test` does, and reports failures.
     fn verify(&self, sandbox_options: &SandboxOptions, env: &CliEnv) {
-        let ran = test::load_case(&self.folder, env).and_then(|cases| {
+        let ran = test::load_cases(slice::from_ref(&self.folder), &[], JobTrust::Trusted, env).and_then(|cases| {
             let signals = Signals::catch_within(SHUTDOWN_GRACE)?;
-            test::run_cases(&cases, test::TestRunConfig::ONCE, sandbox_options, env, &signals, &|_| {})
+            let options = test::TestRunOptions {
+                accept: false,
+                repeat: NonZeroU32::MIN,
+                jobs: None,
+                untrusted: false,
+                sandbox_options: sandbox_options.clone(),
+            };
+            test::run_cases(&cases, &options, env, &signals, &|_| {})
         });
         match ran {
             Ok(report) if report.failed() == 0 => {}
             Ok(report) => {
-                let shown =
-                    formats::find("text").and_then(|format| format.test_report(&report, env.console.stderr_display()));
                 env.console.warning("the saved case fails, as the run isn't fully reproducible; edit its expectations");
-                env.console.eprint(&shown.unwrap_or_default());
+                env.console.eprint(&test_text::summary(&report, env.console.stderr_display()));
             }
             Err(error) => {
                 env.console.warning("the saved case can't be run:");
@@ -162,8 +167,8 @@ impl CaseRecorder {
             let inputs = plan.inputs.iter().map(|(name, value)| (name.clone(), value.clone()));
             fs::write(at(INPUTS_FILE), yaml::to_yaml(&Value::Object(inputs.collect())))?;
         }
-        if !self.fixture.is_empty() {
-            fixture::copy_verbatim(self.fixture.folder(), &at(WORKSPACE_FOLDER))?;
+        if !self.fixture.files.is_empty() {
+            fixture::copy_verbatim(self.fixture.temp_folder.path(), &at(WORKSPACE_FOLDER))?;
         }
         let outcome = WorkspaceOutcome {
             files: self.snapshot_changes(result, &at(SNAPSHOTS_FOLDER), env)?,
@@ -248,6 +253,4 @@ impl RunObserver for ReplyRecorder {
             _ => {}
         }
     }
-
-    fn text(&self, _: &str, _: &str) {}
 }

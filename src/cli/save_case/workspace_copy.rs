@@ -6,6 +6,8 @@ use std::{fs, io};
 
 use crate::cases::fixture;
 use crate::redaction::Redactor;
+use crate::sandbox::protected_paths::canonical_as_far_as_possible;
+use crate::text::pluralize;
 
 /// The most files in a copy.
 const MAX_FILES: usize = 2_000;
@@ -36,12 +38,12 @@ const SECRET_FOLDERS: [&str; 4] = [".ssh", ".gnupg", ".aws", ".azure"];
 
 /// A copy of a workspace, with the escaped names of fixtures.
 pub(super) struct WorkspaceCopy {
-    temp_folder: tempfile::TempDir,
+    pub(super) temp_folder: tempfile::TempDir,
     workspace: PathBuf,
     /// Absolute paths that are ignored.
     excluded: Vec<PathBuf>,
     /// The relative paths of the copied files.
-    files: BTreeSet<PathBuf>,
+    pub(super) files: BTreeSet<PathBuf>,
     /// The relative paths of the skipped files, with the reasons.
     skipped: BTreeMap<PathBuf, &'static str>,
 }
@@ -49,26 +51,18 @@ pub(super) struct WorkspaceCopy {
 impl WorkspaceCopy {
     /// Copies the files in a folder, including hidden ones, except for ignored files and `.git`.
     pub(super) fn copy(workspace: &Path, excluded: &[PathBuf], redactor: &Redactor) -> io::Result<Self> {
-        let excluded = excluded.iter().map(|path| {
-            let absolute = std::path::absolute(path).unwrap_or_else(|_| path.clone());
-            absolute.canonicalize().unwrap_or(absolute)
-        });
         let mut fixture = Self {
             temp_folder: tempfile::Builder::new().prefix("legwork-case-").tempdir()?,
             workspace: workspace.to_owned(),
-            excluded: excluded.collect(),
+            excluded: excluded.iter().map(|path| canonical_as_far_as_possible(path)).collect(),
             files: BTreeSet::new(),
             skipped: BTreeMap::new(),
         };
         let mut bytes = 0;
         for path in fixture.list_files()? {
             match fixture.copy_file(&path, &mut bytes, redactor)? {
-                None => {
-                    fixture.files.insert(path);
-                }
-                Some(why) => {
-                    fixture.skipped.insert(path, why);
-                }
+                None => drop(fixture.files.insert(path)),
+                Some(why) => drop(fixture.skipped.insert(path, why)),
             }
         }
         Ok(fixture)
@@ -160,20 +154,11 @@ impl WorkspaceCopy {
         Ok(changed)
     }
 
-    pub(super) fn folder(&self) -> &Path {
-        self.temp_folder.path()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.files.is_empty()
-    }
-
     /// A short summary of the copy.
     pub(super) fn summary(&self) -> String {
         match self.files.len() {
             0 => "an empty workspace".to_owned(),
-            1 => "1 file in its workspace".to_owned(),
-            more => format!("{more} files in its workspace"),
+            count => format!("{} in its workspace", pluralize(count as u64, "file")),
         }
     }
 
@@ -237,7 +222,7 @@ mod tests {
         let fixture = WorkspaceCopy::copy(folder.path(), &[at("runs")], &redactor).unwrap();
         let copied: Vec<String> = fixture.files.iter().map(|path| path.display().to_string()).collect();
         assert_eq!(copied, [".env.example", ".gitignore", "near", "src/a.txt"]);
-        assert!(fixture.folder().join("dot-gitignore").exists());
+        assert!(fixture.temp_folder.path().join("dot-gitignore").exists());
         let skipped = fixture.skipped_summary().join("\n");
         for name in [".env", "keys/server.KEY", "told.txt", "dot-gitx", "long", "away"] {
             assert!(skipped.contains(name), "{name}: {skipped}");

@@ -16,6 +16,14 @@ pub(super) struct DiscoveredCase {
     pub(super) job: Option<PathBuf>,
 }
 
+impl DiscoveredCase {
+    /// `JOB/CASE`.
+    pub(super) fn name(&self) -> String {
+        let names = self.folder.iter().rev().take(2).map(|part| part.to_string_lossy()).collect::<Vec<_>>();
+        names.into_iter().rev().collect::<Vec<_>>().join("/")
+    }
+}
+
 /// Finds all cases for paths of job files, folders, folders of cases and cases: each case once, sorted by name. The findings
 /// are about paths that don't exist.
 pub(super) fn discover(paths: &[PathBuf]) -> (Vec<DiscoveredCase>, Vec<Diagnostic>) {
@@ -99,9 +107,7 @@ fn job_file_of(folder: &Path) -> Option<PathBuf> {
     }
     let mut files: Vec<PathBuf> = std::fs::read_dir(jobs_folder).ok()?.flatten().map(|entry| entry.path()).collect();
     files.sort();
-    let is_job = |path: &PathBuf| {
-        path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml") && !read_files::is_script(path)
-    };
+    let is_job = |path: &PathBuf| read_files::is_yaml(path) && !read_files::is_script(path);
     files.into_iter().filter(is_job).find(|path| {
         let source = read_files::read_source(path).ok();
         let job = source.and_then(|source| yaml::read::<Job>(&source).value);

@@ -9,7 +9,6 @@ use crate::cases::{self, Case, EXPECT_FILE, INPUTS_FILE, RECORD_FOLDER, SCRIPT_F
 use crate::cli::secrets::is_secret_name;
 use crate::cli::{read_files, replay_source};
 use crate::diagnostic::{Diagnostic, Severity, Source};
-use crate::error::Error;
 use crate::lints::{self, JobTrust, UserConfig, ValidJob};
 use crate::plan::{InputValues, Plan, RunContext};
 use crate::providers::Model;
@@ -64,9 +63,8 @@ impl CaseLoader {
         let inputs = Some(folder.join(INPUTS_FILE)).filter(|path| path.exists());
         let secrets = job.as_ref().and_then(|job| self.check_inputs(job, inputs.as_deref()));
         let (job, source, expect, (replies, script), secrets) = (job?, source?, expect?, replies?, secrets?);
-        let (of, name) = (folder.parent()?.file_name()?.to_string_lossy(), folder.file_name()?.to_string_lossy());
         Some(Case {
-            name: format!("{of}/{name}"),
+            name: found.name(),
             folder: folder.clone(),
             display_path: shown,
             job_file: job_file.clone(),
@@ -84,32 +82,22 @@ impl CaseLoader {
     fn read_source(&mut self, path: &Path) -> Option<Arc<Source>> {
         let shown = self.display_path(path);
         let shown = Path::new(&shown);
-        match read_files::reject_symlinks(shown, self.origin).and_then(|()| read_files::read_source(shown)) {
-            Ok(source) => Some(source),
-            Err(finding) => {
-                self.findings.push(finding);
-                None
-            }
-        }
+        let read = read_files::reject_symlinks(shown, self.origin).and_then(|()| read_files::read_source(shown));
+        read.map_err(|finding| self.findings.push(finding)).ok()
     }
 
     fn load_job(&mut self, path: &Path) -> Option<Arc<ValidJob>> {
         if let Some(known) = self.jobs.get(path) {
             return known.clone();
         }
-        let job = match read_files::read_job(Path::new(&self.display_path(path)), self.origin) {
-            Ok((source, folder)) => {
-                let checked = lints::check_with(&source, folder.as_ref(), self.origin, &self.user_config);
-                // Warnings are left to `legwork validate`.
-                self.findings
-                    .extend(checked.findings.into_iter().filter(|finding| finding.severity == Severity::Error));
-                checked.job.map(Arc::new)
-            }
-            Err(finding) => {
-                self.findings.push(finding);
-                None
-            }
-        };
+        let read = read_files::read_job(Path::new(&self.display_path(path)), self.origin);
+        let job = read.map_err(|finding| self.findings.push(finding)).ok().and_then(|(source, folder)| {
+            let checked = lints::check_with(&source, folder.as_ref(), self.origin, &self.user_config);
+            // Warnings are left to `legwork validate`.
+            let errors = checked.findings.into_iter().filter(|finding| finding.severity == Severity::Error);
+            self.findings.extend(errors);
+            checked.job.map(Arc::new)
+        });
         self.jobs.insert(path.to_owned(), job.clone());
         job
     }
@@ -117,41 +105,30 @@ impl CaseLoader {
     /// The script or the record of a case, with its path.
     fn load_replies(&mut self, folder: &Path, job: Option<&ValidJob>) -> Option<(PathBuf, Script)> {
         let (file, record) = (folder.join(SCRIPT_FILE), folder.join(RECORD_FOLDER));
-        let finding =
-            |why: &str, help: &str, shown: String| read_files::unreadable_file(Path::new(&shown), why).help(help);
-        match (file.exists(), record.is_dir()) {
+        let job = job.map(ValidJob::job);
+        let (place, why, help) = match (file.exists(), record.is_dir()) {
             (true, false) => {
                 let source = self.read_source(&file)?;
-                let findings = lints::check_script(&source, job.map(ValidJob::job));
+                let findings = lints::check_script(&source, job);
                 let is_wrong = !findings.is_empty();
                 self.findings.extend(findings);
-                if is_wrong { None } else { Script::read(&source).ok().map(|script| (file, script)) }
+                return if is_wrong { None } else { Script::read(&source).ok().map(|script| (file, script)) };
             }
-            (false, true) => match replay_source::open_replay_source(&record, job.map(ValidJob::job)) {
-                Ok(script) => Some((record, script)),
-                Err(Error::Invalid(findings)) => {
-                    self.findings.extend(findings);
-                    None
-                }
-                Err(error) => {
-                    let shown = self.display_path(&record);
-                    self.findings.push(finding(&error.to_string(), "copy a whole run folder", shown));
-                    None
-                }
+            (false, true) => match replay_source::open_replay_source(&record, job) {
+                Ok(script) => return Some((record, script)),
+                Err(error) => (record.as_path(), error.to_string(), "copy a whole run folder".to_owned()),
             },
             (both, _) => {
-                let why = match both {
-                    true => "this case has both a script and a record",
-                    false => "this case has neither a script nor a record",
-                };
+                let number = if both { "both a script and" } else { "neither a script nor" };
                 let help = format!(
                     "write the replies of the models to `{SCRIPT_FILE}`, or copy a run folder to `{RECORD_FOLDER}`"
                 );
-                let shown = self.display_path(folder);
-                self.findings.push(finding(why, &help, shown));
-                None
+                (folder, format!("this case has {number} a record"), help)
             }
-        }
+        };
+        let shown = self.display_path(place);
+        self.findings.push(read_files::unreadable_file(Path::new(&shown), &why).help(help));
+        None
     }
 
     /// Checks the inputs against the job. Returns the names of secret inputs without a value.
@@ -179,12 +156,7 @@ impl CaseLoader {
             run_date: "<run.date>".to_owned(),
             model_override: Some(model),
         };
-        match Plan::new(job, &inputs, &context) {
-            Ok(_) => Some(secrets),
-            Err(findings) => {
-                self.findings.extend(findings);
-                None
-            }
-        }
+        Plan::new(job, &inputs, &context).map_err(|findings| self.findings.extend(findings)).ok()?;
+        Some(secrets)
     }
 }

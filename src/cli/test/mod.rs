@@ -4,11 +4,12 @@ mod discover;
 mod load;
 
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{self, StreamExt};
 
+use self::discover::DiscoveredCase;
 use self::load::CaseLoader;
 use super::arguments::format_parser;
 use super::env::CliEnv;
@@ -16,9 +17,10 @@ use super::execute::start_runtime;
 use super::sandbox_options::SandboxOptions;
 use crate::cases::{Case, CaseReport, CaseRun, RunnerConfig, TestReport, run_case, temporary_folder};
 use crate::error::Error;
-use crate::formats::{self, Subject};
+use crate::formats::{self, test_text};
 use crate::lints::JobTrust;
 use crate::run::Signals;
+use crate::text::pluralize;
 
 /// The time after a signal for runs to end and their folders to be removed, before the process is ended.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(15);
@@ -40,46 +42,49 @@ pub(super) struct TestArgs {
     /// Run only cases with this text in their names, JOB/CASE; may be repeated
     #[arg(long, value_name = "TEXT")]
     filter: Vec<String>,
+    /// The output format
+    #[arg(long, default_value = "text", value_parser = format_parser(formats::TEST_REPORTS))]
+    format: String,
+    #[command(flatten)]
+    run_options: TestRunOptions,
+}
+
+/// How to run cases.
+#[derive(Debug, clap::Args)]
+pub(super) struct TestRunOptions {
     /// Update the snapshots of cases that otherwise pass
     ///
     /// Runs each case at least twice. A snapshot that differs between the runs isn't updated.
     #[arg(long)]
-    accept: bool,
+    pub(super) accept: bool,
     /// Run each case this many times; a case with varying results is flaky, and fails
     #[arg(long, value_name = "NUMBER", default_value = "1")]
-    repeat: NonZeroU32,
+    pub(super) repeat: NonZeroU32,
     /// The number of cases to run in parallel; default: the number of processors
     #[arg(long, value_name = "NUMBER")]
-    jobs: Option<NonZeroUsize>,
-    /// The output format
-    #[arg(long, default_value = "text", value_parser = format_parser(Subject::Cases))]
-    format: String,
+    pub(super) jobs: Option<NonZeroUsize>,
     /// Treat the cases and their jobs as untrusted: refuse `env`, `network: open` and other privileges
     ///
     /// Also refuses secret inputs, `git: commit`, `allow_changes`, `checks`, models that reply from a file, files behind
     /// symbolic links and --sandbox off.
     #[arg(long)]
-    untrusted: bool,
+    pub(super) untrusted: bool,
     #[command(flatten)]
-    sandbox_options: SandboxOptions,
+    pub(super) sandbox_options: SandboxOptions,
 }
 
 pub(super) fn test(options: &TestArgs, env: &CliEnv) -> Result<u8, Error> {
-    options.sandbox_options.require_for_untrusted(options.untrusted)?;
-    let cases = load_cases(options, env)?;
+    let run_options = &options.run_options;
+    run_options.sandbox_options.require_for_untrusted(run_options.untrusted)?;
+    let default = if env.current_folder.join("jobs").is_dir() { "jobs" } else { "." };
+    let default = [PathBuf::from(default)];
+    let paths = if options.paths.is_empty() { &default } else { options.paths.as_slice() };
+    let origin = JobTrust::from_untrusted_flag(run_options.untrusted);
+    let cases = load_cases(paths, &options.filter, origin, env)?;
     let signals = Signals::catch_within(SHUTDOWN_GRACE)?;
-    let config = TestRunConfig {
-        accept: options.accept,
-        repeat: options.repeat,
-        parallelism: options.jobs,
-        untrusted: options.untrusted,
-    };
-    let report = run_cases(&cases, config, &options.sandbox_options, env, &signals, &|case| {
-        print_case(options, env, case);
-    })?;
-    let format = formats::find(&options.format);
-    let shown = format.and_then(|format| format.test_report(&report, env.console.stdout_display()));
-    env.console.print_formatted(&options.format, &shown.unwrap_or_default());
+    let report = run_cases(&cases, run_options, env, &signals, &|case| print_case(options, env, case))?;
+    let shown = formats::find(formats::TEST_REPORTS, &options.format)(&report, env.console.stdout_display());
+    env.console.print_formatted(&options.format, &shown);
     Ok(match signals.first() {
         Some(signal) if report.interrupted => 128 + signal,
         _ if report.failed() > 0 => EXIT_FAILED,
@@ -89,105 +94,72 @@ pub(super) fn test(options: &TestArgs, env: &CliEnv) -> Result<u8, Error> {
 
 /// Prints the result of a case: to stdout, or to stderr if the format is for programs.
 fn print_case(options: &TestArgs, env: &CliEnv, case: &CaseReport) {
-    let line = |name: &str, display| formats::find(name).and_then(|format| format.case_result(case, display));
-    match line(&options.format, env.console.stdout_display()) {
-        Some(line) => env.console.print_formatted(&options.format, &line),
-        None => env.console.eprint(&line("text", env.console.stderr_display()).unwrap_or_default()),
+    match options.format.as_str() {
+        "text" => env.console.print_sanitized(&test_text::case_line(case, env.console.stdout_display())),
+        _ => env.console.eprint(&test_text::case_line(case, env.console.stderr_display())),
     }
 }
 
-fn load_cases(options: &TestArgs, env: &CliEnv) -> Result<Vec<Case>, Error> {
-    let default = if env.current_folder.join("jobs").is_dir() { "jobs" } else { "." };
-    let paths = if options.paths.is_empty() { vec![PathBuf::from(default)] } else { options.paths.clone() };
-    let (found, findings) = discover::discover(&paths);
-    let mut loader =
-        CaseLoader::new(&env.current_folder, env.user_config()?, JobTrust::from_untrusted_flag(options.untrusted));
-    loader.findings.extend(findings);
-    let is_wanted = |folder: &Path| {
-        let parts: Vec<_> = folder.iter().rev().take(2).map(|part| part.to_string_lossy()).collect();
-        let name = parts.into_iter().rev().collect::<Vec<_>>().join("/");
-        options.filter.is_empty() || options.filter.iter().any(|text| name.contains(text.as_str()))
-    };
-    let all = found.len();
-    let wanted: Vec<_> = found.into_iter().filter(|found| is_wanted(&found.folder)).collect();
-    if wanted.is_empty() && loader.findings.is_empty() {
-        let shown: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-        return Err(Error::Usage {
-            message: match all {
-                0 => format!("no test cases found in {}", shown.join(", ")),
-                1 => format!("the only case doesn't match --filter {}", options.filter.join(" or ")),
-                all => format!("none of the {all} cases matches --filter {}", options.filter.join(" or ")),
-            },
-            hint: Some(
-                "A case is a folder tests/JOB/CASE next to the job file. `legwork run JOB --save-case CASE` creates one."
-                    .into(),
-            ),
-        });
-    }
-    let cases: Vec<Case> = wanted.iter().filter_map(|found| loader.load_case(found)).collect();
-    if loader.findings.is_empty() { Ok(cases) } else { Err(Error::Invalid(loader.findings)) }
-}
-
-/// Loads the case in a folder.
+/// Loads the cases that `paths` stand for and whose names contain one of the texts of `filter`.
 ///
 /// # Errors
-/// The findings about the case.
-pub(super) fn load_case(folder: &Path, env: &CliEnv) -> Result<Vec<Case>, Error> {
-    let (found, findings) = discover::discover(&[folder.to_owned()]);
-    let mut loader = CaseLoader::new(&env.current_folder, env.user_config()?, JobTrust::Trusted);
+/// The findings about the cases, or that there are none.
+pub(super) fn load_cases(
+    paths: &[PathBuf],
+    filter: &[String],
+    origin: JobTrust,
+    env: &CliEnv,
+) -> Result<Vec<Case>, Error> {
+    let (found, findings) = discover::discover(paths);
+    let mut loader = CaseLoader::new(&env.current_folder, env.user_config()?, origin);
     loader.findings.extend(findings);
-    let cases: Vec<Case> = found.iter().filter_map(|found| loader.load_case(found)).collect();
+    let is_wanted = |found: &&DiscoveredCase| {
+        let name = found.name();
+        filter.is_empty() || filter.iter().any(|text| name.contains(text.as_str()))
+    };
+    let wanted: Vec<_> = found.iter().filter(is_wanted).collect();
+    if wanted.is_empty() && loader.findings.is_empty() {
+        let message = match found.len() {
+            0 => {
+                let shown: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+                format!("no test cases found in {}", shown.join(", "))
+            }
+            all => format!("none of the {} matches --filter {}", pluralize(all as u64, "case"), filter.join(" or ")),
+        };
+        let hint =
+            "A case is a folder tests/JOB/CASE next to the job file. `legwork run JOB --save-case CASE` creates one.";
+        return Err(Error::usage(message, hint));
+    }
+    let cases: Vec<Case> = wanted.into_iter().filter_map(|found| loader.load_case(found)).collect();
     if loader.findings.is_empty() { Ok(cases) } else { Err(Error::Invalid(loader.findings)) }
-}
-
-/// How to run cases.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct TestRunConfig {
-    /// Whether to update snapshots.
-    pub(super) accept: bool,
-    /// The number of runs of each case.
-    pub(super) repeat: NonZeroU32,
-    /// The number of cases to run in parallel; `None`: the number of processors.
-    pub(super) parallelism: Option<NonZeroUsize>,
-    /// Whether the jobs are untrusted.
-    pub(super) untrusted: bool,
-}
-
-impl TestRunConfig {
-    /// Run each case once and update nothing.
-    pub(super) const ONCE: Self = Self { accept: false, repeat: NonZeroU32::MIN, parallelism: None, untrusted: false };
 }
 
 /// Runs cases in parallel and calls `show` for each as it ends.
 pub(super) fn run_cases(
     cases: &[Case],
-    config: TestRunConfig,
-    sandbox_options: &SandboxOptions,
+    options: &TestRunOptions,
     env: &CliEnv,
     signals: &Signals,
     show: &dyn Fn(&CaseReport),
 ) -> Result<TestReport, Error> {
-    let failed = |message: &str| {
-        let message = message.to_owned();
-        move |source| Error::Environment { message, source }
-    };
     let began = Instant::now();
     #[allow(clippy::disallowed_methods)]
-    let executable = std::env::current_exe().map_err(failed("the path of the legwork executable is unknown"))?;
-    let (temporary, folder) = temporary_folder().map_err(failed("a temporary folder can't be created"))?;
+    let executable =
+        std::env::current_exe().map_err(Error::environment("the path of the legwork executable is unknown"))?;
+    let (temporary, folder) = temporary_folder().map_err(Error::environment("a temporary folder can't be created"))?;
     let runtime = start_runtime()?;
     let runner_config = RunnerConfig {
         executable,
         variables: env.variables.clone(),
-        sandbox: sandbox_options.to_arguments(&env.current_folder),
-        untrusted: config.untrusted,
-        accept: config.accept,
+        sandbox: options.sandbox_options.to_arguments(&env.current_folder),
+        untrusted: options.untrusted,
+        accept: options.accept,
         // A snapshot must be the same in every run.
-        repeat: if config.accept { config.repeat.max(MIN_RUNS_TO_ACCEPT) } else { config.repeat },
-        stop: signals.stop(),
+        repeat: if options.accept { options.repeat.max(MIN_RUNS_TO_ACCEPT) } else { options.repeat },
+        stop: signals.stop.clone(),
     };
     let processors = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let parallelism = config.parallelism.unwrap_or(processors).get();
+    let parallelism = options.jobs.unwrap_or(processors).get();
     let mut reports = runtime.block_on(async {
         let runs = cases.iter().enumerate().map(|(number, case)| {
             let folder = folder.join(format!("{number}-{}", case.name.replace('/', "-")));

@@ -1,21 +1,18 @@
 //! `--fix` and `--diff`: applies or shows the safe fixes for all checked files.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use super::diff;
-use super::input_files::{InputFile, is_yaml};
-use super::load::{CheckedFile, LoadedFile, LoadedKind, check, load};
+use super::load::{CheckedFile, Checker, LoadedFile, LoadedKind};
 use super::{atomic_replace, read_files};
 use crate::cli::env::CliEnv;
 use crate::diagnostic::{Diagnostic, Source};
 use crate::error::Error;
 use crate::lints::autofix::{self, FixResult, PromptReaders};
-use crate::lints::{JobTrust, UserConfig};
 use crate::template::{FileId, JobDir, MAX_FILE_BYTES};
-use crate::text::diff::for_terminal;
+use crate::text::diff::{for_terminal, hunks, quote_header_path};
 
 /// What to do with fixes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,13 +26,14 @@ pub(super) enum FixMode {
 /// Fixes one file after another, and finally the prompt files that they share.
 pub(super) struct Fixer<'a> {
     env: &'a CliEnv,
+    checker: &'a Checker<'a>,
     mode: FixMode,
     /// Whether a file couldn't be written.
     pub(super) has_failed: bool,
     /// The changes in the order of the files.
     pub(super) diff: String,
-    /// The jobs that read prompt files, with their indices among the checked files.
-    jobs: Vec<(usize, PromptReader)>,
+    /// The jobs that read prompt files.
+    jobs: Vec<PromptReader>,
     /// The names of prompt files with fixes.
     prompts: BTreeSet<String>,
     diffed_files: HashSet<FileId>,
@@ -43,18 +41,19 @@ pub(super) struct Fixer<'a> {
 
 /// A job that reads prompt files.
 struct PromptReader {
-    /// The names of the prompt files.
-    prompts: Vec<String>,
+    /// Its index among the checked files.
+    number: usize,
+    source: Arc<Source>,
     /// The folder for prompt files.
     folder: PathBuf,
-    /// The text of the job, if it differs from the file.
-    text: Option<Arc<Source>>,
+    prompts: Vec<FileId>,
 }
 
 impl<'a> Fixer<'a> {
-    pub(super) fn new(env: &'a CliEnv, mode: FixMode) -> Self {
+    pub(super) fn new(env: &'a CliEnv, checker: &'a Checker<'a>, mode: FixMode) -> Self {
         Self {
             env,
+            checker,
             mode,
             has_failed: false,
             diff: String::new(),
@@ -66,76 +65,51 @@ impl<'a> Fixer<'a> {
 
     /// Fixes the file with this index on its own. Updates `checked` with the remaining findings.
     pub(super) fn fix_file(&mut self, number: usize, mut loaded: LoadedFile, checked: &mut CheckedFile) {
-        let source = loaded.source.clone();
-        let mut text = loaded.path.is_none().then(|| source.clone());
-        let mut wanted = prompts_to_fix(&checked.findings, &source.name);
-        let mut prompts = std::mem::take(&mut checked.prompts);
+        let source = Arc::clone(&loaded.source);
         let is_own = |finding: &Diagnostic| source_of_fix(finding).is_some_and(|own| Arc::ptr_eq(own, &source));
+        let mut rechecked = None;
         if source.is_quotable() && checked.findings.iter().any(is_own) && self.is_first_diff(loaded.path.as_deref()) {
             let fixed = match &loaded.kind {
-                LoadedKind::Job(folder) => autofix::fix_job(&source, folder.as_ref(), &loaded.user_config),
+                LoadedKind::Job(folder) => autofix::fix_job(&source, folder.as_ref(), &self.checker.user_config),
                 LoadedKind::Script(job) => autofix::fix_script(&source, job.as_deref()),
             };
             if self.apply(&source.name, loaded.path.as_deref(), &source.text, &fixed) {
                 loaded.source = Source::new(source.name.as_str(), fixed.text);
-                let now = check(&loaded);
-                wanted = prompts_to_fix(&now.findings, &source.name);
-                prompts = now.prompts;
-                match self.mode {
-                    FixMode::Write => checked.findings = now.findings,
-                    FixMode::Diff => text = Some(loaded.source),
-                }
+                rechecked = Some(self.checker.check(&loaded));
             }
         }
-        if !prompts.is_empty() {
-            self.jobs.push((number, PromptReader { prompts, folder: loaded.folder, text }));
-            self.prompts.extend(wanted);
+        let now = rechecked.as_ref().unwrap_or(checked);
+        if !now.prompts.is_empty() {
+            let fixed = now.findings.iter().filter_map(source_of_fix).map(|source| &source.name);
+            self.prompts.extend(fixed.filter(|name| **name != source.name).cloned());
+            let prompts = now.prompts.iter().filter_map(|name| file_id(Path::new(name))).collect();
+            self.jobs.push(PromptReader { number, source: loaded.source, folder: loaded.folder, prompts });
+        }
+        if let (Some(rechecked), FixMode::Write) = (rechecked, self.mode) {
+            *checked = rechecked;
         }
     }
 
-    /// Fixes the prompt files of all jobs. Updates `all` with the remaining findings. `recheck` checks a job again.
-    pub(super) fn fix_prompts(
-        &mut self,
-        all: &mut [CheckedFile],
-        recheck: &dyn Fn(usize) -> Option<(LoadedFile, CheckedFile)>,
-    ) {
-        let mut ids: HashMap<String, Option<FileId>> = HashMap::new();
-        let mut id_of = |name: &str| {
-            *ids.entry(name.to_owned()).or_insert_with(|| fs::metadata(name).ok().map(|data| FileId::of(&data)))
-        };
-        let mut files: BTreeMap<FileId, String> = BTreeMap::new();
-        for name in std::mem::take(&mut self.prompts) {
-            if let Some(id) = id_of(&name) {
-                files.entry(id).or_insert(name);
-            }
-        }
+    /// Fixes the prompt files of all jobs. Updates `all` with the remaining findings.
+    pub(super) fn fix_prompts(&mut self, all: &mut [CheckedFile]) {
         let jobs = std::mem::take(&mut self.jobs);
-        let mut files: Vec<(String, FileId)> = files.into_iter().map(|(id, name)| (name, id)).collect();
-        files.sort();
-        let mut known = HashMap::new();
-        for (name, id) in files {
-            let reads = |job: &PromptReader, id_of: &mut dyn FnMut(&str) -> Option<FileId>| {
-                job.prompts.iter().any(|prompt| id_of(prompt) == Some(id))
-            };
-            let readers_of_file: Vec<&(usize, PromptReader)> =
-                jobs.iter().filter(|(_, job)| reads(job, &mut id_of)).collect();
-            let user_config = self.env.user_config_with_findings().0;
-            let checked = readers_of_file.iter().map(|(_, job)| job.folder.as_path());
-            let Some(others) = jobs_sharing_prompt(Path::new(&name), id, checked, &user_config, &mut known) else {
-                self.env
-                    .console
-                    .warning(&format!("{name} isn't fixed: too many other files could be jobs that read it"));
-                continue;
-            };
-            let read = read_files::read_bounded(Path::new(&name), MAX_FILE_BYTES as usize);
+        let mut seen = HashSet::new();
+        for name in std::mem::take(&mut self.prompts) {
+            let path = Path::new(&name);
+            let Some(id) = file_id(path).filter(|id| seen.insert(*id)) else { continue };
+            let read = read_files::read_bounded(path, MAX_FILE_BYTES as usize);
             let Some(text) = read.ok().and_then(|bytes| String::from_utf8(bytes).ok()) else { continue };
-            let mut readers = prompt_readers(&readers_of_file, others, &user_config, recheck);
-            let fixed = autofix::fix_prompt(&text, id, &mut readers);
-            if self.apply(&name, Some(Path::new(&name)), &text, &fixed) && self.mode == FixMode::Write {
-                for (number, _) in readers_of_file {
-                    if let (Some(checked), Some((_, now))) = (all.get_mut(*number), recheck(*number)) {
-                        *checked = now;
-                    }
+            let readers = || jobs.iter().filter(|job| job.prompts.contains(&id));
+            let mut by_folder: BTreeMap<&Path, Vec<Arc<Source>>> = BTreeMap::new();
+            readers().for_each(|job| by_folder.entry(&job.folder).or_default().push(Arc::clone(&job.source)));
+            let opened = by_folder.into_iter().filter_map(|(folder, jobs)| {
+                let user_config = self.checker.user_config.clone();
+                Some(PromptReaders { folder: JobDir::open(folder).ok()?, jobs, user_config })
+            });
+            let fixed = autofix::fix_prompt(&text, id, &mut opened.collect::<Vec<_>>());
+            if self.apply(&name, Some(path), &text, &fixed) && self.mode == FixMode::Write {
+                for job in readers() {
+                    all[job.number] = self.checker.check_job(&job.source, JobDir::open(&job.folder).ok().as_ref());
                 }
             }
         }
@@ -143,16 +117,15 @@ impl<'a> Fixer<'a> {
 
     /// Whether the file hasn't been diffed under another name: a diff can change a file only once.
     fn is_first_diff(&mut self, path: Option<&Path>) -> bool {
-        let id = path.and_then(|path| path.metadata().ok()).map(|data| FileId::of(&data));
-        self.mode == FixMode::Write || id.is_none_or(|id| self.diffed_files.insert(id))
+        self.mode == FixMode::Write || path.and_then(file_id).is_none_or(|id| self.diffed_files.insert(id))
     }
 
     /// Writes or shows a change. Returns whether there was one.
     fn apply(&mut self, name: &str, path: Option<&Path>, before: &str, fixed: &FixResult) -> bool {
         let out = self.env.console;
         if fixed.applied > 0 && self.mode == FixMode::Diff {
-            let real = diff::diff_path(path.unwrap_or(Path::new(name)), &self.env.current_folder);
-            let patch = diff::patch(&real, before, &fixed.text);
+            let real = diff_path(path.unwrap_or(Path::new(name)), &self.env.current_folder);
+            let patch = patch(&real, before, &fixed.text);
             self.diff += &match out.is_interactive() {
                 true => for_terminal(&patch, out.stdout_display().colour),
                 false => patch,
@@ -180,99 +153,60 @@ impl<'a> Fixer<'a> {
     }
 }
 
-/// The jobs that read a prompt file, grouped by folder. `others` aren't being checked, but fixes must not break them either.
-fn prompt_readers(
-    jobs: &[&(usize, PromptReader)],
-    others: Vec<(PathBuf, Arc<Source>)>,
-    user_config: &UserConfig,
-    recheck: &dyn Fn(usize) -> Option<(LoadedFile, CheckedFile)>,
-) -> Vec<PromptReaders> {
-    let checked = jobs.iter().filter_map(|(number, job)| {
-        let source = job.text.clone().or_else(|| recheck(*number).map(|(loaded, _)| loaded.source));
-        Some((job.folder.clone(), source?))
-    });
-    let mut all: Vec<(PathBuf, Arc<Source>)> = checked.collect();
-    let names: HashSet<PathBuf> =
-        all.iter().filter_map(|(_, source)| Path::new(&source.name).canonicalize().ok()).collect();
-    let is_new = |source: &Source| Path::new(&source.name).canonicalize().is_ok_and(|path| !names.contains(&path));
-    all.extend(others.into_iter().filter(|(_, source)| is_new(source)));
-    let mut found: Vec<(PathBuf, PromptReaders)> = Vec::new();
-    for (path, source) in all {
-        if let Some((_, readers)) = found.iter_mut().find(|(folder, _)| *folder == path) {
-            readers.jobs.push(source);
-        } else if let Ok(folder) = JobDir::open(&path) {
-            found.push((path, PromptReaders { folder, jobs: vec![source], user_config: user_config.clone() }));
-        }
-    }
-    found.into_iter().map(|(_, readers)| readers).collect()
-}
-
-/// The most files to read in search of jobs that share a prompt file.
-const MAX_NEIGHBOUR_FILES: usize = 500;
-
-/// A job in a folder where jobs could share a prompt file.
-struct NeighbourJob {
-    source: Arc<Source>,
-    folder: PathBuf,
-    prompts: Vec<String>,
-}
-
-impl NeighbourJob {
-    /// Reads a file. `None` if it isn't a job that reads prompt files.
-    fn read(path: &Path, user_config: &UserConfig) -> Option<Self> {
-        let file = InputFile::Path(path.to_owned());
-        let loaded = load(&file, Path::new("-"), JobTrust::Trusted, user_config).ok()?;
-        let prompts = if matches!(loaded.kind, LoadedKind::Job(_)) { check(&loaded).prompts } else { Vec::new() };
-        (!prompts.is_empty()).then_some(Self { source: loaded.source, folder: loaded.folder, prompts })
-    }
-}
-
-/// All jobs that read a prompt file, whether or not they are being checked. They can only be in its parent folders: this
-/// searches those up to the repository root, or without one, up to the topmost folder of a checked job. `None` if there are
-/// too many files.
-fn jobs_sharing_prompt<'a>(
-    prompt: &Path,
-    id: FileId,
-    checked: impl Iterator<Item = &'a Path>,
-    user_config: &UserConfig,
-    known: &mut HashMap<PathBuf, Option<NeighbourJob>>,
-) -> Option<Vec<(PathBuf, Arc<Source>)>> {
-    let Ok(prompt) = prompt.canonicalize() else { return Some(Vec::new()) };
-    let folders: Vec<&Path> = prompt.ancestors().skip(1).collect();
-    let repository = folders.iter().position(|folder| folder.join(".git").exists());
-    let highest = checked
-        .filter_map(|folder| folder.canonicalize().ok())
-        .filter_map(|folder| folders.iter().position(|above| *above == folder))
-        .max();
-    let count = repository.or(highest).map_or(0, |last| last + 1);
-    let mut found = Vec::new();
-    let mut visited = 0;
-    for folder in &folders[..count] {
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-        let mut paths: Vec<PathBuf> = entries.filter(|path| is_yaml(path.file_name()) && path.is_file()).collect();
-        paths.sort();
-        for path in paths {
-            visited += 1;
-            if visited > MAX_NEIGHBOUR_FILES {
-                return None;
-            }
-            let neighbour = known.entry(path).or_insert_with_key(|path| NeighbourJob::read(path, user_config));
-            let is_prompt = |name: &String| fs::metadata(name).is_ok_and(|data| FileId::of(&data) == id);
-            if let Some(job) = neighbour.as_ref().filter(|job| job.prompts.iter().any(is_prompt)) {
-                found.push((job.folder.clone(), job.source.clone()));
-            }
-        }
-    }
-    Some(found)
-}
-
 /// The source that a finding's fix changes.
 fn source_of_fix(finding: &Diagnostic) -> Option<&Arc<Source>> {
     finding.fix.as_ref().map(|fix| &fix.span.source)
 }
 
-/// The names of the files with fixes, except for the job itself.
-fn prompts_to_fix(findings: &[Diagnostic], job: &str) -> Vec<String> {
-    let names = findings.iter().filter_map(source_of_fix).map(|source| &source.name);
-    names.filter(|name| *name != job).cloned().collect()
+pub(super) fn file_id(path: &Path) -> Option<FileId> {
+    fs::metadata(path).ok().map(|data| FileId::of(&data))
+}
+
+/// The whole diff of one file; empty if nothing differs. `name` is the file's, relative to the current folder.
+fn patch(name: &str, before: &str, after: &str) -> String {
+    let hunks: String = hunks(before, after).iter().map(ToString::to_string).collect();
+    if hunks.is_empty() {
+        return hunks;
+    }
+    let path = |side: &str| quote_header_path(format!("{side}/{name}").as_bytes());
+    format!("--- {}\n+++ {}\n{hunks}", path("a"), path("b"))
+}
+
+/// A file's name relative to the current folder with all links resolved, as `git apply` requires. Outside of the
+/// folder, it is the path without the parts that a diff can't have.
+fn diff_path(path: &Path, current: &Path) -> String {
+    let real = path.canonicalize().unwrap_or_else(|_| current.join(path));
+    let current = current.canonicalize().unwrap_or_else(|_| current.to_owned());
+    let shown = real.strip_prefix(&current).unwrap_or(&real);
+    let plain: PathBuf = shown.components().filter(|part| matches!(part, Component::Normal(_))).collect();
+    plain.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hunk_has_three_lines_around() {
+        let before: String = (1..=20).map(|line| format!("{line}\n")).collect();
+        let after = before.replace("\n10\n", "\nten\n");
+        let diff = patch("jobs/a.yaml", &before, &after);
+        let expected = "--- a/jobs/a.yaml\n+++ b/jobs/a.yaml\n@@ -7,7 +7,7 @@\n 7\n 8\n 9\n-10\n+ten\n 11\n 12\n 13\n";
+        assert_eq!(diff, expected);
+        assert_eq!(patch("a", "same\n", "same\n"), "");
+    }
+
+    #[test]
+    fn line_endings_are_kept() {
+        let diff = patch("a", "\u{feff}x\r\ny\rz", "\u{feff}x\r\nY\rz");
+        let hunk =
+            "@@ -1,2 +1,2 @@\n \u{feff}x\r\n-y\rz\n\\ No newline at end of file\n+Y\rz\n\\ No newline at end of file\n";
+        assert_eq!(diff, format!("--- a/a\n+++ b/a\n{hunk}"));
+    }
+
+    #[test]
+    fn a_path_is_relative_to_the_current_folder() {
+        assert_eq!(diff_path(Path::new("./jobs/./x.yaml"), Path::new("/none")), "jobs/x.yaml");
+        assert_eq!(diff_path(Path::new("/elsewhere/x.yaml"), Path::new("/none")), "elsewhere/x.yaml");
+    }
 }

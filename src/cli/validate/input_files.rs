@@ -1,30 +1,21 @@
 //! Finds the files to check.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use super::read_files;
+use super::load::STDIN;
+use super::read_files::{self, is_yaml};
 use crate::diagnostic::Diagnostic;
-
-/// A file to check.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum InputFile {
-    /// A job or a script, depending on its name.
-    Path(PathBuf),
-    /// Standard input.
-    Stdin,
-}
 
 /// Expands paths to files, each file once. A folder stands for all YAML files in it, sorted by name, except for hidden and
 /// ignored files and folders called `tests`. Symbolic links to folders aren't followed.
-pub(super) fn expand_paths(paths: &[PathBuf]) -> Vec<Result<InputFile, Diagnostic>> {
+pub(super) fn expand_paths(paths: &[PathBuf]) -> Vec<Result<PathBuf, Diagnostic>> {
     let mut seen = HashSet::new();
     let mut folders = HashMap::new();
     let mut all = Vec::new();
     for path in paths {
-        if path == Path::new("-") {
-            all.extend(seen.insert(PathBuf::from("-")).then_some(Ok(InputFile::Stdin)));
+        if path == Path::new(STDIN) {
+            all.extend(seen.insert(path.clone()).then(|| Ok(path.clone())));
             continue;
         }
         for found in walk_folder(path) {
@@ -32,7 +23,7 @@ pub(super) fn expand_paths(paths: &[PathBuf]) -> Vec<Result<InputFile, Diagnosti
                 Ok(path) if paths.len() > 1 => seen.insert(canonical_folder(path, &mut folders)),
                 _ => true,
             };
-            all.extend(is_new.then(|| found.map(InputFile::Path)));
+            all.extend(is_new.then_some(found));
         }
     }
     all
@@ -41,20 +32,15 @@ pub(super) fn expand_paths(paths: &[PathBuf]) -> Vec<Result<InputFile, Diagnosti
 /// A path whose folder is canonical. The file name stays, even if it is a link, as it determines the kind of the file.
 fn canonical_folder(path: &Path, folders: &mut HashMap<PathBuf, PathBuf>) -> PathBuf {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return path.to_owned() };
-    let folder = folders.entry(folder.to_owned()).or_insert_with(|| {
-        let existing = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-        existing.canonicalize().unwrap_or_else(|_| folder.to_owned())
-    });
+    let folder = folders
+        .entry(folder.to_owned())
+        .or_insert_with(|| read_files::parent_folder(path).canonicalize().unwrap_or_else(|_| folder.to_owned()));
     folder.join(name)
-}
-
-pub(super) fn is_yaml(name: Option<&OsStr>) -> bool {
-    name.and_then(|name| Path::new(name).extension()).is_some_and(|ending| ending == "yaml" || ending == "yml")
 }
 
 fn walk_folder(path: &Path) -> Vec<Result<PathBuf, Diagnostic>> {
     // The name decides: a folder called like a job file is reported as unreadable.
-    if is_yaml(path.file_name()) || !path.is_dir() {
+    if is_yaml(path) || !path.is_dir() {
         return vec![Ok(path.to_owned())];
     }
     let walk = ignore::WalkBuilder::new(path)
@@ -65,14 +51,14 @@ fn walk_folder(path: &Path) -> Vec<Result<PathBuf, Diagnostic>> {
         .git_exclude(false)
         .filter_entry(|entry| {
             let is_tests = entry.file_name() == "tests" && entry.path().is_dir();
-            let is_in_file = entry.depth() > 1 && is_yaml(entry.path().parent().and_then(Path::file_name));
+            let is_in_file = entry.depth() > 1 && entry.path().parent().is_some_and(is_yaml);
             entry.depth() == 0 || !(is_tests || is_in_file)
         })
         .build();
     let mut files = Vec::new();
     for entry in walk {
         match entry {
-            Ok(entry) if entry.depth() > 0 && is_yaml(Some(entry.file_name())) => files.push(Ok(entry.into_path())),
+            Ok(entry) if entry.depth() > 0 && is_yaml(entry.path()) => files.push(Ok(entry.into_path())),
             Ok(_) => {}
             Err(error) => files.push(Err(walk_error(path, &error))),
         }

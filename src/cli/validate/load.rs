@@ -3,13 +3,23 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::input_files::InputFile;
 use super::read_files;
 use crate::diagnostic::{Diagnostic, Source};
 use crate::job::Job;
 use crate::lints::{self, JobTrust, UserConfig};
 use crate::template::JobDir;
 use crate::yaml;
+
+/// The path that stands for standard input.
+pub(super) const STDIN: &str = "-";
+
+/// Loads and checks the files of a command.
+pub(super) struct Checker<'a> {
+    /// The name for standard input, which needn't exist.
+    pub(super) stdin: &'a Path,
+    pub(super) origin: JobTrust,
+    pub(super) user_config: UserConfig,
+}
 
 /// The findings about a file.
 #[derive(Debug, Default)]
@@ -27,8 +37,6 @@ pub(super) struct LoadedFile {
     /// The folder for its prompt files.
     pub(super) folder: PathBuf,
     pub(super) kind: LoadedKind,
-    pub(super) origin: JobTrust,
-    pub(super) user_config: UserConfig,
 }
 
 /// The kind of a file.
@@ -39,63 +47,54 @@ pub(super) enum LoadedKind {
     Script(Option<Box<Job>>),
 }
 
-/// Reads a file. `stdin` is the name for standard input, and needn't exist.
-///
-/// # Errors
-/// A finding that says why the file can't be read.
-pub(super) fn load(
-    file: &InputFile,
-    stdin: &Path,
-    origin: JobTrust,
-    user_config: &UserConfig,
-) -> Result<LoadedFile, Diagnostic> {
-    let (name, source, path) = match file {
-        InputFile::Path(path) => {
-            read_files::reject_symlinks(path, origin)?;
-            (path.as_path(), read_files::read_job_source(path)?, Some(path.clone()))
-        }
-        InputFile::Stdin => (stdin, read_files::read_stdin(stdin)?, None),
-    };
-    let folder = match name.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-        _ => PathBuf::from("."),
-    };
-    let kind = if read_files::is_script(name) {
-        LoadedKind::Script(job_of_script(name).map(Box::new))
-    } else {
-        match (JobDir::open(&folder), file) {
-            (Ok(folder), _) => LoadedKind::Job(Some(folder)),
-            // An editor may save its buffer to a folder that doesn't exist yet.
-            (Err(_), InputFile::Stdin) => LoadedKind::Job(None),
-            (Err(error), InputFile::Path(_)) => return Err(read_files::unreadable_file(&folder, &error.to_string())),
-        }
-    };
-    Ok(LoadedFile { source, path, folder, kind, origin, user_config: user_config.clone() })
-}
+impl Checker<'_> {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// A finding that says why the file can't be read.
+    pub(super) fn load(&self, path: &Path) -> Result<LoadedFile, Diagnostic> {
+        let is_stdin = path == Path::new(STDIN);
+        let (name, source) = if is_stdin {
+            (self.stdin, read_files::read_stdin(self.stdin)?)
+        } else {
+            read_files::reject_symlinks(path, self.origin)?;
+            (path, read_files::read_job_source(path)?)
+        };
+        let folder = read_files::parent_folder(name).to_owned();
+        let kind = if read_files::is_script(name) {
+            LoadedKind::Script(job_of_script(name).map(Box::new))
+        } else {
+            match JobDir::open(&folder) {
+                Ok(folder) => LoadedKind::Job(Some(folder)),
+                // An editor may save its buffer to a folder that doesn't exist yet.
+                Err(_) if is_stdin => LoadedKind::Job(None),
+                Err(error) => return Err(read_files::unreadable_file(&folder, &error.to_string())),
+            }
+        };
+        Ok(LoadedFile { source, path: (!is_stdin).then(|| path.to_owned()), folder, kind })
+    }
 
-/// Checks a file.
-pub(super) fn check(loaded: &LoadedFile) -> CheckedFile {
-    match &loaded.kind {
-        LoadedKind::Job(folder) => {
-            let lints::LintReport { findings, prompts, .. } =
-                lints::check_with(&loaded.source, folder.as_ref(), loaded.origin, &loaded.user_config);
-            CheckedFile { findings, prompts }
+    /// Checks a file.
+    pub(super) fn check(&self, loaded: &LoadedFile) -> CheckedFile {
+        match &loaded.kind {
+            LoadedKind::Job(folder) => self.check_job(&loaded.source, folder.as_ref()),
+            LoadedKind::Script(job) => {
+                CheckedFile { findings: lints::check_script(&loaded.source, job.as_deref()), prompts: Vec::new() }
+            }
         }
-        LoadedKind::Script(job) => {
-            CheckedFile { findings: lints::check_script(&loaded.source, job.as_deref()), prompts: Vec::new() }
-        }
+    }
+
+    /// Checks a job.
+    pub(super) fn check_job(&self, source: &Arc<Source>, folder: Option<&JobDir>) -> CheckedFile {
+        let report = lints::check_with(source, folder, self.origin, &self.user_config);
+        CheckedFile { findings: report.findings, prompts: report.prompts }
     }
 }
 
 /// The job of the same name next to a script, if it decodes without mistakes.
 fn job_of_script(script: &Path) -> Option<Job> {
-    let stem = Path::new(script.file_stem()?).file_stem()?.to_owned();
-    let job_files = ["yaml", "yml"].map(|ending| {
-        let mut name = stem.clone();
-        name.push(".");
-        name.push(ending);
-        script.with_file_name(name)
-    });
+    let stem = Path::new(script.file_stem()?).file_stem()?;
+    let job_files = ["yaml", "yml"].map(|ending| script.with_file_name(stem).with_added_extension(ending));
     let source = job_files.iter().find_map(|path| read_files::read_source(path).ok())?;
     let decoded = yaml::read::<Job>(&source);
     decoded.value.filter(|_| decoded.gaps.is_empty())

@@ -1,18 +1,16 @@
 //! `legwork validate`: checks job files and reports all findings.
 
 mod atomic_replace;
-mod diff;
 mod fix;
 mod input_files;
 mod load;
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
-use self::fix::{FixMode, Fixer};
-use self::input_files::InputFile;
-use self::load::{CheckedFile, LoadedFile, check, load};
+use self::fix::{FixMode, Fixer, file_id};
+use self::load::{CheckedFile, Checker, STDIN};
 use super::arguments::format_parser;
 use super::env::CliEnv;
 use super::output::printable;
@@ -20,9 +18,10 @@ use super::read_files;
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::error::Error;
 use crate::event::{EXIT_ENVIRONMENT, EXIT_INVALID};
-use crate::formats::{self, Subject};
-use crate::lints::{JobTrust, UserConfig};
+use crate::formats;
+use crate::lints::JobTrust;
 use crate::template::FileId;
+use crate::text::pluralize;
 
 /// Options of `legwork validate`.
 #[derive(Debug, clap::Args)]
@@ -36,7 +35,7 @@ pub(super) struct ValidateArgs {
     #[arg(default_value = "jobs")]
     paths: Vec<PathBuf>,
     /// The output format
-    #[arg(long, default_value = "text", value_parser = format_parser(Subject::Diagnostics))]
+    #[arg(long, default_value = "text", value_parser = format_parser(formats::FINDINGS))]
     format: String,
     /// Apply all safe fixes to the files, including prompt files
     ///
@@ -51,8 +50,8 @@ pub(super) struct ValidateArgs {
     #[arg(long)]
     diff: bool,
     /// Treat warnings as errors
-    #[arg(long, value_name = "WHAT")]
-    deny: Option<Deny>,
+    #[arg(long, value_name = "WHAT", value_parser = ["warnings"])]
+    deny: Option<String>,
     /// Treat the jobs as untrusted: refuse `env`, `network: open` and other privileges
     ///
     /// Also refuses secret inputs, `git: commit`, `allow_changes`, `checks`, models that reply from a file, and jobs behind
@@ -67,29 +66,22 @@ pub(super) struct ValidateArgs {
     stdin_name: Option<PathBuf>,
 }
 
-/// The values of `--deny`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Deny {
-    /// All findings that aren't errors
-    Warnings,
-}
-
 pub(super) fn validate(options: &ValidateArgs, env: &CliEnv) -> Result<u8, Error> {
     let out = env.console;
     check_options(options, env)?;
     let stdin = options.stdin_name.as_deref().unwrap_or(Path::new("<stdin>"));
     let files = input_files::expand_paths(&options.paths);
-    let origin = JobTrust::from_untrusted_flag(options.untrusted);
     // Mistakes in the configuration don't prevent checking the jobs: report everything at once.
     let (user_config, config_findings) = env.user_config_with_findings();
     let mode = if options.fix { Some(FixMode::Write) } else { options.diff.then_some(FixMode::Diff) };
-    let mut fixer = mode.map(|mode| Fixer::new(env, mode));
-    let mut all = Vec::with_capacity(files.len());
-    for (number, file) in files.iter().enumerate() {
-        let loaded = file.as_ref().map_err(Clone::clone).and_then(|file| load(file, stdin, origin, &user_config));
-        all.push(match loaded {
+    let checker = Checker { stdin, origin: JobTrust::from_untrusted_flag(options.untrusted), user_config };
+    let mut fixer = mode.map(|mode| Fixer::new(env, &checker, mode));
+    let mut all = Vec::new();
+    let count = files.len();
+    for (number, file) in files.into_iter().enumerate() {
+        all.push(match file.and_then(|file| checker.load(&file)) {
             Ok(loaded) => {
-                let mut checked = check(&loaded);
+                let mut checked = checker.check(&loaded);
                 if let Some(fixer) = &mut fixer {
                     fixer.fix_file(number, loaded, &mut checked);
                 }
@@ -99,13 +91,12 @@ pub(super) fn validate(options: &ValidateArgs, env: &CliEnv) -> Result<u8, Error
         });
     }
     if let Some(fixer) = &mut fixer {
-        fixer.fix_prompts(&mut all, &|number| recheck(files.get(number)?, stdin, origin, &user_config));
+        fixer.fix_prompts(&mut all);
     }
     let file_findings = all.into_iter().flat_map(|checked| checked.findings);
     let findings = deduplicate(config_findings.into_iter().chain(file_findings));
     let findings: Vec<Diagnostic> = findings.iter().map(Diagnostic::without_unquotable).collect();
-    let format = formats::find(&options.format);
-    let text = |display| format.and_then(|format| format.diagnostics(&findings, display)).unwrap_or_default();
+    let text = |display| formats::find(formats::FINDINGS, &options.format)(&findings, display);
     match &fixer {
         Some(fixer) if options.diff => {
             if out.print_untrusted(&fixer.diff) {
@@ -116,11 +107,10 @@ pub(super) fn validate(options: &ValidateArgs, env: &CliEnv) -> Result<u8, Error
         _ => out.print_formatted(&options.format, &text(out.stdout_display())),
     }
     if findings.is_empty() && options.format == "text" {
-        let files = if files.len() == 1 { "1 file".to_owned() } else { format!("{} files", files.len()) };
-        out.eprint(&format!("{files} checked, no findings"));
+        out.eprint(&format!("{} checked, no findings", pluralize(count as u64, "file")));
     }
     let has_errors = findings.iter().any(|finding| finding.severity == Severity::Error);
-    let is_denied = options.deny == Some(Deny::Warnings) && !has_errors && !findings.is_empty();
+    let is_denied = options.deny.is_some() && !has_errors && !findings.is_empty();
     if is_denied {
         out.eprint("warnings are denied");
     }
@@ -133,31 +123,17 @@ pub(super) fn validate(options: &ValidateArgs, env: &CliEnv) -> Result<u8, Error
 
 /// Checks the combination of options. Says that it waits if standard input is a terminal.
 fn check_options(options: &ValidateArgs, env: &CliEnv) -> Result<(), Error> {
-    let usage = |message: &str, hint: &str| Error::Usage { message: message.into(), hint: Some(hint.into()) };
-    let has_stdin = options.paths.iter().any(|path| path == Path::new("-"));
+    let has_stdin = options.paths.iter().any(|path| path == Path::new(STDIN));
     if has_stdin && options.fix {
-        return Err(usage("--fix can't change standard input", "Use --diff to print the changes."));
+        return Err(Error::usage("--fix can't change standard input", "Use --diff to print the changes."));
     }
     if options.stdin_name.is_some() && !has_stdin {
-        return Err(usage("--stdin-name needs `-` as a path", "Add `-` to the paths."));
+        return Err(Error::usage("--stdin-name needs `-` as a path", "Add `-` to the paths."));
     }
-    if has_stdin && read_files::stdin_is_terminal() {
+    if has_stdin && io::stdin().is_terminal() {
         env.console.eprint("reading a job from standard input");
     }
     Ok(())
-}
-
-/// Checks a file again after another one was fixed. Standard input can't be read again.
-fn recheck(
-    file: &Result<InputFile, Diagnostic>,
-    stdin: &Path,
-    origin: JobTrust,
-    user_config: &UserConfig,
-) -> Option<(LoadedFile, CheckedFile)> {
-    let file = file.as_ref().ok().filter(|file| **file != InputFile::Stdin)?;
-    let loaded = load(file, stdin, origin, user_config).ok()?;
-    let checked = check(&loaded);
-    Some((loaded, checked))
 }
 
 /// Removes duplicate findings, since jobs can share prompt files, under different names.
@@ -166,7 +142,7 @@ fn deduplicate(findings: impl Iterator<Item = Diagnostic>) -> Vec<Diagnostic> {
     let mut seen = HashSet::new();
     let mut is_new = |finding: &Diagnostic| {
         let name = &finding.span.source.name;
-        let id = *ids.entry(name.clone()).or_insert_with(|| fs::metadata(name).ok().map(|data| FileId::of(&data)));
+        let id = *ids.entry(name.clone()).or_insert_with(|| file_id(Path::new(name)));
         let name = if id.is_none() { name.clone() } else { String::new() };
         let span = &finding.span.range;
         seen.insert((name, id, finding.code, span.start, span.end, finding.message.clone()))

@@ -4,7 +4,7 @@ mod machine_formats;
 
 use std::sync::Arc;
 
-use super::{DisplayOptions, find};
+use super::{DisplayOptions, FINDINGS, find};
 use crate::diagnostic::{Diagnostic, Source, SourceSpan};
 use crate::yaml;
 
@@ -20,7 +20,7 @@ struct Job {
 }
 
 fn show(format: &str, findings: &[Diagnostic]) -> String {
-    find(format).unwrap().diagnostics(findings, LOOK).unwrap()
+    find(FINDINGS, format)(findings, LOOK)
 }
 
 fn findings_of(text: &str) -> Vec<Diagnostic> {
@@ -282,10 +282,7 @@ fn github_gets_nine_annotations_per_level_and_a_count() {
 
 #[test]
 fn colours_are_optional() {
-    let coloured = find("text")
-        .unwrap()
-        .diagnostics(&findings_of("name: 12"), DisplayOptions { colour: true, width: 80 })
-        .unwrap();
+    let coloured = find(FINDINGS, "text")(&findings_of("name: 12"), DisplayOptions { colour: true, width: 80 });
     assert!(coloured.contains("\u{1b}["));
     assert!(!show("text", &findings_of("name: 12")).contains('\u{1b}'));
 }

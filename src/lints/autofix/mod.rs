@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::diagnostic::{Diagnostic, Severity, Source};
+use crate::diagnostic::{Diagnostic, Fix, Severity, Source};
 
 pub use files::{PromptReaders, fix_job, fix_prompt, fix_script};
 
@@ -48,9 +48,8 @@ impl TextReport {
     /// Counts the findings in `source`, and takes their fixes.
     pub fn of_source(findings: Vec<Diagnostic>, source: &Arc<Source>) -> Self {
         let is_own = |other: &Arc<Source>| Arc::ptr_eq(source, other);
-        let weights = vec![FindingCounts::of(findings.iter().filter(|finding| is_own(&finding.span.source)))];
-        let edits = edits(&findings, is_own, |offset| offset);
-        Self { findings, edits, counts: weights }
+        let counts = vec![FindingCounts::of(findings.iter().filter(|finding| is_own(&finding.span.source)))];
+        Self { edits: edits(&findings, is_own, |offset| offset), findings, counts }
     }
 
     /// Counts the findings of several readers of the text. Their sources are those for which `is_own` is true, and `offset`
@@ -60,10 +59,9 @@ impl TextReport {
         is_own: impl Fn(&Arc<Source>) -> bool,
         offset: impl Fn(usize) -> usize,
     ) -> Self {
-        let weights = each.iter().map(FindingCounts::of).collect();
+        let counts = each.iter().map(FindingCounts::of).collect();
         let findings = each.into_iter().flatten().collect::<Vec<_>>();
-        let edits = edits(&findings, is_own, offset);
-        Self { findings, edits, counts: weights }
+        Self { edits: edits(&findings, is_own, offset), findings, counts }
     }
 
     /// Whether the text improved for one reader and got worse for none.
@@ -85,12 +83,11 @@ fn edits(
     offset: impl Fn(usize) -> usize,
 ) -> Vec<TextEdit> {
     let fixes = findings.iter().filter_map(|finding| finding.fix.as_ref()).filter(|fix| is_own(&fix.span.source));
-    fixes
-        .map(|fix| TextEdit {
-            span: offset(fix.span.range.start)..offset(fix.span.range.end),
-            replacement: fix.replacement.clone(),
-        })
-        .collect()
+    let edit = |fix: &Fix| {
+        let span = offset(fix.span.range.start)..offset(fix.span.range.end);
+        TextEdit { span, replacement: fix.replacement.clone() }
+    };
+    fixes.map(edit).collect()
 }
 
 /// The result of fixing a text.
@@ -109,8 +106,7 @@ pub struct FixResult {
 /// Applies the fixes that leave fewer errors, or as many errors and fewer warnings, and repeats until there are none
 /// left. Fixing the result again changes nothing. `bytes` is the cost of one check.
 pub fn fix_text(text: &str, bytes: usize, check: &mut dyn FnMut(&str) -> TextReport) -> FixResult {
-    let report = check(text);
-    let mut state = CheckedText { text: text.to_owned(), report };
+    let mut state = CheckedText { report: check(text), text: text.to_owned() };
     let mut checker = BudgetedChecker { check, bytes: bytes.max(MIN_CHECK_BYTES), made: 0 };
     let mut count = 0;
     loop {
@@ -146,8 +142,7 @@ impl BudgetedChecker<'_> {
             return None;
         }
         self.made += 1;
-        let report = (self.check)(&text);
-        Some(CheckedText { text, report })
+        Some(CheckedText { report: (self.check)(&text), text })
     }
 
     /// Applies all fixes at once, if that causes no new errors.
@@ -199,7 +194,7 @@ impl BudgetedChecker<'_> {
 }
 
 /// Counts of findings.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default)]
 struct FindingCounts {
     errors: BTreeMap<&'static str, usize>,
     /// The number of all findings, warnings included.
@@ -210,7 +205,7 @@ struct FindingCounts {
 
 impl FindingCounts {
     fn of<'a>(findings: impl IntoIterator<Item = &'a Diagnostic>) -> Self {
-        let mut weight = Self { errors: BTreeMap::new(), total: 0, unreported_bytes: 0 };
+        let mut weight = Self::default();
         for finding in findings {
             weight.total += 1;
             if finding.severity == Severity::Error {
@@ -279,13 +274,11 @@ fn shift_edits(edits: &[TextEdit], made: &[TextEdit]) -> Vec<TextEdit> {
         })
     };
     let is_made = |edit: &TextEdit| made.iter().any(|other| other.span == edit.span);
-    let others = edits.iter().filter(|edit| !is_made(edit));
-    others
-        .map(|edit| TextEdit {
-            span: shifted(edit.span.start)..shifted(edit.span.end),
-            replacement: edit.replacement.clone(),
-        })
-        .collect()
+    let shift = |edit: &TextEdit| {
+        let span = shifted(edit.span.start)..shifted(edit.span.end);
+        TextEdit { span, replacement: edit.replacement.clone() }
+    };
+    edits.iter().filter(|edit| !is_made(edit)).map(shift).collect()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
 
-use crate::diagnostic::{Diagnostic, Rule, rule};
+use crate::diagnostic::{Diagnostic, rule};
 use crate::job::value::check_value;
 use crate::job::{Input, InputType, PromptText};
 use crate::template::{PartialRenderer, Template};
@@ -14,33 +14,25 @@ use super::checks::{ambiguous_condition, parse_condition};
 use super::valid_job::name_of;
 use super::{Lint, LintContext, MAX_FINDINGS};
 
-/// Texts rendered with the inputs' defaults.
-pub(super) struct DefaultRender;
-
-const RULES: &[Rule] = &[rule!(Warning "empty-by-default")];
-
 /// The greatest size of a job's texts and inputs together, in bytes. Larger ones aren't rendered before the run.
 const MAX_BYTES: usize = 256 * 1024;
 
 /// Rendering stops after this many failures, because each of them can take nearly all the steps that are allowed.
 const MAX_FAILED: usize = MAX_FINDINGS + 10;
 
-impl Lint for DefaultRender {
-    fn rules(&self) -> &'static [Rule] {
-        RULES
-    }
+/// Texts rendered with the inputs' defaults.
+pub(super) const LINT: Lint = Lint { rules: &[rule!(Warning "empty-by-default")], check };
 
-    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        let inputs = subject.root.get("inputs").map_or(0, |inputs| inputs.place().range.len());
-        let is_small = inputs + subject.prompts.templates.size() <= MAX_BYTES;
-        if is_small && !subject.prompts.variables.inputs_incomplete {
-            render_texts(subject, findings);
-        }
-        for finding in subject.prompts.templates.type_errors() {
-            let same = |other: &Diagnostic| other.code == finding.code && super::overlap(&other.span, &finding.span);
-            if !findings.iter().any(same) {
-                findings.push(finding.clone());
-            }
+fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    let inputs = subject.root.get("inputs").map_or(0, |inputs| inputs.place().range.len());
+    let is_small = inputs + subject.prompts.templates.size() <= MAX_BYTES;
+    if is_small && !subject.prompts.variables.inputs_incomplete {
+        render_texts(subject, findings);
+    }
+    for finding in subject.prompts.templates.type_errors() {
+        let same = |other: &Diagnostic| other.code == finding.code && other.span.overlaps(&finding.span);
+        if !findings.iter().any(same) {
+            findings.push(finding.clone());
         }
     }
 }

@@ -18,7 +18,7 @@ use super::bounded_output::CommandOutput;
 use super::environment::Environment;
 use super::fd_limit;
 use super::reaper::{CALL_ID_VARIABLE, CommandTree};
-use crate::sandbox::{PreparedCommand, Sandbox};
+use crate::sandbox::{PreparedCommand, Sandbox, TamperError};
 use crate::workspace::Workspace;
 
 /// The most processes that a command may have at once: many times what builds and tests need.
@@ -78,21 +78,40 @@ impl ProcessOutcome {
     }
 }
 
+/// Why a call or a check has no outcome.
+#[derive(Debug, thiserror::Error)]
+pub enum EnvironmentError {
+    /// A command changed something that is protected.
+    #[error("{0}")]
+    Tampered(TamperError),
+    /// A command can't be started.
+    #[error("bash can't be started: {0}")]
+    NotStarted(io::Error),
+    /// The workspace was moved or replaced.
+    #[error("{0}")]
+    WorkspaceMoved(io::Error),
+}
+
+impl EnvironmentError {
+    /// Whether the run must end. It needn't if the command itself is the reason.
+    pub fn ends_run(&self) -> bool {
+        use io::ErrorKind::{ArgumentListTooLong, InvalidInput};
+        !matches!(self, Self::NotStarted(error) if matches!(error.kind(), InvalidInput | ArgumentListTooLong))
+    }
+}
+
 impl ShellCommand<'_> {
     /// Runs the command and passes its output to `output`. When this returns, all processes that it started have ended; if
     /// the future is dropped, they are killed.
     ///
     /// # Errors
-    /// If the command can't be started. Unless the command itself is the reason, the sandbox records the error, because
-    /// later commands will fail as well.
-    pub(crate) async fn run(&self, output: &mut CommandOutput) -> io::Result<ProcessOutcome> {
+    /// If the command can't be started, or changed something that is protected.
+    pub(crate) async fn run(&self, output: &mut CommandOutput) -> Result<ProcessOutcome, EnvironmentError> {
+        self.workspace.check_not_moved().map_err(EnvironmentError::WorkspaceMoved)?;
+        let watch = self.sandbox.watch_command().map_err(EnvironmentError::NotStarted)?;
         let outcome = self.start_and_wait(output).await;
-        if let Err(error) = &outcome
-            && !matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::ArgumentListTooLong)
-        {
-            self.sandbox.record_start_failure(format!("a command can't be started: {error}"));
-        }
-        outcome
+        watch.finish().map_err(EnvironmentError::Tampered)?;
+        outcome.map_err(EnvironmentError::NotStarted)
     }
 
     /// Why the command failed, for people and models; `None` if it succeeded.
@@ -113,7 +132,6 @@ impl ShellCommand<'_> {
     }
 
     async fn start_and_wait(&self, output: &mut CommandOutput) -> io::Result<ProcessOutcome> {
-        self.workspace.check_not_moved()?;
         let (mut running, mut pipe) = self.start()?;
         let mut startup_output = Vec::new();
         let mut keep = |chunk: &[u8]| {
@@ -188,7 +206,7 @@ impl ShellCommand<'_> {
         let call_id = format!("{}.{}", std::process::id(), CALLS.fetch_add(1, Ordering::Relaxed));
         let (reader, writer) = io::pipe()?;
         let root = self.workspace.root();
-        let bash = self.environment.shell(root, self.sandbox.writable());
+        let bash = self.environment.shell(root, &self.sandbox.writable);
         let PreparedCommand { command: shell, is_supervised, status_pipe } =
             self.sandbox.command(bash, root, self.environment.variables(), self.read_only)?;
         let mut shell = Command::from(shell);
@@ -234,9 +252,12 @@ impl RunningCommand {
     /// of either leads the command's session.
     fn inner_process_group(&self) -> Option<Pid> {
         self.child.id().filter(|_| self.is_supervised || self.status_pipe.is_some())?;
-        let own = self.tree.id().as_raw_nonzero();
-        let children = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")).ok()?;
-        children.split_whitespace().next()?.parse().ok().and_then(Pid::from_raw)
+        #[cfg(target_os = "linux")]
+        {
+            super::process_tree::children_of_first_thread(self.tree.id())?.first().copied()
+        }
+        #[cfg(not(target_os = "linux"))]
+        None
     }
 
     /// Signals the command's process group, unless the command has been reaped.

@@ -22,12 +22,12 @@ use serde_json::Value;
 
 use self::request::AnthropicEncoder;
 use self::thinking::VENDOR;
-use super::api::{Conversation, ConversationConfig, Provider, ProviderError};
+use super::api::{Provider, ProviderError};
 use super::env_config::EndpointNames;
 use super::errors::api_error::{ClassRow, ErrorClass, ErrorDialect};
 use super::spec::{ApiSignature, ConnectContext, DefaultEndpoint, ProviderSpec};
 use super::transport::endpoint::Endpoint;
-use super::transport::http_conversation::{HttpConversation, ProviderState};
+use super::transport::http_conversation::{HttpProvider, ProviderState};
 use super::transport::retry::RetryPolicy;
 use super::unsupported_options::ApiLimits;
 
@@ -90,21 +90,8 @@ fn connect(context: &ConnectContext<'_>) -> Result<Arc<dyn Provider>, ProviderEr
         }
     }
     let retry_policy = RetryPolicy::new(context.env, endpoint.identity())?;
-    Ok(Arc::new(Anthropic { shared: Arc::new(ProviderState::new(endpoint, retry_policy, &ERROR_DIALECT)) }))
-}
-
-struct Anthropic {
-    shared: Arc<ProviderState>,
-}
-
-impl Provider for Anthropic {
-    fn open(&self, config: ConversationConfig) -> Result<Box<dyn Conversation>, ProviderError> {
+    Ok(HttpProvider::new(ProviderState::new(endpoint, retry_policy, &ERROR_DIALECT), |_, config| {
         LIMITS.check_thinking(&config.model, !config.tools.is_empty())?;
-        let model = config.model.name.clone();
-        HttpConversation::open(&self.shared, model, AnthropicEncoder::new(config))
-    }
-
-    fn warning(&self) -> Option<String> {
-        self.shared.endpoint.warning()
-    }
+        Ok(AnthropicEncoder::new(config))
+    }))
 }

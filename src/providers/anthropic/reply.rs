@@ -1,302 +1,141 @@
-//! Assembles a reply from the events of a stream, or from one JSON object.
+//! Decodes the events of a stream, or one JSON object.
 //!
 //! The events are those of <https://platform.claude.com/docs/en/build-with-claude/streaming>: `message_start`, then for
 //! each block `content_block_start`, deltas and `content_block_stop`, then `message_delta` and `message_stop`; `ping`,
 //! `error` and unknown ones anywhere between.
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
+use serde_json::Value;
 
-use super::block::BlockAssembler;
-use crate::message::{Block, BlockContent, Reply, StopReason, Usage};
-use crate::providers::assembler::{ReplyAssembler, StreamError, UsageEstimate};
-use crate::providers::json::{Fields, LossyString, non_empty};
+use super::block::{PendingBlock, content_bytes};
+use crate::message::{Block, StopReason, Usage};
+use crate::providers::assembler::{
+    EventDecoder, PartialReply, StreamError, not_a_reply, parse_body, parse_event, read_field,
+};
+use crate::providers::json::{Fields, field, non_empty_field, string_field, token_count};
 
-/// A reply that is being received.
-#[derive(Debug)]
-pub(super) struct AnthropicAssembler {
-    estimate: UsageEstimate,
-    id: Option<String>,
-    model: Option<String>,
+/// The events of a reply.
+#[derive(Debug, Default)]
+pub(super) struct AnthropicDecoder {
     /// The blocks, in the order in which they started.
-    blocks: Vec<IndexedBlock>,
-    usage: UsageCounts,
-    /// Whether the reply's tokens were counted at its end.
-    is_counted: bool,
-    stop: Option<StopReason>,
+    blocks: Vec<PendingBlock>,
+    /// The latest value of each count. All are running totals.
+    counts: Value,
     /// Whether the stop reason came after the blocks, so that only `message_stop` is missing.
     is_stop_after_blocks: bool,
-    /// The reason of a refusal.
-    refusal: Option<String>,
-    ended: bool,
 }
 
-/// A block and the index of its events. Some servers reuse the index of a finished block.
-#[derive(Debug)]
-struct IndexedBlock {
-    index: u64,
-    has_ended: bool,
-    block: BlockAssembler,
-}
-
-#[derive(Deserialize)]
-struct Event<'a> {
-    #[serde(rename = "type", default, borrow)]
-    kind: std::borrow::Cow<'a, str>,
-    #[serde(default)]
-    index: Option<u64>,
-    #[serde(default, borrow)]
-    message: Option<&'a RawValue>,
-    #[serde(default, borrow)]
-    content_block: Option<&'a RawValue>,
-    #[serde(default, borrow)]
-    delta: Option<&'a RawValue>,
-    #[serde(default, borrow)]
-    usage: Option<&'a RawValue>,
-}
-
-/// A message, whole or at its start.
-#[derive(Deserialize)]
-struct MessageStart {
-    #[serde(default)]
-    id: Option<String>,
-    #[serde(default)]
-    model: Option<String>,
-    #[serde(default)]
-    content: Option<Vec<Fields>>,
-    #[serde(default)]
-    stop_reason: Option<String>,
-    #[serde(default)]
-    stop_details: Option<RefusalDetails>,
-    #[serde(default)]
-    usage: Option<UsageCounts>,
-}
-
-#[derive(Deserialize)]
-struct MessageTail {
-    #[serde(default)]
-    stop_reason: Option<String>,
-    #[serde(default)]
-    stop_details: Option<RefusalDetails>,
-}
-
-/// The details of a refusal.
-#[derive(Deserialize)]
-struct RefusalDetails {
-    #[serde(default)]
-    category: Option<LossyString>,
-    #[serde(default)]
-    explanation: Option<LossyString>,
-}
-
-impl RefusalDetails {
-    fn reason(self) -> Option<String> {
-        let parts: Vec<String> = [self.category, self.explanation].into_iter().filter_map(non_empty).collect();
-        (!parts.is_empty()).then(|| parts.join(": "))
-    }
-}
-
-/// Token counts. All are running totals, so the latest value of each is used. Null is ignored, and so is a prompt of
-/// zero tokens, which some servers send at the start and others at the end.
-#[derive(Debug, Default, Clone, Copy, Deserialize)]
-struct UsageCounts {
-    #[serde(default)]
-    input_tokens: Option<u64>,
-    #[serde(default)]
-    output_tokens: Option<u64>,
-    #[serde(default)]
-    cache_read_input_tokens: Option<u64>,
-    #[serde(default)]
-    cache_creation_input_tokens: Option<u64>,
-}
-
-impl UsageCounts {
-    fn update(&mut self, later: Self) {
-        self.output_tokens = later.output_tokens.or(self.output_tokens);
-        if later.usage().prompt() > 0 {
-            self.input_tokens = later.input_tokens.or(self.input_tokens);
-            self.cache_read_input_tokens = later.cache_read_input_tokens.or(self.cache_read_input_tokens);
-            self.cache_creation_input_tokens = later.cache_creation_input_tokens.or(self.cache_creation_input_tokens);
+impl AnthropicDecoder {
+    /// Takes a message, whole or at its start.
+    fn start_message(&mut self, reply: &mut PartialReply, message: &Fields, is_whole: bool) -> Result<(), StreamError> {
+        reply.identify(message, "id", "model");
+        read_stop(reply, message);
+        self.count(reply, message, is_whole);
+        for (index, fields) in (0..).zip(read_field::<Vec<Fields>>(message, "content")?) {
+            self.start_block(reply, index, fields);
         }
+        Ok(())
     }
 
-    fn usage(self) -> Usage {
-        Usage {
-            input_tokens: self.input_tokens.unwrap_or_default(),
-            output_tokens: self.output_tokens.unwrap_or_default(),
-            cache_read_tokens: self.cache_read_input_tokens.unwrap_or_default(),
-            cache_write_tokens: self.cache_creation_input_tokens.unwrap_or_default(),
+    fn start_block(&mut self, reply: &mut PartialReply, index: u64, fields: Fields) {
+        reply.add_output(content_bytes(&fields));
+        let block = PendingBlock::new(index, fields);
+        reply.show_text(&block.initial_text());
+        self.blocks.push(block);
+    }
+
+    /// Takes the `usage` of a message or an event. Null is ignored, and so is a prompt of zero tokens, which some servers
+    /// send at the start and others at the end. The API counts a reply's tokens at its end.
+    fn count(&mut self, reply: &mut PartialReply, fields: &Fields, is_end: bool) {
+        let later: Value = field(fields, "usage").unwrap_or_default();
+        let has_prompt = to_usage(&later).prompt() > 0;
+        for (name, count) in later.as_object().into_iter().flatten() {
+            let is_valid = if name == "output_tokens" { is_end } else { has_prompt };
+            if is_valid && !count.is_null() {
+                self.counts[name] = count.clone();
+            }
         }
-    }
-}
-
-impl AnthropicAssembler {
-    /// A reply to a prompt of this size.
-    pub(super) fn new(prompt_bytes: usize) -> Self {
-        Self {
-            estimate: UsageEstimate::new(prompt_bytes),
-            id: None,
-            model: None,
-            blocks: Vec::new(),
-            usage: UsageCounts::default(),
-            is_counted: false,
-            stop: None,
-            is_stop_after_blocks: false,
-            refusal: None,
-            ended: false,
-        }
+        reply.counted = to_usage(&self.counts);
     }
 
-    fn start_message(&mut self, head: MessageStart, on_text: &dyn Fn(&str)) {
-        self.id = head.id;
-        self.model = head.model;
-        self.stop = head.stop_reason.and_then(parse_stop_reason);
-        self.refusal = head.stop_details.and_then(RefusalDetails::reason);
-        self.usage.update(head.usage.unwrap_or_default());
-        for (index, fields) in (0..).zip(head.content.unwrap_or_default()) {
-            self.start_block(index, fields, on_text);
-        }
-    }
-
-    fn start_block(&mut self, index: u64, fields: Fields, on_text: &dyn Fn(&str)) {
-        let block = BlockAssembler::new(fields);
-        let (size, said) = block.initial_text();
-        self.estimate.add_output(size);
-        if let Some(said) = said.filter(|said| !said.is_empty()) {
-            on_text(&said);
-        }
-        self.blocks.push(IndexedBlock { index, has_ended: false, block });
-    }
-
-    /// The newest block with this index.
-    fn block(&mut self, index: Option<u64>) -> Option<&mut IndexedBlock> {
-        let index = index.unwrap_or_default();
+    /// The newest block with this index. Some servers reuse the index of a finished block.
+    fn block(&mut self, index: u64) -> Option<&mut PendingBlock> {
         self.blocks.iter_mut().rev().find(|block| block.index == index)
     }
 }
 
-impl ReplyAssembler for AnthropicAssembler {
-    fn push_event(&mut self, name: &str, data: &str, on_text: &dyn Fn(&str)) -> Result<(), StreamError> {
-        let wrong = |error: serde_json::Error| StreamError::Malformed(format!("a {name} event can't be read: {error}"));
-        if name == "error" {
-            return Err(StreamError::Api(data.to_owned()));
-        }
-        let event: Event<'_> = match serde_json::from_str(data) {
-            Ok(event) => event,
-            // For example, the `[DONE]` of some gateways.
-            Err(_) if !name.starts_with("message_") && !name.starts_with("content_block_") => return Ok(()),
-            Err(error) => return Err(wrong(error)),
-        };
-        match &*event.kind {
-            "message_start" => {
-                let head = event.message.map_or("{}", RawValue::get);
-                self.start_message(serde_json::from_str(head).map_err(wrong)?, on_text);
-            }
+impl EventDecoder for AnthropicDecoder {
+    fn decode_event(&mut self, reply: &mut PartialReply, name: &str, data: &str) -> Result<(), StreamError> {
+        let is_known = name.starts_with("message_") || name.starts_with("content_block_");
+        let Some(event) = parse_event(data, is_known)? else { return Ok(()) };
+        let index = field(&event, "index").unwrap_or_default();
+        match string_field(&event, "type").unwrap_or_default().as_str() {
+            "message_start" => self.start_message(reply, &read_field(&event, "message")?, false)?,
             "content_block_start" => {
-                let fields = event.content_block.map_or("{}", RawValue::get);
-                let fields = serde_json::from_str(fields).map_err(wrong)?;
-                if self.block(event.index).is_some_and(|block| !block.has_ended) {
-                    return Err(StreamError::Malformed("a block starts twice".to_owned()));
+                if self.block(index).is_some_and(|block| !block.has_ended) {
+                    return Err(StreamError::malformed("a block starts twice"));
                 }
-                self.start_block(event.index.unwrap_or_default(), fields, on_text);
+                self.start_block(reply, index, read_field(&event, "content_block")?);
             }
             "content_block_delta" => {
-                self.estimate.add_output(event.delta.map_or(0, delta_len));
-                let Some(IndexedBlock { block, .. }) = self.block(event.index) else {
-                    return Err(StreamError::Malformed("there is a delta for a block that never started".to_owned()));
+                let Some(block) = self.block(index) else {
+                    return Err(StreamError::malformed("there is a delta for a block that never started"));
                 };
-                if let Some(delta) = event.delta
-                    && let Some(piece) = block.push_delta(delta).map_err(wrong)?
-                {
-                    on_text(&piece);
-                }
+                block.push_delta(reply, read_field(&event, "delta")?);
             }
-            "content_block_stop" => self.block(event.index).into_iter().for_each(|block| block.has_ended = true),
+            "content_block_stop" => self.block(index).into_iter().for_each(|block| block.has_ended = true),
             "message_delta" => {
-                if let Some(delta) = event.delta {
-                    let tail: MessageTail = serde_json::from_str(delta.get()).map_err(wrong)?;
-                    let stop = tail.stop_reason.and_then(parse_stop_reason);
-                    self.is_stop_after_blocks |= stop.is_some();
-                    self.stop = stop.or(self.stop.take());
-                    self.refusal = tail.stop_details.and_then(RefusalDetails::reason).or(self.refusal.take());
-                }
-                let usage = event.usage.map(|usage| serde_json::from_str::<Option<UsageCounts>>(usage.get()));
-                if let Some(usage) = usage.transpose().map_err(wrong)?.flatten() {
-                    self.is_counted |= usage.output_tokens.is_some();
-                    self.usage.update(usage);
-                }
+                self.is_stop_after_blocks |= read_stop(reply, &read_field(&event, "delta")?);
+                self.count(reply, &event, true);
             }
-            "message_stop" => self.ended = true,
-            "error" => return Err(StreamError::Api(data.to_owned())),
+            "message_stop" => reply.is_finished = true,
             _ => {}
         }
+        // `message_stop` isn't required: some servers omit it, a connection may break before it, and it contains no part
+        // of the reply.
+        reply.is_complete = self.is_stop_after_blocks && self.blocks.iter().all(|block| block.has_ended);
         Ok(())
     }
 
-    fn push_body(&mut self, body: &[u8], on_text: &dyn Fn(&str)) -> Result<(), StreamError> {
-        let event: Event<'_> =
-            serde_json::from_slice(body).map_err(|error| StreamError::not_a_reply("message", &error))?;
-        if event.kind == "error" {
-            return Err(StreamError::Api(String::from_utf8_lossy(body).into_owned()));
+    fn decode_body(&mut self, reply: &mut PartialReply, json: &str) -> Result<(), StreamError> {
+        let message = parse_body(json, "message")?;
+        if field::<Vec<Fields>>(&message, "content").is_none() {
+            return Err(not_a_reply("message"));
         }
-        let head: MessageStart =
-            serde_json::from_slice(body).map_err(|error| StreamError::not_a_reply("message", &error))?;
-        if head.content.is_none() {
-            return Err(StreamError::Malformed("it is JSON, but not a message".to_owned()));
-        }
-        self.is_counted = head.usage.is_some_and(|usage| usage.output_tokens.is_some());
-        self.start_message(head, on_text);
-        self.ended = true;
-        Ok(())
+        reply.is_finished = true;
+        self.start_message(reply, &message, true)
     }
 
-    fn is_finished(&self) -> bool {
-        self.ended
-    }
-
-    /// `message_stop` isn't required: some servers omit it, a connection may break before it, and it contains no part
-    /// of the reply.
-    fn is_complete(&self) -> bool {
-        self.ended || self.is_stop_after_blocks && self.blocks.iter().all(|block| block.has_ended)
-    }
-
-    /// The API counts a reply's tokens at its end. For a reply that was cut off or isn't counted, they are estimated.
-    fn usage(&self) -> Usage {
-        let counted = self.usage.usage();
-        let (is_counted, knows_prompt) = (self.is_counted && counted.output_tokens > 0, counted.prompt() > 0);
-        let has_ended = if knows_prompt { is_counted } else { self.stop.is_some() };
-        let usage = self.estimate.usage(knows_prompt.then_some(counted), has_ended);
-        let output_tokens = usage.output_tokens.max(counted.output_tokens);
-        Usage { output_tokens: if is_counted { counted.output_tokens } else { output_tokens }, ..usage }
-    }
-
-    fn finish(self, request_id: Option<String>) -> Result<Reply, StreamError> {
-        let usage = self.usage();
-        let Some(stop) = self.stop else {
-            return Err(StreamError::Malformed("the reply has no stop reason, so its end is missing".to_owned()));
-        };
-        let blocks: Result<Vec<Block>, _> = self.blocks.into_iter().map(|numbered| numbered.block.finish()).collect();
-        let mut blocks = blocks.map_err(|error| StreamError::unreadable("a block", &error))?;
-        if stop == StopReason::Refusal {
-            blocks.extend(self.refusal.map(|why| Block::from(BlockContent::Other(why))));
-        }
-        if stop == StopReason::ToolUse && !blocks.iter().any(|block| matches!(block.content, BlockContent::Call(_))) {
-            return Err(StreamError::Malformed("the reply stops for tool calls, but has none".to_owned()));
-        }
-        Ok(Reply { blocks, stop, usage, model: self.model, request_id: request_id.or(self.id) })
+    fn finish(self, _: &mut PartialReply) -> Result<Vec<Block>, StreamError> {
+        Ok(self.blocks.into_iter().map(PendingBlock::finish).collect())
     }
 }
 
-/// The size of a delta's text in bytes, without its syntax.
-fn delta_len(delta: &RawValue) -> usize {
-    const SYNTAX: usize = r#"{"type":"text_delta","text":""}"#.len();
-    delta.get().len().saturating_sub(SYNTAX)
+/// Takes the stop reason and the details of a refusal. Returns whether there is a reason.
+fn read_stop(reply: &mut PartialReply, fields: &Fields) -> bool {
+    let details: Fields = field(fields, "stop_details").unwrap_or_default();
+    let parts = ["category", "explanation"].into_iter().filter_map(|name| non_empty_field(&details, name));
+    let refusal = parts.collect::<Vec<_>>().join(": ");
+    if !refusal.is_empty() {
+        reply.refusal = Some(refusal);
+    }
+    let stop = non_empty_field(fields, "stop_reason").map(parse_stop_reason);
+    let has_stop = stop.is_some();
+    reply.stop = stop.or(reply.stop.take());
+    has_stop
+}
+
+fn to_usage(counts: &Value) -> Usage {
+    Usage {
+        input_tokens: token_count(counts, "/input_tokens"),
+        output_tokens: token_count(counts, "/output_tokens"),
+        cache_read_tokens: token_count(counts, "/cache_read_input_tokens"),
+        cache_write_tokens: token_count(counts, "/cache_creation_input_tokens"),
+    }
 }
 
 /// Converts a stop reason (<https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons>).
-fn parse_stop_reason(reason: String) -> Option<StopReason> {
-    Some(match reason.as_str() {
-        "" => return None,
+fn parse_stop_reason(reason: String) -> StopReason {
+    match reason.as_str() {
         "end_turn" | "stop_sequence" => StopReason::EndTurn,
         "tool_use" => StopReason::ToolUse,
         "max_tokens" => StopReason::MaxTokens,
@@ -304,5 +143,5 @@ fn parse_stop_reason(reason: String) -> Option<StopReason> {
         "pause_turn" => StopReason::Pause,
         "model_context_window_exceeded" => StopReason::ContextFull,
         _ => StopReason::Other(reason),
-    })
+    }
 }

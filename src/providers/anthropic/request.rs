@@ -8,16 +8,18 @@
 use std::collections::HashSet;
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::block;
-use super::reply::AnthropicAssembler;
+use super::reply::AnthropicDecoder;
 use super::thinking::{self, VENDOR};
 use crate::message::{Block, BlockContent, Message, Reply, ToolResult, UserMessage};
 use crate::providers::api::{ConversationConfig, ReplyRequest};
-use crate::providers::json::{EMPTY_TEXT, is_blank, or_placeholder};
+use crate::providers::json::{
+    EMPTY_TEXT, EncodedBody, Fields, field, is_blank, or_placeholder, parse_fields, string_field, text_to_send,
+};
+use crate::providers::model::Model;
 use crate::providers::tool_calls::{is_valid_call_id, tool_name};
 use crate::providers::transport::http_conversation::RequestEncoder;
 use crate::providers::unsupported_options::explicit_temperature;
@@ -25,86 +27,63 @@ use crate::providers::unsupported_options::explicit_temperature;
 const CACHE_MARKER: &str = r#","cache_control":{"type":"ephemeral"}"#;
 /// The maximum length of a tool's name.
 const MAX_TOOL_NAME_CHARS: usize = 128;
-
-/// An encoded message.
-#[derive(Debug)]
-struct EncodedMessage {
-    json: Bytes,
-    is_user: bool,
-}
+/// How a user message starts.
+const USER_START: &str = r#"{"role":"user","content":["#;
+/// How an assistant message starts.
+const ASSISTANT_START: &str = r#"{"role":"assistant","content":["#;
 
 /// An encoded conversation.
 #[derive(Debug)]
 pub(super) struct AnthropicEncoder {
-    config: ConversationConfig,
-    /// `tools` and `system` with their markers, with a comma before each.
-    prefix: Bytes,
-    messages: Vec<EncodedMessage>,
-    size: usize,
+    model: Model,
+    has_tools: bool,
+    /// `tools` and `system` with their markers, and the messages.
+    body: EncodedBody,
     /// Whether the first reply of this turn starts with thinking; `None` before the first reply.
     starts_with_thinking: Option<bool>,
 }
 
-#[derive(Serialize)]
-struct TextBlock<'a> {
-    r#type: &'static str,
-    text: &'a str,
-}
-
-#[derive(Serialize)]
-struct ResultBlock<'a> {
-    r#type: &'static str,
-    tool_use_id: &'a str,
-    content: &'a str,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    is_error: bool,
-}
-
-#[derive(Serialize)]
-struct CallBlock<'a> {
-    r#type: &'static str,
-    id: &'a str,
-    name: String,
-    input: &'a RawValue,
-}
-
 impl AnthropicEncoder {
     /// A conversation without messages.
-    ///
-    /// # Errors
-    /// A tool can't be serialized.
-    pub(super) fn new(config: ConversationConfig) -> Result<Self, serde_json::Error> {
+    pub(super) fn new(config: &ConversationConfig) -> Self {
         let mut fixed = String::new();
-        let tools: Result<Vec<String>, _> = config.tools.iter().map(serde_json::to_string).collect();
-        if let Some((last, others)) = tools?.split_last() {
-            let others: String = others.iter().map(|tool| format!("{tool},")).collect();
-            fixed = format!(r#","tools":[{others}{}]"#, with_cache_marker(last));
+        let mut tools: Vec<String> = config.tools.iter().map(|tool| json!(tool).to_string()).collect();
+        if let Some(last) = tools.last_mut() {
+            *last = with_cache_marker(last);
+            fixed = format!(r#","tools":[{}]"#, tools.join(","));
         }
         if !is_blank(&config.system) {
-            let block = serde_json::to_string(&TextBlock { r#type: "text", text: &config.system })?;
-            fixed.push_str(&format!(r#","system":[{}]"#, with_cache_marker(&block)));
+            fixed.push_str(&format!(r#","system":[{}]"#, with_cache_marker(&text_block(&config.system))));
         }
-        let size = fixed.len();
-        Ok(Self { config, size, prefix: Bytes::from(fixed), messages: Vec::new(), starts_with_thinking: None })
+        Self {
+            model: config.model.clone(),
+            has_tools: !tools.is_empty(),
+            body: EncodedBody::new(fixed + r#","messages":["#),
+            starts_with_thinking: None,
+        }
     }
 }
 
 impl RequestEncoder for AnthropicEncoder {
-    type Assembler = AnthropicAssembler;
+    type Decoder = AnthropicDecoder;
 
     fn prompt_bytes(&self) -> usize {
-        self.size
+        self.body.size()
     }
 
     /// Encodes a message. Consecutive messages of one role are merged: a reply that continues a paused one, and a user
     /// message after another one whose reply was discarded. The API merges them itself
     /// (<https://platform.claude.com/docs/en/api/messages>), but not every compatible server accepts them.
-    fn push(&mut self, message: &Message) -> Result<(), serde_json::Error> {
-        let (is_user, blocks) = match message {
-            Message::User(message) => (true, user_blocks(message)?),
-            Message::Assistant(reply) => (false, assistant_blocks(reply)?),
+    fn push(&mut self, message: &Message) {
+        let (start, blocks) = match message {
+            Message::User(message) => (USER_START, user_blocks(message)),
+            Message::Assistant(reply) => (ASSISTANT_START, assistant_blocks(reply)),
         };
-        let continues_last = self.messages.last().is_some_and(|last| last.is_user == is_user);
+        let blocks = blocks.join(",");
+        let continues_last = self.body.extend_last(start, &format!(",{blocks}"), "]}".len());
+        if !continues_last {
+            self.body.push(format!("{start}{blocks}]}}"));
+        }
         match message {
             Message::User(message) if message.results.is_empty() && !continues_last => self.starts_with_thinking = None,
             Message::Assistant(reply) if self.starts_with_thinking.is_none() => {
@@ -112,32 +91,17 @@ impl RequestEncoder for AnthropicEncoder {
             }
             _ => {}
         }
-        if let Some(EncodedMessage { json, .. }) = self.messages.last_mut().filter(|last| last.is_user == is_user) {
-            // Before the final `]}`.
-            let start = String::from_utf8_lossy(&json[..json.len().saturating_sub(2)]);
-            let whole = Bytes::from(format!("{start},{}]}}", blocks.join(",")));
-            self.size += whole.len() - json.len();
-            *json = whole;
-            return Ok(());
-        }
-        let role = if is_user { "user" } else { "assistant" };
-        let json = Bytes::from(format!(r#"{{"role":"{role}","content":[{}]}}"#, blocks.join(",")));
-        self.size += json.len() + 1;
-        self.messages.push(EncodedMessage { json, is_user });
-        Ok(())
     }
 
     fn clear(&mut self) {
-        self.messages.clear();
-        self.size = self.prefix.len();
+        self.body.clear();
         self.starts_with_thinking = None;
     }
 
     fn body_chunks(&self, request: &ReplyRequest) -> Vec<Bytes> {
-        let model = &self.config.model;
+        let model = &self.model;
         let mut head = format!(r#"{{"model":{},"max_tokens":{},"stream":true"#, json!(model.name), request.max_tokens);
-        let choice = (!request.tools_allowed && !self.config.tools.is_empty())
-            .then(|| ("tool_choice", json!({ "type": "none" })));
+        let choice = (!request.tools_allowed && self.has_tools).then(|| ("tool_choice", json!({ "type": "none" })));
         let temperature =
             explicit_temperature(VENDOR, model, model.thinking).map(|temperature| ("temperature", json!(temperature)));
         let stop = (!model.stop.is_empty()).then(|| ("stop_sequences", json!(model.stop)));
@@ -148,45 +112,31 @@ impl RequestEncoder for AnthropicEncoder {
         for (name, value) in members.into_iter().chain(temperature).chain(stop).chain(choice) {
             head.push_str(&format!(r#","{name}":{value}"#));
         }
-        let mut chunks = vec![Bytes::from(head), self.prefix.clone(), Bytes::from_static(br#","messages":["#)];
-        let users = self.messages.iter().enumerate().rev().filter(|(_, message)| message.is_user);
-        let markers: Vec<usize> = users.map(|(at, _)| at).take(2).collect();
-        for (at, EncodedMessage { json, .. }) in self.messages.iter().enumerate() {
-            if at > 0 {
-                chunks.push(Bytes::from_static(b","));
-            }
-            if markers.contains(&at) {
-                // Before the final `}]}`, in the last block.
-                let end = json.len().saturating_sub(3);
-                chunks.extend([json.slice(..end), Bytes::from_static(CACHE_MARKER.as_bytes()), json.slice(end..)]);
-            } else {
-                chunks.push(json.clone());
-            }
+        let mut chunks = self.body.chunks(head);
+        let users = chunks.iter().enumerate().rev().filter(|(_, chunk)| chunk.starts_with(USER_START.as_bytes()));
+        let marked: Vec<usize> = users.map(|(at, _)| at).take(2).collect();
+        for at in marked {
+            let json = chunks[at].clone();
+            // Before the final `}]}`, in the last block.
+            let end = json.len().saturating_sub(3);
+            let marker = Bytes::from_static(CACHE_MARKER.as_bytes());
+            chunks.splice(at..=at, [json.slice(..end), marker, json.slice(end..)]);
         }
-        chunks.push(Bytes::from_static(b"]}"));
         chunks
     }
 
-    fn new_assembler(&self) -> AnthropicAssembler {
-        AnthropicAssembler::new(self.size)
+    fn new_decoder(&self) -> AnthropicDecoder {
+        AnthropicDecoder::default()
     }
 
     fn drop_thinking(&mut self) -> bool {
-        let mut is_less = false;
-        for message in self.messages.iter_mut().filter(|message| !message.is_user) {
-            if let Some(json) = without_thinking(&message.json) {
-                self.size -= message.json.len().saturating_sub(json.len());
-                message.json = json;
-                is_less = true;
-            }
-        }
-        is_less
+        self.body.shorten(without_thinking)
     }
 
     // The API requires unique ids, and some gateways count from zero in every reply. The API's own ids consist of
     // letters, digits, `_` and `-`, but a server accepts the ids that it sent and may need them: Kimi's look like
     // `functions.glob:0`, and LiteLLM stores Gemini's signatures in them.
-    fn assign_call_ids(&self, reply: &mut Reply, taken: &HashSet<String>) -> Result<(), serde_json::Error> {
+    fn assign_call_ids(&self, reply: &mut Reply, taken: &HashSet<String>) {
         let mut fresh: HashSet<String> = HashSet::new();
         for block in &mut reply.blocks {
             let BlockContent::Call(call) = &block.content else { continue };
@@ -198,10 +148,9 @@ impl RequestEncoder for AnthropicEncoder {
                 number += 1;
             }
             if id != call.id {
-                block::set_call_id(block, id)?;
+                block::set_call_id(block, id);
             }
         }
-        Ok(())
     }
 }
 
@@ -210,24 +159,23 @@ fn with_cache_marker(object: &str) -> String {
     format!("{}{CACHE_MARKER}}}", object.strip_suffix('}').unwrap_or(object))
 }
 
-fn user_blocks(message: &UserMessage) -> Result<Vec<String>, serde_json::Error> {
-    let mut blocks = Vec::with_capacity(message.results.len() + 1);
-    for ToolResult { call_id, text, is_error } in &message.results {
-        blocks.push(serde_json::to_string(&ResultBlock {
-            r#type: "tool_result",
-            tool_use_id: wire_call_id(call_id),
-            content: or_placeholder(text),
-            is_error: *is_error,
-        })?);
-    }
-    let text = message.text.as_deref().filter(|text| !is_blank(text));
-    if let Some(text) = text.or(blocks.is_empty().then_some(EMPTY_TEXT)) {
-        blocks.push(serde_json::to_string(&TextBlock { r#type: "text", text })?);
-    }
-    Ok(blocks)
+fn text_block(text: &str) -> String {
+    json!({ "type": "text", "text": text }).to_string()
 }
 
-fn assistant_blocks(reply: &Reply) -> Result<Vec<String>, serde_json::Error> {
+fn user_blocks(message: &UserMessage) -> Vec<String> {
+    let result = |ToolResult { call_id, text, is_error }: &ToolResult| {
+        let (id, text) = (wire_call_id(call_id), or_placeholder(text));
+        let mut block = json!({ "type": "tool_result", "tool_use_id": id, "content": text });
+        if *is_error {
+            block["is_error"] = json!(true);
+        }
+        block.to_string()
+    };
+    message.results.iter().map(result).chain(text_to_send(message).map(text_block)).collect()
+}
+
+fn assistant_blocks(reply: &Reply) -> Vec<String> {
     let mut blocks = Vec::with_capacity(reply.blocks.len());
     let mut ends_with_thinking = true;
     for Block { content, raw } in &reply.blocks {
@@ -238,14 +186,12 @@ fn assistant_blocks(reply: &Reply) -> Result<Vec<String>, serde_json::Error> {
             {
                 raw.get().to_owned()
             }
-            (BlockContent::Call(call), _) => serde_json::to_string(&CallBlock {
-                r#type: "tool_use",
-                id: wire_call_id(&call.id),
-                name: tool_name(&call.tool, MAX_TOOL_NAME_CHARS),
-                input: &call.input,
-            })?,
+            (BlockContent::Call(call), _) => {
+                let (id, name) = (json!(wire_call_id(&call.id)), json!(tool_name(&call.tool, MAX_TOOL_NAME_CHARS)));
+                format!(r#"{{"type":"tool_use","id":{id},"name":{name},"input":{}}}"#, call.input)
+            }
             (_, Some(raw)) => raw.get().to_owned(),
-            (BlockContent::Text(text), None) => serde_json::to_string(&TextBlock { r#type: "text", text })?,
+            (BlockContent::Text(text), None) => text_block(text),
             // Another provider's thinking, which can't be sent back.
             (BlockContent::Thinking(_) | BlockContent::Other(_), None) => continue,
         };
@@ -254,31 +200,25 @@ fn assistant_blocks(reply: &Reply) -> Result<Vec<String>, serde_json::Error> {
     }
     // The API refuses a message without blocks, and one that ends with thinking.
     if ends_with_thinking {
-        blocks.push(serde_json::to_string(&TextBlock { r#type: "text", text: EMPTY_TEXT })?);
+        blocks.push(text_block(EMPTY_TEXT));
     }
-    Ok(blocks)
+    blocks
 }
 
-/// An encoded reply without its thinking. `None` if it has none.
-fn without_thinking(json: &[u8]) -> Option<Bytes> {
-    #[derive(Deserialize)]
-    struct Content<'a> {
-        #[serde(borrow)]
-        content: Vec<&'a RawValue>,
+/// An encoded reply without its thinking. `None` if it has none, or isn't a reply.
+fn without_thinking(json: &[u8]) -> Option<String> {
+    if !json.starts_with(ASSISTANT_START.as_bytes()) {
+        return None;
     }
-    #[derive(Deserialize)]
-    struct Kind {
-        r#type: String,
-    }
-    let is_thinking = |block: &&RawValue| {
-        let kind = serde_json::from_str::<Kind>(block.get());
-        kind.is_ok_and(|kind| matches!(kind.r#type.as_str(), "thinking" | "redacted_thinking"))
+    let message: Fields = serde_json::from_slice(json).ok()?;
+    let content: Vec<Box<RawValue>> = field(&message, "content")?;
+    let is_thinking = |block: &RawValue| {
+        let kind = string_field(&parse_fields(block), "type");
+        kind.is_some_and(|kind| matches!(kind.as_str(), "thinking" | "redacted_thinking"))
     };
-    let Content { content } = serde_json::from_slice(json).ok()?;
     let kept: Vec<&str> = content.iter().filter(|block| !is_thinking(block)).map(|block| block.get()).collect();
-    let nothing = format!(r#"{{"type":"text","text":"{EMPTY_TEXT}"}}"#);
-    let blocks = if kept.is_empty() { nothing } else { kept.join(",") };
-    (kept.len() < content.len()).then(|| Bytes::from(format!(r#"{{"role":"assistant","content":[{blocks}]}}"#)))
+    let blocks = if kept.is_empty() { text_block(EMPTY_TEXT) } else { kept.join(",") };
+    (kept.len() < content.len()).then(|| format!("{ASSISTANT_START}{blocks}]}}"))
 }
 
 fn starts_with_thinking(reply: &Reply) -> bool {

@@ -5,7 +5,7 @@
 
 use crate::message::{Reply, StopReason, Usage};
 use crate::providers::anthropic::tests as anthropic;
-use crate::providers::assembler::ReplyAssembler;
+use crate::providers::assembler::{EventDecoder, ReplyAssembler};
 use crate::providers::openai::tests as openai;
 use crate::providers::openai_chat::tests as openai_chat;
 use crate::providers::transport::sse::Decoder;
@@ -16,7 +16,7 @@ const RESPONSES: &str = include_str!("llama-cpp-responses.sse");
 const RESPONSES_CUT: &str = include_str!("llama-cpp-responses-cut.sse");
 
 /// The reply from a stream that arrives in chunks of this size.
-fn read(mut growth: impl ReplyAssembler, stream: &str, size: usize) -> Reply {
+fn read(mut growth: ReplyAssembler<impl EventDecoder>, stream: &str, size: usize) -> Reply {
     let mut decoder = Decoder::new(1 << 20);
     for piece in stream.as_bytes().chunks(size) {
         decoder.feed(piece, |name, data| growth.push_event(name, data, &|_| {})).unwrap();

@@ -9,6 +9,7 @@ mod limits;
 mod replies;
 mod requests;
 mod reset;
+mod stale_connection;
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ use super::{
     Retry, StreamObserver,
 };
 use crate::message::{Message, Reply, ToolResult, Usage, UserMessage};
-use crate::providers::assembler::ReplyAssembler;
+use crate::providers::assembler::{EventDecoder, ReplyAssembler};
 use crate::providers::transport::sse::Decoder;
 use crate::redaction::Redactor;
 use crate::tools::ToolSpec;
@@ -136,7 +137,7 @@ pub(super) trait WireDialect {
 }
 
 /// Feeds chunks of a stream to an assembler, for [`WireDialect::read`].
-pub(super) fn read(mut growth: impl ReplyAssembler, chunks: &[&[u8]]) -> Option<(usize, String)> {
+pub(super) fn read(mut growth: ReplyAssembler<impl EventDecoder>, chunks: &[&[u8]]) -> Option<(usize, String)> {
     let mut decoder = Decoder::new(1 << 20);
     let (mut taken, mut complete) = (0, None);
     for chunk in chunks {

@@ -247,8 +247,11 @@ pub(crate) fn is_prefix_mismatch(message: &str) -> bool {
 impl ApiError {
     /// The error in a JSON body or event, if any.
     pub(crate) fn parse(json: &str) -> Option<Self> {
-        let value: Value = serde_json::from_str(json).ok()?;
-        let value = first_element(&value);
+        Self::from_value(&serde_json::from_str(json).ok()?)
+    }
+
+    fn from_value(value: &Value) -> Option<Self> {
+        let value = first_element(value);
         let inner =
             value.get("error").or_else(|| value.pointer("/response/error")).or_else(|| value.pointer("/errors/0"));
         let error = inner.filter(|error| error.is_object() || error.is_string()).unwrap_or(value);
@@ -284,17 +287,15 @@ impl ApiError {
 
     /// The error in a JSON body with status 200: an `error` of any kind, FastAPI's `detail`, Cloudflare's `errors`,
     /// vLLM's `"object": "error"`, `"success": false`, or an HTTP status of an error.
-    pub(crate) fn parse_unexpected(json: &str) -> Option<Self> {
-        let value: Value = serde_json::from_str(json).ok()?;
-        let value = first_element(&value);
-        let is_set = |key: &str| value.get(key).is_some_and(|it| it.is_object() || it.is_string() || it == true);
-        let has_elements = |key: &str| value.get(key).is_some_and(|it| it.as_array().is_some_and(|it| !it.is_empty()));
-        let status = ["code", "status", "statusCode"].iter().find_map(|key| value.get(*key)?.as_u64());
-        let status = status.and_then(|status| u16::try_from(status).ok()).filter(|status| (400..600).contains(status));
-        let is_error = is_set("error")
-            || has_elements("errors")
-            || is_set("detail")
-            || has_elements("detail")
+    pub(crate) fn parse_unexpected(value: &Value) -> Option<Self> {
+        let value = first_element(value);
+        let is_set = |key: &&str| match value.get(key) {
+            Some(Value::Array(items)) => !items.is_empty(),
+            Some(value) => value.is_object() || value.is_string() || value == true,
+            None => false,
+        };
+        let status = ["code", "status", "statusCode"].iter().find_map(|key| status_code(value.get(*key)));
+        let is_error = ["error", "errors", "detail"].iter().any(is_set)
             || value.get("success").is_some_and(|success| success == false)
             || value.get("object").is_some_and(|object| object == "error")
             || status.is_some();
@@ -302,10 +303,10 @@ impl ApiError {
             return None;
         }
         let text = |key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
-        let mut parsed = Self::parse(json).unwrap_or_default();
+        let mut parsed = Self::from_value(value).unwrap_or_default();
         parsed.message = parsed.message.or_else(|| text("message")).or_else(|| text("msg"));
         parsed.status = parsed.status.or(status);
-        parsed.message.get_or_insert_with(|| json.chars().take(MAX_UNSTRUCTURED_CHARS).collect());
+        parsed.message.get_or_insert_with(|| value.to_string().chars().take(MAX_UNSTRUCTURED_CHARS).collect());
         Some(parsed)
     }
 }
@@ -585,9 +586,9 @@ mod tests {
             (r#"{"detail": [{"loc": ["x"], "msg": "field required"}]}"#, "field required", None),
             (r#"{"object": "error", "message": "no such model", "code": 404}"#, "no such model", Some(404)),
             (r#"{"code": 401, "msg": "invalid token"}"#, "invalid token", Some(401)),
-            (r#"{"success": false, "why": 3}"#, r#"{"success": false, "why": 3}"#, None),
+            (r#"{"success": false, "why": 3}"#, r#"{"success":false,"why":3}"#, None),
         ] {
-            let said = ApiError::parse_unexpected(json).unwrap();
+            let said = ApiError::parse_unexpected(&serde_json::from_str(json).unwrap()).unwrap();
             assert_eq!((said.message.as_deref(), said.status), (Some(message), status), "{json}");
         }
         for json in [
@@ -597,9 +598,8 @@ mod tests {
             r#"{"choices": []}"#,
             "[]",
             "null",
-            "<html>",
         ] {
-            assert!(ApiError::parse_unexpected(json).is_none(), "{json}");
+            assert!(ApiError::parse_unexpected(&serde_json::from_str(json).unwrap()).is_none(), "{json}");
         }
     }
 

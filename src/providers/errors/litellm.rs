@@ -52,11 +52,6 @@ pub(crate) fn is_upstream_auth_error(error: &ApiError) -> bool {
     matches!(innermost_status(error), Some(401 | 403))
 }
 
-/// Whether the key has reached its budget at the gateway.
-pub(crate) fn is_budget_exceeded(error: &ApiError) -> bool {
-    error.kind.as_deref() == Some("budget_exceeded")
-}
-
 /// Whether the error means that the model is unknown, which the status doesn't show.
 pub(crate) fn is_unknown_model(error: &ApiError) -> bool {
     const WORDS: [&str; 7] = [

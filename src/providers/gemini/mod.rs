@@ -130,7 +130,7 @@ impl Provider for Gemini {
         let endpoint = self.endpoint.child(&format!("{name}:streamGenerateContent"), ("alt", "sse"));
         let shared = ProviderState::new(endpoint, self.retry_policy.clone(), &DIALECT);
         let shared = ProviderState { learned: Arc::clone(&self.learned), ..shared };
-        HttpConversation::open(&Arc::new(shared), config.model.name.clone(), GeminiEncoder::new(&config))
+        Ok(HttpConversation::open(&Arc::new(shared), config.model.name.clone(), GeminiEncoder::new(&config)))
     }
 
     fn warning(&self) -> Option<String> {

@@ -6,11 +6,12 @@
 
 use std::sync::Arc;
 
-use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Value, json};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::message::{Block, BlockContent, ToolCall};
-use crate::providers::json::{Fields, string_field};
+use crate::providers::assembler::PartialReply;
+use crate::providers::json::{Fields, field, string_field, to_raw};
 use crate::providers::tool_calls::parse_input;
 
 /// The field with the signature of a thought.
@@ -18,144 +19,100 @@ pub(super) const SIGNATURE_FIELD: &str = "thoughtSignature";
 /// The field with a call.
 pub(super) const CALL_FIELD: &str = "functionCall";
 
-/// The parts of a reply that is being received.
-#[derive(Debug, Default)]
-pub(super) struct PartAssembler {
-    pending: Vec<PendingPart>,
-}
-
+/// A part of a reply that is being received.
 #[derive(Debug)]
-enum PendingPart {
-    Text(TextRun),
-    Complete(Fields),
-}
-
-/// Consecutive texts.
-#[derive(Debug)]
-struct TextRun {
+pub(super) struct PendingPart {
+    /// The part as it was sent.
+    pub(super) fields: Fields,
+    /// The text so far; `None` if it is of another kind.
+    text: Option<String>,
     is_thought: bool,
-    pieces: Vec<TextPiece>,
+    /// Whether it has only text, which grows.
+    is_plain: bool,
 }
 
-#[derive(Debug)]
-enum TextPiece {
-    /// Only text; it grows.
-    Plain(String),
-    /// A part with further fields, and its text.
-    Signed(String, Fields),
-}
-
-impl TextRun {
-    fn grow(&mut self, piece: TextPiece) {
-        match (self.pieces.last_mut(), piece) {
-            (Some(TextPiece::Plain(start)), TextPiece::Plain(more)) => start.push_str(&more),
-            (_, piece) => self.pieces.push(piece),
-        }
-    }
-
-    fn finish(self) -> Result<Block, serde_json::Error> {
-        let mut whole = String::new();
-        let mut parts = Vec::with_capacity(self.pieces.len());
-        let mut is_plain = !self.is_thought;
-        for piece in self.pieces {
-            let (text, part) = match piece {
-                TextPiece::Plain(text) if self.is_thought => {
-                    let part = to_raw_value(&json!({ "text": text, "thought": true }))?;
-                    (text, part)
-                }
-                TextPiece::Plain(text) => {
-                    let part = to_raw_value(&json!({ "text": text }))?;
-                    (text, part)
-                }
-                TextPiece::Signed(text, fields) => {
-                    is_plain = false;
-                    (text, to_raw_value(&fields)?)
-                }
-            };
-            whole.push_str(&text);
-            parts.push(part);
-        }
-        let content =
-            if self.is_thought || whole.is_empty() { BlockContent::Thinking(whole) } else { BlockContent::Text(whole) };
-        let raw = match &*parts {
-            _ if is_plain => return Ok(content.into()),
-            [part] => part.clone(),
-            parts => to_raw_value(parts)?,
-        };
-        Ok(Block { content, raw: Some(Arc::from(raw)) })
-    }
-}
-
-impl PartAssembler {
-    /// Takes a part and reports its text. Returns its size in bytes.
-    pub(super) fn grow(&mut self, mut fields: Fields, on_text: &dyn Fn(&str)) -> usize {
+impl PendingPart {
+    /// Takes a part and shows its text. Returns whether it has any content.
+    pub(super) fn push(parts: &mut Vec<Self>, reply: &mut PartialReply, mut fields: Fields) -> bool {
         // Some servers send all fields that a part can have.
         fields.retain(|_, value| value.get() != "null");
-        let is_kind = |name: &str| !["text", "thought", SIGNATURE_FIELD].contains(&name);
-        if fields.keys().any(|name| is_kind(name)) && !fields.contains_key("text") {
-            let size = fields.values().map(|value| value.get().len()).sum();
-            self.pending.push(PendingPart::Complete(fields));
-            return size;
+        let is_thought = fields.get("thought").is_some_and(|thought| thought.get() == "true");
+        let is_plain = fields.keys().all(|name| ["text", "thought"].contains(&name.as_str()));
+        if !fields.contains_key("text")
+            && fields.keys().any(|name| !["thought", SIGNATURE_FIELD].contains(&name.as_str()))
+        {
+            reply.add_output(fields.values().map(|value| value.get().len()).sum());
+            parts.push(Self { fields, text: None, is_thought, is_plain });
+            return true;
         }
         let text = string_field(&fields, "text").unwrap_or_default();
-        let is_thought = fields.get("thought").is_some_and(|thought| thought.get() == "true");
+        let has_text = !text.is_empty();
         if !is_thought {
-            on_text(&text);
+            reply.show_text(&text);
         }
-        let size = text.len();
-        let piece = if fields.keys().any(|name| !["text", "thought"].contains(&name.as_str())) {
-            // The API refuses a part without data.
-            fields.entry("text".to_owned()).or_insert_with(empty_text);
-            TextPiece::Signed(text, fields)
-        } else if text.is_empty() {
-            return 0;
-        } else {
-            TextPiece::Plain(text)
-        };
-        match self.pending.last_mut() {
-            Some(PendingPart::Text(run)) if run.is_thought == is_thought => run.grow(piece),
-            _ => self.pending.push(PendingPart::Text(TextRun { is_thought, pieces: vec![piece] })),
+        reply.add_output(text.len());
+        let grows = |last: &&mut Self| is_plain && last.is_plain && last.is_thought == is_thought;
+        match parts.last_mut().filter(grows) {
+            Some(last) => last.text.get_or_insert_default().push_str(&text),
+            None if is_plain && !has_text => {}
+            None => parts.push(Self { fields, text: Some(text), is_thought, is_plain }),
         }
-        size
+        has_text
     }
 
-    /// The finished blocks.
-    ///
-    /// # Errors
-    /// A block can't be serialized. No part causes this.
-    pub(super) fn finish(self) -> Result<Vec<Block>, serde_json::Error> {
-        let finish = |growing| match growing {
-            PendingPart::Text(run) => run.finish(),
-            PendingPart::Complete(fields) if fields.contains_key(CALL_FIELD) => call(fields),
-            PendingPart::Complete(fields) => {
-                let kind = fields.keys().find(|name| !["thought", SIGNATURE_FIELD].contains(&name.as_str()));
-                let content = BlockContent::Other(kind.cloned().unwrap_or_default());
-                Ok(Block { content, raw: Some(Arc::from(to_raw_value(&fields)?)) })
-            }
-        };
-        self.pending.into_iter().map(finish).collect()
+    /// The part to send back.
+    fn to_json(&self) -> Box<RawValue> {
+        let mut fields = self.fields.clone();
+        // The API refuses a part without data.
+        if self.is_plain || !fields.contains_key("text") {
+            fields.insert("text".to_owned(), to_raw(&self.text));
+        }
+        to_raw(&fields)
     }
 }
 
-fn empty_text() -> Box<RawValue> {
-    to_raw_value("").unwrap_or_else(|_| RawValue::NULL.to_owned())
+/// The finished blocks.
+pub(super) fn finish_parts(parts: Vec<PendingPart>) -> Vec<Block> {
+    let is_one_text = |one: &PendingPart, next: &PendingPart| {
+        one.text.is_some() && next.text.is_some() && one.is_thought == next.is_thought
+    };
+    let block = |run: &[PendingPart]| match run {
+        [PendingPart { text: None, fields, .. }] if fields.contains_key(CALL_FIELD) => call(fields.clone()),
+        [PendingPart { text: None, fields, .. }] => {
+            let kind = fields.keys().find(|name| !["thought", SIGNATURE_FIELD].contains(&name.as_str()));
+            let content = BlockContent::Other(kind.cloned().unwrap_or_default());
+            Block { content, raw: Some(Arc::from(to_raw(fields))) }
+        }
+        texts => text_block(texts),
+    };
+    parts.chunk_by(is_one_text).map(block).collect()
+}
+
+fn text_block(parts: &[PendingPart]) -> Block {
+    let text: String = parts.iter().filter_map(|part| part.text.as_deref()).collect();
+    let is_thought = parts.iter().any(|part| part.is_thought);
+    let raw = match parts {
+        _ if !is_thought && parts.iter().all(|part| part.is_plain) => None,
+        [part] => Some(part.to_json()),
+        parts => Some(to_raw(&parts.iter().map(PendingPart::to_json).collect::<Vec<_>>())),
+    };
+    let content = if is_thought || text.is_empty() { BlockContent::Thinking(text) } else { BlockContent::Text(text) };
+    Block { content, raw: raw.map(Arc::from) }
 }
 
 /// Builds the block for a call. It always keeps the part, because it matters whether the call has an id.
-fn call(mut part: Fields) -> Result<Block, serde_json::Error> {
-    let mut inner: Fields =
-        part.get(CALL_FIELD).and_then(|call| serde_json::from_str(call.get()).ok()).unwrap_or_default();
-    // Normally an object; some servers send JSON in a string.
-    let in_text = string_field(&inner, "args");
-    let args = in_text.as_deref().or_else(|| inner.get("args").map(|args| args.get()));
-    let (input, input_error) = parse_input(args);
+fn call(mut part: Fields) -> Block {
+    let mut inner: Fields = field(&part, CALL_FIELD).unwrap_or_default();
+    let given = inner.get("args").map(|args| args.get());
+    let (input, input_error) = parse_input(given);
     let [id, tool] = ["id", "name"].map(|name| string_field(&inner, name).unwrap_or_default());
-    if in_text.is_some() || input_error.is_some() {
+    // Some servers send JSON in a string.
+    if input_error.is_some() || given.is_some_and(|given| given.starts_with('"')) {
         inner.insert("args".to_owned(), input.clone());
-        part.insert(CALL_FIELD.to_owned(), to_raw_value(&inner)?);
+        part.insert(CALL_FIELD.to_owned(), to_raw(&inner));
     }
     let call = ToolCall { id, tool, input: Arc::from(input), input_error };
-    Ok(Block { content: BlockContent::Call(call), raw: Some(Arc::from(to_raw_value(&part)?)) })
+    Block { content: BlockContent::Call(call), raw: Some(Arc::from(to_raw(&part))) }
 }
 
 /// Whether a block's JSON is from this API, rather than from another one that replied earlier in the conversation.

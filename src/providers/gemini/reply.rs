@@ -1,26 +1,26 @@
-//! Assembles a reply from the events of a stream, or from one JSON body.
+//! Decodes the events of a stream, or one JSON body.
 //!
 //! Every event is a whole `GenerateContentResponse` with the new parts. The last one has a `finishReason`, but others
 //! may have one, too: older models sent it in every event, and some servers send it between the steps of a reply. So a
 //! reply ends when its stream ends. Token counts are totals so far. A server that ignores `alt=sse` sends a list of the
 //! same objects.
 
-use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::parts::PartAssembler;
-use crate::message::{Block, BlockContent, Reply, StopReason, Usage};
-use crate::providers::assembler::{ReplyAssembler, StreamError, UsageEstimate};
-use crate::providers::json::{Fields, LossyString, non_empty};
+use super::parts::{CALL_FIELD, PendingPart, finish_parts};
+use crate::message::{Block, StopReason};
+use crate::providers::assembler::{
+    EventDecoder, PartialReply, StreamError, not_a_reply, parse_body, parse_event, read_field, usage_of_whole_prompt,
+};
+use crate::providers::json::{Fields, field, non_empty_field, token_count};
 
-/// A reply that is being received.
-#[derive(Debug)]
-pub(super) struct GeminiAssembler {
-    estimate: UsageEstimate,
-    id: Option<String>,
-    model: Option<String>,
-    parts: PartAssembler,
-    counts: UsageCounts,
+/// The events of a reply.
+#[derive(Debug, Default)]
+pub(super) struct GeminiDecoder {
+    parts: Vec<PendingPart>,
+    /// The latest value of each count.
+    counts: Value,
     end: Option<ReplyEnd>,
 }
 
@@ -29,196 +29,107 @@ pub(super) struct GeminiAssembler {
 struct ReplyEnd {
     /// One of the API's constants.
     reason: String,
-    /// The message, if any.
-    message: Option<String>,
+    /// The message after a colon, if there is one.
+    message: String,
     /// Whether the prompt was blocked, so that there is no reply.
     is_blocked: bool,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct GenerateContentResponse {
-    candidates: Option<Vec<Candidate>>,
-    prompt_feedback: Option<Feedback>,
-    usage_metadata: Option<UsageCounts>,
-    model_version: Option<LossyString>,
-    response_id: Option<LossyString>,
-    error: Option<Box<RawValue>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Candidate {
-    content: Option<Content>,
-    finish_reason: Option<LossyString>,
-    finish_message: Option<LossyString>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Content {
-    parts: Option<Vec<Fields>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Feedback {
-    block_reason: Option<LossyString>,
-    block_reason_message: Option<LossyString>,
-}
-
-/// Token counts. `prompt_token_count` includes cached tokens, but not those that Google's own tools added;
-/// `candidates_token_count` doesn't include thoughts.
-#[derive(Debug, Default, Clone, Copy, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct UsageCounts {
-    prompt_token_count: Option<u64>,
-    cached_content_token_count: Option<u64>,
-    tool_use_prompt_token_count: Option<u64>,
-    candidates_token_count: Option<u64>,
-    thoughts_token_count: Option<u64>,
-}
-
-impl UsageCounts {
-    fn update(&mut self, later: Self) {
-        self.prompt_token_count = later.prompt_token_count.or(self.prompt_token_count);
-        self.cached_content_token_count = later.cached_content_token_count.or(self.cached_content_token_count);
-        self.tool_use_prompt_token_count = later.tool_use_prompt_token_count.or(self.tool_use_prompt_token_count);
-        self.candidates_token_count = later.candidates_token_count.or(self.candidates_token_count);
-        self.thoughts_token_count = later.thoughts_token_count.or(self.thoughts_token_count);
-    }
-
-    /// The usage, or `None` if nothing was counted.
-    fn usage(self) -> Option<Usage> {
-        let prompt = self.prompt_token_count.filter(|tokens| *tokens > 0)?;
-        let read = self.cached_content_token_count.unwrap_or_default().min(prompt);
-        let added = self.tool_use_prompt_token_count.unwrap_or_default();
-        let said = self.candidates_token_count.unwrap_or_default();
-        Some(Usage {
-            input_tokens: (prompt - read).saturating_add(added),
-            output_tokens: said.saturating_add(self.thoughts_token_count.unwrap_or_default()),
-            cache_read_tokens: read,
-            cache_write_tokens: 0,
-        })
+impl ReplyEnd {
+    /// The end that these fields name, if any.
+    fn read(fields: &Fields, reason: &str, message: &str, is_blocked: bool) -> Option<Self> {
+        let reason = non_empty_field(fields, reason).filter(|reason| reason != "FINISH_REASON_UNSPECIFIED")?;
+        let message = non_empty_field(fields, message).map(|message| format!(": {message}")).unwrap_or_default();
+        Some(Self { reason, message, is_blocked })
     }
 }
 
-impl GeminiAssembler {
-    /// A reply to a prompt of this size.
-    pub(super) fn new(prompt_bytes: usize) -> Self {
-        let estimate = UsageEstimate::new(prompt_bytes);
-        Self {
-            estimate,
-            id: None,
-            model: None,
-            parts: PartAssembler::default(),
-            counts: UsageCounts::default(),
-            end: None,
-        }
-    }
-
+impl GeminiDecoder {
     /// Takes one response object. Returns whether it is from this API.
-    fn push_response(&mut self, json: &str, on_text: &dyn Fn(&str)) -> Result<bool, StreamError> {
-        let response: GenerateContentResponse =
-            serde_json::from_str(json).map_err(|error| StreamError::not_a_reply("reply", &error))?;
-        if response.error.is_some_and(|error| error.get() != "null") {
-            return Err(StreamError::Api(json.to_owned()));
+    fn push_response(&mut self, reply: &mut PartialReply, response: &Fields) -> Result<bool, StreamError> {
+        reply.identify(response, "responseId", "modelVersion");
+        self.count(reply, response);
+        let feedback: Option<Fields> = read_field(response, "promptFeedback")?;
+        if let Some(feedback) = &feedback {
+            self.end = ReplyEnd::read(feedback, "blockReason", "blockReasonMessage", true).or(self.end.take());
         }
-        let is_response = response.candidates.is_some() || response.prompt_feedback.is_some();
-        self.id = non_empty(response.response_id).or(self.id.take());
-        self.model = non_empty(response.model_version).or(self.model.take());
-        self.counts.update(response.usage_metadata.unwrap_or_default());
-        let feedback = response.prompt_feedback.unwrap_or_default();
-        if let Some(reason) = non_empty(feedback.block_reason) {
-            self.end = Some(ReplyEnd { reason, message: non_empty(feedback.block_reason_message), is_blocked: true });
-        }
-        if let Some(candidate) = response.candidates.into_iter().flatten().next() {
-            for part in candidate.content.unwrap_or_default().parts.unwrap_or_default() {
-                let size = self.parts.grow(part, on_text);
-                self.estimate.add_output(size);
-                if size > 0 {
+        let candidates: Option<Vec<Fields>> = read_field(response, "candidates")?;
+        if let Some(candidate) = candidates.iter().flatten().next() {
+            let content: Fields = read_field(candidate, "content")?;
+            for part in read_field::<Vec<Fields>>(&content, "parts")? {
+                if PendingPart::push(&mut self.parts, reply, part) {
                     // The reply continues.
                     self.end = None;
                 }
             }
-            if let Some(reason) =
-                non_empty(candidate.finish_reason).filter(|reason| reason != "FINISH_REASON_UNSPECIFIED")
-            {
-                self.end = Some(ReplyEnd { reason, message: non_empty(candidate.finish_message), is_blocked: false });
-            }
+            self.end = ReplyEnd::read(candidate, "finishReason", "finishMessage", false).or(self.end.take());
         }
-        Ok(is_response)
+        reply.is_complete = self.end.is_some();
+        Ok(feedback.is_some() || candidates.is_some())
+    }
+
+    /// Takes the counts of a response. The prompt's includes cached tokens, but not those that Google's own tools added;
+    /// the candidates' doesn't include thoughts.
+    fn count(&mut self, reply: &mut PartialReply, response: &Fields) {
+        let later: Value = field(response, "usageMetadata").unwrap_or_default();
+        for (name, count) in later.as_object().into_iter().flatten().filter(|(_, count)| !count.is_null()) {
+            self.counts[name] = count.clone();
+        }
+        let count = |name| token_count(&self.counts, name);
+        let prompt = count("/promptTokenCount");
+        if prompt > 0 {
+            let output = count("/candidatesTokenCount").saturating_add(count("/thoughtsTokenCount"));
+            let mut usage = usage_of_whole_prompt(prompt, count("/cachedContentTokenCount"), 0, output);
+            usage.input_tokens = usage.input_tokens.saturating_add(count("/toolUsePromptTokenCount"));
+            reply.counted = usage;
+        }
     }
 }
 
-impl ReplyAssembler for GeminiAssembler {
-    fn push_event(&mut self, name: &str, data: &str, on_text: &dyn Fn(&str)) -> Result<(), StreamError> {
-        match data.trim_start() {
-            data if data.starts_with('{') => match self.push_response(data, on_text) {
-                Err(StreamError::Malformed(_)) if !matches!(name, "" | "message") => Ok(()),
-                outcome => outcome.map(|_| ()),
-            },
-            data if data.starts_with("[{") => self.push_body(data.as_bytes(), on_text),
-            // For example, the `[DONE]` of some gateways.
-            _ => Ok(()),
+impl EventDecoder for GeminiDecoder {
+    fn decode_event(&mut self, reply: &mut PartialReply, name: &str, data: &str) -> Result<(), StreamError> {
+        if data.trim_start().starts_with("[{") {
+            return self.decode_body(reply, data);
+        }
+        let is_known = matches!(name, "" | "message");
+        let Some(response) = parse_event(data, is_known)? else { return Ok(()) };
+        match self.push_response(reply, &response) {
+            Err(StreamError::Malformed(_)) if !is_known => Ok(()),
+            outcome => outcome.map(drop),
         }
     }
 
-    fn push_body(&mut self, body: &[u8], on_text: &dyn Fn(&str)) -> Result<(), StreamError> {
-        let json = String::from_utf8_lossy(body);
-        let json = json.trim();
-        let responses: Vec<Box<RawValue>> = if json.starts_with('[') {
-            serde_json::from_str(json)
-        } else {
-            serde_json::from_str(json).map(|response| vec![response])
-        }
-        .map_err(|error| StreamError::not_a_reply("reply", &error))?;
+    fn decode_body(&mut self, reply: &mut PartialReply, json: &str) -> Result<(), StreamError> {
+        let list = if json.trim_start().starts_with('[') { json.to_owned() } else { format!("[{json}]") };
+        let responses: Vec<Box<RawValue>> =
+            serde_json::from_str(&list).map_err(|_| StreamError::malformed("it isn't JSON"))?;
         let mut is_response = false;
         for response in &responses {
-            is_response |= self.push_response(response.get(), on_text)?;
+            is_response |= self.push_response(reply, &parse_body(response.get(), "reply")?)?;
         }
-        if is_response { Ok(()) } else { Err(StreamError::Malformed("it is JSON, but not a reply".to_owned())) }
+        if is_response { Ok(()) } else { Err(not_a_reply("reply")) }
     }
 
-    fn is_finished(&self) -> bool {
-        false
-    }
-
-    fn is_complete(&self) -> bool {
-        self.end.is_some()
-    }
-
-    fn usage(&self) -> Usage {
-        self.estimate.usage(self.counts.usage(), self.end.is_some())
-    }
-
-    fn finish(self, request_id: Option<String>) -> Result<Reply, StreamError> {
-        let usage = self.usage();
-        let Some(ReplyEnd { reason, message, is_blocked }) = self.end else {
-            return Err(StreamError::Malformed("the reply has no finish reason, so its end is missing".to_owned()));
-        };
-        let blocks = self.parts.finish();
-        let mut blocks = blocks.map_err(|error| StreamError::unreadable("a part", &error))?;
-        let has_calls = blocks.iter().any(|block| matches!(block.content, BlockContent::Call(_)));
-        let stop = match reason.as_str() {
-            "STOP" if has_calls => StopReason::ToolUse,
-            "STOP" => StopReason::EndTurn,
-            // `CONTINUATION` means the limit of a single request, which may be lower than the requested one.
-            "MAX_TOKENS" | "CONTINUATION" => StopReason::MaxTokens,
-            // A call or text is lost, and a retry may succeed.
-            _ if !is_blocked && is_incomplete(&reason) && !(has_calls && reason.ends_with("_TOOL_CALL")) => {
-                let why = message.map(|message| format!(": {message}")).unwrap_or_default();
-                return Err(StreamError::Malformed(format!("the API ended the reply early ({reason}){why}")));
-            }
-            _ if is_blocked || is_refusal(&reason) => {
-                // Without this, the reply wouldn't contain the reason.
-                let why = message.map(|message| format!(": {message}")).unwrap_or_default();
-                blocks.push(Block::from(BlockContent::Other(format!("{reason}{why}"))));
-                StopReason::Refusal
-            }
-            _ => StopReason::Other(reason),
-        };
-        Ok(Reply { blocks, stop, usage, model: self.model, request_id: request_id.or(self.id) })
+    fn finish(self, reply: &mut PartialReply) -> Result<Vec<Block>, StreamError> {
+        let has_calls = self.parts.iter().any(|part| part.fields.contains_key(CALL_FIELD));
+        if let Some(ReplyEnd { reason, message, is_blocked }) = self.end {
+            reply.stop = Some(match reason.as_str() {
+                "STOP" => StopReason::EndTurn,
+                // `CONTINUATION` means the limit of a single request, which may be lower than the requested one.
+                "MAX_TOKENS" | "CONTINUATION" => StopReason::MaxTokens,
+                // A call or text is lost, and a retry may succeed.
+                _ if !is_blocked && is_incomplete(&reason) && !(has_calls && reason.ends_with("_TOOL_CALL")) => {
+                    return Err(StreamError::malformed(format!("the API ended the reply early ({reason}){message}")));
+                }
+                _ if is_blocked || is_refusal(&reason) => {
+                    // Without this, the reply wouldn't contain the reason.
+                    reply.refusal = Some(format!("{reason}{message}"));
+                    StopReason::Refusal
+                }
+                _ => StopReason::Other(reason),
+            });
+        }
+        Ok(finish_parts(self.parts))
     }
 }
 
@@ -238,7 +149,7 @@ fn is_incomplete(reason: &str) -> bool {
 
 /// Whether the reason is that of a content filter.
 fn is_refusal(reason: &str) -> bool {
-    const FILTERS: [&str; 9] = [
+    const FILTERS: [&str; 12] = [
         "SAFETY",
         "RECITATION",
         "LANGUAGE",
@@ -248,7 +159,9 @@ fn is_refusal(reason: &str) -> bool {
         "MODEL_ARMOR",
         "ESCALATION",
         "PUP_LIMITED_DISABLED",
+        "IMAGE_SAFETY",
+        "IMAGE_PROHIBITED_CONTENT",
+        "IMAGE_RECITATION",
     ];
-    const OF_IMAGES: [&str; 3] = ["IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION"];
-    FILTERS.contains(&reason) || OF_IMAGES.contains(&reason)
+    FILTERS.contains(&reason)
 }

@@ -4,17 +4,16 @@
 //! mistakes a message with both results and text for the model's.
 
 use bytes::Bytes;
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::encode_reply::{self, EncodedCall};
-use super::reply::GeminiAssembler;
+use super::encode_reply::{EncodedCall, encode_reply};
+use super::reply::GeminiDecoder;
 use super::thinking::thinking_config;
 use crate::job::Thinking;
 use crate::message::{Message, ToolResult, UserMessage};
 use crate::models::Capabilities;
 use crate::providers::api::{ConversationConfig, ReplyRequest};
-use crate::providers::json::{EMPTY_TEXT, is_blank, join_body, or_placeholder};
+use crate::providers::json::{EncodedBody, is_blank, or_placeholder, text_to_send};
 use crate::providers::transport::http_conversation::RequestEncoder;
 
 /// The vendor of the models, as in the table of models.
@@ -28,64 +27,26 @@ pub(super) struct GeminiEncoder {
     /// The constant part of `generationConfig`.
     options: Map<String, Value>,
     has_tools: bool,
-    /// `systemInstruction` and `tools`, with a comma before each, and the start of the messages.
-    prefix: Bytes,
-    contents: Vec<Bytes>,
-    size: usize,
+    /// `systemInstruction`, `tools` and the messages.
+    body: EncodedBody,
     /// The calls without results yet.
     pending_calls: Vec<EncodedCall>,
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Declaration<'a> {
-    name: &'a str,
-    description: &'a str,
-    /// Accepts any JSON Schema; `parameters` only a subset.
-    parameters_json_schema: &'a Value,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct FunctionResponsePart<'a> {
-    function_response: FunctionResponse<'a>,
-}
-
-#[derive(Serialize)]
-struct FunctionResponse<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<&'a str>,
-    name: &'a str,
-    response: FunctionOutcome<'a>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-enum FunctionOutcome<'a> {
-    Output(&'a str),
-    Error(&'a str),
-}
-
 impl GeminiEncoder {
     /// A conversation without messages.
-    ///
-    /// # Errors
-    /// A tool can't be serialized.
-    pub(super) fn new(config: &ConversationConfig) -> Result<Self, serde_json::Error> {
+    pub(super) fn new(config: &ConversationConfig) -> Self {
         let mut fixed = String::new();
         if !is_blank(&config.system) {
             fixed.push_str(&format!(r#","systemInstruction":{}"#, json!({ "parts": [{ "text": config.system }] })));
         }
-        let declaration = |tool: &crate::tools::ToolSpec| {
-            serde_json::to_string(&Declaration {
-                name: &tool.name,
-                description: &tool.description,
-                parameters_json_schema: &tool.input_schema,
-            })
-        };
-        let tools: Vec<String> = config.tools.iter().map(declaration).collect::<Result<_, _>>()?;
+        // `parametersJsonSchema` accepts any JSON Schema; `parameters` only a subset.
+        let tools = config.tools.iter().map(|tool| {
+            json!({ "name": tool.name, "description": tool.description, "parametersJsonSchema": tool.input_schema })
+        });
+        let tools: Vec<_> = tools.collect();
         if !tools.is_empty() {
-            fixed.push_str(&format!(r#","tools":[{{"functionDeclarations":[{}]}}]"#, tools.join(",")));
+            fixed.push_str(&format!(r#","tools":{}"#, json!([{ "functionDeclarations": tools }])));
         }
         let mut options = Map::new();
         if let Some(temperature) = config.model.temperature {
@@ -94,65 +55,59 @@ impl GeminiEncoder {
         if !config.model.stop.is_empty() {
             options.insert("stopSequences".to_owned(), json!(config.model.stop));
         }
-        Ok(Self {
+        Self {
             capabilities: Capabilities::of(VENDOR, &config.model.name),
             thinking: config.model.thinking,
             options,
             has_tools: !tools.is_empty(),
-            size: fixed.len(),
-            prefix: Bytes::from(fixed + r#","contents":["#),
-            contents: Vec::new(),
+            body: EncodedBody::new(fixed + r#","contents":["#),
             pending_calls: Vec::new(),
-        })
+        }
     }
 
-    fn add(&mut self, role: &str, parts: &[String]) {
-        let json = format!(r#"{{"role":"{role}","parts":[{}]}}"#, parts.join(","));
-        self.size += json.len() + 1;
-        self.contents.push(Bytes::from(json));
+    fn push_parts(&mut self, role: &str, parts: &[String]) {
+        self.body.push(format!(r#"{{"role":"{role}","parts":[{}]}}"#, parts.join(",")));
     }
 
-    fn add_user(&mut self, message: &UserMessage) -> Result<(), serde_json::Error> {
+    fn push_user(&mut self, message: &UserMessage) {
         let calls = std::mem::take(&mut self.pending_calls);
-        let answer = |ToolResult { call_id, text, is_error }: &ToolResult| {
+        let result = |ToolResult { call_id, text, is_error }: &ToolResult| {
             let call = calls.iter().find(|call| call.call_id == *call_id);
-            let text = or_placeholder(text);
-            let response = FunctionResponse {
-                id: call.and_then(|call| call.id.as_deref()),
-                name: call.map_or("unknown", |call| &call.name),
-                response: if *is_error { FunctionOutcome::Error(text) } else { FunctionOutcome::Output(text) },
-            };
-            serde_json::to_string(&FunctionResponsePart { function_response: response })
+            let mut response = Map::new();
+            if let Some(id) = call.and_then(|call| call.id.as_deref()) {
+                response.insert("id".to_owned(), json!(id));
+            }
+            let outcome = if *is_error { "error" } else { "output" };
+            response.insert("name".to_owned(), json!(call.map_or("unknown", |call| &call.name)));
+            response.insert("response".to_owned(), json!({ outcome: or_placeholder(text) }));
+            json!({ "functionResponse": response }).to_string()
         };
-        let answers: Vec<String> = message.results.iter().map(answer).collect::<Result<_, _>>()?;
-        if !answers.is_empty() {
-            self.add("user", &answers);
+        let results: Vec<String> = message.results.iter().map(result).collect();
+        if !results.is_empty() {
+            self.push_parts("user", &results);
         }
-        let text = message.text.as_deref().filter(|text| !is_blank(text));
-        if let Some(text) = text.or(answers.is_empty().then_some(EMPTY_TEXT)) {
-            self.add("user", &[json!({ "text": text }).to_string()]);
+        if let Some(text) = text_to_send(message) {
+            self.push_parts("user", &[json!({ "text": text }).to_string()]);
         }
-        Ok(())
     }
 }
 
 impl RequestEncoder for GeminiEncoder {
-    type Assembler = GeminiAssembler;
+    type Decoder = GeminiDecoder;
 
-    fn push(&mut self, message: &Message) -> Result<(), serde_json::Error> {
+    fn push(&mut self, message: &Message) {
         match message {
-            Message::User(message) => self.add_user(message),
+            Message::User(message) => self.push_user(message),
             Message::Assistant(reply) => {
-                let encoded = encode_reply::encode_reply(reply, self.capabilities.signs_calls)?;
-                self.add("model", &encoded.parts);
-                self.pending_calls.extend(encoded.calls);
-                Ok(())
+                let (parts, calls) = encode_reply(reply, self.capabilities.signs_calls);
+                self.push_parts("model", &parts);
+                self.pending_calls.extend(calls);
             }
         }
     }
 
     fn clear(&mut self) {
-        self.size -= self.contents.drain(..).map(|json| json.len() + 1).sum::<usize>();
+        self.body.clear();
         self.pending_calls.clear();
     }
 
@@ -165,11 +120,11 @@ impl RequestEncoder for GeminiEncoder {
         let none = r#","toolConfig":{"functionCallingConfig":{"mode":"NONE"}}"#;
         let choice = if self.has_tools && !request.tools_allowed { none } else { "" };
         let head = format!(r#"{{"generationConfig":{}{choice}"#, Value::Object(generation));
-        join_body([Bytes::from(head), self.prefix.clone()], self.contents.iter())
+        self.body.chunks(head)
     }
 
     fn prompt_bytes(&self) -> usize {
-        self.size
+        self.body.size()
     }
 
     /// Empty replies are a known bug: <https://github.com/google-gemini/gemini-cli/issues/28351>.
@@ -177,7 +132,7 @@ impl RequestEncoder for GeminiEncoder {
         true
     }
 
-    fn new_assembler(&self) -> GeminiAssembler {
-        GeminiAssembler::new(self.size)
+    fn new_decoder(&self) -> GeminiDecoder {
+        GeminiDecoder::default()
     }
 }

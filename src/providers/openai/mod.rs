@@ -18,10 +18,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use self::request::{OpenaiEncoder, RequestDialect};
-use super::api::{Conversation, ConversationConfig, Provider, ProviderError};
+use super::api::{Provider, ProviderError};
 use super::openai_platform::{self, VENDOR};
 use super::spec::{ApiSignature, ConnectContext, ProviderSpec};
-use super::transport::http_conversation::{HttpConversation, ProviderState};
+use super::transport::http_conversation::HttpProvider;
 use super::unsupported_options::ApiLimits;
 
 const API: &str = "the Responses API";
@@ -57,23 +57,11 @@ fn is_response(value: &Value) -> bool {
 }
 
 fn connect(context: &ConnectContext<'_>) -> Result<Arc<dyn Provider>, ProviderError> {
-    Ok(Arc::new(Openai { shared: Arc::new(openai_platform::connect(context, API, "/responses")?) }))
-}
-
-struct Openai {
-    shared: Arc<ProviderState>,
-}
-
-impl Provider for Openai {
-    fn open(&self, config: ConversationConfig) -> Result<Box<dyn Conversation>, ProviderError> {
-        let has_openai_rules = openai_platform::has_openai_rules(&self.shared.endpoint);
+    let state = openai_platform::connect(context, API, "/responses")?;
+    Ok(HttpProvider::new(state, |endpoint, config| {
+        let has_openai_rules = openai_platform::has_openai_rules(endpoint);
         let effort =
             openai_platform::reasoning_effort(&LIMITS, &config.model, !config.tools.is_empty(), has_openai_rules)?;
-        let encoder = OpenaiEncoder::new(&config, RequestDialect { effort, has_openai_rules });
-        HttpConversation::open(&self.shared, config.model.name, encoder)
-    }
-
-    fn warning(&self) -> Option<String> {
-        self.shared.endpoint.warning()
-    }
+        Ok(OpenaiEncoder::new(config, RequestDialect { effort, has_openai_rules }))
+    }))
 }

@@ -2,18 +2,17 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
-use serde_json::value::to_raw_value;
+use serde_json::json;
 
 use crate::message::{Block, BlockContent, Reply};
-use crate::providers::json::{EMPTY_TEXT, Fields, string_field as text_field};
+use crate::providers::json::{EMPTY_TEXT, Fields, field, is_blank, parse_fields, string_field as text_field, to_raw};
 use crate::providers::openai_platform::MAX_TOOL_NAME_CHARS;
 use crate::providers::tool_calls::{to_tool_call, tool_name};
 
 /// The strings in the field `name` of the elements of a list.
 fn parts(fields: &Fields, list: &str, name: &str) -> Vec<String> {
-    let list = fields.get(list).and_then(|list| serde_json::from_str::<Vec<Fields>>(list.get()).ok());
-    list.unwrap_or_default().iter().filter_map(|part| text_field(part, name)).collect()
+    let list: Vec<Fields> = field(fields, list).unwrap_or_default();
+    list.iter().filter_map(|part| text_field(part, name)).collect()
 }
 
 /// The refusal in a message; empty for none.
@@ -32,10 +31,7 @@ pub(super) fn has_input(fields: &Fields) -> bool {
 }
 
 /// Converts a whole item to a block.
-///
-/// # Errors
-/// It can't be serialized. No item causes this.
-pub(super) fn to_block(fields: &Fields) -> Result<Block, serde_json::Error> {
+pub(super) fn to_block(fields: &Fields) -> Block {
     let kind = text_field(fields, "type").unwrap_or_default();
     let content = match kind.as_str() {
         "message" => BlockContent::Text(message_text(fields)),
@@ -47,7 +43,7 @@ pub(super) fn to_block(fields: &Fields) -> Result<Block, serde_json::Error> {
             // Change an invalid input, or one in another form, to the form that the API accepts.
             let is_object = input.is_some_and(|input| input.trim_start().starts_with('{'));
             if call.input_error.is_some() || !has_input(fields) || !is_object {
-                return Ok(BlockContent::Call(call).into());
+                return BlockContent::Call(call).into();
             }
             BlockContent::Call(call)
         }
@@ -58,67 +54,47 @@ pub(super) fn to_block(fields: &Fields) -> Result<Block, serde_json::Error> {
         }
         _ => BlockContent::Other(kind),
     };
-    Ok(Block { content, raw: Some(Arc::from(to_raw_value(fields)?)) })
-}
-
-#[derive(Serialize)]
-struct FunctionCall<'a> {
-    r#type: &'static str,
-    call_id: &'a str,
-    name: String,
-    arguments: &'a str,
-}
-
-#[derive(Serialize)]
-struct MessageItem<'a> {
-    r#type: &'static str,
-    role: &'static str,
-    content: &'a str,
+    Block { content, raw: Some(Arc::from(to_raw(fields))) }
 }
 
 /// Encodes a reply's items for the next request, unchanged if possible.
-///
-/// # Errors
-/// An item can't be serialized. No reply causes this.
-pub(super) fn encode_items(reply: &Reply, has_openai_rules: bool) -> Result<Vec<String>, serde_json::Error> {
+pub(super) fn encode_items(reply: &Reply, has_openai_rules: bool) -> Vec<String> {
     let mut items = Vec::with_capacity(reply.blocks.len());
     // Reasoning that isn't followed by another item yet.
     let mut reasoning = Vec::new();
     for Block { content, raw } in &reply.blocks {
-        let fields =
-            || -> Fields { raw.as_ref().and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default() };
+        let raw_field = |name| text_field(&parse_fields(raw.as_ref()?), name);
         let item = match (content, raw) {
             (BlockContent::Thinking(_), Some(raw)) => {
-                if !has_openai_rules || text_field(&fields(), "encrypted_content").is_some() {
+                if !has_openai_rules || raw_field("encrypted_content").is_some() {
                     reasoning.push(raw.get().to_owned());
                 }
                 continue;
             }
             (BlockContent::Call(call), Some(raw))
                 if tool_name(&call.tool, MAX_TOOL_NAME_CHARS) == call.tool
-                    && text_field(&fields(), "call_id").as_ref() == Some(&call.id) =>
+                    && raw_field("call_id").as_ref() == Some(&call.id) =>
             {
                 raw.get().to_owned()
             }
-            (BlockContent::Call(call), _) => serde_json::to_string(&FunctionCall {
-                r#type: "function_call",
-                call_id: &call.id,
-                name: tool_name(&call.tool, MAX_TOOL_NAME_CHARS),
-                arguments: call.input.get(),
-            })?,
+            (BlockContent::Call(call), _) => {
+                let name = tool_name(&call.tool, MAX_TOOL_NAME_CHARS);
+                json!({ "type": "function_call", "call_id": call.id, "name": name, "arguments": call.input.get() })
+                    .to_string()
+            }
             (_, Some(raw)) => raw.get().to_owned(),
-            (BlockContent::Text(text), None) if !text.trim().is_empty() => encode_message(text)?,
+            (BlockContent::Text(text), None) if !is_blank(text) => encode_message(text),
             (BlockContent::Text(_) | BlockContent::Thinking(_) | BlockContent::Other(_), None) => continue,
         };
         items.append(&mut reasoning);
         items.push(item);
     }
     if items.is_empty() {
-        items.push(encode_message(EMPTY_TEXT)?);
+        items.push(encode_message(EMPTY_TEXT));
     }
-    Ok(items)
+    items
 }
 
-fn encode_message(text: &str) -> Result<String, serde_json::Error> {
-    serde_json::to_string(&MessageItem { r#type: "message", role: "assistant", content: text })
+fn encode_message(text: &str) -> String {
+    json!({ "type": "message", "role": "assistant", "content": text }).to_string()
 }

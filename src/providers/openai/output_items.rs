@@ -71,7 +71,8 @@ impl PendingItem {
         }
     }
 
-    fn finish(self) -> Result<(Option<Block>, bool), serde_json::Error> {
+    /// The finished block, and whether it is a refusal.
+    fn finish(self) -> (Option<Block>, bool) {
         let is_refused = self.is_refusal || !output_item::refusal(&self.fields).is_empty();
         // Some servers' final item contains less than its deltas.
         let is_hollow = !self.text_parts.is_empty()
@@ -81,11 +82,11 @@ impl PendingItem {
                 _ => false,
             };
         let block = if self.is_finished && !is_hollow {
-            Some(output_item::to_block(&self.fields)?)
+            Some(output_item::to_block(&self.fields))
         } else {
             partial_block(&self.fields, self.text_parts.text())
         };
-        Ok((block, is_refused))
+        (block, is_refused)
     }
 }
 
@@ -172,14 +173,11 @@ impl OutputItems {
     }
 
     /// The finished blocks, and whether one is a refusal.
-    ///
-    /// # Errors
-    /// A block can't be serialized. No item causes this.
-    pub(super) fn finish(mut self) -> Result<(Vec<Block>, bool), serde_json::Error> {
+    pub(super) fn finish(mut self) -> (Vec<Block>, bool) {
         self.0.sort_by_key(|item| item.index);
         let (mut blocks, mut is_refused, mut has_text) = (Vec::with_capacity(self.0.len()), false, false);
         for item in self.0 {
-            let (block, refuses) = item.finish()?;
+            let (block, refuses) = item.finish();
             is_refused |= refuses;
             let Some(mut block) = block else { continue };
             if let BlockContent::Text(text) = &mut block.content
@@ -192,7 +190,7 @@ impl OutputItems {
             }
             blocks.push(block);
         }
-        Ok((blocks, is_refused))
+        (blocks, is_refused)
     }
 
     /// The unfinished item that an event refers to.

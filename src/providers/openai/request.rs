@@ -5,14 +5,13 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
-use serde::Serialize;
 use serde_json::json;
 
 use super::output_item;
-use super::reply::OpenaiAssembler;
-use crate::message::{Message, ToolResult, UserMessage};
+use super::reply::OpenaiDecoder;
+use crate::message::{Message, ToolResult};
 use crate::providers::api::{ConversationConfig, ReplyRequest};
-use crate::providers::json::{EMPTY_TEXT, is_blank, join_body, or_placeholder};
+use crate::providers::json::{EncodedBody, is_blank, or_placeholder, text_to_send};
 use crate::providers::openai_platform::{cache_key, mark_failure, returns_reasoning, temperature};
 use crate::providers::transport::http_conversation::RequestEncoder;
 
@@ -41,66 +40,27 @@ pub(super) struct OpenaiEncoder {
     model: String,
     /// The options, with a comma before each member.
     options: String,
-    /// `instructions` and `tools`, with a comma before each, and the start of the items.
-    prefix: Bytes,
-    items: Vec<Bytes>,
-    size: usize,
+    /// `instructions`, `tools` and the items.
+    body: EncodedBody,
     /// The token limit of the last request.
     max_output_tokens: AtomicU32,
 }
 
-#[derive(Serialize)]
-struct FunctionTool<'a> {
-    r#type: &'static str,
-    name: &'a str,
-    description: &'a str,
-    parameters: &'a serde_json::Value,
-    /// With `true`, the API accepts only schemas whose properties are all required.
-    strict: bool,
-}
-
-#[derive(Serialize)]
-struct InputMessage<'a> {
-    r#type: &'static str,
-    role: &'static str,
-    content: [InputText<'a>; 1],
-}
-
-#[derive(Serialize)]
-struct InputText<'a> {
-    r#type: &'static str,
-    text: &'a str,
-}
-
-#[derive(Serialize)]
-struct FunctionCallOutput<'a> {
-    r#type: &'static str,
-    call_id: &'a str,
-    output: &'a str,
-}
-
 impl OpenaiEncoder {
     /// A conversation without messages.
-    ///
-    /// # Errors
-    /// A tool can't be serialized.
-    pub(super) fn new(config: &ConversationConfig, dialect: RequestDialect) -> Result<Self, serde_json::Error> {
+    pub(super) fn new(config: &ConversationConfig, dialect: RequestDialect) -> Self {
         let mut prefix = String::new();
         if !is_blank(&config.system) {
             prefix.push_str(&format!(r#","instructions":{}"#, json!(config.system)));
         }
-        let tool = |tool: &crate::tools::ToolSpec| {
-            serde_json::to_string(&FunctionTool {
-                r#type: "function",
-                name: &tool.name,
-                description: &tool.description,
-                parameters: &tool.input_schema,
-                strict: false,
-            })
-        };
-        let tools: Vec<String> = config.tools.iter().map(tool).collect::<Result<_, _>>()?;
+        // With `strict`, the API accepts only schemas whose properties are all required.
+        let tools = config.tools.iter().map(|tool| {
+            json!({ "type": "function", "name": tool.name, "description": tool.description,
+                "parameters": tool.input_schema, "strict": false })
+        });
+        let tools: Vec<_> = tools.collect();
         if !tools.is_empty() {
-            prefix.push_str(&format!(r#","tools":[{}]"#, tools.join(",")));
+            prefix.push_str(&format!(r#","tools":{}"#, json!(tools)));
         }
         let mut options = String::from(r#","stream":true,"store":false"#);
         if returns_reasoning(&config.model.name) {
@@ -119,58 +79,40 @@ impl OpenaiEncoder {
         if dialect.has_openai_rules {
             options.push_str(&cache_key(config));
         }
-        Ok(Self {
+        Self {
             dialect,
             has_tools: !tools.is_empty(),
             model: json!(config.model.name).to_string(),
             options,
-            size: prefix.len(),
-            prefix: Bytes::from(prefix + r#","input":["#),
-            items: Vec::new(),
+            body: EncodedBody::new(prefix + r#","input":["#),
             max_output_tokens: AtomicU32::new(0),
-        })
-    }
-
-    fn push_item(&mut self, json: String) {
-        self.size += json.len() + 1;
-        self.items.push(Bytes::from(json));
-    }
-
-    fn push_user_message(&mut self, message: &UserMessage) -> Result<(), serde_json::Error> {
-        for ToolResult { call_id, text, is_error } in &message.results {
-            let output = mark_failure(or_placeholder(text), *is_error);
-            self.push_item(serde_json::to_string(&FunctionCallOutput {
-                r#type: "function_call_output",
-                call_id,
-                output: &output,
-            })?);
         }
-        let text = message.text.as_deref().filter(|text| !is_blank(text));
-        if let Some(text) = text.or(message.results.is_empty().then_some(EMPTY_TEXT)) {
-            let content = [InputText { r#type: "input_text", text }];
-            self.push_item(serde_json::to_string(&InputMessage { r#type: "message", role: "user", content })?);
-        }
-        Ok(())
     }
 }
 
 impl RequestEncoder for OpenaiEncoder {
-    type Assembler = OpenaiAssembler;
+    type Decoder = OpenaiDecoder;
 
-    fn push(&mut self, message: &Message) -> Result<(), serde_json::Error> {
-        match message {
-            Message::User(message) => self.push_user_message(message),
-            Message::Assistant(reply) => {
-                for json in output_item::encode_items(reply, self.dialect.has_openai_rules)? {
-                    self.push_item(json);
-                }
-                Ok(())
+    fn push(&mut self, message: &Message) {
+        let items = match message {
+            Message::User(message) => {
+                let output = |ToolResult { call_id, text, is_error }: &ToolResult| {
+                    let output = mark_failure(or_placeholder(text), *is_error);
+                    json!({ "type": "function_call_output", "call_id": call_id, "output": output }).to_string()
+                };
+                let text = text_to_send(message).map(|text| {
+                    let content = json!([{ "type": "input_text", "text": text }]);
+                    json!({ "type": "message", "role": "user", "content": content }).to_string()
+                });
+                message.results.iter().map(output).chain(text).collect()
             }
-        }
+            Message::Assistant(reply) => output_item::encode_items(reply, self.dialect.has_openai_rules),
+        };
+        items.into_iter().for_each(|json| self.body.push(json));
     }
 
     fn clear(&mut self) {
-        self.size -= self.items.drain(..).map(|json| json.len() + 1).sum::<usize>();
+        self.body.clear();
     }
 
     fn body_chunks(&self, request: &ReplyRequest) -> Vec<Bytes> {
@@ -178,20 +120,16 @@ impl RequestEncoder for OpenaiEncoder {
         self.max_output_tokens.store(max_tokens, Ordering::Relaxed);
         let choice = if self.has_tools && !request.tools_allowed { r#","tool_choice":"none""# } else { "" };
         let head = format!(r#"{{"model":{},"max_output_tokens":{max_tokens}{}{choice}"#, self.model, self.options);
-        join_body([Bytes::from(head), self.prefix.clone()], self.items.iter())
+        self.body.chunks(head)
     }
 
     fn prompt_bytes(&self) -> usize {
-        self.size
+        self.body.size()
     }
 
-    fn new_assembler(&self) -> OpenaiAssembler {
-        let assembler = OpenaiAssembler::new(self.size);
-        if self.dialect.has_openai_rules {
-            assembler
-        } else {
-            assembler.with_token_limit(self.max_output_tokens.load(Ordering::Relaxed))
-        }
+    fn new_decoder(&self) -> OpenaiDecoder {
+        let limit = self.max_output_tokens.load(Ordering::Relaxed);
+        OpenaiDecoder::new((!self.dialect.has_openai_rules).then_some(limit))
     }
 
     fn refused_option(&self, message: &str) -> Option<&'static str> {

@@ -21,10 +21,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use self::request::{OpenaiChatEncoder, RequestDialect};
-use super::api::{Conversation, ConversationConfig, Provider, ProviderError};
+use super::api::{Provider, ProviderError};
 use super::openai_platform::{self, VENDOR};
 use super::spec::{ApiSignature, ConnectContext, ProviderSpec};
-use super::transport::http_conversation::{HttpConversation, ProviderState};
+use super::transport::http_conversation::HttpProvider;
 use super::unsupported_options::ApiLimits;
 
 const API: &str = "the Chat Completions API";
@@ -74,25 +74,12 @@ fn is_completion(value: &Value) -> bool {
 }
 
 fn connect(context: &ConnectContext<'_>) -> Result<Arc<dyn Provider>, ProviderError> {
-    Ok(Arc::new(OpenaiChat { shared: Arc::new(openai_platform::connect(context, API, "/chat/completions")?) }))
-}
-
-struct OpenaiChat {
-    shared: Arc<ProviderState>,
-}
-
-impl Provider for OpenaiChat {
-    fn open(&self, config: ConversationConfig) -> Result<Box<dyn Conversation>, ProviderError> {
-        let endpoint = &self.shared.endpoint;
+    let state = openai_platform::connect(context, API, "/chat/completions")?;
+    Ok(HttpProvider::new(state, |endpoint, config| {
         let has_openai_rules = openai_platform::has_openai_rules(endpoint);
         let effort =
             openai_platform::reasoning_effort(&LIMITS, &config.model, !config.tools.is_empty(), has_openai_rules)?;
         let takes_cache_key = openai_platform::is_official(endpoint);
-        let encoder = OpenaiChatEncoder::new(&config, RequestDialect { effort, has_openai_rules, takes_cache_key });
-        HttpConversation::open(&self.shared, config.model.name, encoder)
-    }
-
-    fn warning(&self) -> Option<String> {
-        self.shared.endpoint.warning()
-    }
+        Ok(OpenaiChatEncoder::new(config, RequestDialect { effort, has_openai_rules, takes_cache_key }))
+    }))
 }

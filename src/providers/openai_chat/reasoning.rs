@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 
 use crate::message::{Block, BlockContent};
-use crate::providers::json::{Fields, string_field, string_value};
+use crate::providers::json::{Fields, GrowingObject, field, parse_fields, string_field, string_value, to_raw};
 
 /// The field with the text (DeepSeek, llama.cpp, SGLang and others).
 const CONTENT: &str = "reasoning_content";
@@ -21,37 +21,40 @@ const THOUGHT: &str = "thinking";
 
 /// Reasoning that is being received.
 #[derive(Debug, Default)]
-pub(super) struct ReasoningAssembler {
+pub(super) struct PendingReasoning {
     /// The field that the text comes in.
     field: Option<&'static str>,
     text: String,
-    details: Vec<Fields>,
-    blocks: Vec<Fields>,
+    details: Vec<GrowingObject>,
+    blocks: Vec<GrowingObject>,
 }
 
-impl ReasoningAssembler {
+impl PendingReasoning {
     /// Takes the reasoning in a delta; returns its size in bytes.
     pub(super) fn push_delta(&mut self, delta: &Fields) -> usize {
-        let mut size = 0;
         // If both fields are present, they are equal.
-        for field in [CONTENT, TEXT] {
-            if let Some(piece) = string_field(delta, field) {
-                self.field.get_or_insert(field);
-                self.text.push_str(&piece);
-                size = piece.len();
-                break;
-            }
+        let text = [CONTENT, TEXT].into_iter().find_map(|field| Some((field, string_field(delta, field)?)));
+        let mut size = 0;
+        if let Some((field, piece)) = text {
+            self.field.get_or_insert(field);
+            self.text.push_str(&piece);
+            size = piece.len();
         }
-        let details = delta.get(DETAILS).and_then(|list| serde_json::from_str::<Vec<Fields>>(list.get()).ok());
-        for detail in details.unwrap_or_default() {
-            self.push_detail(detail);
+        for detail in field::<Vec<Fields>>(delta, DETAILS).unwrap_or_default() {
+            let continues = |last: &GrowingObject| {
+                detail.contains_key("index") && ["type", "index"].iter().all(|name| last.has_same(name, &detail))
+            };
+            let continues = self.details.last().is_some_and(continues);
+            push_or_grow(&mut self.details, detail, continues, &["text", "summary", "data"]);
         }
-        let blocks = delta.get(BLOCKS).and_then(|list| serde_json::from_str::<Vec<Fields>>(list.get()).ok());
-        for block in blocks.unwrap_or_default() {
+        for block in field::<Vec<Fields>>(delta, BLOCKS).unwrap_or_default() {
             let text = string_field(&block, THOUGHT).filter(|_| size == 0).unwrap_or_default();
             self.text.push_str(&text);
             size += text.len();
-            self.push_block(block);
+            let is_thinking = string_field(&block, "type").is_some_and(|kind| kind == THOUGHT);
+            let continues = |last: &GrowingObject| last.has_same("type", &block) && !is_signed_or_encrypted(last);
+            let continues = is_thinking && self.blocks.last().is_some_and(continues);
+            push_or_grow(&mut self.blocks, block, continues, &[THOUGHT]);
         }
         size
     }
@@ -61,88 +64,60 @@ impl ReasoningAssembler {
         self.text.push_str(piece);
     }
 
-    /// Extends the last part, or adds one.
-    fn push_detail(&mut self, detail: Fields) {
-        let same = |last: &&mut Fields| {
-            ["type", "index"]
-                .iter()
-                .all(|name| last.get(*name).map(|value| value.get()) == detail.get(*name).map(|value| value.get()))
-                && detail.contains_key("index")
-        };
-        let Some(last) = self.details.last_mut().filter(same) else { return self.details.push(detail) };
-        for (name, value) in detail {
-            let start = string_field(last, &name);
-            let grows = matches!(name.as_str(), "text" | "summary" | "data");
-            match (start, string_value(&value)) {
-                (Some(start), Some(piece)) if grows => {
-                    if let Ok(whole) = to_raw_value(&(start + &piece)) {
-                        last.insert(name, whole);
-                    }
-                }
-                _ if value.get() == "null" => {}
-                _ => {
-                    last.insert(name, value);
-                }
-            }
-        }
-    }
-
-    /// Extends the last block until it is signed, or adds one.
-    fn push_block(&mut self, block: Fields) {
-        let is_thinking = |block: &Fields| string_field(block, "type").is_some_and(|kind| kind == THOUGHT);
-        let grows = |last: &&mut Fields| is_thinking(last) && !is_signed_or_encrypted(last) && is_thinking(&block);
-        let Some(last) = self.blocks.last_mut().filter(grows) else { return self.blocks.push(block) };
-        let start = string_field(last, THOUGHT).unwrap_or_default();
-        for (name, value) in block {
-            let whole = match string_value(&value) {
-                Some(piece) if name == THOUGHT => to_raw_value(&(start.clone() + &piece)).unwrap_or(value),
-                _ => value,
-            };
-            last.insert(name, whole);
-        }
-    }
-
     /// The block, with the fields to send back: the parts, if any, and Claude's signed or encrypted blocks. If the
     /// server sent an empty text together with calls, it is kept, as the server requires it back.
-    ///
-    /// # Errors
-    /// It can't be serialized. No text causes this.
-    pub(super) fn finish(mut self, has_calls: bool) -> Result<Option<Block>, serde_json::Error> {
+    pub(super) fn finish(mut self, has_calls: bool) -> Option<Block> {
         self.blocks.retain(is_signed_or_encrypted);
         let is_nothing = self.text.is_empty() && self.details.is_empty() && self.blocks.is_empty();
         if is_nothing && !(has_calls && self.field == Some(CONTENT)) {
-            return Ok(None);
+            return None;
         }
+        let objects = |objects: Vec<GrowingObject>| {
+            to_raw(&objects.into_iter().map(GrowingObject::into_fields).collect::<Vec<_>>())
+        };
         let mut fields = Fields::new();
         if !self.details.is_empty() {
-            fields.insert(DETAILS.to_owned(), to_raw_value(&self.details)?);
+            fields.insert(DETAILS.to_owned(), objects(self.details));
         } else if let Some(field) = self.field {
-            fields.insert(field.to_owned(), to_raw_value(&self.text)?);
+            fields.insert(field.to_owned(), to_raw(&self.text));
         }
         if !self.blocks.is_empty() {
-            fields.insert(BLOCKS.to_owned(), to_raw_value(&self.blocks)?);
+            fields.insert(BLOCKS.to_owned(), objects(self.blocks));
         }
-        let raw = if fields.is_empty() { None } else { Some(Arc::from(to_raw_value(&fields)?)) };
-        Ok(Some(Block { content: BlockContent::Thinking(self.text), raw }))
+        let raw = (!fields.is_empty()).then(|| Arc::from(to_raw(&fields)));
+        Some(Block { content: BlockContent::Thinking(self.text), raw })
+    }
+}
+
+/// Adds an object, or extends the last one if it continues that. Then strings in `growing` are appended, and any other
+/// value replaces the earlier one, unless it is null.
+fn push_or_grow(objects: &mut Vec<GrowingObject>, new: Fields, continues: bool, growing: &[&str]) {
+    let Some(last) = objects.last_mut().filter(|_| continues) else { return objects.push(GrowingObject::new(new)) };
+    for (name, value) in new {
+        match string_value(&value) {
+            Some(piece) if growing.contains(&name.as_str()) => last.append(&name, &piece),
+            _ if value.get() == "null" => {}
+            _ => last.insert(name, value),
+        }
     }
 }
 
 /// The members to send back in the message, each with a leading comma.
 pub(super) fn encode_members(raw: &RawValue) -> String {
-    let fields: Fields = serde_json::from_str(raw.get()).unwrap_or_default();
+    let fields = parse_fields(raw);
     let known = fields.iter().filter(|(name, _)| [CONTENT, TEXT, DETAILS, BLOCKS].contains(&name.as_str()));
     known.map(|(name, value)| format!(r#","{name}":{value}"#)).collect()
 }
 
 /// An encoded message without its reasoning. `None` if it has none.
-pub(super) fn without_reasoning(json: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn without_reasoning(json: &[u8]) -> Option<String> {
     let mut fields: Fields = serde_json::from_slice(json).ok()?;
     let before = fields.len();
     fields.retain(|name, _| ![CONTENT, TEXT, DETAILS, BLOCKS].contains(&name.as_str()));
-    if fields.len() < before { serde_json::to_vec(&fields).ok() } else { None }
+    (fields.len() < before).then(|| to_raw(&fields).get().to_owned())
 }
 
 /// Whether one of Claude's blocks is signed or encrypted, and so complete; others aren't accepted back.
-fn is_signed_or_encrypted(block: &Fields) -> bool {
-    ["signature", "data"].iter().any(|name| string_field(block, name).is_some_and(|it| !it.is_empty()))
+fn is_signed_or_encrypted(block: &GrowingObject) -> bool {
+    ["signature", "data"].iter().any(|name| block.text(name).is_some_and(|it| !it.is_empty()))
 }

@@ -9,12 +9,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use serde::Serialize;
 use serde::de::IgnoredAny;
-use serde_json::value::to_raw_value;
+use serde_json::json;
 
 use crate::message::{Block, BlockContent};
-use crate::providers::json::{Fields, string_field, string_value};
+use crate::providers::json::{Fields, field, parse_fields, string_field, string_value, to_raw};
 use crate::providers::openai_platform::MAX_TOOL_NAME_CHARS;
 use crate::providers::tool_calls::{MAX_INPUT_BYTES, to_tool_call, tool_name};
 
@@ -23,7 +22,7 @@ const MAX_CALLS: usize = 1_000;
 
 /// Calls that are being received.
 #[derive(Debug, Default)]
-pub(super) struct ToolCallAssembler {
+pub(super) struct PendingCalls {
     calls: Vec<PendingCall>,
     by_index: HashMap<u64, usize>,
     /// The number of lists of deltas so far.
@@ -64,13 +63,11 @@ impl CallDelta {
     fn parse(mut fields: Fields) -> Self {
         let index = fields.shift_remove("index").and_then(|index| index.get().trim_matches('"').parse::<u64>().ok());
         let id = fields.shift_remove("id").map(|id| string_value(&id).unwrap_or_else(|| numeric_id(id.get())));
-        let function = fields.shift_remove("function");
-        let function: Fields =
-            function.and_then(|function| serde_json::from_str(function.get()).ok()).unwrap_or_default();
+        let function: Fields = field(&fields, "function").unwrap_or_default();
         let name = string_field(&function, "name");
         let input =
             function.get("arguments").map(|input| string_value(input).unwrap_or_else(|| input.get().to_owned()));
-        fields.shift_remove("type");
+        fields.retain(|name, _| !["type", "function"].contains(&name.as_str()));
         Self {
             index,
             id: id.unwrap_or_default(),
@@ -81,7 +78,7 @@ impl CallDelta {
     }
 }
 
-impl ToolCallAssembler {
+impl PendingCalls {
     /// No calls yet, with the names of the available tools.
     pub(super) fn with_tools(tools: Arc<[String]>) -> Self {
         Self { tools, ..Self::default() }
@@ -195,25 +192,16 @@ impl ToolCallAssembler {
         self.calls.iter().position(|call| call.lists.0 == newest.lists.0 && !is_complete_json(&call.input))
     }
 
-    /// Whether there are no calls.
-    pub(super) fn is_empty(&self) -> bool {
-        self.calls.is_empty()
-    }
-
     /// Whether there are calls, each with a complete input.
     pub(super) fn are_complete(&self) -> bool {
         !self.calls.is_empty() && self.calls.iter().all(|call| call.may_be_spurious || is_complete_json(&call.input))
     }
 
     /// The finished blocks.
-    ///
-    /// # Errors
-    /// A block can't be serialized. No input causes this.
-    pub(super) fn finish(self) -> Result<Vec<Block>, serde_json::Error> {
-        let block = |call: PendingCall| {
-            let raw =
-                if call.extra_fields.is_empty() { None } else { Some(Arc::from(to_raw_value(&call.extra_fields)?)) };
-            Ok(Block { content: BlockContent::Call(to_tool_call(call.id, call.name, Some(&call.input))), raw })
+    pub(super) fn finish(self) -> Vec<Block> {
+        let block = |call: PendingCall| Block {
+            raw: (!call.extra_fields.is_empty()).then(|| Arc::from(to_raw(&call.extra_fields))),
+            content: BlockContent::Call(to_tool_call(call.id, call.name, Some(&call.input))),
         };
         self.calls.into_iter().filter(|call| !call.may_be_spurious).map(block).collect()
     }
@@ -242,31 +230,15 @@ fn is_empty_object(input: &str) -> bool {
         .is_some_and(|within| within.trim().is_empty())
 }
 
-#[derive(Serialize)]
-struct EncodedCall<'a> {
-    id: &'a str,
-    r#type: &'static str,
-    function: Function<'a>,
-}
-
-#[derive(Serialize)]
-struct Function<'a> {
-    name: String,
-    arguments: &'a str,
-}
-
 /// Encodes a call for the next request; `None` for any other block.
-pub(super) fn encode_call(block: &Block) -> Option<Result<String, serde_json::Error>> {
+pub(super) fn encode_call(block: &Block) -> Option<String> {
     let BlockContent::Call(call) = &block.content else { return None };
-    let function = Function { name: tool_name(&call.tool, MAX_TOOL_NAME_CHARS), arguments: call.input.get() };
-    let mut json = match serde_json::to_string(&EncodedCall { id: &call.id, r#type: "function", function }) {
-        Ok(json) => json,
-        Err(error) => return Some(Err(error)),
-    };
-    let more: Fields = block.raw.as_ref().and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+    let function = json!({ "name": tool_name(&call.tool, MAX_TOOL_NAME_CHARS), "arguments": call.input.get() });
+    let mut json = json!({ "id": call.id, "type": "function", "function": function }).to_string();
+    let more = block.raw.as_deref().map(parse_fields).unwrap_or_default();
     json.pop();
     for (name, value) in more.iter().filter(|(name, _)| !["id", "type", "function", "index"].contains(&name.as_str())) {
-        json.push_str(&format!(",{}:{value}", serde_json::Value::from(name.as_str())));
+        json.push_str(&format!(",{}:{value}", json!(name)));
     }
-    Some(Ok(json + "}"))
+    Some(json + "}")
 }

@@ -18,6 +18,7 @@ use super::spec::{ConnectContext, ProviderSpec};
 use super::unsupported_options::{RequestOptions, UnsupportedOption};
 use crate::diagnostic::{Rule, rule};
 use crate::message::{Block, BlockContent, Message, Reply};
+use crate::redaction::Redactor;
 
 /// The rules for scripts, in addition to those for any file.
 pub const RULES: &[Rule] = &[rule!(Error "empty-reply")];
@@ -52,7 +53,7 @@ fn unsupported_options(request: &RequestOptions<'_>) -> Vec<UnsupportedOption> {
 
 fn connect(connect: &ConnectContext<'_>) -> Result<Arc<dyn Provider>, ProviderError> {
     match &connect.script {
-        Some(script) => Ok(Arc::new(ReplayProvider { script: script.clone() })),
+        Some(script) => Ok(Arc::new(ReplayProvider { script: script.clone(), redactor: connect.redactor.clone() })),
         None => Err(ProviderError::rejected("there is no script to reply from")
             .with_hint("name its file, as in `--model replay/tour.script.yaml`")),
     }
@@ -60,11 +61,17 @@ fn connect(connect: &ConnectContext<'_>) -> Result<Arc<dyn Provider>, ProviderEr
 
 struct ReplayProvider {
     script: Arc<Script>,
+    redactor: Redactor,
+}
+
+/// The error of a script without secrets: it names places and agents.
+fn without_secrets(redactor: &Redactor, error: ProviderError) -> ProviderError {
+    ProviderError { message: redactor.redact(&error.message).into_owned(), ..error }
 }
 
 impl Provider for ReplayProvider {
     fn unused_replies(&self, consumed: &dyn Fn(&str) -> usize) -> Option<ProviderError> {
-        self.script.unused_replies_error(consumed)
+        self.script.unused_replies_error(consumed).map(|error| without_secrets(&self.redactor, error))
     }
 
     fn open(&self, config: ConversationConfig) -> Result<Box<dyn Conversation>, ProviderError> {
@@ -75,6 +82,7 @@ impl Provider for ReplayProvider {
         let size = config.system.len() + tools.sum::<usize>();
         Ok(Box::new(ReplayConversation {
             script: self.script.clone(),
+            redactor: self.redactor.clone(),
             agent: config.agent,
             next: 0,
             pushed: 0,
@@ -86,6 +94,7 @@ impl Provider for ReplayProvider {
 
 struct ReplayConversation {
     script: Arc<Script>,
+    redactor: Redactor,
     agent: String,
     /// The index of the next reply.
     next: usize,
@@ -117,6 +126,7 @@ impl Conversation for ReplayConversation {
         observer: &'a dyn StreamObserver,
     ) -> BoxFuture<'a, Result<Reply, ProviderError>> {
         let reply = self.script.reply(&self.agent, self.next);
+        let reply = reply.map_err(|error| without_secrets(&self.redactor, error));
         if let Ok(reply) = &reply {
             self.next += 1;
             for block in &reply.blocks {

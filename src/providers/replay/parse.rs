@@ -138,14 +138,13 @@ impl Script {
         let mut workspace = None;
         if let Some(file) = decoded.value {
             if let Some(path) = file.workspace.filter(|path| !path.node.is_placeholder()) {
-                if !path.value.starts_with('/') || path.value.trim_end_matches('/').is_empty() {
+                let folder = path.value.trim_end_matches('/');
+                if !folder.starts_with('/') {
                     let message = format!("`{}` isn't the absolute path of a folder", path.value);
-                    let finding = Diagnostic::error("invalid-value", path.place(), message);
-                    findings.push(
-                        finding.help("write the path that stands for the workspace in calls, such as `/workspace`"),
-                    );
+                    let help = "write the path that stands for the workspace in calls, such as `/workspace`";
+                    findings.push(Diagnostic::error("invalid-value", path.place(), message).help(help));
                 }
-                workspace = Some(path.value.trim_end_matches('/').to_owned());
+                workspace = Some(folder.to_owned());
             }
             agents.insert(PARENT.to_owned(), convert_replies(PARENT, file.parent, &mut calls, &mut findings));
             for (id, said) in file.subagents {
@@ -161,13 +160,7 @@ impl Script {
         }
         findings.sort_by_key(|finding| finding.span.range.start);
         let is_wrong = findings.iter().any(|finding| finding.severity == Severity::Error);
-        let script = (!is_wrong).then(|| {
-            let script = Self::new(source.name.clone(), false, agents);
-            match workspace {
-                Some(workspace) => script.with_workspace(workspace),
-                None => script,
-            }
-        });
+        let script = (!is_wrong).then(|| Self { name: source.name.clone(), is_recorded: false, agents, workspace });
         ParsedScript { script, ids, calls, findings }
     }
 }

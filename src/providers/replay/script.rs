@@ -9,11 +9,14 @@ use crate::providers::api::{ProviderError, ProviderErrorKind};
 /// The replies of every agent of a run, by the agents' ids (`parent`, `explorer-1`).
 #[derive(Debug)]
 pub struct Script {
-    name: String,
-    recorded: bool,
-    agents: BTreeMap<String, AgentReplies>,
+    /// The source in messages, such as `the record 0192`.
+    pub name: String,
+    /// Whether they are from the record of a run.
+    pub is_recorded: bool,
+    /// The agents.
+    pub agents: BTreeMap<String, AgentReplies>,
     /// The path that calls use for the workspace.
-    workspace: Option<String>,
+    pub workspace: Option<String>,
 }
 
 /// The replies of one agent.
@@ -41,23 +44,6 @@ pub struct UnusedReplies {
 }
 
 impl Script {
-    /// The replies that a run's agents received, by agent id. `name` is the source in messages, such as
-    /// `the record 0192`.
-    pub fn from_replies(name: impl Into<String>, replies: BTreeMap<String, AgentReplies>) -> Self {
-        Self::new(name.into(), true, replies)
-    }
-
-    pub(super) fn new(name: String, recorded: bool, agents: BTreeMap<String, AgentReplies>) -> Self {
-        Self { name, recorded, agents, workspace: None }
-    }
-
-    /// Sets the path that calls use for the workspace.
-    #[must_use]
-    pub fn with_workspace(mut self, workspace: impl Into<String>) -> Self {
-        self.workspace = Some(workspace.into());
-        self
-    }
-
     /// Replaces its workspace's path in all calls.
     #[must_use]
     pub fn relocated_to(mut self, workspace: &str) -> Self {
@@ -86,10 +72,9 @@ impl Script {
     pub(super) fn unused_replies_error(&self, consumed: impl Fn(&str) -> usize) -> Option<ProviderError> {
         let left = self.unused(consumed);
         let UnusedReplies { agent, consumed, total, place } = left.first()?;
-        let others = match left.len() - 1 {
-            0 => String::new(),
-            1 => "; another agent has unused replies, too".to_owned(),
-            others => format!("; {others} other agents have unused replies, too"),
+        let others = match left.len() {
+            1 => "",
+            _ => "; other agents have unused replies, too",
         };
         let message = match consumed {
             0 => format!("{place}: the run ended before the agent {agent} requested a reply{others}"),
@@ -97,7 +82,7 @@ impl Script {
                 format!("{place}: the run ended after the agent {agent} used {consumed} of {total} replies{others}")
             }
         };
-        let hint = match self.recorded {
+        let hint = match self.is_recorded {
             true => "the run differs from the recorded one",
             false => "remove the unused replies, or find out why the run ended before them",
         };
@@ -117,29 +102,13 @@ impl Script {
         {
             return Ok(reply.clone());
         }
-        let has = match agent.map_or(0, |agent| agent.replies.len()) {
-            0 => "no replies".to_owned(),
-            1 => "1 reply".to_owned(),
-            more => format!("{more} replies"),
-        };
         let place = agent.map_or(&self.name, |agent| &agent.place);
-        let message = format!("{place} has {has} for the agent {id}, but a {} was requested", ordinal(index + 1));
+        let message = format!("{place} has no reply {} for the agent {id}", index + 1);
         let hint = match agent {
-            _ if self.recorded => "the run differs from the recorded one".to_owned(),
+            _ if self.is_recorded => "the run differs from the recorded one".to_owned(),
             Some(_) => format!("add one to the list `{id}`"),
             None => format!("add a list `{id}` below `subagents`"),
         };
         Err(ProviderError::new(ProviderErrorKind::Differs, message).with_hint(hint))
-    }
-}
-
-fn ordinal(number: usize) -> String {
-    match (number, number % 100, number % 10) {
-        (1, ..) => "first".to_owned(),
-        (_, 11..=13, _) => format!("{number}th"),
-        (_, _, 1) => format!("{number}st"),
-        (_, _, 2) => format!("{number}nd"),
-        (_, _, 3) => format!("{number}rd"),
-        _ => format!("{number}th"),
     }
 }

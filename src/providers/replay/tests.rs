@@ -74,7 +74,7 @@ fn replies_come_in_order_and_end() {
     assert_eq!(third.tool_calls().next().unwrap().id, "call-3");
     let fault = ask(&mut *parent, &seen).unwrap_err();
     assert_eq!(fault.kind, ProviderErrorKind::Differs);
-    assert_eq!(fault.message, "tour.script.yaml:3:3 has 3 replies for the agent parent, but a 4th was requested");
+    assert_eq!(fault.message, "tour.script.yaml:3:3 has no reply 4 for the agent parent");
     assert_eq!(fault.hint.unwrap(), "add one to the list `parent`");
     let given = |parent: usize, explorer: usize| {
         move |agent: &str| match agent {
@@ -90,9 +90,9 @@ fn replies_come_in_order_and_end() {
     let unasked = script.unused_replies_error(given(1, 1)).unwrap();
     let expected = "tour.script.yaml:8:5: the run ended after the agent parent used 1 of 3 replies";
     assert_eq!((unasked.kind, unasked.message.as_str()), (ProviderErrorKind::Differs, expected));
-    assert!(script.unused_replies_error(given(0, 0)).unwrap().message.contains("requested a reply; another agent"));
+    assert!(script.unused_replies_error(given(0, 0)).unwrap().message.contains("requested a reply; other agents"));
     let fault = ask(&mut *open(&script, "explorer-2"), &seen).unwrap_err();
-    assert_eq!(fault.message, "tour.script.yaml has no replies for the agent explorer-2, but a first was requested");
+    assert_eq!(fault.message, "tour.script.yaml has no reply 1 for the agent explorer-2");
     assert_eq!(fault.hint.unwrap(), "add a list `explorer-2` below `subagents`");
     ask(&mut *open(&script, "explorer-1"), &seen).unwrap();
     assert!(script.unused(given(3, 1)).is_empty() && script.unused_replies_error(given(3, 1)).is_none());
@@ -122,11 +122,11 @@ fn a_record_gives_the_recorded_replies() {
         summaries: BTreeMap::new(),
     };
     let record = BTreeMap::from([("parent".to_owned(), list)]);
-    let script = Arc::new(Script::from_replies("the record", record));
+    let script = Arc::new(Script { name: "the record".to_owned(), is_recorded: true, agents: record, workspace: None });
     let mut parent = open(&script, "parent");
     assert_eq!(ask(&mut *parent, &RecordingObserver::default()).unwrap().request_id.as_deref(), Some("req_1"));
     let fault = ask(&mut *parent, &RecordingObserver::default()).unwrap_err();
-    assert_eq!(fault.message, "the record has 1 reply for the agent parent, but a 2nd was requested");
+    assert_eq!(fault.message, "the record has no reply 2 for the agent parent");
     assert_eq!(fault.hint.unwrap(), "the run differs from the recorded one");
 }
 

@@ -23,26 +23,28 @@ const MAX_QUOTE_CHARS: usize = 600;
 pub(crate) struct Endpoint {
     pub(super) url: Url,
     /// The URL without credentials and query.
-    pub(super) display_url: String,
+    pub(crate) display_url: String,
     /// The API's own part of the path.
     path: String,
-    labels: EndpointLabels,
+    /// The names of its parts in messages.
+    pub(crate) labels: EndpointLabels,
     pub(super) headers: HeaderMap,
     pub(super) user_agent: String,
     pub(super) timeouts: Timeouts,
     /// The proxy between legwork and the server, if any.
-    proxy: Option<Proxy>,
+    pub(super) proxy: Option<Proxy>,
     /// Secrets to remove from the server's texts, in addition to the run's secrets.
     secrets: Vec<String>,
     redactor: Redactor,
     /// Finds the address's secrets in encoded forms, such as base64.
     address_redactor: Redactor,
-    /// Whether the next request may reuse a connection; see [`super::stale_connection`].
+    /// Whether the next request may reuse a connection, which may be stale; see [`super::http`].
     pub(super) may_reuse_connection: Arc<AtomicBool>,
     /// Whether the server closed the connection of the last plaintext request.
     pub(super) was_closed_in_plaintext: Arc<AtomicBool>,
     pub(super) client: Arc<OnceCell<Client>>,
-    providers: &'static [ProviderSpec],
+    /// All providers, for recognizing replies of another API.
+    pub(crate) providers: &'static [ProviderSpec],
 }
 
 impl Endpoint {
@@ -60,7 +62,7 @@ impl Endpoint {
     ) -> Result<Self, ProviderError> {
         let labels = EndpointLabels::new(connect, names);
         let own = match connect.server {
-            Some(server) => Some(server.base_url().to_owned()),
+            Some(server) => Some(server.base_url.clone()),
             None => (connect.env)(names.base_url_env).filter(|base| !base.trim().is_empty()),
         };
         let base = own.as_deref().unwrap_or(default).trim();
@@ -80,14 +82,14 @@ impl Endpoint {
         let secrets = base_url::secret_parts(&url);
         let named: Vec<(String, String)> =
             secrets.iter().map(|secret| ("address".to_owned(), secret.clone())).collect();
-        let shown = base_url::without_credentials(&url);
+        let display_url = connect.redactor.redact(&base_url::without_credentials(&url)).into_owned();
         let timeouts = Timeouts::new(connect.env)?;
         let proxy =
             if bypasses_proxy(&url) { None } else { Proxy::for_host(connect.env, url.host_str().unwrap_or_default()) };
         Ok(Self {
             proxy,
             url,
-            display_url: shown,
+            display_url,
             path: path.to_owned(),
             labels,
             headers: HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]),
@@ -111,7 +113,7 @@ impl Endpoint {
         }
         below.url.query_pairs_mut().append_pair(name, value);
         below.path.push_str(below.url.path().strip_prefix(self.url.path()).unwrap_or_default());
-        below.display_url = base_url::without_credentials(&below.url);
+        below.display_url = self.redactor.redact(&base_url::without_credentials(&below.url)).into_owned();
         below
     }
 
@@ -147,24 +149,9 @@ impl Endpoint {
         hash.finalize().into()
     }
 
-    /// All providers, for recognizing replies of another API.
-    pub(crate) fn providers(&self) -> &'static [ProviderSpec] {
-        self.providers
-    }
-
-    /// The names of its parts in messages.
-    pub(crate) fn labels(&self) -> &EndpointLabels {
-        &self.labels
-    }
-
     /// Whether requests carry a key.
     pub(crate) fn has_key(&self) -> bool {
         self.headers.values().any(HeaderValue::is_sensitive)
-    }
-
-    /// The URL without credentials and query.
-    pub(crate) fn display_url(&self) -> &str {
-        &self.display_url
     }
 
     /// Whether the endpoint is on this host, rather than a gateway's.
@@ -182,16 +169,6 @@ impl Endpoint {
         !self.url.username().is_empty() || self.url.password().is_some()
     }
 
-    /// Whether it is on this machine.
-    pub(crate) fn is_loopback(&self) -> bool {
-        is_loopback(&self.url)
-    }
-
-    /// The proxy in use, if any.
-    pub(crate) fn proxy(&self) -> Option<&Proxy> {
-        self.proxy.as_ref()
-    }
-
     /// The warning if the key is sent over a network in plaintext, or the configured proxy can't be used.
     pub(crate) fn warning(&self) -> Option<String> {
         if let Some(Proxy { variable, is_usable: false }) = self.proxy {
@@ -199,26 +176,16 @@ impl Endpoint {
                 "{variable} isn't the address of a proxy, such as http://HOST:PORT, so no proxy is used"
             ));
         }
-        (self.is_plaintext() && !self.is_loopback()).then(|| {
-            let Self { labels: EndpointLabels { base_url_source: base, .. }, display_url: shown, .. } = self;
+        (self.is_plaintext() && !base_url::is_loopback_url(&self.url)).then(|| {
+            let (base, url) = (&self.labels.base_url_source, &self.display_url);
             let what = if self.has_key() { "the key is sent" } else { "everything is sent" };
-            format!("{base} isn't an https:// address: {what} to {shown} in plaintext")
+            format!("{base} isn't an https:// address: {what} to {url} in plaintext")
         })
-    }
-
-    /// The timeout for connecting, including the TLS handshake.
-    pub(crate) fn connect_timeout(&self) -> Duration {
-        self.timeouts.connect
     }
 
     /// How long to wait for the usage after a stream has reported the stop reason.
     pub(crate) fn trailing_timeout(&self) -> Duration {
         self.timeouts.idle.min(Duration::from_secs(5))
-    }
-
-    /// The timeout for one whole request.
-    pub(crate) fn request_timeout(&self) -> Duration {
-        self.timeouts.total
     }
 
     /// A server's text without secrets. Redact before truncating: a part of a secret isn't recognized.
@@ -249,12 +216,10 @@ impl Endpoint {
 
     /// The target of a redirect without credentials and query, and its base address if the path is that of the API.
     pub(crate) fn redirect_target(&self, location: &str) -> (String, Option<String>) {
-        let Ok(to) = self.url.join(location) else {
+        let target = self.url.join(location).ok().filter(|to| matches!(to.scheme(), "http" | "https"));
+        let Some(to) = target else {
             return (self.quote(location.split('?').next().unwrap_or_default()), None);
         };
-        if !matches!(to.scheme(), "http" | "https") {
-            return (self.quote(location.split('?').next().unwrap_or_default()), None);
-        }
         let shown = base_url::without_credentials(&to);
         let base = shown.strip_suffix(&self.path).map(str::to_owned);
         (self.quote(&shown), base.map(|base| self.quote(&base)))
@@ -276,12 +241,7 @@ impl Endpoint {
     }
 }
 
-fn is_loopback(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
-}
-
 /// Whether requests bypass any proxy. A proxy can't read tunneled https, but it would see the key in http.
 pub(super) fn bypasses_proxy(url: &Url) -> bool {
-    url.scheme() == "http" || is_loopback(url)
+    url.scheme() == "http" || base_url::is_loopback_url(url)
 }

@@ -1,4 +1,9 @@
 //! Sends requests to an [`Endpoint`] and reads responses.
+//!
+//! Some servers close a connection after a response without announcing it (llama.cpp does, after each stream), so that
+//! the next request is never read. That request is sent again at once over a new connection, which doesn't count as a
+//! retry. If it fails again, or fails only after a while, it counts as a failed attempt: the server may have worked on
+//! it, and it may be billed twice.
 
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
@@ -14,7 +19,6 @@ use tokio::time::timeout;
 use crate::providers::api::{ProviderError, ProviderErrorKind};
 use crate::providers::transport::endpoint::{Endpoint, bypasses_proxy};
 use crate::providers::transport::retry::FailedAttempt;
-use crate::providers::transport::stale_connection::is_connection_closed;
 use crate::providers::transport::transport_error::{classify_transport_error, root_cause};
 
 /// The maximum size in bytes of a whole response.
@@ -66,11 +70,10 @@ impl Endpoint {
             .user_agent(&self.user_agent)
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(self.timeouts.connect);
-        let is_plain = self.is_plaintext();
         if bypasses_proxy(&self.url) {
             builder = builder.no_proxy();
         }
-        if is_plain {
+        if self.is_plaintext() {
             // Loading the system's certificates takes most of the time of creating a client.
             builder = builder.tls_certs_only(std::iter::empty());
         }
@@ -157,6 +160,22 @@ impl HttpResponse<'_> {
         let end = async { while let Ok(Some(_)) = self.response.chunk().await {} };
         let _ = timeout(Duration::from_millis(100), end).await;
     }
+}
+
+/// Whether the connection was closed during a request, before the response.
+fn is_connection_closed(error: &reqwest::Error) -> bool {
+    if error.is_connect() || error.is_timeout() || error.is_builder() {
+        return false;
+    }
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = cause {
+        let text = error.to_string().to_ascii_lowercase();
+        if ["connection closed", "connection reset", "broken pipe"].iter().any(|words| text.contains(words)) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// Merges small chunks: the HTTP library makes a few allocations for each, which costs more than copying a small one.

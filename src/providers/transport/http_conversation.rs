@@ -1,5 +1,5 @@
 //! A conversation over HTTP: one request a turn, with retries, and a reply that is assembled from a stream. The APIs
-//! differ in two traits: [`RequestEncoder`] writes requests, [`ReplyAssembler`] reads replies.
+//! differ in two traits: [`RequestEncoder`] writes requests, [`EventDecoder`] reads replies.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,11 +9,13 @@ use futures_util::future::BoxFuture;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::message::{Message, Reply};
-use crate::providers::api::{Conversation, ProviderError, ProviderErrorKind, ReplyRequest, Retry, StreamObserver};
-use crate::providers::assembler::{ReplyAssembler, StreamError};
-use crate::providers::errors::api_detection::detect_other_api;
+use crate::providers::api::{
+    Conversation, ConversationConfig, Provider, ProviderError, ProviderErrorKind, ReplyRequest, Retry, StreamObserver,
+};
+use crate::providers::assembler::{EventDecoder, ReplyAssembler, StreamError};
 use crate::providers::errors::api_error::{ErrorDialect, is_prefix_mismatch};
-use crate::providers::errors::{classification, limit_hints};
+use crate::providers::errors::classification::{ErrorClassifier, request_id};
+use crate::providers::errors::limit_hints;
 use crate::providers::tool_calls::assign_call_ids;
 use crate::providers::transport::endpoint::Endpoint;
 use crate::providers::transport::http::HttpResponse;
@@ -32,14 +34,11 @@ const MAX_INSPECTED_CHARS: usize = 64 << 10;
 
 /// Encodes a conversation for one API, each message once.
 pub(crate) trait RequestEncoder: Send + 'static {
-    /// Assembles its replies.
-    type Assembler: ReplyAssembler;
+    /// Decodes the events of its replies.
+    type Decoder: EventDecoder;
 
     /// Encodes a message.
-    ///
-    /// # Errors
-    /// The message can't be serialized. No content causes this.
-    fn push(&mut self, message: &Message) -> Result<(), serde_json::Error>;
+    fn push(&mut self, message: &Message);
 
     /// Drops all messages.
     fn clear(&mut self);
@@ -50,17 +49,13 @@ pub(crate) trait RequestEncoder: Send + 'static {
     /// Size in bytes of the prompt.
     fn prompt_bytes(&self) -> usize;
 
-    /// An assembler for a new reply.
-    fn new_assembler(&self) -> Self::Assembler;
+    /// A decoder for a new reply.
+    fn new_decoder(&self) -> Self::Decoder;
 
     /// Gives the calls of a new reply ids that are unique in the conversation and that the API accepts. `taken`
     /// contains the ids in use.
-    ///
-    /// # Errors
-    /// A block can't be serialized.
-    fn assign_call_ids(&self, reply: &mut Reply, taken: &HashSet<String>) -> Result<(), serde_json::Error> {
+    fn assign_call_ids(&self, reply: &mut Reply, taken: &HashSet<String>) {
         assign_call_ids(reply, taken);
-        Ok(())
     }
 
     /// Whether the API is known to send empty replies by mistake. They are then retried even after tool results.
@@ -96,16 +91,45 @@ pub(crate) struct ProviderState {
 
 /// Limits learned from errors, by model name, so that each error occurs only once in a run.
 #[derive(Default)]
-pub(crate) struct LearnedLimits {
+pub(crate) struct LearnedLimits(Mutex<HashMap<String, ModelLimits>>);
+
+#[derive(Default, Clone)]
+struct ModelLimits {
     /// Optional parameters that the server refused.
-    refused_options: Mutex<HashMap<String, Vec<&'static str>>>,
+    refused_options: Vec<&'static str>,
     /// The maximum `max_tokens` that the server accepts.
-    reply_limits: Mutex<HashMap<String, u32>>,
+    max_tokens: Option<u32>,
 }
 
 impl ProviderState {
     pub(crate) fn new(endpoint: Endpoint, retry_policy: RetryPolicy, dialect: &'static ErrorDialect) -> Self {
         Self { endpoint, retry_policy, error_dialect: dialect, learned: Arc::default() }
+    }
+}
+
+/// A provider whose conversations share an endpoint.
+pub(crate) struct HttpProvider<B> {
+    shared: Arc<ProviderState>,
+    new_encoder: NewEncoder<B>,
+}
+
+/// Encodes a conversation without messages, unless the model doesn't support its options.
+type NewEncoder<B> = fn(&Endpoint, &ConversationConfig) -> Result<B, ProviderError>;
+
+impl<B: RequestEncoder + Sync> HttpProvider<B> {
+    pub(crate) fn new(state: ProviderState, new_encoder: NewEncoder<B>) -> Arc<dyn Provider> {
+        Arc::new(Self { shared: Arc::new(state), new_encoder })
+    }
+}
+
+impl<B: RequestEncoder + Sync> Provider for HttpProvider<B> {
+    fn open(&self, config: ConversationConfig) -> Result<Box<dyn Conversation>, ProviderError> {
+        let encoder = (self.new_encoder)(&self.shared.endpoint, &config)?;
+        Ok(HttpConversation::open(&self.shared, config.model.name, encoder))
+    }
+
+    fn warning(&self) -> Option<String> {
+        self.shared.endpoint.warning()
     }
 }
 
@@ -118,56 +142,39 @@ pub(crate) struct HttpConversation<B> {
     call_ids: HashSet<String>,
     /// Whether the model has replied yet.
     has_replied: bool,
-    encode_error: Option<ProviderError>,
-}
-
-/// What to do with an unexpectedly empty reply.
-enum EmptyReplyAction {
-    /// Request it again.
-    Retry(Retry),
-    /// Accept it as the end of the conversation.
-    Accept(Reply),
 }
 
 impl<B: RequestEncoder> HttpConversation<B> {
-    /// An empty conversation, or the error for a prompt that can't be encoded.
-    pub(crate) fn open(
-        shared: &Arc<ProviderState>,
-        model: String,
-        body: Result<B, serde_json::Error>,
-    ) -> Result<Box<dyn Conversation>, ProviderError>
+    /// An empty conversation.
+    pub(crate) fn open(shared: &Arc<ProviderState>, model: String, encoder: B) -> Box<dyn Conversation>
     where
         B: Sync,
     {
-        let body = body.map_err(|error| encode_error(&error))?;
-        Ok(Box::new(Self {
-            shared: shared.clone(),
-            model,
-            encoder: body,
-            call_ids: HashSet::new(),
-            has_replied: false,
-            encode_error: None,
-        }))
+        Box::new(Self { shared: shared.clone(), model, encoder, call_ids: HashSet::new(), has_replied: false })
+    }
+
+    fn errors(&self) -> ErrorClassifier<'_> {
+        let ProviderState { endpoint, error_dialect: dialect, .. } = &*self.shared;
+        ErrorClassifier { dialect, model: &self.model, endpoint }
     }
 
     /// One attempt: sends the request and reads the response into `assembler`. Returns the request's id.
     async fn attempt(
         &self,
         chunks: Vec<Bytes>,
-        assembler: &mut B::Assembler,
+        assembler: &mut ReplyAssembler<B::Decoder>,
         observer: &dyn StreamObserver,
         permit: &mut Permit,
     ) -> Result<Option<String>, FailedAttempt> {
-        let ProviderState { endpoint, error_dialect: dialect, .. } = &*self.shared;
-        let mut response = endpoint.post(chunks).await?;
+        let mut response = self.shared.endpoint.post(chunks).await?;
         permit.on_response_head(response.status() == reqwest::StatusCode::OK, response.headers());
         if response.status() != reqwest::StatusCode::OK {
-            return Err(classification::classify_response(dialect, response, &self.model, endpoint).await);
+            return Err(self.errors().error_response(response).await);
         }
         if let Some(encoding) = response.content_encoding() {
-            return Err(classification::unexpected_encoding(&encoding, endpoint));
+            return Err(self.errors().unexpected_encoding(&encoding));
         }
-        let request_id = classification::request_id(&response).map(|id| endpoint.quote(id));
+        let request_id = request_id(&response).map(|id| self.shared.endpoint.quote(id));
         if response.media_type() == "text/event-stream" {
             self.read_stream(response, assembler, observer).await?;
             return Ok(request_id);
@@ -178,7 +185,7 @@ impl<B: RequestEncoder> HttpConversation<B> {
         if [&b"event:"[..], b"data:", b":"].iter().any(|start| body.trim_ascii_start().starts_with(start)) {
             // A stream with the wrong content type.
             let mut decoder = Decoder::new(MAX_EVENT_BYTES);
-            let mut each = |name: &str, data: &str| feed_event(assembler, name, data, &text);
+            let mut each = |name: &str, data: &str| assembler.push_event(name, data, &text);
             decoder.feed(&body, &mut each).map_err(|why| self.classify_stream_error(why))?;
             decoder.finish(&mut each).map_err(|why| self.classify_stream_error(why))?;
             let first = || String::from_utf8_lossy(&body).lines().find_map(data_field).map(str::to_owned);
@@ -192,32 +199,27 @@ impl<B: RequestEncoder> HttpConversation<B> {
         &self,
         body: &[u8],
         media_type: &str,
-        assembler: &mut B::Assembler,
+        assembler: &mut ReplyAssembler<B::Decoder>,
         on_text: &dyn Fn(&str),
     ) -> Result<(), FailedAttempt> {
-        let ProviderState { endpoint, error_dialect: dialect, .. } = &*self.shared;
         if body.len() > MAX_EVENT_BYTES {
             let why = format!("it is longer than {MAX_EVENT_BYTES} bytes");
-            return Err(classification::not_a_reply(dialect, media_type, &why, body, &self.model, endpoint));
+            return Err(self.errors().not_a_reply(media_type, &why, body));
         }
         let is_cut = body.trim_ascii_start().first() == Some(&b'{') && !is_document(body);
         assembler.push_body(body, on_text).map_err(|why| match why {
             StreamError::Malformed(_) if is_cut => {
-                FailedAttempt::transient(format!("{} sent incomplete JSON", endpoint.display_url()))
+                FailedAttempt::transient(format!("{} sent incomplete JSON", self.shared.endpoint.display_url))
             }
-            StreamError::Malformed(why) => {
-                classification::not_a_reply(dialect, media_type, &why, body, &self.model, endpoint)
-            }
-            StreamError::Api(json) => {
-                classification::classify_event(dialect, &json, "200 with an error", &self.model, endpoint)
-            }
+            StreamError::Malformed(why) => self.errors().not_a_reply(media_type, &why, body),
+            StreamError::Api(json) => self.errors().error_event(&json, "200 with an error"),
         })
     }
 
     async fn read_stream(
         &self,
         mut response: HttpResponse<'_>,
-        assembler: &mut B::Assembler,
+        assembler: &mut ReplyAssembler<B::Decoder>,
         observer: &dyn StreamObserver,
     ) -> Result<(), FailedAttempt> {
         let mut decoder = Decoder::new(MAX_EVENT_BYTES);
@@ -241,7 +243,7 @@ impl<B: RequestEncoder> HttpConversation<B> {
                 if first_event.is_none() || data.starts_with("{\"error\"") {
                     first_event = Some(data.chars().take(MAX_INSPECTED_CHARS).collect());
                 }
-                feed_event(assembler, name, data, &text)
+                assembler.push_event(name, data, &text)
             };
             let is_over = chunk.is_none();
             idle += chunk.as_ref().map_or(0, Bytes::len);
@@ -280,135 +282,108 @@ impl<B: RequestEncoder> HttpConversation<B> {
 
     /// The failure for an event that isn't from this API: an error object, or a reply of another API.
     fn classify_unexpected_event(&self, event: Option<&str>) -> Option<FailedAttempt> {
-        let ProviderState { endpoint, error_dialect: dialect, .. } = &*self.shared;
-        let event = event?;
-        detect_other_api(event, &self.model, endpoint).or_else(|| {
-            classification::error_in_body(dialect, event, "with an error in the stream", &self.model, endpoint)
-        })
+        let (event, errors) = (event?, self.errors());
+        errors.other_api(event).or_else(|| errors.error_in_body(event, "with an error in the stream"))
     }
 
     /// Prepares a reply for the conversation.
-    fn finalize_reply(&self, mut reply: Reply) -> Result<Reply, ProviderError> {
+    fn finalize_reply(&self, mut reply: Reply) -> Reply {
         reply.flatten();
-        self.encoder.assign_call_ids(&mut reply, &self.call_ids).map_err(|error| encode_error(&error))?;
-        Ok(reply)
+        self.encoder.assign_call_ids(&mut reply, &self.call_ids);
+        reply
     }
 
-    /// Omits options that the server has refused in other conversations. Returns whether that changes the next request.
-    fn drop_refused_options(&mut self) -> bool {
-        let refused = self.shared.learned.refused_options.lock().unwrap_or_else(PoisonError::into_inner);
-        let refused = refused.get(&self.model).cloned().unwrap_or_default();
-        refused.into_iter().filter(|option| self.encoder.drop_option(option)).count() > 0
+    /// Omits options that the server has refused, and lowers `max_tokens` to its maximum, if any conversation has learned
+    /// about them. Returns whether that changes the next request.
+    fn apply_learned_limits(&mut self, request: &mut ReplyRequest) -> bool {
+        let learned = self.shared.learned.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ModelLimits { refused_options, max_tokens } = learned.get(&self.model).cloned().unwrap_or_default();
+        drop(learned);
+        let dropped = refused_options.into_iter().filter(|option| self.encoder.drop_option(option)).count();
+        let limit = max_tokens.filter(|limit| *limit < request.max_tokens);
+        request.max_tokens = limit.unwrap_or(request.max_tokens);
+        dropped > 0 || limit.is_some()
     }
 
-    /// Learns from an error message which option the server refuses. Returns whether the next request changes.
-    fn learn_refusal(&mut self, message: &str) -> bool {
+    /// Learns from an error which option the server refuses, or its maximum for `max_tokens`. Returns whether the next
+    /// request changes.
+    fn learn_limits(&mut self, request: &mut ReplyRequest, failure: &FailedAttempt) -> bool {
+        let message = failure.server_message.as_deref().unwrap_or_default();
         if is_prefix_mismatch(message) && self.encoder.drop_thinking() {
             return true;
         }
-        let Some(option) = self.encoder.refused_option(message) else { return false };
-        let mut refused = self.shared.learned.refused_options.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_model = refused.entry(self.model.clone()).or_default();
-        if !of_model.contains(&option) {
-            of_model.push(option);
-        }
-        self.encoder.drop_option(option)
+        let option = self.encoder.refused_option(message);
+        let is_rejected = failure.error.kind == ProviderErrorKind::Rejected;
+        let limit = limit_hints::reply_limit(message).filter(|limit| is_rejected && *limit < request.max_tokens);
+        let mut learned = self.shared.learned.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_model = learned.entry(self.model.clone()).or_default();
+        of_model.refused_options.extend(option.filter(|option| !of_model.refused_options.contains(option)));
+        of_model.max_tokens = limit.or(of_model.max_tokens);
+        drop(learned);
+        self.apply_learned_limits(request)
     }
 
-    /// Lowers `max_tokens` to the server's maximum, if known. Returns whether that changes it.
-    fn apply_reply_limit(&self, request: &mut ReplyRequest) -> bool {
-        let limits = self.shared.learned.reply_limits.lock().unwrap_or_else(PoisonError::into_inner);
-        let limit = limits.get(&self.model).copied().filter(|limit| *limit < request.max_tokens);
-        request.max_tokens = limit.unwrap_or(request.max_tokens);
-        limit.is_some()
-    }
-
-    /// Learns a maximum for `max_tokens` from an error message. Returns whether it is below the requested number.
-    fn learn_reply_limit(&self, request: &ReplyRequest, failure: &FailedAttempt) -> bool {
-        let message = failure.server_message.as_deref().filter(|_| failure.error.kind == ProviderErrorKind::Rejected);
-        let named = message.and_then(limit_hints::reply_limit);
-        let Some(limit) = named.filter(|limit| *limit < request.max_tokens) else { return false };
-        let mut limits = self.shared.learned.reply_limits.lock().unwrap_or_else(PoisonError::into_inner);
-        limits.insert(self.model.clone(), limit);
-        true
-    }
-
-    /// Whether a reply is empty by mistake: the first one if content is required, or any reply from an API with that
-    /// bug.
-    fn is_unexpectedly_empty(&self, request: &ReplyRequest, reply: &Reply) -> bool {
-        let is_needed = request.requires_content && !self.has_replied;
-        request.tools_allowed && reply.is_empty_reply() && (is_needed || self.encoder.may_reply_empty())
-    }
-
-    /// Decides what to do with an empty reply, after `empty_replies` others.
+    /// The retry of a reply, after `empty_replies` empty ones, if it is empty by mistake: the first one if content is
+    /// required, or any reply from an API with that bug. `None` if the reply is accepted.
     ///
     /// # Errors
     /// Content is required, and there are no retries left.
-    fn handle_empty_reply(
+    fn retry_empty_reply(
         &self,
         request: &ReplyRequest,
-        reply: Reply,
+        reply: &Reply,
         empty_replies: u32,
         retry_state: &mut RetryState,
-    ) -> Result<EmptyReplyAction, ProviderError> {
-        let mut failure =
-            FailedAttempt::transient(format!("{} sent an empty reply", self.shared.endpoint.display_url()));
+    ) -> Result<Option<Retry>, ProviderError> {
+        let is_needed = request.requires_content && !self.has_replied;
+        let is_mistake = request.tools_allowed && (is_needed || self.encoder.may_reply_empty());
+        if !is_mistake || !reply.is_empty_reply() {
+            return Ok(None);
+        }
+        let mut failure = FailedAttempt::transient(format!("{} sent an empty reply", self.shared.endpoint.display_url));
         failure.error.usage = reply.usage;
         let hint = "try again later, or use another model; is there something in the prompt to reply to?";
         failure.error.hint = Some(hint.to_owned());
-        let again = if empty_replies < MAX_EMPTY_RETRIES {
+        let retry = if empty_replies < MAX_EMPTY_RETRIES {
             retry_state.after_failure(failure)
         } else {
             failure.error.message.push_str(&format!(" (tried {} times)", empty_replies + 1));
             Err(failure.error)
         };
-        match again {
-            Ok(retry) => Ok(EmptyReplyAction::Retry(retry)),
-            Err(_) if self.has_replied || !request.requires_content => Ok(EmptyReplyAction::Accept(reply)),
-            Err(error) => Err(error),
-        }
+        if is_needed { retry.map(Some) } else { Ok(retry.ok()) }
     }
 
     /// The failure for a stream that keeps sending without any progress. A retry would cause the same traffic and fail,
     /// too.
     fn no_progress(&self) -> FailedAttempt {
-        let ProviderState { endpoint, .. } = &*self.shared;
+        let endpoint = &self.shared.endpoint;
         let what =
-            format!("{} sent {MAX_BYTES_WITHOUT_PROGRESS} bytes without any part of a reply", endpoint.display_url());
-        let hint = format!("is {} the address of {}?", endpoint.labels().base_url_source, endpoint.labels().names.api);
+            format!("{} sent {MAX_BYTES_WITHOUT_PROGRESS} bytes without any part of a reply", endpoint.display_url);
+        let hint = format!("is {} the address of {}?", endpoint.labels.base_url_source, endpoint.labels.names.api);
         FailedAttempt::permanent(ProviderError::new(ProviderErrorKind::Failed, what).with_hint(hint))
     }
 
     fn ended_early(&self, event: Option<&str>) -> FailedAttempt {
-        if let Some(failure) = self.classify_unexpected_event(event) {
-            return failure;
-        }
-        FailedAttempt::transient(format!(
-            "the stream of {} ended before the reply did",
-            self.shared.endpoint.display_url()
-        ))
+        let url = &self.shared.endpoint.display_url;
+        self.classify_unexpected_event(event)
+            .unwrap_or_else(|| FailedAttempt::transient(format!("the stream of {url} ended before the reply did")))
     }
 
     fn classify_stream_error(&self, why: StreamError) -> FailedAttempt {
-        let ProviderState { endpoint, error_dialect: dialect, .. } = &*self.shared;
+        let endpoint = &self.shared.endpoint;
         match why {
-            StreamError::Api(json) => {
-                classification::classify_event(dialect, &json, "with an error in the stream", &self.model, endpoint)
+            StreamError::Api(json) => self.errors().error_event(&json, "with an error in the stream"),
+            StreamError::Malformed(why) => {
+                let why = endpoint.quote(&why);
+                FailedAttempt::transient(format!("{} sent an invalid stream: {why}", endpoint.display_url))
             }
-            StreamError::Malformed(why) => FailedAttempt::transient(format!(
-                "{} sent an invalid stream: {}",
-                endpoint.display_url(),
-                endpoint.quote(&why)
-            )),
         }
     }
 }
 
 impl<B: RequestEncoder + Sync> Conversation for HttpConversation<B> {
     fn push(&mut self, message: &Message) {
-        if let Err(error) = self.encoder.push(message) {
-            self.encode_error = Some(encode_error(&error));
-        }
+        self.encoder.push(message);
         if let Message::Assistant(reply) = message {
             self.has_replied = true;
             self.call_ids.extend(reply.tool_calls().map(|call| call.id.clone()));
@@ -421,10 +396,7 @@ impl<B: RequestEncoder + Sync> Conversation for HttpConversation<B> {
         observer: &'a dyn StreamObserver,
     ) -> BoxFuture<'a, Result<Reply, ProviderError>> {
         Box::pin(async move {
-            if let Some(error) = &self.encode_error {
-                return Err(error.clone());
-            }
-            let governor = self.shared.retry_policy.governor().clone();
+            let governor = self.shared.retry_policy.governor.clone();
             let mut chunks = self.encoder.body_chunks(&request);
             let mut retry_state = self.shared.retry_policy.start(request.deadline);
             let mut empty_replies = 0;
@@ -432,49 +404,35 @@ impl<B: RequestEncoder + Sync> Conversation for HttpConversation<B> {
                 let mut permit = governor.admit().await;
                 retry_state.start_attempt();
                 // Another conversation may have learned about either in the meantime.
-                if self.drop_refused_options() | self.apply_reply_limit(&mut request) {
+                if self.apply_learned_limits(&mut request) {
                     chunks = self.encoder.body_chunks(&request);
                 }
-                let mut assembler = self.encoder.new_assembler();
+                let mut assembler = ReplyAssembler::new(self.encoder.prompt_bytes(), self.encoder.new_decoder());
                 let endpoint = &self.shared.endpoint;
                 let exchange = self.attempt(chunks.clone(), &mut assembler, observer, &mut permit);
-                let outcome = match timeout(endpoint.request_timeout(), exchange).await {
-                    Ok(outcome) => outcome,
-                    Err(_) => Err(FailedAttempt::transient(format!(
-                        "{} didn't finish its response within {:?}",
-                        endpoint.display_url(),
-                        endpoint.request_timeout()
-                    ))),
-                };
+                let total = endpoint.timeouts.total;
+                let outcome = timeout(total, exchange).await.unwrap_or_else(|_| {
+                    let url = &endpoint.display_url;
+                    Err(FailedAttempt::transient(format!("{url} didn't finish its response within {total:?}")))
+                });
                 let usage = assembler.usage();
-                let outcome = match outcome {
-                    Ok(request_id) => assembler.finish(request_id).map_err(|why| self.classify_stream_error(why)),
-                    Err(failure) => Err(failure),
-                };
+                let outcome = outcome
+                    .and_then(|request_id| assembler.finish(request_id).map_err(|why| self.classify_stream_error(why)));
                 let mut failure = match outcome {
                     Ok(reply) => {
                         permit.on_reply(&reply.usage);
                         drop(permit);
-                        if !self.is_unexpectedly_empty(&request, &reply) {
-                            return self.finalize_reply(reply);
-                        }
-                        match self.handle_empty_reply(&request, reply, empty_replies, &mut retry_state)? {
-                            EmptyReplyAction::Accept(reply) => return self.finalize_reply(reply),
-                            EmptyReplyAction::Retry(retry) => {
-                                empty_replies += 1;
-                                observer.on_retry(&retry);
-                                tokio::time::sleep(retry.wait()).await;
-                                continue;
-                            }
-                        }
+                        let retry = self.retry_empty_reply(&request, &reply, empty_replies, &mut retry_state)?;
+                        let Some(retry) = retry else { return Ok(self.finalize_reply(reply)) };
+                        empty_replies += 1;
+                        observer.on_retry(&retry);
+                        tokio::time::sleep(retry.wait()).await;
+                        continue;
                     }
                     Err(failure) => failure,
                 };
-                if self.learn_refusal(failure.server_message.as_deref().unwrap_or_default()) {
+                if self.learn_limits(&mut request, &failure) {
                     chunks = self.encoder.body_chunks(&request);
-                    continue;
-                }
-                if self.learn_reply_limit(&request, &failure) {
                     continue;
                 }
                 failure.error.usage = usage;
@@ -510,21 +468,7 @@ impl<B: RequestEncoder + Sync> Conversation for HttpConversation<B> {
     }
 }
 
-/// Passes an event to the assembler, unless the reply has ended.
-fn feed_event<G: ReplyAssembler>(
-    assembler: &mut G,
-    name: &str,
-    data: &str,
-    on_text: &dyn Fn(&str),
-) -> Result<(), StreamError> {
-    if assembler.is_finished() { Ok(()) } else { assembler.push_event(name, data, on_text) }
-}
-
 /// The value of a `data` line.
 fn data_field(line: &str) -> Option<&str> {
     line.strip_prefix("data:").map(str::trim)
-}
-
-fn encode_error(error: &serde_json::Error) -> ProviderError {
-    ProviderError::rejected(format!("the conversation can't be encoded as JSON: {error}"))
 }

@@ -7,6 +7,5 @@ pub(crate) mod rate_governor;
 pub(crate) mod rate_headers;
 pub(crate) mod retry;
 pub(crate) mod sse;
-mod stale_connection;
 mod tls_probe;
 mod transport_error;

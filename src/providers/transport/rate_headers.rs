@@ -22,50 +22,18 @@ pub(crate) enum Unit {
     OutputTokens,
 }
 
-/// A row of the table: the names of the headers of one limit.
-struct HeaderNames {
-    unit: Unit,
-    limit: &'static str,
-    remaining: &'static str,
-    reset: &'static str,
-}
-
-const fn row(unit: Unit, limit: &'static str, remaining: &'static str, reset: &'static str) -> HeaderNames {
-    HeaderNames { unit, limit, remaining, reset }
-}
-
-/// The known limits.
-static HEADER_TABLE: [HeaderNames; 7] = [
+/// The known limits: what they count, and the names of their headers with `limit`, `remaining` or `reset` for the `*`.
+const HEADER_TABLE: [(Unit, &str); 7] = [
     // Anthropic: <https://platform.claude.com/docs/en/api/rate-limits>.
-    row(
-        Unit::Requests,
-        "anthropic-ratelimit-requests-limit",
-        "anthropic-ratelimit-requests-remaining",
-        "anthropic-ratelimit-requests-reset",
-    ),
-    row(
-        Unit::Tokens,
-        "anthropic-ratelimit-tokens-limit",
-        "anthropic-ratelimit-tokens-remaining",
-        "anthropic-ratelimit-tokens-reset",
-    ),
-    row(
-        Unit::InputTokens,
-        "anthropic-ratelimit-input-tokens-limit",
-        "anthropic-ratelimit-input-tokens-remaining",
-        "anthropic-ratelimit-input-tokens-reset",
-    ),
-    row(
-        Unit::OutputTokens,
-        "anthropic-ratelimit-output-tokens-limit",
-        "anthropic-ratelimit-output-tokens-remaining",
-        "anthropic-ratelimit-output-tokens-reset",
-    ),
+    (Unit::Requests, "anthropic-ratelimit-requests-*"),
+    (Unit::Tokens, "anthropic-ratelimit-tokens-*"),
+    (Unit::InputTokens, "anthropic-ratelimit-input-tokens-*"),
+    (Unit::OutputTokens, "anthropic-ratelimit-output-tokens-*"),
     // OpenAI, and servers that imitate it: <https://developers.openai.com/api/docs/guides/rate-limits>.
-    row(Unit::Requests, "x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
-    row(Unit::Tokens, "x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"),
+    (Unit::Requests, "x-ratelimit-*-requests"),
+    (Unit::Tokens, "x-ratelimit-*-tokens"),
     // OpenRouter, and many gateways.
-    row(Unit::Requests, "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"),
+    (Unit::Requests, "x-ratelimit-*"),
 ];
 
 /// The number of limits in the table.
@@ -91,19 +59,14 @@ pub(crate) struct LimitReport {
 
 /// All limits whose remaining amount and reset time are in the headers.
 pub(crate) fn parse_limits(headers: &HeaderMap, now: Timestamp) -> Vec<LimitReport> {
-    let amount = |name: &str| header_text(headers, name)?.parse::<u64>().ok().map(|number| number as f64);
-    let of = |(row, names): (usize, &HeaderNames)| {
-        let (reset, is_clock_time) = parse_reset(header_text(headers, names.reset)?, now)?;
-        Some(LimitReport {
-            table_index: row,
-            unit: names.unit,
-            limit: amount(names.limit),
-            remaining: amount(names.remaining)?,
-            reset,
-            is_clock_time,
-        })
+    let report = |(table_index, (unit, names)): (usize, (Unit, &str))| {
+        let header = |field: &str| header_text(headers, &names.replace('*', field));
+        let amount = |field: &str| header(field)?.parse::<u64>().ok().map(|number| number as f64);
+        let (reset, is_clock_time) = parse_reset(header("reset")?, now)?;
+        let (limit, remaining) = (amount("limit"), amount("remaining")?);
+        Some(LimitReport { table_index, unit, limit, remaining, reset, is_clock_time })
     };
-    HEADER_TABLE.iter().enumerate().filter_map(of).collect()
+    HEADER_TABLE.into_iter().enumerate().filter_map(report).collect()
 }
 
 /// A header as text. LiteLLM passes on headers of the API behind it with the prefix `llm_provider-`.

@@ -45,8 +45,8 @@ fn https_root(url: &Url) -> Option<Url> {
 
 /// The error for a server that requires TLS.
 fn tls_required(endpoint: &Endpoint, error: &ProviderError) -> ProviderError {
-    let what = format!("the server at {} requires TLS and closes plaintext connections", endpoint.display_url());
-    let hint = format!("write https:// instead of http:// into {}", endpoint.labels().base_url_source);
+    let what = format!("the server at {} requires TLS and closes plaintext connections", endpoint.display_url);
+    let hint = format!("write https:// instead of http:// into {}", endpoint.labels.base_url_source);
     ProviderError { usage: error.usage, ..ProviderError::rejected(what).with_hint(hint) }
 }
 

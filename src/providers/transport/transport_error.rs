@@ -1,6 +1,7 @@
 //! Classifies requests without a response: the cause, and whether a retry can help.
 
 use crate::providers::api::ProviderError;
+use crate::providers::base_url::is_loopback_url as is_loopback;
 use crate::providers::transport::endpoint::Endpoint;
 use crate::providers::transport::retry::FailedAttempt;
 
@@ -9,20 +10,20 @@ pub(crate) fn classify_transport_error(error: reqwest::Error, endpoint: &Endpoin
     let error = error.without_url();
     let cause = match error.is_connect() && error.is_timeout() {
         // The root cause would be a timer's "deadline has elapsed".
-        true => format!("timed out after {:?}", endpoint.connect_timeout()),
+        true => format!("timed out after {:?}", endpoint.timeouts.connect),
         false => endpoint.quote(&root_cause(&error)),
     };
     if error.is_builder() {
         return FailedAttempt::permanent(ProviderError::rejected(format!("the request can't be made: {cause}")));
     }
-    let (at, base) = (endpoint.authority(), &endpoint.labels().base_url_source);
-    let proxy = endpoint.proxy().filter(|proxy| proxy.is_usable).map(|proxy| proxy.variable);
+    let (at, base) = (endpoint.authority(), &endpoint.labels.base_url_source);
+    let proxy = endpoint.proxy.as_ref().filter(|proxy| proxy.is_usable).map(|proxy| proxy.variable);
     if let Some(variable) = proxy.filter(|_| cause.contains("proxy authorization required")) {
         let what = format!("the proxy for {at} requires a user and a password: {cause}");
         let hint = format!("set {variable} to http://USER:PASSWORD@HOST:PORT");
         return FailedAttempt::permanent(ProviderError::rejected(what).with_hint(hint));
     }
-    let shown = endpoint.display_url();
+    let shown = &endpoint.display_url;
     if let Some((what, hint)) = permanent_cause(&cause, shown, base) {
         return FailedAttempt::permanent(ProviderError::rejected(what).with_hint(hint));
     }
@@ -38,7 +39,7 @@ pub(crate) fn classify_transport_error(error: reqwest::Error, endpoint: &Endpoin
             )
         }
         None if cause.contains("tls handshake eof") => format!("does the server at {at} speak TLS? check {base}"),
-        None if error.is_connect() && endpoint.is_loopback() => {
+        None if error.is_connect() && is_loopback(&endpoint.url) => {
             format!("is the server running, and is {base} its address?")
         }
         None => format!("check {base} and the network"),
@@ -76,10 +77,6 @@ fn permanent_cause(cause: &str, shown: &str, base: &str) -> Option<(String, Stri
              that SSL_CERT_FILE names"
                 .to_owned(),
         ),
-        () if has(&["certificate required", "CertificateRequired"]) => Some((
-            format!("{shown} requires a client certificate: {cause}"),
-            "legwork doesn't support client certificates; use a proxy that does".to_owned(),
-        )),
         () if has(&["UnknownIssuer", "unknown issuer"]) => certificate(
             "is signed by an unknown authority",
             "is it the right server? put the certificate of a private authority, or a self-signed one, into the file that \

@@ -13,23 +13,63 @@
 
 mod parse;
 mod redact;
-mod server;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::model::{Model, ServerInfo};
 use crate::diagnostic::{Rule, rule};
 
 pub use self::parse::{ParsedServers, unreadable};
-pub use self::server::UserServer;
 
 /// The rules for the file, in addition to those for any file.
 pub const RULES: &[Rule] = &[rule!(Error "api-key-in-file"), rule!(Error "reserved-name")];
 
 /// The file's name in legwork's configuration folder.
 pub const FILE_NAME: &str = "providers.toml";
+
+/// The context windows of a server's models, in tokens.
+#[derive(Debug, Clone, Default)]
+struct ContextWindows {
+    /// The default.
+    all: Option<u64>,
+    /// The windows of individual models.
+    models: Vec<(String, u64)>,
+}
+
+/// A server in `providers.toml`.
+#[derive(Clone)]
+pub struct UserServer {
+    /// Its name, the part before the `/` of a model's name.
+    pub name: String,
+    /// The file that defines it.
+    pub file: Arc<str>,
+    /// The built-in provider whose API it speaks.
+    pub api: &'static str,
+    /// Its base address, which may contain credentials.
+    pub base_url: String,
+    /// The variable with its key. `None` if no key is sent.
+    pub key_env: Option<String>,
+    context_windows: ContextWindows,
+    /// Whether the address is the provider's own.
+    is_official: bool,
+}
+
+impl fmt::Debug for UserServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The address may contain a password.
+        f.debug_struct("Server").field("name", &self.name).field("api", &self.api).finish_non_exhaustive()
+    }
+}
+
+impl UserServer {
+    /// The part of the definition that models and records store.
+    pub fn info(&self) -> ServerInfo {
+        ServerInfo { api: self.api.to_owned(), is_official: self.is_official }
+    }
+}
 
 /// The servers in the user's configuration, in its order.
 #[derive(Debug, Clone, Default)]
@@ -41,22 +81,14 @@ pub struct UserServers {
     invalid_names: Arc<[String]>,
     /// Whether the file can't be parsed, so that it may define any name.
     is_unparsable: bool,
-    /// Servers from a record.
-    recorded: Arc<[(String, ServerInfo)]>,
-    /// The context windows of models at recorded servers, by `server/model`.
-    recorded_windows: Arc<[(String, u64)]>,
+    /// The models at servers from a record.
+    recorded: Arc<[Model]>,
 }
 
 impl UserServers {
     /// The servers of these models from a record. They lack the address and key to connect.
     pub fn recorded<'a>(models: impl Iterator<Item = &'a Model>) -> Self {
-        let models: Vec<_> = models.filter_map(|model| Some((model, model.server.clone()?))).collect();
-        let windows = models.iter().filter_map(|(model, _)| Some((model.to_string(), model.context?)));
-        Self {
-            recorded_windows: windows.collect(),
-            recorded: models.iter().map(|(model, served)| (model.provider.clone(), served.clone())).collect(),
-            ..Self::default()
-        }
+        Self { recorded: models.filter(|model| model.server.is_some()).cloned().collect(), ..Self::default() }
     }
 
     /// No servers, for a missing file.
@@ -76,17 +108,17 @@ impl UserServers {
 
     /// The API of the server with that name.
     pub fn server_info(&self, name: &str) -> Option<ServerInfo> {
-        let recorded = || self.recorded.iter().find(|(known, _)| known == name).map(|(_, served)| served.clone());
+        let recorded = || self.recorded.iter().find(|model| model.provider == name)?.server.clone();
         self.get(name).map(UserServer::info).or_else(recorded)
     }
 
     /// The context window of a model at a server, if the file sets it.
     pub fn context_window(&self, name: &str, model: &str) -> Option<u64> {
-        let windows = self.get(name).map(|server| &server.context_windows);
-        let own = windows.and_then(|windows| windows.models.iter().find(|(known, _)| known == model));
-        let whole = format!("{name}/{model}");
-        let recorded = || self.recorded_windows.iter().find(|(known, _)| *known == whole).map(|(_, window)| *window);
-        own.map(|(_, window)| *window).or_else(|| windows?.all).or_else(recorded)
+        if let Some(UserServer { context_windows, .. }) = self.get(name) {
+            let own = context_windows.models.iter().find(|(known, _)| known == model);
+            return own.map(|(_, window)| *window).or(context_windows.all);
+        }
+        self.recorded.iter().find(|known| known.provider == name && known.name == model)?.context
     }
 
     /// Whether the file defines, or may define, an invalid server with that name.
@@ -101,12 +133,12 @@ impl UserServers {
 
     /// Their names.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.iter().map(UserServer::name)
+        self.iter().map(|server| &*server.name)
     }
 
     /// The variables with their keys.
     pub fn key_envs(&self) -> impl Iterator<Item = &str> {
-        self.iter().filter_map(UserServer::key_env)
+        self.iter().filter_map(|server| server.key_env.as_deref())
     }
 
     /// The path of the file, even if the file is missing.

@@ -1,7 +1,6 @@
 //! The tier `landlock`, without namespaces: before a process becomes a command, it restricts itself by landlock rules and a
 //! seccomp filter and drops all capabilities.
 
-mod probe;
 #[cfg(test)]
 mod tests;
 
@@ -18,25 +17,36 @@ use landlock::{
     RulesetCreatedAttr, RulesetError, Scope,
 };
 
+use rustix::thread::{
+    CapabilitiesSecureBits, CapabilitySet, CapabilitySets, clear_ambient_capability_set,
+    remove_capability_from_bounding_set, set_capabilities, set_capabilities_secure_bits, set_no_new_privs,
+};
+
 use super::chmod_broker::{ChmodBroker, WritableRoots};
 use super::policy::SandboxPolicy;
 use super::readable_paths::find_readable;
-use super::{capabilities, seccomp};
+use super::{seccomp, tier_probe};
 use crate::job::Network;
 
 /// The newest landlock version that is used. On an older kernel, the rules that it doesn't know are left out.
 const LATEST_ABI: ABI = ABI::V7;
 /// The version since which a command can't send signals to this process and others.
 const SIGNAL_SCOPE_ABI: i32 = 6;
+/// What a shell tries in addition to printing its status. It opens only files of the shell itself and of this process: without
+/// confinement, a process of the same user can open `comm` and `environ`.
+const PROBE_SCRIPT: &str = r#"
+(: > /proc/self/comm) 2> /dev/null && echo "writes"
+(: < "/proc/$1/environ") 2> /dev/null && echo "reads"
+kill -0 "$1" 2> /dev/null && echo "signals"
+: > "$TMPDIR/.probe" && chmod 600 "$TMPDIR/.probe" && rm "$TMPDIR/.probe" && echo "works"
+echo end
+"#;
 /// Devices that commands may use: they hold no data.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
 /// Confines the commands of a run without namespaces. The rules apply to the files that exist when it is created.
-#[derive(Debug, Clone)]
-pub struct Landlock(Arc<LandlockInner>);
-
 #[derive(Debug)]
-struct LandlockInner {
+pub struct Landlock {
     write_ruleset: OwnedFd,
     read_only_ruleset: OwnedFd,
     filter: Vec<u8>,
@@ -52,72 +62,73 @@ impl Landlock {
     /// # Errors
     /// If the kernel has no landlock or no seccomp, the system calls of this architecture aren't known, or the home folder or
     /// the workspace can't be opened.
-    pub fn prepare(policy: &SandboxPolicy, home: &Path) -> io::Result<Self> {
+    pub fn prepare(policy: &SandboxPolicy, home: &Path) -> io::Result<Arc<Self>> {
         let abi = version()?;
         let filter = seccomp::landlock_filter(policy.network, abi);
         if filter.is_empty() {
-            return Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                "there is no system call filter for this architecture",
-            ));
+            return Err(io::Error::other("there is no system call filter for this architecture"));
         }
         let home = home.canonicalize()?;
         let temp_dir = home.join(".tmp");
-        match fs::DirBuilder::new().mode(0o700).create(&temp_dir) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-        let rules = LandlockRules::new(policy, &home);
-        let chmod_broker = ChmodBroker::start(WritableRoots {
-            writable: rules.writable.clone(),
-            writable_unless_read_only: rules.writable_unless_read_only.clone(),
-            // Partly protected folders are left to the check after each command.
-            protected: policy
-                .protected
-                .iter()
-                .filter(|path| !policy.allowed_changes.allows_below(path))
-                .cloned()
-                .collect(),
-        })?;
-        Ok(Self(Arc::new(LandlockInner {
+        // With `recursive`, an existing folder isn't an error.
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&temp_dir)?;
+        let rules = LandlockRules::new(policy, home);
+        Ok(Arc::new(Self {
             write_ruleset: rules.ruleset(true)?,
             read_only_ruleset: rules.ruleset(false)?,
             filter,
-            chmod_broker,
+            chmod_broker: ChmodBroker::start(rules.roots)?,
             temp_dir,
             abi,
-        })))
+        }))
     }
 
-    /// What this kernel's landlock can't prevent, each as the end of "can't keep commands from".
-    pub fn limitations(&self) -> Vec<&'static str> {
-        if self.0.abi < SIGNAL_SCOPE_ABI {
-            vec!["sending signals to other processes of the same user"]
-        } else {
-            Vec::new()
-        }
+    /// Runs a confined shell and checks what it can do. Takes at most five seconds.
+    ///
+    /// # Errors
+    /// Says what isn't confined, or doesn't work.
+    pub fn probe(self: &Arc<Self>) -> Result<(), String> {
+        let mut shell = Command::new("/bin/sh");
+        let script = [tier_probe::STATUS_SCRIPT, PROBE_SCRIPT].concat();
+        shell.args(["-c", &script, "sh", &std::process::id().to_string()]);
+        shell.env_clear().env("PATH", "/usr/bin:/bin").current_dir("/");
+        self.confine(&mut shell, true);
+        let printed = tier_probe::run(&mut shell, tier_probe::deadline())?;
+        tier_probe::check_status(&printed, &["CapPrm", "CapEff"], true)?;
+        let has = |line: &str| printed.lines().any(|printed| printed == line);
+        let problems = [
+            (!has("end"), "a confined shell doesn't run to its end"),
+            (has("writes"), "commands can change files outside of the workspace"),
+            (has("reads"), "commands can read other processes"),
+            (self.scopes_signals() && has("signals"), "commands can send signals to other processes"),
+            (!has("works"), "commands can't use their temporary folder"),
+        ];
+        problems.iter().find(|(is_wrong, _)| *is_wrong).map_or(Ok(()), |(_, problem)| Err((*problem).to_owned()))
+    }
+
+    /// Whether this kernel keeps commands from sending signals to other processes.
+    pub fn scopes_signals(&self) -> bool {
+        self.abi >= SIGNAL_SCOPE_ABI
     }
 
     /// Confines a command that will be started, and sets its `TMPDIR`.
     #[allow(unsafe_code)]
-    pub fn confine(&self, command: &mut Command, read_only: bool) {
-        command.env("TMPDIR", &self.0.temp_dir);
-        let prepared = Arc::clone(&self.0);
+    pub fn confine(self: &Arc<Self>, command: &mut Command, read_only: bool) {
+        command.env("TMPDIR", &self.temp_dir);
+        let prepared = Arc::clone(self);
         // SAFETY: between fork and exec only system calls are made: nothing is allocated, locked or dropped.
         unsafe {
             command.pre_exec(move || prepared.enter(read_only));
         }
     }
-}
 
-impl LandlockInner {
     /// Applies the restrictions to this process.
     fn enter(&self, read_only: bool) -> io::Result<()> {
-        capabilities::drop_all()?;
+        drop_capabilities()?;
         let rules = if read_only { &self.read_only_ruleset } else { &self.write_ruleset };
         restrict_self(rules)?;
         let listener = install(&self.filter)?;
-        self.chmod_broker.send_listener(listener.as_raw_fd(), read_only)
+        self.chmod_broker.send_listener(&listener, read_only)
     }
 }
 
@@ -145,11 +156,36 @@ impl SocketScope {
         // SAFETY: between fork and exec only system calls are made.
         unsafe {
             command.pre_exec(move || {
-                capabilities::no_new_privileges()?;
+                set_no_new_privs(true)?;
                 restrict_self(&rules)
             });
         }
     }
+}
+
+/// Clears every capability set, and keeps this process and its children from gaining privileges by executing a file, even as
+/// root. Makes only system calls, because it runs between fork and exec.
+fn drop_capabilities() -> io::Result<()> {
+    set_no_new_privs(true)?;
+    let bits = CapabilitiesSecureBits::NO_ROOT
+        | CapabilitiesSecureBits::NO_ROOT_LOCKED
+        | CapabilitiesSecureBits::NO_SETUID_FIXUP
+        | CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED
+        | CapabilitiesSecureBits::KEEP_CAPS_LOCKED
+        | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
+        | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
+    // This needs a capability. Without it, `no_new_privs` already prevents that any are gained.
+    let _ = set_capabilities_secure_bits(bits);
+    // The kernel knows fewer capabilities than a set has bits, and refuses the first unknown one.
+    for number in 0..64 {
+        if remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << number)).is_err() {
+            break;
+        }
+    }
+    // Kernels before 4.3 have no ambient set.
+    let _ = clear_ambient_capability_set();
+    let none = CapabilitySet::empty();
+    Ok(set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?)
 }
 
 /// The kernel's landlock version.
@@ -193,18 +229,15 @@ fn install(filter: &[u8]) -> io::Result<OwnedFd> {
 }
 
 /// The paths that are allowed, before the rulesets are created.
-struct LandlockRules<'a> {
-    policy: &'a SandboxPolicy,
-    /// Writable for all commands.
-    writable: Vec<PathBuf>,
-    /// Writable for commands that aren't read-only.
-    writable_unless_read_only: Vec<PathBuf>,
+struct LandlockRules {
+    network: Network,
+    roots: WritableRoots,
     readable: Vec<PathBuf>,
     listed: Vec<PathBuf>,
 }
 
-impl<'a> LandlockRules<'a> {
-    fn new(policy: &'a SandboxPolicy, home: &Path) -> Self {
+impl LandlockRules {
+    fn new(policy: &SandboxPolicy, home: PathBuf) -> Self {
         let users_home = policy.home.as_ref().map(|home| home.canonicalize().unwrap_or_else(|_| home.clone()));
         let machine = find_readable(users_home.as_deref(), rustix::process::geteuid().is_root());
         let mut readable = machine.whole;
@@ -215,20 +248,16 @@ impl<'a> LandlockRules<'a> {
             policy.path_dirs.iter().filter_map(|path| path.canonicalize().ok()).filter(|path| !contains_home(path)),
         );
         let canonical = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
-        let writable_roots = policy.writable_roots().map(canonical).collect();
-        Self {
-            policy,
-            writable: vec![home.to_owned()],
-            writable_unless_read_only: writable_roots,
-            readable,
-            listed: machine.listed,
-        }
+        let writable = policy.writable_roots().map(canonical).collect();
+        // Partly protected folders are left to the check after each command.
+        let protected = policy.protected.iter().filter(|path| !policy.allowed_changes.allows_below(path));
+        let roots = WritableRoots { home, writable, protected: protected.cloned().collect() };
+        Self { network: policy.network, roots, readable, listed: machine.listed }
     }
 
     fn ruleset(&self, writes: bool) -> io::Result<OwnedFd> {
-        self.create_ruleset(writes)
-            .map_err(io::Error::other)
-            .and_then(|created| Option::<OwnedFd>::from(created).ok_or_else(|| io::ErrorKind::Unsupported.into()))
+        let created = self.create_ruleset(writes).map_err(io::Error::other)?;
+        Option::from(created).ok_or_else(|| io::ErrorKind::Unsupported.into())
     }
 
     fn create_ruleset(&self, writes: bool) -> Result<RulesetCreated, RulesetError> {
@@ -240,15 +269,15 @@ impl<'a> LandlockRules<'a> {
             .handle_access(AccessFs::from_all(LATEST_ABI))?
             .scope(Scope::Signal)?
             .scope(Scope::AbstractUnixSocket)?;
-        if self.policy.network == Network::None {
+        if self.network == Network::None {
             ruleset = ruleset.handle_access(AccessNet::from_all(LATEST_ABI))?;
         }
         let mut created = ruleset.create()?;
         for (paths, access) in [
             (self.readable.as_slice(), read),
             (self.listed.as_slice(), names),
-            (self.writable.as_slice(), write),
-            (self.writable_unless_read_only.as_slice(), if writes { write } else { read }),
+            (std::slice::from_ref(&self.roots.home), write),
+            (self.roots.writable.as_slice(), if writes { write } else { read }),
         ] {
             for path in paths {
                 created = allow(created, path, access)?;

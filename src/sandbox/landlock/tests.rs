@@ -1,5 +1,6 @@
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
 
 use super::super::policy::SandboxPolicy;
 use super::Landlock;
@@ -37,7 +38,7 @@ impl TestWorkspace {
     }
 
     /// `None` if this machine has no landlock.
-    fn landlock(&self) -> Option<Landlock> {
+    fn landlock(&self) -> Option<Arc<Landlock>> {
         match Landlock::prepare(&self.policy(), &self.root.join("home")) {
             Ok(landlock) => Some(landlock),
             Err(error) => {
@@ -48,7 +49,7 @@ impl TestWorkspace {
     }
 
     /// Runs a script: whether it succeeds, and what it prints.
-    fn run(&self, landlock: Option<&Landlock>, read_only: bool, script: &str) -> (bool, String) {
+    fn run(&self, landlock: Option<&Arc<Landlock>>, read_only: bool, script: &str) -> (bool, String) {
         let mut command = Command::new("bash");
         command
             .arg("-c")

@@ -96,21 +96,8 @@ impl ProtectedPaths {
 
     fn find_within(config: &ProtectionConfig<'_>, time: Duration) -> Self {
         let root = config.workspace.canonicalize().unwrap_or_else(|_| config.workspace.to_owned());
-        let mut search = ProtectedPathSearch {
-            root,
-            home: config.home,
-            paths: BTreeSet::new(),
-            links: BTreeSet::new(),
-            git_writes: BTreeSet::new(),
-            git_reads: BTreeSet::new(),
-            git_folders: BTreeSet::new(),
-            trees: BTreeSet::new(),
-            configurations: BTreeSet::new(),
-            bytes: MAX_GIT_CONFIG_BYTES,
-            named: MAX_CONFIG_PATHS,
-            end: Instant::now() + time,
-            is_complete: true,
-        };
+        let end = Some(Instant::now() + time);
+        let mut search = ProtectedPathSearch { root, home: config.home, end, ..Default::default() };
         config.job_files.iter().for_each(|path| search.protect(path));
         if !search.root.starts_with(canonical_as_far_as_possible(config.out)) {
             search.protect(config.out);
@@ -124,16 +111,16 @@ impl ProtectedPaths {
             let tree = search.root.clone();
             search.add_git_dir(&dot_git, &[tree]);
         }
-        search.add_external_repository(&dot_git);
+        let (git_writes, git_reads) = search.external_git_folders(&dot_git).unwrap_or_default();
         let root = search.root.clone();
         let repositories = Repositories::find(&root, config.out, search.time_left());
         for repository in &repositories.folders {
             search.add_repository(repository);
         }
-        search.is_complete &= repositories.is_complete;
+        search.is_incomplete |= !repositories.is_complete;
         for folder in config.write.iter().filter(|folder| !folder.starts_with(&root)) {
             let found = Repositories::find(folder, config.out, search.time_left());
-            search.is_complete &= found.is_complete;
+            search.is_incomplete |= !found.is_complete;
             found.folders.iter().for_each(|repository| search.add_repository(repository));
         }
         search.add_user_config();
@@ -143,10 +130,10 @@ impl ProtectedPaths {
         Self {
             paths: search.paths.into_iter().collect(),
             links: search.links.into_iter().collect(),
-            git_writes: search.git_writes.into_iter().collect(),
-            git_reads: search.git_reads.into_iter().collect(),
+            git_writes: git_writes.into_iter().collect(),
+            git_reads: git_reads.into_iter().collect(),
             allowed_changes: AllowedChanges { git: config.git, git_folders: search.git_folders, unprotected: excluded },
-            repositories: Repositories { is_complete: search.is_complete, ..repositories },
+            repositories: Repositories { is_complete: !search.is_incomplete, ..repositories },
         }
     }
 }
@@ -171,31 +158,30 @@ fn is_job(path: &Path) -> bool {
         && text.lines().any(|line| line.starts_with("parent:"))
 }
 
+#[derive(Default)]
 struct ProtectedPathSearch<'a> {
     root: PathBuf,
     home: Option<&'a Path>,
     paths: BTreeSet<PathBuf>,
     links: BTreeSet<PathBuf>,
-    git_writes: BTreeSet<PathBuf>,
-    git_reads: BTreeSet<PathBuf>,
     git_folders: BTreeSet<PathBuf>,
     /// The roots of working trees.
     trees: BTreeSet<PathBuf>,
     /// The configuration files that were read, each with the working tree that it is for.
     configurations: BTreeSet<(PathBuf, PathBuf)>,
-    /// How many more bytes of them may be read.
+    /// How many bytes of them were read.
     bytes: u64,
-    /// How many more paths they may name.
+    /// How many paths they name.
     named: usize,
-    end: Instant,
-    /// Whether nothing was skipped for lack of time or because of a limit.
-    is_complete: bool,
+    end: Option<Instant>,
+    /// Whether something was skipped for lack of time or because of a limit.
+    is_incomplete: bool,
 }
 
 impl ProtectedPathSearch<'_> {
     /// The remaining time.
     fn time_left(&self) -> Duration {
-        self.end.saturating_duration_since(Instant::now())
+        self.end.map_or(Duration::ZERO, |end| end.saturating_duration_since(Instant::now()))
     }
 
     /// Adds what is protected by default and by the job. Returns the paths that the job excludes.
@@ -251,7 +237,7 @@ impl ProtectedPathSearch<'_> {
     /// Adds a `.git`, which may be a folder, a file that refers to one, or missing.
     fn add_repository(&mut self, dot_git: &Path) {
         if self.time_left().is_zero() {
-            self.is_complete = false;
+            self.is_incomplete = true;
             return;
         }
         let Ok(metadata) = fs::metadata(dot_git) else {
@@ -319,13 +305,12 @@ impl ProtectedPathSearch<'_> {
             if self.configurations.contains(&(canonical.clone(), tree.to_owned())) {
                 continue;
             }
-            let bytes = self.bytes.checked_sub(metadata.len().min(git::MAX_FILE_BYTES));
-            let Some(bytes) =
-                bytes.filter(|_| self.configurations.len() < MAX_GIT_CONFIGS && !self.time_left().is_zero())
-            else {
-                self.is_complete = false;
+            let bytes = self.bytes + metadata.len().min(git::MAX_FILE_BYTES);
+            let is_too_many = bytes > MAX_GIT_CONFIG_BYTES || self.configurations.len() >= MAX_GIT_CONFIGS;
+            if is_too_many || self.time_left().is_zero() {
+                self.is_incomplete = true;
                 return;
-            };
+            }
             self.bytes = bytes;
             self.configurations.insert((canonical, tree.to_owned()));
             let config = GitConfig::read(&file);
@@ -334,12 +319,13 @@ impl ProtectedPathSearch<'_> {
             let includes = includes.filter_map(|path| Some((self.expand_home(path, &folder)?, true)));
             let hooks =
                 config.values("core", "hookspath").filter_map(|path| Some((self.expand_home(path, tree)?, false)));
-            let named: Vec<(PathBuf, bool)> = includes.chain(hooks).take(self.named + 1).collect();
-            if named.len() > self.named {
-                self.is_complete = false;
+            let left = MAX_CONFIG_PATHS - self.named;
+            let named: Vec<(PathBuf, bool)> = includes.chain(hooks).take(left + 1).collect();
+            if named.len() > left {
+                self.is_incomplete = true;
                 return;
             }
-            self.named -= named.len();
+            self.named += named.len();
             for (path, is_configuration) in named {
                 self.protect_in_workspace(&path);
                 if is_configuration {
@@ -378,21 +364,19 @@ impl ProtectedPathSearch<'_> {
         }
     }
 
-    /// Adds the workspace's own repository if it is outside and confirms that this is its working tree.
-    fn add_external_repository(&mut self, dot_git: &Path) {
-        if !dot_git.is_file() {
-            return;
-        }
-        let Some(folder) = git::gitfile_target(dot_git).and_then(|folder| folder.canonicalize().ok()) else { return };
+    /// The folders outside of the workspace that git writes to and reads, if the workspace's own repository is there and confirms
+    /// that this is its working tree.
+    fn external_git_folders(&self, dot_git: &Path) -> Option<(BTreeSet<PathBuf>, BTreeSet<PathBuf>)> {
+        let folder = git::gitfile_target(dot_git)?.canonicalize().ok()?;
         if !git::is_linked_back(&folder, dot_git) {
-            return;
+            return None;
         }
         let common = git::common_dir(&folder);
         let is_outside = |path: &PathBuf| !path.starts_with(&self.root) && path.is_dir();
         let canonical = |path: PathBuf| path.canonicalize().ok().filter(is_outside);
         let of_common = ["objects", "refs", "logs"].map(|name| common.join(name));
-        self.git_writes.extend(of_common.into_iter().chain([folder.clone()]).filter_map(canonical));
-        self.git_reads.extend([common, folder].into_iter().filter_map(canonical));
+        let writes = of_common.into_iter().chain([folder.clone()]).filter_map(canonical).collect();
+        Some((writes, [common, folder].into_iter().filter_map(canonical).collect()))
     }
 }
 

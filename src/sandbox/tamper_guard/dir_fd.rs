@@ -2,23 +2,19 @@
 //! have been made by an attacker.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::io::Read;
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, openat, statat};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, flock, openat, statat};
 use rustix::io::Errno;
+
+use crate::workspace::open_beneath::{DIR_FLAGS, entries, open_regular_file};
 
 pub(super) const PATH_FLAGS: OFlags =
     OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// A pipe in a file's place must not block us.
-const FILE_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
-
-/// How many names of a folder are read, unless more is asked for.
-pub(super) const MAX_NAMES: usize = 500_000;
+/// How many names of a folder are read.
+const MAX_NAMES: usize = 500_000;
 
 /// The names in a folder with the kinds of the files.
 pub(super) type Listing = Vec<(OsString, FileType)>;
@@ -59,21 +55,17 @@ pub(super) fn open_dir(folder: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno>
     openat(folder, name, DIR_FLAGS, Mode::empty())
 }
 
-/// Opens a folder and lists it. More than `max` names are an error.
-pub(super) fn list(folder: &OwnedFd, name: &OsStr, max: usize) -> Result<(OwnedFd, Listing), Errno> {
+/// Opens a folder and lists it. Too many names are an error.
+pub(super) fn list(folder: &OwnedFd, name: &OsStr) -> Result<(OwnedFd, Listing), Errno> {
     let opened = open_dir(folder, name)?;
-    let mut listed = Vec::new();
-    for entry in Dir::read_from(&opened)? {
-        let entry = entry?;
-        let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        if name != "." && name != ".." {
-            if listed.len() >= max {
-                return Err(Errno::TOOBIG);
-            }
-            listed.push((name.to_owned(), entry.file_type()));
-        }
-    }
-    Ok((opened, listed))
+    let listed: Listing = entries(&opened)?.take(MAX_NAMES + 1).collect::<Result<_, _>>()?;
+    if listed.len() > MAX_NAMES { Err(Errno::TOOBIG) } else { Ok((opened, listed)) }
+}
+
+/// The same for a path from a root.
+pub(super) fn list_path(root: &OwnedFd, path: &Path) -> Result<(OwnedFd, Listing), Errno> {
+    let (folder, name) = open_parent(root, path)?;
+    list(&folder, name)
 }
 
 pub(super) fn stat(folder: &OwnedFd, name: &OsStr) -> Option<Stat> {
@@ -96,20 +88,10 @@ pub(super) fn hard_links(stat: &Stat) -> u64 {
 
 /// A file's content; `None` if it can't be read, is longer than `max` bytes, or isn't a regular file.
 pub(super) fn read(folder: &OwnedFd, name: &OsStr, max: u64) -> Option<Vec<u8>> {
-    let file = File::from(openat(folder, name, FILE_FLAGS, Mode::empty()).ok()?);
-    if !file.metadata().ok()?.is_file() {
-        return None;
-    }
+    let file = open_regular_file(folder.as_fd(), name).ok()??;
     let mut content = Vec::new();
     file.take(max + 1).read_to_end(&mut content).ok()?;
     (content.len() as u64 <= max).then_some(content)
-}
-
-/// Device and inode of an open file.
-#[allow(clippy::unnecessary_cast, reason = "the fields' types depend on the architecture")]
-pub(super) fn identity(file: &OwnedFd) -> Option<(u64, u64)> {
-    let stat = fstat(file).ok()?;
-    Some((stat.st_dev as u64, stat.st_ino as u64))
 }
 
 /// Whether another process has locked a folder, as a run does with its record while it is running.

@@ -24,16 +24,12 @@ pub(super) struct SnapshotBudget {
     pub(super) exceeded: bool,
 }
 
-impl Default for SnapshotBudget {
-    fn default() -> Self {
-        Self { entries: 200_000, bytes: 32 << 20, max_file_bytes: MAX_FILE_BYTES, exceeded: false }
-    }
-}
-
 impl SnapshotBudget {
-    /// For git folders and other folders of which a part may change.
-    pub(super) fn for_partly_protected() -> Self {
-        Self { entries: 200_000, bytes: 64 << 20, max_file_bytes: MAX_GIT_FILE_BYTES, exceeded: false }
+    /// What may be recorded of paths of which everything is protected, or only a part, as in git folders.
+    pub(super) fn new(is_partly_protected: bool) -> Self {
+        let (bytes, max_file_bytes) =
+            if is_partly_protected { (64 << 20, MAX_GIT_FILE_BYTES) } else { (32 << 20, MAX_FILE_BYTES) };
+        Self { entries: 200_000, bytes, max_file_bytes, exceeded: false }
     }
 
     /// Takes an entry; false if none is left.
@@ -57,50 +53,26 @@ pub(super) enum FileState {
     Other(StatSnapshot),
 }
 
-/// The metadata by which a change is noticed. Only the kernel sets the time of the last change (ctime).
+/// The metadata by which a change is noticed: device, inode, mode, user, group, size, and the seconds and nanoseconds of the
+/// last write (mtime) and of the last change (ctime), which only the kernel sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct StatSnapshot {
-    device: u64,
-    inode: u64,
-    pub(super) mode: u32,
-    pub(super) uid: u32,
-    pub(super) gid: u32,
-    size: i64,
-    mtime: (i64, i64),
-    ctime: (i64, i64),
-}
+pub(super) struct StatSnapshot(pub(super) [i64; 10]);
 
 impl StatSnapshot {
-    #[allow(clippy::unnecessary_cast, reason = "the fields differ from one architecture to the next")]
+    #[allow(clippy::unnecessary_cast, clippy::cast_lossless, reason = "the fields differ between architectures")]
     pub(super) fn of(stat: &Stat) -> Self {
-        Self {
-            device: stat.st_dev as u64,
-            inode: stat.st_ino as u64,
-            mode: stat.st_mode as u32,
-            uid: stat.st_uid,
-            gid: stat.st_gid,
-            size: stat.st_size as i64,
-            mtime: (stat.st_mtime as i64, stat.st_mtime_nsec as i64),
-            ctime: (stat.st_ctime as i64, stat.st_ctime_nsec as i64),
-        }
-    }
-
-    /// The metadata as numbers.
-    pub(super) fn numbers(&self) -> [u64; 10] {
-        let signed = [self.size, self.mtime.0, self.mtime.1, self.ctime.0, self.ctime.1].map(i64::cast_unsigned);
-        let [size, written, written_nanos, changed, changed_nanos] = signed;
-        let rights = [self.mode, self.uid, self.gid].map(u64::from);
-        let [mode, user, group] = rights;
-        [self.device, self.inode, mode, user, group, size, written, written_nanos, changed, changed_nanos]
-    }
-
-    /// The metadata from these numbers.
-    pub(super) fn from_numbers(numbers: [u64; 10]) -> Self {
-        let [device, inode, mode, user, group, rest @ ..] = numbers;
-        let [size, written, written_nanos, changed, changed_nanos] = rest.map(u64::cast_signed);
-        let [mode, user, group] = [mode, user, group].map(|number| u32::try_from(number).unwrap_or_default());
-        let (written, changed) = ((written, written_nanos), (changed, changed_nanos));
-        Self { device, inode, mode, uid: user, gid: group, size, mtime: written, ctime: changed }
+        Self([
+            stat.st_dev as i64,
+            stat.st_ino as i64,
+            stat.st_mode as i64,
+            stat.st_uid as i64,
+            stat.st_gid as i64,
+            stat.st_size as i64,
+            stat.st_mtime as i64,
+            stat.st_mtime_nsec as i64,
+            stat.st_ctime as i64,
+            stat.st_ctime_nsec as i64,
+        ])
     }
 
     /// The metadata of the file at a path, if there is one.
@@ -108,13 +80,9 @@ impl StatSnapshot {
         stat(folder, name).as_ref().map(Self::of)
     }
 
-    pub(super) fn is_file(&self) -> bool {
-        FileType::from_raw_mode(self.mode) == FileType::RegularFile
-    }
-
-    /// Whether mode and owner are the same.
-    pub(super) fn has_same_permissions(&self, other: &Self) -> bool {
-        (self.mode, self.uid, self.gid) == (other.mode, other.uid, other.gid)
+    /// Mode, user and group.
+    pub(super) fn permissions(&self) -> [u32; 3] {
+        [self.0[2], self.0[3], self.0[4]].map(|number| number as u32)
     }
 }
 
@@ -137,6 +105,11 @@ impl FileState {
         }
     }
 
+    /// Records anything but a folder anew, unless it is unchanged.
+    pub(super) fn recapture_file(mut self, folder: &OwnedFd, name: &OsStr, budget: &mut SnapshotBudget) -> Self {
+        if self.is_unchanged_file(folder, name) { self } else { Self::capture_file(folder, name, budget) }
+    }
+
     /// Whether the same file is still there; folders never count as unchanged. A file that was rewritten with the same
     /// content counts as unchanged, and its new metadata is recorded.
     pub(super) fn is_unchanged_file(&mut self, folder: &OwnedFd, name: &OsStr) -> bool {
@@ -147,8 +120,7 @@ impl FileState {
             Self::File(before, content) => {
                 let same = *before == now
                     || kind == FileType::RegularFile
-                        && before.has_same_permissions(&now)
-                        && before.size == now.size
+                        && before.permissions() == now.permissions()
                         && content.is_some()
                         && read(folder, name, MAX_GIT_FILE_BYTES) == *content;
                 *before = if same { now } else { *before };

@@ -5,7 +5,9 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::dir_fd::{MAX_NAMES, is_locked, list, open_dir, open_parent};
+use rustix::fs::FileType;
+
+use super::dir_fd::{is_locked, list_path, open_dir, open_parent};
 use super::file_state::StatSnapshot;
 
 /// How many files are compared after each command; those of the newest runs come first.
@@ -41,7 +43,10 @@ impl FinishedRecord {
                 let files: Vec<_> = names(root, &folder)
                     .into_iter()
                     .filter_map(|name| Some((StatSnapshot::at(opened.as_ref()?, &name)?, name)))
-                    .filter_map(|(metadata, name)| metadata.is_file().then_some((name, metadata)))
+                    .filter_map(|(metadata, name)| {
+                        (FileType::from_raw_mode(metadata.permissions()[0]) == FileType::RegularFile)
+                            .then_some((name, metadata))
+                    })
                     .collect();
                 let has_ended = folder != run || files.iter().any(|(name, _)| name == OsStr::new(RESULT));
                 if !has_ended {
@@ -85,6 +90,5 @@ fn open(root: &OwnedFd, path: &Path) -> Option<OwnedFd> {
 }
 
 fn names(root: &OwnedFd, path: &Path) -> Vec<OsString> {
-    let listed = open_parent(root, path).and_then(|(folder, name)| list(&folder, name, MAX_NAMES));
-    listed.map(|(_, listing)| listing.into_iter().map(|(name, _)| name).collect()).unwrap_or_default()
+    list_path(root, path).into_iter().flat_map(|(_, listing)| listing).map(|(name, _)| name).collect()
 }

@@ -8,7 +8,6 @@ mod dir_fd;
 mod file_state;
 mod finished_records;
 mod git_content;
-mod git_index;
 mod rollback;
 mod runs_dir;
 mod snapshot;
@@ -16,10 +15,9 @@ mod snapshot;
 mod tests;
 mod tree_check;
 
-use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use rustix::io::Errno;
@@ -36,9 +34,9 @@ use super::tamper_error::TamperError;
 /// Compares protected files with what they were, and restores them.
 #[derive(Debug)]
 pub struct TamperGuard {
-    paths: Mutex<Vec<GuardedPath>>,
-    records: Mutex<Vec<FinishedRecord>>,
-    runs: Option<Mutex<RunsDir>>,
+    paths: Vec<GuardedPath>,
+    records: Vec<FinishedRecord>,
+    runs: Option<RunsDir>,
     allowed_changes: AllowedChanges,
     /// A protected path that is too large to be compared.
     too_large: Option<PathBuf>,
@@ -56,33 +54,26 @@ struct GuardedPath {
 }
 
 impl TamperGuard {
-    /// Records every protected path that is in a writable folder. The content of files up to 1 MB, 32 MB in all, is kept;
-    /// changes of other files are detected but can't be reverted. With more than 200,000 entries, every check fails.
-    pub fn new(policy: &SandboxPolicy) -> Self {
-        Self::for_paths(policy, &policy.protected)
-    }
-
-    /// The same for other paths. In git folders and folders in which the job allows some changes, files up to 32 MB, 64 MB
-    /// in all, are kept.
-    pub fn for_paths(policy: &SandboxPolicy, paths: &[PathBuf]) -> Self {
+    /// Records the protected paths that are in a writable folder. The content of files up to 1 MB, 32 MB in all, is kept; in
+    /// git folders and folders in which the job allows some changes, that of files up to 32 MB, 64 MB in all. Changes of other
+    /// files are detected but can't be reverted. With more than 200,000 entries, every check fails.
+    pub fn new(policy: &SandboxPolicy, paths: &[PathBuf]) -> Self {
         let rules = policy.allowed_changes.clone();
-        let (mut budget, mut partly_budget) = (SnapshotBudget::default(), SnapshotBudget::for_partly_protected());
+        let mut budgets = [false, true].map(SnapshotBudget::new);
         let mut too_large = None;
         let roots = open_roots(policy);
         let guarded = paths.iter().filter_map(|path| {
             let is_partly_protected = rules.concerns(path);
             let (root, relative) = locate(&roots, path, is_partly_protected)?;
-            let budget = if is_partly_protected { &mut partly_budget } else { &mut budget };
-            let state = open_parent(&root, &relative).map_or(FileState::Missing, |(folder, name)| {
-                tree_check::capture(Location::new(&folder, name, &rules.policy_for_protected(path)), budget)
-            });
+            let mut guarded = GuardedPath { root, relative, path: path.clone(), state: FileState::Missing };
+            let budget = &mut budgets[usize::from(is_partly_protected)];
+            guarded.capture(&rules, budget);
             if budget.exceeded {
                 too_large.get_or_insert_with(|| path.clone());
             }
-            Some(GuardedPath { root, relative, path: path.clone(), state })
+            Some(guarded)
         });
-        let paths = Mutex::new(guarded.collect());
-        Self { paths, records: Mutex::default(), runs: None, allowed_changes: rules, too_large }
+        Self { paths: guarded.collect(), records: Vec::new(), runs: None, allowed_changes: rules, too_large }
     }
 
     /// Also guards `runs`, the folder of all runs: which records there are, what `latest` links to, and up to 500 files in
@@ -97,20 +88,21 @@ impl TamperGuard {
         verifier: Option<RecordVerifier>,
     ) -> Self {
         if let Some((root, relative)) = locate(&open_roots(policy), runs, false) {
-            self.records = Mutex::new(FinishedRecord::find(&root, &relative));
-            self.runs = Some(Mutex::new(RunsDir::new(root, relative, runs, record, verifier)));
+            self.records = FinishedRecord::find(&root, &relative);
+            self.runs = Some(RunsDir::new(root, relative, runs, record, verifier));
         }
         self
     }
 
     /// Accepts the current state as the one that must not change. Called when no command runs, so that the user's own
     /// changes aren't blamed on a command.
-    pub fn rebaseline(&self) {
-        lock(&self.paths).iter_mut().for_each(|guarded| guarded.rebaseline(&self.allowed_changes));
-        lock(&self.records).iter_mut().for_each(FinishedRecord::rebaseline);
-        if let Some(runs) = &self.runs {
-            lock(runs).rebaseline();
+    pub fn rebaseline(&mut self) {
+        for guarded in &mut self.paths {
+            let mut budget = SnapshotBudget::new(self.allowed_changes.concerns(&guarded.path));
+            guarded.capture(&self.allowed_changes, &mut budget);
         }
+        self.records.iter_mut().for_each(FinishedRecord::rebaseline);
+        self.runs.iter_mut().for_each(RunsDir::rebaseline);
     }
 
     /// Compares everything and restores what was changed. Files with the same metadata count as unchanged, since no program
@@ -118,21 +110,20 @@ impl TamperGuard {
     ///
     /// # Errors
     /// Names what was changed.
-    pub fn check(&self, busy: bool) -> Result<(), TamperError> {
-        let mut report =
-            TamperError { changed: Vec::new(), not_restored: Vec::new(), git: None, too_large: self.too_large.clone() };
+    pub fn check(&mut self, busy: bool) -> Result<(), TamperError> {
+        let mut report = TamperError { too_large: self.too_large.clone(), ..TamperError::default() };
         if report.too_large.is_some() {
             return Err(report);
         }
-        for guarded in lock(&self.paths).iter_mut() {
+        for guarded in &mut self.paths {
             guarded.check(&self.allowed_changes, busy, &mut report);
         }
-        for record in lock(&self.records).iter().filter(|record| !record.is_unchanged() && !record.is_active()) {
+        for record in self.records.iter().filter(|record| !record.is_unchanged() && !record.is_active()) {
             report.changed.push(record.path.clone());
             report.not_restored.push(record.path.clone());
         }
         if let Some(runs) = &self.runs {
-            lock(runs).check(&mut report);
+            runs.check(&mut report);
         }
         if report.changed.iter().any(|path| self.allowed_changes.policy_for(path).path_in_git_dir.is_some()) {
             report.git = Some(self.allowed_changes.git);
@@ -142,56 +133,35 @@ impl TamperGuard {
 }
 
 impl GuardedPath {
-    fn rebaseline(&mut self, rules: &AllowedChanges) {
-        let Ok((folder, name)) = open_parent(&self.root, &self.relative) else {
-            self.state = FileState::Missing;
-            return;
-        };
-        let mut budget = match rules.concerns(&self.path) {
-            true => SnapshotBudget::for_partly_protected(),
-            false => SnapshotBudget::default(),
-        };
-        let policy = rules.policy_for_protected(&self.path);
-        tree_check::rebaseline(&mut self.state, Location::new(&folder, name, &policy), &mut budget);
-    }
-
-    fn check(&mut self, rules: &AllowedChanges, busy: bool, report: &mut TamperError) {
-        let policy = rules.policy_for_protected(&self.path);
-        let is_missing = matches!(self.state, FileState::Missing);
-        match open_parent(&self.root, &self.relative) {
-            Ok((folder, name)) => {
-                TreeCheck::new(busy, report).check(Location::new(&folder, name, &policy), Some(&mut self.state));
-            }
-            Err(Errno::NOENT) if is_missing => {}
-            Err(_) => {
-                report.changed.push(self.path.clone());
-                match self.open_or_create_parent() {
-                    Ok((folder, name)) => {
-                        TreeCheck::new(busy, report)
-                            .check(Location::new(&folder, &name, &policy), Some(&mut self.state));
-                    }
-                    Err(Errno::NOENT) if is_missing => {}
-                    Err(_) => report.not_restored.push(self.path.clone()),
-                }
-                report.changed.dedup();
-            }
+    fn capture(&mut self, rules: &AllowedChanges, budget: &mut SnapshotBudget) {
+        let before = std::mem::replace(&mut self.state, FileState::Missing);
+        if let Ok((folder, name)) = open_parent(&self.root, &self.relative) {
+            let policy = rules.policy_for_protected(&self.path);
+            self.state = tree_check::capture(Location::new(&folder, name, &policy), before, budget);
         }
     }
 
-    /// Opens the folder that holds the path, creating it if something has to be restored in it.
-    fn open_or_create_parent(&self) -> Result<(OwnedFd, OsString), Errno> {
+    fn check(&mut self, rules: &AllowedChanges, busy: bool, report: &mut TamperError) {
         let is_missing = matches!(self.state, FileState::Missing);
-        // A link or file that replaced a parent folder is removed. A folder is created if one is needed.
-        let opened = open_parent_or(&self.root, &self.relative, |folder, name| {
-            rollback::remove_all(folder, name, 0)?;
-            if is_missing { Err(Errno::NOENT) } else { mkdirat(folder, name, Mode::from_raw_mode(0o755)) }
-        });
-        opened.map(|(folder, name)| (folder, name.to_owned()))
+        let mut opened = open_parent(&self.root, &self.relative);
+        if opened.is_err() && !(is_missing && matches!(opened, Err(Errno::NOENT))) {
+            report.changed.push(self.path.clone());
+            // A link or file that replaced a parent folder is removed. A folder is created if one is needed.
+            opened = open_parent_or(&self.root, &self.relative, |folder, name| {
+                rollback::remove_all(folder, name, 0)?;
+                if is_missing { Err(Errno::NOENT) } else { mkdirat(folder, name, Mode::from_raw_mode(0o755)) }
+            });
+        }
+        match opened {
+            Ok((folder, name)) => {
+                let policy = rules.policy_for_protected(&self.path);
+                TreeCheck::new(busy, report).check(Location::new(&folder, name, &policy), Some(&mut self.state));
+            }
+            Err(Errno::NOENT) if is_missing => {}
+            Err(_) => report.not_restored.push(self.path.clone()),
+        }
+        report.changed.dedup();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Opens the folders that commands may change.

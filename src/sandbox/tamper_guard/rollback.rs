@@ -1,18 +1,17 @@
 //! Restores files and permissions, and removes what wasn't there.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, chmodat, chownat, fchmod, fchown, openat, renameat, symlinkat,
-    unlinkat,
+    AtFlags, CWD, FileType, Gid, Mode, Uid, chmodat, chownat, fchmod, fchown, openat, renameat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
-use super::dir_fd::{PATH_FLAGS, kind, list, open_dir};
+use super::dir_fd::{PATH_FLAGS, kind, open_dir};
 use super::file_state::{FileState, SnapshotBudget, StatSnapshot};
+use crate::workspace::open_beneath::{create_temporary, entries};
 
 /// How deep a tree may be that is removed.
 const MAX_DEPTH: usize = 200;
@@ -23,67 +22,51 @@ pub(super) fn restore_file(folder: &OwnedFd, name: &OsStr, state: &mut FileState
         FileState::Missing => return remove_all(folder, name, 0),
         FileState::Folder(..) | FileState::Other(_) | FileState::File(_, None) => return Err(Errno::NOTSUP),
         FileState::File(metadata, Some(content)) => {
-            let (mut file, temporary) = create_temporary(folder)?;
+            let (mut file, temporary) = create_temporary(folder.as_fd(), Mode::from_raw_mode(0o600))?;
             let written = file.write_all(content).map_err(|_| Errno::IO);
             let replaced = written.and_then(|()| set_owner_and_mode(&file, metadata)).and_then(|()| {
                 if kind(folder, name) == Some(FileType::Directory) {
                     remove_all(folder, name, 0)?;
                 }
-                renameat(folder, &temporary, folder, name)
+                renameat(folder, temporary.as_str(), folder, name)
             });
             if let Err(error) = replaced {
-                let _ = unlinkat(folder, &temporary, AtFlags::empty());
+                let _ = unlinkat(folder, temporary.as_str(), AtFlags::empty());
                 return Err(error);
             }
         }
         FileState::Link(metadata, target) => {
             remove_all(folder, name, 0)?;
             symlinkat(&*target, folder, name)?;
-            let (user, group) = (Uid::from_raw(metadata.uid), Gid::from_raw(metadata.gid));
+            let [_, user, group] = metadata.permissions();
+            let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
             // Only root can change the owner, and only root needs to.
             let _ = chownat(folder, name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW);
         }
     }
-    *state = FileState::capture_file(folder, name, &mut SnapshotBudget::for_partly_protected());
+    *state = FileState::capture_file(folder, name, &mut SnapshotBudget::new(true));
     Ok(())
 }
 
-/// Lets the owner list a folder that no one may read or search.
-fn make_accessible(folder: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
-    let opened = openat(folder, name, PATH_FLAGS, Mode::empty())?;
-    let path = format!("/proc/self/fd/{}", opened.as_raw_fd());
-    chmodat(CWD, path, Mode::RWXU, AtFlags::empty())
+/// Opens a folder, even if no one may read or search it.
+fn open_inaccessible_dir(folder: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
+    open_dir(folder, name).or_else(|_| {
+        let opened = openat(folder, name, PATH_FLAGS, Mode::empty())?;
+        chmodat(CWD, format!("/proc/self/fd/{}", opened.as_raw_fd()), Mode::RWXU, AtFlags::empty())?;
+        open_dir(folder, name)
+    })
 }
 
 /// Gives a folder its former owner and mode.
 pub(super) fn restore_dir_permissions(folder: &OwnedFd, name: &OsStr, metadata: &StatSnapshot) -> Result<(), Errno> {
-    let opened = open_dir(folder, name).or_else(|_| {
-        make_accessible(folder, name)?;
-        open_dir(folder, name)
-    })?;
-    set_owner_and_mode(opened, metadata)
+    set_owner_and_mode(open_inaccessible_dir(folder, name)?, metadata)
 }
 
 fn set_owner_and_mode(file: impl AsFd, metadata: &StatSnapshot) -> Result<(), Errno> {
+    let [mode, user, group] = metadata.permissions();
     // Only root can change the owner, and only root needs to.
-    let _ = fchown(&file, Some(Uid::from_raw(metadata.uid)), Some(Gid::from_raw(metadata.gid)));
-    fchmod(&file, Mode::from_raw_mode(metadata.mode & 0o7777))
-}
-
-/// Creates a file that will be renamed to its final name.
-fn create_temporary(folder: &OwnedFd) -> Result<(std::fs::File, OsString), Errno> {
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    loop {
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = OsString::from(format!(".legwork-{}-{number}", std::process::id()));
-        match openat(folder, &name, flags, Mode::from_raw_mode(0o600)) {
-            Ok(file) => return Ok((file.into(), name)),
-            // A few may be left over, but not this many.
-            Err(Errno::EXIST) if number < 1000 => {}
-            Err(error) => return Err(error),
-        }
-    }
+    let _ = fchown(&file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
+    fchmod(&file, Mode::from_raw_mode(mode & 0o7777))
 }
 
 /// Removes whatever is there, with everything in it.
@@ -96,10 +79,8 @@ pub(super) fn remove_all(folder: &OwnedFd, name: &OsStr, depth: usize) -> Result
     if depth >= MAX_DEPTH {
         return Err(Errno::NAMETOOLONG);
     }
-    let (opened, inside) = list(folder, name, usize::MAX).or_else(|_| {
-        make_accessible(folder, name)?;
-        list(folder, name, usize::MAX)
-    })?;
+    let opened = open_inaccessible_dir(folder, name)?;
+    let inside: Vec<_> = entries(&opened)?.collect::<Result<_, _>>()?;
     for (name, _) in inside {
         remove_all(&opened, &name, depth + 1)?;
     }

@@ -4,20 +4,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FileType, readlinkat, renameat, symlinkat};
+use rustix::fs::{FileType, fstat, readlinkat, renameat, symlinkat};
 use rustix::io::Errno;
 
 use super::super::policy::RecordVerifier;
 use super::super::tamper_error::TamperError;
-use super::dir_fd::{Listing, MAX_NAMES, identity, is_locked, kind, list, open_dir, open_parent};
+use super::dir_fd::{Listing, is_locked, kind, list, list_path, open_dir};
 use super::rollback::remove_all;
+use crate::workspace::open_beneath::{FileId, file_id};
 
 /// The link to the newest run of a job.
 const LATEST: &str = "latest";
@@ -37,7 +37,7 @@ pub(super) struct RunsDir {
     /// The run's own record, relative to the folder of all runs: job and run, or only the run if that folder is the job's.
     pub(super) own_record: Option<PathBuf>,
     /// Device and inode of that record: its lock must not make it look like another run's if a command moves it.
-    pub(super) own_record_id: Option<(u64, u64)>,
+    pub(super) own_record_id: Option<FileId>,
     /// The names of the files in it.
     pub(super) own_entries: BTreeSet<OsString>,
     /// The jobs and their records that were there.
@@ -65,7 +65,7 @@ impl RunsDir {
             relative,
             path: path.to_owned(),
             own_record: record.strip_prefix(path).ok().map(Path::to_owned),
-            own_record_id: File::open(record).ok().and_then(|record| identity(&record.into())),
+            own_record_id: rustix::fs::stat(record).ok().map(|record| file_id(&record)),
             own_entries: BTreeSet::new(),
             jobs: BTreeMap::new(),
             verifier,
@@ -77,12 +77,12 @@ impl RunsDir {
     /// Accepts the current state as the one that must not change.
     pub(super) fn rebaseline(&mut self) {
         let mut jobs = BTreeMap::new();
-        if let Ok((folder, listing)) = self.open(&self.relative) {
+        if let Ok((folder, listing)) = list_path(&self.root, &self.relative) {
             if self.is_job_dir() {
                 jobs.insert(OsString::new(), JobDir::of(&folder, &listing));
             } else {
                 for (name, kind) in listing {
-                    let job = match list(&folder, &name, MAX_NAMES) {
+                    let job = match list(&folder, &name) {
                         Ok((opened, listing)) if kind == FileType::Directory => JobDir::of(&opened, &listing),
                         _ => JobDir::default(),
                     };
@@ -91,7 +91,7 @@ impl RunsDir {
             }
         }
         self.jobs = jobs;
-        let own = self.own_record.as_ref().and_then(|own| self.open(&self.relative.join(own)).ok());
+        let own = self.own_record.as_ref().and_then(|own| list_path(&self.root, &self.relative.join(own)).ok());
         self.own_entries = own.into_iter().flat_map(|(_, listing)| listing).map(|(name, _)| name).collect();
     }
 
@@ -104,7 +104,7 @@ impl RunsDir {
             verifier: self.verifier.as_ref(),
             locked_by: Instant::now() + LOCK_TIMEOUT,
         };
-        let Ok((folder, listing)) = self.open(&self.relative) else {
+        let Ok((folder, listing)) = list_path(&self.root, &self.relative) else {
             check.lost(self.path.clone());
             return;
         };
@@ -121,8 +121,8 @@ impl RunsDir {
             }
             for (name, kind) in &listing {
                 let path = self.path.join(name);
-                let is_folder = known_kind(&folder, name, *kind) == Some(FileType::Directory);
-                match (self.jobs.get(name), list(&folder, name, MAX_NAMES)) {
+                let is_folder = *kind == FileType::Directory;
+                match (self.jobs.get(name), list(&folder, name)) {
                     (Some(known), Ok((opened, inside))) if is_folder => {
                         known.check(&opened, &inside, &path, &mut check);
                     }
@@ -145,13 +145,12 @@ impl RunsDir {
     /// aren't there yet.
     fn check_own_record(&self, own: &Path, check: &mut RunsCheck<'_>) {
         for (within, has_folders) in [(own.to_owned(), true), (own.join("subagents"), false)] {
-            let Ok((folder, listing)) = self.open(&self.relative.join(&within)) else { continue };
+            let Ok((folder, listing)) = list_path(&self.root, &self.relative.join(&within)) else { continue };
             for (name, kind) in listing {
-                let is_expected = match known_kind(&folder, &name, kind) {
-                    Some(FileType::Directory) => has_folders && name == "subagents",
-                    Some(FileType::RegularFile) => !has_folders || self.is_expected(&name),
-                    None => true,
-                    Some(_) => false,
+                let is_expected = match kind {
+                    FileType::Directory => has_folders && name == "subagents",
+                    FileType::RegularFile => !has_folders || self.is_expected(&name),
+                    _ => false,
                 };
                 if !is_expected {
                     check.quarantine(&folder, &name, self.path.join(&within).join(&name));
@@ -170,11 +169,6 @@ impl RunsDir {
     fn is_job_dir(&self) -> bool {
         self.own_record.as_ref().is_some_and(|own| own.iter().count() == 1)
     }
-
-    fn open(&self, path: &Path) -> Result<(OwnedFd, Listing), Errno> {
-        let (folder, name) = open_parent(&self.root, path)?;
-        list(&folder, name, MAX_NAMES)
-    }
 }
 
 impl JobDir {
@@ -191,10 +185,9 @@ impl JobDir {
         for (name, kind) in listing.iter().filter(|(name, _)| *name != LATEST && !self.entries.contains(name)) {
             // A link that is about to become `latest` has the name of the run that makes it.
             let run = name.as_bytes().strip_prefix(b".latest-").map_or(name.as_os_str(), OsStr::from_bytes);
-            let kind = known_kind(folder, name, *kind);
-            let is_another_run = matches!(kind, Some(FileType::Directory | FileType::Symlink))
-                && check.is_another_run(folder, run, path);
-            if kind.is_some() && !is_another_run {
+            let is_another_run =
+                matches!(*kind, FileType::Directory | FileType::Symlink) && check.is_another_run(folder, run, path);
+            if !is_another_run {
                 check.quarantine(folder, name, path.join(name));
             }
         }
@@ -220,7 +213,7 @@ fn contains(listing: &Listing, name: &OsStr) -> bool {
 struct RunsCheck<'a> {
     report: &'a mut TamperError,
     /// See [`RunsDir`].
-    own_record_id: Option<(u64, u64)>,
+    own_record_id: Option<FileId>,
     verifier: Option<&'a RecordVerifier>,
     /// When runs that have just started must have locked their folders. One time for all: waiting for each of many planted
     /// folders would take long.
@@ -231,7 +224,7 @@ impl RunsCheck<'_> {
     /// Whether a folder is the record of another run, running or ended.
     fn is_another_run(&self, folder: &OwnedFd, name: &OsStr, job: &Path) -> bool {
         let Ok(opened) = open_dir(folder, name) else { return false };
-        if self.own_record_id.is_some() && identity(&opened) == self.own_record_id {
+        if fstat(&opened).is_ok_and(|opened| Some(file_id(&opened)) == self.own_record_id) {
             return false;
         }
         if is_locked(&opened) || self.verifier.is_some_and(|verifier| verifier.0(&opened, &job.join(name))) {
@@ -284,9 +277,4 @@ fn latest(folder: &OwnedFd) -> Option<OsString> {
 
 fn is_name(target: &OsStr) -> bool {
     !target.is_empty() && !target.as_bytes().contains(&b'/') && target != ".." && target != "."
-}
-
-/// The kind of a listed file, which not every file system reports. `None` if the file is gone.
-fn known_kind(folder: &OwnedFd, name: &OsStr, listed: FileType) -> Option<FileType> {
-    if listed == FileType::Unknown { kind(folder, name) } else { Some(listed) }
 }

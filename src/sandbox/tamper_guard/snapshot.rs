@@ -9,23 +9,22 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::super::allowed_changes::AllowedChanges;
 use super::file_state::{FileState, StatSnapshot};
 use super::runs_dir::{JobDir, RunsDir};
-use super::{GuardedPath, TamperGuard, lock};
+use super::{GuardedPath, TamperGuard};
 use crate::job::GitAccess;
 
 impl TamperGuard {
     /// A hash that changes whenever the snapshot would.
     pub(in crate::sandbox) fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        lock(&self.paths).iter().for_each(|guarded| hash(&guarded.state, &mut hasher));
+        self.paths.iter().for_each(|guarded| hash(&guarded.state, &mut hasher));
         if let Some(runs) = &self.runs {
-            let runs = lock(runs);
             runs.jobs.hash(&mut hasher);
             runs.own_entries.hash(&mut hasher);
         }
@@ -35,8 +34,8 @@ impl TamperGuard {
     /// The writable folders. The snapshot refers to them by descriptor number, so the other process must inherit them under
     /// the same numbers.
     pub(in crate::sandbox) fn roots(&self) -> Vec<Arc<OwnedFd>> {
-        let mut roots: Vec<_> = lock(&self.paths).iter().map(|guarded| Arc::clone(&guarded.root)).collect();
-        roots.extend(self.runs.iter().map(|runs| Arc::clone(&lock(runs).root)));
+        let mut roots: Vec<_> = self.paths.iter().map(|guarded| Arc::clone(&guarded.root)).collect();
+        roots.extend(self.runs.iter().map(|runs| Arc::clone(&runs.root)));
         roots.sort_by_key(AsRawFd::as_raw_fd);
         roots.dedup_by_key(|root| root.as_raw_fd());
         roots
@@ -48,9 +47,8 @@ impl TamperGuard {
         out.number(u64::from(self.allowed_changes.git == GitAccess::Commit));
         out.paths(self.allowed_changes.git_folders.iter());
         out.paths(self.allowed_changes.unprotected.iter());
-        let paths = lock(&self.paths);
-        out.number(paths.len() as u64);
-        for guarded in paths.iter() {
+        out.number(self.paths.len() as u64);
+        for guarded in &self.paths {
             out.root(&guarded.root);
             out.path(&guarded.relative);
             out.path(&guarded.path);
@@ -58,7 +56,6 @@ impl TamperGuard {
         }
         out.number(u64::from(self.runs.is_some()));
         if let Some(runs) = &self.runs {
-            let runs = lock(runs);
             out.root(&runs.root);
             out.path(&runs.relative);
             out.path(&runs.path);
@@ -88,8 +85,8 @@ impl TamperGuard {
             let (root, relative, path) = (input.root()?, input.path()?, input.path()?);
             paths.push(GuardedPath { root, relative, path, state: input.state()? });
         }
-        let runs = if input.number()? == 1 { Some(Mutex::new(input.runs()?)) } else { None };
-        Some(Self { paths: Mutex::new(paths), records: Mutex::default(), runs, allowed_changes, too_large: None })
+        let runs = if input.number()? == 1 { Some(input.runs()?) } else { None };
+        Some(Self { paths, records: Vec::new(), runs, allowed_changes, too_large: None })
     }
 }
 
@@ -144,7 +141,7 @@ impl SnapshotWriter {
             FileState::Other(metadata) => (5, metadata),
         };
         self.number(kind);
-        metadata.numbers().into_iter().for_each(|number| self.number(number));
+        metadata.0.into_iter().for_each(|number| self.number(number.cast_unsigned()));
         match state {
             FileState::File(_, Some(content)) => self.bytes(content),
             FileState::Link(_, target) => self.bytes(target.as_bytes()),
@@ -208,9 +205,9 @@ impl SnapshotReader<'_> {
         }
         let mut numbers = [0; 10];
         for number in &mut numbers {
-            *number = self.number()?;
+            *number = self.number()?.cast_signed();
         }
-        let metadata = StatSnapshot::from_numbers(numbers);
+        let metadata = StatSnapshot(numbers);
         Some(match kind {
             1 => FileState::File(metadata, None),
             2 => FileState::File(metadata, Some(self.bytes()?)),
@@ -266,7 +263,7 @@ mod tests {
         let rules = AllowedChanges::default();
         let (policy, name) = (rules.policy_for(&folder.path().join("a")), OsStr::new("a"));
         let at = Location::new(&root, name, &policy);
-        let state = tree_check::capture(at, &mut SnapshotBudget::default());
+        let state = tree_check::capture(at, FileState::Missing, &mut SnapshotBudget::new(false));
         let mut out = SnapshotWriter(Vec::new());
         out.state(&state);
         out.state(&FileState::Missing);

@@ -21,7 +21,7 @@ fn workspace() -> (tempfile::TempDir, PathBuf) {
 }
 
 fn guard(root: &Path) -> TamperGuard {
-    TamperGuard::new(&policy(root))
+    TamperGuard::new(&policy(root), &policy(root).protected)
 }
 
 fn policy(root: &Path) -> SandboxPolicy {
@@ -63,7 +63,7 @@ fn contents(root: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
 }
 
 fn check_attack(root: &Path, attack: impl FnOnce()) -> TamperError {
-    let guard = guard(root);
+    let mut guard = guard(root);
     assert_eq!(guard.check(false), Ok(()));
     let before = contents(root);
     attack();
@@ -136,7 +136,7 @@ fn every_kind_of_change_is_detected_and_reverted() {
     ];
     for (number, (name, attack)) in attacks.iter().enumerate() {
         if number == 9 {
-            let guard = guard(&root);
+            let mut guard = guard(&root);
             attack();
             assert_eq!(guard.check(false).unwrap_err().changed, [at(name)]);
             assert!(!at(name).exists());
@@ -155,7 +155,7 @@ fn nothing_outside_is_touched_through_a_link() {
     fs::write(outside.join("hooks/theirs"), "x").unwrap();
     fs::write(outside.join("config"), "theirs\n").unwrap();
     let before = contents(&outside);
-    let guard = guard(&root);
+    let mut guard = guard(&root);
     fs::remove_dir_all(root.join(".git")).unwrap();
     symlink(&outside, root.join(".git")).unwrap();
     let error = guard.check(false).unwrap_err();
@@ -170,7 +170,7 @@ fn a_protected_file_in_an_excluded_folder_stays_protected() {
     let (_folder, root) = workspace();
     let mut policy = policy(&root);
     policy.allowed_changes.unprotected = vec![root.join(".git")];
-    let guard = TamperGuard::new(&policy);
+    let mut guard = TamperGuard::new(&policy, &policy.protected);
     fs::write(root.join(".git/config"), "[core]\nfsmonitor = x\n").unwrap();
     assert_eq!(guard.check(false).unwrap_err().changed, [root.join(".git/config")]);
     assert_eq!(fs::read_to_string(root.join(".git/config")).unwrap(), "[core]\n");
@@ -179,7 +179,7 @@ fn a_protected_file_in_an_excluded_folder_stays_protected() {
 #[test]
 fn a_file_rewritten_with_the_same_content_is_unchanged() {
     let (_folder, root) = workspace();
-    let guard = guard(&root);
+    let mut guard = guard(&root);
     fs::write(root.join(".git/config"), "[core]\n").unwrap();
     fs::write(root.join("other"), "x").unwrap();
     fs::write(root.join(".git/index"), "x").unwrap();
@@ -189,7 +189,7 @@ fn a_file_rewritten_with_the_same_content_is_unchanged() {
 #[test]
 fn changes_between_commands_are_accepted() {
     let (_folder, root) = workspace();
-    let guard = guard(&root);
+    let mut guard = guard(&root);
     fs::write(root.join("job.yaml"), "model: c/d\n").unwrap();
     fs::create_dir(root.join("later")).unwrap();
     fs::write(root.join("later/deep.yaml"), "x").unwrap();
@@ -204,7 +204,7 @@ fn changes_between_commands_are_accepted() {
 fn a_change_of_a_large_file_is_detected_but_not_reverted() {
     let (_folder, root) = workspace();
     fs::write(root.join("job.yaml"), vec![b'#'; 2 << 20]).unwrap();
-    let guard = guard(&root);
+    let mut guard = guard(&root);
     fs::write(root.join("job.yaml"), "x").unwrap();
     let error = guard.check(false).unwrap_err();
     assert_eq!(error.not_restored, [root.join("job.yaml")]);
@@ -221,7 +221,7 @@ fn the_record_of_an_ended_run_may_change_only_if_the_run_is_resumed() {
     }
     let own = runs.join("job/20260102-000000-aaaaaa");
     fs::create_dir_all(&own).unwrap();
-    let guard = TamperGuard::new(&policy(&root)).with_records(&policy(&root), &runs, &own, None);
+    let mut guard = guard(&root).with_records(&policy(&root), &runs, &own, None);
     assert_eq!(guard.check(false), Ok(()));
     let lock = fs::File::open(&record).unwrap();
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();

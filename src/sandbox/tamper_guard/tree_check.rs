@@ -5,16 +5,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
-use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, Mode, Stat, mkdirat, unlinkat};
 use rustix::io::Errno;
 
 use super::super::allowed_changes::{ChangePermission, PathPolicy};
 use super::super::tamper_error::TamperError;
-use super::dir_fd::{Listing, MAX_NAMES, hard_links, kind, kind_of, list, read, stat};
+use super::dir_fd::{hard_links, kind, kind_of, list, read, stat};
 use super::file_state::{FileState, MAX_GIT_FILE_BYTES, SnapshotBudget, StatSnapshot};
-use super::{git_content, git_index, rollback};
+use super::{git_content, rollback};
 
 /// How deep folders are looked into.
 const MAX_DEPTH: usize = 40;
@@ -37,15 +36,6 @@ impl<'a> Location<'a> {
         Location { folder, name, policy, depth: self.depth + 1 }
     }
 
-    fn folder_metadata(&self) -> Option<StatSnapshot> {
-        let now = stat(self.folder, self.name).filter(|now| kind_of(now) == FileType::Directory);
-        now.as_ref().map(StatSnapshot::of)
-    }
-
-    fn list(&self) -> Result<(OwnedFd, Listing), Errno> {
-        list(self.folder, self.name, MAX_NAMES)
-    }
-
     /// Whether changes of this path don't matter, so that it isn't recorded.
     fn is_ignored(&self, kind: FileType) -> bool {
         match self.policy.permission() {
@@ -56,52 +46,28 @@ impl<'a> Location<'a> {
     }
 }
 
-/// Records everything that must not change.
-pub(super) fn capture(at: Location<'_>, budget: &mut SnapshotBudget) -> FileState {
-    let Some(metadata) = at.folder_metadata() else { return FileState::capture_file(at.folder, at.name, budget) };
-    let listing = if budget.take() && at.depth <= MAX_DEPTH { at.list().ok() } else { None };
+/// Records everything that must not change. What is unchanged since `before` isn't read again.
+pub(super) fn capture(at: Location<'_>, before: FileState, budget: &mut SnapshotBudget) -> FileState {
+    let now = stat(at.folder, at.name).filter(|now| kind_of(now) == FileType::Directory);
+    let Some(now) = now else { return before.recapture_file(at.folder, at.name, budget) };
+    let metadata = StatSnapshot::of(&now);
+    let listing = if budget.take() && at.depth <= MAX_DEPTH { list(at.folder, at.name).ok() } else { None };
     let Some((opened, listing)) = listing else {
         budget.exceeded = true;
         return FileState::Other(metadata);
     };
+    let mut known = if let FileState::Folder(_, entries) = before { entries } else { BTreeMap::new() };
     let mut entries = BTreeMap::new();
     for (name, kind) in listing {
         let policy = at.policy.child(&name);
         let child = at.child(&opened, &name, &policy);
-        if !child.is_ignored(kind) {
-            let state = capture(child, budget);
+        let before = known.remove(&name);
+        if before.is_some() || !child.is_ignored(kind) {
+            let state = capture(child, before.unwrap_or(FileState::Missing), budget);
             entries.insert(name, state);
         }
     }
     FileState::Folder(metadata, entries)
-}
-
-/// Accepts the current state as the one that must not change.
-pub(super) fn rebaseline(state: &mut FileState, at: Location<'_>, budget: &mut SnapshotBudget) {
-    let (FileState::Folder(metadata, entries), Some(now)) = (&mut *state, at.folder_metadata()) else {
-        if !state.is_unchanged_file(at.folder, at.name) {
-            *state = capture(at, budget);
-        }
-        return;
-    };
-    *metadata = now;
-    let Ok((opened, listing)) = at.list() else {
-        *state = FileState::Other(now);
-        return;
-    };
-    let mut current = BTreeMap::new();
-    for (name, kind) in listing {
-        let policy = at.policy.child(&name);
-        let child = at.child(&opened, &name, &policy);
-        if let Some(mut known) = entries.remove(&name) {
-            rebaseline(&mut known, child, budget);
-            current.insert(name, known);
-        } else if !child.is_ignored(kind) {
-            let state = capture(child, budget);
-            current.insert(name, state);
-        }
-    }
-    *entries = current;
 }
 
 /// Compares the path with its recorded state, and reverts changes that aren't allowed.
@@ -133,17 +99,20 @@ impl<'a> TreeCheck<'a> {
         let Some(state) = state.filter(|state| !matches!(state, FileState::Missing)) else { return };
         let may_go = match at.policy.permission() {
             ChangePermission::Files | ChangePermission::File | ChangePermission::Lock => true,
-            ChangePermission::Objects => !(matches!(state, FileState::Folder(..)) && at.policy.is_objects_root()),
+            ChangePermission::Objects => {
+                !(matches!(state, FileState::Folder(..)) && at.policy.is_in_git_dir("objects"))
+            }
             ChangePermission::Nothing | ChangePermission::FolderOnly | ChangePermission::Anything => false,
         };
-        if !may_go || at.policy.is_head() || self.is_rebuilding {
+        // Without its `HEAD`, git doesn't recognize the folder as a repository and looks further up.
+        if !may_go || at.policy.is_in_git_dir("HEAD") || self.is_rebuilding {
             self.revert(at, Some(state));
         }
     }
 
     fn check_folder(&mut self, at: Location<'_>, state: Option<&mut FileState>, now: &StatSnapshot) {
         let permission = at.policy.permission();
-        let is_same = matches!(&state, Some(FileState::Folder(before, _)) if before.has_same_permissions(now));
+        let is_same = matches!(&state, Some(FileState::Folder(before, _)) if before.permissions() == now.permissions());
         let is_new = matches!(state, None | Some(FileState::Missing));
         let is_allowed = match permission {
             ChangePermission::Anything => return,
@@ -158,7 +127,7 @@ impl<'a> TreeCheck<'a> {
             }
             match state {
                 Some(state) if git_content::is_fresh_git_dir(at.folder, at.name) => {
-                    *state = capture(at, &mut SnapshotBudget::for_partly_protected());
+                    *state = capture(at, FileState::Missing, &mut SnapshotBudget::new(true));
                 }
                 _ => self.revert(at, None),
             }
@@ -201,7 +170,7 @@ impl<'a> TreeCheck<'a> {
     }
 
     fn check_entries(&mut self, at: Location<'_>, entries: &mut BTreeMap<OsString, FileState>) {
-        let Ok((opened, listing)) = at.list() else {
+        let Ok((opened, listing)) = list(at.folder, at.name) else {
             self.report.changed.push(at.policy.path.clone());
             self.report.not_restored.push(at.policy.path.clone());
             return;
@@ -268,6 +237,6 @@ fn make_folder(folder: &OwnedFd, name: &OsStr, metadata: &StatSnapshot) -> Resul
 fn is_refreshed_index(at: Location<'_>, state: Option<&FileState>) -> bool {
     let Some(FileState::File(_, Some(before))) = state else { return false };
     at.policy.permission() == ChangePermission::Nothing
-        && at.policy.path_in_git_dir.as_ref().is_some_and(|path| path == Path::new("index"))
-        && read(at.folder, at.name, MAX_GIT_FILE_BYTES).is_some_and(|now| git_index::has_same_entries(before, &now))
+        && at.policy.is_in_git_dir("index")
+        && read(at.folder, at.name, MAX_GIT_FILE_BYTES).is_some_and(|now| git_content::has_same_entries(before, &now))
 }

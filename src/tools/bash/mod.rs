@@ -67,7 +67,7 @@ impl Bash {
         };
         let rules = options.allow.map(|rules| CommandRules::new(&rules)).transpose();
         Ok(Self {
-            rules: rules.map_err(|(_, why)| format!("bad rule of `bash`: {why}"))?,
+            rules: rules.map_err(|why| format!("bad rule of `bash`: {why}"))?,
             timeout: Duration::from_millis(options.timeout_ms.max(1)),
             read_only: options.read_only,
         })
@@ -127,9 +127,14 @@ impl Tool for Bash {
                 limits: context.limits,
             };
             let mut output = CommandOutput::new(context.redactor, MAX_RESULT_CHARS - OUTCOME_CHARS);
-            let outcome = shell_command.run(&mut output).await;
-            let outcome = outcome.map_err(|error| ToolError(format!("bash can't be started: {error}")))?;
-            context.sandbox.check_tampering().map_err(|error| ToolError(error.to_string()))?;
+            let outcome = match shell_command.run(&mut output).await {
+                Ok(outcome) => outcome,
+                Err(error) => {
+                    let text = error.to_string();
+                    let _ = context.failure.set(error);
+                    return Err(ToolError(text));
+                }
+            };
             let failure = shell_command.describe_failure(outcome);
             let mut text = output.finish();
             text.truncate(text.trim_end_matches('\n').len());

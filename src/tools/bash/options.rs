@@ -101,7 +101,7 @@ fn check_rule(rule: &Spanned<String>) -> Option<Diagnostic> {
         return None;
     }
     let is_valid = |rule: &String| CommandRules::new(std::slice::from_ref(rule)).map(drop);
-    let why = is_valid(&rule.value).err()?.1;
+    let why = is_valid(&rule.value).err()?;
     let finding = Diagnostic::error("bad-bash-rule", rule.place(), format!("bad rule: {why}"));
     // Other programs write `git diff:*`.
     let stem = rule.value.strip_suffix('*').unwrap_or_default().trim_end_matches(':');

@@ -12,27 +12,24 @@ use grep_searcher::{BinaryDetection, MmapChoice, Searcher, SearcherBuilder, Sink
 use rustix::fs::FileType;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
-use serde_json::value::RawValue;
 
-use super::input::{check_pattern_length, parse, schema};
-use super::tool::{Builtin, CallFuture, Tool, ToolContext, no_options, run_blocking_until};
+use super::file_tool::{FileCall, FileTool};
+use super::input::check_pattern_length;
+use super::tool::Builtin;
 use crate::message::ToolError;
 use crate::process::CallLimits;
 use crate::redaction::Redactor;
 use crate::text::pluralize;
 use crate::text::truncate::first;
-use crate::workspace::Workspace;
 use crate::workspace::walk::{FileWalk, StopWalk, file_filter};
 
-pub(super) const BUILTIN: Builtin = Builtin {
+pub(super) const BUILTIN: Builtin = TOOL.builtin("pattern", |_| Ok(Box::new(TOOL)));
+const TOOL: FileTool<GrepInput> = FileTool {
     name: "grep",
+    description: "Searches files for a regular expression. Excludes binary files, hidden files and files that .gitignore and \
+     similar files ignore, unless `path` names a hidden or ignored file or folder.",
     reads_only: true,
-    parent_only: false,
-    subject_field: Some("pattern"),
-    parse_options: no_options,
-    options_schema: || None,
-    build: |_| Ok(Box::new(Grep)),
+    run: search,
 };
 
 /// The most lines of a result.
@@ -75,43 +72,8 @@ enum OutputMode {
     Counts,
 }
 
-struct Grep;
-
-impl Tool for Grep {
-    fn name(&self) -> &str {
-        "grep"
-    }
-
-    fn description(&self) -> String {
-        "Searches files for a regular expression. Excludes binary files, hidden files and files that .gitignore and \
-         similar files ignore, unless `path` names a hidden or ignored file or folder."
-            .into()
-    }
-
-    fn input_schema(&self) -> Value {
-        schema::<GrepInput>()
-    }
-
-    fn reads_only(&self) -> bool {
-        true
-    }
-
-    fn call<'a>(&'a self, input: &'a RawValue, context: &'a ToolContext<'a>) -> CallFuture<'a> {
-        Box::pin(async move {
-            let input: GrepInput = parse(input)?;
-            let (workspace, limits) = (context.workspace.clone(), context.limits.clone());
-            let redactor = context.redactor.clone();
-            run_blocking_until(context.limits, move || search(&input, &workspace, &redactor, &limits)).await
-        })
-    }
-}
-
-fn search(
-    input: &GrepInput,
-    workspace: &Workspace,
-    redactor: &Redactor,
-    limits: &CallLimits,
-) -> Result<String, ToolError> {
+fn search(input: &GrepInput, call: &FileCall) -> Result<String, ToolError> {
+    let FileCall { workspace, redactor, limits, .. } = call;
     check_pattern_length("pattern", &input.pattern)?;
     check_pattern_length("glob", input.glob.as_deref().unwrap_or_default())?;
     let mut expression = RegexMatcherBuilder::new();

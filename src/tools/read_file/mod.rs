@@ -5,28 +5,24 @@ use std::io::{self, BufRead, BufReader, Read, Seek};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
-use serde_json::value::RawValue;
 
-use super::input::{lenient_integer, parse, schema};
-use super::tool::{Builtin, CallFuture, MAX_RESULT_CHARS, Tool, ToolContext, no_options, run_blocking_until};
-use super::tool_state::ToolState;
+use super::file_tool::{FileCall, FileTool};
+use super::input::lenient_integer;
+use super::tool::{Builtin, MAX_RESULT_CHARS};
 use crate::message::ToolError;
 use crate::process::CallLimits;
 use crate::redaction::Redactor;
 use crate::text::pluralize;
 use crate::text::truncate::first;
-use crate::workspace::Workspace;
 use crate::workspace::atomic_write::MAX_FILE_BYTES;
 
-pub(super) const BUILTIN: Builtin = Builtin {
+pub(super) const BUILTIN: Builtin = TOOL.builtin("path", |_| Ok(Box::new(TOOL)));
+const TOOL: FileTool<ReadFileInput> = FileTool {
     name: "read_file",
+    description: "Reads a text file. Each line is returned with its line number and a tab, which are not part of the file. Long \
+     files are returned in parts; use `offset` to continue. Long lines are truncated.",
     reads_only: true,
-    parent_only: false,
-    subject_field: Some("path"),
-    parse_options: no_options,
-    options_schema: || None,
-    build: |_| Ok(Box::new(ReadFile)),
+    run: read,
 };
 
 /// How many lines are shown by default.
@@ -57,44 +53,8 @@ struct ReadFileInput {
     limit: Option<u64>,
 }
 
-struct ReadFile;
-
-impl Tool for ReadFile {
-    fn name(&self) -> &str {
-        "read_file"
-    }
-
-    fn description(&self) -> String {
-        "Reads a text file. Each line is returned with its line number and a tab, which are not part of the file. Long \
-         files are returned in parts; use `offset` to continue. Long lines are truncated."
-            .into()
-    }
-
-    fn input_schema(&self) -> Value {
-        schema::<ReadFileInput>()
-    }
-
-    fn reads_only(&self) -> bool {
-        true
-    }
-
-    fn call<'a>(&'a self, input: &'a RawValue, context: &'a ToolContext<'a>) -> CallFuture<'a> {
-        Box::pin(async move {
-            let input: ReadFileInput = parse(input)?;
-            let (workspace, state) = (context.workspace.clone(), context.state.clone());
-            let (redactor, limits) = (context.redactor.clone(), context.limits.clone());
-            run_blocking_until(context.limits, move || read(&input, &workspace, &state, &redactor, &limits)).await
-        })
-    }
-}
-
-fn read(
-    input: &ReadFileInput,
-    workspace: &Workspace,
-    state: &ToolState,
-    redactor: &Redactor,
-    limits: &CallLimits,
-) -> Result<String, ToolError> {
+fn read(input: &ReadFileInput, call: &FileCall) -> Result<String, ToolError> {
+    let FileCall { workspace, state, redactor, limits } = call;
     let mut opened = workspace.open_file(&input.path)?;
     let path = opened.path.clone();
     let failed = |error: io::Error| workspace.io_error(&path, &error);

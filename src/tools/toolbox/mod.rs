@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use futures_util::FutureExt;
 
@@ -14,18 +14,40 @@ use crate::diagnostic::suggest_name;
 use crate::message::{ToolCall, ToolError, ToolResult};
 pub use crate::process::CallLimits;
 use crate::process::Environment;
+use crate::process::spawn::EnvironmentError;
 use crate::redaction::Redactor;
 use crate::sandbox::Sandbox;
 pub use crate::text::truncate::truncate_middle;
 use crate::workspace::Workspace;
 
+/// What tools and checks work with.
+#[derive(Debug, Clone)]
+pub struct ToolDeps {
+    /// The folder that they work in.
+    pub workspace: Arc<Workspace>,
+    /// The secrets that must not appear in their output.
+    pub redactor: Arc<Redactor>,
+    /// The environment variables that commands see.
+    pub environment: Arc<Environment>,
+    /// How commands are confined.
+    pub sandbox: Arc<Sandbox>,
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub struct CallOutcome {
+    /// What the model reads.
+    pub result: ToolResult,
+    /// The file that the agent has seen.
+    pub file_version: Option<FileVersion>,
+    /// Why the run must end, if it must.
+    pub failure: Option<EnvironmentError>,
+}
+
 /// The tools of one agent, and its state.
 pub struct Toolbox {
     tools: Vec<Box<dyn Tool>>,
-    workspace: Arc<Workspace>,
-    redactor: Arc<Redactor>,
-    environment: Arc<Environment>,
-    sandbox: Arc<Sandbox>,
+    deps: ToolDeps,
     state: ToolState,
 }
 
@@ -34,20 +56,14 @@ impl Toolbox {
     ///
     /// # Errors
     /// If a grant names an unknown tool, or has options that its tool doesn't accept.
-    pub fn new(
-        grants: &[ToolGrant],
-        workspace: Arc<Workspace>,
-        redactor: Arc<Redactor>,
-        environment: Arc<Environment>,
-        sandbox: Arc<Sandbox>,
-    ) -> Result<Self, String> {
+    pub fn new(grants: &[ToolGrant], deps: ToolDeps) -> Result<Self, String> {
         let build = |grant: &ToolGrant| {
             let known = TOOLS.iter().find(|tool| tool.name == grant.name);
             known.ok_or_else(|| format!("unknown tool `{}`", grant.name)).and_then(|tool| (tool.build)(&grant.options))
         };
         let tools = grants.iter().map(build).collect::<Result<_, _>>()?;
-        let state = ToolState::new(Arc::clone(&redactor));
-        Ok(Self { tools, workspace, redactor, environment, sandbox, state })
+        let state = ToolState::new(Arc::clone(&deps.redactor));
+        Ok(Self { tools, deps, state })
     }
 
     /// Adds a tool, or replaces the one with the same name.
@@ -56,13 +72,6 @@ impl Toolbox {
             Some(known) => *known = tool,
             None => self.tools.push(tool),
         }
-    }
-
-    /// Replaces each tool by another one with the same name.
-    #[must_use]
-    pub fn map(mut self, replace: impl FnMut(Box<dyn Tool>) -> Box<dyn Tool>) -> Self {
-        self.tools = self.tools.into_iter().map(replace).collect();
-        self
     }
 
     /// The tools as the model sees them.
@@ -100,36 +109,49 @@ impl Toolbox {
         }
     }
 
-    /// Performs a call. Returns the result and the file that the agent has seen. Mistakes of the model and panics of a tool
-    /// become results with `is_error`. The text is redacted, then truncated to [`MAX_RESULT_CHARS`].
-    pub async fn call(&self, call: &ToolCall, limits: CallLimits) -> (ToolResult, Option<FileVersion>) {
+    /// Performs a call. Mistakes of the model and panics of a tool become results with `is_error`. The text is redacted, then
+    /// truncated to [`MAX_RESULT_CHARS`].
+    pub async fn call(&self, call: &ToolCall, limits: CallLimits) -> CallOutcome {
         let state = Arc::new(self.state.for_call());
-        let (text, is_error) = match self.run(call, &state, &limits).await {
+        let failure = OnceLock::new();
+        let (text, is_error) = match self.run(call, &state, &limits, &failure).await {
             Ok(text) => (text, false),
             Err(ToolError(text)) => (text, true),
         };
-        let text = match self.redactor.redact(&text) {
+        let text = match self.deps.redactor.redact(&text) {
             Cow::Owned(redacted) => redacted,
             Cow::Borrowed(_) => text,
         };
         let text = truncate_middle(text, MAX_RESULT_CHARS);
-        (ToolResult { call_id: call.id.clone(), text, is_error }, state.seen())
+        let moved = || self.deps.workspace.check_not_moved().err().map(EnvironmentError::WorkspaceMoved);
+        CallOutcome {
+            result: ToolResult { call_id: call.id.clone(), text, is_error },
+            file_version: state.seen(),
+            failure: failure.into_inner().filter(EnvironmentError::ends_run).or_else(moved),
+        }
     }
 
-    async fn run(&self, call: &ToolCall, state: &Arc<ToolState>, limits: &CallLimits) -> Result<String, ToolError> {
+    async fn run(
+        &self,
+        call: &ToolCall,
+        state: &Arc<ToolState>,
+        limits: &CallLimits,
+        failure: &OnceLock<EnvironmentError>,
+    ) -> Result<String, ToolError> {
         let Some(tool) = self.find(&call.tool) else { return Err(self.unknown_tool(&call.tool)) };
         if let Some(why) = &call.input_error {
             return Err(ToolError(why.clone()));
         }
-        self.workspace.check_not_moved().map_err(|error| ToolError(error.to_string()))?;
+        self.deps.workspace.check_not_moved().map_err(|error| ToolError(error.to_string()))?;
         let context = ToolContext {
             call_id: &call.id,
-            workspace: &self.workspace,
+            workspace: &self.deps.workspace,
             state,
-            redactor: &self.redactor,
-            environment: &self.environment,
-            sandbox: &self.sandbox,
+            redactor: &self.deps.redactor,
+            environment: &self.deps.environment,
+            sandbox: &self.deps.sandbox,
             limits,
+            failure,
         };
         // A panic in a tool must not end the run. Locks on shared state ignore poisoning.
         let result = AssertUnwindSafe(async { tool.call(&call.input, &context).await }).catch_unwind().await;

@@ -50,11 +50,13 @@ impl ToolHarness {
         let root = folder.path().join(root);
         let protected = ["job.yaml", "prompts", "runs"].map(|name| root.join(name)).to_vec();
         let workspace = Workspace::open(&root, protected, vec![root.join("runs")]).unwrap();
-        let environment = Environment::new(&BTreeMap::new(), &[], secrets);
-        let redactor = Redactor::new(secrets).0;
-        let sandbox = Arc::new(Sandbox::off());
-        let toolbox =
-            Toolbox::new(grants, Arc::new(workspace), Arc::new(redactor), Arc::new(environment), sandbox).unwrap();
+        let deps = ToolDeps {
+            workspace: Arc::new(workspace),
+            redactor: Arc::new(Redactor::new(secrets).0),
+            environment: Arc::new(Environment::new(&BTreeMap::new(), &[], secrets)),
+            sandbox: Arc::new(Sandbox::off()),
+        };
+        let toolbox = Toolbox::new(grants, deps).unwrap();
         let limits =
             CallLimits { deadline: Instant::now() + Duration::from_secs(60), cancel: CancellationToken::new() };
         Self { toolbox, folder, limits }
@@ -77,7 +79,7 @@ impl ToolHarness {
     pub(in crate::tools) async fn call(&self, tool: &str, input: &str) -> ToolResult {
         let input = RawValue::from_string(input.to_owned()).unwrap().into();
         let call = ToolCall { id: "call-1".into(), tool: tool.into(), input, input_error: None };
-        self.toolbox.call(&call, self.limits.clone()).await.0
+        self.toolbox.call(&call, self.limits.clone()).await.result
     }
 
     pub(in crate::tools) async fn ok(&self, tool: &str, input: &str) -> String {
@@ -131,7 +133,7 @@ async fn a_call_with_invalid_json_never_runs() {
     let harness = ToolHarness::new(&["bash"]);
     let input = RawValue::from_string(r#"{"command": "touch made"}"#.into()).unwrap().into();
     let call = ToolCall { id: "x".into(), tool: "bash".into(), input, input_error: Some("cut off".into()) };
-    let (result, _) = harness.toolbox.call(&call, harness.limits.clone()).await;
+    let result = harness.toolbox.call(&call, harness.limits.clone()).await.result;
     assert_eq!((result.is_error, result.text.as_str()), (true, "cut off"));
     assert_eq!(result.call_id, "x");
     assert!(!harness.path("made").exists());
@@ -171,7 +173,9 @@ fn an_added_tool_replaces_one_with_the_same_name() {
 fn a_grant_of_an_unknown_tool_is_an_error() {
     let workspace = Arc::new(Workspace::open(Path::new("."), Vec::new(), Vec::new()).unwrap());
     let grant = ToolGrant { name: "nope".into(), options: Value::Null };
-    let error = Toolbox::new(&[grant], workspace, Arc::default(), Arc::default(), Arc::new(Sandbox::off())).err();
+    let sandbox = Arc::new(Sandbox::off());
+    let deps = ToolDeps { workspace, redactor: Arc::default(), environment: Arc::default(), sandbox };
+    let error = Toolbox::new(&[grant], deps).err();
     assert_eq!(error.as_deref(), Some("unknown tool `nope`"));
 }
 
@@ -213,13 +217,15 @@ async fn the_state_of_earlier_calls_is_restored() {
     };
     let plan = |text: &str| call("todo", json!({ "items": [{ "text": text, "status": "pending" }] }));
     let read = call("read_file", json!({ "path": "./a.txt" }));
-    let (shown, seen) = harness.toolbox.call(&read, harness.limits.clone()).await;
+    let CallOutcome { result: shown, file_version: seen, .. } =
+        harness.toolbox.call(&read, harness.limits.clone()).await;
     let seen = seen.unwrap();
     assert_eq!(seen.path, "a.txt");
     assert_eq!(seen.sha256, "01d09d19c2139a46aebfb577780d123d7396e97201bc7ead210a2ebff8239dee");
-    let (planned, nothing) = harness.toolbox.call(&plan("look"), harness.limits.clone()).await;
+    let CallOutcome { result: planned, file_version: nothing, .. } =
+        harness.toolbox.call(&plan("look"), harness.limits.clone()).await;
     assert_eq!(nothing, None, "a call that saw no file");
-    let (refused, _) = harness.toolbox.call(&plan(" "), harness.limits.clone()).await;
+    let refused = harness.toolbox.call(&plan(" "), harness.limits.clone()).await.result;
 
     let later = ToolHarness::new(&["todo", "read_file", "edit_file"]);
     later.write("a.txt", "old, changed\n");

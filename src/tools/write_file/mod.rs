@@ -2,25 +2,21 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
-use serde_json::value::RawValue;
 
-use super::input::{parse, reject_redacted_text, schema};
-use super::tool::{Builtin, CallFuture, Tool, ToolContext, no_options, run_blocking};
-use super::tool_state::ToolState;
+use super::file_tool::{FileCall, FileTool};
+use super::input::reject_redacted_text;
+use super::tool::Builtin;
 use crate::message::ToolError;
 use crate::text::pluralize;
-use crate::workspace::Workspace;
 use crate::workspace::atomic_write::MAX_FILE_BYTES;
 
-pub(super) const BUILTIN: Builtin = Builtin {
+pub(super) const BUILTIN: Builtin = TOOL.builtin("path", |_| Ok(Box::new(TOOL)));
+const TOOL: FileTool<WriteFileInput> = FileTool {
     name: "write_file",
+    description: "Writes a file, replacing an existing one. Creates missing folders. To change part of a file, use edit_file if \
+     available.",
     reads_only: false,
-    parent_only: false,
-    subject_field: Some("path"),
-    parse_options: no_options,
-    options_schema: || None,
-    build: |_| Ok(Box::new(WriteFile)),
+    run: write,
 };
 
 #[derive(Deserialize, JsonSchema)]
@@ -33,33 +29,7 @@ struct WriteFileInput {
     content: String,
 }
 
-struct WriteFile;
-
-impl Tool for WriteFile {
-    fn name(&self) -> &str {
-        "write_file"
-    }
-
-    fn description(&self) -> String {
-        "Writes a file, replacing an existing one. Creates missing folders. To change part of a file, use edit_file if \
-         available."
-            .into()
-    }
-
-    fn input_schema(&self) -> Value {
-        schema::<WriteFileInput>()
-    }
-
-    fn call<'a>(&'a self, input: &'a RawValue, context: &'a ToolContext<'a>) -> CallFuture<'a> {
-        Box::pin(async move {
-            let input: WriteFileInput = parse(input)?;
-            let (workspace, state) = (context.workspace.clone(), context.state.clone());
-            run_blocking(move || write(&input, &workspace, &state)).await
-        })
-    }
-}
-
-fn write(input: &WriteFileInput, workspace: &Workspace, state: &ToolState) -> Result<String, ToolError> {
+fn write(input: &WriteFileInput, FileCall { workspace, state, .. }: &FileCall) -> Result<String, ToolError> {
     reject_redacted_text(&input.path)?;
     reject_redacted_text(&input.content)?;
     if input.content.len() as u64 > MAX_FILE_BYTES {

@@ -58,9 +58,10 @@ pub(super) fn parse_document(source: &Arc<Source>, hints: &'static FormatHints) 
         gaps = spaces.gaps;
         text = Cow::Owned(spaces.text);
     }
+    let recovered_text;
     let mut outcome = TreeBuilder::new(source, &text, &[]).read();
     if let Err(ParseAbort::Syntax) = outcome {
-        let recovered = match syntax_recovery::recover_syntax(source, text.into_owned()) {
+        let recovered = match syntax_recovery::recover_syntax(source, text.to_string()) {
             Ok(recovered) => recovered,
             Err(finding) => return nothing(found, *finding),
         };
@@ -68,18 +69,18 @@ pub(super) fn parse_document(source: &Arc<Source>, hints: &'static FormatHints) 
         if recovered.is_truncated {
             found.mark_truncated();
         }
-        let (gone, kept): (Vec<RecoveryGap>, Vec<RecoveryGap>) =
-            recovered.gaps.into_iter().partition(|gap| gap.is_data_lost);
+        let kept: Vec<RecoveryGap>;
+        (lost, kept) = recovered.gaps.into_iter().partition(|gap| gap.is_data_lost);
         gaps.extend(kept);
-        outcome = TreeBuilder::new(source, &recovered.text, &gone).read();
-        lost = gone;
+        recovered_text = recovered.text;
+        outcome = TreeBuilder::new(source, &recovered_text, &lost).read();
     }
     let parsed = match outcome {
         Ok(parsed) => parsed,
         Err(ParseAbort::Finding(finding)) => return nothing(found, *finding),
         Err(ParseAbort::Syntax) => return ParseOutcome { tree: None, found, gaps: vec![place(0..source.text.len())] },
     };
-    let ParsedDocument { mut nodes, found: more, weight, root, second } = parsed;
+    let TreeBuilder { mut nodes, found: more, weight, root, second, .. } = parsed;
     found.merge(more);
     let root = root.filter(|root| {
         !matches!(&nodes[*root as usize].content, Content::Scalar { text, value: Scalar::Null, .. } if text.is_empty())
@@ -146,16 +147,6 @@ struct TreeBuilder<'a> {
     second: Option<usize>,
 }
 
-/// A parsed text.
-struct ParsedDocument {
-    nodes: Vec<NodeData>,
-    found: Findings,
-    weight: u64,
-    root: Option<u32>,
-    /// Where a second document starts.
-    second: Option<usize>,
-}
-
 /// Why parsing stopped.
 enum ParseAbort {
     /// An error after which the rest can't be read.
@@ -180,7 +171,7 @@ impl<'a> TreeBuilder<'a> {
         }
     }
 
-    fn read(mut self) -> Result<ParsedDocument, ParseAbort> {
+    fn read(mut self) -> Result<Self, ParseAbort> {
         let mut documents = 0;
         for event in Parser::new_from_str_with_options(self.text, parser_options()) {
             let (event, span) = event.map_err(|_| ParseAbort::Syntax)?;
@@ -211,14 +202,12 @@ impl<'a> TreeBuilder<'a> {
                 Event::Alias(anchor) => self.alias(anchor, range),
                 Event::UnresolvedAlias(name) => {
                     let message = format!("no anchor `&{}` before this alias", excerpt(&name));
-                    self.report("unknown-anchor", range.clone(), message, ANCHOR);
-                    self.push_invalid(range);
+                    self.push_invalid("unknown-anchor", range, message, ANCHOR);
                 }
                 _ => {}
             }
         }
-        let Self { nodes, found, weight, root, second, .. } = self;
-        Ok(ParsedDocument { nodes, found, weight, root, second })
+        Ok(self)
     }
 
     fn range(&self, span: &Span) -> Range<usize> {
@@ -243,7 +232,9 @@ impl<'a> TreeBuilder<'a> {
         (self.nodes.len() - 1) as u32
     }
 
-    fn push_invalid(&mut self, span: Range<usize>) {
+    /// Reports an error and adds a node in its place.
+    fn push_invalid(&mut self, code: &'static str, span: Range<usize>, message: String, help: &str) {
+        self.report(code, span.clone(), message, help);
         let index = self.push(span, Content::Invalid);
         self.attach(index, 0);
     }
@@ -294,39 +285,29 @@ impl<'a> TreeBuilder<'a> {
 
     fn alias(&mut self, anchor: usize, span: Range<usize>) {
         let name = excerpt(&self.text[span.clone()]);
-        match self.anchors.get(&anchor) {
+        let (code, message, help) = match self.anchors.get(&anchor) {
+            Some(Anchor::Closed { height, .. }) if self.frames.len() + height > MAX_DEPTH => {
+                ("too-deep", format!("the alias `{name}` nests more than {MAX_DEPTH} levels deep"), FLATTEN)
+            }
+            Some(Anchor::Closed { weight, .. }) if self.weight + weight > MAX_EXPANDED => {
+                let message = format!("with the alias `{name}`, the file has too many values");
+                ("too-large", message, "use fewer aliases of aliases")
+            }
             Some(Anchor::Closed { index, height, weight }) => {
-                let (target, height, weight) = (*index, *height, *weight);
-                if self.frames.len() + height > MAX_DEPTH {
-                    let message = format!("the alias `{name}` nests more than {MAX_DEPTH} levels deep");
-                    self.report("too-deep", span.clone(), message, FLATTEN);
-                    self.push_invalid(span);
-                } else if self.weight + weight > MAX_EXPANDED {
-                    let message = format!("with the alias `{name}`, the file has too many values");
-                    self.report("too-large", span.clone(), message, "use fewer aliases of aliases");
-                    self.push_invalid(span);
-                } else {
-                    self.weight += weight;
-                    let index = self.push(span, Content::Alias(target));
-                    self.attach(index, height);
-                }
+                let (target, height) = (*index, *height);
+                self.weight += weight;
+                let index = self.push(span, Content::Alias(target));
+                return self.attach(index, height);
             }
             Some(Anchor::Open) => {
                 let message = format!("the alias `{name}` refers to a value that contains it");
-                self.report(
-                    "cyclic-alias",
-                    span.clone(),
-                    message,
-                    "write the value out, or move the anchor to a part without the alias",
-                );
-                self.push_invalid(span);
+                ("cyclic-alias", message, "write the value out, or move the anchor to a part without the alias")
             }
-            None => {
-                self.report("unknown-anchor", span.clone(), format!("no anchor for the alias `{name}`"), ANCHOR);
-                self.push_invalid(span);
-            }
-        }
+            None => ("unknown-anchor", format!("no anchor for the alias `{name}`"), ANCHOR),
+        };
+        self.push_invalid(code, span, message, help);
     }
+
     fn close(&mut self, end: &Range<usize>) {
         let Some(frame) = self.frames.pop() else { return };
         for item in &frame.items {

@@ -29,7 +29,8 @@ impl TreeBuilder<'_> {
             }
         }
         if self.gaps.iter().any(|gap| gap.span.start <= range.start && range.end <= gap.span.end) && !range.is_empty() {
-            return self.push_invalid(range);
+            let index = self.push(range, Content::Invalid);
+            return self.attach(index, 0);
         }
         let untagged = if style == Style::Plain { scalar::plain(text) } else { Scalar::String };
         let value = match tag {

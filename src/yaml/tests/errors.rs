@@ -57,7 +57,7 @@ struct Agent {
 #[derive(Debug, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
 enum Tool {
-    Bash { timeout: u32 },
+    Bash,
     Glob,
 }
 
@@ -80,7 +80,7 @@ inputs:
   one: {type: string}
 parent:
   prompt: [a]
-  tools: [glob, grep, {bash: {timeout: 2m}}, bash, {glob: 1}, {globb: 2}, glob]
+  tools: [glob, grep, {bash: {timeout: 2m}}, bash, glob]
   max_turns: 300
 subagents:
   first:
@@ -112,10 +112,7 @@ fn everything_at_once() {
     8:3-6 duplicate-key: key `one` is set twice in this mapping
     10:11-14 wrong-type: expected a string, found a list
     11:17-21 unknown-value: unknown value `grep`
-    11:40-42 wrong-type: expected an integer, found the string "2m"
-    11:46-50 wrong-type: `bash` needs a value
-    11:59-60 wrong-type: `glob` takes no value
-    11:64-69 unknown-value: unknown value `globb`
+    11:23-44 wrong-type: expected `bash` or `glob`, found a mapping
     12:14-17 out-of-range: expected an integer of at most 255, found 300
     16:12-16 wrong-type: expected a list, found the string "glob"
     17:16-18 out-of-range: expected an integer of at least 0, found -1
@@ -128,7 +125,7 @@ fn everything_at_once() {
     25:11-14 wrong-type: expected an integer, found the number 1.5
     "#);
     let job = decoded.value.expect("a partial value");
-    assert_eq!(job.parent.tools, [Tool::Glob, Tool::Bash { timeout: 1 }, Tool::Glob, Tool::Glob]);
+    assert_eq!(job.parent.tools, [Tool::Glob, Tool::Bash, Tool::Glob]);
     assert_eq!(job.subagents.keys().collect::<Vec<_>>(), ["first", "second", "third", "fourth", "fifth"]);
     assert_eq!((job.parent.max_turns, job.subagents["first"].prompt.as_str()), (None, "ok"));
     assert!(job.parent.prompt.node.is_placeholder() && !job.subagents["first"].prompt.node.is_placeholder());
@@ -216,7 +213,10 @@ fn a_wrong_alias_shows_where_its_value_comes_from() {
 #[test]
 fn ranges_of_integers() {
     assert_eq!(findings::<u8>("256"), "1:1-4 out-of-range: expected an integer of at most 255, found 256\n");
-    assert_eq!(findings::<i8>("-129"), "1:1-5 out-of-range: expected an integer of at least -128, found -129\n");
+    assert_eq!(
+        findings::<i32>("-2147483649"),
+        "1:1-12 out-of-range: expected an integer of at least -2147483648, found -2147483649\n"
+    );
     assert_eq!(
         findings::<u64>("18446744073709551616").split(':').nth(2),
         Some(" expected an integer of at most 18446744073709551615, found 18446744073709551616\n")
@@ -227,7 +227,6 @@ fn ranges_of_integers() {
         findings::<serde_json::Value>("[.nan]"),
         "1:2-6 out-of-range: expected a finite number, found the number .nan\n"
     );
-    assert_eq!(findings::<(u8, u8)>("[1]"), "1:1-4 wrong-type: expected a list of 2 items, found 1\n");
 }
 
 #[test]

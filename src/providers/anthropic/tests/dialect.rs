@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::{events, reply};
 use crate::providers::ProviderSpec;
-use crate::providers::anthropic::reply::AnthropicAssembler;
+use crate::providers::anthropic::reply::AnthropicDecoder;
+use crate::providers::assembler::{EventDecoder, ReplyAssembler};
 use crate::providers::conformance_tests::{
     ParsedRequest, ReplyEnding, ReplyPart, ReplySpec, RequestTurn, TEST_KEY, WireDialect, read,
 };
@@ -21,8 +22,8 @@ fn stop(ending: ReplyEnding) -> &'static str {
 }
 
 /// An assembler that has received nothing yet.
-pub(crate) fn new_assembler() -> impl crate::providers::assembler::ReplyAssembler {
-    AnthropicAssembler::new(0)
+pub(crate) fn new_assembler() -> ReplyAssembler<impl EventDecoder> {
+    ReplyAssembler::new(0, AnthropicDecoder::default())
 }
 
 impl WireDialect for AnthropicDialect {
@@ -70,7 +71,7 @@ impl WireDialect for AnthropicDialect {
     }
 
     fn read(&self, chunks: &[&[u8]]) -> Option<(usize, String)> {
-        read(AnthropicAssembler::new(0), chunks)
+        read(ReplyAssembler::new(0, AnthropicDecoder::default()), chunks)
     }
 
     fn unknown_event(&self) -> &'static str {

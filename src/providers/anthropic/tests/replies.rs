@@ -3,8 +3,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::message::{BlockContent, StopReason, ToolResult, Usage};
-use crate::providers::anthropic::reply::AnthropicAssembler;
-use crate::providers::assembler::ReplyAssembler as _;
+use crate::providers::anthropic::reply::AnthropicDecoder;
+use crate::providers::assembler::ReplyAssembler;
 use crate::providers::test_server::{ConnectionEnd, ScriptedResponse};
 use crate::providers::transport::sse::Decoder;
 
@@ -94,7 +94,7 @@ async fn every_block_is_kept_and_sent_back_unchanged() {
 fn every_chunking_of_the_bytes_gives_the_same_reply() {
     let body = mixed();
     let read = |chunks: &mut dyn Iterator<Item = &[u8]>| {
-        let mut growth = AnthropicAssembler::new(0);
+        let mut growth = ReplyAssembler::new(0, AnthropicDecoder::default());
         let mut decoder = Decoder::new(1 << 20);
         for chunk in chunks {
             decoder.feed(chunk, |name, data| growth.push_event(name, data, &|_| {})).unwrap();
@@ -284,13 +284,14 @@ async fn a_reply_without_a_stop_reason_is_retried() {
 #[tokio::test]
 async fn stop_reasons_are_mapped() {
     let cases = [
-        ("end_turn", StopReason::EndTurn),
+        // The reply has a call.
+        ("end_turn", StopReason::ToolUse),
         ("tool_use", StopReason::ToolUse),
         ("max_tokens", StopReason::MaxTokens),
         ("refusal", StopReason::Refusal),
         ("pause_turn", StopReason::Pause),
         ("model_context_window_exceeded", StopReason::ContextFull),
-        ("stop_sequence", StopReason::EndTurn),
+        ("stop_sequence", StopReason::ToolUse),
         ("tea_time", StopReason::Other("tea_time".to_owned())),
     ];
     for (word, stop) in cases {
@@ -311,7 +312,7 @@ async fn unknown_events_are_ignored() {
 fn five_thousand_deltas_are_one_text() {
     let deltas = (0..5000).map(|n| json!({ "type": "text_delta", "text": format!("word {n} ") })).collect();
     let body = reply(&[(json!({ "type": "text", "text": "" }), deltas)], "end_turn");
-    let mut growth = AnthropicAssembler::new(0);
+    let mut growth = ReplyAssembler::new(0, AnthropicDecoder::default());
     let mut decoder = Decoder::new(1 << 20);
     for chunk in body.as_bytes().chunks(1400) {
         decoder.feed(chunk, |name, data| growth.push_event(name, data, &|_| {})).unwrap();

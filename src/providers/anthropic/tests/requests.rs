@@ -194,7 +194,7 @@ fn endpoint_urls_are_derived_from_the_base_url() {
             "https://api.anthropic.com",
             "/v1/messages",
         );
-        endpoint.map(|endpoint| endpoint.display_url().to_owned()).map_err(|fault| fault.message)
+        endpoint.map(|endpoint| endpoint.display_url).map_err(|fault| fault.message)
     };
     for (base, expected) in [
         ("", "https://api.anthropic.com/v1/messages"),

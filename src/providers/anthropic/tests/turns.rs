@@ -37,10 +37,10 @@ fn answered(id: &str) -> Message {
 fn thinks(model: &str, messages: &[Message]) -> Vec<bool> {
     let mut setup = setup(Some(Thinking::Low));
     setup.model.name = model.to_owned();
-    let mut body = AnthropicEncoder::new(setup).unwrap();
+    let mut body = AnthropicEncoder::new(&setup);
     let mut thinks = Vec::new();
     for message in messages {
-        body.push(message).unwrap();
+        body.push(message);
         if matches!(message, Message::User(_)) {
             let request: Value = serde_json::from_slice(&body.body_chunks(&request()).concat()).unwrap();
             thinks.push(request["thinking"]["type"].is_string());
@@ -74,15 +74,15 @@ fn text_of(text: &str) -> Reply {
 
 #[test]
 fn a_rebuilt_conversation_thinks_again() {
-    let mut body = AnthropicEncoder::new(setup(Some(Thinking::Low))).unwrap();
+    let mut body = AnthropicEncoder::new(&setup(Some(Thinking::Low)));
     let asks = |body: &AnthropicEncoder| {
         let request: Value = serde_json::from_slice(&body.body_chunks(&request()).concat()).unwrap();
         request["thinking"]["type"] == json!("enabled")
     };
     let messages = [Message::User(UserMessage::text("Hello")), said(false, "a"), answered("a")];
-    messages.iter().for_each(|message| body.push(message).unwrap());
+    messages.iter().for_each(|message| body.push(message));
     assert!(!asks(&body));
     body.clear();
-    body.push(&messages[0]).unwrap();
+    body.push(&messages[0]);
     assert!(asks(&body));
 }

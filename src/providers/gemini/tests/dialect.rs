@@ -4,10 +4,11 @@ use serde_json::{Value, json};
 
 use crate::message::Usage;
 use crate::providers::ProviderSpec;
+use crate::providers::assembler::ReplyAssembler;
 use crate::providers::conformance_tests::{
     ParsedRequest, ReplyEnding, ReplyPart, ReplySpec, RequestTurn, TEST_KEY, USAGE, WireDialect, read,
 };
-use crate::providers::gemini::reply::GeminiAssembler;
+use crate::providers::gemini::reply::GeminiDecoder;
 
 pub(crate) struct GeminiDialect;
 
@@ -96,7 +97,7 @@ impl WireDialect for GeminiDialect {
     }
 
     fn read(&self, chunks: &[&[u8]]) -> Option<(usize, String)> {
-        read(GeminiAssembler::new(0), chunks)
+        read(ReplyAssembler::new(0, GeminiDecoder::default()), chunks)
     }
 
     fn unknown_event(&self) -> &'static str {

@@ -39,8 +39,8 @@ fn of_model(name: &str) -> ConversationConfig {
 
 /// The messages of a conversation as they appear in a request.
 fn sent_back(setup: &ConversationConfig, messages: impl IntoIterator<Item = Message>) -> Value {
-    let mut body = GeminiEncoder::new(setup).unwrap();
-    messages.into_iter().for_each(|message| body.push(&message).unwrap());
+    let mut body = GeminiEncoder::new(setup);
+    messages.into_iter().for_each(|message| body.push(&message));
     let body: Value = serde_json::from_slice(&body.body_chunks(&request()).concat()).unwrap();
     body["contents"].clone()
 }

@@ -14,8 +14,8 @@ use crate::providers::transport::http_conversation::RequestEncoder as _;
 use crate::providers::{ConversationConfig, Model, ProviderErrorKind, ReplyRequest, RequestOptions};
 
 fn written(setup: &ConversationConfig, ask: &ReplyRequest) -> Value {
-    let mut body = GeminiEncoder::new(setup).unwrap();
-    body.push(&Message::User(UserMessage::text("Hello"))).unwrap();
+    let mut body = GeminiEncoder::new(setup);
+    body.push(&Message::User(UserMessage::text("Hello")));
     serde_json::from_slice(&body.body_chunks(ask).concat()).unwrap()
 }
 

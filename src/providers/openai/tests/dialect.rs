@@ -3,10 +3,11 @@
 use serde_json::{Value, json};
 
 use crate::providers::ProviderSpec;
+use crate::providers::assembler::{EventDecoder, ReplyAssembler};
 use crate::providers::conformance_tests::{
     ParsedRequest, ReplyEnding, ReplyPart, ReplySpec, RequestTurn, TEST_KEY, WireDialect, read,
 };
-use crate::providers::openai::reply::OpenaiAssembler;
+use crate::providers::openai::reply::OpenaiDecoder;
 
 pub(crate) struct OpenaiDialect;
 
@@ -114,8 +115,8 @@ pub(crate) fn answered(call_id: String, text: String) -> RequestTurn {
 }
 
 /// An assembler that has received nothing yet, for a server other than OpenAI's and a request with this token limit.
-pub(crate) fn growth(most: u32) -> impl crate::providers::assembler::ReplyAssembler {
-    OpenaiAssembler::new(0).with_token_limit(most)
+pub(crate) fn growth(most: u32) -> ReplyAssembler<impl EventDecoder> {
+    ReplyAssembler::new(0, OpenaiDecoder::new(Some(most)))
 }
 
 impl WireDialect for OpenaiDialect {
@@ -151,7 +152,7 @@ impl WireDialect for OpenaiDialect {
     }
 
     fn read(&self, chunks: &[&[u8]]) -> Option<(usize, String)> {
-        read(OpenaiAssembler::new(0), chunks)
+        read(ReplyAssembler::new(0, OpenaiDecoder::default()), chunks)
     }
 
     fn unknown_event(&self) -> &'static str {

@@ -138,9 +138,8 @@ async fn an_input_is_sent_back_as_a_string_whatever_its_type() {
         item["arguments"] = arguments;
         let reply = reply_of(&[done(0, &item), completed(&[])]).await;
         let mut body =
-            OpenaiEncoder::new(&setup(&OpenaiDialect), RequestDialect { effort: None, has_openai_rules: true })
-                .unwrap();
-        body.push(&Message::Assistant(reply)).unwrap();
+            OpenaiEncoder::new(&setup(&OpenaiDialect), RequestDialect { effort: None, has_openai_rules: true });
+        body.push(&Message::Assistant(reply));
         let body: Value = serde_json::from_slice(&body.body_chunks(&request()).concat()).unwrap();
         assert_eq!(body["input"][0]["arguments"], expected);
     }
@@ -162,9 +161,8 @@ async fn encrypted_reasoning_in_the_final_response_is_sent_back() {
         let reply = reply_of(&events).await;
         assert_eq!(shown(&reply), ["Let me see.", "call_2 glob {}"]);
         let mut body =
-            OpenaiEncoder::new(&setup(&OpenaiDialect), RequestDialect { effort: None, has_openai_rules: false })
-                .unwrap();
-        body.push(&Message::Assistant(reply)).unwrap();
+            OpenaiEncoder::new(&setup(&OpenaiDialect), RequestDialect { effort: None, has_openai_rules: false });
+        body.push(&Message::Assistant(reply));
         let body: Value = serde_json::from_slice(&body.body_chunks(&request()).concat()).unwrap();
         let mut back = thought.clone();
         back["encrypted_content"] = expected.clone();

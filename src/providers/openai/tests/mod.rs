@@ -38,8 +38,8 @@ fn message(text: &str) -> Value {
 }
 
 fn written(setup: &ConversationConfig, way: RequestDialect) -> Value {
-    let mut body = OpenaiEncoder::new(setup, way).unwrap();
-    body.push(&Message::User(UserMessage::text("Hello"))).unwrap();
+    let mut body = OpenaiEncoder::new(setup, way);
+    body.push(&Message::User(UserMessage::text("Hello")));
     serde_json::from_slice(&body.body_chunks(&request()).concat()).unwrap()
 }
 
@@ -65,8 +65,8 @@ fn a_request_is_what_the_api_expects() {
     let mut plain = setup(&OpenaiDialect);
     plain.model.name = "gpt-4.1".to_owned();
     assert_eq!(written(&plain, RequestDialect { effort: None, has_openai_rules: true }).get("include"), None);
-    let mut body = OpenaiEncoder::new(&plain, RequestDialect { effort: None, has_openai_rules: true }).unwrap();
-    body.push(&Message::User(UserMessage::text("Hello"))).unwrap();
+    let mut body = OpenaiEncoder::new(&plain, RequestDialect { effort: None, has_openai_rules: true });
+    body.push(&Message::User(UserMessage::text("Hello")));
     let few: Value =
         serde_json::from_slice(&body.body_chunks(&ReplyRequest { max_tokens: 1, ..request() }).concat()).unwrap();
     assert_eq!(few["max_output_tokens"], 16);
@@ -110,18 +110,16 @@ async fn reasoning_is_sent_back_only_if_the_server_accepts_it() {
     let reply = reply_of(&[completed(&items)]).await;
     assert_eq!(reply.blocks.len(), 4);
     let back = |has_openai_rules| {
-        let mut body =
-            OpenaiEncoder::new(&setup(&OpenaiDialect), RequestDialect { effort: None, has_openai_rules }).unwrap();
-        body.push(&Message::Assistant(reply.clone())).unwrap();
+        let mut body = OpenaiEncoder::new(&setup(&OpenaiDialect), RequestDialect { effort: None, has_openai_rules });
+        body.push(&Message::Assistant(reply.clone()));
         let body: Value = serde_json::from_slice(&body.body_chunks(&request()).concat()).unwrap();
         body["input"].clone()
     };
     assert_eq!(back(true), json!([items[0], items[2]]));
     assert_eq!(back(false), json!([items[0], items[1], items[2]]));
     let only_thoughts = reply_of(&[completed(&items[..2])]).await;
-    let mut body =
-        OpenaiEncoder::new(&setup(&OpenaiDialect), RequestDialect { effort: None, has_openai_rules: true }).unwrap();
-    body.push(&Message::Assistant(only_thoughts)).unwrap();
+    let mut body = OpenaiEncoder::new(&setup(&OpenaiDialect), RequestDialect { effort: None, has_openai_rules: true });
+    body.push(&Message::Assistant(only_thoughts));
     let body: Value = serde_json::from_slice(&body.body_chunks(&request()).concat()).unwrap();
     assert_eq!(body["input"], json!([{ "type": "message", "role": "assistant", "content": "(nothing)" }]));
 }
@@ -133,9 +131,8 @@ async fn redacted_or_renamed_items_are_reencoded() {
     reply.blocks[0].raw = None;
     let BlockContent::Call(call) = &mut reply.blocks[1].content else { unreachable!() };
     call.id = "b".to_owned();
-    let mut body =
-        OpenaiEncoder::new(&setup(&OpenaiDialect), RequestDialect { effort: None, has_openai_rules: true }).unwrap();
-    body.push(&Message::Assistant(reply)).unwrap();
+    let mut body = OpenaiEncoder::new(&setup(&OpenaiDialect), RequestDialect { effort: None, has_openai_rules: true });
+    body.push(&Message::Assistant(reply));
     let body: Value = serde_json::from_slice(&body.body_chunks(&request()).concat()).unwrap();
     let expected = json!([
         { "type": "message", "role": "assistant", "content": "Hi" },

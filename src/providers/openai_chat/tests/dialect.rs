@@ -3,11 +3,12 @@
 use serde_json::{Value, json};
 
 use crate::providers::ProviderSpec;
+use crate::providers::assembler::{EventDecoder, ReplyAssembler};
 use crate::providers::conformance_tests::{
     ParsedRequest, ReplyEnding, ReplyPart, ReplySpec, RequestTurn, TEST_KEY, WireDialect, read,
 };
 use crate::providers::openai::tests::{answered, error};
-use crate::providers::openai_chat::reply::OpenaiChatAssembler;
+use crate::providers::openai_chat::reply::OpenaiChatDecoder;
 
 pub(crate) struct OpenaiChatDialect;
 
@@ -38,8 +39,8 @@ fn usage() -> Value {
 }
 
 /// An assembler that has received nothing yet.
-pub(crate) fn growth() -> impl crate::providers::assembler::ReplyAssembler {
-    OpenaiChatAssembler::new(0)
+pub(crate) fn growth() -> ReplyAssembler<impl EventDecoder> {
+    ReplyAssembler::new(0, OpenaiChatDecoder::default())
 }
 
 impl WireDialect for OpenaiChatDialect {
@@ -98,7 +99,7 @@ impl WireDialect for OpenaiChatDialect {
     }
 
     fn read(&self, chunks: &[&[u8]]) -> Option<(usize, String)> {
-        read(OpenaiChatAssembler::new(0), chunks)
+        read(ReplyAssembler::new(0, OpenaiChatDecoder::default()), chunks)
     }
 
     fn unknown_event(&self) -> &'static str {

@@ -51,7 +51,7 @@ async fn a_stream_can_end_without_done() {
     let (reply, seen, _) =
         ask_once(&OpenaiChatDialect, vec![ScriptedResponse::stream([unfinished.as_bytes()]), good]).await;
     assert_eq!(reply.unwrap().text(), "Hi!");
-    assert!(seen.retries.lock().unwrap()[0].reason.contains("has no finish_reason"));
+    assert!(seen.retries.lock().unwrap()[0].reason.contains("has no stop reason"));
 }
 
 #[tokio::test]

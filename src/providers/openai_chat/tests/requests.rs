@@ -11,8 +11,8 @@ use crate::providers::{ConversationConfig, ProviderErrorKind};
 const ELSEWHERE: RequestDialect = RequestDialect { effort: None, has_openai_rules: false, takes_cache_key: false };
 
 fn written(setup: &ConversationConfig, way: RequestDialect) -> Value {
-    let mut body = OpenaiChatEncoder::new(setup, way).unwrap();
-    body.push(&Message::User(UserMessage::text("Hello"))).unwrap();
+    let mut body = OpenaiChatEncoder::new(setup, way);
+    body.push(&Message::User(UserMessage::text("Hello")));
     serde_json::from_slice(&body.body_chunks(&request()).concat()).unwrap()
 }
 
@@ -58,9 +58,9 @@ fn temperature_and_stop_sequences_are_sent_if_the_model_accepts_them() {
 
 #[test]
 fn consecutive_texts_are_merged() {
-    let mut body = OpenaiChatEncoder::new(&setup(&OpenaiChatDialect), ELSEWHERE).unwrap();
+    let mut body = OpenaiChatEncoder::new(&setup(&OpenaiChatDialect), ELSEWHERE);
     for text in ["say \"a\"", "b\nc"] {
-        body.push(&Message::User(UserMessage::text(text))).unwrap();
+        body.push(&Message::User(UserMessage::text(text)));
     }
     let whole = body.body_chunks(&request()).concat();
     let sent: Value = serde_json::from_slice(&whole).unwrap();

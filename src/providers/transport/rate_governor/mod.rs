@@ -14,7 +14,7 @@
 //! Attempts aren't counted here. A throttled request may wait for its turn any number of times; [`super::retry`] limits
 //! the total time.
 
-use std::collections::hash_map::{Entry, RandomState};
+use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, Hasher};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
@@ -84,25 +84,13 @@ impl RateGovernor {
     pub(crate) fn shared(identity: [u8; 32], unit: Duration) -> Arc<Self> {
         let mut governors = GOVERNORS.lock().unwrap_or_else(PoisonError::into_inner);
         governors.retain(|_, governor| governor.strong_count() > 0);
-        let new = || {
-            Arc::new(Self {
-                state: Mutex::new(GovernorState::new(unit)),
-                queue: Default::default(),
-                changed: Notify::new(),
-            })
-        };
-        match governors.entry(identity) {
-            Entry::Occupied(mut occupied) => occupied.get().upgrade().unwrap_or_else(|| {
-                let governor = new();
-                occupied.insert(Arc::downgrade(&governor));
-                governor
-            }),
-            Entry::Vacant(vacant) => {
-                let governor = new();
-                vacant.insert(Arc::downgrade(&governor));
-                governor
-            }
+        if let Some(governor) = governors.get(&identity).and_then(Weak::upgrade) {
+            return governor;
         }
+        let state = Mutex::new(GovernorState::new(unit));
+        let governor = Arc::new(Self { state, queue: Default::default(), changed: Notify::new() });
+        governors.insert(identity, Arc::downgrade(&governor));
+        governor
     }
 
     /// Waits until a request may be sent. Dropping the future leaves the queue.
@@ -189,7 +177,7 @@ impl Drop for Permit {
 }
 
 /// The state of a server. It doesn't read the clock: methods get the time as an argument.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct GovernorState {
     backoff_unit: Duration,
     /// The number of admitted requests, which is also the number of the last one.
@@ -240,9 +228,7 @@ impl LearnedRate {
 /// A limit in a server's headers.
 #[derive(Debug)]
 struct ReportedLimit {
-    unit: Unit,
-    limit: Option<f64>,
-    remaining: f64,
+    report: LimitReport,
     at: Instant,
     reset: Instant,
     /// The number of the request whose response reported it.
@@ -252,14 +238,14 @@ struct ReportedLimit {
 impl ReportedLimit {
     /// When enough is left for another request of this cost. `admitted` is the number of the last request.
     fn ready_at(&self, admitted: u64, cost: f64) -> Instant {
-        let left = self.remaining - admitted.saturating_sub(self.number) as f64 * cost;
-        let missing = cost.min(self.limit.unwrap_or(f64::MAX)) - left;
+        let LimitReport { limit, remaining, .. } = self.report;
+        let left = remaining - admitted.saturating_sub(self.number) as f64 * cost;
+        let missing = cost.min(limit.unwrap_or(f64::MAX)) - left;
         if missing <= 0.0 {
             return self.at;
         }
         let whole = self.reset.saturating_duration_since(self.at);
-        let parts =
-            self.limit.filter(|limit| *limit > self.remaining).map_or(1.0, |limit| missing / (limit - self.remaining));
+        let parts = limit.filter(|limit| *limit > remaining).map_or(1.0, |limit| missing / (limit - remaining));
         // Assume that the limit refills evenly. If it doesn't, the request is refused, which isn't worth risking to
         // avoid a short wait.
         let parts = if whole > SHORT_RESET { parts } else { parts.ceil() };
@@ -270,21 +256,7 @@ impl ReportedLimit {
 
 impl GovernorState {
     fn new(unit: Duration) -> Self {
-        Self {
-            backoff_unit: unit,
-            admitted: 0,
-            in_flight: BTreeMap::new(),
-            last_admitted: None,
-            last_accepted: None,
-            has_replied: false,
-            closed_until: None,
-            closures: 0,
-            last_closure: None,
-            concurrency_limit: f64::INFINITY,
-            rate: None,
-            limits: Default::default(),
-            mean_tokens: None,
-        }
+        Self { backoff_unit: unit, concurrency_limit: f64::INFINITY, ..Self::default() }
     }
 
     /// Admits a request and returns its number. Otherwise returns when to try again, which may be earlier if something
@@ -300,7 +272,8 @@ impl GovernorState {
             .last_admitted
             .zip(self.rate.as_ref())
             .and_then(|(last, pace)| last.checked_add(Duration::try_from_secs_f64(1.0 / pace.rate(now)).ok()?));
-        let limited = self.limits.iter().flatten().map(|limit| limit.ready_at(self.admitted, self.cost(limit.unit)));
+        let limited =
+            self.limits.iter().flatten().map(|limit| limit.ready_at(self.admitted, self.cost(limit.report.unit)));
         if let Some(until) = paced.into_iter().chain(limited).max().filter(|until| *until > now) {
             return Err(Some(until));
         }
@@ -325,13 +298,13 @@ impl GovernorState {
     fn apply_headers(&mut self, now: Instant, number: u64, reported: &[LimitReport]) {
         // The server updated its counts when the request arrived.
         let at = self.in_flight.get(&number).copied().unwrap_or(now);
-        for &LimitReport { table_index: row, unit, limit, remaining, reset, is_clock_time } in reported {
+        for &report in reported {
             // Responses may arrive out of order. The response to the later request is newer.
-            if let Some(known) = self.limits.get_mut(row)
+            if let Some(known) = self.limits.get_mut(report.table_index)
                 && known.as_ref().is_none_or(|known| known.number <= number)
             {
-                let reset = if is_clock_time { now } else { at } + reset.min(MAX_CLOSURE);
-                *known = Some(ReportedLimit { unit, limit, remaining, at, reset, number });
+                let reset = if report.is_clock_time { now } else { at } + report.reset.min(MAX_CLOSURE);
+                *known = Some(ReportedLimit { report, at, reset, number });
             }
         }
     }

@@ -44,7 +44,7 @@ pub(super) struct SimpleCommand {
     /// Its words, unquoted. Never empty.
     pub(super) words: Vec<String>,
     /// Its words as written, including quotes.
-    raw: Vec<String>,
+    pub(super) raw: Vec<String>,
     /// Harmless redirections, in canonical form.
     redirections: Vec<String>,
     /// Whether its stderr is piped as well (`|&`).

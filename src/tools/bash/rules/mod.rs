@@ -5,7 +5,6 @@ use std::path::Path;
 
 use super::ast::SimpleCommand;
 use super::cross_check::parse_and_cross_check;
-use super::lexer::{Lexer, Token};
 use super::working_dirs::{WorkingDirs, is_cd};
 use crate::message::ToolError;
 
@@ -50,10 +49,9 @@ impl CommandRules {
     /// Parses rules.
     ///
     /// # Errors
-    /// The index of the first invalid rule, and what is wrong with it.
-    pub(super) fn new(patterns: &[String]) -> Result<Self, (usize, String)> {
-        let parsed = patterns.iter().enumerate().map(|(at, text)| parse_rule(text).map_err(|why| (at, why)));
-        Ok(Self { patterns: parsed.collect::<Result<_, _>>()? })
+    /// What is wrong with the first invalid rule.
+    pub(super) fn new(patterns: &[String]) -> Result<Self, String> {
+        Ok(Self { patterns: patterns.iter().map(|text| parse_rule(text)).collect::<Result<_, _>>()? })
     }
 
     /// The allowed commands, for people and models.
@@ -127,47 +125,34 @@ fn parse_rule(text: &str) -> Result<CommandPattern, String> {
             format!("it contains {unsupported}")
         }
     })?;
-    if let Some(unsupported) = unsupported_in_rule(fixed) {
-        return Err(unsupported);
-    }
     let is_single_command = script.pipelines.len() == 1 && script.pipelines[0].is_single_command();
-    match script.pipelines.pop().and_then(|mut pipeline| pipeline.commands.pop()) {
-        Some(command) if is_single_command && command.words.first().is_some_and(String::is_empty) => {
-            Err("it names no program".to_owned())
-        }
-        Some(command) if is_single_command => match changes_shell_state(&command.words) {
-            Some(why) => Err(format!("`{}` can't be allowed by a rule: {why}", command.words[0])),
-            None => Ok(CommandPattern { text: text.to_owned(), words: command.words, allows_more_words: open }),
-        },
-        _ => Err("it must be one simple command".to_owned()),
+    let command = script.pipelines.pop().and_then(|mut pipeline| pipeline.commands.pop());
+    let Some(command) = command.filter(|_| is_single_command) else {
+        return Err("it must be one simple command".to_owned());
+    };
+    check_nothing_between(fixed, &command.raw)?;
+    if command.words[0].is_empty() {
+        return Err("it names no program".to_owned());
+    }
+    match changes_shell_state(&command.words) {
+        Some(why) => Err(format!("`{}` can't be allowed by a rule: {why}", command.words[0])),
+        None => Ok(CommandPattern { text: text.to_owned(), words: command.words, allows_more_words: open }),
     }
 }
 
-/// What a rule may not contain although a command may. Otherwise fewer words would have to match than were written:
-/// `rm # *` would be `rm` with any further words.
-fn unsupported_in_rule(text: &str) -> Option<String> {
-    let mut lexer = Lexer::new(text);
-    let mut rest = text;
-    loop {
-        let token = lexer.next();
-        let between = rest.trim_start_matches([' ', '\t']);
-        match token {
-            Ok(Token::Word { raw, .. }) => match between.strip_prefix(raw.as_str()) {
-                Some(behind) => rest = behind,
-                None if between.starts_with('#') => {
-                    return Some("it contains a comment (`#`); quote the `#` if it is part of a word".into());
-                }
-                None => return Some("it contains a line break; a rule is one line".into()),
-            },
-            Ok(Token::Operator("")) if between.is_empty() => return None,
-            Ok(Token::Operator("")) if between.starts_with('#') => {
-                return Some("it contains a comment (`#`); quote the `#` if it is part of a word".into());
-            }
-            Ok(Token::Operator(_)) => return Some("it must be one simple command".into()),
-            Ok(Token::Redirection(_)) => return Some("it contains a redirection".into()),
-            Err(_) => return None,
-        }
+/// Refuses what a rule may not contain although a command may: anything but blanks between its words. Otherwise fewer words
+/// would have to match than were written: `rm # *` would be `rm` with any further words.
+fn check_nothing_between(text: &str, words: &[String]) -> Result<(), String> {
+    let without_blanks = |text: &str| text.replace([' ', '\t'], "");
+    if without_blanks(text) == without_blanks(&words.concat()) {
+        return Ok(());
     }
+    Err(match text {
+        _ if text.contains('\n') => "it contains a line break; a rule is one line",
+        _ if text.contains('#') => "it contains a comment (`#`); quote the `#` if it is part of a word",
+        _ => "it must be one simple command",
+    }
+    .to_owned())
 }
 
 /// The words of a rule, and whether any further ones may follow; `None` if it is invalid.

@@ -137,7 +137,7 @@ fn cd_stays_within_the_workspace() {
 #[test]
 fn invalid_rules_are_reported() {
     for pattern in ["", "*", "a * b", "a*", "a | b", "a; b", "a > x", "X=1 a", "a $B", "! a", "a >/dev/null", "(a)"] {
-        assert!(CommandRules::new(&["ok".to_owned(), pattern.to_owned()]).is_err_and(|(at, _)| at == 1), "{pattern}");
+        assert!(CommandRules::new(&["ok".to_owned(), pattern.to_owned()]).is_err(), "{pattern}");
     }
     assert!(allows(&rules(&[r"echo \*"]), "echo '*'"));
     assert!(!allows(&rules(&[]), "true"));
@@ -303,7 +303,7 @@ fn no_rule_can_allow_a_builtin_that_changes_the_shell() {
     for rule in
         ["read *", "mapfile *", "export *", "declare -x *", "let *", "getopts *", "eval *", ". *", "command read *"]
     {
-        let (_, why) = CommandRules::new(&[rule.to_owned()]).unwrap_err();
+        let why = CommandRules::new(&[rule.to_owned()]).unwrap_err();
         assert!(why.contains("can't be allowed by a rule"), "{rule}: {why}");
     }
 }

@@ -1,0 +1,120 @@
+//! The files of a record: their names, and how they are created and opened. Only their owner can read them, and links aren't
+//! followed. A record can come from anywhere, so sizes are limited as well.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+use tempfile::NamedTempFile;
+
+use crate::workspace::open_beneath;
+
+/// The default folder of all runs.
+pub const RUNS: &str = "runs";
+
+/// The newest run, as a name on the command line and as a link in a job's folder.
+pub const LATEST: &str = "latest";
+
+/// The state of the workspace at the start of the run. It exists as long as the run can be resumed.
+pub const BASELINE_FILE: &str = "workspace.start";
+
+/// What the run has changed in the workspace, if anything.
+pub(super) const PATCH_FILE: &str = "changes.patch";
+
+pub(super) const JOB_FILE: &str = "job.yaml";
+pub(super) const PLAN_FILE: &str = "plan.json";
+pub(super) const RESULT_FILE: &str = "result.json";
+
+/// The prefix of the names of temporary files, which are renamed when they are complete. A killed process leaves them behind;
+/// the next process with the folder's lock removes them.
+const TEMP_PREFIX: &str = ".tmp-legwork-";
+/// The folders that temporary files can be in, relative to the record.
+const TEMP_DIRS: [&str; 2] = ["", "subagents"];
+
+/// Options for files that only their owner may read.
+pub(super) fn private_file_options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.mode(0o600);
+    options
+}
+
+/// Creates the folder of a file in a run's folder. The run's folder itself is never created again: if it was deleted, half a
+/// record must not appear in its place.
+pub(super) fn create_parent_dir<'a>(path: &'a Path, run: &'a Path) -> io::Result<&'a Path> {
+    let folder = path.parent().unwrap_or(run);
+    if folder != run {
+        match DirBuilder::new().mode(0o700).create(folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            // A link would lead out of the record.
+            _ if !fs::symlink_metadata(folder)?.is_dir() => {
+                let reason = format!("`{}` is not a folder", folder.display());
+                return Err(io::Error::new(io::ErrorKind::NotADirectory, reason));
+            }
+            _ => {}
+        }
+    }
+    Ok(folder)
+}
+
+/// Opens a file for reading, by its path in the record's folder.
+///
+/// # Errors
+/// If it doesn't exist, isn't a regular file, is reached through a link, or is larger than `max_bytes`.
+pub(crate) fn open_file(folder: &Path, name: &str, max_bytes: u64) -> io::Result<File> {
+    let root = File::open(folder)?;
+    let path = Path::new(name);
+    let file_name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let parent = open_beneath::open_dir(root.as_fd(), path.parent().unwrap_or(Path::new("")))?;
+    let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
+    let file = open_beneath::open_regular_file(parent.as_fd(), file_name)?
+        .ok_or_else(|| invalid("it isn't a regular file".into()))?;
+    if file.metadata()?.len() > max_bytes {
+        return Err(invalid(format!("it is larger than {} MiB", max_bytes >> 20)));
+    }
+    Ok(file)
+}
+
+/// Creates a temporary file in a folder of the record that only its owner can read.
+///
+/// # Errors
+/// If it can't be created.
+pub fn temporary(folder: &Path) -> io::Result<NamedTempFile> {
+    tempfile::Builder::new().prefix(TEMP_PREFIX).tempfile_in(folder)
+}
+
+/// Removes the temporary files that a killed process has left in a record, as far as possible.
+pub(super) fn remove_temporary_files(record: &Path) {
+    for folder in TEMP_DIRS {
+        for entry in fs::read_dir(record.join(folder)).into_iter().flatten().flatten() {
+            let is_ours = entry.file_name().to_string_lossy().starts_with(TEMP_PREFIX);
+            if is_ours && entry.file_type().is_ok_and(|kind| kind.is_file()) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_temporary_files_are_removed() {
+        let record = tempfile::tempdir().unwrap();
+        fs::create_dir(record.path().join("subagents")).unwrap();
+        for folder in TEMP_DIRS {
+            let folder = record.path().join(folder);
+            temporary(&folder).unwrap().keep().unwrap();
+            fs::write(folder.join(".tmpAAAAAA"), "mine").unwrap();
+        }
+        remove_temporary_files(record.path());
+        for folder in TEMP_DIRS {
+            let names = fs::read_dir(record.path().join(folder)).unwrap().map(|entry| entry.unwrap().file_name());
+            let mut names: Vec<_> = names.filter(|name| *name != "subagents").collect();
+            names.sort();
+            assert_eq!(names, [".tmpAAAAAA"]);
+        }
+    }
+}
