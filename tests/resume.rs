@@ -199,18 +199,18 @@ fn a_changed_journal_is_rejected() {
 fn time_in_a_killed_command_is_counted() {
     let folder = TestFolder::new();
     folder.write("job.yaml", "model: replay/r.yaml\nparent: { prompt: Go., tools: [bash] }\n");
-    let command = "for i in 1 2; do was=$(cat runs/job/latest/heartbeat); while [ \"$was\" = \"$(cat runs/job/latest/heartbeat)\" ]; \
+    let command = "for i in 1 2; do was=$(cat runs/job/latest/lease); while [ \"$was\" = \"$(cat runs/job/latest/lease)\" ]; \
                    do sleep 0.05; done; done; kill -9 $(cut -d' ' -f4 /proc/$PPID/stat)";
     let script = json!({"parent": [{"calls": [{"tool": "bash", "input": {"command": command}}]}, {"text": "Over."}]});
     folder.write("r.yaml", script.to_string());
     // A sandbox would prevent the command from killing the runner.
     let cut = folder.legwork(&["run", "job.yaml", "--sandbox", "off"]).run();
     assert_eq!(cut.signal(), Some(9));
-    assert!(cut.run_folder().has("heartbeat"));
+    assert!(cut.run_folder().has("lease"));
     let ended = folder.legwork(&["resume", "latest"]).run();
     ended.assert_code(0).assert_stdout("Over.\n");
     let record = ended.run_folder();
-    assert!(!record.has("heartbeat"), "it has ended");
+    assert!(!record.has("lease"), "it has ended");
     let events = record.events();
     let at = |time: &Value| time.as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
     let begun = events.iter().find(|event| event["type"] == "call_started").unwrap();

@@ -195,7 +195,7 @@ pub struct Resumed {
     /// The limits that `--limit` replaced, from here on: `cost_usd`, `max_turns`, `explorer.max_turns`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<String, String>,
-    /// The last heartbeat of the part before, if it was killed: its running time counts up to then.
+    /// When the part before was last alive, if it was killed: its running time counts up to then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", extend("format" = "date-time"))]
     pub last_seen: Option<Timestamp>,

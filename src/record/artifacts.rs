@@ -4,9 +4,8 @@ use std::cell::Cell;
 use std::{fs, io};
 
 use super::files::{BASELINE_FILE, JOB_FILE, PATCH_FILE, PLAN_FILE, RESULT_FILE};
-use super::heartbeat;
 use super::read::journal_reader;
-use super::recorder::{ExistingFile, Recorder, lock_mutex};
+use super::recorder::{ExistingFile, Recorder};
 use crate::event::{AgentFinished, Durability, PARENT, RunResult, WorkspaceChanged, summary_file};
 use crate::formats::{Transcript, html, markdown};
 use crate::journal::{JournalError, journal_file};
@@ -71,7 +70,7 @@ impl Recorder {
     }
 
     /// Writes the files derived from the journal, `result.json` last. Removes the subagents' journals unless they should be
-    /// kept, the heartbeat, and the workspace baseline if the run can't be resumed.
+    /// kept, the lease, and the workspace baseline if the run can't be resumed.
     ///
     /// # Errors
     /// If a file couldn't be written. The journal is complete all the same.
@@ -101,8 +100,7 @@ impl Recorder {
 
     /// Removes the files that only a running or resumable run needs.
     fn remove_run_files(&self, result: &RunResult) {
-        drop(lock_mutex(&self.heartbeat).take());
-        heartbeat::remove(&self.folder);
+        self.lock.lease.release();
         if !result.outcome.can_be_resumed() && !result.outcome.is_a_limit() {
             let _ = fs::remove_file(self.folder.join(BASELINE_FILE));
         }

@@ -11,9 +11,9 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -21,9 +21,8 @@ use jiff::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use super::temp_files::temporary;
+use super::files::{open_file, temporary};
 use crate::error::Error;
-use crate::journal::record_files;
 
 /// The file, which exists while a run goes on and after it was killed.
 const LEASE_FILE: &str = "lease";
@@ -60,14 +59,17 @@ struct LeaseState {
     at: Option<Timestamp>,
 }
 
-/// The lease of a record, held until the record is finished or this is dropped.
+/// The lease of a record, held until it is released or dropped.
 #[derive(Debug)]
 pub(super) struct Lease {
-    path: PathBuf,
+    record: PathBuf,
     owner: Owner,
     counter: Arc<Counter>,
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
+    /// Whether an earlier owner was killed. Then a run that doesn't start leaves the file, with the time of that owner.
+    had_owner: bool,
+    is_released: AtomicBool,
 }
 
 /// Counts in the file.
@@ -79,14 +81,18 @@ struct Counter {
     count: AtomicU64,
     /// When it last counted, in milliseconds of the boot clock.
     last_ms: AtomicU64,
-    clock: fn() -> Timestamp,
+    /// The time at which the last owner was seen, which stays in the file until the run starts.
+    last_seen: Option<Timestamp>,
+    /// Set when the run starts.
+    clock: OnceLock<fn() -> Timestamp>,
 }
 
 impl Counter {
     fn count(&self) -> io::Result<()> {
         let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+        let at = self.clock.get().map(|clock| clock()).or(self.last_seen);
         // In place and always of the same length, so nothing can be left over.
-        self.file.write_all_at(count_line(count, Some((self.clock)())).as_bytes(), self.offset)?;
+        self.file.write_all_at(count_line(count, at).as_bytes(), self.offset)?;
         self.last_ms.store(boot_ms(), Ordering::Relaxed);
         Ok(())
     }
@@ -97,26 +103,30 @@ impl Lease {
     ///
     /// # Errors
     /// If another process has it ([`Error::InUse`]), or the file can't be written.
-    pub(super) fn take(record: &Path, clock: fn() -> Timestamp) -> Result<Self, Error> {
+    pub(super) fn take(record: &Path) -> Result<Self, Error> {
         let failed = |source| Error::Record { path: record.join(LEASE_FILE), source };
         let in_use = || Error::InUse { path: record.to_owned() };
         let owner = Owner::this_process();
+        let (mut had_owner, mut last_seen) = (false, None);
         for _ in 0..MAX_ATTEMPTS {
-            if let Some(file) = create(record, &owner).map_err(failed)? {
-                return Ok(Self::start(record, owner, file, clock));
+            if let Some(file) = create(record, &owner, last_seen).map_err(failed)? {
+                return Ok(Self::start(record, owner, file, last_seen, had_owner));
             }
             match read(record) {
-                // It was released in the meantime.
-                None => {}
                 Some(found) if !is_dead(record, &found) => return Err(in_use()),
                 Some(found) if !remove_dead(record, &found).map_err(failed)? => return Err(in_use()),
-                Some(_) => {}
+                Some(found) => (had_owner, last_seen) = (true, found.at),
+                // It was released in the meantime, or it is damaged.
+                None => std::thread::sleep(POLL_INTERVAL),
             }
         }
-        Err(in_use())
+        // No legwork writes such a file.
+        let _ = fs::remove_file(record.join(LEASE_FILE));
+        let file = create(record, &owner, None).map_err(failed)?.ok_or_else(in_use)?;
+        Ok(Self::start(record, owner, file, None, true))
     }
 
-    fn start(record: &Path, owner: Owner, file: File, clock: fn() -> Timestamp) -> Self {
+    fn start(record: &Path, owner: Owner, file: File, last_seen: Option<Timestamp>, had_owner: bool) -> Self {
         let (stop, stopped) = channel();
         let offset = owner.line().len() as u64;
         let counter = Arc::new(Counter {
@@ -124,7 +134,8 @@ impl Lease {
             offset,
             count: AtomicU64::new(0),
             last_ms: AtomicU64::new(boot_ms()),
-            clock,
+            last_seen,
+            clock: OnceLock::new(),
         });
         let counting = Arc::clone(&counter);
         let thread = std::thread::Builder::new().name(LEASE_FILE.to_owned()).spawn(move || {
@@ -133,7 +144,26 @@ impl Lease {
                 let _ = counting.count();
             }
         });
-        Self { path: record.join(LEASE_FILE), owner, counter, stop: Some(stop), thread: thread.ok() }
+        Self {
+            record: record.to_owned(),
+            owner,
+            counter,
+            stop: Some(stop),
+            thread: thread.ok(),
+            had_owner,
+            is_released: AtomicBool::new(false),
+        }
+    }
+
+    /// From now on, the file has the time of the clock: the run has started.
+    pub(super) fn start_clock(&self, clock: fn() -> Timestamp) {
+        let _ = self.counter.clock.set(clock);
+        let _ = self.counter.count();
+    }
+
+    /// The time at which the last owner was seen, if it was killed.
+    pub(super) fn last_seen(&self) -> Option<Timestamp> {
+        self.counter.last_seen
     }
 
     /// Checks that the lease is still this process's own, if it hasn't counted for some time: it may have been suspended.
@@ -142,12 +172,11 @@ impl Lease {
     /// If it isn't, or if the file can't be written.
     pub(super) fn check(&self) -> io::Result<()> {
         let late = boot_ms().saturating_sub(self.counter.last_ms.load(Ordering::Relaxed));
-        if u128::from(late) < LATE.as_millis() {
+        if u128::from(late) < LATE.as_millis() || self.is_released.load(Ordering::Relaxed) {
             return Ok(());
         }
         self.counter.count()?;
-        let record = self.path.parent().unwrap_or(Path::new(""));
-        match read(record) {
+        match read(&self.record) {
             Some(found) if found.owner == self.owner => Ok(()),
             _ => Err(io::Error::other(
                 "another process has taken over this run, because this one was suspended for too long",
@@ -155,14 +184,12 @@ impl Lease {
         }
     }
 
-    /// The time at which the last owner of a killed run was seen.
-    pub(super) fn last_seen(record: &Path) -> Option<Timestamp> {
-        read(record)?.at
-    }
-
-    /// Removes the file because the run has ended.
-    pub(super) fn remove(record: &Path) {
-        let _ = fs::remove_file(record.join(LEASE_FILE));
+    /// Removes the file, because the run has ended.
+    pub(super) fn release(&self) {
+        self.is_released.store(true, Ordering::Relaxed);
+        if read(&self.record).is_some_and(|found| found.owner == self.owner) {
+            let _ = fs::remove_file(self.record.join(LEASE_FILE));
+        }
     }
 }
 
@@ -171,6 +198,10 @@ impl Drop for Lease {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
+        }
+        let has_started = self.counter.clock.get().is_some();
+        if !has_started && !self.had_owner && !self.is_released.load(Ordering::Relaxed) {
+            self.release();
         }
     }
 }
@@ -194,8 +225,8 @@ impl Owner {
     }
 }
 
-/// Lets tests of debug builds act as another machine.
-fn simulated_boot_id() -> Option<String> {
+/// Lets tests of debug builds act as another machine, whose locks don't arrive here.
+pub(super) fn simulated_boot_id() -> Option<String> {
     #[allow(clippy::disallowed_methods)]
     let boot = if cfg!(debug_assertions) { std::env::var("LEGWORK_BOOT_ID").ok() } else { None };
     boot
@@ -214,10 +245,10 @@ fn count_line(count: u64, at: Option<Timestamp>) -> String {
 }
 
 /// Creates the file, complete or not at all; `None` if there is one already.
-fn create(record: &Path, owner: &Owner) -> io::Result<Option<File>> {
+fn create(record: &Path, owner: &Owner, last_seen: Option<Timestamp>) -> io::Result<Option<File>> {
     let mut file = temporary(record)?;
     file.write_all(owner.line().as_bytes())?;
-    file.write_all(count_line(0, None).as_bytes())?;
+    file.write_all(count_line(0, last_seen).as_bytes())?;
     file.as_file().sync_data()?;
     match file.persist_noclobber(record.join(LEASE_FILE)) {
         Ok(file) => Ok(Some(file)),
@@ -233,10 +264,14 @@ fn read(record: &Path) -> Option<LeaseState> {
 
 fn read_file(record: &Path, name: &str) -> Option<LeaseState> {
     let mut text = String::new();
-    record_files::open(record, name, MAX_BYTES).ok()?.read_to_string(&mut text).ok()?;
+    open_file(record, name, MAX_BYTES).ok()?.read_to_string(&mut text).ok()?;
     let (owner, rest) = text.split_once('\n')?;
     let (count, at) = rest.trim_end().split_once(' ')?;
-    Some(LeaseState { owner: serde_json::from_str(owner).ok()?, count: count.parse().ok()?, at: at.trim().parse().ok() })
+    Some(LeaseState {
+        owner: serde_json::from_str(owner).ok()?,
+        count: count.parse().ok()?,
+        at: at.trim().parse().ok(),
+    })
 }
 
 /// Whether the owner of a lease is dead. On this machine it is, because this process has got the folder's lock.
@@ -278,4 +313,60 @@ fn remove_dead(record: &Path, found: &LeaseState) -> io::Result<bool> {
 fn boot_ms() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     u64::try_from(now.tv_sec).unwrap_or_default() * 1000 + u64::try_from(now.tv_nsec).unwrap_or_default() / 1_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clock() -> Timestamp {
+        Timestamp::from_second(1_700_000_000).unwrap()
+    }
+
+    #[test]
+    fn the_time_of_a_killed_owner_stays_until_the_next_one_starts() {
+        let folder = tempfile::tempdir().unwrap();
+        let record = folder.path();
+        let seen = || Lease::take(record).unwrap().last_seen();
+        assert_eq!(seen(), None);
+        assert!(!record.join(LEASE_FILE).exists(), "the run never started");
+        let lease = Lease::take(record).unwrap();
+        lease.start_clock(clock);
+        // It ends like a killed process: the file stays.
+        drop(lease);
+        assert_eq!(seen(), Some(clock()));
+        assert_eq!(seen(), Some(clock()), "this run didn't start either");
+        Lease::take(record).unwrap().release();
+        assert!(!record.join(LEASE_FILE).exists());
+        fs::write(record.join(LEASE_FILE), "{").unwrap();
+        assert_eq!(seen(), None, "a damaged file doesn't block the record for ever");
+    }
+
+    #[test]
+    fn an_owner_that_was_late_notices_that_it_has_lost_the_lease() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Lease::take(folder.path()).unwrap();
+        first.counter.last_ms.store(0, Ordering::Relaxed);
+        first.check().unwrap();
+        let second = Lease::take(folder.path()).unwrap();
+        first.check().unwrap();
+        first.counter.last_ms.store(0, Ordering::Relaxed);
+        assert!(first.check().unwrap_err().to_string().contains("another process has taken over"));
+        first.release();
+        second.counter.last_ms.store(0, Ordering::Relaxed);
+        second.check().expect("the first one doesn't release what it doesn't own");
+    }
+
+    #[test]
+    fn a_lease_that_changes_while_it_is_taken_over_is_put_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let lease = Lease::take(folder.path()).unwrap();
+        let seen = read(folder.path()).unwrap();
+        lease.counter.count().unwrap();
+        assert!(!remove_dead(folder.path(), &seen).unwrap(), "the owner has counted meanwhile");
+        assert_eq!(read(folder.path()).unwrap().owner, lease.owner);
+        let seen = read(folder.path()).unwrap();
+        assert!(remove_dead(folder.path(), &seen).unwrap());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
 }

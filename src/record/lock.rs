@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
+use super::lease::{Lease, simulated_boot_id};
 use crate::error::Error;
 
 /// How long to wait for the lock: after a kill, helper processes hold it until they have ended the run's commands.
@@ -19,6 +20,8 @@ const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(super) struct RecordLock {
     folder: File,
+    /// Keeps processes on other machines away.
+    pub(super) lease: Lease,
 }
 
 impl RecordLock {
@@ -30,6 +33,9 @@ impl RecordLock {
         let failed = |source| Error::Record { path: folder.to_owned(), source };
         let opened = File::open(folder).map_err(failed)?;
         let start = Instant::now();
+        if simulated_boot_id().is_some() {
+            return Ok(Self { folder: opened, lease: Lease::take(folder)? });
+        }
         let mut taken = flock(&opened, FlockOperation::NonBlockingLockExclusive);
         while taken == Err(rustix::io::Errno::WOULDBLOCK) && start.elapsed() < LOCK_TIMEOUT {
             std::thread::sleep(LOCK_POLL_INTERVAL);
@@ -37,7 +43,7 @@ impl RecordLock {
         }
         match taken {
             Ok(()) | Err(rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOLCK) => {
-                Ok(Self { folder: opened })
+                Ok(Self { folder: opened, lease: Lease::take(folder)? })
             }
             Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse { path: folder.to_owned() }),
             Err(errno) => Err(failed(io::Error::from(errno))),
@@ -49,11 +55,13 @@ impl RecordLock {
         self.folder.try_clone().ok().map(OwnedFd::from)
     }
 
-    /// Checks that this is still the folder at a path: it may have been moved and replaced by another one.
+    /// Checks that this is still the folder at a path, which may have been moved and replaced by another one, and that no other
+    /// process has taken the record over.
     ///
     /// # Errors
-    /// If it isn't.
-    pub(super) fn check_path(&self, path: &Path) -> io::Result<()> {
+    /// If it isn't, or if one has.
+    pub(super) fn check(&self, path: &Path) -> io::Result<()> {
+        self.lease.check()?;
         let (found, locked) = (std::fs::metadata(path)?, self.folder.metadata()?);
         if (found.dev(), found.ino()) == (locked.dev(), locked.ino()) {
             return Ok(());

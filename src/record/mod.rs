@@ -3,7 +3,7 @@
 
 mod artifacts;
 mod files;
-mod heartbeat;
+mod lease;
 mod journal_set;
 mod lock;
 mod lookup;

@@ -14,7 +14,6 @@ use jiff::Timestamp;
 use rustix::fs::{FallocateFlags, fallocate};
 
 use super::files::{LATEST, RUNS, create_parent_dir, remove_temporary_files, temporary};
-use super::heartbeat::{self, Heartbeat};
 use super::journal_set::JournalSet;
 use super::lock::RecordLock;
 use crate::error::Error;
@@ -53,10 +52,9 @@ pub struct Recorder {
     /// An unnamed file that takes up space until it is closed. The system closes it even if the run is killed.
     reserve: Mutex<Option<File>>,
     /// Held while the run goes on.
-    lock: RecordLock,
+    pub(super) lock: RecordLock,
     /// Set until the run starts.
     unstarted: Mutex<Option<UnstartedRun>>,
-    pub(super) heartbeat: Mutex<Option<Heartbeat>>,
     /// Seals the record.
     key: Option<RecordKey>,
     /// Faults to inject, for tests.
@@ -135,16 +133,14 @@ impl Recorder {
             reserve: Mutex::new(reserve),
             lock,
             unstarted: Mutex::default(),
-            heartbeat: Mutex::default(),
             key,
             faults: FaultInjection::default(),
         }
     }
 
-    /// Starts writing a heartbeat to the record, until the run is finished.
+    /// Records from now on when the run was last alive, until it is finished.
     pub fn keep_alive(&self, clock: fn() -> Timestamp) {
-        // Without it, there is only the journal.
-        *lock_mutex(&self.heartbeat) = heartbeat::start(&self.folder, clock).ok();
+        self.lock.lease.start_clock(clock);
     }
 
     /// Duplicates the folder's lock for a process that is part of the run and may outlive this one.
@@ -168,7 +164,7 @@ impl Recorder {
     /// # Errors
     /// If it couldn't be written completely. Half a line is cut off when the journal is read.
     pub fn append(&self, agent: &str, event: Event, durability: Durability, at: Timestamp) -> io::Result<JournalEntry> {
-        self.lock.check_path(&self.folder)?;
+        self.lock.check(&self.folder)?;
         let mut journals = lock_mutex(&self.journals);
         let entry = journals.append(agent, event, durability, at, &self.faults)?;
         if matches!(entry.event, Event::RunStarted(_)) {
@@ -194,7 +190,7 @@ impl Recorder {
         durability: Durability,
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> io::Result<ExistingFile> {
-        self.lock.check_path(&self.folder)?;
+        self.lock.check(&self.folder)?;
         let path = self.folder.join(name);
         self.faults.operation()?;
         let folder = create_parent_dir(&path, &self.folder)?;
@@ -219,7 +215,7 @@ impl Drop for Recorder {
     /// Removes the record of a run that never began; otherwise an empty record would be the newest one.
     fn drop(&mut self) {
         let Some(UnstartedRun { latest, target }) = lock_mutex(&self.unstarted).take() else { return };
-        if self.lock.check_path(&self.folder).is_err() {
+        if self.lock.check(&self.folder).is_err() {
             return;
         }
         if fs::read_link(&latest).is_ok_and(|found| found == Path::new(&self.run_id)) {

@@ -7,7 +7,6 @@ use std::{fs, io};
 use jiff::Timestamp;
 
 use super::files::{BASELINE_FILE, PATCH_FILE, RESULT_FILE, private_file_options};
-use super::heartbeat;
 use super::read::{Record, open_journal, read_entries};
 use super::recorder::{Recorder, reserve_disk_space, take};
 use crate::error::Error;
@@ -23,7 +22,7 @@ pub struct ResumedRecord {
     pub record: Record,
     /// The journals by agent id, oldest entries first.
     pub journals: BTreeMap<String, Vec<JournalEntry>>,
-    /// The time of the last heartbeat, if the run was killed.
+    /// When the run was last alive, if it was killed.
     pub last_seen: Option<Timestamp>,
     /// Whether the record was made with our key.
     pub has_our_key: bool,
@@ -44,7 +43,7 @@ impl Recorder {
                 // The process was killed just after the run had ended.
                 let _ = fs::remove_file(folder.join(BASELINE_FILE));
             }
-            heartbeat::remove(&folder);
+            lock.lease.release();
             return Err(Error::RunEnded {
                 run_id: result.run_id.clone(),
                 outcome: result.outcome,
@@ -68,7 +67,7 @@ impl Recorder {
         check_consistency(&folder, &journals)?;
         let run_id = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let reserve = reserve_disk_space(&folder);
-        let last_seen = heartbeat::last(&folder);
+        let last_seen = lock.lease.last_seen();
         let recorder = Self::new(folder, run_id, lock, reserve, ends, key);
         Ok(ResumedRecord { recorder, record, journals, last_seen, has_our_key })
     }

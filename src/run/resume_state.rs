@@ -21,7 +21,7 @@ pub struct ResumeState {
     pub started: RunStarted,
     /// The limits that `--limit` replaces now.
     pub(super) limits: BTreeMap<String, String>,
-    /// The last heartbeat of a run that was killed.
+    /// When a run that was killed was last alive.
     pub last_seen: Option<Timestamp>,
     /// Whether a secret had another value before, which can't be redacted any more.
     pub has_new_secrets: bool,

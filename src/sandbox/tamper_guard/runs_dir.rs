@@ -24,7 +24,7 @@ const LATEST: &str = "latest";
 /// Added to the name of something that no run made.
 const QUARANTINE_SUFFIX: &str = ".not-a-record";
 /// The files of its record that a run writes while commands may run; it writes the others after the last command.
-const FILES_WRITTEN_DURING_RUN: [&str; 5] = ["events.jsonl", "heartbeat", "job.yaml", "plan.json", "workspace.start"];
+const FILES_WRITTEN_DURING_RUN: [&str; 5] = ["events.jsonl", "lease", "job.yaml", "plan.json", "workspace.start"];
 /// How long a run that has just started may take to lock its folder.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(50);
 

@@ -225,11 +225,11 @@ fn the_record_of_an_ended_run_may_change_only_if_the_run_is_resumed() {
     assert_eq!(guard.check(false), Ok(()));
     let lock = fs::File::open(&record).unwrap();
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
-    for name in ["heartbeat", ".tmp-legwork-abcdef", "events.jsonl", "subagents/a-1.md"] {
+    for name in ["lease", ".tmp-legwork-abcdef", "events.jsonl", "subagents/a-1.md"] {
         fs::write(record.join(name), "more").unwrap();
     }
     fs::remove_file(record.join("result.json")).unwrap();
-    fs::write(own.join("heartbeat"), "now").unwrap();
+    fs::write(own.join("lease"), "now").unwrap();
     fs::write(own.join(".tmp-legwork-abcdef"), "half").unwrap();
     assert_eq!(guard.check(false), Ok(()), "the run was resumed");
     // Closing it may not be enough: a process that another test just started may hold it open for a moment.
