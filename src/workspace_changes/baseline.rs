@@ -13,8 +13,8 @@ use super::deadline::Deadline;
 use super::tracked_files::{TrackedFile, TrackedFiles};
 use super::walk::{WalkedFile, WorkspaceWalk};
 use super::{ChangeTracker, MAX_FILE_BYTES};
-use crate::git::objects::object_id;
 use crate::git::Repository;
+use crate::git::objects::object_id;
 use crate::text::hex;
 use crate::workspace::open_beneath;
 
