@@ -1,16 +1,23 @@
 //! The state of one agent: its plan, its progress so far, and its conversation.
 
-use super::check_repairs::StructuredOutput;
-use super::context_window::AgentContext;
+use serde_json::Value;
+
 use super::journal_cursor::JournalCursor;
 use super::message_history::MessageHistory;
-use super::run_state::{RunAbort, RunState};
-use super::tool_calls::StuckDetector;
-use crate::event::{AgentFinished, Durability, Event, LimitReached};
+use super::run_abort::RunAbort;
+use super::run_state::RunState;
+use super::stuck_detector::StuckDetector;
+use crate::event::{AgentFinished, Durability, Event, LimitReached, Outcome};
 use crate::job::Compaction;
+use crate::message::{Message, Reply, ToolCall, ToolResult, UserMessage};
 use crate::plan::PlannedAgent;
-use crate::providers::ConversationConfig;
+use crate::providers::{Conversation, ConversationConfig};
+use crate::tools::submit_result::SubmitResult;
+use crate::tools::task::Task;
 use crate::tools::toolbox::Toolbox;
+
+/// Tokens of text are estimated at this many bytes each.
+const BYTES_PER_TOKEN: u64 = 3;
 
 /// One agent of a run.
 pub struct Agent<'t> {
@@ -31,12 +38,101 @@ pub struct Agent<'t> {
     pub(super) cursor: JournalCursor,
 }
 
+/// An agent's conversation with its model.
+pub(super) struct AgentContext {
+    /// The messages as the provider sends them.
+    pub(super) conversation: Box<dyn Conversation>,
+    /// The same messages, so that compaction can shorten them.
+    pub(super) history: MessageHistory,
+    /// The message that the next request adds.
+    pub(super) pending: Option<UserMessage>,
+    /// The tokens that the provider counted last, and the size of the prompt in bytes at that time. A count of 0 means that
+    /// it doesn't count.
+    pub(super) counted: Option<(u64, usize)>,
+    /// The model's window as the job or the price table has it.
+    pub(super) known_window: Option<u64>,
+    /// The most tokens of a prompt, independent of the window.
+    pub(super) prompt_limit: u64,
+}
+
+impl AgentContext {
+    /// Adds a message at the end.
+    pub(super) fn append(&mut self, message: Message) {
+        self.conversation.push(&message);
+        self.history.push(message);
+    }
+
+    /// Adds a reply at the end. Its own count covers the conversation up to here.
+    pub(super) fn append_reply(&mut self, reply: Reply) {
+        let tokens = reply.usage.total();
+        self.append(Message::Assistant(reply));
+        self.counted = Some((tokens, self.bytes()));
+    }
+
+    /// The size of the next prompt in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.conversation.prompt_bytes()
+    }
+
+    /// An estimate of the tokens of the next prompt.
+    pub(super) fn likely_tokens(&self) -> u64 {
+        let (tokens, new) = self.counted_and_new();
+        tokens.saturating_add(new / BYTES_PER_TOKEN)
+    }
+
+    /// A high estimate, for what must fit the window: new text counts as dense in tokens, and a count that leaves out
+    /// cached tokens isn't believed.
+    pub(super) fn high_tokens(&self) -> u64 {
+        let (tokens, new) = self.counted_and_new();
+        tokens.saturating_add(new * 2 / 5).max(self.bytes() as u64 / 8)
+    }
+
+    /// The tokens that the provider counted last, and the bytes that are new since then.
+    fn counted_and_new(&self) -> (u64, u64) {
+        let (tokens, before) = self.counted.filter(|(tokens, _)| *tokens > 0).unwrap_or_default();
+        (tokens, self.bytes().saturating_sub(before) as u64)
+    }
+}
+
+/// The data that an agent has to end with.
+#[derive(Debug, Default)]
+pub(super) struct StructuredOutput {
+    /// The tool that checks the data; `None` if the agent ends with a text.
+    pub(super) tool: Option<SubmitResult>,
+    /// The last data that matched the schema.
+    pub(super) result: Option<Value>,
+    pub(super) was_reminded: bool,
+}
+
+impl StructuredOutput {
+    /// Takes a call and its result, in the order of the calls; from the record as well as from the tool.
+    pub(super) fn record_call(&mut self, call: &ToolCall, answer: &ToolResult) {
+        let Some(tool) = self.tool.as_ref().filter(|_| call.tool == SubmitResult::NAME) else { return };
+        if !answer.is_error
+            && call.input_error.is_none()
+            && let Some(data) = tool.accepted(&call.input)
+        {
+            self.result = Some(data);
+        }
+    }
+}
+
 impl<'t> Agent<'t> {
     /// Prepares an agent. `summary` has its id and nothing else yet.
     pub(super) fn open(run: &'t RunState, planned: &'t PlannedAgent, summary: AgentFinished) -> Result<Self, RunAbort> {
         let mut cursor = run.take_cursor(&summary.id)?;
-        let toolbox = run.toolbox(planned, summary.subagent.is_none())?;
-        let conversation = run.provider(&planned.model)?.open(ConversationConfig {
+        let plan = &run.deps.plan;
+        let failed = |message: String| RunAbort::new(Outcome::EnvironmentFailed, message);
+        let mut toolbox = Toolbox::new(&planned.tools, run.deps.tools.clone()).map_err(failed)?;
+        if summary.subagent.is_none() && toolbox.has(Task::NAME) {
+            toolbox.add(Box::new(plan.task_tool()));
+        }
+        if let Some(tool) = plan.submit_result(planned).map_err(failed)? {
+            toolbox.add(Box::new(tool));
+        }
+        let provider = run.deps.providers.get(&planned.model.reply_source());
+        let provider = provider.ok_or_else(|| failed(format!("no provider was opened for {}", planned.model)))?;
+        let conversation = provider.open(ConversationConfig {
             agent: summary.id.clone(),
             model: planned.model.clone(),
             system: planned.system.clone(),
@@ -54,7 +150,7 @@ impl<'t> Agent<'t> {
                 conversation,
                 history: MessageHistory {
                     binds_thinking: planned.model.has_prefix_bound_thinking(),
-                    is_off: run.deps.plan.compaction == Compaction::Off,
+                    is_off: plan.compaction == Compaction::Off,
                     ..MessageHistory::default()
                 },
                 pending: None,
@@ -67,7 +163,10 @@ impl<'t> Agent<'t> {
                 },
             },
             toolbox,
-            output: StructuredOutput::new(run, planned)?,
+            output: StructuredOutput {
+                tool: plan.submit_result(planned).map_err(failed)?,
+                ..StructuredOutput::default()
+            },
             stuck_detector: StuckDetector::default(),
             limit: None,
             budget_cap: None,

@@ -1,74 +1,13 @@
-//! An agent's conversation with its model, and how much of the model's window a prompt and a reply may take.
+//! How much of the model's window a prompt and a reply may take.
 
 use super::agent_state::Agent;
-use super::message_history::MessageHistory;
-use crate::message::{Message, Reply, UserMessage};
-use crate::providers::Conversation;
 
-/// Tokens of text are estimated at this many bytes each.
-const BYTES_PER_TOKEN: u64 = 3;
 /// No tokenizer needs less than one token for this many bytes of a long text. Prose has four to five.
 pub(super) const MAX_BYTES_PER_TOKEN: u64 = 6;
 /// A reply gets at least the window divided by this, in tokens.
 const MIN_REPLY_DIVISOR: u64 = 8;
 /// The window divided by this is left free where a reply gets everything that the prompt leaves.
 const SLACK_DIVISOR: u64 = 32;
-
-/// An agent's conversation with its model.
-pub(super) struct AgentContext {
-    /// The messages as the provider sends them.
-    pub(super) conversation: Box<dyn Conversation>,
-    /// The same messages, so that compaction can shorten them.
-    pub(super) history: MessageHistory,
-    /// The message that the next request adds.
-    pub(super) pending: Option<UserMessage>,
-    /// The tokens that the provider counted last, and the size of the prompt in bytes at that time. A count of 0 means that
-    /// it doesn't count.
-    pub(super) counted: Option<(u64, usize)>,
-    /// The model's window as the job or the price table has it.
-    pub(super) known_window: Option<u64>,
-    /// The most tokens of a prompt, independent of the window.
-    pub(super) prompt_limit: u64,
-}
-
-impl AgentContext {
-    /// Adds a message at the end.
-    pub(super) fn append(&mut self, message: Message) {
-        self.conversation.push(&message);
-        self.history.push(message);
-    }
-
-    /// Adds a reply at the end. Its own count covers the conversation up to here.
-    pub(super) fn append_reply(&mut self, reply: Reply) {
-        let tokens = reply.usage.total();
-        self.append(Message::Assistant(reply));
-        self.counted = Some((tokens, self.bytes()));
-    }
-
-    /// The size of the next prompt in bytes.
-    pub(super) fn bytes(&self) -> usize {
-        self.conversation.prompt_bytes()
-    }
-
-    /// An estimate of the tokens of the next prompt.
-    pub(super) fn likely_tokens(&self) -> u64 {
-        let (tokens, new) = self.counted_and_new();
-        tokens.saturating_add(new / BYTES_PER_TOKEN)
-    }
-
-    /// A high estimate, for what must fit the window: new text counts as dense in tokens, and a count that leaves out
-    /// cached tokens isn't believed.
-    pub(super) fn high_tokens(&self) -> u64 {
-        let (tokens, new) = self.counted_and_new();
-        tokens.saturating_add(new * 2 / 5).max(self.bytes() as u64 / 8)
-    }
-
-    /// The tokens that the provider counted last, and the bytes that are new since then.
-    fn counted_and_new(&self) -> (u64, u64) {
-        let (tokens, before) = self.counted.filter(|(tokens, _)| *tokens > 0).unwrap_or_default();
-        (tokens, self.bytes().saturating_sub(before) as u64)
-    }
-}
 
 impl Agent<'_> {
     /// How many tokens the prompt and the reply may have together, if that is known.
