@@ -36,7 +36,7 @@ impl Lint for DefaultRender {
         if is_small && !subject.prompts.variables.inputs_incomplete {
             render_texts(subject, findings);
         }
-        for finding in subject.prompts.templates.type_errors() {
+        for finding in &subject.prompts.templates.type_errors {
             let same = |other: &Diagnostic| other.code == finding.code && super::overlap(&other.span, &finding.span);
             if !findings.iter().any(same) {
                 findings.push(finding.clone());
