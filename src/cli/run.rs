@@ -250,7 +250,8 @@ fn replay_sources(options: &RunArgs, env: &CliEnv, plan: &Plan) -> BTreeMap<Stri
 fn protected_paths(job_file: &Path, job: &ValidJob) -> Vec<PathBuf> {
     let folder = job_file.parent().unwrap_or(Path::new(""));
     let templates = &job.prompts().templates;
-    let files = templates.files().chain(templates.missing()).chain(job.schemas().files.iter().map(String::as_str));
+    let files = templates.files().chain(templates.missing.iter().map(String::as_str));
+    let files = files.chain(job.schemas().files.iter().map(String::as_str));
     let files = files.map(|file| folder.join(file));
     let absolute = |path: PathBuf| std::path::absolute(path).ok();
     std::iter::once(job_file.to_owned()).chain(files).filter_map(absolute).collect()
