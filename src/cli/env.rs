@@ -44,4 +44,10 @@ impl CliEnv {
     pub(super) fn folder_variable(&self, name: &str) -> Option<PathBuf> {
         self.variable(name).map(PathBuf::from).filter(|folder| folder.is_absolute())
     }
+
+    /// A file of legwork below the folder in an XDG variable, or if that isn't set, below a folder in the home folder.
+    pub(super) fn xdg_file(&self, variable: &str, below_home: &str, name: &str) -> Option<PathBuf> {
+        let from_home = || Some(self.folder_variable("HOME")?.join(below_home));
+        Some(self.folder_variable(variable).or_else(from_home)?.join("legwork").join(name))
+    }
 }

@@ -81,7 +81,7 @@ pub(super) fn execute(run: Execution<'_>, env: &CliEnv) -> Result<u8, Error> {
     let jsonl = run.format == "jsonl";
     // JSON lines on the same terminal would break up the live lines.
     let shares_terminal = jsonl && std::io::stdout().is_terminal();
-    let mut observers = vec![progress::observer(env.console, !(env.console.is_ci() || is_dumb || shares_terminal))];
+    let mut observers = vec![progress::observer(env.console, !(env.console.is_ci || is_dumb || shares_terminal))];
     if jsonl {
         observers.push(Arc::new(JsonlObserver { out: env.console }));
     }
@@ -142,7 +142,7 @@ pub(super) fn execute(run: Execution<'_>, env: &CliEnv) -> Result<u8, Error> {
     }
     print_outcome(run.format, env, &result, run.display_folder);
     if let Some(file) = run.result_file.filter(|_| written.is_ok() && result.result.is_some()) {
-        env.console.eprint(&format!("result: {}", printable(&file.path().to_string_lossy())));
+        env.console.eprint(&format!("result: {}", printable(&file.path.to_string_lossy())));
     }
     written.map(|()| result.exit_code)
 }

@@ -179,7 +179,7 @@ fn run_restorer() -> Option<u8> {
 fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
     if matches!(command, Command::Run(_) | Command::Resume(_) | Command::Replay(_) | Command::Test(_)) {
         let is_secret = |name: &str| is_secret_name(name) || name.ends_with("_BASE_URL");
-        let runs_nothing = matches!(&command, Command::Replay(options) if !options.runs_tools());
+        let runs_nothing = matches!(&command, Command::Replay(options) if !options.tools);
         let servers = if runs_nothing { &UserServers::default() } else { &env.parsed_servers().servers };
         let is_key = |name: &str| provider_keys().any(|key| key == name) || servers.key_envs().any(|key| key == name);
         process_hardening::harden(|name| is_secret(name) || is_key(name));

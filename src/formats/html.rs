@@ -80,7 +80,10 @@ fn pieces(part: Part) -> Vec<Value> {
                 attempt => format!(", attempt {attempt}"),
             };
             let time = run_stats::duration(finished.duration_ms);
-            let title = format!("Check {name}{attempt}: {} ({time})", run_stats::check_verdict(&finished));
+            let title = format!(
+                "Check {name}{attempt}: {} ({time})",
+                run_stats::check_verdict(finished.passed, finished.exit_code)
+            );
             vec![piece(class, title, &finished.output)]
         }
         Part::Changes(changed) => {

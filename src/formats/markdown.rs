@@ -75,7 +75,7 @@ fn write_part(out: &mut dyn Write, plan: &Plan, part: Part) -> io::Result<()> {
         Part::Check(name, finished) => {
             let status = finished.as_ref().map_or(" (not finished)".to_owned(), |finished| {
                 let time = run_stats::duration(finished.duration_ms);
-                format!(": {} ({time})", run_stats::check_verdict(finished))
+                format!(": {} ({time})", run_stats::check_verdict(finished.passed, finished.exit_code))
             });
             writeln!(out, "### {}{status}\n", single_line(&name))?;
             write_check_command(out, plan, &name)?;

@@ -204,30 +204,28 @@ impl CaseRecorder {
         }
         for path in changed.into_iter().take(MAX_CHANGED_FILES) {
             let (Some(name), Some(escaped)) = (path.to_str(), fixture::escape_path(&path)) else { continue };
-            let file = self.workspace.join(&path);
-            let file_outcome = match fs::symlink_metadata(&file) {
-                Err(_) => FileOutcome::Absent,
-                Ok(data) if !data.is_file() || data.len() > MAX_SNAPSHOT_BYTES as u64 => FileOutcome::Exists,
-                Ok(_) => {
-                    let bytes = fs::read(&file)?;
-                    let text = String::from_utf8_lossy(&bytes);
-                    if self.redactor.redact(&text) == text {
-                        let target = snapshots.join(escaped);
-                        fs::create_dir_all(target.parent().unwrap_or(snapshots))?;
-                        let bytes = match str::from_utf8(&bytes) {
-                            Ok(text) => with_placeholder(text, &self.workspace.to_string_lossy()).into_bytes(),
-                            Err(_) => bytes.clone(),
-                        };
-                        fs::write(target, bytes)?;
-                        FileOutcome::Snapshot
-                    } else {
-                        FileOutcome::Exists
-                    }
-                }
-            };
-            files.insert(name.to_owned(), file_outcome);
+            files.insert(name.to_owned(), self.snapshot(&self.workspace.join(&path), &snapshots.join(escaped))?);
         }
         Ok(files)
+    }
+
+    /// Writes the snapshot of a file, unless it is too large or contains a secret.
+    fn snapshot(&self, file: &Path, target: &Path) -> io::Result<FileOutcome> {
+        let Ok(data) = fs::symlink_metadata(file) else { return Ok(FileOutcome::Absent) };
+        if !data.is_file() || data.len() > MAX_SNAPSHOT_BYTES as u64 {
+            return Ok(FileOutcome::Exists);
+        }
+        let mut bytes = fs::read(file)?;
+        let text = String::from_utf8_lossy(&bytes);
+        if self.redactor.redact(&text) != text {
+            return Ok(FileOutcome::Exists);
+        }
+        if let Ok(text) = str::from_utf8(&bytes) {
+            bytes = with_placeholder(text, &self.workspace.to_string_lossy()).into_bytes();
+        }
+        fs::create_dir_all(parent_folder(target))?;
+        fs::write(target, bytes)?;
+        Ok(FileOutcome::Snapshot)
     }
 }
 
