@@ -23,17 +23,6 @@ pub(super) struct CliEnv {
 }
 
 impl CliEnv {
-    pub(super) fn new(variables: BTreeMap<String, String>, current_folder: PathBuf, console: Console) -> Self {
-        Self {
-            variables,
-            current_folder,
-            console,
-            clock: jiff::Timestamp::now,
-            prices: OnceCell::new(),
-            servers: OnceCell::new(),
-        }
-    }
-
     /// The value of an environment variable, if it is set and not empty.
     pub(super) fn variable(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())

@@ -256,12 +256,9 @@ impl RunObserver for JsonlObserver {
 
 /// Appends to the step summary of a GitHub workflow. A failure is only a warning.
 fn write_step_summary(env: &CliEnv, result: &RunResult, folder: &Path) {
-    if env.variable("GITHUB_ACTIONS") != Some("true") {
-        return;
-    }
-    let Some(path) = env.variable("GITHUB_STEP_SUMMARY") else { return };
+    let path = env.variable("GITHUB_STEP_SUMMARY").filter(|_| env.variable("GITHUB_ACTIONS") == Some("true"));
     let page = formats::step_summary::page(result, &folder.to_string_lossy());
-    if let Err(error) = append_to_summary(Path::new(path), &page) {
+    if let Some(Err(error)) = path.map(|path| append_to_summary(Path::new(path), &page)) {
         env.console.warning(&format!("can't write the step summary: {error}"));
     }
 }

@@ -55,10 +55,8 @@ impl CliEnv {
 }
 
 fn read_or_create(path: &Path) -> io::Result<RecordKey> {
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => create_key_file(path)?,
-        Err(error) => return Err(error),
-        Ok(_) => {}
+    if fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        create_key_file(path)?;
     }
     // Another run may have created it in the meantime.
     let found = fs::symlink_metadata(path)?;

@@ -79,20 +79,16 @@ fn write_part(out: &mut dyn Write, plan: &Plan, part: Part) -> io::Result<()> {
             });
             writeln!(out, "### {}{status}\n", single_line(&name))?;
             write_check_command(out, plan, &name)?;
-            match finished.filter(|finished| !finished.output.trim().is_empty()) {
-                None => Ok(()),
-                Some(finished) => {
-                    write_truncated_block(out, "", &finished.output)?;
-                    writeln!(out)
-                }
+            if let Some(finished) = finished.filter(|finished| !finished.output.trim().is_empty()) {
+                write_truncated_block(out, "", &finished.output)?;
+                writeln!(out)?;
             }
+            Ok(())
         }
         Part::Changes(changed) => {
             write_truncated_block(out, "", &run_stats::changed_file_lines(&changed, run_stats::MAX_LISTED_FILES))?;
-            match changed.patch.is_empty() {
-                true => Ok(()),
-                false => writeln!(out, "\nFull diff: [changes.patch](changes.patch)"),
-            }
+            let link = if changed.patch.is_empty() { "" } else { "\nFull diff: [changes.patch](changes.patch)\n" };
+            write!(out, "{link}")
         }
     }
 }

@@ -30,10 +30,8 @@ pub fn run_stats(result: &RunResult) -> Vec<(&'static str, String)> {
         ("time", duration(result.duration_ms)),
         ("sandbox", result.sandbox.clone()),
     ];
-    if !result.subagents.is_empty() {
-        let ids: Vec<&str> = result.subagents.iter().map(|subagent| subagent.id.as_str()).collect();
-        stats.push(("subagents", ids.join(", ")));
-    }
+    let ids: Vec<&str> = result.subagents.iter().map(|subagent| subagent.id.as_str()).collect();
+    stats.extend((!ids.is_empty()).then(|| ("subagents", ids.join(", "))));
     stats.extend(checks(result).map(|checks| ("checks", checks)));
     stats.extend(change_totals(result).map(|changes| ("files", changes)));
     stats
