@@ -83,8 +83,10 @@ pub struct ChangedFile {
     pub same: Option<bool>,
 }
 
+/// The value of a row for a run.
+type RowValue = fn(&ComparedRun) -> String;
 /// The rows about each run.
-const ROWS: [(&str, fn(&ComparedRun) -> String); 9] = [
+const ROWS: [(&str, RowValue); 9] = [
     ("job", |run| run.job.clone()),
     ("outcome", |run| run.outcome.map_or("not ended".to_owned(), |outcome| outcome.to_string())),
     ("model", |run| run.model.clone()),

@@ -44,7 +44,6 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(15);
 pub(super) struct CaseRecorder {
     /// The folder of the case, which doesn't exist yet.
     folder: PathBuf,
-    workspace: PathBuf,
     fixture: WorkspaceCopy,
     redactor: Redactor,
     is_repository: bool,
@@ -83,7 +82,6 @@ impl CaseRecorder {
         let fixture = copied.map_err(Error::environment("the workspace can't be copied for --save-case"))?;
         Ok(Self {
             folder,
-            workspace: workspace.to_owned(),
             fixture,
             redactor: redactor.clone(),
             is_repository: workspace.join(".git").exists(),
@@ -155,7 +153,7 @@ impl CaseRecorder {
         let temporary = tempfile::Builder::new().prefix(".saving-").tempdir_in(above)?;
         let at = |name: &str| temporary.path().join(name);
         let replies = self.replies.by_agent.lock().unwrap_or_else(PoisonError::into_inner);
-        let workspace = self.workspace.to_string_lossy();
+        let workspace = self.fixture.workspace.to_string_lossy();
         // The token usage matters only if a limit ended an agent.
         let hit_limit = |outcome| outcome == Outcome::BudgetExceeded;
         let with_usage =
@@ -204,7 +202,8 @@ impl CaseRecorder {
         }
         for path in changed.into_iter().take(MAX_CHANGED_FILES) {
             let (Some(name), Some(escaped)) = (path.to_str(), fixture::escape_path(&path)) else { continue };
-            files.insert(name.to_owned(), self.snapshot(&self.workspace.join(&path), &snapshots.join(escaped))?);
+            files
+                .insert(name.to_owned(), self.snapshot(&self.fixture.workspace.join(&path), &snapshots.join(escaped))?);
         }
         Ok(files)
     }
@@ -221,7 +220,7 @@ impl CaseRecorder {
             return Ok(FileOutcome::Exists);
         }
         if let Ok(text) = str::from_utf8(&bytes) {
-            bytes = with_placeholder(text, &self.workspace.to_string_lossy()).into_bytes();
+            bytes = with_placeholder(text, &self.fixture.workspace.to_string_lossy()).into_bytes();
         }
         fs::create_dir_all(parent_folder(target))?;
         fs::write(target, bytes)?;
