@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::diagnostic::Diagnostic;
 use crate::event::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, FORMAT, Outcome};
-use crate::providers::{ProviderError, ProviderErrorKind};
+use crate::providers::ProviderError;
 use crate::sandbox::SandboxUnavailable;
 
 /// Why a command of the command line failed.
@@ -218,13 +218,7 @@ impl Error {
             | Self::BrokenRecord { .. }
             | Self::Workspace { .. }
             | Self::Environment { .. } => EXIT_ENVIRONMENT,
-            Self::Provider(error) => match error.kind {
-                ProviderErrorKind::Rejected | ProviderErrorKind::ContextFull => {
-                    Outcome::ProviderRejected.exit_code(None)
-                }
-                ProviderErrorKind::Failed => Outcome::ProviderFailed.exit_code(None),
-                ProviderErrorKind::Differs => Outcome::ReplayDiffers.exit_code(None),
-            },
+            Self::Provider(error) => Outcome::from(error.kind).exit_code(None),
         }
     }
 }

@@ -112,7 +112,11 @@ fn a_failing_check_without_repairs_ends_the_run() {
     assert_eq!((&result["outcome"], &result["exit_code"]), (&json!("checks_failed"), &json!(1)));
     assert_eq!(result["error"]["message"], "the check `tests pass` (exit code 7) doesn't pass");
     assert!(result["error"]["hint"].as_str().unwrap().contains("repairs"));
-    assert!(folder.read("summary.md").contains("| tests pass | ❌ exit code 7 | 1 |"), "{}", folder.read("summary.md"));
+    assert!(
+        folder.read("summary.md").contains("| tests pass | ❌ failed, exit code 7 | 1 |"),
+        "{}",
+        folder.read("summary.md")
+    );
     let json = program(&folder).args(["--format", "json"]).run();
     assert_eq!(json.assert_code(1).json()["checks"][1]["passed"], false);
     assert_rebuilds(&ended, &folder);

@@ -1,16 +1,20 @@
 //! The state of one agent: its plan, its progress so far, and its conversation.
 
-use super::check_repairs::StructuredOutput;
-use super::context_window::AgentContext;
+use serde_json::Value;
+
 use super::journal_cursor::JournalCursor;
 use super::message_history::MessageHistory;
-use super::run_state::{RunAbort, RunState};
-use super::tool_calls::StuckDetector;
-use crate::event::{AgentFinished, Durability, Event, LimitReached};
+use super::run_abort::RunAbort;
+use super::run_state::RunState;
+use super::stuck_detector::StuckDetector;
+use crate::event::{AgentFinished, Durability, Event, LimitReached, Outcome};
 use crate::job::Compaction;
+use crate::message::{Message, Reply, ToolCall, ToolResult, UserMessage};
 use crate::models::token_estimate::TokenEstimator;
 use crate::plan::PlannedAgent;
-use crate::providers::ConversationConfig;
+use crate::providers::{Conversation, ConversationConfig};
+use crate::tools::submit_result::SubmitResult;
+use crate::tools::task::Task;
 use crate::tools::toolbox::Toolbox;
 
 /// One agent of a run.
@@ -32,12 +36,92 @@ pub struct Agent<'t> {
     pub(super) cursor: JournalCursor,
 }
 
+/// An agent's conversation with its model.
+pub(super) struct AgentContext {
+    /// The messages as the provider sends them.
+    pub(super) conversation: Box<dyn Conversation>,
+    /// The same messages, so that compaction can shorten them.
+    pub(super) history: MessageHistory,
+    /// The message that the next request adds.
+    pub(super) pending: Option<UserMessage>,
+    /// Estimates the tokens of the prompt.
+    pub(super) estimator: TokenEstimator,
+    /// The model's window as the job or the price table has it.
+    pub(super) known_window: Option<u64>,
+    /// The most tokens of a prompt, independent of the window.
+    pub(super) prompt_limit: u64,
+}
+
+impl AgentContext {
+    /// Adds a message at the end.
+    pub(super) fn append(&mut self, message: Message) {
+        self.conversation.push(&message);
+        self.history.push(message);
+    }
+
+    /// Adds a reply at the end. Its own count covers the conversation up to here.
+    pub(super) fn append_reply(&mut self, reply: Reply) {
+        let tokens = reply.usage.total();
+        self.append(Message::Assistant(reply));
+        let bytes = self.bytes();
+        self.estimator.set(tokens, bytes);
+    }
+
+    /// The size of the next prompt in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.conversation.prompt_bytes()
+    }
+
+    /// An estimate of the tokens of the next prompt.
+    pub(super) fn likely_tokens(&self) -> u64 {
+        self.estimator.likely(self.bytes())
+    }
+
+    /// A high estimate of the tokens of the next prompt.
+    pub(super) fn high_tokens(&self) -> u64 {
+        self.estimator.high(self.bytes())
+    }
+}
+
+/// The data that an agent has to end with.
+#[derive(Debug, Default)]
+pub(super) struct StructuredOutput {
+    /// The tool that checks the data; `None` if the agent ends with a text.
+    pub(super) tool: Option<SubmitResult>,
+    /// The last data that matched the schema.
+    pub(super) result: Option<Value>,
+    pub(super) was_reminded: bool,
+}
+
+impl StructuredOutput {
+    /// Takes a call and its result, in the order of the calls; from the record as well as from the tool.
+    pub(super) fn record_call(&mut self, call: &ToolCall, answer: &ToolResult) {
+        let Some(tool) = self.tool.as_ref().filter(|_| call.tool == SubmitResult::NAME) else { return };
+        if !answer.is_error
+            && call.input_error.is_none()
+            && let Some(data) = tool.accepted(&call.input)
+        {
+            self.result = Some(data);
+        }
+    }
+}
+
 impl<'t> Agent<'t> {
     /// Prepares an agent. `summary` has its id and nothing else yet.
     pub(super) fn open(run: &'t RunState, planned: &'t PlannedAgent, summary: AgentFinished) -> Result<Self, RunAbort> {
         let mut cursor = run.take_cursor(&summary.id)?;
-        let toolbox = run.toolbox(planned, summary.subagent.is_none())?;
-        let conversation = run.provider(&planned.model)?.open(ConversationConfig {
+        let plan = &run.deps.plan;
+        let failed = |message: String| RunAbort::new(Outcome::EnvironmentFailed, message);
+        let mut toolbox = Toolbox::new(&planned.tools, run.deps.tools.clone()).map_err(failed)?;
+        if summary.subagent.is_none() && toolbox.has(Task::NAME) {
+            toolbox.add(Box::new(plan.task_tool()));
+        }
+        if let Some(tool) = plan.submit_result(planned).map_err(failed)? {
+            toolbox.add(Box::new(tool));
+        }
+        let provider = run.deps.providers.get(&planned.model.reply_source());
+        let provider = provider.ok_or_else(|| failed(format!("no provider was opened for {}", planned.model)))?;
+        let conversation = provider.open(ConversationConfig {
             agent: summary.id.clone(),
             model: planned.model.clone(),
             system: planned.system.clone(),
@@ -55,7 +139,7 @@ impl<'t> Agent<'t> {
                 conversation,
                 history: MessageHistory {
                     binds_thinking: planned.model.has_prefix_bound_thinking(),
-                    is_off: run.deps.plan.compaction == Compaction::Off,
+                    is_off: plan.compaction == Compaction::Off,
                     ..MessageHistory::default()
                 },
                 pending: None,
@@ -68,7 +152,10 @@ impl<'t> Agent<'t> {
                 },
             },
             toolbox,
-            output: StructuredOutput::new(run, planned)?,
+            output: StructuredOutput {
+                tool: plan.submit_result(planned).map_err(failed)?,
+                ..StructuredOutput::default()
+            },
             stuck_detector: StuckDetector::default(),
             limit: None,
             budget_cap: None,

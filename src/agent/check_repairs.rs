@@ -3,18 +3,15 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
 use super::agent_state::Agent;
 use super::journal_cursor::Recorded;
-use super::run_state::{RunAbort, RunState};
+use super::run_abort::RunAbort;
 use crate::event::{CheckFinished, CheckStarted, Durability, NoteSent, Outcome};
-use crate::message::{Reply, ToolCall, ToolResult};
-use crate::plan::{PlannedAgent, PlannedCheck};
+use crate::message::Reply;
+use crate::plan::PlannedCheck;
 use crate::process::bounded_output::CommandOutput;
 use crate::process::spawn::{EnvironmentError, MAX_PROCESSES, ProcessOutcome, ShellCommand};
 use crate::text::truncate::truncate_middle;
-use crate::tools::submit_result::SubmitResult;
 
 /// The most characters that are kept of a check's output: its beginning and its end.
 const MAX_OUTPUT_CHARS: usize = 20_000;
@@ -24,34 +21,6 @@ const MAX_REPORT_CHARS: usize = 20_000;
 /// What the model reads if it answers without its data.
 const REMINDER: &str = "Your work must end with data, and you haven't submitted any that matches its schema. Call \
                         `submit_result` now with all of it, fix what it reports, and then end. This is the only reminder.";
-
-/// The data that an agent has to end with.
-#[derive(Debug, Default)]
-pub(super) struct StructuredOutput {
-    /// The tool that checks the data; `None` if the agent ends with a text.
-    tool: Option<SubmitResult>,
-    /// The last data that matched the schema.
-    pub(super) result: Option<Value>,
-    was_reminded: bool,
-}
-
-impl StructuredOutput {
-    pub(super) fn new(run: &RunState, planned: &PlannedAgent) -> Result<Self, RunAbort> {
-        let failed = |message: String| RunAbort::new(Outcome::EnvironmentFailed, message);
-        Ok(Self { tool: run.deps.plan.submit_result(planned).map_err(failed)?, ..Self::default() })
-    }
-
-    /// Takes a call and its result, in the order of the calls; from the record as well as from the tool.
-    pub(super) fn record_call(&mut self, call: &ToolCall, answer: &ToolResult) {
-        let Some(tool) = self.tool.as_ref().filter(|_| call.tool == SubmitResult::NAME) else { return };
-        if !answer.is_error
-            && call.input_error.is_none()
-            && let Some(data) = tool.accepted(&call.input)
-        {
-            self.result = Some(data);
-        }
-    }
-}
 
 impl Agent<'_> {
     /// Handles a reply without calls. Returns the outcome, or `None` if the agent continues with a note.
@@ -200,17 +169,13 @@ impl Agent<'_> {
 /// Says in one sentence which checks failed.
 fn failure_summary(failed: &[CheckFinished]) -> String {
     let named = |check: &CheckFinished| format!("`{}` ({})", check.name, exit_text(check));
-    let shown: Vec<String> = failed.iter().take(5).map(named).collect();
-    let more = match failed.len().saturating_sub(shown.len()) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
+    let names: Vec<String> = failed.iter().map(named).collect();
     let attempts = match failed.first().map_or(1, |check| check.attempt) {
         1 => String::new(),
         attempts => format!(" in {attempts} attempts"),
     };
     let (noun, verb) = if failed.len() == 1 { ("check", "doesn't pass") } else { ("checks", "don't pass") };
-    format!("the {noun} {}{more} {verb}{attempts}", shown.join(", "))
+    format!("the {noun} {} {verb}{attempts}", names.join(", "))
 }
 
 fn exit_text(check: &CheckFinished) -> String {
@@ -223,18 +188,7 @@ fn failure_report(failed: &[CheckFinished]) -> String {
         "Checks that your work must pass have failed. Fix the problems that they report, then give your final \
                     answer again; all checks run again after it.\n"
             .to_owned();
-    // Long outputs get the space that short ones don't need.
-    let mut lengths: Vec<usize> = failed.iter().map(|check| check.output.chars().count()).collect();
-    lengths.sort_unstable();
-    let (mut left, mut most) = (MAX_REPORT_CHARS, MAX_REPORT_CHARS);
-    for (at, length) in lengths.iter().enumerate() {
-        most = left / (lengths.len() - at);
-        if *length > most {
-            break;
-        }
-        left -= length;
-        most = MAX_REPORT_CHARS;
-    }
+    let most = MAX_REPORT_CHARS / failed.len().max(1);
     for check in failed {
         let output = truncate_middle(check.output.trim_end().to_owned(), most);
         let shown = if output.is_empty() { "(no output)" } else { &output };
@@ -258,7 +212,7 @@ mod tests {
         let report =
             failure_report(&[failed("a", Some(1), "short\n"), failed("b", None, &long), failed("c", Some(2), &long)]);
         assert!(report.contains("## a (exit code 1)\n\nshort\n\n## b (no exit code)\n\nbegin"), "{report:.300}");
-        assert!(report.len() < MAX_REPORT_CHARS + 500 && report.len() > MAX_REPORT_CHARS - 500, "{}", report.len());
+        assert!(report.len() < MAX_REPORT_CHARS + 500, "{}", report.len());
         assert_eq!((report.matches("begin").count(), report.matches("end\n").count()), (2, 2));
         assert!(failure_report(&[failed("a", Some(1), " \n")]).ends_with("\n\n(no output)\n"));
         let many: Vec<CheckFinished> = (0..100).map(|_| failed("n", Some(1), &long)).collect();
@@ -271,11 +225,9 @@ mod tests {
             failure_summary(&[failed("a", Some(1), "")]),
             "the check `a` (exit code 1) doesn't pass in 2 attempts"
         );
-        let many: Vec<CheckFinished> = (0..7).map(|number| failed(&number.to_string(), None, "")).collect();
-        assert!(
-            failure_summary(&many).contains("`4` (no exit code) and 2 more don't pass"),
-            "{}",
-            failure_summary(&many)
+        assert_eq!(
+            failure_summary(&[failed("a", Some(1), ""), failed("b", None, "")]),
+            "the checks `a` (exit code 1), `b` (no exit code) don't pass in 2 attempts"
         );
     }
 }

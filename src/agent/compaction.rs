@@ -5,7 +5,7 @@ use super::agent_state::Agent;
 use super::journal_cursor::CompactionStep;
 use super::message_history::{SUMMARY_CUT_NOTE, SUMMARY_INSTRUCTION, TRUNCATED_RESULT_CHARS};
 use super::request::{RequestKind, RequestOutcome};
-use super::run_state::RunAbort;
+use super::run_abort::RunAbort;
 use crate::event::{ContextCompacted, ResultsTruncated};
 use crate::job::Compaction;
 use crate::message::{Message, Reply, StopReason, UserMessage};
@@ -33,16 +33,6 @@ pub(super) struct CompactionState {
     is_summary_too_long: bool,
     /// Why the model's answer to the request for a summary can't be used.
     summary_failure: Option<&'static str>,
-}
-
-/// The result of a request for a summary.
-enum SummaryOutcome {
-    Done,
-    LimitReached(RequestOutcome),
-    /// The request didn't fit the window.
-    TooLong,
-    /// The answer isn't a summary, for this reason.
-    Unusable(&'static str),
 }
 
 impl CompactionState {
@@ -122,14 +112,8 @@ impl Agent<'_> {
                         };
                     }
                     state.summary_tries += 1;
-                    match self.summarize(kept_turns).await? {
-                        SummaryOutcome::Done => state.summarized = true,
-                        SummaryOutcome::LimitReached(outcome) => return Ok(Some(outcome)),
-                        SummaryOutcome::TooLong => state.is_summary_too_long = true,
-                        SummaryOutcome::Unusable(why) => {
-                            state.summary_tries = MAX_SUMMARY_TRIES;
-                            state.summary_failure = Some(why);
-                        }
+                    if let Some(outcome) = self.summarize(kept_turns, state).await? {
+                        return Ok(Some(outcome));
                     }
                 }
             }
@@ -229,34 +213,44 @@ impl Agent<'_> {
         self.record(ResultsTruncated { call_ids, chars, tokens_before: before.0, tokens_after })
     }
 
-    /// Replaces all turns but the last ones by a summary that the model writes.
-    async fn summarize(&mut self, kept_turns: u32) -> Result<SummaryOutcome, RunAbort> {
+    /// Replaces all turns but the last ones by a summary that the model writes. Returns an outcome if a limit leaves no room
+    /// for the request.
+    async fn summarize(
+        &mut self,
+        kept_turns: u32,
+        state: &mut CompactionState,
+    ) -> Result<Option<RequestOutcome>, RunAbort> {
         let before = (self.context.high_tokens(), self.context.bytes());
         let messages = self.context.history.messages_before(kept_turns).map_or(0, <[Message]>::len);
         let estimator = self.context.estimator;
         self.rebuild_conversation(messages, Some(SUMMARY_INSTRUCTION));
         self.rescale_tokens(before);
         let max_tokens = self.summary_max_tokens();
-        let outcome = match self.send_request(RequestKind::Summary { kept_turns, max_tokens }).await? {
+        let mut limit_reached = None;
+        match self.send_request(RequestKind::Summary { kept_turns, max_tokens }).await? {
+            RequestOutcome::ContextFull { .. } => state.is_summary_too_long = true,
+            outcome @ RequestOutcome::LimitReached(_) => limit_reached = Some(outcome),
             RequestOutcome::Reply(reply) => match reply.unusable_summary_reason() {
-                Some(_) if reply.stop == StopReason::ContextFull => SummaryOutcome::TooLong,
-                Some(why) => SummaryOutcome::Unusable(why),
+                Some(_) if reply.stop == StopReason::ContextFull => state.is_summary_too_long = true,
+                Some(why) => {
+                    state.summary_tries = MAX_SUMMARY_TRIES;
+                    state.summary_failure = Some(why);
+                }
                 None => {
+                    state.summarized = true;
                     let summary = self.summary_text(&reply, max_tokens);
                     self.context.history.replace_with_summary(&summary, kept_turns);
                     self.rebuild_conversation(usize::MAX, None);
                     let tokens_after = self.rescale_tokens(before);
                     self.summary.compactions += 1;
                     self.record(ContextCompacted { summary, kept_turns, tokens_before: before.0, tokens_after })?;
-                    return Ok(SummaryOutcome::Done);
+                    return Ok(None);
                 }
             },
-            RequestOutcome::ContextFull { .. } => SummaryOutcome::TooLong,
-            outcome @ RequestOutcome::LimitReached(_) => SummaryOutcome::LimitReached(outcome),
-        };
+        }
         self.rebuild_conversation(usize::MAX, None);
         self.context.estimator = estimator;
-        Ok(outcome)
+        Ok(limit_reached)
     }
 
     fn summary_text(&self, reply: &Reply, max_tokens: u32) -> String {

@@ -1,62 +1,11 @@
-//! An agent's conversation with its model, and how much of the model's window a prompt and a reply may take.
+//! How much of the model's window a prompt and a reply may take.
 
 use super::agent_state::Agent;
-use super::message_history::MessageHistory;
-use crate::message::{Message, Reply, UserMessage};
-use crate::models::token_estimate::TokenEstimator;
-use crate::providers::Conversation;
 
 /// A reply gets at least the window divided by this, in tokens.
 const MIN_REPLY_DIVISOR: u64 = 8;
 /// The window divided by this is left free where a reply gets everything that the prompt leaves.
 const SLACK_DIVISOR: u64 = 32;
-
-/// An agent's conversation with its model.
-pub(super) struct AgentContext {
-    /// The messages as the provider sends them.
-    pub(super) conversation: Box<dyn Conversation>,
-    /// The same messages, so that compaction can shorten them.
-    pub(super) history: MessageHistory,
-    /// The message that the next request adds.
-    pub(super) pending: Option<UserMessage>,
-    /// Estimates the tokens of the prompt.
-    pub(super) estimator: TokenEstimator,
-    /// The model's window as the job or the price table has it.
-    pub(super) known_window: Option<u64>,
-    /// The most tokens of a prompt, independent of the window.
-    pub(super) prompt_limit: u64,
-}
-
-impl AgentContext {
-    /// Adds a message at the end.
-    pub(super) fn append(&mut self, message: Message) {
-        self.conversation.push(&message);
-        self.history.push(message);
-    }
-
-    /// Adds a reply at the end. Its own count covers the conversation up to here.
-    pub(super) fn append_reply(&mut self, reply: Reply) {
-        let tokens = reply.usage.total();
-        self.append(Message::Assistant(reply));
-        let bytes = self.bytes();
-        self.estimator.set(tokens, bytes);
-    }
-
-    /// The size of the next prompt in bytes.
-    pub(super) fn bytes(&self) -> usize {
-        self.conversation.prompt_bytes()
-    }
-
-    /// An estimate of the tokens of the next prompt.
-    pub(super) fn likely_tokens(&self) -> u64 {
-        self.estimator.likely(self.bytes())
-    }
-
-    /// A high estimate of the tokens of the next prompt.
-    pub(super) fn high_tokens(&self) -> u64 {
-        self.estimator.high(self.bytes())
-    }
-}
 
 impl Agent<'_> {
     /// How many tokens the prompt and the reply may have together, if that is known.

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::raised_limits::{JournalSplit, MAX_TURNS, RaisedLimits};
-use super::run_state::RunAbort;
+use super::raised_limits::{JournalSplit, MAX_TURNS, RaisedLimits, is_call_event};
+use super::run_abort::RunAbort;
 use crate::event::{
     AgentFinished, CallFinished, CheckFinished, CheckStarted, Event, JournalEntry, LimitRaised, LimitReached, Outcome,
     RequestStarted, ResultsTruncated,
@@ -30,8 +30,8 @@ pub struct JournalCursor {
     calls: RecordedCalls,
     /// Set for a replay.
     replay: Option<ReplayRules>,
-    /// How long the recorded agent ran.
-    pub(super) elapsed: Duration,
+    /// How long the recorded agent ran. The caller can know more about it than the agent's own journal.
+    pub elapsed: Duration,
     /// The steps that a raised limit removed from the conversation.
     rolled_back: Vec<JournalEntry>,
     /// The event to record before an agent continues from before a limit.
@@ -139,13 +139,6 @@ impl JournalCursor {
     /// Runs an agent again from its normalized journal.
     pub fn for_replay(entries: impl IntoIterator<Item = JournalEntry>, rules: ReplayRules) -> Self {
         Self { steps: entries.into_iter().collect(), replay: Some(rules), ..Self::default() }
-    }
-
-    /// Sets the running time if the caller knows more about it than the agent's own journal.
-    #[must_use]
-    pub fn with_elapsed(mut self, elapsed: Duration) -> Self {
-        self.elapsed = elapsed;
-        self
     }
 
     /// Whether the agent is replayed.
@@ -416,15 +409,6 @@ fn is_before_request(entry: &JournalEntry, is_final: bool) -> bool {
         Event::LimitReached(_) => is_final,
         Event::AgentFinished(end) => end.id != entry.agent,
         _ => true,
-    }
-}
-
-/// Whether a step belongs to the calls of a reply. The agent's own end does not.
-fn is_call_event(entry: &JournalEntry) -> bool {
-    match &entry.event {
-        Event::CallStarted(_) | Event::CallFinished(_) => true,
-        Event::AgentFinished(end) => end.id != entry.agent,
-        _ => false,
     }
 }
 

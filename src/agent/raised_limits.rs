@@ -77,7 +77,10 @@ impl JournalSplit {
         }
         let mut found = LimitRaised { limit: reached.limit.clone(), subagents: Vec::new(), calls: Vec::new() };
         if reached.limit != MAX_TURNS {
-            let of_calls = self.active[..at].iter().rev().take_while(|entry| is_call_event(entry, agent));
+            let of_calls = self.active[..at]
+                .iter()
+                .rev()
+                .take_while(|entry| is_call_event(entry) || matches!(entry.event, Event::Resumed(_)));
             let calls: Vec<&JournalEntry> = of_calls.collect();
             found.subagents = subagents_ended_by_limit(&calls, raised);
             found.calls = calls_refused_by_limit(&calls, |limit| raised.has(agent, limit));
@@ -101,7 +104,7 @@ impl JournalSplit {
             }
         }
         for id in &raised.subagents {
-            let call = self.last(|event| match event {
+            let call = self.active.iter().rev().find_map(|entry| match &entry.event {
                 Event::CallStarted(call) if call.child.as_ref() == Some(id) => Some(call.call_id.clone()),
                 _ => None,
             });
@@ -128,10 +131,6 @@ impl JournalSplit {
         before.find(|(_, entry)| matches!(entry.event, Event::RequestStarted(_))).map_or(limit, |(asked, _)| asked)
     }
 
-    fn last<T>(&self, found: impl Fn(&Event) -> Option<T>) -> Option<T> {
-        self.active.iter().rev().find_map(|entry| found(&entry.event))
-    }
-
     /// Rolls back the last event of this kind.
     fn take(&mut self, is: impl Fn(&Event) -> bool) {
         if let Some(at) = self.active.iter().rposition(|entry| is(&entry.event)) {
@@ -140,10 +139,11 @@ impl JournalSplit {
     }
 }
 
-fn is_call_event(entry: &JournalEntry, agent: &str) -> bool {
+/// Whether a step belongs to the calls of a reply. The agent's own end does not.
+pub(super) fn is_call_event(entry: &JournalEntry) -> bool {
     match &entry.event {
-        Event::CallStarted(_) | Event::CallFinished(_) | Event::Resumed(_) => true,
-        Event::AgentFinished(end) => end.id != agent,
+        Event::CallStarted(_) | Event::CallFinished(_) => true,
+        Event::AgentFinished(end) => end.id != entry.agent,
         _ => false,
     }
 }

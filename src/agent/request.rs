@@ -9,7 +9,8 @@ use tokio_util::sync::CancellationToken;
 use super::agent_state::Agent;
 use super::journal_cursor::{RequestSpend, request_spend};
 use super::redact_reply;
-use super::run_state::{RunAbort, RunState};
+use super::run_abort::RunAbort;
+use super::run_state::RunState;
 use crate::budget::{RequestEstimate, Reservation};
 use crate::event::{Durability, Event, LimitReached, Outcome, ReplyReceived, RequestFailed, RequestStarted, Retrying};
 use crate::message::{Reply, StopReason, Usage};
@@ -120,7 +121,7 @@ impl Agent<'_> {
             RequestKind::Turn | RequestKind::Final => self.cap_to_window(self.planned.max_tokens),
             RequestKind::Summary { max_tokens, .. } => max_tokens,
         };
-        self.run.wait_for_output().await?;
+        self.run.wait_for(&self.run.deps.gates.output_ready).await?;
         self.run.check_running()?;
         let (run, model) = (self.run, &self.planned.model);
         let prompt_tokens = self.context.likely_tokens();

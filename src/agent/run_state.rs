@@ -1,7 +1,6 @@
-//! The state that all agents of a run share, and why a run ends early.
+//! The state that all agents of a run share.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,18 +10,17 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::journal_cursor::{JournalCursor, RequestSpend};
+use super::run_abort::RunAbort;
 use crate::budget::{Amount, Budget};
-use crate::event::{Durability, ErrorInfo, Event, Outcome, Sink};
+use crate::event::{Durability, Event, Outcome, Sink};
 use crate::message::Usage;
-use crate::plan::{Plan, PlannedAgent, PlannedLimits};
+use crate::plan::Plan;
 use crate::pricing::{Prices, Rates};
-use crate::process::CallLimits;
-use crate::process::Environment;
 use crate::process::fd_limit::max_concurrent_agents;
 use crate::process::spawn::EnvironmentError;
-use crate::providers::{Model, Provider, ProviderError, ProviderErrorKind};
-use crate::tools::task::Task;
-use crate::tools::toolbox::{ToolDeps, Toolbox};
+use crate::process::{CallLimits, Environment};
+use crate::providers::{Model, Provider};
+use crate::tools::toolbox::ToolDeps;
 
 /// The parts of a run, which the caller provides.
 pub struct RunDeps {
@@ -264,15 +262,11 @@ impl RunState {
     /// Waits until tools may change the workspace.
     pub(super) async fn wait_for_baseline(&self) -> Result<(), RunAbort> {
         self.wait_for(&self.deps.gates.baseline_ready).await?;
-        self.wait_for_output().await
-    }
-
-    /// Waits until the readers of the output have caught up.
-    pub(super) async fn wait_for_output(&self) -> Result<(), RunAbort> {
         self.wait_for(&self.deps.gates.output_ready).await
     }
 
-    async fn wait_for(&self, gate: &watch::Receiver<bool>) -> Result<(), RunAbort> {
+    /// Waits until a gate is open.
+    pub(super) async fn wait_for(&self, gate: &watch::Receiver<bool>) -> Result<(), RunAbort> {
         if *gate.borrow() {
             return Ok(());
         }
@@ -296,13 +290,6 @@ impl RunState {
     /// When a tool call or a check must be over.
     pub(super) fn call_limits(&self) -> CallLimits {
         CallLimits { deadline: self.deadline.into(), cancel: self.deps.stop.clone() }
-    }
-
-    pub(super) fn provider(&self, model: &Model) -> Result<&Arc<dyn Provider>, RunAbort> {
-        self.deps
-            .providers
-            .get(&model.reply_source())
-            .ok_or_else(|| RunAbort::new(Outcome::EnvironmentFailed, format!("no provider was opened for {model}")))
     }
 
     /// What a request cost at a time: nothing with scripted replies, `None` where the price isn't known.
@@ -333,18 +320,6 @@ impl RunState {
         *known = window.min(*known);
     }
 
-    pub(super) fn toolbox(&self, planned: &PlannedAgent, is_parent: bool) -> Result<Toolbox, RunAbort> {
-        let failed = |message: String| RunAbort::new(Outcome::EnvironmentFailed, message);
-        let mut toolbox = Toolbox::new(&planned.tools, self.deps.tools.clone()).map_err(failed)?;
-        if is_parent && toolbox.has(Task::NAME) {
-            toolbox.add(Box::new(self.deps.plan.task_tool()));
-        }
-        if let Some(tool) = self.deps.plan.submit_result(planned).map_err(failed)? {
-            toolbox.add(Box::new(tool));
-        }
-        Ok(toolbox)
-    }
-
     /// The next id of a kind of subagent: `explorer-1`, `explorer-2`.
     pub(super) fn next_id(&self, subagent: &str) -> String {
         let mut shared = self.shared();
@@ -359,108 +334,5 @@ impl RunState {
         let mut shared = self.shared();
         let last = shared.subagent_numbers.entry(subagent.to_owned()).or_default();
         *last = number.parse::<u32>().unwrap_or_default().max(*last);
-    }
-}
-
-/// Why the whole run ends before its parent agent has finished.
-#[derive(Debug, Clone)]
-pub struct RunAbort {
-    /// The outcome of the run.
-    pub outcome: Outcome,
-    /// What happened, in one sentence.
-    pub message: String,
-    /// What the operator can do.
-    pub hint: Option<String>,
-}
-
-impl RunAbort {
-    pub(super) fn new(outcome: Outcome, message: impl Into<String>) -> Self {
-        Self { outcome, message: message.into(), hint: None }
-    }
-
-    fn with_hint(self, hint: &str) -> Self {
-        Self { hint: Some(hint.to_owned()), ..self }
-    }
-
-    /// The journal can't be written. Nothing may happen that the journal doesn't record.
-    pub(super) fn journal_write_failed(error: &io::Error) -> Self {
-        // The owner of the record adds the hint.
-        Self::new(Outcome::EnvironmentFailed, format!("the run's record can't be written: {error}"))
-    }
-
-    /// The journal doesn't match the plan.
-    pub(super) fn journal_mismatch(agent: &str, kind: &str) -> Self {
-        Self::new(
-            Outcome::EnvironmentFailed,
-            format!("the journal of {agent} doesn't match the plan: a `{kind}` event is missing or unexpected"),
-        )
-        .with_hint("The record was changed, or another version of legwork wrote it. Start the job again.")
-    }
-
-    /// Whether commands created a git repository is unknown.
-    pub fn repository_scan_incomplete() -> Self {
-        Self::new(
-            Outcome::EnvironmentFailed,
-            "the workspace has too many files to search it for git repositories that commands created",
-        )
-        .with_hint("Before you run git in the workspace, look for folders named `.git` in it.")
-    }
-
-    /// The run was stopped by a signal, or because another agent ended it.
-    pub(super) fn interrupted() -> Self {
-        Self::new(Outcome::Interrupted, "the run was stopped")
-            .with_hint("Everything up to this point is in the record.")
-    }
-
-    /// The run used up its wall clock time.
-    pub(super) fn timed_out(limits: &PlannedLimits) -> Self {
-        let seconds = limits.wall_clock_ms.unwrap_or_default() as f64 / 1000.0;
-        Self::new(Outcome::TimedOut, format!("the run's time is up: limits.wall_clock is {seconds} s")).with_hint(
-            "Raise limits.wall_clock or give the job less to do; `legwork resume --limit wall_clock=TIME` continues this \
-             run.",
-        )
-    }
-
-    /// Whether this also ends an agent that only sums up. A provider that fails then changes nothing.
-    pub(super) fn is_fatal_during_final_request(&self) -> bool {
-        matches!(self.outcome, Outcome::EnvironmentFailed | Outcome::Interrupted)
-    }
-
-    /// The error as `result.json` has it.
-    pub fn error_info(&self) -> ErrorInfo {
-        ErrorInfo { code: self.outcome.to_string(), message: self.message.clone(), hint: self.hint.clone() }
-    }
-}
-
-impl From<EnvironmentError> for RunAbort {
-    fn from(error: EnvironmentError) -> Self {
-        let (message, hint) = match error {
-            // Nothing that the command left behind can be trusted.
-            EnvironmentError::Tampered(error) => {
-                (error.to_string(), "Read the last calls in transcript.md, and check the workspace before you use it.")
-            }
-            // The command's work isn't done.
-            EnvironmentError::NotStarted(error) => (
-                format!("a command can't be started: {error}"),
-                "Allow the run more file descriptors (ulimit -n), processes or memory, or lower \
-                 limits.parallel_subagents; then continue with `legwork resume`.",
-            ),
-            EnvironmentError::WorkspaceMoved(error) => {
-                (error.to_string(), "Put it back, or name it with --workspace; then continue with `legwork resume`.")
-            }
-        };
-        Self::new(Outcome::EnvironmentFailed, message).with_hint(hint)
-    }
-}
-
-impl From<ProviderError> for RunAbort {
-    fn from(error: ProviderError) -> Self {
-        let outcome = match error.kind {
-            ProviderErrorKind::Rejected => Outcome::ProviderRejected,
-            ProviderErrorKind::Failed => Outcome::ProviderFailed,
-            ProviderErrorKind::ContextFull => Outcome::ContextFull,
-            ProviderErrorKind::Differs => Outcome::ReplayDiffers,
-        };
-        Self { outcome, message: error.message, hint: error.hint }
     }
 }

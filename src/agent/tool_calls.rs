@@ -7,24 +7,20 @@ use tokio::time::Instant;
 
 use super::agent_state::Agent;
 use super::journal_cursor::{Recorded, RecordedCall};
-use super::run_state::RunAbort;
+use super::run_abort::RunAbort;
 use crate::budget::{SUBAGENT_SUMMARY_TOKENS, TOOL_CALLS_KEY};
 use crate::diagnostic::suggest_name;
 use crate::event::{AgentFinished, CallFinished, CallStarted, Durability, LimitReached, NoResult, Outcome};
 use crate::message::{ToolCall, ToolResult, UserMessage};
 use crate::plan::PlannedAgent;
 use crate::text::pluralize;
+use crate::text::truncate::first;
 use crate::tools::task::{Task, TaskInput};
 use crate::tools::toolbox::{MAX_RESULT_CHARS, truncate_middle};
 use crate::tools::{TOOLS, ToolError};
 
 /// How many reading calls of one agent run at once.
 const MAX_PARALLEL_READS: usize = 8;
-
-/// The same failing call this many times in a row is a loop.
-const MAX_IDENTICAL_FAILURES: u32 = 5;
-/// This many failing calls in a row are a loop, whatever they are.
-const MAX_CONSECUTIVE_FAILURES: u32 = 20;
 
 /// What the model reads as the result of a call that had started when the run was interrupted.
 const INTERRUPTED_CALL_NOTE: &str = "The run was interrupted during this call. Its effect is unknown: all, part or none of \
@@ -342,10 +338,7 @@ fn subagent_tool_result(call: &ToolCall, end: &AgentFinished) -> ToolResult {
         outcome => {
             let what = if data.is_some() { "the data that it had submitted" } else { "its last message" };
             let turns = pluralize(u64::from(end.turns), "turn");
-            let refusal = |why: &str| {
-                let line = why.split_whitespace().collect::<Vec<_>>().join(" ");
-                format!(" (the model's provider says why: {})", truncate_line(&line, 600))
-            };
+            let refusal = |why: &str| format!(" (the model's provider says why: {})", truncate_line(why, 600));
             let refusal = end.refusal.as_deref().map(refusal).unwrap_or_default();
             format!("[{} ended with {outcome} after {turns}{refusal}; this is {what}]\n\n{text}", end.id)
         }
@@ -356,10 +349,8 @@ fn subagent_tool_result(call: &ToolCall, end: &AgentFinished) -> ToolResult {
 
 /// Truncates a line to this many characters.
 fn truncate_line(line: &str, most: usize) -> String {
-    match line.char_indices().nth(most) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line.to_owned(),
-    }
+    let short = first(line, most);
+    if short == line { line.to_owned() } else { format!("{short}…") }
 }
 
 /// What a call is about, in one line of at most 100 characters: the main field of its tool, or else the first text in its
@@ -376,80 +367,4 @@ fn call_subject(call: &ToolCall) -> String {
     let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
     let shown: String = line.chars().filter(|letter| !letter.is_control()).collect();
     truncate_line(&shown, 100)
-}
-
-/// Counts failing calls in a row.
-#[derive(Debug, Default)]
-pub(super) struct StuckDetector {
-    last: Option<ToolCall>,
-    identical: u32,
-    consecutive: u32,
-}
-
-impl StuckDetector {
-    /// Counts a finished call. Calls are counted in order.
-    pub(super) fn record(&mut self, call: &ToolCall, failed: bool) {
-        if self.stuck_reason().is_some() {
-            return;
-        }
-        if !failed {
-            *self = Self::default();
-            return;
-        }
-        let content = |call: &ToolCall| (call.tool.clone(), call.input.get().to_owned(), call.input_error.clone());
-        let is_same = self.last.as_ref().is_some_and(|last| content(last) == content(call));
-        self.identical = if is_same { self.identical + 1 } else { 1 };
-        self.consecutive += 1;
-        self.last = Some(call.clone());
-    }
-
-    /// Why the agent is stuck, if it is.
-    pub(super) fn stuck_reason(&self) -> Option<String> {
-        let tool = &self.last.as_ref()?.tool;
-        if self.identical >= MAX_IDENTICAL_FAILURES {
-            Some(format!("the same call of `{tool}` failed {MAX_IDENTICAL_FAILURES} times in a row"))
-        } else if self.consecutive >= MAX_CONSECUTIVE_FAILURES {
-            Some(format!("{MAX_CONSECUTIVE_FAILURES} calls failed in a row, the last one of `{tool}`"))
-        } else {
-            None
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn call(input: &str) -> ToolCall {
-        let input: Box<serde_json::value::RawValue> = serde_json::from_str(input).unwrap();
-        ToolCall { id: "1".into(), tool: "bash".into(), input: input.into(), input_error: None }
-    }
-
-    #[test]
-    fn five_identical_failures_in_a_row_are_a_loop() {
-        let mut failures = StuckDetector::default();
-        for _ in 0..4 {
-            failures.record(&call("{}"), true);
-        }
-        failures.record(&call("{}"), false);
-        for _ in 0..4 {
-            failures.record(&call("{}"), true);
-        }
-        assert_eq!(failures.stuck_reason(), None);
-        failures.record(&call("{}"), true);
-        assert!(failures.stuck_reason().unwrap().contains("5 times"));
-        failures.record(&call("{}"), false);
-        assert!(failures.stuck_reason().is_some(), "a success later in the same reply doesn't undo it");
-    }
-
-    #[test]
-    fn twenty_different_failures_in_a_row_are_a_loop() {
-        let mut failures = StuckDetector::default();
-        for number in 0..19 {
-            failures.record(&call(&number.to_string()), true);
-        }
-        assert_eq!(failures.stuck_reason(), None);
-        failures.record(&call("19"), true);
-        assert!(failures.stuck_reason().unwrap().contains("20 calls"));
-    }
 }

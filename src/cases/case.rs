@@ -53,8 +53,6 @@ pub const SCRIPT_FILE: &str = "script.yaml";
 pub const RECORD_FOLDER: &str = "record";
 /// The inputs in a case's folder.
 pub const INPUTS_FILE: &str = "inputs.yaml";
-/// The fixture in a case's folder: the initial files of the workspace.
-pub const WORKSPACE_FOLDER: &str = "workspace";
 /// The folder of the snapshots of files, in a case's folder.
 pub const SNAPSHOTS_FOLDER: &str = "expect";
 /// The snapshot of the last text in a case's folder.

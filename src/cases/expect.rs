@@ -4,11 +4,13 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::case::WORKSPACE_FOLDER;
 use super::matchers::{CountRange, FileExpectation, ResultExpectation, TextMatcher};
 use crate::event::Outcome;
 use crate::job::{Duration, MAX_DURATION};
 use crate::yaml::Spanned;
+
+/// The fixture in a case's folder: the initial files of the workspace.
+pub const WORKSPACE_FOLDER: &str = "workspace";
 
 /// The default timeout of a case, in seconds.
 pub(super) const CASE_SECONDS: u64 = 5 * 60;

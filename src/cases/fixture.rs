@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{fs, io};
 
-use super::WORKSPACE_FOLDER;
-use super::expect::Commit;
+use super::expect::{Commit, WORKSPACE_FOLDER};
 
 /// The most files and folders of a fixture.
 const MAX_ENTRIES: usize = 50_000;

@@ -16,9 +16,9 @@ mod validate;
 
 pub use self::case::{
     Case, EXPECT_FILE, INPUTS_FILE, RECORD_FOLDER, SCRIPT_FILE, SNAPSHOTS_FOLDER, TESTS_FOLDER, TEXT_SNAPSHOT,
-    WORKSPACE_FOLDER, WORKSPACE_PLACEHOLDER, with_placeholder,
+    WORKSPACE_PLACEHOLDER, with_placeholder,
 };
-pub use self::expect::{Expect, expect_schema};
+pub use self::expect::{Expect, WORKSPACE_FOLDER, expect_schema};
 pub use self::report::{CaseReport, Failure, TestReport};
 pub use self::runner::{CaseRun, RunnerConfig, placeholder_secret, run_case, temporary_folder};
 pub use self::validate::check;

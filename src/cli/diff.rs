@@ -1,6 +1,6 @@
 //! `legwork diff`: compares two recorded runs.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use indexmap::IndexMap;
@@ -68,7 +68,7 @@ impl LoadedRun {
         let record = Record::open(folder)?;
         let mut summary = RunSummary::default();
         let (mut usage, mut turns, mut last_text) = (Usage::default(), 0, String::new());
-        let mut tools: BTreeMap<String, u64> = BTreeMap::new();
+        let mut tools: IndexMap<String, u64> = IndexMap::new();
         let mut run_id = folder.display().to_string();
         for agent in record.agents()? {
             let mut is_summary = false;
@@ -99,9 +99,7 @@ impl LoadedRun {
                 }
             }
         }
-        let mut by_tool: Vec<(String, u64)> = tools.into_iter().collect();
-        by_tool.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
-        let tools: IndexMap<String, u64> = by_tool.into_iter().collect();
+        tools.sort_by(|one, calls, other, other_calls| other_calls.cmp(calls).then_with(|| one.cmp(other)));
         let result = record.result.or_else(|| summary.result());
         let side = ComparedRun {
             run_id,
@@ -131,22 +129,17 @@ impl LoadedRun {
 
 /// The files that at least one of the runs changed.
 fn compare_files(one: Option<&WorkspaceChanged>, other: Option<&WorkspaceChanged>) -> Vec<ChangedFile> {
-    let by_path = |changed: Option<&WorkspaceChanged>| -> BTreeMap<String, Change> {
-        let changes = changed.into_iter().flat_map(|changed| changed.changes.iter().cloned());
-        changes.map(|change| (change.path.clone(), change)).collect()
+    let mut files: BTreeMap<&str, [Option<Change>; 2]> = BTreeMap::new();
+    for (at, changed) in [one, other].into_iter().enumerate() {
+        for change in changed.into_iter().flat_map(|changed| &changed.changes) {
+            files.entry(&change.path).or_default()[at] = Some(change.clone());
+        }
+    }
+    let patches = [one, other].map(|changed| changed.map(split_by_path).unwrap_or_default());
+    let file = |(path, changes): (&str, _)| ChangedFile {
+        path: path.to_owned(),
+        changes,
+        same: patches[0].get(path).zip(patches[1].get(path)).map(|(one, other)| one == other),
     };
-    let patch = |changed: Option<&WorkspaceChanged>| -> HashMap<String, String> {
-        changed.map(split_by_path).unwrap_or_default()
-    };
-    let (mut ones, mut others) = (by_path(one), by_path(other));
-    let (patch_of_one, patch_of_other) = (patch(one), patch(other));
-    let mut paths: Vec<String> = ones.keys().chain(others.keys()).cloned().collect();
-    paths.sort_unstable();
-    paths.dedup();
-    let file = |path: String| ChangedFile {
-        changes: [ones.remove(&path), others.remove(&path)],
-        same: patch_of_one.get(&path).zip(patch_of_other.get(&path)).map(|(one, other)| one == other),
-        path,
-    };
-    paths.into_iter().map(file).collect()
+    files.into_iter().map(file).collect()
 }

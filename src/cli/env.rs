@@ -23,17 +23,6 @@ pub(super) struct CliEnv {
 }
 
 impl CliEnv {
-    pub(super) fn new(variables: BTreeMap<String, String>, current_folder: PathBuf, console: Console) -> Self {
-        Self {
-            variables,
-            current_folder,
-            console,
-            clock: jiff::Timestamp::now,
-            prices: OnceCell::new(),
-            servers: OnceCell::new(),
-        }
-    }
-
     /// The value of an environment variable, if it is set and not empty.
     pub(super) fn variable(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
@@ -43,5 +32,11 @@ impl CliEnv {
     /// demands (<https://specifications.freedesktop.org/basedir/latest>).
     pub(super) fn folder_variable(&self, name: &str) -> Option<PathBuf> {
         self.variable(name).map(PathBuf::from).filter(|folder| folder.is_absolute())
+    }
+
+    /// A file of legwork below the folder in an XDG variable, or if that isn't set, below a folder in the home folder.
+    pub(super) fn xdg_file(&self, variable: &str, below_home: &str, name: &str) -> Option<PathBuf> {
+        let from_home = || Some(self.folder_variable("HOME")?.join(below_home));
+        Some(self.folder_variable(variable).or_else(from_home)?.join("legwork").join(name))
     }
 }

@@ -79,7 +79,7 @@ pub(super) fn execute(mut run: Execution<'_>, env: &CliEnv) -> Result<u8, Error>
     let jsonl = run.format == "jsonl";
     // JSON lines on the same terminal would break up the live lines.
     let shares_terminal = jsonl && std::io::stdout().is_terminal();
-    let mut observers = vec![progress::observer(env.console, !(env.console.is_ci() || is_dumb || shares_terminal))];
+    let mut observers = vec![progress::observer(env.console, !(env.console.is_ci || is_dumb || shares_terminal))];
     if jsonl {
         observers.push(Arc::new(JsonlObserver { out: env.console }));
     }
@@ -140,7 +140,7 @@ pub(super) fn execute(mut run: Execution<'_>, env: &CliEnv) -> Result<u8, Error>
     }
     print_outcome(run.format, env, &result, run.display_folder);
     if let Some(file) = run.result_file.filter(|_| written.is_ok() && result.result.is_some()) {
-        env.console.eprint(&format!("result: {}", printable(&file.path().to_string_lossy())));
+        env.console.eprint(&format!("result: {}", printable(&file.path.to_string_lossy())));
     }
     written.map(|()| result.exit_code)
 }
@@ -254,12 +254,9 @@ impl RunObserver for JsonlObserver {
 
 /// Appends to the step summary of a GitHub workflow. A failure is only a warning.
 fn write_step_summary(env: &CliEnv, result: &RunResult, folder: &Path) {
-    if env.variable("GITHUB_ACTIONS") != Some("true") {
-        return;
-    }
-    let Some(path) = env.variable("GITHUB_STEP_SUMMARY") else { return };
+    let path = env.variable("GITHUB_STEP_SUMMARY").filter(|_| env.variable("GITHUB_ACTIONS") == Some("true"));
     let page = formats::step_summary::page(result, &folder.to_string_lossy());
-    if let Err(error) = append_to_summary(Path::new(path), &page) {
+    if let Some(Err(error)) = path.map(|path| append_to_summary(Path::new(path), &page)) {
         env.console.warning(&format!("can't write the step summary: {error}"));
     }
 }

@@ -27,6 +27,7 @@ mod test;
 mod user_config;
 mod validate;
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
@@ -144,9 +145,11 @@ pub fn main() -> u8 {
             return if console.print_clap_message(&error).is_ok() { code } else { 2 };
         }
     };
-    let code = folder
-        .map_err(Error::environment("the current folder can't be found"))
-        .and_then(|folder| dispatch(arguments.command, &CliEnv::new(variables, folder, console)));
+    let code = folder.map_err(Error::environment("the current folder can't be found")).and_then(|current_folder| {
+        let (prices, servers) = (OnceCell::new(), OnceCell::new());
+        let env = CliEnv { variables, current_folder, console, clock: jiff::Timestamp::now, prices, servers };
+        dispatch(arguments.command, &env)
+    });
     let code = code.unwrap_or_else(|error| {
         console.error(&error);
         error.exit_code()
@@ -179,7 +182,7 @@ fn run_restorer() -> Option<u8> {
 fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
     if matches!(command, Command::Run(_) | Command::Resume(_) | Command::Replay(_) | Command::Test(_)) {
         let is_secret = |name: &str| is_secret_name(name) || name.ends_with("_BASE_URL");
-        let runs_nothing = matches!(&command, Command::Replay(options) if !options.runs_tools());
+        let runs_nothing = matches!(&command, Command::Replay(options) if !options.tools);
         let servers = if runs_nothing { &UserServers::default() } else { &env.parsed_servers().servers };
         let is_key = |name: &str| provider_keys().any(|key| key == name) || servers.key_envs().any(|key| key == name);
         process_hardening::harden(|name| is_secret(name) || is_key(name));

@@ -52,17 +52,13 @@ impl Colour {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Console {
     colour: Colour,
-    is_ci_log: bool,
+    /// Whether legwork runs in a CI system.
+    pub(super) is_ci: bool,
 }
 
 impl Console {
     pub(super) fn new(variables: &BTreeMap<String, String>) -> Self {
-        Self { colour: Colour::from(variables), is_ci_log: is_ci(variables) }
-    }
-
-    /// Whether legwork runs in a CI system.
-    pub(super) fn is_ci(self) -> bool {
-        self.is_ci_log
+        Self { colour: Colour::from(variables), is_ci: is_ci(variables) }
     }
 
     /// Whether stderr is kept in a file.
@@ -124,7 +120,7 @@ impl Console {
     /// Prints text of models and files to stdout. It is sanitized for a terminal or a CI log, and unchanged for files and
     /// programs. Returns whether it was changed.
     pub(super) fn print_untrusted(self, text: &str) -> bool {
-        let is_log = io::stdout().is_terminal() || (self.is_ci_log && is_pipe(io::stdout()));
+        let is_log = io::stdout().is_terminal() || (self.is_ci && is_pipe(io::stdout()));
         let sanitized = if is_log { sanitize::text(text) } else { text.into() };
         self.print(&sanitized);
         sanitized != text

@@ -3,7 +3,7 @@
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::env::CliEnv;
 use super::output::printable;
@@ -40,7 +40,7 @@ impl CliEnv {
             self.console.warning(&format!("the record isn't signed, so resuming it needs --trust-record: {why}"));
             None
         };
-        let Some(path) = self.record_key_file() else {
+        let Some(path) = self.xdg_file("XDG_STATE_HOME", ".local/state", "record.key") else {
             return Ok(unsigned(&format!("there is no folder for the key; set HOME or {RECORD_KEY}")));
         };
         let shown = printable(&path.to_string_lossy());
@@ -52,19 +52,11 @@ impl CliEnv {
         }
         Ok(read_or_create(&path).map_or_else(|error| unsigned(&format!("{shown}: {error}")), Some))
     }
-
-    /// The path of the key file: below `$XDG_STATE_HOME`, else below `~/.local/state`.
-    fn record_key_file(&self) -> Option<PathBuf> {
-        let from_home = || Some(self.folder_variable("HOME")?.join(".local/state"));
-        Some(self.folder_variable("XDG_STATE_HOME").or_else(from_home)?.join("legwork/record.key"))
-    }
 }
 
 fn read_or_create(path: &Path) -> io::Result<RecordKey> {
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => create_key_file(path)?,
-        Err(error) => return Err(error),
-        Ok(_) => {}
+    if fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        create_key_file(path)?;
     }
     // Another run may have created it in the meantime.
     let found = fs::symlink_metadata(path)?;

@@ -57,7 +57,7 @@ pub(super) struct ReplayArgs {
     /// They change the workspace as the run did, so it must be as it was before the run, for example a fresh checkout of
     /// the same commit. Results that depend on time, on random names or on an unspecified order differ.
     #[arg(long)]
-    tools: bool,
+    pub(super) tools: bool,
     /// With --tools: the folder that the tools work in; default: the run's own
     #[arg(long, value_name = "DIR", requires = "tools")]
     workspace: Option<PathBuf>,
@@ -74,19 +74,10 @@ pub(super) struct ReplayArgs {
     format: String,
 }
 
-impl ReplayArgs {
-    /// Whether tools run for real.
-    pub(super) fn runs_tools(&self) -> bool {
-        self.tools
-    }
-}
-
 pub(super) fn replay(options: &ReplayArgs, env: &CliEnv) -> Result<u8, Error> {
     if !options.tools && !options.sandbox_options.is_default() {
-        return Err(Error::usage(
-            "--sandbox, --allow-read and --allow-write need --tools",
-            "Add --tools, or remove them.",
-        ));
+        let message = "--sandbox, --allow-read and --allow-write need --tools";
+        return Err(Error::usage(message, "Add --tools, or remove them."));
     }
     let folder = find_run(&options.out, &options.run, &has_tracked_files)?;
     let record = Record::open(&folder)?;
@@ -125,11 +116,9 @@ fn prepare_tools(
     let root = resolve_workspace(options.workspace.as_deref().unwrap_or(Path::new(&started.workspace)))?;
     let now = head_commit(&root);
     if now != started.commit {
-        let named = |commit: Option<&str>| commit.unwrap_or("none").to_owned();
+        let [now, then] = [&now, &started.commit].map(|commit| commit.as_deref().unwrap_or("none"));
         env.console.warning(&format!(
-            "the workspace is at another commit than at the start of the run: {} instead of {}",
-            named(now.as_deref()),
-            named(started.commit.as_deref())
+            "the workspace is at another commit than at the start of the run: {now} instead of {then}"
         ));
     }
     let mut plan = (*started.plan).clone();
@@ -178,14 +167,14 @@ fn edited_plan(path: &Path, replay: &Replay, folder: &Path, env: &CliEnv) -> Res
         run_date: date.map(|date| format!("{}-{}-{}", &date[..4], &date[4..6], &date[6..])).unwrap_or_default(),
         model_override: model_override(&started.job_file, &started.plan, &user_config.servers),
     };
-    let (plan, _) = Plan::new(&job, &inputs, &context).map_err(|findings| {
+    let planned = Plan::new(&job, &inputs, &context).map_err(|findings| {
         let with_replay_help = |finding: Diagnostic| match finding.code {
             "missing-input" => finding.help("add a default: the record has no value for this input"),
             _ => finding,
         };
         Error::Invalid(findings.into_iter().map(with_replay_help).collect())
-    })?;
-    Ok(plan)
+    });
+    planned.map(|(plan, _)| plan)
 }
 
 /// The recorded values of the inputs that the job still has. Secret inputs get a placeholder, as they are neither in the

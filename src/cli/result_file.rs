@@ -13,7 +13,8 @@ use crate::plan::Plan;
 /// The result file. It contains the result of this run or doesn't exist.
 #[derive(Debug)]
 pub(super) struct ResultFile {
-    path: PathBuf,
+    /// The path as the user wrote it.
+    pub(super) path: PathBuf,
 }
 
 impl ResultFile {
@@ -61,11 +62,6 @@ impl ResultFile {
             Ok(())
         };
         written().map_err(Error::environment(format!("can't write {}", self.path.display())))
-    }
-
-    /// The path as the user wrote it.
-    pub(super) fn path(&self) -> &Path {
-        &self.path
     }
 
     fn remove_stale(&self) -> Result<(), Error> {

@@ -94,7 +94,8 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
                     env.console.eprint(&format!("help:   {}", raise_limit_hint(&used, &folder)));
                 }
             } else {
-                env.console.eprint(&format!("{message}; only an interrupted run can be resumed"));
+                let hint = "only an interrupted run can be resumed (choose another with `legwork resume RUN`)";
+                env.console.eprint(&format!("{message}; {hint}"));
             }
             if let Some(file) = ResultFile::prepare(options.result.as_deref())? {
                 ResultFile::check_result_option(options.result.as_deref(), &record.plan)?;

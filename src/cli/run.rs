@@ -96,7 +96,9 @@ pub(super) struct RunArgs {
 pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     let invalid = |finding| Error::Invalid(vec![finding]);
     options.sandbox_options.require_for_untrusted(options.untrusted)?;
-    if let Some(file) = options.result.as_ref().filter(|file| is_same_file(file, &options.job)) {
+    let is_job =
+        |file: &&PathBuf| file.canonicalize().is_ok_and(|file| options.job.canonicalize().is_ok_and(|job| job == file));
+    if let Some(file) = options.result.as_ref().filter(is_job) {
         let message = format!("--result {} is the job file", file.display());
         return Err(Error::usage(message, "Choose another file for the result."));
     }
@@ -219,13 +221,12 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     Ok(code)
 }
 
-/// Whether two paths name the same file.
-fn is_same_file(one: &Path, other: &Path) -> bool {
-    one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
-}
-
 /// Prints a plan.
 fn print_plan(options: &RunArgs, env: &CliEnv, plan: &Plan) -> Result<u8, Error> {
+    if options.verbose && options.format != "text" {
+        let message = format!("--verbose has no effect with --format {}", options.format);
+        return Err(Error::usage(message, "Remove one of the two options."));
+    }
     let preview = PlanPreview {
         plan,
         cost_bound: &plan.cost_bound(env.prices()?, (env.clock)()),
@@ -250,7 +251,8 @@ fn replay_sources(options: &RunArgs, env: &CliEnv, plan: &Plan) -> BTreeMap<Stri
 fn protected_paths(job_file: &Path, job: &ValidJob) -> Vec<PathBuf> {
     let folder = job_file.parent().unwrap_or(Path::new(""));
     let templates = &job.prompts().templates;
-    let files = templates.files().chain(templates.missing()).chain(job.schemas().files.iter().map(String::as_str));
+    let files = templates.files().chain(templates.missing.iter().map(String::as_str));
+    let files = files.chain(job.schemas().files.iter().map(String::as_str));
     let files = files.map(|file| folder.join(file));
     let absolute = |path: PathBuf| std::path::absolute(path).ok();
     std::iter::once(job_file.to_owned()).chain(files).filter_map(absolute).collect()

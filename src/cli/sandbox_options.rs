@@ -121,8 +121,12 @@ impl SandboxOptions {
         job_files: &[PathBuf],
         runs_folder: &Path,
     ) -> Result<PreparedSandbox, Error> {
-        let existing = |option, paths: &[PathBuf]| -> Result<Vec<PathBuf>, Error> {
-            paths.iter().map(|path| canonical_path(option, &env.current_folder.join(path))).collect()
+        let existing = |option: &str, paths: &[PathBuf]| -> Result<Vec<PathBuf>, Error> {
+            let canonical = |path: PathBuf| {
+                let hint = "Name an existing file or folder.";
+                path.canonicalize().map_err(|error| Error::usage(format!("{option} {}: {error}", path.display()), hint))
+            };
+            paths.iter().map(|path| canonical(env.current_folder.join(path))).collect()
         };
         let mut read = existing("--allow-read", &self.allow_read)?;
         let mut write = existing("--allow-write", &self.allow_write)?;
@@ -211,11 +215,4 @@ impl PreparedSandbox {
             None => (Arc::new(sandbox), None),
         }
     }
-}
-
-/// The canonical path of an option's argument.
-fn canonical_path(option: &str, path: &Path) -> Result<PathBuf, Error> {
-    path.canonicalize().map_err(|error| {
-        Error::usage(format!("{option} {}: {error}", path.display()), "Name an existing file or folder.")
-    })
 }

@@ -54,11 +54,8 @@ impl RunSecrets {
 
     /// The secrets that commands see and that are masked, with their names.
     pub(super) fn redacted_command_secrets(&self) -> Vec<(String, String)> {
-        self.command_secrets
-            .iter()
-            .filter(|(_, value)| value.chars().count() >= redaction::MIN_SECRET_CHARS)
-            .cloned()
-            .collect()
+        let is_masked = |(_, value): &&(String, String)| value.chars().count() >= redaction::MIN_SECRET_CHARS;
+        self.command_secrets.iter().filter(is_masked).cloned().collect()
     }
 
     /// Registers secrets with the GitHub runner, which masks them in the log and in later steps. The runner also reads commands

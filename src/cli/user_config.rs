@@ -41,8 +41,7 @@ impl CliEnv {
 
     /// The path of a configuration file: below `$XDG_CONFIG_HOME`, else below `~/.config`.
     fn config_file(&self, name: &str) -> Option<PathBuf> {
-        let from_home = || Some(self.folder_variable("HOME")?.join(".config"));
-        Some(self.folder_variable("XDG_CONFIG_HOME").or_else(from_home)?.join("legwork").join(name))
+        self.xdg_file("XDG_CONFIG_HOME", ".config", name)
     }
 
     /// What models cost: the prices in `prices.toml`, then those of the built-in table.

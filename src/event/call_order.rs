@@ -1,6 +1,6 @@
 //! Puts the events of a journal into the order in which people read them: calls as the model asked for them.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use super::{Event, JournalEntry};
 
@@ -13,10 +13,6 @@ use super::{Event, JournalEntry};
 pub struct CallOrder {
     /// The calls of the last reply, in its order.
     calls: Vec<PendingCall>,
-    /// Their positions in `calls`, by their ids. Calls that share an id share a position.
-    by_id: HashMap<String, usize>,
-    /// Their positions by the subagents that answer them.
-    by_child: HashMap<String, usize>,
     /// The first call that has no result yet.
     next: usize,
     ready: VecDeque<JournalEntry>,
@@ -24,7 +20,10 @@ pub struct CallOrder {
 
 #[derive(Debug, Default)]
 struct PendingCall {
-    /// How many results are still to come.
+    id: String,
+    /// The subagent that answers it.
+    child: Option<String>,
+    /// How many results are still to come: several if calls share the id.
     open: usize,
     /// Its events, until all calls before it have their results.
     events: Vec<JournalEntry>,
@@ -35,14 +34,16 @@ impl CallOrder {
     pub fn push(&mut self, entry: JournalEntry) {
         let call = match &entry.event {
             Event::CallStarted(started) => {
-                let call = self.by_id.get(&started.call_id).copied();
+                let call = self.find(&started.call_id);
                 if let (Some(child), Some(call)) = (&started.child, call) {
-                    self.by_child.insert(child.clone(), call);
+                    self.calls[call].child = Some(child.clone());
                 }
                 call
             }
-            Event::CallFinished(finished) => self.by_id.get(&finished.result.call_id).copied(),
-            Event::AgentFinished(finished) => self.by_child.get(&finished.id).copied(),
+            Event::CallFinished(finished) => self.find(&finished.result.call_id),
+            Event::AgentFinished(finished) => {
+                self.calls.iter().position(|call| call.child.as_ref() == Some(&finished.id))
+            }
             _ => None,
         };
         let Some(number) = call else {
@@ -77,12 +78,15 @@ impl CallOrder {
         let Event::ReplyReceived(replied) = &entry.event else { return };
         *self = Self { ready: std::mem::take(&mut self.ready), ..Self::default() };
         for call in replied.reply.tool_calls() {
-            let number = *self.by_id.entry(call.id.clone()).or_insert_with(|| {
-                self.calls.push(PendingCall::default());
-                self.calls.len() - 1
-            });
-            self.calls[number].open += 1;
+            match self.find(&call.id) {
+                Some(number) => self.calls[number].open += 1,
+                None => self.calls.push(PendingCall { id: call.id.clone(), open: 1, ..PendingCall::default() }),
+            }
         }
+    }
+
+    fn find(&self, id: &str) -> Option<usize> {
+        self.calls.iter().position(|call| call.id == id)
     }
 }
 

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::providers::ProviderErrorKind;
+
 /// Every way in which an agent or a run can end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -27,7 +29,8 @@ pub enum Outcome {
     ReplyCut,
     /// The conversation fills the model's window.
     ContextFull,
-    /// No sandbox, no tool server, a full disk. An agent that didn't come to any other end failed like this.
+    /// No sandbox, no tool server, a full disk.
+    // Also what an agent has that comes to no other end.
     #[default]
     EnvironmentFailed,
     /// No key, or a key, model or request that the provider refuses for good.
@@ -84,16 +87,18 @@ impl Outcome {
 
     /// Whether a subagent with this outcome ends the whole run. Any other outcome is reported to the parent.
     pub fn ends_the_run(self) -> bool {
-        matches!(
-            self,
-            Self::BudgetExceeded
-                | Self::TimedOut
-                | Self::EnvironmentFailed
-                | Self::ProviderRejected
-                | Self::ProviderFailed
-                | Self::ReplayDiffers
-                | Self::Interrupted
-        )
+        self.was_cut_off() || matches!(self, Self::BudgetExceeded | Self::ReplayDiffers)
+    }
+}
+
+impl From<ProviderErrorKind> for Outcome {
+    fn from(kind: ProviderErrorKind) -> Self {
+        match kind {
+            ProviderErrorKind::Rejected => Self::ProviderRejected,
+            ProviderErrorKind::Failed => Self::ProviderFailed,
+            ProviderErrorKind::ContextFull => Self::ContextFull,
+            ProviderErrorKind::Differs => Self::ReplayDiffers,
+        }
     }
 }
 

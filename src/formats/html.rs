@@ -75,12 +75,12 @@ fn pieces(part: Part) -> Vec<Value> {
         Part::Check(name, None) => vec![piece("failed", format!("Check {name} (not finished)"), "")],
         Part::Check(name, Some(finished)) => {
             let class = if finished.passed { "call" } else { "failed" };
-            let attempt = match finished.attempt {
-                1 => String::new(),
-                attempt => format!(", attempt {attempt}"),
-            };
+            let attempt = if finished.attempt > 1 { format!(", attempt {}", finished.attempt) } else { String::new() };
             let time = run_stats::duration(finished.duration_ms);
-            let title = format!("Check {name}{attempt}: {} ({time})", run_stats::check_verdict(&finished));
+            let title = format!(
+                "Check {name}{attempt}: {} ({time})",
+                run_stats::check_verdict(finished.passed, finished.exit_code)
+            );
             vec![piece(class, title, &finished.output)]
         }
         Part::Changes(changed) => {

@@ -75,24 +75,20 @@ fn write_part(out: &mut dyn Write, plan: &Plan, part: Part) -> io::Result<()> {
         Part::Check(name, finished) => {
             let status = finished.as_ref().map_or(" (not finished)".to_owned(), |finished| {
                 let time = run_stats::duration(finished.duration_ms);
-                format!(": {} ({time})", run_stats::check_verdict(finished))
+                format!(": {} ({time})", run_stats::check_verdict(finished.passed, finished.exit_code))
             });
             writeln!(out, "### {}{status}\n", single_line(&name))?;
             write_check_command(out, plan, &name)?;
-            match finished.filter(|finished| !finished.output.trim().is_empty()) {
-                None => Ok(()),
-                Some(finished) => {
-                    write_truncated_block(out, "", &finished.output)?;
-                    writeln!(out)
-                }
+            if let Some(finished) = finished.filter(|finished| !finished.output.trim().is_empty()) {
+                write_truncated_block(out, "", &finished.output)?;
+                writeln!(out)?;
             }
+            Ok(())
         }
         Part::Changes(changed) => {
             write_truncated_block(out, "", &run_stats::changed_file_lines(&changed, run_stats::MAX_LISTED_FILES))?;
-            match changed.patch.is_empty() {
-                true => Ok(()),
-                false => writeln!(out, "\nFull diff: [changes.patch](changes.patch)"),
-            }
+            let link = if changed.patch.is_empty() { "" } else { "\nFull diff: [changes.patch](changes.patch)\n" };
+            write!(out, "{link}")
         }
     }
 }
@@ -187,18 +183,21 @@ fn write_call_input(out: &mut dyn Write, call: &ToolCall) -> io::Result<()> {
                     writeln!(out, "- [{mark}] {}{active}", single_line(text("text")))?;
                 }
             } else {
-                let texts = fields.iter().map(|(name, value)| {
-                    (single_line(name), value.as_str().map_or_else(|| value.to_string(), str::to_owned))
-                });
-                let (blocks, lines): (Vec<_>, Vec<_>) = texts.partition(|(_, text)| needs_block(text));
-                for (name, text) in &lines {
-                    writeln!(out, "- {name}: {}", inline_code(text))?;
-                }
-                for (at, (name, text)) in blocks.iter().enumerate() {
+                let mut after_block = None;
+                for (name, value) in fields {
+                    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                    let (name, is_block) = (single_line(name), needs_block(&text));
                     // Directly after a list item, it would be part of that item.
-                    let start = if at > 0 || !lines.is_empty() { "\n" } else { "" };
-                    writeln!(out, "{start}{name}:\n")?;
-                    write_truncated_block(out, "", text)?;
+                    if after_block.is_some_and(|after_block| after_block || is_block) {
+                        writeln!(out)?;
+                    }
+                    if is_block {
+                        writeln!(out, "{name}:\n")?;
+                        write_truncated_block(out, "", &text)?;
+                    } else {
+                        writeln!(out, "- {name}: {}", inline_code(&text))?;
+                    }
+                    after_block = Some(is_block);
                 }
             }
         }

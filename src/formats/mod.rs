@@ -1,7 +1,6 @@
 //! Output formats. A new one is a function in a file of its own, and a line in the table of what it shows.
 
 pub mod comparison;
-mod comparison_text;
 mod concise;
 mod display;
 mod excerpt;
@@ -65,7 +64,7 @@ pub static ANSWERS: Formats<fn(&RunResult) -> String> =
 
 /// A comparison of two runs.
 pub static COMPARISONS: Formats<fn(&Comparison, DisplayOptions) -> String> =
-    &[("text", comparison_text::page), ("json", json::comparison)];
+    &[("text", comparison::page), ("json", json::comparison)];
 
 /// The report of all test cases. That of `text` leaves out what [`test_text::case_line`] showed.
 pub static TEST_REPORTS: Formats<fn(&TestReport, DisplayOptions) -> String> =

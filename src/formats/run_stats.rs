@@ -3,9 +3,7 @@
 use indexmap::IndexMap;
 
 use super::display::serialized_name;
-use crate::event::{
-    Change, CheckFinished, CheckResult, ContextCompacted, ResultsTruncated, RunResult, Usage, WorkspaceChanged,
-};
+use crate::event::{Change, CheckResult, ContextCompacted, ResultsTruncated, RunResult, Usage, WorkspaceChanged};
 use crate::text::pluralize;
 use crate::text::sanitize;
 
@@ -32,10 +30,8 @@ pub fn run_stats(result: &RunResult) -> Vec<(&'static str, String)> {
         ("time", duration(result.duration_ms)),
         ("sandbox", result.sandbox.clone()),
     ];
-    if !result.subagents.is_empty() {
-        let ids: Vec<&str> = result.subagents.iter().map(|subagent| subagent.id.as_str()).collect();
-        stats.push(("subagents", ids.join(", ")));
-    }
+    let ids: Vec<&str> = result.subagents.iter().map(|subagent| subagent.id.as_str()).collect();
+    stats.extend((!ids.is_empty()).then(|| ("subagents", ids.join(", "))));
     stats.extend(checks(result).map(|checks| ("checks", checks)));
     stats.extend(change_totals(result).map(|changes| ("files", changes)));
     stats
@@ -46,7 +42,7 @@ pub fn run_stats(result: &RunResult) -> Vec<(&'static str, String)> {
 fn checks(result: &RunResult) -> Option<String> {
     let last = last_checks(result);
     let attempts = last.iter().map(|check| check.attempt).max().filter(|attempts| *attempts > 1);
-    let verdict = |check: &&CheckResult| format!("{}: {}", check.name, exit_verdict(check.passed, check.exit_code));
+    let verdict = |check: &&CheckResult| format!("{}: {}", check.name, check_verdict(check.passed, check.exit_code));
     let verdicts = last.iter().map(verdict).collect::<Vec<_>>().join(", ");
     let attempts = attempts.map(|attempts| format!(" (in {attempts} attempts)")).unwrap_or_default();
     (!last.is_empty()).then(|| format!("{verdicts}{attempts}"))
@@ -60,11 +56,7 @@ pub fn last_checks(result: &RunResult) -> Vec<&CheckResult> {
 }
 
 /// The verdict of a check: `passed`, or `failed, exit code 1`.
-pub fn check_verdict(finished: &CheckFinished) -> String {
-    exit_verdict(finished.passed, finished.exit_code)
-}
-
-fn exit_verdict(passed: bool, exit_code: Option<i32>) -> String {
+pub fn check_verdict(passed: bool, exit_code: Option<i32>) -> String {
     match exit_code {
         _ if passed => "passed".to_owned(),
         Some(code) => format!("failed, exit code {code}"),

@@ -59,14 +59,10 @@ fn checks(page: &mut String, result: &RunResult) {
     *page += "\n| check | | attempts | time |\n|---|---|---|---|\n";
     for check in last {
         let mark = if check.passed { "✅" } else { "❌" };
-        let code = match check.exit_code {
-            _ if check.passed => String::new(),
-            Some(code) => format!(" exit code {code}"),
-            None => " no exit code".to_owned(),
-        };
         let name = escape_markdown(&check.name, MAX_TEXT_CHARS);
-        *page +=
-            &format!("| {name} | {mark}{code} | {} | {} |\n", check.attempt, run_stats::duration(check.duration_ms));
+        let verdict = run_stats::check_verdict(check.passed, check.exit_code);
+        let time = run_stats::duration(check.duration_ms);
+        *page += &format!("| {name} | {mark} {verdict} | {} | {time} |\n", check.attempt);
     }
 }
 

@@ -173,10 +173,8 @@ impl Conversation {
                 self.end_open();
                 if self.attempt != started.attempt {
                     self.attempt = started.attempt;
-                    self.heading(match started.attempt {
-                        1 => "Checks".to_owned(),
-                        attempt => format!("Checks, attempt {attempt}"),
-                    });
+                    let title = format!("Checks, attempt {}", started.attempt);
+                    self.heading(if started.attempt > 1 { title } else { "Checks".to_owned() });
                 }
                 self.running_check = Some(started.name);
             }

@@ -112,8 +112,9 @@ fn bundle(walk: &SchemaWalk<'_, '_>) -> Result<Value, Diagnostic> {
         && let Value::Object(fields) = &mut whole
     {
         let held = fields.entry(definitions).or_insert_with(|| Value::Object(Map::new()));
-        for (key, name) in &names {
-            held[name] = relocated_schema(walk, key, definitions, &names);
+        if let Value::Object(held) = held {
+            let moved = |key| relocated_schema(walk, key, definitions, &names);
+            held.extend(names.iter().map(|(key, name)| (name.clone(), moved(key))));
         }
     }
     if let Some(named) = whole.get_mut("$schema") {

@@ -20,7 +20,7 @@ impl SchemaWalk<'_, '_> {
         let fragment = percent_decode(fragment);
         let name = document.path.as_deref().map_or("the schema", |path| path);
         let is_pointer = fragment.is_empty() || fragment.starts_with('/');
-        let pointer = match document.anchors.get(&fragment) {
+        let pointer = match document.anchors.get(&fragment).filter(|_| !is_pointer) {
             Some(pointer) => pointer.clone(),
             None if fragment == "/" && document.resolve("/").is_none() => String::new(),
             None => fragment,

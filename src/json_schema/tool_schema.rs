@@ -109,8 +109,15 @@ fn wrap_in_object(mut schema: Value) -> Value {
             held.extend(fields.shift_remove_entry(keyword));
         }
     }
-    held.insert("properties".to_owned(), json!({ WRAPPER: schema }));
-    let mut whole = Value::Object(held);
+    let mut whole = json!({
+        "type": "object",
+        "properties": { WRAPPER: schema },
+        "required": [WRAPPER],
+        "additionalProperties": false,
+    });
+    if let Value::Object(whole) = &mut whole {
+        whole.extend(held);
+    }
     for_each_subschema(&mut whole, &mut |schema| {
         let Some(Value::String(reference)) = schema.get_mut("$ref") else { return };
         let is_held = |pointer: &&str| pointer.starts_with("/$defs/") || pointer.starts_with("/definitions/");
@@ -118,9 +125,6 @@ fn wrap_in_object(mut schema: Value) -> Value {
             *reference = format!("#/properties/{WRAPPER}{pointer}");
         }
     });
-    whole["type"] = json!("object");
-    whole["required"] = json!([WRAPPER]);
-    whole["additionalProperties"] = json!(false);
     whole
 }
 

@@ -58,8 +58,11 @@ impl NameGroup {
                         .label(first.place(), "the other")
                         .help("rename one of them, to avoid confusion"),
                 );
-            } else if !(self.is_valid)(&name.value) && !(group.len() > 1 && (self.is_valid)(&folded)) {
-                // Otherwise, renaming one of two also fixes the case of the other.
+                continue;
+            }
+            // Renaming one of two also fixes the case of the other.
+            let is_fixed_with_other = group.len() > 1 && (self.is_valid)(&folded);
+            if !is_fixed_with_other && !(self.is_valid)(&name.value) {
                 findings.push(bad_name(name, self.form, &suggestion(&name.value, self.separator, self.is_valid)));
             }
         }

@@ -12,7 +12,7 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     let mut found = Vec::new();
     check_node(subject.root, &mut found);
     let is_wrong =
-        |place: &SourceSpan| subject.reported.iter().chain(&*findings).any(|error| error.span.overlaps(place));
+        |place: &SourceSpan| subject.reported.iter().chain(&*findings).any(|error| error.span.is_within(place));
     found.retain(|finding| !is_wrong(&finding.span));
     findings.extend(found);
 }

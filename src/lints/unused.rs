@@ -27,7 +27,7 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
 }
 
 fn unused_inputs(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-    let uses = subject.prompts.templates.used_inputs();
+    let uses = &subject.prompts.templates.used_inputs;
     let commands = || subject.job.checks.iter().map(|check| &check.run);
     // A tag in a command is an error, and counts as the variable of an input.
     let are_commands_complete = commands().all(|run| {

@@ -22,25 +22,34 @@ const VARIANT_SUFFIXES: &[&str] = &[
     "it",
     "maas",
     "customtools",
-    "chat",
-    "codex",
-    "max",
-    "search",
-    "high",
-    "diarize",
 ];
 
-/// Whether a name that the table finds under `id` belongs to that model. A name in another form, such as one with a
-/// gateway's prefix, does.
+/// Suffixes that the table counts to a model only where its id begins like this.
+const VENDOR_SUFFIXES: &[(&str, &[&str])] = &[("gpt-", &["chat", "codex", "codex-max", "search", "high", "diarize"])];
+
+/// Whether a name that the table finds under `id` belongs to that model. Before the id, a gateway may add a prefix. A name
+/// without the id is another name that the table knows.
 pub(super) fn matches_model(name: &str, id: &str) -> bool {
+    let (name, base) = (name.replace('.', "-"), id.replace('.', "-"));
     // The customer chooses the suffix of a fine-tuned model.
-    id.starts_with("ft:") || name.replace('.', "-").strip_prefix(&id.replace('.', "-")).is_none_or(is_variant_suffix)
+    id.starts_with("ft:")
+        || !name.contains(&base)
+        || name.match_indices(&base).any(|(at, _)| {
+            let (before, behind) = (&name[..at], &name[at + base.len()..]);
+            (before.is_empty() || before.ends_with(['/', '-', ':'])) && is_variant_suffix(id, behind)
+        })
 }
 
 /// Whether a text is empty or a valid suffix: versions, dates and known words, each after a separator.
-fn is_variant_suffix(text: &str) -> bool {
+fn is_variant_suffix(id: &str, text: &str) -> bool {
     const SEPARATORS: [char; 4] = ['-', '@', ':', '_'];
-    let Some(rest) = text.strip_prefix(SEPARATORS) else { return text.is_empty() };
+    let vendor_suffixes =
+        VENDOR_SUFFIXES.iter().filter(|(prefix, _)| id.starts_with(prefix)).flat_map(|(_, words)| *words);
+    let after_word =
+        vendor_suffixes.filter_map(|word| text.strip_prefix('-')?.strip_prefix(word)).min_by_key(|rest| rest.len());
+    let Some(rest) = after_word.unwrap_or(text).strip_prefix(SEPARATORS) else {
+        return text.is_empty() || after_word == Some("");
+    };
     if rest == "0" {
         return true;
     }
@@ -127,10 +136,12 @@ mod tests {
                     "claude-opus-4-10",
                     "claude-sonnet-4-5-1",
                     "claude-sonnet-4-5-",
+                    "xclaude-haiku-5.5",
+                    "claude-sonnet-4-5-max",
                 ][..],
             ),
-            ("openai", &["gpt-5-nano-x", "gpt-4.5-previews", "gpt-3.5-turbo-instructor"]),
-            ("google", &["gemini-2.5-prooo", "gemini-3.6-flashy", "gemini-1.5-pro-9"]),
+            ("openai", &["gpt-5-nano-x", "gpt-5-max", "gpt-5-chatty", "gpt-4.5-previews", "gpt-3.5-turbo-instructor"]),
+            ("google", &["gemini-2.5-prooo", "gemini-2.5-pro-max", "gemini-3.6-flashy", "gemini-1.5-pro-9"]),
         ] {
             for name in names {
                 assert!(!knows(list, name), "{list}: {name}");

@@ -236,8 +236,10 @@ impl ResumeState {
         // The run's time is the parent's.
         let elapsed = self.elapsed();
         let cursors = self.journals.into_iter().map(|(agent, entries)| {
-            let cursor = JournalCursor::for_resume(&agent, entries, &resumed, &raised);
-            let cursor = if agent == PARENT { cursor.with_elapsed(elapsed) } else { cursor };
+            let mut cursor = JournalCursor::for_resume(&agent, entries, &resumed, &raised);
+            if agent == PARENT {
+                cursor.elapsed = elapsed;
+            }
             (agent, cursor)
         });
         cursors.collect()

@@ -116,9 +116,10 @@ impl Bubblewrap {
 
     fn probe(&self, shell: &Path, deadline: Instant) -> Result<(), String> {
         // A read-only workspace needs fewer mounts and no other kind of mount, so it works if this works.
+        // The pipe for bubblewrap's report must stay open.
         let prepared = self.command(shell, &self.policy.workspace, &BTreeMap::new(), false);
-        let mut shell = prepared.map_err(|error| error.to_string())?.command;
-        let status = tier_probe::run(shell.args(["-c", tier_probe::STATUS_SCRIPT]), deadline)?;
+        let mut prepared = prepared.map_err(|error| error.to_string())?;
+        let status = tier_probe::run(prepared.command.args(["-c", tier_probe::STATUS_SCRIPT]), deadline)?;
         let sets = ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"];
         tier_probe::check_status(&status, &sets, !self.filter.is_empty())
     }

@@ -286,7 +286,7 @@ impl Sandbox {
         if let Some(watch) = &self.tamper_watch {
             watch.command_starting()?;
         }
-        Ok(CommandWatch { sandbox: self, has_ended: false })
+        Ok(CommandWatch(self))
     }
 }
 
@@ -294,34 +294,25 @@ impl Sandbox {
 /// what it changed is reported for the next one.
 #[derive(Debug)]
 #[must_use]
-pub struct CommandWatch<'a> {
-    sandbox: &'a Sandbox,
-    has_ended: bool,
-}
+pub struct CommandWatch<'a>(&'a Sandbox);
 
 impl CommandWatch<'_> {
     /// Checks after the command whether anything protected has changed.
     ///
     /// # Errors
     /// The first change that was found in this run, for every later command as well: the run must end.
-    pub fn finish(mut self) -> Result<(), TamperError> {
-        self.end();
-        self.sandbox.tamper_error.get().cloned().map_or(Ok(()), Err)
-    }
-
-    fn end(&mut self) {
-        if std::mem::replace(&mut self.has_ended, true) {
-            return;
-        }
-        #[cfg(target_os = "linux")]
-        if let Some(Err(error)) = self.sandbox.tamper_watch.as_ref().map(TamperWatch::command_ended) {
-            let _ = self.sandbox.tamper_error.set(error);
-        }
+    pub fn finish(self) -> Result<(), TamperError> {
+        let sandbox = self.0;
+        drop(self);
+        sandbox.tamper_error.get().cloned().map_or(Ok(()), Err)
     }
 }
 
 impl Drop for CommandWatch<'_> {
     fn drop(&mut self) {
-        self.end();
+        #[cfg(target_os = "linux")]
+        if let Some(Err(error)) = self.0.tamper_watch.as_ref().map(TamperWatch::command_ended) {
+            let _ = self.0.tamper_error.set(error);
+        }
     }
 }

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use minijinja::machinery::{ast, parse};
 
-use super::check::{Includer, TemplateChecker, TextHost};
+use super::check::{TemplateChecker, TextHost};
 use super::check_context::{CheckContext, push_new};
-use super::exports::{Exports, exports};
 use super::instrument::InstrumentedTemplate;
 use super::job_dir::{JobDir, PromptFileError};
 use super::name_check::TextRole;
@@ -36,8 +35,6 @@ pub struct Loader<'a> {
     folder: Option<&'a JobDir>,
     templates: Templates,
     file_errors: BTreeMap<String, PromptFileError>,
-    /// The names that each text defines; `None` where that isn't known.
-    exports: BTreeMap<String, Option<Exports>>,
     walked: BTreeSet<VisitedText>,
     /// How often a file was checked because another text includes it.
     walks: usize,
@@ -65,7 +62,6 @@ impl<'a> Loader<'a> {
             folder,
             templates: Templates::default(),
             file_errors: BTreeMap::new(),
-            exports: BTreeMap::new(),
             walked: BTreeSet::new(),
             walks: 0,
             last_visible: HashMap::new(),
@@ -148,7 +144,6 @@ impl<'a> Loader<'a> {
                 self.templates
                     .instrumented
                     .insert(name.to_owned(), InstrumentedTemplate::new(&text.text, &root.children));
-                self.exports.insert(name.to_owned(), exports(&root.children));
                 for TypeError { range, message } in type_errors(&root.children, &self.context.names.types) {
                     let message = format!("the template can't be rendered: {message}");
                     let finding = Diagnostic::error("render-failed", text.origin.place(range), message);
@@ -222,16 +217,20 @@ impl<'a> TextHost<'a> for Loader<'a> {
         &mut self.context
     }
 
-    fn exports(&self, path: &str) -> Option<Exports> {
-        self.exports.get(path).cloned().flatten()
-    }
-
-    fn include(&mut self, path: &str, place: SourceSpan, optional: bool, from: Includer<'_>) -> bool {
+    fn include(
+        &mut self,
+        path: &str,
+        place: SourceSpan,
+        optional: bool,
+        role: TextRole,
+        visible: Arc<VisibleNames>,
+        stack: &[String],
+    ) -> bool {
         if self.has_too_many_walks {
             return true;
         }
-        if from.stack.iter().any(|name| name == path) {
-            let route = from.stack.iter().filter(|name| !name.starts_with('\0')).map(|name| format!("`{name}`"));
+        if stack.iter().any(|name| name == path) {
+            let route = stack.iter().filter(|name| !name.starts_with('\0')).map(|name| format!("`{name}`"));
             let route = route.chain([format!("`{path}`")]).collect::<Vec<_>>().join(", ");
             self.context.report(
                 Diagnostic::error("include-cycle", place, format!("`{path}` includes itself"))
@@ -241,13 +240,12 @@ impl<'a> TextHost<'a> for Loader<'a> {
         }
         match self.read(path) {
             Ok(()) => {
-                let (role, visible) = (from.role, from.visible);
                 let key = (path.to_owned(), role);
                 if self.last_visible.get(&key).is_some_and(|latest| Arc::ptr_eq(latest, &visible)) {
                     self.propagate_finding(path);
                 } else {
                     self.last_visible.insert(key, visible.clone());
-                    self.walk(path, role, visible, from.stack);
+                    self.walk(path, role, visible, stack);
                 }
                 true
             }

@@ -386,25 +386,17 @@ fn pretty(_: &RenderLimits, _: &[Value], size: u64) -> Result<u64, Error> {
 
 fn formatted(limits: &RenderLimits, arguments: &[Value], size: u64) -> Result<u64, Error> {
     let format = text(arguments, 0);
-    let mut total = size;
-    for (number, field) in format.split('%').enumerate() {
-        if number == 0 {
-            continue;
-        }
-        // A named value can be used several times.
-        let named = field.strip_prefix('(').and_then(|field| field.split_once(')'));
-        let (name, rest) = named.map_or((None, field), |(name, rest)| (Some(name), rest));
-        if let Some(value) = name.zip(arguments.get(1)).and_then(|(name, values)| values.get_attr(name).ok()) {
-            total += limits.measure(&value)?;
-        }
-        let spec = rest.trim_start_matches(['#', '0', '-', ' ', '+']);
+    // A named value can be used several times.
+    let mut total = size.saturating_mul(1 + format.matches("%(").count() as u64);
+    for field in format.split('%').skip(1) {
+        let spec = field.strip_prefix('(').and_then(|field| field.split_once(')')).map_or(field, |(_, spec)| spec);
+        let spec = spec.trim_start_matches(['#', '0', '-', ' ', '+']);
         let spec = &spec[..spec.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(spec.len())];
         for width in spec.split('.').filter(|width| !width.is_empty()) {
             let width = width.parse().unwrap_or(u64::MAX);
             limits.width(width)?;
-            total += width;
+            total = total.saturating_add(width);
         }
-        limits.check_value_size(total)?;
     }
     Ok(total)
 }

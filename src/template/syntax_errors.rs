@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use minijinja::machinery::parse;
+use minijinja::machinery::{Token, parse, tokenize};
 
 use super::tags::{BLOCKS, OTHERS, Tag, TagKind, end_of_raw, first_word, tags};
 
@@ -248,22 +248,17 @@ fn is_probably_literal(text: &str, tag: &Tag) -> bool {
     tag.kind == TagKind::Variable && (begins_otherwise || text[..tag.range.start].ends_with('$'))
 }
 
-/// Whether a tag has an `=` that isn't a comparison.
+/// Whether a tag has an `=` that isn't a comparison, outside of brackets.
 fn is_assignment(content: &str) -> bool {
-    let plain = without_strings(content);
-    let bytes = plain.as_bytes();
-    let is_alone = |at: usize| {
-        let before = at.checked_sub(1).map(|at| bytes[at]);
-        !matches!(before, Some(b'=' | b'!' | b'<' | b'>')) && bytes.get(at + 1) != Some(&b'=')
-    };
+    let tokens = tokenize(content, true, Default::default()).map_while(Result::ok);
     let mut depth = 0_usize;
-    bytes.iter().enumerate().any(|(at, byte)| {
-        match byte {
-            b'(' | b'[' | b'{' => depth += 1,
-            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+    tokens.into_iter().any(|(token, _)| {
+        match token {
+            Token::ParenOpen | Token::BracketOpen | Token::BraceOpen => depth += 1,
+            Token::ParenClose | Token::BracketClose | Token::BraceClose => depth = depth.saturating_sub(1),
             _ => {}
         }
-        *byte == b'=' && depth == 0 && is_alone(at)
+        depth == 0 && matches!(token, Token::Assign)
     })
 }
 

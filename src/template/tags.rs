@@ -117,7 +117,8 @@ pub(super) fn end_of_raw(text: &str, from: usize) -> Option<usize> {
 /// Whether a text is a block tag of one word, such as `{% raw %}`.
 pub(super) fn is_tag_of(text: &str, word: &str) -> bool {
     let content = text.strip_prefix("{%").and_then(|text| text.strip_suffix("%}"));
-    content.is_some_and(|content| content.trim_matches(['-', '+', ' ', '\n', '\t', '\r']) == word)
+    let is_around = |letter: char| letter.is_whitespace() || matches!(letter, '-' | '+');
+    content.is_some_and(|content| content.trim_matches(is_around) == word)
 }
 
 /// A template tag in a text that isn't a template.

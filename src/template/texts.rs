@@ -60,21 +60,17 @@ pub struct Templates {
     pub(super) texts: BTreeMap<String, TemplateText>,
     /// The names of texts with an error in them or in a file that they include.
     pub(super) invalid: BTreeSet<String>,
-    /// Operations that fail for every value of their operands' types.
-    pub(super) type_errors: Vec<Diagnostic>,
+    /// Operations that fail for every value of their operands' types, in branches and loops too.
+    pub type_errors: Vec<Diagnostic>,
     /// The form of each text that is rendered.
     pub(super) instrumented: BTreeMap<String, InstrumentedTemplate>,
-    pub(super) used_inputs: UsedInputs,
-    /// The files that includes name and that don't exist.
-    pub(super) missing: BTreeSet<String>,
+    /// The inputs that the texts use.
+    pub used_inputs: UsedInputs,
+    /// The paths of the files that includes name and that don't exist, as the job writes them.
+    pub missing: BTreeSet<String>,
 }
 
 impl Templates {
-    /// The inputs that the texts use.
-    pub fn used_inputs(&self) -> &UsedInputs {
-        &self.used_inputs
-    }
-
     /// Whether the text at a place of the job file is a template.
     pub fn contains_place(&self, place: &SourceSpan) -> bool {
         self.texts.values().any(|text| match &text.origin {
@@ -94,11 +90,6 @@ impl Templates {
     /// Whether the text and the files that it includes have no errors.
     pub fn is_valid(&self, template: &Template) -> bool {
         !self.invalid.contains(&template.name)
-    }
-
-    /// Operations that fail for every value of their operands' types, in branches and loops too.
-    pub fn type_errors(&self) -> &[Diagnostic] {
-        &self.type_errors
     }
 
     /// Whether the text is only white space. A text with a tag isn't blank.
@@ -127,10 +118,5 @@ impl Templates {
     /// The paths of the prompt files that were read, as the job writes them.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.texts.iter().filter(|(_, text)| matches!(text.origin, TextOrigin::File(_))).map(|(name, _)| name.as_str())
-    }
-
-    /// The paths of the files that includes name and that don't exist, as the job writes them.
-    pub fn missing(&self) -> impl Iterator<Item = &str> {
-        self.missing.iter().map(String::as_str)
     }
 }

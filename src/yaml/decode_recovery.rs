@@ -78,24 +78,11 @@ pub fn report(finding: Diagnostic) {
     });
 }
 
-/// Collects reports until it is dropped.
-struct ReportScope;
-
-impl ReportScope {
-    fn start() -> Self {
-        REPORTS.with_borrow_mut(|stack| stack.push(Vec::new()));
-        Self
-    }
-
-    fn take_reports(&self) -> Vec<Diagnostic> {
-        REPORTS.with_borrow_mut(|stack| stack.last_mut().map(std::mem::take).unwrap_or_default())
-    }
-}
-
-impl Drop for ReportScope {
-    fn drop(&mut self) {
-        REPORTS.with_borrow_mut(Vec::pop);
-    }
+/// Does some work, and returns the reports that were made meanwhile.
+fn with_reports<T>(work: impl FnOnce() -> T) -> (T, Vec<Diagnostic>) {
+    REPORTS.with_borrow_mut(|stack| stack.push(Vec::new()));
+    let result = work();
+    (result, REPORTS.with_borrow_mut(Vec::pop).unwrap_or_default())
 }
 
 /// Decodes a node in as many rounds as needed. `found` holds the findings so far.
@@ -108,11 +95,10 @@ pub(super) fn decode<T: DeserializeOwned>(node: &Node, found: Findings) -> Decod
         placeholder_depth: u8::from(node.is_placeholder),
     };
     let rounds = (MAX_WORK / node.tree.weight.max(1)).clamp(10, MAX_ROUNDS);
-    let reports = ReportScope::start();
     let mut value = None;
     for round in 1..=rounds {
-        let outcome = root.decode(PhantomData::<T>);
-        reports.take_reports().into_iter().for_each(|finding| session.report(finding));
+        let (outcome, reports) = with_reports(|| root.decode(PhantomData::<T>));
+        reports.into_iter().for_each(|finding| session.report(finding));
         match outcome {
             Ok(decoded) => {
                 value = Some(decoded);
@@ -123,7 +109,6 @@ pub(super) fn decode<T: DeserializeOwned>(node: &Node, found: Findings) -> Decod
             Err(_) => {}
         }
     }
-    drop(reports);
     let state = session.state.into_inner();
     Decoded { value, findings: state.found.finish(), gaps: state.gaps }
 }
@@ -246,10 +231,9 @@ impl<'a> NodeDeserializer<'a> {
             DecodeError::Missing(key) if self.is_value_dropped(key) => self.drop_node(),
             DecodeError::Missing(key) => {
                 let is_misplaced = || (self.session.tree().hints.is_misplaced)(&self.node(), key);
-                if !is_placeholder && !self.session.tree().is_incomplete(self.index) && !is_misplaced() {
+                if !is_placeholder && !self.node().is_incomplete() && !is_misplaced() {
                     let message = format!("required key `{key}` is missing");
-                    let finding =
-                        Diagnostic::error("missing-key", self.session.tree().place_for_missing(self.index), message);
+                    let finding = Diagnostic::error("missing-key", self.node().place_for_missing(), message);
                     self.session.report(finding.help(format!("add `{key}: ...` here")));
                 }
                 let mut state = self.session.state.borrow_mut();

@@ -5,14 +5,14 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use serde::de::{Error as _, Visitor};
+use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::decode_error::ErrorDetail;
 use super::findings::excerpt;
 use super::scalar::{self, Scalar, Style};
 use super::scalar_spans::ScalarSpanMap;
-use crate::diagnostic::{Source, SourceSpan, suggest};
+use crate::diagnostic::{Source, SourceSpan, Suggestion, suggest};
 
 #[derive(Debug)]
 pub(super) enum Content {
@@ -72,14 +72,6 @@ pub struct FormatHints {
 pub static NO_HINTS: FormatHints =
     FormatHints { key_aliases: &[], complete_error: |_, _| (), is_misplaced: |_, _| false };
 
-/// A guess at the meaning of an unknown key.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct KeyGuess {
-    pub(super) key: &'static str,
-    /// Whether it is certain.
-    pub(super) is_certain: bool,
-}
-
 /// A key in lower case without dashes and underscores.
 fn fold_key(key: &str) -> impl Iterator<Item = char> + '_ {
     key.chars().filter(|letter| !matches!(letter, '-' | '_')).flat_map(char::to_lowercase)
@@ -88,22 +80,25 @@ fn fold_key(key: &str) -> impl Iterator<Item = char> + '_ {
 impl Tree {
     /// Guesses which of a mapping's fields an unknown key means: one that differs only in case, dashes and underscores, one
     /// that the key is an alias of (preferably an `absent` one), or the nearest.
-    pub(super) fn guess_key(&self, word: &str, fields: &[&'static str], absent: &[&'static str]) -> Option<KeyGuess> {
+    pub(super) fn guess_key(
+        &self,
+        word: &str,
+        fields: &[&'static str],
+        absent: &[&'static str],
+    ) -> Option<Suggestion<'static>> {
         let same = |other: &str| fold_key(word).eq(fold_key(other));
-        if let Some(key) = fields.iter().copied().find(|key| same(key)) {
-            return Some(KeyGuess { key, is_certain: true });
+        if let Some(name) = fields.iter().copied().find(|key| same(key)) {
+            return Some(Suggestion { name, is_certain: true });
         }
         let is_meaning = |(_, aliases): &&(_, &[&str])| aliases.iter().any(|alias| same(alias));
         let meanings = || self.hints.key_aliases.iter().filter(is_meaning).map(|(here, _)| *here);
         let fitting = || meanings().filter(|here| fields.contains(here));
-        if let Some(key) = fitting().find(|here| absent.contains(here)).or_else(|| fitting().next()) {
+        if let Some(name) = fitting().find(|here| absent.contains(here)).or_else(|| fitting().next()) {
             // A word with two meanings, or one that is a key of another mapping, is uncertain.
             let is_key = self.hints.key_aliases.iter().any(|(here, _)| same(here));
-            return Some(KeyGuess { key, is_certain: !is_key && meanings().count() == 1 });
+            return Some(Suggestion { name, is_certain: !is_key && meanings().count() == 1 });
         }
-        let near = suggest(word, fields.iter().copied())?;
-        let key = fields.iter().copied().find(|field| *field == near.name)?;
-        Some(KeyGuess { key, is_certain: near.is_certain })
+        suggest(word, fields.iter().copied())
     }
 
     pub(super) fn node_data(&self, index: u32) -> &NodeData {
@@ -124,30 +119,8 @@ impl Tree {
         &self.node_data(self.resolve_alias(index)).content
     }
 
-    /// Whether a list or mapping may have lost entries to a syntax error.
-    pub(super) fn is_incomplete(&self, index: u32) -> bool {
-        self.node_data(self.resolve_alias(index)).is_incomplete
-    }
-
     pub(super) fn place(&self, index: u32) -> SourceSpan {
         SourceSpan { source: Arc::clone(&self.source), range: self.node_data(index).span.clone() }
-    }
-
-    /// The place to report something missing in a node: its own key, else its first key, else its start.
-    pub(super) fn place_for_missing(&self, index: u32) -> SourceSpan {
-        let span = match (&self.node_data(index).key, &self.node_data(index).content) {
-            (Some(key), _) => self.node_data(*key).span.clone(),
-            (None, Content::Mapping(pairs))
-                if !self.source.text[self.node_data(index).span.clone()].starts_with('{') =>
-            {
-                match pairs.first() {
-                    Some((key, _)) => self.node_data(*key).span.clone(),
-                    None => self.node_data(index).span.clone(),
-                }
-            }
-            _ => self.node_data(index).span.clone(),
-        };
-        SourceSpan { source: Arc::clone(&self.source), range: span }
     }
 
     /// The text of a scalar as decoded, whatever its type; `None` for anything else.
@@ -222,7 +195,15 @@ impl Node {
 
     /// The place to report something missing in it: its own key, else its first key, else itself.
     pub fn place_for_missing(&self) -> SourceSpan {
-        self.tree.place_for_missing(self.index)
+        if let Some(key) = self.own_key() {
+            return key.place();
+        }
+        match &self.tree.node_data(self.index).content {
+            Content::Mapping(pairs) if !self.tree.source.text[self.place().range].starts_with('{') => {
+                pairs.first().map_or_else(|| self.place(), |(key, _)| self.tree.place(*key))
+            }
+            _ => self.place(),
+        }
     }
 
     /// Whether its decoded value is a placeholder, because the real one is wrong. Findings about it are noise.
@@ -232,7 +213,7 @@ impl Node {
 
     /// Whether it is a list or mapping that may have lost entries to a syntax error.
     pub fn is_incomplete(&self) -> bool {
-        self.tree.is_incomplete(self.index)
+        self.tree.node_data(self.tree.resolve_alias(self.index)).is_incomplete
     }
 
     /// Its content; a placeholder has none.
@@ -436,10 +417,6 @@ impl<'de> Deserialize<'de> for Node {
 
             fn visit_unit<E: serde::de::Error>(self) -> Result<Node, E> {
                 Node::take_passed().ok_or_else(|| E::custom("only the YAML reader can capture a node"))
-            }
-
-            fn visit_newtype_struct<D: Deserializer<'de>>(self, _: D) -> Result<Node, D::Error> {
-                Err(D::Error::custom("only the YAML reader can capture a node"))
             }
         }
         deserializer.deserialize_newtype_struct(NODE, Captured)

@@ -52,13 +52,14 @@ pub(super) fn mark_incomplete(nodes: &mut [NodeData], root: u32, gaps: &[Recover
             open.iter().rev().map(|index| *index as usize).find(|index| nodes[*index].span.end >= gap.span.end);
         if let Some(flow) = around.filter(|index| source.text[nodes[*index].span.clone()].starts_with(['[', '{'])) {
             nodes[flow].is_incomplete = true;
-        } else if is_wgap_lines(gap, source) {
+        } else if takes_lines(gap, source) {
             open.into_iter().for_each(|index| nodes[index as usize].is_incomplete = true);
         }
     }
 }
 
-fn is_wgap_lines(gap: &RecoveryGap, source: &Source) -> bool {
+/// Whether a gap begins a line, or reaches over several.
+fn takes_lines(gap: &RecoveryGap, source: &Source) -> bool {
     let start = gap.span.start - column(&source.text, gap.span.start);
     source.text[start..gap.span.start].trim().is_empty() || source.text[gap.span.clone()].trim().contains(['\n', '\r'])
 }

@@ -230,15 +230,14 @@ fn white_length(text: &str) -> usize {
     text.len() - text.trim_start_matches([' ', '\t', '\r', '\n']).len()
 }
 
-/// The length of an escape, which may be a pair of surrogates.
-fn escape_length(text: &str) -> Option<usize> {
+/// The length of an escape, which may be a pair of surrogates; `None` if there is no such escape.
+pub(super) fn escape_length(text: &str) -> Option<usize> {
+    let hex = |from: usize, digits: usize| u32::from_str_radix(text.get(from..from + digits)?, 16).ok();
     match text[1..].chars().next()? {
-        'x' => Some(4),
-        'u' if text.get(2..6).is_some_and(|digits| matches!(u32::from_str_radix(digits, 16), Ok(0xd800..0xdc00))) => {
-            Some(12)
-        }
-        'u' => Some(6),
-        'U' => Some(10),
-        letter => Some(1 + letter.len_utf8()),
+        'x' => hex(2, 2).map(|_| 4),
+        'u' if matches!(hex(2, 4)?, 0xd800..0xdc00) => hex(8, 4).map(|_| 12),
+        'u' => char::from_u32(hex(2, 4)?).map(|_| 6),
+        'U' => char::from_u32(hex(2, 8)?).map(|_| 10),
+        letter => "0abt\tnvfre \"/\\N_LP\n\r".contains(letter).then_some(1 + letter.len_utf8()),
     }
 }

@@ -7,7 +7,7 @@ use serde::de::{DeserializeSeed, IntoDeserializer, MapAccess, SeqAccess};
 use super::decode_error::{DecodeError, ErrorDetail};
 use super::decode_recovery::NodeDeserializer;
 use super::findings::excerpt;
-use super::node::{Content, KeyGuess};
+use super::node::Content;
 use crate::diagnostic::Suggestion;
 
 /// The items of a list.
@@ -118,16 +118,17 @@ impl<'a> MappingAccess<'a> {
             return (ErrorDetail { code: "unknown-key", message, help, fix }, Some(field));
         }
         let meant = self.mapping.session.tree().guess_key(name, fields, self.absent_fields(fields));
-        let free = meant.filter(|meant| self.is_field_free(meant.key, fields));
+        let free = meant.filter(|meant| self.is_field_free(meant.name, fields));
         // A fix would lose what follows a colon.
-        let is_certain =
-            |meant: KeyGuess| meant.is_certain && !name.contains(':') && self.is_only_guess_for(meant.key, fields);
-        let near = free.map(|meant| Suggestion { name: meant.key, is_certain: is_certain(meant) });
+        let is_certain = |meant: &Suggestion<'static>| {
+            meant.is_certain && !name.contains(':') && self.is_only_guess_for(meant.name, fields)
+        };
+        let near = free.map(|meant| Suggestion { is_certain: is_certain(&meant), ..meant });
         let mut finding = ErrorDetail::unknown_name("unknown-key", message, fields, near);
         if let (Some(meant), None) = (meant, free) {
-            finding.help = Some(format!("did you mean `{}`, which is set already? Keep one of the two", meant.key));
+            finding.help = Some(format!("did you mean `{}`, which is set already? Keep one of the two", meant.name));
         }
-        (finding, free.map(|meant| meant.key))
+        (finding, free.map(|meant| meant.name))
     }
 
     /// Whether the mapping lacks a known key, and no unknown one was taken for it.
@@ -150,7 +151,7 @@ impl<'a> MappingAccess<'a> {
             let unknown = names.filter(|name| !fields.contains(name)).take(MAX_GUESSES + 1);
             let claim = |name: &str| match split_missing_space(name, fields) {
                 Some((field, _)) => Some(field),
-                None => tree.guess_key(name, fields, self.absent_fields(fields)).map(|meant| meant.key),
+                None => tree.guess_key(name, fields, self.absent_fields(fields)).map(|meant| meant.name),
             };
             unknown.map(claim).collect()
         });

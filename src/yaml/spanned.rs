@@ -15,7 +15,7 @@ use crate::diagnostic::SourceSpan;
 /// The name by which our deserializer recognizes [`Spanned`].
 pub(super) const SPANNED: &str = "$legwork::yaml::Spanned";
 
-/// A decoded value with its node. Equality, order and hash are the value's, so it can be the key of a map.
+/// A decoded value with its node. Equality and hash are the value's, so it can be the key of a map.
 #[derive(Debug, Clone)]
 pub struct Spanned<T> {
     /// The value.
@@ -46,18 +46,6 @@ impl<T: PartialEq> PartialEq for Spanned<T> {
 }
 
 impl<T: Eq> Eq for Spanned<T> {}
-
-impl<T: PartialOrd> PartialOrd for Spanned<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        self.value.partial_cmp(&other.value)
-    }
-}
-
-impl<T: Ord> Ord for Spanned<T> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.value.cmp(&other.value)
-    }
-}
 
 impl<T: Hash> Hash for Spanned<T> {
     fn hash<H: Hasher>(&self, state: &mut H) {

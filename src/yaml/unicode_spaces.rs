@@ -5,16 +5,9 @@ use std::sync::Arc;
 use super::syntax_recovery::{RecoveryGap, lines};
 use crate::diagnostic::{Diagnostic, Fix, Source, SourceSpan};
 
-/// A text with its indentation corrected.
-pub(super) struct NormalizedSpaces {
-    /// The corrected text. It is as long as the source, and only the indentation changes.
-    pub(super) text: String,
-    pub(super) gaps: Vec<RecoveryGap>,
-    pub(super) found: Vec<Diagnostic>,
-}
-
-/// Replaces such spaces, with one finding for neighboring lines; `None` if there are none. A block text may have them.
-pub(super) fn normalize_indentation(source: &Arc<Source>) -> Option<NormalizedSpaces> {
+/// Replaces such spaces, with one finding for neighboring lines; `None` if there are none. A block text may have them. The
+/// text stays as long as the source.
+pub(super) fn normalize_indentation(source: &Arc<Source>) -> Option<(String, Vec<RecoveryGap>, Vec<Diagnostic>)> {
     if source.text.is_ascii() {
         return None;
     }
@@ -28,10 +21,7 @@ pub(super) fn normalize_indentation(source: &Arc<Source>) -> Option<NormalizedSp
         let text = all.text(line);
         let white = text.len() - text.trim_start().len();
         let column = text[..white].chars().count();
-        if text.trim().is_empty() {
-            continue;
-        }
-        if block.is_some_and(|key| column > key) {
+        if text.trim().is_empty() || block.is_some_and(|key| column > key) {
             continue;
         }
         let meant = format!("{}{}", " ".repeat(column), &text[white..]);
@@ -53,7 +43,7 @@ pub(super) fn normalize_indentation(source: &Arc<Source>) -> Option<NormalizedSp
     }
     let found = groups.into_iter().map(|(last, span, odd)| finding(source, last, span, odd)).collect::<Vec<_>>();
     let text = String::from_utf8(bytes).ok()?;
-    (!found.is_empty()).then_some(NormalizedSpaces { text, gaps, found })
+    (!found.is_empty()).then_some((text, gaps, found))
 }
 
 /// The finding for some lines. `span` reaches from the indentation of the first line to that of the last one.

@@ -172,17 +172,7 @@ fn message_bytes(message: &Message) -> usize {
             let results: usize = message.results.iter().map(|result| result.text.len() + result.call_id.len()).sum();
             results + message.text.as_ref().map_or(0, String::len)
         }
-        Message::Assistant(reply) => reply
-            .blocks
-            .iter()
-            .map(|block| match (&block.raw, &block.content) {
-                (Some(raw), _) => raw.get().len(),
-                (None, BlockContent::Text(text) | BlockContent::Thinking(text) | BlockContent::Other(text)) => {
-                    text.len()
-                }
-                (None, BlockContent::Call(call)) => call.id.len() + call.tool.len() + call.input.get().len(),
-            })
-            .sum(),
+        Message::Assistant(reply) => serde_json::to_string(&reply.blocks).map_or(0, |json| json.len()),
     }
 }
 

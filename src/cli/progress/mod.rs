@@ -80,7 +80,11 @@ fn event_summary(entry: &JournalEntry) -> Option<String> {
         Event::CheckFinished(finished) => {
             let line = finished.output.trim_end().lines().next_back().unwrap_or_default();
             let shown = truncate::first(line, MAX_LINE_CHARS);
-            format!("check {} {}: {shown}", finished.name, run_stats::check_verdict(finished))
+            format!(
+                "check {} {}: {shown}",
+                finished.name,
+                run_stats::check_verdict(finished.passed, finished.exit_code)
+            )
         }
         // The end of the parent is the end of the run, which has a summary line of its own.
         Event::AgentFinished(finished) if finished.id == entry.agent && entry.agent != PARENT => {
@@ -132,20 +136,6 @@ impl RunObserver for LiveProgress {
             line.enable_steady_tick(Duration::from_millis(100));
             agents.insert(entry.agent.clone(), AgentLine { line, turn: 1, tokens: 0, running_calls: Vec::new() });
         }
-        if let Event::AgentFinished(finished) = &entry.event {
-            // The parent's journal has the end of a subagent, too.
-            if finished.id != entry.agent {
-                return;
-            }
-            if let Some(agent) = agents.remove(&entry.agent) {
-                agent.line.finish_and_clear();
-                self.lines.remove(&agent.line);
-                if entry.agent != PARENT {
-                    self.print_above(entry);
-                }
-            }
-            return;
-        }
         let Some(agent) = agents.get_mut(&entry.agent) else { return };
         let activity = || printable(&event_summary(entry).unwrap_or_default());
         match &entry.event {
@@ -163,11 +153,19 @@ impl RunObserver for LiveProgress {
             | Event::LimitRaised(_)
             | Event::ResultsTruncated(_)
             | Event::ContextCompacted(_) => self.print_above(entry),
+            // The parent's journal has the end of a subagent, too.
+            Event::AgentFinished(finished) if finished.id == entry.agent => {
+                agent.line.finish_and_clear();
+                self.lines.remove(&agent.line);
+                agents.remove(&entry.agent);
+                if entry.agent != PARENT {
+                    self.print_above(entry);
+                }
+                return;
+            }
             _ => {}
         }
-        if let Some(agent) = agents.get(&entry.agent) {
-            agent.refresh();
-        }
+        agent.refresh();
     }
 }
 

@@ -44,7 +44,6 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(15);
 pub(super) struct CaseRecorder {
     /// The folder of the case, which doesn't exist yet.
     folder: PathBuf,
-    workspace: PathBuf,
     fixture: WorkspaceCopy,
     redactor: Redactor,
     is_repository: bool,
@@ -83,7 +82,6 @@ impl CaseRecorder {
         let fixture = copied.map_err(Error::environment("the workspace can't be copied for --save-case"))?;
         Ok(Self {
             folder,
-            workspace: workspace.to_owned(),
             fixture,
             redactor: redactor.clone(),
             is_repository: workspace.join(".git").exists(),
@@ -155,7 +153,7 @@ impl CaseRecorder {
         let temporary = tempfile::Builder::new().prefix(".saving-").tempdir_in(above)?;
         let at = |name: &str| temporary.path().join(name);
         let replies = self.replies.by_agent.lock().unwrap_or_else(PoisonError::into_inner);
-        let workspace = self.workspace.to_string_lossy();
+        let workspace = self.fixture.workspace.to_string_lossy();
         // The token usage matters only if a limit ended an agent.
         let hit_limit = |outcome| outcome == Outcome::BudgetExceeded;
         let with_usage =
@@ -204,30 +202,29 @@ impl CaseRecorder {
         }
         for path in changed.into_iter().take(MAX_CHANGED_FILES) {
             let (Some(name), Some(escaped)) = (path.to_str(), fixture::escape_path(&path)) else { continue };
-            let file = self.workspace.join(&path);
-            let file_outcome = match fs::symlink_metadata(&file) {
-                Err(_) => FileOutcome::Absent,
-                Ok(data) if !data.is_file() || data.len() > MAX_SNAPSHOT_BYTES as u64 => FileOutcome::Exists,
-                Ok(_) => {
-                    let bytes = fs::read(&file)?;
-                    let text = String::from_utf8_lossy(&bytes);
-                    if self.redactor.redact(&text) == text {
-                        let target = snapshots.join(escaped);
-                        fs::create_dir_all(target.parent().unwrap_or(snapshots))?;
-                        let bytes = match str::from_utf8(&bytes) {
-                            Ok(text) => with_placeholder(text, &self.workspace.to_string_lossy()).into_bytes(),
-                            Err(_) => bytes.clone(),
-                        };
-                        fs::write(target, bytes)?;
-                        FileOutcome::Snapshot
-                    } else {
-                        FileOutcome::Exists
-                    }
-                }
-            };
-            files.insert(name.to_owned(), file_outcome);
+            files
+                .insert(name.to_owned(), self.snapshot(&self.fixture.workspace.join(&path), &snapshots.join(escaped))?);
         }
         Ok(files)
+    }
+
+    /// Writes the snapshot of a file, unless it is too large or contains a secret.
+    fn snapshot(&self, file: &Path, target: &Path) -> io::Result<FileOutcome> {
+        let Ok(data) = fs::symlink_metadata(file) else { return Ok(FileOutcome::Absent) };
+        if !data.is_file() || data.len() > MAX_SNAPSHOT_BYTES as u64 {
+            return Ok(FileOutcome::Exists);
+        }
+        let mut bytes = fs::read(file)?;
+        let text = String::from_utf8_lossy(&bytes);
+        if self.redactor.redact(&text) != text {
+            return Ok(FileOutcome::Exists);
+        }
+        if let Ok(text) = str::from_utf8(&bytes) {
+            bytes = with_placeholder(text, &self.fixture.workspace.to_string_lossy()).into_bytes();
+        }
+        fs::create_dir_all(parent_folder(target))?;
+        fs::write(target, bytes)?;
+        Ok(FileOutcome::Snapshot)
     }
 }
 

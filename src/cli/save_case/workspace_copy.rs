@@ -39,7 +39,7 @@ const SECRET_FOLDERS: [&str; 4] = [".ssh", ".gnupg", ".aws", ".azure"];
 /// A copy of a workspace, with the escaped names of fixtures.
 pub(super) struct WorkspaceCopy {
     pub(super) temp_folder: tempfile::TempDir,
-    workspace: PathBuf,
+    pub(super) workspace: PathBuf,
     /// Absolute paths that are ignored.
     excluded: Vec<PathBuf>,
     /// The relative paths of the copied files.

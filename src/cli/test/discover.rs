@@ -41,13 +41,10 @@ pub(super) fn discover(paths: &[PathBuf]) -> (Vec<DiscoveredCase>, Vec<Diagnosti
 }
 
 fn cases_at(path: &Path) -> Vec<DiscoveredCase> {
-    let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let parent = path.parent().unwrap_or(Path::new("/"));
     if !path.is_dir() {
         // A file of a case names the case.
-        if parent.join(EXPECT_FILE).exists()
-            && name(parent.parent().and_then(Path::parent).unwrap_or(parent)) == TESTS_FOLDER
-        {
+        if parent.join(EXPECT_FILE).exists() && is_below_tests_of_job(parent) {
             return single_case(parent);
         }
         let jobs = subfolders(&parent.join(TESTS_FOLDER)).into_iter();
@@ -56,10 +53,10 @@ fn cases_at(path: &Path) -> Vec<DiscoveredCase> {
             .filter(|found| found.job.as_deref() == Some(path))
             .collect();
     }
-    if name(parent) == TESTS_FOLDER && !path.join(EXPECT_FILE).exists() && !is_tests_folder(path) {
+    if is_tests_folder(parent) && !path.join(EXPECT_FILE).exists() && !is_tests_folder(path) {
         return cases_of_job(path);
     }
-    if parent.parent().is_some_and(|tests| name(tests) == TESTS_FOLDER) && is_case_folder(path) {
+    if is_below_tests_of_job(path) && is_case_folder(path) {
         return single_case(path);
     }
     let walk = ignore::WalkBuilder::new(path)
@@ -78,6 +75,11 @@ fn cases_at(path: &Path) -> Vec<DiscoveredCase> {
 
 fn is_tests_folder(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name == TESTS_FOLDER)
+}
+
+/// Whether a folder is in `tests/JOB`.
+fn is_below_tests_of_job(folder: &Path) -> bool {
+    folder.ancestors().nth(2).is_some_and(is_tests_folder)
 }
 
 /// Whether a folder is a case, whether or not its job exists.

@@ -20,7 +20,6 @@ use crate::error::Error;
 use crate::formats::{self, test_text};
 use crate::lints::JobTrust;
 use crate::run::Signals;
-use crate::text::pluralize;
 
 /// The time after a signal for runs to end and their folders to be removed, before the process is ended.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(15);
@@ -124,7 +123,8 @@ pub(super) fn load_cases(
                 let shown: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
                 format!("no test cases found in {}", shown.join(", "))
             }
-            all => format!("none of the {} matches --filter {}", pluralize(all as u64, "case"), filter.join(" or ")),
+            1 => format!("the only case doesn't match --filter {}", filter.join(" or ")),
+            all => format!("none of the {all} cases matches --filter {}", filter.join(" or ")),
         };
         let hint =
             "A case is a folder tests/JOB/CASE next to the job file. `legwork run JOB --save-case CASE` creates one.";

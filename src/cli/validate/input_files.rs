@@ -1,6 +1,6 @@
 //! Finds the files to check.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::load::STDIN;
@@ -11,7 +11,6 @@ use crate::diagnostic::Diagnostic;
 /// ignored files and folders called `tests`. Symbolic links to folders aren't followed.
 pub(super) fn expand_paths(paths: &[PathBuf]) -> Vec<Result<PathBuf, Diagnostic>> {
     let mut seen = HashSet::new();
-    let mut folders = HashMap::new();
     let mut all = Vec::new();
     for path in paths {
         if path == Path::new(STDIN) {
@@ -20,7 +19,7 @@ pub(super) fn expand_paths(paths: &[PathBuf]) -> Vec<Result<PathBuf, Diagnostic>
         }
         for found in walk_folder(path) {
             let is_new = match &found {
-                Ok(path) if paths.len() > 1 => seen.insert(canonical_folder(path, &mut folders)),
+                Ok(path) if paths.len() > 1 => seen.insert(canonical_folder(path)),
                 _ => true,
             };
             all.extend(is_new.then_some(found));
@@ -30,12 +29,11 @@ pub(super) fn expand_paths(paths: &[PathBuf]) -> Vec<Result<PathBuf, Diagnostic>
 }
 
 /// A path whose folder is canonical. The file name stays, even if it is a link, as it determines the kind of the file.
-fn canonical_folder(path: &Path, folders: &mut HashMap<PathBuf, PathBuf>) -> PathBuf {
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return path.to_owned() };
-    let folder = folders
-        .entry(folder.to_owned())
-        .or_insert_with(|| read_files::parent_folder(path).canonicalize().unwrap_or_else(|_| folder.to_owned()));
-    folder.join(name)
+fn canonical_folder(path: &Path) -> PathBuf {
+    match (read_files::parent_folder(path).canonicalize(), path.file_name()) {
+        (Ok(folder), Some(name)) => folder.join(name),
+        _ => path.to_owned(),
+    }
 }
 
 fn walk_folder(path: &Path) -> Vec<Result<PathBuf, Diagnostic>> {

@@ -29,7 +29,7 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     if is_small && !subject.prompts.variables.inputs_incomplete {
         render_texts(subject, findings);
     }
-    for finding in subject.prompts.templates.type_errors() {
+    for finding in &subject.prompts.templates.type_errors {
         let same = |other: &Diagnostic| other.code == finding.code && other.span.overlaps(&finding.span);
         if !findings.iter().any(same) {
             findings.push(finding.clone());

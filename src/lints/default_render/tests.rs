@@ -222,8 +222,8 @@ fn refused_operations_fail_for_every_value() {
         let (prompts, _) = Prompts::load(&job, &node, None);
         for _ in 0..40 {
             // An operation in a branch fails only in the runs that reach it.
-            let y = prompts.templates.type_errors().is_empty() && dice.roll(2) == 0;
-            let inputs = json!({ "x": dice.value(kind), "y": y || !prompts.templates.type_errors().is_empty() });
+            let y = prompts.templates.type_errors.is_empty() && dice.roll(2) == 0;
+            let inputs = json!({ "x": dice.value(kind), "y": y || !prompts.templates.type_errors.is_empty() });
             let values = json!({ "inputs": inputs, "workspace": "/w", "job": { "name": "j" }, "run": {} });
             let rendered = prompts.templates.engine(&values).render(prompts.prompt.as_ref().unwrap());
             assert!(rendered.is_err(), "{kind} {prompt} with {inputs}: {rendered:?}");

@@ -90,8 +90,8 @@ fn connect(context: &ConnectContext<'_>) -> Result<Arc<dyn Provider>, ProviderEr
         }
     }
     let retry_policy = RetryPolicy::new(context.env, endpoint.identity())?;
-    Ok(HttpProvider::new(ProviderState::new(endpoint, retry_policy, &ERROR_DIALECT), |_, config| {
+    Ok(Arc::new(HttpProvider::new(ProviderState::new(endpoint, retry_policy, &ERROR_DIALECT), |_, config| {
         LIMITS.check_thinking(&config.model, !config.tools.is_empty())?;
         Ok(AnthropicEncoder::new(config))
-    }))
+    })))
 }

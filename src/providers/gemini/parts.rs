@@ -72,7 +72,7 @@ impl PendingPart {
 }
 
 /// The finished blocks.
-pub(super) fn finish_parts(parts: Vec<PendingPart>) -> Vec<Block> {
+pub(super) fn finish_parts(parts: &[PendingPart]) -> Vec<Block> {
     let is_one_text = |one: &PendingPart, next: &PendingPart| {
         one.text.is_some() && next.text.is_some() && one.is_thought == next.is_thought
     };

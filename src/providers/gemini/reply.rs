@@ -129,7 +129,7 @@ impl EventDecoder for GeminiDecoder {
                 _ => StopReason::Other(reason),
             });
         }
-        Ok(finish_parts(self.parts))
+        Ok(finish_parts(&self.parts))
     }
 }
 

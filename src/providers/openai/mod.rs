@@ -58,10 +58,10 @@ fn is_response(value: &Value) -> bool {
 
 fn connect(context: &ConnectContext<'_>) -> Result<Arc<dyn Provider>, ProviderError> {
     let state = openai_platform::connect(context, API, "/responses")?;
-    Ok(HttpProvider::new(state, |endpoint, config| {
+    Ok(Arc::new(HttpProvider::new(state, |endpoint, config| {
         let has_openai_rules = openai_platform::has_openai_rules(endpoint);
         let effort =
             openai_platform::reasoning_effort(&LIMITS, &config.model, !config.tools.is_empty(), has_openai_rules)?;
         Ok(OpenaiEncoder::new(config, RequestDialect { effort, has_openai_rules }))
-    }))
+    })))
 }

@@ -202,7 +202,7 @@ impl OutputItems {
     }
 
     fn start_item(&mut self, index: Option<u64>) -> usize {
-        let next = self.0.iter().map(|item| item.index + 1).max().unwrap_or_default();
+        let next = self.0.iter().map(|item| item.index.saturating_add(1)).max().unwrap_or_default();
         self.0.push(PendingItem { index: index.unwrap_or(next), ..PendingItem::default() });
         self.0.len() - 1
     }

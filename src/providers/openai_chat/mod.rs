@@ -75,11 +75,11 @@ fn is_completion(value: &Value) -> bool {
 
 fn connect(context: &ConnectContext<'_>) -> Result<Arc<dyn Provider>, ProviderError> {
     let state = openai_platform::connect(context, API, "/chat/completions")?;
-    Ok(HttpProvider::new(state, |endpoint, config| {
+    Ok(Arc::new(HttpProvider::new(state, |endpoint, config| {
         let has_openai_rules = openai_platform::has_openai_rules(endpoint);
         let effort =
             openai_platform::reasoning_effort(&LIMITS, &config.model, !config.tools.is_empty(), has_openai_rules)?;
         let takes_cache_key = openai_platform::is_official(endpoint);
         Ok(OpenaiChatEncoder::new(config, RequestDialect { effort, has_openai_rules, takes_cache_key }))
-    }))
+    })))
 }

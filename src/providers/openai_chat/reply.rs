@@ -46,10 +46,12 @@ impl OpenaiChatDecoder {
                 continue;
             }
             count(reply, &choice);
-            // `delta` is in a stream, `message` in a response that isn't streamed.
-            for name in ["delta", "message"] {
-                self.push_delta(reply, read_field(&choice, name)?)?;
-            }
+            // In a response that isn't streamed, it is `message`.
+            let delta = match read_field(&choice, "delta")? {
+                Some(delta) => delta,
+                None => read_field(&choice, "message")?,
+            };
+            self.push_delta(reply, delta)?;
             if let Some(reason) = non_empty_field(&choice, "finish_reason") {
                 let stop = parse_stop_reason(&reason)?;
                 // Without the reason of a content filter, the reply wouldn't say why it was refused.

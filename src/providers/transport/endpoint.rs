@@ -211,7 +211,8 @@ impl Endpoint {
 
     /// Host and port.
     pub(crate) fn authority(&self) -> String {
-        format!("{}:{}", self.host(), self.url.port_or_known_default().unwrap_or_default())
+        let authority = format!("{}:{}", self.host(), self.url.port_or_known_default().unwrap_or_default());
+        self.redactor.redact(&authority).into_owned()
     }
 
     /// The target of a redirect without credentials and query, and its base address if the path is that of the API.

@@ -117,8 +117,8 @@ pub(crate) struct HttpProvider<B> {
 type NewEncoder<B> = fn(&Endpoint, &ConversationConfig) -> Result<B, ProviderError>;
 
 impl<B: RequestEncoder + Sync> HttpProvider<B> {
-    pub(crate) fn new(state: ProviderState, new_encoder: NewEncoder<B>) -> Arc<dyn Provider> {
-        Arc::new(Self { shared: Arc::new(state), new_encoder })
+    pub(crate) fn new(state: ProviderState, new_encoder: NewEncoder<B>) -> Self {
+        Self { shared: Arc::new(state), new_encoder }
     }
 }
 

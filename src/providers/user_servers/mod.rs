@@ -77,7 +77,7 @@ pub struct UserServers {
     servers: Arc<[UserServer]>,
     /// The path of the file for display, even if the file is missing.
     file: Option<Arc<str>>,
-    /// Names of servers with mistakes; jobs that use them get no further error.
+    /// Names of invalid servers; jobs that use them get no further error.
     invalid_names: Arc<[String]>,
     /// Whether the file can't be parsed, so that it may define any name.
     is_unparsable: bool,

@@ -13,7 +13,7 @@ use crate::toml_file::{DeString, DeTable, DeValue, Spanned, TableReader, TomlRea
 /// The parsed file.
 #[derive(Debug)]
 pub struct ParsedServers {
-    /// The servers without mistakes.
+    /// The servers with a valid name, API and address.
     pub servers: UserServers,
     /// All mistakes, in the order of their locations.
     pub findings: Vec<Diagnostic>,

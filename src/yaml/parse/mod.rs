@@ -53,10 +53,9 @@ pub(super) fn parse_document(source: &Arc<Source>, hints: &'static FormatHints) 
     }
     if !gaps.is_empty() {
         text = Cow::Owned(syntax_recovery::blank_gaps(&text, &gaps));
-    } else if let Some(spaces) = unicode_spaces::normalize_indentation(source) {
-        spaces.found.into_iter().for_each(|finding| found.push(finding));
-        gaps = spaces.gaps;
-        text = Cow::Owned(spaces.text);
+    } else if let Some((normalized, spaces, findings)) = unicode_spaces::normalize_indentation(source) {
+        findings.into_iter().for_each(|finding| found.push(finding));
+        (text, gaps) = (Cow::Owned(normalized), spaces);
     }
     let recovered_text;
     let mut outcome = TreeBuilder::new(source, &text, &[]).read();
@@ -247,11 +246,8 @@ impl<'a> TreeBuilder<'a> {
         };
         frame.height = frame.height.max(height + 1);
         let entry = &mut self.nodes[index as usize];
-        if !frame.mapping
-            && entry.span.is_empty()
-            && matches!(&entry.content, Content::Scalar { value: Scalar::Null, .. })
-            && recovery_gaps::is_item_in_gap(self.gaps, self.text, entry.span.start)
-        {
+        let is_absent = entry.span.is_empty() && matches!(&entry.content, Content::Scalar { value: Scalar::Null, .. });
+        if is_absent && !frame.mapping && recovery_gaps::is_item_in_gap(self.gaps, self.text, entry.span.start) {
             entry.content = Content::Invalid;
         }
         frame.items.push(index);
@@ -260,7 +256,7 @@ impl<'a> TreeBuilder<'a> {
             let key_span = self.nodes[key as usize].span.clone();
             let entry = &mut self.nodes[index as usize];
             entry.key = Some(key);
-            if entry.span.is_empty() && matches!(&entry.content, Content::Scalar { value: Scalar::Null, .. }) {
+            if is_absent {
                 if recovery_gaps::is_value_in_gap(self.gaps, self.source, self.text, &key_span) {
                     entry.content = Content::Invalid;
                 }

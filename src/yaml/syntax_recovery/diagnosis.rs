@@ -7,10 +7,10 @@ use granit_parser::ErrorKind;
 
 use super::super::limits::clamp_range;
 use super::super::parse_messages;
+use super::super::scalar_spans::escape_length;
 use super::edits::RecoveryEdit;
 use super::lines::{Lines, word};
-use super::merge_conflicts;
-use super::parse_failure::{LastTokenKind, ParseFailure};
+use super::parse_failure::ParseFailure;
 use crate::diagnostic::{Diagnostic, Fix, Source, SourceSpan};
 
 const ALIGN: &str = "align it with the keys or dashes of the same level";
@@ -120,27 +120,14 @@ impl ErrorContext<'_> {
 
     /// The first escape that double-quoted strings don't have, or that lacks its hexadecimal digits.
     fn bad_escape(&self, open: usize) -> Option<Range<usize>> {
-        let mut letters = self.text[open + 1..].char_indices();
-        while let Some((at, letter)) = letters.next() {
-            if letter != '\\' {
-                continue;
-            }
-            let (next, escaped) = letters.next()?;
-            let end = open + 1 + next + escaped.len_utf8();
-            let wanted = match escaped {
-                'x' => 2,
-                'u' => 4,
-                'U' => 8,
-                _ => 0,
-            };
-            let digits: String = self.text[end..].chars().take_while(char::is_ascii_hexdigit).take(wanted).collect();
-            let is_letter =
-                wanted == 0 || u32::from_str_radix(&digits, 16).is_ok_and(|code| char::from_u32(code).is_some());
-            if digits.len() < wanted || !is_letter || !"0abt\tnvfre \"/\\N_LPxuU\n\r".contains(escaped) {
-                return Some(open + 1 + at..end + digits.len());
+        let mut at = open + 1;
+        loop {
+            let start = at + self.text[at..].find('\\')?;
+            match escape_length(&self.text[start..]) {
+                Some(length) => at = start + length,
+                None => return Some(start..start + 1 + self.text[start + 1..].chars().next()?.len_utf8()),
             }
         }
-        None
     }
 
     // Brackets.
@@ -392,9 +379,6 @@ impl ErrorContext<'_> {
                 finding.fix = insert(dash + 1, " ");
             }
             finding
-        } else if merge_conflicts::is_marker(text) {
-            let help = "keep one side of the conflict, and remove the lines with the markers";
-            self.error(span.clone(), "merge conflict marker", help)
         } else if key == text.len() && self.lines.opens_below(line) {
             let mut finding = self.error(span.clone(), "a `:` is missing after this key", "write `key:`");
             finding.fix = insert(span.end, ":");
@@ -407,10 +391,10 @@ impl ErrorContext<'_> {
 
     /// Something else where the next entry should start.
     fn missing_entry(&self) -> Diagnosis {
-        let ParseFailure { at, last_token, last_token_kind, .. } = self.failure;
+        let ParseFailure { at, last_token, is_after_block, .. } = self.failure;
         let line = self.lines.of(*at);
         let Range { start, end } = self.lines.content(line);
-        if last_token.end > start && last_token.end <= *at && *last_token_kind != LastTokenKind::Block {
+        if last_token.end > start && last_token.end <= *at && !is_after_block {
             return self.trailing(line);
         }
         if self.lines.is_entry(line) && self.lines.value_start(line) <= Some(end) {
@@ -423,19 +407,18 @@ impl ErrorContext<'_> {
 
     /// The line on which the parser stopped after a block text, if it looks like a part of that text.
     fn unindented_block_line(&self) -> Option<usize> {
-        let ParseFailure { at, brackets, quote, .. } = self.failure;
-        let after_block = self.failure.last_token_kind == LastTokenKind::Block;
+        let ParseFailure { at, brackets, quote, is_after_block, .. } = self.failure;
         let (start, follows) = match (brackets.first(), quote) {
             (Some(bracket), _) => (*bracket, self.failure.bracket_after_block),
-            (None, Some(quote)) => (*quote, after_block),
-            (None, None) => (*at, after_block),
+            (None, Some(quote)) => (*quote, *is_after_block),
+            (None, None) => (*at, *is_after_block),
         };
         let line = self.lines.of(start);
         let above = (1..line).rev().find(|above| !self.lines.is_blank(*above))?;
         let text = &self.text[self.lines.content(line)];
         let is_key = self.lines.is_entry(line) && !(self.lines.is_block_header(above) && text.starts_with('-'));
         let is_missing_space = text[word(text)..].starts_with(':');
-        (follows && !is_key && !is_missing_space && !merge_conflicts::is_marker(text)).then_some(line)
+        (follows && !is_key && !is_missing_space).then_some(line)
     }
 
     /// A line of a block text that isn't indented like the text.

@@ -52,13 +52,7 @@ impl<'a> Lines<'a> {
 
     /// Where the value begins in `key: value`, `- value` or `- key: value`.
     pub(super) fn value_start(self, line: usize) -> Option<usize> {
-        let text = self.text(line);
-        let (at, dashes) = after_dashes(text);
-        let value = match key(&text[at..]) {
-            Some(length) => Some(after_white(text, at + length + 1)),
-            None => dashes.then_some(at),
-        };
-        value.map(|value| self.span(line).start + value)
+        value_offset(self.text(line)).map(|value| self.span(line).start + value)
     }
 
     /// Whether a line begins an entry of a mapping or a list.
@@ -121,12 +115,17 @@ impl<'a> Lines<'a> {
 
 /// Whether a line begins an entry, and whether a block text follows it.
 pub(in super::super) fn is_entry_or_header(text: &str) -> (bool, bool) {
+    let value = value_offset(text);
+    (value.is_some(), value.is_some_and(|value| text[value..].starts_with(['|', '>'])))
+}
+
+/// Where the value begins in a line that begins an entry.
+fn value_offset(text: &str) -> Option<usize> {
     let (at, dashes) = after_dashes(text);
-    let value = match key(&text[at..]) {
+    match key(&text[at..]) {
         Some(length) => Some(after_white(text, at + length + 1)),
         None => dashes.then_some(at),
-    };
-    (value.is_some(), value.is_some_and(|value| text[value..].starts_with(['|', '>'])))
+    }
 }
 
 pub(super) fn indent(text: &str) -> usize {

@@ -17,7 +17,7 @@ use granit_parser::ErrorKind;
 use self::diagnosis::{Diagnosis, ErrorContext};
 use self::edits::{RecoveryEdit, apply_edits};
 use self::lines::Lines;
-use self::parse_failure::{ParseBudget, ParseFailure, closing_quote, probe};
+use self::parse_failure::{PARSE_BUDGET, ParseFailure, closing_quote, probe};
 use super::parse_messages;
 use crate::diagnostic::{Diagnostic, Source};
 
@@ -42,7 +42,7 @@ pub(super) struct RecoveredText {
 /// The finding after which nothing can be read.
 pub(super) fn recover_syntax(source: &Arc<Source>, text: String) -> Result<RecoveredText, Box<Diagnostic>> {
     let mut recovered = RecoveredText { text, gaps: Vec::new(), found: Vec::new(), is_truncated: false };
-    let mut budget = ParseBudget::new();
+    let mut budget = PARSE_BUDGET;
     let mut failure = probe(&recovered.text, &mut budget);
     if failure.is_some() {
         for (finding, edits) in merge_conflicts::conflicts(source, &recovered.text) {
@@ -61,7 +61,7 @@ pub(super) fn recover_syntax(source: &Arc<Source>, text: String) -> Result<Recov
         let text = recovered.text.as_str();
         let context = ErrorContext { source, text, lines: Lines { source, text }, failure: &current };
         let Diagnosis { finding, repairs, start, above } = context.diagnose();
-        if round >= MAX_ROUNDS || budget.is_exhausted() {
+        if round >= MAX_ROUNDS || budget == 0 {
             let from = context.lines.content(context.lines.of(start.min(current.at))).start;
             recovered.report(finding);
             recovered.apply(&[RecoveryEdit::blank(from..recovered.text.len())]);
@@ -83,7 +83,7 @@ pub(super) fn recover_syntax(source: &Arc<Source>, text: String) -> Result<Recov
             if best.as_ref().is_none_or(|(farthest, ..)| reached > *farthest) {
                 best = Some((reached, number, next));
             }
-            if reached == usize::MAX || budget.is_exhausted() {
+            if reached == usize::MAX || budget == 0 {
                 break;
             }
         }

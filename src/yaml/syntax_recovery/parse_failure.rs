@@ -13,22 +13,14 @@ pub(super) struct ParseFailure {
     pub(super) at: usize,
     /// The last scalar, alias or bracket before that.
     pub(super) last_token: Range<usize>,
-    pub(super) last_token_kind: LastTokenKind,
+    /// Whether that is a block text.
+    pub(super) is_after_block: bool,
     /// Where the open brackets are, the outermost first.
     pub(super) brackets: Vec<usize>,
     /// Whether the outermost of them follows a block text.
     pub(super) bracket_after_block: bool,
     /// The quoted string that is open, or that the failure follows.
     pub(super) quote: Option<usize>,
-}
-
-/// The kind of the last token before a failure.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum LastTokenKind {
-    Block,
-    Alias,
-    Closed,
-    Other,
 }
 
 impl ParseFailure {
@@ -75,30 +67,15 @@ impl ParseFailure {
     }
 }
 
-/// The cost of all attempts to parse a text.
-pub(super) struct ParseBudget {
-    bytes: usize,
-    events: usize,
-}
-
-impl ParseBudget {
-    /// About half a second.
-    pub(super) fn new() -> Self {
-        Self { bytes: 16 << 20, events: 1_000_000 }
-    }
-
-    pub(super) fn is_exhausted(&self) -> bool {
-        self.bytes == 0 || self.events == 0
-    }
-}
+/// How much all attempts to parse a text may read: about half a second. An event counts as 16 bytes.
+pub(super) const PARSE_BUDGET: usize = 16 << 20;
 
 /// Parses the text's first document. `None` if its syntax is right, up to the greatest number of values.
-pub(super) fn probe(text: &str, budget: &mut ParseBudget) -> Option<ParseFailure> {
+pub(super) fn probe(text: &str, budget: &mut usize) -> Option<ParseFailure> {
     let mut events = 0;
     let outcome = first_failure(text, &mut events);
-    budget.bytes =
-        budget.bytes.saturating_sub(outcome.as_ref().map_or(text.len(), |failure| failure.parsed_until(text)));
-    budget.events = budget.events.saturating_sub(events);
+    let bytes = outcome.as_ref().map_or(text.len(), |failure| failure.parsed_until(text));
+    *budget = budget.saturating_sub(bytes.max(16 * events));
     outcome
 }
 
@@ -107,7 +84,7 @@ fn first_failure(text: &str, events: &mut usize) -> Option<ParseFailure> {
         kind: ErrorKind::UnexpectedEof,
         at: 0,
         last_token: 0..0,
-        last_token_kind: LastTokenKind::Other,
+        is_after_block: false,
         brackets: Vec::new(),
         bracket_after_block: false,
         quote: None,
@@ -126,17 +103,17 @@ fn first_failure(text: &str, events: &mut usize) -> Option<ParseFailure> {
                 failure.at = clamp_range(text, at..at).start;
                 failure.kind = error.kind().clone();
                 // The scanner is ahead of the events.
-                let ahead = scan_open_delimiters(text, failure.events_end(), failure.at);
+                let (brackets, quote) = scan_open_delimiters(text, failure.events_end(), failure.at);
                 if failure.brackets.is_empty() {
-                    failure.bracket_after_block = failure.last_token_kind == LastTokenKind::Block;
+                    failure.bracket_after_block = failure.is_after_block;
                 }
-                failure.brackets.extend(ahead.brackets);
-                failure.quote = ahead.quote;
+                failure.brackets.extend(brackets);
+                failure.quote = quote;
                 return Some(failure);
             }
         };
         let range = clamp_range(text, span.byte_range().unwrap_or(0..0));
-        let kind = match event {
+        let is_block = match event {
             Event::DocumentStart(..) => {
                 documents += 1;
                 if documents > 1 {
@@ -144,15 +121,14 @@ fn first_failure(text: &str, events: &mut usize) -> Option<ParseFailure> {
                 }
                 continue;
             }
-            Event::Scalar(_, ScalarStyle::Literal | ScalarStyle::Folded, ..) => LastTokenKind::Block,
+            Event::Scalar(_, ScalarStyle::Literal | ScalarStyle::Folded, ..) => true,
             Event::Scalar(..) if range.is_empty() => continue,
-            Event::Scalar(..) => LastTokenKind::Other,
-            Event::Alias(..) | Event::UnresolvedAlias(..) => LastTokenKind::Alias,
+            Event::Scalar(..) | Event::Alias(..) | Event::UnresolvedAlias(..) => false,
             Event::SequenceStart(style, ..) | Event::MappingStart(style, ..) => {
                 open.push(style == StructureStyle::Flow);
                 if style == StructureStyle::Flow {
                     if failure.brackets.is_empty() {
-                        failure.bracket_after_block = failure.last_token_kind == LastTokenKind::Block;
+                        failure.bracket_after_block = failure.is_after_block;
                     }
                     failure.brackets.push(range.start);
                 }
@@ -163,29 +139,21 @@ fn first_failure(text: &str, events: &mut usize) -> Option<ParseFailure> {
                     continue;
                 }
                 failure.brackets.pop();
-                LastTokenKind::Closed
+                false
             }
             _ => continue,
         };
         failure.last_token = range;
-        failure.last_token_kind = kind;
+        failure.is_after_block = is_block;
     }
     None
 }
 
-/// The quotes and brackets that are open at the end of a span.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct OpenDelimiters {
-    /// Where the open brackets are, the outermost first.
-    brackets: Vec<usize>,
-    /// Where the quoted string begins that isn't closed, or that the span ends with.
-    quote: Option<usize>,
-}
-
-/// Scans `text[from..to]`, which starts outside of quotes and comments.
-fn scan_open_delimiters(text: &str, from: usize, to: usize) -> OpenDelimiters {
+/// Scans `text[from..to]`, which starts outside of quotes and comments: where the brackets are that are open at its end, the
+/// outermost first, and the quoted string that isn't closed, or that it ends with.
+fn scan_open_delimiters(text: &str, from: usize, to: usize) -> (Vec<usize>, Option<usize>) {
     let bytes = &text.as_bytes()[..to.max(from)];
-    let mut open = OpenDelimiters::default();
+    let (mut brackets, mut open_quote) = (Vec::new(), None);
     let mut at = from;
     while at < bytes.len() {
         let spaces = bytes[..at].iter().rev().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
@@ -195,23 +163,23 @@ fn scan_open_delimiters(text: &str, from: usize, to: usize) -> OpenDelimiters {
             b'#' if spaces > 0 || matches!(before, b'\n' | b'\r') => {
                 at += bytes[at..].iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len() - at);
             }
-            quote @ (b'"' | b'\'') if begins || !open.brackets.is_empty() => {
+            quote @ (b'"' | b'\'') if begins || !brackets.is_empty() => {
                 let end = closing_quote(bytes, at, quote);
                 let is_last = end.is_none_or(|end| bytes[end..].trim_ascii().is_empty());
                 if is_last {
-                    open.quote = Some(at);
+                    open_quote = Some(at);
                 }
                 at = end.unwrap_or(bytes.len());
                 continue;
             }
             // Within brackets no plain text can hold one.
-            b'[' | b'{' if begins || !open.brackets.is_empty() => open.brackets.push(at),
-            b']' | b'}' => drop(open.brackets.pop()),
+            b'[' | b'{' if begins || !brackets.is_empty() => brackets.push(at),
+            b']' | b'}' => drop(brackets.pop()),
             _ => {}
         }
         at += 1;
     }
-    open
+    (brackets, open_quote)
 }
 
 /// The end of a quoted string, its closing quote included.
@@ -245,11 +213,7 @@ mod tests {
             ("x[1] y", &[], None),
             ("[ x {{ y }} ", &[0], None),
         ] {
-            assert_eq!(
-                scan_open_delimiters(text, 0, text.len()),
-                OpenDelimiters { brackets: brackets.to_vec(), quote },
-                "{text}"
-            );
+            assert_eq!(scan_open_delimiters(text, 0, text.len()), (brackets.to_vec(), quote), "{text}");
         }
     }
 }

@@ -82,6 +82,13 @@ async fn a_stream_with_only_keep_alives_is_closed_after_the_reply() {
 }
 
 #[tokio::test]
+async fn a_message_beside_the_delta_is_ignored() {
+    let mut both = chunk(&json!({ "content": "Hi!" }), Some("stop"));
+    both["choices"][0]["message"] = json!({ "content": "Hi!" });
+    assert_eq!(reply_of(&sent(&[both]).concat()).await.text(), "Hi!");
+}
+
+#[tokio::test]
 async fn a_reply_without_a_finish_reason_is_accepted_if_it_is_complete() {
     let said = chunk(&json!({ "content": "Hi!" }), None);
     let call =

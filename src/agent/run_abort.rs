@@ -1,0 +1,105 @@
+//! Why a run ends early.
+
+use std::io;
+
+use crate::event::{ErrorInfo, Outcome};
+use crate::plan::PlannedLimits;
+use crate::process::spawn::EnvironmentError;
+use crate::providers::ProviderError;
+
+/// Why the whole run ends before its parent agent has finished.
+#[derive(Debug, Clone)]
+pub struct RunAbort {
+    /// The outcome of the run.
+    pub outcome: Outcome,
+    /// What happened, in one sentence.
+    pub message: String,
+    /// What the operator can do.
+    pub hint: Option<String>,
+}
+
+impl RunAbort {
+    pub(super) fn new(outcome: Outcome, message: impl Into<String>) -> Self {
+        Self { outcome, message: message.into(), hint: None }
+    }
+
+    fn with_hint(self, hint: &str) -> Self {
+        Self { hint: Some(hint.to_owned()), ..self }
+    }
+
+    /// The journal can't be written. Nothing may happen that the journal doesn't record.
+    pub(super) fn journal_write_failed(error: &io::Error) -> Self {
+        // The owner of the record adds the hint.
+        Self::new(Outcome::EnvironmentFailed, format!("the run's record can't be written: {error}"))
+    }
+
+    /// The journal doesn't match the plan.
+    pub(super) fn journal_mismatch(agent: &str, kind: &str) -> Self {
+        Self::new(
+            Outcome::EnvironmentFailed,
+            format!("the journal of {agent} doesn't match the plan: a `{kind}` event is missing or unexpected"),
+        )
+        .with_hint("The record was changed, or another version of legwork wrote it. Start the job again.")
+    }
+
+    /// Whether commands created a git repository is unknown.
+    pub fn repository_scan_incomplete() -> Self {
+        Self::new(
+            Outcome::EnvironmentFailed,
+            "the workspace has too many files to search it for git repositories that commands created",
+        )
+        .with_hint("Before you run git in the workspace, look for folders named `.git` in it.")
+    }
+
+    /// The run was stopped by a signal, or because another agent ended it.
+    pub(super) fn interrupted() -> Self {
+        Self::new(Outcome::Interrupted, "the run was stopped")
+            .with_hint("Everything up to this point is in the record.")
+    }
+
+    /// The run used up its wall clock time.
+    pub(super) fn timed_out(limits: &PlannedLimits) -> Self {
+        let seconds = limits.wall_clock_ms.unwrap_or_default() as f64 / 1000.0;
+        Self::new(Outcome::TimedOut, format!("the run's time is up: limits.wall_clock is {seconds} s")).with_hint(
+            "Raise limits.wall_clock or give the job less to do; `legwork resume --limit wall_clock=TIME` continues this \
+             run.",
+        )
+    }
+
+    /// Whether this also ends an agent that only sums up. A provider that fails then changes nothing.
+    pub(super) fn is_fatal_during_final_request(&self) -> bool {
+        matches!(self.outcome, Outcome::EnvironmentFailed | Outcome::Interrupted)
+    }
+
+    /// The error as `result.json` has it.
+    pub fn error_info(&self) -> ErrorInfo {
+        ErrorInfo { code: self.outcome.to_string(), message: self.message.clone(), hint: self.hint.clone() }
+    }
+}
+
+impl From<EnvironmentError> for RunAbort {
+    fn from(error: EnvironmentError) -> Self {
+        let (message, hint) = match error {
+            // Nothing that the command left behind can be trusted.
+            EnvironmentError::Tampered(error) => {
+                (error.to_string(), "Read the last calls in transcript.md, and check the workspace before you use it.")
+            }
+            // The command's work isn't done.
+            EnvironmentError::NotStarted(error) => (
+                format!("a command can't be started: {error}"),
+                "Allow the run more file descriptors (ulimit -n), processes or memory, or lower \
+                 limits.parallel_subagents; then continue with `legwork resume`.",
+            ),
+            EnvironmentError::WorkspaceMoved(error) => {
+                (error.to_string(), "Put it back, or name it with --workspace; then continue with `legwork resume`.")
+            }
+        };
+        Self::new(Outcome::EnvironmentFailed, message).with_hint(hint)
+    }
+}
+
+impl From<ProviderError> for RunAbort {
+    fn from(error: ProviderError) -> Self {
+        Self { outcome: error.kind.into(), message: error.message, hint: error.hint }
+    }
+}
