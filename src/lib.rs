@@ -50,6 +50,7 @@ pub mod journal;
 pub mod record;
 pub mod workspace_changes;
 pub mod apply;
+pub mod map;
 pub mod budget;
 pub mod agent;
 pub mod run;
