@@ -100,6 +100,7 @@ impl Replay {
             plan,
             providers,
             prices: prices.clone(),
+            message_file: Arc::default(),
             clock: Timestamp::now,
             tools: deps.clone(),
             sink: Arc::clone(&collector) as Arc<dyn Sink>,
