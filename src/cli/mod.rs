@@ -6,8 +6,10 @@ mod env;
 mod execute;
 mod explain;
 mod init;
+mod keyed_run;
 mod output;
 mod output_queue;
+mod prepared_job;
 mod prices;
 mod process_hardening;
 mod progress;
@@ -27,8 +29,8 @@ mod test;
 mod user_config;
 mod validate;
 
-use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
@@ -146,7 +148,7 @@ pub fn main() -> u8 {
         }
     };
     let code = folder.map_err(Error::environment("the current folder can't be found")).and_then(|current_folder| {
-        let (prices, servers) = (OnceCell::new(), OnceCell::new());
+        let (prices, servers) = (OnceLock::new(), OnceLock::new());
         let env = CliEnv { variables, current_folder, console, clock: jiff::Timestamp::now, prices, servers };
         dispatch(arguments.command, &env)
     });
