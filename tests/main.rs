@@ -7,6 +7,7 @@
     reason = "a test that can't go on fails, and it needs the machine's PATH"
 )]
 
+mod apply;
 mod bad_input;
 mod bash_rules;
 mod budget;

@@ -1,5 +1,6 @@
 //! The commands. Only this module prints and reads the environment and the clock.
 
+mod apply;
 mod arguments;
 mod diff;
 mod env;
@@ -86,6 +87,11 @@ enum Command {
     ///
     /// Shows the differences in plan, outcome, turns, calls, cost, result, text and changed files.
     Diff(diff::DiffArgs),
+    /// Put the changes of runs into the workspace
+    ///
+    /// For runs that worked in a copy of the workspace, such as the rows of a map. Each run's changes.patch is merged
+    /// three-way, whole or not at all. Nothing is written before all runs are merged.
+    Apply(apply::ApplyArgs),
     /// Show what models cost
     Prices(prices::PricesArgs),
     /// List the providers and your own servers
@@ -199,6 +205,7 @@ fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
         Command::Explain(options) => explain::explain(&options, env),
         Command::Show(options) => show::show(&options, env),
         Command::Diff(options) => diff::diff(&options, env),
+        Command::Apply(options) => apply::apply(&options, env),
         Command::Prices(options) => prices::prices(&options, env),
         Command::Providers(options) => providers::providers(&options, env),
         Command::Init(options) => init::init(&options, env),
