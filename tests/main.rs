@@ -27,6 +27,7 @@ mod interop;
 mod job_lifecycle;
 mod jobs;
 mod journal;
+mod keyed_runs;
 mod limit_overrides;
 mod limits;
 mod log_injection;
