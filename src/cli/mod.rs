@@ -5,6 +5,7 @@ mod diff;
 mod env;
 mod execute;
 mod explain;
+mod gather;
 mod init;
 mod output;
 mod output_queue;
@@ -84,6 +85,11 @@ enum Command {
     ///
     /// Shows the differences in plan, outcome, turns, calls, cost, result, text and changed files.
     Diff(diff::DiffArgs),
+    /// Join the results of a map that ran in several folders
+    ///
+    /// The folders are maps, RUNS/JOB/MAP, or have maps below them: the artifacts of a matrix, or copies from several machines.
+    /// Each record that is missing, incomplete, duplicate or foreign is listed.
+    Gather(gather::GatherArgs),
     /// Show what models cost
     Prices(prices::PricesArgs),
     /// List the providers and your own servers
@@ -197,6 +203,7 @@ fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
         Command::Explain(options) => explain::explain(&options, env),
         Command::Show(options) => show::show(&options, env),
         Command::Diff(options) => diff::diff(&options, env),
+        Command::Gather(options) => gather::gather(&options, env),
         Command::Prices(options) => prices::prices(&options, env),
         Command::Providers(options) => providers::providers(&options, env),
         Command::Init(options) => init::init(&options, env),
