@@ -20,6 +20,7 @@ mod dry_run;
 mod endpoints;
 mod explain;
 mod file_tool_escapes;
+mod gather;
 mod harness;
 mod house;
 mod human_output;

@@ -6,6 +6,7 @@ mod diff;
 mod env;
 mod execute;
 mod explain;
+mod gather;
 mod init;
 mod keyed_run;
 mod output;
@@ -92,6 +93,11 @@ enum Command {
     /// For runs that worked in a copy of the workspace, such as the rows of a map. Each run's changes.patch is merged
     /// three-way, whole or not at all. Nothing is written before all runs are merged.
     Apply(apply::ApplyArgs),
+    /// Join the results of a map that ran in several folders
+    ///
+    /// The folders are maps, RUNS/JOB/MAP, or have maps below them: the artifacts of a matrix, or copies from several machines.
+    /// Each record that is missing, incomplete, duplicate or foreign is listed.
+    Gather(gather::GatherArgs),
     /// Show what models cost
     Prices(prices::PricesArgs),
     /// List the providers and your own servers
@@ -206,6 +212,7 @@ fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
         Command::Show(options) => show::show(&options, env),
         Command::Diff(options) => diff::diff(&options, env),
         Command::Apply(options) => apply::apply(&options, env),
+        Command::Gather(options) => gather::gather(&options, env),
         Command::Prices(options) => prices::prices(&options, env),
         Command::Providers(options) => providers::providers(&options, env),
         Command::Init(options) => init::init(&options, env),
