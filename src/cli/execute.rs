@@ -122,6 +122,7 @@ pub(super) fn execute(mut run: Execution<'_>, env: &CliEnv) -> Result<u8, Error>
             resume_state: run.resume_state,
             signals: run.signals,
             output_ready,
+            map_budget: None,
             planted_repositories: Arc::clone(&new_repositories),
         }
         .execute(),

@@ -1,5 +1,8 @@
-//! A map: one job over many rows. This folder knows what a map leaves on disk, and turns the records of its rows into tables.
+//! A map: one job over many rows. This folder checks the rows, knows what a map leaves on disk, and turns the records of its
+//! rows into tables.
 
+mod check_rows;
 mod folder;
 
+pub use self::check_rows::check_rows;
 pub use self::folder::{MapFolder, MapManifest};
