@@ -363,7 +363,7 @@ fn a_row_gives_inputs_with_their_types_and_places() {
     inputs.set_row(&from_csv.source, from_csv.rows[1].clone());
     assert_eq!(told(&Plan::new(&job, &inputs, &facts()).unwrap_err()), ["bad-input r.csv 4:4 seven"]);
     inputs.set_row(&from_json.source, from_json.rows[1].clone());
-    let expected = ["bad-input r.json 1:66 \"7\"", "missing-input r.json 1:56 {\"count\": \"7\"}"];
+    let expected = ["bad-input r.json 1:62 \"7\"", "missing-input r.json 1:52 {\"count\": \"7\"}"];
     let mut found = told(&Plan::new(&job, &inputs, &facts()).unwrap_err());
     found.sort_unstable();
     assert_eq!(found, expected);
