@@ -8,6 +8,7 @@ mod explain;
 mod init;
 mod output;
 mod output_queue;
+mod prepared_job;
 mod prices;
 mod process_hardening;
 mod progress;
@@ -27,8 +28,8 @@ mod test;
 mod user_config;
 mod validate;
 
-use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
@@ -146,7 +147,7 @@ pub fn main() -> u8 {
         }
     };
     let code = folder.map_err(Error::environment("the current folder can't be found")).and_then(|current_folder| {
-        let (prices, servers) = (OnceCell::new(), OnceCell::new());
+        let (prices, servers) = (OnceLock::new(), OnceLock::new());
         let env = CliEnv { variables, current_folder, console, clock: jiff::Timestamp::now, prices, servers };
         dispatch(arguments.command, &env)
     });

@@ -10,7 +10,7 @@ use super::arguments::{
     resolve_workspace,
 };
 use super::env::CliEnv;
-use super::execute::{Execution, connect_providers, execute};
+use super::execute::{Execution, PrintedRun, connect_providers, execute_and_print};
 use super::output::printable;
 use super::result_file::ResultFile;
 use super::sandbox_options::SandboxOptions;
@@ -167,13 +167,13 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
             env.console.warning(&format!("the old values of these secrets are no longer masked: {changed}"));
         }
     }
-    let providers = connect_providers(env, &plan, &scripts, &secrets.redactor, None)?;
+    let providers = connect_providers(env, &plan, &scripts, &secrets.redactor, None, &|_| true)?;
     let out = runs_folder(&recorder.folder, &state.started.run_id, &plan.job);
     let protected: Vec<PathBuf> = state.started.protected.iter().map(PathBuf::from).collect();
     let sandbox = sandbox_options.prepare_sandbox(env, &plan, &protected, &out)?;
     let result_file = ResultFile::prepare(result_path.as_deref())?;
     result_file.iter().try_for_each(ResultFile::make_folder)?;
-    execute(
+    execute_and_print(
         Execution {
             plan,
             secrets,
@@ -181,12 +181,9 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
             protected_paths: protected,
             runs_folder: out,
             sandbox,
-            display_folder: &folder,
-            format: &options.format,
             providers,
             scripts,
             recorder,
-            result_file,
             options: RunOptions {
                 untrusted: earlier.untrusted,
                 offline: earlier.offline,
@@ -194,8 +191,10 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
             },
             resume_state: Some(state),
             signals,
-            observer: None,
+            observers: Vec::new(),
+            map_budget: None,
         },
+        PrintedRun { display_folder: &folder, format: &options.format, result_file },
         env,
     )
 }

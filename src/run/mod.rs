@@ -96,16 +96,18 @@ pub struct Run<'a> {
     pub planted_repositories: Arc<OnceLock<Repositories>>,
 }
 
-/// Opens every provider that the plan needs, without sending anything. A missing key is found here.
+/// Opens every provider that the plan's models for which `is_wanted` is true need, without sending anything. A missing key is
+/// found here.
 ///
 /// # Errors
 /// A provider can't be used.
 pub fn connect<'a>(
     plan: &Plan,
+    is_wanted: &dyn Fn(&Model) -> bool,
     with: impl Fn(&Model) -> Result<ConnectContext<'a>, Error>,
 ) -> Result<BTreeMap<String, Arc<dyn Provider>>, Error> {
     let mut opened = BTreeMap::new();
-    for agent in plan.agents() {
+    for agent in plan.agents().filter(|agent| is_wanted(&agent.model)) {
         let key = agent.model.reply_source();
         if opened.contains_key(&key) {
             continue;
@@ -136,8 +138,10 @@ impl Run<'_> {
         let root = Path::new(&self.plan.workspace);
         let commit = head_commit(root);
         let names = self.protected.iter().map(|path| path.to_string_lossy().into_owned()).collect();
-        // The whole workspace can't be read-only. If the folder of all runs is the workspace, those of this job are.
-        let records = if root.starts_with(&self.out) { folder.parent().unwrap_or(&folder) } else { &self.out };
+        // The whole workspace can't be read-only. If it is in the folder of all runs, those of this job are.
+        let of_job = self.out.join(&self.plan.job);
+        let of_job = if folder.starts_with(&of_job) { &of_job } else { folder.parent().unwrap_or(&folder) };
+        let records = if root.starts_with(&self.out) { of_job } else { &self.out };
         let protected = match self.found {
             Some(found) => found,
             None if self.plan.changes_files() => ProtectedPaths::find(&ProtectionConfig {

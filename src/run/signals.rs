@@ -20,7 +20,8 @@ const SHUTDOWN_GRACE: Duration = Duration::from_millis(2_700);
 /// How often the existence of the parent process is checked.
 const PARENT_POLL_INTERVAL: Duration = Duration::from_millis(300);
 
-/// The signals that were caught.
+/// The signals that were caught. Clones are the same signals.
+#[derive(Clone)]
 pub struct Signals {
     first: Arc<AtomicU8>,
     /// Cancelled by the first signal.
