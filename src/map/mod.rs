@@ -3,6 +3,8 @@
 
 mod check_rows;
 mod folder;
+mod row_workspaces;
 
 pub use self::check_rows::check_rows;
-pub use self::folder::{MapFolder, MapManifest};
+pub use self::folder::{MAP_FORMAT, MapFolder, MapManifest};
+pub use self::row_workspaces::RowWorkspaces;

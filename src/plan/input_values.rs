@@ -42,7 +42,7 @@ impl std::fmt::Debug for SecretInputs {
 
 /// Values for a job's inputs. `--set` and `--set-env` take precedence over `--inputs`, and so does a row. An input that both
 /// an argument and a row give is an error.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct InputValues {
     pub(super) texts: Vec<InputArgument>,
     pub(super) files: Vec<Arc<Source>>,
@@ -61,6 +61,7 @@ pub enum ValueSource<'a> {
 }
 
 /// One value from an argument.
+#[derive(Clone)]
 pub(super) struct InputArgument {
     pub(super) name: String,
     pub(super) value: String,

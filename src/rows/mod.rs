@@ -335,8 +335,8 @@ fn digest(values: &[(Cell, ColumnUse)]) -> String {
     hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Why an id can't name a folder.
-fn id_mistake(id: &str) -> Option<String> {
+/// Why an id can't name a folder. The same rule is for names of maps.
+pub fn id_mistake(id: &str) -> Option<String> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     match id.bytes().next() {
         None => Some("the id is empty".to_owned()),
