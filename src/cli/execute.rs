@@ -25,7 +25,7 @@ use crate::journal::Fault;
 use crate::lints::{CostTracking, UserConfig};
 use crate::plan::Plan;
 use crate::providers::{ConnectContext, Model, PROVIDERS, Provider, ProviderError, ProviderErrorKind};
-use crate::record::Recorder;
+use crate::record::{Record, Recorder};
 use crate::redaction::Redactor;
 use crate::run::{ResumeState, Run, RunObserver, Signals, connect};
 use crate::sandbox::programs;
@@ -106,6 +106,25 @@ pub(super) fn execute_and_print(mut run: Execution<'_>, printed: PrintedRun<'_>,
         env.console.eprint(&format!("result: {}", printable(&file.path.to_string_lossy())));
     }
     written.map(|()| result.exit_code)
+}
+
+/// Prints the answer of a run that ended before, and with `jsonl` its events.
+pub(super) fn print_ended_run(
+    record: &Record,
+    result: &RunResult,
+    printed: PrintedRun<'_>,
+    env: &CliEnv,
+) -> Result<(), Error> {
+    if printed.format == "jsonl" {
+        let mut entries: Vec<JournalEntry> = record.journals()?.into_values().flatten().collect();
+        // The order of an agent's own events stays.
+        entries.sort_by_key(|entry| entry.at);
+        let console = env.console;
+        entries.iter().for_each(|entry| console.print(&formats::json::event_line(entry)));
+    }
+    let written = printed.result_file.as_ref().map_or(Ok(()), |file| file.write(result));
+    print_outcome(printed.format, env, result, printed.display_folder);
+    written
 }
 
 /// Executes a run without printing anything. Several threads can do so at once, each on a runtime of its own; one runtime can

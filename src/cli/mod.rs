@@ -6,6 +6,7 @@ mod env;
 mod execute;
 mod explain;
 mod init;
+mod keyed_run;
 mod output;
 mod output_queue;
 mod prepared_job;

@@ -80,7 +80,7 @@ pub(super) struct PreparedJob<'a> {
     /// The job file.
     pub(super) source: Arc<Source>,
     pub(super) job: ValidJob,
-    user_config: UserConfig,
+    pub(super) user_config: UserConfig,
     /// The model of `--model`.
     model: Option<Model>,
     /// The folder of `--workspace`, absolute.

@@ -2,16 +2,22 @@
 
 use std::path::PathBuf;
 
-use super::arguments::{RUN_EXIT_CODES, format_parser, parse_assignment, parse_limits};
+use super::arguments::{RUN_EXIT_CODES, format_parser, limit_error, parse_assignment, parse_limits};
 use super::env::CliEnv;
-use super::execute::{PrintedRun, execute_and_print};
+use super::execute::{PrintedRun, execute_and_print, print_ended_run};
+use super::keyed_run::{KeyedRun, KeyedTarget, OpenRun, keyed_folder, open_keyed_run, run_date};
+use super::output::printable;
 use super::prepared_job::{JobArgs, PreparedJob, RunIdentity, RunParts};
 use super::result_file::ResultFile;
+use super::resume::load_resume_state;
 use super::save_case::CaseRecorder;
+use super::secrets::RunSecrets;
 use crate::error::Error;
 use crate::formats::{self, PlanPreview};
-use crate::plan::Plan;
-use crate::record::{Recorder, new_run_id};
+use crate::plan::diff::PlanChange;
+use crate::plan::{InputValues, Plan};
+use crate::record::{Record, Recorder, new_run_id};
+use crate::rows::name_mistake;
 use crate::run::Signals;
 
 /// Options of `legwork run`.
@@ -37,6 +43,16 @@ pub(super) struct RunArgs {
     /// If the run ends without a result, the file doesn't exist afterwards.
     #[arg(long, value_name = "FILE")]
     result: Option<PathBuf>,
+    /// Give the run a name, so that the same command can be repeated
+    ///
+    /// The record is RUNS/JOB/KEY. If the run hasn't ended, it is resumed. If it has ended, its answer is printed again with its
+    /// exit code, and nothing is asked. If another process executes it, the exit code is 75. If the job or its inputs have
+    /// changed since, the exit code is 2.
+    #[arg(long, value_name = "KEY", value_parser = parse_key, conflicts_with = "save_case")]
+    key: Option<String>,
+    /// With --key: start anew, and keep the record of the earlier run as KEY.1, KEY.2 and so on
+    #[arg(long, requires = "key", conflicts_with = "dry_run")]
+    fresh: bool,
     /// Save this run as a test case: tests/JOB/NAME next to the job file
     #[arg(long, value_name = "NAME", conflicts_with = "dry_run")]
     save_case: Option<String>,
@@ -60,15 +76,18 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
         let message = format!("--result {} is the job file", file.display());
         return Err(Error::usage(message, "Choose another file for the result."));
     }
+    // With a key, another process may just be writing the file.
     let result_path = options.result.as_deref().filter(|_| !options.dry_run);
-    let result_file = ResultFile::prepare(result_path)?;
+    let result_file = ResultFile::prepare(result_path.filter(|_| options.key.is_none()))?;
     let job = PreparedJob::read(args, parse_limits(&options.limit), env)?;
     let inputs = job.inputs()?;
     let started = (env.clock)();
-    let (run_id, run_date) = match options.dry_run {
-        true => ("<run.id>".to_owned(), "<run.date>".to_owned()),
-        false => (new_run_id(&job.out, job.job.name(), started), started.strftime("%Y-%m-%d").to_string()),
+    let run_id = match (&options.key, options.dry_run) {
+        (Some(key), _) => key.clone(),
+        (None, true) => "<run.id>".to_owned(),
+        (None, false) => new_run_id(&job.out, job.job.name(), started),
     };
+    let run_date = if options.dry_run { "<run.date>".to_owned() } else { run_date(started) };
     let run = RunIdentity { workspace: &job.workspace, run_id: &run_id, run_date: &run_date };
     let (plan, secret_inputs) = job.plan(&inputs, run)?;
     job.check_options(&plan)?;
@@ -76,6 +95,17 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     let secrets = job.secrets(&plan, &secret_inputs);
     if options.dry_run {
         return print_plan(options, env, &plan.redacted(&secrets.redactor));
+    }
+    if let Some(key) = &options.key {
+        let folder = keyed_folder(&job, key);
+        let target = KeyedTarget {
+            folder: &folder,
+            workspace: &job.workspace.clone(),
+            links_latest: true,
+            is_fresh: options.fresh,
+            now: started,
+        };
+        return run_with_key(options, env, job, &inputs, secrets, &target);
     }
 
     let job = job.connect(&plan, secrets)?;
@@ -109,6 +139,85 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
         case.finish(&plan, &record, &args.sandbox_options, env);
     }
     Ok(code)
+}
+
+/// Runs a job with `--key`.
+fn run_with_key(
+    options: &RunArgs,
+    env: &CliEnv,
+    job: PreparedJob<'_>,
+    inputs: &InputValues,
+    secrets: RunSecrets,
+    target: &KeyedTarget<'_>,
+) -> Result<u8, Error> {
+    let args = &options.job;
+    job.check_out()?;
+    let display_folder = args.out.join(job.job.name()).join(target.folder.file_name().unwrap_or_default());
+    // From here on, a signal must let the record be closed.
+    let signals = Signals::catch()?;
+    let opened = open_keyed_run(&job, inputs, &secrets, target).inspect_err(|error| {
+        if let Error::OtherPlan { changes, .. } = error {
+            print_changes(changes, env);
+        }
+    });
+    let result_path = options.result.as_deref();
+    let OpenRun { plan, recorder, resume_state } = match opened? {
+        KeyedRun::Open(run) => *run,
+        KeyedRun::Ended(record) => {
+            let result_file = ResultFile::prepare(result_path)?;
+            result_file.iter().try_for_each(ResultFile::make_folder)?;
+            let printed = PrintedRun { display_folder: &display_folder, format: &options.format, result_file };
+            return print_ended(&record, printed, env);
+        }
+    };
+    let result_file = ResultFile::prepare(result_path)?;
+    let job = job.connect(&plan, secrets)?;
+    let providers = job.providers(&plan)?;
+    result_file.iter().try_for_each(ResultFile::make_folder)?;
+    let sandbox = job.sandbox(&plan)?;
+    let to_record = args.to_run_options(env, result_path);
+    let parts = RunParts { plan, providers, sandbox, recorder, options: to_record, resume_state, signals };
+    let printed = PrintedRun { display_folder: &display_folder, format: &options.format, result_file };
+    execute_and_print(job.execution(parts)?, printed, env)
+}
+
+/// Prints the answer of a run that ended before.
+fn print_ended(record: &Record, printed: PrintedRun<'_>, env: &CliEnv) -> Result<u8, Error> {
+    let Some(result) = &record.result else {
+        let why = "it has no result".to_owned();
+        return Err(Error::NotARecord { path: record.folder.clone(), why });
+    };
+    env.console.eprint(&format!("record: {}", printable(&printed.display_folder.to_string_lossy())));
+    env.console.eprint("this run has ended before; this is its answer again");
+    print_ended_run(record, result, printed, env)?;
+    if result.outcome.is_a_limit() {
+        let state = load_resume_state(record.journals()?, &record.folder)?;
+        if let Some(used) = state.used_limit(result).map_err(limit_error)? {
+            let hint = format!("{}; raise the limit: --limit {}", used.used(), used.argument());
+            env.console.eprint(&format!("help:   {hint}"));
+        }
+    }
+    // Not the one in the file, which could be any number.
+    Ok(result.outcome.exit_code(None))
+}
+
+/// Lists on stderr what differs between the plan of a record and the new one.
+fn print_changes(changes: &[PlanChange], env: &CliEnv) {
+    const MOST_LINES: usize = 60;
+    let text: Vec<String> = changes.iter().map(ToString::to_string).collect();
+    let text = text.join("\n");
+    let mut lines = text.lines();
+    lines.by_ref().take(MOST_LINES).for_each(|line| env.console.eprint(&format!("  {}", printable(line))));
+    match lines.count() {
+        0 => {}
+        more => env.console.eprint(&format!("  ({more} more lines)")),
+    }
+}
+
+/// Checks a key, which names a folder.
+fn parse_key(key: &str) -> Result<String, String> {
+    let help = "use letters, digits, `.`, `_` and `-`, at most 100, with a letter or digit first";
+    name_mistake("key", key).map_or_else(|| Ok(key.to_owned()), |why| Err(format!("{why}; {help}")))
 }
 
 /// Prints a plan.

@@ -301,7 +301,17 @@ fn is_sealed_for_path(path: &Path, folder: &OwnedFd, key: &RecordKey) -> bool {
     let mut entries = JournalReader::new(BufReader::new(file.take(MAX_FIRST_LINE_BYTES)));
     let Some(Ok(entry)) = entries.next() else { return false };
     let Event::RunStarted(started) = entry.event else { return false };
-    entries.is_sealed_by(key) && canonical_as_far_as_possible(Path::new(&started.folder)) == path
+    let made_at = canonical_as_far_as_possible(Path::new(&started.folder));
+    entries.is_sealed_by(key) && (made_at == path || is_set_aside(&made_at, path))
+}
+
+/// Whether a path is one that `--fresh` moves a record to: that of the record and a number.
+pub fn is_set_aside(record: &Path, path: &Path) -> bool {
+    let names =
+        record.file_name().zip(path.file_name()).and_then(|(name, moved)| Some((name.to_str()?, moved.to_str()?)));
+    let number = names.and_then(|(name, moved)| moved.strip_prefix(name)?.strip_prefix('.'));
+    record.parent() == path.parent()
+        && number.is_some_and(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()))
 }
 
 /// Creates a link, or changes its target.
