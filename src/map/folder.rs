@@ -90,8 +90,8 @@ impl MapFolder {
             }
             Err(source) => return Err(Error::Record { path, source }),
         }
-        let manifest: MapManifest =
-            serde_json::from_str(&text).map_err(|error| not_a_map(format!("its {MANIFEST_FILE} is damaged: {error}")))?;
+        let manifest: MapManifest = serde_json::from_str(&text)
+            .map_err(|error| not_a_map(format!("its {MANIFEST_FILE} is damaged: {error}")))?;
         match manifest.format {
             MAP_FORMAT => Ok(Some(manifest)),
             format => Err(Error::OtherFormat { path, format: format.into(), version: None }),

@@ -4,7 +4,6 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::MapFolder;
 use crate::isolation::{Isolation, IsolationError, Snapshot};
 
 /// Makes and removes the workspaces of a map's rows.

@@ -336,7 +336,7 @@ fn digest(values: &[(Cell, ColumnUse)]) -> String {
 }
 
 /// Why an id can't name a folder.
-fn id_mistake(id: &str) -> Option<String> {
+pub fn id_mistake(id: &str) -> Option<String> {
     name_mistake("id", id)
 }
 

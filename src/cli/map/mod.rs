@@ -15,7 +15,7 @@ use clap::ValueEnum;
 use tokio::sync::watch;
 
 use self::map_limits::WholeMapLimits;
-use self::row::{RowEnd, RowPlan, RowState, row_state};
+use self::row::{OpenedRow, RowPlan, RowState, row_state};
 use super::arguments::parse_assignment;
 use super::env::CliEnv;
 use super::execute::{check_cost_limit, execute};
@@ -27,13 +27,13 @@ use crate::budget::MapBudget;
 use crate::budget::ledger::Ledger;
 use crate::engines::Shard;
 use crate::error::Error;
+use crate::event::RunResult;
 use crate::formats::{self, PlanPreview};
 use crate::isolation::{Isolation, IsolationError};
-use crate::journal::RecordKey;
 use crate::map::{MAP_FORMAT, MapFolder, MapManifest, Results, RowWorkspaces, check_rows};
 use crate::plan::{InputValues, Plan};
-use crate::record::{LATEST, new_run_id};
-use crate::rows::{self, MAX_FILE_BYTES, RowFormat, Rows, id_mistake};
+use crate::record::{create_job_dir, new_run_id};
+use crate::rows::{self, MAX_FILE_BYTES, RowFormat, Rows, name_mistake};
 use crate::run::Signals;
 
 /// The time of a map without a limit: a year.
@@ -153,7 +153,8 @@ struct CheckedRows {
 
 pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let limits = WholeMapLimits::parse(&options.limit)?;
-    let shard = options.shard.as_deref().map(|shard| Shard::parse(shard, &|name| env.variable(name).map(str::to_owned)));
+    let shard =
+        options.shard.as_deref().map(|shard| Shard::parse(shard, &|name| env.variable(name).map(str::to_owned)));
     let shard = shard.transpose().map_err(|error| Error::usage(error.message, error.hint))?;
     let name = map_name(options)?;
     let job = PreparedJob::read(&options.job, std::collections::BTreeMap::new(), env)?;
@@ -182,6 +183,10 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     if options.dry_run {
         return print_dry_run(options, env, &summary, isolation, &checked.first.plan.redacted(&secrets.redactor));
     }
+    if env.record_key(&[&job.workspace])?.is_none() {
+        let message = "a map needs signed records, or its rows couldn't be recognized later";
+        return Err(Error::usage(message, "Set LEGWORK_RECORD_KEY to at least 16 random characters."));
+    }
     let job = job.connect(&checked.first.plan, secrets)?;
     job.prepared.check_out()?;
     // From here on, a signal must let the records be closed.
@@ -198,7 +203,6 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let results_failed = |source| Error::Record { path: setup.folder.path.clone(), source };
     let mut results = Results::open(&setup.folder, job.prepared.job.name(), &ids).map_err(results_failed)?;
     job.secrets.register_github_masks(env);
-    let record_key = env.record_key(&[&job.prepared.workspace])?;
     let time = limits.wall_clock.unwrap_or(NO_TIME_LIMIT).min(NO_TIME_LIMIT);
     let deadline = Instant::now() + time;
     let output_ready =
@@ -214,9 +218,8 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         folder: &setup.folder,
         workspaces: &workspaces,
         budget: budget.as_ref(),
-        record_key,
         // The time limit also stops the rows, but isn't a signal.
-        signals: Signals { stop: signals.stop.child_token(), ..signals.clone() },
+        signals: signals.for_part(),
         deadline,
         output_ready,
         progress,
@@ -281,15 +284,14 @@ fn map_name(options: &MapArgs) -> Result<String, Error> {
         Some("-") => "map-stdin".to_owned(),
         _ => format!("map-{}", options.rows.file_stem().unwrap_or_default().to_string_lossy()),
     });
-    let mistake = if name == LATEST { Some(format!("`{LATEST}` is the newest run")) } else { id_mistake(&name) };
-    match mistake {
+    match name_mistake("name", &name) {
         None => Ok(name),
         Some(_) if !is_given => Err(Error::usage(
             format!("the file of rows gives the map the name `{name}`, which can't name a folder"),
             "Name the map with --name NAME: letters, digits, `.`, `_` and `-`.",
         )),
-        Some(_) => Err(Error::usage(
-            format!("--name {name}: this can't name the folder of a map"),
+        Some(why) => Err(Error::usage(
+            format!("--name: {why}"),
             "Use letters, digits, `.`, `_` and `-`, at most 100, a letter or digit first.",
         )),
     }
@@ -304,7 +306,10 @@ fn read_rows(options: &MapArgs, job: &PreparedJob<'_>) -> Result<Rows, Error> {
         ));
     }
     let unreadable = |why: String| {
-        Error::usage(format!("--rows {}: {why}", options.rows.display()), "Name a CSV, JSONL or JSON file, or - for stdin.")
+        Error::usage(
+            format!("--rows {}: {why}", options.rows.display()),
+            "Name a CSV, JSONL or JSON file, or - for stdin.",
+        )
     };
     let content = if is_stdin {
         let mut content = Vec::new();
@@ -331,11 +336,8 @@ fn check_all(
     folder: &MapFolder,
     shard: Option<Shard>,
 ) -> Result<CheckedRows, Error> {
-    let recorded: HashSet<String> = folder
-        .recorded_rows()
-        .map_err(|source| Error::Record { path: folder.rows(), source })?
-        .into_iter()
-        .collect();
+    let recorded: HashSet<String> =
+        folder.recorded_rows().map_err(|source| Error::Record { path: folder.rows(), source })?.into_iter().collect();
     let (mut to_run, mut ended, mut resumed) = (Vec::new(), Vec::new(), 0);
     let mut first: Option<RowPlan> = None;
     let mut redactor = None;
@@ -428,7 +430,8 @@ fn print_dry_run(
         Isolation::Copy => "a copy of the folder for each row",
         Isolation::None => "shared by all rows",
     };
-    env.console.print_sanitized(&format!("{}\nworkspace: {isolation}\n\nThe plan of the first row:\n", printable(summary)));
+    env.console
+        .print_sanitized(&format!("{}\nworkspace: {isolation}\n\nThe plan of the first row:\n", printable(summary)));
     let preview = PlanPreview {
         plan,
         cost_bound: &plan.cost_bound(env.prices()?, (env.clock)()),
@@ -452,8 +455,13 @@ struct MapSetup<'a> {
 impl MapSetup<'_> {
     /// Creates the folder and its manifest, or takes the workspaces from the manifest that is there. Another process may do
     /// the same at the same time.
-    fn prepare(&self, options: &MapArgs, job: &PreparedJob<'_>, needs_workspaces: bool) -> Result<RowWorkspaces, Error> {
-        crate::record::create_job_dir(&job.out, &self.folder.path)?;
+    fn prepare(
+        &self,
+        options: &MapArgs,
+        job: &PreparedJob<'_>,
+        needs_workspaces: bool,
+    ) -> Result<RowWorkspaces, Error> {
+        create_job_dir(&job.out, &self.folder.path)?;
         let out = job.out.canonicalize().map_err(|source| Error::Record { path: job.out.clone(), source })?;
         let workspaces = MapFolder::workspaces(&out, job.job.name(), self.name);
         let _lock = self.folder.lock()?;
@@ -503,7 +511,9 @@ impl MapSetup<'_> {
 }
 
 fn isolation_error(error: IsolationError) -> Error {
-    Error::environment("the rows' workspaces can't be made (--isolate none shares the workspace)")(io::Error::other(error))
+    Error::environment("the rows' workspaces can't be made (--isolate none shares the workspace)")(io::Error::other(
+        error,
+    ))
 }
 
 /// Removes the workspaces of rows that have ended, which killed processes have left.
@@ -541,7 +551,6 @@ struct MapRunner<'a> {
     folder: &'a MapFolder,
     workspaces: &'a RowWorkspaces,
     budget: Option<&'a std::sync::Arc<MapBudget>>,
-    record_key: Option<RecordKey>,
     signals: Signals,
     deadline: Instant,
     output_ready: watch::Receiver<bool>,
@@ -586,11 +595,11 @@ impl MapRunner<'_> {
         let id = &self.rows.rows[number].id;
         let ended = self.execute_row(number).await;
         let code = match &ended {
-            Ok(RowEnd::Ended(result)) => {
+            Ok(result) => {
                 self.progress.row_ended(id, Ok(result));
                 result.exit_code
             }
-            Ok(RowEnd::Elsewhere) | Err(Error::InUse { .. } | Error::KeyInUse { .. }) => {
+            Err(Error::InUse { .. } | Error::KeyInUse { .. }) => {
                 self.progress.row_ended(id, Err("another process runs it"));
                 EXIT_TEMPORARY
             }
@@ -621,14 +630,14 @@ impl MapRunner<'_> {
         }
     }
 
-    async fn execute_row(&self, number: usize) -> Result<RowEnd, Error> {
+    async fn execute_row(&self, number: usize) -> Result<Box<RunResult>, Error> {
         let row = &self.rows.rows[number];
         let mut inputs = self.inputs.clone();
         inputs.set_row(&self.rows.source, row.clone());
         let opened = self.open_row(&row.id, &inputs)?;
         let execution = match opened {
-            row::OpenedRow::Ended(result) => return Ok(RowEnd::Ended(result)),
-            row::OpenedRow::Execution(execution) => execution,
+            OpenedRow::Ended(result) => return Ok(result),
+            OpenedRow::Execution(execution) => execution,
         };
         let mut execution = *execution;
         execution.observers.extend(self.progress.row_observer(&row.id));
@@ -638,7 +647,7 @@ impl MapRunner<'_> {
         if !executed.result.outcome.can_be_resumed() {
             self.remove_workspace(&row.id);
         }
-        Ok(RowEnd::Ended(Box::new(executed.result)))
+        Ok(Box::new(executed.result))
     }
 }
 

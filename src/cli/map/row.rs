@@ -30,14 +30,6 @@ pub(super) enum RowState {
     OtherPlan(String),
 }
 
-/// How a row has ended in this process.
-pub(super) enum RowEnd {
-    /// With this result.
-    Ended(Box<RunResult>),
-    /// Another process runs it.
-    Elsewhere,
-}
-
 /// A row whose record was opened.
 pub(super) enum OpenedRow<'a> {
     Ended(Box<RunResult>),
@@ -70,7 +62,8 @@ pub(super) fn row_state(
     let mut difference = None;
     for day in [first.at, before].map(run_date) {
         let run = |workspace| RunIdentity { workspace, run_id: id, run_date: &day };
-        let planned = job.plan(inputs, run(Path::new(&record.plan.workspace))).or_else(|_| job.plan(inputs, run(&job.workspace)));
+        let planned =
+            job.plan(inputs, run(Path::new(&record.plan.workspace))).or_else(|_| job.plan(inputs, run(&job.workspace)));
         let mut planned = planned?.0.redacted(redactor);
         planned.workspace.clone_from(&record.plan.workspace);
         difference = record.plan.changes_to(&planned).first().map(ToString::to_string);

@@ -64,7 +64,8 @@ pub(super) fn run_rows<F: AsyncFn(usize) + Sync>(
                 // A thread that reads from a slow disk must not delay the end.
                 runtime.shutdown_background();
             };
-            let started = Builder::new().name(format!("rows-{number}")).stack_size(STACK_BYTES).spawn_scoped(scope, work);
+            let started =
+                Builder::new().name(format!("rows-{number}")).stack_size(STACK_BYTES).spawn_scoped(scope, work);
             if let Err(error) = started {
                 drop(EndOnDrop(left));
                 failures.push(error);

@@ -43,7 +43,8 @@ impl MapProgress {
             let target = ProgressDrawTarget::term_like_with_hz(Box::new(StderrTerm::default()), MAX_FPS);
             let lines = MultiProgress::with_draw_target(target);
             let all = lines.add(ProgressBar::new(total as u64));
-            if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} rows  {elapsed}, about {eta} left  {wide_msg}")
+            if let Ok(style) =
+                ProgressStyle::with_template("{bar:30} {pos}/{len} rows  {elapsed}, about {eta} left  {wide_msg}")
             {
                 all.set_style(style);
             }
