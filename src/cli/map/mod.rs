@@ -183,6 +183,10 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     if options.dry_run {
         return print_dry_run(options, env, &summary, isolation, &checked.first.plan.redacted(&secrets.redactor));
     }
+    if checked.to_run.is_empty() {
+        env.console.eprint(&printable(&summary));
+        return finish_again(options, &job, &rows, &folder, manifest, &checked.ended);
+    }
     if env.record_key(&[&job.workspace])?.is_none() {
         let message = "a map needs signed records, or its rows couldn't be recognized later";
         return Err(Error::usage(message, "Set LEGWORK_RECORD_KEY to at least 16 random characters."));
@@ -194,8 +198,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     env.console.eprint(&printable(&summary));
     let process = new_run_id(&job.prepared.out, job.prepared.job.name(), (env.clock)());
     let setup = MapSetup { folder, name: &name, isolation, process: &process };
-    let needs_workspaces = !checked.to_run.is_empty();
-    let workspaces = setup.prepare(options, &job.prepared, needs_workspaces)?;
+    let workspaces = setup.prepare(options, &job.prepared)?;
     remove_leftovers(&workspaces, &setup.folder, env);
     let budget = setup.budget(&limits)?;
     let ids: Vec<String> = rows.rows.iter().map(|row| row.id.clone()).collect();
@@ -257,6 +260,30 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let is_limited = timed_out || budget.as_ref().is_some_and(|budget| budget.exhausted().is_some());
     let codes = checked.ended.into_iter().chain(ends);
     Ok(exit_code(signals.first(), is_limited, !unstarted.is_empty(), codes))
+}
+
+/// Brings the tables up to date if all rows of this shard have ended before. This needs no key and no provider.
+fn finish_again(
+    options: &MapArgs,
+    job: &PreparedJob<'_>,
+    rows: &Rows,
+    folder: &MapFolder,
+    manifest: Option<MapManifest>,
+    ended: &[u8],
+) -> Result<u8, Error> {
+    if let Some(manifest) = manifest {
+        let out = job.out.canonicalize().map_err(|source| Error::Record { path: job.out.clone(), source })?;
+        let name = folder.path.file_name().unwrap_or_default().to_string_lossy();
+        let of_rows = MapFolder::workspaces(&out, job.job.name(), &name);
+        let workspaces = RowWorkspaces::new(&job.workspace, &of_rows, manifest.snapshot);
+        remove_leftovers(&workspaces, folder, job.env);
+        let ids: Vec<String> = rows.rows.iter().map(|row| row.id.clone()).collect();
+        note_other_rows(folder, &ids, job.env);
+        let failed = |source| Error::Record { path: folder.path.clone(), source };
+        let mut results = Results::open(folder, job.job.name(), &ids).map_err(failed)?;
+        results.finish(options.junit.as_deref()).map_err(failed)?;
+    }
+    Ok(exit_code(None, false, false, ended.iter().copied()))
 }
 
 /// The exit code of a map whose rows in this shard have these codes.
@@ -455,12 +482,7 @@ struct MapSetup<'a> {
 impl MapSetup<'_> {
     /// Creates the folder and its manifest, or takes the workspaces from the manifest that is there. Another process may do
     /// the same at the same time.
-    fn prepare(
-        &self,
-        options: &MapArgs,
-        job: &PreparedJob<'_>,
-        needs_workspaces: bool,
-    ) -> Result<RowWorkspaces, Error> {
+    fn prepare(&self, options: &MapArgs, job: &PreparedJob<'_>) -> Result<RowWorkspaces, Error> {
         create_job_dir(&job.out, &self.folder.path)?;
         let out = job.out.canonicalize().map_err(|source| Error::Record { path: job.out.clone(), source })?;
         let workspaces = MapFolder::workspaces(&out, job.job.name(), self.name);
@@ -491,7 +513,7 @@ impl MapSetup<'_> {
             let message = "another process has started the map with another --isolate at the same time";
             return Err(Error::usage(message, "Start it with the same options."));
         }
-        if needs_workspaces && manifest.snapshot.as_ref().is_some_and(|snapshot| !snapshot.is_available()) {
+        if manifest.snapshot.as_ref().is_some_and(|snapshot| !snapshot.is_available()) {
             job.env.console.warning(
                 "the snapshot of the workspace is gone, so rows that start now begin with the workspace as it is now",
             );
