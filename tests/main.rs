@@ -32,6 +32,7 @@ mod keyed_runs;
 mod limit_overrides;
 mod limits;
 mod log_injection;
+mod map;
 mod misconfigured_servers;
 mod mock_server;
 mod model_options;

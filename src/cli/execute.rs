@@ -16,6 +16,7 @@ use super::result_file::ResultFile;
 use super::sandbox_options::PreparedSandbox;
 use super::secrets::RunSecrets;
 use super::{output_queue, progress, replay_source};
+use crate::budget::MapBudget;
 use crate::error::Error;
 use crate::event::{JournalEntry, Outcome, RunOptions, RunResult};
 use crate::formats;
@@ -55,6 +56,8 @@ pub(super) struct Execution<'a> {
     pub(super) signals: Signals,
     /// Show what happens.
     pub(super) observers: Vec<Arc<dyn RunObserver>>,
+    /// The budget of the map that the run is a row of.
+    pub(super) map_budget: Option<Arc<MapBudget>>,
 }
 
 /// Where the answer of a run goes.
@@ -177,6 +180,7 @@ pub(super) async fn execute(
         resume_state: run.resume_state,
         signals: run.signals,
         output_ready,
+        map_budget: run.map_budget,
         planted_repositories: Arc::clone(&new_repositories),
     }
     .execute()

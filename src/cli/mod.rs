@@ -9,6 +9,7 @@ mod explain;
 mod gather;
 mod init;
 mod keyed_run;
+mod map;
 mod output;
 mod output_queue;
 mod prepared_job;
@@ -70,6 +71,10 @@ enum Command {
     ///
     /// The run continues from its journals. When a run ends that can be resumed, stderr has the command for it.
     Resume(resume::ResumeArgs),
+    /// Run a job once for each row of a file
+    ///
+    /// Each row has a record of its own. The same command again goes on where the map was: finished rows don't run again.
+    Map(Box<map::MapArgs>),
     /// Replay a recorded run offline and report where it differs
     Replay(replay::ReplayArgs),
     /// Run the test cases of jobs, offline
@@ -194,7 +199,8 @@ fn run_restorer() -> Option<u8> {
 }
 
 fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
-    if matches!(command, Command::Run(_) | Command::Resume(_) | Command::Replay(_) | Command::Test(_)) {
+    if matches!(command, Command::Run(_) | Command::Map(_) | Command::Resume(_) | Command::Replay(_) | Command::Test(_))
+    {
         let is_secret = |name: &str| is_secret_name(name) || name.ends_with("_BASE_URL");
         let runs_nothing = matches!(&command, Command::Replay(options) if !options.tools);
         let servers = if runs_nothing { &UserServers::default() } else { &env.parsed_servers().servers };
@@ -204,6 +210,7 @@ fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
     }
     match command {
         Command::Run(options) => run::run(&options, env),
+        Command::Map(options) => map::map(&options, env),
         Command::Resume(options) => resume::resume(&options, env),
         Command::Replay(options) => replay::replay(&options, env),
         Command::Test(options) => test::test(&options, env),

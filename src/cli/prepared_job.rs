@@ -301,6 +301,7 @@ impl<'a> ConnectedJob<'a> {
             resume_state,
             signals,
             observers: Vec::new(),
+            map_budget: None,
         })
     }
 

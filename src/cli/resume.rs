@@ -192,6 +192,7 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
             resume_state: Some(state),
             signals,
             observers: Vec::new(),
+            map_budget: None,
         },
         PrintedRun { display_folder: &folder, format: &options.format, result_file },
         env,

@@ -19,5 +19,5 @@ pub use self::keyed::{KeyedPath, KeyedRecord, StartedRecord};
 pub use self::lookup::{find_run, is_timestamp};
 pub use self::read::Record;
 pub use self::rebuild::Rebuilt;
-pub use self::recorder::{ExistingFile, Recorder, is_set_aside, new_run_id};
+pub use self::recorder::{ExistingFile, Recorder, create_job_dir, is_set_aside, new_run_id};
 pub use self::resume::ResumedRecord;

@@ -253,7 +253,7 @@ pub(super) fn check_latest(job_dir: &Path) -> Result<(), Error> {
 ///
 /// # Errors
 /// If a folder or the file can't be created.
-pub(super) fn create_job_dir(out: &Path, job_dir: &Path) -> Result<(), Error> {
+pub fn create_job_dir(out: &Path, job_dir: &Path) -> Result<(), Error> {
     let is_new = !out.exists();
     if is_new && out.is_symlink() {
         return Err(record_error(out)(io::Error::new(io::ErrorKind::AlreadyExists, "it is a dangling link")));

@@ -18,7 +18,11 @@ use self::change_tracking::BaselineTask;
 pub use self::resume_state::ResumeState;
 pub use self::signals::Signals;
 pub use self::used_limit::UsedLimit;
+<<<<<<< HEAD
 use crate::agent::{Agent, MessageFile, RunAbort, RunDeps, RunGates, RunHistory, RunState, ToolDeps};
+=======
+use crate::budget::MapBudget;
+>>>>>>> w-m
 use crate::error::Error;
 use crate::event::{
     AgentFinished, Durability, ErrorInfo, Event, FORMAT, JournalEntry, Outcome, PARENT, Resumed, RunFinished,
@@ -89,6 +93,8 @@ pub struct Run<'a> {
     pub signals: Signals,
     /// False while the readers of the output don't keep up. Agents then wait.
     pub output_ready: watch::Receiver<bool>,
+    /// The budget of the map that the run is a row of.
+    pub map_budget: Option<Arc<MapBudget>>,
     /// Receives the git repositories that commands created in the workspace.
     pub planted_repositories: Arc<OnceLock<Repositories>>,
 }
@@ -243,6 +249,7 @@ impl Run<'_> {
         };
         let cursors = self.resume_state.map(ResumeState::into_cursors).unwrap_or_default();
         let run = RunState::new(RunDeps {
+            map_budget: self.map_budget,
             run_id: keeper.recorder.run_id.clone(),
             plan: self.plan.clone(),
             providers: self.providers.clone(),

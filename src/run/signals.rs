@@ -73,6 +73,12 @@ impl Signals {
         Ok(Self { first, stop })
     }
 
+    /// The same signals for a part of the work, which `stop` can also end without a signal.
+    #[must_use]
+    pub fn for_part(&self) -> Self {
+        Self { first: Arc::clone(&self.first), stop: self.stop.child_token() }
+    }
+
     /// The number of the first signal, if one was caught.
     pub fn first(&self) -> Option<u8> {
         Some(self.first.load(Ordering::SeqCst)).filter(|number| *number != 0)
