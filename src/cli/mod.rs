@@ -2,6 +2,7 @@
 
 mod arguments;
 mod diff;
+mod emit;
 mod env;
 mod execute;
 mod explain;
@@ -84,6 +85,8 @@ enum Command {
     ///
     /// Shows the differences in plan, outcome, turns, calls, cost, result, text and changed files.
     Diff(diff::DiffArgs),
+    /// Print a file that submits a map to an engine, such as Slurm or Kubernetes
+    Emit(emit::EmitArgs),
     /// Show what models cost
     Prices(prices::PricesArgs),
     /// List the providers and your own servers
@@ -197,6 +200,7 @@ fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
         Command::Explain(options) => explain::explain(&options, env),
         Command::Show(options) => show::show(&options, env),
         Command::Diff(options) => diff::diff(&options, env),
+        Command::Emit(options) => emit::emit(&options, env),
         Command::Prices(options) => prices::prices(&options, env),
         Command::Providers(options) => providers::providers(&options, env),
         Command::Init(options) => init::init(&options, env),

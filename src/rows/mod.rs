@@ -336,7 +336,7 @@ fn digest(values: &[(Cell, ColumnUse)]) -> String {
 }
 
 /// Why an id can't name a folder.
-fn id_mistake(id: &str) -> Option<String> {
+pub fn id_mistake(id: &str) -> Option<String> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     match id.bytes().next() {
         None => Some("the id is empty".to_owned()),
