@@ -14,10 +14,11 @@ const JOB: &str = "\
 model: anthropic/claude-haiku-5-5
 inputs:
   topic: { type: string }
+  count: { type: integer, default: 1 }
   style: { type: string, default: plain }
   token: { type: string, secret: true }
 parent:
-  prompt: Write about {{ inputs.topic }} in a {{ inputs.style }} style.
+  prompt: Write about {{ inputs.topic }} in a {{ inputs.style }} style, {{ inputs.count }} times.
   tools: []
 limits: { cost_usd: 1 }
 ";
@@ -325,7 +326,10 @@ fn the_secrets_are_the_variables_of_the_jobs_models_and_of_secret_inputs() {
 #[test]
 fn a_wrong_command_line_or_file_is_refused() {
     let folder = repository();
-    folder.write("bad.csv", "id,topics\na,one\n").write("none.csv", "id\na\n").write("latest.csv", "id,topic\na,b\n");
+    folder
+        .write("bad.csv", "id,topics\na,one\n")
+        .write("none.csv", "id\na\n")
+        .write("wrong.csv", "id,topic,count\na,one,1\nb,two,many\nc,three,few\n");
     let base = ["emit", "slurm", "jobs/write.yaml", "--rows", "rows.csv", "--id", "id", "--shards", "3"];
     let token = ["--set-env", "token=TOKEN"];
     let with = |changes: &[(usize, &str)], more: &[&str]| {
@@ -354,14 +358,13 @@ fn a_wrong_command_line_or_file_is_refused() {
         (&[], &["--set", "style=a\nb"], "U+000A"),
         (&[], &["--out", "a\u{2028}b"], "U+2028"),
         (&[], &["--set", "style=\u{202e}"], "U+202E"),
-        (&[], &["--set", "style=@missing"], "there is no such file"),
         (&[], &["--set", "style=@-"], "have no standard input"),
         (&[], &["--model", "replay/missing.yaml"], "there is no such file"),
-        (&[], &["--limit", "turns=3"], "a map has no limit `turns`"),
+        (&[], &["--limit", "turns=3"], "a map has no such limit"),
         (&[], &["--limit", "cost_usd=-3"], "isn't valid for `cost_usd`"),
         (&[], &["--limit", "wall_clock=3"], "isn't valid for `wall_clock`"),
-        (&[], &["--name", "../x"], "can't be the name of a map"),
-        (&[], &["--name", "latest"], "can't be the name of a map"),
+        (&[], &["--name", "../x"], "the name of the map"),
+        (&[], &["--name", "latest"], "the name of the map"),
         (&[], &["--isolate", "vm"], "invalid value 'vm'"),
         (&[], &["--jobs", "0"], "0 is not in 1.."),
     ];
@@ -378,6 +381,9 @@ fn a_wrong_command_line_or_file_is_refused() {
         (&[], &["--set", "styles=a"], "did you mean `style`?"),
         (&[], &["--set", "style=a", "--set", "style=b"], "error[duplicate-input]"),
         (&[], &["--model", "nobody/x"], "error[unknown-provider]"),
+        (&[], &["--set", "style=@missing"], "error[unreadable-input]"),
+        (&[(4, "wrong.csv")], &[], "wrong.csv:3:7"),
+        (&[(4, "wrong.csv")], &[], "wrong.csv:4:9"),
     ];
     for (changes, more, message) in invalid {
         with(changes, more).assert_code(3).assert_stdout("").assert_stderr_contains(message);

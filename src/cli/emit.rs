@@ -5,15 +5,18 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
 
-use super::arguments::parse_assignment;
+use super::arguments::{add_input_arguments, parse_assignment, resolve_workspace};
 use super::env::CliEnv;
+use super::map::map_limits::WholeMapLimits;
 use super::read_files;
 use super::secrets::is_secret_name;
-use crate::diagnostic::{Diagnostic, Source, SourceSpan, suggest_name};
+use crate::diagnostic::{Diagnostic, Source, SourceSpan};
 use crate::engines::{self, ENGINES, Engine, MapCommand};
 use crate::error::Error;
 use crate::job::Job;
 use crate::lints::{self, JobTrust, RECORD_KEY, ValidJob};
+use crate::map::check_rows;
+use crate::plan::{InputValues, Plan, RunContext};
 use crate::providers::Model;
 use crate::providers::user_servers::UserServers;
 use crate::record::RUNS;
@@ -70,9 +73,6 @@ pub(super) struct EmitArgs {
     out: PathBuf,
 }
 
-/// What a map can limit.
-const LIMITS: [&str; 3] = ["cost_usd", "tokens", "wall_clock"];
-
 pub(super) fn emit(options: &EmitArgs, env: &CliEnv) -> Result<u8, Error> {
     let Some(engine) = engines::find(&options.engine) else {
         return Err(Error::usage(format!("unknown engine `{}`", options.engine), "`legwork emit --help` lists them."));
@@ -81,7 +81,7 @@ pub(super) fn emit(options: &EmitArgs, env: &CliEnv) -> Result<u8, Error> {
     let job_path = options.path("JOB", &options.job, engine)?;
     let rows_path = options.path("--rows", &options.rows, engine)?;
     let out = text("--out", &options.out)?;
-    options.check_limits()?;
+    WholeMapLimits::parse(&options.limit)?;
 
     let config = env.user_config()?;
     let origin = JobTrust::from_untrusted_flag(false);
@@ -106,8 +106,8 @@ pub(super) fn emit(options: &EmitArgs, env: &CliEnv) -> Result<u8, Error> {
     if !findings.is_empty() {
         env.console.findings(&findings);
     }
-    let set_by = options.check_inputs(job.job(), engine)?;
-    let count = options.check_rows(job.job(), &rows_path, &set_by)?;
+    options.check_shown(job.job(), engine)?;
+    let count = options.check_rows(&job, &rows_path, model.as_ref(), env)?;
     if count < options.shards as usize {
         let message = format!("{} shards share {count} rows, so some have nothing to do", options.shards);
         env.console.warning(&message);
@@ -168,103 +168,69 @@ impl EmitArgs {
         Ok(if text.starts_with('-') { format!("./{text}") } else { text })
     }
 
-    fn check_limits(&self) -> Result<(), Error> {
-        for limit in &self.limit {
-            require_visible("--limit", limit)?;
-            let (name, value) = limit.split_once('=').unwrap_or((limit, ""));
-            let is_valid = match name {
-                "cost_usd" => value.parse::<f64>().is_ok_and(|usd| usd.is_finite() && usd > 0.0),
-                "tokens" => value.parse::<u64>().is_ok_and(|count| count > 0),
-                "wall_clock" => crate::job::Duration::parse(value).is_ok(),
-                _ => {
-                    let hint = format!("A map has the limits {}.", LIMITS.join(", "));
-                    return Err(Error::usage(format!("--limit {limit}: a map has no limit `{name}`"), hint));
-                }
-            };
-            if !is_valid {
-                let message = format!("--limit {limit}: `{value}` isn't valid for `{name}`");
-                return Err(Error::usage(message, "Write it like cost_usd=50, tokens=2000000 or wall_clock=1h30m."));
+    /// Checks what the file would show of `--set`, `--set-env` and `--limit`.
+    fn check_shown(&self, job: &Job, engine: &Engine) -> Result<(), Error> {
+        self.limit.iter().try_for_each(|limit| require_visible("--limit", limit))?;
+        self.id.iter().try_for_each(|id| require_visible("--id", id))?;
+        for argument in &self.set_env {
+            require_visible("--set-env", argument)?;
+            let variable = argument.split_once('=').map_or("", |(_, variable)| variable);
+            if !is_variable(variable) {
+                let message = format!("--set-env {argument}: `{variable}` isn't the name of a variable");
+                return Err(Error::usage(message, "Write it with letters, digits and `_`."));
+            }
+        }
+        for argument in &self.set {
+            let Some((name, value)) = argument.split_once('=') else { continue };
+            if job.inputs().any(|(declared, input)| declared.value == name && input.is_secret()) {
+                let place = SourceSpan { source: Source::new("--set", format!("{name}=")), range: 0..name.len() };
+                let message = format!("the input `{name}` is secret, and its value would be in the file");
+                let finding = Diagnostic::error("bad-input", place, message);
+                return Err(Error::Invalid(vec![finding.help(format!("give it with `--set-env {name}=VARIABLE`"))]));
+            }
+            require_visible(&format!("--set {name}"), value)?;
+            if let Some(file) = value.strip_prefix('@').filter(|file| !file.starts_with('@')) {
+                self.path(&format!("--set {name}"), Path::new(file), engine)?;
             }
         }
         Ok(())
     }
 
-    /// Checks `--set` and `--set-env`, as far as that is possible here, and returns the names of these inputs.
-    fn check_inputs(&self, job: &Job, engine: &Engine) -> Result<HashSet<&str>, Error> {
-        let mut names = HashSet::new();
-        let set = self.set.iter().map(|argument| ("--set", argument));
-        for (option, argument) in set.chain(self.set_env.iter().map(|argument| ("--set-env", argument))) {
-            let Some((name, value)) = argument.split_once('=') else { continue };
-            let finding = |code, message: String| {
-                let source = Source::new(option, format!("{name}="));
-                Diagnostic::error(code, SourceSpan { source, range: 0..name.len() }, message)
-            };
-            let invalid = |finding| Err(Error::Invalid(vec![finding]));
-            let Some((_, input)) = job.inputs().find(|(declared, _)| declared.value == name) else {
-                let unknown = finding("unknown-input", format!("the job has no input `{name}`"));
-                return invalid(match suggest_name(name, job.inputs().map(|(name, _)| name.value.as_str())) {
-                    Some(near) => unknown.help(format!("did you mean `{near}`?")),
-                    None => unknown.help("name an input that the job declares"),
-                });
-            };
-            if !names.insert(name) {
-                let twice = finding("duplicate-input", format!("the input `{name}` is given twice"));
-                return invalid(twice.help("give it once"));
-            }
-            if option == "--set-env" {
-                if !is_variable(value) {
-                    let message = format!("--set-env {name}: `{value}` isn't the name of a variable");
-                    return Err(Error::usage(message, "Write it with letters, digits and `_`."));
-                }
-            } else if input.is_secret() {
-                // Before the check of the value, which shows it.
-                let secret = format!("the input `{name}` is secret, and its value would be in the file");
-                return invalid(finding("bad-input", secret).help(format!("give it with `--set-env {name}=VARIABLE`")));
-            } else {
-                require_visible(&format!("--set {name}"), value)?;
-                if let Some(file) = value.strip_prefix('@').filter(|file| !file.starts_with('@')) {
-                    self.path(&format!("--set {name}"), Path::new(file), engine)?;
-                    if !Path::new(file).is_file() {
-                        let hint = "Name a file that exists; write a value that begins with `@` as `@@`.";
-                        return Err(Error::usage(format!("--set {argument}: there is no such file"), hint));
-                    }
-                }
-            }
-        }
-        Ok(names)
-    }
-
-    /// Reads the rows, and returns how many there are.
-    fn check_rows(&self, job: &Job, name: &str, set: &HashSet<&str>) -> Result<usize, Error> {
-        if let Some(id) = &self.id {
-            require_visible("--id", id)?;
-        }
+    /// Reads the rows, checks them as `legwork map` does, and returns how many there are.
+    fn check_rows(&self, job: &ValidJob, name: &str, model: Option<&Model>, env: &CliEnv) -> Result<usize, Error> {
         let content = read_files::read_bounded(&self.rows, rows::MAX_FILE_BYTES)
             .map_err(|why| Error::Invalid(vec![read_files::unreadable_file(&self.rows, &why)]))?;
         let format = RowFormat::detect(&self.rows, &content);
-        let rows = rows::read(name, content, format, self.id.as_deref(), job).map_err(Error::Invalid)?;
-        let mut findings = Vec::new();
-        for (input, declared) in job.inputs().filter(|(_, input)| input.default.is_none()) {
-            let has = |row: &rows::Row| row.cells.iter().any(|cell| *cell.name == *input.value);
-            let is_set = set.contains(input.value.as_str());
-            let Some(row) = rows.rows.iter().find(|row| !is_set && !has(row)) else { continue };
-            let place = SourceSpan { source: rows.source.clone(), range: row.range.clone() };
-            let message = format!("the input `{}` is required, and the row `{}` has no value", input.value, row.id);
-            let (option, value) = if declared.is_secret() { ("--set-env", "VARIABLE") } else { ("--set", "VALUE") };
-            let help = format!("add a column, or give it to all rows with `{option} {}={value}`", input.value);
-            findings.push(Diagnostic::error("missing-input", place, message).help(help));
+        let rows = rows::read(name, content, format, self.id.as_deref(), job.job()).map_err(Error::Invalid)?;
+        let mut inputs = InputValues::default();
+        add_input_arguments(&mut inputs, &self.set, &[], env);
+        for argument in &self.set_env {
+            // The variable needn't be set here.
+            inputs.set_env(argument, |variable| Some(env.variable(variable).unwrap_or("unset").into()));
         }
-        if findings.is_empty() { Ok(rows.rows.len()) } else { Err(Error::Invalid(findings)) }
+        let mut context = RunContext {
+            workspace: resolve_workspace(Path::new("."))?.to_string_lossy().into_owned(),
+            run_id: String::new(),
+            run_date: (env.clock)().strftime("%Y-%m-%d").to_string(),
+            model_override: model.cloned(),
+        };
+        check_rows(&mut inputs, &rows, |number, inputs| {
+            context.run_id.clone_from(&rows.rows[number].id);
+            let Err(mut findings) = Plan::new(job, inputs, &context) else { return Ok(()) };
+            findings.retain(|finding| finding.span.source.name != "--set-env" || finding.code != "bad-input");
+            if findings.is_empty() { Ok(()) } else { Err(Error::Invalid(findings)) }
+        })?;
+        Ok(rows.rows.len())
     }
 
     fn map_name(&self) -> Result<String, Error> {
         let stem = self.rows.file_stem().unwrap_or_default().to_string_lossy();
         let name = self.name.clone().unwrap_or_else(|| format!("map-{stem}"));
-        match rows::id_mistake(&name) {
-            None if name != "latest" => Ok(name),
-            _ => {
-                let hint = "Choose a name of letters, digits, `.`, `_` and `-`, other than `latest`: --name NAME.";
-                Err(Error::usage(format!("`{name}` can't be the name of a map"), hint))
+        match rows::name_mistake("name of the map", &name) {
+            None => Ok(name),
+            Some(why) => {
+                let hint = "Choose a name of letters, digits, `.`, `_` and `-`, a letter or digit first: --name NAME.";
+                Err(Error::usage(why, hint))
             }
         }
     }

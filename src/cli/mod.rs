@@ -7,8 +7,11 @@ mod env;
 mod execute;
 mod explain;
 mod init;
+mod keyed_run;
+mod map;
 mod output;
 mod output_queue;
+mod prepared_job;
 mod prices;
 mod process_hardening;
 mod progress;
@@ -28,8 +31,8 @@ mod test;
 mod user_config;
 mod validate;
 
-use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
@@ -67,6 +70,10 @@ enum Command {
     ///
     /// The run continues from its journals. When a run ends that can be resumed, stderr has the command for it.
     Resume(resume::ResumeArgs),
+    /// Run a job once for each row of a file
+    ///
+    /// Each row has a record of its own. The same command again goes on where the map was: finished rows don't run again.
+    Map(Box<map::MapArgs>),
     /// Replay a recorded run offline and report where it differs
     Replay(replay::ReplayArgs),
     /// Run the test cases of jobs, offline
@@ -149,7 +156,7 @@ pub fn main() -> u8 {
         }
     };
     let code = folder.map_err(Error::environment("the current folder can't be found")).and_then(|current_folder| {
-        let (prices, servers) = (OnceCell::new(), OnceCell::new());
+        let (prices, servers) = (OnceLock::new(), OnceLock::new());
         let env = CliEnv { variables, current_folder, console, clock: jiff::Timestamp::now, prices, servers };
         dispatch(arguments.command, &env)
     });
@@ -183,7 +190,8 @@ fn run_restorer() -> Option<u8> {
 }
 
 fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
-    if matches!(command, Command::Run(_) | Command::Resume(_) | Command::Replay(_) | Command::Test(_)) {
+    if matches!(command, Command::Run(_) | Command::Map(_) | Command::Resume(_) | Command::Replay(_) | Command::Test(_))
+    {
         let is_secret = |name: &str| is_secret_name(name) || name.ends_with("_BASE_URL");
         let runs_nothing = matches!(&command, Command::Replay(options) if !options.tools);
         let servers = if runs_nothing { &UserServers::default() } else { &env.parsed_servers().servers };
@@ -193,6 +201,7 @@ fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
     }
     match command {
         Command::Run(options) => run::run(&options, env),
+        Command::Map(options) => map::map(&options, env),
         Command::Resume(options) => resume::resume(&options, env),
         Command::Replay(options) => replay::replay(&options, env),
         Command::Test(options) => test::test(&options, env),

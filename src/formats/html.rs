@@ -94,7 +94,7 @@ fn pieces(part: Part) -> Vec<Value> {
 }
 
 /// Makes control characters visible, which aren't allowed in HTML.
-fn show_control_chars(text: &str) -> String {
+pub(super) fn show_control_chars(text: &str) -> String {
     let visible =
         |letter: char| if letter == '\n' { letter } else { sanitize::replacement_char(letter).unwrap_or(letter) };
     text.chars().map(visible).collect()

@@ -58,15 +58,15 @@ fn failure_text(failure: &Failure) -> String {
     }
 }
 
-fn seconds(milliseconds: u64) -> String {
+pub(super) fn seconds(milliseconds: u64) -> String {
     format!("{}.{:03}", milliseconds / 1000, milliseconds % 1000)
 }
 
-fn attribute(value: &str) -> String {
+pub(super) fn attribute(value: &str) -> String {
     escape_xml(&sanitize::line(value))
 }
 
-fn text(value: &str) -> String {
+pub(super) fn text(value: &str) -> String {
     escape_xml(&sanitize::text(value))
 }
 

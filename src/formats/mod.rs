@@ -12,6 +12,11 @@ pub mod html;
 mod injection_tests;
 pub mod json;
 mod junit;
+pub mod map_csv;
+pub mod map_html;
+pub mod map_junit;
+pub mod map_table;
+mod map_text;
 pub mod markdown;
 mod plan_text;
 mod rule_docs;
@@ -27,6 +32,7 @@ mod uri;
 
 use self::comparison::Comparison;
 pub use self::display::DisplayOptions;
+use self::map_table::MapTable;
 pub use self::plan_text::PlanPreview;
 pub use self::transcript::Transcript;
 use crate::cases::TestReport;
@@ -65,6 +71,10 @@ pub static ANSWERS: Formats<fn(&RunResult) -> String> =
 /// A comparison of two runs.
 pub static COMPARISONS: Formats<fn(&Comparison, DisplayOptions) -> String> =
     &[("text", comparison::page), ("json", json::comparison)];
+
+/// The joined tables of one or several folders of maps.
+pub static GATHERED: Formats<fn(&MapTable, DisplayOptions) -> String> =
+    &[("text", map_text::gathered), ("json", map_text::gathered_json)];
 
 /// The report of all test cases. That of `text` leaves out what [`test_text::case_line`] showed.
 pub static TEST_REPORTS: Formats<fn(&TestReport, DisplayOptions) -> String> =

@@ -96,6 +96,7 @@ impl Replay {
             None => self.no_tools()?,
         };
         let run = RunState::new(RunDeps {
+            map_budget: None,
             run_id: recorded.started.run_id.clone(),
             plan,
             providers,

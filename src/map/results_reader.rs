@@ -1,0 +1,277 @@
+//! Reads the record of one row into a row of a table: from `result.json`, or else from the journal.
+
+use std::fs;
+use std::io::{self, BufReader, Read};
+use std::path::Path;
+
+use indexmap::IndexMap;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::event::{ErrorInfo, Event, FORMAT, Outcome, PARENT, RunResult, RunSummary, Usage, is_agent_id};
+use crate::formats::map_table::{MapRow, ProblemKind, RowState};
+use crate::journal::{JournalError, JournalReader, journal_file};
+use crate::record::open_file;
+
+/// The largest `result.json` or `plan.json` that is read, in bytes.
+const MAX_FILE_BYTES: u64 = 64 << 20;
+/// The largest journal that is read, in bytes.
+const MAX_JOURNAL_BYTES: u64 = 2 << 30;
+/// The most entries of a record's folder that are looked at.
+const MAX_LISTED: usize = 100;
+
+/// What was found in a row's folder.
+#[derive(Debug)]
+pub enum RowReading {
+    /// A record of the row, and what is wrong with it, if anything.
+    Row(Box<MapRow>, Option<(ProblemKind, String)>),
+    /// Something else, and why it isn't a record of the row.
+    Foreign(String),
+    /// Nothing.
+    Absent,
+}
+
+/// Reads the record of a row. `job` is the name of the map's job, if it is known.
+pub fn read_row(record: &Path, id: &str, job: Option<&str>) -> RowReading {
+    match fs::symlink_metadata(record) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return RowReading::Absent,
+        Err(error) => return damaged(id, format!("its folder can't be read: {error}")),
+        Ok(found) if found.is_symlink() => return RowReading::Foreign("it is a symbolic link".to_owned()),
+        Ok(found) if !found.is_dir() => return RowReading::Foreign("it isn't a folder".to_owned()),
+        Ok(_) => {}
+    }
+    let result = match read_result(record) {
+        Ok(result) => result,
+        Err(FileError::OtherFormat(format)) => return other_format(format),
+        Err(FileError::Invalid(why)) => return without_result(record, id, job, Some(format!("result.json {why}"))),
+    };
+    let Some(result) = result else { return without_result(record, id, job, None) };
+    if let Some(why) = other_run(id, job, &result.run_id, &result.job) {
+        return RowReading::Foreign(why);
+    }
+    if result.exit_code != exit_code(result.outcome, result.exit_code) {
+        let (outcome, code) = (result.outcome, result.exit_code);
+        return damaged(id, format!("result.json says `{outcome}` with the exit code {code}"));
+    }
+    let (inputs, problem) = match read_inputs(record) {
+        Ok(inputs) => (inputs, None),
+        Err(why) => (IndexMap::new(), Some((ProblemKind::Torn, format!("{why}, so its inputs aren't known")))),
+    };
+    RowReading::Row(Box::new(MapRow::ended(id, inputs, result)), problem)
+}
+
+/// The exit code that belongs to an outcome. That of an interrupted run depends on the signal.
+fn exit_code(outcome: Outcome, recorded: u8) -> u8 {
+    match outcome {
+        Outcome::Interrupted if matches!(recorded, 129 | 130 | 143) => recorded,
+        outcome => outcome.exit_code(None),
+    }
+}
+
+/// Why a record isn't that of the row.
+fn other_run(id: &str, job: Option<&str>, run_id: &str, recorded_job: &str) -> Option<String> {
+    if let Some(job) = job.filter(|job| *job != recorded_job) {
+        return Some(format!("it is a record of the job `{recorded_job}` instead of `{job}`"));
+    }
+    (run_id != id).then(|| format!("it is the record of the run `{run_id}`"))
+}
+
+fn other_format(format: u64) -> RowReading {
+    RowReading::Foreign(format!("its format is {format}, and this legwork reads format {FORMAT}"))
+}
+
+fn damaged(id: &str, why: String) -> RowReading {
+    let error = ErrorInfo { code: RowState::Damaged.name().to_owned(), message: why.clone(), hint: None };
+    let row = MapRow { error: Some(error), ..MapRow::new(id, RowState::Damaged) };
+    RowReading::Row(Box::new(row), Some((ProblemKind::Damaged, why)))
+}
+
+/// Reads a record without a usable result from its journal. `defect` says why `result.json` can't be used, if there is one.
+fn without_result(record: &Path, id: &str, job: Option<&str>, defect: Option<String>) -> RowReading {
+    let mut journal = Journal::default();
+    let end = journal.read_all(record);
+    if let Err(JournalFailure::OtherFormat(format)) = end {
+        return other_format(format);
+    }
+    let Some((started_at, started)) = journal.summary.started.take() else {
+        return match (end, defect) {
+            (Err(JournalFailure::Invalid(why)), _) => damaged(id, why),
+            (_, Some(defect)) => damaged(id, defect),
+            // The job and the plan are written before the journal.
+            _ if is_fresh(record) => RowReading::Row(Box::new(MapRow::new(id, RowState::Unfinished)), None),
+            _ => RowReading::Foreign("it isn't a run's record: it has no journal".to_owned()),
+        };
+    };
+    if let Some(why) = other_run(id, job, &started.run_id, &started.job) {
+        return RowReading::Foreign(why);
+    }
+    let inputs = started.plan.inputs.clone();
+    journal.summary.started = Some((started_at, started));
+    if let Err(JournalFailure::Invalid(why)) = end {
+        return damaged(id, why);
+    }
+    let torn = journal.is_torn.then(|| {
+        let why = "the last line of its journal is incomplete, because the run was killed; it can be resumed";
+        (ProblemKind::Torn, why.to_owned())
+    });
+    match journal.summary.result() {
+        Some(result) => {
+            let problem = defect.map(|defect| (ProblemKind::Torn, format!("{defect}; its journal was used instead")));
+            RowReading::Row(Box::new(MapRow::ended(id, inputs, result)), problem)
+        }
+        None => {
+            let (turns, tool_calls, usage) = (journal.turns, journal.tool_calls, journal.usage);
+            let started_at = Some(started_at);
+            let row = MapRow { inputs, turns, tool_calls, usage, started_at, ..MapRow::new(id, RowState::Unfinished) };
+            let defect = defect.map(|defect| (ProblemKind::Torn, format!("{defect}, and its journal has no end")));
+            RowReading::Row(Box::new(row), defect.or(torn))
+        }
+    }
+}
+
+/// Whether a folder has at most what a run leaves that was killed before its first event.
+fn is_fresh(record: &Path) -> bool {
+    let is_ours = |name: &str| {
+        matches!(name, "job.yaml" | "plan.json" | "events.jsonl" | "subagents" | "workspace.start")
+            || name.starts_with("lease")
+            || name.starts_with('.')
+    };
+    let listing = fs::read_dir(record).into_iter().flatten().flatten().take(MAX_LISTED);
+    listing.into_iter().all(|entry| is_ours(&entry.file_name().to_string_lossy()))
+}
+
+/// Why a file can't be used.
+enum FileError {
+    OtherFormat(u64),
+    Invalid(String),
+}
+
+/// Reads a file of the record; `None` if it doesn't exist.
+fn read_file(record: &Path, name: &str) -> Result<Option<Vec<u8>>, FileError> {
+    let mut content = Vec::new();
+    let read =
+        open_file(record, name, MAX_FILE_BYTES).and_then(|file| file.take(MAX_FILE_BYTES).read_to_end(&mut content));
+    match read {
+        Ok(_) => Ok(Some(content)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(FileError::Invalid(format!("can't be read: {error}"))),
+    }
+}
+
+/// Parses a file whose format is checked first, because another version's file needn't fit this version's type.
+fn parse<T: DeserializeOwned>(content: &[u8]) -> Result<T, FileError> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        format: u64,
+    }
+    let invalid = |error: serde_json::Error| {
+        FileError::Invalid(match error.is_eof() {
+            true => "ends in the middle".to_owned(),
+            false => format!("can't be read: {error}"),
+        })
+    };
+    match serde_json::from_slice::<Versioned>(content) {
+        Ok(Versioned { format }) if format != u64::from(FORMAT) => return Err(FileError::OtherFormat(format)),
+        _ => {}
+    }
+    serde_json::from_slice(content).map_err(invalid)
+}
+
+fn read_result(record: &Path) -> Result<Option<RunResult>, FileError> {
+    read_file(record, "result.json")?.map(|content| parse(&content)).transpose()
+}
+
+/// The values of the inputs, from `plan.json` or else from the journal's first entry.
+fn read_inputs(record: &Path) -> Result<IndexMap<String, Value>, String> {
+    #[derive(Deserialize)]
+    struct PlanInputs {
+        inputs: IndexMap<String, Value>,
+    }
+    let plan = read_file(record, "plan.json").and_then(|content| match content {
+        Some(content) => parse::<PlanInputs>(&content),
+        None => Err(FileError::Invalid("is missing".to_owned())),
+    });
+    let why = match plan {
+        Ok(plan) => return Ok(plan.inputs),
+        Err(FileError::OtherFormat(format)) => format!("has the format {format}"),
+        Err(FileError::Invalid(why)) => why,
+    };
+    let file = open_file(record, &journal_file(PARENT), MAX_JOURNAL_BYTES);
+    let first = file.ok().and_then(|file| JournalReader::new(BufReader::new(file)).next()?.ok());
+    match first.map(|entry| entry.event) {
+        Some(Event::RunStarted(started)) => Ok(started.plan.inputs),
+        _ => Err(format!("plan.json {why}")),
+    }
+}
+
+/// What the journals of a run say.
+#[derive(Default)]
+struct Journal {
+    summary: RunSummary,
+    turns: u32,
+    tool_calls: u64,
+    usage: Usage,
+    is_torn: bool,
+}
+
+/// Why a journal can't be used.
+enum JournalFailure {
+    OtherFormat(u64),
+    Invalid(String),
+}
+
+impl Journal {
+    /// Reads the parent's journal and those of its subagents.
+    fn read_all(&mut self, record: &Path) -> Result<(), JournalFailure> {
+        let mut children = Vec::new();
+        self.read(record, PARENT, &mut children)?;
+        if self.summary.result().is_none() {
+            for child in children {
+                self.read(record, &child, &mut Vec::new())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, record: &Path, agent: &str, children: &mut Vec<String>) -> Result<(), JournalFailure> {
+        let name = journal_file(agent);
+        let file = match open_file(record, &name, MAX_JOURNAL_BYTES) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(JournalFailure::Invalid(format!("{name} can't be read: {error}"))),
+        };
+        for entry in JournalReader::new(BufReader::with_capacity(64 << 10, file)) {
+            let entry = match entry {
+                Ok(entry) if entry.agent == agent => entry,
+                Ok(_) => return Err(JournalFailure::Invalid(format!("{name} has another agent's events"))),
+                Err(JournalError::Torn { .. }) => {
+                    self.is_torn = true;
+                    return Ok(());
+                }
+                Err(JournalError::OtherFormat { format, .. }) => return Err(JournalFailure::OtherFormat(format)),
+                Err(error) => return Err(JournalFailure::Invalid(format!("{name}: {error}"))),
+            };
+            if agent == PARENT {
+                self.summary.apply(&entry.event, entry.at);
+            }
+            match &entry.event {
+                Event::CallStarted(started) => {
+                    self.tool_calls += u64::from(agent == PARENT);
+                    let child = started.child.as_ref().filter(|child| is_agent_id(child) && !children.contains(child));
+                    children.extend(child.cloned());
+                }
+                Event::Retrying(event) => self.usage += event.retry.usage,
+                Event::RequestFailed(event) => self.usage += event.usage,
+                Event::ReplyReceived(received) => {
+                    self.usage += received.reply.usage;
+                    if agent == PARENT {
+                        self.turns = self.turns.max(received.turn);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}

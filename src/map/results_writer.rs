@@ -1,0 +1,202 @@
+//! Writes the tables of a map: `results.jsonl`, `results.csv`, `report.html` and JUnit XML. Each file is replaced as a whole,
+//! so that readers always see a complete one.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::formats::map_csv::CsvTable;
+use crate::formats::map_html;
+use crate::formats::map_junit;
+use crate::formats::map_table::{MapRow, MapTable, RowState};
+use crate::record::temporary;
+use crate::text::sanitize;
+
+/// The names of the tables in their folder.
+const JSONL: &str = "results.jsonl";
+const CSV: &str = "results.csv";
+const REPORT: &str = "report.html";
+
+/// The tables in one folder. Rows are kept in a temporary file, and only a short form of each is in memory.
+#[derive(Debug)]
+pub struct TableFiles {
+    folder: PathBuf,
+    /// The rows in short, and their problems.
+    pub table: MapTable,
+    /// Where each row is in `table.rows`.
+    positions: HashMap<String, usize>,
+    /// The lines of rows in the order in which they came.
+    spool: File,
+    spool_bytes: u64,
+    /// Where each row's line is in the spool.
+    lines: Vec<Option<(u64, u64)>>,
+}
+
+impl TableFiles {
+    /// Tables of these rows, which haven't been read yet, in a folder that exists.
+    ///
+    /// # Errors
+    /// If the folder can't be written to.
+    pub fn new(
+        folder: &Path,
+        job: &str,
+        name: &str,
+        ids: impl IntoIterator<Item = impl AsRef<str>>,
+        state: RowState,
+    ) -> io::Result<Self> {
+        let mut files = Self {
+            folder: folder.to_owned(),
+            table: MapTable { job: job.to_owned(), name: name.to_owned(), ..MapTable::default() },
+            positions: HashMap::new(),
+            // It has no name, so nothing of it remains if this process is killed.
+            spool: tempfile::tempfile_in(folder)?,
+            spool_bytes: 0,
+            lines: Vec::new(),
+        };
+        for id in ids {
+            files.note(&MapRow::new(id.as_ref(), state), None);
+        }
+        Ok(files)
+    }
+
+    /// The folder of the tables.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Takes what is known about a row that has no line in `results.jsonl`.
+    pub fn note(&mut self, row: &MapRow, report: Option<String>) {
+        let summary = self.table.summarize(row, report);
+        match self.positions.get(&row.id) {
+            Some(at) => {
+                self.table.rows[*at] = summary;
+                self.lines[*at] = None;
+            }
+            None => {
+                self.positions.insert(row.id.clone(), self.table.rows.len());
+                self.table.rows.push(summary);
+                self.lines.push(None);
+            }
+        }
+    }
+
+    /// Takes a row. Returns its line.
+    ///
+    /// # Errors
+    /// If the disk is full.
+    pub fn put(&mut self, row: &MapRow, report: Option<String>) -> io::Result<String> {
+        let line = sanitize::escape_json(&serde_json::to_string(row)?) + "\n";
+        self.spool.write_all_at(line.as_bytes(), self.spool_bytes)?;
+        self.note(row, report);
+        let length = line.len() as u64;
+        if let Some(at) = self.positions.get(&row.id) {
+            self.lines[*at] = Some((self.spool_bytes, length));
+        }
+        self.spool_bytes += length;
+        Ok(line)
+    }
+
+    /// What is known about a row.
+    pub fn state(&self, id: &str) -> Option<RowState> {
+        self.positions.get(id).map(|at| self.table.rows[*at].state)
+    }
+
+    /// Appends a line to `results.jsonl`. A file that is missing or doesn't end with a whole line is written anew.
+    ///
+    /// # Errors
+    /// If it can't be written.
+    pub fn append(&mut self, line: &str) -> io::Result<()> {
+        let path = self.folder.join(JSONL);
+        match OpenOptions::new().read(true).append(true).open(&path) {
+            Ok(mut file) => match ends_with_a_line(&mut file)? {
+                // One write, so that lines of several processes don't mix.
+                true => file.write_all(line.as_bytes()),
+                false => self.write_jsonl(),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.write_jsonl(),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes `results.jsonl`, `results.csv` and `report.html` with the rows in their order.
+    ///
+    /// # Errors
+    /// If a file can't be written. Each file is complete all the same, as it was before or as it is now.
+    pub fn write(&mut self) -> io::Result<()> {
+        self.write_jsonl()?;
+        self.write_for_people()
+    }
+
+    /// Writes `results.csv` and `report.html`.
+    ///
+    /// # Errors
+    /// If a file can't be written.
+    pub fn write_for_people(&mut self) -> io::Result<()> {
+        replace(&self.folder, CSV, |out| {
+            let mut csv = CsvTable::new(out, &self.table)?;
+            for place in self.lines.iter().flatten() {
+                csv.row(&serde_json::from_slice::<MapRow>(&self.read_line(*place)?)?)?;
+            }
+            csv.finish()
+        })?;
+        replace(&self.folder, REPORT, |out| map_html::map_report(&self.table, out))
+    }
+
+    fn write_jsonl(&mut self) -> io::Result<()> {
+        replace(&self.folder, JSONL, |out| {
+            self.lines.iter().flatten().try_for_each(|place| out.write_all(&self.read_line(*place)?))
+        })
+    }
+
+    fn read_line(&self, (offset, length): (u64, u64)) -> io::Result<Vec<u8>> {
+        let mut line = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+        self.spool.read_exact_at(&mut line, offset)?;
+        Ok(line)
+    }
+
+    /// Writes JUnit XML to a file, atomically.
+    ///
+    /// # Errors
+    /// If it can't be written.
+    pub fn write_junit(&self, path: &Path) -> io::Result<()> {
+        write_output_file(path, map_junit::map_report(&self.table).as_bytes())
+    }
+}
+
+/// Whether a file is empty or its last byte ends a line.
+fn ends_with_a_line(file: &mut File) -> io::Result<bool> {
+    if file.seek(SeekFrom::End(0))? == 0 {
+        return Ok(true);
+    }
+    let mut last = [0];
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut last)?;
+    Ok(last == [b'\n'])
+}
+
+/// Replaces a file of the folder.
+fn replace(folder: &Path, name: &str, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let mut file = temporary(folder)?;
+    let mut out = BufWriter::with_capacity(256 << 10, file.as_file_mut());
+    write(&mut out)?;
+    out.flush()?;
+    drop(out);
+    file.persist(folder.join(name))?;
+    Ok(())
+}
+
+/// Writes a file that the user has named, atomically. The umask decides who may read it.
+///
+/// # Errors
+/// If its folder doesn't exist, or it can't be written.
+pub fn write_output_file(path: &Path, content: &[u8]) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::create_dir_all(folder)?;
+    let mode = Permissions::from_mode(0o666);
+    let mut file = tempfile::Builder::new().prefix(".legwork-").permissions(mode).tempfile_in(folder)?;
+    file.write_all(content)?;
+    file.persist(path)?;
+    Ok(())
+}
