@@ -18,6 +18,7 @@ mod compaction;
 mod diff;
 mod dry_run;
 mod endpoints;
+mod engines;
 mod explain;
 mod file_tool_escapes;
 mod gather;

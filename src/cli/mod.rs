@@ -3,6 +3,7 @@
 mod apply;
 mod arguments;
 mod diff;
+mod emit;
 mod env;
 mod execute;
 mod explain;
@@ -103,6 +104,8 @@ enum Command {
     /// The folders are maps, RUNS/JOB/MAP, or have maps below them: the artifacts of a matrix, or copies from several machines.
     /// Each record that is missing, incomplete, duplicate or foreign is listed.
     Gather(gather::GatherArgs),
+    /// Print a file that submits a map to an engine, such as Slurm or Kubernetes
+    Emit(emit::EmitArgs),
     /// Show what models cost
     Prices(prices::PricesArgs),
     /// List the providers and your own servers
@@ -220,6 +223,7 @@ fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
         Command::Diff(options) => diff::diff(&options, env),
         Command::Apply(options) => apply::apply(&options, env),
         Command::Gather(options) => gather::gather(&options, env),
+        Command::Emit(options) => emit::emit(&options, env),
         Command::Prices(options) => prices::prices(&options, env),
         Command::Providers(options) => providers::providers(&options, env),
         Command::Init(options) => init::init(&options, env),

@@ -18,11 +18,8 @@ use self::change_tracking::BaselineTask;
 pub use self::resume_state::ResumeState;
 pub use self::signals::Signals;
 pub use self::used_limit::UsedLimit;
-<<<<<<< HEAD
 use crate::agent::{Agent, MessageFile, RunAbort, RunDeps, RunGates, RunHistory, RunState, ToolDeps};
-=======
 use crate::budget::MapBudget;
->>>>>>> w-m
 use crate::error::Error;
 use crate::event::{
     AgentFinished, Durability, ErrorInfo, Event, FORMAT, JournalEntry, Outcome, PARENT, Resumed, RunFinished,

@@ -1,6 +1,6 @@
 //! `legwork map`: runs a job once for each row of a file.
 
-mod map_limits;
+pub(super) mod map_limits;
 mod row;
 mod schedule;
 
