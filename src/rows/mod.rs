@@ -68,8 +68,10 @@ impl RowFormat {
 pub struct Rows {
     /// The file.
     pub source: Arc<Source>,
-    /// At least one row. All ids differ, also without regard to case.
+    /// The rows without mistakes. All ids differ, also without regard to case.
     pub rows: Vec<Row>,
+    /// The mistakes of the other rows. If there are none, there is at least one row.
+    pub findings: Vec<Diagnostic>,
 }
 
 /// One row: the inputs of one run.
@@ -113,10 +115,11 @@ impl CellValue {
     }
 }
 
-/// Reads a file of rows for a job. `id_column` names the column with the ids of the rows; it needn't be an input.
+/// Reads a file of rows for a job. `id_column` names the column with the ids of the rows; it needn't be an input. There are at
+/// most 1,000 findings and one that counts the rest.
 ///
 /// # Errors
-/// All mistakes of the file, at most 1,000 and one that counts the rest.
+/// The mistakes of a file without a valid row, or whose columns aren't those of the job.
 pub fn read(
     name: &str,
     content: Vec<u8>,
@@ -140,6 +143,9 @@ pub fn read_ids(
 ) -> Result<Vec<String>, Vec<Diagnostic>> {
     let source = decode(name, content).map_err(|finding| vec![*finding])?;
     let rows = read_rows(format, RowReader::new(&source, id_column, None))?;
+    if !rows.findings.is_empty() {
+        return Err(rows.findings);
+    }
     Ok(rows.rows.into_iter().map(|row| row.id).collect())
 }
 
@@ -200,6 +206,8 @@ struct RowReader<'a> {
     ids: HashMap<String, Range<usize>>,
     findings: Vec<Diagnostic>,
     omitted: OmittedFindings,
+    /// Whether the mistakes concern all rows, so that checking their values would repeat them.
+    has_wrong_columns: bool,
 }
 
 /// What a column's values are used for.
@@ -212,7 +220,8 @@ struct ColumnUse {
 impl<'a> RowReader<'a> {
     fn new(source: &'a Arc<Source>, id_column: Option<&'a str>, job: Option<&'a Job>) -> Self {
         let (rows, ids, findings) = (Vec::new(), HashMap::new(), Vec::new());
-        Self { source, id_column, job, rows, ids, findings, omitted: OmittedFindings::default() }
+        let (omitted, has_wrong_columns) = (OmittedFindings::default(), false);
+        Self { source, id_column, job, rows, ids, findings, omitted, has_wrong_columns }
     }
 
     fn text(&self) -> &'a str {
@@ -331,15 +340,15 @@ impl<'a> RowReader<'a> {
             let range = self.text().len()..self.text().len();
             self.error("no-rows", range, "the file has no rows", "write one row for each run");
         }
-        if self.findings.is_empty() {
-            return Ok(Rows { source: Arc::clone(self.source), rows: self.rows });
-        }
         self.findings.sort_by_key(|finding| finding.span.range.start);
         if self.omitted.count() > 0 {
             let place = self.findings.last().map(|last| last.span.clone());
             self.findings.extend(place.map(|place| self.omitted.to_diagnostic(place)));
         }
-        Err(self.findings)
+        match self.has_wrong_columns || self.rows.is_empty() {
+            true => Err(self.findings),
+            false => Ok(Rows { source: Arc::clone(self.source), rows: self.rows, findings: self.findings }),
+        }
     }
 }
 

@@ -18,7 +18,9 @@ fn job() -> Job {
 
 fn read_as(name: &str, content: &[u8], id: Option<&str>) -> Result<Rows, Vec<String>> {
     let format = RowFormat::detect(Path::new(name), content);
-    read(name, content.to_vec(), format, id, &job()).map_err(|findings| {
+    let read = read(name, content.to_vec(), format, id, &job());
+    let read = read.and_then(|rows| if rows.findings.is_empty() { Ok(rows) } else { Err(rows.findings) });
+    read.map_err(|findings| {
         let shown = findings.iter().map(|it| {
             let (line, column) = it.span.start();
             format!("{line}:{column} {} {}", it.code, it.message)
