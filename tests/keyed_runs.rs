@@ -223,6 +223,13 @@ fn another_plan_is_refused_and_fresh_keeps_the_old_record() {
     folder.legwork(&["replay", "k.2"]).run().assert_code(0);
     folder.legwork(&["diff", "k.1", "job/k"]).run().assert_code(0).assert_stdout_contains("Three.");
     folder.legwork(&["resume", "k.1"]).run().assert_code(0).assert_stderr_contains("has ended: completed");
+    // --fresh also replaces a record that can't be read.
+    let journal = folder.at("runs/job/k/events.jsonl");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    std::fs::write(&journal, text.replacen("run_started", "run_smarted", 1)).unwrap();
+    folder.legwork(RUN).run().assert_code(2).assert_stdout("");
+    fresh().assert_code(0).assert_stdout("Three.\n");
+    assert!(folder.read("runs/job/k.3/events.jsonl").contains("run_smarted"));
     // They aren't taken for runs with these keys.
     folder
         .legwork(&["run", "job.yaml", "--key", "k.1"])
