@@ -422,7 +422,11 @@ fn a_changed_secret_or_commit_stops_a_resume() {
 fn commands_take_keys_and_rows() {
     let folder = scripted("{ prompt: Go., tools: [bash] }", "", &json!([{"calls": [killing()]}, {"text": "Over."}]));
     let run = |key: &str| folder.legwork(&["run", "job.yaml", "--sandbox", "off", "--key", key]).run();
+    folder.write("other.yaml", "model: replay/q.yaml\nparent: { prompt: Go., tools: [] }\n");
+    folder.write("q.yaml", json!({"parent": [{"text": "Earlier."}]}).to_string());
+    folder.legwork(&["run", "other.yaml"]).run().assert_code(0);
     assert_eq!(run("a").signal(), Some(9));
+    folder.legwork(&["show", "latest"]).run().assert_code(0).assert_not_printed("Earlier.");
     folder.legwork(&["show", "a"]).run().assert_code(0);
     folder.legwork(&["resume", "job/a"]).run().assert_code(0).assert_stdout("Over.\n");
     run("a").assert_code(0).assert_stdout("Over.\n");
@@ -443,5 +447,6 @@ fn commands_take_keys_and_rows() {
         folder.legwork(&["diff", "a", row]).run().assert_code(0);
     }
     folder.legwork(&["show", "m"]).run().assert_code(2).assert_stderr_contains("JOB/MAP/ROW");
+    std::fs::remove_dir_all(folder.at("runs/other")).unwrap();
     assert_eq!(newest(), "a", "rows don't count");
 }
