@@ -223,6 +223,13 @@ fn another_plan_is_refused_and_fresh_keeps_the_old_record() {
     folder.legwork(&["replay", "k.2"]).run().assert_code(0);
     folder.legwork(&["diff", "k.1", "job/k"]).run().assert_code(0).assert_stdout_contains("Three.");
     folder.legwork(&["resume", "k.1"]).run().assert_code(0).assert_stderr_contains("has ended: completed");
+    // --fresh also replaces a record that can't be read.
+    let journal = folder.at("runs/job/k/events.jsonl");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    std::fs::write(&journal, text.replacen("run_started", "run_smarted", 1)).unwrap();
+    folder.legwork(RUN).run().assert_code(2).assert_stdout("");
+    fresh().assert_code(0).assert_stdout("Three.\n");
+    assert!(folder.read("runs/job/k.3/events.jsonl").contains("run_smarted"));
     // They aren't taken for runs with these keys.
     folder
         .legwork(&["run", "job.yaml", "--key", "k.1"])
@@ -415,7 +422,11 @@ fn a_changed_secret_or_commit_stops_a_resume() {
 fn commands_take_keys_and_rows() {
     let folder = scripted("{ prompt: Go., tools: [bash] }", "", &json!([{"calls": [killing()]}, {"text": "Over."}]));
     let run = |key: &str| folder.legwork(&["run", "job.yaml", "--sandbox", "off", "--key", key]).run();
+    folder.write("other.yaml", "model: replay/q.yaml\nparent: { prompt: Go., tools: [] }\n");
+    folder.write("q.yaml", json!({"parent": [{"text": "Earlier."}]}).to_string());
+    folder.legwork(&["run", "other.yaml"]).run().assert_code(0);
     assert_eq!(run("a").signal(), Some(9));
+    folder.legwork(&["show", "latest"]).run().assert_code(0).assert_not_printed("Earlier.");
     folder.legwork(&["show", "a"]).run().assert_code(0);
     folder.legwork(&["resume", "job/a"]).run().assert_code(0).assert_stdout("Over.\n");
     run("a").assert_code(0).assert_stdout("Over.\n");
@@ -436,5 +447,6 @@ fn commands_take_keys_and_rows() {
         folder.legwork(&["diff", "a", row]).run().assert_code(0);
     }
     folder.legwork(&["show", "m"]).run().assert_code(2).assert_stderr_contains("JOB/MAP/ROW");
+    std::fs::remove_dir_all(folder.at("runs/other")).unwrap();
     assert_eq!(newest(), "a", "rows don't count");
 }
