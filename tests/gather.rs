@@ -129,7 +129,9 @@ fn the_first_folder_gets_the_tables_unless_another_one_is_named() {
     }
     // A folder above maps can be named again, too.
     for _ in 0..2 {
-        assert_eq!(gather(&folder, &[".", "--format", "json"]).assert_code(0).json()["rows"], 2);
+        let gathered = gather(&folder, &[".", "--format", "json"]);
+        gathered.assert_code(0);
+        assert_eq!((&gathered.json()["rows"], &gathered.json()["problems"]), (&json!(2), &json!([])));
     }
 }
 
