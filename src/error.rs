@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::diagnostic::Diagnostic;
 use crate::event::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, FORMAT, Outcome};
+use crate::plan::diff::PlanChange;
 use crate::providers::ProviderError;
 use crate::sandbox::SandboxUnavailable;
 
@@ -81,6 +82,20 @@ pub enum Error {
         /// The folder.
         path: PathBuf,
     },
+    /// Another process executes the run with this key.
+    #[error("{}: another process is executing this run", path.display())]
+    KeyInUse {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The run with this key has another plan.
+    #[error("{}: this record is of a run with another plan; these differ: {}", path.display(), change_list(changes))]
+    OtherPlan {
+        /// The folder.
+        path: PathBuf,
+        /// The differences, from the recorded plan to the new one.
+        changes: Vec<PlanChange>,
+    },
     /// The record was made elsewhere, so no one here has approved the permissions in it.
     #[error("{}: this record was made on another machine or with another key", path.display())]
     ForeignRecord {
@@ -143,6 +158,16 @@ pub enum Error {
     Provider(ProviderError),
 }
 
+/// Names what differs between two plans; of many differences only the first.
+fn change_list(changes: &[PlanChange]) -> String {
+    const MOST: usize = 10;
+    let names: Vec<&str> = changes.iter().take(MOST).map(|change| change.path.as_str()).collect();
+    match changes.len().saturating_sub(MOST) {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names.join(", ")),
+    }
+}
+
 impl Error {
     /// An error of the command line, with a hint.
     pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
@@ -166,12 +191,16 @@ impl Error {
             }
             Self::Workspace { .. } => Some("Choose an existing folder with --workspace DIR.".into()),
             Self::NoSuchRun { .. } => {
-                Some("Name a run by its folder, its id or the beginning of its id, JOB/latest, or latest.".into())
+                Some(
+                "Name a run by its folder, its id or the beginning of its id, its key, JOB/KEY, MAP/ROW, JOB/MAP/ROW, \
+                     JOB/latest, or latest."
+                    .into(),
+            )
             }
             Self::NoRuns { .. } => Some(
                 "Start one with `legwork run JOB.yaml`, or name the folder of your runs with --out DIR.".into(),
             ),
-            Self::AmbiguousRun { .. } => Some("Give more characters of the id.".into()),
+            Self::AmbiguousRun { .. } => Some("Give more characters of the id, or the job as well: JOB/ID.".into()),
             Self::OtherFormat { version: Some(version), .. } => {
                 Some(format!("Legwork {version}, which wrote it, can read it."))
             }
@@ -186,6 +215,12 @@ impl Error {
                  is done twice.",
                 original.display()
             )),
+            Self::KeyInUse { .. } => {
+                Some("Repeat the command later: it prints the answer of the run, or resumes it.".into())
+            }
+            Self::OtherPlan { .. } => {
+                Some("Use another key, or add --fresh to keep the old record under another name and start anew.".into())
+            }
             Self::InUse { .. } => Some("Wait until it has ended, or stop it.".into()),
             Self::RunEnded { .. } => Some("Only an interrupted run can be resumed. Start a new one.".into()),
             Self::SandboxUnavailable(SandboxUnavailable { remedy: Some(remedy), .. }) => {
@@ -207,9 +242,11 @@ impl Error {
             | Self::CommitMismatch { .. }
             | Self::ForeignRecord { .. }
             | Self::Copied { .. }
+            | Self::OtherPlan { .. }
             | Self::OtherFormat { .. }
             | Self::NotARecord { .. } => EXIT_USAGE,
             Self::RunEnded { exit_code, .. } => *exit_code,
+            Self::KeyInUse { .. } => Outcome::ProviderFailed.exit_code(None),
             Self::Invalid(_) => EXIT_INVALID,
             Self::InUse { .. }
             | Self::SandboxUnavailable(_)

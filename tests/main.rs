@@ -7,6 +7,7 @@
     reason = "a test that can't go on fails, and it needs the machine's PATH"
 )]
 
+mod apply;
 mod bad_input;
 mod bash_rules;
 mod budget;
@@ -17,6 +18,7 @@ mod compaction;
 mod diff;
 mod dry_run;
 mod endpoints;
+mod engines;
 mod explain;
 mod file_tool_escapes;
 mod gather;
@@ -27,9 +29,11 @@ mod interop;
 mod job_lifecycle;
 mod jobs;
 mod journal;
+mod keyed_runs;
 mod limit_overrides;
 mod limits;
 mod log_injection;
+mod map;
 mod misconfigured_servers;
 mod mock_server;
 mod model_options;

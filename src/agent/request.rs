@@ -11,7 +11,7 @@ use super::journal_cursor::{RequestSpend, request_spend};
 use super::redact_reply;
 use super::run_abort::RunAbort;
 use super::run_state::RunState;
-use crate::budget::{RequestEstimate, Reservation};
+use crate::budget::{RequestEstimate, Reservation, ReserveError};
 use crate::event::{Durability, Event, LimitReached, Outcome, ReplyReceived, RequestFailed, RequestStarted, Retrying};
 use crate::message::{Reply, StopReason, Usage};
 use crate::providers::{Model, ProviderError, ProviderErrorKind, ReplyRequest, Retry, StreamObserver};
@@ -139,7 +139,11 @@ impl Agent<'_> {
         };
         let reservation = match reserved {
             Ok(reservation) => reservation,
-            Err(hit) => return Ok(RequestOutcome::LimitReached(hit)),
+            Err(ReserveError::Limit(hit)) => return Ok(RequestOutcome::LimitReached(hit)),
+            Err(ReserveError::Ledger(error)) => {
+                let message = format!("the ledger with the budget of the map can't be used: {error}");
+                return Err(RunAbort::new(Outcome::EnvironmentFailed, message));
+            }
         };
         self.budget_cap = Some((reservation.max_tokens, reservation.limit)).filter(|(left, _)| *left < max_tokens);
         let turn = self.turn_of(kind);

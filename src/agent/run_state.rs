@@ -10,8 +10,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::journal_cursor::{JournalCursor, RequestSpend};
+use super::message_store::MessageFile;
 use super::run_abort::RunAbort;
-use crate::budget::{Amount, Budget};
+use crate::budget::{Amount, Budget, MapBudget};
 use crate::event::{Durability, Event, Outcome, Sink};
 use crate::message::Usage;
 use crate::plan::Plan;
@@ -32,6 +33,8 @@ pub struct RunDeps {
     pub providers: BTreeMap<String, Arc<dyn Provider>>,
     /// What tokens cost.
     pub prices: Prices,
+    /// Where the messages of conversations are kept for compaction.
+    pub message_file: Arc<MessageFile>,
     /// The current time; prices depend on the day.
     pub clock: fn() -> Timestamp,
     /// What tools and checks work with.
@@ -40,6 +43,8 @@ pub struct RunDeps {
     pub sink: Arc<dyn Sink>,
     /// Cancelled by a signal.
     pub stop: CancellationToken,
+    /// The budget of the map that the run is a row of.
+    pub map_budget: Option<Arc<MapBudget>>,
     /// What the run waits for.
     pub gates: RunGates,
     /// The part of the run that is already recorded.
@@ -116,7 +121,7 @@ impl RunState {
         let wall_clock = deps.plan.limits.wall_clock_ms.map_or(longest, Duration::from_millis).min(longest);
         let RunHistory { cursors, elapsed, is_replay, abort } = std::mem::take(&mut deps.history);
         let run = Self {
-            budget: Budget::new(deps.plan.limits.clone()),
+            budget: Budget::new(deps.plan.limits.clone()).within_map(deps.map_budget.take()),
             subagent_slots: Semaphore::new(
                 (deps.plan.limits.parallel_subagents.max(1) as usize).min(max_concurrent_agents()),
             ),

@@ -129,6 +129,12 @@ impl Ledger {
             let before = own.claimed;
             let wished = needed.plus(self.limits.chunk());
             let mut hit = None;
+            // If even the claims of the others leave no room, nothing needs to be written.
+            let all = self.others()?.plus(needed);
+            if let Some(limit) = self.limits.exceeded(all) {
+                let may_change = own.reserved != Spend::default();
+                return Ok(Err(MapLimitHit { limit, claimed: all.minus(request), may_change }));
+            }
             // Near the limit there is no room for more than the request itself.
             for claimed in [wished, needed] {
                 self.write(Claim { claimed, spent: own.spent })?;

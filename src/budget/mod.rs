@@ -1,11 +1,14 @@
 //! The budget of a run: every request reserves what it may use at most, and settles with what it really used.
 
 pub mod ledger;
+mod map_budget;
 
-use std::sync::Mutex;
+use std::io;
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 
+pub use self::map_budget::MapBudget;
 use crate::event::LimitReached;
 use crate::message::Usage;
 use crate::plan::PlannedLimits;
@@ -23,6 +26,8 @@ const FINAL_PROMPT_EXTRA_TOKENS: u64 = 256;
 
 /// The key of the limit on tool calls in the job file.
 pub const TOOL_CALLS_KEY: &str = "limits.tool_calls";
+/// The key of a reservation that no limit has made shorter.
+const NO_LIMIT: &str = "limits";
 const TOKENS_KEY: &str = "limits.tokens";
 const COST_KEY: &str = "limits.cost_usd";
 
@@ -58,6 +63,8 @@ pub struct Reservation<'b> {
     pub limit: &'static str,
     /// What is reserved.
     pub most: Amount,
+    /// Whether the same is reserved from the map's budget.
+    in_map: bool,
     budget: &'b Budget,
 }
 
@@ -69,8 +76,17 @@ pub struct BudgetHold<'b> {
     budget: &'b Budget,
 }
 
+/// Why a request gets nothing.
+#[derive(Debug)]
+pub enum ReserveError {
+    /// A limit is reached.
+    Limit(LimitReached),
+    /// The ledger of the map can't be read or written.
+    Ledger(io::Error),
+}
+
 #[derive(Debug, Default)]
-struct Ledger {
+struct RunLedger {
     spent: Amount,
     held: Amount,
     reserved: Amount,
@@ -83,15 +99,24 @@ struct Ledger {
 #[derive(Debug)]
 pub struct Budget {
     limits: PlannedLimits,
-    ledger: Mutex<Ledger>,
+    ledger: Mutex<RunLedger>,
     /// Notified when a reservation ends.
     settled: Notify,
+    /// The budget of the map that the run is a row of.
+    map: Option<Arc<MapBudget>>,
 }
 
 impl Budget {
     /// Creates an unspent budget.
     pub fn new(limits: PlannedLimits) -> Self {
-        Self { limits, ledger: Mutex::default(), settled: Notify::new() }
+        Self { limits, ledger: Mutex::default(), settled: Notify::new(), map: None }
+    }
+
+    /// Lets every request also reserve from the budget of a map, if there is one.
+    #[must_use]
+    pub fn within_map(mut self, map: Option<Arc<MapBudget>>) -> Self {
+        self.map = map;
+        self
     }
 
     /// Adds what an earlier part of the run has spent.
@@ -107,8 +132,27 @@ impl Budget {
     /// meanwhile, so agents can't deadlock.
     ///
     /// # Errors
-    /// What is spent leaves less than [`MIN_REPLY_TOKENS`] for the reply.
-    pub async fn reserve(&self, estimate: RequestEstimate) -> Result<Reservation<'_>, LimitReached> {
+    /// What is spent leaves less than [`MIN_REPLY_TOKENS`] for the reply, or the ledger of the map can't be used.
+    pub async fn reserve(&self, mut estimate: RequestEstimate) -> Result<Reservation<'_>, ReserveError> {
+        let planned = estimate.max_tokens;
+        loop {
+            let mut reservation = self.reserve_from_run(estimate).await.map_err(ReserveError::Limit)?;
+            let Some(map) = &self.map else { return Ok(reservation) };
+            match map.reserve(&estimate, reservation.most, reservation.max_tokens).await? {
+                // The run's own reservation must have the same size, so it is made again.
+                Some(shorter) => estimate.max_tokens = shorter,
+                None => {
+                    reservation.in_map = true;
+                    if estimate.max_tokens < planned && reservation.limit == NO_LIMIT {
+                        reservation.limit = map_budget::MAP_LIMIT;
+                    }
+                    return Ok(reservation);
+                }
+            }
+        }
+    }
+
+    async fn reserve_from_run(&self, estimate: RequestEstimate) -> Result<Reservation<'_>, LimitReached> {
         loop {
             let settled = self.settled.notified();
             tokio::pin!(settled);
@@ -134,7 +178,7 @@ impl Budget {
         let most = worst_case_use(estimate.prompt_tokens, max_tokens, estimate.rates);
         ledger.reservations += 1;
         ledger.reserved = ledger.reserved.plus(most);
-        Ok(Some(Reservation { max_tokens, limit, most, budget: self }))
+        Ok(Some(Reservation { max_tokens, limit, most, in_map: false, budget: self }))
     }
 
     /// The longest reply, at most what the request wants, if this much is used, with the key of the limit that makes it
@@ -146,7 +190,7 @@ impl Budget {
         let least = MIN_REPLY_TOKENS.min(estimate.max_tokens);
         let by_tokens = |limit: u64| (TOKENS_KEY, estimate.by_tokens(limit.saturating_sub(used.tokens), least));
         let by_cost = |limit: f64| (COST_KEY, estimate.by_cost(limit - used.cost, least));
-        let mut longest = (estimate.max_tokens, "limits");
+        let mut longest = (estimate.max_tokens, NO_LIMIT);
         let limits = self.limits.tokens.map(by_tokens).into_iter().chain(self.limits.cost_usd.map(by_cost));
         for (limit, tokens) in limits {
             if tokens < least {
@@ -159,8 +203,8 @@ impl Budget {
         Ok(longest)
     }
 
-    fn limit_reached(&self, ledger: &Ledger, limit: &'static str, estimate: &RequestEstimate) -> LimitReached {
-        let Ledger { spent, held, .. } = ledger;
+    fn limit_reached(&self, ledger: &RunLedger, limit: &'static str, estimate: &RequestEstimate) -> LimitReached {
+        let RunLedger { spent, held, .. } = ledger;
         let held_for = "are held for agents that wait for their subagents";
         let message = if limit == COST_KEY {
             let all = self.limits.cost_usd.unwrap_or_default();
@@ -206,7 +250,7 @@ impl Budget {
         count(&mut self.lock().subagents, self.limits.subagents, "limits.subagents", "subagents")
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Ledger> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, RunLedger> {
         self.ledger.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
@@ -292,8 +336,13 @@ impl Reservation<'_> {
     }
 
     fn count(&self, used: &Usage, cost: Option<f64>) {
+        let used = Amount { tokens: used.total(), cost: cost.unwrap_or(self.most.cost) };
         let mut ledger = self.budget.lock();
-        ledger.spent = ledger.spent.plus(Amount { tokens: used.total(), cost: cost.unwrap_or(self.most.cost) });
+        ledger.spent = ledger.spent.plus(used);
+        drop(ledger);
+        if let Some(map) = &self.budget.map {
+            map.count(used);
+        }
     }
 }
 
@@ -305,6 +354,9 @@ impl Drop for Reservation<'_> {
         ledger.reserved = if ledger.reservations == 0 { Amount::default() } else { ledger.reserved.minus(self.most) };
         drop(ledger);
         self.budget.settled.notify_waiters();
+        if let Some(map) = self.budget.map.as_ref().filter(|_| self.in_map) {
+            map.release(self.most);
+        }
     }
 }
 

@@ -21,6 +21,15 @@ fn of_cost(limit: f64) -> Budget {
     Budget::new(PlannedLimits { cost_usd: Some(limit), ..limits() })
 }
 
+impl ReserveError {
+    fn hit(self) -> LimitReached {
+        match self {
+            Self::Limit(hit) => hit,
+            Self::Ledger(error) => panic!("{error}"),
+        }
+    }
+}
+
 fn used(tokens: u64) -> Usage {
     Usage { input_tokens: tokens, ..Usage::default() }
 }
@@ -36,7 +45,7 @@ fn work(prompt_tokens: u64, max_tokens: u32) -> RequestEstimate {
 
 /// The result if the request needn't wait; `None` if it must.
 fn try_now(budget: &Budget, wish: RequestEstimate) -> Option<Result<Reservation<'_>, LimitReached>> {
-    budget.reserve(wish).now_or_never()
+    budget.reserve(wish).now_or_never().map(|reserved| reserved.map_err(ReserveError::hit))
 }
 
 fn now(budget: &Budget, wish: RequestEstimate) -> Reservation<'_> {
@@ -110,7 +119,7 @@ fn a_waiting_request_is_refused_when_others_have_used_everything() {
     let mut second = Box::pin(budget.reserve(wish(1_000, 900)));
     assert!(second.as_mut().now_or_never().is_none());
     first.settle(&used(1_900), Some(0.95));
-    assert_eq!(second.now_or_never().unwrap().unwrap_err().limit, "limits.cost_usd");
+    assert_eq!(second.now_or_never().unwrap().unwrap_err().hit().limit, "limits.cost_usd");
 }
 
 #[tokio::test]
@@ -236,4 +245,47 @@ fn a_reached_limit_reports_what_is_held() {
     let hit = try_now(&budget, wish(6_000, 1_000)).unwrap().unwrap_err();
     assert!(hit.message.ends_with("to go on: the next prompt alone takes about 6000"), "{}", hit.message);
     assert!(!hit.message.contains("kept"), "{}", hit.message);
+}
+
+fn map_of_tokens(folder: &std::path::Path, process: &str, limit: u64) -> Arc<MapBudget> {
+    let limits = ledger::MapLimits { tokens: Some(limit), cost_usd: None };
+    Arc::new(MapBudget::new(ledger::Ledger::open(folder, process, limits).unwrap(), limits))
+}
+
+#[test]
+fn the_rows_of_a_map_wait_for_each_other_and_then_share_its_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let map = map_of_tokens(folder.path(), "one", 2_000);
+    let row = |limit: Option<u64>| {
+        Budget::new(PlannedLimits { tokens: limit, ..limits() }).within_map(Some(Arc::clone(&map)))
+    };
+    let (first, second) = (row(None), row(Some(100_000)));
+    let reserved = now(&first, wish(500, 1_000));
+    assert!(try_now(&second, wish(500, 1_000)).is_none(), "the first row may return what it has reserved");
+    reserved.settle(&used(700), None);
+    let shorter = now(&second, wish(500, 1_000));
+    assert_eq!((shorter.max_tokens, shorter.limit), (800, "limits.map"));
+    drop(shorter);
+    assert!(map.exhausted().is_none());
+    now(&second, wish(500, 700)).settle(&used(1_100), None);
+    assert_eq!(refused(&second, wish(100, 1_000)), "limits.map");
+    assert_eq!(refused(&first, wish(100, 1_000)), "limits.map");
+    assert!(map.exhausted().unwrap().contains("1800 of the map's 2000 tokens"), "{:?}", map.exhausted());
+    assert!(try_now(&row(Some(300)), wish(100, 1_000)).is_some_and(|refused| refused.is_err()));
+}
+
+#[test]
+fn a_map_spends_no_more_than_its_limit_in_several_processes() {
+    let folder = tempfile::tempdir().unwrap();
+    let row = |process: &str| Budget::new(limits()).within_map(Some(map_of_tokens(folder.path(), process, 10_000)));
+    let (one, other) = (row("one"), row("other"));
+    now(&one, wish(1_000, 5_000)).settle(&used(5_500), None);
+    let held = now(&one, wish(1_000, 2_000));
+    // Neither what the other process has reserved nor a part that it claims ahead is available.
+    assert_eq!(refused(&other, wish(1_300, 1_000)), "limits.map");
+    held.settle(&used(100), None);
+    // A damaged ledger isn't free money.
+    std::fs::write(folder.path().join("third.json"), "{").unwrap();
+    let failed = other.reserve(wish(1_000, 1_000)).now_or_never().unwrap().unwrap_err();
+    assert!(matches!(failed, ReserveError::Ledger(_)), "{failed:?}");
 }

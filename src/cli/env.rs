@@ -1,8 +1,8 @@
 //! The environment of the command line: variables, current folder, terminal, clock and user configuration.
 
-use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use super::output::Console;
 use crate::diagnostic::Diagnostic;
@@ -17,9 +17,9 @@ pub(super) struct CliEnv {
     pub(super) console: Console,
     pub(super) clock: fn() -> jiff::Timestamp,
     /// The prices that apply to this user, or the mistakes in `prices.toml`. Read on first use.
-    pub(super) prices: OnceCell<Result<Prices, Vec<Diagnostic>>>,
+    pub(super) prices: OnceLock<Result<Prices, Vec<Diagnostic>>>,
     /// The servers in the user's `providers.toml`. Read on first use.
-    pub(super) servers: OnceCell<ParsedServers>,
+    pub(super) servers: OnceLock<ParsedServers>,
 }
 
 impl CliEnv {

@@ -1,14 +1,19 @@
 //! The commands. Only this module prints and reads the environment and the clock.
 
+mod apply;
 mod arguments;
 mod diff;
+mod emit;
 mod env;
 mod execute;
 mod explain;
 mod gather;
 mod init;
+mod keyed_run;
+mod map;
 mod output;
 mod output_queue;
+mod prepared_job;
 mod prices;
 mod process_hardening;
 mod progress;
@@ -28,8 +33,8 @@ mod test;
 mod user_config;
 mod validate;
 
-use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
@@ -67,6 +72,10 @@ enum Command {
     ///
     /// The run continues from its journals. When a run ends that can be resumed, stderr has the command for it.
     Resume(resume::ResumeArgs),
+    /// Run a job once for each row of a file
+    ///
+    /// Each row has a record of its own. The same command again goes on where the map was: finished rows don't run again.
+    Map(Box<map::MapArgs>),
     /// Replay a recorded run offline and report where it differs
     Replay(replay::ReplayArgs),
     /// Run the test cases of jobs, offline
@@ -85,11 +94,18 @@ enum Command {
     ///
     /// Shows the differences in plan, outcome, turns, calls, cost, result, text and changed files.
     Diff(diff::DiffArgs),
+    /// Put the changes of runs into the workspace
+    ///
+    /// For runs that worked in a copy of the workspace, such as the rows of a map. Each run's changes.patch is merged
+    /// three-way, whole or not at all. Nothing is written before all runs are merged.
+    Apply(apply::ApplyArgs),
     /// Join the results of a map that ran in several folders
     ///
     /// The folders are maps, RUNS/JOB/MAP, or have maps below them: the artifacts of a matrix, or copies from several machines.
     /// Each record that is missing, incomplete, duplicate or foreign is listed.
     Gather(gather::GatherArgs),
+    /// Print a file that submits a map to an engine, such as Slurm or Kubernetes
+    Emit(emit::EmitArgs),
     /// Show what models cost
     Prices(prices::PricesArgs),
     /// List the providers and your own servers
@@ -152,7 +168,7 @@ pub fn main() -> u8 {
         }
     };
     let code = folder.map_err(Error::environment("the current folder can't be found")).and_then(|current_folder| {
-        let (prices, servers) = (OnceCell::new(), OnceCell::new());
+        let (prices, servers) = (OnceLock::new(), OnceLock::new());
         let env = CliEnv { variables, current_folder, console, clock: jiff::Timestamp::now, prices, servers };
         dispatch(arguments.command, &env)
     });
@@ -186,7 +202,8 @@ fn run_restorer() -> Option<u8> {
 }
 
 fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
-    if matches!(command, Command::Run(_) | Command::Resume(_) | Command::Replay(_) | Command::Test(_)) {
+    if matches!(command, Command::Run(_) | Command::Map(_) | Command::Resume(_) | Command::Replay(_) | Command::Test(_))
+    {
         let is_secret = |name: &str| is_secret_name(name) || name.ends_with("_BASE_URL");
         let runs_nothing = matches!(&command, Command::Replay(options) if !options.tools);
         let servers = if runs_nothing { &UserServers::default() } else { &env.parsed_servers().servers };
@@ -196,6 +213,7 @@ fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
     }
     match command {
         Command::Run(options) => run::run(&options, env),
+        Command::Map(options) => map::map(&options, env),
         Command::Resume(options) => resume::resume(&options, env),
         Command::Replay(options) => replay::replay(&options, env),
         Command::Test(options) => test::test(&options, env),
@@ -203,7 +221,9 @@ fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
         Command::Explain(options) => explain::explain(&options, env),
         Command::Show(options) => show::show(&options, env),
         Command::Diff(options) => diff::diff(&options, env),
+        Command::Apply(options) => apply::apply(&options, env),
         Command::Gather(options) => gather::gather(&options, env),
+        Command::Emit(options) => emit::emit(&options, env),
         Command::Prices(options) => prices::prices(&options, env),
         Command::Providers(options) => providers::providers(&options, env),
         Command::Init(options) => init::init(&options, env),

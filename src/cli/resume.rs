@@ -10,7 +10,7 @@ use super::arguments::{
     resolve_workspace,
 };
 use super::env::CliEnv;
-use super::execute::{Execution, connect_providers, execute};
+use super::execute::{Execution, PrintedRun, connect_providers, execute_and_print};
 use super::output::printable;
 use super::result_file::ResultFile;
 use super::sandbox_options::SandboxOptions;
@@ -20,7 +20,7 @@ use crate::event::{Event, JournalEntry, PARENT, RunOptions};
 use crate::formats;
 use crate::job::{GitAccess, Network};
 use crate::plan::Plan;
-use crate::record::{LATEST, RUNS, Record, Recorder, ResumedRecord, find_run};
+use crate::record::{LATEST, ROWS, RUNS, Record, Recorder, ResumedRecord, find_run, is_set_aside};
 use crate::run::{ResumeState, Signals, UsedLimit, head_commit};
 use crate::workspace_changes::has_tracked_files;
 
@@ -121,7 +121,7 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
         }
     }
     if !options.force
-        && let Some(original) = find_original(state.folder(), &recorder.folder, &state.started.run_id)
+        && let Some(original) = find_original(&state, &recorder.folder)
     {
         return Err(Error::Copied { path: folder, original });
     }
@@ -167,13 +167,13 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
             env.console.warning(&format!("the old values of these secrets are no longer masked: {changed}"));
         }
     }
-    let providers = connect_providers(env, &plan, &scripts, &secrets.redactor, None)?;
+    let providers = connect_providers(env, &plan, &scripts, &secrets.redactor, None, &|_| true)?;
     let out = runs_folder(&recorder.folder, &state.started.run_id, &plan.job);
     let protected: Vec<PathBuf> = state.started.protected.iter().map(PathBuf::from).collect();
     let sandbox = sandbox_options.prepare_sandbox(env, &plan, &protected, &out)?;
     let result_file = ResultFile::prepare(result_path.as_deref())?;
     result_file.iter().try_for_each(ResultFile::make_folder)?;
-    execute(
+    execute_and_print(
         Execution {
             plan,
             secrets,
@@ -181,12 +181,9 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
             protected_paths: protected,
             runs_folder: out,
             sandbox,
-            display_folder: &folder,
-            format: &options.format,
             providers,
             scripts,
             recorder,
-            result_file,
             options: RunOptions {
                 untrusted: earlier.untrusted,
                 offline: earlier.offline,
@@ -194,24 +191,32 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
             },
             resume_state: Some(state),
             signals,
-            observer: None,
+            observers: Vec::new(),
+            map_budget: None,
         },
+        PrintedRun { display_folder: &folder, format: &options.format, result_file },
         env,
     )
 }
 
 /// The record that this one is a copy of, if it still exists.
-fn find_original(recorded: &Path, current: &Path, run_id: &str) -> Option<PathBuf> {
+pub(super) fn find_original(state: &ResumeState, current: &Path) -> Option<PathBuf> {
+    let recorded = state.folder();
     let identity = |folder: &Path| Some((fs::metadata(folder).ok()?.dev(), fs::metadata(folder).ok()?.ino()));
     if recorded == current || !recorded.is_absolute() || identity(recorded)? == identity(current)? {
         return None;
     }
     let first = Record::open(recorded).ok()?.entries(PARENT).ok()?.next()?.ok()?;
-    let is_same = matches!(&first.event, Event::RunStarted(started) if started.run_id == run_id);
+    // After `--fresh`, another run with the same key is there.
+    let is_same = matches!(&first.event, Event::RunStarted(started) if started.run_id == state.started.run_id)
+        && state.started_at() == Some(first.at);
     is_same.then(|| recorded.to_owned())
 }
 
-fn load_resume_state(journals: BTreeMap<String, Vec<JournalEntry>>, folder: &Path) -> Result<ResumeState, Error> {
+pub(super) fn load_resume_state(
+    journals: BTreeMap<String, Vec<JournalEntry>>,
+    folder: &Path,
+) -> Result<ResumeState, Error> {
     ResumeState::new(journals).ok_or_else(|| Error::NotARecord {
         path: folder.to_owned(),
         why: "it was interrupted before it started; start a new run".to_owned(),
@@ -219,15 +224,19 @@ fn load_resume_state(journals: BTreeMap<String, Vec<JournalEntry>>, folder: &Pat
 }
 
 /// A hint how to resume a run that ended at a limit.
-fn raise_limit_hint(used: &UsedLimit, folder: &Path) -> String {
+pub(super) fn raise_limit_hint(used: &UsedLimit, folder: &Path) -> String {
     let run = printable(&folder.to_string_lossy());
     format!("{}; raise the limit: legwork resume {run} --limit {}", used.used(), used.argument())
 }
 
-/// The folder of all runs that contains a run folder. For a record that was moved elsewhere, only the record itself: tools
-/// may use what is around it.
+/// The folder of all runs that contains a run folder: `JOB/RUN`, also if `--fresh` has added a number, or the record of a row,
+/// `JOB/MAP/rows/ROW`. For a record that was moved elsewhere, only the record itself: tools may use what is around it.
 pub(super) fn runs_folder(folder: &Path, run_id: &str, job: &str) -> PathBuf {
-    let of_job = folder.parent().filter(|parent| folder.ends_with(run_id) && parent.ends_with(job));
+    let is_named = folder.ends_with(run_id) || is_set_aside(&folder.with_file_name(run_id), folder);
+    let of_job = folder.parent().filter(|_| is_named).and_then(|parent| match parent.ends_with(job) {
+        true => Some(parent),
+        false => parent.parent().filter(|_| parent.ends_with(ROWS))?.parent().filter(|of_job| of_job.ends_with(job)),
+    });
     of_job.and_then(Path::parent).unwrap_or(folder).to_owned()
 }
 

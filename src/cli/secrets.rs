@@ -13,6 +13,7 @@ use crate::text::percent_decode;
 const PROXY_VARIABLES: [&str; 6] = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
 
 /// The secrets of a run.
+#[derive(Clone)]
 pub(super) struct RunSecrets {
     pub(super) redactor: Redactor,
     pub(super) environment: Environment,

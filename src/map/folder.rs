@@ -1,11 +1,23 @@
 //! The folder of a map: `OUT/JOB/MAP`.
 
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use crate::error::Error;
 use crate::isolation::{Isolation, Snapshot};
+use crate::record::{open_file, temporary};
+
+/// The version of `map.json`.
+pub const MAP_FORMAT: u32 = 1;
+
+const MANIFEST_FILE: &str = "map.json";
+/// The greatest size of `map.json` in bytes.
+const MAX_MANIFEST_BYTES: u64 = 1 << 20;
 
 /// What a map's folder is made for, in `map.json`. A later start of the same map must agree with it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,9 +49,99 @@ impl MapFolder {
         Self { path: out.join(job).join(name) }
     }
 
+    /// Locks the folder, which must exist, so that only one process prepares it. The lock ends when the file is closed.
+    ///
+    /// # Errors
+    /// If the folder can't be opened.
+    pub fn lock(&self) -> Result<File, Error> {
+        let failed = |source| Error::Record { path: self.path.clone(), source };
+        let folder = File::open(&self.path).map_err(failed)?;
+        match flock(&folder, FlockOperation::LockExclusive) {
+            // Without locks, the first manifest that is written counts.
+            Ok(()) | Err(rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOLCK) => {
+                Ok(folder)
+            }
+            Err(errno) => Err(failed(errno.into())),
+        }
+    }
+
+    /// Reads the manifest; `None` if the folder doesn't exist or is empty.
+    ///
+    /// # Errors
+    /// If it can't be read, or the folder is something else than a map.
+    pub fn read_manifest(&self) -> Result<Option<MapManifest>, Error> {
+        let path = self.manifest();
+        let not_a_map = |why: String| {
+            Error::usage(
+                format!("{} isn't the folder of a map: {why}", self.path.display()),
+                "Choose another name for the map with --name NAME, or move that folder away.",
+            )
+        };
+        let mut text = String::new();
+        let opened = open_file(&self.path, MANIFEST_FILE, MAX_MANIFEST_BYTES);
+        match opened.and_then(|mut file| file.read_to_string(&mut text)) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let is_run = ["events.jsonl", "plan.json", "result.json", "job.yaml"];
+                return match is_run.iter().any(|name| self.path.join(name).exists()) {
+                    true => Err(not_a_map("it is the record of a run".to_owned())),
+                    false => Ok(None),
+                };
+            }
+            Err(source) => return Err(Error::Record { path, source }),
+        }
+        let manifest: MapManifest = serde_json::from_str(&text)
+            .map_err(|error| not_a_map(format!("its {MANIFEST_FILE} is damaged: {error}")))?;
+        match manifest.format {
+            MAP_FORMAT => Ok(Some(manifest)),
+            format => Err(Error::OtherFormat { path, format: format.into(), version: None }),
+        }
+    }
+
+    /// Writes the manifest. With `replace`, an earlier one is replaced. Returns false if there is one already.
+    ///
+    /// # Errors
+    /// If it can't be written.
+    pub fn write_manifest(&self, manifest: &MapManifest, replace: bool) -> Result<bool, Error> {
+        let write = || -> io::Result<bool> {
+            let mut file = temporary(&self.path)?;
+            serde_json::to_writer_pretty(&mut file, manifest)?;
+            file.write_all(b"\n")?;
+            file.as_file().sync_data()?;
+            if replace {
+                return file.persist(self.manifest()).map(|_| true).map_err(|error| error.error);
+            }
+            match file.persist_noclobber(self.manifest()) {
+                Ok(_) => Ok(true),
+                Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+                Err(error) => Err(error.error),
+            }
+        };
+        write().map_err(|source| Error::Record { path: self.manifest(), source })
+    }
+
+    /// The ids of the rows that have a record, in no order.
+    ///
+    /// # Errors
+    /// If the folder can't be read.
+    pub fn recorded_rows(&self) -> io::Result<Vec<String>> {
+        match fs::read_dir(self.rows()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            listing => listing?
+                .filter_map(|entry| entry.map(|entry| entry.file_name().into_string().ok()).transpose())
+                .collect(),
+        }
+    }
+
+    /// The folder in which the rows' own workspaces are. It isn't below the map's folder, because tools can't change
+    /// anything there.
+    pub fn workspaces(out: &Path, job: &str, name: &str) -> PathBuf {
+        out.join(".workspaces").join(job).join(name)
+    }
+
     /// Says what the folder is made for.
     pub fn manifest(&self) -> PathBuf {
-        self.path.join("map.json")
+        self.path.join(MANIFEST_FILE)
     }
 
     /// The records of the rows, by id.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostic, Rule, Source, SourceSpan, rule, suggest_name};
 use crate::job::value::ListSeparator;
+use crate::rows::Row;
 
 /// The rules for the values of inputs.
 pub const RULES: &[Rule] = &[
@@ -39,11 +40,14 @@ impl std::fmt::Debug for SecretInputs {
     }
 }
 
-/// Values for a job's inputs. `--set` and `--set-env` take precedence over `--inputs`.
-#[derive(Debug, Default)]
+/// Values for a job's inputs. `--set` and `--set-env` take precedence over `--inputs`, and so does a row. An input that both
+/// an argument and a row give is an error.
+#[derive(Debug, Clone, Default)]
 pub struct InputValues {
     pub(super) texts: Vec<InputArgument>,
     pub(super) files: Vec<Arc<Source>>,
+    /// A row of a file, and that file.
+    pub(super) row: Option<(Arc<Source>, Row)>,
     pub(super) findings: Vec<Diagnostic>,
 }
 
@@ -57,6 +61,7 @@ pub enum ValueSource<'a> {
 }
 
 /// One value from an argument.
+#[derive(Clone)]
 pub(super) struct InputArgument {
     pub(super) name: String,
     pub(super) value: String,
@@ -145,6 +150,11 @@ impl InputValues {
     /// Adds `--inputs FILE`: a mapping of names to values, YAML or JSON.
     pub fn file(&mut self, source: &Arc<Source>) {
         self.files.push(source.clone());
+    }
+
+    /// Sets the row of a file of rows, instead of an earlier one.
+    pub fn set_row(&mut self, source: &Arc<Source>, row: Row) {
+        self.row = Some((Arc::clone(source), row));
     }
 
     /// The values for the secret inputs of an existing plan. Exactly these inputs must be given.

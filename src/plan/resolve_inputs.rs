@@ -8,10 +8,11 @@ use serde_json::Value;
 
 use super::{InputValues, SecretInputs};
 use crate::diagnostic::{Diagnostic, Source, SourceSpan, suggest_name};
-use crate::job::value::{check_value, parse_value};
+use crate::job::value::{ListSeparator, check_value, parse_value};
 use crate::job::{Input, Job};
 use crate::lints::ValidJob;
-use crate::yaml::{self, Node, NodeKind};
+use crate::rows::CellValue;
+use crate::yaml::{self, Node, NodeKind, Spanned};
 
 /// The values of a job's inputs, defaults included, in the job's order.
 #[derive(Debug, Default)]
@@ -32,6 +33,7 @@ pub(super) fn resolve(job: &ValidJob, given: &InputValues, workspace: &str) -> R
     for source in &given.files {
         read_file(job.job(), source, &mut taken, &mut findings);
     }
+    read_row(job.job(), given, &mut taken);
     read_arguments(job.job(), given, &mut taken, &mut findings);
     // An unreadable argument may be for any input, so missing inputs aren't reported.
     let unread = !given.findings.is_empty();
@@ -53,13 +55,7 @@ pub(super) fn resolve(job: &ValidJob, given: &InputValues, workspace: &str) -> R
             None => match &input.default {
                 Some(default) => values.put(&name.value, input, default.to_json()),
                 None if unread => {}
-                None => {
-                    let message = format!("the input `{}` is required but not given", name.value);
-                    let (option, value) =
-                        if input.is_secret() { ("--set-env", "VARIABLE") } else { ("--set", "VALUE") };
-                    let help = format!("give it with `{option} {}={value}`", name.value);
-                    findings.push(Diagnostic::error("missing-input", name.place(), message).help(help));
-                }
+                None => findings.push(missing(name, input, given)),
             },
         }
     }
@@ -85,6 +81,34 @@ fn reject_empty_secret(input: &Input, value: Value) -> Result<Value, String> {
     }
 }
 
+/// A required input without a value. A row may have all inputs but secret ones, so the place is there.
+fn missing(name: &Spanned<String>, input: &Input, given: &InputValues) -> Diagnostic {
+    if let Some((source, row)) = given.row.as_ref().filter(|_| !input.is_secret()) {
+        let place = SourceSpan { source: Arc::clone(source), range: row.range.clone() };
+        let message = format!("the row has no value for the required input `{}`", name.value);
+        let help = format!("add a column `{0}`, or give it for all rows with `--set {0}=VALUE`", name.value);
+        return Diagnostic::error("missing-input", place, message).help(help);
+    }
+    let message = format!("the input `{}` is required but not given", name.value);
+    let (option, value) = if input.is_secret() { ("--set-env", "VARIABLE") } else { ("--set", "VALUE") };
+    let help = format!("give it with `{option} {}={value}`", name.value);
+    Diagnostic::error("missing-input", name.place(), message).help(help)
+}
+
+/// Takes the values of a row. Its columns were compared with the job's inputs when the file was read.
+fn read_row(job: &Job, given: &InputValues, taken: &mut HashMap<String, GivenValue>) {
+    let Some((source, row)) = &given.row else { return };
+    for cell in &row.cells {
+        let Some((_, input)) = job.inputs().find(|(name, _)| *name.value == *cell.name) else { continue };
+        let value = match &cell.value {
+            CellValue::Text(text) => parse_value(input.kind.value, text, ListSeparator::Commas),
+            CellValue::Json(value) => Ok(value.clone()),
+        };
+        let place = SourceSpan { source: Arc::clone(source), range: cell.range.clone() };
+        taken.insert(cell.name.to_string(), GivenValue { value, place });
+    }
+}
+
 fn read_arguments(
     job: &Job,
     given: &InputValues,
@@ -98,6 +122,12 @@ fn read_arguments(
             findings.push(unknown(job, &text.name, name_place));
             continue;
         };
+        if given.row.as_ref().is_some_and(|(_, row)| row.cells.iter().any(|cell| *cell.name == *text.name)) {
+            let message = format!("the input `{}` is also a column of the rows", text.name);
+            let finding = Diagnostic::error("duplicate-input", name_place, message);
+            findings.push(finding.help("remove this option, or the column"));
+            continue;
+        }
         let value = parse_value(input.kind.value, &text.value, text.listing);
         taken.insert(text.name.clone(), GivenValue { value, place: value_place });
     }

@@ -342,3 +342,45 @@ fn a_value_that_cannot_be_read_says_what_to_do() {
     let unset = help_of(&|given| given.set_env("a=TOKEN", |_| None));
     assert!(unset.contains("set `TOKEN`"), "{unset}");
 }
+
+fn rows(job: &ValidJob, name: &str, content: &str) -> crate::rows::Rows {
+    let format = crate::rows::RowFormat::detect(std::path::Path::new(name), content.as_bytes());
+    crate::rows::read(name, content.as_bytes().to_vec(), format, None, job.job()).unwrap()
+}
+
+#[test]
+fn a_row_gives_inputs_with_their_types_and_places() {
+    let job = valid(INPUTS);
+    let from_csv = rows(&job, "r.csv", "text,count,files\na b,7,\"x,y\"\n\"a\nb\",seven,z\n");
+    let from_json = rows(&job, "r.json", r#"[{"text": "a b", "count": 7, "files": ["x", "y"]}, {"count": "7"}]"#);
+    for rows in [&from_csv, &from_json] {
+        let mut inputs = given(&["deep=true"]);
+        inputs.set_row(&rows.source, rows.rows[0].clone());
+        let (plan, _) = Plan::new(&job, &inputs, &facts()).unwrap();
+        assert_eq!(plan.parent.prompt.as_deref(), Some("a b|google|7|0.5|True|src|x+y"));
+    }
+    let mut inputs = given(&[]);
+    inputs.set_row(&from_csv.source, from_csv.rows[1].clone());
+    assert_eq!(told(&Plan::new(&job, &inputs, &facts()).unwrap_err()), ["bad-input r.csv 4:4 seven"]);
+    inputs.set_row(&from_json.source, from_json.rows[1].clone());
+    let expected = ["bad-input r.json 1:62 \"7\"", "missing-input r.json 1:52 {\"count\": \"7\"}"];
+    let mut found = told(&Plan::new(&job, &inputs, &facts()).unwrap_err());
+    found.sort_unstable();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn an_input_of_a_row_and_an_argument_is_an_error_and_a_secret_never_belongs_to_a_row() {
+    let job = valid(INPUTS);
+    let rows_of_text = rows(&job, "r.csv", "text\nhello\n");
+    let mut inputs = given(&["text=other"]);
+    inputs.set_row(&rows_of_text.source, rows_of_text.rows[0].clone());
+    let findings = Plan::new(&job, &inputs, &facts()).unwrap_err();
+    assert_eq!(told(&findings), ["duplicate-input --set 1:1 text"]);
+    let job = valid(SECRET);
+    let topics = rows(&job, "r.csv", "topic\nhello\n");
+    let mut inputs = given(&[]);
+    inputs.set_row(&topics.source, topics.rows[0].clone());
+    let findings = Plan::new(&job, &inputs, &facts()).unwrap_err();
+    assert!(told(&findings)[0].starts_with("missing-input jobs/tour.yaml 3:3"), "{:?}", told(&findings));
+}

@@ -14,6 +14,9 @@ use crate::workspace::open_beneath;
 /// The default folder of all runs.
 pub const RUNS: &str = "runs";
 
+/// The folder of a map with the records of its rows.
+pub const ROWS: &str = "rows";
+
 /// The newest run, as a name on the command line and as a link in a job's folder.
 pub const LATEST: &str = "latest";
 
@@ -29,7 +32,7 @@ pub(super) const RESULT_FILE: &str = "result.json";
 
 /// The prefix of the names of temporary files, which are renamed when they are complete. A killed process leaves them behind;
 /// the next process with the folder's lock removes them.
-const TEMP_PREFIX: &str = ".tmp-legwork-";
+pub(super) const TEMP_PREFIX: &str = ".tmp-legwork-";
 /// The folders that temporary files can be in, relative to the record.
 const TEMP_DIRS: [&str; 2] = ["", "subagents"];
 

@@ -25,7 +25,7 @@ use super::files::{open_file, temporary};
 use crate::error::Error;
 
 /// The file, which exists while a run goes on and after it was killed.
-const LEASE_FILE: &str = "lease";
+pub(super) const LEASE_FILE: &str = "lease";
 /// How often the owner counts.
 const PERIOD: Duration = Duration::from_secs(1);
 /// How long the count must stand still until another machine takes the lease over.
@@ -184,6 +184,11 @@ impl Lease {
         }
     }
 
+    /// The record was moved, and the file with it.
+    pub(super) fn follow(&mut self, record: &Path) {
+        record.clone_into(&mut self.record);
+    }
+
     /// Removes the file, because the run has ended.
     pub(super) fn release(&self) {
         self.is_released.store(true, Ordering::Relaxed);
@@ -230,6 +235,13 @@ pub(super) fn simulated_boot_id() -> Option<String> {
     #[allow(clippy::disallowed_methods)]
     let boot = if cfg!(debug_assertions) { std::env::var("LEGWORK_BOOT_ID").ok() } else { None };
     boot
+}
+
+/// How long the count must stand still. Tests of debug builds can make it shorter.
+fn observation() -> Duration {
+    #[allow(clippy::disallowed_methods)]
+    let shorter = if cfg!(debug_assertions) { std::env::var("LEGWORK_LEASE_OBSERVATION_MS").ok() } else { None };
+    shorter.and_then(|ms| ms.parse().ok()).map_or(OBSERVATION, Duration::from_millis)
 }
 
 fn random_id() -> String {
@@ -280,8 +292,9 @@ fn is_dead(record: &Path, found: &LeaseState) -> bool {
         return true;
     }
     let start = Instant::now();
-    while start.elapsed() < OBSERVATION {
-        std::thread::sleep(POLL_INTERVAL);
+    let observation = observation();
+    while start.elapsed() < observation {
+        std::thread::sleep(POLL_INTERVAL.min(observation));
         match read(record) {
             Some(now) if now.owner == found.owner && now.count == found.count => {}
             // It was released, or someone else was faster: the caller looks again.

@@ -55,6 +55,12 @@ impl RecordLock {
         self.folder.try_clone().ok().map(OwnedFd::from)
     }
 
+    /// Whether the folder at a path is the one that is locked. It isn't if it was moved or removed before the lock was taken.
+    pub(super) fn is_of(&self, path: &Path) -> bool {
+        let found = std::fs::symlink_metadata(path).and_then(|found| Ok((found, self.folder.metadata()?)));
+        found.is_ok_and(|(found, locked)| (found.dev(), found.ino()) == (locked.dev(), locked.ino()))
+    }
+
     /// Checks that this is still the folder at a path, which may have been moved and replaced by another one, and that no other
     /// process has taken the record over.
     ///

@@ -5,12 +5,13 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 
 use super::files::{PLAN_FILE, RESULT_FILE, open_file};
 use crate::error::Error;
 use crate::event::{Event, FORMAT, JournalEntry, PARENT, RunResult, RunStarted, is_agent_id};
-use crate::journal::{JournalError, JournalReader, journal_file};
+use crate::journal::{JournalError, JournalReader, RecordKey, journal_file};
 use crate::plan::Plan;
 
 /// The largest file that is read, except journals, in bytes.
@@ -111,13 +112,33 @@ pub(super) fn agents(folder: &Path) -> Result<Vec<String>, Error> {
     Ok(ids)
 }
 
+/// The first event of a run.
+pub(super) struct FirstEvent {
+    pub(super) started: RunStarted,
+    pub(super) at: Timestamp,
+    /// Has read nothing but this event.
+    journal: JournalFile,
+}
+
+impl FirstEvent {
+    /// Whether the run was started with this key.
+    pub(super) fn is_sealed_by(&self, key: Option<&RecordKey>) -> bool {
+        key.is_some_and(|key| self.journal.is_sealed_by(key))
+    }
+}
+
 /// The first event of the run; `None` if it was interrupted before that.
 fn started(folder: &Path) -> Result<Option<RunStarted>, Error> {
-    let Some(mut entries) = open_journal(folder, PARENT)? else { return Ok(None) };
-    match entries.next() {
+    Ok(first_event(folder)?.map(|first| first.started))
+}
+
+/// The first event of the run, with its time; `None` if it was interrupted before that.
+pub(super) fn first_event(folder: &Path) -> Result<Option<FirstEvent>, Error> {
+    let Some(mut journal) = open_journal(folder, PARENT)? else { return Ok(None) };
+    match journal.next() {
         None | Some(Err(JournalError::Torn { .. })) => Ok(None),
         Some(Ok(entry)) => match entry.event {
-            Event::RunStarted(started) => Ok(Some(started)),
+            Event::RunStarted(started) => Ok(Some(FirstEvent { started, at: entry.at, journal })),
             other => {
                 let why = format!("its journal starts with `{}` instead of `run_started`", other.kind());
                 Err(Error::NotARecord { path: folder.to_owned(), why })

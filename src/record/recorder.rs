@@ -2,7 +2,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::hash::{BuildHasher, Hasher};
 use std::io::{self, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -64,9 +64,8 @@ pub struct Recorder {
 /// What to restore if a run ends before it starts.
 #[derive(Debug)]
 struct UnstartedRun {
-    latest: PathBuf,
-    /// The former target of `latest`, if it existed.
-    target: Option<PathBuf>,
+    /// The link `latest` and its former target, if it existed.
+    latest: Option<(PathBuf, Option<PathBuf>)>,
 }
 
 impl Recorder {
@@ -76,46 +75,47 @@ impl Recorder {
     /// # Errors
     /// If the folder can't be created.
     pub fn create(out: &Path, job: &str, run_id: &str, key: Option<RecordKey>) -> Result<Self, Error> {
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            move |source| Error::Record { path, source }
-        };
         let job_dir = out.join(job);
-        let latest = job_dir.join(LATEST);
-        let exists = |why: &str| io::Error::new(io::ErrorKind::AlreadyExists, why);
-        let is_new = !out.exists();
-        if is_new && out.is_symlink() {
-            return Err(failed(out)(exists("it is a dangling link")));
-        }
-        // A rename would silently replace a file, and would fail for a folder after the run has been created.
-        if fs::symlink_metadata(&latest).is_ok_and(|found| !found.is_symlink()) {
-            return Err(failed(&latest)(exists("it must be a link to the newest run, and something else is there")));
-        }
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&job_dir).map_err(failed(&job_dir))?;
-        let ignore_file = out.join(".gitignore");
-        if is_new || (out.file_name() == Some(RUNS.as_ref()) && !ignore_file.exists()) {
-            // `create_new` doesn't follow a dangling link, which would create a file elsewhere.
-            match OpenOptions::new().write(true).create_new(true).open(&ignore_file) {
-                Ok(mut file) => file.write_all(b"*\n").map_err(|error| {
-                    // An empty file would ignore nothing and stay.
-                    let _ = fs::remove_file(&ignore_file);
-                    let _ = fs::remove_dir(&job_dir);
-                    let _ = fs::remove_dir(out);
-                    failed(&ignore_file)(error)
-                })?,
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(failed(&ignore_file)(error)),
-            }
-        }
+        check_latest(&job_dir)?;
+        create_job_dir(out, &job_dir)?;
         let folder = job_dir.join(run_id);
-        fs::DirBuilder::new().mode(0o700).create(&folder).map_err(failed(&folder))?;
+        DirBuilder::new().mode(0o700).create(&folder).map_err(record_error(&folder))?;
         let reserve = reserve_disk_space(&folder);
         let lock = RecordLock::take(&folder)?;
-        let recorder = Self::new(folder, run_id.to_owned(), lock, reserve, HashMap::new(), key);
-        let target = fs::read_link(&latest).ok();
-        *lock_mutex(&recorder.unstarted) = Some(UnstartedRun { latest: latest.clone(), target });
-        replace_symlink(&latest, Path::new(&recorder.run_id)).map_err(failed(&latest))?;
+        let mut recorder = Self::new(folder, run_id.to_owned(), lock, reserve, HashMap::new(), key);
+        recorder.remove_if_unstarted();
+        recorder.link_latest(&job_dir)?;
         Ok(recorder)
+    }
+
+    /// Creates a record at a path below `out/<job>`, whose last part is the run's id. `latest` stays as it is.
+    ///
+    /// # Errors
+    /// If the folder exists already or can't be created.
+    pub fn create_at(out: &Path, folder: &Path, key: Option<RecordKey>) -> Result<Self, Error> {
+        let run_id = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        create_job_dir(out, folder.parent().unwrap_or(out))?;
+        DirBuilder::new().mode(0o700).create(folder).map_err(record_error(folder))?;
+        let reserve = reserve_disk_space(folder);
+        let lock = RecordLock::take(folder)?;
+        let mut recorder = Self::new(folder.to_owned(), run_id, lock, reserve, HashMap::new(), key);
+        recorder.remove_if_unstarted();
+        Ok(recorder)
+    }
+
+    /// Removes the record at the end if the run hasn't started by then.
+    pub(super) fn remove_if_unstarted(&mut self) {
+        *lock_mutex(&self.unstarted) = Some(UnstartedRun { latest: None });
+    }
+
+    /// Lets `latest` in a job's folder link to this record, until the record is removed because the run didn't start.
+    pub(super) fn link_latest(&self, job_dir: &Path) -> Result<(), Error> {
+        let link = job_dir.join(LATEST);
+        let target = fs::read_link(&link).ok();
+        if let Some(unstarted) = lock_mutex(&self.unstarted).as_mut() {
+            unstarted.latest = Some((link.clone(), target));
+        }
+        replace_symlink(&link, Path::new(&self.run_id)).map_err(record_error(&link))
     }
 
     pub(super) fn new(
@@ -214,17 +214,66 @@ impl Recorder {
 impl Drop for Recorder {
     /// Removes the record of a run that never began; otherwise an empty record would be the newest one.
     fn drop(&mut self) {
-        let Some(UnstartedRun { latest, target }) = lock_mutex(&self.unstarted).take() else { return };
+        let Some(UnstartedRun { latest }) = lock_mutex(&self.unstarted).take() else { return };
         if self.lock.check(&self.folder).is_err() {
             return;
         }
-        if fs::read_link(&latest).is_ok_and(|found| found == Path::new(&self.run_id)) {
+        if let Some((latest, target)) = latest
+            && fs::read_link(&latest).is_ok_and(|found| found == Path::new(&self.run_id))
+        {
             let _ = match target {
                 Some(target) => replace_symlink(&latest, &target),
                 None => fs::remove_file(&latest),
             };
         }
         let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// An error of a path in the folder of records.
+pub(super) fn record_error(path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Record { path, source }
+}
+
+/// Checks that `latest` in a job's folder is a link or doesn't exist.
+///
+/// # Errors
+/// A rename would silently replace a file, and would fail for a folder after the run has been created.
+pub(super) fn check_latest(job_dir: &Path) -> Result<(), Error> {
+    let latest = job_dir.join(LATEST);
+    if fs::symlink_metadata(&latest).is_ok_and(|found| !found.is_symlink()) {
+        let why = "it must be a link to the newest run, and something else is there";
+        return Err(record_error(&latest)(io::Error::new(io::ErrorKind::AlreadyExists, why)));
+    }
+    Ok(())
+}
+
+/// Creates a folder for records below `out`. If `out` doesn't exist yet, it gets a `.gitignore` for everything.
+///
+/// # Errors
+/// If a folder or the file can't be created.
+pub fn create_job_dir(out: &Path, job_dir: &Path) -> Result<(), Error> {
+    let is_new = !out.exists();
+    if is_new && out.is_symlink() {
+        return Err(record_error(out)(io::Error::new(io::ErrorKind::AlreadyExists, "it is a dangling link")));
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(job_dir).map_err(record_error(job_dir))?;
+    let ignore_file = out.join(".gitignore");
+    if !is_new && (out.file_name() != Some(RUNS.as_ref()) || ignore_file.exists()) {
+        return Ok(());
+    }
+    // `create_new` doesn't follow a dangling link, which would create a file elsewhere.
+    match OpenOptions::new().write(true).create_new(true).open(&ignore_file) {
+        Ok(mut file) => file.write_all(b"*\n").map_err(|error| {
+            // An empty file would ignore nothing and stay.
+            let _ = fs::remove_file(&ignore_file);
+            let _ = fs::remove_dir(job_dir);
+            let _ = fs::remove_dir(out);
+            record_error(&ignore_file)(error)
+        }),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(record_error(&ignore_file)(error)),
     }
 }
 
@@ -252,7 +301,17 @@ fn is_sealed_for_path(path: &Path, folder: &OwnedFd, key: &RecordKey) -> bool {
     let mut entries = JournalReader::new(BufReader::new(file.take(MAX_FIRST_LINE_BYTES)));
     let Some(Ok(entry)) = entries.next() else { return false };
     let Event::RunStarted(started) = entry.event else { return false };
-    entries.is_sealed_by(key) && canonical_as_far_as_possible(Path::new(&started.folder)) == path
+    let made_at = canonical_as_far_as_possible(Path::new(&started.folder));
+    entries.is_sealed_by(key) && (made_at == path || is_set_aside(&made_at, path))
+}
+
+/// Whether a path is one that `--fresh` moves a record to: that of the record and a number.
+pub fn is_set_aside(record: &Path, path: &Path) -> bool {
+    let names =
+        record.file_name().zip(path.file_name()).and_then(|(name, moved)| Some((name.to_str()?, moved.to_str()?)));
+    let number = names.and_then(|(name, moved)| moved.strip_prefix(name)?.strip_prefix('.'));
+    record.parent() == path.parent()
+        && number.is_some_and(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()))
 }
 
 /// Creates a link, or changes its target.

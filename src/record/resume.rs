@@ -1,12 +1,13 @@
 //! Opens the record of an interrupted run so that the run can be resumed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use jiff::Timestamp;
 
 use super::files::{BASELINE_FILE, PATCH_FILE, RESULT_FILE, private_file_options};
+use super::lock::RecordLock;
 use super::read::{Record, open_journal, read_entries};
 use super::recorder::{Recorder, reserve_disk_space, take};
 use crate::error::Error;
@@ -50,6 +51,16 @@ impl Recorder {
                 exit_code: result.exit_code,
             });
         }
+        Self::resume_locked(folder, lock, record, key)
+    }
+
+    /// Continues a record whose folder is locked. `folder` is its canonical path.
+    pub(super) fn resume_locked(
+        folder: PathBuf,
+        lock: RecordLock,
+        record: Record,
+        key: Option<RecordKey>,
+    ) -> Result<ResumedRecord, Error> {
         let mut journals = BTreeMap::new();
         let mut has_our_key = false;
         let mut ends = HashMap::new();

@@ -63,6 +63,11 @@ impl Replay {
         &self.recorded.started
     }
 
+    /// When the recorded run started.
+    pub fn started_at(&self) -> Timestamp {
+        self.recorded.started_at
+    }
+
     /// Runs the recorded plan, or an edited one, up to the end of the record, and compares. Only real tools write anything.
     /// `prices` determine where an edited limit on cost would have been reached.
     ///
@@ -96,10 +101,12 @@ impl Replay {
             None => self.no_tools()?,
         };
         let run = RunState::new(RunDeps {
+            map_budget: None,
             run_id: recorded.started.run_id.clone(),
             plan,
             providers,
             prices: prices.clone(),
+            message_file: Arc::default(),
             clock: Timestamp::now,
             tools: deps.clone(),
             sink: Arc::clone(&collector) as Arc<dyn Sink>,

@@ -355,19 +355,27 @@ fn digest(values: &[(Cell, ColumnUse)]) -> String {
     hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Why an id can't name a folder. The same rule is for names of maps.
+/// Why an id can't name a folder.
 pub fn id_mistake(id: &str) -> Option<String> {
+    name_mistake("id", id)
+}
+
+/// Why an id, a key or the name of a map can't name a folder; `noun` says which of them it is.
+pub fn name_mistake(noun: &str, id: &str) -> Option<String> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     match id.bytes().next() {
-        None => Some("the id is empty".to_owned()),
-        _ if id.len() > MAX_ID_BYTES => Some(format!("the id is longer than {MAX_ID_BYTES} characters")),
-        _ if id.contains(['/', '\\']) => Some(format!("the id `{id}` is a path")),
+        None => Some(format!("the {noun} is empty")),
+        _ if id.len() > MAX_ID_BYTES => Some(format!("the {noun} is longer than {MAX_ID_BYTES} characters")),
+        _ if id.contains(['/', '\\']) => Some(format!("the {noun} `{id}` is a path")),
+        _ if id.eq_ignore_ascii_case("latest") => {
+            Some(format!("the {noun} can't be `{id}`, which is the name of the newest run"))
+        }
         Some(first) if !first.is_ascii_alphanumeric() => {
-            Some(format!("the id `{id}` doesn't begin with a letter or digit"))
+            Some(format!("the {noun} `{id}` doesn't begin with a letter or digit"))
         }
         _ => id
             .bytes()
             .find(|byte| !is_allowed(*byte))
-            .map(|_| format!("the id `{id}` has a character that isn't allowed")),
+            .map(|_| format!("the {noun} `{id}` has a character that isn't allowed")),
     }
 }

@@ -18,7 +18,8 @@ use self::change_tracking::BaselineTask;
 pub use self::resume_state::ResumeState;
 pub use self::signals::Signals;
 pub use self::used_limit::UsedLimit;
-use crate::agent::{Agent, RunAbort, RunDeps, RunGates, RunHistory, RunState, ToolDeps};
+use crate::agent::{Agent, MessageFile, RunAbort, RunDeps, RunGates, RunHistory, RunState, ToolDeps};
+use crate::budget::MapBudget;
 use crate::error::Error;
 use crate::event::{
     AgentFinished, Durability, ErrorInfo, Event, FORMAT, JournalEntry, Outcome, PARENT, Resumed, RunFinished,
@@ -89,20 +90,24 @@ pub struct Run<'a> {
     pub signals: Signals,
     /// False while the readers of the output don't keep up. Agents then wait.
     pub output_ready: watch::Receiver<bool>,
+    /// The budget of the map that the run is a row of.
+    pub map_budget: Option<Arc<MapBudget>>,
     /// Receives the git repositories that commands created in the workspace.
     pub planted_repositories: Arc<OnceLock<Repositories>>,
 }
 
-/// Opens every provider that the plan needs, without sending anything. A missing key is found here.
+/// Opens every provider that the plan's models for which `is_wanted` is true need, without sending anything. A missing key is
+/// found here.
 ///
 /// # Errors
 /// A provider can't be used.
 pub fn connect<'a>(
     plan: &Plan,
+    is_wanted: &dyn Fn(&Model) -> bool,
     with: impl Fn(&Model) -> Result<ConnectContext<'a>, Error>,
 ) -> Result<BTreeMap<String, Arc<dyn Provider>>, Error> {
     let mut opened = BTreeMap::new();
-    for agent in plan.agents() {
+    for agent in plan.agents().filter(|agent| is_wanted(&agent.model)) {
         let key = agent.model.reply_source();
         if opened.contains_key(&key) {
             continue;
@@ -133,8 +138,10 @@ impl Run<'_> {
         let root = Path::new(&self.plan.workspace);
         let commit = head_commit(root);
         let names = self.protected.iter().map(|path| path.to_string_lossy().into_owned()).collect();
-        // The whole workspace can't be read-only. If the folder of all runs is the workspace, those of this job are.
-        let records = if root.starts_with(&self.out) { folder.parent().unwrap_or(&folder) } else { &self.out };
+        // The whole workspace can't be read-only. If it is in the folder of all runs, those of this job are.
+        let of_job = self.out.join(&self.plan.job);
+        let of_job = if folder.starts_with(&of_job) { &of_job } else { folder.parent().unwrap_or(&folder) };
+        let records = if root.starts_with(&self.out) { of_job } else { &self.out };
         let protected = match self.found {
             Some(found) => found,
             None if self.plan.changes_files() => ProtectedPaths::find(&ProtectionConfig {
@@ -239,10 +246,12 @@ impl Run<'_> {
         };
         let cursors = self.resume_state.map(ResumeState::into_cursors).unwrap_or_default();
         let run = RunState::new(RunDeps {
+            map_budget: self.map_budget,
             run_id: keeper.recorder.run_id.clone(),
             plan: self.plan.clone(),
             providers: self.providers.clone(),
             prices: self.prices,
+            message_file: Arc::new(MessageFile::new(Some(folder.clone()))),
             clock: self.clock,
             tools,
             sink: Arc::clone(&keeper) as Arc<dyn Sink>,

@@ -53,6 +53,21 @@ impl ResumeState {
         Ok(())
     }
 
+    /// A recorded plan with the limits that resumes have replaced so far.
+    ///
+    /// # Errors
+    /// The journal names an unknown limit.
+    pub fn effective_plan(&self, plan: &Plan) -> Result<Plan, LimitOverrideError> {
+        let mut plan = plan.clone();
+        self.apply_recorded_limits(&mut plan, usize::MAX)?;
+        Ok(plan)
+    }
+
+    /// When the run started first.
+    pub fn started_at(&self) -> Option<Timestamp> {
+        self.parent().first().map(|entry| entry.at)
+    }
+
     /// The limit that ended a run; `None` if none did.
     ///
     /// # Errors

@@ -20,7 +20,8 @@ const SHUTDOWN_GRACE: Duration = Duration::from_millis(2_700);
 /// How often the existence of the parent process is checked.
 const PARENT_POLL_INTERVAL: Duration = Duration::from_millis(300);
 
-/// The signals that were caught.
+/// The signals that were caught. Clones are the same signals.
+#[derive(Clone)]
 pub struct Signals {
     first: Arc<AtomicU8>,
     /// Cancelled by the first signal.
@@ -70,6 +71,12 @@ impl Signals {
             .name("signals".to_owned())
             .spawn(move || runtime.block_on(streams.listen(&cancel, &caught, grace)))?;
         Ok(Self { first, stop })
+    }
+
+    /// The same signals for a part of the work, which `stop` can also end without a signal.
+    #[must_use]
+    pub fn for_part(&self) -> Self {
+        Self { first: Arc::clone(&self.first), stop: self.stop.child_token() }
     }
 
     /// The number of the first signal, if one was caught.

@@ -1,5 +1,6 @@
 //! Progress during a run: live lines on a terminal, otherwise one line per notable event.
 
+mod map_progress;
 mod screen;
 
 use std::collections::HashMap;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+pub(super) use self::map_progress::MapProgress;
 use self::screen::StderrTerm;
 use super::output::{Console, printable};
 use crate::event::{Event, JournalEntry, PARENT};

@@ -1,0 +1,120 @@
+//! The budget of a map, which the requests of all its rows share, also with those in other processes.
+
+use std::io;
+use std::sync::OnceLock;
+
+use tokio::sync::Notify;
+
+use super::ledger::{Ledger, MapLimitHit, MapLimits, Spend};
+use super::{Amount, MIN_REPLY_TOKENS, RequestEstimate, ReserveError};
+use crate::event::LimitReached;
+
+/// The key of a map's limits in a row's record.
+pub(super) const MAP_LIMIT: &str = "limits.map";
+
+/// What this process may spend for a map.
+#[derive(Debug)]
+pub struct MapBudget {
+    ledger: Ledger,
+    limits: MapLimits,
+    /// Notified when something that was reserved is returned.
+    returned: Notify,
+    /// Set when a request got nothing.
+    exhausted: OnceLock<String>,
+}
+
+impl MapBudget {
+    /// A budget that is shared by a ledger with these limits.
+    pub fn new(ledger: Ledger, limits: MapLimits) -> Self {
+        Self { ledger, limits, returned: Notify::new(), exhausted: OnceLock::new() }
+    }
+
+    /// Which limit is used up, in one sentence, if one is.
+    pub fn exhausted(&self) -> Option<&str> {
+        self.exhausted.get().map(String::as_str)
+    }
+
+    /// Returns what this process hasn't used, so that other processes can.
+    ///
+    /// # Errors
+    /// If the ledger can't be written.
+    pub fn close(&self) -> io::Result<()> {
+        self.ledger.close()
+    }
+
+    /// Reserves what a request may use at most. It waits while only the reservations of this process's other rows are in its
+    /// way. Returns the length of a shorter reply if only that fits; nothing is reserved then.
+    pub(super) async fn reserve(
+        &self,
+        estimate: &RequestEstimate,
+        most: Amount,
+        max_tokens: u32,
+    ) -> Result<Option<u32>, ReserveError> {
+        loop {
+            let returned = self.returned.notified();
+            tokio::pin!(returned);
+            // From here on, nothing that is returned is missed.
+            returned.as_mut().enable();
+            let hit = match self.ledger.reserve(spend(most)).map_err(ReserveError::Ledger)? {
+                Ok(()) => return Ok(None),
+                Err(hit) => hit,
+            };
+            if !hit.may_change {
+                return self.shorter_reply(estimate, &hit, max_tokens).map(Some);
+            }
+            returned.await;
+        }
+    }
+
+    /// The longest reply for what the limits leave.
+    fn shorter_reply(
+        &self,
+        estimate: &RequestEstimate,
+        hit: &MapLimitHit,
+        max_tokens: u32,
+    ) -> Result<u32, ReserveError> {
+        let least = MIN_REPLY_TOKENS.min(estimate.max_tokens);
+        let tokens = self.limits.tokens.map(|limit| limit.saturating_sub(hit.claimed.tokens));
+        let cost = self.limits.cost_usd.map(|limit| limit - hit.claimed.cost_usd);
+        let fitting = [
+            Some(max_tokens.saturating_sub(1)),
+            tokens.map(|left| estimate.by_tokens(left, least)),
+            cost.map(|left| estimate.by_cost(left, least)),
+        ];
+        let longest = fitting.into_iter().flatten().min().unwrap_or_default();
+        if longest >= least && longest > 0 {
+            return Ok(longest);
+        }
+        let message = match hit.limit {
+            "cost_usd" => format!(
+                "${:.4} of the map's ${:.4} are spent or reserved, and the rest isn't enough to go on",
+                hit.claimed.cost_usd,
+                self.limits.cost_usd.unwrap_or_default()
+            ),
+            _ => format!(
+                "{} of the map's {} tokens are used or reserved, and the rest isn't enough to go on: the next prompt alone \
+                 takes about {}",
+                hit.claimed.tokens,
+                self.limits.tokens.unwrap_or_default(),
+                estimate.prompt_tokens
+            ),
+        };
+        let _ = self.exhausted.set(message.clone());
+        Err(ReserveError::Limit(LimitReached::new(MAP_LIMIT, message)))
+    }
+
+    /// Counts what a request has really used.
+    pub(super) fn count(&self, used: Amount) {
+        self.ledger.settle(Spend::default(), spend(used));
+    }
+
+    /// Returns a reservation.
+    pub(super) fn release(&self, most: Amount) {
+        self.ledger.settle(spend(most), Spend::default());
+        self.returned.notify_waiters();
+    }
+}
+
+fn spend(amount: Amount) -> Spend {
+    Spend { tokens: amount.tokens, cost_usd: amount.cost }
+}

@@ -1,0 +1,213 @@
+//! Runs whose records have a path that is known before: `run --key`, and the rows of a map. Such a run is started, resumed, or
+//! only read, so the same command can be repeated at any time.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use jiff::{Timestamp, ToSpan};
+
+use super::arguments::limit_error;
+use super::prepared_job::{PreparedJob, RunIdentity};
+use super::resume::{find_original, load_resume_state};
+use super::secrets::RunSecrets;
+use crate::error::Error;
+use crate::plan::diff::PlanChange;
+use crate::plan::{InputValues, Plan};
+use crate::record::{KeyedPath, KeyedRecord, Record, Recorder, ResumedRecord, StartedRecord};
+use crate::run::{ResumeState, head_commit};
+
+/// Which run it is, and where it is recorded.
+#[derive(Debug, Clone)]
+pub(super) struct KeyedTarget<'a> {
+    /// The record, absolute and below the folder of all runs. Its last part is the run's id.
+    pub(super) folder: &'a Path,
+    /// The folder that the tools work in, absolute.
+    pub(super) workspace: &'a Path,
+    /// Whether `latest` in the job's folder links to the run when it is new.
+    pub(super) links_latest: bool,
+    /// Whether a run that has started is set aside, and a new one begins.
+    pub(super) is_fresh: bool,
+    /// When the run starts if it is new.
+    pub(super) now: Timestamp,
+}
+
+/// What is to be done for a run.
+pub(super) enum KeyedRun {
+    /// Nothing: it has ended for good. The record has a result.
+    Ended(Box<Record>),
+    /// It starts or goes on. Its record is locked.
+    Open(Box<OpenRun>),
+}
+
+/// A run that is about to start or to go on.
+pub(super) struct OpenRun {
+    pub(super) plan: Plan,
+    pub(super) recorder: Recorder,
+    /// What was recorded already.
+    pub(super) resume_state: Option<ResumeState>,
+}
+
+/// Opens the record of a run and decides what is to be done. This blocks for up to ten seconds if a process on another machine
+/// had the record last and may be alive.
+///
+/// # Errors
+/// Another process executes the run ([`Error::KeyInUse`]), the run has another plan ([`Error::OtherPlan`]) or can't be
+/// resumed here, or the record can't be used.
+pub(super) fn open_keyed_run(
+    job: &PreparedJob<'_>,
+    inputs: &InputValues,
+    secrets: &RunSecrets,
+    target: &KeyedTarget<'_>,
+) -> Result<KeyedRun, Error> {
+    let key = job.env.record_key(&[target.workspace])?.ok_or_else(|| {
+        let message = "a run with a key needs a signed record, or it couldn't be recognized later";
+        Error::usage(message, "Set LEGWORK_RECORD_KEY to at least 16 random characters.")
+    })?;
+    let path = KeyedPath {
+        out: &job.out,
+        folder: target.folder,
+        links_latest: target.links_latest,
+        raises_a_limit: !job.limits.is_empty(),
+        is_fresh: target.is_fresh,
+        key: Some(key),
+    };
+    let opened = KeyedRecord::open(&path).map_err(|error| match error {
+        Error::InUse { path } => Error::KeyInUse { path },
+        error => error,
+    })?;
+    match opened {
+        KeyedRecord::New(recorder) => {
+            let date = run_date(target.now);
+            let run = RunIdentity { workspace: target.workspace, run_id: &recorder.run_id, run_date: &date };
+            let (plan, _) = job.plan(inputs, run)?;
+            Ok(KeyedRun::Open(Box::new(OpenRun { plan, recorder, resume_state: None })))
+        }
+        KeyedRecord::Started(started) => continue_run(job, inputs, secrets, target, started),
+    }
+}
+
+/// The day of a time, as templates see it.
+pub(super) fn run_date(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%d").to_string()
+}
+
+fn continue_run(
+    job: &PreparedJob<'_>,
+    inputs: &InputValues,
+    secrets: &RunSecrets,
+    target: &KeyedTarget<'_>,
+    run: StartedRecord,
+) -> Result<KeyedRun, Error> {
+    let folder = target.folder;
+    if !run.has_our_key {
+        return Err(Error::ForeignRecord { path: folder.to_owned() });
+    }
+    let run_id = folder.file_name().unwrap_or_default().to_string_lossy();
+    if run.started.run_id != run_id {
+        let why = format!("it is the record of the run `{}`", run.started.run_id);
+        return Err(Error::NotARecord { path: folder.to_owned(), why });
+    }
+    let changes = differences(job, inputs, secrets, &run)?;
+    if !changes.is_empty() {
+        return Err(Error::OtherPlan { path: folder.to_owned(), changes });
+    }
+    if run.has_ended() {
+        return Ok(KeyedRun::Ended(Box::new(run.record)));
+    }
+    let ResumedRecord { recorder, record, journals, last_seen, .. } = run.resume()?;
+    let mut state = load_resume_state(journals, folder)?;
+    if let Some(original) = find_original(&state, &recorder.folder) {
+        return Err(Error::Copied { path: folder.to_owned(), original });
+    }
+    state.last_seen = last_seen;
+    let used = record.result.as_ref().map_or(Ok(None), |result| state.used_limit(result)).map_err(limit_error)?;
+    let mut plan = record.plan.clone();
+    let limits = changed_limits(&state, &plan, &job.limits)?;
+    state.replace_limits(&mut plan, limits).map_err(limit_error)?;
+    if used.is_some_and(|used| !used.leaves_more(&plan.limits, plan.parent.max_turns)) {
+        return Ok(KeyedRun::Ended(Box::new(record)));
+    }
+    let (_, then) = state.last_workspace();
+    let now = head_commit(target.workspace);
+    if then != now.as_deref() {
+        let [now, then] = [now.as_deref(), then].map(|commit| commit.unwrap_or("none").to_owned());
+        return Err(Error::usage(
+            format!("the workspace is at commit {now}, and the run `{run_id}` was at {then}"),
+            format!("Check out that commit, resume it with `{}`, or start anew with --fresh.", force_command(folder)),
+        ));
+    }
+    let digests = recorder.digests(&run_id, &secrets.redacted_command_secrets());
+    let changed = state.changed_secrets(&digests).join(", ");
+    if !changed.is_empty() {
+        return Err(Error::usage(
+            format!("these secrets have changed since the run `{run_id}` was interrupted: {changed}"),
+            format!(
+                "The workspace may contain the old values, which would no longer be masked. Set the old values, resume it \
+                 with `{}`, or start anew with --fresh.",
+                force_command(folder)
+            ),
+        ));
+    }
+    plan.workspace = target.workspace.to_string_lossy().into_owned();
+    for agent in std::iter::once(&mut plan.parent).chain(plan.subagents.values_mut()) {
+        agent.model.server = job.user_config.servers.server_info(&agent.model.provider);
+    }
+    Ok(KeyedRun::Open(Box::new(OpenRun { plan, recorder, resume_state: Some(state) })))
+}
+
+/// A command that resumes a run in spite of a changed commit or secret.
+fn force_command(folder: &Path) -> String {
+    format!("legwork resume {} --force", super::output::shell_quote(folder))
+}
+
+/// What differs between the recorded plan and the one that the job and its inputs have now. The workspace and the limits of
+/// `--limit` may differ.
+fn differences(
+    job: &PreparedJob<'_>,
+    inputs: &InputValues,
+    secrets: &RunSecrets,
+    run: &StartedRecord,
+) -> Result<Vec<PlanChange>, Error> {
+    let mut recorded = run.record.plan.clone();
+    recorded.set_limits(&job.limits).map_err(limit_error)?;
+    // The day was read shortly before the run started.
+    let days = [run.started_at, run.started_at.checked_sub(24.hours()).unwrap_or(run.started_at)].map(run_date);
+    let mut found = Vec::new();
+    for day in days.iter().rev() {
+        let plan =
+            |workspace: &Path| job.plan(inputs, RunIdentity { workspace, run_id: &run.started.run_id, run_date: day });
+        // Prompts may name the workspace. An absolute path as an input may only be valid in the workspace of now.
+        let planned = plan(Path::new(&recorded.workspace)).or_else(|_| plan(&job.workspace));
+        let mut planned = planned?.0.redacted(&secrets.redactor);
+        planned.workspace.clone_from(&recorded.workspace);
+        found = recorded.changes_to(&planned);
+        if found.is_empty() {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// The limits of `--limit` that differ from those with which the run has run so far.
+fn changed_limits(
+    state: &ResumeState,
+    plan: &Plan,
+    limits: &BTreeMap<String, String>,
+) -> Result<BTreeMap<String, String>, Error> {
+    let effective = state.effective_plan(plan).map_err(limit_error)?;
+    let mut changed = BTreeMap::new();
+    for (name, value) in limits {
+        let one = BTreeMap::from([(name.clone(), value.clone())]);
+        let mut replaced = effective.clone();
+        replaced.set_limits(&one).map_err(limit_error)?;
+        if !effective.changes_to(&replaced).is_empty() {
+            changed.extend(one);
+        }
+    }
+    Ok(changed)
+}
+
+/// The folder of the record of a run with a key.
+pub(super) fn keyed_folder(job: &PreparedJob<'_>, key: &str) -> PathBuf {
+    job.out.join(job.job.name()).join(key)
+}

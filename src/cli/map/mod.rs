@@ -1,0 +1,683 @@
+//! `legwork map`: runs a job once for each row of a file.
+
+pub(super) mod map_limits;
+mod row;
+mod schedule;
+
+use std::collections::HashSet;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use tokio::sync::watch;
+
+use self::map_limits::WholeMapLimits;
+use self::row::{OpenedRow, RowPlan, RowState, row_state};
+use super::arguments::parse_assignment;
+use super::env::CliEnv;
+use super::execute::{check_cost_limit, execute};
+use super::output::printable;
+use super::prepared_job::{ConnectedJob, JobArgs, PreparedJob, RunIdentity};
+use super::progress::MapProgress;
+use super::{output_queue, read_files};
+use crate::budget::MapBudget;
+use crate::budget::ledger::Ledger;
+use crate::engines::Shard;
+use crate::error::Error;
+use crate::event::RunResult;
+use crate::formats::{self, PlanPreview};
+use crate::isolation::{Isolation, IsolationError};
+use crate::map::{MAP_FORMAT, MapFolder, MapManifest, Results, RowWorkspaces, check_rows};
+use crate::plan::{InputValues, Plan};
+use crate::record::{create_job_dir, new_run_id};
+use crate::rows::{self, MAX_FILE_BYTES, RowFormat, Rows, name_mistake};
+use crate::run::Signals;
+
+/// The time of a map without a limit: a year.
+const NO_TIME_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
+/// The exit code if a row has ended badly.
+const EXIT_FAILED: u8 = 1;
+/// The exit code if a limit of the map was reached.
+const EXIT_LIMIT: u8 = 4;
+/// The exit code if the same command can go on with a row later.
+const EXIT_TEMPORARY: u8 = 75;
+/// How many rows are named in a message.
+const MAX_NAMED: usize = 5;
+
+const MAP_EXIT_CODES: &str = "\
+Exit codes: 0 if all rows completed; 1 if a row ended without success; 2 for a usage error, or if a row's record belongs to \
+another plan; 3 if the job or a row is invalid (then no row is run); 4 if a limit of the map was reached; 5 if the environment \
+or the provider doesn't allow a row to run; 75 if a row can go on later, by the same command; 128 plus the signal number after \
+a signal.";
+
+/// Options of `legwork map`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = MAP_EXIT_CODES)]
+pub(super) struct MapArgs {
+    #[command(flatten)]
+    job: JobArgs,
+    /// The file with the rows: CSV with a header line, JSONL or JSON; - for standard input
+    ///
+    /// Each column or key is an input of the job. All rows are checked before the first one runs.
+    #[arg(long, value_name = "FILE")]
+    rows: PathBuf,
+    /// The column with the id of each row, which names its record; default: a digest of the row's values
+    #[arg(long, value_name = "COLUMN")]
+    id: Option<String>,
+    /// How many rows run at once
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    jobs: u32,
+    /// The name of the map; default: map- and the name of the file of rows
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Limit the whole map; may be repeated
+    ///
+    /// The limits are cost_usd and tokens, which hold for all processes and all starts of this map, and wall_clock, which
+    /// holds for this process. The limits of the job hold for each row.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_assignment)]
+    limit: Vec<String>,
+    /// Run rows anew that have ended before
+    ///
+    /// `failed` are those that ended with exit code 1 or 4. Their earlier records are kept in the folder `earlier`.
+    #[arg(long, value_enum, value_name = "WHICH")]
+    retry: Option<Retry>,
+    /// Start no more rows after this many have ended without success
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_failures: Option<u32>,
+    /// How the rows' workspaces are kept apart; default: worktree or copy if an agent can change files, else none
+    ///
+    /// `worktree` gives each row a git worktree, `copy` a copy of the folder; both begin with the workspace as it is when the
+    /// map starts first, and are removed when the row has ended. With `none`, all rows work in the workspace itself.
+    #[arg(long, value_enum)]
+    isolate: Option<IsolateArg>,
+    /// Run only one of several equal parts of the rows: K/N, or auto for the part that the engine assigns to this process
+    ///
+    /// `auto` reads the variables of Slurm, Kubernetes, AWS Batch, Cloud Run, GitLab or Buildkite.
+    #[arg(long, value_name = "K/N|auto")]
+    shard: Option<String>,
+    /// Also write the results as JUnit XML
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Check everything, print what would run and the plan of the first row, and stop
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Which rows `--retry` runs anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Retry {
+    /// Those that ended with exit code 1 or 4
+    Failed,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum IsolateArg {
+    /// A git worktree for each row
+    Worktree,
+    /// A copy of the workspace for each row
+    Copy,
+    /// The workspace itself for all rows
+    None,
+}
+
+impl From<IsolateArg> for Isolation {
+    fn from(argument: IsolateArg) -> Self {
+        match argument {
+            IsolateArg::Worktree => Self::Worktree,
+            IsolateArg::Copy => Self::Copy,
+            IsolateArg::None => Self::None,
+        }
+    }
+}
+
+impl Retry {
+    fn applies(exit_code: u8) -> bool {
+        matches!(exit_code, EXIT_FAILED | EXIT_LIMIT)
+    }
+}
+
+/// What the check of all rows has found.
+struct CheckedRows {
+    /// The numbers of the rows of this shard, by what is to do with them.
+    to_run: Vec<usize>,
+    /// The rows that have ended for good, with their exit codes.
+    ended: Vec<u8>,
+    /// How many of `to_run` go on.
+    resumed: usize,
+    /// The plan of the first row that runs, or of the first row.
+    first: RowPlan,
+}
+
+pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
+    let limits = WholeMapLimits::parse(&options.limit)?;
+    let shard =
+        options.shard.as_deref().map(|shard| Shard::parse(shard, &|name| env.variable(name).map(str::to_owned)));
+    let shard = shard.transpose().map_err(|error| Error::usage(error.message, error.hint))?;
+    let name = map_name(options)?;
+    let job = PreparedJob::read(&options.job, std::collections::BTreeMap::new(), env)?;
+    let rows = read_rows(options, &job)?;
+    let mut inputs = job.inputs()?;
+    let folder = MapFolder::new(&job.out, job.job.name(), &name);
+    let manifest = folder.read_manifest()?;
+    let checked = check_all(options, &job, &rows, &mut inputs, &folder, shard)?;
+    let isolation = isolation(options, &job, manifest.as_ref(), &checked.first.plan)?;
+    job.check_options(&checked.first.plan)?;
+    if limits.of_all.cost_usd.is_some() {
+        let mut limited = checked.first.plan.clone();
+        limited.limits.cost_usd = limits.of_all.cost_usd;
+        check_cost_limit(&limited, &env.user_config()?)?;
+    }
+    let of_shard = checked.to_run.len() + checked.ended.len();
+    let summary = format!(
+        "{name}: {} rows{}: {} ended before, {} to go on, {} to start",
+        rows.rows.len(),
+        options.shard.as_ref().map(|shard| format!(", {of_shard} of them in shard {shard}")).unwrap_or_default(),
+        checked.ended.len(),
+        checked.resumed,
+        checked.to_run.len() - checked.resumed,
+    );
+    let secrets = job.secrets(&checked.first.plan, &checked.first.secrets);
+    if options.dry_run {
+        return print_dry_run(options, env, &summary, isolation, &checked.first.plan.redacted(&secrets.redactor));
+    }
+    if checked.to_run.is_empty() {
+        env.console.eprint(&printable(&summary));
+        return finish_again(options, &job, &rows, &folder, manifest, &checked.ended);
+    }
+    if env.record_key(&[&job.workspace])?.is_none() {
+        let message = "a map needs signed records, or its rows couldn't be recognized later";
+        return Err(Error::usage(message, "Set LEGWORK_RECORD_KEY to at least 16 random characters."));
+    }
+    let job = job.connect(&checked.first.plan, secrets)?;
+    job.prepared.check_out()?;
+    // From here on, a signal must let the records be closed.
+    let signals = Signals::catch()?;
+    env.console.eprint(&printable(&summary));
+    let process = new_run_id(&job.prepared.out, job.prepared.job.name(), (env.clock)());
+    let setup = MapSetup { folder, name: &name, isolation, process: &process };
+    let workspaces = setup.prepare(options, &job.prepared)?;
+    remove_leftovers(&workspaces, &setup.folder, env);
+    let budget = setup.budget(&limits)?;
+    let ids: Vec<String> = rows.rows.iter().map(|row| row.id.clone()).collect();
+    note_other_rows(&setup.folder, &ids, env);
+    let results_failed = |source| Error::Record { path: setup.folder.path.clone(), source };
+    let mut results = Results::open(&setup.folder, job.prepared.job.name(), &ids).map_err(results_failed)?;
+    job.secrets.register_github_masks(env);
+    let time = limits.wall_clock.unwrap_or(NO_TIME_LIMIT).min(NO_TIME_LIMIT);
+    let deadline = Instant::now() + time;
+    let output_ready =
+        output_queue::start(deadline).map_err(Error::environment("the output thread can't be started"))?;
+    let is_dumb = env.variable("TERM").is_none_or(|term| term == "dumb");
+    let progress = MapProgress::new(env.console, checked.to_run.len(), !(env.console.is_ci || is_dumb));
+    let runner = MapRunner {
+        options,
+        env,
+        job: &job,
+        rows: &rows,
+        inputs: &inputs,
+        folder: &setup.folder,
+        workspaces: &workspaces,
+        budget: budget.as_ref(),
+        // The time limit also stops the rows, but isn't a signal.
+        signals: signals.for_part(),
+        deadline,
+        output_ready,
+        progress,
+        results: Mutex::new(&mut results),
+        failures: AtomicUsize::new(0),
+        ends: Mutex::default(),
+        result_error: Mutex::default(),
+    };
+    let unstarted = runner.run_all(checked.to_run)?;
+    runner.progress.finish();
+    let MapRunner { ends, result_error, .. } = runner;
+    let ends = ends.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let result_error = result_error.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let timed_out = deadline <= Instant::now();
+    let closed = budget.as_ref().map_or(Ok(()), |budget| budget.close());
+    workspaces.remove_folder_if_empty();
+    let finished = results.finish(options.junit.as_deref());
+    for reason in budget.as_ref().and_then(|budget| budget.exhausted()).into_iter() {
+        env.console.eprint(&format!("limit:  {reason}"));
+    }
+    if timed_out {
+        env.console.eprint("limit:  the time of the map is up");
+    }
+    if !unstarted.is_empty() {
+        env.console.eprint(&format!("{} rows weren't started; the same command goes on with them", unstarted.len()));
+    }
+    let shown = options.job.out.join(job.prepared.job.name()).join(&name);
+    for (what, file) in [("table", "results.csv"), ("open", "report.html")] {
+        env.console.eprint(&format!("{:<7} {}", format!("{what}:"), printable(&shown.join(file).to_string_lossy())));
+    }
+    if let Some(error) = result_error {
+        return Err(results_failed(error));
+    }
+    finished.and(closed).map_err(results_failed)?;
+    let is_limited = timed_out || budget.as_ref().is_some_and(|budget| budget.exhausted().is_some());
+    let codes = checked.ended.into_iter().chain(ends);
+    Ok(exit_code(signals.first(), is_limited, !unstarted.is_empty(), codes))
+}
+
+/// Brings the tables up to date if all rows of this shard have ended before. This needs no key and no provider.
+fn finish_again(
+    options: &MapArgs,
+    job: &PreparedJob<'_>,
+    rows: &Rows,
+    folder: &MapFolder,
+    manifest: Option<MapManifest>,
+    ended: &[u8],
+) -> Result<u8, Error> {
+    if let Some(manifest) = manifest {
+        let out = job.out.canonicalize().map_err(|source| Error::Record { path: job.out.clone(), source })?;
+        let name = folder.path.file_name().unwrap_or_default().to_string_lossy();
+        let of_rows = MapFolder::workspaces(&out, job.job.name(), &name);
+        let workspaces = RowWorkspaces::new(&job.workspace, &of_rows, manifest.snapshot);
+        remove_leftovers(&workspaces, folder, job.env);
+        let ids: Vec<String> = rows.rows.iter().map(|row| row.id.clone()).collect();
+        note_other_rows(folder, &ids, job.env);
+        let failed = |source| Error::Record { path: folder.path.clone(), source };
+        let mut results = Results::open(folder, job.job.name(), &ids).map_err(failed)?;
+        results.finish(options.junit.as_deref()).map_err(failed)?;
+    }
+    Ok(exit_code(None, false, false, ended.iter().copied()))
+}
+
+/// The exit code of a map whose rows in this shard have these codes.
+fn exit_code(signal: Option<u8>, is_limited: bool, has_unstarted: bool, codes: impl Iterator<Item = u8>) -> u8 {
+    if let Some(signal) = signal {
+        return 128 + signal;
+    }
+    if is_limited {
+        return EXIT_LIMIT;
+    }
+    let codes: Vec<u8> = codes.collect();
+    // A row that can go on by itself takes precedence: the same command makes progress.
+    match () {
+        () if codes.iter().any(|code| *code == EXIT_TEMPORARY || *code >= 128) => EXIT_TEMPORARY,
+        () if codes.contains(&5) => 5,
+        () if has_unstarted || codes.iter().any(|code| *code != 0) => EXIT_FAILED,
+        () => 0,
+    }
+}
+
+/// The name of the map, which is the name of its folder.
+fn map_name(options: &MapArgs) -> Result<String, Error> {
+    let is_given = options.name.is_some();
+    let name = options.name.clone().unwrap_or_else(|| match options.rows.to_str() {
+        Some("-") => "map-stdin".to_owned(),
+        _ => format!("map-{}", options.rows.file_stem().unwrap_or_default().to_string_lossy()),
+    });
+    match name_mistake("name", &name) {
+        None => Ok(name),
+        Some(_) if !is_given => Err(Error::usage(
+            format!("the file of rows gives the map the name `{name}`, which can't name a folder"),
+            "Name the map with --name NAME: letters, digits, `.`, `_` and `-`.",
+        )),
+        Some(why) => Err(Error::usage(
+            format!("--name: {why}"),
+            "Use letters, digits, `.`, `_` and `-`, at most 100, a letter or digit first.",
+        )),
+    }
+}
+
+fn read_rows(options: &MapArgs, job: &PreparedJob<'_>) -> Result<Rows, Error> {
+    let is_stdin = options.rows.as_os_str() == "-";
+    if is_stdin && options.job.set.iter().any(|argument| argument.ends_with("=@-")) {
+        return Err(Error::usage(
+            "--rows - and --set NAME=@- both read standard input",
+            "Put the rows or the value into a file.",
+        ));
+    }
+    let unreadable = |why: String| {
+        Error::usage(
+            format!("--rows {}: {why}", options.rows.display()),
+            "Name a CSV, JSONL or JSON file, or - for stdin.",
+        )
+    };
+    let content = if is_stdin {
+        let mut content = Vec::new();
+        io::stdin()
+            .lock()
+            .take(MAX_FILE_BYTES as u64 + 1)
+            .read_to_end(&mut content)
+            .map_err(|error| unreadable(error.to_string()))?;
+        content
+    } else {
+        read_files::read_bounded(&options.rows, MAX_FILE_BYTES).map_err(unreadable)?
+    };
+    let format = RowFormat::detect(&options.rows, &content);
+    let name = if is_stdin { "<stdin>".into() } else { options.rows.to_string_lossy() };
+    rows::read(&name, content, format, options.id.as_deref(), job.job.job()).map_err(Error::Invalid)
+}
+
+/// Checks all rows of the file, and finds out what is to do with those of the shard. Nothing is written.
+fn check_all(
+    options: &MapArgs,
+    job: &PreparedJob<'_>,
+    rows: &Rows,
+    inputs: &mut InputValues,
+    folder: &MapFolder,
+    shard: Option<Shard>,
+) -> Result<CheckedRows, Error> {
+    let recorded: HashSet<String> =
+        folder.recorded_rows().map_err(|source| Error::Record { path: folder.rows(), source })?.into_iter().collect();
+    let (mut to_run, mut ended, mut resumed) = (Vec::new(), Vec::new(), 0);
+    let mut first: Option<RowPlan> = None;
+    let mut redactor = None;
+    let mut others = Vec::new();
+    let date = today(job.env);
+    check_rows(inputs, rows, |number, inputs| {
+        let id = &rows.rows[number].id;
+        let identity = RunIdentity { workspace: &job.workspace, run_id: id, run_date: &date };
+        let (plan, secrets) = job.plan(inputs, identity)?;
+        let redactor = redactor.get_or_insert_with(|| job.secrets(&plan, &secrets).redactor);
+        let is_first = first.is_none();
+        if is_first {
+            first = Some(RowPlan { plan, secrets });
+        }
+        if !shard.is_none_or(|shard| shard.contains(id)) {
+            return Ok(());
+        }
+        if !recorded.contains(id) {
+            to_run.push(number);
+            return Ok(());
+        }
+        match row_state(job, inputs, id, &folder.row(id), redactor)? {
+            RowState::OtherPlan(difference) => others.push((id.clone(), difference)),
+            RowState::Ended(result) if options.retry.is_none() || !Retry::applies(result.exit_code) => {
+                ended.push(result.exit_code);
+            }
+            RowState::GoesOn => {
+                resumed += 1;
+                to_run.push(number);
+            }
+            RowState::New | RowState::Ended(_) => to_run.push(number),
+        }
+        Ok(())
+    })?;
+    if let Some((id, difference)) = others.first() {
+        let more = match others.len() - 1 {
+            0 => String::new(),
+            more => format!(" (and {more} more rows)"),
+        };
+        return Err(Error::usage(
+            format!("the record of the row `{id}` belongs to another plan{more}: {difference}"),
+            format!(
+                "The job or the row has changed since. Choose another name for the map with --name NAME, undo the change, or \
+                 move the record away: {}",
+                folder.row(id).display()
+            ),
+        ));
+    }
+    // A file of rows has at least one.
+    let first = first.ok_or_else(|| Error::usage("the file has no rows", "Write one row for each run."))?;
+    Ok(CheckedRows { to_run, ended, resumed, first })
+}
+
+fn today(env: &CliEnv) -> String {
+    (env.clock)().strftime("%Y-%m-%d").to_string()
+}
+
+/// How the rows are kept apart: as before, as the user says, or as the job needs it.
+fn isolation(
+    options: &MapArgs,
+    job: &PreparedJob<'_>,
+    manifest: Option<&MapManifest>,
+    plan: &Plan,
+) -> Result<Isolation, Error> {
+    let asked = options.isolate.map(Isolation::from);
+    if let Some(manifest) = manifest {
+        if asked.is_some_and(|asked| asked != manifest.isolation) {
+            return Err(Error::usage(
+                "the map was started with another --isolate",
+                "Remove --isolate, or choose another name for the map with --name NAME.",
+            ));
+        }
+        return Ok(manifest.isolation);
+    }
+    Ok(asked.unwrap_or_else(|| match plan.changes_files() {
+        true => Isolation::for_workspace(&job.workspace),
+        false => Isolation::None,
+    }))
+}
+
+fn print_dry_run(
+    options: &MapArgs,
+    env: &CliEnv,
+    summary: &str,
+    isolation: Isolation,
+    plan: &Plan,
+) -> Result<u8, Error> {
+    let isolation = match isolation {
+        Isolation::Worktree => "a git worktree for each row",
+        Isolation::Copy => "a copy of the folder for each row",
+        Isolation::None => "shared by all rows",
+    };
+    env.console
+        .print_sanitized(&format!("{}\nworkspace: {isolation}\n\nThe plan of the first row:\n", printable(summary)));
+    let preview = PlanPreview {
+        plan,
+        cost_bound: &plan.cost_bound(env.prices()?, (env.clock)()),
+        sandbox: &options.job.sandbox_options.describe(plan),
+        verbose: false,
+        display: env.console.stdout_display(),
+    };
+    env.console.print_formatted("text", &formats::find(formats::PLANS, "text")(&preview));
+    Ok(0)
+}
+
+/// The folder of a map, before its rows run.
+struct MapSetup<'a> {
+    folder: MapFolder,
+    name: &'a str,
+    isolation: Isolation,
+    /// Distinguishes this process from all others of the map.
+    process: &'a str,
+}
+
+impl MapSetup<'_> {
+    /// Creates the folder and its manifest, or takes the workspaces from the manifest that is there. Another process may do
+    /// the same at the same time.
+    fn prepare(&self, options: &MapArgs, job: &PreparedJob<'_>) -> Result<RowWorkspaces, Error> {
+        create_job_dir(&job.out, &self.folder.path)?;
+        let out = job.out.canonicalize().map_err(|source| Error::Record { path: job.out.clone(), source })?;
+        let workspaces = MapFolder::workspaces(&out, job.job.name(), self.name);
+        let _lock = self.folder.lock()?;
+        let take = || {
+            RowWorkspaces::take_snapshot(self.isolation, &job.workspace, &workspaces, &out, self.process)
+                .map_err(isolation_error)
+        };
+        let mut manifest = match self.folder.read_manifest()? {
+            Some(manifest) => manifest,
+            None => {
+                let new = MapManifest {
+                    format: MAP_FORMAT,
+                    job: job.job.name().to_owned(),
+                    rows_file: options.rows.to_string_lossy().into_owned(),
+                    isolation: self.isolation,
+                    snapshot: take()?,
+                    started_at: (job.env.clock)(),
+                };
+                match self.folder.write_manifest(&new, false)? {
+                    true => new,
+                    // Only where the file system has no locks.
+                    false => self.folder.read_manifest()?.unwrap_or(new),
+                }
+            }
+        };
+        if manifest.isolation != self.isolation {
+            let message = "another process has started the map with another --isolate at the same time";
+            return Err(Error::usage(message, "Start it with the same options."));
+        }
+        if manifest.snapshot.as_ref().is_some_and(|snapshot| !snapshot.is_available()) {
+            job.env.console.warning(
+                "the snapshot of the workspace is gone, so rows that start now begin with the workspace as it is now",
+            );
+            manifest.snapshot = take()?;
+            self.folder.write_manifest(&manifest, true)?;
+        }
+        Ok(RowWorkspaces::new(&job.workspace, &workspaces, manifest.snapshot))
+    }
+
+    /// The budget that this process shares with others.
+    fn budget(&self, limits: &WholeMapLimits) -> Result<Option<std::sync::Arc<MapBudget>>, Error> {
+        let path = self.folder.ledger();
+        let ledger = Ledger::open(&path, self.process, limits.of_all)
+            .map_err(|source| Error::Record { path: path.clone(), source })?;
+        Ok(Some(std::sync::Arc::new(MapBudget::new(ledger, limits.of_all))))
+    }
+}
+
+fn isolation_error(error: IsolationError) -> Error {
+    Error::environment("the rows' workspaces can't be made (--isolate none shares the workspace)")(io::Error::other(
+        error,
+    ))
+}
+
+/// Removes the workspaces of rows that have ended, which killed processes have left.
+fn remove_leftovers(workspaces: &RowWorkspaces, folder: &MapFolder, env: &CliEnv) {
+    if let Err(error) = workspaces.remove_leftovers(|id| row::has_ended(&folder.row(id))) {
+        env.console.warning(&format!("the workspaces of rows that have ended can't be removed: {error}"));
+    }
+}
+
+/// Says which records belong to no row of the file.
+fn note_other_rows(folder: &MapFolder, ids: &[String], env: &CliEnv) {
+    let known: HashSet<&str> = ids.iter().map(String::as_str).collect();
+    let mut others: Vec<String> = folder.recorded_rows().unwrap_or_default();
+    others.retain(|id| !known.contains(id.as_str()));
+    others.sort_unstable();
+    if others.is_empty() {
+        return;
+    }
+    let named = others.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let dots = if others.len() > MAX_NAMED { ", ..." } else { "" };
+    env.console.warning(&format!(
+        "the map has records of {} rows that the file of rows doesn't have (any more): {named}{dots}; they are kept, and aren't \
+         part of the results",
+        others.len()
+    ));
+}
+
+/// Runs the rows of a map.
+struct MapRunner<'a> {
+    options: &'a MapArgs,
+    env: &'a CliEnv,
+    job: &'a ConnectedJob<'a>,
+    rows: &'a Rows,
+    inputs: &'a InputValues,
+    folder: &'a MapFolder,
+    workspaces: &'a RowWorkspaces,
+    budget: Option<&'a std::sync::Arc<MapBudget>>,
+    signals: Signals,
+    deadline: Instant,
+    output_ready: watch::Receiver<bool>,
+    progress: MapProgress,
+    results: Mutex<&'a mut Results>,
+    /// How many rows have ended without success.
+    failures: AtomicUsize,
+    /// The exit codes of the rows that have run.
+    ends: Mutex<Vec<u8>>,
+    /// The first failure to write the results.
+    result_error: Mutex<Option<io::Error>>,
+}
+
+impl MapRunner<'_> {
+    /// Runs the rows with these numbers. Returns those that weren't started.
+    fn run_all(&self, rows: Vec<usize>) -> Result<Vec<usize>, Error> {
+        let may_start = || {
+            let failures = self.failures.load(Ordering::SeqCst);
+            !self.signals.stop.is_cancelled()
+                && self.options.max_failures.is_none_or(|most| failures < most as usize)
+                && self.budget.is_none_or(|budget| budget.exhausted().is_none())
+                && Instant::now() < self.deadline
+                && lock(&self.result_error).is_none()
+        };
+        let run = async |number: usize| {
+            let stop = self.signals.stop.clone();
+            let time_is_up = async {
+                tokio::time::sleep_until(self.deadline.into()).await;
+                stop.cancel();
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                biased;
+                () = self.run_row(number) => {}
+                () = time_is_up => {}
+            }
+        };
+        schedule::run_rows(rows, self.options.jobs as usize, &may_start, &run)
+    }
+
+    async fn run_row(&self, number: usize) {
+        let id = &self.rows.rows[number].id;
+        let ended = self.execute_row(number).await;
+        let code = match &ended {
+            Ok(result) => {
+                self.progress.row_ended(id, Ok(result));
+                result.exit_code
+            }
+            Err(Error::InUse { .. } | Error::KeyInUse { .. }) => {
+                self.progress.row_ended(id, Err("another process runs it"));
+                EXIT_TEMPORARY
+            }
+            Err(error) => {
+                let mut why = error.to_string();
+                let mut cause = std::error::Error::source(error);
+                while let Some(source) = cause {
+                    why.push_str(&format!(": {source}"));
+                    cause = source.source();
+                }
+                if let Error::Invalid(findings) = error {
+                    why = findings.first().map(|finding| finding.message.clone()).unwrap_or(why);
+                }
+                self.progress.row_ended(id, Err(&why));
+                error.exit_code()
+            }
+        };
+        lock(&self.ends).push(code);
+        if code != 0 && code != EXIT_TEMPORARY && code < 128 {
+            self.failures.fetch_add(1, Ordering::SeqCst);
+        }
+        let written = {
+            let mut results = lock(&self.results);
+            results.row_ended(id).and_then(|()| results.update())
+        };
+        if let Err(error) = written {
+            lock(&self.result_error).get_or_insert(error);
+        }
+    }
+
+    async fn execute_row(&self, number: usize) -> Result<Box<RunResult>, Error> {
+        let row = &self.rows.rows[number];
+        let mut inputs = self.inputs.clone();
+        inputs.set_row(&self.rows.source, row.clone());
+        let opened = self.open_row(&row.id, &inputs)?;
+        let execution = match opened {
+            OpenedRow::Ended(result) => return Ok(result),
+            OpenedRow::Execution(execution) => execution,
+        };
+        let mut execution = *execution;
+        execution.observers.extend(self.progress.row_observer(&row.id));
+        execution.map_budget = self.budget.cloned();
+        let executed = execute(execution, self.output_ready.clone(), self.env).await?;
+        executed.warnings.iter().for_each(|warning| self.progress.warning(&row.id, warning));
+        if !executed.result.outcome.can_be_resumed() {
+            self.remove_workspace(&row.id);
+        }
+        Ok(Box::new(executed.result))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The path of a row's record, as messages name it.
+fn shown(path: &Path) -> String {
+    printable(&path.to_string_lossy())
+}

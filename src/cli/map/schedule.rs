@@ -1,0 +1,126 @@
+//! Runs many rows at once on a few threads, each with a runtime of its own.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+use std::thread::{Builder, available_parallelism, scope};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::watch;
+
+use crate::cli::execute::start_runtime;
+use crate::error::Error;
+
+/// The stack of a thread that runs rows, as large as that of the main thread usually is.
+const STACK_BYTES: usize = 8 << 20;
+
+/// Runs the rows with these numbers in order, at most `jobs` at once. `may_start` is asked before each; once it says no, no
+/// further row starts. Returns the numbers of the rows that weren't started.
+///
+/// # Errors
+/// If no thread or runtime can be started. No row has run then.
+pub(super) fn run_rows<F: AsyncFn(usize) + Sync>(
+    rows: Vec<usize>,
+    jobs: usize,
+    may_start: &(dyn Fn() -> bool + Sync),
+    run: &F,
+) -> Result<Vec<usize>, Error> {
+    let jobs = jobs.min(rows.len()).max(1);
+    let processors = available_parallelism().map_or(1, usize::from);
+    let threads = jobs.min(2 * processors);
+    let runtimes = (0..threads).map(|_| start_runtime()).collect::<Result<Vec<_>, _>>()?;
+    let queue = Mutex::new(VecDeque::from(rows));
+    let next = || {
+        let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+        if may_start() { queue.pop_front() } else { None }
+    };
+    // A runtime drives the connections that its rows have opened and that rows on other threads may use, so none ends early.
+    let (left, working) = watch::channel(threads);
+    let mut failures = Vec::new();
+    scope(|scope| {
+        for (number, runtime) in runtimes.into_iter().enumerate() {
+            // Together they have exactly as many places as there are jobs.
+            let places = jobs / threads + usize::from(number < jobs % threads);
+            let (next, left) = (&next, &left);
+            let mut working = working.clone();
+            let work = move || {
+                let ends = EndOnDrop(left);
+                runtime.block_on(async {
+                    let mut active = FuturesUnordered::new();
+                    loop {
+                        while active.len() < places
+                            && let Some(row) = next()
+                        {
+                            active.push(run(row));
+                        }
+                        if active.next().await.is_none() {
+                            break;
+                        }
+                    }
+                    drop(active);
+                    drop(ends);
+                    let _ = working.wait_for(|left| *left == 0).await;
+                });
+                // A thread that reads from a slow disk must not delay the end.
+                runtime.shutdown_background();
+            };
+            let started =
+                Builder::new().name(format!("rows-{number}")).stack_size(STACK_BYTES).spawn_scoped(scope, work);
+            if let Err(error) = started {
+                drop(EndOnDrop(left));
+                failures.push(error);
+            }
+        }
+    });
+    match failures.pop() {
+        // Fewer threads run all rows, too.
+        Some(error) if failures.len() + 1 == threads => Err(Error::environment("no thread can be started")(error)),
+        _ => Ok(queue.into_inner().unwrap_or_else(PoisonError::into_inner).into()),
+    }
+}
+
+/// Counts a thread that has no more rows, also if it panics.
+struct EndOnDrop<'a>(&'a watch::Sender<usize>);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|left| *left = left.saturating_sub(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn every_row_runs_once_and_no_more_than_the_jobs_at_once() {
+        for jobs in [1, 3, 50, 1_000] {
+            let (active, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            let ran: Vec<AtomicUsize> = (0..100).map(|_| AtomicUsize::new(0)).collect();
+            let run = async |row: usize| {
+                most.fetch_max(active.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(3)).await;
+                active.fetch_sub(1, Ordering::SeqCst);
+                ran[row].fetch_add(1, Ordering::SeqCst);
+            };
+            let left = run_rows((0..100).collect(), jobs, &|| true, &run).unwrap();
+            assert!(left.is_empty() && ran.iter().all(|count| count.load(Ordering::SeqCst) == 1));
+            assert!(most.load(Ordering::SeqCst) <= jobs, "{jobs}");
+            assert!(jobs == 1 || most.load(Ordering::SeqCst) > 1, "{jobs}");
+        }
+    }
+
+    #[test]
+    fn no_row_starts_after_the_first_no() {
+        let ran = AtomicUsize::new(0);
+        let run = async |_: usize| {
+            ran.fetch_add(1, Ordering::SeqCst);
+        };
+        let left = run_rows((0..10).collect(), 1, &|| ran.load(Ordering::SeqCst) < 4, &run).unwrap();
+        assert_eq!(left, (4..10).collect::<Vec<_>>());
+        assert!(run_rows(Vec::new(), 4, &|| true, &run).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,341 @@
+//! A job that is read, checked and connected once, and can then be run many times.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::arguments::{
+    add_input_arguments, limit_error, parse_assignment, reject_escaping_symlinks, require_utf8, resolve_workspace,
+};
+use super::env::CliEnv;
+use super::execute::{Execution, check_cost_limit, connect_providers};
+use super::read_files;
+use super::sandbox_options::{PreparedSandbox, SandboxOptions};
+use super::secrets::RunSecrets;
+use crate::diagnostic::{Severity, Source};
+use crate::error::Error;
+use crate::event::RunOptions;
+use crate::job::Network;
+use crate::lints::{self, JobTrust, UserConfig, ValidJob};
+use crate::plan::{InputValues, Plan, RunContext, SecretInputs};
+use crate::providers::{Model, Provider};
+use crate::record::{RUNS, Recorder};
+use crate::run::{ResumeState, Signals};
+
+/// The job, and the options that apply to all of its runs.
+#[derive(Debug, clap::Args)]
+pub(super) struct JobArgs {
+    /// The job file
+    pub(super) job: PathBuf,
+    /// Set an input: NAME=VALUE, NAME=@FILE for the text of a file, or NAME=@- for standard input
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_assignment)]
+    pub(super) set: Vec<String>,
+    /// Set an input to the value of an environment variable
+    #[arg(long, value_name = "NAME=VARIABLE", value_parser = parse_assignment)]
+    pub(super) set_env: Vec<String>,
+    /// Read inputs from a YAML or JSON file; --set takes precedence
+    #[arg(long, value_name = "FILE")]
+    pub(super) inputs: Option<PathBuf>,
+    /// Use this model for all agents: PROVIDER/NAME, or replay/FILE for a script or a recorded run
+    ///
+    /// Options that the job sets for its own models, such as `thinking`, are dropped.
+    #[arg(long)]
+    pub(super) model: Option<String>,
+    /// The folder that the tools work in
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(super) workspace: PathBuf,
+    /// The folder for the records of runs
+    #[arg(long, value_name = "DIR", default_value = RUNS)]
+    pub(super) out: PathBuf,
+    #[command(flatten)]
+    pub(super) sandbox_options: SandboxOptions,
+    /// Treat the job as untrusted: refuse `env`, `network: open` and other privileges
+    ///
+    /// For jobs whose author may use the workspace and nothing else. Also refuses secret inputs, `git: commit`,
+    /// `allow_changes`, `checks`, models that reply from a file, jobs behind symbolic links and --sandbox off.
+    #[arg(long)]
+    pub(super) untrusted: bool,
+    /// Use no network: replies come from scripts or records only
+    ///
+    /// Commands get no network, even if the job has `network: open`.
+    #[arg(long)]
+    pub(super) offline: bool,
+}
+
+impl JobArgs {
+    /// The options as the journal records them.
+    pub(super) fn to_run_options(&self, env: &CliEnv, result: Option<&Path>) -> RunOptions {
+        RunOptions {
+            untrusted: self.untrusted,
+            offline: self.offline,
+            ..self.sandbox_options.to_run_options(&env.current_folder, result)
+        }
+    }
+}
+
+/// A job that was read and checked. Several threads can use it.
+pub(super) struct PreparedJob<'a> {
+    pub(super) env: &'a CliEnv,
+    pub(super) args: &'a JobArgs,
+    /// The job file.
+    pub(super) source: Arc<Source>,
+    pub(super) job: ValidJob,
+    pub(super) user_config: UserConfig,
+    /// The model of `--model`.
+    model: Option<Model>,
+    /// The folder of `--workspace`, absolute.
+    pub(super) workspace: PathBuf,
+    /// The folder of `--out`, absolute. It needn't exist.
+    pub(super) out: PathBuf,
+    /// The limits of `--limit` that apply to each run, by name.
+    pub(super) limits: BTreeMap<String, String>,
+}
+
+/// What distinguishes a run from others of the same job and inputs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RunIdentity<'a> {
+    /// The folder that the tools work in, absolute.
+    pub(super) workspace: &'a Path,
+    pub(super) run_id: &'a str,
+    /// The day on which it started, `YYYY-MM-DD`.
+    pub(super) run_date: &'a str,
+}
+
+impl<'a> PreparedJob<'a> {
+    /// Reads and checks a job. Warnings go to stderr. `limits` replace those of the job, and apply to each run.
+    ///
+    /// # Errors
+    /// The job or an option is invalid.
+    pub(super) fn read(args: &'a JobArgs, limits: BTreeMap<String, String>, env: &'a CliEnv) -> Result<Self, Error> {
+        let invalid = |finding| Error::Invalid(vec![finding]);
+        args.sandbox_options.require_for_untrusted(args.untrusted)?;
+        let workspace = resolve_workspace(&args.workspace)?;
+        let origin = JobTrust::from_untrusted_flag(args.untrusted);
+        let (source, folder) = read_files::read_job(&args.job, origin).map_err(invalid)?;
+        let user_config = env.user_config()?;
+        let checked = lints::check_with(&source, folder.as_ref(), origin, &user_config);
+        let Some(job) = checked.job else { return Err(Error::Invalid(checked.findings)) };
+        let model = args.model.as_deref().map(|model| lints::model_argument(model, &user_config.servers)).transpose();
+        let mut findings = checked.findings;
+        if matches!(&model, Ok(Some(model)) if model.is_scripted()) {
+            findings.retain(|finding| !lints::COST_WARNINGS.contains(&finding.code));
+        }
+        if limits.contains_key("cost_usd") {
+            findings.retain(|finding| finding.code != "no-cost-limit");
+        }
+        if !findings.is_empty() {
+            env.console.findings(&findings);
+        }
+        let model = model.map_err(|finding| invalid(*finding))?;
+        let out = env.current_folder.join(&args.out);
+        Ok(Self { env, args, source, job, user_config, model, workspace, out, limits })
+    }
+
+    /// The inputs of `--inputs`, `--set` and `--set-env`. Standard input can be read only once.
+    ///
+    /// # Errors
+    /// The file of `--inputs` can't be read.
+    pub(super) fn inputs(&self) -> Result<InputValues, Error> {
+        let mut inputs = InputValues::default();
+        if let Some(path) = &self.args.inputs {
+            inputs.file(&read_files::read_source(path).map_err(|finding| Error::Invalid(vec![finding]))?);
+        }
+        add_input_arguments(&mut inputs, &self.args.set, &self.args.set_env, self.env);
+        Ok(inputs)
+    }
+
+    /// The plan of a run, and the values of its secret inputs.
+    ///
+    /// # Errors
+    /// All mistakes in the inputs, an invalid limit, or a model that `--offline` doesn't allow.
+    pub(super) fn plan(&self, inputs: &InputValues, run: RunIdentity<'_>) -> Result<(Plan, SecretInputs), Error> {
+        let context = RunContext {
+            workspace: run.workspace.to_string_lossy().into_owned(),
+            run_id: run.run_id.to_owned(),
+            run_date: run.run_date.to_owned(),
+            model_override: self.model.clone(),
+        };
+        let (mut plan, secrets) = Plan::new(&self.job, inputs, &context).map_err(Error::Invalid)?;
+        plan.set_limits(&self.limits).map_err(limit_error)?;
+        if self.args.offline {
+            if let Some(agent) = plan.agents().find(|agent| !agent.model.is_scripted()) {
+                let message = format!("--offline: {} needs the network", agent.model);
+                return Err(Error::usage(message, "Reply from a script or a record: --model replay/FILE."));
+            }
+            plan.network = Network::None;
+        }
+        Ok((plan, secrets))
+    }
+
+    /// Checks what the lints didn't see: the limits and the model of the command line. Warnings go to stderr. All runs of a
+    /// job have the same models, so one check is enough.
+    ///
+    /// # Errors
+    /// The price of a model isn't known, so a cost limit can't be enforced.
+    pub(super) fn check_options(&self, plan: &Plan) -> Result<(), Error> {
+        if self.limits.contains_key("cost_usd") {
+            check_cost_limit(plan, &self.user_config)?;
+        }
+        let Some(model) = &self.model else { return Ok(()) };
+        match lints::unknown_price(&self.job.job().limits, model, &self.user_config) {
+            Some(finding) if finding.severity == Severity::Error => return Err(Error::Invalid(vec![finding])),
+            Some(finding) => self.env.console.findings(&[finding]),
+            None => {}
+        }
+        if let Some((message, help)) = lints::retirement(model) {
+            self.env.console.warning(&format!("{message}; {help}"));
+        }
+        // Scripts have no options, so a warning about dropped ones would be noise.
+        if !model.is_scripted() {
+            let warnings = lints::dropped_options(self.job.job(), model, &self.user_config.servers);
+            warnings.iter().for_each(|warning| self.env.console.warning(warning));
+        }
+        Ok(())
+    }
+
+    /// The secrets of all runs. Secret inputs are the same for all of them.
+    pub(super) fn secrets(&self, plan: &Plan, secret_inputs: &SecretInputs) -> RunSecrets {
+        RunSecrets::new(self.env, &self.user_config.servers, plan, secret_inputs)
+    }
+
+    /// Opens the providers of a plan, which are those of all runs. Nothing is sent.
+    ///
+    /// # Errors
+    /// A provider can't be used, or the folder of the records is behind a link that leads elsewhere.
+    pub(super) fn connect(self, plan: &Plan, secrets: RunSecrets) -> Result<ConnectedJob<'a>, Error> {
+        let scripts = self.scripts(plan);
+        let is_live = |model: &Model| !model.is_scripted();
+        let job = Some(self.job.job());
+        let providers = connect_providers(self.env, plan, &scripts, &secrets.redactor, job, &is_live)?;
+        let protected: Vec<PathBuf> =
+            self.protected_paths().into_iter().chain(scripts.values().map(PathBuf::from)).collect();
+        Ok(ConnectedJob { prepared: self, secrets, scripts, providers, protected })
+    }
+
+    /// Refuses a folder of records that a relative path reaches through a link out of the current folder.
+    ///
+    /// # Errors
+    /// Names the link.
+    pub(super) fn check_out(&self) -> Result<(), Error> {
+        let hint = "Remove the link, or name its target: --out DIR.";
+        reject_escaping_symlinks(&self.env.current_folder, &self.args.out.join(self.job.name()), hint)
+    }
+
+    /// The absolute paths of the scripts and records that replies come from. Those of the command line are relative to the
+    /// current folder, those of the job to the job file.
+    fn scripts(&self, plan: &Plan) -> BTreeMap<String, String> {
+        let folder = if self.model.is_some() { None } else { self.args.job.parent() };
+        let folder = self.env.current_folder.join(folder.unwrap_or(Path::new("")));
+        let replayed = plan.agents().map(|agent| &agent.model).filter(|model| model.is_scripted());
+        replayed.map(|model| (model.name.clone(), folder.join(&model.name).to_string_lossy().into_owned())).collect()
+    }
+
+    /// The absolute paths of the job file and of all files that it includes, even of missing ones that an include looks for.
+    fn protected_paths(&self) -> Vec<PathBuf> {
+        let folder = self.args.job.parent().unwrap_or(Path::new(""));
+        let templates = &self.job.prompts().templates;
+        let files = templates.files().chain(templates.missing.iter().map(String::as_str));
+        let files = files.chain(self.job.schemas().files.iter().map(String::as_str));
+        let files = files.map(|file| folder.join(file));
+        let absolute = |path: PathBuf| std::path::absolute(path).ok();
+        std::iter::once(self.args.job.clone()).chain(files).filter_map(absolute).collect()
+    }
+}
+
+/// A job whose providers are connected. Several threads can start runs of it, each with a runtime of its own.
+pub(super) struct ConnectedJob<'a> {
+    pub(super) prepared: PreparedJob<'a>,
+    pub(super) secrets: RunSecrets,
+    scripts: BTreeMap<String, String>,
+    /// The providers that all runs share. Each run reads its scripts from their beginnings.
+    providers: BTreeMap<String, Arc<dyn Provider>>,
+    /// Absolute paths that no tool may change.
+    protected: Vec<PathBuf>,
+}
+
+impl<'a> ConnectedJob<'a> {
+    /// The providers of one run: those that all runs share, and its own scripts.
+    ///
+    /// # Errors
+    /// A script can't be read, or doesn't match the job.
+    pub(super) fn providers(&self, plan: &Plan) -> Result<BTreeMap<String, Arc<dyn Provider>>, Error> {
+        let PreparedJob { env, job, .. } = &self.prepared;
+        if !plan.agents().any(|agent| agent.model.is_scripted()) {
+            return Ok(self.providers.clone());
+        }
+        let job = Some(job.job());
+        let mut providers =
+            connect_providers(env, plan, &self.scripts, &self.secrets.redactor, job, &Model::is_scripted)?;
+        providers.extend(self.providers.iter().map(|(name, provider)| (name.clone(), Arc::clone(provider))));
+        Ok(providers)
+    }
+
+    /// The sandbox for the commands of one run. It searches the workspace, so this may take some time.
+    ///
+    /// # Errors
+    /// The sandbox doesn't work here, or a path isn't UTF-8.
+    pub(super) fn sandbox(&self, plan: &Plan) -> Result<PreparedSandbox, Error> {
+        let PreparedJob { env, args, out, .. } = &self.prepared;
+        self.protected.iter().try_for_each(|path| require_utf8(path))?;
+        args.sandbox_options.prepare_sandbox(env, plan, &self.protected_in(plan), out)
+    }
+
+    /// One run, ready to be executed.
+    ///
+    /// # Errors
+    /// The folder of the records has vanished.
+    pub(super) fn execution(&'a self, run: RunParts) -> Result<Execution<'a>, Error> {
+        let out = &self.prepared.out;
+        let RunParts { plan, providers, sandbox, recorder, options, resume_state, signals } = run;
+        Ok(Execution {
+            protected_paths: self.protected_in(&plan),
+            plan,
+            secrets: self.secrets.clone(),
+            job_file: &self.prepared.source.text,
+            runs_folder: out.canonicalize().map_err(|source| Error::Record { path: out.clone(), source })?,
+            sandbox,
+            providers,
+            scripts: self.scripts.clone(),
+            recorder,
+            options,
+            resume_state,
+            signals,
+            observers: Vec::new(),
+            map_budget: None,
+        })
+    }
+
+    fn protected_in(&self, plan: &Plan) -> Vec<PathBuf> {
+        let below = self.prepared.env.user_config_files_below(Path::new(&plan.workspace));
+        self.protected.iter().cloned().chain(below).collect()
+    }
+}
+
+/// What each run has of its own.
+pub(super) struct RunParts {
+    /// The plan, for the workspace of this run.
+    pub(super) plan: Plan,
+    /// From [`ConnectedJob::providers`].
+    pub(super) providers: BTreeMap<String, Arc<dyn Provider>>,
+    /// From [`ConnectedJob::sandbox`].
+    pub(super) sandbox: PreparedSandbox,
+    /// The open record.
+    pub(super) recorder: Recorder,
+    /// The options to record.
+    pub(super) options: RunOptions,
+    /// What was recorded already, if the run is resumed.
+    pub(super) resume_state: Option<ResumeState>,
+    /// A clone of the signals that the process catches.
+    pub(super) signals: Signals,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_can_share_a_connected_job() {
+        fn is_sync<T: Sync + Send>() {}
+        is_sync::<ConnectedJob<'static>>();
+    }
+}

@@ -1,0 +1,255 @@
+//! Records at a path that is known before the run: that of a run with a key, and that of a row of a map. The same path stands
+//! for the same run, so it is created, continued or read again.
+
+use std::collections::HashMap;
+use std::fs::{self, DirBuilder};
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use super::files::{BASELINE_FILE, JOB_FILE, PLAN_FILE, TEMP_PREFIX, remove_temporary_files};
+use super::lease::LEASE_FILE;
+use super::lock::RecordLock;
+use super::read::{Record, first_event};
+use super::recorder::{Recorder, check_latest, create_job_dir, record_error, reserve_disk_space};
+use super::resume::ResumedRecord;
+use crate::error::Error;
+use crate::event::{PARENT, RunStarted};
+use crate::journal::{RecordKey, journal_file};
+
+/// How often other processes may create, remove or move the folder while this one opens it.
+const MAX_ATTEMPTS: usize = 100;
+/// The file that makes a folder that of a map.
+const MAP_FILE: &str = "map.json";
+
+/// A record at a given path.
+#[derive(Debug)]
+pub enum KeyedRecord {
+    /// No run has started in it yet.
+    New(Recorder),
+    /// A run has started in it.
+    Started(StartedRecord),
+}
+
+/// A record in which a run has started.
+#[derive(Debug)]
+pub struct StartedRecord {
+    /// The record.
+    pub record: Record,
+    /// The first event of the run.
+    pub started: RunStarted,
+    /// When the run started.
+    pub started_at: Timestamp,
+    /// Whether the record was made with our key.
+    pub has_our_key: bool,
+    /// `None` if the run has ended for good.
+    lock: Option<RecordLock>,
+    key: Option<RecordKey>,
+}
+
+/// How to open a record at a given path.
+#[derive(Debug, Clone)]
+pub struct KeyedPath<'a> {
+    /// The folder of all runs. If it doesn't exist yet, it gets a `.gitignore` for everything.
+    pub out: &'a Path,
+    /// The path of the record below that folder. Its last part is the run's id.
+    pub folder: &'a Path,
+    /// Whether `latest` next to the record links to it when it is created.
+    pub links_latest: bool,
+    /// Whether a limit may be raised, so that a run that ended at one can go on.
+    pub raises_a_limit: bool,
+    /// Whether a run that has started is set aside: its record gets the next free number at the end of its name.
+    pub is_fresh: bool,
+    /// Seals the record.
+    pub key: Option<RecordKey>,
+}
+
+impl KeyedRecord {
+    /// Opens the record, and creates it if there is none. It is locked, unless its run has ended for good.
+    ///
+    /// # Errors
+    /// If another process uses it ([`Error::InUse`]), something else is at its path, or it can't be read or created.
+    pub fn open(path: &KeyedPath<'_>) -> Result<Self, Error> {
+        let folder = path.folder;
+        for _ in 0..MAX_ATTEMPTS {
+            match fs::symlink_metadata(folder) {
+                Ok(found) if found.is_dir() => {}
+                Ok(_) => return Err(not_a_record(folder, "it isn't a folder")),
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    if !path.create()? {
+                        continue;
+                    }
+                }
+                Err(error) => return Err(record_error(folder)(error)),
+            }
+            if !path.is_fresh
+                && let Some(ended) = path.read_ended(None)?
+            {
+                return Ok(Self::Started(ended));
+            }
+            let lock = match RecordLock::take(folder) {
+                Ok(lock) if lock.is_of(folder) => lock,
+                Err(Error::Record { source, .. }) if source.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+                // It was moved or removed in the meantime.
+                Ok(_) => continue,
+            };
+            if first_event(folder)?.is_none() {
+                return path.start(lock).map(Self::New);
+            }
+            if path.is_fresh {
+                set_aside(folder, lock)?;
+                continue;
+            }
+            return match path.read_ended(None)? {
+                // It has ended in the meantime.
+                Some(ended) => Ok(Self::Started(ended)),
+                None => path.read(Some(lock))?.map(Self::Started).ok_or_else(|| path.vanished()),
+            };
+        }
+        Err(path.vanished())
+    }
+}
+
+impl KeyedPath<'_> {
+    /// Creates the folder. Returns false if another process was faster.
+    fn create(&self) -> Result<bool, Error> {
+        let parent = self.folder.parent().unwrap_or(self.out);
+        if self.links_latest {
+            check_latest(parent)?;
+        }
+        create_job_dir(self.out, parent)?;
+        match DirBuilder::new().mode(0o700).create(self.folder) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(record_error(self.folder)(error)),
+        }
+    }
+
+    /// Begins a record in a locked folder in which no run has started. What a killed process has left there is removed.
+    fn start(&self, lock: RecordLock) -> Result<Recorder, Error> {
+        let folder = self.folder;
+        remove_leftovers(folder)?;
+        let run_id = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let reserve = reserve_disk_space(folder);
+        let mut recorder = Recorder::new(folder.to_owned(), run_id, lock, reserve, HashMap::new(), self.key.clone());
+        recorder.remove_if_unstarted();
+        if let Some(parent) = folder.parent().filter(|_| self.links_latest) {
+            check_latest(parent)?;
+            recorder.link_latest(parent)?;
+        }
+        Ok(recorder)
+    }
+
+    /// Reads the record if its run has ended for good. This needs no lock: the result is written last, and then nothing
+    /// changes any more.
+    fn read_ended(&self, lock: Option<RecordLock>) -> Result<Option<StartedRecord>, Error> {
+        let Some(started) = self.read(lock)? else { return Ok(None) };
+        let outcome = started.record.result.as_ref().map(|result| result.outcome);
+        let has_ended =
+            outcome.is_some_and(|outcome| !outcome.can_be_resumed() && !(self.raises_a_limit && outcome.is_a_limit()));
+        Ok(has_ended.then_some(started))
+    }
+
+    /// Reads the record; `None` if no run has started in it.
+    fn read(&self, lock: Option<RecordLock>) -> Result<Option<StartedRecord>, Error> {
+        let Some(first) = first_event(self.folder)? else { return Ok(None) };
+        let has_our_key = first.is_sealed_by(self.key.as_ref());
+        let record = Record::open(self.folder)?;
+        let key = self.key.clone();
+        Ok(Some(StartedRecord { record, started: first.started, started_at: first.at, has_our_key, lock, key }))
+    }
+
+    fn vanished(&self) -> Error {
+        let why = "other processes keep creating, moving or removing it";
+        record_error(self.folder)(std::io::Error::other(why))
+    }
+}
+
+impl StartedRecord {
+    /// Whether the run has ended for good.
+    pub fn has_ended(&self) -> bool {
+        self.lock.is_none()
+    }
+
+    /// Continues the run.
+    ///
+    /// # Errors
+    /// The run has ended for good ([`Error::RunEnded`]), or its record is damaged.
+    pub fn resume(self) -> Result<ResumedRecord, Error> {
+        let Some(lock) = self.lock else {
+            let outcome = self.record.result.map(|result| result.outcome).unwrap_or_default();
+            let exit_code = outcome.exit_code(None);
+            return Err(Error::RunEnded { run_id: self.started.run_id, outcome, exit_code });
+        };
+        let folder = self.record.folder.canonicalize().map_err(record_error(&self.record.folder))?;
+        remove_temporary_files(&folder);
+        Recorder::resume_locked(folder, lock, self.record, self.key)
+    }
+}
+
+fn not_a_record(folder: &Path, why: impl Into<String>) -> Error {
+    Error::NotARecord { path: folder.to_owned(), why: why.into() }
+}
+
+/// Removes what a process that was killed before its run started has left in a folder. Nothing is removed if anything else is
+/// there.
+fn remove_leftovers(folder: &Path) -> Result<(), Error> {
+    let failed = || record_error(folder);
+    let journal = journal_file(PARENT);
+    let mut leftovers = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed())? {
+        let entry = entry.map_err(failed())?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_leftover = [JOB_FILE, PLAN_FILE, BASELINE_FILE, &journal].contains(&name.as_str())
+            || name.starts_with(TEMP_PREFIX)
+            || name.starts_with("lease.");
+        match name.as_str() {
+            MAP_FILE => return Err(not_a_record(folder, "it is the folder of a map; choose another name")),
+            LEASE_FILE => {}
+            _ if is_leftover && entry.file_type().is_ok_and(|kind| kind.is_file()) => leftovers.push(entry.path()),
+            _ => {
+                let why = format!("it contains `{name}`, and no run has started in it; choose another name");
+                return Err(not_a_record(folder, why));
+            }
+        }
+    }
+    leftovers.iter().try_for_each(fs::remove_file).map_err(failed())
+}
+
+/// Moves a locked record to its name and the next free number.
+fn set_aside(folder: &Path, mut lock: RecordLock) -> Result<PathBuf, Error> {
+    let mut name = folder.file_name().unwrap_or_default().to_owned();
+    name.push(".");
+    for number in 1_u32.. {
+        let mut numbered = name.clone();
+        numbered.push(number.to_string());
+        let target = folder.with_file_name(numbered);
+        match rename_to_free(folder, &target) {
+            Ok(()) => {
+                lock.lease.follow(&target);
+                return Ok(target);
+            }
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(record_error(&target)(error)),
+        }
+    }
+    Err(not_a_record(folder, "it can't be set aside, as all numbers are taken"))
+}
+
+/// Renames a folder to a path at which nothing is.
+fn rename_to_free(folder: &Path, target: &Path) -> std::io::Result<()> {
+    if fs::symlink_metadata(target).is_ok() {
+        return Err(ErrorKind::AlreadyExists.into());
+    }
+    match renameat_with(CWD, folder, CWD, target, RenameFlags::NOREPLACE) {
+        // Not every file system supports it. The lock on the folder keeps others from doing the same.
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::NOTSUP) => {
+            fs::rename(folder, target)
+        }
+        renamed => renamed.map_err(Into::into),
+    }
+}
