@@ -39,9 +39,8 @@ const MAX_RESULTS_BYTES: u64 = 4 << 30;
 /// Options of `legwork apply`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-RUN is a folder, a run id or its first characters, JOB/latest, or latest. MAP is the folder of a map, its name, or JOB/MAP. \
-The rows of a map are applied in the order of its results.jsonl; rows that didn't complete are skipped unless they are named \
-themselves.
+RUN names a run as for `legwork show`. MAP is the folder of a map, its name, or JOB/MAP. The rows of a map are applied in the \
+order of its results.jsonl; rows that didn't complete are skipped unless they are named themselves.
 
 Exit codes: 0 if all changes are applied; 1 if those of some run aren't, because of a conflict or because they may not be (the \
 others are applied); 2 for a usage error; 5 if a file can't be written.")]
