@@ -23,6 +23,8 @@ use crate::text::merge::merge;
 
 /// How much content the merged files may have together, in bytes.
 const MAX_SESSION_BYTES: usize = 1 << 30;
+/// The longest target of a symbolic link in bytes, as in Linux.
+const MAX_LINK_BYTES: usize = 4095;
 /// How many earlier runs a conflict names.
 const MAX_NAMED_RUNS: usize = 5;
 /// How many lines a conflict names.
@@ -334,6 +336,7 @@ impl<S: FileSource> MergeSession<S> {
                     .ok_or_else(|| SectionConflict::defect("its new content isn't in the patch"))?;
                 check_object(new.object.as_deref(), text.as_bytes())?;
                 let state = FileState { content: text.into_bytes(), kind: kind(new.mode.as_ref()) };
+                check_link(&state)?;
                 match current {
                     Some(current) if current.content != state.content => {
                         Err("it exists already, with another content".into())
@@ -364,7 +367,9 @@ impl<S: FileSource> MergeSession<S> {
                     return Ok(Some(FileState { kind, ..current }));
                 }
                 let content = self.merge_content(section, old_object, new_object, &current.content)?;
-                Ok(Some(FileState { content, kind }))
+                let state = FileState { content, kind };
+                check_link(&state)?;
+                Ok(Some(state))
             }
         }
     }
@@ -410,6 +415,15 @@ impl<S: FileSource> MergeSession<S> {
 /// Whether a content has a name in git. Names are SHA-1.
 fn is_object(object: Option<&str>, content: &[u8]) -> bool {
     object.is_some_and(|object| hex(&object_id(content, false)) == object)
+}
+
+/// Refuses a symbolic link that no file system can have.
+fn check_link(state: &FileState) -> Result<(), SectionConflict> {
+    let is_valid = !state.content.is_empty() && state.content.len() <= MAX_LINK_BYTES && !state.content.contains(&0);
+    match state.kind != FileKind::Link || is_valid {
+        true => Ok(()),
+        false => Err(SectionConflict::defect("the target of the link isn't a path")),
+    }
 }
 
 fn check_object(object: Option<&str>, content: &[u8]) -> Result<(), SectionConflict> {

@@ -106,15 +106,18 @@ impl TargetFiles {
             symlink(Path::new(std::ffi::OsStr::from_bytes(&state.content)), &link)?;
             return fs::rename(link, &target);
         }
-        let mode = match (fs::symlink_metadata(&target), state.kind) {
-            (Ok(found), FileKind::Executable) if found.is_file() => found.permissions().mode() | 0o111,
-            (Ok(found), _) if found.is_file() => found.permissions().mode() & !0o111,
-            (_, FileKind::Executable) => 0o755,
-            _ => 0o644,
-        };
-        let mut file = tempfile::Builder::new().prefix(".legwork-").tempfile_in(folder)?;
+        let executable = state.kind == FileKind::Executable;
+        let kept = fs::symlink_metadata(&target).ok().filter(fs::Metadata::is_file).map(|found| {
+            let mode = found.permissions().mode() & 0o7777;
+            if executable { mode | 0o111 } else { mode & !0o111 }
+        });
+        // The umask applies to a new file.
+        let new = fs::Permissions::from_mode(if executable { 0o777 } else { 0o666 });
+        let mut file = tempfile::Builder::new().prefix(".legwork-").permissions(new).tempfile_in(folder)?;
         file.write_all(&state.content)?;
-        file.as_file().set_permissions(fs::Permissions::from_mode(mode & 0o7777))?;
+        if let Some(mode) = kept {
+            file.as_file().set_permissions(fs::Permissions::from_mode(mode))?;
+        }
         file.as_file().sync_data()?;
         file.persist(&target).map_err(|error| error.error)?;
         Ok(())

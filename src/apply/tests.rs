@@ -254,3 +254,38 @@ fn a_file_that_becomes_a_link_is_merged_once() {
     let twice = edit.clone() + &edit;
     assert!(session(&[("file", "1\n")], &[]).merge_patch("x", &twice).unwrap_err()[0].why.contains("twice"));
 }
+
+#[test]
+fn a_link_to_nothing_is_a_defect() {
+    let id = |text: &str| hex(&object_id(text.as_bytes(), false));
+    for target in ["a\0b".to_owned(), "x".repeat(5_000)] {
+        let text = format!(
+            "diff --git a/l b/l\nnew file mode 120000\nindex {}..{}\n--- /dev/null\n+++ b/l\n@@ -0,0 +1 @@\n+{target}\n\\ No newline at \
+             end of file\n",
+            "0".repeat(40),
+            id(&target)
+        );
+        let defect = session(&[], &[]).merge_patch("x", &text).unwrap_err().remove(0);
+        assert_eq!((defect.path, defect.why.as_str()), (PathBuf::new(), "`l`: the target of the link isn't a path"));
+    }
+}
+
+#[test]
+fn a_file_that_changes_before_it_is_written_stays_and_ends_the_writing() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    ["a", "b", "c", "gone"].iter().for_each(|name| write(name, "1\n"));
+    let mut session = MergeSession::new(TargetFiles::new(folder.path()).unwrap());
+    for name in ["a", "b", "c"] {
+        session.merge_patch(name, &patch(name, Some("1\n"), Some("2\n"))).unwrap();
+    }
+    let replaced = patch("gone", Some("1\n"), None) + &patch("gone/below", None, Some("2\n"));
+    session.merge_patch("gone", &replaced).unwrap();
+    write("b", "mine\n");
+    let report = write_back(&session);
+    assert_eq!(report.written, [PathBuf::from("gone"), "a".into()]);
+    assert_eq!(report.failed, Some(("b".into(), "it changed in the meantime".to_owned())));
+    assert_eq!(report.unwritten, [PathBuf::from("c"), "gone/below".into()]);
+    let text = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    assert_eq!((text("a").as_str(), text("b").as_str(), text("c").as_str()), ("2\n", "mine\n", "1\n"));
+}

@@ -31,6 +31,10 @@ const EXIT_CONFLICT: u8 = 1;
 const MAP_FILE: &str = "map.json";
 /// How much of map.json is read, in bytes.
 const MAX_MAP_BYTES: u64 = 1 << 20;
+/// How many files the plan of a run may protect or not protect.
+const MAX_PROTECTED: usize = 10_000;
+/// How many different sets of protected files are searched for. The rows of a map share theirs.
+const MAX_PROTECTIONS: usize = 200;
 /// The longest line of results.jsonl that is read, in bytes.
 const MAX_LINE_BYTES: u64 = 64 << 20;
 /// How much of results.jsonl is read, in bytes.
@@ -39,9 +43,8 @@ const MAX_RESULTS_BYTES: u64 = 4 << 30;
 /// Options of `legwork apply`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-RUN is a folder, a run id or its first characters, JOB/latest, or latest. MAP is the folder of a map, its name, or JOB/MAP. \
-The rows of a map are applied in the order of its results.jsonl; rows that didn't complete are skipped unless they are named \
-themselves.
+RUN names a run as for `legwork show`. MAP is the folder of a map, its name, or JOB/MAP. The rows of a map are applied in the \
+order of its results.jsonl; rows that didn't complete are skipped unless they are named themselves.
 
 Exit codes: 0 if all changes are applied; 1 if those of some run aren't, because of a conflict or because they may not be (the \
 others are applied); 2 for a usage error; 5 if a file can't be written.")]
@@ -175,6 +178,9 @@ fn merge_run(
         Ok(merged) => merged,
         Err(conflicts) => return Ok(conflict(conflicts)),
     };
+    if let Some(why) = protection.excess(&changes) {
+        return refused(why.to_owned());
+    }
     let problems = protection.problems(&changes, &merged)?;
     if !problems.is_empty() {
         return Ok(Verdict::Problems(ApplyStatus::Refused, problems));
@@ -389,6 +395,20 @@ impl<'a> Protection<'a> {
         let out = env.current_folder.join(out);
         let home = env.variable("HOME").map(PathBuf::from);
         Self { env, workspace, out, home, found: HashMap::new(), key: OnceCell::new() }
+    }
+
+    /// Why the permissions of a run can't be checked in reasonable time.
+    fn excess(&self, changes: &RunChanges) -> Option<&'static str> {
+        let RunChanges { plan, job_files, .. } = changes;
+        match () {
+            () if job_files.len() + plan.protect.len() + plan.allow_changes.len() > MAX_PROTECTED => {
+                Some("its plan has too many protected files")
+            }
+            () if self.found.len() >= MAX_PROTECTIONS => {
+                Some("the jobs of this command protect too many different files; apply fewer runs at once")
+            }
+            () => None,
+        }
     }
 
     /// The protected files among those that a patch changes, unless the run had the permission to change them.

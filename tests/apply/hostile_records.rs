@@ -167,3 +167,12 @@ fn jobs_and_records_of_the_workspace_are_protected() {
     let ended = folder.legwork(&["apply", &rows]).run();
     ended.assert_code(1).assert_stdout_contains("runs/x.yaml: it is protected");
 }
+
+#[test]
+fn permissions_that_take_too_long_to_check_are_refused() {
+    let folder = repository();
+    let record = row(&folder, "a", &["echo new > new.txt"]);
+    let many: Vec<String> = (0..10_001).map(|number| format!("\"p{number}\"")).collect();
+    forge(&record, "\"keep\":", &format!("\"protect\":[{}],\"keep\":", many.join(",")));
+    assert_refused(&folder, "its plan has too many protected files");
+}
