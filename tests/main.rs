@@ -20,6 +20,7 @@ mod endpoints;
 mod engines;
 mod explain;
 mod file_tool_escapes;
+mod gather;
 mod harness;
 mod house;
 mod human_output;

@@ -6,6 +6,7 @@ mod emit;
 mod env;
 mod execute;
 mod explain;
+mod gather;
 mod init;
 mod keyed_run;
 mod map;
@@ -94,6 +95,11 @@ enum Command {
     Diff(diff::DiffArgs),
     /// Print a file that submits a map to an engine, such as Slurm or Kubernetes
     Emit(emit::EmitArgs),
+    /// Join the results of a map that ran in several folders
+    ///
+    /// The folders are maps, RUNS/JOB/MAP, or have maps below them: the artifacts of a matrix, or copies from several machines.
+    /// Each record that is missing, incomplete, duplicate or foreign is listed.
+    Gather(gather::GatherArgs),
     /// Show what models cost
     Prices(prices::PricesArgs),
     /// List the providers and your own servers
@@ -210,6 +216,7 @@ fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
         Command::Show(options) => show::show(&options, env),
         Command::Diff(options) => diff::diff(&options, env),
         Command::Emit(options) => emit::emit(&options, env),
+        Command::Gather(options) => gather::gather(&options, env),
         Command::Prices(options) => prices::prices(&options, env),
         Command::Providers(options) => providers::providers(&options, env),
         Command::Init(options) => init::init(&options, env),

@@ -62,11 +62,11 @@ pub enum GatherError {
 /// # Errors
 /// If there is no map, or a folder can't be read.
 pub fn gather(folders: &[PathBuf], wanted: Option<&[String]>, to: &Path) -> Result<TableFiles, GatherError> {
-    let mut gathering = Gathering::default();
-    gathering.find_maps(folders)?;
-    gathering.list_rows()?;
     let write_error = |source| GatherError::Write { path: to.to_owned(), source };
     let to = to.canonicalize().map_err(write_error)?;
+    let mut gathering = Gathering::default();
+    gathering.find_maps(folders, &to)?;
+    gathering.list_rows()?;
     let name = match gathering.maps.as_slice() {
         [map] => map.name(),
         maps => pluralize(maps.len() as u64, "folder"),
@@ -142,14 +142,15 @@ impl Gathering {
     }
 
     /// Finds the maps that folders are or have below them.
-    fn find_maps(&mut self, folders: &[PathBuf]) -> Result<(), GatherError> {
+    fn find_maps(&mut self, folders: &[PathBuf], to: &Path) -> Result<(), GatherError> {
         let mut known = HashSet::new();
         let mut searched = 0;
         for folder in folders {
             let failed = |source| GatherError::Folder { path: folder.clone(), source };
             let real = folder.canonicalize().map_err(failed)?;
-            let mut found = Vec::new();
-            search(folder, &real, 0, &mut searched, &mut found).map_err(failed)?;
+            let mut search = Search { to, searched: &mut searched, found: Vec::new() };
+            search.visit(folder, &real, 0).map_err(failed)?;
+            let found = search.found;
             if searched > MAX_SEARCHED {
                 return Err(GatherError::TooMany(folder.clone()));
             }
@@ -402,31 +403,44 @@ fn parse_line(line: &[u8]) -> Result<MapRow, (ProblemKind, String)> {
     }
 }
 
-/// Adds the maps that a folder is or has below it. Links aren't followed.
-fn search(shown: &Path, path: &Path, depth: usize, searched: &mut usize, found: &mut Vec<FoundMap>) -> io::Result<()> {
-    *searched += 1;
-    if *searched > MAX_SEARCHED {
-        return Ok(());
+/// The search for maps.
+struct Search<'a> {
+    /// The folder of the joined tables, which isn't one of the maps unless it is named.
+    to: &'a Path,
+    searched: &'a mut usize,
+    found: Vec<FoundMap>,
+}
+
+impl Search<'_> {
+    /// Adds the maps that a folder is or has below it. Links aren't followed.
+    fn visit(&mut self, shown: &Path, path: &Path, depth: usize) -> io::Result<()> {
+        *self.searched += 1;
+        if *self.searched > MAX_SEARCHED || (depth > 0 && path == self.to) {
+            return Ok(());
+        }
+        let kind = |name: &str| fs::symlink_metadata(path.join(name)).ok();
+        let is_map =
+            kind("map.json").is_some_and(|found| found.is_file()) || kind("rows").is_some_and(|found| found.is_dir());
+        if is_map {
+            self.found.push(FoundMap { shown: shown.to_owned(), path: path.to_owned() });
+            return Ok(());
+        }
+        let known = self.found.len();
+        let listing = fs::read_dir(path)?;
+        if depth < MAX_DEPTH {
+            let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let mut folders: Vec<_> = listing.flatten().filter(is_folder).map(|entry| entry.file_name()).collect();
+            folders.sort();
+            for name in folders {
+                self.visit(&shown.join(&name), &path.join(&name), depth + 1)?;
+            }
+        }
+        // A table without records, unless it is the table of maps below it.
+        if self.found.len() == known && kind("results.jsonl").is_some_and(|found| found.is_file()) {
+            self.found.push(FoundMap { shown: shown.to_owned(), path: path.to_owned() });
+        }
+        Ok(())
     }
-    let kind = |name: &str| fs::symlink_metadata(path.join(name)).ok();
-    let is_map = kind("map.json").is_some_and(|found| found.is_file())
-        || kind("rows").is_some_and(|found| found.is_dir())
-        || kind("results.jsonl").is_some_and(|found| found.is_file());
-    if is_map {
-        found.push(FoundMap { shown: shown.to_owned(), path: path.to_owned() });
-        return Ok(());
-    }
-    let listing = fs::read_dir(path)?;
-    if depth == MAX_DEPTH {
-        return Ok(());
-    }
-    let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
-    let mut folders: Vec<_> = listing.flatten().filter(is_folder).map(|entry| entry.file_name()).collect();
-    folders.sort();
-    for name in folders {
-        search(&shown.join(&name), &path.join(&name), depth + 1, searched, found)?;
-    }
-    Ok(())
 }
 
 /// The job of a map; `None` without `map.json`.

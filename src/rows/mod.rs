@@ -125,7 +125,25 @@ pub fn read(
     job: &Job,
 ) -> Result<Rows, Vec<Diagnostic>> {
     let source = decode(name, content).map_err(|finding| vec![*finding])?;
-    let mut reader = RowReader::new(&source, id_column, job);
+    read_rows(format, RowReader::new(&source, id_column, Some(job)))
+}
+
+/// Reads only the ids of the rows of a file, in its order. The job isn't known, so every column may be an input.
+///
+/// # Errors
+/// All mistakes of the file, except those in values.
+pub fn read_ids(
+    name: &str,
+    content: Vec<u8>,
+    format: RowFormat,
+    id_column: Option<&str>,
+) -> Result<Vec<String>, Vec<Diagnostic>> {
+    let source = decode(name, content).map_err(|finding| vec![*finding])?;
+    let rows = read_rows(format, RowReader::new(&source, id_column, None))?;
+    Ok(rows.rows.into_iter().map(|row| row.id).collect())
+}
+
+fn read_rows(format: RowFormat, mut reader: RowReader<'_>) -> Result<Rows, Vec<Diagnostic>> {
     match format {
         RowFormat::Csv => csv_rows::read(&mut reader),
         RowFormat::Jsonl => json_rows::read_lines(&mut reader),
@@ -175,7 +193,8 @@ fn decode(name: &str, content: Vec<u8>) -> Result<Arc<Source>, Box<Diagnostic>> 
 struct RowReader<'a> {
     source: &'a Arc<Source>,
     id_column: Option<&'a str>,
-    job: &'a Job,
+    /// Without a job, every column may be an input.
+    job: Option<&'a Job>,
     rows: Vec<Row>,
     /// The place of the first row with each id, in lower case.
     ids: HashMap<String, Range<usize>>,
@@ -191,7 +210,7 @@ struct ColumnUse {
 }
 
 impl<'a> RowReader<'a> {
-    fn new(source: &'a Arc<Source>, id_column: Option<&'a str>, job: &'a Job) -> Self {
+    fn new(source: &'a Arc<Source>, id_column: Option<&'a str>, job: Option<&'a Job>) -> Self {
         let (rows, ids, findings) = (Vec::new(), HashMap::new(), Vec::new());
         Self { source, id_column, job, rows, ids, findings, omitted: OmittedFindings::default() }
     }
@@ -219,7 +238,8 @@ impl<'a> RowReader<'a> {
     /// What a column or key is used for; a finding if it is neither an input nor the id.
     fn column(&mut self, name: &str, range: Range<usize>) -> Option<ColumnUse> {
         let is_id = self.id_column == Some(name);
-        let input = self.job.inputs().find(|(declared, _)| declared.value == name).map(|(_, input)| input);
+        let Some(job) = self.job else { return Some(ColumnUse { is_id, is_input: true }) };
+        let input = job.inputs().find(|(declared, _)| declared.value == name).map(|(_, input)| input);
         match input {
             Some(input) if input.is_secret() => {
                 let message = format!("the input `{name}` is secret, and a file of rows is kept in the record");
@@ -227,7 +247,7 @@ impl<'a> RowReader<'a> {
                 None
             }
             None if !is_id => {
-                let known: Vec<&str> = self.job.inputs().map(|(name, _)| name.value.as_str()).collect();
+                let known: Vec<&str> = job.inputs().map(|(name, _)| name.value.as_str()).collect();
                 let finding =
                     Diagnostic::error("unknown-input", self.place(range), format!("the job has no input `{name}`"));
                 self.report(match suggest_name(name, known.iter().copied()) {
@@ -335,7 +355,7 @@ fn digest(values: &[(Cell, ColumnUse)]) -> String {
     hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Why an id can't name a folder.
+/// Why an id can't name a folder. The same rule is for names of maps.
 pub fn id_mistake(id: &str) -> Option<String> {
     name_mistake("id", id)
 }
