@@ -1,12 +1,17 @@
 //! The files of `legwork emit`. Their shell commands run for real, with programs in place of legwork and of the engine.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::program::ProgramOutput;
+use crate::support::program::{ProgramOutput, RunningProgram};
 use crate::support::test_folder::TestFolder;
 
 /// A job with an input for each kind of value.
@@ -145,6 +150,8 @@ fn every_engine_starts_map_with_exactly_the_given_words() {
         assert!(!folder.exists("pwned"), "{engine}: a value was executed");
         let shard = words.split_off(words.len() - 2);
         assert_eq!(shard, ["--shard", if engine == "kubernetes" { "auto" } else { "2/3" }], "{engine}");
+        // Without a shared ledger, each of the three shards gets a part.
+        let limit = if ["github", "gitlab"].contains(&engine) { "cost_usd=1.666666" } else { "cost_usd=5" };
         let expected = [
             "map",
             "jobs/write.yaml",
@@ -167,7 +174,7 @@ fn every_engine_starts_map_with_exactly_the_given_words() {
             "--set-env",
             "token=TOPIC_TOKEN",
             "--limit",
-            "cost_usd=5",
+            limit,
         ];
         assert_eq!(words, expected, "{engine}");
     }
@@ -361,8 +368,9 @@ fn a_wrong_command_line_or_file_is_refused() {
         (&[], &["--set", "style=@-"], "have no standard input"),
         (&[], &["--model", "replay/missing.yaml"], "there is no such file"),
         (&[], &["--limit", "turns=3"], "a map has no such limit"),
+        (&[(1, "github")], &["--limit", "tokens=2"], "3 shards can't share so little"),
         (&[], &["--limit", "cost_usd=-3"], "isn't valid for `cost_usd`"),
-        (&[], &["--limit", "wall_clock=3"], "isn't valid for `wall_clock`"),
+        (&[], &["--limit", "wall_clock=3"], "isn't a duration"),
         (&[], &["--name", "../x"], "the name of the map"),
         (&[], &["--name", "latest"], "the name of the map"),
         (&[], &["--isolate", "vm"], "invalid value 'vm'"),
@@ -401,4 +409,134 @@ fn more_shards_than_rows_are_pointed_out() {
     let output = output.args(["--set-env", "token=T", "--shards", "2000"]).run();
     output.assert_code(0).assert_stderr_contains("2000 shards share 3 rows");
     output.assert_stdout_contains("#SBATCH --array=0-1999\n").assert_stdout_contains("MaxArraySize=2001");
+}
+
+/// A server to which rows report. It keeps them waiting until it is opened.
+struct Reports {
+    lines: Arc<Mutex<Vec<String>>>,
+    is_open: Arc<AtomicBool>,
+    port: u16,
+}
+
+impl Reports {
+    fn listen() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (lines, is_open) = (Arc::default(), Arc::default());
+        let reports = Self {
+            lines: Arc::clone(&lines),
+            is_open: Arc::clone(&is_open),
+            port: listener.local_addr().unwrap().port(),
+        };
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (mut stream, lines, is_open) = (stream.unwrap(), Arc::clone(&lines), Arc::clone(&is_open));
+                std::thread::spawn(move || {
+                    let mut line = String::new();
+                    let _ = BufReader::new(stream.try_clone().unwrap()).read_line(&mut line);
+                    lines.lock().unwrap().push(line.trim().to_owned());
+                    while !is_open.load(Ordering::Relaxed) {
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
+                    // The process may have been killed.
+                    let _ = stream.write_all(b"go on\n");
+                });
+            }
+        });
+        reports
+    }
+
+    fn count(&self) -> usize {
+        self.lines.lock().unwrap().len()
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn killed_pods_are_repeated_until_every_row_has_finished_once() {
+    const ROWS: usize = 24;
+    const SHARDS: usize = 4;
+    let folder = TestFolder::new();
+    let reports = Reports::listen();
+    let job = "\
+model: anthropic/claude-haiku-5-5
+inputs: { item: { type: integer } }
+network: open
+parent: { prompt: 'Report item {{ inputs.item }}.', tools: [bash] }
+limits: { cost_usd: 1 }
+";
+    // The name of a row's workspace is the row's id.
+    let call = r#"exec 3<>/dev/tcp/127.0.0.1/PORT && echo "$PWD" >&3 && read -r answer <&3"#;
+    let call = call.replace("PORT", &reports.port.to_string());
+    let script = serde_json::json!({ "parent": [
+        { "calls": [{ "tool": "bash", "input": { "command": call } }] },
+        { "text": "Reported." },
+    ] });
+    let ids: Vec<String> = (0..ROWS).map(|number| format!("row-{number:02}")).collect();
+    let rows: String = ids.iter().enumerate().map(|(number, id)| format!("{id},{number}\n")).collect();
+    folder.write("jobs/report.yaml", job).write("replies.script.yaml", script.to_string());
+    folder.write("rows.csv", format!("id,item\n{rows}"));
+    let words = ["emit", "kubernetes", "jobs/report.yaml", "--rows", "rows.csv", "--id", "id", "--jobs", "2"];
+    let more = ["--isolate", "copy", "--model", "replay/replies.script.yaml", "--image", "a", "--shards", "4"];
+    let emitted = folder.legwork(&words).args(more).run();
+    emitted.assert_code(0);
+    let manifest = yaml(&emitted.stdout);
+    let spec = &manifest["spec"];
+    let final_codes: Vec<i64> = spec["podFailurePolicy"]["rules"][1]["onExitCodes"]["values"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(Value::as_i64)
+        .collect();
+    let attempts = spec["backoffLimitPerIndex"].as_u64().unwrap() + 1;
+    let container = &spec["template"]["spec"]["containers"][0];
+    let command: Vec<String> =
+        container["command"].as_array().unwrap().iter().map(|word| expanded(word.as_str().unwrap())).collect();
+    assert_eq!(command[0], "legwork");
+    let pod = |index: usize| {
+        let arguments: Vec<&str> = command.iter().skip(1).map(String::as_str).collect();
+        let shards = container["env"][0]["value"].as_str().unwrap();
+        let pod = folder.legwork(&arguments).env("JOB_COMPLETION_INDEX", index.to_string());
+        pod.env("LEGWORK_SHARDS", shards).env("LEGWORK_RECORD_KEY", "0123456789abcdef0123456789abcdef")
+    };
+
+    let pods: Vec<_> = (0..SHARDS).map(|index| pod(index).spawn()).collect();
+    // Every pod has two rows, which wait for an answer.
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while reports.count() < 2 * SHARDS {
+        assert!(Instant::now() < deadline, "only {} rows have reported", reports.count());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    for (pod, signal) in pods.iter().zip([Signal::KILL, Signal::TERM, Signal::KILL]) {
+        pod.signal(signal);
+    }
+    let mut pods = pods.into_iter();
+    let mut ended: Vec<ProgramOutput> = pods.by_ref().take(3).map(RunningProgram::wait).collect();
+    assert!(ended[0].signal() == Some(9) && ended[1].exited_with(143) && ended[2].signal() == Some(9));
+    reports.is_open.store(true, Ordering::Relaxed);
+    ended.extend(pods.map(RunningProgram::wait));
+    for (index, mut output) in ended.into_iter().enumerate() {
+        for _ in 1..attempts {
+            let is_final = final_codes.iter().any(|code| output.exited_with(i32::try_from(*code).unwrap()));
+            if output.exited_with(0) || is_final {
+                break;
+            }
+            output = pod(index).run();
+        }
+        output.assert_code(0);
+    }
+
+    let mut reported: Vec<String> = Vec::new();
+    for line in reports.lines.lock().unwrap().iter() {
+        let id = ids.iter().find(|id| line.split('/').any(|part| part == id.as_str()));
+        reported.push(id.unwrap_or_else(|| panic!("a report from no row: {line}")).clone());
+    }
+    reported.sort();
+    assert_eq!(reported, ids, "every row reports once");
+    let gathered = folder.legwork(&["gather", "runs/report/map-rows", "--rows", "rows.csv", "--id", "id"]).run();
+    gathered.assert_code(0);
+    let results = folder.read("runs/report/map-rows/results.jsonl");
+    let results: Vec<Value> = results.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let names: Vec<&str> = results.iter().filter_map(|result| result["id"].as_str()).collect();
+    assert_eq!(names, ids);
+    assert!(results.iter().all(|result| result["outcome"] == "completed"), "{results:?}");
 }

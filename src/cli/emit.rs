@@ -48,7 +48,7 @@ pub(super) struct EmitArgs {
     #[arg(long, value_name = "COLUMN")]
     id: Option<String>,
     /// How many rows each process runs at once
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     jobs: Option<u32>,
     /// The name of the map; default: map- and the name of the file of rows
     #[arg(long, value_name = "NAME")]
@@ -63,6 +63,8 @@ pub(super) struct EmitArgs {
     #[arg(long)]
     model: Option<String>,
     /// Limit the whole map: cost_usd, tokens or wall_clock; may be repeated
+    ///
+    /// On GitHub and GitLab, the processes can't see what the others spend, so each gets an equal part of cost_usd and tokens.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_assignment)]
     limit: Vec<String>,
     /// How rows are kept apart
@@ -82,6 +84,7 @@ pub(super) fn emit(options: &EmitArgs, env: &CliEnv) -> Result<u8, Error> {
     let rows_path = options.path("--rows", &options.rows, engine)?;
     let out = text("--out", &options.out)?;
     WholeMapLimits::parse(&options.limit)?;
+    let limits = options.limits(engine)?;
 
     let config = env.user_config()?;
     let origin = JobTrust::from_untrusted_flag(false);
@@ -112,11 +115,15 @@ pub(super) fn emit(options: &EmitArgs, env: &CliEnv) -> Result<u8, Error> {
         let message = format!("{} shards share {count} rows, so some have nothing to do", options.shards);
         env.console.warning(&message);
     }
+    if limits != options.limit {
+        let message = format!("the processes of {} don't see what the others spend; each gets ", engine.name);
+        env.console.warning(&format!("{message}--limit {}", limits.join(" --limit ")));
+    }
     let name = options.map_name()?;
     let secrets = options.secrets(&job, model.as_ref(), &config.servers, env)?;
     let file = (engine.emit)(&MapCommand {
         job: job.name(),
-        words: &options.words(&job_path, &rows_path, &out),
+        words: &options.words(&job_path, &rows_path, &out, &limits),
         folder: &format!("{}/{}/{name}", out.trim_end_matches('/'), job.name()),
         rows: &rows_path,
         id: options.id.as_deref(),
@@ -166,6 +173,31 @@ impl EmitArgs {
             return Err(Error::usage(message, "Name a file of the repository by its path from the current folder."));
         }
         Ok(if text.starts_with('-') { format!("./{text}") } else { text })
+    }
+
+    /// The limits of each process. If the processes don't share a ledger, each gets an equal part of what the map may spend.
+    fn limits(&self, engine: &Engine) -> Result<Vec<String>, Error> {
+        let part = |limit: &String| {
+            let Some((name, value)) = limit.split_once('=').filter(|_| !engine.shares_folder && self.shards > 1) else {
+                return Ok(limit.clone());
+            };
+            let part = match name.rsplit('.').next().unwrap_or(name) {
+                "cost_usd" => {
+                    let micros = value.parse::<f64>().unwrap_or_default() * 1e6 / f64::from(self.shards);
+                    Some(micros.floor() / 1e6).filter(|usd| *usd > 0.0).map(|usd| usd.to_string())
+                }
+                "tokens" => {
+                    let tokens = value.parse::<u64>().unwrap_or_default() / u64::from(self.shards);
+                    Some(tokens).filter(|tokens| *tokens > 0).map(|tokens| tokens.to_string())
+                }
+                _ => return Ok(limit.clone()),
+            };
+            part.map(|part| format!("{name}={part}")).ok_or_else(|| {
+                let message = format!("--limit {limit}: {} shards can't share so little", self.shards);
+                Error::usage(message, "Use fewer shards, or a higher limit.")
+            })
+        };
+        self.limit.iter().map(part).collect()
     }
 
     /// Checks what the file would show of `--set`, `--set-env` and `--limit`.
@@ -259,7 +291,7 @@ impl EmitArgs {
     }
 
     /// The words of the command without its shard.
-    fn words(&self, job: &str, rows: &str, out: &str) -> Vec<String> {
+    fn words(&self, job: &str, rows: &str, out: &str, limits: &[String]) -> Vec<String> {
         let jobs = self.jobs.map(|jobs| jobs.to_string());
         let single = [
             ("--rows", Some(rows)),
@@ -270,7 +302,7 @@ impl EmitArgs {
             ("--isolate", self.isolate.as_deref()),
             ("--out", Some(out).filter(|out| *out != RUNS)),
         ];
-        let repeated = [("--set", &self.set), ("--set-env", &self.set_env), ("--limit", &self.limit)];
+        let repeated = [("--set", self.set.as_slice()), ("--set-env", &self.set_env), ("--limit", limits)];
         let options = single.into_iter().filter_map(|(name, value)| Some((name, value?)));
         let options =
             options.chain(repeated.into_iter().flat_map(|(name, all)| all.iter().map(move |one| (name, one.as_str()))));

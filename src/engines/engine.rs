@@ -35,7 +35,8 @@ impl MapCommand<'_> {
 
     /// The shell command that joins the results of all shards, whose folders are in `shards`.
     pub(super) fn gather_command(&self) -> String {
-        let id = self.id.map(|column| format!(" --id {}", shell_word(column))).unwrap_or_default();
+        // With `=`, a column whose name begins with `-` isn't read as an option.
+        let id = self.id.map(|column| format!(" {}", shell_word(&format!("--id={column}")))).unwrap_or_default();
         format!("legwork gather shards/* --rows {}{id} --to gathered", shell_word(self.rows))
     }
 }
@@ -51,6 +52,8 @@ pub struct Engine {
     pub max_shards: u32,
     /// Whether it runs containers, so that it needs an image.
     pub needs_image: bool,
+    /// Whether its processes share the folder of the map, and with it the ledger of the map's limits.
+    pub shares_folder: bool,
     /// Whether its processes don't share files with this machine and have only those of the repository.
     pub is_elsewhere: bool,
     /// Writes the file.

@@ -9,6 +9,7 @@ pub(super) const ENGINE: Engine = Engine {
     // https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-syntax#jobsjob_idstrategymatrix
     max_shards: 256,
     needs_image: false,
+    shares_folder: false,
     is_elsewhere: true,
     emit,
 };

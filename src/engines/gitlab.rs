@@ -9,6 +9,7 @@ pub(super) const ENGINE: Engine = Engine {
     // https://docs.gitlab.com/ci/yaml/#parallel
     max_shards: 200,
     needs_image: true,
+    shares_folder: false,
     is_elsewhere: true,
     emit,
 };

@@ -9,6 +9,7 @@ pub(super) const ENGINE: Engine = Engine {
     // With `backoffLimitPerIndex` and without `maxFailedIndexes`, `completions` is 100,000 at most.
     max_shards: 100_000,
     needs_image: true,
+    shares_folder: true,
     is_elsewhere: true,
     emit,
 };

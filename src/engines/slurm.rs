@@ -9,6 +9,7 @@ pub(super) const ENGINE: Engine = Engine {
     // The greatest `MaxArraySize` that slurm.conf allows.
     max_shards: 4_000_000,
     needs_image: false,
+    shares_folder: true,
     is_elsewhere: false,
     emit,
 };
