@@ -351,3 +351,37 @@ fn wrong_arguments_are_explained() {
         .assert_stderr_contains("no column `key`");
     assert!(!folder.exists("map/results.jsonl"), "nothing was written");
 }
+
+#[test]
+fn shards_of_a_map_on_separate_machines_are_gathered_until_none_is_missing() {
+    let folder = TestFolder::new();
+    folder.write("job.yaml", JOB);
+    let submit = json!({ "tool": "submit_result", "input": { "answer": "yes" } });
+    folder.write("replies.yaml", json!({ "parent": [{ "calls": [submit] }, { "text": "Done." }] }).to_string());
+    let ids: Vec<String> = (0..12).map(|number| format!("row-{number}")).collect();
+    let rows: String = ids.iter().map(|id| format!("{id},about {id}\n")).collect();
+    folder.write("rows.csv", format!("key,n\n{rows}"));
+    let map = |shard: &str, out: &str| {
+        let options = ["map", "job.yaml", "--rows", "rows.csv", "--id", "key", "--model", "replay/replies.yaml"];
+        folder.legwork(&options).args(["--shard", shard, "--out", out]).run()
+    };
+    let gather_all = |folders: &[&str]| {
+        let options = ["--rows", "rows.csv", "--id", "key", "--to", "all", "--format", "json"];
+        gather(&folder, &[folders, &options[..]].concat())
+    };
+    map("1/2", "machine-1").assert_code(0);
+    let first = gather_all(&["machine-1"]);
+    first.assert_code(75);
+    let missing = problems(&first.json());
+    assert!(
+        !missing.is_empty() && missing.len() < 12 && missing.iter().all(|(kind, _)| kind == "missing"),
+        "{missing:?}"
+    );
+    map("2/2", "machine-2").assert_code(0);
+    let both = gather_all(&["machine-1", "machine-2"]);
+    both.assert_code(0);
+    assert_eq!(both.json()["problems"], json!([]));
+    let found: Vec<Value> = lines(&folder, "all/results.jsonl").iter().map(|row| row["id"].clone()).collect();
+    assert_eq!(found, ids.iter().map(|id| json!(id)).collect::<Vec<_>>());
+    assert_eq!(lines(&folder, "all/results.jsonl")[3]["inputs"], json!({ "n": "about row-3" }));
+}
