@@ -31,6 +31,7 @@ mod journal;
 mod limit_overrides;
 mod limits;
 mod log_injection;
+mod map;
 mod misconfigured_servers;
 mod mock_server;
 mod model_options;

@@ -61,6 +61,10 @@ pub(super) fn take_snapshot(workspace: &Path, folder: &Path, excluded: &[PathBuf
         .iter()
         .filter_map(|path| path.strip_prefix(&root).ok())
         .filter(|path| !path.as_os_str().is_empty())
+        // Git refuses to exclude what it ignores anyway.
+        .filter(|path| {
+            run(git(&root, &["check-ignore", "--quiet", "--", &path.to_string_lossy()]), "check-ignore").is_err()
+        })
         .map(|path| format!(":(exclude,literal,top){}", path.to_string_lossy()))
         .collect();
     let mut add = vec!["add", "--all", "--", ":/"];

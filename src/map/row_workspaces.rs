@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 use crate::isolation::{Isolation, IsolationError, Snapshot};
 
+/// The names of snapshots' folders. An id of a row doesn't begin with a dot.
+const SNAPSHOT_PREFIX: &str = ".snapshot-";
+
 /// Makes and removes the workspaces of a map's rows.
 #[derive(Debug)]
 pub struct RowWorkspaces {
@@ -33,7 +36,19 @@ impl RowWorkspaces {
         out: &Path,
         process: &str,
     ) -> Result<Option<Snapshot>, IsolationError> {
-        Snapshot::take(isolation, workspace, &folder.join(format!(".snapshot-{process}")), &[out.to_owned()])
+        Snapshot::take(isolation, workspace, &folder.join(format!("{SNAPSHOT_PREFIX}{process}")), &[out.to_owned()])
+    }
+
+    /// Removes what other processes have left of snapshots that no map uses. No process may take one meanwhile.
+    pub fn remove_unused_snapshots(folder: &Path, used: Option<&Snapshot>) {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let is_used = matches!(used, Some(Snapshot::Copy { folder }) if folder.starts_with(&path));
+            if entry.file_name().to_string_lossy().starts_with(SNAPSHOT_PREFIX) && !is_used {
+                // What can't be removed only takes up space.
+                let _ = Snapshot::Copy { folder: path }.discard();
+            }
+        }
     }
 
     /// Makes the workspace of a row that starts from the beginning. Returns the folder for the tools to work in.
@@ -86,8 +101,16 @@ impl RowWorkspaces {
         Ok(removed)
     }
 
-    /// Removes the folder if no row has a workspace any more.
-    pub fn remove_folder_if_empty(&self) {
-        let _ = fs::remove_dir(&self.folder);
+    /// Removes the snapshot, because no row needs it any more, and the folders that are empty then.
+    pub fn discard_snapshot(&self) {
+        if let Some(snapshot) = &self.snapshot {
+            // What can't be removed only takes up space.
+            let _ = snapshot.discard();
+            if let Snapshot::Copy { folder } = snapshot {
+                folder.parent().map(fs::remove_dir);
+            }
+            // These fail where other rows or maps have workspaces.
+            self.folder.ancestors().take(3).for_each(|folder| drop(fs::remove_dir(folder)));
+        }
     }
 }

@@ -43,7 +43,7 @@ pub(super) fn read_array(reader: &mut RowReader<'_>) {
         }
         Err(_) if content.trim().is_empty() => {}
         Err(error) => {
-            report_syntax(reader, text.len() - content.len()..text.len(), &error, "expected a JSON array of objects")
+            report_syntax(reader, text.len() - content.len()..text.len(), &error, "expected a JSON array of objects");
         }
     }
 }
@@ -71,7 +71,7 @@ fn read_row(reader: &mut RowReader<'_>, range: Range<usize>) {
         };
         match serde_json::from_str(value.get()) {
             Ok(value) => {
-                cells.push((Cell { name: Arc::from(&*name), value: CellValue::Json(value), range: place }, used))
+                cells.push((Cell { name: Arc::from(&*name), value: CellValue::Json(value), range: place }, used));
             }
             Err(error) => {
                 is_whole = false;

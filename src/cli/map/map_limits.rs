@@ -45,7 +45,7 @@ impl WholeMapLimits {
                     limits.wall_clock = Some(Duration::from_millis(time.milliseconds()));
                 }
                 _ => {
-                    let hint = match suggest_name(&name, NAMES.into_iter()) {
+                    let hint = match suggest_name(&name, NAMES) {
                         Some(meant) => format!("Did you mean `{meant}`?"),
                         None => format!(
                             "The limits of a map are: {}. The limits of each row are in the job file.",

@@ -4,11 +4,11 @@ pub(super) mod map_limits;
 mod row;
 mod schedule;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
@@ -34,7 +34,7 @@ use crate::map::{MAP_FORMAT, MapFolder, MapManifest, Results, RowWorkspaces, che
 use crate::plan::{InputValues, Plan};
 use crate::record::{create_job_dir, new_run_id};
 use crate::rows::{self, MAX_FILE_BYTES, RowFormat, Rows, name_mistake};
-use crate::run::Signals;
+use crate::run::{Signals, head_commit};
 
 /// The time of a map without a limit: a year.
 const NO_TIME_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -81,7 +81,7 @@ pub(super) struct MapArgs {
     limit: Vec<String>,
     /// Run rows anew that have ended before
     ///
-    /// `failed` are those that ended with exit code 1 or 4. Their earlier records are kept in the folder `earlier`.
+    /// `failed` are those that ended with exit code 1 or 4. Their earlier records are kept, with a number after their names.
     #[arg(long, value_enum, value_name = "WHICH")]
     retry: Option<Retry>,
     /// Start no more rows after this many have ended without success
@@ -157,8 +157,9 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         options.shard.as_deref().map(|shard| Shard::parse(shard, &|name| env.variable(name).map(str::to_owned)));
     let shard = shard.transpose().map_err(|error| Error::usage(error.message, error.hint))?;
     let name = map_name(options)?;
-    let job = PreparedJob::read(&options.job, std::collections::BTreeMap::new(), env)?;
+    let job = PreparedJob::read(&options.job, BTreeMap::new(), env)?;
     let rows = read_rows(options, &job)?;
+    options.retry.map_or(Ok(()), |_| check_retry(&rows))?;
     let mut inputs = job.inputs()?;
     let folder = MapFolder::new(&job.out, job.job.name(), &name);
     let manifest = folder.read_manifest()?;
@@ -183,6 +184,10 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     if options.dry_run {
         return print_dry_run(options, env, &summary, isolation, &checked.first.plan.redacted(&secrets.redactor));
     }
+    if checked.to_run.is_empty() {
+        env.console.eprint(&printable(&summary));
+        return finish_again(options, &job, &rows, &folder, manifest, &checked.ended);
+    }
     if env.record_key(&[&job.workspace])?.is_none() {
         let message = "a map needs signed records, or its rows couldn't be recognized later";
         return Err(Error::usage(message, "Set LEGWORK_RECORD_KEY to at least 16 random characters."));
@@ -194,8 +199,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     env.console.eprint(&printable(&summary));
     let process = new_run_id(&job.prepared.out, job.prepared.job.name(), (env.clock)());
     let setup = MapSetup { folder, name: &name, isolation, process: &process };
-    let needs_workspaces = !checked.to_run.is_empty();
-    let workspaces = setup.prepare(options, &job.prepared, needs_workspaces)?;
+    let workspaces = setup.prepare(options, &job.prepared)?;
     remove_leftovers(&workspaces, &setup.folder, env);
     let budget = setup.budget(&limits)?;
     let ids: Vec<String> = rows.rows.iter().map(|row| row.id.clone()).collect();
@@ -217,7 +221,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         inputs: &inputs,
         folder: &setup.folder,
         workspaces: &workspaces,
-        budget: budget.as_ref(),
+        budget: &budget,
         // The time limit also stops the rows, but isn't a signal.
         signals: signals.for_part(),
         deadline,
@@ -234,10 +238,12 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let ends = ends.into_inner().unwrap_or_else(PoisonError::into_inner);
     let result_error = result_error.into_inner().unwrap_or_else(PoisonError::into_inner);
     let timed_out = deadline <= Instant::now();
-    let closed = budget.as_ref().map_or(Ok(()), |budget| budget.close());
-    workspaces.remove_folder_if_empty();
+    let closed = budget.close();
     let finished = results.finish(options.junit.as_deref());
-    for reason in budget.as_ref().and_then(|budget| budget.exhausted()).into_iter() {
+    if has_completed(&results) {
+        workspaces.discard_snapshot();
+    }
+    if let Some(reason) = budget.exhausted() {
         env.console.eprint(&format!("limit:  {reason}"));
     }
     if timed_out {
@@ -254,9 +260,41 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         return Err(results_failed(error));
     }
     finished.and(closed).map_err(results_failed)?;
-    let is_limited = timed_out || budget.as_ref().is_some_and(|budget| budget.exhausted().is_some());
+    let is_limited = timed_out || budget.exhausted().is_some();
     let codes = checked.ended.into_iter().chain(ends);
     Ok(exit_code(signals.first(), is_limited, !unstarted.is_empty(), codes))
+}
+
+/// Brings the tables up to date if all rows of this shard have ended before. This needs no key and no provider.
+fn finish_again(
+    options: &MapArgs,
+    job: &PreparedJob<'_>,
+    rows: &Rows,
+    folder: &MapFolder,
+    manifest: Option<MapManifest>,
+    ended: &[u8],
+) -> Result<u8, Error> {
+    if let Some(manifest) = manifest {
+        let out = job.out.canonicalize().map_err(|source| Error::Record { path: job.out.clone(), source })?;
+        let name = folder.path.file_name().unwrap_or_default().to_string_lossy();
+        let of_rows = MapFolder::workspaces(&out, job.job.name(), &name);
+        let workspaces = RowWorkspaces::new(&job.workspace, &of_rows, manifest.snapshot);
+        remove_leftovers(&workspaces, folder, job.env);
+        let ids: Vec<String> = rows.rows.iter().map(|row| row.id.clone()).collect();
+        note_other_rows(folder, &ids, job.env);
+        let failed = |source| Error::Record { path: folder.path.clone(), source };
+        let mut results = Results::open(folder, job.job.name(), &ids).map_err(failed)?;
+        results.finish(options.junit.as_deref()).map_err(failed)?;
+        if has_completed(&results) {
+            workspaces.discard_snapshot();
+        }
+    }
+    Ok(exit_code(None, false, false, ended.iter().copied()))
+}
+
+/// Whether all rows, also those of other shards, have ended with success, so that none starts again.
+fn has_completed(results: &Results) -> bool {
+    results.table().rows.iter().all(|row| row.exit_code == Some(0))
 }
 
 /// The exit code of a map whose rows in this shard have these codes.
@@ -272,7 +310,8 @@ fn exit_code(signal: Option<u8>, is_limited: bool, has_unstarted: bool, codes: i
     match () {
         () if codes.iter().any(|code| *code == EXIT_TEMPORARY || *code >= 128) => EXIT_TEMPORARY,
         () if codes.contains(&5) => 5,
-        () if has_unstarted || codes.iter().any(|code| *code != 0) => EXIT_FAILED,
+        () if has_unstarted || codes.iter().any(|code| ![0, EXIT_LIMIT].contains(code)) => EXIT_FAILED,
+        () if codes.contains(&EXIT_LIMIT) => EXIT_LIMIT,
         () => 0,
     }
 }
@@ -413,6 +452,8 @@ fn isolation(
         return Ok(manifest.isolation);
     }
     Ok(asked.unwrap_or_else(|| match plan.changes_files() {
+        // Without a commit there can be no worktrees.
+        true if head_commit(&job.workspace).is_none() => Isolation::Copy,
         true => Isolation::for_workspace(&job.workspace),
         false => Isolation::None,
     }))
@@ -455,12 +496,7 @@ struct MapSetup<'a> {
 impl MapSetup<'_> {
     /// Creates the folder and its manifest, or takes the workspaces from the manifest that is there. Another process may do
     /// the same at the same time.
-    fn prepare(
-        &self,
-        options: &MapArgs,
-        job: &PreparedJob<'_>,
-        needs_workspaces: bool,
-    ) -> Result<RowWorkspaces, Error> {
+    fn prepare(&self, options: &MapArgs, job: &PreparedJob<'_>) -> Result<RowWorkspaces, Error> {
         create_job_dir(&job.out, &self.folder.path)?;
         let out = job.out.canonicalize().map_err(|source| Error::Record { path: job.out.clone(), source })?;
         let workspaces = MapFolder::workspaces(&out, job.job.name(), self.name);
@@ -491,22 +527,23 @@ impl MapSetup<'_> {
             let message = "another process has started the map with another --isolate at the same time";
             return Err(Error::usage(message, "Start it with the same options."));
         }
-        if needs_workspaces && manifest.snapshot.as_ref().is_some_and(|snapshot| !snapshot.is_available()) {
+        if manifest.snapshot.as_ref().is_some_and(|snapshot| !snapshot.is_available()) {
             job.env.console.warning(
                 "the snapshot of the workspace is gone, so rows that start now begin with the workspace as it is now",
             );
             manifest.snapshot = take()?;
             self.folder.write_manifest(&manifest, true)?;
         }
+        RowWorkspaces::remove_unused_snapshots(&workspaces, manifest.snapshot.as_ref());
         Ok(RowWorkspaces::new(&job.workspace, &workspaces, manifest.snapshot))
     }
 
     /// The budget that this process shares with others.
-    fn budget(&self, limits: &WholeMapLimits) -> Result<Option<std::sync::Arc<MapBudget>>, Error> {
+    fn budget(&self, limits: &WholeMapLimits) -> Result<Arc<MapBudget>, Error> {
         let path = self.folder.ledger();
         let ledger = Ledger::open(&path, self.process, limits.of_all)
             .map_err(|source| Error::Record { path: path.clone(), source })?;
-        Ok(Some(std::sync::Arc::new(MapBudget::new(ledger, limits.of_all))))
+        Ok(Arc::new(MapBudget::new(ledger, limits.of_all)))
     }
 }
 
@@ -527,7 +564,8 @@ fn remove_leftovers(workspaces: &RowWorkspaces, folder: &MapFolder, env: &CliEnv
 fn note_other_rows(folder: &MapFolder, ids: &[String], env: &CliEnv) {
     let known: HashSet<&str> = ids.iter().map(String::as_str).collect();
     let mut others: Vec<String> = folder.recorded_rows().unwrap_or_default();
-    others.retain(|id| !known.contains(id.as_str()));
+    // `--retry` adds a number to the names of earlier records.
+    others.retain(|id| !known.contains(id.as_str()) && !original_id(id).is_some_and(|id| known.contains(id)));
     others.sort_unstable();
     if others.is_empty() {
         return;
@@ -541,6 +579,24 @@ fn note_other_rows(folder: &MapFolder, ids: &[String], env: &CliEnv) {
     ));
 }
 
+/// The id of the row whose earlier record has this name.
+fn original_id(name: &str) -> Option<&str> {
+    let (id, number) = name.rsplit_once('.')?;
+    (!number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit())).then_some(id)
+}
+
+/// Refuses to retry rows whose earlier records would get the ids of other rows.
+fn check_retry(rows: &Rows) -> Result<(), Error> {
+    let ids: HashSet<&str> = rows.rows.iter().map(|row| row.id.as_str()).collect();
+    match rows.rows.iter().find(|row| original_id(&row.id).is_some_and(|id| ids.contains(id))) {
+        None => Ok(()),
+        Some(row) => Err(Error::usage(
+            format!("--retry: the earlier record of another row would have the id of the row `{}`", row.id),
+            "Give the rows ids without a number after a dot.",
+        )),
+    }
+}
+
 /// Runs the rows of a map.
 struct MapRunner<'a> {
     options: &'a MapArgs,
@@ -550,7 +606,7 @@ struct MapRunner<'a> {
     inputs: &'a InputValues,
     folder: &'a MapFolder,
     workspaces: &'a RowWorkspaces,
-    budget: Option<&'a std::sync::Arc<MapBudget>>,
+    budget: &'a Arc<MapBudget>,
     signals: Signals,
     deadline: Instant,
     output_ready: watch::Receiver<bool>,
@@ -571,7 +627,7 @@ impl MapRunner<'_> {
             let failures = self.failures.load(Ordering::SeqCst);
             !self.signals.stop.is_cancelled()
                 && self.options.max_failures.is_none_or(|most| failures < most as usize)
-                && self.budget.is_none_or(|budget| budget.exhausted().is_none())
+                && self.budget.exhausted().is_none()
                 && Instant::now() < self.deadline
                 && lock(&self.result_error).is_none()
         };
@@ -641,7 +697,7 @@ impl MapRunner<'_> {
         };
         let mut execution = *execution;
         execution.observers.extend(self.progress.row_observer(&row.id));
-        execution.map_budget = self.budget.cloned();
+        execution.map_budget = Some(Arc::clone(self.budget));
         let executed = execute(execution, self.output_ready.clone(), self.env).await?;
         executed.warnings.iter().for_each(|warning| self.progress.warning(&row.id, warning));
         if !executed.result.outcome.can_be_resumed() {

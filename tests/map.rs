@@ -1,0 +1,427 @@
+//! `legwork map`: one job over many rows.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::support::program::ProgramOutput;
+use crate::support::record::RunFolder;
+use crate::support::server::{Answer, Checks, Request, Server};
+use crate::support::test_folder::TestFolder;
+
+const MAP: &[&str] = &["map", "job.yaml", "--rows", "rows.csv", "--id", "item"];
+
+/// A job that writes a file for each row.
+fn writing(rest: &str) -> TestFolder {
+    let folder = TestFolder::new();
+    folder.write(
+        "job.yaml",
+        format!(
+            "model: anthropic/claude-haiku-4-5\ninputs:\n  item: {{ type: string }}\nparent: {{ prompt: 'Item {{{{ \
+             inputs.item }}}}', tools: [write_file] }}\n{rest}"
+        ),
+    );
+    folder
+}
+
+/// Rows with the items a0, a1, ...
+fn rows(folder: &TestFolder, count: usize) {
+    let lines: String = (0..count).map(|number| format!("a{number}\n")).collect();
+    folder.write("rows.csv", format!("item\n{lines}"));
+}
+
+/// Writes `out/ITEM.txt`, then answers.
+fn write_then_answer(request: &Request) -> Answer {
+    let item = request.prompt().trim_start_matches("Item ").to_owned();
+    match request.turn() {
+        0 => Answer::calls(&[("write_file", json!({"path": format!("out/{item}.txt"), "content": item}))]),
+        _ => Answer::text(&format!("Wrote {item}.")),
+    }
+}
+
+fn record(folder: &TestFolder, id: &str) -> RunFolder {
+    RunFolder::new(folder.at("runs/job/map-rows/rows").join(id))
+}
+
+/// The lines of results.jsonl by id.
+fn results(folder: &TestFolder) -> BTreeMap<String, Value> {
+    let lines = folder.read("runs/job/map-rows/results.jsonl");
+    let parsed: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let count = parsed.len();
+    let by_id: BTreeMap<String, Value> =
+        parsed.into_iter().map(|line| (line["id"].as_str().unwrap().to_owned(), line)).collect();
+    assert_eq!(by_id.len(), count, "no row has two lines");
+    by_id
+}
+
+fn outcomes(folder: &TestFolder) -> BTreeMap<String, String> {
+    results(folder).into_iter().map(|(id, line)| (id, line["outcome"].as_str().unwrap().to_owned())).collect()
+}
+
+fn run(folder: &TestFolder, server: &Server, more: &[&str]) -> ProgramOutput {
+    folder.legwork(MAP).args(more).anthropic(server).run()
+}
+
+#[test]
+fn every_row_runs_once_and_the_same_command_reads_the_results_again() {
+    let folder = writing("");
+    rows(&folder, 7);
+    let server = Server::start(write_then_answer);
+    let ended = run(&folder, &server, &["--isolate", "none", "--jobs", "3"]);
+    ended.assert_code(0).assert_stderr_contains("map-rows: 7 rows: 0 ended before, 0 to go on, 7 to start");
+    ended.assert_stderr_contains("[7/7] ").assert_stdout("");
+    assert_eq!(server.count(), 14);
+    for number in 0..7 {
+        assert_eq!(folder.read(&format!("out/a{number}.txt")), format!("a{number}"));
+        let result = record(&folder, &format!("a{number}")).result();
+        assert_eq!(result["run_id"], format!("a{number}"));
+        assert_eq!(result["text"], format!("Wrote a{number}."));
+    }
+    assert!(outcomes(&folder).values().all(|outcome| outcome == "completed"));
+    assert!(folder.read("runs/job/map-rows/results.csv").starts_with("id,"));
+    assert!(!folder.exists("runs/job/latest"), "a row isn't the newest run");
+    // Neither a key nor the server is needed any more.
+    let again = folder.legwork(MAP).run();
+    again.assert_code(0).assert_stderr_contains("7 ended before, 0 to go on, 0 to start");
+    assert_eq!(server.finish().len(), 14);
+    assert_eq!(outcomes(&folder).len(), 7);
+}
+
+#[test]
+fn all_mistakes_are_reported_with_their_places_before_anything_is_spent() {
+    let folder = TestFolder::new();
+    let job = "model: anthropic/claude-haiku-4-5\ninputs:\n  item: { type: integer }\n  place: { type: string }\nparent: { \
+               prompt: '{{ inputs.item }} {{ inputs.place }}', tools: [] }\n";
+    folder.write("job.yaml", job);
+    let bad: String = (0..100).map(|number| format!("x{number}\n")).collect();
+    folder.write("rows.csv", format!("item\n1\n{bad}"));
+    let server = Server::start(|_: &Request| Answer::text("never"));
+    let ended =
+        folder.legwork(&["map", "job.yaml", "--rows", "rows.csv", "--set", "place=here"]).anthropic(&server).run();
+    ended.assert_code(3);
+    let found = ended.stderr.matches("error[bad-input]").count();
+    assert_eq!(found, 100, "{}", ended.full_output());
+    ended.assert_stderr_contains("rows.csv:3:1").assert_stderr_contains("rows.csv:102:1");
+    // An input that no row and no option gives.
+    let ended = folder.legwork(&["map", "job.yaml", "--rows", "-"]).stdin("item\n1\n2\n").anthropic(&server).run();
+    ended.assert_code(3).assert_stderr_contains("<stdin>:2:1").assert_stderr_contains("error[missing-input]");
+    // A mistake in an option is reported once, not once for each row.
+    let twice = ["map", "job.yaml", "--rows", "-", "--set", "place=a", "--set", "item=1"];
+    let ended = folder.legwork(&twice).stdin("item\n1\n2\n").anthropic(&server).run();
+    ended.assert_code(3);
+    assert_eq!(ended.stderr.matches("error[duplicate-input]").count(), 1, "{}", ended.full_output());
+    assert_eq!(server.count(), 0);
+    assert!(!folder.exists("runs"), "nothing is written");
+}
+
+#[test]
+fn bad_options_are_named() {
+    let folder = writing("");
+    rows(&folder, 2);
+    for (more, message) in [
+        (&["--name", "../x"][..], "--name: the name `../x` is a path"),
+        (&["--limit", "turns=3"], "a map has no such limit"),
+        (&["--limit", "tokens=none"], "isn't valid for `tokens`"),
+        (&["--shard", "4/3"], "this isn't a shard"),
+        (&["--shard", "auto"], "no variable of an engine is set"),
+        (&["--jobs", "0"], "--jobs"),
+    ] {
+        folder.legwork(MAP).args(more).run().assert_code(2).assert_stderr_contains(message);
+    }
+    folder.write("my rows.csv", "item\nx\n");
+    let unnamed = folder.legwork(&["map", "job.yaml", "--rows", "my rows.csv"]).run();
+    unnamed.assert_code(2).assert_stderr_contains("--name NAME");
+    folder.legwork(&["map", "job.yaml", "--rows", "gone.csv"]).run().assert_code(2).assert_stderr_contains("gone.csv");
+    folder.write("runs/job/map-rows/events.jsonl", "");
+    folder.legwork(MAP).run().assert_code(2).assert_stderr_contains("it is the record of a run");
+    folder.allow_forged_records();
+}
+
+#[test]
+fn a_dry_run_says_what_would_run_and_writes_nothing() {
+    let folder = writing("");
+    rows(&folder, 3);
+    let ended = folder.legwork(MAP).arg("--dry-run").run();
+    ended.assert_code(0).assert_stdout_contains("3 rows: 0 ended before, 0 to go on, 3 to start");
+    ended.assert_stdout_contains("a copy of the folder for each row").assert_stdout_contains("Item a0");
+    assert!(!folder.exists("runs"));
+}
+
+#[test]
+fn a_changed_job_or_row_is_noticed_before_anything_runs() {
+    let folder = writing("");
+    folder.write("rows.csv", "id,item\nfirst,a0\nsecond,a1\n");
+    let server = Server::start(write_then_answer);
+    let map = ["map", "job.yaml", "--rows", "rows.csv", "--id", "id"];
+    folder.legwork(&map).anthropic(&server).run().assert_code(0);
+    assert_eq!(server.count(), 4);
+    folder.write("rows.csv", "id,item\nnew,a9\nsecond,other\n");
+    let changed = folder.legwork(&map).anthropic(&server).run();
+    changed.assert_code(2).assert_stderr_contains("the record of the row `second` belongs to another plan");
+    changed.assert_stderr_contains("inputs.item").assert_stderr_contains("--name NAME");
+    assert_eq!(server.count(), 4, "the new row waits, too");
+    // A row that is gone keeps its record.
+    folder.write("rows.csv", "id,item\nnew,a9\nsecond,a1\n");
+    let ended = folder.legwork(&map).anthropic(&server).run();
+    ended.assert_code(0).assert_stderr_contains("1 ended before, 0 to go on, 1 to start");
+    ended.assert_stderr_contains("records of 1 rows").assert_stderr_contains("first");
+    assert_eq!(server.count(), 6);
+    assert_eq!(results(&folder).into_keys().collect::<Vec<_>>(), ["new", "second"]);
+    let job = folder.read("job.yaml").replace("'Item", "'The item");
+    folder.write("job.yaml", job);
+    folder.legwork(&map).anthropic(&server).run().assert_code(2).assert_stderr_contains("(and 1 more rows)");
+    assert_eq!(server.finish().len(), 6);
+}
+
+#[test]
+fn rows_in_worktrees_leave_the_repository_as_it_is() {
+    let folder = writing("");
+    folder.write("kept.txt", "committed").write(".gitignore", "runs/\n").write("out/.keep", "");
+    folder.commit_all();
+    folder.write("kept.txt", "not committed").write("new.txt", "new");
+    folder.write(".git/hooks/post-checkout", "#!/bin/sh\ntouch hooked\n");
+    std::process::Command::new("chmod").arg("+x").arg(folder.at(".git/hooks/post-checkout")).status().unwrap();
+    rows(&folder, 4);
+    let state = || {
+        [&["status", "--porcelain"][..], &["log", "--all", "--oneline"], &["branch", "--all"], &["stash", "list"]]
+            .map(|arguments| folder.git(arguments))
+    };
+    let before = state();
+    let server = Server::start(write_then_answer);
+    run(&folder, &server, &[]).assert_code(0);
+    assert_eq!(state(), before);
+    assert!(!folder.exists("out/a0.txt") && !folder.exists("hooked"));
+    for number in 0..4 {
+        let patch = record(&folder, &format!("a{number}")).file("changes.patch");
+        assert!(patch.contains(&format!("b/out/a{number}.txt")) && !patch.contains("kept.txt"), "{patch}");
+    }
+    let manifest: Value = serde_json::from_str(&folder.read("runs/job/map-rows/map.json")).unwrap();
+    assert_eq!(manifest["isolation"], "worktree");
+    assert_eq!(folder.git(&["worktree", "list"]).lines().count(), 1);
+    assert!(!folder.exists("runs/.workspaces"), "{:?}", folder.list());
+    run(&folder, &server, &["--isolate", "none"]).assert_code(2).assert_stderr_contains("another --isolate");
+    // What killed processes have left is removed at the next start.
+    folder.git(&["worktree", "add", "--quiet", "--detach", "runs/.workspaces/job/map-rows/a1"]);
+    folder.write("runs/.workspaces/job/map-rows/.snapshot-1/.base/file", "");
+    rows(&folder, 5);
+    run(&folder, &server, &[]).assert_code(0);
+    assert_eq!(folder.git(&["worktree", "list"]).lines().count(), 1);
+    assert!(!folder.exists("runs/.workspaces"), "{:?}", folder.list());
+}
+
+#[test]
+fn rows_in_copies_see_uncommitted_files_and_change_only_their_copy() {
+    let folder = TestFolder::new();
+    folder.write(
+        "job.yaml",
+        "model: anthropic/claude-haiku-4-5\ninputs:\n  item: { type: string }\nparent: { prompt: 'Item {{ inputs.item }}', \
+         tools: [glob, edit_file, read_file] }\n",
+    );
+    folder.write("notes.txt", "start\n").write("deep/x.txt", "x");
+    rows(&folder, 3);
+    let server = Server::start(|request: &Request| match request.turn() {
+        0 => Answer::calls(&[("glob", json!({"pattern": "**/*.txt"})), ("read_file", json!({"path": "notes.txt"}))]),
+        1 => {
+            let found = request.results();
+            assert!(found[0].text.contains("deep/x.txt") && found[0].text.contains("notes.txt"), "{}", found[0].text);
+            assert!(found[1].text.contains("start"), "{}", found[1].text);
+            let item = request.prompt();
+            Answer::calls(&[("edit_file", json!({"path": "notes.txt", "old_text": "start", "new_text": item}))])
+        }
+        _ => Answer::text("Done."),
+    });
+    run(&folder, &server, &[]).assert_code(0);
+    assert_eq!(folder.read("notes.txt"), "start\n");
+    for number in 0..3 {
+        let patch = record(&folder, &format!("a{number}")).file("changes.patch");
+        assert!(patch.contains(&format!("+Item a{number}")) && patch.contains("-start"), "{patch}");
+    }
+    assert!(!folder.exists("runs/.workspaces"), "{:?}", folder.list());
+    // Another row later begins with the workspace as it is then.
+    rows(&folder, 4);
+    run(&folder, &server, &[]).assert_code(0).assert_stderr_contains("the snapshot of the workspace is gone");
+    server.finish();
+}
+
+#[test]
+fn shards_together_run_every_row_once() {
+    let folder = writing("");
+    rows(&folder, 20);
+    let server = Server::start(write_then_answer);
+    let running: Vec<_> = ["1/3", "2/3", "3/3"]
+        .map(|shard| folder.legwork(MAP).args(["--shard", shard, "--isolate", "copy"]).anthropic(&server).spawn())
+        .into();
+    let ended: Vec<_> = running.into_iter().map(|running| running.wait()).collect();
+    for one in &ended {
+        one.assert_code(0);
+    }
+    assert_eq!(server.finish().len(), 40);
+    let all = outcomes(&folder);
+    assert_eq!(all.len(), 20);
+    assert!(all.values().all(|outcome| outcome == "completed"), "{all:?}");
+    // The last shard leaves the tables of all.
+    folder.legwork(MAP).run().assert_code(0).assert_stderr_contains("20 ended before");
+    assert!(!folder.exists("runs/.workspaces"), "{:?}", folder.list());
+}
+
+#[test]
+fn two_maps_on_the_same_folder_share_the_rows() {
+    let folder = writing("");
+    rows(&folder, 12);
+    let server = Server::start(|request: &Request| write_then_answer(request).delay(Duration::from_millis(20)));
+    let start = || folder.legwork(MAP).args(["--isolate", "none", "--jobs", "2"]).anthropic(&server).spawn();
+    let both = [start(), start()].map(|running| running.wait());
+    for ended in &both {
+        assert!(ended.exited_with(0) || ended.exited_with(75), "{}", ended.full_output());
+    }
+    let last = folder.legwork(MAP).run();
+    last.assert_code(0).assert_stderr_contains("12 ended before");
+    assert_eq!(server.finish().len(), 24, "no row ran twice");
+    assert_eq!(outcomes(&folder).len(), 12);
+}
+
+#[test]
+fn a_signal_ends_all_rows_and_the_same_command_goes_on() {
+    let folder = writing("");
+    rows(&folder, 6);
+    // Every second answer of the first process never ends.
+    let hangs = Arc::new(AtomicBool::new(true));
+    let is_first = Arc::clone(&hangs);
+    let server = Server::with(Checks::AllowRepeats, move |request: &Request| match request.turn() {
+        1 if is_first.load(Ordering::SeqCst) => Answer::empty().hang(),
+        _ => write_then_answer(request),
+    });
+    let running = folder.legwork(MAP).args(["--jobs", "3"]).anthropic(&server).spawn();
+    server.wait_for(6);
+    running.signal(Signal::INT);
+    let ended = running.wait();
+    ended.assert_code(130).assert_stderr_contains("3 rows weren't started");
+    let kept = folder.at("runs/.workspaces/job/map-rows/a0/out/a0.txt");
+    assert!(kept.exists(), "a row that goes on keeps its workspace");
+    hangs.store(false, Ordering::SeqCst);
+    let ended = run(&folder, &server, &[]);
+    ended.assert_code(0).assert_stderr_contains("0 ended before, 3 to go on, 3 to start");
+    assert_eq!(server.count(), 6 + 3 + 6, "the calls of the first rows aren't repeated");
+    assert!(!kept.exists());
+    let patch = record(&folder, "a0").file("changes.patch");
+    assert!(patch.contains("+++ b/out/a0.txt"), "{patch}");
+    assert!(outcomes(&folder).values().all(|outcome| outcome == "completed"));
+}
+
+#[test]
+fn rows_survive_kills_at_any_moment_and_have_no_effect_twice() {
+    // `>>` shows an effect that happens twice.
+    let folder = TestFolder::new();
+    folder.write(
+        "job.yaml",
+        "model: anthropic/claude-haiku-4-5\ninputs:\n  item: { type: string }\nparent: { prompt: 'Item {{ inputs.item }}', \
+         tools: [bash] }\n",
+    );
+    rows(&folder, 8);
+    let server = Server::with(Checks::AllowRepeats, |request: &Request| match request.turn() {
+        0 => {
+            let item = request.prompt().trim_start_matches("Item ").to_owned();
+            Answer::calls(&[("bash", json!({"command": format!("echo {item} >> log-{item}")}))])
+        }
+        _ => Answer::text("Done."),
+    });
+    let start = || folder.legwork(MAP).args(["--isolate", "none", "--jobs", "4"]).anthropic(&server);
+    let (mut kills, mut seen) = (0, 0);
+    // Each process is killed after a number of events that differs from row to row.
+    for events in [1, 2, 3, 5, 4, 6, 2, 7, 3, 9, 1, 8] {
+        let ended = start().env("LEGWORK_KILL_AFTER", events.to_string()).run();
+        if ended.exited_with(0) {
+            break;
+        }
+        assert_eq!(ended.signal(), Some(9), "{}", ended.full_output());
+        kills += 1;
+        let listed = folder.list();
+        let finished = listed.iter().filter(|name| name.ends_with("result.json")).count();
+        assert!(finished >= seen, "a result was lost");
+        seen = finished;
+    }
+    assert!(kills >= 3);
+    // And at moments that nothing but the time decides.
+    for _ in 0..6 {
+        let running = start().spawn();
+        let answered = server.count();
+        while running.is_alive() && server.count() < answered + 3 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        running.signal(Signal::KILL);
+        running.wait();
+    }
+    start().run().assert_code(0);
+    let all = outcomes(&folder);
+    assert_eq!(all.len(), 8);
+    assert!(all.values().all(|outcome| outcome == "completed"), "{all:?}");
+    for number in 0..8 {
+        // A command that was killed just before its effect isn't repeated: the model learns that the effect is unknown.
+        let log = std::fs::read_to_string(folder.at(format!("log-a{number}"))).unwrap_or_default();
+        assert!(log.is_empty() || log == format!("a{number}\n"), "an effect happened twice: {log}");
+    }
+    assert!(folder.list().iter().filter(|name| name.starts_with("log-")).count() >= 4);
+}
+
+#[test]
+fn a_limit_holds_for_all_rows_and_processes() {
+    let folder = writing("");
+    rows(&folder, 30);
+    // Each request uses 1,000 tokens.
+    let server = Server::start(|request: &Request| write_then_answer(request).usage(900, 100));
+    let running: Vec<_> = ["1/3", "2/3", "3/3"]
+        .map(|shard| {
+            let limit = ["--shard", shard, "--isolate", "none", "--limit", "tokens=40000"];
+            folder.legwork(MAP).args(limit).anthropic(&server).spawn()
+        })
+        .into();
+    let ended: Vec<_> = running.into_iter().map(|running| running.wait()).collect();
+    assert!(ended.iter().any(|ended| ended.exited_with(4)), "{}", ended[0].full_output());
+    let used = server.count();
+    assert!(used <= 40, "{used} requests of 1,000 tokens");
+    assert!(used >= 20, "{used}: most of the limit can be used");
+    // The spend stays spent.
+    let again = run(&folder, &server, &["--limit", "tokens=41000"]);
+    again.assert_code(4).assert_stderr_contains("of the map's 41000 tokens");
+    assert!(server.count() <= 41);
+    // With a higher limit, all rows that can run do.
+    let again = run(&folder, &server, &["--limit", "tokens=1000000", "--retry", "failed"]);
+    again.assert_code(0);
+    assert!(outcomes(&folder).values().all(|outcome| outcome == "completed"));
+}
+
+#[test]
+fn failures_are_retried_only_if_asked_for_and_can_stop_the_map() {
+    let folder = writing("checks: [{ name: good, run: 'test -e good' }]\n");
+    rows(&folder, 6);
+    let server = Server::start(write_then_answer);
+    let ended = run(&folder, &server, &["--isolate", "none", "--jobs", "1", "--max-failures", "2", "--junit", "j.xml"]);
+    ended.assert_code(1).assert_stderr_contains("4 rows weren't started").assert_stderr_contains("checks_failed");
+    assert!(folder.read("j.xml").contains("<failure"));
+    assert_eq!(server.count(), 4);
+    folder.write("good", "");
+    let ended = run(&folder, &server, &[]);
+    ended.assert_code(1).assert_stderr_contains("2 ended before, 0 to go on, 4 to start");
+    assert_eq!(server.count(), 12);
+    let ended = run(&folder, &server, &["--retry", "failed"]);
+    ended.assert_code(0).assert_stderr_contains("4 ended before, 0 to go on, 2 to start");
+    assert_eq!(server.count(), 16);
+    assert!(outcomes(&folder).values().all(|outcome| outcome == "completed"));
+    assert!(folder.exists("runs/job/map-rows/rows/a0.1/result.json"), "the earlier record is kept");
+}
+
+#[test]
+fn a_time_limit_stops_the_map_and_it_goes_on() {
+    let folder = writing("");
+    rows(&folder, 3);
+    let hanging = Server::with(Checks::AllowRepeats, |_: &Request| Answer::empty().hang());
+    let ended = run(&folder, &hanging, &["--limit", "wall_clock=1s", "--isolate", "none"]);
+    ended.assert_code(4).assert_stderr_contains("the time of the map is up");
+    let server = Server::with(Checks::AllowRepeats, write_then_answer);
+    run(&folder, &server, &[]).assert_code(0).assert_stderr_contains("3 to go on");
+    assert!(outcomes(&folder).values().all(|outcome| outcome == "completed"));
+}
