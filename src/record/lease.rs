@@ -9,6 +9,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::files::{open_file, temporary};
 use crate::error::Error;
+use crate::workspace::open_beneath::is_local_filesystem;
 
 /// The file, which exists while a run goes on and after it was killed.
 pub(super) const LEASE_FILE: &str = "lease";
@@ -76,6 +78,8 @@ pub(super) struct Lease {
 #[derive(Debug)]
 struct Counter {
     file: File,
+    /// Whether other machines see what is written only after it is flushed.
+    is_remote: bool,
     /// Where the second line begins.
     offset: u64,
     count: AtomicU64,
@@ -93,6 +97,9 @@ impl Counter {
         let at = self.clock.get().map(|clock| clock()).or(self.last_seen);
         // In place and always of the same length, so nothing can be left over.
         self.file.write_all_at(count_line(count, at).as_bytes(), self.offset)?;
+        if self.is_remote {
+            self.file.sync_data()?;
+        }
         self.last_ms.store(boot_ms(), Ordering::Relaxed);
         Ok(())
     }
@@ -129,8 +136,10 @@ impl Lease {
     fn start(record: &Path, owner: Owner, file: File, last_seen: Option<Timestamp>, had_owner: bool) -> Self {
         let (stop, stopped) = channel();
         let offset = owner.line().len() as u64;
+        let is_remote = !is_local_filesystem(file.as_fd());
         let counter = Arc::new(Counter {
             file,
+            is_remote,
             offset,
             count: AtomicU64::new(0),
             last_ms: AtomicU64::new(boot_ms()),

@@ -184,6 +184,21 @@ pub(crate) fn is_pseudo_filesystem(_: BorrowedFd<'_>) -> bool {
     false
 }
 
+/// Whether a file is in a file system of this machine. Other ones may keep what is written here to themselves for a while.
+#[cfg(target_os = "linux")]
+pub(crate) fn is_local_filesystem(file: BorrowedFd<'_>) -> bool {
+    // The magic numbers of ext2 to ext4, XFS, Btrfs, tmpfs, overlayfs, ZFS, F2FS and bcachefs (linux/magic.h and each one's source).
+    const MAGIC: [u32; 8] =
+        [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630, 0x2fc1_2fc1, 0xf2f5_2010, 0xca45_1a4e];
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::unnecessary_cast)]
+    rustix::fs::fstatfs(file).is_ok_and(|stat| MAGIC.contains(&(stat.f_type as u32)))
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn is_local_filesystem(_: BorrowedFd<'_>) -> bool {
+    false
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
