@@ -300,7 +300,9 @@ impl<'a> RowReader<'a> {
             self.error("bad-row-id", place, why, help);
             return;
         }
-        if let Some(first) = self.ids.get(&id.to_ascii_lowercase()).cloned() {
+        // Without all columns, different rows may look the same.
+        let is_partial = self.has_wrong_columns && self.id_column.is_none();
+        if let Some(first) = self.ids.get(&id.to_ascii_lowercase()).cloned().filter(|_| !is_partial) {
             let (message, help) = match self.id_column {
                 None => (
                     "the row has the same values as another one".to_owned(),
