@@ -450,3 +450,20 @@ fn commands_take_keys_and_rows() {
     std::fs::remove_dir_all(folder.at("runs/other")).unwrap();
     assert_eq!(newest(), "a", "rows don't count");
 }
+
+#[test]
+fn an_absolute_path_as_an_input_is_the_same_in_another_workspace() {
+    let folder = scripted(
+        "{ prompt: 'Look at {{ inputs.at }}.', tools: [] }",
+        "inputs: { at: { type: path } }\n",
+        &json!([{"text": "Seen."}]),
+    );
+    folder.write("one/x", "").write("two/x", "").write("two/y", "");
+    let run = |workspace: &str, file: &str| {
+        let at = format!("at={}", folder.at(workspace).join(file).display());
+        folder.legwork(RUN).args(["--workspace", workspace, "--set", &at]).run()
+    };
+    run("one", "x").assert_code(0);
+    run("two", "x").assert_code(0).assert_stderr_contains("has ended before");
+    run("two", "y").assert_code(2).assert_stderr_contains("inputs.at: \"x\" -> \"y\"");
+}

@@ -107,7 +107,7 @@ fn continue_run(
         let why = format!("it is the record of the run `{}`", run.started.run_id);
         return Err(Error::NotARecord { path: folder.to_owned(), why });
     }
-    let changes = differences(job, inputs, secrets, &run)?;
+    let changes = differences(job, inputs, secrets, target.workspace, &run)?;
     if !changes.is_empty() {
         return Err(Error::OtherPlan { path: folder.to_owned(), changes });
     }
@@ -161,11 +161,12 @@ fn force_command(folder: &Path) -> String {
 }
 
 /// What differs between the recorded plan and the one that the job and its inputs have now. The workspace and the limits of
-/// `--limit` may differ.
+/// `--limit` may differ. `now` is the workspace of now.
 fn differences(
     job: &PreparedJob<'_>,
     inputs: &InputValues,
     secrets: &RunSecrets,
+    now: &Path,
     run: &StartedRecord,
 ) -> Result<Vec<PlanChange>, Error> {
     let mut recorded = run.record.plan.clone();
@@ -176,9 +177,13 @@ fn differences(
     for day in days.iter().rev() {
         let plan =
             |workspace: &Path| job.plan(inputs, RunIdentity { workspace, run_id: &run.started.run_id, run_date: day });
-        // Prompts may name the workspace. An absolute path as an input may only be valid in the workspace of now.
-        let planned = plan(Path::new(&recorded.workspace)).or_else(|_| plan(&job.workspace));
-        let mut planned = planned?.0.redacted(&secrets.redactor);
+        // Prompts name the workspace.
+        let planned = match plan(Path::new(&recorded.workspace)) {
+            Ok((planned, _)) => planned,
+            // An absolute path as an input may only be valid in the workspace of now.
+            Err(_) => move_texts(plan(now)?.0, now, &recorded.workspace),
+        };
+        let mut planned = planned.redacted(&secrets.redactor);
         planned.workspace.clone_from(&recorded.workspace);
         found = recorded.changes_to(&planned);
         if found.is_empty() {
@@ -186,6 +191,17 @@ fn differences(
         }
     }
     Ok(found)
+}
+
+/// A plan with another workspace in its prompts.
+fn move_texts(mut plan: Plan, from: &Path, to: &str) -> Plan {
+    let from = from.to_string_lossy();
+    for agent in std::iter::once(&mut plan.parent).chain(plan.subagents.values_mut()) {
+        for text in std::iter::once(&mut agent.system).chain(&mut agent.prompt) {
+            *text = text.replace(&*from, to);
+        }
+    }
+    plan
 }
 
 /// The limits of `--limit` that differ from those with which the run has run so far.
