@@ -119,6 +119,28 @@ fn all_mistakes_are_reported_with_their_places_before_anything_is_spent() {
 }
 
 #[test]
+fn mistakes_in_the_syntax_and_in_the_values_of_rows_are_reported_together() {
+    let folder = TestFolder::new();
+    folder.write(
+        "job.yaml",
+        "model: replay/x\ninputs: { n: { type: integer } }\nparent: { prompt: '{{ inputs.n }}', tools: [] }\n",
+    );
+    let mixed: String =
+        (0..60).map(|row| format!("{{\"n\": {row}}}\n{{\"n\": \"x\"}}\n{{\"m\": 1}}\n{{\"n\"\n")).collect();
+    folder.write("rows.jsonl", mixed);
+    let ended = folder.legwork(&["map", "job.yaml", "--rows", "rows.jsonl"]).run();
+    // A row with the same values as an earlier one is a mistake, too.
+    ended.assert_code(3).assert_stderr_contains("180 errors");
+    for place in ["rows.jsonl:2:7", "rows.jsonl:3:7", "rows.jsonl:240:"] {
+        ended.assert_stderr_contains(place);
+    }
+    // What is wrong with the header isn't repeated for each row.
+    folder.write("rows.csv", "m\n1\n2\n");
+    let ended = folder.legwork(&["map", "job.yaml", "--rows", "rows.csv"]).run();
+    ended.assert_code(3).assert_stderr_contains("rows.csv:1:1").assert_stderr_contains("\n1 error\n");
+}
+
+#[test]
 fn bad_options_are_named() {
     let folder = writing("");
     rows(&folder, 2);

@@ -112,7 +112,7 @@ pub(super) fn execute_and_print(mut run: Execution<'_>, printed: PrintedRun<'_>,
 pub(super) fn print_ended_run(
     record: &Record,
     result: &RunResult,
-    printed: PrintedRun<'_>,
+    printed: &PrintedRun<'_>,
     env: &CliEnv,
 ) -> Result<(), Error> {
     if printed.format == "jsonl" {

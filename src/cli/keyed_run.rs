@@ -80,9 +80,9 @@ pub(super) fn open_keyed_run(
             let date = run_date(target.now);
             let run = RunIdentity { workspace: target.workspace, run_id: &recorder.run_id, run_date: &date };
             let (plan, _) = job.plan(inputs, run)?;
-            Ok(KeyedRun::Open(Box::new(OpenRun { plan, recorder, resume_state: None })))
+            Ok(KeyedRun::Open(Box::new(OpenRun { plan, recorder: *recorder, resume_state: None })))
         }
-        KeyedRecord::Started(started) => continue_run(job, inputs, secrets, target, started),
+        KeyedRecord::Started(started) => continue_run(job, inputs, secrets, target, *started),
     }
 }
 

@@ -269,3 +269,22 @@ fn permission_lines(plan: &Plan) -> Vec<String> {
     lines.extend(plan.active_checks().map(|check| format!("check {}: {}", check.name, check.run)));
     lines
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_of_all_runs_is_found_from_each_kind_of_record() {
+        let of = |folder: &str, run_id: &str| runs_folder(Path::new(folder), run_id, "job").display().to_string();
+        assert_eq!(of("/runs/job/20260101-000000-aaaaaa", "20260101-000000-aaaaaa"), "/runs");
+        assert_eq!(of("/runs/job/k", "k"), "/runs");
+        assert_eq!(of("/runs/job/k.2", "k"), "/runs", "it was set aside");
+        assert_eq!(of("/runs/job/map/rows/7", "7"), "/runs");
+        assert_eq!(of("/runs/job/map/rows/7.1", "7"), "/runs");
+        for moved in ["/home/k", "/runs/job/other", "/runs/job/k.x", "/runs/job/map/7", "/runs/other/map/rows/7"] {
+            let run_id = if moved.ends_with('7') { "7" } else { "k" };
+            assert_eq!(of(moved, run_id), moved);
+        }
+    }
+}

@@ -167,7 +167,7 @@ fn run_with_key(
             let result_file = ResultFile::prepare(result_path)?;
             result_file.iter().try_for_each(ResultFile::make_folder)?;
             let printed = PrintedRun { display_folder: &display_folder, format: &options.format, result_file };
-            return print_ended(&record, printed, env);
+            return print_ended(&record, &printed, env);
         }
     };
     let result_file = ResultFile::prepare(result_path)?;
@@ -182,7 +182,7 @@ fn run_with_key(
 }
 
 /// Prints the answer of a run that ended before.
-fn print_ended(record: &Record, printed: PrintedRun<'_>, env: &CliEnv) -> Result<u8, Error> {
+fn print_ended(record: &Record, printed: &PrintedRun<'_>, env: &CliEnv) -> Result<u8, Error> {
     let Some(result) = &record.result else {
         let why = "it has no result".to_owned();
         return Err(Error::NotARecord { path: record.folder.clone(), why });

@@ -1,6 +1,6 @@
 //! A pipeline for GitLab CI: a parallel job with one instance for each shard, and one that gathers their results.
 
-use super::{Engine, MapCommand, RETRYABLE, command_line, shell_word, yaml_string};
+use super::engine::{Engine, MapCommand, RETRYABLE, command_line, shell_word, yaml_string};
 
 /// The engine.
 pub(super) const ENGINE: Engine = Engine {
@@ -9,44 +9,63 @@ pub(super) const ENGINE: Engine = Engine {
     // https://docs.gitlab.com/ci/yaml/#parallel
     max_shards: 200,
     needs_image: true,
+    shares_folder: false,
+    is_elsewhere: true,
     emit,
 };
 
 fn emit(map: &MapCommand<'_>) -> String {
-    let MapCommand { job, shards, folder, image, .. } = map;
+    let MapCommand { job, shards, image, .. } = map;
+    // With a prefix, no name is a keyword of GitLab such as `pages`.
+    let (map_job, gather_job) = (yaml_string(&format!("map {job}")), yaml_string(&format!("gather {job}")));
     let image = yaml_string(image.unwrap_or_default());
-    let command = yaml_string(&format!("{} --shard auto", command_line(map.words)));
-    let gather = yaml_string(&format!("legwork gather shards/* --rows {} --to gathered", shell_word(map.rows)));
-    // Each instance keeps its records in a folder of its own, so that the artifacts don't overwrite each other.
-    let shard =
-        yaml_string("mkdir -p shards && mv FOLDER \"shards/$CI_NODE_INDEX\"").replace("FOLDER", &shell_word(folder));
-    // `parallel` is 2 at least.
+    let command = command_line(map.words);
+    let gather = map.gather_command();
+    let folder = shell_word(map.folder);
+    // `parallel` is 2 at least. Without it, CI_NODE_INDEX isn't set.
     let parallel = if *shards > 1 { format!("  parallel: {shards}\n") } else { String::new() };
+    let secrets = map.secret_names();
     format!(
-        r#"# The key of the provider is a masked CI/CD variable of the project.
-stages: [run, gather]
+        r#"# It needs {secrets} as masked CI/CD variables of the project. The image has legwork and a shell.
+stages: [map, gather]
 
-{job}:
-  stage: run
-  image: {image}
-{parallel}  # Exit {RETRYABLE}: some row can go on. A retry starts with an empty folder, so the rows of this shard run anew.
+{map_job}:
+  stage: map
+  image:
+    name: {image}
+    entrypoint: [""]
+{parallel}  # Exit {RETRYABLE}: some row can go on. The script tries it again and runs only these rows. A new instance of the job starts
+  # without records, so it runs all rows of the shard. The other codes are final.
   retry:
-    max: 2
+    max: 1
+    when: [runner_system_failure, stuck_or_timeout_failure]
     exit_codes: [{RETRYABLE}]
   script:
-    - {command}
+    - |
+      for delay in 60 300 900 0; do
+        code=0
+        {command} --shard "${{CI_NODE_INDEX:-1}}/{shards}" || code=$?
+        [ "$code" = {RETRYABLE} ] && [ "$delay" != 0 ] || exit "$code"
+        sleep "$delay"
+      done
   after_script:
-    - {shard}
+    # Each instance keeps its records in a folder of its own, so that the artifacts don't overwrite each other.
+    - |
+      mkdir -p shards
+      mv {folder} "shards/${{CI_NODE_INDEX:-1}}"
   artifacts:
     when: always
     paths: [shards/]
 
-gather:
+{gather_job}:
   stage: gather
-  image: {image}
+  image:
+    name: {image}
+    entrypoint: [""]
   when: always
   script:
-    - {gather}
+    - |
+      {gather}
   artifacts:
     when: always
     paths: [gathered/]

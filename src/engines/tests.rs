@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use super::engine::{shell_word, yaml_string};
 use super::*;
 
 fn shard(argument: &str, variables: &[(&str, &str)]) -> Result<String, String> {
@@ -62,31 +63,18 @@ fn every_row_belongs_to_exactly_one_shard() {
 }
 
 #[test]
-fn emitted_files_quote_hostile_words() {
-    let words: Vec<String> =
-        ["legwork", "map", "jobs/a b.yaml", "--rows", "x';touch pwned;'.csv", "--set", "t=\"$(id)\""]
-            .map(str::to_owned)
-            .to_vec();
-    let secrets = ["ANTHROPIC_API_KEY".to_owned()];
-    for engine in ENGINES {
-        let text = (engine.emit)(&MapCommand {
-            job: "a-b",
-            words: &words,
-            out: "runs",
-            folder: "runs/a-b/map-rows",
-            rows: "x';touch pwned;'.csv",
-            shards: 3,
-            secrets: &secrets,
-            image: Some("registry.example/legwork:1"),
-        });
-        let commands = text.matches("touch pwned").count();
-        let quoted = text.matches(r"x'\'';touch pwned;'\''.csv").count()
-            + text.matches(r"x'\\'';touch pwned;'\\''.csv").count()
-            + text.matches(r#""x';touch pwned;'.csv""#).count();
-        assert_eq!(commands, quoted, "{}: {text}", engine.name);
-        if engine.name != "slurm" {
-            let parsed: serde_json::Value = serde_yaml::from_str(&text).unwrap();
-            assert!(parsed.is_object());
-        }
+fn words_with_special_characters_are_quoted() {
+    for (word, quoted) in [
+        ("jobs/a.yaml", "jobs/a.yaml"),
+        ("", "''"),
+        ("a b", "'a b'"),
+        ("x';touch y;'", r"'x'\'';touch y;'\'''"),
+        ("$(id)", "'$(id)'"),
+        ("*", "'*'"),
+        ("~", "'~'"),
+        ("#", "'#'"),
+    ] {
+        assert_eq!(shell_word(word), quoted);
     }
+    assert_eq!(yaml_string("a: \"b\" # c"), r#""a: \"b\" # c""#);
 }

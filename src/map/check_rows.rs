@@ -21,7 +21,7 @@ pub fn check_rows(
     rows: &Rows,
     mut check: impl FnMut(usize, &InputValues) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let mut findings: Vec<Diagnostic> = Vec::new();
+    let mut findings = rows.findings.clone();
     let mut omitted = OmittedFindings::default();
     let mut shared = HashSet::new();
     for (number, row) in rows.rows.iter().enumerate() {
@@ -47,6 +47,7 @@ pub fn check_rows(
             findings.push(if depends_on_row { finding.label(place, "with this row") } else { finding });
         }
     }
+    findings.sort_by_key(|finding| (finding.span.source.name != rows.source.name, finding.span.range.start));
     let Some(last) = findings.last().map(|last| last.span.clone()) else { return Ok(()) };
     if omitted.count() > 0 {
         findings.push(omitted.to_diagnostic(last));

@@ -20,13 +20,14 @@ const MAX_DEPTH: usize = 5;
 /// How many folders are searched.
 const MAX_SEARCHED: usize = 100_000;
 /// How many rows and other entries are read.
-const MAX_ENTRIES: usize = 1_000_000;
+const MAX_ENTRIES: usize = 300_000;
 /// How many problems are kept.
 const MAX_PROBLEMS: usize = 100_000;
 /// The longest line of `results.jsonl` that is read, in bytes.
 const MAX_LINE_BYTES: u64 = 128 << 20;
-/// The largest `map.json` and `results.jsonl` that are read, in bytes.
+/// The largest `map.json`, `plan.json` and `results.jsonl` that are read, in bytes.
 const MAX_MANIFEST_BYTES: u64 = 1 << 20;
+const MAX_PLAN_BYTES: u64 = 64 << 20;
 const MAX_TABLE_BYTES: u64 = 64 << 30;
 
 /// Why folders can't be gathered at all.
@@ -47,7 +48,7 @@ pub enum GatherError {
         source: io::Error,
     },
     /// The tables can't be written.
-    #[error("the tables in `{}` can't be written", path.display())]
+    #[error("the tables in `{}` can't be written; choose another folder with --to DIR", path.display())]
     Write {
         /// Their folder.
         path: PathBuf,
@@ -62,11 +63,12 @@ pub enum GatherError {
 /// # Errors
 /// If there is no map, or a folder can't be read.
 pub fn gather(folders: &[PathBuf], wanted: Option<&[String]>, to: &Path) -> Result<TableFiles, GatherError> {
-    let mut gathering = Gathering::default();
-    gathering.find_maps(folders)?;
-    gathering.list_rows()?;
     let write_error = |source| GatherError::Write { path: to.to_owned(), source };
     let to = to.canonicalize().map_err(write_error)?;
+    let mut gathering = Gathering::default();
+    gathering.find_maps(folders, &to)?;
+    gathering.list_rows()?;
+    gathering.find_job();
     let name = match gathering.maps.as_slice() {
         [map] => map.name(),
         maps => pluralize(maps.len() as u64, "folder"),
@@ -142,14 +144,15 @@ impl Gathering {
     }
 
     /// Finds the maps that folders are or have below them.
-    fn find_maps(&mut self, folders: &[PathBuf]) -> Result<(), GatherError> {
+    fn find_maps(&mut self, folders: &[PathBuf], to: &Path) -> Result<(), GatherError> {
         let mut known = HashSet::new();
         let mut searched = 0;
         for folder in folders {
             let failed = |source| GatherError::Folder { path: folder.clone(), source };
             let real = folder.canonicalize().map_err(failed)?;
-            let mut found = Vec::new();
-            search(folder, &real, 0, &mut searched, &mut found).map_err(failed)?;
+            let mut search = Search { to, searched: &mut searched, found: Vec::new() };
+            search.visit(folder, &real, 0).map_err(failed)?;
+            let found = search.found;
             if searched > MAX_SEARCHED {
                 return Err(GatherError::TooMany(folder.clone()));
             }
@@ -163,7 +166,7 @@ impl Gathering {
                     self.problem(ProblemKind::Duplicate, None, path, "the folder is named twice".to_owned());
                     continue;
                 }
-                match read_manifest(&map.path) {
+                match read_job_name(&map.path, "map.json", MAX_MANIFEST_BYTES) {
                     Ok(Some(job)) if self.job.as_ref().is_some_and(|known| *known != job) => {
                         let known = self.job.clone().unwrap_or_default();
                         let message =
@@ -222,6 +225,20 @@ impl Gathering {
             }
         }
         Ok(())
+    }
+
+    /// Takes the job of the first record that has one, if no map says which job it is of.
+    fn find_job(&mut self) {
+        if self.job.is_none() {
+            let records = self.rows.iter().flat_map(|(id, found)| found.iter().map(move |found| (id, found)));
+            self.job = records
+                .filter_map(|(id, found)| match found {
+                    Found::Record(number) => Some(self.maps[*number].path.join("rows").join(id)),
+                    Found::Line(..) => None,
+                })
+                .filter(|record| fs::symlink_metadata(record).is_ok_and(|found| found.is_dir()))
+                .find_map(|record| read_job_name(&record, "plan.json", MAX_PLAN_BYTES).ok().flatten());
+        }
     }
 
     fn count(&mut self, number: usize) -> Result<(), GatherError> {
@@ -402,48 +419,60 @@ fn parse_line(line: &[u8]) -> Result<MapRow, (ProblemKind, String)> {
     }
 }
 
-/// Adds the maps that a folder is or has below it. Links aren't followed.
-fn search(shown: &Path, path: &Path, depth: usize, searched: &mut usize, found: &mut Vec<FoundMap>) -> io::Result<()> {
-    *searched += 1;
-    if *searched > MAX_SEARCHED {
-        return Ok(());
-    }
-    let kind = |name: &str| fs::symlink_metadata(path.join(name)).ok();
-    let is_map = kind("map.json").is_some_and(|found| found.is_file())
-        || kind("rows").is_some_and(|found| found.is_dir())
-        || kind("results.jsonl").is_some_and(|found| found.is_file());
-    if is_map {
-        found.push(FoundMap { shown: shown.to_owned(), path: path.to_owned() });
-        return Ok(());
-    }
-    let listing = fs::read_dir(path)?;
-    if depth == MAX_DEPTH {
-        return Ok(());
-    }
-    let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
-    let mut folders: Vec<_> = listing.flatten().filter(is_folder).map(|entry| entry.file_name()).collect();
-    folders.sort();
-    for name in folders {
-        search(&shown.join(&name), &path.join(&name), depth + 1, searched, found)?;
-    }
-    Ok(())
+/// The search for maps.
+struct Search<'a> {
+    /// The folder of the joined tables, which isn't one of the maps unless it is named.
+    to: &'a Path,
+    searched: &'a mut usize,
+    found: Vec<FoundMap>,
 }
 
-/// The job of a map; `None` without `map.json`.
-fn read_manifest(folder: &Path) -> Result<Option<String>, String> {
+impl Search<'_> {
+    /// Adds the maps that a folder is or has below it. Links aren't followed.
+    fn visit(&mut self, shown: &Path, path: &Path, depth: usize) -> io::Result<()> {
+        *self.searched += 1;
+        if *self.searched > MAX_SEARCHED || (depth > 0 && path == self.to) {
+            return Ok(());
+        }
+        let kind = |name: &str| fs::symlink_metadata(path.join(name)).ok();
+        let is_map =
+            kind("map.json").is_some_and(|found| found.is_file()) || kind("rows").is_some_and(|found| found.is_dir());
+        if is_map {
+            self.found.push(FoundMap { shown: shown.to_owned(), path: path.to_owned() });
+            return Ok(());
+        }
+        let known = self.found.len();
+        let listing = fs::read_dir(path)?;
+        if depth < MAX_DEPTH {
+            let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let mut folders: Vec<_> = listing.flatten().filter(is_folder).map(|entry| entry.file_name()).collect();
+            folders.sort();
+            for name in folders {
+                self.visit(&shown.join(&name), &path.join(&name), depth + 1)?;
+            }
+        }
+        // A table without records, unless it is the table of maps below it.
+        if self.found.len() == known && kind("results.jsonl").is_some_and(|found| found.is_file()) {
+            self.found.push(FoundMap { shown: shown.to_owned(), path: path.to_owned() });
+        }
+        Ok(())
+    }
+}
+
+/// The job in `map.json` or `plan.json`; `None` if the file doesn't exist.
+fn read_job_name(folder: &Path, name: &str, max_bytes: u64) -> Result<Option<String>, String> {
     #[derive(Deserialize)]
-    struct Manifest {
+    struct Named {
         job: String,
     }
     let mut content = Vec::new();
-    let read = open_file(folder, "map.json", MAX_MANIFEST_BYTES)
-        .and_then(|file| file.take(MAX_MANIFEST_BYTES).read_to_end(&mut content));
+    let read = open_file(folder, name, max_bytes).and_then(|file| file.take(max_bytes).read_to_end(&mut content));
     match read {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         read => read.map_err(|error| format!("can't be read: {error}"))?,
     };
-    match serde_json::from_slice::<Manifest>(&content) {
-        Ok(manifest) => Ok(Some(manifest.job)),
+    match serde_json::from_slice::<Named>(&content) {
+        Ok(named) => Ok(Some(named.job)),
         Err(error) if error.is_eof() => Err("ends in the middle".to_owned()),
         Err(error) => Err(format!("can't be read: {error}")),
     }

@@ -17,7 +17,7 @@ use super::read::{Record, first_event};
 use super::recorder::{Recorder, check_latest, create_job_dir, record_error, reserve_disk_space};
 use super::resume::ResumedRecord;
 use crate::error::Error;
-use crate::event::{PARENT, RunStarted};
+use crate::event::{Outcome, PARENT, RunStarted};
 use crate::journal::{RecordKey, journal_file};
 
 /// How often other processes may create, remove or move the folder while this one opens it.
@@ -29,9 +29,9 @@ const MAP_FILE: &str = "map.json";
 #[derive(Debug)]
 pub enum KeyedRecord {
     /// No run has started in it yet.
-    New(Recorder),
+    New(Box<Recorder>),
     /// A run has started in it.
-    Started(StartedRecord),
+    Started(Box<StartedRecord>),
 }
 
 /// A record in which a run has started.
@@ -86,9 +86,9 @@ impl KeyedRecord {
                 Err(error) => return Err(record_error(folder)(error)),
             }
             if !path.is_fresh
-                && let Some(ended) = path.read_ended(None)?
+                && let Some(ended) = path.read_ended()?
             {
-                return Ok(Self::Started(ended));
+                return Ok(Self::Started(Box::new(ended)));
             }
             let lock = match RecordLock::take(folder) {
                 Ok(lock) if lock.is_of(folder) => lock,
@@ -97,17 +97,20 @@ impl KeyedRecord {
                 // It was moved or removed in the meantime.
                 Ok(_) => continue,
             };
-            if first_event(folder)?.is_none() {
-                return path.start(lock).map(Self::New);
+            match first_event(folder) {
+                Ok(None) => return path.start(lock).map(Box::new).map(Self::New),
+                // Also a record that can't be read.
+                Ok(Some(_)) | Err(Error::NotARecord { .. } | Error::OtherFormat { .. }) if path.is_fresh => {
+                    set_aside(folder, lock)?;
+                    continue;
+                }
+                Ok(Some(_)) => {}
+                Err(error) => return Err(error),
             }
-            if path.is_fresh {
-                set_aside(folder, lock)?;
-                continue;
-            }
-            return match path.read_ended(None)? {
+            return match path.read_ended()? {
                 // It has ended in the meantime.
-                Some(ended) => Ok(Self::Started(ended)),
-                None => path.read(Some(lock))?.map(Self::Started).ok_or_else(|| path.vanished()),
+                Some(ended) => Ok(Self::Started(Box::new(ended))),
+                None => path.read(Some(lock))?.map(Box::new).map(Self::Started).ok_or_else(|| path.vanished()),
             };
         }
         Err(path.vanished())
@@ -146,12 +149,11 @@ impl KeyedPath<'_> {
 
     /// Reads the record if its run has ended for good. This needs no lock: the result is written last, and then nothing
     /// changes any more.
-    fn read_ended(&self, lock: Option<RecordLock>) -> Result<Option<StartedRecord>, Error> {
-        let Some(started) = self.read(lock)? else { return Ok(None) };
-        let outcome = started.record.result.as_ref().map(|result| result.outcome);
+    fn read_ended(&self) -> Result<Option<StartedRecord>, Error> {
+        let can_go_on = |outcome: Outcome| outcome.can_be_resumed() || (self.raises_a_limit && outcome.is_a_limit());
         let has_ended =
-            outcome.is_some_and(|outcome| !outcome.can_be_resumed() && !(self.raises_a_limit && outcome.is_a_limit()));
-        Ok(has_ended.then_some(started))
+            |started: &StartedRecord| started.record.result.as_ref().is_some_and(|result| !can_go_on(result.outcome));
+        Ok(self.read(None)?.filter(has_ended))
     }
 
     /// Reads the record; `None` if no run has started in it.

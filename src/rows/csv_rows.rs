@@ -86,6 +86,7 @@ fn read_header(
             reader.error("duplicate-input", field.range.clone(), message, "remove one of them");
         }
         let used = if is_new { reader.column(name, field.range.clone()) } else { None };
+        reader.has_wrong_columns |= used.is_none();
         columns.push((Arc::from(name), used));
     }
     columns

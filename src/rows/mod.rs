@@ -68,8 +68,10 @@ impl RowFormat {
 pub struct Rows {
     /// The file.
     pub source: Arc<Source>,
-    /// At least one row. All ids differ, also without regard to case.
+    /// The rows without mistakes. All ids differ, also without regard to case.
     pub rows: Vec<Row>,
+    /// The mistakes of the other rows. If there are none, there is at least one row.
+    pub findings: Vec<Diagnostic>,
 }
 
 /// One row: the inputs of one run.
@@ -113,10 +115,11 @@ impl CellValue {
     }
 }
 
-/// Reads a file of rows for a job. `id_column` names the column with the ids of the rows; it needn't be an input.
+/// Reads a file of rows for a job. `id_column` names the column with the ids of the rows; it needn't be an input. There are at
+/// most 1,000 findings and one that counts the rest.
 ///
 /// # Errors
-/// All mistakes of the file, at most 1,000 and one that counts the rest.
+/// The mistakes of a file without a valid row, or whose columns aren't those of the job.
 pub fn read(
     name: &str,
     content: Vec<u8>,
@@ -125,7 +128,28 @@ pub fn read(
     job: &Job,
 ) -> Result<Rows, Vec<Diagnostic>> {
     let source = decode(name, content).map_err(|finding| vec![*finding])?;
-    let mut reader = RowReader::new(&source, id_column, job);
+    read_rows(format, RowReader::new(&source, id_column, Some(job)))
+}
+
+/// Reads only the ids of the rows of a file, in its order. The job isn't known, so every column may be an input.
+///
+/// # Errors
+/// All mistakes of the file, except those in values.
+pub fn read_ids(
+    name: &str,
+    content: Vec<u8>,
+    format: RowFormat,
+    id_column: Option<&str>,
+) -> Result<Vec<String>, Vec<Diagnostic>> {
+    let source = decode(name, content).map_err(|finding| vec![*finding])?;
+    let rows = read_rows(format, RowReader::new(&source, id_column, None))?;
+    if !rows.findings.is_empty() {
+        return Err(rows.findings);
+    }
+    Ok(rows.rows.into_iter().map(|row| row.id).collect())
+}
+
+fn read_rows(format: RowFormat, mut reader: RowReader<'_>) -> Result<Rows, Vec<Diagnostic>> {
     match format {
         RowFormat::Csv => csv_rows::read(&mut reader),
         RowFormat::Jsonl => json_rows::read_lines(&mut reader),
@@ -175,12 +199,15 @@ fn decode(name: &str, content: Vec<u8>) -> Result<Arc<Source>, Box<Diagnostic>> 
 struct RowReader<'a> {
     source: &'a Arc<Source>,
     id_column: Option<&'a str>,
-    job: &'a Job,
+    /// Without a job, every column may be an input.
+    job: Option<&'a Job>,
     rows: Vec<Row>,
     /// The place of the first row with each id, in lower case.
     ids: HashMap<String, Range<usize>>,
     findings: Vec<Diagnostic>,
     omitted: OmittedFindings,
+    /// Whether the mistakes concern all rows, so that checking their values would repeat them.
+    has_wrong_columns: bool,
 }
 
 /// What a column's values are used for.
@@ -191,9 +218,10 @@ struct ColumnUse {
 }
 
 impl<'a> RowReader<'a> {
-    fn new(source: &'a Arc<Source>, id_column: Option<&'a str>, job: &'a Job) -> Self {
+    fn new(source: &'a Arc<Source>, id_column: Option<&'a str>, job: Option<&'a Job>) -> Self {
         let (rows, ids, findings) = (Vec::new(), HashMap::new(), Vec::new());
-        Self { source, id_column, job, rows, ids, findings, omitted: OmittedFindings::default() }
+        let (omitted, has_wrong_columns) = (OmittedFindings::default(), false);
+        Self { source, id_column, job, rows, ids, findings, omitted, has_wrong_columns }
     }
 
     fn text(&self) -> &'a str {
@@ -219,7 +247,8 @@ impl<'a> RowReader<'a> {
     /// What a column or key is used for; a finding if it is neither an input nor the id.
     fn column(&mut self, name: &str, range: Range<usize>) -> Option<ColumnUse> {
         let is_id = self.id_column == Some(name);
-        let input = self.job.inputs().find(|(declared, _)| declared.value == name).map(|(_, input)| input);
+        let Some(job) = self.job else { return Some(ColumnUse { is_id, is_input: true }) };
+        let input = job.inputs().find(|(declared, _)| declared.value == name).map(|(_, input)| input);
         match input {
             Some(input) if input.is_secret() => {
                 let message = format!("the input `{name}` is secret, and a file of rows is kept in the record");
@@ -227,7 +256,7 @@ impl<'a> RowReader<'a> {
                 None
             }
             None if !is_id => {
-                let known: Vec<&str> = self.job.inputs().map(|(name, _)| name.value.as_str()).collect();
+                let known: Vec<&str> = job.inputs().map(|(name, _)| name.value.as_str()).collect();
                 let finding =
                     Diagnostic::error("unknown-input", self.place(range), format!("the job has no input `{name}`"));
                 self.report(match suggest_name(name, known.iter().copied()) {
@@ -311,15 +340,15 @@ impl<'a> RowReader<'a> {
             let range = self.text().len()..self.text().len();
             self.error("no-rows", range, "the file has no rows", "write one row for each run");
         }
-        if self.findings.is_empty() {
-            return Ok(Rows { source: Arc::clone(self.source), rows: self.rows });
-        }
         self.findings.sort_by_key(|finding| finding.span.range.start);
         if self.omitted.count() > 0 {
             let place = self.findings.last().map(|last| last.span.clone());
             self.findings.extend(place.map(|place| self.omitted.to_diagnostic(place)));
         }
-        Err(self.findings)
+        match self.has_wrong_columns || self.rows.is_empty() {
+            true => Err(self.findings),
+            false => Ok(Rows { source: Arc::clone(self.source), rows: self.rows, findings: self.findings }),
+        }
     }
 }
 

@@ -12,7 +12,7 @@ const NAMES: [&str; 3] = ["cost_usd", "tokens", "wall_clock"];
 
 /// The values of `--limit`.
 #[derive(Debug, Default)]
-pub(super) struct WholeMapLimits {
+pub(in crate::cli) struct WholeMapLimits {
     /// For all processes and starts.
     pub(super) of_all: MapLimits,
     /// For this process.
@@ -20,7 +20,7 @@ pub(super) struct WholeMapLimits {
 }
 
 impl WholeMapLimits {
-    pub(super) fn parse(arguments: &[String]) -> Result<Self, Error> {
+    pub(in crate::cli) fn parse(arguments: &[String]) -> Result<Self, Error> {
         let mut limits = Self::default();
         for (name, value) in parse_limits(arguments) {
             let bad = |expected: &str| {

@@ -1,7 +1,7 @@
 //! `legwork map`: runs a job once for each row of a file.
 
 mod exit_code;
-mod map_limits;
+pub(super) mod map_limits;
 mod row;
 mod runner;
 mod schedule;

@@ -1,0 +1,105 @@
+//! `legwork gather`: joins the results of maps in several folders.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::arguments::format_parser;
+use super::env::CliEnv;
+use super::output::shell_quote;
+use super::read_files;
+use crate::error::Error;
+use crate::formats;
+use crate::formats::map_table::RowState;
+use crate::map::{self, GatherError};
+use crate::rows::{self, MAX_FILE_BYTES, RowFormat};
+
+/// Options of `legwork gather`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Exit codes: 0 if every row completed; 75 if a row is missing or can go on; else 5 if the environment or a provider failed, or a \
+record is damaged, foreign or in conflict with another one; else 1 if a row ended badly, or 4 if only the budget or the time of \
+rows ran out. 2 for a usage error, 3 if the file of rows is invalid.")]
+pub(super) struct GatherArgs {
+    /// Folders that are maps or have maps below them
+    #[arg(value_name = "DIR", required = true)]
+    folders: Vec<PathBuf>,
+    /// The file of rows: rows without a record are listed as missing, and the tables have its order
+    #[arg(long, value_name = "FILE")]
+    rows: Option<PathBuf>,
+    /// The column with the ids of the rows, as for the map
+    #[arg(long, value_name = "COLUMN", requires = "rows")]
+    id: Option<String>,
+    /// The folder for results.jsonl, results.csv and report.html; default: the first DIR
+    #[arg(long, value_name = "DIR")]
+    to: Option<PathBuf>,
+    /// Write the results as JUnit XML to this file
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// The output format
+    #[arg(long, default_value = "text", value_parser = format_parser(formats::GATHERED))]
+    format: String,
+}
+
+pub(super) fn gather(options: &GatherArgs, env: &CliEnv) -> Result<u8, Error> {
+    for folder in &options.folders {
+        check_folder(folder)?;
+    }
+    let wanted = options.rows.as_deref().map(|file| read_ids(file, options.id.as_deref())).transpose()?;
+    let to = options.to.as_deref().unwrap_or(&options.folders[0]);
+    fs::create_dir_all(to).map_err(|error| {
+        Error::usage(format!("--to {}: {error}", to.display()), "Name a folder that you can write to.")
+    })?;
+    let mut files = map::gather(&options.folders, wanted.as_deref(), to).map_err(gather_error)?;
+    let failed = |source| Error::Environment { message: format!("can't write the tables in {}", to.display()), source };
+    files.write().map_err(failed)?;
+    if let Some(junit) = &options.junit {
+        let failed = Error::environment(format!("can't write {}", junit.display()));
+        files.write_junit(junit).map_err(failed)?;
+    }
+    let table = &files.table;
+    let text = formats::find(formats::GATHERED, &options.format)(table, env.console.stdout_display());
+    env.console.print_formatted(&options.format, &text);
+    let is_found = |id: &String| files.state(id).is_some_and(|state| state != RowState::Missing);
+    if let Some(wanted) = wanted.filter(|wanted| !table.rows.is_empty() && !wanted.iter().any(is_found)) {
+        let how = match &options.id {
+            Some(_) => "check that --id names the same column as for the map",
+            None => "if the map was started with --id COLUMN, give the same option here",
+        };
+        env.console.warning(&format!("none of the {} rows of the file has a record: {how}", wanted.len()));
+    }
+    env.console.eprint(&format!("tables: {}", shell_quote(to)));
+    Ok(table.exit_code())
+}
+
+fn check_folder(folder: &Path) -> Result<(), Error> {
+    let why = match fs::metadata(folder) {
+        Ok(found) if found.is_dir() => return Ok(()),
+        Ok(_) => "it isn't a folder".to_owned(),
+        Err(error) => read_files::io_error_text(&error),
+    };
+    Err(Error::usage(format!("{}: {why}", folder.display()), "Name folders of maps, such as RUNS/JOB/MAP."))
+}
+
+fn read_ids(file: &Path, id_column: Option<&str>) -> Result<Vec<String>, Error> {
+    let content = read_files::read_bounded(file, MAX_FILE_BYTES)
+        .map_err(|why| Error::Invalid(vec![read_files::unreadable_file(file, &why)]))?;
+    let format = RowFormat::detect(file, &content);
+    rows::read_ids(&file.to_string_lossy(), content, format, id_column).map_err(Error::Invalid)
+}
+
+fn gather_error(error: GatherError) -> Error {
+    let message = error.to_string();
+    match error {
+        GatherError::NoMap(_) => {
+            Error::usage(message, "Name folders of maps, such as RUNS/JOB/MAP, or folders above them.")
+        }
+        GatherError::TooMany(_) => Error::usage(message, "Name the folders of the maps themselves."),
+        GatherError::Folder { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+            Error::usage(message, "Name an existing folder.")
+        }
+        GatherError::Folder { source, .. } | GatherError::Write { source, .. } => {
+            Error::Environment { message, source }
+        }
+    }
+}
