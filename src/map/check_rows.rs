@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::diagnostic::{Diagnostic, OmittedFindings, SourceSpan};
+use crate::diagnostic::{OmittedFindings, SourceSpan};
 use crate::error::Error;
 use crate::plan::InputValues;
 use crate::rows::Rows;
