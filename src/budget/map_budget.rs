@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use tokio::sync::Notify;
 
 use super::ledger::{Ledger, MapLimitHit, MapLimits, Spend};
-use super::{Amount, MIN_REPLY_TOKENS, RequestEstimate, ReserveError};
+use super::request_estimate::{Amount, MIN_REPLY_TOKENS, RequestEstimate, ReserveError};
 use crate::event::LimitReached;
 
 /// The key of a map's limits in a row's record.

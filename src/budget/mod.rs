@@ -2,13 +2,15 @@
 
 pub mod ledger;
 mod map_budget;
+mod request_estimate;
 
-use std::io;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 
 pub use self::map_budget::MapBudget;
+use self::request_estimate::worst_case_use;
+pub use self::request_estimate::{Amount, MIN_REPLY_TOKENS, RequestEstimate, ReserveError};
 use crate::event::LimitReached;
 use crate::message::Usage;
 use crate::plan::PlannedLimits;
@@ -17,41 +19,12 @@ use crate::pricing::Rates;
 /// How many tokens of budget are held for the summary of a subagent.
 pub const SUBAGENT_SUMMARY_TOKENS: u64 = 1_024;
 
-/// The least tokens of a reply. If less is left, the limit is reached.
-pub const MIN_REPLY_TOKENS: u32 = 256;
-
-/// How many tokens a prompt may grow before the final request: short results of calls, and the note. Longer results are
-/// truncated for that request.
-const FINAL_PROMPT_EXTRA_TOKENS: u64 = 256;
-
 /// The key of the limit on tool calls in the job file.
 pub const TOOL_CALLS_KEY: &str = "limits.tool_calls";
 /// The key of a reservation that no limit has made shorter.
 const NO_LIMIT: &str = "limits";
 const TOKENS_KEY: &str = "limits.tokens";
 const COST_KEY: &str = "limits.cost_usd";
-
-/// What a request is expected to use.
-#[derive(Debug, Clone, Copy)]
-pub struct RequestEstimate {
-    /// The estimated tokens of its prompt.
-    pub prompt_tokens: u64,
-    /// The longest reply that it wants.
-    pub max_tokens: u32,
-    /// What its model's tokens cost. Without rates, the request counts as free.
-    pub rates: Option<Rates>,
-    /// Whether enough must be left for a final request after it, with its prompt, its whole reply and a little more.
-    pub reserves_final_request: bool,
-}
-
-/// Tokens, and what they cost in US dollars.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Amount {
-    /// How many tokens.
-    pub tokens: u64,
-    /// Their cost; 0 where no rates are known.
-    pub cost: f64,
-}
 
 /// What a request has reserved until its real usage is known. A reservation that is dropped counts as unused.
 #[derive(Debug)]
@@ -74,15 +47,6 @@ pub struct Reservation<'b> {
 pub struct BudgetHold<'b> {
     held: Amount,
     budget: &'b Budget,
-}
-
-/// Why a request gets nothing.
-#[derive(Debug)]
-pub enum ReserveError {
-    /// A limit is reached.
-    Limit(LimitReached),
-    /// The ledger of the map can't be read or written.
-    Ledger(io::Error),
 }
 
 #[derive(Debug, Default)]
@@ -253,63 +217,6 @@ impl Budget {
     fn lock(&self) -> std::sync::MutexGuard<'_, RunLedger> {
         self.ledger.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
-}
-
-impl Amount {
-    fn plus(self, other: Self) -> Self {
-        Self { tokens: self.tokens.saturating_add(other.tokens), cost: self.cost + other.cost }
-    }
-
-    fn minus(self, other: Self) -> Self {
-        Self { tokens: self.tokens.saturating_sub(other.tokens), cost: (self.cost - other.cost).max(0.0) }
-    }
-}
-
-impl RequestEstimate {
-    /// The longest reply for which this many tokens are left. A final request sends this prompt and this reply again, so
-    /// the reply counts twice.
-    fn by_tokens(&self, left: u64, least: u32) -> u32 {
-        let left = left.saturating_sub(self.prompt_tokens);
-        let longest = if self.reserves_final_request {
-            left.saturating_sub(self.prompt_tokens + FINAL_PROMPT_EXTRA_TOKENS + u64::from(least)) / 2
-        } else {
-            left
-        };
-        u32::try_from(longest).unwrap_or(u32::MAX)
-    }
-
-    /// The longest reply for which this many US dollars are left.
-    fn by_cost(&self, left: f64, least: u32) -> u32 {
-        // A request without a known price isn't counted, and is allowed as long as counted ones are.
-        let Some(rates) = self.rates else { return if left > 0.0 { u32::MAX } else { 0 } };
-        let (input, output) = highest_rates(rates);
-        let prompt = self.prompt_tokens as f64 * input;
-        let (left, each) = if self.reserves_final_request {
-            let last = prompt + FINAL_PROMPT_EXTRA_TOKENS as f64 * input + f64::from(least) * output;
-            (left - prompt - last, output + input)
-        } else {
-            (left - prompt, output)
-        };
-        match left {
-            left if left < 0.0 => 0,
-            _ if each <= 0.0 => u32::MAX,
-            // `as` saturates.
-            left => (left / each) as u32,
-        }
-    }
-}
-
-/// The most that a request uses. Without rates it is free.
-fn worst_case_use(prompt_tokens: u64, max_tokens: u32, rates: Option<Rates>) -> Amount {
-    let (input, output) = rates.map_or((0.0, 0.0), highest_rates);
-    let cost = prompt_tokens as f64 * input + f64::from(max_tokens) * output;
-    Amount { tokens: prompt_tokens.saturating_add(u64::from(max_tokens)), cost }
-}
-
-/// US dollars for a token of a prompt and of a reply. A prompt's new tokens may be written to a cache, which can cost
-/// more than reading them.
-fn highest_rates(rates: Rates) -> (f64, f64) {
-    (rates.input.max(rates.cache_write) / 1e6, rates.output / 1e6)
 }
 
 impl Reservation<'_> {

@@ -1,5 +1,6 @@
 use futures_util::FutureExt;
 
+use super::request_estimate::FINAL_PROMPT_EXTRA_TOKENS;
 use super::*;
 
 fn limits() -> PlannedLimits {

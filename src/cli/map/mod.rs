@@ -1,35 +1,37 @@
 //! `legwork map`: runs a job once for each row of a file.
 
+mod exit_code;
 pub(super) mod map_limits;
 mod row;
+mod runner;
 mod schedule;
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::path::PathBuf;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use tokio::sync::watch;
 
+use self::exit_code::exit_code;
 use self::map_limits::WholeMapLimits;
-use self::row::{OpenedRow, RowPlan, RowState, row_state};
+use self::row::{Retry, RowPlan, RowState, row_state};
+use self::runner::{MapRunner, isolation_error};
 use super::arguments::parse_assignment;
 use super::env::CliEnv;
-use super::execute::{check_cost_limit, execute};
+use super::execute::check_cost_limit;
 use super::output::printable;
-use super::prepared_job::{ConnectedJob, JobArgs, PreparedJob, RunIdentity};
+use super::prepared_job::{JobArgs, PreparedJob, RunIdentity};
 use super::progress::MapProgress;
 use super::{output_queue, read_files};
 use crate::budget::MapBudget;
 use crate::budget::ledger::Ledger;
 use crate::engines::Shard;
 use crate::error::Error;
-use crate::event::RunResult;
 use crate::formats::{self, PlanPreview};
-use crate::isolation::{Isolation, IsolationError};
+use crate::isolation::Isolation;
 use crate::map::{MAP_FORMAT, MapFolder, MapManifest, Results, RowWorkspaces, check_rows};
 use crate::plan::{InputValues, Plan};
 use crate::record::{create_job_dir, new_run_id};
@@ -38,12 +40,6 @@ use crate::run::{Signals, head_commit};
 
 /// The time of a map without a limit: a year.
 const NO_TIME_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
-/// The exit code if a row has ended badly.
-const EXIT_FAILED: u8 = 1;
-/// The exit code if a limit of the map was reached.
-const EXIT_LIMIT: u8 = 4;
-/// The exit code if the same command can go on with a row later.
-const EXIT_TEMPORARY: u8 = 75;
 /// How many rows are named in a message.
 const MAX_NAMED: usize = 5;
 
@@ -106,13 +102,6 @@ pub(super) struct MapArgs {
     dry_run: bool,
 }
 
-/// Which rows `--retry` runs anew.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Retry {
-    /// Those that ended with exit code 1 or 4
-    Failed,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum IsolateArg {
     /// A git worktree for each row
@@ -130,12 +119,6 @@ impl From<IsolateArg> for Isolation {
             IsolateArg::Copy => Self::Copy,
             IsolateArg::None => Self::None,
         }
-    }
-}
-
-impl Retry {
-    fn applies(exit_code: u8) -> bool {
-        matches!(exit_code, EXIT_FAILED | EXIT_LIMIT)
     }
 }
 
@@ -214,7 +197,9 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let is_dumb = env.variable("TERM").is_none_or(|term| term == "dumb");
     let progress = MapProgress::new(env.console, checked.to_run.len(), !(env.console.is_ci || is_dumb));
     let runner = MapRunner {
-        options,
+        jobs: options.jobs as usize,
+        max_failures: options.max_failures,
+        retry: options.retry,
         env,
         job: &job,
         rows: &rows,
@@ -295,25 +280,6 @@ fn finish_again(
 /// Whether all rows, also those of other shards, have ended with success, so that none starts again.
 fn has_completed(results: &Results) -> bool {
     results.table().rows.iter().all(|row| row.exit_code == Some(0))
-}
-
-/// The exit code of a map whose rows in this shard have these codes.
-fn exit_code(signal: Option<u8>, is_limited: bool, has_unstarted: bool, codes: impl Iterator<Item = u8>) -> u8 {
-    if let Some(signal) = signal {
-        return 128 + signal;
-    }
-    if is_limited {
-        return EXIT_LIMIT;
-    }
-    let codes: Vec<u8> = codes.collect();
-    // A row that can go on by itself takes precedence: the same command makes progress.
-    match () {
-        () if codes.iter().any(|code| *code == EXIT_TEMPORARY || *code >= 128) => EXIT_TEMPORARY,
-        () if codes.contains(&5) => 5,
-        () if has_unstarted || codes.iter().any(|code| ![0, EXIT_LIMIT].contains(code)) => EXIT_FAILED,
-        () if codes.contains(&EXIT_LIMIT) => EXIT_LIMIT,
-        () => 0,
-    }
 }
 
 /// The name of the map, which is the name of its folder.
@@ -547,12 +513,6 @@ impl MapSetup<'_> {
     }
 }
 
-fn isolation_error(error: IsolationError) -> Error {
-    Error::environment("the rows' workspaces can't be made (--isolate none shares the workspace)")(io::Error::other(
-        error,
-    ))
-}
-
 /// Removes the workspaces of rows that have ended, which killed processes have left.
 fn remove_leftovers(workspaces: &RowWorkspaces, folder: &MapFolder, env: &CliEnv) {
     if let Err(error) = workspaces.remove_leftovers(|id| row::has_ended(&folder.row(id))) {
@@ -595,123 +555,4 @@ fn check_retry(rows: &Rows) -> Result<(), Error> {
             "Give the rows ids without a number after a dot.",
         )),
     }
-}
-
-/// Runs the rows of a map.
-struct MapRunner<'a> {
-    options: &'a MapArgs,
-    env: &'a CliEnv,
-    job: &'a ConnectedJob<'a>,
-    rows: &'a Rows,
-    inputs: &'a InputValues,
-    folder: &'a MapFolder,
-    workspaces: &'a RowWorkspaces,
-    budget: &'a Arc<MapBudget>,
-    signals: Signals,
-    deadline: Instant,
-    output_ready: watch::Receiver<bool>,
-    progress: MapProgress,
-    results: Mutex<&'a mut Results>,
-    /// How many rows have ended without success.
-    failures: AtomicUsize,
-    /// The exit codes of the rows that have run.
-    ends: Mutex<Vec<u8>>,
-    /// The first failure to write the results.
-    result_error: Mutex<Option<io::Error>>,
-}
-
-impl MapRunner<'_> {
-    /// Runs the rows with these numbers. Returns those that weren't started.
-    fn run_all(&self, rows: Vec<usize>) -> Result<Vec<usize>, Error> {
-        let may_start = || {
-            let failures = self.failures.load(Ordering::SeqCst);
-            !self.signals.stop.is_cancelled()
-                && self.options.max_failures.is_none_or(|most| failures < most as usize)
-                && self.budget.exhausted().is_none()
-                && Instant::now() < self.deadline
-                && lock(&self.result_error).is_none()
-        };
-        let run = async |number: usize| {
-            let stop = self.signals.stop.clone();
-            let time_is_up = async {
-                tokio::time::sleep_until(self.deadline.into()).await;
-                stop.cancel();
-                std::future::pending::<()>().await;
-            };
-            tokio::select! {
-                biased;
-                () = self.run_row(number) => {}
-                () = time_is_up => {}
-            }
-        };
-        schedule::run_rows(rows, self.options.jobs as usize, &may_start, &run)
-    }
-
-    async fn run_row(&self, number: usize) {
-        let id = &self.rows.rows[number].id;
-        let ended = self.execute_row(number).await;
-        let code = match &ended {
-            Ok(result) => {
-                self.progress.row_ended(id, Ok(result));
-                result.exit_code
-            }
-            Err(Error::InUse { .. } | Error::KeyInUse { .. }) => {
-                self.progress.row_ended(id, Err("another process runs it"));
-                EXIT_TEMPORARY
-            }
-            Err(error) => {
-                let mut why = error.to_string();
-                let mut cause = std::error::Error::source(error);
-                while let Some(source) = cause {
-                    why.push_str(&format!(": {source}"));
-                    cause = source.source();
-                }
-                if let Error::Invalid(findings) = error {
-                    why = findings.first().map(|finding| finding.message.clone()).unwrap_or(why);
-                }
-                self.progress.row_ended(id, Err(&why));
-                error.exit_code()
-            }
-        };
-        lock(&self.ends).push(code);
-        if code != 0 && code != EXIT_TEMPORARY && code < 128 {
-            self.failures.fetch_add(1, Ordering::SeqCst);
-        }
-        let written = {
-            let mut results = lock(&self.results);
-            results.row_ended(id).and_then(|()| results.update())
-        };
-        if let Err(error) = written {
-            lock(&self.result_error).get_or_insert(error);
-        }
-    }
-
-    async fn execute_row(&self, number: usize) -> Result<Box<RunResult>, Error> {
-        let row = &self.rows.rows[number];
-        let mut inputs = self.inputs.clone();
-        inputs.set_row(&self.rows.source, row.clone());
-        let opened = self.open_row(&row.id, &inputs)?;
-        let execution = match opened {
-            OpenedRow::Ended(result) => return Ok(result),
-            OpenedRow::Execution(execution) => execution,
-        };
-        let mut execution = *execution;
-        execution.observers.extend(self.progress.row_observer(&row.id));
-        execution.map_budget = Some(Arc::clone(self.budget));
-        let executed = execute(execution, self.output_ready.clone(), self.env).await?;
-        executed.warnings.iter().for_each(|warning| self.progress.warning(&row.id, warning));
-        if !executed.result.outcome.can_be_resumed() {
-            self.remove_workspace(&row.id);
-        }
-        Ok(Box::new(executed.result))
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The path of a row's record, as messages name it.
-fn shown(path: &Path) -> String {
-    printable(&path.to_string_lossy())
 }

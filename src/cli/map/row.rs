@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use super::{MapRunner, Retry, shown};
-use crate::cli::execute::Execution;
-use crate::cli::keyed_run::{KeyedRun, KeyedTarget, open_keyed_run, run_date};
-use crate::cli::prepared_job::{PreparedJob, RunIdentity, RunParts};
+use clap::ValueEnum;
+
+use super::exit_code::{EXIT_FAILED, EXIT_LIMIT};
+use crate::cli::keyed_run::run_date;
+use crate::cli::prepared_job::{PreparedJob, RunIdentity};
 use crate::error::Error;
 use crate::event::{PARENT, RunResult};
 use crate::plan::{InputValues, Plan, SecretInputs};
@@ -30,10 +31,17 @@ pub(super) enum RowState {
     OtherPlan(String),
 }
 
-/// A row whose record was opened.
-pub(super) enum OpenedRow<'a> {
-    Ended(Box<RunResult>),
-    Execution(Box<Execution<'a>>),
+/// Which rows `--retry` runs anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Retry {
+    /// Those that ended with exit code 1 or 4
+    Failed,
+}
+
+impl Retry {
+    pub(super) fn applies(exit_code: u8) -> bool {
+        matches!(exit_code, EXIT_FAILED | EXIT_LIMIT)
+    }
 }
 
 /// Reads the record of a row without locking it.
@@ -81,65 +89,4 @@ pub(super) fn row_state(
 /// Whether the run of a record has ended for good, so that its workspace isn't needed any more.
 pub(super) fn has_ended(folder: &Path) -> bool {
     Record::open(folder).is_ok_and(|record| record.result.is_some_and(|result| !result.outcome.can_be_resumed()))
-}
-
-impl MapRunner<'_> {
-    /// Opens the record of a row, and makes its workspace if it starts.
-    ///
-    /// # Errors
-    /// If the row can't run here.
-    pub(super) fn open_row(&self, id: &str, inputs: &InputValues) -> Result<OpenedRow<'_>, Error> {
-        let folder = self.folder.row(id);
-        let prepared = &self.job.prepared;
-        // Another process may have run the row anew since all rows were checked.
-        let is_fresh = self.options.retry.is_some()
-            && Record::open(&folder)
-                .is_ok_and(|record| record.result.is_some_and(|result| Retry::applies(result.exit_code)));
-        let workspace = self.workspaces.path(id);
-        let target = KeyedTarget {
-            folder: &folder,
-            workspace: &workspace,
-            links_latest: false,
-            is_fresh,
-            now: (self.env.clock)(),
-        };
-        let open = match open_keyed_run(prepared, inputs, &self.job.secrets, &target)? {
-            KeyedRun::Open(open) => *open,
-            KeyedRun::Ended(record) => {
-                // Its process may have been killed before it removed the workspace.
-                self.remove_workspace(id);
-                let gone = || Error::NotARecord { path: folder.clone(), why: "its result is gone".to_owned() };
-                return record.result.map(|result| OpenedRow::Ended(Box::new(result))).ok_or_else(gone);
-            }
-        };
-        match &open.resume_state {
-            None => drop(self.workspaces.make(id).map_err(super::isolation_error)?),
-            Some(_) if workspace.is_dir() => {}
-            Some(_) => {
-                return Err(Error::usage(
-                    "its workspace was removed, so it can't go on",
-                    format!("Remove its record, and the row starts anew: {}", shown(&folder)),
-                ));
-            }
-        }
-        let providers = self.job.providers(&open.plan)?;
-        let sandbox = self.job.sandbox(&open.plan)?;
-        let parts = RunParts {
-            providers,
-            sandbox,
-            plan: open.plan,
-            recorder: open.recorder,
-            options: prepared.args.to_run_options(self.env, None),
-            resume_state: open.resume_state,
-            signals: self.signals.clone(),
-        };
-        self.job.execution(parts).map(|execution| OpenedRow::Execution(Box::new(execution)))
-    }
-
-    /// Removes the workspace of a row that has ended for good.
-    pub(super) fn remove_workspace(&self, id: &str) {
-        if let Err(error) = self.workspaces.remove(id) {
-            self.progress.warning(id, &format!("its workspace can't be removed: {error}"));
-        }
-    }
 }

@@ -1,0 +1,225 @@
+//! Runs the rows of a map.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::watch;
+
+use super::exit_code::EXIT_TEMPORARY;
+use super::row::Retry;
+use super::schedule;
+use crate::budget::MapBudget;
+use crate::cli::env::CliEnv;
+use crate::cli::execute::{Execution, execute};
+use crate::cli::keyed_run::{KeyedRun, KeyedTarget, open_keyed_run};
+use crate::cli::output::printable;
+use crate::cli::prepared_job::{ConnectedJob, RunParts};
+use crate::cli::progress::MapProgress;
+use crate::error::Error;
+use crate::event::RunResult;
+use crate::isolation::IsolationError;
+use crate::map::{MapFolder, Results, RowWorkspaces};
+use crate::plan::InputValues;
+use crate::record::Record;
+use crate::rows::Rows;
+use crate::run::Signals;
+
+/// A row whose record was opened.
+enum OpenedRow<'a> {
+    Ended(Box<RunResult>),
+    Execution(Box<Execution<'a>>),
+}
+
+/// Runs the rows of a map.
+pub(super) struct MapRunner<'a> {
+    /// How many rows run at once.
+    pub(super) jobs: usize,
+    /// After how many failures no more rows start.
+    pub(super) max_failures: Option<u32>,
+    /// Which rows run anew.
+    pub(super) retry: Option<Retry>,
+    pub(super) env: &'a CliEnv,
+    pub(super) job: &'a ConnectedJob<'a>,
+    pub(super) rows: &'a Rows,
+    pub(super) inputs: &'a InputValues,
+    pub(super) folder: &'a MapFolder,
+    pub(super) workspaces: &'a RowWorkspaces,
+    pub(super) budget: &'a Arc<MapBudget>,
+    pub(super) signals: Signals,
+    pub(super) deadline: Instant,
+    pub(super) output_ready: watch::Receiver<bool>,
+    pub(super) progress: MapProgress,
+    pub(super) results: Mutex<&'a mut Results>,
+    /// How many rows have ended without success.
+    pub(super) failures: AtomicUsize,
+    /// The exit codes of the rows that have run.
+    pub(super) ends: Mutex<Vec<u8>>,
+    /// The first failure to write the results.
+    pub(super) result_error: Mutex<Option<io::Error>>,
+}
+
+impl MapRunner<'_> {
+    /// Runs the rows with these numbers. Returns those that weren't started.
+    pub(super) fn run_all(&self, rows: Vec<usize>) -> Result<Vec<usize>, Error> {
+        let may_start = || {
+            let failures = self.failures.load(Ordering::SeqCst);
+            !self.signals.stop.is_cancelled()
+                && self.max_failures.is_none_or(|most| failures < most as usize)
+                && self.budget.exhausted().is_none()
+                && Instant::now() < self.deadline
+                && lock(&self.result_error).is_none()
+        };
+        let run = async |number: usize| {
+            let stop = self.signals.stop.clone();
+            let time_is_up = async {
+                tokio::time::sleep_until(self.deadline.into()).await;
+                stop.cancel();
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                biased;
+                () = self.run_row(number) => {}
+                () = time_is_up => {}
+            }
+        };
+        schedule::run_rows(rows, self.jobs, &may_start, &run)
+    }
+
+    async fn run_row(&self, number: usize) {
+        let id = &self.rows.rows[number].id;
+        let ended = self.execute_row(number).await;
+        let code = match &ended {
+            Ok(result) => {
+                self.progress.row_ended(id, Ok(result));
+                result.exit_code
+            }
+            Err(Error::InUse { .. } | Error::KeyInUse { .. }) => {
+                self.progress.row_ended(id, Err("another process runs it"));
+                EXIT_TEMPORARY
+            }
+            Err(error) => {
+                let mut why = error.to_string();
+                let mut cause = std::error::Error::source(error);
+                while let Some(source) = cause {
+                    why.push_str(&format!(": {source}"));
+                    cause = source.source();
+                }
+                if let Error::Invalid(findings) = error {
+                    why = findings.first().map(|finding| finding.message.clone()).unwrap_or(why);
+                }
+                self.progress.row_ended(id, Err(&why));
+                error.exit_code()
+            }
+        };
+        lock(&self.ends).push(code);
+        if code != 0 && code != EXIT_TEMPORARY && code < 128 {
+            self.failures.fetch_add(1, Ordering::SeqCst);
+        }
+        let written = {
+            let mut results = lock(&self.results);
+            results.row_ended(id).and_then(|()| results.update())
+        };
+        if let Err(error) = written {
+            lock(&self.result_error).get_or_insert(error);
+        }
+    }
+
+    async fn execute_row(&self, number: usize) -> Result<Box<RunResult>, Error> {
+        let row = &self.rows.rows[number];
+        let mut inputs = self.inputs.clone();
+        inputs.set_row(&self.rows.source, row.clone());
+        let opened = self.open_row(&row.id, &inputs)?;
+        let execution = match opened {
+            OpenedRow::Ended(result) => return Ok(result),
+            OpenedRow::Execution(execution) => execution,
+        };
+        let mut execution = *execution;
+        execution.observers.extend(self.progress.row_observer(&row.id));
+        execution.map_budget = Some(Arc::clone(self.budget));
+        let executed = execute(execution, self.output_ready.clone(), self.env).await?;
+        executed.warnings.iter().for_each(|warning| self.progress.warning(&row.id, warning));
+        if !executed.result.outcome.can_be_resumed() {
+            self.remove_workspace(&row.id);
+        }
+        Ok(Box::new(executed.result))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The path of a row's record, as messages name it.
+fn shown(path: &Path) -> String {
+    printable(&path.to_string_lossy())
+}
+
+impl MapRunner<'_> {
+    /// Opens the record of a row, and makes its workspace if it starts.
+    ///
+    /// # Errors
+    /// If the row can't run here.
+    fn open_row(&self, id: &str, inputs: &InputValues) -> Result<OpenedRow<'_>, Error> {
+        let folder = self.folder.row(id);
+        let prepared = &self.job.prepared;
+        // Another process may have run the row anew since all rows were checked.
+        let is_fresh = self.retry.is_some()
+            && Record::open(&folder)
+                .is_ok_and(|record| record.result.is_some_and(|result| Retry::applies(result.exit_code)));
+        let workspace = self.workspaces.path(id);
+        let target = KeyedTarget {
+            folder: &folder,
+            workspace: &workspace,
+            links_latest: false,
+            is_fresh,
+            now: (self.env.clock)(),
+        };
+        let open = match open_keyed_run(prepared, inputs, &self.job.secrets, &target)? {
+            KeyedRun::Open(open) => *open,
+            KeyedRun::Ended(record) => {
+                // Its process may have been killed before it removed the workspace.
+                self.remove_workspace(id);
+                let gone = || Error::NotARecord { path: folder.clone(), why: "its result is gone".to_owned() };
+                return record.result.map(|result| OpenedRow::Ended(Box::new(result))).ok_or_else(gone);
+            }
+        };
+        match &open.resume_state {
+            None => drop(self.workspaces.make(id).map_err(isolation_error)?),
+            Some(_) if workspace.is_dir() => {}
+            Some(_) => {
+                return Err(Error::usage(
+                    "its workspace was removed, so it can't go on",
+                    format!("Remove its record, and the row starts anew: {}", shown(&folder)),
+                ));
+            }
+        }
+        let providers = self.job.providers(&open.plan)?;
+        let sandbox = self.job.sandbox(&open.plan)?;
+        let parts = RunParts {
+            providers,
+            sandbox,
+            plan: open.plan,
+            recorder: open.recorder,
+            options: prepared.args.to_run_options(self.env, None),
+            resume_state: open.resume_state,
+            signals: self.signals.clone(),
+        };
+        self.job.execution(parts).map(|execution| OpenedRow::Execution(Box::new(execution)))
+    }
+
+    /// Removes the workspace of a row that has ended for good.
+    fn remove_workspace(&self, id: &str) {
+        if let Err(error) = self.workspaces.remove(id) {
+            self.progress.warning(id, &format!("its workspace can't be removed: {error}"));
+        }
+    }
+}
+
+pub(super) fn isolation_error(error: IsolationError) -> Error {
+    Error::environment("the rows' workspaces can't be made (--isolate none shares the workspace)")(io::Error::other(
+        error,
+    ))
+}
