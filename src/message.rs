@@ -11,7 +11,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 /// One message of a conversation.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Message {
     /// A message from legwork: a prompt, the results of the previous reply's calls, or both.
     User(UserMessage),
@@ -20,7 +20,7 @@ pub enum Message {
 }
 
 /// A message from legwork to the model: results of its calls first, then text.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct UserMessage {
     /// The results in the order of the calls. Every call of the previous reply has exactly one.
     pub results: Vec<ToolResult>,

@@ -129,7 +129,9 @@ fn the_first_folder_gets_the_tables_unless_another_one_is_named() {
     }
     // A folder above maps can be named again, too.
     for _ in 0..2 {
-        assert_eq!(gather(&folder, &[".", "--format", "json"]).assert_code(0).json()["rows"], 2);
+        let gathered = gather(&folder, &[".", "--format", "json"]);
+        gathered.assert_code(0);
+        assert_eq!((&gathered.json()["rows"], &gathered.json()["problems"]), (&json!(2), &json!([])));
     }
 }
 
@@ -250,7 +252,7 @@ fn the_record_that_ended_for_good_is_used_and_a_second_end_is_a_conflict() {
 fn the_exit_code_says_what_is_left_to_do() {
     let folder = TestFolder::new();
     let limit = row_at_its_limit(&folder, "map");
-    gather(&folder, &["map"]).assert_code(4).assert_stdout_contains("1 row: 1 turn_limit");
+    gather(&folder, &["map"]).assert_code(1).assert_stdout_contains("1 row: 1 turn_limit");
     let id = row(&folder, "map", "x");
     let gathered_with = |outcome: &str, code: u8| {
         edit(&folder, &format!("map/rows/{id}/result.json"), |result| {
@@ -272,12 +274,35 @@ fn the_exit_code_says_what_is_left_to_do() {
     gathered_with("provider_rejected", 5).assert_code(5);
     gathered_with("provider_failed", 75).assert_code(75);
     assert!(folder.read("junit.xml").contains("failures=\"1\" errors=\"1\""));
+    gathered_with("completed", 0).assert_code(1);
+    edit(&folder, &format!("map/rows/{limit}/result.json"), |result| result["outcome"] = json!("budget_exceeded"));
+    gathered_with("timed_out", 4).assert_code(4);
+    gathered_with("stuck", 4).assert_code(1);
     gathered_with("completed", 0).assert_code(4);
     fs::remove_dir_all(folder.at("map/rows").join(limit)).unwrap();
     gather(&folder, &["map"]).assert_code(0);
     folder.write("rows.csv", "n\nx\n");
     let ids = gather(&folder, &["map", "--rows", "rows.csv"]);
     ids.assert_code(75).assert_stderr_contains("if the map was started with --id COLUMN, give the same option here");
+}
+
+#[test]
+fn records_without_a_manifest_belong_to_the_job_of_the_first() {
+    let folder = TestFolder::new();
+    row(&folder, "one", "a");
+    row(&folder, "one", "b");
+    fs::remove_file(folder.at("one/map.json")).unwrap();
+    let mut ids: Vec<String> =
+        fs::read_dir(folder.at("one/rows")).unwrap().map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+    ids.sort();
+    gather(&folder, &["one"]).assert_code(0);
+    edit(&folder, &format!("one/rows/{}/result.json", ids[1]), |result| result["job"] = json!("other"));
+    let gathered = gather(&folder, &["one"]);
+    gathered.assert_code(5).assert_stdout_contains(&format!(
+        "foreign: row {}: it is a record of the job `other` instead of `job`",
+        ids[1]
+    ));
+    gathered.assert_stdout_contains("1 row: 1 completed");
 }
 
 #[test]

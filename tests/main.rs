@@ -7,6 +7,7 @@
     reason = "a test that can't go on fails, and it needs the machine's PATH"
 )]
 
+mod apply;
 mod bad_input;
 mod bash_rules;
 mod budget;
@@ -28,6 +29,7 @@ mod interop;
 mod job_lifecycle;
 mod jobs;
 mod journal;
+mod keyed_runs;
 mod limit_overrides;
 mod limits;
 mod log_injection;

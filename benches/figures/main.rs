@@ -3,7 +3,7 @@
 //!
 //! `cargo bench` runs everything; `cargo bench -- --runs 5 turns deltas` runs these two cases five times each. The
 //! names are those of the cases in `cases.rs`, and `validate` (many job files), `changes` (large workspaces),
-//! `journal` (writing events), `resume` (long records), `memory` (long runs) and `tiers` (sandboxes). `rates`
+//! `journal` (writing events), `resume` (long records), `memory` (long runs), `map` (many rows) and `tiers` (sandboxes). `rates`
 //! (subagents under a rate limit) takes minutes and only runs if it is named.
 #![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "this is a separate program")]
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a benchmark that fails panics")]
@@ -17,6 +17,7 @@ mod validate_many;
 mod baseline;
 mod journal;
 mod long_runs;
+mod map_rows;
 mod job_generator;
 mod measure;
 mod plain_types;
@@ -84,6 +85,9 @@ fn compare(options: &[&str]) {
     // This takes minutes, so it only runs on request.
     if wanted.iter().any(|word| **word == "rates") {
         rate_limits::print(legwork);
+    }
+    if is_wanted("map") {
+        map_rows::print(legwork, runs);
     }
     if is_wanted("tiers") {
         sandbox_tiers::print(legwork);

@@ -1,9 +1,11 @@
 //! The state of one agent: its plan, its progress so far, and its conversation.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::journal_cursor::JournalCursor;
-use super::message_history::MessageHistory;
+use super::message_store::{MessageFile, MessageStore};
 use super::run_abort::RunAbort;
 use super::run_state::RunState;
 use super::stuck_detector::StuckDetector;
@@ -40,8 +42,9 @@ pub struct Agent<'t> {
 pub(super) struct AgentContext {
     /// The messages as the provider sends them.
     pub(super) conversation: Box<dyn Conversation>,
-    /// The same messages, so that compaction can shorten them.
-    pub(super) history: MessageHistory,
+    /// The same messages on disk, so that compaction can shorten them.
+    pub(super) history: MessageStore,
+    pub(super) message_file: Arc<MessageFile>,
     /// The message that the next request adds.
     pub(super) pending: Option<UserMessage>,
     /// Estimates the tokens of the prompt.
@@ -56,7 +59,7 @@ impl AgentContext {
     /// Adds a message at the end.
     pub(super) fn append(&mut self, message: Message) {
         self.conversation.push(&message);
-        self.history.push(message);
+        self.history.push(&self.message_file, message);
     }
 
     /// Adds a reply at the end. Its own count covers the conversation up to here.
@@ -137,10 +140,11 @@ impl<'t> Agent<'t> {
             summary,
             context: AgentContext {
                 conversation,
-                history: MessageHistory {
+                message_file: Arc::clone(&run.deps.message_file),
+                history: MessageStore {
                     binds_thinking: planned.model.has_prefix_bound_thinking(),
                     is_off: plan.compaction == Compaction::Off,
-                    ..MessageHistory::default()
+                    ..MessageStore::default()
                 },
                 pending: None,
                 estimator: TokenEstimator::default(),

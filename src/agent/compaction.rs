@@ -3,7 +3,7 @@
 
 use super::agent_state::Agent;
 use super::journal_cursor::CompactionStep;
-use super::message_history::{SUMMARY_CUT_NOTE, SUMMARY_INSTRUCTION, TRUNCATED_RESULT_CHARS};
+use super::message_history::{MessageHistory, SUMMARY_CUT_NOTE, SUMMARY_INSTRUCTION, TRUNCATED_RESULT_CHARS};
 use super::request::{RequestKind, RequestOutcome};
 use super::run_abort::RunAbort;
 use crate::event::{ContextCompacted, ResultsTruncated};
@@ -77,7 +77,8 @@ impl Agent<'_> {
     pub(super) fn can_compact(&self) -> bool {
         let mut state = CompactionState::default();
         state.record_overflow(self, String::new(), false);
-        self.next_compaction_step(&state, RequestKind::Turn) != CompactionStep::GiveUp
+        // If the messages can't be read, compaction reports why.
+        !matches!(self.next_compaction_step(&state, RequestKind::Turn), Ok(CompactionStep::GiveUp))
     }
 
     /// Makes the next request fit the window. Returns an outcome if the request can't be sent.
@@ -87,7 +88,7 @@ impl Agent<'_> {
         kind: RequestKind,
     ) -> Result<Option<RequestOutcome>, RunAbort> {
         loop {
-            match self.next_compaction_step(state, kind) {
+            match self.next_compaction_step(state, kind)? {
                 CompactionStep::Proceed => return Ok(None),
                 CompactionStep::GiveUp => {
                     let first_prompt = (self.summary.turns == 0).then(|| self.context.high_tokens());
@@ -103,7 +104,7 @@ impl Agent<'_> {
                     self.truncate_results(&call_ids, chars)?;
                 }
                 CompactionStep::Summarize { kept_turns } => {
-                    if self.context.history.messages_before(kept_turns).is_none() {
+                    if self.load_history()?.messages_before(kept_turns).is_none() {
                         // The replay of an edited plan can have fewer turns. The next request then differs.
                         return if self.cursor.is_replay() {
                             Ok(None)
@@ -121,20 +122,20 @@ impl Agent<'_> {
     }
 
     /// The next step, as the record has it or as it is decided now.
-    fn next_compaction_step(&self, state: &CompactionState, kind: RequestKind) -> CompactionStep {
+    fn next_compaction_step(&self, state: &CompactionState, kind: RequestKind) -> Result<CompactionStep, RunAbort> {
         let recorded = self.cursor.next_compaction_step(kind == RequestKind::Final);
-        recorded.unwrap_or_else(|| self.choose_compaction_step(state, kind))
+        recorded.map_or_else(|| self.choose_compaction_step(state, kind), Ok)
     }
 
-    fn choose_compaction_step(&self, state: &CompactionState, kind: RequestKind) -> CompactionStep {
+    fn choose_compaction_step(&self, state: &CompactionState, kind: RequestKind) -> Result<CompactionStep, RunAbort> {
         let context = &self.context;
         let mode = self.run.deps.plan.compaction;
         let is_turn = kind == RequestKind::Turn;
         if let Some(kept_turns) =
             context.conversation.upcoming_summary().filter(|_| is_turn && state.summary_tries == 0)
-            && context.history.messages_before(kept_turns).is_some()
+            && self.load_history()?.messages_before(kept_turns).is_some()
         {
-            return CompactionStep::Summarize { kept_turns };
+            return Ok(CompactionStep::Summarize { kept_turns });
         }
         let tokens = context.high_tokens();
         let max_tokens = u64::from(self.planned.max_tokens);
@@ -142,39 +143,40 @@ impl Agent<'_> {
         let window = self.window().map(|window| (window - max_tokens.min(window / 2)).min(context.prompt_limit));
         let rejected = state.rejected_tokens;
         let most = match (rejected, window) {
-            (None, None) => return CompactionStep::Proceed,
+            (None, None) => return Ok(CompactionStep::Proceed),
             (None, Some(window)) => window,
             (Some(rejected), window) => (rejected * 4 / 5).min(window.unwrap_or(u64::MAX)),
         };
         if tokens <= most {
-            return CompactionStep::Proceed;
+            return Ok(CompactionStep::Proceed);
         }
         if mode == Compaction::Off {
             // With compaction switched off, the provider decides what fits.
-            return if rejected.is_some() { CompactionStep::GiveUp } else { CompactionStep::Proceed };
+            return Ok(if rejected.is_some() { CompactionStep::GiveUp } else { CompactionStep::Proceed });
         }
+        let history = self.load_history()?;
         let tokens_per_byte = tokens as f64 / context.bytes().max(1) as f64;
         let bytes = |tokens: u64| (tokens as f64 / tokens_per_byte).ceil() as usize;
         let may_summarize =
             mode == Compaction::Summary && is_turn && !state.summarized && state.summary_tries < MAX_SUMMARY_TRIES;
-        let kept = context.history.turns_to_keep(bytes(most / 4)).filter(|_| may_summarize);
+        let kept = history.turns_to_keep(bytes(most / 4)).filter(|_| may_summarize);
         if !state.results_truncated {
             // In one large step, so that the prompt stays the same for many turns to come.
-            let (call_ids, saved) = context.history.old_results_to_truncate(bytes(tokens - most * 3 / 5));
+            let (call_ids, saved) = history.old_results_to_truncate(bytes(tokens - most * 3 / 5));
             let is_enough = saved >= bytes(tokens - most * 4 / 5);
             // A summary of whole results is better than one of truncated results.
             let is_first = kept.is_none_or(|kept| {
                 is_enough || state.is_summary_too_long || !self.summary_request_fits(kept, tokens, tokens_per_byte)
             });
             if !call_ids.is_empty() && is_first {
-                return CompactionStep::TruncateResults { call_ids, chars: TRUNCATED_RESULT_CHARS as u64 };
+                return Ok(CompactionStep::TruncateResults { call_ids, chars: TRUNCATED_RESULT_CHARS as u64 });
             }
         }
         if let Some((kept_turns, _)) = kept.filter(|_| !state.is_summary_too_long || state.results_truncated) {
-            return CompactionStep::Summarize { kept_turns };
+            return Ok(CompactionStep::Summarize { kept_turns });
         }
         let below = state.truncated_to.unwrap_or(u64::MAX);
-        match context.history.results_to_truncate(bytes(tokens - most), below) {
+        Ok(match history.results_to_truncate(bytes(tokens - most), below) {
             Some((call_ids, chars)) => CompactionStep::TruncateResults { call_ids, chars },
             // If the provider hasn't counted any tokens yet and the prompt may fit, the provider decides.
             None if state.is_fresh()
@@ -186,7 +188,7 @@ impl Agent<'_> {
             // A shorter reply is better than none.
             None if rejected.is_none() && self.leaves_room_for_reply(tokens) => CompactionStep::Proceed,
             None => CompactionStep::GiveUp,
-        }
+        })
     }
 
     /// Whether a request for a summary, without the kept turns, fits the window without truncated results.
@@ -206,8 +208,10 @@ impl Agent<'_> {
     /// Truncates the results of these calls in the conversation.
     pub(super) fn truncate_results(&mut self, call_ids: &[String], chars: u64) -> Result<(), RunAbort> {
         let before = (self.context.high_tokens(), self.context.bytes());
-        let call_ids = self.context.history.truncate_results(call_ids, chars);
-        self.rebuild_conversation(usize::MAX, None);
+        let mut history = self.load_history()?;
+        let call_ids = history.truncate_results(call_ids, chars);
+        self.rebuild_conversation(&history.messages, None);
+        self.replace_history(history);
         let tokens_after = self.rescale_tokens(before);
         self.summary.compactions += 1;
         self.record(ResultsTruncated { call_ids, chars, tokens_before: before.0, tokens_after })
@@ -221,9 +225,13 @@ impl Agent<'_> {
         state: &mut CompactionState,
     ) -> Result<Option<RequestOutcome>, RunAbort> {
         let before = (self.context.high_tokens(), self.context.bytes());
-        let messages = self.context.history.messages_before(kept_turns).map_or(0, <[Message]>::len);
         let estimator = self.context.estimator;
-        self.rebuild_conversation(messages, Some(SUMMARY_INSTRUCTION));
+        let summarized = self.load_history()?;
+        self.rebuild_conversation(
+            summarized.messages_before(kept_turns).unwrap_or_default(),
+            Some(SUMMARY_INSTRUCTION),
+        );
+        drop(summarized);
         self.rescale_tokens(before);
         let max_tokens = self.summary_max_tokens();
         let mut limit_reached = None;
@@ -239,8 +247,10 @@ impl Agent<'_> {
                 None => {
                     state.summarized = true;
                     let summary = self.summary_text(&reply, max_tokens);
-                    self.context.history.replace_with_summary(&summary, kept_turns);
-                    self.rebuild_conversation(usize::MAX, None);
+                    let mut history = self.load_history()?;
+                    history.replace_with_summary(&summary, kept_turns);
+                    self.rebuild_conversation(&history.messages, None);
+                    self.replace_history(history);
                     let tokens_after = self.rescale_tokens(before);
                     self.summary.compactions += 1;
                     self.record(ContextCompacted { summary, kept_turns, tokens_before: before.0, tokens_after })?;
@@ -248,7 +258,7 @@ impl Agent<'_> {
                 }
             },
         }
-        self.rebuild_conversation(usize::MAX, None);
+        self.rebuild_conversation(&self.load_history()?.messages, None);
         self.context.estimator = estimator;
         Ok(limit_reached)
     }
@@ -262,13 +272,22 @@ impl Agent<'_> {
         if reply.stop == StopReason::MaxTokens { format!("{text}\n{SUMMARY_CUT_NOTE}") } else { text }
     }
 
-    /// Starts the provider's conversation again with the first messages of the history, and perhaps a note at the end.
-    fn rebuild_conversation(&mut self, messages: usize, note: Option<&str>) {
+    /// Reads the messages of the conversation.
+    pub(super) fn load_history(&self) -> Result<MessageHistory, RunAbort> {
+        let context = &self.context;
+        context.history.load(&context.message_file).map_err(|error| RunAbort::messages_unreadable(&error))
+    }
+
+    fn replace_history(&mut self, history: MessageHistory) {
+        let context = &mut self.context;
+        context.history.replace(&context.message_file, history);
+    }
+
+    /// Starts the provider's conversation again with these messages, and perhaps a note at the end.
+    fn rebuild_conversation(&mut self, messages: &[Message], note: Option<&str>) {
         let context = &mut self.context;
         context.conversation.clear();
-        for message in context.history.messages.iter().take(messages) {
-            context.conversation.push(message);
-        }
+        messages.iter().for_each(|message| context.conversation.push(message));
         if let Some(note) = note {
             context.conversation.push(&Message::User(UserMessage::text(note)));
         }

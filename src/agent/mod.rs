@@ -8,6 +8,7 @@ mod compaction;
 mod context_window;
 mod journal_cursor;
 mod message_history;
+mod message_store;
 mod raised_limits;
 mod redact_reply;
 mod request;
@@ -21,6 +22,7 @@ use tokio::time::Instant;
 pub use self::agent_state::Agent;
 use self::compaction::CompactionState;
 pub use self::journal_cursor::{JournalCursor, ReplayRules, Stopwatch};
+pub use self::message_store::MessageFile;
 use self::raised_limits::MAX_TURNS;
 pub use self::raised_limits::{JournalSplit, RaisedLimits};
 use self::request::{RequestKind, RequestOutcome};
@@ -282,7 +284,7 @@ impl<'t> Agent<'t> {
         while let RequestOutcome::LimitReached(_) =
             self.request_reply(RequestKind::Final, CompactionState::default()).await?
         {
-            let Some((call_ids, chars)) = self.context.history.results_to_truncate(1, below) else { break };
+            let Some((call_ids, chars)) = self.load_history()?.results_to_truncate(1, below) else { break };
             if self.cursor.is_at_end() || self.cursor.is_replay() {
                 break;
             }

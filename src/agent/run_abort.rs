@@ -33,6 +33,11 @@ impl RunAbort {
         Self::new(Outcome::EnvironmentFailed, format!("the run's record can't be written: {error}"))
     }
 
+    /// Compaction can't read the messages that it is to shorten.
+    pub(super) fn messages_unreadable(error: &io::Error) -> Self {
+        Self::new(Outcome::EnvironmentFailed, format!("the messages of the conversation can't be read back: {error}"))
+    }
+
     /// The journal doesn't match the plan.
     pub(super) fn journal_mismatch(agent: &str, kind: &str) -> Self {
         Self::new(

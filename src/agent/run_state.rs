@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::journal_cursor::{JournalCursor, RequestSpend};
+use super::message_store::MessageFile;
 use super::run_abort::RunAbort;
 use crate::budget::{Amount, Budget, MapBudget};
 use crate::event::{Durability, Event, Outcome, Sink};
@@ -32,6 +33,8 @@ pub struct RunDeps {
     pub providers: BTreeMap<String, Arc<dyn Provider>>,
     /// What tokens cost.
     pub prices: Prices,
+    /// Where the messages of conversations are kept for compaction.
+    pub message_file: Arc<MessageFile>,
     /// The current time; prices depend on the day.
     pub clock: fn() -> Timestamp,
     /// What tools and checks work with.

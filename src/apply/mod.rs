@@ -1,18 +1,32 @@
 //! Puts the changes of runs into a workspace: each run's patch is merged three-way, whole or not at all.
 
 mod patch_reader;
+mod report;
+mod run_changes;
 mod target_files;
 #[cfg(test)]
 mod tests;
+mod write_back;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use self::patch_reader::{FilePatch, LINK_MODE};
+pub use self::report::{APPLY_REPORTS, AppliedRun, ApplyReport, ApplyStatus, FileProblem, UnwrittenFile};
+pub use self::run_changes::RunChanges;
 pub use self::target_files::TargetFiles;
+pub use self::write_back::{WriteReport, write_back};
 use crate::git::objects::object_id;
 use crate::text::hex;
 use crate::text::merge::merge;
+
+/// How much content the merged files may have together, in bytes.
+const MAX_SESSION_BYTES: usize = 1 << 30;
+/// How many earlier runs a conflict names.
+const MAX_NAMED_RUNS: usize = 5;
+/// How many lines a conflict names.
+const MAX_NAMED_LINES: usize = 5;
 
 /// The state of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,76 +56,188 @@ pub trait FileSource {
     /// Why it can't be used: it is a folder, or can't be read.
     fn current(&self, path: &Path) -> Result<Option<FileState>, String>;
 
-    /// The content with this name in git, if it is known.
-    fn content_of(&self, object: &str) -> Option<Vec<u8>>;
+    /// The earlier content of a file that has this name in git, if it is known.
+    fn content_of(&self, path: &Path, object: &str) -> Option<Vec<u8>>;
 }
 
 /// Why a file of a patch can't be merged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileConflict {
-    /// The file.
+    /// The file; empty if it concerns the whole patch.
     pub path: PathBuf,
     /// Why, in a few words.
     pub why: String,
-    /// The label of the earlier patch of this session that changed the file, if one did.
-    pub earlier: Option<String>,
+    /// The lines that both sides changed, counted from 1 in the content at the start of the run.
+    pub lines: Vec<usize>,
+    /// The labels of the earlier patches of this session that changed the same place. Without them, the conflict is with the
+    /// workspace.
+    pub earlier: Vec<String>,
 }
 
 /// The files that patches change, before anything is written.
 #[derive(Debug)]
 pub struct MergeSession<S> {
     source: S,
-    /// Files with the state that the patches so far give them, and the label of the last one.
-    files: BTreeMap<PathBuf, (Option<FileState>, String)>,
-    /// The states before the first patch.
-    originals: BTreeMap<PathBuf, Option<FileState>>,
+    files: BTreeMap<PathBuf, SessionFile>,
+    /// The size of the contents in `files`.
+    bytes: usize,
+}
+
+/// A file that a patch of the session names.
+#[derive(Debug)]
+struct SessionFile {
+    /// Before the first patch.
+    original: Option<FileState>,
+    /// After the patches so far.
+    state: Option<FileState>,
+    edits: Vec<Edit>,
+}
+
+/// What a patch changed in a file.
+#[derive(Debug, Clone)]
+struct Edit {
+    label: String,
+    /// The name of the content that the patch was made from.
+    base: Option<String>,
+    /// The changed lines of that content.
+    lines: Vec<Range<usize>>,
+}
+
+/// A patch that was merged, and isn't part of the session yet.
+#[derive(Debug)]
+pub struct MergedPatch {
+    files: BTreeMap<PathBuf, MergedFile>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct MergedFile {
+    before: Option<FileState>,
+    after: Option<FileState>,
+    edit: Edit,
+}
+
+impl MergedPatch {
+    /// The files whose state the patch changes.
+    pub fn changed_files(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().filter(|(_, file)| file.before != file.after).map(|(path, _)| path.as_path())
+    }
+}
+
+/// Why a section of a patch can't be merged.
+struct SectionConflict {
+    why: String,
+    lines: Vec<usize>,
+    /// Whether the patch is wrong in itself, whatever the workspace has.
+    is_defect: bool,
+}
+
+impl SectionConflict {
+    fn defect(why: &str) -> Self {
+        Self { why: why.to_owned(), lines: Vec::new(), is_defect: true }
+    }
+}
+
+impl From<String> for SectionConflict {
+    fn from(why: String) -> Self {
+        Self { why, lines: Vec::new(), is_defect: false }
+    }
+}
+
+impl From<&str> for SectionConflict {
+    fn from(why: &str) -> Self {
+        why.to_owned().into()
+    }
 }
 
 impl<S: FileSource> MergeSession<S> {
     /// Starts with the files as they are.
     pub fn new(source: S) -> Self {
-        Self { source, files: BTreeMap::new(), originals: BTreeMap::new() }
+        Self { source, files: BTreeMap::new(), bytes: 0 }
     }
 
-    /// Merges a patch whole, or reports its conflicts and merges nothing of it. `label` names the run to users.
+    /// Merges a patch whole and makes it part of the session, or reports its conflicts and merges nothing of it. `label` names
+    /// the run to users. Returns the files that it changed.
     ///
     /// # Errors
     /// All conflicts, or one with an empty path if the patch can't be read.
     pub fn merge_patch(&mut self, label: &str, patch: &str) -> Result<Vec<PathBuf>, Vec<FileConflict>> {
-        let sections = patch_reader::read(patch).map_err(|error| {
-            let why = format!("line {} of the patch: {}", error.line, error.why);
-            vec![FileConflict { path: PathBuf::new(), why, earlier: None }]
-        })?;
-        let mut merged: BTreeMap<PathBuf, Option<FileState>> = BTreeMap::new();
-        let mut conflicts = Vec::new();
-        for section in &sections {
-            match self.merge_section(&merged, section) {
-                Ok(state) => drop(merged.insert(section.path.clone(), state)),
-                Err(why) => {
-                    let earlier = self.files.get(&section.path).map(|(_, label)| label.clone());
-                    conflicts.push(FileConflict { path: section.path.clone(), why, earlier });
-                }
-            }
-        }
-        if !conflicts.is_empty() {
-            return Err(conflicts);
-        }
-        let changed = merged.keys().cloned().collect();
-        for (path, state) in merged {
-            if !self.originals.contains_key(&path) {
-                let original = self.source.current(&path).unwrap_or_default();
-                self.originals.insert(path.clone(), original);
-            }
-            self.files.insert(path, (state, label.to_owned()));
-        }
+        let merged = self.prepare(label, patch)?;
+        let changed = merged.changed_files().map(Path::to_owned).collect();
+        self.accept(merged);
         Ok(changed)
     }
 
-    /// The files whose state differs from the one before the first patch.
-    pub fn changed_files(&self) -> impl Iterator<Item = (&Path, Option<&FileState>)> {
-        self.files.iter().filter_map(|(path, (state, _))| {
-            (self.originals.get(path) != Some(state)).then_some((path.as_path(), state.as_ref()))
-        })
+    /// Merges a patch, without making it part of the session.
+    ///
+    /// # Errors
+    /// As for [`MergeSession::merge_patch`].
+    pub fn prepare(&self, label: &str, patch: &str) -> Result<MergedPatch, Vec<FileConflict>> {
+        let of_patch =
+            |why: String| vec![FileConflict { path: PathBuf::new(), why, lines: Vec::new(), earlier: Vec::new() }];
+        let sections = patch_reader::read(patch)
+            .map_err(|error| of_patch(format!("line {} of the patch: {}", error.line, error.why)))?;
+        let mut merged = MergedPatch { files: BTreeMap::new(), bytes: 0 };
+        let mut conflicts = Vec::new();
+        let mut sections = sections.iter().peekable();
+        while let Some(section) = sections.next() {
+            // A file that becomes a link, or a link that becomes a file, has two sections.
+            let is_replacement =
+                |next: &&FilePatch| section.new.is_none() && next.old.is_none() && next.path == section.path;
+            let replacement = sections.next_if(is_replacement);
+            match self.merge_file(&merged, section, replacement) {
+                Ok((before, after)) => {
+                    let size = |state: &Option<FileState>| state.as_ref().map_or(0, |state| state.content.len());
+                    merged.bytes += size(&before) + size(&after);
+                    let base = section.old.as_ref().and_then(|old| old.object.clone());
+                    let edit = Edit { label: label.to_owned(), base, lines: section.changed_lines() };
+                    if merged.files.insert(section.path.clone(), MergedFile { before, after, edit }).is_some() {
+                        return Err(of_patch(format!("the patch has `{}` twice", section.path.display())));
+                    }
+                }
+                Err(SectionConflict { why, is_defect: true, .. }) => {
+                    return Err(of_patch(format!("`{}`: {why}", section.path.display())));
+                }
+                Err(SectionConflict { why, lines, .. }) => {
+                    let earlier = self.earlier_edits(section);
+                    conflicts.push(FileConflict { path: section.path.clone(), why, lines, earlier });
+                }
+            }
+            if self.bytes + merged.bytes > MAX_SESSION_BYTES {
+                return Err(of_patch(
+                    "the changed files together are larger than 1 GiB; apply fewer runs at once".into(),
+                ));
+            }
+        }
+        for path in merged.files.iter().filter(|(_, file)| file.after.is_some()).map(|(path, _)| path) {
+            if let Some(why) = self.shape_conflict(&merged, path) {
+                conflicts.push(FileConflict { path: path.clone(), why, lines: Vec::new(), earlier: Vec::new() });
+            }
+        }
+        if conflicts.is_empty() { Ok(merged) } else { Err(conflicts) }
+    }
+
+    /// Makes a patch part of the session. It must have been merged with the session as it is now.
+    pub fn accept(&mut self, merged: MergedPatch) {
+        self.bytes += merged.bytes;
+        for (path, MergedFile { before, after, edit }) in merged.files {
+            let is_changed = before != after;
+            let file = self.files.entry(path).or_insert_with(|| SessionFile {
+                original: before.clone(),
+                state: before,
+                edits: Vec::new(),
+            });
+            file.state = after;
+            if is_changed {
+                file.edits.push(edit);
+            }
+        }
+    }
+
+    /// The files whose state differs from the one before the first patch: the path, the state before, and the state now.
+    pub fn changed_files(&self) -> impl Iterator<Item = (&Path, Option<&FileState>, Option<&FileState>)> {
+        let changed = self.files.iter().filter(|(_, file)| file.original != file.state);
+        changed.map(|(path, file)| (path.as_path(), file.original.as_ref(), file.state.as_ref()))
     }
 
     /// The source of the files.
@@ -120,38 +246,105 @@ impl<S: FileSource> MergeSession<S> {
     }
 
     /// The state of a file after the patches so far.
-    fn state(&self, merged: &BTreeMap<PathBuf, Option<FileState>>, path: &Path) -> Result<Option<FileState>, String> {
-        match (merged.get(path), self.files.get(path)) {
-            (Some(state), _) | (None, Some((state, _))) => Ok(state.clone()),
-            (None, None) => self.source.current(path),
+    fn state(&self, merged: &MergedPatch, path: &Path) -> Result<Option<FileState>, String> {
+        if let Some(file) = self.files.get(path) {
+            return Ok(file.state.clone());
         }
+        // Below a file that was deleted, nothing can exist.
+        let is_deleted = |above: &Path| match (merged.files.get(above), self.files.get(above)) {
+            (Some(file), _) => file.before.is_some() && file.after.is_none(),
+            (None, Some(file)) => file.original.is_some() && file.state.is_none(),
+            (None, None) => false,
+        };
+        if path.ancestors().skip(1).any(is_deleted) {
+            return Ok(None);
+        }
+        self.source.current(path)
+    }
+
+    /// Why a file can't exist together with others that patches create.
+    fn shape_conflict(&self, merged: &MergedPatch, path: &Path) -> Option<String> {
+        let exists = |path: &Path| match (merged.files.get(path), self.files.get(path)) {
+            (Some(file), _) => file.after.is_some(),
+            (None, Some(file)) => file.state.is_some(),
+            (None, None) => false,
+        };
+        if let Some(above) = path.ancestors().skip(1).find(|above| exists(above)) {
+            return Some(format!("`{}` is a file", above.display()));
+        }
+        let below = |other: &&PathBuf| other.as_path() != path && exists(other);
+        let in_session = self.files.range(path.to_owned()..).map(|(other, _)| other);
+        in_session.take_while(|other| other.starts_with(path)).find(below).map(|_| "it is a folder".to_owned())
+    }
+
+    /// The labels of the patches of the session that changed the same place of a file.
+    fn earlier_edits(&self, section: &FilePatch) -> Vec<String> {
+        let Some(file) = self.files.get(&section.path) else { return Vec::new() };
+        let (base, lines) = (section.old.as_ref().and_then(|old| old.object.as_ref()), section.changed_lines());
+        let touches = |edit: &&Edit| {
+            edit.base.as_ref() != base
+                || lines.is_empty()
+                || edit.lines.is_empty()
+                || edit.lines.iter().any(|one| lines.iter().any(|it| one.start <= it.end && it.start <= one.end))
+        };
+        file.edits.iter().filter(touches).take(MAX_NAMED_RUNS).map(|edit| edit.label.clone()).collect()
+    }
+
+    /// The state of a file before and after a section, and after the one that creates it anew.
+    fn merge_file(
+        &self,
+        merged: &MergedPatch,
+        section: &FilePatch,
+        replacement: Option<&FilePatch>,
+    ) -> Result<(Option<FileState>, Option<FileState>), SectionConflict> {
+        let before = self.state(merged, &section.path)?;
+        let Some(replacement) = replacement else {
+            let after = self.merge_section(before.clone(), section)?;
+            return Ok((before, after));
+        };
+        let after = self.merge_section(None, replacement)?;
+        if before != after {
+            self.merge_section(before.clone(), section)?;
+        }
+        Ok((before, after))
     }
 
     fn merge_section(
         &self,
-        merged: &BTreeMap<PathBuf, Option<FileState>>,
+        current: Option<FileState>,
         section: &FilePatch,
-    ) -> Result<Option<FileState>, String> {
-        let current = self.state(merged, &section.path)?;
+    ) -> Result<Option<FileState>, SectionConflict> {
         let kind = |mode: Option<&String>| match mode.map(String::as_str) {
             Some(LINK_MODE) => FileKind::Link,
             Some("100755") => FileKind::Executable,
             _ => FileKind::Regular,
         };
+        if let (Some(old), Some(current)) = (&section.old, &current) {
+            match (kind(old.mode.as_ref()) == FileKind::Link, current.kind == FileKind::Link) {
+                (true, false) => return Err("it was a symbolic link, and is a file now".into()),
+                (false, true) => return Err("it was a file, and is a symbolic link now".into()),
+                _ => {}
+            }
+        }
         match (&section.old, &section.new) {
-            (None, None) => Err("the patch says nothing about it".to_owned()),
+            (None, None) => Err(SectionConflict::defect("the patch says nothing about it")),
             (None, Some(new)) => {
-                let text = section.apply_exactly("").ok_or("its new content isn't in the patch")?;
+                let text = section
+                    .apply_exactly("")
+                    .ok_or_else(|| SectionConflict::defect("its new content isn't in the patch"))?;
                 check_object(new.object.as_deref(), text.as_bytes())?;
                 let state = FileState { content: text.into_bytes(), kind: kind(new.mode.as_ref()) };
                 match current {
-                    Some(current) if current != state => Err("it exists already, with another content".to_owned()),
+                    Some(current) if current.content != state.content => {
+                        Err("it exists already, with another content".into())
+                    }
+                    Some(current) if current.kind != state.kind => Err("it exists already, with another mode".into()),
                     _ => Ok(Some(state)),
                 }
             }
             (Some(old), None) => match current {
                 Some(current) if !is_object(old.object.as_deref(), &current.content) => {
-                    Err("it was changed, and the run deleted it".to_owned())
+                    Err("it was changed, and the run deleted it".into())
                 }
                 _ => Ok(None),
             },
@@ -161,6 +354,9 @@ impl<S: FileSource> MergeSession<S> {
                     (Some(old), Some(new)) if old != new => kind(Some(new)),
                     _ => current.kind,
                 };
+                if kind == FileKind::Link && current.kind != FileKind::Link {
+                    return Err(SectionConflict::defect("the patch doesn't say what it links to"));
+                }
                 let (Some(old_object), Some(new_object)) = (&old.object, &new.object) else {
                     return Ok(Some(FileState { kind, ..current }));
                 };
@@ -179,28 +375,33 @@ impl<S: FileSource> MergeSession<S> {
         old_object: &str,
         new_object: &str,
         current: &[u8],
-    ) -> Result<Vec<u8>, String> {
+    ) -> Result<Vec<u8>, SectionConflict> {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).map_err(|_| "it isn't text".to_owned());
-        let applied = |base: &str| -> Result<String, String> {
-            let new = section.apply_exactly(base).ok_or("the patch doesn't match the content that it names")?;
+        let applied = |base: &str| -> Result<String, SectionConflict> {
+            let mismatch = || SectionConflict::defect("the patch doesn't match the content that it names");
+            let new = section.apply_exactly(base).ok_or_else(mismatch)?;
             check_object(Some(new_object), new.as_bytes())?;
             Ok(new)
         };
         if is_object(Some(old_object), current) {
-            return applied(&text(current.to_owned())?).map(String::into_bytes);
+            return Ok(applied(&text(current.to_owned())?)?.into_bytes());
         }
-        let original = self.originals.get(&section.path).and_then(Option::as_ref).map(|state| state.content.clone());
+        let original = self.files.get(&section.path).and_then(|file| file.original.as_ref());
+        let original = original.map(|state| state.content.clone());
+        let is_base = |content: &Vec<u8>| is_object(Some(old_object), content);
         let base = original
-            .filter(|content| is_object(Some(old_object), content))
-            .or_else(|| self.source.content_of(old_object).filter(|content| is_object(Some(old_object), content)))
+            .filter(is_base)
+            .or_else(|| self.source.content_of(&section.path, old_object).filter(is_base))
             .ok_or("it was changed since the run started, and its content at that time isn't known")?;
         let base = text(base)?;
         let theirs = applied(&base)?;
         match merge(&base, &text(current.to_owned())?, &theirs) {
             Ok(merged) => Ok(merged.into_bytes()),
             Err(conflicts) => {
-                let lines: Vec<String> = conflicts.iter().take(5).map(|it| it.line.to_string()).collect();
-                Err(format!("both changed it at line {}", lines.join(", ")))
+                let lines: Vec<usize> = conflicts.iter().take(MAX_NAMED_LINES).map(|conflict| conflict.line).collect();
+                let shown: Vec<String> = lines.iter().map(ToString::to_string).collect();
+                let why = format!("both changed it at line {}", shown.join(", "));
+                Err(SectionConflict { why, lines, is_defect: false })
             }
         }
     }
@@ -211,9 +412,9 @@ fn is_object(object: Option<&str>, content: &[u8]) -> bool {
     object.is_some_and(|object| hex(&object_id(content, false)) == object)
 }
 
-fn check_object(object: Option<&str>, content: &[u8]) -> Result<(), String> {
+fn check_object(object: Option<&str>, content: &[u8]) -> Result<(), SectionConflict> {
     match is_object(object, content) {
         true => Ok(()),
-        false => Err("the patch doesn't give the content that it names".to_owned()),
+        false => Err(SectionConflict::defect("the patch doesn't give the content that it names")),
     }
 }

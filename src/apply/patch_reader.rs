@@ -1,5 +1,6 @@
 //! Reads the patches that runs leave, and applies them to the exact text that they were made from.
 
+use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 
 use crate::git::is_dot_git;
@@ -46,6 +47,25 @@ pub(super) struct PatchError {
 }
 
 impl FilePatch {
+    /// The lines of the old content that the patch changes, counted from 0. A range without lines is an insertion.
+    pub(super) fn changed_lines(&self) -> Vec<Range<usize>> {
+        let mut ranges: Vec<Range<usize>> = Vec::new();
+        for hunk in &self.hunks {
+            let mut at = hunk.start;
+            for (sign, _) in &hunk.lines {
+                let end = at + usize::from(*sign != '+');
+                if *sign != ' ' {
+                    match ranges.last_mut().filter(|last| last.end == at) {
+                        Some(last) => last.end = end,
+                        None => ranges.push(at..end),
+                    }
+                }
+                at = end;
+            }
+        }
+        ranges
+    }
+
     /// The new content, if `base` is exactly the old content.
     pub(super) fn apply_exactly(&self, base: &str) -> Option<String> {
         let lines: Vec<&str> = base.split_inclusive('\n').collect();

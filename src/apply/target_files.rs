@@ -1,15 +1,16 @@
 //! The files of a workspace that patches are applied to.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::{FileKind, FileSource, FileState};
+use super::{FileKind, FileSource, FileState, is_object};
+use crate::record::open_file;
 
 /// The largest file that is merged, in bytes. Patches have no larger ones.
 const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -18,6 +19,26 @@ const MAX_FILE_BYTES: u64 = 16 << 20;
 #[derive(Debug)]
 pub struct TargetFiles {
     root: PathBuf,
+    /// Copies of the folder that were made earlier.
+    copies: Vec<PathBuf>,
+}
+
+/// What git knows about the files of a folder.
+#[derive(Debug)]
+pub struct CommittedFiles {
+    tracked: HashSet<PathBuf>,
+    changed: HashSet<PathBuf>,
+}
+
+impl CommittedFiles {
+    /// Why git can't restore a file that exists: it has changes that aren't committed, or git doesn't track it.
+    pub fn obstacle(&self, path: &Path) -> Option<&'static str> {
+        match () {
+            () if self.changed.contains(path) => Some("it has changes that aren't committed"),
+            () if !self.tracked.contains(path) => Some("it isn't tracked by git"),
+            () => None,
+        }
+    }
 }
 
 impl TargetFiles {
@@ -26,37 +47,39 @@ impl TargetFiles {
     /// # Errors
     /// If the folder can't be resolved.
     pub fn new(root: &Path) -> io::Result<Self> {
-        Ok(Self { root: root.canonicalize()? })
+        Ok(Self { root: root.canonicalize()?, copies: Vec::new() })
     }
 
-    /// The files among `paths` with changes that aren't committed; none outside of git.
-    pub fn uncommitted<'a>(&self, paths: impl Iterator<Item = &'a Path>) -> BTreeSet<PathBuf> {
-        let specs: Vec<OsString> = paths
-            .map(|path| {
-                Path::new(":(literal)")
-                    .as_os_str()
-                    .to_owned()
-                    .into_vec()
-                    .into_iter()
-                    .chain(path.as_os_str().as_bytes().iter().copied())
-                    .collect::<Vec<u8>>()
-            })
-            .map(OsString::from_vec)
-            .collect();
-        if specs.is_empty() {
-            return BTreeSet::new();
+    /// Adds a copy of the folder that was made earlier, and may have the content that a patch was made from.
+    pub fn add_copy(&mut self, copy: PathBuf) {
+        self.copies.push(copy);
+    }
+
+    /// The folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// What git knows about the files; `None` outside of git.
+    ///
+    /// # Errors
+    /// If git fails.
+    pub fn committed_files(&self) -> io::Result<Option<CommittedFiles>> {
+        if !self.root.ancestors().any(|folder| fs::symlink_metadata(folder.join(".git")).is_ok()) {
+            return Ok(None);
         }
-        let mut command = self.git();
-        command.args(["status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--"]).args(&specs);
-        let output = command.output().map(|output| output.stdout).unwrap_or_default();
-        // Paths are relative to the root of the working tree.
-        let prefix = self.git().args(["rev-parse", "--show-prefix"]).output();
-        let prefix = prefix.map(|output| output.stdout.trim_ascii_end().to_owned()).unwrap_or_default();
-        let entries = output.split(|byte| *byte == 0).filter_map(|entry| entry.get(3..));
-        entries
-            .filter_map(|path| path.strip_prefix(prefix.as_slice()))
-            .map(|path| PathBuf::from(OsString::from_vec(path.to_vec())))
-            .collect()
+        let listed = |output: &[u8], skipped: usize, prefix: &[u8]| -> HashSet<PathBuf> {
+            let entries = output.split(|byte| *byte == 0).filter_map(|entry| entry.get(skipped..));
+            let entries = entries.filter_map(|path| path.strip_prefix(prefix)).filter(|path| !path.is_empty());
+            entries.map(|path| PathBuf::from(OsString::from_vec(path.to_vec()))).collect()
+        };
+        // The paths of `status` are relative to the root of the working tree, those of `ls-files` to the folder.
+        let mut prefix = self.run_git(&["rev-parse", "--show-prefix"])?;
+        prefix.pop_if(|last| *last == b'\n');
+        let status = ["status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=no", "--", "."];
+        let changed = listed(&self.run_git(&status)?, "XY ".len(), &prefix);
+        let tracked = listed(&self.run_git(&["ls-files", "-z", "--", "."])?, 0, b"");
+        Ok(Some(CommittedFiles { tracked, changed }))
     }
 
     /// Writes the new state of a file: a new file that replaces the old one.
@@ -121,9 +144,35 @@ impl TargetFiles {
         command
             .args(["--no-pager", "--no-optional-locks", "-c", "core.fsmonitor=false"])
             .current_dir(&self.root)
-            .stdin(Stdio::null())
-            .stderr(Stdio::null());
+            // A missing object of a partial clone isn't worth a network connection.
+            .env("GIT_NO_LAZY_FETCH", "1")
+            .env("GIT_TERMINAL_PROMPT", "0")
+            .stdin(Stdio::null());
+        // A variable of the caller's could name another repository.
+        for variable in
+            ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_PREFIX"]
+        {
+            command.env_remove(variable);
+        }
         command
+    }
+
+    /// What a git command prints.
+    fn run_git(&self, arguments: &[&str]) -> io::Result<Vec<u8>> {
+        let output = self.git().args(arguments).output()?;
+        if output.status.success() {
+            return Ok(output.stdout);
+        }
+        let printed = String::from_utf8_lossy(&output.stderr);
+        let first = printed.lines().find(|line| !line.trim().is_empty()).unwrap_or("it printed nothing");
+        Err(io::Error::other(format!("`git {}`: {first}", arguments.first().unwrap_or(&""))))
+    }
+
+    /// The content of an object of git, by any name.
+    fn git_content(&self, name: &str) -> Option<Vec<u8>> {
+        let size = self.run_git(&["cat-file", "-s", name]).ok()?;
+        let size: u64 = str::from_utf8(&size).ok()?.trim().parse().ok()?;
+        if size > MAX_FILE_BYTES { None } else { self.run_git(&["cat-file", "blob", name]).ok() }
     }
 }
 
@@ -138,6 +187,9 @@ impl FileSource for TargetFiles {
             let link = fs::read_link(&target).map_err(|error| error.to_string())?;
             return Ok(Some(FileState { content: link.into_os_string().into_vec(), kind: FileKind::Link }));
         }
+        if data.is_dir() {
+            return Err("it is a folder".to_owned());
+        }
         if !data.is_file() {
             return Err("it isn't a regular file".to_owned());
         }
@@ -149,9 +201,29 @@ impl FileSource for TargetFiles {
         Ok(Some(FileState { content, kind }))
     }
 
-    fn content_of(&self, object: &str) -> Option<Vec<u8>> {
+    fn content_of(&self, path: &Path, object: &str) -> Option<Vec<u8>> {
         let is_name = object.len() == 40 && object.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let output = is_name.then(|| self.git().args(["cat-file", "blob", object]).output().ok()).flatten()?;
-        output.status.success().then_some(output.stdout)
+        if !is_name {
+            return None;
+        }
+        // Repositories with SHA-256 have no such name, and neither have files with CRLF line endings.
+        let committed = || self.git_content(&format!("HEAD:./{}", path.to_str()?));
+        let with_crlf = |content: Vec<u8>| Some(String::from_utf8(content).ok()?.replace('\n', "\r\n").into_bytes());
+        let is_wanted = |content: &Vec<u8>| is_object(Some(object), content);
+        let copied = |copy: &PathBuf| {
+            let mut content = Vec::new();
+            open_file(copy, path.to_str()?, MAX_FILE_BYTES)
+                .ok()?
+                .take(MAX_FILE_BYTES)
+                .read_to_end(&mut content)
+                .ok()?;
+            Some(content).filter(is_wanted)
+        };
+        let by_name = || self.git_content(object);
+        let in_copy = self.copies.iter().find_map(copied);
+        in_copy
+            .or_else(by_name)
+            .or_else(|| committed().filter(is_wanted))
+            .or_else(|| committed().and_then(with_crlf).filter(is_wanted))
     }
 }

@@ -15,7 +15,7 @@ impl FileSource for MemoryFiles {
         Ok(self.files.get(path).cloned())
     }
 
-    fn content_of(&self, object: &str) -> Option<Vec<u8>> {
+    fn content_of(&self, _: &Path, object: &str) -> Option<Vec<u8>> {
         self.known.iter().find(|content| is_object(Some(object), content)).cloned()
     }
 }
@@ -47,7 +47,10 @@ fn patch(path: &str, before: Option<&str>, after: Option<&str>) -> String {
     write(before);
     git(&["add", "-A"]);
     write(after);
-    git(&["add", "-N", "."]);
+    // For a file that is gone, this would make the index forget it.
+    if after.is_some() {
+        git(&["add", "-N", "."]);
+    }
     git(&["diff", "--full-index", "--no-color"])
 }
 
@@ -57,7 +60,7 @@ fn lines(numbers: std::ops::RangeInclusive<u32>) -> String {
 
 fn states(session: &MergeSession<MemoryFiles>) -> Vec<(String, Option<String>)> {
     let text = |state: &FileState| String::from_utf8(state.content.clone()).unwrap();
-    session.changed_files().map(|(path, state)| (path.to_string_lossy().into_owned(), state.map(text))).collect()
+    session.changed_files().map(|(path, _, state)| (path.to_string_lossy().into_owned(), state.map(text))).collect()
 }
 
 #[test]
@@ -84,8 +87,12 @@ fn a_patch_with_a_conflict_is_not_merged_at_all() {
     let mut session = session(&[("file", &base)], &[]);
     session.merge_patch("one", &patch("file", Some(&base), Some(&base.replace('5', "five")))).unwrap();
     let conflicting = patch("new", None, Some("x\n")) + &patch("file", Some(&base), Some(&base.replace('5', "V")));
-    let conflict =
-        FileConflict { path: "file".into(), why: "both changed it at line 5".into(), earlier: Some("one".into()) };
+    let conflict = FileConflict {
+        path: "file".into(),
+        why: "both changed it at line 5".into(),
+        lines: vec![5],
+        earlier: vec!["one".into()],
+    };
     assert_eq!(session.merge_patch("two", &conflicting), Err(vec![conflict]));
     assert_eq!(states(&session).len(), 1);
     for (patch, why) in [
@@ -132,7 +139,9 @@ fn hostile_patches_are_refused() {
     }
     let forged = good.replace("+two", "+three");
     let mut files = session(&[("file", "1\n2\n")], &[]);
-    assert_eq!(files.merge_patch("x", &forged).unwrap_err()[0].why, "the patch doesn't give the content that it names");
+    let defect = files.merge_patch("x", &forged).unwrap_err().remove(0);
+    let why = "`file`: the patch doesn't give the content that it names";
+    assert_eq!((defect.path, defect.why.as_str()), (PathBuf::new(), why));
     let folder = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/tmp", folder.path().join("link")).unwrap();
     let files = TargetFiles::new(folder.path()).unwrap();
@@ -157,10 +166,16 @@ fn files_are_written_with_their_kind_and_uncommitted_ones_are_found() {
     std::fs::write(root.join("dirty"), "2\n").unwrap();
     std::fs::write(root.join("sub/dirty"), "2\n").unwrap();
     std::fs::write(root.join("new"), "2\n").unwrap();
-    let uncommitted =
-        |folder: &Path, names: &[&str]| TargetFiles::new(folder).unwrap().uncommitted(names.iter().map(Path::new));
-    assert_eq!(uncommitted(root, &["clean", "dirty", "new", "missing"]), ["dirty", "new"].map(PathBuf::from).into());
-    assert_eq!(uncommitted(&root.join("sub"), &["dirty"]), ["dirty"].map(PathBuf::from).into());
+    let committed = TargetFiles::new(root).unwrap().committed_files().unwrap().unwrap();
+    assert_eq!(committed.obstacle(Path::new("clean")), None);
+    assert_eq!(committed.obstacle(Path::new("dirty")), Some("it has changes that aren't committed"));
+    assert_eq!(committed.obstacle(Path::new("sub/dirty")), Some("it has changes that aren't committed"));
+    assert_eq!(committed.obstacle(Path::new("new")), Some("it isn't tracked by git"));
+    let below = TargetFiles::new(&root.join("sub")).unwrap().committed_files().unwrap().unwrap();
+    assert_eq!(below.obstacle(Path::new("dirty")), Some("it has changes that aren't committed"));
+    assert_eq!(below.obstacle(Path::new("clean")), Some("it isn't tracked by git"));
+    std::fs::write(root.join(".git/index"), "broken").unwrap();
+    assert!(TargetFiles::new(root).unwrap().committed_files().is_err());
 
     let files = TargetFiles::new(root).unwrap();
     let script = FileState { content: b"#!/bin/sh\n".to_vec(), kind: FileKind::Executable };
@@ -172,4 +187,70 @@ fn files_are_written_with_their_kind_and_uncommitted_ones_are_found() {
     assert_eq!(root.join("clean").metadata().unwrap().permissions().mode() & 0o111, 0o111);
     files.write(Path::new("deep/er/script"), None).unwrap();
     assert!(!root.join("deep").exists() && root.join("sub").exists());
+}
+
+#[test]
+fn a_conflict_names_the_runs_that_changed_the_same_lines() {
+    let base = lines(1..=40);
+    let change = |line: u32, word: &str| {
+        patch("file", Some(&base), Some(&base.replace(&format!("\n{line}\n"), &format!("\n{word}\n"))))
+    };
+    let mut session = session(&[("file", &base)], &[]);
+    session.merge_patch("one", &change(5, "five")).unwrap();
+    session.merge_patch("two", &change(30, "thirty")).unwrap();
+    session.merge_patch("one again", &change(5, "five")).unwrap();
+    for (line, earlier) in [(5, "one"), (30, "two")] {
+        let conflict = session.merge_patch("three", &change(line, "x")).unwrap_err().remove(0);
+        assert_eq!((conflict.lines, conflict.earlier), (vec![line as usize], vec![earlier.to_owned()]));
+    }
+}
+
+#[test]
+fn a_conflict_with_the_workspace_names_no_run() {
+    let base = lines(1..=40);
+    let mine = base.replace("\n5\n", "\nmine\n");
+    let mut session = session(&[("file", &mine)], &[&base]);
+    session.merge_patch("one", &patch("file", Some(&base), Some(&base.replace("\n30\n", "\nthirty\n")))).unwrap();
+    let theirs = patch("file", Some(&base), Some(&base.replace("\n5\n", "\ntheirs\n")));
+    let conflict = session.merge_patch("two", &theirs).unwrap_err().remove(0);
+    assert_eq!((conflict.lines, conflict.earlier), (vec![5], vec![]));
+}
+
+#[test]
+fn files_and_folders_of_one_name_are_a_conflict() {
+    let mut session = session(&[("a", "1\n")], &[]);
+    session.merge_patch("one", &patch("new", None, Some("x\n"))).unwrap();
+    let below = session.merge_patch("two", &patch("new/file", None, Some("x\n"))).unwrap_err().remove(0);
+    assert_eq!((below.path, below.why.as_str()), ("new/file".into(), "`new` is a file"));
+    session.merge_patch("three", &patch("folder/file", None, Some("x\n"))).unwrap();
+    let above = session.merge_patch("four", &patch("folder", None, Some("x\n"))).unwrap_err().remove(0);
+    assert_eq!((above.path, above.why.as_str()), ("folder".into(), "it is a folder"));
+    // A file that the same patch deletes makes room.
+    let replaced = patch("a", Some("1\n"), None) + &patch("a/b", None, Some("x\n"));
+    session.merge_patch("five", &replaced).unwrap();
+    assert_eq!(states(&session)[..2], [("a".to_owned(), None), ("a/b".to_owned(), Some("x\n".to_owned()))]);
+}
+
+#[test]
+fn a_file_that_becomes_a_link_is_merged_once() {
+    let link = FileState { content: b"target".to_vec(), kind: FileKind::Link };
+    let id = |text: &str| hex(&object_id(text.as_bytes(), false));
+    let none = "0".repeat(40);
+    let header = "diff --git a/file b/file\n";
+    let to_link = format!(
+        "{header}deleted file mode 100644\nindex {}..{none}\n--- a/file\n+++ /dev/null\n@@ -1 +0,0 @@\n-1\n\
+         {header}new file mode 120000\nindex {none}..{}\n--- /dev/null\n+++ b/file\n@@ -0,0 +1 @@\n+target\n\\ No newline at end of file\n",
+        id("1\n"),
+        id("target")
+    );
+    let mut files = session(&[("file", "1\n")], &[]);
+    files.merge_patch("one", &to_link).unwrap();
+    assert_eq!(files.changed_files().next().unwrap().2, Some(&link));
+    assert_eq!(files.merge_patch("again", &to_link), Ok(vec![]), "it is a link already");
+    let edit = patch("file", Some("1\n"), Some("2\n"));
+    assert_eq!(files.merge_patch("two", &edit).unwrap_err()[0].why, "it was a file, and is a symbolic link now");
+    let mut other = session(&[("file", "2\n")], &[]);
+    assert_eq!(other.merge_patch("one", &to_link).unwrap_err()[0].why, "it was changed, and the run deleted it");
+    let twice = edit.clone() + &edit;
+    assert!(session(&[("file", "1\n")], &[]).merge_patch("x", &twice).unwrap_err()[0].why.contains("twice"));
 }

@@ -13,7 +13,8 @@ use crate::formats::Formats;
 use crate::plan::{InputValues, LimitOverrideError, MAX_VALUE_BYTES, SecretInputs, ValueSource};
 
 /// The help about the argument RUN.
-pub(super) const RUN_HELP: &str = "RUN is a folder, a run id or its first characters, JOB/latest, or latest.";
+pub(super) const RUN_HELP: &str = "\
+RUN is a folder, a run id or its first characters, a key, JOB/KEY, MAP/ROW, JOB/MAP/ROW, JOB/latest, or latest.";
 
 /// The help about the exit codes of a run.
 pub(super) const RUN_EXIT_CODES: &str = "\

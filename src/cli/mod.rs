@@ -1,5 +1,6 @@
 //! The commands. Only this module prints and reads the environment and the clock.
 
+mod apply;
 mod arguments;
 mod diff;
 mod emit;
@@ -93,13 +94,18 @@ enum Command {
     ///
     /// Shows the differences in plan, outcome, turns, calls, cost, result, text and changed files.
     Diff(diff::DiffArgs),
-    /// Print a file that submits a map to an engine, such as Slurm or Kubernetes
-    Emit(emit::EmitArgs),
+    /// Put the changes of runs into the workspace
+    ///
+    /// For runs that worked in a copy of the workspace, such as the rows of a map. Each run's changes.patch is merged
+    /// three-way, whole or not at all. Nothing is written before all runs are merged.
+    Apply(apply::ApplyArgs),
     /// Join the results of a map that ran in several folders
     ///
     /// The folders are maps, RUNS/JOB/MAP, or have maps below them: the artifacts of a matrix, or copies from several machines.
     /// Each record that is missing, incomplete, duplicate or foreign is listed.
     Gather(gather::GatherArgs),
+    /// Print a file that submits a map to an engine, such as Slurm or Kubernetes
+    Emit(emit::EmitArgs),
     /// Show what models cost
     Prices(prices::PricesArgs),
     /// List the providers and your own servers
@@ -215,8 +221,9 @@ fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
         Command::Explain(options) => explain::explain(&options, env),
         Command::Show(options) => show::show(&options, env),
         Command::Diff(options) => diff::diff(&options, env),
-        Command::Emit(options) => emit::emit(&options, env),
+        Command::Apply(options) => apply::apply(&options, env),
         Command::Gather(options) => gather::gather(&options, env),
+        Command::Emit(options) => emit::emit(&options, env),
         Command::Prices(options) => prices::prices(&options, env),
         Command::Providers(options) => providers::providers(&options, env),
         Command::Init(options) => init::init(&options, env),

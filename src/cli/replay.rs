@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::arguments::{parse_assignment, read_secret_inputs, resolve_workspace};
 use super::env::CliEnv;
 use super::execute::start_runtime;
+use super::keyed_run::run_date;
 use super::output::printable;
 use super::read_files;
 use super::resume::runs_folder;
@@ -22,7 +23,7 @@ use crate::plan::{InputValues, Plan, RunContext};
 use crate::pricing::Prices;
 use crate::providers::user_servers::UserServers;
 use crate::providers::{Model, PROVIDERS};
-use crate::record::{LATEST, RUNS, Record, find_run};
+use crate::record::{LATEST, RUNS, Record, find_run, is_timestamp};
 use crate::replay::{LiveTools, Replay};
 use crate::run::{Signals, head_commit};
 use crate::text::sanitize;
@@ -37,7 +38,7 @@ Only the record is needed: no key, no network, no workspace. legwork replays the
 every agent's turns, messages, calls and results with the record. It ignores times, cost and the sandbox. An interrupted \
 run is compared up to its last event.
 
-RUN is a folder, a run id or its first characters, JOB/latest, or latest.
+RUN is a folder, a run id or its first characters, a key, JOB/KEY, MAP/ROW, JOB/MAP/ROW, JOB/latest, or latest.
 
 Exit codes: 0 if nothing differs, 7 if something does, 2 if the record can't be used, 3 if the job of --job is invalid.")]
 pub(super) struct ReplayArgs {
@@ -160,11 +161,14 @@ fn edited_plan(path: &Path, replay: &Replay, folder: &Path, env: &CliEnv) -> Res
     }
     let started = replay.started();
     let inputs = recorded_inputs(&job, &started.plan, folder);
-    let date = started.run_id.get(..8).filter(|date| date.bytes().all(|digit| digit.is_ascii_digit()));
+    let date = match is_timestamp(&started.run_id) {
+        true => format!("{}-{}-{}", &started.run_id[..4], &started.run_id[4..6], &started.run_id[6..8]),
+        false => run_date(replay.started_at()),
+    };
     let context = RunContext {
         workspace: started.workspace.clone(),
         run_id: started.run_id.clone(),
-        run_date: date.map(|date| format!("{}-{}-{}", &date[..4], &date[4..6], &date[6..])).unwrap_or_default(),
+        run_date: date,
         model_override: model_override(&started.job_file, &started.plan, &user_config.servers),
     };
     let planned = Plan::new(&job, &inputs, &context).map_err(|findings| {

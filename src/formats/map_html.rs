@@ -59,7 +59,7 @@ pub fn map_report(table: &MapTable, out: &mut dyn Write) -> io::Result<()> {
         failures => reasons, more_failures => failures.len().saturating_sub(MAX_REASONS),
         problems, more_problems => table.problems.len().saturating_sub(MAX_PROBLEMS),
         hidden_rows => table.rows.len() - rows.len(),
-        hidden_columns => table.input_columns.len().max(table.result_columns.len()) > MAX_SHOWN_COLUMNS,
+        hidden_columns => table.input_columns.len().max(table.result_columns.len()) > MAX_SHOWN_COLUMNS, hidden_values => !table.has_room(),
         columns,
     });
     let page = page.map_err(io::Error::other)?;
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn hostile_text_stays_text() {
         let hostile = "</td><script>alert(1)</script><img src=x onerror=y> \" ' & \u{1b}[2J\u{202e}<!-- entries -->";
-        let mut table = MapTable { job: hostile.into(), name: hostile.into(), ..MapTable::default() };
+        let mut table = MapTable::new(hostile, hostile);
         let mut row = MapRow::new("a", RowState::Ended);
         row.outcome = Some(Outcome::Refused);
         row.text = hostile.into();

@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn every_row_that_is_not_good_is_a_failure_or_an_error() {
-        let mut table = MapTable { job: "j".into(), name: "m".into(), ..MapTable::default() };
+        let mut table = MapTable::new("j", "m");
         let rows = [
             (RowState::Ended, Some(Outcome::Completed)),
             (RowState::Ended, Some(Outcome::Refused)),

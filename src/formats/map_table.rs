@@ -14,10 +14,14 @@ pub const TABLE_FORMAT: u32 = 1;
 pub const MAX_SHOWN_COLUMNS: usize = 10;
 /// How many inputs, and how many fields of results, have columns of their own in `results.csv`.
 pub const MAX_COLUMNS: usize = 200;
+/// The longest name of a column in bytes.
+const MAX_NAME_BYTES: usize = 200;
 /// The most characters of a value in the table in memory.
 const MAX_CELL_CHARS: usize = 200;
 /// The most characters of an error in the table in memory.
 const MAX_ERROR_CHARS: usize = 500;
+/// How many bytes of values and texts the table in memory keeps. The rest is only in `results.jsonl` and `results.csv`.
+const MAX_TEXT_BYTES: usize = 256 << 20;
 
 /// What is known about a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -270,6 +274,8 @@ pub struct MapTable {
     pub result_columns: IndexSet<String>,
     /// Whether there are more columns.
     pub has_more_columns: bool,
+    /// The bytes of values and texts in the rows.
+    text_bytes: usize,
     /// The rows, in their order.
     pub rows: Vec<RowSummary>,
     /// What can't be taken as it is.
@@ -277,21 +283,32 @@ pub struct MapTable {
 }
 
 impl MapTable {
+    /// A table without rows.
+    pub fn new(job: &str, name: &str) -> Self {
+        Self { job: job.to_owned(), name: name.to_owned(), ..Self::default() }
+    }
+
+    /// Whether the table keeps the values and texts of further rows.
+    pub fn has_room(&self) -> bool {
+        self.text_bytes < MAX_TEXT_BYTES
+    }
+
     /// Takes the columns of a row, and returns the row in short. `report` is the path of its report.
     pub fn summarize(&mut self, row: &MapRow, report: Option<String>) -> RowSummary {
         let mut has_more = false;
+        let has_room = self.has_room();
         let mut cells = |columns: &mut IndexSet<String>, values: &mut dyn Iterator<Item = (&str, &Value)>| {
             let mut cells = Vec::new();
             for (name, value) in values {
                 let column = match columns.get_index_of(name) {
                     Some(column) => column,
-                    None if columns.len() >= MAX_COLUMNS => {
+                    None if columns.len() >= MAX_COLUMNS || name.len() > MAX_NAME_BYTES => {
                         has_more = true;
                         continue;
                     }
                     None => columns.insert_full(name.to_owned()).0,
                 };
-                if column < MAX_SHOWN_COLUMNS {
+                if column < MAX_SHOWN_COLUMNS && has_room {
                     cells.push((column, truncate::ellipsize(&cell_text(value), MAX_CELL_CHARS)));
                 }
             }
@@ -300,10 +317,13 @@ impl MapTable {
         let inputs = cells(&mut self.input_columns, &mut row.inputs.iter().map(|(name, value)| (name.as_str(), value)));
         let result = cells(&mut self.result_columns, &mut row.result_fields().into_iter());
         self.has_more_columns |= has_more;
-        let error = row
-            .error
-            .as_ref()
-            .map(|error| (truncate::ellipsize(&error.code, 64), truncate::ellipsize(&error.message, MAX_ERROR_CHARS)));
+        let error =
+            row.error.as_ref().filter(|_| has_room).map(|error| {
+                (truncate::ellipsize(&error.code, 64), truncate::ellipsize(&error.message, MAX_ERROR_CHARS))
+            });
+        let text = if has_room { truncate::ellipsize(&row.text, MAX_CELL_CHARS) } else { String::new() };
+        let cell_bytes: usize = inputs.iter().chain(&result).map(|(_, text)| text.len()).sum();
+        self.text_bytes += cell_bytes + text.len() + error.as_ref().map_or(0, |(_, message)| message.len());
         RowSummary {
             id: row.id.clone(),
             state: row.state,
@@ -311,7 +331,7 @@ impl MapTable {
             exit_code: row.exit_code,
             inputs,
             result,
-            text: truncate::ellipsize(&row.text, MAX_CELL_CHARS),
+            text,
             error,
             turns: row.turns,
             usage: row.usage,
@@ -322,22 +342,24 @@ impl MapTable {
     }
 
     /// The exit code of the whole map: 75 if some row can go on or hasn't started, else 5 if the environment or a provider
-    /// failed for good or a record can't be used, else 1 if some row ended badly, 4 if all that did reached a limit, or 0.
+    /// failed for good or a record can't be used, else 1 if some row ended badly, 4 if only the budget or the time ran out,
+    /// or 0.
     pub fn exit_code(&self) -> u8 {
         let any = |test: &dyn Fn(&RowSummary) -> bool| self.rows.iter().any(test);
         let can_go_on = |row: &RowSummary| match row.outcome {
             Some(outcome) => matches!(outcome, Outcome::ProviderFailed | Outcome::Interrupted),
             None => row.state != RowState::Damaged,
         };
-        let code = |code: u8| any(&|row| row.outcome.is_some_and(|outcome| outcome.exit_code(None) == code));
-        let is_serious = self.problems.iter().any(|problem| problem.kind.is_serious());
+        let failed = |row: &RowSummary| {
+            row.state == RowState::Damaged
+                || row.outcome.is_some_and(|outcome| outcome.exit_code(None) == EXIT_ENVIRONMENT)
+        };
+        let ran_out = |row: &RowSummary| matches!(row.outcome, Some(Outcome::BudgetExceeded | Outcome::TimedOut));
         match () {
             () if any(&can_go_on) => 75,
-            () if code(EXIT_ENVIRONMENT) || is_serious || any(&|row| row.state == RowState::Damaged) => {
-                EXIT_ENVIRONMENT
-            }
-            () if code(1) || code(7) => 1,
-            () if code(4) => 4,
+            () if any(&failed) || self.problems.iter().any(|problem| problem.kind.is_serious()) => EXIT_ENVIRONMENT,
+            () if any(&|row| !row.is_good() && !ran_out(row)) => 1,
+            () if any(&ran_out) => 4,
             () => 0,
         }
     }

@@ -20,13 +20,14 @@ const MAX_DEPTH: usize = 5;
 /// How many folders are searched.
 const MAX_SEARCHED: usize = 100_000;
 /// How many rows and other entries are read.
-const MAX_ENTRIES: usize = 1_000_000;
+const MAX_ENTRIES: usize = 300_000;
 /// How many problems are kept.
 const MAX_PROBLEMS: usize = 100_000;
 /// The longest line of `results.jsonl` that is read, in bytes.
 const MAX_LINE_BYTES: u64 = 128 << 20;
-/// The largest `map.json` and `results.jsonl` that are read, in bytes.
+/// The largest `map.json`, `plan.json` and `results.jsonl` that are read, in bytes.
 const MAX_MANIFEST_BYTES: u64 = 1 << 20;
+const MAX_PLAN_BYTES: u64 = 64 << 20;
 const MAX_TABLE_BYTES: u64 = 64 << 30;
 
 /// Why folders can't be gathered at all.
@@ -47,7 +48,7 @@ pub enum GatherError {
         source: io::Error,
     },
     /// The tables can't be written.
-    #[error("the tables in `{}` can't be written", path.display())]
+    #[error("the tables in `{}` can't be written; choose another folder with --to DIR", path.display())]
     Write {
         /// Their folder.
         path: PathBuf,
@@ -67,6 +68,7 @@ pub fn gather(folders: &[PathBuf], wanted: Option<&[String]>, to: &Path) -> Resu
     let mut gathering = Gathering::default();
     gathering.find_maps(folders, &to)?;
     gathering.list_rows()?;
+    gathering.find_job();
     let name = match gathering.maps.as_slice() {
         [map] => map.name(),
         maps => pluralize(maps.len() as u64, "folder"),
@@ -164,7 +166,7 @@ impl Gathering {
                     self.problem(ProblemKind::Duplicate, None, path, "the folder is named twice".to_owned());
                     continue;
                 }
-                match read_manifest(&map.path) {
+                match read_job_name(&map.path, "map.json", MAX_MANIFEST_BYTES) {
                     Ok(Some(job)) if self.job.as_ref().is_some_and(|known| *known != job) => {
                         let known = self.job.clone().unwrap_or_default();
                         let message =
@@ -223,6 +225,20 @@ impl Gathering {
             }
         }
         Ok(())
+    }
+
+    /// Takes the job of the first record that has one, if no map says which job it is of.
+    fn find_job(&mut self) {
+        if self.job.is_none() {
+            let records = self.rows.iter().flat_map(|(id, found)| found.iter().map(move |found| (id, found)));
+            self.job = records
+                .filter_map(|(id, found)| match found {
+                    Found::Record(number) => Some(self.maps[*number].path.join("rows").join(id)),
+                    Found::Line(..) => None,
+                })
+                .filter(|record| fs::symlink_metadata(record).is_ok_and(|found| found.is_dir()))
+                .find_map(|record| read_job_name(&record, "plan.json", MAX_PLAN_BYTES).ok().flatten());
+        }
     }
 
     fn count(&mut self, number: usize) -> Result<(), GatherError> {
@@ -443,21 +459,20 @@ impl Search<'_> {
     }
 }
 
-/// The job of a map; `None` without `map.json`.
-fn read_manifest(folder: &Path) -> Result<Option<String>, String> {
+/// The job in `map.json` or `plan.json`; `None` if the file doesn't exist.
+fn read_job_name(folder: &Path, name: &str, max_bytes: u64) -> Result<Option<String>, String> {
     #[derive(Deserialize)]
-    struct Manifest {
+    struct Named {
         job: String,
     }
     let mut content = Vec::new();
-    let read = open_file(folder, "map.json", MAX_MANIFEST_BYTES)
-        .and_then(|file| file.take(MAX_MANIFEST_BYTES).read_to_end(&mut content));
+    let read = open_file(folder, name, max_bytes).and_then(|file| file.take(max_bytes).read_to_end(&mut content));
     match read {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         read => read.map_err(|error| format!("can't be read: {error}"))?,
     };
-    match serde_json::from_slice::<Manifest>(&content) {
-        Ok(manifest) => Ok(Some(manifest.job)),
+    match serde_json::from_slice::<Named>(&content) {
+        Ok(named) => Ok(Some(named.job)),
         Err(error) if error.is_eof() => Err("ends in the middle".to_owned()),
         Err(error) => Err(format!("can't be read: {error}")),
     }

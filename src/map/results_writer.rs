@@ -48,7 +48,7 @@ impl TableFiles {
     ) -> io::Result<Self> {
         let mut files = Self {
             folder: folder.to_owned(),
-            table: MapTable { job: job.to_owned(), name: name.to_owned(), ..MapTable::default() },
+            table: MapTable::new(job, name),
             positions: HashMap::new(),
             // It has no name, so nothing of it remains if this process is killed.
             spool: tempfile::tempfile_in(folder)?,

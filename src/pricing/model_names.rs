@@ -33,7 +33,7 @@ pub(super) fn matches_model(name: &str, id: &str) -> bool {
     let (name, base) = (name.replace('.', "-"), id.replace('.', "-"));
     // The customer chooses the suffix of a fine-tuned model.
     id.starts_with("ft:")
-        || !name.contains(&base)
+        || !name.to_ascii_lowercase().contains(&base.to_ascii_lowercase())
         || name.match_indices(&base).any(|(at, _)| {
             let (before, behind) = (&name[..at], &name[at + base.len()..]);
             (before.is_empty() || before.ends_with(['/', '-', ':'])) && is_variant_suffix(id, behind)

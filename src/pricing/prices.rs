@@ -108,10 +108,8 @@ impl Prices {
         let cost = match self.user_prices.rates(item, usage.prompt()) {
             Some(rates) => rates.cost(usage),
             None => {
-                let usage = to_table_usage(usage);
                 let (list, name, _) = self.locate(item)?;
-                let request = PriceRequest::new(name, &usage).with_provider_id(list).with_timestamp(at);
-                table_of(list)?.calculate(&request).ok()?.total_price
+                cost_in_table(list, name, usage, at)?
             }
         };
         cost.is_finite().then_some(cost)
@@ -123,17 +121,8 @@ impl Prices {
         if let Some(rates) = self.user_prices.rates(item, prompt_tokens) {
             return Some(rates);
         }
-        let prompt = prompt_tokens.max(1000);
-        let cost = |usage| self.cost(item, &usage, at);
-        let without_rounding_error = |rate: f64| (rate * 1e6).round() / 1e6;
-        let of_prompt = |usage| Some(without_rounding_error(cost(usage)? / prompt as f64 * 1e6));
-        let asked = Usage { input_tokens: prompt, ..Usage::default() };
-        Some(Rates {
-            input: of_prompt(asked)?,
-            output: without_rounding_error((cost(Usage { output_tokens: 1000, ..asked })? - cost(asked)?) * 1000.0),
-            cache_read: of_prompt(Usage { cache_read_tokens: prompt, ..Usage::default() })?,
-            cache_write: of_prompt(Usage { cache_write_tokens: prompt, ..Usage::default() })?,
-        })
+        let (list, name, _) = self.locate(item)?;
+        rates_in_table(list, name, prompt_tokens, at)
     }
 
     /// Whether there is a price for the model.
@@ -172,9 +161,10 @@ impl Prices {
         let (listed_as, is_for_server, tiers) = match self.user_prices.tiers(item) {
             Some(tiers) => (None, true, tiers.to_vec()),
             None => {
-                let (list, _, info) = self.locate(item)?;
+                let (list, name, info) = self.locate(item)?;
                 let is_for_server = self.provider_at_base_url(item.provider) == Some(list);
-                let tier = |above: u64| Some(Tier { above, rates: self.rates(item, above.saturating_add(1), at)? });
+                let tier =
+                    |above: u64| Some(Tier { above, rates: rates_in_table(list, name, above.saturating_add(1), at)? });
                 let mut tiers = [0].into_iter().chain(TIER_STARTS).map(tier).collect::<Option<Vec<_>>>()?;
                 tiers.dedup_by_key(|tier| tier.rates);
                 (Some(info.id().to_owned()), is_for_server, tiers)
@@ -196,6 +186,27 @@ fn table_of(list: &str) -> Option<&'static Calculator> {
         return None;
     }
     Some(Vendor::find(list).and_then(|vendor| vendor.price_table.as_ref()).unwrap_or_else(Calculator::bundled))
+}
+
+/// The cost of one request for a model that was located in the table.
+fn cost_in_table(list: &str, name: &str, usage: &Usage, at: SystemTime) -> Option<f64> {
+    let usage = to_table_usage(usage);
+    let request = PriceRequest::new(name, &usage).with_provider_id(list).with_timestamp(at);
+    Some(table_of(list)?.calculate(&request).ok()?.total_price).filter(|cost| cost.is_finite())
+}
+
+fn rates_in_table(list: &str, name: &str, prompt_tokens: u64, at: SystemTime) -> Option<Rates> {
+    let prompt = prompt_tokens.max(1000);
+    let cost = |usage| cost_in_table(list, name, &usage, at);
+    let without_rounding_error = |rate: f64| (rate * 1e6).round() / 1e6;
+    let of_prompt = |usage| Some(without_rounding_error(cost(usage)? / prompt as f64 * 1e6));
+    let asked = Usage { input_tokens: prompt, ..Usage::default() };
+    Some(Rates {
+        input: of_prompt(asked)?,
+        output: without_rounding_error((cost(Usage { output_tokens: 1000, ..asked })? - cost(asked)?) * 1000.0),
+        cache_read: of_prompt(Usage { cache_read_tokens: prompt, ..Usage::default() })?,
+        cache_write: of_prompt(Usage { cache_write_tokens: prompt, ..Usage::default() })?,
+    })
 }
 
 /// A provider's model in the table.

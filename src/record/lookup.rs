@@ -1,9 +1,11 @@
-//! Finds a run by its folder, its id or the beginning of its id, `JOB/latest`, or `latest`.
+//! Finds a run by its folder, its id or the beginning of its id, its key, `JOB/KEY`, `MAP/ROW`, `JOB/MAP/ROW`, `JOB/latest`, or
+//! `latest`.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
-use super::files::{LATEST, PLAN_FILE};
+use super::files::{LATEST, PLAN_FILE, ROWS};
+use super::read::first_event;
 use crate::error::Error;
 
 /// Finds a run's folder below `out`, or anywhere if `wanted` is a path.
@@ -18,6 +20,20 @@ pub fn find_run(out: &Path, wanted: &str, is_foreign: &dyn Fn(&Path) -> bool) ->
         return Ok(as_folder.to_owned());
     }
     let no_such_run = || Error::NoSuchRun { wanted: wanted.to_owned(), out: out.to_owned() };
+    if wanted.contains('/') {
+        let below = out.join(wanted);
+        let is_latest = below.file_name() == Some(LATEST.as_ref());
+        if is_run(&below) || has_run_name(&below) {
+            return if is_latest && is_foreign(&below) { Err(no_such_run()) } else { Ok(below) };
+        }
+        let mut rows = rows_named(out, as_folder);
+        return match rows.len() {
+            0 if !as_folder.exists() && all_runs(out).is_empty() => Err(Error::NoRuns { out: out.to_owned() }),
+            0 => Err(no_such_run()),
+            1 => Ok(rows.remove(0)),
+            _ => Err(ambiguous(out, wanted, &rows)),
+        };
+    }
     let runs = all_runs(out);
     if runs.is_empty() && !as_folder.exists() {
         return Err(Error::NoRuns { out: out.to_owned() });
@@ -27,61 +43,102 @@ pub fn find_run(out: &Path, wanted: &str, is_foreign: &dyn Fn(&Path) -> bool) ->
         runs.sort_by_cached_key(|run| start_order(run));
         return runs.into_iter().rev().find(|run| !is_foreign(run)).ok_or_else(no_such_run);
     }
-    if wanted.contains('/') {
-        let below = out.join(wanted);
-        let is_latest = below.file_name() == Some(LATEST.as_ref());
-        return match is_run(&below) || has_run_name(&below) {
-            true if is_latest && is_foreign(&below) => Err(no_such_run()),
-            true => Ok(below),
-            false => Err(no_such_run()),
-        };
-    }
-    let starts =
-        |run: &PathBuf| run.file_name().and_then(|name| name.to_str()).is_some_and(|id| id.starts_with(wanted));
-    let mut matches: Vec<PathBuf> = runs.into_iter().filter(starts).collect();
+    let name = |run: &PathBuf| run.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+    // A key can be the beginning of another one.
+    let (exact, others): (Vec<PathBuf>, Vec<PathBuf>) =
+        runs.into_iter().partition(|run| name(run).is_some_and(|id| id == wanted));
+    let starts = |run: &PathBuf| name(run).is_some_and(|id| id.starts_with(wanted));
+    let mut matches = if exact.is_empty() { others.into_iter().filter(starts).collect() } else { exact };
     matches.sort();
     match matches.len() {
         0 => Err(no_such_run()),
         1 => Ok(matches.remove(0)),
-        _ => Err(Error::AmbiguousRun {
-            wanted: wanted.to_owned(),
-            ids: matches.iter().filter_map(|run| Some(run.file_name()?.to_string_lossy().into_owned())).collect(),
-        }),
+        _ => Err(ambiguous(out, wanted, &matches)),
     }
+}
+
+/// The error for several runs that match a name. Runs with the same id are listed with their jobs.
+fn ambiguous(out: &Path, wanted: &str, runs: &[PathBuf]) -> Error {
+    let names: Vec<_> = runs.iter().filter_map(|run| run.file_name()).collect();
+    let has_equal = names.iter().enumerate().any(|(at, name)| names[..at].contains(name));
+    let id = |run: &PathBuf| {
+        let path = if has_equal { run.strip_prefix(out).ok()? } else { Path::new(run.file_name()?) };
+        let parts = path.components().map(|part| part.as_os_str().to_string_lossy());
+        Some(parts.filter(|part| part != ROWS).collect::<Vec<_>>().join("/"))
+    };
+    Error::AmbiguousRun { wanted: wanted.to_owned(), ids: runs.iter().filter_map(id).collect() }
+}
+
+/// The records of the rows of maps that are named `MAP/ROW` or `JOB/MAP/ROW`.
+fn rows_named(out: &Path, wanted: &Path) -> Vec<PathBuf> {
+    let parts: Option<Vec<_>> = wanted
+        .components()
+        .map(|part| match part {
+            // Names with a leading dot are neither jobs nor maps nor rows.
+            Component::Normal(name) if !name.as_encoded_bytes().starts_with(b".") => Some(name),
+            _ => None,
+        })
+        .collect();
+    let rows: Vec<PathBuf> = match parts.as_deref() {
+        Some([map, row]) => folders(out).map(|job| job.join(map).join(ROWS).join(row)).collect(),
+        Some([job, map, row]) => vec![out.join(job).join(map).join(ROWS).join(row)],
+        _ => Vec::new(),
+    };
+    let mut rows: Vec<PathBuf> = rows.into_iter().filter(|row| is_run(row)).collect();
+    rows.sort();
+    rows
 }
 
 /// The length of the time in a run's id.
 const TIMESTAMP_LEN: usize = "20260101-000000".len();
 
-/// A sort key for when a run started: the second in its id, and within the same second, since when its job's `latest` links to it.
+/// A sort key for when a run started: the second in its id, or in its journal if the id is a key, and within the same second,
+/// since when its job's `latest` links to it.
 fn start_order(run: &Path) -> (String, Option<std::time::SystemTime>, String) {
     let id = run.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let link = run.parent().map(|job| job.join(LATEST));
     let link = link.filter(|link| fs::read_link(link).is_ok_and(|target| target.as_os_str() == id.as_str()));
     let made = link.and_then(|link| fs::symlink_metadata(link).ok()?.modified().ok());
-    (id.chars().take(TIMESTAMP_LEN).collect(), made, id)
+    let in_journal = || {
+        let first = first_event(run).ok()??;
+        Some(first.at.strftime("%Y%m%d-%H%M%S").to_string())
+    };
+    let second = match is_timestamp(&id) {
+        true => Some(id.chars().take(TIMESTAMP_LEN).collect()),
+        false => in_journal(),
+    };
+    (second.unwrap_or_default(), made, id)
 }
 
 fn is_run(folder: &Path) -> bool {
     folder.join(PLAN_FILE).is_file() || folder.join("events.jsonl").is_file()
 }
 
-/// Whether a folder has a name like a run. A run that was interrupted before it had a plan still counts as the latest.
+/// Whether a folder has a name like a run without a key. A run that was interrupted before it had a plan still counts as the
+/// latest.
 fn has_run_name(folder: &Path) -> bool {
     let name = folder.canonicalize().ok().and_then(|folder| Some(folder.file_name()?.to_str()?.to_owned()));
-    let shape = |byte: u8| if byte.is_ascii_digit() { b'0' } else { byte };
-    name.is_some_and(|id| id.bytes().map(shape).take(TIMESTAMP_LEN).eq("00000000-000000".bytes()))
+    name.is_some_and(|id| is_timestamp(&id))
 }
 
+/// Whether an id begins with a time, as that of a run without a key does.
+pub fn is_timestamp(id: &str) -> bool {
+    let shape = |byte: u8| if byte.is_ascii_digit() { b'0' } else { byte };
+    id.bytes().map(shape).take(TIMESTAMP_LEN).eq("00000000-000000".bytes())
+}
+
+/// The folders in a folder, without those with a leading dot: no job or run has such a name, but files that the tamper guard
+/// renamed do. `latest` isn't a folder.
+fn folders(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let listing = fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_regular = |entry: &fs::DirEntry| !entry.file_name().as_encoded_bytes().starts_with(b".");
+    let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    listing.filter(is_regular).filter(is_folder).map(|entry| entry.path())
+}
+
+/// All runs except the rows of maps.
 fn all_runs(out: &Path) -> Vec<PathBuf> {
-    let below = |folder: &Path| {
-        let listing = fs::read_dir(folder).into_iter().flatten().flatten();
-        // No job or run has a name with a leading dot, but files that the tamper guard renamed do. `latest` isn't a folder.
-        let is_regular = |entry: &fs::DirEntry| !entry.file_name().as_encoded_bytes().starts_with(b".");
-        let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
-        listing.filter(is_regular).filter(is_folder).map(|entry| entry.path())
-    };
-    let runs = below(out).flat_map(|job| below(&job).collect::<Vec<_>>());
+    let runs = folders(out).flat_map(|job| folders(&job).collect::<Vec<_>>());
     runs.filter(|run| is_run(run) || has_run_name(run)).collect()
 }
 
@@ -130,5 +187,48 @@ mod tests {
             matches!(find_run(out.path(), &other, &|_| false), Err(Error::NoSuchRun { .. })),
             "a folder that isn't a run"
         );
+    }
+
+    #[test]
+    fn keys_and_rows_are_found_by_their_names() {
+        let out = tempfile::tempdir().unwrap();
+        let runs = [
+            "a/nightly",
+            "a/nightly.1",
+            "a/nightly-2",
+            "a/shared",
+            "b/shared",
+            "a/m/rows/7",
+            "b/m/rows/7",
+            "b/m/rows/8",
+        ];
+        for run in runs {
+            fs::create_dir_all(out.path().join(run)).unwrap();
+            fs::write(out.path().join(run).join("plan.json"), "{}").unwrap();
+        }
+        let find = |wanted: &str| {
+            let run = find_run(out.path(), wanted, &|_| false)?;
+            Ok(run.strip_prefix(out.path()).unwrap().to_string_lossy().into_owned())
+        };
+        for (wanted, run) in [
+            ("nightly", "a/nightly"),
+            ("nightly.", "a/nightly.1"),
+            ("b/shared", "b/shared"),
+            ("m/8", "b/m/rows/8"),
+            ("a/m/7", "a/m/rows/7"),
+        ] {
+            assert_eq!(find(wanted).unwrap(), run, "{wanted}");
+        }
+        let ambiguous = |wanted: &str| match find(wanted) {
+            Err(Error::AmbiguousRun { ids, .. }) => ids.join(" "),
+            other => panic!("{wanted}: {other:?}"),
+        };
+        assert_eq!(ambiguous("shared"), "a/shared b/shared");
+        assert_eq!(ambiguous("night"), "nightly nightly-2 nightly.1");
+        assert_eq!(ambiguous("m/7"), "a/m/7 b/m/7");
+        for unknown in ["m", "m/9", "c/m/7", "7", "m/../m/8", "../x/m/7", "a/m/rows/9"] {
+            let found: Result<String, Error> = find(unknown);
+            assert!(matches!(found, Err(Error::NoSuchRun { .. })), "{unknown}: {found:?}");
+        }
     }
 }

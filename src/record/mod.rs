@@ -16,7 +16,7 @@ mod resume;
 pub(crate) use self::files::open_file;
 pub use self::files::{BASELINE_FILE, LATEST, ROWS, RUNS, temporary};
 pub use self::keyed::{KeyedPath, KeyedRecord, StartedRecord};
-pub use self::lookup::find_run;
+pub use self::lookup::{find_run, is_timestamp};
 pub use self::read::Record;
 pub use self::rebuild::Rebuilt;
 pub use self::recorder::{ExistingFile, Recorder, create_job_dir, is_set_aside, new_run_id};

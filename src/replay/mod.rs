@@ -63,6 +63,11 @@ impl Replay {
         &self.recorded.started
     }
 
+    /// When the recorded run started.
+    pub fn started_at(&self) -> Timestamp {
+        self.recorded.started_at
+    }
+
     /// Runs the recorded plan, or an edited one, up to the end of the record, and compares. Only real tools write anything.
     /// `prices` determine where an edited limit on cost would have been reached.
     ///
@@ -101,6 +106,7 @@ impl Replay {
             plan,
             providers,
             prices: prices.clone(),
+            message_file: Arc::default(),
             clock: Timestamp::now,
             tools: deps.clone(),
             sink: Arc::clone(&collector) as Arc<dyn Sink>,

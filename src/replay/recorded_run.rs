@@ -16,6 +16,7 @@ use crate::record::Record;
 #[derive(Debug)]
 pub(super) struct RecordedRun {
     pub(super) started: RunStarted,
+    pub(super) started_at: Timestamp,
     /// The normalized journals of the agents, by their ids.
     pub(super) agents: BTreeMap<String, Vec<JournalEntry>>,
     /// The ends of the subagents that can't run again, and why they can't.
@@ -38,7 +39,7 @@ impl RecordedRun {
         for (agent, entries) in record.journals()? {
             for entry in &entries {
                 match &entry.event {
-                    Event::RunStarted(run) => started = Some(run.clone()),
+                    Event::RunStarted(run) => started = Some((run.clone(), entry.at)),
                     Event::Resumed(_) => {
                         resumed.push(entry.at);
                         abort = None;
@@ -57,10 +58,10 @@ impl RecordedRun {
             let events = normalize(&agent, entries);
             agents.insert(agent, events);
         }
-        let Some(started) = started else {
+        let Some((started, started_at)) = started else {
             return Err(unusable("it was cut off before anything happened"));
         };
-        let mut run = Self { started, agents, ends: BTreeMap::new(), resumed, abort };
+        let mut run = Self { started, started_at, agents, ends: BTreeMap::new(), resumed, abort };
         run.drop_missing_journals()
             .map_err(|id| unusable(&format!("the journal of {id} is missing, and it hadn't ended")))?;
         Ok(run)

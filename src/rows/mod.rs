@@ -355,7 +355,7 @@ fn digest(values: &[(Cell, ColumnUse)]) -> String {
     hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Why an id can't name a folder. The same rule is for names of maps.
+/// Why an id can't name a folder.
 pub fn id_mistake(id: &str) -> Option<String> {
     name_mistake("id", id)
 }

@@ -152,3 +152,20 @@ fn hostile_sizes_are_refused() {
     let found = read_as("r.jsonl", wrong.as_bytes(), None).unwrap_err();
     assert_eq!((found.len(), found.last().unwrap().contains("4000 more findings")), (1_001, true));
 }
+
+#[test]
+fn ids_without_a_job_are_those_of_the_rows() {
+    for (name, content, id) in [
+        ("r.csv", "path,count\na,1\nb,2\n", None),
+        ("r.csv", "key,path\nx,a\ny,b\n", Some("key")),
+        ("r.jsonl", "{\"path\": \"a\"}\n{\"count\": 2, \"path\": \"b\"}\n", None),
+        ("r.json", "[{\"path\": \"a\", \"count\": 7}]", Some("count")),
+    ] {
+        let rows = read_as(name, content.as_bytes(), id).unwrap();
+        let expected: Vec<String> = rows.rows.into_iter().map(|row| row.id).collect();
+        let format = RowFormat::detect(Path::new(name), content.as_bytes());
+        assert_eq!(read_ids(name, content.into(), format, id).unwrap(), expected, "{content}");
+    }
+    let twice = read_ids("r.csv", b"k\na\nA\n".to_vec(), RowFormat::Csv, Some("k")).unwrap_err();
+    assert_eq!(twice[0].message, "the id `A` differs from another one only in case");
+}

@@ -18,7 +18,7 @@ use self::change_tracking::BaselineTask;
 pub use self::resume_state::ResumeState;
 pub use self::signals::Signals;
 pub use self::used_limit::UsedLimit;
-use crate::agent::{Agent, RunAbort, RunDeps, RunGates, RunHistory, RunState, ToolDeps};
+use crate::agent::{Agent, MessageFile, RunAbort, RunDeps, RunGates, RunHistory, RunState, ToolDeps};
 use crate::budget::MapBudget;
 use crate::error::Error;
 use crate::event::{
@@ -251,6 +251,7 @@ impl Run<'_> {
             plan: self.plan.clone(),
             providers: self.providers.clone(),
             prices: self.prices,
+            message_file: Arc::new(MessageFile::new(Some(folder.clone()))),
             clock: self.clock,
             tools,
             sink: Arc::clone(&keeper) as Arc<dyn Sink>,

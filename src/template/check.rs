@@ -7,7 +7,7 @@ use std::sync::Arc;
 use minijinja::machinery::{Span, ast};
 
 use super::check_context::CheckContext;
-use super::macro_signature::Signature;
+use super::exports::{Exports, Signature};
 use super::name_check::{NameChecker, TextRole};
 use super::scopes::{NameBinding, VisibleNames};
 use super::syntax_tree::{argument_value, bodies, children, expressions, names_in_target};
@@ -20,18 +20,21 @@ pub(super) trait TextHost<'a> {
     /// The job's variables, and where findings go.
     fn context(&mut self) -> &mut CheckContext<'a>;
 
-    /// Loads and checks a file that a text with this role includes, which can see the names in `visible`. `stack` has the
-    /// texts that include each other, the outermost first. Returns whether the file exists; if it doesn't, that is a finding
-    /// unless `optional`.
-    fn include(
-        &mut self,
-        path: &str,
-        place: SourceSpan,
-        optional: bool,
-        role: TextRole,
-        visible: Arc<VisibleNames>,
-        stack: &[String],
-    ) -> bool;
+    /// Loads and checks a file that a text includes. Returns whether the file exists; if it doesn't, that is a finding unless
+    /// `optional`.
+    fn include(&mut self, path: &str, place: SourceSpan, optional: bool, from: Includer<'_>) -> bool;
+
+    /// The names that a loaded file defines for those that import it, if they are known.
+    fn exports(&self, path: &str) -> Option<Exports>;
+}
+
+/// The text that includes a file.
+pub(super) struct Includer<'s> {
+    pub(super) role: TextRole,
+    /// The names that the file can see.
+    pub(super) visible: Arc<VisibleNames>,
+    /// The texts that include each other, the outermost first and this one last.
+    pub(super) stack: &'s [String],
 }
 
 /// Checks one text.
@@ -42,6 +45,8 @@ pub(super) struct TemplateChecker<'h, 'a> {
     include_stack: Vec<String>,
     /// Names that are certainly macros.
     macros: BTreeMap<String, Signature>,
+    /// Names of imported files, with what those define.
+    modules: BTreeMap<String, Exports>,
 }
 
 /// Filters that, applied to a mapping, show its keys or their number, and none of its values.
@@ -56,7 +61,7 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
         include_stack: Vec<String>,
     ) -> Self {
         let names = NameChecker::new(origin, role, visible);
-        Self { host, names, include_stack, macros: BTreeMap::new() }
+        Self { host, names, include_stack, macros: BTreeMap::new(), modules: BTreeMap::new() }
     }
 
     pub(super) fn template(mut self, statements: &[ast::Stmt<'_>]) {
@@ -81,6 +86,7 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
 
     fn set(&mut self, name: &str) {
         self.macros.remove(name);
+        self.modules.remove(name);
         self.names.scopes.set(name, NameBinding::Other);
     }
 
@@ -158,12 +164,31 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
             }
             Stmt::Block(it) => self.in_scope(&["super", "self"], |walk| walk.statements(&it.body)),
             Stmt::Import(it) => {
-                self.files(&it.expr, false);
+                let exports = self.imported(&it.expr);
                 self.target(&it.name);
+                if let (ast::Expr::Var(name), Some((_, exports))) = (&it.name, exports) {
+                    self.modules.insert(name.id.to_owned(), exports);
+                }
             }
             Stmt::FromImport(it) => {
-                self.files(&it.expr, false);
-                it.names.iter().for_each(|(name, alias)| self.target(alias.as_ref().unwrap_or(name)));
+                let exports = self.imported(&it.expr);
+                for (name, alias) in &it.names {
+                    let target = alias.as_ref().unwrap_or(name);
+                    self.target(target);
+                    let (Some((path, exports)), ast::Expr::Var(name), ast::Expr::Var(target)) =
+                        (&exports, name, target)
+                    else {
+                        continue;
+                    };
+                    match exports.get(name.id) {
+                        Some(Some(signature)) => drop(self.macros.insert(target.id.to_owned(), signature.clone())),
+                        Some(None) => {}
+                        None => {
+                            let place = self.names.place(name.span());
+                            self.report_missing(name.id, place, &format!("`{path}` defines no"), exports);
+                        }
+                    }
+                }
             }
             Stmt::Extends(it) => self.files(&it.name, false),
             Stmt::Include(it) => self.files(&it.name, it.ignore_missing),
@@ -204,6 +229,25 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
             ast::Expr::GetAttr(part) => self.expression(&part.expr),
             _ => names_in_target(target).into_iter().for_each(|name| self.set(name)),
         }
+    }
+
+    /// The path of an imported file and the names that it defines, if they are known.
+    fn imported(&mut self, name: &ast::Expr<'_>) -> Option<(String, Exports)> {
+        self.files(name, false);
+        let ast::Expr::Const(constant) = name else { return None };
+        let path = constant.value.as_str()?;
+        Some((path.to_owned(), self.host.exports(path)?))
+    }
+
+    fn report_missing(&mut self, name: &str, place: SourceSpan, what: &str, exports: &Exports) {
+        let finding = Diagnostic::error("undefined-variable", place, format!("{what} `{name}`"));
+        let names = || exports.keys().map(String::as_str);
+        let listed = || names().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        self.host.context().report(match crate::diagnostic::suggest_name(name, names()) {
+            Some(meant) => finding.help(format!("did you mean `{meant}`?")),
+            None if exports.is_empty() => finding.help("the file defines no names: add a macro or a `{% set %}` to it"),
+            None => finding.help(format!("the file defines {}", listed())),
+        });
     }
 
     /// Reports `{inputs.NAME}`, which was meant to be a tag.
@@ -248,9 +292,9 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
             };
             match path {
                 Some(path) => {
-                    let (place, visible) = (self.names.place(item.span()), self.names.visible());
-                    let (role, stack) = (self.names.role, &self.include_stack);
-                    found |= self.host.include(&path, place, optional || several, role, visible, stack);
+                    let visible = self.names.visible();
+                    let from = Includer { role: self.names.role, visible, stack: &self.include_stack };
+                    found |= self.host.include(&path, self.names.place(item.span()), optional || several, from);
                 }
                 None => {
                     let place = self.names.place(item.span());
@@ -288,7 +332,10 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
                 Some(root) => {
                     self.names.attribute(self.host.context(), root, it.name, Self::end_of(it.span(), it.name));
                 }
-                None => self.expression(&it.expr),
+                None => {
+                    self.module_member(&it.expr, it.name, it.span());
+                    self.expression(&it.expr);
+                }
             },
             Expr::GetItem(it) => {
                 let constant = match &it.subscript_expr {
@@ -358,10 +405,27 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
         }
     }
 
+    /// Checks a name in an imported file.
+    fn module_member(&mut self, value: &ast::Expr<'_>, name: &str, span: Span) {
+        if let ast::Expr::Var(module) = value
+            && let Some(exports) = self.modules.get(module.id).filter(|it| !it.contains_key(name)).cloned()
+        {
+            let place = self.names.at(Self::end_of(span, name));
+            self.report_missing(name, place, &format!("the file imported as `{}` defines no", module.id), &exports);
+        }
+    }
+
     /// Checks the arguments of a macro.
     fn check_macro_call(&mut self, call: &ast::Spanned<ast::Call<'_>>) {
-        let ast::CallType::Function(name) = call.identify_call() else { return };
-        let Some(signature) = self.macros.get(name) else { return };
+        let found = match call.identify_call() {
+            ast::CallType::Function(name) => self.macros.get(name).map(|signature| (name, signature)),
+            ast::CallType::Method(ast::Expr::Var(module), name) => {
+                let exports = self.modules.get(module.id);
+                exports.and_then(|exports| exports.get(name)?.as_ref()).map(|signature| (name, signature))
+            }
+            _ => None,
+        };
+        let Some((name, signature)) = found else { return };
         let Some(message) = signature.mistake(name, &call.args) else { return };
         let finding = Diagnostic::error("macro-arguments", self.names.place(call.span()), message);
         self.host.context().report(match signature.arguments.as_slice() {
@@ -375,6 +439,7 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
         match call.identify_call() {
             ast::CallType::Function(name) => self.names.function(self.host.context(), name, call.expr.span()),
             ast::CallType::Method(value, name) => {
+                self.module_member(value, name, call.expr.span());
                 self.expression(value);
                 if self.has_no_methods(value) {
                     let place = self.names.at(Self::end_of(call.expr.span(), name));

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use minijinja::machinery::{ast, parse};
 
-use super::check::{TemplateChecker, TextHost};
+use super::check::{Includer, TemplateChecker, TextHost};
 use super::check_context::{CheckContext, push_new};
+use super::exports::{Exports, exports};
 use super::instrument::InstrumentedTemplate;
 use super::job_dir::{JobDir, PromptFileError};
 use super::name_check::TextRole;
@@ -35,6 +36,8 @@ pub struct Loader<'a> {
     folder: Option<&'a JobDir>,
     templates: Templates,
     file_errors: BTreeMap<String, PromptFileError>,
+    /// The names that each text defines; `None` where that isn't known.
+    exports: BTreeMap<String, Option<Exports>>,
     walked: BTreeSet<VisitedText>,
     /// How often a file was checked because another text includes it.
     walks: usize,
@@ -62,6 +65,7 @@ impl<'a> Loader<'a> {
             folder,
             templates: Templates::default(),
             file_errors: BTreeMap::new(),
+            exports: BTreeMap::new(),
             walked: BTreeSet::new(),
             walks: 0,
             last_visible: HashMap::new(),
@@ -144,6 +148,7 @@ impl<'a> Loader<'a> {
                 self.templates
                     .instrumented
                     .insert(name.to_owned(), InstrumentedTemplate::new(&text.text, &root.children));
+                self.exports.insert(name.to_owned(), exports(&root.children));
                 for TypeError { range, message } in type_errors(&root.children, &self.context.names.types) {
                     let message = format!("the template can't be rendered: {message}");
                     let finding = Diagnostic::error("render-failed", text.origin.place(range), message);
@@ -217,20 +222,16 @@ impl<'a> TextHost<'a> for Loader<'a> {
         &mut self.context
     }
 
-    fn include(
-        &mut self,
-        path: &str,
-        place: SourceSpan,
-        optional: bool,
-        role: TextRole,
-        visible: Arc<VisibleNames>,
-        stack: &[String],
-    ) -> bool {
+    fn exports(&self, path: &str) -> Option<Exports> {
+        self.exports.get(path).cloned().flatten()
+    }
+
+    fn include(&mut self, path: &str, place: SourceSpan, optional: bool, from: Includer<'_>) -> bool {
         if self.has_too_many_walks {
             return true;
         }
-        if stack.iter().any(|name| name == path) {
-            let route = stack.iter().filter(|name| !name.starts_with('\0')).map(|name| format!("`{name}`"));
+        if from.stack.iter().any(|name| name == path) {
+            let route = from.stack.iter().filter(|name| !name.starts_with('\0')).map(|name| format!("`{name}`"));
             let route = route.chain([format!("`{path}`")]).collect::<Vec<_>>().join(", ");
             self.context.report(
                 Diagnostic::error("include-cycle", place, format!("`{path}` includes itself"))
@@ -240,12 +241,13 @@ impl<'a> TextHost<'a> for Loader<'a> {
         }
         match self.read(path) {
             Ok(()) => {
+                let (role, visible) = (from.role, from.visible);
                 let key = (path.to_owned(), role);
                 if self.last_visible.get(&key).is_some_and(|latest| Arc::ptr_eq(latest, &visible)) {
                     self.propagate_finding(path);
                 } else {
                     self.last_visible.insert(key, visible.clone());
-                    self.walk(path, role, visible, stack);
+                    self.walk(path, role, visible, from.stack);
                 }
                 true
             }

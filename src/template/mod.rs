@@ -7,10 +7,10 @@
 mod check;
 mod check_context;
 mod engine;
+mod exports;
 mod instrument;
 mod job_dir;
 mod loader;
-mod macro_signature;
 mod name_check;
 mod partial_render;
 mod render_limits;

@@ -35,7 +35,7 @@ class GenerateContentRequest(pydantic.BaseModel):
 
 
 class Status(pydantic.BaseModel):
-    """An error, as far as the client reads it. It has no type for it."""
+    """The fields of an error that the client reads. The SDK has no type for errors."""
 
     code: int
     message: str

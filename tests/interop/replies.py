@@ -83,9 +83,9 @@ def completions(parts, model, number):
                 for piece in halves(text):
                     yield event(chunk.ChoiceDelta(content=piece))
             case ("call", call_id, tool, value):
-                begun = chunk.ChoiceDeltaToolCallFunction(name=tool, arguments="")
-                begun = chunk.ChoiceDeltaToolCall(index=calls, id=call_id, type="function", function=begun)
-                yield event(chunk.ChoiceDelta(tool_calls=[begun]))
+                started = chunk.ChoiceDeltaToolCallFunction(name=tool, arguments="")
+                started = chunk.ChoiceDeltaToolCall(index=calls, id=call_id, type="function", function=started)
+                yield event(chunk.ChoiceDelta(tool_calls=[started]))
                 for piece in halves(json.dumps(value)):
                     more = chunk.ChoiceDeltaToolCallFunction(arguments=piece)
                     more = chunk.ChoiceDeltaToolCall(index=calls, function=more)
@@ -104,7 +104,7 @@ def items_and_events(parts, number):
                 summary = [response_reasoning_item.Summary(type="summary_text", text=text)]
                 kind = {"id": place["item_id"], "type": "reasoning"}
                 done = responses.ResponseReasoningItem(summary=summary, encrypted_content=SIGNATURE, **kind)
-                begun = responses.ResponseReasoningItem(summary=[], **kind)
+                started = responses.ResponseReasoningItem(summary=[], **kind)
                 deltas = [
                     (responses.ResponseReasoningSummaryTextDeltaEvent, {"delta": piece, "summary_index": 0})
                     for piece in halves(text)
@@ -113,7 +113,7 @@ def items_and_events(parts, number):
                 content = [responses.ResponseOutputText(type="output_text", text=text, annotations=[])]
                 kind = {"id": place["item_id"], "type": "message", "role": "assistant"}
                 done = responses.ResponseOutputMessage(status="completed", content=content, **kind)
-                begun = responses.ResponseOutputMessage(status="in_progress", content=[], **kind)
+                started = responses.ResponseOutputMessage(status="in_progress", content=[], **kind)
                 deltas = [
                     (responses.ResponseTextDeltaEvent, {"delta": piece, "content_index": 0, "logprobs": []})
                     for piece in halves(text)
@@ -123,12 +123,12 @@ def items_and_events(parts, number):
                 arguments = json.dumps(value)
                 kind = {"id": place["item_id"], "type": "function_call", "call_id": call_id, "name": tool}
                 done = responses.ResponseFunctionToolCall(arguments=arguments, status="completed", **kind)
-                begun = responses.ResponseFunctionToolCall(arguments="", status="in_progress", **kind)
+                started = responses.ResponseFunctionToolCall(arguments="", status="in_progress", **kind)
                 deltas = [
                     (responses.ResponseFunctionCallArgumentsDeltaEvent, {"delta": piece}) for piece in halves(arguments)
                 ]
                 deltas.append((responses.ResponseFunctionCallArgumentsDoneEvent, {"arguments": arguments}))
-        made = [(responses.ResponseOutputItemAddedEvent, {"item": begun, "output_index": index})]
+        made = [(responses.ResponseOutputItemAddedEvent, {"item": started, "output_index": index})]
         made += [(kind, {**fields, **place}) for kind, fields in deltas]
         made.append((responses.ResponseOutputItemDoneEvent, {"item": done, "output_index": index}))
         yield done, made
@@ -149,8 +149,8 @@ def response_events(parts, model, number):
         output_tokens_details=response_usage.OutputTokensDetails(reasoning_tokens=0),
         total_tokens=PROMPT + OUTPUT,
     )
-    begun = {"response": response("in_progress", [])}
-    all_of_them = [(responses.ResponseCreatedEvent, begun), (responses.ResponseInProgressEvent, begun)]
+    started = {"response": response("in_progress", [])}
+    all_of_them = [(responses.ResponseCreatedEvent, started), (responses.ResponseInProgressEvent, started)]
     for _, events in made:
         all_of_them += events
     ended = response("completed", [item for item, _ in made], usage)

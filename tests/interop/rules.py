@@ -28,7 +28,7 @@ def numbers(body, limit, least, hottest):
 
 def common(body, names):
     if not body.get("model"):
-        yield ".model: there is none"
+        yield ".model: it is missing"
     if body.get("stream") is not True:
         yield ".stream: our clients stream"
     if len(set(names)) < len(names) or not all(map(NAME.fullmatch, names)):
@@ -89,7 +89,7 @@ def chat(body):
         open_calls, answered = [call["id"] for call in calls], []
         for call in calls:
             if not isinstance(loaded(call["function"]["arguments"]), dict):
-                yield f"{place}: arguments that are no JSON object: {call['function']['arguments'][:60]}"
+                yield f"{place}: arguments that aren't a JSON object: {call['function']['arguments'][:60]}"
         if not calls and not message.get("content"):
             yield f"{place}: it says nothing"
         for name in ("reasoning", "reasoning_content"):
@@ -117,7 +117,7 @@ def responses(body):
         if kind == "function_call":
             calls.append(item["call_id"])
             if not isinstance(loaded(item["arguments"]), dict):
-                yield f"{place}: arguments that are no JSON object: {item['arguments'][:60]}"
+                yield f"{place}: arguments that aren't a JSON object: {item['arguments'][:60]}"
         if kind == "function_call_output":
             answered.append(item.get("call_id"))
             if answered[-1] not in calls:
@@ -129,7 +129,7 @@ def responses(body):
         if kind == "reasoning" and (at + 1 == len(items) or items[at + 1].get("role") == "user"):
             yield f"{place}: a thought that leads to nothing"
         if kind == "reasoning" and not item.get("encrypted_content"):
-            yield f"{place}: a thought that nobody has stored"
+            yield f"{place}: a reasoning item that isn't stored"
     yield from answers("the end", calls, answered)
     if items[-1].get("type") != "function_call_output" and items[-1].get("role") != "user":
         yield ".input: the user or a tool has the last word"

@@ -121,7 +121,7 @@ class Reader:
             case "literal":
                 if any(word == value and type(word) is type(value) for word in inner):
                     return []
-                return [f"{path}: {short(value)} is none of {', '.join(map(repr, inner))}"]
+                return [f"{path}: {short(value)} isn't one of {', '.join(map(repr, inner))}"]
             case "union":
                 return self.best_of(value, inner, path)
             case "members":

@@ -1,4 +1,4 @@
-//! The messages of a conversation, kept so that compaction can shorten them. The result is always a conversation that
+//! The messages of a conversation while compaction shortens them. The result is always a conversation that
 //! providers accept: it starts with a user message, no turn is split, and every call has its result.
 
 use std::collections::HashSet;
@@ -37,17 +37,9 @@ pub(super) struct MessageHistory {
     pub(super) messages: Vec<Message>,
     /// Whether the model accepts its thinking only after the exact messages that it followed.
     pub(super) binds_thinking: bool,
-    /// Whether no message is kept, because the job switches compaction off.
-    pub(super) is_off: bool,
 }
 
 impl MessageHistory {
-    pub(super) fn push(&mut self, message: Message) {
-        if !self.is_off {
-            self.messages.push(message);
-        }
-    }
-
     /// The positions of the replies that start a turn. A reply that continues a paused one doesn't.
     fn turn_starts(&self) -> Vec<usize> {
         let is_user = |message: &Message| matches!(message, Message::User(_));

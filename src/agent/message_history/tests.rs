@@ -23,11 +23,11 @@ fn reply(blocks: Vec<BlockContent>) -> Message {
 
 fn conversation(turns: &[Turn]) -> MessageHistory {
     let mut messages = MessageHistory { prompt: "Go.".to_owned(), ..MessageHistory::default() };
-    messages.push(Message::User(UserMessage::text("Go.")));
+    messages.messages.push(Message::User(UserMessage::text("Go.")));
     let mut number = 0;
     for (lengths, paused, remark) in turns {
         if *paused {
-            messages.push(reply(vec![BlockContent::Text("I begin.".to_owned())]));
+            messages.messages.push(reply(vec![BlockContent::Text("I begin.".to_owned())]));
         }
         let mut calls = vec![BlockContent::Text("I go on.".to_owned())];
         let mut results = Vec::new();
@@ -38,11 +38,11 @@ fn conversation(turns: &[Turn]) -> MessageHistory {
             let input = Arc::from(input);
             calls.push(BlockContent::Call(ToolCall { id, tool: "bash".to_owned(), input, input_error: None }));
         }
-        messages.push(reply(calls));
+        messages.messages.push(reply(calls));
         let text = (*remark || lengths.is_empty()).then(|| "Go on.".to_owned());
-        messages.push(Message::User(UserMessage { results, text }));
+        messages.messages.push(Message::User(UserMessage { results, text }));
         if *remark {
-            messages.push(Message::User(UserMessage::text("It ends here.")));
+            messages.messages.push(Message::User(UserMessage::text("It ends here.")));
         }
     }
     messages

@@ -1,6 +1,6 @@
 //! `--fix` and `--diff`: applies or shows the safe fixes for all checked files.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +13,9 @@ use crate::error::Error;
 use crate::lints::autofix::{self, FixResult, PromptReaders};
 use crate::template::{FileId, JobDir, MAX_FILE_BYTES};
 use crate::text::diff::{for_terminal, hunks, quote_header_path};
+
+/// The most files to read in search of jobs that share a prompt file.
+const MAX_NEIGHBOUR_FILES: usize = 500;
 
 /// What to do with fixes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,15 +96,29 @@ impl<'a> Fixer<'a> {
     /// Fixes the prompt files of all jobs. Updates `all` with the remaining findings.
     pub(super) fn fix_prompts(&mut self, all: &mut [CheckedFile]) {
         let jobs = std::mem::take(&mut self.jobs);
-        let mut seen = HashSet::new();
+        let (mut seen, mut neighbours) = (HashSet::new(), HashMap::new());
         for name in std::mem::take(&mut self.prompts) {
             let path = Path::new(&name);
             let Some(id) = file_id(path).filter(|id| seen.insert(*id)) else { continue };
             let read = read_files::read_bounded(path, MAX_FILE_BYTES as usize);
             let Some(text) = read.ok().and_then(|bytes| String::from_utf8(bytes).ok()) else { continue };
             let readers = || jobs.iter().filter(|job| job.prompts.contains(&id));
+            let Some(paths) = neighbour_files(path, readers().map(|job| job.folder.as_path())) else {
+                self.env
+                    .console
+                    .warning(&format!("{name} isn't fixed: too many other files could be jobs that read it"));
+                continue;
+            };
+            let checked: HashSet<Option<FileId>> =
+                jobs.iter().map(|job| file_id(Path::new(&job.source.name))).collect();
+            for path in paths.iter().filter(|path| !checked.contains(&file_id(path))) {
+                neighbours.entry(path.clone()).or_insert_with(|| self.read_job(path));
+            }
+            let others = paths.iter().filter_map(|path| neighbours.get(path)?.as_ref());
             let mut by_folder: BTreeMap<&Path, Vec<Arc<Source>>> = BTreeMap::new();
-            readers().for_each(|job| by_folder.entry(&job.folder).or_default().push(Arc::clone(&job.source)));
+            for job in readers().chain(others.filter(|job| job.prompts.contains(&id))) {
+                by_folder.entry(&job.folder).or_default().push(Arc::clone(&job.source));
+            }
             let opened = by_folder.into_iter().filter_map(|(folder, jobs)| {
                 let user_config = self.checker.user_config.clone();
                 Some(PromptReaders { folder: JobDir::open(folder).ok()?, jobs, user_config })
@@ -113,6 +130,15 @@ impl<'a> Fixer<'a> {
                 }
             }
         }
+    }
+
+    /// Reads a file that isn't being checked; `None` if it isn't a job that reads prompt files.
+    fn read_job(&self, path: &Path) -> Option<PromptReader> {
+        let loaded = self.checker.load(path).ok()?;
+        let checked = self.checker.check(&loaded);
+        let prompts: Vec<FileId> = checked.prompts.iter().filter_map(|name| file_id(Path::new(name))).collect();
+        let LoadedFile { source, folder, .. } = loaded;
+        (!prompts.is_empty()).then_some(PromptReader { number: usize::MAX, source, folder, prompts })
     }
 
     /// Whether the file hasn't been diffed under another name: a diff can change a file only once.
@@ -151,6 +177,21 @@ impl<'a> Fixer<'a> {
         }
         fixed.applied > 0
     }
+}
+
+/// The YAML files that could be jobs that read a prompt file: those in its parent folders up to the root of the repository, or
+/// without one, up to the topmost folder of a job that is known to read it. `None` if there are too many.
+fn neighbour_files<'a>(prompt: &Path, readers: impl Iterator<Item = &'a Path>) -> Option<Vec<PathBuf>> {
+    let Ok(prompt) = prompt.canonicalize() else { return Some(Vec::new()) };
+    let folders: Vec<&Path> = prompt.ancestors().skip(1).collect();
+    let of_readers = readers.filter_map(|folder| folder.canonicalize().ok());
+    let highest = of_readers.filter_map(|folder| folders.iter().position(|above| *above == folder)).max();
+    let repository = folders.iter().position(|folder| folder.join(".git").exists());
+    let searched = &folders[..repository.or(highest).map_or(0, |last| last + 1)];
+    let entries = searched.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
+    let paths = entries.map(|entry| entry.path()).filter(|path| read_files::is_yaml(path) && path.is_file());
+    let paths: Vec<PathBuf> = paths.take(MAX_NEIGHBOUR_FILES + 1).collect();
+    (paths.len() <= MAX_NEIGHBOUR_FILES).then_some(paths)
 }
 
 /// The source that a finding's fix changes.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use crate::message::{Block, BlockContent, ToolCall};
-use crate::providers::assembler::PartialReply;
+use crate::providers::assembler::{PartialReply, StreamError};
 use crate::providers::json::{Fields, GrowingObject, field, parse_fields, string_field, string_value, to_raw};
 use crate::providers::tool_calls::{MAX_INPUT_BYTES, parse_input};
 
@@ -45,7 +45,10 @@ impl PendingBlock {
 
     /// Takes one delta. As in all known deltas, strings in an unknown delta are appended to the block's field of the same
     /// name, and other values replace it.
-    pub(super) fn push_delta(&mut self, reply: &mut PartialReply, mut delta: Fields) {
+    ///
+    /// # Errors
+    /// The field of a known delta isn't a string, so a part of the block would be missing.
+    pub(super) fn push_delta(&mut self, reply: &mut PartialReply, mut delta: Fields) -> Result<(), StreamError> {
         let kind = string_field(&delta, "type").unwrap_or_default();
         let known = DELTAS.iter().find(|(known, _)| *known == kind).map(|(_, field)| *field);
         delta.retain(|name, _| name != "type" && known.is_none_or(|known| known == name));
@@ -76,9 +79,11 @@ impl PendingBlock {
                     self.object.append(field, &piece);
                 }
                 (_, None) if known.is_none() => self.object.insert(name, value),
-                (_, None) => {}
+                (_, None) if value.get() == "null" => {}
+                (field, None) => return Err(StreamError::malformed(format!("`{field}` of a delta isn't a string"))),
             }
         }
+        Ok(())
     }
 
     /// The text of the block at its start; empty for any other block.

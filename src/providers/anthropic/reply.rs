@@ -67,7 +67,7 @@ impl EventDecoder for AnthropicDecoder {
     fn decode_event(&mut self, reply: &mut PartialReply, name: &str, data: &str) -> Result<(), StreamError> {
         let is_known = name.starts_with("message_") || name.starts_with("content_block_");
         let Some(event) = parse_event(data, is_known)? else { return Ok(()) };
-        let index = field(&event, "index").unwrap_or_default();
+        let index = read_field(&event, "index")?;
         match string_field(&event, "type").unwrap_or_default().as_str() {
             "message_start" => self.start_message(reply, &read_field(&event, "message")?, false)?,
             "content_block_start" => {
@@ -80,7 +80,7 @@ impl EventDecoder for AnthropicDecoder {
                 let Some(block) = self.block(index) else {
                     return Err(StreamError::malformed("there is a delta for a block that never started"));
                 };
-                block.push_delta(reply, read_field(&event, "delta")?);
+                block.push_delta(reply, read_field(&event, "delta")?)?;
             }
             "content_block_stop" => self.block(index).into_iter().for_each(|block| block.has_ended = true),
             "message_delta" => {

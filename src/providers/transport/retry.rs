@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+
 use crate::providers::api::{ProviderError, ProviderErrorKind, Retry};
 use crate::providers::env_config::env_millis;
 use crate::providers::transport::rate_governor::{RateGovernor, Throttle, random_fraction};
@@ -212,9 +215,14 @@ pub(crate) fn parse_retry_after(headers: &reqwest::header::HeaderMap) -> Option<
     if let Some(number) = number(after) {
         return duration_from_secs(number);
     }
-    let date = |text: &str| jiff::fmt::rfc2822::parse(text).ok();
-    let now = text("date").and_then(date).unwrap_or_else(jiff::Zoned::now);
-    Some(Duration::try_from(date(after)?.duration_since(&now)).unwrap_or(Duration::ZERO))
+    let now = text("date").and_then(date).unwrap_or_else(|| jiff::Timestamp::now().to_zoned(TimeZone::UTC).datetime());
+    Some(Duration::try_from(date(after)?.duration_since(now)).unwrap_or(Duration::ZERO))
+}
+
+/// A date of RFC 9110 (section 5.6.7), in its three forms, all of them in UTC.
+fn date(text: &str) -> Option<DateTime> {
+    const FORMS: [&str; 3] = ["%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y"];
+    FORMS.into_iter().find_map(|form| DateTime::strptime(form, text).ok())
 }
 
 /// A number in digits of any length, but not a word such as `inf`.
@@ -340,7 +348,10 @@ mod tests {
         let date = ("date", "Sat, 21 Nov 2026 10:00:00 GMT");
         assert_eq!(pause(&[date, ("retry-after", "Sat, 21 Nov 2026 10:01:30 GMT")]), Some(Duration::from_secs(90)));
         assert_eq!(pause(&[date, ("retry-after", "Sat, 21 Nov 2026 09:00:00 GMT")]), Some(Duration::ZERO));
-        let centuries = pause(&[date, ("retry-after", "Thu, 31 Dec 9998 23:59:59 GMT")]).unwrap();
+        for other in ["Saturday, 21-Nov-26 10:01:30 GMT", "Sat Nov 21 10:01:30 2026"] {
+            assert_eq!(pause(&[date, ("retry-after", other)]), Some(Duration::from_secs(90)), "{other}");
+        }
+        let centuries = pause(&[date, ("retry-after", "Fri, 31 Dec 9999 23:59:59 GMT")]).unwrap();
         assert!(centuries > 7_900 * YEAR, "{centuries:?}");
         for endless in ["99999999999999999999999", "1e300", &"9".repeat(400)] {
             assert_eq!(pause(&[("retry-after", endless)]), Some(Duration::MAX), "{endless}");

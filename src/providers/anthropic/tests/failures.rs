@@ -193,6 +193,11 @@ async fn an_invalid_stream_is_a_failure() {
             start(),
             json!({ "type": "content_block_delta", "index": 3, "delta": { "type": "text_delta", "text": "x" } }),
         ]),
+        events(&[
+            start(),
+            json!({ "type": "content_block_start", "index": 0, "content_block": { "type": "text", "text": "" } }),
+            json!({ "type": "content_block_delta", "index": 0, "delta": { "type": "text_delta", "text": 5 } }),
+        ]),
         format!("data: {}\n\n", "x".repeat(9 << 20)),
     ] {
         let server = ScriptedServer::start([ScriptedResponse::stream([body.as_bytes()]), good()]).await;

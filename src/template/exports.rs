@@ -1,6 +1,10 @@
-//! Checks the arguments of calls of a macro.
+//! The names that a text defines for the texts that import it.
+
+use std::collections::BTreeMap;
 
 use minijinja::machinery::ast;
+
+use super::syntax_tree::{bodies, names_set};
 
 /// The arguments of a macro.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,4 +48,31 @@ impl Signature {
             }
         })
     }
+}
+
+/// The names that a text defines. A name has a signature if it is certainly a macro.
+pub(super) type Exports = BTreeMap<String, Option<Signature>>;
+
+/// The names that a text defines. `None` if another text may define more.
+pub(super) fn exports(statements: &[ast::Stmt<'_>]) -> Option<Exports> {
+    let mut found = Exports::new();
+    collect(statements, &mut found).then_some(found)
+}
+
+fn collect(statements: &[ast::Stmt<'_>], found: &mut Exports) -> bool {
+    use ast::Stmt;
+    statements.iter().all(|statement| match statement {
+        Stmt::Extends(_) | Stmt::Include(_) | Stmt::Block(_) => false,
+        Stmt::Macro(it) => {
+            let signature = (!found.contains_key(it.name)).then(|| Signature::of(it));
+            found.insert(it.name.to_owned(), signature);
+            true
+        }
+        Stmt::CallBlock(_) => true,
+        // The variables of a loop or a `with` aren't there after it, but counting them only makes the check more lenient.
+        _ => {
+            found.extend(names_set(statement).into_iter().map(|name| (name.to_owned(), None)));
+            bodies(statement).into_iter().all(|body| collect(body, found))
+        }
+    })
 }

@@ -1,0 +1,451 @@
+//! `legwork apply`: puts the changes of runs into the workspace.
+
+use std::cell::OnceCell;
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::arguments::{format_parser, resolve_workspace};
+use super::env::CliEnv;
+use crate::apply::{
+    APPLY_REPORTS, AppliedRun, ApplyReport, ApplyStatus, FileConflict, FileProblem, MergeSession, MergedPatch,
+    RunChanges, TargetFiles, UnwrittenFile, WriteReport, write_back,
+};
+use crate::error::Error;
+use crate::event::{EXIT_ENVIRONMENT, Outcome};
+use crate::formats;
+use crate::isolation::Snapshot;
+use crate::journal::RecordKey;
+use crate::map::MapManifest;
+use crate::record::{RUNS, find_run, open_file};
+use crate::rows::MAX_ROWS;
+use crate::sandbox::protected_paths::{ProtectedPaths, ProtectionConfig};
+use crate::workspace_changes::has_tracked_files;
+
+/// The exit code if the changes of some run aren't applied.
+const EXIT_CONFLICT: u8 = 1;
+/// The file that makes a folder one of a map.
+const MAP_FILE: &str = "map.json";
+/// How much of map.json is read, in bytes.
+const MAX_MAP_BYTES: u64 = 1 << 20;
+/// The longest line of results.jsonl that is read, in bytes.
+const MAX_LINE_BYTES: u64 = 64 << 20;
+/// How much of results.jsonl is read, in bytes.
+const MAX_RESULTS_BYTES: u64 = 4 << 30;
+
+/// Options of `legwork apply`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+RUN is a folder, a run id or its first characters, JOB/latest, or latest. MAP is the folder of a map, its name, or JOB/MAP. \
+The rows of a map are applied in the order of its results.jsonl; rows that didn't complete are skipped unless they are named \
+themselves.
+
+Exit codes: 0 if all changes are applied; 1 if those of some run aren't, because of a conflict or because they may not be (the \
+others are applied); 2 for a usage error; 5 if a file can't be written.")]
+pub(super) struct ApplyArgs {
+    /// The runs and maps, in the order in which their changes are applied
+    #[arg(required = true, value_name = "RUN|MAP")]
+    runs: Vec<String>,
+    /// Only report what would be applied
+    #[arg(long)]
+    check: bool,
+    /// Also change files that have changes that aren't committed, or that git doesn't track
+    #[arg(long)]
+    allow_dirty: bool,
+    /// The folder that is changed
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    workspace: PathBuf,
+    /// The folder with the records of runs
+    #[arg(long, value_name = "DIR", default_value = RUNS)]
+    out: PathBuf,
+    /// The output format
+    #[arg(long, default_value = "text", value_parser = format_parser(APPLY_REPORTS))]
+    format: String,
+}
+
+pub(super) fn apply(options: &ApplyArgs, env: &CliEnv) -> Result<u8, Error> {
+    let candidates = find_candidates(options, env)?;
+    let workspace = resolve_workspace(&options.workspace)?;
+    let unreadable = || Error::environment(format!("the workspace {} can't be read", workspace.display()));
+    let mut files = TargetFiles::new(&workspace).map_err(unreadable())?;
+    snapshots(&candidates).into_iter().for_each(|copy| files.add_copy(copy));
+    let committed = match options.allow_dirty {
+        true => None,
+        false => files.committed_files().map_err(Error::environment(
+            "git can't say which files have changes that aren't committed (--allow-dirty applies without that check)",
+        ))?,
+    };
+    let mut session = MergeSession::new(files);
+    let mut protection = Protection::new(env, &workspace, &options.out);
+    let mut runs = Vec::new();
+    for candidate in &candidates {
+        let mut run = AppliedRun {
+            run: candidate.label.clone(),
+            folder: candidate.folder.to_string_lossy().into_owned(),
+            status: ApplyStatus::Unchanged,
+            reason: None,
+            files: Vec::new(),
+            problems: Vec::new(),
+        };
+        let is_restorable = |path: &Path| committed.as_ref().and_then(|committed| committed.obstacle(path));
+        match merge_run(&mut session, candidate, &is_restorable, &mut protection)? {
+            Verdict::Merged(files) if files.is_empty() => {}
+            Verdict::Merged(files) => (run.status, run.files) = (ApplyStatus::Applied, files),
+            Verdict::Rejected(status, reason) => (run.status, run.reason) = (status, Some(reason)),
+            Verdict::Problems(status, problems) => (run.status, run.problems) = (status, problems),
+        }
+        runs.push(run);
+    }
+    let path_text = |path: &Path| path.to_string_lossy().into_owned();
+    let written = match options.check {
+        true => WriteReport {
+            written: session.changed_files().map(|(path, ..)| path.to_owned()).collect(),
+            ..WriteReport::default()
+        },
+        false => write_back(&session),
+    };
+    let report = ApplyReport {
+        format: 1,
+        check: options.check,
+        workspace: path_text(&workspace),
+        runs,
+        files: written.written.iter().map(|path| path_text(path)).collect(),
+        failed: written.failed.map(|(path, reason)| UnwrittenFile { path: path_text(&path), reason }),
+        unwritten: written.unwritten.iter().map(|path| path_text(path)).collect(),
+    };
+    let text = formats::find(APPLY_REPORTS, &options.format)(&report, env.console.stdout_display());
+    env.console.print_formatted(&options.format, &text);
+    let is_rejected = |run: &AppliedRun| matches!(run.status, ApplyStatus::Conflict | ApplyStatus::Refused);
+    Ok(match &report.failed {
+        Some(failed) => {
+            report_failure(&report, failed, env);
+            EXIT_ENVIRONMENT
+        }
+        None if report.runs.iter().any(is_rejected) => EXIT_CONFLICT,
+        None => 0,
+    })
+}
+
+/// Says which files were written, and which weren't.
+fn report_failure(report: &ApplyReport, failed: &UnwrittenFile, env: &CliEnv) {
+    let list = |files: &[String]| if files.is_empty() { "none".to_owned() } else { files.join(", ") };
+    env.console.warning(&format!("`{}` wasn't written: {}", failed.path, failed.reason));
+    env.console.warning(&format!("written before it: {}", list(&report.files)));
+    env.console.warning(&format!("not written after it: {}", list(&report.unwritten)));
+    env.console.warning("the same command applies the rest, once the file can be written");
+}
+
+/// What became of a run's changes.
+enum Verdict {
+    /// They are part of the session: the files that they change.
+    Merged(Vec<String>),
+    /// They aren't, for a reason that concerns the whole run.
+    Rejected(ApplyStatus, String),
+    /// They aren't, because of these files.
+    Problems(ApplyStatus, Vec<FileProblem>),
+}
+
+/// Merges the changes of a run into the session, whole or not at all.
+fn merge_run(
+    session: &mut MergeSession<TargetFiles>,
+    candidate: &Candidate,
+    obstacle: &dyn Fn(&Path) -> Option<&'static str>,
+    protection: &mut Protection<'_>,
+) -> Result<Verdict, Error> {
+    let refused = |reason: String| Ok(Verdict::Rejected(ApplyStatus::Refused, reason));
+    if candidate.row.is_some() && fs::symlink_metadata(&candidate.folder).is_ok_and(|data| data.is_symlink()) {
+        return refused("its record is a symbolic link".to_owned());
+    }
+    let changes = match RunChanges::read(&candidate.folder) {
+        Ok(changes) => changes,
+        Err(error) => return refused(error.to_string()),
+    };
+    if candidate.row.is_some() && changes.outcome != Some(Outcome::Completed) {
+        let how = changes.outcome.map_or("it hasn't ended".to_owned(), |outcome| format!("it ended as {outcome}"));
+        return Ok(Verdict::Rejected(ApplyStatus::Skipped, how));
+    }
+    let patch = match &changes.patch {
+        Ok(patch) => patch,
+        Err(why) => return refused(why.clone()),
+    };
+    let merged = match session.prepare(&candidate.label, patch) {
+        Ok(merged) => merged,
+        Err(conflicts) => return Ok(conflict(conflicts)),
+    };
+    let problems = protection.problems(&changes, &merged)?;
+    if !problems.is_empty() {
+        return Ok(Verdict::Problems(ApplyStatus::Refused, problems));
+    }
+    let dirty: Vec<FileProblem> = merged
+        .changed_files()
+        .filter(|path| fs::symlink_metadata(session.source().root().join(path)).is_ok())
+        .filter_map(|path| {
+            let why = obstacle(path)?;
+            Some(problem(path, format!("{why}; commit or stash it, or use --allow-dirty")))
+        })
+        .collect();
+    if !dirty.is_empty() {
+        return Ok(Verdict::Problems(ApplyStatus::Refused, dirty));
+    }
+    let files = merged.changed_files().map(|path| path.to_string_lossy().into_owned()).collect();
+    session.accept(merged);
+    Ok(Verdict::Merged(files))
+}
+
+/// The verdict about a patch that can't be merged. Conflicts without a path concern all of it.
+fn conflict(conflicts: Vec<FileConflict>) -> Verdict {
+    if let Some(whole) = conflicts.iter().find(|conflict| conflict.path.as_os_str().is_empty()) {
+        return Verdict::Rejected(ApplyStatus::Refused, whole.why.clone());
+    }
+    let of_file = |conflict: FileConflict| FileProblem {
+        path: conflict.path.to_string_lossy().into_owned(),
+        reason: conflict.why,
+        lines: conflict.lines,
+        earlier: conflict.earlier,
+    };
+    Verdict::Problems(ApplyStatus::Conflict, conflicts.into_iter().map(of_file).collect())
+}
+
+fn problem(path: &Path, reason: String) -> FileProblem {
+    FileProblem { path: path.to_string_lossy().into_owned(), reason, lines: Vec::new(), earlier: Vec::new() }
+}
+
+/// A run whose changes may be applied.
+#[derive(Debug)]
+struct Candidate {
+    /// The run's name in the report.
+    label: String,
+    folder: PathBuf,
+    /// The id, if it is a row of a map that was named as a whole.
+    row: Option<String>,
+}
+
+/// The runs that the command line names, each once.
+fn find_candidates(options: &ApplyArgs, env: &CliEnv) -> Result<Vec<Candidate>, Error> {
+    let mut candidates = Vec::new();
+    for wanted in &options.runs {
+        match find_map(&options.out, wanted)? {
+            Some(map) => {
+                let name = map.canonicalize().unwrap_or_else(|_| map.clone());
+                let name = name.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                let ids = row_ids(&map, env)?;
+                candidates.extend(ids.into_iter().map(|id| Candidate {
+                    label: if options.runs.len() == 1 { id.clone() } else { format!("{name}/{id}") },
+                    folder: map.join("rows").join(&id),
+                    row: Some(id),
+                }));
+            }
+            None => {
+                let folder = find_run(&options.out, wanted, &has_tracked_files).map_err(|error| match error {
+                    Error::NoSuchRun { .. } | Error::NoRuns { .. } => Error::usage(
+                        format!("no run and no map is called `{wanted}` in {}", options.out.display()),
+                        "Name a run by its folder or its id, and a map by its folder, its name or JOB/MAP.",
+                    ),
+                    other => other,
+                })?;
+                let real = folder.canonicalize().unwrap_or_else(|_| folder.clone());
+                let label = real.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                candidates.push(Candidate { label, folder, row: None });
+            }
+        }
+    }
+    // A row that is named itself is applied even if its run didn't complete.
+    let real = |candidate: &Candidate| candidate.folder.canonicalize().unwrap_or_else(|_| candidate.folder.clone());
+    let named: HashSet<PathBuf> = candidates.iter().filter(|it| it.row.is_none()).map(real).collect();
+    let mut seen = HashSet::new();
+    candidates.retain_mut(|candidate| {
+        let folder = real(candidate);
+        if named.contains(&folder) {
+            candidate.row = None;
+        }
+        seen.insert(folder)
+    });
+    Ok(candidates)
+}
+
+/// Finds a map by its folder, its name, or JOB/MAP below the folder of runs; `None` if there is none of that name.
+fn find_map(out: &Path, wanted: &str) -> Result<Option<PathBuf>, Error> {
+    let is_map = |folder: &PathBuf| folder.join(MAP_FILE).is_file();
+    if let Some(folder) = [PathBuf::from(wanted), out.join(wanted)].into_iter().find(is_map) {
+        return Ok(Some(folder));
+    }
+    if wanted.contains('/') {
+        return Ok(None);
+    }
+    let jobs = fs::read_dir(out).into_iter().flatten().flatten().map(|job| job.path().join(wanted));
+    let mut found: Vec<PathBuf> = jobs.filter(is_map).collect();
+    found.sort();
+    match found.as_slice() {
+        [] | [_] => Ok(found.pop()),
+        several => {
+            let names: Vec<String> = several.iter().map(|map| map.display().to_string()).collect();
+            let message = format!("several maps are called `{wanted}`: {}", names.join(", "));
+            Err(Error::usage(message, "Name one of the folders."))
+        }
+    }
+}
+
+/// The copies of the workspace that the maps of these runs started from, where they still exist.
+fn snapshots(candidates: &[Candidate]) -> Vec<PathBuf> {
+    let maps: HashSet<&Path> = candidates.iter().filter_map(|candidate| candidate.folder.parent()?.parent()).collect();
+    let snapshot = |map: &Path| {
+        let mut text = Vec::new();
+        open_file(map, MAP_FILE, MAX_MAP_BYTES).ok()?.take(MAX_MAP_BYTES).read_to_end(&mut text).ok()?;
+        match serde_json::from_slice::<MapManifest>(&text).ok()?.snapshot? {
+            Snapshot::Copy { folder } => Some(folder),
+            Snapshot::Git { .. } => None,
+        }
+    };
+    maps.into_iter().filter_map(snapshot).filter(|folder| folder.is_dir()).collect()
+}
+
+/// The ids of a map's rows: first those in its results, in their order, then the others by id.
+fn row_ids(map: &Path, env: &CliEnv) -> Result<Vec<String>, Error> {
+    let folder = map.join("rows");
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound => {
+            Error::NotARecord { path: map.to_owned(), why: "no row of this map has been started yet".to_owned() }
+        }
+        _ => Error::Record { path: folder.clone(), source },
+    };
+    let mut found = HashSet::new();
+    for entry in fs::read_dir(&folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        // Runs can't have such names, but files that were moved aside do.
+        if !name.starts_with('.') {
+            found.insert(name);
+        }
+        if found.len() > MAX_ROWS {
+            let why = format!("it has more than {MAX_ROWS} rows");
+            return Err(Error::NotARecord { path: map.to_owned(), why });
+        }
+    }
+    let mut ids = match ordered_ids(map, &mut found) {
+        Ok(ids) => ids,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => {
+            let path = map.join("results.jsonl");
+            env.console.warning(&format!("{} can't be read ({error}), so rows are applied by id", path.display()));
+            Vec::new()
+        }
+    };
+    let listed: HashSet<&String> = ids.iter().collect();
+    let mut others: Vec<String> = found.into_iter().filter(|id| !listed.contains(id)).collect();
+    others.sort();
+    ids.extend(others);
+    if ids.is_empty() {
+        let why = "no row of this map has been started yet".to_owned();
+        return Err(Error::NotARecord { path: map.to_owned(), why });
+    }
+    Ok(ids)
+}
+
+/// The ids in results.jsonl for which there is a record, each once.
+fn ordered_ids(map: &Path, found: &mut HashSet<String>) -> io::Result<Vec<String>> {
+    #[derive(Deserialize)]
+    struct Row {
+        id: String,
+    }
+    let file: File = open_file(map, "results.jsonl", MAX_RESULTS_BYTES)?;
+    let mut reader = BufReader::new(file);
+    let (mut ids, mut line) = (Vec::new(), Vec::new());
+    let mut left = found.clone();
+    loop {
+        line.clear();
+        let length = reader.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)?;
+        if length == 0 {
+            return Ok(ids);
+        }
+        if length as u64 == MAX_LINE_BYTES {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a line is longer than 64 MiB"));
+        }
+        // The last line may be incomplete.
+        let Ok(row) = serde_json::from_slice::<Row>(&line) else { continue };
+        if left.remove(&row.id) {
+            ids.push(row.id);
+        }
+    }
+}
+
+/// Decides which files of the workspace no patch may change.
+struct Protection<'a> {
+    env: &'a CliEnv,
+    workspace: &'a Path,
+    out: PathBuf,
+    home: Option<PathBuf>,
+    found: HashMap<ProtectionKey, ProtectedPaths>,
+    key: OnceCell<Option<RecordKey>>,
+}
+
+/// What the protected paths depend on: the job files, the paths that the job protects, and those that it doesn't.
+type ProtectionKey = (Vec<String>, Vec<String>, Vec<String>);
+
+impl<'a> Protection<'a> {
+    fn new(env: &'a CliEnv, workspace: &'a Path, out: &Path) -> Self {
+        let out = env.current_folder.join(out);
+        let home = env.variable("HOME").map(PathBuf::from);
+        Self { env, workspace, out, home, found: HashMap::new(), key: OnceCell::new() }
+    }
+
+    /// The protected files among those that a patch changes, unless the run had the permission to change them.
+    fn problems(&mut self, changes: &RunChanges, merged: &MergedPatch) -> Result<Vec<FileProblem>, Error> {
+        let hits = self.protected(changes, &[], merged.changed_files().collect());
+        if hits.is_empty() {
+            return Ok(Vec::new());
+        }
+        let allowed = &changes.plan.allow_changes;
+        let refused =
+            |hits: Vec<&Path>, why: &str| hits.into_iter().map(|path| problem(path, why.to_owned())).collect();
+        let left = if allowed.is_empty() { hits.clone() } else { self.protected(changes, allowed, hits.clone()) };
+        if !left.is_empty() {
+            return Ok(refused(left, "it is protected, and the job has no permission to change it"));
+        }
+        let key = self.record_key()?;
+        if key.is_some_and(|key| changes.is_signed_by(key).unwrap_or(false)) {
+            return Ok(Vec::new());
+        }
+        Ok(refused(
+            hits,
+            "it is protected, and the permission to change it is in a record from another machine or with another key \
+             (machines that share records need the same LEGWORK_RECORD_KEY)",
+        ))
+    }
+
+    /// The protected ones among some files, if a job may change the paths in `allowed`.
+    fn protected<'p>(&mut self, changes: &RunChanges, allowed: &[String], files: Vec<&'p Path>) -> Vec<&'p Path> {
+        let key = (changes.job_files.clone(), changes.plan.protect.clone(), allowed.to_vec());
+        let found = self.found.entry(key).or_insert_with(|| {
+            let own = self.env.user_config_files_below(self.workspace);
+            let job_files: Vec<PathBuf> = changes.job_files.iter().map(PathBuf::from).chain(own).collect();
+            ProtectedPaths::find(&ProtectionConfig {
+                workspace: self.workspace,
+                job_files: &job_files,
+                out: &self.out,
+                home: self.home.as_deref(),
+                git: changes.plan.git,
+                protect: &changes.plan.protect,
+                allow_changes: allowed,
+                write: &[],
+                has_commands: false,
+                time: None,
+            })
+        });
+        let is_protected = |file: &&Path| {
+            let file = self.workspace.join(file);
+            found.paths.iter().chain(&found.links).any(|path| file.starts_with(path))
+        };
+        files.into_iter().filter(is_protected).collect()
+    }
+
+    fn record_key(&self) -> Result<Option<&RecordKey>, Error> {
+        if self.key.get().is_none() {
+            let key = self.env.record_key(&[self.workspace, &self.out])?;
+            return Ok(self.key.get_or_init(|| key).as_ref());
+        }
+        Ok(self.key.get().and_then(Option::as_ref))
+    }
+}
