@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use super::IsolationError;
+use super::error::IsolationError;
 
 /// Copies files, folders and symbolic links with their permissions. Sockets, pipes and devices are left out.
 pub(super) fn copy_tree(from: &Path, to: &Path, excluded: &[PathBuf]) -> Result<(), IsolationError> {
@@ -74,7 +74,7 @@ fn clone_blocks(_: &File, _: &File) -> bool {
 }
 
 /// Lets the owner change all folders below a folder, so that it can be removed.
-pub(super) fn make_writable(folder: &Path) {
+fn make_writable(folder: &Path) {
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
         let is_folder = fs::symlink_metadata(&folder).is_ok_and(|data| data.is_dir());
@@ -83,5 +83,19 @@ pub(super) fn make_writable(folder: &Path) {
         }
         let _ = fs::set_permissions(&folder, Permissions::from_mode(0o700));
         folders.extend(fs::read_dir(&folder).into_iter().flatten().flatten().map(|entry| entry.path()));
+    }
+}
+
+/// Removes a folder and everything in it, also below folders that were made read-only.
+pub(super) fn remove_tree(folder: &Path) -> Result<(), IsolationError> {
+    let is_gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+    match fs::remove_dir_all(folder) {
+        Ok(()) => Ok(()),
+        Err(error) if is_gone(&error) => Ok(()),
+        Err(_) => {
+            make_writable(folder);
+            fs::remove_dir_all(folder).or_else(|error| if is_gone(&error) { Ok(()) } else { Err(error) })
+        }
+        .map_err(IsolationError::io(folder)),
     }
 }

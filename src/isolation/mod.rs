@@ -2,16 +2,19 @@
 //! user's workspace. The repository's commits, branches, index and hooks aren't touched.
 
 mod copy;
+mod error;
 mod worktree;
 #[cfg(test)]
 mod tests;
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use self::copy::remove_tree;
+pub use self::error::IsolationError;
+use self::worktree::WorktreeSnapshot;
 use crate::git::Repository;
 
 /// How runs are kept apart.
@@ -58,40 +61,6 @@ pub enum Snapshot {
     },
 }
 
-/// What makes a snapshot or a workspace fail.
-#[derive(Debug, thiserror::Error)]
-pub enum IsolationError {
-    /// A file can't be read or written.
-    #[error("`{}`: {source}", path.display())]
-    Io {
-        /// The file or folder.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// A git command failed.
-    #[error("`git {command}` failed: {message}")]
-    Git {
-        /// The command, without its options.
-        command: &'static str,
-        /// What git printed.
-        message: String,
-    },
-    /// The repository has no commit yet.
-    #[error("the repository has no commit yet, so it can have no worktrees")]
-    NoCommit,
-    /// The workspace isn't in a git repository.
-    #[error("the workspace isn't in a git repository, so it can have no worktrees")]
-    NotARepository,
-}
-
-impl IsolationError {
-    fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
-        let path = path.to_owned();
-        move |source| Self::Io { path, source }
-    }
-}
-
 impl Snapshot {
     /// Takes a snapshot of a workspace. `folder` is a folder of the caller's for temporary files and, without git, for the
     /// copy. What is in `excluded` isn't copied. Returns `None` if the runs share the workspace.
@@ -106,7 +75,11 @@ impl Snapshot {
     ) -> Result<Option<Self>, IsolationError> {
         match isolation {
             Isolation::None => Ok(None),
-            Isolation::Worktree => worktree::take_snapshot(workspace, folder, excluded).map(Some),
+            Isolation::Worktree => {
+                let WorktreeSnapshot { repository, subfolder, commit, tree } =
+                    worktree::take_snapshot(workspace, folder, excluded)?;
+                Ok(Some(Self::Git { repository, subfolder, commit, tree }))
+            }
             Isolation::Copy => {
                 let copy = folder.join(BASE_COPY);
                 remove_tree(&copy)?;
@@ -181,17 +154,3 @@ impl Snapshot {
 
 /// The folder of the copy from which workspaces are copied.
 const BASE_COPY: &str = ".base";
-
-/// Removes a folder and everything in it, also below folders that were made read-only.
-fn remove_tree(folder: &Path) -> Result<(), IsolationError> {
-    let is_gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
-    match fs::remove_dir_all(folder) {
-        Ok(()) => Ok(()),
-        Err(error) if is_gone(&error) => Ok(()),
-        Err(_) => {
-            copy::make_writable(folder);
-            fs::remove_dir_all(folder).or_else(|error| if is_gone(&error) { Ok(()) } else { Err(error) })
-        }
-        .map_err(IsolationError::io(folder)),
-    }
-}

@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::{IsolationError, Snapshot};
+use super::copy::remove_tree;
+use super::error::IsolationError;
 use crate::git::Repository;
 
 /// A git command with the settings that all commands here have.
@@ -39,7 +40,21 @@ fn run(mut command: Command, name: &'static str) -> Result<String, IsolationErro
     Ok(String::from_utf8_lossy(&output.stdout).trim_end_matches('\n').to_owned())
 }
 
-pub(super) fn take_snapshot(workspace: &Path, folder: &Path, excluded: &[PathBuf]) -> Result<Snapshot, IsolationError> {
+/// The objects of a snapshot.
+pub(super) struct WorktreeSnapshot {
+    /// The root of the working tree.
+    pub(super) repository: PathBuf,
+    /// The path of the workspace in it.
+    pub(super) subfolder: PathBuf,
+    pub(super) commit: String,
+    pub(super) tree: String,
+}
+
+pub(super) fn take_snapshot(
+    workspace: &Path,
+    folder: &Path,
+    excluded: &[PathBuf],
+) -> Result<WorktreeSnapshot, IsolationError> {
     let workspace = workspace.canonicalize().map_err(IsolationError::io(workspace))?;
     let repository = Repository::discover(&workspace).ok_or(IsolationError::NotARepository)?;
     let root = repository.worktree;
@@ -71,7 +86,7 @@ pub(super) fn take_snapshot(workspace: &Path, folder: &Path, excluded: &[PathBuf
     add.extend(pathspecs.iter().map(String::as_str));
     run(with_index(&add), "add")?;
     let tree = run(with_index(&["write-tree"]), "write-tree")?;
-    Ok(Snapshot::Git { repository: root, subfolder, commit, tree })
+    Ok(WorktreeSnapshot { repository: root, subfolder, commit, tree })
 }
 
 pub(super) fn has_tree(repository: &Path, tree: &str) -> bool {
@@ -96,7 +111,7 @@ pub(super) fn forget(repository: &Path, target: &Path) -> Result<(), IsolationEr
         let names_target = std::fs::read_to_string(entry.path().join("gitdir"))
             .is_ok_and(|text| Path::new(text.trim_end_matches('\n')) == dot_git);
         if names_target {
-            super::remove_tree(&entry.path())?;
+            remove_tree(&entry.path())?;
         }
     }
     Ok(())

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Cell, CellValue, ColumnUse, RowReader};
+use super::row_reader::{Cell, CellValue, ColumnUse, RowReader};
 
 pub(super) fn read(reader: &mut RowReader<'_>) {
     let text = reader.text();

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::{Cell, CellValue, RowReader};
+use super::row_reader::{Cell, CellValue, RowReader};
 
 pub(super) fn read_lines(reader: &mut RowReader<'_>) {
     let text = reader.text();
@@ -55,7 +55,7 @@ fn read_row(reader: &mut RowReader<'_>, range: Range<usize>) {
         Ok(object) => object,
         Err(error) => return report_syntax(reader, range, &error, "expected a JSON object with the inputs of one run"),
     };
-    let mut cells: Vec<(Cell, super::ColumnUse)> = Vec::with_capacity(members.len());
+    let mut cells: Vec<(Cell, super::row_reader::ColumnUse)> = Vec::with_capacity(members.len());
     let mut is_whole = true;
     for (name, value) in members {
         let place = range_in(text, value.get());

@@ -2,18 +2,16 @@
 
 mod csv_rows;
 mod json_rows;
+mod row_reader;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::Value;
-use sha2::{Digest, Sha256};
-
-use crate::diagnostic::{Diagnostic, OmittedFindings, Rule, Source, SourceSpan, rule, suggest_name};
+use self::row_reader::RowReader;
+pub use self::row_reader::{Cell, CellValue, MAX_ROWS, Row, Rows, id_mistake, name_mistake};
+use crate::diagnostic::{Diagnostic, Rule, Source, SourceSpan, rule};
 use crate::job::Job;
 
 /// The rules for files of rows. `too-large`, `not-utf8`, `unknown-input` and `duplicate-input` belong to others, too.
@@ -27,14 +25,6 @@ pub const RULES: &[Rule] = &[
 
 /// The greatest size of a file of rows in bytes: 256 MiB.
 pub const MAX_FILE_BYTES: usize = 256 << 20;
-/// How many rows a file may have.
-pub const MAX_ROWS: usize = 100_000;
-/// The greatest size of one value in bytes: 1 MiB, as for `--set`.
-const MAX_CELL_BYTES: usize = 1 << 20;
-/// How many findings are shown; one more counts the rest.
-const MAX_FINDINGS: usize = 1_000;
-/// The greatest length of a row's id in bytes.
-const MAX_ID_BYTES: usize = 100;
 
 /// The format of a file of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,58 +49,6 @@ impl RowFormat {
                 Some(b'{') => Self::Jsonl,
                 _ => Self::Csv,
             },
-        }
-    }
-}
-
-/// The rows of a file, in its order.
-#[derive(Debug)]
-pub struct Rows {
-    /// The file.
-    pub source: Arc<Source>,
-    /// The rows without mistakes. All ids differ, also without regard to case.
-    pub rows: Vec<Row>,
-    /// The mistakes of the other rows. If there are none, there is at least one row.
-    pub findings: Vec<Diagnostic>,
-}
-
-/// One row: the inputs of one run.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Row {
-    /// Its id, a safe name for a folder.
-    pub id: String,
-    /// The bytes of the file that hold it.
-    pub range: Range<usize>,
-    /// Its values, in the order of the file.
-    pub cells: Vec<Cell>,
-}
-
-/// One value of a row.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Cell {
-    /// The name of the input.
-    pub name: Arc<str>,
-    /// The value as it was written.
-    pub value: CellValue,
-    /// The bytes of the file that hold it.
-    pub range: Range<usize>,
-}
-
-/// A value of a row before it is checked against its input.
-#[derive(Debug, Clone, PartialEq)]
-pub enum CellValue {
-    /// A text of a CSV file, parsed like the value of `--set`.
-    Text(String),
-    /// A JSON value.
-    Json(Value),
-}
-
-impl CellValue {
-    /// The value as text: the same for a text and for the JSON value that it stands for.
-    fn to_text(&self) -> String {
-        match self {
-            Self::Text(text) | Self::Json(Value::String(text)) => text.clone(),
-            Self::Json(value) => value.to_string(),
         }
     }
 }
@@ -192,201 +130,5 @@ fn decode(name: &str, content: Vec<u8>) -> Result<Arc<Source>, Box<Diagnostic>> 
                     .help("this looks like a binary file; save it as UTF-8 text"),
             ))
         }
-    }
-}
-
-/// Collects rows and findings.
-struct RowReader<'a> {
-    source: &'a Arc<Source>,
-    id_column: Option<&'a str>,
-    /// Without a job, every column may be an input.
-    job: Option<&'a Job>,
-    rows: Vec<Row>,
-    /// The place of the first row with each id, in lower case.
-    ids: HashMap<String, Range<usize>>,
-    findings: Vec<Diagnostic>,
-    omitted: OmittedFindings,
-    /// Whether the mistakes concern all rows, so that checking their values would repeat them.
-    has_wrong_columns: bool,
-}
-
-/// What a column's values are used for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct ColumnUse {
-    is_id: bool,
-    is_input: bool,
-}
-
-impl<'a> RowReader<'a> {
-    fn new(source: &'a Arc<Source>, id_column: Option<&'a str>, job: Option<&'a Job>) -> Self {
-        let (rows, ids, findings) = (Vec::new(), HashMap::new(), Vec::new());
-        let (omitted, has_wrong_columns) = (OmittedFindings::default(), false);
-        Self { source, id_column, job, rows, ids, findings, omitted, has_wrong_columns }
-    }
-
-    fn text(&self) -> &'a str {
-        &self.source.text
-    }
-
-    fn place(&self, range: Range<usize>) -> SourceSpan {
-        SourceSpan { source: Arc::clone(self.source), range }
-    }
-
-    fn report(&mut self, finding: Diagnostic) {
-        match self.findings.len() < MAX_FINDINGS {
-            true => self.findings.push(finding),
-            false => self.omitted.add(&finding),
-        }
-    }
-
-    fn error(&mut self, code: &'static str, range: Range<usize>, message: impl Into<String>, help: impl Into<String>) {
-        let finding = Diagnostic::error(code, self.place(range), message).help(help);
-        self.report(finding);
-    }
-
-    /// What a column or key is used for; a finding if it is neither an input nor the id.
-    fn column(&mut self, name: &str, range: Range<usize>) -> Option<ColumnUse> {
-        let is_id = self.id_column == Some(name);
-        let Some(job) = self.job else { return Some(ColumnUse { is_id, is_input: true }) };
-        let input = job.inputs().find(|(declared, _)| declared.value == name).map(|(_, input)| input);
-        match input {
-            Some(input) if input.is_secret() => {
-                let message = format!("the input `{name}` is secret, and a file of rows is kept in the record");
-                self.error("secret-column", range, message, format!("give it with `--set-env {name}=VARIABLE`"));
-                None
-            }
-            None if !is_id => {
-                let known: Vec<&str> = job.inputs().map(|(name, _)| name.value.as_str()).collect();
-                let finding =
-                    Diagnostic::error("unknown-input", self.place(range), format!("the job has no input `{name}`"));
-                self.report(match suggest_name(name, known.iter().copied()) {
-                    Some(meant) => finding.help(format!("did you mean `{meant}`?")),
-                    None if known.is_empty() => finding.help("the job has no inputs"),
-                    None => finding
-                        .help(format!("its inputs are `{}`; name the column of ids with --id", known.join("`, `"))),
-                });
-                None
-            }
-            input => Some(ColumnUse { is_id, is_input: input.is_some() }),
-        }
-    }
-
-    /// Adds a row: its values with what they are used for.
-    fn row(&mut self, range: Range<usize>, values: Vec<(Cell, ColumnUse)>) {
-        if let Some((cell, _)) = values.iter().find(|(cell, _)| cell.range.len() > MAX_CELL_BYTES) {
-            let help = "put it into a file, and give its path as an input of type `path`";
-            self.error(
-                "too-large",
-                cell.range.clone(),
-                format!("the value of `{}` is larger than 1 MiB", cell.name),
-                help,
-            );
-            return;
-        }
-        let id = match self.id_column {
-            Some(column) => match values.iter().find(|(_, used)| used.is_id) {
-                Some((cell, _)) => (cell.value.to_text(), cell.range.clone()),
-                None => {
-                    let message = format!("the row has no `{column}`, which is its id");
-                    self.error("bad-row-id", range, message, "give every row an id");
-                    return;
-                }
-            },
-            None => (digest(&values), range.clone()),
-        };
-        let (id, place) = id;
-        if let Some(why) = id_mistake(&id) {
-            let help = "an id names a folder: letters, digits, `.`, `_` and `-`, at most 100, a letter or digit first";
-            self.error("bad-row-id", place, why, help);
-            return;
-        }
-        // Without all columns, different rows may look the same.
-        let is_partial = self.has_wrong_columns && self.id_column.is_none();
-        if let Some(first) = self.ids.get(&id.to_ascii_lowercase()).cloned().filter(|_| !is_partial) {
-            let (message, help) = match self.id_column {
-                None => (
-                    "the row has the same values as another one".to_owned(),
-                    "remove one of them, or name a column of ids with --id",
-                ),
-                Some(_) if self.rows.iter().any(|row| row.id == id) => {
-                    (format!("two rows have the id `{id}`"), "give each row an id of its own")
-                }
-                Some(_) => (
-                    format!("the id `{id}` differs from another one only in case"),
-                    "choose another id: some file systems ignore case",
-                ),
-            };
-            let finding = Diagnostic::error("duplicate-row-id", self.place(place), message)
-                .label(self.place(first), "first here")
-                .help(help);
-            self.report(finding);
-            return;
-        }
-        self.ids.insert(id.to_ascii_lowercase(), place);
-        let cells = values.into_iter().filter(|(_, used)| used.is_input).map(|(cell, _)| cell).collect();
-        self.rows.push(Row { id, range, cells });
-    }
-
-    /// Whether the file has more rows than are allowed; then the rest isn't read.
-    fn is_full(&mut self, range: Range<usize>) -> bool {
-        let is_full = self.rows.len() >= MAX_ROWS;
-        if is_full {
-            let help = "split the file, and run `legwork map` for each part";
-            self.error("too-large", range, format!("the file has more than {MAX_ROWS} rows"), help);
-        }
-        is_full
-    }
-
-    fn finish(mut self) -> Result<Rows, Vec<Diagnostic>> {
-        if self.rows.is_empty() && self.findings.is_empty() {
-            let range = self.text().len()..self.text().len();
-            self.error("no-rows", range, "the file has no rows", "write one row for each run");
-        }
-        self.findings.sort_by_key(|finding| finding.span.range.start);
-        if self.omitted.count() > 0 {
-            let place = self.findings.last().map(|last| last.span.clone());
-            self.findings.extend(place.map(|place| self.omitted.to_diagnostic(place)));
-        }
-        match self.has_wrong_columns || self.rows.is_empty() {
-            true => Err(self.findings),
-            false => Ok(Rows { source: Arc::clone(self.source), rows: self.rows, findings: self.findings }),
-        }
-    }
-}
-
-/// An id from the values of a row: 16 hexadecimal digits. It doesn't depend on their order or on the format of the file.
-fn digest(values: &[(Cell, ColumnUse)]) -> String {
-    let mut pairs: Vec<(&str, String)> = values.iter().map(|(cell, _)| (&*cell.name, cell.value.to_text())).collect();
-    pairs.sort_unstable();
-    let mut hash = Sha256::new();
-    for text in pairs.iter().flat_map(|(name, value)| [*name, value.as_str()]) {
-        hash.update((text.len() as u64).to_le_bytes());
-        hash.update(text);
-    }
-    hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Why an id can't name a folder.
-pub fn id_mistake(id: &str) -> Option<String> {
-    name_mistake("id", id)
-}
-
-/// Why an id, a key or the name of a map can't name a folder; `noun` says which of them it is.
-pub fn name_mistake(noun: &str, id: &str) -> Option<String> {
-    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-    match id.bytes().next() {
-        None => Some(format!("the {noun} is empty")),
-        _ if id.len() > MAX_ID_BYTES => Some(format!("the {noun} is longer than {MAX_ID_BYTES} characters")),
-        _ if id.contains(['/', '\\']) => Some(format!("the {noun} `{id}` is a path")),
-        _ if id.eq_ignore_ascii_case("latest") => {
-            Some(format!("the {noun} can't be `{id}`, which is the name of the newest run"))
-        }
-        Some(first) if !first.is_ascii_alphanumeric() => {
-            Some(format!("the {noun} `{id}` doesn't begin with a letter or digit"))
-        }
-        _ => id
-            .bytes()
-            .find(|byte| !is_allowed(*byte))
-            .map(|_| format!("the {noun} `{id}` has a character that isn't allowed")),
     }
 }
