@@ -1,8 +1,8 @@
 //! The environment of the command line: variables, current folder, terminal, clock and user configuration.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::output::Console;
 use crate::diagnostic::Diagnostic;
@@ -20,9 +20,18 @@ pub(super) struct CliEnv {
     pub(super) prices: OnceLock<Result<Prices, Vec<Diagnostic>>>,
     /// The servers in the user's `providers.toml`. Read on first use.
     pub(super) servers: OnceLock<ParsedServers>,
+    /// The warnings that apply to the whole process and were printed.
+    pub(super) warned: Mutex<HashSet<String>>,
 }
 
 impl CliEnv {
+    /// Prints a warning, unless it was printed before: the rows of a map share their circumstances.
+    pub(super) fn warn_once(&self, text: &str) {
+        if self.warned.lock().unwrap_or_else(PoisonError::into_inner).insert(text.to_owned()) {
+            self.console.warning(text);
+        }
+    }
+
     /// The value of an environment variable, if it is set and not empty.
     pub(super) fn variable(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())

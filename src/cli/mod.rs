@@ -34,7 +34,7 @@ mod user_config;
 mod validate;
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
@@ -168,8 +168,8 @@ pub fn main() -> u8 {
         }
     };
     let code = folder.map_err(Error::environment("the current folder can't be found")).and_then(|current_folder| {
-        let (prices, servers) = (OnceLock::new(), OnceLock::new());
-        let env = CliEnv { variables, current_folder, console, clock: jiff::Timestamp::now, prices, servers };
+        let (prices, servers, warned) = (OnceLock::new(), OnceLock::new(), Mutex::default());
+        let env = CliEnv { variables, current_folder, console, clock: jiff::Timestamp::now, prices, servers, warned };
         dispatch(arguments.command, &env)
     });
     let code = code.unwrap_or_else(|error| {

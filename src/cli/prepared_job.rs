@@ -103,10 +103,16 @@ pub(super) struct RunIdentity<'a> {
 
 impl<'a> PreparedJob<'a> {
     /// Reads and checks a job. Warnings go to stderr. `limits` replace those of the job, and apply to each run.
+    /// With `has_cost_limit`, the command line limits the cost, so that the job needn't.
     ///
     /// # Errors
     /// The job or an option is invalid.
-    pub(super) fn read(args: &'a JobArgs, limits: BTreeMap<String, String>, env: &'a CliEnv) -> Result<Self, Error> {
+    pub(super) fn read(
+        args: &'a JobArgs,
+        limits: BTreeMap<String, String>,
+        has_cost_limit: bool,
+        env: &'a CliEnv,
+    ) -> Result<Self, Error> {
         let invalid = |finding| Error::Invalid(vec![finding]);
         args.sandbox_options.require_for_untrusted(args.untrusted)?;
         let workspace = resolve_workspace(&args.workspace)?;
@@ -120,7 +126,7 @@ impl<'a> PreparedJob<'a> {
         if matches!(&model, Ok(Some(model)) if model.is_scripted()) {
             findings.retain(|finding| !lints::COST_WARNINGS.contains(&finding.code));
         }
-        if limits.contains_key("cost_usd") {
+        if has_cost_limit {
             findings.retain(|finding| finding.code != "no-cost-limit");
         }
         if !findings.is_empty() {

@@ -37,7 +37,7 @@ impl CliEnv {
             return Ok(Some(RecordKey::new(key)));
         }
         let unsigned = |why: &str| {
-            self.console.warning(&format!("the record isn't signed, so resuming it needs --trust-record: {why}"));
+            self.warn_once(&format!("the record isn't signed, so resuming it needs --trust-record: {why}"));
             None
         };
         let Some(path) = self.xdg_file("XDG_STATE_HOME", ".local/state", "record.key") else {

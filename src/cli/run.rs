@@ -79,7 +79,9 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     // With a key, another process may just be writing the file.
     let result_path = options.result.as_deref().filter(|_| !options.dry_run);
     let result_file = ResultFile::prepare(result_path.filter(|_| options.key.is_none()))?;
-    let job = PreparedJob::read(args, parse_limits(&options.limit), env)?;
+    let limits = parse_limits(&options.limit);
+    let has_cost_limit = limits.contains_key("cost_usd");
+    let job = PreparedJob::read(args, limits, has_cost_limit, env)?;
     let inputs = job.inputs()?;
     let started = (env.clock)();
     let run_id = match (&options.key, options.dry_run) {

@@ -174,9 +174,9 @@ impl SandboxOptions {
         let sandbox = Sandbox::detect(self.mode(), policy.clone()).map_err(Error::SandboxUnavailable)?;
         match (sandbox.tier(), &sandbox.degradation) {
             (Tier::Off, _) => {
-                env.console.warning(&format!("commands are not confined (sandbox: off): {UNCONFINED_RISK}"));
+                env.warn_once(&format!("commands are not confined (sandbox: off): {UNCONFINED_RISK}"));
             }
-            (tier, Some(reason)) => env.console.warning(&format!("sandbox: {tier}: {reason}")),
+            (tier, Some(reason)) => env.warn_once(&format!("sandbox: {tier}: {reason}")),
             (_, None) => {}
         }
         Ok(PreparedSandbox { sandbox, protection: Some((policy, protected, records)) })

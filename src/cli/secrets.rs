@@ -33,7 +33,7 @@ impl RunSecrets {
         known.extend(env_names.iter().filter_map(|name| url_password(value_of(name)?)).flat_map(raw_and_decoded));
         let (_, too_short) = Redactor::new(&known);
         for name in too_short {
-            env.console.warning(&format!(
+            env.warn_once(&format!(
                 "{name} isn't masked, as it has fewer than {} characters: it may appear in the record",
                 redaction::MIN_SECRET_CHARS
             ));
