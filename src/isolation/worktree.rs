@@ -61,6 +61,11 @@ pub(super) fn take_snapshot(workspace: &Path, folder: &Path, excluded: &[PathBuf
         .iter()
         .filter_map(|path| path.strip_prefix(&root).ok())
         .filter(|path| !path.as_os_str().is_empty())
+        // `git add` fails if it is given an ignored path, even one to leave out.
+        .filter(|path| {
+            let path = format!("./{}", path.to_string_lossy());
+            run(git(&root, &["check-ignore", "--quiet", "--", &path]), "check-ignore").is_err()
+        })
         .map(|path| format!(":(exclude,literal,top){}", path.to_string_lossy()))
         .collect();
     let mut add = vec!["add", "--all", "--", ":/"];
