@@ -26,9 +26,10 @@ fn bash(command: &str) -> Answer {
 /// Replies without a state, so that a run can be killed and resumed: each prompt of a subagent is its command.
 fn serve() -> Server {
     Server::with(Checks::AllowRepeats, |request: &Request| match (request.prompt().as_str(), request.turn()) {
-        ("Parent.", 0) => {
-            Answer::calls(&[task("sed -i s/one/ONE/ text && echo a > a"), task("sed -i s/five/FIVE/ text")])
-        }
+        ("Parent.", 0) => Answer::calls(&[
+            task("sed -i s/one/ONE/ text && echo a > a && rm -f gone"),
+            task("sed -i s/five/FIVE/ text"),
+        ]),
         ("Parent.", _) => Answer::text("Merged."),
         // A command that was interrupted isn't repeated by legwork.
         (command, turn) if turn == 0 || request.results()[0].text.contains("was interrupted") => bash(command),
@@ -38,7 +39,7 @@ fn serve() -> Server {
 
 fn folder(git: bool) -> TestFolder {
     let folder = folder_with(JOB);
-    folder.write("text", "committed\n").write("kept", "kept\n");
+    folder.write("text", "committed\n").write("kept", "kept\n").write("gone", "x\n");
     if git {
         folder.write(".gitignore", "runs/\n");
         folder.commit_all();
@@ -58,6 +59,7 @@ fn assert_no_copy_left(folder: &TestFolder, why: &str) {
 fn assert_merged(folder: &TestFolder, why: &str) {
     assert_eq!(folder.read("text"), "ONE\n2\n3\n4\nFIVE\n", "{why}");
     assert_eq!(folder.read("a"), "a\n", "{why}");
+    assert!(!folder.exists("gone"), "{why}");
     assert_no_copy_left(folder, why);
 }
 
@@ -75,7 +77,7 @@ fn changes_of_two_subagents_in_one_file_are_merged() {
         assert_eq!(
             texts,
             [
-                "[writer-1 changed 2 files, and the workspace has its changes now: `a`, `text`]\n\nChanged.",
+                "[writer-1 changed 3 files, and the workspace has its changes now: `a`, `gone`, `text`]\n\nChanged.",
                 "[writer-2 changed 1 file, and the workspace has its changes now: `text`]\n\nChanged.",
             ]
         );
