@@ -1,5 +1,7 @@
 //! A subagent has only its own tools and rules, and the limits of the run apply to it.
 
+mod own_workspace;
+
 use serde_json::{Value, json};
 
 use crate::runs::folder_with;

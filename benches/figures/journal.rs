@@ -48,7 +48,8 @@ fn journal(out: &Path, length: usize, durability: Durability) -> (f64, usize) {
         Recorder::create(out, "bench", &new_run_id(out, "bench", Timestamp::now()), None).expect("a run's folder");
     let result = ToolResult { call_id: "toolu_1".into(), text: "word ".repeat(length / 5), is_error: false };
     let event: Event =
-        CallFinished { tool: "bash".into(), result, duration_ms: 3, file_version: None, no_result: None }.into();
+        CallFinished { tool: "bash".into(), result, duration_ms: 3, file_version: None, no_result: None, merged: None }
+            .into();
     // The first event creates the file.
     recorder.append(PARENT, event.clone(), durability, Timestamp::now()).expect("an event");
     let begun = Instant::now();

@@ -115,7 +115,7 @@ impl<'t> Agent<'t> {
         let mut cursor = run.take_cursor(&summary.id)?;
         let plan = &run.deps.plan;
         let failed = |message: String| RunAbort::new(Outcome::EnvironmentFailed, message);
-        let mut toolbox = Toolbox::new(&planned.tools, run.deps.tools.clone()).map_err(failed)?;
+        let mut toolbox = Toolbox::new(&planned.tools, run.take_tools(&summary.id)).map_err(failed)?;
         if summary.subagent.is_none() && toolbox.has(Task::NAME) {
             toolbox.add(Box::new(plan.task_tool()));
         }

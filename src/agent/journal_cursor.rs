@@ -14,8 +14,8 @@ use jiff::Timestamp;
 use super::raised_limits::{JournalSplit, MAX_TURNS, RaisedLimits, is_call_event};
 use super::run_abort::RunAbort;
 use crate::event::{
-    AgentFinished, CallFinished, CheckFinished, CheckStarted, Event, JournalEntry, LimitRaised, LimitReached, Outcome,
-    RequestStarted, ResultsTruncated,
+    AgentFinished, CallFinished, CheckFinished, CheckStarted, Event, JournalEntry, LimitRaised, LimitReached,
+    MergedChanges, Outcome, RequestStarted, ResultsTruncated,
 };
 use crate::message::{ToolCall, Usage};
 use crate::tools::submit_result::SubmitResult;
@@ -95,6 +95,8 @@ pub(super) struct RecordedCall {
     /// How the subagent ended, if it had and doesn't run again.
     pub(super) child_end: Option<AgentFinished>,
     pub(super) end: Recorded<CallFinished>,
+    /// How the changes of the subagent came back into the workspace.
+    pub(super) merged: Option<MergedChanges>,
 }
 
 /// The calls of one reply.
@@ -298,12 +300,13 @@ impl JournalCursor {
             let has_own_result = end.as_ref().is_none_or(|end| end.no_result.is_none());
             has_own_result && (is_internal || (replay.runs_tools && end.is_some()))
         });
+        let merged = end.as_ref().and_then(|end| end.merged.clone());
         let end = match end {
             _ if is_rerun => Recorded::Rerun,
             Some(end) => Recorded::Known(end),
             None => Recorded::Unfinished,
         };
-        Ok(Some(RecordedCall { child, child_end, end }))
+        Ok(Some(RecordedCall { child, child_end, end, merged }))
     }
 
     /// Checks that the loop has taken all recorded calls of a reply.

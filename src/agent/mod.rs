@@ -9,6 +9,7 @@ mod context_window;
 mod journal_cursor;
 mod message_history;
 mod message_store;
+mod own_workspaces;
 mod raised_limits;
 mod redact_reply;
 mod request;
@@ -23,12 +24,14 @@ pub use self::agent_state::Agent;
 use self::compaction::CompactionState;
 pub use self::journal_cursor::{JournalCursor, ReplayRules, Stopwatch};
 pub use self::message_store::MessageFile;
+pub use self::own_workspaces::{ConfineCopy, ConfinedCopy, OwnWorkspaces};
 use self::raised_limits::MAX_TURNS;
 pub use self::raised_limits::{JournalSplit, RaisedLimits};
 use self::request::{RequestKind, RequestOutcome};
 pub use self::run_abort::RunAbort;
 pub use self::run_state::{RunDeps, RunGates, RunHistory, RunState};
 use crate::event::{AgentFinished, AgentStarted, Durability, LimitReached, NoteSent, Outcome, PARENT, ReplyDiscarded};
+use crate::job::SubagentWorkspace;
 use crate::message::{Message, Reply, StopReason, ToolCall, UserMessage};
 use crate::plan::PlannedAgent;
 use crate::pricing;
@@ -85,7 +88,10 @@ impl<'t> Agent<'t> {
         let mut end = recorded.unwrap_or(end);
         let parents_journal = (!is_parent).then(|| PARENT.to_owned());
         for journal in own_journal.into_iter().chain(parents_journal) {
-            if let Err(abort) = run.record(&journal, end.clone(), Durability::Written) {
+            // From here on, changes in a copy of the workspace may be merged.
+            let is_merged = journal == PARENT && planned.workspace == SubagentWorkspace::Own;
+            let durability = if is_merged { Durability::Flushed } else { Durability::Written };
+            if let Err(abort) = run.record(&journal, end.clone(), durability) {
                 end.outcome = run.abort_run(abort, is_parent);
             }
         }

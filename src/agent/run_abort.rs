@@ -38,6 +38,22 @@ impl RunAbort {
         Self::new(Outcome::EnvironmentFailed, format!("the messages of the conversation can't be read back: {error}"))
     }
 
+    /// A subagent's copy of the workspace can't be made or merged.
+    pub(super) fn workspace_copy(message: String) -> Self {
+        Self::new(Outcome::EnvironmentFailed, message)
+            .with_hint("Fix the cause, then `legwork resume`; or remove `workspace: own` from the subagent.")
+    }
+
+    /// The copy of the workspace in which a subagent worked is gone, and with it what the subagent did.
+    pub(super) fn workspace_copy_gone(id: &str) -> Self {
+        let message = format!(
+            "{id} can't continue, because its copy of the workspace is gone; the effect of its work is unknown"
+        );
+        Self::new(Outcome::EnvironmentFailed, message).with_hint(
+            "Check the workspace, then start the job again. Don't delete `.workspaces` while a run can be resumed.",
+        )
+    }
+
     /// The journal doesn't match the plan.
     pub(super) fn journal_mismatch(agent: &str, kind: &str) -> Self {
         Self::new(

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::journal_cursor::{JournalCursor, RequestSpend};
 use super::message_store::MessageFile;
+use super::own_workspaces::OwnWorkspaces;
 use super::run_abort::RunAbort;
 use crate::budget::{Amount, Budget, MapBudget};
 use crate::event::{Durability, Event, Outcome, Sink};
@@ -39,6 +40,8 @@ pub struct RunDeps {
     pub clock: fn() -> Timestamp,
     /// What tools and checks work with.
     pub tools: ToolDeps,
+    /// The copies of the workspace for subagents that don't share it; `None` in a replay, which makes none.
+    pub own_workspaces: Option<Arc<OwnWorkspaces>>,
     /// Where events go.
     pub sink: Arc<dyn Sink>,
     /// Cancelled by a signal.
@@ -107,6 +110,8 @@ struct SharedState {
     divergences: BTreeMap<String, String>,
     /// The records of the agents that haven't started yet.
     cursors: HashMap<String, JournalCursor>,
+    /// What the tools of subagents with a copy of the workspace work with, by the subagents' ids.
+    own_tools: HashMap<String, ToolDeps>,
     /// The last number of each kind of subagent.
     subagent_numbers: HashMap<String, u32>,
     /// The windows that servers reported in this run when a prompt was too long, by the models' names.
@@ -156,6 +161,16 @@ impl RunState {
             self.budget.restore_spend(spent, calls, subagents);
         }
         self.shared().cursors = cursors;
+    }
+
+    /// Gives a subagent tools of its own, which work in its copy of the workspace.
+    pub(super) fn set_own_tools(&self, id: &str, tools: ToolDeps) {
+        self.shared().own_tools.insert(id.to_owned(), tools);
+    }
+
+    /// What the tools of an agent that starts now work with.
+    pub(super) fn take_tools(&self, id: &str) -> ToolDeps {
+        self.shared().own_tools.remove(id).unwrap_or_else(|| self.deps.tools.clone())
     }
 
     /// Takes the recorded steps of an agent. In a replay every agent has some.

@@ -1,6 +1,8 @@
 //! The calls of one reply. Neighbouring `task` calls and reading calls run side by side; all others run alone and in order.
 //! Every call gets exactly one result, and the results go back in one message, in the order of the calls.
 
+use std::sync::Arc;
+
 use futures_util::future::{FutureExt, LocalBoxFuture, join_all};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -10,11 +12,14 @@ use super::journal_cursor::{Recorded, RecordedCall};
 use super::run_abort::RunAbort;
 use crate::budget::{SUBAGENT_SUMMARY_TOKENS, TOOL_CALLS_KEY};
 use crate::diagnostic::suggest_name;
-use crate::event::{AgentFinished, CallFinished, CallStarted, Durability, LimitReached, NoResult, Outcome};
+use crate::event::{
+    AgentFinished, CallFinished, CallStarted, Durability, LimitReached, MergedChanges, NoResult, Outcome,
+};
+use crate::job::SubagentWorkspace;
 use crate::message::{ToolCall, ToolResult, UserMessage};
 use crate::plan::PlannedAgent;
-use crate::text::pluralize;
 use crate::text::truncate::first;
+use crate::text::{pluralize, sanitize};
 use crate::tools::task::{Task, TaskInput};
 use crate::tools::toolbox::{MAX_RESULT_CHARS, truncate_middle};
 use crate::tools::{TOOLS, ToolError};
@@ -26,12 +31,30 @@ const MAX_PARALLEL_READS: usize = 8;
 const INTERRUPTED_CALL_NOTE: &str = "The run was interrupted during this call. Its effect is unknown: all, part or none of \
                                      it may have happened. Check before you repeat it.";
 
+/// The longest list of changed files in a result, in characters.
+const MAX_MERGE_NOTE: usize = 800;
+
 /// A subagent that answers a `task` call.
 struct Delegation<'t> {
     id: String,
     subagent: String,
     planned: &'t PlannedAgent,
     input: TaskInput,
+    /// In a replay, how its changes came back into the workspace.
+    merged: Option<MergedChanges>,
+}
+
+/// How far a call has come.
+enum CallProgress {
+    /// Its result is recorded.
+    Done(ToolResult, Option<AgentFinished>),
+    /// Its subagent has ended, and the changes in the subagent's copy of the workspace aren't merged yet.
+    Unmerged {
+        end: CallFinished,
+        child: AgentFinished,
+        /// Whether an earlier part of the run may have merged some of them.
+        may_be_partial: bool,
+    },
 }
 
 /// How a call gets its result.
@@ -39,7 +62,7 @@ enum CallDisposition<'t> {
     /// From the record, with the end of the subagent that answered it.
     Recorded(Box<CallFinished>, Option<AgentFinished>),
     /// From a subagent that had ended before.
-    SubagentEnded(AgentFinished),
+    SubagentEnded(AgentFinished, Option<MergedChanges>),
     /// Not at all: the run is over.
     Aborted(RunAbort),
     Tool,
@@ -53,7 +76,7 @@ impl CallDisposition<'_> {
     fn child(&self) -> Option<String> {
         match self {
             Self::Subagent(delegation) => Some(delegation.id.clone()),
-            Self::SubagentEnded(end) => Some(end.id.clone()),
+            Self::SubagentEnded(end, _) => Some(end.id.clone()),
             _ => None,
         }
     }
@@ -98,6 +121,9 @@ impl<'t> Agent<'t> {
         for call in group {
             dispositions.push(self.prepare(call)?);
         }
+        for disposition in &dispositions {
+            self.open_copy(disposition).await?;
+        }
         let is_subagent = |disposition: &&CallDisposition<'_>| matches!(disposition, CallDisposition::Subagent(_));
         let subagents = dispositions.iter().filter(is_subagent).count() as u64;
         // Whatever the subagents spend, this agent can still read their summaries and sum up.
@@ -109,7 +135,13 @@ impl<'t> Agent<'t> {
             group.iter().zip(dispositions).map(|(call, disposition)| this.run_call(call, disposition, &read_slots));
         let finished = join_all(calls).await;
         let mut results = Vec::with_capacity(group.len());
-        for (result, child) in finished.into_iter().collect::<Result<Vec<_>, RunAbort>>()? {
+        for progress in finished.into_iter().collect::<Result<Vec<_>, RunAbort>>()? {
+            let (result, child) = match progress {
+                CallProgress::Done(result, child) => (result, child),
+                CallProgress::Unmerged { end, child, may_be_partial } => {
+                    (self.merge_copy(end, &child, may_be_partial).await?, Some(child))
+                }
+            };
             results.push(result);
             if let Some(child) = child.filter(|child| child.outcome == Outcome::BudgetExceeded) {
                 let reason = self.run.last_note(Outcome::BudgetExceeded);
@@ -139,7 +171,7 @@ impl<'t> Agent<'t> {
             Err(hit) => self.refuse(hit),
             Ok(()) => {
                 self.summary.tool_calls += 1;
-                if self.delegates(call) { self.delegate(call, None) } else { CallDisposition::Tool }
+                if self.delegates(call) { self.delegate(call, None, None) } else { CallDisposition::Tool }
             }
         };
         // A call with effects must be on disk before it starts, and so must the request for a subagent before the
@@ -155,7 +187,7 @@ impl<'t> Agent<'t> {
 
     /// Takes a call from the record. The budget has counted it.
     fn repeat_call(&mut self, call: &ToolCall, recorded: RecordedCall) -> Result<CallDisposition<'t>, RunAbort> {
-        let RecordedCall { child, mut child_end, end } = recorded;
+        let RecordedCall { child, mut child_end, end, merged } = recorded;
         let is_uncounted = matches!(&end, Recorded::Known(CallFinished { no_result: Some(NoResult::Limit(key)), .. })
             if key == TOOL_CALLS_KEY);
         self.summary.tool_calls += u64::from(!is_uncounted);
@@ -165,12 +197,12 @@ impl<'t> Agent<'t> {
                 self.toolbox.restore_state(call, &end.result, end.file_version.as_ref());
                 CallDisposition::Recorded(Box::new(end), child_end.take())
             }
-            Recorded::Rerun if self.delegates(call) => self.delegate(call, child),
+            Recorded::Rerun if self.delegates(call) => self.delegate(call, child, merged),
             Recorded::Rerun => CallDisposition::Tool,
             Recorded::Unfinished if self.cursor.is_replay() => {
                 CallDisposition::Aborted(self.leave_record("the record has no result of its call"))
             }
-            Recorded::Unfinished if child.is_some() => self.delegate(call, child),
+            Recorded::Unfinished if child.is_some() => self.delegate(call, child, None),
             Recorded::Unfinished if self.toolbox.reads_only(&call.tool) => {
                 self.run.check_running().map_or_else(CallDisposition::Aborted, |()| CallDisposition::Tool)
             }
@@ -180,7 +212,7 @@ impl<'t> Agent<'t> {
         };
         let disposition = match (disposition, child_end) {
             (CallDisposition::Subagent(delegation), Some(end)) if end.id == delegation.id => {
-                CallDisposition::SubagentEnded(end)
+                CallDisposition::SubagentEnded(end, delegation.merged)
             }
             (disposition, _) => disposition,
         };
@@ -202,7 +234,12 @@ impl<'t> Agent<'t> {
     }
 
     /// Chooses the subagent that answers a `task` call: a new one, or the recorded one.
-    fn delegate(&mut self, call: &ToolCall, recorded: Option<String>) -> CallDisposition<'t> {
+    fn delegate(
+        &mut self,
+        call: &ToolCall,
+        recorded: Option<String>,
+        merged: Option<MergedChanges>,
+    ) -> CallDisposition<'t> {
         let (subagent, planned, input) = match self.find_subagent(call) {
             Ok(found) => found,
             Err(why) => return CallDisposition::NotRun(why, None),
@@ -219,7 +256,7 @@ impl<'t> Agent<'t> {
                 self.run.next_id(subagent)
             }
         };
-        CallDisposition::Subagent(Delegation { id, subagent: subagent.to_owned(), planned, input })
+        CallDisposition::Subagent(Delegation { id, subagent: subagent.to_owned(), planned, input, merged })
     }
 
     /// The kind of subagent that a `task` call asks for.
@@ -251,7 +288,7 @@ impl<'t> Agent<'t> {
         call: &ToolCall,
         disposition: CallDisposition<'t>,
         read_slots: &Semaphore,
-    ) -> Result<(ToolResult, Option<AgentFinished>), RunAbort> {
+    ) -> Result<CallProgress, RunAbort> {
         let started = Instant::now();
         let mut end = CallFinished {
             tool: call.tool.clone(),
@@ -259,11 +296,12 @@ impl<'t> Agent<'t> {
             duration_ms: 0,
             file_version: None,
             no_result: None,
+            merged: None,
         };
-        let (mut child, mut failure) = (None, None);
+        let (mut child, mut failure, mut copy) = (None, None, None);
         match disposition {
             CallDisposition::Recorded(recorded, child) if !self.cursor.is_replay() => {
-                return Ok((recorded.result, child));
+                return Ok(CallProgress::Done(recorded.result, child));
             }
             CallDisposition::Recorded(recorded, its_child) => (end, child) = (*recorded, its_child),
             CallDisposition::Aborted(abort) => return Err(abort),
@@ -273,27 +311,101 @@ impl<'t> Agent<'t> {
                 let outcome = self.toolbox.call(call, self.run.call_limits()).await;
                 (end.result, end.file_version, failure) = (outcome.result, outcome.file_version, outcome.failure);
             }
-            CallDisposition::SubagentEnded(finished) => {
+            CallDisposition::SubagentEnded(finished, merged) => {
                 end.result = subagent_tool_result(call, &finished);
+                copy = self.has_copy(&finished.id).then_some((merged, true));
                 child = Some(self.propagate_fatal(finished)?);
             }
             CallDisposition::Subagent(delegation) => {
+                let merged = delegation.merged.clone();
+                copy = self.has_copy(&delegation.id).then(|| (merged, self.run.has_recorded_steps(&delegation.id)));
                 let finished = self.run_subagent(delegation).await?;
                 end.result = subagent_tool_result(call, &finished);
                 child = Some(finished);
             }
         }
         end.duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        match (copy, child) {
+            (Some((_, may_be_partial)), Some(child)) if !self.cursor.is_replay() => {
+                return Ok(CallProgress::Unmerged { end, child, may_be_partial });
+            }
+            (Some((Some(merged), _)), its_child) => {
+                add_merged(&mut end, its_child.as_ref().map_or("", |child| &child.id), merged);
+                child = its_child;
+            }
+            (_, its_child) => child = its_child,
+        }
         let result = end.result.clone();
         self.run.record(self.id(), end, Durability::Written)?;
         self.run.fail(failure)?;
-        Ok((result, child))
+        Ok(CallProgress::Done(result, child))
+    }
+
+    /// Whether a subagent works in a copy of the workspace.
+    fn has_copy(&self, id: &str) -> bool {
+        self.run.deps.plan.agent(id).is_some_and(|planned| planned.workspace == SubagentWorkspace::Own)
+    }
+
+    /// Makes the copy of the workspace for a subagent that is about to start, or finds the one that it had. No other call
+    /// runs meanwhile.
+    async fn open_copy(&self, disposition: &CallDisposition<'t>) -> Result<(), RunAbort> {
+        let Some(copies) = &self.run.deps.own_workspaces else { return Ok(()) };
+        let Some(id) = disposition.child().filter(|id| self.has_copy(id)) else { return Ok(()) };
+        if matches!(disposition, CallDisposition::SubagentEnded(..)) {
+            return Ok(());
+        }
+        if self.run.has_recorded_steps(&id) {
+            if !copies.has(&id) {
+                return Err(RunAbort::workspace_copy_gone(&id));
+            }
+        } else {
+            let (copies, id, stop) = (Arc::clone(copies), id.clone(), self.run.deps.stop.clone());
+            let work = tokio::task::spawn_blocking(move || copies.make(&id, stop));
+            tokio::select! {
+                biased;
+                abort = self.run.wait_for_stop() => return Err(abort),
+                made = work => made.unwrap_or_else(|error| Err(error.to_string())).map_err(RunAbort::workspace_copy)?,
+            }
+        }
+        let tools = copies.tools(&id, &self.run.deps.tools).map_err(RunAbort::workspace_copy)?;
+        self.run.set_own_tools(&id, tools);
+        Ok(())
+    }
+
+    /// Merges the changes in a subagent's copy of the workspace, records the result of its call and removes the copy.
+    async fn merge_copy(
+        &self,
+        mut end: CallFinished,
+        child: &AgentFinished,
+        may_be_partial: bool,
+    ) -> Result<ToolResult, RunAbort> {
+        let id = child.id.as_str();
+        let Some(copies) = &self.run.deps.own_workspaces else { return Ok(end.result) };
+        let (merging, stop) = (Arc::clone(copies), self.run.deps.stop.clone());
+        let agent = id.to_owned();
+        let merged = tokio::task::spawn_blocking(move || merging.merge(&agent, stop)).await;
+        let mut merged = merged.unwrap_or_else(|error| Err(error.to_string())).map_err(RunAbort::workspace_copy)?;
+        // A signal shortens the comparison, and a resumed run can repeat it.
+        self.run.check_running()?;
+        let redactor = &self.run.deps.tools.redactor;
+        let texts = merged.files.iter_mut().chain(&mut merged.conflicts).chain(&mut merged.note);
+        texts.for_each(|text| *text = redactor.redact(text).into_owned());
+        merged.may_be_partial = may_be_partial && !merged.conflicts.is_empty();
+        add_merged(&mut end, id, merged);
+        let result = end.result.clone();
+        // Once the copy is gone, the merge can't be repeated.
+        self.run.record(self.id(), end, Durability::Flushed)?;
+        // An agent that a limit ended continues in its copy when the limit is raised.
+        if !child.outcome.is_a_limit() {
+            copies.remove(id);
+        }
+        Ok(result)
     }
 
     /// Runs a subagent once there is a place for it. Boxed because agents run agents.
     fn run_subagent<'a>(&'a self, delegation: Delegation<'t>) -> LocalBoxFuture<'a, Result<AgentFinished, RunAbort>> {
         async move {
-            let Delegation { id, subagent, planned, input } = delegation;
+            let Delegation { id, subagent, planned, input, .. } = delegation;
             if let Some(abort) = self.run.never_started(&id) {
                 return Err(abort);
             }
@@ -345,6 +457,35 @@ fn subagent_tool_result(call: &ToolCall, end: &AgentFinished) -> ToolResult {
     };
     let is_error = matches!(end.outcome, Outcome::Stuck | Outcome::Refused | Outcome::ResultInvalid);
     ToolResult { call_id: call.id.clone(), text: truncate_middle(text, MAX_RESULT_CHARS), is_error }
+}
+
+/// Adds to a result how the changes of a subagent came back into the workspace.
+fn add_merged(end: &mut CallFinished, id: &str, merged: MergedChanges) {
+    let count = pluralize(merged.files.len() as u64, "file");
+    let mut note = match (merged.conflicts.as_slice(), merged.files.as_slice()) {
+        ([], []) => format!("[{id} changed no files"),
+        ([], files) => {
+            let files: Vec<_> = files.iter().map(|file| format!("`{}`", sanitize::line(file))).collect();
+            let files = truncate_line(&files.join(", "), MAX_MERGE_NOTE);
+            format!("[{id} changed {count}, and the workspace has its changes now: {files}")
+        }
+        (conflicts, _) if merged.may_be_partial => format!(
+            "[The changes of {id} conflict with the workspace. The run was interrupted, so part of them may be \
+             in the workspace already:\n- {}",
+            conflicts.join("\n- ")
+        ),
+        (conflicts, _) => format!(
+            "[The changes of {id} conflict with the workspace, so none of them were applied:\n- {}",
+            conflicts.join("\n- ")
+        ),
+    };
+    if let Some(gaps) = &merged.note {
+        note += "; ";
+        note += &truncate_line(&sanitize::line(gaps), MAX_MERGE_NOTE);
+    }
+    end.result.text = truncate_middle(format!("{note}]\n\n{}", end.result.text), MAX_RESULT_CHARS);
+    end.result.is_error |= !merged.conflicts.is_empty();
+    end.merged = Some(merged);
 }
 
 /// Truncates a line to this many characters.

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::env::CliEnv;
 use super::output::{printable, shell_quote};
 use super::result_file::ResultFile;
-use super::sandbox_options::PreparedSandbox;
+use super::sandbox_options::{CopiesOf, PreparedSandbox};
 use super::secrets::RunSecrets;
 use super::{output_queue, progress, replay_source};
 use crate::budget::MapBudget;
@@ -153,6 +153,17 @@ pub(super) async fn execute(
     let workspace = PathBuf::from(&run.plan.workspace);
     let writable = [run.sandbox.writable_paths(), vec![workspace.clone(), run.runs_folder.clone()]].concat();
     let git = programs::find("git", path, &writable);
+    let confine_copy = run.sandbox.for_copies(
+        &run.plan,
+        CopiesOf {
+            job_files: &run.protected_paths,
+            runs_folder: &run.runs_folder,
+            home: env.folder_variable("HOME"),
+            record: &run.recorder.folder,
+            lock: run.recorder.lock(),
+            verifier: run.recorder.origin_check(),
+        },
+    );
     let (sandbox, found) =
         run.sandbox.for_record(&run.recorder.folder, run.recorder.lock(), run.recorder.origin_check());
     let new_repositories = Arc::new(OnceLock::new());
@@ -171,6 +182,7 @@ pub(super) async fn execute(
         mask: redactor,
         environment,
         sandbox,
+        confine_copy,
         recorder: run.recorder,
         observers: run.observers,
         clock: env.clock,

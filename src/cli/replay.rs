@@ -114,6 +114,10 @@ fn prepare_tools(
     env: &CliEnv,
 ) -> Result<LiveTools, Error> {
     let started = replay.started();
+    if started.plan.copies_workspace() {
+        let message = "the tools of a run can't run again if a subagent has `workspace: own`";
+        return Err(Error::usage(message, "Remove --tools: without it, the replay takes all results from the record."));
+    }
     let root = resolve_workspace(options.workspace.as_deref().unwrap_or(Path::new(&started.workspace)))?;
     let now = head_commit(&root);
     if now != started.commit {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use super::env::CliEnv;
+use crate::agent::{ConfineCopy, ConfinedCopy};
 use crate::error::Error;
 use crate::event::RunOptions;
 use crate::job::GitAccess;
@@ -128,10 +129,11 @@ impl SandboxOptions {
             };
             paths.iter().map(|path| canonical(env.current_folder.join(path))).collect()
         };
+        let mode = self.mode();
         let mut read = existing("--allow-read", &self.allow_read)?;
         let mut write = existing("--allow-write", &self.allow_write)?;
         if !plan.runs_commands() {
-            return Ok(PreparedSandbox { sandbox: Sandbox::unused(), protection: None });
+            return Ok(PreparedSandbox { sandbox: Sandbox::unused(), protection: None, mode, opened: (read, write) });
         }
         let home = env.folder_variable("HOME");
         let workspace = PathBuf::from(&plan.workspace);
@@ -155,6 +157,7 @@ impl SandboxOptions {
                  too many files or too much git configuration";
             return Err(Error::SandboxUnavailable(SandboxUnavailable { reasons: vec![why.to_owned()], remedy: None }));
         }
+        let opened = (read.clone(), write.clone());
         read.extend(protected.git_reads.iter().cloned());
         if plan.git == GitAccess::Commit {
             write.extend(protected.git_writes.iter().cloned());
@@ -179,20 +182,93 @@ impl SandboxOptions {
             (tier, Some(reason)) => env.warn_once(&format!("sandbox: {tier}: {reason}")),
             (_, None) => {}
         }
-        Ok(PreparedSandbox { sandbox, protection: Some((policy, protected, records)) })
+        Ok(PreparedSandbox { sandbox, protection: Some((policy, protected, records)), mode, opened })
     }
+}
+
+/// What the confinement of copies of a workspace needs to know about the run.
+pub(super) struct CopiesOf<'a> {
+    /// The absolute paths of the job's files.
+    pub(super) job_files: &'a [PathBuf],
+    pub(super) runs_folder: &'a Path,
+    pub(super) home: Option<PathBuf>,
+    pub(super) record: &'a Path,
+    pub(super) lock: Option<OwnedFd>,
+    pub(super) verifier: Option<RecordVerifier>,
 }
 
 /// A sandbox that is ready except for the record of the run, which is made later.
 pub(super) struct PreparedSandbox {
     sandbox: Sandbox,
     protection: Option<(SandboxPolicy, ProtectedPaths, PathBuf)>,
+    mode: SandboxMode,
+    /// The paths of `--allow-read` and `--allow-write`.
+    opened: (Vec<PathBuf>, Vec<PathBuf>),
 }
 
 impl PreparedSandbox {
     /// The folders outside the workspace that commands may change.
     pub(super) fn writable_paths(&self) -> Vec<PathBuf> {
         self.protection.as_ref().map(|(policy, ..)| policy.writable.clone()).unwrap_or_default()
+    }
+
+    /// Confines the tools of subagents that work in a copy of the workspace as the run's own are confined, with the copy as the
+    /// only folder of the workspace's that they can change.
+    pub(super) fn for_copies(&self, plan: &Plan, run: CopiesOf<'_>) -> Arc<ConfineCopy> {
+        let CopiesOf { job_files, runs_folder, home, record, lock, verifier } = run;
+        let workspace = PathBuf::from(&plan.workspace);
+        let job_files: Vec<PathBuf> =
+            job_files.iter().filter_map(|path| path.strip_prefix(&workspace).ok().map(Path::to_owned)).collect();
+        // The copies are in the folder of all runs, which can't be protected as a whole.
+        let records = canonical_as_far_as_possible(runs_folder).join(&plan.job);
+        let (git, protect, allow_changes) = (plan.git, plan.protect.clone(), plan.allow_changes.clone());
+        let time = plan.limits.wall_clock_ms.map(Duration::from_millis);
+        let policy = self.protection.as_ref().map(|(policy, ..)| policy.clone());
+        let ((read, write), mode, record) = (self.opened.clone(), self.mode, record.to_owned());
+        Arc::new(move |copy| {
+            let job_files: Vec<PathBuf> = job_files.iter().map(|path| copy.join(path)).collect();
+            let protected = ProtectedPaths::find(&ProtectionConfig {
+                workspace: copy,
+                job_files: &job_files,
+                out: &records,
+                home: home.as_deref(),
+                git,
+                protect: &protect,
+                allow_changes: &allow_changes,
+                write: &write,
+                has_commands: policy.is_some(),
+                time,
+            });
+            let Some(policy) = &policy else {
+                return Ok(ConfinedCopy { sandbox: Arc::new(Sandbox::unused()), protected });
+            };
+            if !protected.repositories.is_complete && mode != SandboxMode::Off {
+                return Err(
+                    "searching a subagent's copy of the workspace for git repositories took too long".to_owned()
+                );
+            }
+            let (mut readable, mut writable) = (read.clone(), write.clone());
+            readable.extend(protected.git_reads.iter().cloned());
+            if git == GitAccess::Commit {
+                writable.extend(protected.git_writes.iter().cloned());
+            }
+            let policy = SandboxPolicy {
+                workspace: copy.to_owned(),
+                protected: protected.paths.clone(),
+                protected_links: protected.links.clone(),
+                allowed_changes: protected.allowed_changes.clone(),
+                readable,
+                writable,
+                ..policy.clone()
+            };
+            let mut sandbox = Sandbox::detect(mode, policy.clone()).map_err(|error| error.to_string())?;
+            if let Some(lock) = &lock {
+                let lock = lock.try_clone().map_err(|error| format!("a subagent can't be confined: {error}"))?;
+                sandbox = sandbox.keeping_open(lock);
+            }
+            let sandbox = sandbox.with_tamper_watch(&policy, &records, &record, verifier.clone());
+            Ok(ConfinedCopy { sandbox: Arc::new(sandbox), protected })
+        })
     }
 
     /// The sandbox of a run that is recorded in a folder, and the protected paths if commands can run. The last process of

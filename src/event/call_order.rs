@@ -139,7 +139,8 @@ mod tests {
 
     fn finished(id: &str) -> Event {
         let result = ToolResult { call_id: id.into(), text: String::new(), is_error: false };
-        CallFinished { tool: "grep".into(), result, duration_ms: 1, file_version: None, no_result: None }.into()
+        CallFinished { tool: "grep".into(), result, duration_ms: 1, file_version: None, no_result: None, merged: None }
+            .into()
     }
 
     fn told() -> Event {

@@ -341,6 +341,26 @@ pub struct CallFinished {
     /// Why the tool has no result of its own, if legwork answered the call instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_result: Option<NoResult>,
+    /// How the changes of a subagent with a workspace of its own came back into the workspace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merged: Option<MergedChanges>,
+}
+
+/// How the changes of a subagent with a workspace of its own came back into the workspace.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MergedChanges {
+    /// The files that the subagent changed, from the workspace. The workspace has the changes now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<String>,
+    /// Why none of its changes were applied: each file that conflicts, and how.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conflicts: Vec<String>,
+    /// Whether some of the changes may be in the workspace in spite of the conflicts, because the run was interrupted before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_be_partial: bool,
+    /// What isn't known about the changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 /// Why a call has no result of its tool.

@@ -2,7 +2,7 @@
 
 use super::display::{LineWriter, serialized_name};
 use super::{DisplayOptions, run_stats};
-use crate::job::GitAccess;
+use crate::job::{GitAccess, SubagentWorkspace};
 use crate::plan::{CostBound, Plan, PlannedAgent, PlannedLimits};
 
 /// Columns for a label and the space after it.
@@ -126,6 +126,11 @@ impl LineWriter {
         self.field("  ", "model", &format!("{}{options}", agent.model));
         self.field("  ", "max_turns", &agent.max_turns.to_string());
         self.field("  ", "max_tokens", &agent.max_tokens.to_string());
+        if agent.workspace != SubagentWorkspace::default() {
+            let workspace = serialized_name(&agent.workspace);
+            let note = "a copy; its changes are merged when the subagent ends";
+            self.field("  ", "workspace", &format!("{workspace} ({note})"));
+        }
         self.tools(agent, preview);
         if let Some(schema) = &agent.returns {
             self.block("  ", "result schema", &format!("{schema:#}"));

@@ -76,9 +76,10 @@ pub(super) fn take_snapshot(
         .iter()
         .filter_map(|path| path.strip_prefix(&root).ok())
         .filter(|path| !path.as_os_str().is_empty())
-        // Git refuses to exclude what it ignores anyway.
+        // `git add` fails if it is given an ignored path, even one to leave out.
         .filter(|path| {
-            run(git(&root, &["check-ignore", "--quiet", "--", &path.to_string_lossy()]), "check-ignore").is_err()
+            let path = format!("./{}", path.to_string_lossy());
+            run(git(&root, &["check-ignore", "--quiet", "--", &path]), "check-ignore").is_err()
         })
         .map(|path| format!(":(exclude,literal,top){}", path.to_string_lossy()))
         .collect();

@@ -184,6 +184,7 @@ impl Job {
             max_turns: max_turns.as_ref(),
             max_tokens: self.max_tokens(max_tokens.as_ref(), None),
             model: None,
+            workspace: None,
             returns: self.result.as_ref(),
         };
         std::iter::once(parent).chain(self.subagents.iter().map(|(name, subagent)| Agent {
@@ -193,6 +194,7 @@ impl Job {
             max_turns: subagent.max_turns.as_ref(),
             max_tokens: self.max_tokens(subagent.max_tokens.as_ref(), subagent.model.as_ref()),
             model: subagent.model.as_ref(),
+            workspace: subagent.workspace.as_ref(),
             returns: subagent.returns.as_ref(),
         }))
     }
@@ -263,6 +265,11 @@ pub struct Subagent {
     /// The model that answers. Default: the job's.
     pub model: Option<Spanned<ModelSpec>>,
 
+    /// The folder that the subagent's tools work in.
+    #[serde(default)]
+    #[schemars(extend("default" = "shared"))]
+    pub workspace: Option<Spanned<SubagentWorkspace>>,
+
     /// The summary as data: the subagent gets a tool `submit_result` for it, and the parent sees JSON.
     pub returns: Option<Returns>,
 }
@@ -295,6 +302,8 @@ pub struct Agent<'a> {
     pub max_tokens: Option<&'a Spanned<u32>>,
     /// Its own model.
     pub model: Option<&'a Spanned<ModelSpec>>,
+    /// The folder that its tools work in, if declared.
+    pub workspace: Option<&'a Spanned<SubagentWorkspace>>,
     /// The data that it returns.
     pub returns: Option<&'a Returns>,
 }
@@ -340,6 +349,18 @@ pub enum Network {
     None,
     /// Unrestricted network.
     Open,
+}
+
+/// The folder that a subagent's tools work in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SubagentWorkspace {
+    /// The parent's workspace.
+    #[default]
+    Shared,
+    /// A copy of the parent's workspace, made when the `task` call starts. Its changes are merged into the parent's workspace
+    /// at the end, in the order of the calls, and none of them if one conflicts.
+    Own,
 }
 
 /// What commands may change in git folders.

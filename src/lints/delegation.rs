@@ -1,6 +1,8 @@
 //! Agents have enough turns to use their tools, and subagents that the parent can choose from.
 
 use crate::diagnostic::{Diagnostic, rule};
+use crate::job::SubagentWorkspace;
+use crate::tools::TOOLS;
 use crate::yaml::NodeKind;
 
 use super::{Lint, LintContext};
@@ -11,6 +13,7 @@ pub(super) const LINT: Lint = Lint {
         rule!(Warning "single-turn-with-tools"),
         rule!(Warning "empty-subagents"),
         rule!(Warning "no-description"),
+        rule!(Warning "unused-own-workspace"),
     ],
     check,
 };
@@ -31,6 +34,7 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
             findings.push(Diagnostic::warning("single-turn-with-tools", turns.place(), message).help(help));
         }
     }
+    unused_own_workspaces(subject, findings);
     let written = subject.root.get("subagents");
     for (name, _) in subject.job.subagents.iter().filter(|(_, subagent)| subagent.description.is_none()) {
         let node = written.as_ref().and_then(|all| all.get(&name.value));
@@ -57,5 +61,27 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
                 .label(declared.place(), "no subagents here")
                 .help("remove `task`; or remove `subagents`, if you mean the built-in `general`"),
         );
+    }
+}
+
+/// Tools that aren't read-only, but change no file.
+const NON_FILE_TOOLS: [&str; 2] = ["task", "todo"];
+
+/// Reports copies of the workspace in which nothing can change. An unknown tool may be one that writes.
+fn unused_own_workspaces(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    let may_change_files = |name: &str| match TOOLS.iter().find(|tool| tool.name == name) {
+        Some(tool) => !tool.reads_only && !NON_FILE_TOOLS.contains(&tool.name),
+        None => true,
+    };
+    for agent in subject.job.agents().filter(|_| subject.is_complete) {
+        let own = agent.workspace.filter(|workspace| workspace.value == SubagentWorkspace::Own);
+        let is_unused = !agent.tools.iter().any(|tool| may_change_files(tool.value.name()));
+        if let Some(own) = own.filter(|_| is_unused) {
+            let message = "a copy of the workspace has no effect, because no tool of the subagent can change files";
+            findings.push(
+                Diagnostic::warning("unused-own-workspace", own.place(), message)
+                    .help("remove `workspace: own`, or give the subagent a tool that writes"),
+            );
+        }
     }
 }

@@ -10,7 +10,7 @@ use super::{
 use crate::diagnostic::Diagnostic;
 use crate::job::{
     self, Agent, Duration, GENERAL_SUBAGENT, Job, Limit, Limits, PARALLEL_SUBAGENTS, PARENT_TOKENS, PARENT_TURNS,
-    SUBAGENT_TOKENS, SUBAGENT_TURNS, SUBAGENTS, TOOL_CALLS, ToolEntry, WALL_CLOCK_SECONDS,
+    SUBAGENT_TOKENS, SUBAGENT_TURNS, SUBAGENTS, SubagentWorkspace, TOOL_CALLS, ToolEntry, WALL_CLOCK_SECONDS,
 };
 use crate::lints::{ValidJob, resolve};
 use crate::providers::Model;
@@ -184,10 +184,11 @@ impl PlanBuilder<'_> {
         };
         let tools: Vec<ToolGrant> = declared.tools.iter().filter_map(grant).collect();
         let workspace = &self.context.workspace;
+        let access = declared.workspace.map_or(SubagentWorkspace::Shared, |access| access.value);
         let system = match (system, declared.name) {
             (Some(system), _) => self.render(system)?,
             (None, None) => default_prompts::parent_prompt(workspace, &tools, returns.is_some()),
-            (None, Some(_)) => default_prompts::subagent_prompt(workspace, &tools, returns.is_some()),
+            (None, Some(_)) => default_prompts::subagent_prompt(workspace, &tools, returns.is_some(), access),
         };
         Some(PlannedAgent {
             description: None,
@@ -197,6 +198,7 @@ impl PlanBuilder<'_> {
             tools,
             max_turns: job::value_or(declared.max_turns, default_turns),
             max_tokens: job::value_or(declared.max_tokens, default_tokens),
+            workspace: access,
             returns,
         })
     }
@@ -221,11 +223,12 @@ impl PlanBuilder<'_> {
         PlannedAgent {
             description: Some("Carries out any self-contained task and reports what it found or did.".to_owned()),
             model: parent.model.clone(),
-            system: default_prompts::subagent_prompt(&self.context.workspace, &tools, false),
+            system: default_prompts::subagent_prompt(&self.context.workspace, &tools, false, SubagentWorkspace::Shared),
             prompt: None,
             tools,
             max_turns: SUBAGENT_TURNS,
             max_tokens: job::value_or(self.job().max_tokens(None, None), SUBAGENT_TOKENS),
+            workspace: SubagentWorkspace::Shared,
             returns: None,
         }
     }

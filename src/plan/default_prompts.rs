@@ -1,5 +1,6 @@
 //! The built-in system prompts.
 
+use crate::job::SubagentWorkspace;
 use crate::tools::ToolGrant;
 
 /// What every agent with tools is told about files and commands.
@@ -38,12 +39,26 @@ pub(super) fn parent_prompt(workspace: &str, tools: &[ToolGrant], returns_data: 
 }
 
 /// The system prompt of a subagent.
-pub(super) fn subagent_prompt(workspace: &str, tools: &[ToolGrant], returns_data: bool) -> String {
+pub(super) fn subagent_prompt(
+    workspace: &str,
+    tools: &[ToolGrant],
+    returns_data: bool,
+    access: SubagentWorkspace,
+) -> String {
+    let folder = match access {
+        SubagentWorkspace::Shared => "the folder",
+        SubagentWorkspace::Own => "your own copy of the folder",
+    };
     let mut text = format!(
-        "You carry out one task on your own in the folder {workspace}. Another agent has delegated it to you. No one \
+        "You carry out one task on your own in {folder} {workspace}. Another agent has delegated it to you. No one \
          can answer questions: make your own decisions, and state your assumptions. Do what the task asks, and no \
          more.\n"
     );
+    if access == SubagentWorkspace::Own {
+        text += "\n\
+             - Use paths relative to the current folder, which is the copy. Your changes are merged into the original folder \
+             when you end.\n";
+    }
     if !tools.is_empty() {
         text += "\n\
              - Don't guess what you can look up with your tools. Make calls that don't depend on each other in the same \

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::diagnostic::Rule;
-use crate::job::{Compaction, GitAccess, Keep, Network};
+use crate::job::{Compaction, GitAccess, Keep, Network, SubagentWorkspace};
 use crate::lints;
 use crate::message::ToolCall;
 use crate::providers::Model;
@@ -135,6 +135,11 @@ impl Plan {
         }
     }
 
+    /// Whether any subagent works in a copy of the workspace.
+    pub fn copies_workspace(&self) -> bool {
+        self.subagents.values().any(|subagent| subagent.workspace == SubagentWorkspace::Own)
+    }
+
     /// Whether any agent or check starts commands, so that a sandbox is needed.
     pub fn runs_commands(&self) -> bool {
         let is_bash = |agent: &PlannedAgent| agent.tools.iter().any(|tool| tool.name == "bash");
@@ -146,7 +151,12 @@ impl Plan {
         let described = self.subagents.iter().map(|(name, subagent)| {
             let description = subagent.description.as_deref().unwrap_or_default().trim();
             let data = if subagent.returns.is_some() { "(Its summary is data, as JSON.)" } else { "" };
-            (name.clone(), [description, data].join(" ").trim().to_owned())
+            let copy = match subagent.workspace {
+                SubagentWorkspace::Own => "(It works in a copy of the files; its changes are merged when it ends.)",
+                SubagentWorkspace::Shared => "",
+            };
+            let notes = [description, data, copy].into_iter().filter(|note| !note.is_empty());
+            (name.clone(), notes.collect::<Vec<_>>().join(" "))
         });
         Task::new(described)
     }
@@ -222,6 +232,9 @@ pub struct PlannedAgent {
     pub max_turns: u32,
     /// The greatest number of output tokens of one reply.
     pub max_tokens: u32,
+    /// The folder that its tools work in. Default: the workspace.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub workspace: SubagentWorkspace,
     /// JSON Schema of the data that it returns, with all references resolved within it. Absent: it returns text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub returns: Option<Value>,

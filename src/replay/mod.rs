@@ -109,6 +109,8 @@ impl Replay {
             message_file: Arc::default(),
             clock: Timestamp::now,
             tools: deps.clone(),
+            // The record says what was merged.
+            own_workspaces: None,
             sink: Arc::clone(&collector) as Arc<dyn Sink>,
             stop: stop.clone(),
             gates: RunGates::default(),

@@ -139,7 +139,8 @@ mod tests {
 
     fn answered(call_id: &str) -> Event {
         let result = ToolResult { call_id: call_id.to_owned(), text: String::new(), is_error: false };
-        CallFinished { tool: "task".into(), result, duration_ms: 1, file_version: None, no_result: None }.into()
+        CallFinished { tool: "task".into(), result, duration_ms: 1, file_version: None, no_result: None, merged: None }
+            .into()
     }
 
     fn ended(id: &str, outcome: Outcome) -> Event {

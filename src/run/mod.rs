@@ -18,7 +18,9 @@ use self::change_tracking::BaselineTask;
 pub use self::resume_state::ResumeState;
 pub use self::signals::Signals;
 pub use self::used_limit::UsedLimit;
-use crate::agent::{Agent, MessageFile, RunAbort, RunDeps, RunGates, RunHistory, RunState, ToolDeps};
+use crate::agent::{
+    Agent, ConfineCopy, MessageFile, OwnWorkspaces, RunAbort, RunDeps, RunGates, RunHistory, RunState, ToolDeps,
+};
 use crate::budget::MapBudget;
 use crate::error::Error;
 use crate::event::{
@@ -72,6 +74,8 @@ pub struct Run<'a> {
     pub environment: Environment,
     /// How commands are confined.
     pub sandbox: Arc<Sandbox>,
+    /// Confines the tools of subagents that work in a copy of the workspace.
+    pub confine_copy: Arc<ConfineCopy>,
     /// Writes the record.
     pub recorder: Recorder,
     /// Show what happens.
@@ -229,6 +233,10 @@ impl Run<'_> {
             environment: Arc::new(self.environment),
             sandbox: self.sandbox,
         };
+        let own_workspaces = self.plan.copies_workspace().then(|| {
+            let workspace = Arc::clone(&tools.workspace);
+            Arc::new(OwnWorkspaces::new(&self.out, &folder, workspace, self.git.clone(), self.confine_copy))
+        });
         let tracker = self.plan.changes_files().then(|| ChangeTracker {
             workspace: Arc::clone(&tools.workspace),
             record: folder.clone(),
@@ -254,6 +262,7 @@ impl Run<'_> {
             message_file: Arc::new(MessageFile::new(Some(folder.clone()))),
             clock: self.clock,
             tools,
+            own_workspaces: own_workspaces.clone(),
             sink: Arc::clone(&keeper) as Arc<dyn Sink>,
             // The end of the run isn't a signal.
             stop: signals.stop.child_token(),
@@ -287,6 +296,9 @@ impl Run<'_> {
         }
         let error = error.map(|error| keeper.with_recovery_hint(error));
         let exit_code = outcome.exit_code(signals.first());
+        if let Some(copies) = own_workspaces.filter(|_| !(outcome.can_be_resumed() || outcome.is_a_limit())) {
+            copies.remove_all();
+        }
         let acts = keeper.state().has_acted;
         let changed = match first {
             // It was killed between its last steps and has done nothing since.

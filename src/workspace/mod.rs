@@ -80,6 +80,22 @@ impl Workspace {
         self
     }
 
+    /// Takes absolute paths below another folder as paths below the root: that folder is the one of which this is a copy.
+    #[must_use]
+    pub(crate) fn in_place_of(mut self, original: &Path) -> Self {
+        original.clone_into(&mut self.given);
+        self
+    }
+
+    /// Checks that a path from the root may be changed.
+    pub(crate) fn check_changeable(&self, path: &Path) -> Result<(), ToolError> {
+        self.protection.check_path(path)?;
+        self.protection.check_repositories(self.folder(), path)?;
+        let resolved = resolve(self.folder(), path).map_err(|error| self.io_error(path, &error))?;
+        self.protection.check_path(&resolved.path)?;
+        self.protection.check_file_ids(self.folder(), path, resolved.file_ids())
+    }
+
     /// The folder's canonical absolute path.
     pub fn root(&self) -> &Path {
         &self.root

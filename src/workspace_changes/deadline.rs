@@ -25,7 +25,7 @@ impl Deadline {
     }
 
     /// Whether the time is up.
-    pub(super) fn is_expired(&self) -> bool {
+    pub fn is_expired(&self) -> bool {
         self.cancel.is_cancelled() || Instant::now() >= self.end()
     }
 

@@ -79,6 +79,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "unknown-subagent",
             "unused-subagents",
             "empty-subagents",
+            "unused-own-workspace",
             "no-description",
             "empty-description",
             "empty-prompt",

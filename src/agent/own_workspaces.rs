@@ -1,0 +1,281 @@
+//! Copies of the workspace for subagents with `workspace: own`, and the way of their changes back.
+//!
+//! A copy is made before the subagent starts, while no other call runs. When all calls of its group have ended, its changes
+//! are merged into the workspace in the order of the calls, three-way. Merging again what is already merged changes nothing,
+//! so that a run that was killed meanwhile merges again when it is resumed. A copy is removed after the call has its result.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::ToolDeps;
+use crate::apply::{FileSource, FileState, MergeSession, TargetFiles};
+use crate::event::MergedChanges;
+use crate::git::objects::object_id;
+use crate::isolation::{Isolation, IsolationError, Snapshot};
+use crate::sandbox::Sandbox;
+use crate::sandbox::protected_paths::ProtectedPaths;
+use crate::text::{hex, sanitize};
+use crate::workspace::Workspace;
+use crate::workspace_changes::{COMPARISON_TIMEOUT, ChangeTracker, Deadline};
+
+/// The folder of the copies in the folder of all runs. No job has such a name.
+const COPIES_FOLDER: &str = ".workspaces/.subagents";
+/// The file that says from which snapshot a copy was made. It is written last: without it, a copy isn't complete.
+const SNAPSHOT_FILE: &str = "snapshot.json";
+/// The most conflicts that are listed.
+const MAX_CONFLICTS: usize = 20;
+/// The largest file that is searched for as the common ancestor of a merge, in bytes.
+const MAX_BASE_BYTES: u64 = 16 << 20;
+
+/// How the tools in a copy are confined.
+#[derive(Debug)]
+pub struct ConfinedCopy {
+    /// The sandbox of commands, which may change only the copy.
+    pub sandbox: Arc<Sandbox>,
+    /// What no tool may change in the copy.
+    pub protected: ProtectedPaths,
+}
+
+/// Confines the tools in the copy with this root.
+///
+/// # Errors
+/// Why it can't, in a sentence.
+pub type ConfineCopy = dyn Fn(&Path) -> Result<ConfinedCopy, String> + Send + Sync;
+
+/// The copies of one run's workspace.
+pub struct OwnWorkspaces {
+    /// The folder of this run's copies.
+    folder: PathBuf,
+    workspace: Arc<Workspace>,
+    /// The folder of all runs, which isn't copied.
+    out: PathBuf,
+    git: Option<PathBuf>,
+    confine: Arc<ConfineCopy>,
+}
+
+impl OwnWorkspaces {
+    /// The copies of a run with this record in the folder of all runs, `out`. `git` is a git program that no tool can change.
+    pub fn new(
+        out: &Path,
+        record: &Path,
+        workspace: Arc<Workspace>,
+        git: Option<PathBuf>,
+        confine: Arc<ConfineCopy>,
+    ) -> Self {
+        let [out, record] = [out, record].map(|path| path.canonicalize().unwrap_or_else(|_| path.to_owned()));
+        let name = record.strip_prefix(&out).ok().or_else(|| record.file_name().map(Path::new));
+        let folder = out.join(COPIES_FOLDER).join(name.unwrap_or(Path::new("run")));
+        Self { folder, workspace, out, git, confine }
+    }
+
+    /// Where the copy of an agent is.
+    fn copy(&self, id: &str) -> PathBuf {
+        self.folder.join(id).join("copy")
+    }
+
+    /// Where its snapshot, its baseline and, without git, the common ancestors of its files are.
+    fn state(&self, id: &str) -> PathBuf {
+        self.folder.join(id).join("start")
+    }
+
+    /// The snapshot of a complete copy.
+    fn snapshot(&self, id: &str) -> Option<Snapshot> {
+        let text = fs::read(self.state(id).join(SNAPSHOT_FILE)).ok()?;
+        let snapshot: Snapshot = serde_json::from_slice(&text).ok()?;
+        snapshot.workspace_in(&self.copy(id)).is_dir().then_some(snapshot)
+    }
+
+    /// Whether an agent has a complete copy.
+    pub(super) fn has(&self, id: &str) -> bool {
+        self.snapshot(id).is_some()
+    }
+
+    /// Makes the copy of an agent from the workspace as it is now. Blocks.
+    ///
+    /// # Errors
+    /// Why it can't, in a sentence.
+    pub(super) fn make(&self, id: &str, stop: CancellationToken) -> Result<(), String> {
+        self.remove(id);
+        let (state, root) = (self.state(id), self.workspace.root());
+        let failed = |error: &dyn std::fmt::Display| format!("the workspace can't be copied for {id}: {error}");
+        let excluded = [self.out.clone()];
+        fs::create_dir_all(&state).map_err(|error| failed(&error))?;
+        let taken = match Snapshot::take(Isolation::for_workspace(root), root, &state, &excluded) {
+            Err(IsolationError::NoCommit) => Snapshot::take(Isolation::Copy, root, &state, &excluded),
+            taken => taken,
+        };
+        let snapshot = taken.map_err(|error| failed(&error))?.ok_or_else(|| failed(&"it is shared"))?;
+        let folder = snapshot.make_workspace(&self.copy(id)).map_err(|error| failed(&error))?;
+        // A subfolder of the repository without any file doesn't exist in a worktree.
+        fs::create_dir_all(&folder).map_err(|error| failed(&error))?;
+        let workspace = Workspace::open(&folder, Vec::new(), Vec::new()).map_err(|error| failed(&error))?;
+        let tracker = self.tracker(id, workspace);
+        tracker.take_baseline(&Deadline::new(COMPARISON_TIMEOUT, stop)).map_err(|error| failed(&error))?;
+        self.write_snapshot(id, &snapshot).map_err(|error| failed(&error))
+    }
+
+    fn write_snapshot(&self, id: &str, snapshot: &Snapshot) -> io::Result<()> {
+        let state = self.state(id);
+        let mut file = tempfile::NamedTempFile::new_in(&state)?;
+        file.write_all(&serde_json::to_vec(snapshot)?)?;
+        file.as_file().sync_all()?;
+        file.persist(state.join(SNAPSHOT_FILE)).map_err(|error| error.error)?;
+        Ok(())
+    }
+
+    /// The tools' folder, confinement and environment for an agent that has a copy. Call it from the thread that starts the
+    /// commands.
+    ///
+    /// # Errors
+    /// Why the copy can't be used, in a sentence.
+    pub(super) fn tools(&self, id: &str, shared: &ToolDeps) -> Result<ToolDeps, String> {
+        let missing = || format!("the copy of the workspace for {id} is gone");
+        let folder = self.snapshot(id).ok_or_else(missing)?.workspace_in(&self.copy(id));
+        let folder = folder.canonicalize().map_err(|error| format!("{}: {error}", missing()))?;
+        let ConfinedCopy { sandbox, protected } = (self.confine)(&folder)?;
+        let workspace = Workspace::open(&folder, protected.paths, Vec::new())
+            .map_err(|error| format!("the copy of the workspace for {id} can't be opened: {error}"))?
+            .with_unprotected(&protected.allowed_changes.unprotected)
+            .in_place_of(self.workspace.root());
+        Ok(ToolDeps { workspace: Arc::new(workspace), sandbox, ..shared.clone() })
+    }
+
+    /// Tracks the changes in a copy. The patch stays in this process, so nothing is masked: a masked one couldn't be merged.
+    fn tracker(&self, id: &str, workspace: Workspace) -> ChangeTracker {
+        ChangeTracker {
+            workspace: Arc::new(workspace),
+            record: self.state(id),
+            mask: Arc::default(),
+            outputs: Vec::new(),
+            git: self.git.clone(),
+            shows_content: true,
+        }
+    }
+
+    /// Merges the changes in a copy into the workspace, all of them or none. Blocks.
+    ///
+    /// # Errors
+    /// If a file can't be written. Part of the changes may be in the workspace then; merging again completes them.
+    pub(super) fn merge(&self, id: &str, stop: CancellationToken) -> Result<MergedChanges, String> {
+        let conflict = |why: String| Ok(MergedChanges { conflicts: vec![why], ..MergedChanges::default() });
+        let Some(snapshot) = self.snapshot(id) else { return conflict("its copy of the workspace is gone".to_owned()) };
+        let folder = snapshot.workspace_in(&self.copy(id));
+        let workspace = match Workspace::open(&folder, Vec::new(), Vec::new()) {
+            Ok(workspace) => workspace,
+            Err(error) => return conflict(format!("its copy of the workspace can't be read: {error}")),
+        };
+        let deadline = Deadline::new(COMPARISON_TIMEOUT, stop);
+        let Some(changed) = self.tracker(id, workspace).compare_with_baseline(&deadline) else {
+            return conflict("the state of its copy at the start isn't known".to_owned());
+        };
+        if deadline.is_expired() || changed.total.is_some() {
+            return conflict("it changed too many files to compare them all".to_owned());
+        }
+        let paths: Vec<PathBuf> = changed.changes.iter().map(|change| PathBuf::from(&change.path)).collect();
+        if paths.is_empty() {
+            return Ok(MergedChanges { note: changed.incomplete, ..MergedChanges::default() });
+        }
+        let failed = |error: io::Error| format!("the changes of {id} can't be merged into the workspace: {error}");
+        let source = Source::new(self.workspace.root(), &snapshot, &paths).map_err(failed)?;
+        let mut session = MergeSession::new(source);
+        let merged = session.merge_patch(id, &changed.patch);
+        let mut conflicts: Vec<String> = Vec::new();
+        let describe = |path: &Path, why: &str| format!("`{}`: {why}", sanitize::line(&path.to_string_lossy()));
+        match &merged {
+            Ok(files) => {
+                let missing = paths.iter().filter(|path| !files.contains(path));
+                conflicts.extend(missing.map(|path| describe(path, "it isn't text, or is too large to be merged")));
+            }
+            Err(found) => {
+                let why = |why: &str| sanitize::line(why);
+                conflicts.extend(found.iter().map(|found| describe(&found.path, &why(&found.why))));
+            }
+        }
+        for path in &paths {
+            if let Err(why) = self.workspace.check_changeable(path) {
+                conflicts.push(describe(path, &why.0));
+            }
+        }
+        if !conflicts.is_empty() {
+            if conflicts.len() > MAX_CONFLICTS {
+                let more = conflicts.len() - MAX_CONFLICTS;
+                conflicts.truncate(MAX_CONFLICTS);
+                conflicts.push(format!("and {more} more"));
+            }
+            return Ok(MergedChanges { conflicts, ..MergedChanges::default() });
+        }
+        for (path, state) in session.changed_files() {
+            let written = self.workspace.with_path_lock(path, || session.source().files.write(path, state));
+            written.map_err(|error| failed(io::Error::new(error.kind(), format!("`{}`: {error}", path.display()))))?;
+        }
+        let files = changed.changes.into_iter().map(|change| change.path).collect();
+        Ok(MergedChanges { files, note: changed.incomplete, ..MergedChanges::default() })
+    }
+
+    /// Removes the copy of an agent, complete or not.
+    pub(super) fn remove(&self, id: &str) {
+        let folder = self.folder.join(id);
+        if folder.symlink_metadata().is_err() {
+            return;
+        }
+        // For an incomplete copy, git may have noted a worktree, too.
+        let repository = self.workspace.root().to_owned();
+        let unknown =
+            || Snapshot::Git { repository, subfolder: PathBuf::new(), commit: String::new(), tree: String::new() };
+        // What can't be removed is in a folder that git ignores, and is removed when the run is resumed.
+        let _ = self.snapshot(id).unwrap_or_else(unknown).remove_workspace(&self.copy(id));
+        let _ = Snapshot::Copy { folder }.discard();
+        for folder in self.folder.ancestors().take_while(|folder| **folder != *self.out) {
+            if fs::remove_dir(folder).is_err() {
+                break;
+            }
+        }
+    }
+
+    /// Removes all copies of the run.
+    pub fn remove_all(&self) {
+        let copies: Vec<_> = fs::read_dir(&self.folder).into_iter().flatten().flatten().collect();
+        copies.iter().filter_map(|copy| copy.file_name().into_string().ok()).for_each(|id| self.remove(&id));
+    }
+}
+
+/// The files of the workspace, and the common ancestors of the files that a copy changed.
+struct Source {
+    files: TargetFiles,
+    /// Where contents are in the copy that the changed copy was made from, by their names in git.
+    ancestors: BTreeMap<String, PathBuf>,
+}
+
+impl Source {
+    fn new(root: &Path, snapshot: &Snapshot, changed: &[PathBuf]) -> io::Result<Self> {
+        let mut ancestors = BTreeMap::new();
+        if let Snapshot::Copy { folder } = snapshot {
+            for path in changed.iter().map(|path| folder.join(path)) {
+                let is_small_file =
+                    fs::symlink_metadata(&path).is_ok_and(|data| data.is_file() && data.len() <= MAX_BASE_BYTES);
+                if let Some(content) = is_small_file.then(|| fs::read(&path).ok()).flatten() {
+                    ancestors.insert(hex(&object_id(&content, false)), path);
+                }
+            }
+        }
+        Ok(Self { files: TargetFiles::new(root)?, ancestors })
+    }
+}
+
+impl FileSource for Source {
+    fn current(&self, path: &Path) -> Result<Option<FileState>, String> {
+        self.files.current(path)
+    }
+
+    fn content_of(&self, object: &str) -> Option<Vec<u8>> {
+        match self.ancestors.get(object) {
+            Some(path) => fs::read(path).ok(),
+            None => self.files.content_of(object),
+        }
+    }
+}
