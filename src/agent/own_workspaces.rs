@@ -209,7 +209,7 @@ impl OwnWorkspaces {
             }
             return Ok(MergedChanges { conflicts, ..MergedChanges::default() });
         }
-        for (path, state) in session.changed_files() {
+        for (path, _, state) in session.changed_files() {
             let written = self.workspace.with_path_lock(path, || session.source().files.write(path, state));
             written.map_err(|error| failed(io::Error::new(error.kind(), format!("`{}`: {error}", path.display()))))?;
         }
@@ -272,10 +272,10 @@ impl FileSource for Source {
         self.files.current(path)
     }
 
-    fn content_of(&self, object: &str) -> Option<Vec<u8>> {
+    fn content_of(&self, path: &Path, object: &str) -> Option<Vec<u8>> {
         match self.ancestors.get(object) {
-            Some(path) => fs::read(path).ok(),
-            None => self.files.content_of(object),
+            Some(ancestor) => fs::read(ancestor).ok(),
+            None => self.files.content_of(path, object),
         }
     }
 }

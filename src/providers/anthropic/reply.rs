@@ -67,22 +67,23 @@ impl EventDecoder for AnthropicDecoder {
     fn decode_event(&mut self, reply: &mut PartialReply, name: &str, data: &str) -> Result<(), StreamError> {
         let is_known = name.starts_with("message_") || name.starts_with("content_block_");
         let Some(event) = parse_event(data, is_known)? else { return Ok(()) };
-        let index = read_field(&event, "index")?;
+        let index = || read_field::<u64>(&event, "index");
         match string_field(&event, "type").unwrap_or_default().as_str() {
             "message_start" => self.start_message(reply, &read_field(&event, "message")?, false)?,
             "content_block_start" => {
+                let index = index()?;
                 if self.block(index).is_some_and(|block| !block.has_ended) {
                     return Err(StreamError::malformed("a block starts twice"));
                 }
                 self.start_block(reply, index, read_field(&event, "content_block")?);
             }
             "content_block_delta" => {
-                let Some(block) = self.block(index) else {
+                let Some(block) = self.block(index()?) else {
                     return Err(StreamError::malformed("there is a delta for a block that never started"));
                 };
                 block.push_delta(reply, read_field(&event, "delta")?)?;
             }
-            "content_block_stop" => self.block(index).into_iter().for_each(|block| block.has_ended = true),
+            "content_block_stop" => self.block(index()?).into_iter().for_each(|block| block.has_ended = true),
             "message_delta" => {
                 self.is_stop_after_blocks |= read_stop(reply, &read_field(&event, "delta")?);
                 self.count(reply, &event, true);
