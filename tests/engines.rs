@@ -114,6 +114,9 @@ fn expanded(word: &str) -> String {
     expanded + rest
 }
 
+/// Words to replace in a command, by their positions, words to add, and a part of the message.
+type WrongCommand = (&'static [(usize, &'static str)], &'static [&'static str], &'static str);
+
 #[test]
 fn every_engine_starts_map_with_exactly_the_given_words() {
     let options = [
@@ -305,7 +308,7 @@ fn kubernetes_fails_a_shard_for_good_only_with_a_final_exit_code() {
 fn names_are_valid_for_kubernetes() {
     let folder = repository();
     let long = format!("{}-", "x".repeat(63));
-    folder.write("jobs/write.yaml", format!("name: {long}\n{}", JOB));
+    folder.write("jobs/write.yaml", format!("name: {long}\n{JOB}"));
     let parsed = yaml(&emitted(&folder, "kubernetes", &[]));
     let name = parsed["metadata"]["name"].as_str().unwrap();
     assert_eq!(name, "x".repeat(61));
@@ -349,7 +352,7 @@ fn a_wrong_command_line_or_file_is_refused() {
         folder.legwork(&words).run()
     };
     with(&[], &[]).assert_code(0);
-    let usage: &[(&[(usize, &str)], &[&str], &str)] = &[
+    let usage: &[WrongCommand] = &[
         (&[(1, "pbs")], &[], "invalid value 'pbs'"),
         (&[(8, "0")], &[], "0 is not in 1.."),
         (&[(8, "5000000")], &[], "slurm can start 4000000 at most"),
@@ -379,7 +382,7 @@ fn a_wrong_command_line_or_file_is_refused() {
     for (changes, more, message) in usage {
         with(changes, more).assert_code(2).assert_stdout("").assert_stderr_contains(message);
     }
-    let invalid: &[(&[(usize, &str)], &[&str], &str)] = &[
+    let invalid: &[WrongCommand] = &[
         (&[(2, "jobs/missing.yaml")], &[], "error[unreadable]"),
         (&[(4, "missing.csv")], &[], "error[unreadable]"),
         (&[(4, "jobs")], &[], "it is a folder"),

@@ -277,7 +277,7 @@ fn shards_together_run_every_row_once() {
     let running: Vec<_> = ["1/3", "2/3", "3/3"]
         .map(|shard| folder.legwork(MAP).args(["--shard", shard, "--isolate", "copy"]).anthropic(&server).spawn())
         .into();
-    let ended: Vec<_> = running.into_iter().map(|running| running.wait()).collect();
+    let ended: Vec<_> = running.into_iter().map(super::support::program::RunningProgram::wait).collect();
     for one in &ended {
         one.assert_code(0);
     }
@@ -296,7 +296,7 @@ fn two_maps_on_the_same_folder_share_the_rows() {
     rows(&folder, 12);
     let server = Server::start(|request: &Request| write_then_answer(request).delay(Duration::from_millis(20)));
     let start = || folder.legwork(MAP).args(["--isolate", "none", "--jobs", "2"]).anthropic(&server).spawn();
-    let both = [start(), start()].map(|running| running.wait());
+    let both = [start(), start()].map(super::support::program::RunningProgram::wait);
     for ended in &both {
         assert!(ended.exited_with(0) || ended.exited_with(75), "{}", ended.full_output());
     }
@@ -401,7 +401,7 @@ fn a_limit_holds_for_all_rows_and_processes() {
             folder.legwork(MAP).args(limit).anthropic(&server).spawn()
         })
         .into();
-    let ended: Vec<_> = running.into_iter().map(|running| running.wait()).collect();
+    let ended: Vec<_> = running.into_iter().map(super::support::program::RunningProgram::wait).collect();
     assert!(ended.iter().any(|ended| ended.exited_with(4)), "{}", ended[0].full_output());
     let used = server.count();
     assert!(used <= 40, "{used} requests of 1,000 tokens");

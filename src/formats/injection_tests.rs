@@ -42,8 +42,8 @@ fn only_text_reaches_a_terminal() {
     for (format, _) in FINDINGS {
         let text = shown(format, false);
         let control = text.chars().find(|letter| *letter != '\n' && sanitize::replacement_char(*letter).is_some());
-        assert_eq!(control, None, "{}:\n{text}", format);
-        assert!(text.ends_with('\n'), "{}", format);
+        assert_eq!(control, None, "{format}:\n{text}");
+        assert!(text.ends_with('\n'), "{format}");
     }
     let coloured = shown("text", true);
     for piece in coloured.split('\u{1b}').skip(1) {
@@ -61,11 +61,11 @@ fn no_line_is_a_ci_command() {
         let text = shown(format, false);
         for opening in ["##[", "##vso[", "##teamcity["] {
             let places = text.matches(opening).count();
-            assert!(places == 0 || *format == "github", "{}: {places} times {opening}\n{text}", format);
+            assert!(places == 0 || *format == "github", "{format}: {places} times {opening}\n{text}");
         }
         for line in text.lines().filter(|line| line.trim_start().starts_with("::")) {
             let ours = ["::error file=", "::warning file="].iter().any(|start| line.starts_with(start));
-            assert!(*format == "github" && ours, "{}: {line}", format);
+            assert!(*format == "github" && ours, "{format}: {line}");
         }
     }
 }

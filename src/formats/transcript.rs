@@ -36,7 +36,7 @@ pub(super) enum Part {
     /// Thinking of the model.
     Thinking(String),
     /// A tool call.
-    Call(CallPart),
+    Call(Box<CallPart>),
     /// A check by its name. It didn't finish if the run ended or was interrupted.
     Check(String, Option<CheckFinished>),
     /// The files that the run changed.
@@ -152,13 +152,13 @@ impl Conversation {
                 let mut started: Vec<CallStarted> = self.open.drain(..at.map_or(0, |at| at + 1)).collect();
                 let child = started.pop().and_then(|started| started.child);
                 started.into_iter().for_each(|started| self.add_unanswered(started));
-                self.parts.push(Part::Call(CallPart {
+                self.parts.push(Part::Call(Box::new(CallPart {
                     tool: finished.tool.clone(),
                     compactions: child.as_ref().and_then(|id| self.compactions.get(id)).copied().unwrap_or_default(),
                     child,
                     call: self.calls.get(&finished.result.call_id).cloned(),
                     finished: Some(finished),
-                }));
+                })));
             }
             Event::AgentFinished(finished) => drop(self.compactions.insert(finished.id, finished.compactions)),
             Event::ContextCompacted(compacted) => {
@@ -241,7 +241,7 @@ impl Conversation {
     fn add_unanswered(&mut self, started: CallStarted) {
         let call = self.calls.get(&started.call_id).cloned();
         let CallStarted { tool, child, .. } = started;
-        self.parts.push(Part::Call(CallPart { tool, child, compactions: 0, call, finished: None }));
+        self.parts.push(Part::Call(Box::new(CallPart { tool, child, compactions: 0, call, finished: None })));
     }
 }
 

@@ -27,7 +27,7 @@ fn contents(folder: &Path) -> BTreeMap<String, String> {
             match path.symlink_metadata().unwrap() {
                 data if data.is_dir() => folders.push(path),
                 data if data.is_symlink() => {
-                    drop(found.insert(name, format!("-> {}", path.read_link().unwrap().display())))
+                    drop(found.insert(name, format!("-> {}", path.read_link().unwrap().display())));
                 }
                 _ => drop(found.insert(name, fs::read_to_string(path).unwrap())),
             }
