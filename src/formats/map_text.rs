@@ -27,11 +27,17 @@ pub(super) fn gathered(table: &MapTable, display: DisplayOptions) -> String {
     if let Some(more) = table.problems.len().checked_sub(MAX_PROBLEMS).filter(|more| *more > 0) {
         out.line(&format!("and {}; --format json has all", pluralize(more as u64, "more problem")));
     }
+    if !out.text.is_empty() && !table.failures().is_empty() {
+        out.line("");
+    }
+    out.text + &map_summary(table, display)
+}
+
+/// Why rows of a map didn't complete, and the totals.
+pub fn map_summary(table: &MapTable, display: DisplayOptions) -> String {
+    let mut out = LineWriter { text: String::new(), display };
     let failures = table.failures();
     if !failures.is_empty() {
-        if !out.text.is_empty() {
-            out.line("");
-        }
         for (reason, rows) in failures.iter().take(MAX_REASONS) {
             let ids: Vec<&str> = rows.iter().take(MAX_IDS).map(|row| row.id.as_str()).collect();
             let more = if rows.len() > MAX_IDS { ", ..." } else { "" };

@@ -33,6 +33,7 @@ mod uri;
 use self::comparison::Comparison;
 pub use self::display::DisplayOptions;
 use self::map_table::MapTable;
+pub use self::map_text::map_summary;
 pub use self::plan_text::PlanPreview;
 pub use self::transcript::Transcript;
 use crate::cases::TestReport;

@@ -8,7 +8,7 @@ mod schedule;
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ use crate::budget::MapBudget;
 use crate::budget::ledger::Ledger;
 use crate::engines::Shard;
 use crate::error::Error;
-use crate::formats::{self, PlanPreview};
+use crate::formats::{self, PlanPreview, map_summary};
 use crate::isolation::Isolation;
 use crate::map::{MAP_FORMAT, MapFolder, MapManifest, Results, RowWorkspaces, check_rows};
 use crate::plan::{InputValues, Plan};
@@ -237,10 +237,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     if !unstarted.is_empty() {
         env.console.eprint(&format!("{} rows weren't started; the same command goes on with them", unstarted.len()));
     }
-    let shown = options.job.out.join(job.prepared.job.name()).join(&name);
-    for (what, file) in [("table", "results.csv"), ("open", "report.html")] {
-        env.console.eprint(&format!("{:<7} {}", format!("{what}:"), printable(&shown.join(file).to_string_lossy())));
-    }
+    print_summary(&results, &options.job.out.join(job.prepared.job.name()).join(&name), env);
     if let Some(error) = result_error {
         return Err(results_failed(error));
     }
@@ -268,13 +265,24 @@ fn finish_again(
         let ids: Vec<String> = rows.rows.iter().map(|row| row.id.clone()).collect();
         note_other_rows(folder, &ids, job.env);
         let failed = |source| Error::Record { path: folder.path.clone(), source };
+        let shown = options.job.out.join(job.job.name()).join(&*name);
         let mut results = Results::open(folder, job.job.name(), &ids).map_err(failed)?;
         results.finish(options.junit.as_deref()).map_err(failed)?;
         if has_completed(&results) {
             workspaces.discard_snapshot();
         }
+        print_summary(&results, &shown, job.env);
     }
     Ok(exit_code(None, false, false, ended.iter().copied()))
+}
+
+/// Prints to stderr how the rows ended, and where the tables are.
+fn print_summary(results: &Results, shown_folder: &Path, env: &CliEnv) {
+    env.console.eprint(map_summary(results.table(), env.console.stderr_display()).trim_end());
+    for (what, file) in [("table", "results.csv"), ("open", "report.html")] {
+        let path = shown_folder.join(file);
+        env.console.eprint(&format!("{:<7} {}", format!("{what}:"), printable(&path.to_string_lossy())));
+    }
 }
 
 /// Whether all rows, also those of other shards, have ended with success, so that none starts again.
