@@ -45,6 +45,7 @@ pub mod event;
 pub mod schema;
 pub mod error;
 pub mod cases;
+pub mod conversation;
 pub mod formats;
 pub mod journal;
 pub mod record;
