@@ -34,6 +34,14 @@ impl MapBudget {
         self.exhausted.get().map(String::as_str)
     }
 
+    /// Writes what was used so far, if nothing limits the map now: a later start may have a limit.
+    ///
+    /// # Errors
+    /// If the ledger can't be written.
+    pub fn checkpoint(&self) -> io::Result<()> {
+        self.ledger.checkpoint()
+    }
+
     /// Returns what this process hasn't used, so that other processes can.
     ///
     /// # Errors
@@ -105,12 +113,12 @@ impl MapBudget {
 
     /// Counts what a request has really used.
     pub(super) fn count(&self, used: Amount) {
-        self.ledger.settle(Spend::default(), spend(used));
+        self.ledger.count(spend(used));
     }
 
     /// Returns a reservation.
     pub(super) fn release(&self, most: Amount) {
-        self.ledger.settle(spend(most), Spend::default());
+        self.ledger.release(spend(most));
         self.returned.notify_waiters();
     }
 }

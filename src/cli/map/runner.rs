@@ -1,5 +1,6 @@
 //! Runs the rows of a map.
 
+use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +9,6 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 
-use super::exit_code::EXIT_TEMPORARY;
 use super::row::Retry;
 use super::schedule;
 use crate::budget::MapBudget;
@@ -20,6 +20,7 @@ use crate::cli::prepared_job::{ConnectedJob, RunParts};
 use crate::cli::progress::MapProgress;
 use crate::error::Error;
 use crate::event::RunResult;
+use crate::formats::map_table::EXIT_TEMPORARY;
 use crate::isolation::IsolationError;
 use crate::map::{MapFolder, Results, RowWorkspaces};
 use crate::plan::InputValues;
@@ -55,8 +56,8 @@ pub(super) struct MapRunner<'a> {
     pub(super) results: Mutex<&'a mut Results>,
     /// How many rows have ended without success.
     pub(super) failures: AtomicUsize,
-    /// The exit codes of the rows that have run.
-    pub(super) ends: Mutex<Vec<u8>>,
+    /// The exit codes of the rows that this process couldn't run, by id. What other rows have is in their records.
+    pub(super) errors: Mutex<HashMap<String, u8>>,
     /// The first failure to write the results.
     pub(super) result_error: Mutex<Option<io::Error>>,
 }
@@ -111,16 +112,16 @@ impl MapRunner<'_> {
                     why = findings.first().map(|finding| finding.message.clone()).unwrap_or(why);
                 }
                 self.progress.row_ended(id, Err(&why));
+                lock(&self.errors).insert(id.clone(), error.exit_code());
                 error.exit_code()
             }
         };
-        lock(&self.ends).push(code);
         if code != 0 && code != EXIT_TEMPORARY && code < 128 {
             self.failures.fetch_add(1, Ordering::SeqCst);
         }
         let written = {
             let mut results = lock(&self.results);
-            results.row_ended(id).and_then(|()| results.update())
+            results.row_ended(id).and_then(|()| results.update()).and_then(|()| self.budget.checkpoint())
         };
         if let Err(error) = written {
             lock(&self.result_error).get_or_insert(error);
