@@ -17,6 +17,15 @@ const BACKPRESSURE_BYTES: usize = 1 << 20;
 /// The least time to wait for readers after the end of a run.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The queue length in bytes from which on live lines aren't drawn: the terminal is stopped or slow.
+const LIVE_LINES_BACKLOG: usize = 16 << 10;
+
+/// Erases the live lines, if the cursor is at the beginning of the first one.
+pub(super) const ERASE_LIVE_LINES: &str = "\r\u{1b}[J";
+
+/// Whether live lines are on the terminal, with the cursor at the beginning of the first one.
+static LIVE_LINES_SHOWN: Mutex<bool> = Mutex::new(false);
+
 /// An output stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stream {
@@ -141,8 +150,31 @@ fn stderr_has_capacity(bytes: &[u8]) -> bool {
     bytes.len() <= 4096 && poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&now)) == Ok(1)
 }
 
-/// Writes text, or queues it during a run.
+/// Writes text, or queues it during a run. Live lines are erased first.
 pub(super) fn write(stream: Stream, bytes: &[u8]) {
+    if stream == Stream::Stdout {
+        return push(stream, bytes);
+    }
+    let mut shown = LIVE_LINES_SHOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    match std::mem::take(&mut *shown) {
+        true => push(stream, &[ERASE_LIVE_LINES.as_bytes(), bytes].concat()),
+        false => push(stream, bytes),
+    }
+}
+
+/// Draws live lines on stderr, with text that leaves the cursor at the beginning of the first one. Returns whether they were
+/// drawn: not while much text waits for the terminal.
+pub(super) fn write_live(bytes: &[u8]) -> bool {
+    if QUEUE.get().is_some_and(|queue| queue.lock().bytes > LIVE_LINES_BACKLOG) {
+        return false;
+    }
+    let mut shown = LIVE_LINES_SHOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    *shown = true;
+    push(Stream::Stderr, bytes);
+    true
+}
+
+fn push(stream: Stream, bytes: &[u8]) {
     match QUEUE.get() {
         Some(queue) => queue.push(stream, bytes),
         None => stream.write(bytes),

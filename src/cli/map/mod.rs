@@ -15,16 +15,17 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 
-use self::exit_code::exit_code;
+use self::exit_code::{EXIT_TEMPORARY, exit_code};
 use self::map_limits::WholeMapLimits;
 use self::row::{Retry, RowPlan, RowState, row_state};
 use self::runner::{MapRunner, isolation_error};
 use super::arguments::parse_assignment;
 use super::env::CliEnv;
 use super::execute::check_cost_limit;
+use super::next_command::NextCommand;
 use super::output::printable;
 use super::prepared_job::{JobArgs, PreparedJob, RunIdentity};
-use super::progress::MapProgress;
+use super::progress::{MapProgress, can_be_live};
 use super::{output_queue, read_files};
 use crate::budget::MapBudget;
 use crate::budget::ledger::Ledger;
@@ -175,6 +176,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         let message = "a map needs signed records, or its rows couldn't be recognized later";
         return Err(Error::usage(message, "Set LEGWORK_RECORD_KEY to at least 16 random characters."));
     }
+    let next = NextCommand::again(env, &[], &checked.first.plan.secret_inputs, &secrets.redactor);
     let job = job.connect(&checked.first.plan, secrets)?;
     job.prepared.check_out()?;
     // From here on, a signal must let the records be closed.
@@ -194,10 +196,10 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let deadline = Instant::now() + time;
     let output_ready =
         output_queue::start(deadline).map_err(Error::environment("the output thread can't be started"))?;
-    let is_dumb = env.variable("TERM").is_none_or(|term| term == "dumb");
-    let progress = MapProgress::new(env.console, checked.to_run.len(), !(env.console.is_ci || is_dumb));
+    let jobs = options.jobs as usize;
+    let progress = MapProgress::start(env, can_be_live(env), checked.to_run.len(), jobs, &signals);
     let runner = MapRunner {
-        jobs: options.jobs as usize,
+        jobs,
         max_failures: options.max_failures,
         retry: options.retry,
         env,
@@ -244,7 +246,11 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     finished.and(closed).map_err(results_failed)?;
     let is_limited = timed_out || budget.exhausted().is_some();
     let codes = checked.ended.into_iter().chain(ends);
-    Ok(exit_code(signals.first(), is_limited, !unstarted.is_empty(), codes))
+    let code = exit_code(signals.first(), is_limited, !unstarted.is_empty(), codes);
+    if is_limited || !unstarted.is_empty() || [5, EXIT_TEMPORARY].contains(&code) || code >= 128 {
+        env.console.eprint(&next.line(&setup.folder.path, budget.limit_argument().as_deref()));
+    }
+    Ok(code)
 }
 
 /// Brings the tables up to date if all rows of this shard have ended before. This needs no key and no provider.
