@@ -79,6 +79,7 @@ fn no_line_remains_when_the_size_of_the_terminal_changes() {
             let is_drawn = |lines: &[String]| {
                 let longest = lines.iter().rev().take(5).map(|line| line.chars().count()).max().unwrap_or_default();
                 spinners(lines).len() == 4
+                    && lines.last().is_some_and(|line| line.contains("$1.20"))
                     && lines.len() > 5
                     && spinners(&lines[lines.len() - 5..]).len() == 4
                     && longest < usize::from(columns)
@@ -115,6 +116,94 @@ fn agents_that_do_not_fit_on_the_screen_are_counted() {
     let (status, lines) = terminal.wait();
     assert_eq!(status.code(), Some(130), "{lines:#?}");
     assert!(spinners(&lines).is_empty(), "{lines:#?}");
+}
+
+#[test]
+fn a_run_that_is_stopped_by_its_shell_leaves_no_lines_and_draws_them_again() {
+    let (folder, server) = waiting_subagents(2);
+    // As an interactive shell does it: each job in a process group of its own, on a controlling terminal.
+    let line =
+        "set -m; \"$LEGWORK\" run job.yaml --sandbox off; echo stopped: $?; until [ -e fg ]; do sleep 0.01; done; fg";
+    let shell = folder.program("setsid", &["--ctty", "--wait", "bash", "--norc", "-c", line]).anthropic(&server);
+    let shell = shell.env("LEGWORK", env!("CARGO_BIN_EXE_legwork"));
+    let terminal = Terminal::start(shell, 100, 30);
+    terminal.wait_for("two subagents", |lines| is_waiting(lines, 2));
+    terminal.press(b"\x1a");
+    let lines = terminal.wait_for("the shell", |lines| lines.iter().any(|line| line.starts_with("stopped: ")));
+    assert!(spinners(&lines).is_empty() && !lines.iter().any(|line| line.contains("$0.90")), "{lines:#?}");
+    folder.write("fg", "");
+    terminal.wait_for("two subagents again", |lines| is_waiting(lines, 2));
+    folder.write("go", "");
+    let (status, lines) = terminal.wait();
+    assert!(status.success() && spinners(&lines).is_empty(), "{lines:#?}");
+    assert_eq!(lines.last().unwrap(), "All seen.");
+}
+
+#[test]
+fn text_of_models_cannot_control_the_terminal() {
+    let folder = folder_with("parent: { prompt: Go., tools: [task] }\nsubagents: { a: { tools: [bash] } }\n");
+    let hostile =
+        "x\u{1b}[2J\u{1b}]0;title\u{7}\u{9b}31m\u{202e}\u{200b}\r\n::error::".to_owned() + &"長\u{301}".repeat(3_000);
+    let wait = format!("{WAIT}; : '{}'", hostile.replace(['\r', '\n'], " "));
+    let task = json!({ "agent": "a", "prompt": "Look.", "description": hostile });
+    let server = Server::start(move |request: &Request| match (request.prompt().as_str(), request.turn()) {
+        ("Go.", 0) => Answer::calls(&[("task", task.clone())]),
+        ("Look.", 0) => Answer::calls(&[("bash", json!({ "command": format!(": '{hostile}' > /nowhere/x") }))]),
+        ("Look.", 1) => Answer::calls(&[("bash", json!({ "command": wait }))]),
+        _ => Answer::text("Done."),
+    });
+    let terminal = Terminal::start(run(&folder, &server).env("NO_COLOR", "1"), 80, 20);
+    terminal.wait_for("the call", |lines| lines.iter().any(|line| line.contains(" a-1    turn 2 ")));
+    // Drawn at least once more.
+    terminal.resize(60, 20, Narrowing::Cuts);
+    terminal.wait_for("the call in 60 columns", |lines| spinners(lines).iter().all(|line| !line.contains("turn")));
+    folder.write("go", "");
+    let raw = {
+        let copy = terminal.raw();
+        assert!(terminal.wait().0.success());
+        copy
+    };
+    let mut rest = raw.clone();
+    for own in ["\u{1b}[?7l", "\u{1b}[?7h", "\u{1b}[K", "\u{1b}[J", "\u{1b}[1A", "\u{1b}[2A"] {
+        rest = rest.replace(own, "");
+    }
+    assert!(!rest.contains(['\u{1b}', '\u{7}', '\u{9b}', '\u{202e}', '\u{200b}']), "{rest:?}");
+    assert!(raw.len() < 1 << 20, "{} bytes", raw.len());
+}
+
+#[test]
+fn a_resumed_run_shows_what_it_has_used_before() {
+    let folder = folder_with(JOB);
+    let server = Server::with(Checks::AllowRepeats, {
+        let go = folder.at("go");
+        move |request: &Request| match (request.prompt() == "Parent.", request.turn()) {
+            (true, 0) => {
+                Answer::calls(&[("task", json!({ "agent": "look", "prompt": "Child.", "description": "A place" }))])
+                    .usage(100_000, 0)
+            }
+            (false, 0) => Answer::calls(&[("bash", json!({ "command": WAIT }))]).usage(100_000, 0),
+            (false, 1) if !go.exists() => Answer::empty().hang(),
+            (_, _) => Answer::text("Seen."),
+        }
+    });
+    let terminal = Terminal::start(run(&folder, &server), 120, 20);
+    terminal.wait_for("the subagent", |lines| is_waiting(lines, 1));
+    terminal.signal(Signal::INT);
+    assert_eq!(terminal.wait().0.code(), Some(130));
+    let resumed = folder.legwork(&["resume", "--sandbox", "off"]).anthropic(&server);
+    let terminal = Terminal::start(resumed, 120, 20);
+    let is_resumed = |lines: &[String]| {
+        let child = spinners(lines).iter().any(|line| {
+            line.contains(" look-1 ")
+                && line.contains(" 100.0k $0.30 ")
+                && line.contains("A place: thinking (last: bash until")
+        });
+        child && lines.last().is_some_and(|line| line.contains("$0.60 of $5.00, 12 %"))
+    };
+    terminal.wait_for("the resumed subagent", is_resumed);
+    folder.write("go", "");
+    terminal.signal(Signal::INT);
+    assert_eq!(terminal.wait().0.code(), Some(130));
 }
 
 #[test]
@@ -218,7 +307,7 @@ fn the_lines_of_an_interrupted_subagent_are_printed() {
     assert_eq!((begins, ends), (1, 1), "{}", ended.stderr);
 }
 
-/// Rows that wait for the file `go` in their first call, if they are in a shared workspace.
+/// Rows that wait in their first call, for the file `go` or for one of their own, `go-row1`.
 fn waiting_rows(count: usize) -> (TestFolder, Server) {
     let folder = TestFolder::new();
     let lines: String = (1..=count).map(|number| format!("row{number}\n")).collect();
@@ -228,7 +317,11 @@ fn waiting_rows(count: usize) -> (TestFolder, Server) {
          {{ inputs.item }}', tools: [bash] }\n",
     );
     let server = Server::with(Checks::AllowRepeats, |request: &Request| match request.turn() {
-        0 => Answer::calls(&[("bash", json!({ "command": WAIT }))]).usage(100_000, 0),
+        0 => {
+            let own = request.prompt().replace("Item ", "go-");
+            let wait = format!("until [ -e go ] || [ -e {own} ]; do sleep 0.01; done");
+            Answer::calls(&[("bash", json!({ "command": wait }))]).usage(100_000, 0)
+        }
         _ => Answer::text("Seen."),
     });
     (folder, server)
@@ -255,6 +348,19 @@ fn a_map_shows_its_active_rows_and_one_line_for_all() {
     terminal.wait_for("few rows", |lines| {
         lines.iter().any(|line| line == "  and 3 more rows") && spinners(lines).len() == 1
     });
+    terminal.resize(100, 20, Narrowing::Cuts);
+    terminal.wait_for("all rows", |lines| is_waiting(lines, 4));
+    // Rows that have ended well are counted, and their lines are gone.
+    for ended in 1..=4 {
+        folder.write(&format!("go-row{ended}"), "");
+        let active = 4.min(6 - ended);
+        terminal.wait_for("fewer rows", |lines| {
+            is_waiting(lines, active)
+                && spinners(lines).len() == active
+                && lines.last().is_some_and(|line| line.contains(&format!(" {ended}/6 rows, $")))
+                && lines.iter().filter(|line| line.contains("/6 rows")).count() == 1
+        });
+    }
     folder.write("go", "");
     let (status, lines) = terminal.wait();
     assert!(status.success() && spinners(&lines).is_empty(), "{lines:#?}");
@@ -269,9 +375,12 @@ fn a_stopped_map_names_the_command_that_goes_on() {
     terminal.signal(Signal::INT);
     let (status, lines) = terminal.wait();
     assert_eq!(status.code(), Some(130), "{lines:#?}");
-    let has = |text: &str| lines.iter().filter(|line| line.starts_with(text)).count();
-    assert_eq!(has("stopping the rows that run; the same command goes on with them later"), 1, "{lines:#?}");
-    assert!(spinners(&lines).is_empty() && has("[") == 0, "interrupted rows aren't listed: {lines:#?}");
+    // Nothing of the live lines is behind it.
+    let stopping =
+        lines.iter().filter(|line| *line == "stopping the rows that run; the same command goes on with them later");
+    assert_eq!(stopping.count(), 1, "{lines:#?}");
+    assert!(!lines.iter().any(|line| line.starts_with('[')), "interrupted rows aren't listed: {lines:#?}");
+    assert!(spinners(&lines).is_empty(), "{lines:#?}");
     let command = lines.last().unwrap().strip_prefix("resume: legwork ").unwrap_or_else(|| panic!("{lines:#?}"));
     folder.write("go", "");
     let words: Vec<&str> = command.split(' ').collect();

@@ -20,11 +20,22 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The queue length in bytes from which on live lines aren't drawn: the terminal is stopped or slow.
 const LIVE_LINES_BACKLOG: usize = 16 << 10;
 
+/// The most time to wait for the terminal before the process stops.
+const PAUSE_TIMEOUT: Duration = Duration::from_millis(200);
+
 /// Erases the live lines, if the cursor is at the beginning of the first one.
 pub(super) const ERASE_LIVE_LINES: &str = "\r\u{1b}[J";
 
 /// Whether live lines are on the terminal, with the cursor at the beginning of the first one.
-static LIVE_LINES_SHOWN: Mutex<bool> = Mutex::new(false);
+static LIVE_LINES: Mutex<LiveLines> = Mutex::new(LiveLines::Erased);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LiveLines {
+    Shown,
+    Erased,
+    /// They aren't drawn, because the process is about to stop.
+    Paused,
+}
 
 /// An output stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,11 +166,12 @@ pub(super) fn write(stream: Stream, bytes: &[u8]) {
     if stream == Stream::Stdout {
         return push(stream, bytes);
     }
-    let mut shown = LIVE_LINES_SHOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    match std::mem::take(&mut *shown) {
-        true => push(stream, &[ERASE_LIVE_LINES.as_bytes(), bytes].concat()),
-        false => push(stream, bytes),
+    let mut lines = live_lines();
+    if *lines == LiveLines::Shown {
+        *lines = LiveLines::Erased;
+        return push(stream, &[ERASE_LIVE_LINES.as_bytes(), bytes].concat());
     }
+    push(stream, bytes);
 }
 
 /// Draws live lines on stderr, with text that leaves the cursor at the beginning of the first one. Returns whether they were
@@ -168,10 +180,36 @@ pub(super) fn write_live(bytes: &[u8]) -> bool {
     if QUEUE.get().is_some_and(|queue| queue.lock().bytes > LIVE_LINES_BACKLOG) {
         return false;
     }
-    let mut shown = LIVE_LINES_SHOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    *shown = true;
+    let mut lines = live_lines();
+    if *lines == LiveLines::Paused {
+        return false;
+    }
+    *lines = LiveLines::Shown;
     push(Stream::Stderr, bytes);
     true
+}
+
+/// Erases the live lines, and waits for a moment until that is written. None are drawn until [`resume_live_lines`].
+pub(super) fn pause_live_lines() {
+    let mut lines = live_lines();
+    if std::mem::replace(&mut *lines, LiveLines::Paused) == LiveLines::Shown {
+        push(Stream::Stderr, ERASE_LIVE_LINES.as_bytes());
+    }
+    drop(lines);
+    if let Some(queue) = QUEUE.get() {
+        let state = queue.lock();
+        // A stalled terminal gets nothing more anyway.
+        drop(queue.changed.wait_timeout_while(state, PAUSE_TIMEOUT, |state| state.bytes > 0));
+    }
+}
+
+/// Lets live lines be drawn again.
+pub(super) fn resume_live_lines() {
+    *live_lines() = LiveLines::Erased;
+}
+
+fn live_lines() -> MutexGuard<'static, LiveLines> {
+    LIVE_LINES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn push(stream: Stream, bytes: &[u8]) {

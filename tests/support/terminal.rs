@@ -44,8 +44,16 @@ struct Screen {
     raw: Vec<u8>,
 }
 
+impl Screen {
+    /// Whether the live lines have arrived as a whole.
+    fn has_whole_frame(&self) -> bool {
+        let last = |sequence: &[u8]| self.raw.windows(sequence.len()).rposition(|bytes| bytes == sequence);
+        last(b"\x1b[?7l") <= last(b"\x1b[?7h")
+    }
+}
+
 impl Terminal {
-    /// Starts a program with stdout and stderr on a terminal with this many columns and rows.
+    /// Starts a program on a terminal with this many columns and rows.
     pub(crate) fn start(program: Program, columns: u16, rows: u16) -> Self {
         let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
         grantpt(&controller).and_then(|()| unlockpt(&controller)).expect("a terminal");
@@ -57,7 +65,7 @@ impl Terminal {
         if !command.get_envs().any(|(name, _)| name == "TERM") {
             command.env("TERM", "xterm");
         }
-        command.stdin(Stdio::null()).stdout(copy()).stderr(copy());
+        command.stdin(copy()).stdout(copy()).stderr(copy());
         let child = command.spawn().expect("the executable starts");
         // So that reading ends with the program.
         drop((command, device));
@@ -90,8 +98,11 @@ impl Terminal {
     pub(crate) fn wait_for(&self, what: &str, is_wanted: impl Fn(&[String]) -> bool) -> Vec<String> {
         let deadline = Instant::now() + TIMEOUT;
         loop {
-            let lines = self.lines();
-            if is_wanted(&lines) {
+            let (lines, is_whole) = {
+                let screen = lock(&self.screen);
+                (lines(screen.parser.screen()), screen.has_whole_frame())
+            };
+            if is_whole && is_wanted(&lines) {
                 return lines;
             }
             assert!(Instant::now() < deadline, "{what}: the screen is\n{}", lines.join("\n"));
@@ -114,6 +125,11 @@ impl Terminal {
             Narrowing::Wraps => screen.parser = rewrapped(screen.parser.screen(), columns, rows),
         }
         set_size(&self.controller, columns, rows);
+    }
+
+    /// Presses keys.
+    pub(crate) fn press(&self, keys: &[u8]) {
+        rustix::io::write(&self.controller, keys).expect("the terminal takes keys");
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use unicode_width::UnicodeWidthChar;
 
+use super::suspend::erase_on_suspend;
 use crate::cli::output_queue::{self, ERASE_LIVE_LINES};
 
 /// The least time between two redraws: at most 15 per second.
@@ -37,11 +38,17 @@ struct ScreenState {
 }
 
 impl LiveScreen {
+    /// Without lines.
+    pub(super) fn start() -> Self {
+        erase_on_suspend();
+        Self::default()
+    }
+
     /// Draws the lines that `build` makes for the size of the terminal. Lines that don't fit are left out: `build` says so.
     pub(super) fn draw(&self, build: impl FnOnce(Size) -> Vec<String>) {
         let (columns, rows) = terminal_size();
         let mut state = self.lock();
-        if state.has_ended {
+        if state.has_ended || is_in_background() {
             return;
         }
         // The last column and the last row stay free: nothing wraps or scrolls there.
@@ -100,6 +107,11 @@ fn frame(lines: &[String]) -> String {
     }
     text.push_str(WRAP_ON);
     text
+}
+
+/// Whether the terminal belongs to another job of the shell now.
+fn is_in_background() -> bool {
+    rustix::termios::tcgetpgrp(stderr()).is_ok_and(|foreground| foreground != rustix::process::getpgrp())
 }
 
 /// The columns and rows of the terminal.

@@ -86,7 +86,7 @@ impl MapProgress {
             jobs,
             started: Instant::now(),
             state: Mutex::default(),
-            screen: is_live.then(LiveScreen::default),
+            screen: is_live.then(LiveScreen::start),
             heartbeat,
             signals: signals.clone(),
         });

@@ -8,6 +8,7 @@ mod log_groups;
 mod map_progress;
 mod run_progress;
 mod run_status;
+mod suspend;
 mod ticker;
 
 pub(super) use self::map_progress::MapProgress;

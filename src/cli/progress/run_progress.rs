@@ -53,7 +53,7 @@ impl RunProgress {
         signals: &Signals,
     ) -> Self {
         let display = match is_live {
-            true => Display::Live(LiveScreen::default()),
+            true => Display::Live(LiveScreen::start()),
             false => Display::Log {
                 console: env.console,
                 heartbeat: Heartbeat::new(env),

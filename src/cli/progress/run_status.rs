@@ -335,7 +335,11 @@ impl AgentStatus {
 
 /// A cost in few characters: `$0.004`, `$0.12`, `$12.30`.
 pub(super) fn short_cost(usd: f64) -> String {
-    if usd > 0.0 && usd < 0.01 { format!("${usd:.3}") } else { format!("${usd:.2}") }
+    match usd {
+        _ if usd > 0.0 && usd < 0.001 => "<$0.001".to_owned(),
+        _ if usd > 0.0 && usd < 0.01 => format!("${usd:.3}"),
+        _ => format!("${usd:.2}"),
+    }
 }
 
 /// A duration without fractions: `0 s`, `20 s`, `3 min 20 s`, `2 h 5 min`.
@@ -459,7 +463,7 @@ mod tests {
             [0, 59, 60, 200].map(|seconds| short_duration(Duration::from_secs(seconds))),
             ["0 s", "59 s", "1 min", "3 min 20 s"]
         );
-        assert_eq!([0.0, 0.004, 0.25, 12.3].map(short_cost), ["$0.00", "$0.004", "$0.25", "$12.30"]);
+        assert_eq!([0.0, 0.0004, 0.004, 0.25, 12.3].map(short_cost), ["$0.00", "<$0.001", "$0.004", "$0.25", "$12.30"]);
         assert_eq!([0.0, 0.249, 0.999, 7.0].map(percent), ["0 %", "24 %", "99 %", "100 %"]);
     }
 }
