@@ -94,7 +94,7 @@ mod tests {
             " explorer-1 turn 3   12.3k $0.02   20 s        Find every place where a…: bash cargo test"
         );
         assert_eq!(shown(30, "bash cargo test"), " explorer-1 bash cargo test");
-        assert_eq!(shown(20, "bash cargo test"), " explorer-1 bash ca…");
+        assert_eq!(shown(20, "bash cargo test"), " explorer-1 bash c…");
     }
 
     #[test]

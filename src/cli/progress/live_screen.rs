@@ -21,8 +21,9 @@ pub(super) type Size = (usize, usize);
 
 /// The live lines on stderr.
 ///
-/// Between redraws, the cursor is at the beginning of the first line. When the size of the terminal changes, some terminals wrap the
-/// lines anew and others cut them off. In both, everything from the cursor on is ours and can be erased, so no line remains.
+/// Between redraws, the cursor is at the beginning of the first line. When the size of the terminal changes, some terminals
+/// wrap the lines anew and others cut them off. In both, everything from the cursor on is ours and can be erased, so no line
+/// remains.
 #[derive(Debug, Default)]
 pub(super) struct LiveScreen {
     state: Mutex<ScreenState>,
@@ -80,12 +81,12 @@ impl LiveScreen {
         output_queue::write(output_queue::Stream::Stderr, format!("{line}\n").as_bytes());
     }
 
-    /// Erases the lines. No more are drawn.
-    pub(super) fn end(&self) {
-        let mut state = self.lock();
-        state.has_ended = true;
+    /// Erases the lines. No more are drawn. Returns false if they had ended before.
+    pub(super) fn end(&self) -> bool {
+        let had_ended = std::mem::replace(&mut self.lock().has_ended, true);
         // This erases them if there are any.
         output_queue::write(output_queue::Stream::Stderr, b"");
+        !had_ended
     }
 
     fn lock(&self) -> MutexGuard<'_, ScreenState> {

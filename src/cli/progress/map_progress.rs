@@ -187,8 +187,8 @@ impl ShownMap {
         }
     }
 
-    /// Says once that a signal stops the rows. From then on there are no live lines: a second signal ends the process at once, and
-    /// must leave none behind.
+    /// Says once that a signal stops the rows. From then on there are no live lines: a second signal ends the process at once,
+    /// and must leave none behind.
     fn note_signal(&self) {
         if self.signals.first().is_none() || std::mem::replace(&mut self.state().says_that_it_stops, true) {
             return;

@@ -144,7 +144,11 @@ impl Shown {
     fn tick(&self, signals: &Signals) {
         match &self.display {
             // A second signal ends the process at once, and must leave no lines behind.
-            Display::Live(screen) if signals.first().is_some() => screen.end(),
+            Display::Live(screen) if signals.first().is_some() => {
+                if screen.end() {
+                    screen.print_above("stopping; Ctrl-C again ends it at once");
+                }
+            }
             Display::Live(screen) => screen.draw(|size| {
                 let status = lock(&self.status);
                 run_lines(&status, self.started, size)
@@ -163,7 +167,9 @@ impl Shown {
 
     fn end(&self) {
         match &self.display {
-            Display::Live(screen) => screen.end(),
+            Display::Live(screen) => {
+                screen.end();
+            }
             Display::Log { console, groups, .. } => {
                 let Some(mut groups) = groups.as_ref().map(lock) else { return };
                 for agent in groups.open() {

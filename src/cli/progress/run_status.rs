@@ -437,7 +437,10 @@ mod tests {
         status.apply(&entry(PARENT, "call_started", &call("1", "", Some("look-1"))));
         assert_eq!(action(&status, PARENT), "waiting for look-1");
         assert_eq!(status.activity(), "look-1 bash cargo test (and 1 more), parent turn 1");
-        let result = |id: &str| json!({ "tool": "bash", "result": { "call_id": id, "text": "", "is_error": false }, "duration_ms": 1 });
+        let result = |id: &str| {
+            let result = json!({ "call_id": id, "text": "", "is_error": false });
+            json!({ "tool": "bash", "result": result, "duration_ms": 1 })
+        };
         status.apply(&entry("look-1", "call_finished", &result("1")));
         status.apply(&entry("look-1", "call_finished", &result("2")));
         status.apply(&entry("look-1", "request_started", &request(2)));

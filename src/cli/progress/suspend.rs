@@ -15,8 +15,8 @@ const STOP_TIME: Duration = Duration::from_millis(20);
 
 static STARTED: Once = Once::new();
 
-/// Erases the live lines whenever the process is stopped from the terminal, from now on. Without a shell that can let it go on, stopping
-/// stays as the system does it.
+/// Erases the live lines whenever the process is stopped from the terminal, from now on. Without a shell that can let it go
+/// on, stopping stays as the system does it.
 pub(super) fn erase_on_suspend() {
     STARTED.call_once(|| {
         if is_job_of_a_shell() {
