@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::runs::folder_with;
 use crate::support::program::Program;
-use crate::support::server::{Answer, Checks, Request, Server};
+use crate::support::server::{Answer, Checks, Request, ScriptedAgents, Server};
 use crate::support::terminal::{Narrowing, Terminal};
 use crate::support::test_folder::TestFolder;
 
@@ -118,6 +118,8 @@ fn agents_that_do_not_fit_on_the_screen_are_counted() {
     assert!(spinners(&lines).is_empty(), "{lines:#?}");
 }
 
+// setsid is a program of Linux.
+#[cfg(target_os = "linux")]
 #[test]
 fn a_run_that_is_stopped_by_its_shell_leaves_no_lines_and_draws_them_again() {
     let (folder, server) = waiting_subagents(2);
@@ -427,4 +429,23 @@ fn a_run_at_a_limit_names_the_command_with_a_higher_limit() {
         let shell = folder.program("sh", &["-c", &command]).env("LEGWORK", env!("CARGO_BIN_EXE_legwork")).run();
         shell.assert_code(0).assert_stdout("Whole.\n");
     }
+}
+
+#[test]
+fn the_command_that_goes_on_sets_secret_inputs_again() {
+    let folder =
+        folder_with("inputs: { token: { type: string, secret: true } }\nparent: { prompt: Go., tools: [bash] }\n");
+    let server = Server::start(ScriptedAgents::of([
+        Answer::status(400).error("invalid_request_error", "no credit"),
+        Answer::text("At last."),
+    ]));
+    let secret = "a-secret-of-many-letters";
+    let start = folder.legwork(&["run", "job.yaml", "--sandbox", "off", "--set-env", "token=MY_TOKEN"]);
+    let rejected = start.anthropic(&server).env("MY_TOKEN", secret).run();
+    rejected.assert_code(5).assert_stderr_contains("errors: legwork show runs/job/").assert_not_printed(secret);
+    let last = rejected.stderr.lines().last().unwrap();
+    let words: Vec<&str> = last.strip_prefix("resume: legwork ").unwrap().split(' ').collect();
+    assert_eq!(words[2..], ["--set-env", "token=MY_TOKEN"], "{last}");
+    let resumed = folder.legwork(&words).anthropic(&server).env("MY_TOKEN", secret).run();
+    resumed.assert_code(0).assert_stdout("At last.\n").assert_not_printed("resume:");
 }
