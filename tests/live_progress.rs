@@ -141,6 +141,20 @@ fn a_run_that_is_stopped_by_its_shell_leaves_no_lines_and_draws_them_again() {
     assert_eq!(lines.last().unwrap(), "All seen.");
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_run_in_the_background_of_a_shell_gets_a_log() {
+    let (folder, server) = waiting_subagents(1);
+    folder.write("go", "");
+    let line = "set -m; \"$LEGWORK\" run job.yaml --sandbox off & wait";
+    let shell = folder.program("setsid", &["--ctty", "--wait", "bash", "--norc", "-c", line]).anthropic(&server);
+    let terminal = Terminal::start(shell.env("LEGWORK", env!("CARGO_BIN_EXE_legwork")), 100, 40);
+    terminal.wait_for("the end", |lines| lines.iter().any(|line| line == "All seen."));
+    let raw = terminal.raw();
+    assert!(raw.contains("look-1         bash until") && !raw.contains("\u{1b}[?7l"), "{raw}");
+    assert!(terminal.wait().0.success());
+}
+
 #[test]
 fn text_of_models_cannot_control_the_terminal() {
     let folder = folder_with("parent: { prompt: Go., tools: [task] }\nsubagents: { a: { tools: [bash] } }\n");

@@ -110,8 +110,8 @@ fn frame(lines: &[String]) -> String {
     text
 }
 
-/// Whether the terminal belongs to another job of the shell now.
-fn is_in_background() -> bool {
+/// Whether another job of the shell is in the foreground of the terminal now.
+pub(super) fn is_in_background() -> bool {
     rustix::termios::tcgetpgrp(stderr()).is_ok_and(|foreground| foreground != rustix::process::getpgrp())
 }
 
