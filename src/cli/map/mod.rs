@@ -20,14 +20,16 @@ use self::runner::{MapRunner, isolation_error};
 use super::arguments::parse_assignment;
 use super::env::CliEnv;
 use super::execute::check_cost_limit;
+use super::next_command::NextCommand;
 use super::output::printable;
 use super::prepared_job::{JobArgs, PreparedJob, RunIdentity};
-use super::progress::MapProgress;
+use super::progress::{MapProgress, can_be_live};
 use super::{output_queue, read_files};
 use crate::budget::MapBudget;
 use crate::budget::ledger::Ledger;
 use crate::engines::Shard;
 use crate::error::Error;
+use crate::formats::map_table::EXIT_TEMPORARY;
 use crate::formats::map_table::RowSummary;
 use crate::formats::{self, PlanPreview, map_summary};
 use crate::isolation::Isolation;
@@ -174,6 +176,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         let message = "a map needs signed records, or its rows couldn't be recognized later";
         return Err(Error::usage(message, "Set LEGWORK_RECORD_KEY to at least 16 random characters."));
     }
+    let next = NextCommand::again(env, &[], &checked.first.plan.secret_inputs, &secrets.redactor);
     let job = job.connect(&checked.first.plan, secrets)?;
     job.prepared.check_out()?;
     // From here on, a signal must let the records be closed.
@@ -194,10 +197,10 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let deadline = Instant::now() + time;
     let output_ready =
         output_queue::start(deadline).map_err(Error::environment("the output thread can't be started"))?;
-    let is_dumb = env.variable("TERM").is_none_or(|term| term == "dumb");
-    let progress = MapProgress::new(env.console, checked.to_run.len(), !(env.console.is_ci || is_dumb));
+    let jobs = options.jobs as usize;
+    let progress = MapProgress::start(env, can_be_live(env), checked.to_run.len(), jobs, &signals);
     let runner = MapRunner {
-        jobs: options.jobs as usize,
+        jobs,
         max_failures: options.max_failures,
         retry: options.retry,
         env,
@@ -243,7 +246,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     }
     finished.and(closed).map_err(results_failed)?;
     let is_limited = timed_out || budget.exhausted().is_some();
-    Ok(match signals.first() {
+    let code = match signals.first() {
         Some(signal) => 128 + signal,
         None if is_limited => EXIT_LIMIT,
         // By --max-failures: another try would only fail again.
@@ -252,7 +255,11 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
             let code = errors.get(&row.id).copied().unwrap_or_else(|| row.code());
             shard.is_none_or(|shard| shard.contains(&row.id)).then_some(code)
         }),
-    })
+    };
+    if is_limited || !unstarted.is_empty() || [5, EXIT_TEMPORARY].contains(&code) || code >= 128 {
+        env.console.eprint(&next.line(&setup.folder.path, budget.limit_argument().as_deref()));
+    }
+    Ok(code)
 }
 
 /// Brings the tables up to date if all rows of this shard have ended before. This needs no key and no provider.

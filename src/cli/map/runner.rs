@@ -92,13 +92,14 @@ impl MapRunner<'_> {
     async fn run_row(&self, number: usize) {
         let id = &self.rows.rows[number].id;
         let ended = self.execute_row(number).await;
+        let is_failure = |code: u8| code != 0 && code != EXIT_TEMPORARY && code < 128;
         let code = match &ended {
             Ok(result) => {
-                self.progress.row_ended(id, Ok(result));
+                self.progress.row_ended(id, Ok(result), is_failure(result.exit_code));
                 result.exit_code
             }
             Err(Error::InUse { .. } | Error::KeyInUse { .. }) => {
-                self.progress.row_ended(id, Err("another process runs it"));
+                self.progress.row_ended(id, Err("another process runs it"), false);
                 EXIT_TEMPORARY
             }
             Err(error) => {
@@ -111,12 +112,12 @@ impl MapRunner<'_> {
                 if let Error::Invalid(findings) = error {
                     why = findings.first().map(|finding| finding.message.clone()).unwrap_or(why);
                 }
-                self.progress.row_ended(id, Err(&why));
+                self.progress.row_ended(id, Err(&why), is_failure(error.exit_code()));
                 lock(&self.errors).insert(id.clone(), error.exit_code());
                 error.exit_code()
             }
         };
-        if code != 0 && code != EXIT_TEMPORARY && code < 128 {
+        if is_failure(code) {
             self.failures.fetch_add(1, Ordering::SeqCst);
         }
         let written = {
@@ -138,7 +139,9 @@ impl MapRunner<'_> {
             OpenedRow::Execution(execution) => execution,
         };
         let mut execution = *execution;
-        execution.observers.extend(self.progress.row_observer(&row.id));
+        let prices = self.env.prices()?;
+        let observer = self.progress.row_started(&row.id, &execution.plan, prices, execution.resume_state.as_ref());
+        execution.observers.push(observer);
         execution.map_budget = Some(Arc::clone(self.budget));
         let executed = execute(execution, self.output_ready.clone(), self.env).await?;
         executed.warnings.iter().for_each(|warning| self.progress.warning(&row.id, warning));
