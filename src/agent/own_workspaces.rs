@@ -183,12 +183,12 @@ impl OwnWorkspaces {
         let failed = |error: io::Error| format!("the changes of {id} can't be merged into the workspace: {error}");
         let source = Source::new(self.workspace.root(), &snapshot, &paths).map_err(failed)?;
         let mut session = MergeSession::new(source);
-        let merged = session.merge_patch(id, &changed.patch);
+        let merged = session.prepare(id, &changed.patch);
         let mut conflicts: Vec<String> = Vec::new();
         let describe = |path: &Path, why: &str| format!("`{}`: {why}", sanitize::line(&path.to_string_lossy()));
         match &merged {
-            Ok(files) => {
-                let missing = paths.iter().filter(|path| !files.contains(path));
+            Ok(merged) => {
+                let missing = paths.iter().filter(|path| !merged.contains(path));
                 conflicts.extend(missing.map(|path| describe(path, "it isn't text, or is too large to be merged")));
             }
             Err(found) => {
@@ -208,6 +208,9 @@ impl OwnWorkspaces {
                 conflicts.push(format!("and {more} more"));
             }
             return Ok(MergedChanges { conflicts, ..MergedChanges::default() });
+        }
+        if let Ok(merged) = merged {
+            session.accept(merged);
         }
         for (path, _, state) in session.changed_files() {
             let written = self.workspace.with_path_lock(path, || session.source().files.write(path, state));
