@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::env::CliEnv;
 use super::next_command::NextCommand;
-use super::output::{printable, shell_quote};
+use super::output::printable;
 use super::progress::{RunProgress, can_be_live};
 use super::result_file::ResultFile;
 use super::sandbox_options::{CopiesOf, PreparedSandbox};
@@ -318,9 +318,6 @@ fn print_outcome(printed: &PrintedRun<'_>, env: &CliEnv, result: &RunResult, lim
         if env.current_folder.join(&file).exists() {
             env.console.eprint(&format!("{what}:   {}", printable(&file.to_string_lossy())));
         }
-    }
-    if result.exit_code != 0 && result.outcome != Outcome::Interrupted {
-        env.console.eprint(&format!("errors: legwork show {} --errors", printable(&shell_quote(folder))));
     }
     if let Some(limit) = limit {
         env.console.eprint(&format!("limit:  {}; the command below allows twice as much", limit.used()));
