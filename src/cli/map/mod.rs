@@ -198,7 +198,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let output_ready =
         output_queue::start(deadline).map_err(Error::environment("the output thread can't be started"))?;
     let jobs = options.jobs as usize;
-    let progress = MapProgress::start(env, can_be_live(env), checked.to_run.len(), jobs, &signals);
+    let progress = MapProgress::start(env, can_be_live(env), checked.to_run.len(), jobs, &signals, &budget);
     let runner = MapRunner {
         jobs,
         max_failures: options.max_failures,

@@ -122,7 +122,7 @@ impl MapRunner<'_> {
         }
         let written = {
             let mut results = lock(&self.results);
-            results.row_ended(id).and_then(|()| results.update()).and_then(|()| self.budget.checkpoint())
+            results.row_ended(id).and_then(|()| results.update())
         };
         if let Err(error) = written {
             lock(&self.result_error).get_or_insert(error);
