@@ -1,6 +1,7 @@
 //! `legwork map`: one job over many rows.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -475,6 +476,67 @@ fn processes_that_are_killed_at_random_use_a_limit_well_and_never_exceed_it() {
     println!("{served} of {LIMIT} tokens, {kills} kills");
     assert!(served <= LIMIT, "{served}");
     assert!(served * 10 >= LIMIT * 9, "{served}");
+}
+
+#[test]
+fn a_map_whose_folder_is_removed_starts_no_more_rows() {
+    let folder = writing("");
+    rows(&folder, 12);
+    let path = folder.at("runs/job/map-rows");
+    let server = Server::with(Checks::AllowRepeats, move |request: &Request| {
+        if request.number == 2 {
+            // Other rows may write to it meanwhile.
+            while std::fs::remove_dir_all(&path).is_err() && path.exists() {}
+        }
+        write_then_answer(request)
+    });
+    let ended = run(&folder, &server, &["--isolate", "none", "--jobs", "1"]);
+    ended.assert_code(5).assert_stderr_contains("the map's folder was removed or replaced while the map ran");
+    assert!(ended.stderr.contains("10 rows weren't started") && !ended.stderr.contains("table:"), "{}", ended.stderr);
+    assert!(!folder.exists("runs/job/map-rows"), "half a map is left");
+    run(&folder, &server, &["--isolate", "none"]).assert_code(0);
+    assert_eq!(outcomes(&folder).len(), 12);
+}
+
+#[test]
+fn what_isnt_from_legwork_in_a_maps_folder_is_named_and_not_waited_for() {
+    let folder = writing("");
+    rows(&folder, 2);
+    let server = Server::with(Checks::AllowRepeats, write_then_answer);
+    run(&folder, &server, &["--isolate", "none"]).assert_code(0);
+    let map = folder.at("runs/job/map-rows");
+    let kept = folder.at("kept");
+    let pipe = |path: &Path| {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        mknodat(CWD, path, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    };
+    let link = |path: &Path| std::os::unix::fs::symlink("/tmp", path).unwrap();
+    let folder_in_place = |path: &Path| std::fs::create_dir(path).unwrap();
+    let large = |path: &Path| std::fs::File::create(path).unwrap().set_len(1 << 30).unwrap();
+    let cases: [(&str, &dyn Fn(&Path)); 9] = [
+        ("rows/a0", &pipe),
+        ("rows/a0/result.json", &pipe),
+        ("rows/a0/result.json", &folder_in_place),
+        ("rows/a0/result.json", &large),
+        ("rows/a0/events.jsonl", &pipe),
+        ("rows", &link),
+        ("ledger", &link),
+        ("map.json", &pipe),
+        ("map.json", &large),
+    ];
+    for (name, plant) in cases {
+        std::fs::rename(map.join(name), &kept).unwrap();
+        plant(&map.join(name));
+        let ended = folder.legwork(MAP).anthropic(&server).timeout(Duration::from_secs(60)).run();
+        assert!(ended.exited_with(2) || ended.exited_with(5), "{name}\n{}", ended.full_output());
+        let path = map.join(name);
+        assert!(ended.stderr.contains(path.to_str().unwrap()), "{name}\n{}", ended.stderr);
+        assert!(ended.stderr.contains("help: "), "{name}\n{}", ended.stderr);
+        let _ = std::fs::remove_file(&path).or_else(|_| std::fs::remove_dir(&path));
+        std::fs::rename(&kept, &path).unwrap();
+    }
+    run(&folder, &server, &[]).assert_code(0);
+    assert_eq!(server.count(), 4);
 }
 
 #[test]

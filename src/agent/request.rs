@@ -84,8 +84,8 @@ impl Agent<'_> {
                     let is_new_window = failed.window.is_some();
                     return Ok(Some(RequestOutcome::ContextFull { reason: failed.reason, is_new_window }));
                 }
-                // A limit left no room for another try.
-                Some(Event::RequestFailed(_)) if self.cursor.next_run_limit().is_some() => {}
+                // A limit left no room for another try, or for a first one after a killed process had reserved the rest.
+                _ if self.cursor.next_run_limit().is_some() => {}
                 Some(Event::RequestFailed(failed)) if self.cursor.is_at_end() || self.cursor.is_replay() => {
                     return Err(ProviderError::new(failed.kind, failed.reason).into());
                 }

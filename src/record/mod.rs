@@ -13,8 +13,8 @@ mod rebuild;
 mod recorder;
 mod resume;
 
-pub(crate) use self::files::open_file;
 pub use self::files::{BASELINE_FILE, LATEST, ROWS, RUNS, remove_abandoned_files, replace_shared_file, temporary};
+pub(crate) use self::files::{open_file, open_folder};
 pub use self::keyed::{KeyedPath, KeyedRecord, StartedRecord};
 pub use self::lookup::{find_run, is_timestamp};
 pub use self::read::Record;

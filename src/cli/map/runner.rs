@@ -1,7 +1,9 @@
 //! Runs the rows of a map.
 
 use std::collections::HashMap;
+use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,6 +49,8 @@ pub(super) struct MapRunner<'a> {
     pub(super) rows: &'a Rows,
     pub(super) inputs: &'a InputValues,
     pub(super) folder: &'a MapFolder,
+    /// The folder as it was opened at the start, so that another one in its place is noticed.
+    pub(super) opened_folder: File,
     pub(super) workspaces: &'a RowWorkspaces,
     pub(super) budget: &'a Arc<MapBudget>,
     pub(super) signals: Signals,
@@ -71,6 +75,7 @@ impl MapRunner<'_> {
                 && self.max_failures.is_none_or(|most| failures < most as usize)
                 && self.budget.exhausted().is_none()
                 && Instant::now() < self.deadline
+                && self.has_folder()
                 && lock(&self.result_error).is_none()
         };
         let run = async |number: usize| {
@@ -162,6 +167,21 @@ fn shown(path: &Path) -> String {
 }
 
 impl MapRunner<'_> {
+    /// Whether the map's folder is still there. If it isn't, that is why the map ends: its rows must not go on in half a folder,
+    /// without the ledger.
+    fn has_folder(&self) -> bool {
+        let same = fs::metadata(&self.folder.path).and_then(|found| {
+            let opened = self.opened_folder.metadata()?;
+            Ok((found.dev(), found.ino()) == (opened.dev(), opened.ino()))
+        });
+        let is_there = same.is_ok_and(|same| same);
+        if !is_there {
+            let why = "the map's folder was removed or replaced while the map ran";
+            *lock(&self.result_error) = Some(io::Error::new(io::ErrorKind::NotFound, why));
+        }
+        is_there
+    }
+
     /// Opens the record of a row, and makes its workspace if it starts.
     ///
     /// # Errors
