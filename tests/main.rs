@@ -15,6 +15,7 @@ mod cases;
 mod checks;
 mod cli_commands;
 mod compaction;
+mod context_files;
 mod diff;
 mod dry_run;
 mod endpoints;
@@ -56,6 +57,7 @@ mod sandbox;
 mod sandbox_attacks;
 mod secrets;
 mod signals;
+mod skills;
 mod structured_results;
 mod subagents;
 #[allow(dead_code, reason = "a harness offers more than any one day's tests use")]

@@ -84,7 +84,7 @@ enum Command {
     Test(test::TestArgs),
     /// Check job files and report every mistake
     ///
-    /// Needs no key and no network, and runs nothing.
+    /// Needs no key and no network, and runs nothing, except git to read context files of a commit.
     Validate(validate::ValidateArgs),
     /// Explain the codes of findings, with examples
     Explain(explain::ExplainArgs),

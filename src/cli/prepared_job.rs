@@ -119,7 +119,8 @@ impl<'a> PreparedJob<'a> {
         let origin = JobTrust::from_untrusted_flag(args.untrusted);
         let (source, folder) = read_files::read_job(&args.job, origin).map_err(invalid)?;
         let user_config = env.user_config()?;
-        let checked = lints::check_with(&source, folder.as_ref(), origin, &user_config);
+        let checked =
+            lints::check_in(&source, folder.as_ref(), origin, &user_config, Some(&env.workspace_files(&workspace)));
         let Some(job) = checked.job else { return Err(Error::Invalid(checked.findings)) };
         let model = args.model.as_deref().map(|model| lints::model_argument(model, &user_config.servers)).transpose();
         let mut findings = checked.findings;

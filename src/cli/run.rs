@@ -58,7 +58,8 @@ pub(super) struct RunArgs {
     save_case: Option<String>,
     /// Print the plan and stop: no key, no network, no process
     ///
-    /// The plan has every rendered prompt, tool and limit, the sandbox, and the most that the run can cost.
+    /// The plan has every rendered prompt, tool and limit, the sandbox, and the most that the run can cost. If a context file or
+    /// a skill has a `ref`, git reads it.
     #[arg(long)]
     dry_run: bool,
     /// With --dry-run, also print the tool descriptions that the models get

@@ -34,7 +34,7 @@ pub fn transcript(transcript: &mut Transcript<'_>, out: &mut dyn Write) -> io::R
     }).collect();
     let page = templates.get_template("page.html").map_err(io::Error::other)?;
     let page = page.render(context! {
-        job => transcript.plan.job.as_str(), description => transcript.plan.description.as_deref(), system => transcript.plan.parent.system.as_str(),
+        job => transcript.plan.job.as_str(), description => transcript.plan.description.as_deref(), system => transcript.plan.system_prompt(&transcript.plan.parent),
         outcome => transcript.result.map_or("not finished".to_owned(), |result| result.outcome.to_string()),
         good => transcript.result.is_some_and(|result| result.exit_code == 0),
         error => transcript.result.and_then(|result| result.error.as_ref()).map(|error| {

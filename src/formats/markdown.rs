@@ -49,9 +49,10 @@ pub fn transcript(transcript: &mut Transcript<'_>, out: &mut dyn Write) -> io::R
         None => writeln!(out, "# {}: not finished\n", neutralize_markdown_line(&transcript.plan.job))?,
     }
     let plan = transcript.plan;
-    if !plan.parent.system.is_empty() {
+    let system = plan.system_prompt(&plan.parent);
+    if !system.is_empty() {
         writeln!(out, "\n## System\n")?;
-        write_truncated_block(out, "", &plan.parent.system)?;
+        write_truncated_block(out, "", &system)?;
     }
     transcript.parts().try_for_each(|part| write_part(out, plan, part))
 }

@@ -88,6 +88,10 @@ const GROUPS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "Context files and skills",
+        &["unreadable-context", "context-too-large", "changeable-context", "bad-skill", "missing-skill-tool"],
+    ),
+    (
         "Inputs",
         &[
             "bad-default",
