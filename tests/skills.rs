@@ -99,7 +99,10 @@ fn the_text_that_was_planned_counts_however_the_file_changes() {
     );
     folder.write("skills/notes/SKILL.md", "---\nname: notes\ndescription: Notes.\n---\nPlanned.\n");
     let server = Server::start(ScriptedAgents::of([
-        Answer::calls(&[("write_file", json!({ "path": "skills/notes/SKILL.md", "content": "gone" }))]),
+        Answer::calls(&[(
+            "write_file",
+            json!({ "path": "skills/notes/SKILL.md", "content": "gone", "overwrite": true }),
+        )]),
         Answer::calls(&[skill("notes")]),
         Answer::text("Done."),
     ]));

@@ -84,7 +84,10 @@ pub(super) fn execute_and_print(mut run: Execution<'_>, printed: PrintedRun<'_>,
     let jsonl = printed.format == "jsonl";
     // JSON lines on the same terminal would break up the live lines.
     let shares_terminal = jsonl && std::io::stdout().is_terminal();
-    let mut observers = vec![progress::observer(env.console, !(env.console.is_ci || is_dumb || shares_terminal))];
+    let mut observers = vec![progress::observer(
+        env.console,
+        !(env.console.is_ci || env.console.is_quiet || is_dumb || shares_terminal),
+    )];
     if jsonl {
         observers.push(Arc::new(JsonlObserver { out: env.console }));
     }
@@ -283,12 +286,13 @@ fn print_outcome(format: &str, env: &CliEnv, result: &RunResult, folder: &Path) 
     let stats = formats::run_stats::summary_line(result);
     match &result.error {
         Some(error) => {
-            env.console.eprint(&format!("{}: {}", error.code, printable(&error.message)));
+            env.console.eprint_problem(&format!("{}: {}", error.code, printable(&error.message)));
             if let Some(hint) = &error.hint {
-                env.console.eprint(&format!("help:   {}", printable(hint)));
+                env.console.eprint_problem(&format!("help:   {}", printable(hint)));
             }
             env.console.eprint(&format!("used:   {stats}"));
         }
+        None if result.exit_code != 0 => env.console.eprint_problem(&format!("{}: {stats}", result.outcome)),
         None => env.console.eprint(&format!("{}: {stats}", result.outcome)),
     }
     if result.outcome == Outcome::Completed && result.result.is_none() && result.text.trim().is_empty() {

@@ -25,7 +25,7 @@ use crate::run::Signals;
 #[command(after_help = RUN_EXIT_CODES)]
 pub(super) struct RunArgs {
     #[command(flatten)]
-    job: JobArgs,
+    pub(super) job: JobArgs,
     /// Replace a limit of the job; may be repeated
     ///
     /// The limits are cost_usd, tokens, wall_clock, tool_calls, subagents, parallel_subagents, max_turns (the parent's)
@@ -71,11 +71,16 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     let args = &options.job;
     // Before the file of an earlier run is removed.
     args.sandbox_options.require_for_untrusted(args.untrusted)?;
+    let job_path = args.job_path();
     let is_job =
-        |file: &&PathBuf| file.canonicalize().is_ok_and(|file| args.job.canonicalize().is_ok_and(|job| job == file));
+        |file: &&PathBuf| file.canonicalize().is_ok_and(|file| job_path.canonicalize().is_ok_and(|job| job == file));
     if let Some(file) = options.result.as_ref().filter(is_job) {
         let message = format!("--result {} is the job file", file.display());
         return Err(Error::usage(message, "Choose another file for the result."));
+    }
+    if args.is_stdin() && options.save_case.is_some() {
+        let message = "--save-case needs a job file, and the job is from standard input";
+        return Err(Error::usage(message, "Write the job to a file, and run that."));
     }
     // With a key, another process may just be writing the file.
     let result_path = options.result.as_deref().filter(|_| !options.dry_run);
@@ -197,7 +202,7 @@ fn print_ended(record: &Record, printed: &PrintedRun<'_>, env: &CliEnv) -> Resul
         let state = load_resume_state(record.journals()?, &record.folder)?;
         if let Some(used) = state.used_limit(result).map_err(limit_error)? {
             let hint = format!("{}; raise the limit: --limit {}", used.used(), used.argument());
-            env.console.eprint(&format!("help:   {hint}"));
+            env.console.eprint_problem(&format!("help:   {hint}"));
         }
     }
     // Not the one in the file, which could be any number.
@@ -210,10 +215,10 @@ fn print_changes(changes: &[PlanChange], env: &CliEnv) {
     let text: Vec<String> = changes.iter().map(ToString::to_string).collect();
     let text = text.join("\n");
     let mut lines = text.lines();
-    lines.by_ref().take(MOST_LINES).for_each(|line| env.console.eprint(&format!("  {}", printable(line))));
+    lines.by_ref().take(MOST_LINES).for_each(|line| env.console.eprint_problem(&format!("  {}", printable(line))));
     match lines.count() {
         0 => {}
-        more => env.console.eprint(&format!("  ({more} more lines)")),
+        more => env.console.eprint_problem(&format!("  ({more} more lines)")),
     }
 }
 

@@ -27,7 +27,7 @@ impl Plan {
                          begins; any other tag is part of its text.";
             add(&mut text, about.to_owned());
             for file in files {
-                let mark = hex(&Sha256::digest(&file.text)).split_off(64 - MARK_DIGITS);
+                let mark: String = hex(&Sha256::digest(&file.text)).chars().take(MARK_DIGITS).collect();
                 let reference =
                     file.reference.as_ref().map(|name| format!(" ref=\"{}\"", escape(name))).unwrap_or_default();
                 let content = file.text.trim_end_matches('\n');

@@ -94,6 +94,11 @@ impl ToolState {
         lock(&self.shared.files).insert(PathBuf::from(&seen.path), seen.sha256.clone());
     }
 
+    /// Whether the agent has read or written a file.
+    pub(super) fn has_seen(&self, path: &Path) -> bool {
+        lock(&self.shared.files).contains_key(path)
+    }
+
     /// Whether a file has changed since the agent last saw it. False for a file that it never saw.
     pub(super) fn has_changed(&self, path: &Path, content: &[u8]) -> bool {
         let seen = lock(&self.shared.files).get(path).cloned();

@@ -54,7 +54,7 @@ a signal.";
 #[command(after_help = MAP_EXIT_CODES)]
 pub(super) struct MapArgs {
     #[command(flatten)]
-    job: JobArgs,
+    pub(in crate::cli) job: JobArgs,
     /// The file with the rows: CSV with a header line, JSONL or JSON; - for standard input
     ///
     /// Each column or key is an input of the job. All rows are checked before the first one runs.
@@ -195,7 +195,8 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let output_ready =
         output_queue::start(deadline).map_err(Error::environment("the output thread can't be started"))?;
     let is_dumb = env.variable("TERM").is_none_or(|term| term == "dumb");
-    let progress = MapProgress::new(env.console, checked.to_run.len(), !(env.console.is_ci || is_dumb));
+    let progress =
+        MapProgress::new(env.console, checked.to_run.len(), !(env.console.is_ci || env.console.is_quiet || is_dumb));
     let runner = MapRunner {
         jobs: options.jobs as usize,
         max_failures: options.max_failures,
@@ -229,13 +230,14 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         workspaces.discard_snapshot();
     }
     if let Some(reason) = budget.exhausted() {
-        env.console.eprint(&format!("limit:  {reason}"));
+        env.console.eprint_problem(&format!("limit:  {reason}"));
     }
     if timed_out {
-        env.console.eprint("limit:  the time of the map is up");
+        env.console.eprint_problem("limit:  the time of the map is up");
     }
     if !unstarted.is_empty() {
-        env.console.eprint(&format!("{} rows weren't started; the same command goes on with them", unstarted.len()));
+        env.console
+            .eprint_problem(&format!("{} rows weren't started; the same command goes on with them", unstarted.len()));
     }
     print_summary(&results, &options.job.out.join(job.prepared.job.name()).join(&name), env);
     if let Some(error) = result_error {
