@@ -20,6 +20,7 @@ mod diff;
 mod dry_run;
 mod endpoints;
 mod engines;
+mod everyday_options;
 mod explain;
 mod file_tool_escapes;
 mod gather;

@@ -140,6 +140,10 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         options.shard.as_deref().map(|shard| Shard::parse(shard, &|name| env.variable(name).map(str::to_owned)));
     let shard = shard.transpose().map_err(|error| Error::usage(error.message, error.hint))?;
     let name = map_name(options)?;
+    if options.job.is_stdin() && options.rows.as_os_str() == "-" {
+        let message = "standard input can't be both the job and the rows";
+        return Err(Error::usage(message, "Name a file for one of them."));
+    }
     let job = PreparedJob::read(&options.job, BTreeMap::new(), limits.of_all.cost_usd.is_some(), env)?;
     let rows = read_rows(options, &job)?;
     options.retry.map_or(Ok(()), |_| check_retry(&rows))?;
