@@ -353,3 +353,49 @@ fn init_proposes_a_file_that_is_there() {
     folder.legwork(&["init", "large"]).run().assert_code(0);
     assert!(!folder.read("jobs/large.yaml").contains("context"));
 }
+
+#[test]
+fn the_cases_of_a_job_have_context_files_and_skills_of_their_own() {
+    let folder = TestFolder::new();
+    folder.write(
+        "jobs/job.yaml",
+        "model: anthropic/claude-sonnet-4-6\ncontext: [{ file: AGENTS.md, ref: origin/main }]\nskills: [skills/notes]\n\
+         parent: { prompt: Go., tools: [] }\nlimits: { tokens: 9000 }\n",
+    );
+    let case = |name: &str, file: &str, text: &str| {
+        folder.write(&format!("jobs/tests/job/{name}/{file}"), text);
+    };
+    for name in ["one", "two"] {
+        case(name, "script.yaml", "parent: [{ calls: [{ tool: skill, input: { name: notes } }] }, { text: Done. }]\n");
+        case(name, "expect.yaml", "outcome: completed\ntools: { skill: 1 }\nfailed_calls: 0\n");
+    }
+    case("one", "workspace/AGENTS.md", "Run `make`.\n");
+    case("one", "workspace/skills/notes/SKILL.md", "---\nname: notes\ndescription: Notes.\n---\nWrite.\n");
+    folder.legwork(&["test", "--filter", "one"]).run().assert_code(0);
+    let missing = folder.legwork(&["test", "--filter", "two"]).run();
+    missing.assert_code(1).assert_stdout_contains("`AGENTS.md` does not exist");
+}
+
+#[test]
+fn the_rows_of_a_map_keep_the_texts_that_they_started_with() {
+    let folder = TestFolder::new();
+    folder.write(
+        "job.yaml",
+        "inputs: { id: { type: string } }\nmodel: anthropic/claude-haiku-4-5\ncontext: [AGENTS.md]\n\
+         parent: { prompt: 'Go {{ inputs.id }}.', tools: [write_file] }\nlimits: { tokens: 9000 }\n",
+    );
+    folder.write("AGENTS.md", "First text.\n").write("rows.csv", "id\na\nb\n");
+    let write = || Answer::calls(&[("write_file", json!({ "path": "new", "content": "x" }))]);
+    let server = Server::start(
+        ScriptedAgents::new()
+            .agent("Go a.", [write(), Answer::text("A.")])
+            .agent("Go b.", [write(), Answer::text("B.")]),
+    );
+    let map = ["map", "job.yaml", "--rows", "rows.csv", "--id", "id"];
+    folder.legwork(&map).anthropic(&server).run().assert_code(0);
+    for request in server.finish() {
+        assert!(request.system().contains("First text."));
+    }
+    folder.write("AGENTS.md", "Second text.\n");
+    folder.legwork(&map).run().assert_code(0).assert_stderr_contains("2 ended before");
+}

@@ -77,7 +77,7 @@ impl<'a> FileReader<'a> {
     /// Reads a file, from the workspace or from a commit.
     pub(super) fn read(&mut self, path: &str, reference: Option<&str>) -> Result<ReadFile, FileError> {
         let path = plain_path(path)?;
-        let (bytes, commit) = match reference {
+        let (bytes, commit) = match reference.filter(|_| !self.files.ignores_references) {
             None => (self.read_current(&path)?, None),
             Some(reference) => {
                 let (bytes, commit) = self.read_committed(&path, reference)?;

@@ -18,6 +18,8 @@ pub struct WorkspaceFiles {
     pub root: PathBuf,
     /// The folders of `PATH`, to find git for entries with `ref`.
     pub path: Vec<PathBuf>,
+    /// Whether entries with `ref` are read in the workspace, too.
+    pub ignores_references: bool,
     /// Entries that aren't read again: those of a recorded run.
     pub recorded: AgentFiles,
 }

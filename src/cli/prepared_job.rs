@@ -13,6 +13,7 @@ use super::execute::{Execution, check_cost_limit, connect_providers};
 use super::read_files;
 use super::sandbox_options::{PreparedSandbox, SandboxOptions};
 use super::secrets::RunSecrets;
+use crate::agent_files::WorkspaceFiles;
 use crate::diagnostic::{Severity, Source};
 use crate::error::Error;
 use crate::event::RunOptions;
@@ -68,6 +69,11 @@ pub(super) struct JobArgs {
     /// Commands get no network, even if the job has `network: open`.
     #[arg(long)]
     pub(super) offline: bool,
+    /// Read context files and skills from the workspace even if the job has a `ref` for them
+    ///
+    /// To try out changes of them. `legwork test` reads those of a case this way.
+    #[arg(long)]
+    pub(super) local_context: bool,
     /// Print only errors and warnings to stderr: no progress, no path of the record
     #[arg(long, short)]
     pub(super) quiet: bool,
@@ -163,8 +169,8 @@ impl<'a> PreparedJob<'a> {
         let origin = JobTrust::from_untrusted_flag(args.untrusted);
         let (source, folder) = args.read_job(origin, env)?;
         let user_config = env.user_config()?;
-        let checked =
-            lints::check_in(&source, folder.as_ref(), origin, &user_config, Some(&env.workspace_files(&workspace)));
+        let files = WorkspaceFiles { ignores_references: args.local_context, ..env.workspace_files(&workspace) };
+        let checked = lints::check_in(&source, folder.as_ref(), origin, &user_config, Some(&files));
         let Some(job) = checked.job else { return Err(Error::Invalid(checked.findings)) };
         let model = args.model.as_deref().map(|model| lints::model_argument(model, &user_config.servers)).transpose();
         let mut findings = checked.findings;

@@ -9,6 +9,7 @@ mod default_render;
 mod delegation;
 mod empty_values;
 mod env;
+mod hidden_characters;
 mod inputs;
 mod key_aliases;
 mod key_hints;
@@ -78,6 +79,7 @@ pub static LINTS: &[Lint] = &[
     not_templates::LINT,
     changeable_context::LINT,
     skill_tools::LINT,
+    hidden_characters::LINT,
 ];
 
 /// All rules of all files that are checked.

@@ -89,7 +89,14 @@ const GROUPS: &[(&str, &[&str])] = &[
     ),
     (
         "Context files and skills",
-        &["unreadable-context", "context-too-large", "changeable-context", "bad-skill", "missing-skill-tool"],
+        &[
+            "unreadable-context",
+            "context-too-large",
+            "changeable-context",
+            "hidden-characters",
+            "bad-skill",
+            "missing-skill-tool",
+        ],
     ),
     (
         "Inputs",
