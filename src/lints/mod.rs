@@ -151,7 +151,11 @@ pub fn check_in(
     let (prompts, found) = Prompts::load(&job, &root, folder);
     let mut semantic = found;
     let schemas = Schemas::load(&job, folder, &mut semantic);
-    let files = agent_files::load(&job, workspace, &mut semantic);
+    // An untrusted job may not read commits, which is reported, and git isn't started for it.
+    let untrusted_workspace = workspace
+        .filter(|_| origin == JobTrust::Untrusted)
+        .map(|workspace| WorkspaceFiles { ignores_references: true, ..workspace.clone() });
+    let files = agent_files::load(&job, untrusted_workspace.as_ref().or(workspace), &mut semantic);
     let subject = LintContext {
         source,
         root: &root,
