@@ -123,7 +123,7 @@ fn a_missing_or_malformed_skill_is_found_before_anything_is_sent() {
         ("skills/x", "---\nname: x\n---\nx\n", "`description` is missing"),
         ("skills/x", "---\nname: y\ndescription: x\n---\nx\n", "its name is `y`, and its folder is `x`"),
         ("skills/x", &format!("---\n{}", "a: b\n".repeat(250_000)), "larger than 1 MiB"),
-        ("skills/x", &format!("---\n{}", "a: b\n".repeat(200_000)), "the limit is 48 KiB"),
+        ("skills/x", &format!("---\n{}", "a: b\n".repeat(200_000)), "the limit is 128 KiB"),
         ("skills/x", "---\nname: x\ndescription: x\nmetadata: &a [*a]\n---\nx\n", "line 4: "),
         ("{ folder: skills/notes, ref: main }", "", "isn't in a git repository"),
     ] {

@@ -10,8 +10,8 @@ use crate::yaml::{self, Node, NodeKind};
 
 /// The file with the instructions of a skill.
 const SKILL_FILE: &str = "SKILL.md";
-/// The largest `SKILL.md`, in bytes. The tool `skill` returns it whole.
-const MAX_SKILL_BYTES: usize = 48 << 10;
+/// The largest `SKILL.md`, in bytes.
+const MAX_SKILL_BYTES: usize = 128 << 10;
 /// The largest front matter, in bytes.
 const MAX_FRONT_MATTER_BYTES: usize = 16 << 10;
 /// The longest name, in characters.
@@ -204,7 +204,7 @@ mod tests {
             (String::new(), "it has no front matter"),
             ("--- \nname: notes\n".to_owned(), "has no end"),
             (format!("---\n{}", "a: b\n".repeat(5000)), "longer than 16 KiB"),
-            (format!("{HEAD}---\n{}", "x".repeat(49 << 10)), "the limit is 48 KiB"),
+            (format!("{HEAD}---\n{}", "x".repeat(129 << 10)), "the limit is 128 KiB"),
             ("---\ndescription: x\n---\nx".to_owned(), "`name` is missing"),
             ("---\nname: notes\n---\nx".to_owned(), "`description` is missing"),
             ("---\nname: 5\ndescription: x\n---\nx".to_owned(), "line 2: `name` isn't a text"),

@@ -5,10 +5,14 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::input::{parse, schema};
-use super::tool::{CallFuture, Tool, ToolContext};
+use super::input::{lenient_integer, parse, schema};
+use super::tool::{CallFuture, MAX_RESULT_CHARS, Tool, ToolContext};
 use crate::diagnostic::suggest_name;
 use crate::message::ToolError;
+use crate::text::pluralize;
+
+/// The longest part of instructions that one call returns, in characters. The lines before it take some, too.
+const MAX_PART_CHARS: usize = MAX_RESULT_CHARS - 10_000;
 
 /// The `skill` tool of one agent.
 #[derive(Debug)]
@@ -35,6 +39,9 @@ struct SkillInput {
     /// The name of the skill.
     #[serde(alias = "skill", alias = "skill_name", alias = "command")]
     name: String,
+    /// Which part of long instructions to return. Default: 1.
+    #[serde(default, deserialize_with = "lenient_integer")]
+    part: Option<u64>,
     /// What the skill is needed for.
     #[serde(default, alias = "arguments")]
     #[schemars(skip)]
@@ -66,8 +73,14 @@ impl SkillTool {
 }
 
 impl SkillText {
-    fn render(&self) -> String {
+    fn render(&self, part: u64) -> Result<String, ToolError> {
         let Self { name, folder, body, allowed_tools } = self;
+        let parts = parts(body);
+        let count = parts.len();
+        let number = usize::try_from(part).unwrap_or(usize::MAX);
+        let Some(body) = number.checked_sub(1).and_then(|index| parts.get(index)) else {
+            return Err(ToolError(format!("the skill `{name}` has {}", pluralize(count as u64, "part"))));
+        };
         let mut text = format!(
             "The instructions of the skill `{name}`. Files that they name are in the folder `{folder}` of the workspace.\n"
         );
@@ -77,8 +90,26 @@ impl SkillText {
                 allowed_tools.join(", ")
             );
         }
-        text + "\n" + body
+        if count > 1 {
+            text += &format!("This is part {number} of {count}; call `skill` with `part` for the others.\n");
+        }
+        Ok(text + "\n" + body)
     }
+}
+
+/// The parts of a text that fit into results, split at the ends of lines if possible.
+fn parts(text: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let mut rest = text;
+    while let Some((end, _)) = rest.char_indices().nth(MAX_PART_CHARS) {
+        let (part, _) = rest.split_at(rest[..end].rfind('\n').map_or(end, |line_end| line_end + 1));
+        parts.push(part);
+        rest = &rest[part.len()..];
+    }
+    if !rest.is_empty() || parts.is_empty() {
+        parts.push(rest);
+    }
+    parts
 }
 
 impl Tool for SkillTool {
@@ -104,8 +135,8 @@ impl Tool for SkillTool {
 
     fn call<'a>(&'a self, input: &'a RawValue, _: &'a ToolContext<'a>) -> CallFuture<'a> {
         Box::pin(async move {
-            let SkillInput { name, .. } = parse(input)?;
-            self.find(&name).map(SkillText::render)
+            let SkillInput { name, part, .. } = parse(input)?;
+            self.find(&name)?.render(part.unwrap_or(1))
         })
     }
 }
@@ -135,6 +166,37 @@ mod tests {
         assert_eq!(text, "there is no skill `note` (did you mean `notes`?); there are: notes, review");
         let schema = &harness.toolbox.specs()[0].input_schema;
         assert_eq!(schema["properties"]["name"]["enum"], serde_json::json!(["notes", "review"]));
-        assert_eq!(schema["properties"].as_object().unwrap().len(), 1);
+        assert_eq!(schema["properties"].as_object().unwrap().keys().collect::<Vec<_>>(), ["name", "part"]);
+    }
+
+    #[tokio::test]
+    async fn long_instructions_are_returned_in_parts() {
+        let mut harness = ToolHarness::new(&[]);
+        let body: String = (0..10_000).map(|line| format!("line {line} ä\n")).collect();
+        let skill =
+            SkillText { name: "long".into(), folder: "long".into(), body: body.clone(), allowed_tools: Vec::new() };
+        harness.toolbox.add(Box::new(SkillTool::new(vec![skill])));
+        let mut read = String::new();
+        for part in 1..=3 {
+            let text = harness.ok("skill", &format!(r#"{{"name": "long", "part": "{part}"}}"#)).await;
+            assert!(text.contains(&format!("This is part {part} of 3;")), "{text:.300}");
+            read += text.split_once("\n\n").unwrap().1;
+        }
+        assert_eq!(read, body);
+        for part in ["0", "4"] {
+            let text = harness.refused("skill", &format!(r#"{{"name": "long", "part": {part}}}"#)).await;
+            assert_eq!(text, "the skill `long` has 3 parts");
+        }
+    }
+
+    #[test]
+    fn a_long_line_is_split_between_characters() {
+        let text = "ä".repeat(MAX_PART_CHARS * 2 + 1);
+        let parts = parts(&text);
+        assert_eq!(
+            parts.iter().map(|part| part.chars().count()).collect::<Vec<_>>(),
+            [MAX_PART_CHARS, MAX_PART_CHARS, 1]
+        );
+        assert_eq!(super::parts(""), [""]);
     }
 }
