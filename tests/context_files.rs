@@ -399,3 +399,16 @@ fn the_rows_of_a_map_keep_the_texts_that_they_started_with() {
     folder.write("AGENTS.md", "Second text.\n");
     folder.legwork(&map).run().assert_code(0).assert_stderr_contains("2 ended before");
 }
+
+#[test]
+fn the_built_in_subagent_has_the_files_of_the_job_and_not_those_of_the_parent() {
+    let folder =
+        folder_with("context: [AGENTS.md]\nparent: { prompt: Parent., tools: [task], context: [parent.md] }\n");
+    folder.write("AGENTS.md", "For all.\n").write("parent.md", "For the parent.\n");
+    let server = Server::start(agents());
+    folder.legwork(&["run", "job.yaml"]).anthropic(&server).run().assert_code(0);
+    let requests = server.finish();
+    let systems = [requests[0].system(), requests[1].system()];
+    assert!(systems.iter().all(|system| system.contains("For all.")), "{systems:#?}");
+    assert_eq!(systems.map(|system| system.contains("For the parent.")), [true, false]);
+}

@@ -43,7 +43,6 @@ pub struct FileVersion {
 #[serde(deny_unknown_fields)]
 pub struct TodoItem {
     /// What to do, in a few words.
-    #[serde(alias = "content")]
     pub text: String,
     /// The status of the step.
     pub status: TodoStatus,
