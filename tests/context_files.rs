@@ -412,3 +412,22 @@ fn the_built_in_subagent_has_the_files_of_the_job_and_not_those_of_the_parent() 
     assert!(systems.iter().all(|system| system.contains("For all.")), "{systems:#?}");
     assert_eq!(systems.map(|system| system.contains("For the parent.")), [true, false]);
 }
+
+#[test]
+fn the_files_of_all_agents_together_are_bounded() {
+    let agents: String =
+        (0..40).map(|agent| format!("  a{agent}: {{ tools: [], context: [f/{agent}.md] }}\n")).collect();
+    let folder = folder_with(&format!(
+        "context_bytes: 1048576\nparent: {{ prompt: Go., tools: [task] }}\nsubagents:\n{agents}limits: {{ tokens: 1000 }}\n"
+    ));
+    for agent in 0..40 {
+        folder.write(&format!("f/{agent}.md"), "x\n".repeat(500_000));
+    }
+    let ended = folder.legwork(&["run", "job.yaml", "--dry-run"]).run();
+    ended.assert_code(3).assert_stderr_contains("the files of all agents have more than 16 MiB together");
+    assert!(ended.stderr.contains("\n1 error"), "{}", ended.stderr);
+    let many: String = (0..600).map(|agent| format!("  a{agent}: {{ tools: [], context: [g{agent}.md] }}\n")).collect();
+    folder.write("job.yaml", folder.read("job.yaml").replace(&agents, &many));
+    let ended = folder.legwork(&["validate", "job.yaml"]).run();
+    ended.assert_code(3).assert_stdout_contains("not shown");
+}

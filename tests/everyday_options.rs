@@ -48,6 +48,12 @@ fn a_quiet_run_says_what_is_wrong() {
         .assert_not_printed("record:")
         .assert_not_printed("started");
     folder.legwork(&["resume", "latest", "-q"]).run().assert_code(4).assert_stderr_contains("turn_limit");
+    folder.write("map.yaml", "inputs: { id: { type: string } }\nmodel: replay/none.yaml\nparent: { prompt: 'Go {{ inputs.id }}.', tools: [glob], max_turns: 1 }\n");
+    folder
+        .write("none.yaml", "parent:\n  - calls: [{ tool: glob, input: { pattern: '*' } }]\n  - text: Cut.\n")
+        .write("rows.csv", "id\na\n");
+    let map = folder.legwork(&["map", "map.yaml", "--rows", "rows.csv", "--id", "id", "-q"]).run();
+    map.assert_stderr_contains("turn_limit").assert_not_printed("[1/1]").assert_not_printed("report.html");
     folder.legwork(&["run", "gone.yaml", "-q"]).run().assert_code(3).assert_stderr_contains("no such file");
 }
 

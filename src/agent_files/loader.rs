@@ -15,11 +15,14 @@ use crate::yaml::Spanned;
 /// The most different entries of a job, in all its lists together, that are read.
 const MAX_ENTRIES: usize = 500;
 
+/// The most bytes that are read for a job, all its agents together.
+const MAX_TOTAL_BYTES: usize = 16 << 20;
+
 /// Reads all context files and skills of a job, or without a workspace, only checks how they are written. What is wrong with
 /// them is added to the findings; `job` may be partial.
 pub(crate) fn load(job: &Job, files: Option<&WorkspaceFiles>, findings: &mut Vec<Diagnostic>) -> AgentFiles {
     let reader = files.map(FileReader::new);
-    let mut loader = FileLoader { reader, remaining: MAX_ENTRIES, files: AgentFiles::default(), findings };
+    let mut loader = FileLoader { reader, remaining: MAX_ENTRIES, total: 0, files: AgentFiles::default(), findings };
     for entries in std::iter::once(&job.context[..]).chain(job.agents().map(|agent| agent.own_context)) {
         loader.context(entries);
     }
@@ -37,6 +40,8 @@ struct FileLoader<'a> {
     reader: Option<FileReader<'a>>,
     /// How many more entries are read.
     remaining: usize,
+    /// How many bytes were read.
+    total: usize,
     files: AgentFiles,
     findings: &'a mut Vec<Diagnostic>,
 }
@@ -65,7 +70,10 @@ impl FileLoader<'_> {
                 },
             });
             match read {
-                Ok(files) => self.files.context.extend(files.map(|files| (label, files))),
+                Ok(files) => {
+                    self.total += files.iter().flatten().map(|file| file.text.len()).sum::<usize>();
+                    self.files.context.extend(files.map(|files| (label, files)));
+                }
                 Err(error) => self.findings.push(error.finding("unreadable-context", place_of_path(entry))),
             }
         }
@@ -75,7 +83,12 @@ impl FileLoader<'_> {
     fn admit(&mut self, place: SourceSpan, code: &'static str) -> bool {
         if self.remaining == 1 {
             let message = format!("the agents have more than {} different entries together", MAX_ENTRIES - 1);
-            self.findings.push(Diagnostic::error(code, place, message).help("list fewer"));
+            self.findings.push(Diagnostic::error(code, place.clone(), message).help("list fewer"));
+        }
+        if self.total > MAX_TOTAL_BYTES && self.remaining > 0 {
+            let message = format!("the files of all agents have more than {} MiB together", MAX_TOTAL_BYTES >> 20);
+            self.findings.push(Diagnostic::error(code, place, message).help("list fewer or shorter files"));
+            self.remaining = 0;
         }
         self.remaining = self.remaining.saturating_sub(1);
         self.remaining > 0
@@ -104,7 +117,10 @@ impl FileLoader<'_> {
                     },
                 });
             match read {
-                Ok(skill) => self.files.skills.extend(skill.map(|skill| (label, skill))),
+                Ok(skill) => {
+                    self.total += skill.as_ref().map_or(0, |skill| skill.body.len());
+                    self.files.skills.extend(skill.map(|skill| (label, skill)));
+                }
                 Err(error) => {
                     let place = match &entry.value {
                         SkillEntry::Path(_) => entry.place(),

@@ -284,7 +284,11 @@ fn finish_again(
 
 /// Prints to stderr how the rows ended, and where the tables are.
 fn print_summary(results: &Results, shown_folder: &Path, env: &CliEnv) {
-    env.console.eprint(map_summary(results.table(), env.console.stderr_display()).trim_end());
+    let summary = map_summary(results.table(), env.console.stderr_display());
+    match has_completed(results) {
+        true => env.console.eprint(summary.trim_end()),
+        false => env.console.eprint_problem(summary.trim_end()),
+    }
     for (what, file) in [("table", "results.csv"), ("open", "report.html")] {
         let path = shown_folder.join(file);
         env.console.eprint(&format!("{:<7} {}", format!("{what}:"), printable(&path.to_string_lossy())));
