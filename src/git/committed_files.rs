@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_told_from_expressions() {
+    fn expressions_are_not_names() {
         for name in ["main", "origin/main", "v1.2.3", "release-2", "refs/tags/v1", "feature/#12-x", "0123abcd"] {
             assert!(is_reference_name(name), "{name}");
         }
