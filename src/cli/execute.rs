@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::env::CliEnv;
+use super::export::send_traces;
 use super::output::{printable, shell_quote};
 use super::result_file::ResultFile;
 use super::sandbox_options::{CopiesOf, PreparedSandbox};
@@ -95,9 +96,8 @@ pub(super) fn execute_and_print(mut run: Execution<'_>, printed: PrintedRun<'_>,
     let time_left = time_limit.saturating_sub(run.resume_state.as_ref().map(ResumeState::elapsed).unwrap_or_default());
     let output_ready = output_queue::start(Instant::now() + time_left)
         .map_err(Error::environment("the output thread can't be started"))?;
+    let (record, sends_traces) = (run.recorder.folder.clone(), !run.options.offline);
     let ExecutedRun { result, warnings } = runtime.block_on(execute(run, output_ready, env))?;
-    // All processes have ended with their calls. A thread that reads from a slow disk must not delay the exit.
-    runtime.shutdown_background();
     // The file is written before the warnings and the answer, since a reader of the output may stall.
     let written = printed.result_file.as_ref().map_or(Ok(()), |file| file.write(&result));
     warnings.iter().for_each(|warning| env.console.warning(warning));
@@ -105,6 +105,13 @@ pub(super) fn execute_and_print(mut run: Execution<'_>, printed: PrintedRun<'_>,
     if let Some(file) = printed.result_file.filter(|_| written.is_ok() && result.result.is_some()) {
         env.console.eprint(&format!("result: {}", printable(&file.path.to_string_lossy())));
     }
+    if sends_traces {
+        let sent = runtime.block_on(send_traces(&record, result.outcome, env));
+        let warnings = sent.unwrap_or_else(|warning| vec![warning]);
+        warnings.iter().for_each(|warning| env.console.warning(warning));
+    }
+    // All processes have ended with their calls. A thread that reads from a slow disk must not delay the exit.
+    runtime.shutdown_background();
     written.map(|()| result.exit_code)
 }
 
