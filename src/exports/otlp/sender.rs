@@ -27,13 +27,16 @@ pub async fn send(export: &Export<'_>, sender: &SenderSettings) -> Result<Vec<St
     }
     let export = Export { with_content: sender.with_content, ..*export };
     let conversation = read(&export);
-    let client = Client::builder()
+    let mut builder = Client::builder()
         .user_agent(concat!("legwork/", env!("CARGO_PKG_VERSION")))
-        .redirect(reqwest::redirect::Policy::none())
-        .build()
-        .map_err(|_| {
-            "the HTTP client can't be created: check the system's certificates and SSL_CERT_FILE".to_owned()
-        })?;
+        .redirect(reqwest::redirect::Policy::none());
+    if sender.url.scheme() == "http" {
+        // Loading the system's certificates takes most of the time.
+        builder = builder.tls_certs_only(std::iter::empty());
+    }
+    let client = builder.build().map_err(|_| {
+        "the HTTP client can't be created: check the system's certificates and SSL_CERT_FILE".to_owned()
+    })?;
     for batch in batches(&conversation, &settings, sender.with_content) {
         let sent = tokio::time::timeout_at(deadline.into(), post(&client, sender, &batch)).await;
         sent.unwrap_or_else(|_| Err(format!("it took longer than {:?}", sender.timeout)))?;
