@@ -41,7 +41,7 @@ impl Collector {
         let kept = Arc::clone(&received);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let _ = serve(stream, &kept, statuses);
+                let _ = serve(&stream, &kept, statuses);
             }
         });
         Self { address, received }
@@ -57,8 +57,8 @@ impl Collector {
 }
 
 /// Answers the requests of one connection.
-fn serve(stream: TcpStream, kept: &Mutex<Vec<Received>>, statuses: &[u16]) -> std::io::Result<()> {
-    let mut lines = BufReader::new(stream.try_clone()?);
+fn serve(stream: &TcpStream, kept: &Mutex<Vec<Received>>, statuses: &[u16]) -> std::io::Result<()> {
+    let (mut lines, mut out) = (BufReader::new(stream.try_clone()?), stream);
     loop {
         let mut head = Vec::new();
         loop {
@@ -84,6 +84,6 @@ fn serve(stream: TcpStream, kept: &Mutex<Vec<Received>>, statuses: &[u16]) -> st
         let status = statuses.get(kept.len()).copied().unwrap_or(200);
         kept.push(Received { path, headers, body });
         drop(kept);
-        write!(&stream, "HTTP/1.1 {status} Status\r\ncontent-length: 0\r\nretry-after: 0\r\n\r\n")?;
+        write!(out, "HTTP/1.1 {status} Status\r\ncontent-length: 0\r\nretry-after: 0\r\n\r\n")?;
     }
 }

@@ -52,7 +52,7 @@ impl TraceSettings {
         match pairs(&variable(env, "OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default()) {
             Some(pairs) => pairs.into_iter().for_each(|(key, value)| set(key, value)),
             None => {
-                warnings.push("OTEL_RESOURCE_ATTRIBUTES is ignored: it isn't like `key=value,key=value`".to_owned())
+                warnings.push("OTEL_RESOURCE_ATTRIBUTES is ignored: it isn't like `key=value,key=value`".to_owned());
             }
         }
         if let Some(name) = variable(env, "OTEL_SERVICE_NAME") {
