@@ -25,7 +25,7 @@ use super::execute::check_cost_limit;
 use super::output::printable;
 use super::prepared_job::{JobArgs, PreparedJob, RunIdentity};
 use super::progress::MapProgress;
-use super::{output_queue, read_files};
+use super::{ci_files, output_queue, read_files};
 use crate::budget::MapBudget;
 use crate::budget::ledger::Ledger;
 use crate::engines::Shard;
@@ -185,6 +185,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let workspaces = setup.prepare(options, &job.prepared)?;
     remove_leftovers(&workspaces, &setup.folder, env);
     let budget = setup.budget(&limits)?;
+    let _held = setup.folder.hold().map_err(|source| Error::Record { path: setup.folder.path.clone(), source })?;
     let ids: Vec<String> = rows.rows.iter().map(|row| row.id.clone()).collect();
     note_other_rows(&setup.folder, &ids, env);
     let results_failed = |source| Error::Record { path: setup.folder.path.clone(), source };
@@ -244,7 +245,9 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     finished.and(closed).map_err(results_failed)?;
     let is_limited = timed_out || budget.exhausted().is_some();
     let codes = checked.ended.into_iter().chain(ends);
-    Ok(exit_code(signals.first(), is_limited, !unstarted.is_empty(), codes))
+    let code = exit_code(signals.first(), is_limited, !unstarted.is_empty(), codes);
+    ci_files::write_map(env, results.table(), code, &options.job.out.join(job.prepared.job.name()).join(&name));
+    Ok(code)
 }
 
 /// Brings the tables up to date if all rows of this shard have ended before. This needs no key and no provider.
@@ -256,6 +259,7 @@ fn finish_again(
     manifest: Option<MapManifest>,
     ended: &[u8],
 ) -> Result<u8, Error> {
+    let code = exit_code(None, false, false, ended.iter().copied());
     if let Some(manifest) = manifest {
         let out = job.out.canonicalize().map_err(|source| Error::Record { path: job.out.clone(), source })?;
         let name = folder.path.file_name().unwrap_or_default().to_string_lossy();
@@ -272,8 +276,9 @@ fn finish_again(
             workspaces.discard_snapshot();
         }
         print_summary(&results, &shown, job.env);
+        ci_files::write_map(job.env, results.table(), code, &shown);
     }
-    Ok(exit_code(None, false, false, ended.iter().copied()))
+    Ok(code)
 }
 
 /// Prints to stderr how the rows ended, and where the tables are.
