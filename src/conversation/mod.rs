@@ -1,8 +1,11 @@
 //! A recorded run as people read it: agents, their turns, and each call with its result. Transcript, `show`, report, step
 //! summary and exports all show this one model.
 
+mod read;
+
 use jiff::Timestamp;
 
+pub use self::read::MAX_SHOWN_CHARS;
 use crate::event::{
     AgentFinished, CheckFinished, ContextCompacted, LimitReached, MergedChanges, NoResult, ResultsTruncated, Resumed,
     RunResult, RunStarted, WorkspaceChanged,
@@ -16,9 +19,9 @@ use crate::providers::Retry;
 pub struct Conversation {
     /// The plan of the run.
     pub plan: Plan,
-    /// The first event without the plan's content; `None` if the journal doesn't have it.
+    /// The first event and its time; `None` if the journal doesn't have it.
     pub started: Option<(Timestamp, RunStarted)>,
-    /// How the run ended; `None` if it hasn't.
+    /// How the run ended, as `result.json` or else the journal says; `None` if it hasn't.
     pub result: Option<RunResult>,
     /// The parent.
     pub parent: AgentConversation,
@@ -49,9 +52,12 @@ pub struct AgentConversation {
     pub last_at: Option<Timestamp>,
     /// How it ended; `None` if it hasn't, or its journal ends early.
     pub finished: Option<AgentFinished>,
-    /// What happened, in order.
+    /// What happened, in order. Nothing of it is in here twice.
     pub steps: Vec<Step>,
-    /// Whether its journal isn't there any more: `steps` is empty although the agent ran.
+    /// What is no longer part of the conversation: requests that were sent again because the run was interrupted, and what
+    /// followed a limit that was raised later. What they used counts as spent.
+    pub dropped: Vec<Step>,
+    /// Whether its journal isn't there any more: `steps` is empty although the agent ran. Then `prompt` is from its call.
     pub has_no_journal: bool,
 }
 
@@ -73,11 +79,13 @@ pub enum StepKind {
     Note(Text),
     /// Old results were truncated to make room.
     ResultsTruncated(ResultsTruncated),
-    /// Older turns were replaced by a summary. The summary's text is the second value.
+    /// Older turns were replaced by a summary. The summary's text is the second value; the event's own is empty. The step
+    /// before is the request for it, a turn of [`TurnKind::Summary`].
     Compacted(ContextCompacted, Text),
     /// A limit was reached.
     LimitReached(LimitReached),
-    /// A limit was raised, and the agent continues.
+    /// The limit with this key was raised, and the agent continues from before it. What followed the limit is in
+    /// [`AgentConversation::dropped`].
     LimitRaised(String),
     /// The run was resumed here.
     Resumed(Box<Resumed>),
@@ -90,7 +98,8 @@ pub enum StepKind {
 pub struct CheckAttempt {
     /// Its number, from 1.
     pub attempt: u32,
-    /// The checks in the order in which they ran: name, start, and the end if there was one.
+    /// The checks in the order in which they ran: name, start, and the end if there was one. Of a long output, the beginning
+    /// and the end are kept.
     pub checks: Vec<(String, Timestamp, Option<(Timestamp, CheckFinished)>)>,
 }
 
@@ -109,13 +118,14 @@ pub enum TurnKind {
 /// A request with its reply and the calls of the reply.
 #[derive(Debug, Default)]
 pub struct Turn {
-    /// Its number, from 1.
+    /// Its number, from 1. A request that failed for good, one for a summary and the final reply have the number of a turn, too:
+    /// only the turn that is [`Turn::is_turn`] has its number alone.
     pub number: u32,
     /// The purpose of the request.
     pub kind: TurnKind,
     /// Whether the model may call tools.
     pub tools_allowed: bool,
-    /// When the reply was complete, or the request had failed for good.
+    /// When the reply was complete, or the request had failed for good; `None` if the run ended before.
     pub replied_at: Option<Timestamp>,
     /// From request to last byte, retries included, in milliseconds.
     pub duration_ms: u64,
@@ -123,8 +133,10 @@ pub struct Turn {
     pub retries: Vec<(Timestamp, Retry)>,
     /// Why there is no reply, if the request failed for good.
     pub failed: Option<String>,
-    /// Why the reply couldn't be used, if it was discarded.
+    /// Why the reply couldn't be used, if it was discarded. The next turn has the next number.
     pub discarded: Option<String>,
+    /// Whether the reply has nothing but thinking.
+    pub is_empty: bool,
     /// The reply's blocks in order. A call is in `calls`.
     pub blocks: Vec<ReplyBlock>,
     /// The calls in the order in which the model asked for them.
@@ -135,9 +147,10 @@ pub struct Turn {
     pub model: Option<String>,
     /// The server's id of the request.
     pub request_id: Option<String>,
-    /// The tokens of the request and the reply.
+    /// The tokens of the request and the reply. Each of the `retries` has its own.
     pub usage: Usage,
-    /// Their cost in US dollars, if every price is known.
+    /// Their cost in US dollars. `None` if a price isn't known, the agent hasn't finished, or its total in the record shows that
+    /// it had other prices than those in the list.
     pub cost_usd: Option<f64>,
 }
 
@@ -157,17 +170,17 @@ pub enum ReplyBlock {
 }
 
 /// A tool call with its result, if it has one.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Call {
     /// Its id in the reply.
     pub id: String,
     /// The tool's name.
     pub tool: String,
-    /// Its main argument on one line: a command, a path, a pattern.
+    /// Its main argument on one short line: a command, a path, a pattern. May be empty.
     pub subject: String,
     /// Its input as JSON.
     pub input: Text,
-    /// When it started; `None` if it didn't.
+    /// When it started; `None` if it didn't, as the reply was discarded or the run ended before.
     pub started_at: Option<Timestamp>,
     /// When its result was there.
     pub finished_at: Option<Timestamp>,
@@ -183,8 +196,15 @@ pub struct Call {
     pub merged: Option<MergedChanges>,
     /// The most characters of the result that the model still saw later, if it was truncated to make room.
     pub truncated_to: Option<u64>,
-    /// The subagent that answered the call.
+    /// The subagent that answered the call. Only the parent has subagents.
     pub child: Option<Box<AgentConversation>>,
+}
+
+impl Turn {
+    /// Whether it is a turn of the conversation with a reply: not a failed request, a summary or the final reply.
+    pub fn is_turn(&self) -> bool {
+        self.kind == TurnKind::Turn && self.failed.is_none() && self.replied_at.is_some()
+    }
 }
 
 /// A text, of which the beginning is kept if it is very long.

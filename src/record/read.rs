@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 
 use super::files::{PLAN_FILE, RESULT_FILE, open_file};
+use crate::conversation::Conversation;
 use crate::error::Error;
 use crate::event::{Event, FORMAT, JournalEntry, PARENT, RunResult, RunStarted, is_agent_id};
 use crate::journal::{JournalError, JournalReader, RecordKey, journal_file};
@@ -85,6 +86,11 @@ impl Record {
         Ok(journals)
     }
 
+    /// The conversation of the run: of each text the first `max_chars` characters, or all. What can't be read is named in it.
+    pub fn conversation(&self, max_chars: Option<usize>) -> Conversation {
+        read_conversation(&self.folder, &self.plan, self.result.clone(), max_chars)
+    }
+
     /// The ids of the parent and the subagents that have journals.
     ///
     /// # Errors
@@ -92,6 +98,22 @@ impl Record {
     pub fn agents(&self) -> Result<Vec<String>, Error> {
         agents(&self.folder)
     }
+}
+
+/// Reads the conversation of a run from its journals.
+pub(super) fn read_conversation(
+    folder: &Path,
+    plan: &Plan,
+    result: Option<RunResult>,
+    max_chars: Option<usize>,
+) -> Conversation {
+    let listed = agents(folder);
+    let ids = listed.as_deref().unwrap_or_default();
+    let mut conversation = Conversation::read(plan, result, ids, |agent| open_journal(folder, agent), max_chars);
+    if let Err(error) = &listed {
+        conversation.missing.push(format!("The folder of the subagents can't be read: {error}."));
+    }
+    conversation
 }
 
 /// The ids of the parent and of the subagents that have journals in a run's folder, sorted.
