@@ -252,6 +252,8 @@ fn aside(folder: &Path) -> PathBuf {
 /// Removes the workspaces of the rows of a map, and those of subagents. What can't be removed only takes up space. Only the
 /// paths that belong to the record are removed, whatever the files in it say.
 fn remove_workspaces(out: &Path, entry: &Entry, aside: &Path) {
+    // Git notes the absolute path of a worktree.
+    let Ok(out) = &out.canonicalize() else { return };
     let name = file_name(&entry.folder);
     if entry.row.kind == RowKind::Map {
         let folder = MapFolder::workspaces(out, &entry.row.job, &name);
