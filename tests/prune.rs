@@ -163,8 +163,12 @@ fn what_a_killed_process_has_left_is_deleted() {
     let dry = prune(&folder, &["--keep", "9", "--dry-run"]);
     dry.assert_code(0);
     assert!(folder.exists("runs/job/.removed-20260101-000000-aaaaaa"));
+    // It was killed before it had changed the link.
+    fs::remove_file(folder.at("runs/job/latest")).unwrap();
+    symlink("20260101-000000-aaaaaa", folder.at("runs/job/latest")).unwrap();
     prune(&folder, &["--keep", "9"]).assert_code(0).assert_stderr_contains("removed 0 records, ");
     assert_eq!(left(&folder).len(), 5);
+    assert_eq!(fs::read_link(folder.at("runs/job/latest")).unwrap().to_str(), Some("20260105-000000-aaaaaa"));
 }
 
 #[test]

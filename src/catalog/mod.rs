@@ -108,7 +108,7 @@ fn file_name(path: &Path) -> String {
 
 /// Reads the record in a folder, if it is one. Also returns the lease of a process on another machine.
 fn read(folder: &Path, job: &str, run: String, kind: RowKind, now: Timestamp) -> Option<(Entry, Option<SeenLease>)> {
-    let Overview { mut row, remote, sandbox } = read_overview(folder)?;
+    let Overview { mut row, remote, sandbox } = read_overview(folder, false)?;
     let name = file_name(folder);
     // The earlier record of a key has the key's own name in it.
     row.key = match kind {

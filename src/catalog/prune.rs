@@ -3,7 +3,7 @@
 //! A record is first renamed, in one step, to a name that no record has, and then deleted. If a process is killed meanwhile,
 //! the next one that prunes deletes the rest. Links aren't followed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
@@ -110,7 +110,7 @@ pub fn select(out: &Path, entries: Vec<Entry>, rules: &PruneRules, now: Timestam
             "Prune when it has ended.",
         ));
     }
-    let tracked = tracked_paths(out).map_err(|()| {
+    let tracked = tracked_paths(out).ok_or_else(|| {
         Error::usage(
             format!(
                 "the git index of {} can't be read, so records that came with the checkout aren't known",
@@ -119,8 +119,7 @@ pub fn select(out: &Path, entries: Vec<Entry>, rules: &PruneRules, now: Timestam
             "Repair the repository, or prune a folder outside of it.",
         )
     })?;
-    let tracked: std::collections::HashSet<PathBuf> =
-        tracked.into_iter().map(|path| path.components().take(2).collect()).collect();
+    let tracked: HashSet<PathBuf> = tracked.into_iter().map(|path| path.components().take(2).collect()).collect();
     let mut counts: HashMap<String, usize> = HashMap::new();
     let mut selection = Selection::default();
     for entry in entries {
@@ -212,10 +211,8 @@ pub fn remove(out: &Path, entry: Entry) -> Result<Result<Pruned, KeepReason>, Er
     // too many of them to lock all.
     let records: Vec<&Entry> = if map.is_some() { entry.rows.iter().collect() } else { vec![&entry] };
     let is_same = records.iter().all(|record| {
-        // The lock that this process holds makes an unfinished run look like one that is going on.
-        let is_own_lock = |now| now == RunStatus::Running && map.is_none();
-        let now = read_overview(&record.folder).map(|now| now.row.status);
-        now.is_some_and(|now| now == record.row.status || is_own_lock(now))
+        let now = read_overview(&record.folder, map.is_none());
+        now.is_some_and(|now| now.row.status == record.row.status)
     });
     if !is_same {
         return Ok(Err(KeepReason::Running));

@@ -72,7 +72,7 @@ pub(super) struct ExecutedRun {
 }
 
 /// Executes a run with live progress on stderr, and prints its answer. Returns the exit code.
-pub(super) fn execute_and_print(mut run: Execution<'_>, printed: PrintedRun<'_>, env: &CliEnv) -> Result<u8, Error> {
+pub(super) fn execute_and_print(mut run: Execution<'_>, printed: &PrintedRun<'_>, env: &CliEnv) -> Result<u8, Error> {
     run.secrets.register_github_masks(env);
     let is_dumb = env.variable("TERM").is_none_or(|term| term == "dumb");
     let jsonl = printed.format == "jsonl";

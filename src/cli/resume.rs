@@ -193,7 +193,7 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
             observers: Vec::new(),
             map_budget: None,
         },
-        PrintedRun { display_folder: &folder, format: &options.format, files },
+        &PrintedRun { display_folder: &folder, format: &options.format, files },
         env,
     )
 }

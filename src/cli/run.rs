@@ -126,7 +126,7 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     let mut execution = job.execution(parts)?;
     execution.observers.extend(case.as_ref().map(CaseRecorder::observer));
     let printed = PrintedRun { display_folder: &display_folder, format: &options.format, files };
-    let code = execute_and_print(execution, printed, env)?;
+    let code = execute_and_print(execution, &printed, env)?;
     if let Some(case) = case {
         case.finish(&plan, &record, &args.sandbox_options, env);
     }
@@ -169,7 +169,7 @@ fn run_with_key(
     let to_record = args.to_run_options(env, options.files.result.as_deref());
     let parts = RunParts { plan, providers, sandbox, recorder, options: to_record, resume_state, signals };
     let printed = PrintedRun { display_folder: &display_folder, format: &options.format, files };
-    execute_and_print(job.execution(parts)?, printed, env)
+    execute_and_print(job.execution(parts)?, &printed, env)
 }
 
 /// Prints the answer of a run that ended before.

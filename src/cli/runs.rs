@@ -206,7 +206,9 @@ fn prune(options: &PruneArgs, env: &CliEnv) -> Result<u8, Error> {
         remove.into_iter().map(Pruned::preview).for_each(|pruned| print(&pruned, "would remove"));
     } else {
         let leftovers = catalog::remove_leftovers(&options.out);
-        let jobs: BTreeSet<String> = remove.iter().map(|entry| entry.row.job.clone()).collect();
+        // Also of jobs whose link a killed process has left as it was.
+        let kept = keep.iter().map(|(entry, _)| entry);
+        let jobs: BTreeSet<String> = remove.iter().chain(kept).map(|entry| entry.row.job.clone()).collect();
         for entry in remove {
             match catalog::remove(&options.out, entry.clone()) {
                 Ok(Ok(pruned)) => print(&pruned, "removed"),

@@ -2,6 +2,7 @@
 
 use super::junit::{TestCase, TestProblem, TestSuite, document};
 use super::map_table::{MapTable, RowSummary, TableProblem};
+use crate::event::Outcome;
 
 /// The most rows in the file.
 const MAX_ROWS: usize = 100_000;
@@ -25,7 +26,7 @@ fn row_case(table: &MapTable, row: &RowSummary) -> TestCase {
         let mut lines = vec![message.clone()];
         lines.extend((!row.text.is_empty()).then(|| row.text.clone()));
         lines.extend(row.report.iter().map(|report| format!("report: {report}")));
-        let is_error = row.outcome.is_none_or(|outcome| outcome.can_be_resumed());
+        let is_error = row.outcome.is_none_or(Outcome::can_be_resumed);
         TestProblem { is_error, kind: verdict, message, text: lines.join("\n") }
     });
     TestCase { name: row.id.clone(), class: table.job.clone(), file: None, time_ms: row.duration_ms, problem }
@@ -52,7 +53,7 @@ fn problem_case(table: &MapTable, problem: &TableProblem) -> TestCase {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{ErrorInfo, Outcome};
+    use crate::event::ErrorInfo;
     use crate::formats::map_table::{MapRow, ProblemKind, RowState};
 
     #[test]

@@ -394,7 +394,7 @@ mod tests {
         let narrow = show(rows.clone(), Some(80), false);
         assert!(narrow.contains("checks_failed") && narrow.contains("20261123-044234-1d3hq0"), "{narrow}");
         assert!(!narrow.contains("key") && !narrow.contains('…'), "{narrow}");
-        assert!(show(rows, Some(120), false).contains("  nightly    nightly.1\n"));
+        assert!(show(rows, Some(120), false).contains("  nightly  nightly.1\n"));
     }
 
     #[test]

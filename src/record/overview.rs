@@ -90,8 +90,9 @@ enum FirstLine {
     Invalid(String),
 }
 
-/// Reads what a table shows of a record. `None` if the folder isn't one.
-pub fn read_overview(folder: &Path) -> Option<Overview> {
+/// Reads what a table shows of a record. `None` if the folder isn't one. With `is_own`, this process itself holds the folder's
+/// lock.
+pub fn read_overview(folder: &Path, is_own: bool) -> Option<Overview> {
     let name = folder.file_name()?.to_string_lossy().into_owned();
     let result = read_result(folder);
     let has_lease = fs::symlink_metadata(folder.join(LEASE_FILE)).is_ok();
@@ -101,7 +102,7 @@ pub fn read_overview(folder: &Path) -> Option<Overview> {
         _ => {}
     }
     let lease = SeenLease::of(folder);
-    let is_running = is_locked(folder);
+    let is_running = !is_own && is_locked(folder);
     let first = first_line(folder);
     let mut row = match (&result, &first) {
         (Ok(Some(_)), _) => RunRow::new(RowKind::Run, RunStatus::Interrupted),

@@ -92,17 +92,15 @@ pub fn has_tracked_files(folder: &Path) -> bool {
     tracked.is_some_and(|tracked| !tracked.files.is_empty())
 }
 
-/// The paths below a folder of all files that git tracks there, relative to it.
-///
-/// # Errors
-/// If the folder is in a repository whose index can't be read.
-pub fn tracked_paths(folder: &Path) -> Result<Vec<PathBuf>, ()> {
-    let folder = folder.canonicalize().map_err(drop)?;
-    let Some(repository) = Repository::discover(&folder) else { return Ok(Vec::new()) };
+/// The paths below a folder of all files that git tracks there, relative to it. `None` if the folder is in a repository whose
+/// index can't be read.
+pub fn tracked_paths(folder: &Path) -> Option<Vec<PathBuf>> {
+    let folder = folder.canonicalize().ok()?;
+    let Some(repository) = Repository::discover(&folder) else { return Some(Vec::new()) };
     // A repository without an index tracks nothing yet.
     if !repository.git_dir.join("index").exists() {
-        return Ok(Vec::new());
+        return Some(Vec::new());
     }
-    let tracked = TrackedFiles::read(&repository, &folder).ok_or(())?;
-    Ok(tracked.files.into_keys().collect())
+    let tracked = TrackedFiles::read(&repository, &folder)?;
+    Some(tracked.files.into_keys().collect())
 }
