@@ -16,15 +16,13 @@ use jiff::{SignedDuration, Timestamp};
 use super::{Entry, file_name};
 use crate::error::Error;
 use crate::formats::run_table::{RowKind, RunStatus};
-use crate::isolation::Snapshot;
+use crate::isolation::{Snapshot, WORKSPACES_FOLDER};
 use crate::map::{MapFolder, RowWorkspaces};
 use crate::record::{LATEST, RemovalLock, folders, point_latest_to, read_overview};
 use crate::workspace_changes::tracked_paths;
 
 /// The beginning of the name of a record that is being removed. Names of records don't begin with a dot.
 const REMOVED_PREFIX: &str = ".removed-";
-/// The folder of the workspaces of runs, in the folder of all runs.
-const WORKSPACES: &str = ".workspaces";
 /// The folder of the workspaces of subagents, in that folder.
 const SUBAGENTS: &str = ".subagents";
 /// The sandbox in which the records of other runs can't be protected, so that their removal would look like an attack.
@@ -263,7 +261,7 @@ fn remove_workspaces(out: &Path, entry: &Entry, aside: &Path) {
             remove_empty(out, &folder);
         }
     }
-    let copies = out.join(WORKSPACES).join(SUBAGENTS).join(entry.row.run.split('/').collect::<PathBuf>());
+    let copies = out.join(WORKSPACES_FOLDER).join(SUBAGENTS).join(entry.row.run.split('/').collect::<PathBuf>());
     // The record of a row is `rows/ID` in that of its map.
     let depth = if entry.row.kind == RowKind::Map { 2 } else { 0 };
     if is_below(out, &copies) {

@@ -15,16 +15,16 @@ use crate::formats::step_summary;
 /// (<https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands>).
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Leaves the summary and the outputs of a run. A failure is only a warning.
-pub(super) fn write_run(env: &CliEnv, result: &RunResult, record: &Path) {
+/// Leaves the summary and the outputs of a run. `next` says how to go on with it. A failure is only a warning.
+pub(super) fn write_run(env: &CliEnv, result: &RunResult, record: &Path, next: Option<&str>) {
     let variables = || ci_variables::of_run(result, record, &env.current_folder);
-    write(env, || step_summary::page(result, &record.to_string_lossy()), variables);
+    write(env, || step_summary::page(result, &record.to_string_lossy(), next), variables);
 }
 
 /// Leaves the summary and the outputs of a map.
-pub(super) fn write_map(env: &CliEnv, table: &MapTable, exit_code: u8, folder: &Path) {
+pub(super) fn write_map(env: &CliEnv, table: &MapTable, exit_code: u8, folder: &Path, next: Option<&str>) {
     let variables = || ci_variables::of_map(table, exit_code, folder, &env.current_folder);
-    write(env, || step_summary::map_page(table, exit_code, &folder.to_string_lossy()), variables);
+    write(env, || step_summary::map_page(table, exit_code, &folder.to_string_lossy(), next), variables);
 }
 
 fn write(env: &CliEnv, summary: impl Fn() -> String, variables: impl Fn() -> Vec<Variable>) {

@@ -11,6 +11,7 @@ use super::arguments::{
 };
 use super::env::CliEnv;
 use super::execute::{Execution, PrintedRun, connect_providers, execute_and_print};
+use super::next_command::NextCommand;
 use super::output::printable;
 use super::output_files::OutputFileArgs;
 use super::sandbox_options::SandboxOptions;
@@ -172,6 +173,7 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     let result_path = files.result.clone();
     let files = files.prepare()?;
     files.make_folders()?;
+    let next = NextCommand::resume(&options.set, &options.set_env, &plan.secret_inputs);
     execute_and_print(
         Execution {
             plan,
@@ -193,7 +195,7 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
             observers: Vec::new(),
             map_budget: None,
         },
-        &PrintedRun { display_folder: &folder, format: &options.format, files },
+        &PrintedRun { display_folder: &folder, format: &options.format, files, next },
         env,
     )
 }

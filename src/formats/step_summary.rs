@@ -22,9 +22,9 @@ const MAX_IDS: usize = 10;
 const MAX_TEXT_CHARS: usize = 300;
 
 /// Renders the verdict, the figures, the subagents, the checks, the changed files, the result and the answer of a run as
-/// Markdown of at most 200 KiB. `record` is the path of the run folder. Markdown in text from models and servers is escaped, so
+/// Markdown of at most 200 KiB. `record` is the path of the run folder; `next` says how to go on. Markdown in text from models and servers is escaped, so
 /// that it makes no links or images.
-pub fn page(result: &RunResult, record: &str) -> String {
+pub fn page(result: &RunResult, record: &str, next: Option<&str>) -> String {
     let mut page = heading(
         result.outcome == Outcome::Completed,
         &escape_markdown(&result.job, 64),
@@ -37,11 +37,7 @@ pub fn page(result: &RunResult, record: &str) -> String {
         }
         page.push('\n');
     }
-    if result.outcome.can_be_resumed()
-        && record.chars().all(|char| char.is_ascii_alphanumeric() || "_-./".contains(char))
-    {
-        page += &format!("To continue: `legwork resume {record}`\n\n");
-    }
+    next_command(&mut page, next);
     page += "| | |\n|---|---|\n";
     for (name, value) in
         run_stats::run_stats(result).into_iter().filter(|(name, _)| !["subagents", "checks"].contains(name))
@@ -64,12 +60,13 @@ pub fn page(result: &RunResult, record: &str) -> String {
     page
 }
 
-/// Renders the totals of a map and the reasons why rows didn't complete. `folder` is the path of its folder.
-pub fn map_page(table: &MapTable, exit_code: u8, folder: &str) -> String {
+/// Renders the totals of a map and the reasons why rows didn't complete. `folder` is the path of its folder; `next` says how to go on.
+pub fn map_page(table: &MapTable, exit_code: u8, folder: &str, next: Option<&str>) -> String {
     let completed = table.rows.iter().filter(|row| row.is_good()).count();
     let name = format!("{} {}", table.job, table.name);
     let verdict = format!("{completed} of {} completed", pluralize(table.rows.len() as u64, "row"));
     let mut page = heading(exit_code == 0, &escape_markdown(&name, 200), &verdict);
+    next_command(&mut page, next);
     page += "| | |\n|---|---|\n";
     for (verdict, count) in table.verdicts() {
         page += &format!("| {} | {count} |\n", escape_markdown(&verdict, 64));
@@ -105,6 +102,13 @@ pub fn map_page(table: &MapTable, exit_code: u8, folder: &str) -> String {
 fn heading(is_good: bool, name: &str, verdict: &str) -> String {
     let mark = if is_good { "✅" } else { "❌" };
     format!("### {mark} {name}: {verdict}\n\n")
+}
+
+/// Appends how to go on.
+fn next_command(page: &mut String, next: Option<&str>) {
+    if let Some(next) = next {
+        *page += &format!("{}\n\n", sanitize::inline_code(next));
+    }
 }
 
 fn changed_files(page: &mut String, result: &RunResult) {
