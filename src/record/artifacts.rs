@@ -4,17 +4,17 @@ use std::cell::Cell;
 use std::{fs, io};
 
 use super::files::{BASELINE_FILE, JOB_FILE, PATCH_FILE, PLAN_FILE, RESULT_FILE};
-use super::read::journal_reader;
+use super::read::{journal_reader, read_conversation};
 use super::recorder::{ExistingFile, Recorder};
+use crate::conversation::MAX_SHOWN_CHARS;
 use crate::event::{AgentFinished, Durability, PARENT, RunResult, WorkspaceChanged, summary_file};
 use crate::formats::{Transcript, html, markdown};
 use crate::journal::{JournalError, journal_file};
 use crate::plan::Plan;
 
-/// The files for people, and the formats that write them.
-const READABLE_FILES: [(&str, WriteTranscript); 2] =
-    [("transcript.md", markdown::transcript), ("report.html", html::transcript)];
-type WriteTranscript = fn(&mut Transcript<'_>, &mut dyn io::Write) -> io::Result<()>;
+/// The files for people.
+const TRANSCRIPT_FILE: &str = "transcript.md";
+const REPORT_FILE: &str = "report.html";
 
 /// A file that was written, and the previous state of its path.
 pub(super) type WrittenFile = (String, ExistingFile);
@@ -43,23 +43,21 @@ impl Recorder {
 
     /// Writes the transcript and the report from the parent's journal.
     pub(super) fn make_readable(&self, plan: &Plan, result: Option<&RunResult>) -> io::Result<Vec<WrittenFile>> {
-        let mut made = Vec::new();
-        for (name, write) in READABLE_FILES {
-            let journal_error = Cell::new(None);
-            let journal = journal_reader(&self.folder, PARENT)?;
-            let entries = journal.filter_map(|entry| entry.map_err(|error| journal_error.set(Some(error))).ok());
-            let mut transcript = Transcript::new(plan, result, entries);
-            let existing = self.write_with(name, Durability::Written, |out| {
-                write(&mut transcript, out)?;
-                match journal_error.take() {
-                    // A journal that couldn't be written any more may end like this.
-                    None | Some(JournalError::Torn { .. }) => Ok(()),
-                    Some(error) => Err(io::Error::other(format!("the journal can't be used: {error}"))),
-                }
-            })?;
-            made.push((name.to_owned(), existing));
-        }
-        Ok(made)
+        let journal_error = Cell::new(None);
+        let journal = journal_reader(&self.folder, PARENT)?;
+        let entries = journal.filter_map(|entry| entry.map_err(|error| journal_error.set(Some(error))).ok());
+        let mut transcript = Transcript::new(plan, result, entries);
+        let transcript = self.write_with(TRANSCRIPT_FILE, Durability::Written, |out| {
+            markdown::transcript(&mut transcript, out)?;
+            match journal_error.take() {
+                // A journal that couldn't be written any more may end like this.
+                None | Some(JournalError::Torn { .. }) => Ok(()),
+                Some(error) => Err(io::Error::other(format!("the journal can't be used: {error}"))),
+            }
+        })?;
+        let conversation = read_conversation(&self.folder, plan, result.cloned(), Some(MAX_SHOWN_CHARS));
+        let report = self.write_with(REPORT_FILE, Durability::Written, |out| html::report(&conversation, out))?;
+        Ok(vec![(TRANSCRIPT_FILE.to_owned(), transcript), (REPORT_FILE.to_owned(), report)])
     }
 
     /// Writes what the run has changed, if there is anything to show.
@@ -113,7 +111,7 @@ impl Recorder {
     pub fn write_result(&self, result: &RunResult) -> io::Result<()> {
         self.release_disk_space();
         self.make_result(result).map(drop).or_else(|_| {
-            for (name, _) in READABLE_FILES {
+            for name in [TRANSCRIPT_FILE, REPORT_FILE] {
                 let _ = fs::remove_file(self.folder.join(name));
             }
             self.make_result(result).map(drop)
