@@ -395,7 +395,7 @@ fn a_damaged_record_shows_what_is_missing_first() {
     let record = ended.run_folder();
     std::fs::remove_file(record.path().join("subagents/explorer-2.events.jsonl")).unwrap();
     std::fs::remove_file(record.path().join("report.html")).unwrap();
-    folder.legwork(&["show", "latest", "--rebuild"]).run();
+    folder.legwork(&["show", "latest", "--rebuild"]).run().assert_code(0);
     let page = report(&ended);
     let (missing, verdict) = (page.find("subagents/explorer-2.events.jsonl"), page.find("id=\"verdict\""));
     assert!(missing.is_some() && missing < verdict, "{missing:?}");

@@ -79,16 +79,19 @@ class Browser:
             if "method" in answer:
                 self.events.append(answer)
 
-    def open(self, path, fragment=""):
-        """Opens a report and returns the milliseconds until it is loaded and drawn."""
-        self.call("Page.navigate", url="about:blank")
+    def load(self, url):
         self.events = []
-        start = time.monotonic()
-        self.call("Page.navigate", url=pathlib.Path(path).absolute().as_uri() + fragment)
+        self.call("Page.navigate", url=url)
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             event = self.read()
             if "method" in event:
                 self.events.append(event)
+
+    def open(self, path, fragment=""):
+        """Opens a report and returns the milliseconds until it is loaded and drawn."""
+        self.load("about:blank")
+        start = time.monotonic()
+        self.load(pathlib.Path(path).absolute().as_uri() + fragment)
         self.call("Page.captureScreenshot", format="jpeg", quality=10)
         return (time.monotonic() - start) * 1000
 
@@ -165,6 +168,7 @@ def check_with_scripts(browser, page):
     browser.key("p")
     browser.key("p")
     last = browser.eval("document.querySelector('.current').id")
+    assert last == "parent.checks-1.c2"
     assert browser.eval("document.getElementById('errors').textContent") == "5 of 5", last
     top = browser.eval("document.querySelector('.current').getBoundingClientRect().top")
     assert 0 <= top < 900, f"the error is out of sight: {top}"

@@ -147,15 +147,15 @@ pub(super) fn timeline_of(outlined: &AgentOutline<'_>, clock: &RunClock) -> (Vec
                 }
             }
             StepKind::Checks(attempt) => {
-                for (name, started, end) in &attempt.checks {
+                for (at, (name, started, end)) in attempt.checks.iter().enumerate() {
                     let from = clock.at(*started);
                     spans.push(Span {
                         from,
-                        to: end.as_ref().map_or(from, |(at, _)| clock.at(*at)).max(from),
+                        to: end.as_ref().map_or(from, |(ended, _)| clock.at(*ended)).max(from),
                         activity: Activity::Tool,
                         has_failed: end.as_ref().is_none_or(|(_, finished)| !finished.passed),
                         label: format!("check {name}, attempt {}", attempt.attempt),
-                        anchor: anchor.clone(),
+                        anchor: call_anchor(anchor, at),
                     });
                 }
             }
@@ -176,9 +176,10 @@ pub(super) struct TimeSplit {
     pub(super) tools: u64,
     pub(super) waits: u64,
     pub(super) other: u64,
-    /// Model and tool time of all agents added up.
+    /// The times of all agents added up.
     pub(super) summed_model: u64,
     pub(super) summed_tools: u64,
+    pub(super) summed_waits: u64,
 }
 
 impl TimeSplit {
@@ -197,7 +198,7 @@ impl TimeSplit {
             match kind {
                 0 => split.summed_model += length,
                 1 => split.summed_tools += length,
-                _ => {}
+                _ => split.summed_waits += length,
             }
             edges.push((span.from.min(total), kind, 1));
             edges.push((span.to.min(total), kind, -1));
@@ -244,7 +245,15 @@ mod tests {
             span(95, 200, Activity::Model),
         ];
         let split = TimeSplit::of(spans.iter(), 100);
-        let expected = TimeSplit { model: 17, tools: 11, waits: 7, other: 65, summed_model: 19, summed_tools: 18 };
+        let expected = TimeSplit {
+            model: 17,
+            tools: 11,
+            waits: 7,
+            other: 65,
+            summed_model: 19,
+            summed_tools: 18,
+            summed_waits: 10,
+        };
         assert_eq!(split, expected);
         assert_eq!(split.model + split.tools + split.waits + split.other, 100);
     }

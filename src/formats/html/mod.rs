@@ -22,7 +22,7 @@ use self::bounded_writer::BoundedWriter;
 pub(super) use self::csp::csp_hash;
 use self::outline::{AgentOutline, Outline};
 use self::steps::{ConversationWriter, checks_context, safe};
-use self::text_blocks::{TextLimit, escaped_length};
+use self::text_blocks::{TextLimit, escape, escaped_length};
 use self::timeline::{Lane, MAX_LANES, draw};
 use super::display::serialized_name;
 use super::run_stats;
@@ -78,6 +78,11 @@ pub fn report(conversation: &Conversation, out: &mut dyn Write) -> io::Result<()
 
 fn environment() -> Result<Environment<'static>, minijinja::Error> {
     let mut templates = Environment::new();
+    // The default one writes `&#x2f;` for each slash of a path.
+    templates.set_formatter(|out, state, value| match value.as_str() {
+        Some(text) if !value.is_safe() => out.write_str(&escape(text)).map_err(minijinja::Error::from),
+        _ => minijinja::escape_formatter(out, state, value),
+    });
     // The names end in .html, which switches escaping on.
     for (name, text) in TEMPLATES {
         // A tag at the end of a line makes no empty line.
@@ -247,7 +252,8 @@ fn figures(conversation: &Conversation, outline: &Outline<'_>, split: &TimeSplit
         of.into_iter().chain([failed]).collect::<Vec<_>>().join("; "),
         calls.map(|limit| totals.calls as f64 / limit.max(1) as f64),
     ));
-    let tries = format!("{}; waited {}", pluralize(totals.refusals, "refusal"), run_stats::duration(split.waits));
+    let tries =
+        format!("{}; waited {}", pluralize(totals.refusals, "refusal"), run_stats::duration(split.summed_waits));
     figures.push(figure("retries", totals.retries.to_string(), tries, None));
     figures
 }
@@ -278,10 +284,12 @@ fn split_context(split: &TimeSplit, total: u64) -> Value {
         part("wait", "waiting to retry", split.waits),
         part("other", "other", split.other),
     ];
-    let is_parallel = split.summed_model > split.model || split.summed_tools > split.tools;
+    let is_parallel =
+        split.summed_model > split.model || split.summed_tools > split.tools || split.summed_waits > split.waits;
     context! {
         parts => parts.to_vec(), is_parallel,
         summed_model => run_stats::duration(split.summed_model), summed_tools => run_stats::duration(split.summed_tools),
+        summed_waits => run_stats::duration(split.summed_waits),
     }
 }
 

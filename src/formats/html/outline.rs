@@ -71,7 +71,7 @@ impl<'a> Outline<'a> {
     }
 }
 
-/// The anchor of a call of a turn; `at` counts from 0.
+/// The anchor of a call of a turn, or of a check of an attempt; `at` counts from 0.
 pub(super) fn call_anchor(turn: &str, at: usize) -> String {
     format!("{turn}.c{}", at + 1)
 }

@@ -140,7 +140,8 @@ pub(super) fn problems(outline: &Outline<'_>) -> (Vec<Value>, usize) {
                     }
                 }
                 StepKind::Checks(attempt) if checks_failed(attempt) => {
-                    for (name, _, end) in &attempt.checks {
+                    for (at, (name, _, end)) in attempt.checks.iter().enumerate() {
+                        let anchor = &call_anchor(anchor, at);
                         let title = format!("check {name}, attempt {}", attempt.attempt);
                         match end {
                             None => add(anchor, title, "It didn't end.", None),
