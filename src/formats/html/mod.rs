@@ -161,7 +161,7 @@ fn page_context(conversation: &Conversation, outline: &Outline<'_>, max_chars: u
         job => conversation.plan.job.as_str(), description => conversation.plan.description.as_deref(),
         outcome => outcome.replace('_', " "), state, run_id, exit_code => result.map(|result| result.exit_code),
         started => start_of(conversation), duration => run_stats::duration(result.map_or(clock.total(), |it| it.duration_ms)),
-        reason => verdict::reason(conversation), hint, resume, problems, more_problems,
+        reason => verdict::reason(conversation), hint => hint.map(|hint| safe(journal.markdown(&hint, 0))), resume, problems, more_problems,
         missing => conversation.missing.iter().take(MAX_MISSING).cloned().collect::<Vec<_>>(),
         more_missing => conversation.missing.len().saturating_sub(MAX_MISSING),
         answer => result.filter(|it| !it.text.trim().is_empty()).map(|it| safe(journal.markdown(&it.text, 0))),

@@ -42,8 +42,8 @@ impl<'a> Outline<'a> {
     }
 
     fn add(&mut self, agent: &'a AgentConversation, depth: usize, used: &mut HashSet<String>) {
-        let anchor = unique(if agent.id.is_empty() { "agent".to_owned() } else { agent.id.clone() }, used);
-        let steps = agent.steps.iter().enumerate().map(|(at, step)| unique(step_anchor(&anchor, at, step), used));
+        let anchor = unique(if agent.id.is_empty() { "agent" } else { &agent.id }, used);
+        let steps = agent.steps.iter().enumerate().map(|(at, step)| unique(&step_anchor(&anchor, at, step), used));
         let steps = steps.collect();
         let mut counts = Counts::default();
         for turn in agent.turns() {
@@ -103,8 +103,8 @@ fn step_anchor(agent: &str, at: usize, step: &Step) -> String {
 }
 
 /// The anchor with a number behind it, if another element has it already.
-fn unique(anchor: String, used: &mut HashSet<String>) -> String {
-    let mut free = anchor.clone();
+fn unique(anchor: &str, used: &mut HashSet<String>) -> String {
+    let mut free = anchor.to_owned();
     let mut number = 1_u64;
     while !used.insert(free.clone()) {
         number += 1;

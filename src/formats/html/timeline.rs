@@ -151,8 +151,9 @@ fn bar(svg: &mut String, lane: &Lane, bar: &Bar<'_>, top: usize, total: u64) {
         Activity::Wait => "wait",
         Activity::Subagent => "sub",
     };
-    // Too short to see is too short to click.
-    let width = (bar.to.saturating_sub(bar.from) as f64 * 100.0 / total as f64).max(0.12);
+    // Too short to see is too short to click, but many such bars would look like much time.
+    let least = (30.0 / lane.spans.len().max(1) as f64).clamp(0.01, 0.12);
+    let width = (bar.to.saturating_sub(bar.from) as f64 * 100.0 / total as f64).max(least);
     let x = (bar.from as f64 * 100.0 / total as f64).min(100.0 - width);
     let label = match bar.count {
         1 => span.label.clone(),
