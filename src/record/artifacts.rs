@@ -56,6 +56,12 @@ impl Recorder {
             }
         })?;
         let conversation = read_conversation(&self.folder, plan, result.cloned(), Some(MAX_SHOWN_CHARS));
+        let is_file = || fs::symlink_metadata(self.folder.join(REPORT_FILE)).is_ok_and(|file| file.is_file());
+        if conversation.agents().any(|agent| agent.has_no_journal) && is_file() {
+            // A report that was written from all journals has more than can be written now.
+            let report = (REPORT_FILE.to_owned(), ExistingFile::Identical);
+            return Ok(vec![(TRANSCRIPT_FILE.to_owned(), transcript), report]);
+        }
         let report = self.write_with(REPORT_FILE, Durability::Written, |out| html::report(&conversation, out))?;
         Ok(vec![(TRANSCRIPT_FILE.to_owned(), transcript), (REPORT_FILE.to_owned(), report)])
     }

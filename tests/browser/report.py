@@ -219,10 +219,9 @@ def check_with_scripts(browser, page):
 
     # Paper shows what is folded on the screen.
     browser.open(page)
-    height = "document.getElementById('explorer-3.t1.c1').getBoundingClientRect().height"
-    assert browser.eval(height) == 0
+    assert not is_seen(browser, "explorer-3.t1.c1")
     browser.call("Emulation.setEmulatedMedia", media="print")
-    assert browser.eval(height) > 0 and not browser.eval("document.getElementById('bar').checkVisibility()")
+    assert is_seen(browser, "explorer-3.t1.c1") and not is_seen(browser, "bar")
     browser.call("Emulation.setEmulatedMedia", media="")
 
 

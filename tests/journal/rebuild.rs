@@ -38,6 +38,12 @@ fn assert_rebuilt(folder: &TestFolder, files: &[&str]) {
     }
     for (name, content) in artifacts(&record) {
         let [was, is] = [&before[&name], &content].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        // Without its journal, the conversation of a subagent can't be written again.
+        if name == "report.html" && was.contains("id=\"worker-1.t1\"") && !record.has("subagents/worker-1.events.jsonl")
+        {
+            assert!(!is.contains("id=\"worker-1.t1\"") && is.contains("id=\"worker-1\""));
+            continue;
+        }
         assert_eq!(is, was, "{name}");
     }
     assert_eq!(artifacts(&record).len(), before.len());

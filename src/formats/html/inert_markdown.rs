@@ -5,7 +5,7 @@
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
-use super::text_blocks::escape;
+use super::escape::escape;
 
 /// The deepest nesting of lists, quotes and emphasis. Deeper ones lose their tags, not their text.
 const MAX_DEPTH: usize = 24;

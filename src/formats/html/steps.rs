@@ -6,8 +6,9 @@ use minijinja::{Environment, Value, context};
 use serde_json::Value as Json;
 
 use super::bounded_writer::BoundedWriter;
+use super::escape::escape;
 use super::outline::{AgentOutline, Outline, call_anchor, checks_failed, has_failed};
-use super::text_blocks::{TextLimit, escape};
+use super::text_blocks::TextLimit;
 use super::verdict::failure;
 use crate::conversation::{Call, CheckAttempt, Conversation, ReplyBlock, Step, StepKind, Text, Turn, TurnKind};
 use crate::event::{MergedChanges, NoResult, Outcome};

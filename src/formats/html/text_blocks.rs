@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::escape::escape;
 use super::inert_markdown;
 use crate::conversation::Text;
 use crate::text::diff::hunks;
@@ -15,33 +16,6 @@ const END_LINES: usize = 10;
 const END_CHARS: usize = 1_000;
 /// The most lines of an edit, both sides together, for which the shortest diff is computed.
 const MAX_DIFF_LINES: usize = 400;
-
-/// A text for HTML, in elements and attributes.
-pub(super) fn escape(text: &str) -> String {
-    let mut html = String::with_capacity(text.len() + text.len() / 16);
-    for char in text.chars() {
-        match char {
-            '<' => html += "&lt;",
-            '>' => html += "&gt;",
-            '&' => html += "&amp;",
-            '"' => html += "&quot;",
-            '\'' => html += "&#39;",
-            _ => html.push(char),
-        }
-    }
-    html
-}
-
-/// The length of an escaped text in bytes.
-pub(super) fn escaped_length(text: &str) -> usize {
-    let added = |byte: u8| match byte {
-        b'<' | b'>' => 3,
-        b'&' | b'\'' => 4,
-        b'"' => 5,
-        _ => 0,
-    };
-    text.bytes().map(|byte| 1 + added(byte)).sum()
-}
 
 /// How texts are cut, and where they are complete.
 #[derive(Clone, Copy)]
@@ -181,7 +155,6 @@ mod tests {
         let html = LIMIT.block(&text(&"<".repeat(10_005), 20));
         assert!(html.contains("25 more characters in events.jsonl"), "{html}");
         assert_eq!(html.matches("&lt;").count(), 10_000);
-        assert_eq!(escaped_length("<a>&\"'"), escape("<a>&\"'").len());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::activity::{Activity, Mark, MarkKind, Span};
-use super::text_blocks::escape;
+use super::escape::escape;
 use crate::formats::run_stats::duration;
 use crate::text::truncate;
 
