@@ -132,7 +132,7 @@ fn assert_recorded(folder: &TestFolder, record: &RunFolder, requests: u64) {
     assert_eq!(transcript.matches("## Turn ").count(), 21, "a summary is no turn");
     assert!(!transcript.contains("## Final reply"));
     let page = record.file("report.html");
-    assert!(page.contains("Compaction") && page.contains("Conversation summary"));
+    assert!(page.contains("Compaction: ") && page.contains("Summary that the model continues with"));
     let before = [transcript, page, record.file("result.json")];
     folder.legwork(&["show", "latest", "--rebuild"]).run().assert_code(0);
     assert_eq!(before, ["transcript.md", "report.html", "result.json"].map(|name| record.file(name)));

@@ -201,9 +201,10 @@ impl<'c, 'a> ConversationWriter<'c, 'a> {
             "turn.html",
             context! {
                 anchor, agent, level, title, explanation, retries, blocks, stop,
-                failed => turn.failed.as_deref(), discarded => turn.discarded.as_deref(), is_open,
+                no_summary => unusable_summary(turn), failed => turn.failed.as_deref(), discarded => turn.discarded.as_deref(), is_open,
                 is_empty => turn.is_empty, meta => turn_meta(turn), request_id => turn.request_id.as_deref(),
                 has_failed => turn.failed.is_some() || turn.discarded.is_some() || !turn.retries.is_empty()
+                    || unusable_summary(turn).is_some()
                     || turn.blocks.iter().any(|block| matches!(block, ReplyBlock::Refusal(_))),
             },
         )
@@ -293,6 +294,21 @@ fn agent_about(outlined: &AgentOutline<'_>) -> String {
         }
     }
     parts.join(", ")
+}
+
+/// Why the reply to a request for a summary can't be used, if it can't.
+fn unusable_summary(turn: &Turn) -> Option<&'static str> {
+    if turn.kind != TurnKind::Summary || turn.replied_at.is_none() || turn.failed.is_some() {
+        return None;
+    }
+    let has_text =
+        turn.blocks.iter().any(|block| matches!(block, ReplyBlock::Text(text) if !text.shown.trim().is_empty()));
+    match &turn.stop {
+        Some(StopReason::Refusal) => Some("was refused"),
+        Some(StopReason::ContextFull) => Some("was cut off by the context window"),
+        _ if !has_text => Some("is empty"),
+        _ => None,
+    }
 }
 
 /// Tokens, cost and time of a turn.
