@@ -2,6 +2,8 @@
 
 pub mod comparison;
 mod concise;
+mod conversation;
+pub mod conversation_text;
 mod display;
 mod excerpt;
 mod fingerprint;

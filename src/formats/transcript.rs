@@ -48,8 +48,6 @@ pub(super) struct CallPart {
     pub(super) tool: String,
     /// The subagent that answers the call.
     pub(super) child: Option<String>,
-    /// How often the subagent's conversation was compacted.
-    pub(super) compactions: u32,
     pub(super) call: Option<ToolCall>,
     pub(super) finished: Option<CallFinished>,
 }
@@ -100,8 +98,6 @@ struct Conversation {
     calls: HashMap<String, ToolCall>,
     /// Calls that have started and not finished, in order.
     open: Vec<CallStarted>,
-    /// The number of compactions of each subagent that has ended.
-    compactions: HashMap<String, u32>,
     /// The attempt of the last check.
     attempt: u32,
     /// The name of the check that is running.
@@ -154,13 +150,12 @@ impl Conversation {
                 started.into_iter().for_each(|started| self.add_unanswered(started));
                 self.parts.push(Part::Call(Box::new(CallPart {
                     tool: finished.tool.clone(),
-                    compactions: child.as_ref().and_then(|id| self.compactions.get(id)).copied().unwrap_or_default(),
                     child,
                     call: self.calls.get(&finished.result.call_id).cloned(),
                     finished: Some(finished),
                 })));
             }
-            Event::AgentFinished(finished) => drop(self.compactions.insert(finished.id, finished.compactions)),
+            Event::AgentFinished(_) => {}
             Event::ContextCompacted(compacted) => {
                 self.note(format!("Compaction: {}", run_stats::compaction_summary(&compacted)));
                 self.parts.push(Part::Prompt("Conversation summary", compacted.summary));
@@ -241,7 +236,7 @@ impl Conversation {
     fn add_unanswered(&mut self, started: CallStarted) {
         let call = self.calls.get(&started.call_id).cloned();
         let CallStarted { tool, child, .. } = started;
-        self.parts.push(Part::Call(Box::new(CallPart { tool, child, compactions: 0, call, finished: None })));
+        self.parts.push(Part::Call(Box::new(CallPart { tool, child, call, finished: None })));
     }
 }
 
