@@ -117,7 +117,7 @@ fn parse_example(block: &str) -> Example {
     for line in block.lines() {
         let name = line
             .strip_prefix("# ")
-            .filter(|name| !name.contains(' ') && [".md", ".yaml"].iter().any(|ending| name.ends_with(ending)));
+            .filter(|name| !name.contains(' ') && [".md", ".yaml", ".csv"].iter().any(|ending| name.ends_with(ending)));
         if let Some(words) = line.strip_prefix("$ legwork ") {
             command = Some(words.split_whitespace().map(str::to_owned).collect());
         } else if let Some(name) = name {

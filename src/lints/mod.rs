@@ -37,7 +37,7 @@ use crate::providers::replay;
 use crate::providers::user_servers;
 use crate::template::{self, JobDir};
 use crate::yaml::{self, Decoded, Spanned};
-use crate::{json_schema, toml_file};
+use crate::{json_schema, rows, toml_file};
 
 pub use checks::{ambiguous_condition, parse_condition};
 pub use cost::{COST_WARNINGS, CostTracking, unknown_price};
@@ -83,6 +83,7 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
         template::RULES,
         json_schema::RULES,
         job::RULES,
+        rows::RULES,
         replay::RULES,
         user_servers::RULES,
     ];

@@ -137,7 +137,7 @@ impl Recorder {
     }
 
     /// Removes the files that only a running or resumable run needs.
-    fn remove_run_files(&self, result: &RunResult) {
+    pub(super) fn remove_run_files(&self, result: &RunResult) {
         self.lock.lease.release();
         if !result.outcome.can_be_resumed() && !result.outcome.is_a_limit() {
             let _ = fs::remove_file(self.folder.join(BASELINE_FILE));

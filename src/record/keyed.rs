@@ -107,6 +107,7 @@ impl KeyedRecord {
                 Ok(Some(_)) => {}
                 Err(error) => return Err(error),
             }
+            let Some(lock) = Recorder::complete_ended(folder, lock)? else { continue };
             return match path.read_ended()? {
                 // It has ended in the meantime.
                 Some(ended) => Ok(Self::Started(Box::new(ended))),

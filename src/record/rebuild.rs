@@ -1,14 +1,15 @@
 //! Writes again everything that is derived from the journals.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::artifacts::WrittenFile;
 use super::files::RESULT_FILE;
+use super::lock::RecordLock;
 use super::read::{agents, journal_error, open_journal, read_json};
-use super::recorder::{Recorder, take};
+use super::recorder::{Recorder, record_error, take};
 use crate::error::Error;
-use crate::event::{PARENT, RunResult, RunSummary};
+use crate::event::{Event, PARENT, RunResult, RunSummary};
 use crate::journal::{JournalError, journal_file};
 
 /// The result of rebuilding a record.
@@ -32,6 +33,30 @@ impl Recorder {
     /// by another version, or a file can't be written.
     pub fn rebuild(folder: &Path) -> Result<Rebuilt, Error> {
         let (folder, lock) = take(folder)?;
+        Self::rebuild_locked(folder, lock)
+    }
+
+    /// Completes the record of a run that ended for good just before its process was killed: its journal has the end, and
+    /// there is no `result.json` yet. Returns the lock if the record isn't such a record.
+    ///
+    /// # Errors
+    /// As for [`Self::rebuild`].
+    pub(super) fn complete_ended(folder: &Path, lock: RecordLock) -> Result<Option<RecordLock>, Error> {
+        if read_json::<RunResult>(folder, RESULT_FILE)?.is_some() {
+            return Ok(Some(lock));
+        }
+        let Some(entries) = open_journal(folder, PARENT)? else { return Ok(Some(lock)) };
+        // A damaged journal is reported when the run is resumed.
+        match entries.filter_map(Result::ok).last().map(|entry| entry.event) {
+            Some(Event::RunFinished(finished)) if !finished.outcome.can_be_resumed() => {
+                let folder = folder.canonicalize().map_err(record_error(folder))?;
+                Self::rebuild_locked(folder, lock).map(|_| None)
+            }
+            _ => Ok(Some(lock)),
+        }
+    }
+
+    fn rebuild_locked(folder: PathBuf, lock: RecordLock) -> Result<Rebuilt, Error> {
         let (summary, torn) = verify_journals(&folder)?;
         let Some((_, started)) = &summary.started else {
             let why = "the run was interrupted before anything happened; start a new run".to_owned();
@@ -49,6 +74,7 @@ impl Recorder {
         files.extend(recorder.make_readable(&started.plan, shown.as_ref()).map_err(failed)?);
         if let Some(result) = &result {
             files.push(recorder.make_result(result).map_err(failed)?);
+            recorder.remove_run_files(result);
         }
         Ok(Rebuilt { files, torn, has_ended: result.is_some() })
     }

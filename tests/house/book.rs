@@ -102,6 +102,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "bad-set-argument",
         ],
     ),
+    ("Rows", &["rows-syntax", "no-rows", "bad-row-id", "duplicate-row-id", "secret-column"]),
     (
         "Templates",
         &[

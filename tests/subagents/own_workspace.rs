@@ -185,35 +185,25 @@ fn a_run_killed_after_any_event_merges_everything_once() {
     assert!(killed > 20, "{killed}");
 }
 
-/// Kills a run when both subagents have ended and nothing is merged.
-fn killed_before_the_merge(folder: &TestFolder, server: &Server) {
+/// The folder of a run that was killed when both subagents had ended and nothing was merged.
+fn killed_before_the_merge(git: bool, server: &Server) -> TestFolder {
     for number in 1.. {
-        let copy = folder_of(folder);
+        let folder = folder(git);
         let cut =
-            copy.legwork(&["run", "job.yaml"]).anthropic(server).env("LEGWORK_KILL_AFTER", number.to_string()).run();
+            folder.legwork(&["run", "job.yaml"]).anthropic(server).env("LEGWORK_KILL_AFTER", number.to_string()).run();
         assert_eq!(cut.signal(), Some(9), "both subagents have ended before the run does");
-        let journal = copy.read("runs/job/latest/events.jsonl");
+        let journal = folder.read("runs/job/latest/events.jsonl");
         if journal.matches("\"type\":\"agent_finished\"").count() == 2 {
-            let cut = folder
-                .legwork(&["run", "job.yaml"])
-                .anthropic(server)
-                .env("LEGWORK_KILL_AFTER", number.to_string())
-                .run();
-            assert_eq!(cut.signal(), Some(9));
-            return;
+            return folder;
         }
     }
-}
-
-fn folder_of(like: &TestFolder) -> TestFolder {
-    folder(like.exists(".git"))
+    unreachable!()
 }
 
 #[test]
 fn what_was_merged_before_a_kill_is_not_merged_twice() {
-    let folder = folder(true);
     let server = serve();
-    killed_before_the_merge(&folder, &server);
+    let folder = killed_before_the_merge(true, &server);
     assert_eq!(folder.read("text"), TEXT);
     // As if the kill had come in the middle of the merge.
     folder.write("text", TEXT.replace("one", "ONE"));
@@ -223,9 +213,8 @@ fn what_was_merged_before_a_kill_is_not_merged_twice() {
 
 #[test]
 fn the_effect_of_a_subagent_whose_copy_is_gone_is_unknown() {
-    let folder = folder(false);
     let server = serve();
-    killed_before_the_merge(&folder, &server);
+    let folder = killed_before_the_merge(false, &server);
     std::fs::remove_dir_all(folder.at("runs/.workspaces")).unwrap();
     folder.legwork(&["resume", "latest"]).anthropic(&server).run().assert_code(0).assert_stdout("Merged.\n");
     assert_eq!(folder.read("text"), TEXT);
