@@ -87,7 +87,7 @@ fn a_transcript_separates_the_inputs_of_a_call() {
     ended.assert_code(0);
     let transcript = ended.run_folder().transcript();
     for part in [
-        "### grep `t[w]o` (",
+        "### grep t\\[w\\]o (",
         "\n\n- path: `.`\n\n```\n",
         "### edit_file `src/a.txt` (",
         "\n\n```diff\n-one\n-two\n+1\n+2\n```\n\n```\n",

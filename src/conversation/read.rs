@@ -144,7 +144,8 @@ where
         Ok(Some(journal)) => journal,
         Ok(None) => return false,
         Err(error) => {
-            missing.add_damage(format!("{file} can't be opened: {error}."));
+            let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
+            missing.add_damage(format!("{file} can't be opened: {error}{cause}."));
             return true;
         }
     };

@@ -237,7 +237,10 @@ fn write_changes(page: &mut dyn Page, changed: &WorkspaceChanged) -> io::Result<
 pub(super) fn call_line(call: &Call) -> Vec<Span> {
     let mut title = vec![text(call.tool.as_str())];
     if !call.subject.is_empty() {
-        title.extend([text(" "), Span::Code(call.subject.clone())]);
+        // A reader of Markdown that doesn't know this code span must not see a link or an image.
+        let is_plain = !call.subject.contains(['[', '<', '`']);
+        let subject = call.subject.clone();
+        title.extend([text(" "), if is_plain { Span::Code(subject) } else { Span::Text(subject) }]);
     }
     if let Some(child) = &call.child {
         let file = child.finished.is_some().then(|| summary_file(&child.id));

@@ -38,7 +38,12 @@ fn assert_rebuilt(folder: &TestFolder, files: &[&str]) {
     }
     for (name, content) in artifacts(&record) {
         let [was, is] = [&before[&name], &content].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-        assert_eq!(is, was, "{name}");
+        // Without its journal, the conversation of a subagent can't be written again.
+        let journal = name.replace(".md", ".events.jsonl");
+        let is_summary = name.starts_with("subagents/") && !record.has(&journal);
+        let part =
+            |page: &str| if is_summary { page.split("\n# ").next().unwrap().to_owned() } else { page.to_owned() };
+        assert_eq!(part(&is), part(&was), "{name}");
     }
     assert_eq!(artifacts(&record).len(), before.len());
 }

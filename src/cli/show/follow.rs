@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
+use super::print::{print, write_failed};
 use crate::cli::env::CliEnv;
 use crate::cli::output::shell_quote;
 use crate::conversation::{AgentReader, MAX_SHOWN_CHARS};
@@ -67,11 +68,11 @@ pub(super) fn follow(folder: &Path, agent: Option<&str>, target: Target, env: &C
         let mut text = Vec::new();
         for child in children.values_mut() {
             child.tail.read(|entry| child.reader.add(entry))?;
-            child.progress.write_calls(child.reader.agent(), target, &mut text).map_err(super::write_failed)?;
+            child.progress.write_calls(child.reader.agent(), target, &mut text).map_err(write_failed)?;
         }
         let write = shown.progress.write(&plan, has_ended, shown.reader.agent(), target, &mut text);
-        write.map_err(super::write_failed)?;
-        super::print(&String::from_utf8_lossy(&text), target, env);
+        write.map_err(write_failed)?;
+        print(&String::from_utf8_lossy(&text), target, env);
         if let Some(end) = &run.end {
             env.console.eprint(&format!("The run has ended: {}.", end.outcome));
             return Ok(());

@@ -2,11 +2,13 @@
 
 mod follow;
 mod pager;
+mod print;
 
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use self::print::{print, write_failed};
 use super::arguments::RUN_HELP;
 use super::env::CliEnv;
 use super::output::printable;
@@ -110,18 +112,6 @@ fn no_such_turn(selection: Selection<'_>) -> Error {
     let last = agent.turns().map(|turn| turn.number).max().unwrap_or_default();
     let id = if agent.id.is_empty() { PARENT } else { &agent.id };
     Error::usage(format!("{id} has no turn {number}"), format!("Its last turn is {last}."))
-}
-
-/// Prints a conversation. It is sanitized for a terminal, or else as a format for people.
-fn print(text: &str, target: Target, env: &CliEnv) {
-    match target {
-        Target::Terminal(_) => env.console.print(text),
-        Target::Markdown => drop(env.console.print_untrusted(text)),
-    }
-}
-
-fn write_failed(source: io::Error) -> Error {
-    Error::environment("the conversation can't be written")(source)
 }
 
 /// Opens the HTML report of a run in a browser.
