@@ -166,7 +166,10 @@ fn a_subagents_compaction_is_reported_to_the_parent() {
     assert!(times > 1, "{times}");
     let transcript = record.transcript();
     let note = format!("_Its conversation was compacted {times} times_");
-    assert!(transcript.split("### task: [reader-1]").nth(1).is_some_and(|call| call.contains(&note)), "{transcript}");
+    assert!(
+        transcript.split(": [reader-1](subagents/reader-1.md)").nth(1).is_some_and(|call| call.contains(&note)),
+        "{transcript}"
+    );
     assert!(record.file("subagents/reader-1.md").contains(&format!("\ncompactions: {times}\n")));
     // The parent itself compacted nothing.
     assert!(

@@ -2,6 +2,8 @@
 
 pub mod comparison;
 mod concise;
+mod conversation;
+pub mod conversation_text;
 mod display;
 mod excerpt;
 mod fingerprint;
@@ -27,7 +29,6 @@ mod snapshot_tests;
 pub mod step_summary;
 pub mod test_text;
 mod text;
-mod transcript;
 mod uri;
 
 use self::comparison::Comparison;
@@ -35,7 +36,6 @@ pub use self::display::DisplayOptions;
 use self::map_table::MapTable;
 pub use self::map_text::map_summary;
 pub use self::plan_text::PlanPreview;
-pub use self::transcript::Transcript;
 use crate::cases::TestReport;
 use crate::diagnostic::{Diagnostic, Rule};
 use crate::event::RunResult;

@@ -76,6 +76,14 @@ impl RecordLock {
     }
 }
 
+/// Whether a process of this machine holds a folder's lock. This takes a shared lock for a moment; who wants the exclusive one
+/// tries again.
+pub(super) fn is_locked(folder: &Path) -> bool {
+    let Ok(opened) = File::open(folder) else { return false };
+    simulated_boot_id().is_none()
+        && flock(&opened, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,6 +3,7 @@
 
 mod artifacts;
 mod files;
+mod follow;
 mod keyed;
 mod journal_set;
 mod lease;
@@ -15,7 +16,9 @@ mod resume;
 
 pub(crate) use self::files::open_file;
 pub use self::files::{BASELINE_FILE, LATEST, ROWS, RUNS, temporary};
+pub use self::follow::{JournalTail, RunWatch};
 pub use self::keyed::{KeyedPath, KeyedRecord, StartedRecord};
+pub use self::lease::SeenLease;
 pub use self::lookup::{find_run, is_timestamp};
 pub use self::read::Record;
 pub use self::rebuild::Rebuilt;

@@ -298,17 +298,8 @@ fn agent_about(outlined: &AgentOutline<'_>) -> String {
 
 /// Why the reply to a request for a summary can't be used, if it can't.
 fn unusable_summary(turn: &Turn) -> Option<&'static str> {
-    if turn.kind != TurnKind::Summary || turn.replied_at.is_none() || turn.failed.is_some() {
-        return None;
-    }
-    let has_text =
-        turn.blocks.iter().any(|block| matches!(block, ReplyBlock::Text(text) if !text.shown.trim().is_empty()));
-    match &turn.stop {
-        Some(StopReason::Refusal) => Some("was refused"),
-        Some(StopReason::ContextFull) => Some("was cut off by the context window"),
-        _ if !has_text => Some("is empty"),
-        _ => None,
-    }
+    let has_reply = turn.replied_at.is_some() && turn.failed.is_none();
+    turn.unusable_summary_reason().filter(|_| turn.kind == TurnKind::Summary && has_reply)
 }
 
 /// Tokens, cost and time of a turn.
