@@ -15,7 +15,7 @@ const HOSTILE_TEXT: &str = "::set-output name=a::b\n  ::add-mask::the\r::stop-co
     ##[group]x a ##[add-mask]b ##vso[task.setvariable variable=PATH]c ##teamcity[d]\n\u{1b}[2J\u{1b}]8;;http://a\u{7}e\u{1b}]8;;\u{7}\
     \u{9b}31m\u{202e}f\u{2066}g\u{8}\u{7f}::";
 
-/// The lines that a CI system would execute as commands.
+/// The lines that a CI system would execute as commands, without those of the group of a subagent.
 fn ci_commands(printed: &str) -> Vec<&str> {
     let lines = printed.split(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}', '\u{b}', '\u{c}']);
     let is_command = |line: &&str| {
@@ -26,7 +26,13 @@ fn ci_commands(printed: &str) -> Vec<&str> {
         };
         line.trim_start().starts_with("::") || opens("##")
     };
-    lines.filter(is_command).collect()
+    let mut is_in_group = false;
+    let is_foreign = |line: &&str| {
+        let is_own = if is_in_group { *line == "::endgroup::" } else { line.starts_with("::group::general-1: ") };
+        is_in_group ^= is_own;
+        !is_own
+    };
+    lines.filter(is_command).filter(is_foreign).collect()
 }
 
 /// Asserts that neither stdout nor stderr contains anything that a CI system executes.
@@ -92,6 +98,7 @@ fn a_run_with_hostile_text_everywhere_injects_nothing() {
             .assert_code(0)
             .assert_stdout_contains("The end.")
             .assert_stderr_contains("task -> general-1")
+            .assert_stderr_contains("\n::group::general-1: ")
             .assert_stderr_contains("bash failed: ");
         assert_harmless(&ended);
         let dry = folder.legwork(&["run", "job.yaml", "--dry-run", "--verbose", "--set-env", "title=TITLE"]);

@@ -32,6 +32,7 @@ mod journal;
 mod keyed_runs;
 mod limit_overrides;
 mod limits;
+mod live_progress;
 mod log_injection;
 mod map;
 mod map_example;

@@ -11,6 +11,7 @@ mod gather;
 mod init;
 mod keyed_run;
 mod map;
+mod next_command;
 mod output;
 mod output_queue;
 mod prepared_job;
@@ -153,10 +154,11 @@ pub fn main() -> u8 {
         return code;
     }
     #[allow(clippy::disallowed_methods)]
-    let (variables, folder) = {
+    let (variables, folder, words) = {
         let variables =
             std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-        (variables.collect::<BTreeMap<_, _>>(), std::env::current_dir())
+        let words = std::env::args_os().skip(1).map(|word| word.into_string().ok()).collect();
+        (variables.collect::<BTreeMap<_, _>>(), std::env::current_dir(), words)
     };
     let console = Console::new(&variables);
     let arguments = match Arguments::try_parse() {
@@ -169,7 +171,8 @@ pub fn main() -> u8 {
     };
     let code = folder.map_err(Error::environment("the current folder can't be found")).and_then(|current_folder| {
         let (prices, servers, warned) = (OnceLock::new(), OnceLock::new(), Mutex::default());
-        let env = CliEnv { variables, current_folder, console, clock: jiff::Timestamp::now, prices, servers, warned };
+        let clock = jiff::Timestamp::now;
+        let env = CliEnv { variables, current_folder, arguments: words, console, clock, prices, servers, warned };
         dispatch(arguments.command, &env)
     });
     let code = code.unwrap_or_else(|error| {

@@ -20,9 +20,15 @@ use crate::workspace_changes::FileId;
 /// Quotes a path as one shell word that can't be mistaken for an option.
 pub(super) fn shell_quote(path: &Path) -> String {
     let text = path.to_string_lossy();
-    let text = if text.starts_with('-') { format!("./{text}") } else { text.into_owned() };
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./,:+@%".contains(letter);
-    if !text.is_empty() && text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+    if text.starts_with('-') { quote_word(&format!("./{text}")) } else { quote_word(&text) }
+}
+
+/// Quotes a text as one shell word.
+pub(super) fn quote_word(text: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./,:+@%=".contains(letter);
+    // zsh expands a word that begins with an equals sign.
+    let is_bare = !text.is_empty() && !text.starts_with('=') && text.chars().all(is_plain);
+    if is_bare { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 /// When to use colours.

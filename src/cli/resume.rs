@@ -11,6 +11,7 @@ use super::arguments::{
 };
 use super::env::CliEnv;
 use super::execute::{Execution, PrintedRun, connect_providers, execute_and_print};
+use super::next_command::NextCommand;
 use super::output::printable;
 use super::result_file::ResultFile;
 use super::sandbox_options::SandboxOptions;
@@ -173,6 +174,7 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     let sandbox = sandbox_options.prepare_sandbox(env, &plan, &protected, &out)?;
     let result_file = ResultFile::prepare(result_path.as_deref())?;
     result_file.iter().try_for_each(ResultFile::make_folder)?;
+    let next = NextCommand::resume(&options.set, &options.set_env, &plan.secret_inputs);
     execute_and_print(
         Execution {
             plan,
@@ -194,7 +196,7 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
             observers: Vec::new(),
             map_budget: None,
         },
-        PrintedRun { display_folder: &folder, format: &options.format, result_file },
+        PrintedRun { display_folder: &folder, format: &options.format, result_file, next },
         env,
     )
 }

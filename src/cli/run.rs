@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use super::arguments::{RUN_EXIT_CODES, format_parser, limit_error, parse_assignment, parse_limits};
+use super::arguments::{RUN_EXIT_CODES, format_parser, parse_assignment, parse_limits};
 use super::env::CliEnv;
 use super::execute::{PrintedRun, execute_and_print, print_ended_run};
 use super::keyed_run::{KeyedRun, KeyedTarget, OpenRun, keyed_folder, open_keyed_run, run_date};
+use super::next_command::NextCommand;
 use super::output::printable;
 use super::prepared_job::{JobArgs, PreparedJob, RunIdentity, RunParts};
 use super::result_file::ResultFile;
-use super::resume::load_resume_state;
 use super::save_case::CaseRecorder;
 use super::secrets::RunSecrets;
 use crate::error::Error;
@@ -135,7 +135,8 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     };
     let mut execution = job.execution(parts)?;
     execution.observers.extend(case.as_ref().map(CaseRecorder::observer));
-    let printed = PrintedRun { display_folder: &display_folder, format: &options.format, result_file };
+    let next = NextCommand::resume(&args.set, &args.set_env, &plan.secret_inputs);
+    let printed = PrintedRun { display_folder: &display_folder, format: &options.format, result_file, next };
     let code = execute_and_print(execution, printed, env)?;
     if let Some(case) = case {
         case.finish(&plan, &record, &args.sandbox_options, env);
@@ -155,6 +156,8 @@ fn run_with_key(
     let args = &options.job;
     job.check_out()?;
     let display_folder = args.out.join(job.job.name()).join(target.folder.file_name().unwrap_or_default());
+    // `--fresh` again would start anew.
+    let next = |plan: &Plan| NextCommand::again(env, &["--fresh"], &plan.secret_inputs, &secrets.redactor);
     // From here on, a signal must let the record be closed.
     let signals = Signals::catch()?;
     let opened = open_keyed_run(&job, inputs, &secrets, target).inspect_err(|error| {
@@ -168,18 +171,20 @@ fn run_with_key(
         KeyedRun::Ended(record) => {
             let result_file = ResultFile::prepare(result_path)?;
             result_file.iter().try_for_each(ResultFile::make_folder)?;
-            let printed = PrintedRun { display_folder: &display_folder, format: &options.format, result_file };
+            let next = next(&record.plan);
+            let printed = PrintedRun { display_folder: &display_folder, format: &options.format, result_file, next };
             return print_ended(&record, &printed, env);
         }
     };
     let result_file = ResultFile::prepare(result_path)?;
+    let next = next(&plan);
     let job = job.connect(&plan, secrets)?;
     let providers = job.providers(&plan)?;
     result_file.iter().try_for_each(ResultFile::make_folder)?;
     let sandbox = job.sandbox(&plan)?;
     let to_record = args.to_run_options(env, result_path);
     let parts = RunParts { plan, providers, sandbox, recorder, options: to_record, resume_state, signals };
-    let printed = PrintedRun { display_folder: &display_folder, format: &options.format, result_file };
+    let printed = PrintedRun { display_folder: &display_folder, format: &options.format, result_file, next };
     execute_and_print(job.execution(parts)?, printed, env)
 }
 
@@ -192,13 +197,6 @@ fn print_ended(record: &Record, printed: &PrintedRun<'_>, env: &CliEnv) -> Resul
     env.console.eprint(&format!("record: {}", printable(&printed.display_folder.to_string_lossy())));
     env.console.eprint("this run has ended before; this is its answer again");
     print_ended_run(record, result, printed, env)?;
-    if result.outcome.is_a_limit() {
-        let state = load_resume_state(record.journals()?, &record.folder)?;
-        if let Some(used) = state.used_limit(result).map_err(limit_error)? {
-            let hint = format!("{}; raise the limit: --limit {}", used.used(), used.argument());
-            env.console.eprint(&format!("help:   {hint}"));
-        }
-    }
     // Not the one in the file, which could be any number.
     Ok(result.outcome.exit_code(None))
 }

@@ -102,8 +102,11 @@ pub struct CheckAttempt {
     pub attempt: u32,
     /// The checks in the order in which they ran: name, start, and the end if there was one. Of a long output, the beginning
     /// and the end are kept.
-    pub checks: Vec<(String, Timestamp, Option<(Timestamp, CheckFinished)>)>,
+    pub checks: Vec<TimedCheck>,
 }
+
+/// A check: its name, its start, and its end if there was one.
+pub type TimedCheck = (String, Timestamp, Option<(Timestamp, CheckFinished)>);
 
 /// The purpose of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::isolation::{Isolation, Snapshot};
+use crate::isolation::{Isolation, Snapshot, WORKSPACES_FOLDER};
 use crate::record::{open_file, temporary};
 
 /// The version of `map.json`.
@@ -136,7 +136,7 @@ impl MapFolder {
     /// The folder in which the rows' own workspaces are. It isn't below the map's folder, because tools can't change
     /// anything there.
     pub fn workspaces(out: &Path, job: &str, name: &str) -> PathBuf {
-        out.join(".workspaces").join(job).join(name)
+        out.join(WORKSPACES_FOLDER).join(job).join(name)
     }
 
     /// Says what the folder is made for.

@@ -15,7 +15,7 @@ mod recorder;
 mod resume;
 
 pub(crate) use self::files::open_file;
-pub use self::files::{BASELINE_FILE, LATEST, ROWS, RUNS, temporary};
+pub use self::files::{BASELINE_FILE, LATEST, ROWS, RUNS, remove_abandoned_files, replace_shared_file, temporary};
 pub use self::follow::{JournalTail, RunWatch};
 pub use self::keyed::{KeyedPath, KeyedRecord, StartedRecord};
 pub use self::lease::SeenLease;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::artifacts::WrittenFile;
-use super::files::RESULT_FILE;
+use super::files::{RESULT_FILE, remove_temporary_files};
 use super::lock::RecordLock;
 use super::read::{agents, journal_error, open_journal, read_json};
 use super::recorder::{Recorder, record_error, take};
@@ -50,6 +50,7 @@ impl Recorder {
         match entries.filter_map(Result::ok).last().map(|entry| entry.event) {
             Some(Event::RunFinished(finished)) if !finished.outcome.can_be_resumed() => {
                 let folder = folder.canonicalize().map_err(record_error(folder))?;
+                remove_temporary_files(&folder);
                 Self::rebuild_locked(folder, lock).map(|_| None)
             }
             _ => Ok(Some(lock)),
