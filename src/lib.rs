@@ -52,6 +52,7 @@ pub mod record;
 pub mod workspace_changes;
 pub mod apply;
 pub mod map;
+pub mod catalog;
 pub mod budget;
 pub mod agent;
 pub mod run;

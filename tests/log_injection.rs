@@ -227,6 +227,10 @@ fn file_and_job_names_inject_nothing() {
         vec!["init", out],
         vec!["init", NAME],
         vec!["diff", NAME, out],
+        vec!["runs", "--out", out],
+        vec!["runs", "--out", out, "--job", NAME],
+        vec!["runs", "--out", out, "--rows", "--format", "json"],
+        vec!["runs", "prune", "--keep", "0", "--dry-run", "--out", out],
     ] {
         run(&arguments);
     }
@@ -346,6 +350,8 @@ fn names_in_a_record_inject_nothing() {
     steered = steered.replace("replay/r.yaml", &format!("replay/{inner}"));
     folder.allow_forged_records();
     std::fs::write(&journal, with_checksums(&steered)).unwrap();
+    let folder_name = &NAME.replace('/', "")[..NAME.len() - 3];
+    folder.write(&format!("runs/{folder_name}/{folder_name}/result.json"), "{");
     for arguments in [
         &["show", "latest"][..],
         &["diff", "latest", "latest"],
@@ -356,6 +362,9 @@ fn names_in_a_record_inject_nothing() {
         &["replay", "latest"],
         &["replay", "latest", "--format", "json"],
         &["resume", "latest", "--trust-record"],
+        &["runs"],
+        &["runs", "--format", "json"],
+        &["runs", "prune", "--keep", "0"],
     ] {
         let ended = in_actions(folder.legwork(arguments).args(out)).run();
         assert_harmless(&ended);

@@ -2,6 +2,7 @@
 
 mod apply;
 mod arguments;
+mod ci_files;
 mod diff;
 mod emit;
 mod env;
@@ -13,6 +14,7 @@ mod keyed_run;
 mod map;
 mod next_command;
 mod output;
+mod output_files;
 mod output_queue;
 mod prepared_job;
 mod prices;
@@ -23,9 +25,9 @@ mod read_files;
 mod record_key;
 mod replay;
 mod replay_source;
-mod result_file;
 mod resume;
 mod run;
+mod runs;
 mod sandbox_options;
 mod save_case;
 mod secrets;
@@ -44,6 +46,7 @@ use self::output::Console;
 use self::secrets::is_secret_name;
 use crate::cases;
 use crate::error::Error;
+use crate::formats::run_table;
 use crate::lints::provider_keys;
 use crate::process::fd_limit;
 use crate::providers::user_servers::UserServers;
@@ -91,6 +94,10 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Print a run's transcript
     Show(show::ShowArgs),
+    /// List the records of runs, or remove old ones
+    ///
+    /// The newest is first. A map is one line. Only the end and the beginning of each record are read.
+    Runs(runs::RunsArgs),
     /// Compare two runs
     ///
     /// Shows the differences in plan, outcome, turns, calls, cost, result, text and changed files.
@@ -138,6 +145,8 @@ enum SchemaKind {
     Result,
     /// The lines of events.jsonl
     Events,
+    /// The output of `runs --format json`
+    Runs,
     /// expect.yaml, which says what a test case expects
     Expect,
 }
@@ -223,6 +232,7 @@ fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
         Command::Validate(options) => validate::validate(&options, env),
         Command::Explain(options) => explain::explain(&options, env),
         Command::Show(options) => show::show(&options, env),
+        Command::Runs(options) => runs::runs(&options, env),
         Command::Diff(options) => diff::diff(&options, env),
         Command::Apply(options) => apply::apply(&options, env),
         Command::Gather(options) => gather::gather(&options, env),
@@ -236,6 +246,7 @@ fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
                 SchemaKind::Script => schema::script_schema(),
                 SchemaKind::Result => schema::result_schema(),
                 SchemaKind::Events => schema::event_schema(),
+                SchemaKind::Runs => run_table::schema(),
                 SchemaKind::Expect => cases::expect_schema(),
             };
             env.console.print(&format!("{schema:#}"));

@@ -24,7 +24,7 @@ use super::next_command::NextCommand;
 use super::output::printable;
 use super::prepared_job::{JobArgs, PreparedJob, RunIdentity};
 use super::progress::{MapProgress, can_be_live};
-use super::{output_queue, read_files};
+use super::{ci_files, output_queue, read_files};
 use crate::budget::MapBudget;
 use crate::budget::ledger::Ledger;
 use crate::engines::Shard;
@@ -187,6 +187,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let workspaces = setup.prepare(options, &job.prepared)?;
     remove_leftovers(&workspaces, &setup.folder, env);
     let budget = setup.budget(&limits)?;
+    let _held = setup.folder.hold().map_err(|source| Error::Record { path: setup.folder.path.clone(), source })?;
     let ids: Vec<String> = rows.rows.iter().map(|row| row.id.clone()).collect();
     note_other_rows(&setup.folder, &ids, env);
     let results_failed = |source| Error::Record { path: setup.folder.path.clone(), source };
@@ -256,9 +257,11 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
             shard.is_none_or(|shard| shard.contains(&row.id)).then_some(code)
         }),
     };
-    if is_limited || !unstarted.is_empty() || [5, EXIT_TEMPORARY].contains(&code) || code >= 128 {
-        env.console.eprint(&next.line(&setup.folder.path, budget.limit_argument().as_deref()));
-    }
+    let can_go_on = is_limited || !unstarted.is_empty() || [5, EXIT_TEMPORARY].contains(&code) || code >= 128;
+    let next = can_go_on.then(|| next.line(&setup.folder.path, budget.limit_argument().as_deref()));
+    next.iter().for_each(|next| env.console.eprint(next));
+    let shown = options.job.out.join(job.prepared.job.name()).join(&name);
+    ci_files::write_map(env, results.table(), code, &shown, next.as_deref());
     Ok(code)
 }
 
@@ -290,7 +293,9 @@ fn finish_again(
     }
     print_summary(&results, &shown, job.env);
     let is_of_shard = |row: &RowSummary| shard.is_none_or(|shard| shard.contains(&row.id));
-    Ok(results.table().exit_code_of(|row| is_of_shard(row).then(|| row.code())))
+    let code = results.table().exit_code_of(|row| is_of_shard(row).then(|| row.code()));
+    ci_files::write_map(job.env, results.table(), code, &shown, None);
+    Ok(code)
 }
 
 /// Prints to stderr how the rows ended, and where the tables are.
