@@ -24,7 +24,10 @@ const MAX_ERROR_CHARS: usize = 2_000;
 /// A piece of a line. All texts are untrusted.
 #[derive(Debug, Clone)]
 pub(super) enum Span {
+    /// A text that may have emphasis and code.
     Text(String),
+    /// A text that is shown exactly as it is.
+    Plain(String),
     Code(String),
     /// The box of a todo item, and whether it is done.
     Checkbox(bool),
@@ -70,13 +73,13 @@ pub(super) fn write_subagent(
     let failed = agent.finished.as_ref().is_some_and(|end| end.outcome != Outcome::Completed);
     page.heading(1, &[text(format!("{}: {outcome}", agent.id))], failed)?;
     let mut stats = vec![("model", agent.model.clone())];
-    stats.extend(agent.description.clone().map(|description| ("task", description)));
     if let Some(end) = &agent.finished {
         let figures = run_stats::agent_summary(end.turns, end.tool_calls, &end.usage, end.duration_ms);
         stats.push(("figures", figures));
         stats.push(("cost", run_stats::estimated_cost(end.cost_usd)));
     }
-    write_stats(page, stats)?;
+    let task = agent.description.iter().map(|task| vec![text("task: "), Span::Plain(task.clone())]);
+    page.list(&task.chain(stats_items(stats)).collect::<Vec<_>>())?;
     if agent.has_no_journal {
         page.note(&format!("Its conversation isn't known: {} isn't there.", journal_file(&agent.id)))?;
     }
@@ -197,9 +200,8 @@ fn shown(agent: &AgentConversation, text: &Text) -> String {
     }
 }
 
-fn write_stats(page: &mut dyn Page, stats: Vec<(&'static str, String)>) -> io::Result<()> {
-    let items: Vec<Vec<Span>> = stats.into_iter().map(|(name, value)| vec![text(format!("{name}: {value}"))]).collect();
-    page.list(&items)
+fn stats_items(stats: Vec<(&'static str, String)>) -> impl Iterator<Item = Vec<Span>> {
+    stats.into_iter().map(|(name, value)| vec![text(format!("{name}: {value}"))])
 }
 
 fn write_head(page: &mut dyn Page, conversation: &Conversation) -> io::Result<()> {
@@ -207,7 +209,7 @@ fn write_head(page: &mut dyn Page, conversation: &Conversation) -> io::Result<()
         None => page.heading(1, &[text(format!("{}: not finished", conversation.plan.job))], false)?,
         Some(result) => {
             page.heading(1, &[text(format!("{}: {}", result.job, result.outcome))], result.exit_code != 0)?;
-            write_stats(page, run_stats::run_stats(result))?;
+            page.list(&stats_items(run_stats::run_stats(result)).collect::<Vec<_>>())?;
             if let Some(error) = &result.error {
                 page.error(&error.code, &error.message, error.hint.as_deref())?;
             }
@@ -240,7 +242,7 @@ pub(super) fn call_line(call: &Call) -> Vec<Span> {
         // A reader of Markdown that doesn't know this code span must not see a link or an image.
         let is_plain = !call.subject.contains(['[', '<', '`']);
         let subject = call.subject.clone();
-        title.extend([text(" "), if is_plain { Span::Code(subject) } else { Span::Text(subject) }]);
+        title.extend([text(" "), if is_plain { Span::Code(subject) } else { Span::Plain(subject) }]);
     }
     if let Some(child) = &call.child {
         let file = child.finished.is_some().then(|| summary_file(&child.id));

@@ -170,7 +170,7 @@ struct TextPage<'w> {
 
 fn plain(span: &Span) -> &str {
     match span {
-        Span::Text(text) | Span::Code(text) | Span::Link(text, _) => text,
+        Span::Text(text) | Span::Plain(text) | Span::Code(text) | Span::Link(text, _) => text,
         Span::Checkbox(true) => "[x] ",
         Span::Checkbox(false) => "[ ] ",
     }

@@ -10,7 +10,7 @@ use super::display::code_fence;
 use crate::conversation::{AgentConversation, Conversation};
 use crate::diagnostic::Rule;
 use crate::event::AgentFinished;
-use crate::text::sanitize::{inline_code, neutralize_markdown_line, replace_control_chars};
+use crate::text::sanitize::{escape_markdown, inline_code, neutralize_markdown_line, replace_control_chars};
 
 pub(super) fn rule_pages(rules: &[&Rule], _: DisplayOptions) -> String {
     let page = |rule: &&Rule| format!("# {}[{}]\n\n{}", rule.severity.as_str(), rule.code, rule.page);
@@ -96,6 +96,7 @@ fn line_of(spans: &[Span]) -> String {
             let space = |is: bool| if is { " " } else { "" };
             format!("{}{}{}", space(before), single_line(text), space(after))
         }
+        Span::Plain(text) => escape_markdown(text, usize::MAX),
         Span::Code(code) => inline_code(code),
         Span::Checkbox(is_done) => if *is_done { "[x] " } else { "[ ] " }.to_owned(),
         Span::Link(id, Some(file)) => format!("[{id}]({file})"),

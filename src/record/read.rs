@@ -136,7 +136,8 @@ pub(super) fn read_conversation(
     let ids = listed.as_deref().unwrap_or_default();
     let mut conversation = Conversation::read(plan, result, ids, |agent| open_journal(folder, agent), max_chars);
     if let Err(error) = &listed {
-        conversation.missing.push(format!("The folder of the subagents can't be read: {error}."));
+        let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
+        conversation.missing.push(format!("The folder of the subagents can't be read: {error}{cause}."));
     }
     conversation
 }
@@ -144,7 +145,12 @@ pub(super) fn read_conversation(
 /// The ids of the parent and of the subagents that have journals in a run's folder, sorted.
 pub(super) fn agents(folder: &Path) -> Result<Vec<String>, Error> {
     let path = folder.join("subagents");
-    let listing = match fs::read_dir(&path) {
+    // A link would lead out of the record.
+    let listing = fs::symlink_metadata(&path).and_then(|found| match found.is_dir() {
+        true => fs::read_dir(&path),
+        false => Err(io::Error::new(io::ErrorKind::NotADirectory, format!("`{}` is not a folder", path.display()))),
+    });
+    let listing = match listing {
         Ok(listing) => listing,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![PARENT.to_owned()]),
         Err(source) => return Err(Error::Record { path, source }),

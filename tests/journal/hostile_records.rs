@@ -81,6 +81,7 @@ fn a_link_named_subagents_is_not_followed() {
     std::fs::remove_dir_all(record.join("subagents")).unwrap();
     std::fs::create_dir(&outside).unwrap();
     symlink(&outside, record.join("subagents")).unwrap();
+    folder.allow_forged_records();
     folder.legwork(&["show", "latest", "--rebuild"]).run().assert_stderr_contains("is not a folder");
     assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
 }
