@@ -52,6 +52,7 @@ mod rate_limits;
 mod record_storage;
 mod record_trust;
 mod replay;
+mod report;
 mod resume;
 mod run_failures;
 mod run_list;

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::path::Path;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Stat};
 
 use super::output_queue::{self, Stream};
@@ -130,6 +132,16 @@ impl Console {
         let sanitized = if is_log { sanitize::text(text) } else { text.into() };
         self.print(&sanitized);
         sanitized != text
+    }
+
+    /// Waits this long. Returns true as soon as no one reads stdout any more.
+    pub(super) fn wait_while_read(self, time: Duration) -> bool {
+        let stdout = io::stdout();
+        let timeout = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
+        let mut outputs = [PollFd::new(&stdout, PollFlags::empty())];
+        // A closed reader shows as an error.
+        let closed = PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL;
+        matches!(poll(&mut outputs, Some(&timeout)), Ok(1)) && outputs[0].revents().intersects(closed)
     }
 
     /// Prints a message of clap: help, the version, or a usage error, which can quote the command line.

@@ -3,6 +3,8 @@
 pub mod ci_variables;
 pub mod comparison;
 mod concise;
+mod conversation;
+pub mod conversation_text;
 mod display;
 mod excerpt;
 mod fingerprint;
@@ -29,7 +31,6 @@ mod snapshot_tests;
 pub mod step_summary;
 pub mod test_text;
 mod text;
-mod transcript;
 mod uri;
 
 use self::comparison::Comparison;
@@ -38,7 +39,6 @@ use self::map_table::MapTable;
 pub use self::map_text::map_summary;
 pub use self::plan_text::PlanPreview;
 use self::run_table::RunTable;
-pub use self::transcript::Transcript;
 use crate::cases::TestReport;
 use crate::diagnostic::{Diagnostic, Rule};
 use crate::event::RunResult;

@@ -3,6 +3,7 @@
 
 mod artifacts;
 mod files;
+mod follow;
 mod keyed;
 mod journal_set;
 mod lease;
@@ -16,6 +17,7 @@ mod resume;
 
 pub(crate) use self::files::open_file;
 pub use self::files::{BASELINE_FILE, LATEST, ROWS, RUNS, remove_abandoned_files, replace_shared_file, temporary};
+pub use self::follow::{JournalTail, RunWatch};
 pub use self::keyed::{KeyedPath, KeyedRecord, MAP_FILE, StartedRecord};
 pub use self::lease::SeenLease;
 pub use self::lock::RemovalLock;
