@@ -385,8 +385,9 @@ fn rows_survive_kills_at_any_moment_and_have_no_effect_twice() {
         // A command that was killed just before its effect isn't repeated: the model learns that the effect is unknown.
         let log = std::fs::read_to_string(folder.at(format!("log-a{number}"))).unwrap_or_default();
         assert!(log.is_empty() || log == format!("a{number}\n"), "an effect happened twice: {log}");
+        let journal = record(&folder, &format!("a{number}")).file("events.jsonl");
+        assert!(!log.is_empty() || journal.contains("Its effect is unknown"), "an effect was lost without a note");
     }
-    assert!(folder.list().iter().filter(|name| name.starts_with("log-")).count() >= 4);
 }
 
 #[test]
@@ -446,4 +447,67 @@ fn a_time_limit_stops_the_map_and_it_goes_on() {
     let server = Server::with(Checks::AllowRepeats, write_then_answer);
     run(&folder, &server, &[]).assert_code(0).assert_stderr_contains("3 to go on");
     assert!(outcomes(&folder).values().all(|outcome| outcome == "completed"));
+}
+
+#[test]
+fn map_and_gather_end_with_the_same_code_and_leave_out_what_was_set_aside() {
+    let folder = TestFolder::new();
+    folder.write(
+        "job.yaml",
+        "model: anthropic/claude-haiku-4-5\ninputs:\n  item: { type: string }\nparent: { prompt: 'Item {{ inputs.item }}', \
+         tools: [write_file], max_turns: 2 }\nchecks: [{ name: good, run: 'test -e good' }]\n",
+    );
+    rows(&folder, 3);
+    // The last row never comes to an end.
+    let server = Server::start(|request: &Request| match request.prompt() == "Item a2" {
+        true => {
+            let path = format!("out/{}.txt", request.turn());
+            Answer::calls(&[("write_file", json!({"path": path, "content": "x"}))])
+        }
+        false => write_then_answer(request),
+    });
+    let gather = |more: &[&str]| folder.legwork(&["gather", "runs/job/map-rows", "--format", "json"]).args(more).run();
+    let agree = |more: &[&str], code: i32| {
+        run(&folder, &server, more).assert_code(code);
+        // Without anything to run, the same command says the same.
+        run(&folder, &server, &[]).assert_code(code);
+        for rows in [&[][..], &["--rows", "rows.csv", "--id", "item"]] {
+            let gathered = gather(rows);
+            gathered.assert_code(code);
+            assert_eq!((&gathered.json()["rows"], &gathered.json()["problems"]), (&json!(3), &json!([])));
+        }
+    };
+    agree(&["--isolate", "none", "--jobs", "1"], 1);
+    folder.write("good", "");
+    agree(&["--retry", "failed"], 4);
+    agree(&["--retry", "failed"], 4);
+    assert!(folder.exists("runs/job/map-rows/rows/a2.2/result.json"), "the earlier records are kept");
+    let applied = folder.legwork(&["apply", "map-rows", "--check", "--format", "json"]).run().json();
+    let named: Vec<&str> = applied["runs"].as_array().unwrap().iter().map(|run| run["run"].as_str().unwrap()).collect();
+    assert_eq!(named, ["a0", "a1", "a2"]);
+    server.finish();
+}
+
+#[test]
+fn the_cost_of_a_row_that_was_killed_is_part_of_the_totals() {
+    let folder = writing("");
+    rows(&folder, 2);
+    let server = Server::with(Checks::AllowRepeats, |request: &Request| match request.turn() {
+        1 if request.prompt() == "Item a1" => Answer::empty().hang(),
+        _ => write_then_answer(request).usage(1_000, 100),
+    });
+    let running = folder.legwork(MAP).args(["--isolate", "none"]).anthropic(&server).spawn();
+    server.wait_for(4);
+    while !folder.exists("runs/job/map-rows/rows/a0/result.json") {
+        assert!(running.is_alive());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    running.signal(Signal::KILL);
+    running.wait();
+    let gathered = folder.legwork(&["gather", "runs/job/map-rows", "--format", "json"]).run();
+    gathered.assert_code(75);
+    // Three answers of $0.0015; what the fourth request would have cost isn't known.
+    let totals = gathered.json();
+    assert_eq!((&totals["cost_usd"], &totals["rows_of_unknown_cost"]), (&json!(0.0045), &json!(0)), "{totals}");
+    assert_eq!(totals["usage"]["input_tokens"], 3_000);
 }

@@ -64,6 +64,8 @@ fn it_survives_fifty_kills_with_every_row_finished_exactly_once() {
         .collect();
     let ids: BTreeSet<&str> = lines.iter().filter_map(|line| line["id"].as_str()).collect();
     assert_eq!((lines.len(), ids.len()), (expected, expected), "seed {}", std::process::id());
+    let temporary: Vec<_> = folder.list().into_iter().filter(|name| name.contains(".tmp-legwork-")).collect();
+    assert!(temporary.is_empty(), "killed processes have left {temporary:?}");
     for line in &lines {
         assert_eq!(line["outcome"], "completed", "{line}");
         let journal = folder.read(&format!("{map}/rows/{}/events.jsonl", line["id"].as_str().expect("an id")));

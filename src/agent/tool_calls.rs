@@ -22,7 +22,7 @@ use crate::text::truncate::first;
 use crate::text::{pluralize, sanitize};
 use crate::tools::task::{Task, TaskInput};
 use crate::tools::toolbox::{MAX_RESULT_CHARS, truncate_middle};
-use crate::tools::{TOOLS, ToolError};
+use crate::tools::{ToolError, call_subject};
 
 /// How many reading calls of one agent run at once.
 const MAX_PARALLEL_READS: usize = 8;
@@ -492,20 +492,4 @@ fn add_merged(end: &mut CallFinished, id: &str, merged: MergedChanges) {
 fn truncate_line(line: &str, most: usize) -> String {
     let short = first(line, most);
     if short == line { line.to_owned() } else { format!("{short}…") }
-}
-
-/// What a call is about, in one line of at most 100 characters: the main field of its tool, or else the first text in its
-/// input.
-fn call_subject(call: &ToolCall) -> String {
-    let input: serde_json::Value = match serde_json::from_str(call.input.get()) {
-        Ok(input) => input,
-        Err(_) => return String::new(),
-    };
-    let subject = TOOLS.iter().find(|tool| tool.name == call.tool).and_then(|tool| tool.subject_field);
-    let preferred = subject.and_then(|subject| input.get(subject)?.as_str());
-    let first = || input.as_object()?.values().find_map(serde_json::Value::as_str);
-    let text = preferred.or_else(first).unwrap_or_default();
-    let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
-    let shown: String = line.chars().filter(|letter| !letter.is_control()).collect();
-    truncate_line(&shown, 100)
 }

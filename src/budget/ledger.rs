@@ -1,15 +1,18 @@
 //! The budget of a map, shared by all processes that run its rows. Each process has a file of its own with the most that it
 //! may have used. It raises that claim before it asks a model, reads the claims of all others, and takes it back if together
 //! they exceed the limit. So no lock is needed, and what a killed process had claimed counts as spent. A process that has no
-//! limit writes what it has used when it ends, for later ones with a limit.
+//! limit writes what it has used whenever a row ends, for later ones with a limit.
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
+
+use crate::record::{remove_abandoned_files, replace_shared_file};
 
 /// The suffix of the files.
 const SUFFIX: &str = ".json";
@@ -94,6 +97,18 @@ struct OwnSpend {
     claimed: Spend,
     spent: Spend,
     reserved: Spend,
+    /// How many reservations there are. Sums of fractions don't return to exactly 0.
+    reservations: usize,
+    /// The names of the other processes' files. No file is ever removed, but a listing may leave out one that is replaced
+    /// meanwhile.
+    others: BTreeSet<String>,
+}
+
+impl OwnSpend {
+    fn add_reservation(&mut self, request: Spend) {
+        self.reserved = self.reserved.plus(request);
+        self.reservations += 1;
+    }
 }
 
 /// A limit of a map that leaves no room.
@@ -114,6 +129,7 @@ impl Ledger {
     /// If the folder or the file can't be written.
     pub fn open(folder: &Path, name: &str, limits: MapLimits) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        remove_abandoned_files(folder);
         let ledger = Self { folder: folder.to_owned(), name: format!("{name}{SUFFIX}"), limits, own: Mutex::default() };
         ledger.write(Claim::default())?;
         Ok(ledger)
@@ -127,7 +143,7 @@ impl Ledger {
         let mut own = self.lock();
         // Without a limit, there is nothing to compare, and what was used is written at the end.
         if self.limits == MapLimits::default() {
-            own.reserved = own.reserved.plus(request);
+            own.add_reservation(request);
             return Ok(Ok(()));
         }
         let needed = own.spent.plus(own.reserved).plus(request);
@@ -136,15 +152,15 @@ impl Ledger {
             let wished = needed.plus(self.limits.chunk());
             let mut hit = None;
             // If even the claims of the others leave no room, nothing needs to be written.
-            let all = self.others()?.plus(needed);
+            let all = self.others(&mut own)?.plus(needed);
             if let Some(limit) = self.limits.exceeded(all) {
-                let may_change = own.reserved != Spend::default();
+                let may_change = own.reservations > 0;
                 return Ok(Err(MapLimitHit { limit, claimed: all.minus(request), may_change }));
             }
             // Near the limit there is no room for more than the request itself.
             for claimed in [wished, needed] {
                 self.write(Claim { claimed, spent: own.spent })?;
-                let all = self.others()?.plus(claimed);
+                let all = self.others(&mut own)?.plus(claimed);
                 hit = self.limits.exceeded(all).map(|limit| (limit, all));
                 if hit.is_none() {
                     own.claimed = claimed;
@@ -153,19 +169,38 @@ impl Ledger {
             }
             if let Some((limit, all)) = hit {
                 self.write(Claim { claimed: before, spent: own.spent })?;
-                let may_change = own.reserved != Spend::default();
+                let may_change = own.reservations > 0;
                 return Ok(Err(MapLimitHit { limit, claimed: all.minus(request), may_change }));
             }
         }
-        own.reserved = own.reserved.plus(request);
+        own.add_reservation(request);
         Ok(Ok(()))
     }
 
-    /// Replaces a reservation by what was really used.
-    pub fn settle(&self, reserved: Spend, used: Spend) {
+    /// Counts what a request has really used.
+    pub fn count(&self, used: Spend) {
         let mut own = self.lock();
-        own.reserved = own.reserved.minus(reserved);
         own.spent = own.spent.plus(used);
+    }
+
+    /// Returns a reservation.
+    pub fn release(&self, reserved: Spend) {
+        let mut own = self.lock();
+        own.reservations = own.reservations.saturating_sub(1);
+        own.reserved = if own.reservations == 0 { Spend::default() } else { own.reserved.minus(reserved) };
+    }
+
+    /// Writes what was used so far, if there are no limits: then nothing is claimed in advance. A later start with a limit
+    /// counts it, also if this process is killed.
+    ///
+    /// # Errors
+    /// If the file can't be written.
+    pub fn checkpoint(&self) -> io::Result<()> {
+        let own = self.lock();
+        if self.limits != MapLimits::default() || own.spent == own.claimed {
+            return Ok(());
+        }
+        self.store(own)
     }
 
     /// Returns what this process has claimed and not used.
@@ -173,7 +208,11 @@ impl Ledger {
     /// # Errors
     /// If the file can't be written.
     pub fn close(&self) -> io::Result<()> {
-        let mut own = self.lock();
+        self.store(self.lock())
+    }
+
+    /// Claims no more than what is used and reserved.
+    fn store(&self, mut own: MutexGuard<'_, OwnSpend>) -> io::Result<()> {
         own.claimed = own.spent.plus(own.reserved);
         self.write(Claim { claimed: own.claimed, spent: own.spent })
     }
@@ -183,7 +222,8 @@ impl Ledger {
     /// # Errors
     /// If the files can't be read.
     pub fn total(&self) -> io::Result<Spend> {
-        Ok(self.others()?.plus(self.lock().claimed))
+        let mut own = self.lock();
+        Ok(self.others(&mut own)?.plus(own.claimed))
     }
 
     fn lock(&self) -> MutexGuard<'_, OwnSpend> {
@@ -191,32 +231,28 @@ impl Ledger {
     }
 
     /// The claims of all other processes.
-    fn others(&self) -> io::Result<Spend> {
-        let mut sum = Spend::default();
-        for (number, entry) in fs::read_dir(&self.folder)?.enumerate() {
-            let entry = entry?;
-            let name = entry.file_name();
-            let Some(name) = name.to_str().filter(|name| name.ends_with(SUFFIX) && **name != *self.name) else {
-                continue;
-            };
-            if number > MAX_FILES {
+    fn others(&self, own: &mut OwnSpend) -> io::Result<Spend> {
+        for entry in fs::read_dir(&self.folder)? {
+            let name = entry?.file_name();
+            let name = name.to_str().filter(|name| name.ends_with(SUFFIX) && **name != *self.name);
+            own.others.extend(name.map(str::to_owned));
+            if own.others.len() > MAX_FILES {
                 return Err(io::Error::other(format!("`{}` has too many files", self.folder.display())));
             }
-            let claim = read_claim(&entry.path())
-                .map_err(|error| io::Error::new(error.kind(), format!("`{name}` in the map's ledger: {error}")))?;
-            sum = sum.plus(claim.claimed);
         }
-        Ok(sum)
+        own.others.iter().try_fold(Spend::default(), |sum, name| {
+            let claim = read_claim(&self.folder.join(name))
+                .map_err(|error| io::Error::new(error.kind(), format!("`{name}` in the map's ledger: {error}")))?;
+            Ok(sum.plus(claim.claimed))
+        })
     }
 
     /// Writes the file of this process so that others see it complete.
     fn write(&self, claim: Claim) -> io::Result<()> {
-        let mut file = tempfile::Builder::new().prefix(".tmp-").tempfile_in(&self.folder)?;
-        serde_json::to_writer(&mut file, &claim)?;
-        file.flush()?;
-        file.as_file().sync_data()?;
-        file.persist(self.folder.join(&self.name)).map_err(|error| error.error)?;
-        Ok(())
+        let is_durable = self.limits != MapLimits::default();
+        replace_shared_file(&self.folder, &self.name, is_durable, &mut |out| {
+            serde_json::to_writer(out, &claim).map_err(Into::into)
+        })
     }
 }
 
@@ -250,7 +286,8 @@ mod tests {
         let hit = other.reserve(tokens(500)).unwrap().unwrap_err();
         assert_eq!((hit.limit, hit.may_change), ("tokens", false));
         other.reserve(tokens(390)).unwrap().unwrap();
-        one.settle(tokens(600), tokens(100));
+        one.count(tokens(100));
+        one.release(tokens(600));
         one.close().unwrap();
         other.reserve(tokens(500)).unwrap().unwrap();
         let total = other.total().unwrap().tokens;
@@ -279,6 +316,38 @@ mod tests {
         });
         assert!(reserved <= 1_000, "{reserved}");
         assert!(reserved > 500, "{reserved}");
+    }
+
+    #[test]
+    fn a_request_does_not_wait_for_reservations_that_have_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let usd = |cost_usd| Spend { tokens: 0, cost_usd };
+        let limits = MapLimits { tokens: None, cost_usd: Some(1.0) };
+        let ledger = Ledger::open(folder.path(), "one", limits).unwrap();
+        // In floating point, 0.1 + 0.2 - 0.1 - 0.2 is greater than 0.
+        for cost in [0.1, 0.2] {
+            ledger.reserve(usd(cost)).unwrap().unwrap();
+        }
+        assert!(ledger.reserve(usd(0.9)).unwrap().unwrap_err().may_change);
+        [0.1, 0.2].into_iter().for_each(|cost| ledger.release(usd(cost)));
+        ledger.count(usd(0.3));
+        assert!(!ledger.reserve(usd(0.9)).unwrap().unwrap_err().may_change, "nothing is reserved any more");
+    }
+
+    #[test]
+    fn what_a_killed_process_without_a_limit_has_used_counts_for_a_later_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let killed = Ledger::open(folder.path(), "one", MapLimits::default()).unwrap();
+        killed.reserve(tokens(600)).unwrap().unwrap();
+        killed.count(tokens(500));
+        killed.release(tokens(600));
+        killed.checkpoint().unwrap();
+        let limited = Ledger::open(folder.path(), "other", LIMITS).unwrap();
+        limited.reserve(tokens(501)).unwrap().unwrap_err();
+        limited.reserve(tokens(500)).unwrap().unwrap();
+        // A limit claims in advance, so a row that ends returns nothing of it.
+        limited.checkpoint().unwrap();
+        assert_eq!(limited.total().unwrap(), tokens(1_000));
     }
 
     #[test]

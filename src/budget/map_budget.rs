@@ -19,8 +19,8 @@ pub struct MapBudget {
     limits: MapLimits,
     /// Notified when something that was reserved is returned.
     returned: Notify,
-    /// Set when a request got nothing.
-    exhausted: OnceLock<String>,
+    /// Set when a request got nothing: the key of the limit, and why in one sentence.
+    exhausted: OnceLock<(&'static str, String)>,
 }
 
 impl MapBudget {
@@ -31,7 +31,25 @@ impl MapBudget {
 
     /// Which limit is used up, in one sentence, if one is.
     pub fn exhausted(&self) -> Option<&str> {
-        self.exhausted.get().map(String::as_str)
+        self.exhausted.get().map(|(_, message)| message.as_str())
+    }
+
+    /// An argument for `--limit` that allows twice as much as the limit that is used up.
+    pub fn limit_argument(&self) -> Option<String> {
+        let (limit, _) = self.exhausted.get()?;
+        Some(match (*limit, self.limits) {
+            ("cost_usd", MapLimits { cost_usd: Some(limit), .. }) => format!("cost_usd={}", 2.0 * limit),
+            (_, MapLimits { tokens: Some(limit), .. }) => format!("tokens={}", limit.saturating_mul(2)),
+            _ => return None,
+        })
+    }
+
+    /// Writes what was used so far, if nothing limits the map now: a later start may have a limit.
+    ///
+    /// # Errors
+    /// If the ledger can't be written.
+    pub fn checkpoint(&self) -> io::Result<()> {
+        self.ledger.checkpoint()
     }
 
     /// Returns what this process hasn't used, so that other processes can.
@@ -99,18 +117,18 @@ impl MapBudget {
                 estimate.prompt_tokens
             ),
         };
-        let _ = self.exhausted.set(message.clone());
+        let _ = self.exhausted.set((hit.limit, message.clone()));
         Err(ReserveError::Limit(LimitReached::new(MAP_LIMIT, message)))
     }
 
     /// Counts what a request has really used.
     pub(super) fn count(&self, used: Amount) {
-        self.ledger.settle(Spend::default(), spend(used));
+        self.ledger.count(spend(used));
     }
 
     /// Returns a reservation.
     pub(super) fn release(&self, most: Amount) {
-        self.ledger.settle(spend(most), Spend::default());
+        self.ledger.release(spend(most));
         self.returned.notify_waiters();
     }
 }

@@ -306,7 +306,6 @@ async fn count_events(pipe: Option<impl tokio::io::AsyncRead + Unpin>) -> RunCou
         }
         line.clear();
     }
-    counts.finish();
     counts
 }
 

@@ -15,6 +15,8 @@ pub(super) struct CliEnv {
     /// The environment variables that are valid Unicode.
     pub(super) variables: BTreeMap<String, String>,
     pub(super) current_folder: PathBuf,
+    /// The arguments of the command line, without the program. `None` for one that isn't valid Unicode.
+    pub(super) arguments: Vec<Option<String>>,
     pub(super) console: Console,
     pub(super) clock: fn() -> jiff::Timestamp,
     /// The prices that apply to this user, or the mistakes in `prices.toml`. Read on first use.

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::path::Path;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Stat};
 
 use super::output_queue::{self, Stream};
@@ -18,9 +20,15 @@ use crate::workspace_changes::FileId;
 /// Quotes a path as one shell word that can't be mistaken for an option.
 pub(super) fn shell_quote(path: &Path) -> String {
     let text = path.to_string_lossy();
-    let text = if text.starts_with('-') { format!("./{text}") } else { text.into_owned() };
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./,:+@%".contains(letter);
-    if !text.is_empty() && text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+    if text.starts_with('-') { quote_word(&format!("./{text}")) } else { quote_word(&text) }
+}
+
+/// Quotes a text as one shell word.
+pub(super) fn quote_word(text: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./,:+@%=".contains(letter);
+    // zsh expands a word that begins with an equals sign.
+    let is_bare = !text.is_empty() && !text.starts_with('=') && text.chars().all(is_plain);
+    if is_bare { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 /// When to use colours.
@@ -131,6 +139,16 @@ impl Console {
         let sanitized = if is_log { sanitize::text(text) } else { text.into() };
         self.print(&sanitized);
         sanitized != text
+    }
+
+    /// Waits this long. Returns true as soon as no one reads stdout any more.
+    pub(super) fn wait_while_read(self, time: Duration) -> bool {
+        let stdout = io::stdout();
+        let timeout = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
+        let mut outputs = [PollFd::new(&stdout, PollFlags::empty())];
+        // A closed reader shows as an error.
+        let closed = PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL;
+        matches!(poll(&mut outputs, Some(&timeout)), Ok(1)) && outputs[0].revents().intersects(closed)
     }
 
     /// Prints a message of clap: help, the version, or a usage error, which can quote the command line.

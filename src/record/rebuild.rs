@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::artifacts::WrittenFile;
-use super::files::RESULT_FILE;
+use super::files::{RESULT_FILE, remove_temporary_files};
 use super::lock::RecordLock;
 use super::read::{agents, journal_error, open_journal, read_json};
 use super::recorder::{Recorder, record_error, take};
@@ -50,6 +50,7 @@ impl Recorder {
         match entries.filter_map(Result::ok).last().map(|entry| entry.event) {
             Some(Event::RunFinished(finished)) if !finished.outcome.can_be_resumed() => {
                 let folder = folder.canonicalize().map_err(record_error(folder))?;
+                remove_temporary_files(&folder);
                 Self::rebuild_locked(folder, lock).map(|_| None)
             }
             _ => Ok(Some(lock)),
@@ -66,9 +67,6 @@ impl Recorder {
         let recorder = Self::new(folder, run_id, lock, None, HashMap::new(), None);
         let failed = |source| Error::Record { path: recorder.folder.clone(), source };
         let mut files: Vec<_> = recorder.write_source(&started.job_file, &started.plan).map_err(failed)?.into();
-        for finished in summary.summaries() {
-            files.push(recorder.write_summary(finished).map_err(failed)?);
-        }
         files.extend(recorder.make_patch(summary.changed.as_ref()).map_err(failed)?);
         let result = summary.result();
         // If the last line couldn't be written, the result exists only in this file.

@@ -53,6 +53,8 @@ fn prose(text: &str) -> String {
 #[derive(Debug, PartialEq)]
 struct Call {
     command: String,
+    /// The word behind it, which may be a command below it.
+    next: String,
     options: Vec<String>,
 }
 
@@ -69,23 +71,41 @@ fn calls(block: &str) -> Vec<Call> {
             continue;
         }
         let Some(command) = words.next().filter(|word| !word.starts_with('-')) else { continue };
+        let mut words = words.peekable();
+        let next = words.peek().copied().unwrap_or_default().to_owned();
         let options = words.take_while(|word| *word != "--").filter(|word| word.starts_with("--"));
         let options = options.map(|word| word.split_once('=').map_or(word, |(name, _)| name).to_owned());
-        found.push(Call { command: command.to_owned(), options: options.collect() });
+        found.push(Call { command: command.to_owned(), next, options: options.collect() });
     }
     found
 }
 
-/// The commands that the program lists, each with its help.
+/// The commands that the program lists, each with its help: `run`, `runs`, `runs prune`.
 fn commands() -> BTreeMap<String, String> {
-    let help = TestFolder::new().legwork(&["--help"]).run();
+    let mut commands = BTreeMap::new();
+    for name in listed_commands(&help_of(&[])) {
+        let help = help_of(&[&name]);
+        for below in listed_commands(&help) {
+            commands.insert(format!("{name} {below}"), help_of(&[&name, &below]));
+        }
+        commands.insert(name, help);
+    }
+    commands
+}
+
+fn help_of(command: &[&str]) -> String {
+    let help = TestFolder::new().legwork(command).arg("--help").run();
     help.assert_code(0).assert_stderr("");
-    let listed = help.stdout.lines().skip_while(|line| *line != "Commands:").skip(1);
+    help.stdout
+}
+
+/// The commands in a help text.
+fn listed_commands(help: &str) -> Vec<String> {
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let listed = listed.take_while(|line| !line.is_empty()).filter_map(|line| line.strip_prefix("  "));
     // A line with more indentation continues the line above it.
     let names = listed.filter(|line| !line.starts_with(' ')).filter_map(|line| line.split_whitespace().next());
-    let with_help = |name: &str| (name.to_owned(), TestFolder::new().legwork(&[name, "--help"]).run().stdout);
-    names.filter(|name| *name != "help").map(with_help).collect()
+    names.filter(|name| *name != "help").map(ToOwned::to_owned).collect()
 }
 
 #[test]
@@ -96,7 +116,8 @@ fn every_command_in_the_documentation_exists() {
     for (path, text) in documents() {
         let blocks = code_blocks(&text, &["sh", "bash", "console", "yaml", "text"]);
         for call in blocks.iter().flat_map(|block| calls(block)) {
-            let Some(help) = commands.get(&call.command) else {
+            let below = commands.get(&format!("{} {}", call.command, call.next));
+            let Some(help) = below.or_else(|| commands.get(&call.command)) else {
                 panic!("{}: there is no `legwork {}`", path.display(), call.command);
             };
             for option in &call.options {
@@ -345,6 +366,7 @@ fn the_schemas_are_up_to_date() {
         (&["schema", "expect"], "schemas/expect.schema.json"),
         (&["schema", "result"], "schemas/result.schema.json"),
         (&["schema", "events"], "schemas/events.schema.json"),
+        (&["schema", "runs"], "schemas/runs.schema.json"),
     ] {
         let printed = TestFolder::new().legwork(arguments).run();
         printed.assert_code(0);

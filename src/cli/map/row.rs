@@ -4,7 +4,6 @@ use std::path::Path;
 
 use clap::ValueEnum;
 
-use super::exit_code::{EXIT_FAILED, EXIT_LIMIT};
 use crate::cli::keyed_run::run_date;
 use crate::cli::prepared_job::{PreparedJob, RunIdentity};
 use crate::error::Error;
@@ -12,6 +11,11 @@ use crate::event::{PARENT, RunResult};
 use crate::plan::{InputValues, Plan, SecretInputs};
 use crate::record::Record;
 use crate::redaction::Redactor;
+
+/// The exit code if a row has ended badly.
+pub(super) const EXIT_FAILED: u8 = 1;
+/// The exit code if a limit was reached.
+pub(super) const EXIT_LIMIT: u8 = 4;
 
 /// A plan with the values of its secret inputs.
 pub(super) struct RowPlan {

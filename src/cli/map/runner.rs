@@ -1,25 +1,27 @@
 //! Runs the rows of a map.
 
+use std::collections::HashMap;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use tokio::sync::watch;
 
-use super::exit_code::EXIT_TEMPORARY;
 use super::row::Retry;
 use super::schedule;
 use crate::budget::MapBudget;
 use crate::cli::env::CliEnv;
 use crate::cli::execute::{Execution, execute};
+use crate::cli::export::send_traces;
 use crate::cli::keyed_run::{KeyedRun, KeyedTarget, open_keyed_run};
 use crate::cli::output::printable;
 use crate::cli::prepared_job::{ConnectedJob, RunParts};
 use crate::cli::progress::MapProgress;
 use crate::error::Error;
 use crate::event::RunResult;
+use crate::formats::map_table::EXIT_TEMPORARY;
 use crate::isolation::IsolationError;
 use crate::map::{MapFolder, Results, RowWorkspaces};
 use crate::plan::InputValues;
@@ -55,10 +57,12 @@ pub(super) struct MapRunner<'a> {
     pub(super) results: Mutex<&'a mut Results>,
     /// How many rows have ended without success.
     pub(super) failures: AtomicUsize,
-    /// The exit codes of the rows that have run.
-    pub(super) ends: Mutex<Vec<u8>>,
+    /// The exit codes of the rows that this process couldn't run, by id. What other rows have is in their records.
+    pub(super) errors: Mutex<HashMap<String, u8>>,
     /// The first failure to write the results.
     pub(super) result_error: Mutex<Option<io::Error>>,
+    /// Whether the traces of a row couldn't be sent.
+    pub(super) has_lost_traces: AtomicBool,
 }
 
 impl MapRunner<'_> {
@@ -91,13 +95,14 @@ impl MapRunner<'_> {
     async fn run_row(&self, number: usize) {
         let id = &self.rows.rows[number].id;
         let ended = self.execute_row(number).await;
+        let is_failure = |code: u8| code != 0 && code != EXIT_TEMPORARY && code < 128;
         let code = match &ended {
             Ok(result) => {
-                self.progress.row_ended(id, Ok(result));
+                self.progress.row_ended(id, Ok(result), is_failure(result.exit_code));
                 result.exit_code
             }
             Err(Error::InUse { .. } | Error::KeyInUse { .. }) => {
-                self.progress.row_ended(id, Err("another process runs it"));
+                self.progress.row_ended(id, Err("another process runs it"), false);
                 EXIT_TEMPORARY
             }
             Err(error) => {
@@ -110,17 +115,17 @@ impl MapRunner<'_> {
                 if let Error::Invalid(findings) = error {
                     why = findings.first().map(|finding| finding.message.clone()).unwrap_or(why);
                 }
-                self.progress.row_ended(id, Err(&why));
+                self.progress.row_ended(id, Err(&why), is_failure(error.exit_code()));
+                lock(&self.errors).insert(id.clone(), error.exit_code());
                 error.exit_code()
             }
         };
-        lock(&self.ends).push(code);
-        if code != 0 && code != EXIT_TEMPORARY && code < 128 {
+        if is_failure(code) {
             self.failures.fetch_add(1, Ordering::SeqCst);
         }
         let written = {
             let mut results = lock(&self.results);
-            results.row_ended(id).and_then(|()| results.update())
+            results.row_ended(id).and_then(|()| results.update()).and_then(|()| self.budget.checkpoint())
         };
         if let Err(error) = written {
             lock(&self.result_error).get_or_insert(error);
@@ -137,9 +142,22 @@ impl MapRunner<'_> {
             OpenedRow::Execution(execution) => execution,
         };
         let mut execution = *execution;
-        execution.observers.extend(self.progress.row_observer(&row.id));
+        let prices = self.env.prices()?;
+        let observer = self.progress.row_started(&row.id, &execution.plan, prices, execution.resume_state.as_ref());
+        execution.observers.push(observer);
         execution.map_budget = Some(Arc::clone(self.budget));
-        let executed = execute(execution, self.output_ready.clone(), self.env).await?;
+        let (record, sends_traces) = (execution.recorder.folder.clone(), !execution.options.offline);
+        let mut executed = execute(execution, self.output_ready.clone(), self.env).await?;
+        if sends_traces && !self.has_lost_traces.load(Ordering::SeqCst) {
+            match send_traces(&record, executed.result.outcome, self.env).await {
+                Ok(warnings) => executed.warnings.extend(warnings),
+                // Waiting for a dead collector after each row would take hours.
+                Err(warning) if !self.has_lost_traces.swap(true, Ordering::SeqCst) => {
+                    executed.warnings.push(format!("{warning}; those of the other rows aren't sent, either"));
+                }
+                Err(_) => {}
+            }
+        }
         executed.warnings.iter().for_each(|warning| self.progress.warning(&row.id, warning));
         if !executed.result.outcome.can_be_resumed() {
             self.remove_workspace(&row.id);
