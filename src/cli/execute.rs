@@ -301,12 +301,13 @@ fn print_outcome(printed: &PrintedRun<'_>, env: &CliEnv, result: &RunResult, lim
     let stats = formats::run_stats::summary_line(result);
     match &result.error {
         Some(error) => {
-            env.console.eprint(&format!("{}: {}", error.code, printable(&error.message)));
+            env.console.eprint_problem(&format!("{}: {}", error.code, printable(&error.message)));
             if let Some(hint) = &error.hint {
-                env.console.eprint(&format!("help:   {}", printable(hint)));
+                env.console.eprint_problem(&format!("help:   {}", printable(hint)));
             }
             env.console.eprint(&format!("used:   {stats}"));
         }
+        None if result.exit_code != 0 => env.console.eprint_problem(&format!("{}: {stats}", result.outcome)),
         None => env.console.eprint(&format!("{}: {stats}", result.outcome)),
     }
     if result.outcome == Outcome::Completed && result.result.is_none() && result.text.trim().is_empty() {

@@ -55,7 +55,7 @@ a signal.";
 #[command(after_help = MAP_EXIT_CODES)]
 pub(super) struct MapArgs {
     #[command(flatten)]
-    job: JobArgs,
+    pub(in crate::cli) job: JobArgs,
     /// The file with the rows: CSV with a header line, JSONL or JSON; - for standard input
     ///
     /// Each column or key is an input of the job. All rows are checked before the first one runs.
@@ -141,6 +141,10 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         options.shard.as_deref().map(|shard| Shard::parse(shard, &|name| env.variable(name).map(str::to_owned)));
     let shard = shard.transpose().map_err(|error| Error::usage(error.message, error.hint))?;
     let name = map_name(options)?;
+    if options.job.is_stdin() && options.rows.as_os_str() == "-" {
+        let message = "standard input can't be both the job and the rows";
+        return Err(Error::usage(message, "Name a file for one of them."));
+    }
     let job = PreparedJob::read(&options.job, BTreeMap::new(), limits.of_all.cost_usd.is_some(), env)?;
     let rows = read_rows(options, &job)?;
     options.retry.map_or(Ok(()), |_| check_retry(&rows))?;
@@ -234,13 +238,14 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         workspaces.discard_snapshot();
     }
     if let Some(reason) = budget.exhausted() {
-        env.console.eprint(&format!("limit:  {reason}"));
+        env.console.eprint_problem(&format!("limit:  {reason}"));
     }
     if timed_out {
-        env.console.eprint("limit:  the time of the map is up");
+        env.console.eprint_problem("limit:  the time of the map is up");
     }
     if !unstarted.is_empty() {
-        env.console.eprint(&format!("{} rows weren't started; the same command goes on with them", unstarted.len()));
+        env.console
+            .eprint_problem(&format!("{} rows weren't started; the same command goes on with them", unstarted.len()));
     }
     print_summary(&results, &options.job.out.join(job.prepared.job.name()).join(&name), env);
     if let Some(error) = result_error {
@@ -301,7 +306,11 @@ fn finish_again(
 
 /// Prints to stderr how the rows ended, and where the tables are.
 fn print_summary(results: &Results, shown_folder: &Path, env: &CliEnv) {
-    env.console.eprint(map_summary(results.table(), env.console.stderr_display()).trim_end());
+    let summary = map_summary(results.table(), env.console.stderr_display());
+    match has_completed(results) {
+        true => env.console.eprint(summary.trim_end()),
+        false => env.console.eprint_problem(summary.trim_end()),
+    }
     for (what, file) in [("table", "results.csv"), ("open", "report.html")] {
         let path = shown_folder.join(file);
         env.console.eprint(&format!("{:<7} {}", format!("{what}:"), printable(&path.to_string_lossy())));
