@@ -438,6 +438,26 @@ fn a_log_of_a_map_has_running_totals_and_says_what_runs() {
 }
 
 #[test]
+fn the_cost_of_a_map_is_that_of_all_processes_and_is_shown_with_its_limit() {
+    let (folder, server) = waiting_rows(8);
+    folder.write("go", "");
+    let part = |shard: &str, more: &[&str]| {
+        map(&folder, &server, &["--shard", shard]).args(more).env("CI", "true").run().assert_code(0).stderr.clone()
+    };
+    let last = |stderr: String| stderr.lines().rfind(|line| line.contains("; so far ")).unwrap().to_owned();
+    let first = last(part("1/2", &[]));
+    // 100,000 tokens at $3 for a million in the first turn of each row.
+    let rows = |line: &str| line[1..].split('/').next().unwrap().parse::<u32>().unwrap();
+    assert!(first.contains(&format!("; so far ${:.1}", f64::from(rows(&first)) * 0.3)), "{first}");
+    let second = last(part("2/2", &["--limit", "cost_usd=50", "--limit", "tokens=2000000"]));
+    assert_eq!(rows(&first) + rows(&second), 8, "{second}");
+    assert!(
+        second.contains("; so far $2.4") && second.contains(" of $50.00, 800.") && second.ends_with("k of 2.0M tokens"),
+        "{second}"
+    );
+}
+
+#[test]
 fn a_run_at_a_limit_names_the_command_with_a_higher_limit() {
     let folder = folder_with("parent: { prompt: Go., tools: [bash], max_turns: 1 }\n");
     let script = json!({ "parent": [

@@ -15,8 +15,8 @@ mod rebuild;
 mod recorder;
 mod resume;
 
-pub(crate) use self::files::open_file;
 pub use self::files::{BASELINE_FILE, LATEST, ROWS, RUNS, remove_abandoned_files, replace_shared_file, temporary};
+pub(crate) use self::files::{open_file, open_folder};
 pub use self::follow::{JournalTail, RunWatch};
 pub use self::keyed::{KeyedPath, KeyedRecord, MAP_FILE, StartedRecord};
 pub use self::lease::SeenLease;

@@ -35,7 +35,7 @@ use crate::formats::{self, PlanPreview, map_summary};
 use crate::isolation::Isolation;
 use crate::map::{MAP_FORMAT, MapFolder, MapManifest, Results, RowWorkspaces, check_rows};
 use crate::plan::{InputValues, Plan};
-use crate::record::{create_job_dir, new_run_id};
+use crate::record::{create_job_dir, new_run_id, open_folder};
 use crate::rows::{self, MAX_FILE_BYTES, RowFormat, Rows, name_mistake};
 use crate::run::{Signals, head_commit};
 
@@ -151,6 +151,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let mut inputs = job.inputs()?;
     let folder = MapFolder::new(&job.out, job.job.name(), &name);
     let manifest = folder.read_manifest()?;
+    folder.check_subfolders()?;
     let checked = check_all(options, &job, &rows, &mut inputs, &folder, shard)?;
     let isolation = isolation(options, &job, manifest.as_ref(), &checked.first.plan)?;
     job.check_options(&checked.first.plan)?;
@@ -196,6 +197,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     note_other_rows(&setup.folder, &ids, env);
     let results_failed = |source| Error::Record { path: setup.folder.path.clone(), source };
     let prices = env.prices()?.clone();
+    let opened_folder = open_folder(&setup.folder.path).map_err(results_failed)?;
     let mut results = Results::open(&setup.folder, job.prepared.job.name(), &ids, prices).map_err(results_failed)?;
     job.secrets.register_github_masks(env);
     let time = limits.wall_clock.unwrap_or(NO_TIME_LIMIT).min(NO_TIME_LIMIT);
@@ -203,7 +205,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let output_ready =
         output_queue::start(deadline).map_err(Error::environment("the output thread can't be started"))?;
     let jobs = options.jobs as usize;
-    let progress = MapProgress::start(env, can_be_live(env), checked.to_run.len(), jobs, &signals);
+    let progress = MapProgress::start(env, can_be_live(env), checked.to_run.len(), jobs, &signals, &budget);
     let runner = MapRunner {
         jobs,
         max_failures: options.max_failures,
@@ -213,6 +215,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         rows: &rows,
         inputs: &inputs,
         folder: &setup.folder,
+        opened_folder,
         workspaces: &workspaces,
         budget: &budget,
         // The time limit also stops the rows, but isn't a signal.
@@ -247,7 +250,9 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         env.console
             .eprint_problem(&format!("{} rows weren't started; the same command goes on with them", unstarted.len()));
     }
-    print_summary(&results, &options.job.out.join(job.prepared.job.name()).join(&name), env);
+    if setup.folder.path.is_dir() {
+        print_summary(&results, &options.job.out.join(job.prepared.job.name()).join(&name), env);
+    }
     if let Some(error) = result_error {
         return Err(results_failed(error));
     }
@@ -404,7 +409,14 @@ fn check_all(
             to_run.push(number);
             return Ok(());
         }
-        match row_state(job, inputs, id, &folder.row(id), redactor)? {
+        let state = row_state(job, inputs, id, &folder.row(id), redactor).map_err(|error| match error {
+            Error::NotARecord { .. } => Error::usage(
+                format!("the row `{id}`: {error}"),
+                format!("Move it away, and the row starts anew: {}", folder.row(id).display()),
+            ),
+            other => other,
+        });
+        match state? {
             RowState::OtherPlan(difference) => others.push((id.clone(), difference)),
             RowState::Ended(result) if options.retry.is_none() || !Retry::applies(result.exit_code) => {
                 ended += 1;

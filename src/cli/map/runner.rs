@@ -1,7 +1,9 @@
 //! Runs the rows of a map.
 
 use std::collections::HashMap;
+use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -48,6 +50,8 @@ pub(super) struct MapRunner<'a> {
     pub(super) rows: &'a Rows,
     pub(super) inputs: &'a InputValues,
     pub(super) folder: &'a MapFolder,
+    /// The folder as it was opened at the start, so that another one in its place is noticed.
+    pub(super) opened_folder: File,
     pub(super) workspaces: &'a RowWorkspaces,
     pub(super) budget: &'a Arc<MapBudget>,
     pub(super) signals: Signals,
@@ -74,6 +78,7 @@ impl MapRunner<'_> {
                 && self.max_failures.is_none_or(|most| failures < most as usize)
                 && self.budget.exhausted().is_none()
                 && Instant::now() < self.deadline
+                && self.has_folder()
                 && lock(&self.result_error).is_none()
         };
         let run = async |number: usize| {
@@ -125,7 +130,7 @@ impl MapRunner<'_> {
         }
         let written = {
             let mut results = lock(&self.results);
-            results.row_ended(id).and_then(|()| results.update()).and_then(|()| self.budget.checkpoint())
+            results.row_ended(id).and_then(|()| results.update())
         };
         if let Err(error) = written {
             lock(&self.result_error).get_or_insert(error);
@@ -176,6 +181,21 @@ fn shown(path: &Path) -> String {
 }
 
 impl MapRunner<'_> {
+    /// Whether the map's folder is still there. If it isn't, that is why the map ends: its rows must not go on in half a folder,
+    /// without the ledger.
+    fn has_folder(&self) -> bool {
+        let same = fs::metadata(&self.folder.path).and_then(|found| {
+            let opened = self.opened_folder.metadata()?;
+            Ok((found.dev(), found.ino()) == (opened.dev(), opened.ino()))
+        });
+        let is_there = same.is_ok_and(|same| same);
+        if !is_there {
+            let why = "the map's folder was removed or replaced while the map ran";
+            *lock(&self.result_error) = Some(io::Error::new(io::ErrorKind::NotFound, why));
+        }
+        is_there
+    }
+
     /// Opens the record of a row, and makes its workspace if it starts.
     ///
     /// # Errors
