@@ -77,6 +77,35 @@ impl RecordLock {
     }
 }
 
+/// Whether a process of this machine holds a folder's lock. This takes a shared lock for a moment; who wants the exclusive one
+/// tries again.
+pub(super) fn is_locked(folder: &Path) -> bool {
+    let Ok(opened) = File::open(folder) else { return false };
+    simulated_boot_id().is_none()
+        && flock(&opened, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
+}
+
+/// The lock of a folder that is about to be removed.
+#[derive(Debug)]
+pub struct RemovalLock(#[expect(dead_code, reason = "holds the lock")] File);
+
+impl RemovalLock {
+    /// Locks a folder without waiting; `None` if another process holds the lock, or has moved the folder.
+    ///
+    /// # Errors
+    /// If the folder can't be opened.
+    pub fn take(folder: &Path) -> io::Result<Option<Self>> {
+        let opened = File::open(folder)?;
+        if simulated_boot_id().is_none()
+            && flock(&opened, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK)
+        {
+            return Ok(None);
+        }
+        let (found, locked) = (std::fs::symlink_metadata(folder)?, opened.metadata()?);
+        Ok(((found.dev(), found.ino()) == (locked.dev(), locked.ino())).then_some(Self(opened)))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,11 +3,13 @@
 
 mod artifacts;
 mod files;
+mod follow;
 mod keyed;
 mod journal_set;
 mod lease;
 mod lock;
 mod lookup;
+mod overview;
 mod read;
 mod rebuild;
 mod recorder;
@@ -15,9 +17,13 @@ mod resume;
 
 pub use self::files::{BASELINE_FILE, LATEST, ROWS, RUNS, remove_abandoned_files, replace_shared_file, temporary};
 pub(crate) use self::files::{open_file, open_folder};
-pub use self::keyed::{KeyedPath, KeyedRecord, StartedRecord};
-pub use self::lookup::{find_run, is_timestamp};
+pub use self::follow::{JournalTail, RunWatch};
+pub use self::keyed::{KeyedPath, KeyedRecord, MAP_FILE, StartedRecord};
+pub use self::lease::SeenLease;
+pub use self::lock::RemovalLock;
+pub use self::lookup::{find_run, folders, is_timestamp};
+pub use self::overview::{Overview, read_overview};
 pub use self::read::Record;
 pub use self::rebuild::Rebuilt;
-pub use self::recorder::{ExistingFile, Recorder, create_job_dir, is_set_aside, new_run_id};
+pub use self::recorder::{ExistingFile, Recorder, create_job_dir, is_set_aside, new_run_id, point_latest_to};
 pub use self::resume::ResumedRecord;
