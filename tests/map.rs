@@ -400,7 +400,7 @@ fn a_limit_holds_for_all_rows_and_processes() {
     let running: Vec<_> = ["1/3", "2/3", "3/3"]
         .map(|shard| {
             let limit = ["--shard", shard, "--isolate", "none", "--limit", "tokens=40000"];
-            folder.legwork(MAP).args(limit).env("LEGWORK_LEDGER_BEAT_MS", "100").anthropic(&server).spawn()
+            folder.legwork(MAP).args(limit).env("LEGWORK_LEDGER_BEAT_MS", "500").anthropic(&server).spawn()
         })
         .into();
     let ended: Vec<_> = running.into_iter().map(RunningProgram::wait).collect();
