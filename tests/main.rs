@@ -61,6 +61,7 @@ mod sandbox;
 #[cfg(target_os = "linux")]
 mod sandbox_attacks;
 mod secrets;
+mod show;
 mod signals;
 mod structured_results;
 mod subagents;
