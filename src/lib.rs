@@ -57,4 +57,5 @@ pub mod budget;
 pub mod agent;
 pub mod run;
 pub mod replay;
+pub mod exports;
 pub mod cli;

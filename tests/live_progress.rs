@@ -155,6 +155,24 @@ fn a_run_in_the_background_of_a_shell_gets_a_log() {
     assert!(terminal.wait().0.success());
 }
 
+// As `docker exec` starts it: with the process group and the session of a process outside.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_run_in_a_process_namespace_has_live_lines() {
+    const UNSHARE: [&str; 6] = ["--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let (folder, server) = waiting_subagents(1);
+    if !folder.program("unshare", &UNSHARE).arg("true").run().exited_with(0) {
+        return eprintln!("skipped: this machine allows no namespaces");
+    }
+    let program = folder.program("unshare", &UNSHARE).anthropic(&server).arg(env!("CARGO_BIN_EXE_legwork"));
+    let terminal = Terminal::start(program.args(["run", "job.yaml", "--sandbox", "off"]), 100, 30);
+    terminal.wait_for("a subagent", |lines| is_waiting(lines, 1));
+    folder.write("go", "");
+    let (status, lines) = terminal.wait();
+    assert!(status.success(), "{lines:#?}");
+    assert_eq!(lines.last().unwrap(), "All seen.");
+}
+
 #[test]
 fn text_of_models_cannot_control_the_terminal() {
     let folder = folder_with("parent: { prompt: Go., tools: [task] }\nsubagents: { a: { tools: [bash] } }\n");

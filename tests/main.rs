@@ -21,6 +21,7 @@ mod dry_run;
 mod endpoints;
 mod engines;
 mod explain;
+mod exports;
 mod file_tool_escapes;
 mod gather;
 mod harness;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::env::CliEnv;
+use super::export::send_traces;
 use super::next_command::NextCommand;
 use super::output::{printable, shell_quote};
 use super::output_files::OutputFiles;
@@ -93,12 +94,10 @@ pub(super) fn execute_and_print(mut run: Execution<'_>, printed: &PrintedRun<'_>
         observers.push(Arc::new(JsonlObserver { out: env.console }));
     }
     run.observers.splice(0..0, observers);
-    let record = run.recorder.folder.clone();
+    let (record, sends_traces) = (run.recorder.folder.clone(), !run.options.offline);
     let executed = runtime.block_on(execute(run, output_ready, env));
     drop(progress);
     let ExecutedRun { result, warnings } = executed?;
-    // All processes have ended with their calls. A thread that reads from a slow disk must not delay the exit.
-    runtime.shutdown_background();
     // The files are written before the warnings and the answer, since a reader of the output may stall.
     let written = printed.files.write(&result, printed.display_folder, env);
     warnings.iter().for_each(|warning| env.console.warning(warning));
@@ -107,6 +106,13 @@ pub(super) fn execute_and_print(mut run: Execution<'_>, printed: &PrintedRun<'_>
     if let Some(path) = printed.files.result_path(&result).filter(|_| written.is_ok()) {
         env.console.eprint(&format!("result: {}", printable(&path.to_string_lossy())));
     }
+    if sends_traces {
+        let sent = runtime.block_on(send_traces(&record, result.outcome, env));
+        let warnings = sent.unwrap_or_else(|warning| vec![warning]);
+        warnings.iter().for_each(|warning| env.console.warning(warning));
+    }
+    // All processes have ended with their calls. A thread that reads from a slow disk must not delay the exit.
+    runtime.shutdown_background();
     written.map(|()| result.exit_code)
 }
 

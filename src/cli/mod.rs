@@ -8,6 +8,7 @@ mod emit;
 mod env;
 mod execute;
 mod explain;
+mod export;
 mod gather;
 mod init;
 mod keyed_run;
@@ -43,7 +44,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use self::env::CliEnv;
 use self::output::Console;
-use self::secrets::is_secret_name;
+use self::secrets::{is_otlp_secret, is_secret_name};
 use crate::cases;
 use crate::error::Error;
 use crate::formats::run_table;
@@ -94,6 +95,8 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Print a run's transcript
     Show(show::ShowArgs),
+    /// Write a run in the format of another program: traces, trajectories, messages
+    Export(export::ExportArgs),
     /// List the records of runs, or remove old ones
     ///
     /// The newest is first. A map is one line. Only the end and the beginning of each record are read.
@@ -216,7 +219,7 @@ fn run_restorer() -> Option<u8> {
 fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
     if matches!(command, Command::Run(_) | Command::Map(_) | Command::Resume(_) | Command::Replay(_) | Command::Test(_))
     {
-        let is_secret = |name: &str| is_secret_name(name) || name.ends_with("_BASE_URL");
+        let is_secret = |name: &str| is_secret_name(name) || name.ends_with("_BASE_URL") || is_otlp_secret(name);
         let runs_nothing = matches!(&command, Command::Replay(options) if !options.tools);
         let servers = if runs_nothing { &UserServers::default() } else { &env.parsed_servers().servers };
         let is_key = |name: &str| provider_keys().any(|key| key == name) || servers.key_envs().any(|key| key == name);
@@ -232,6 +235,7 @@ fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
         Command::Validate(options) => validate::validate(&options, env),
         Command::Explain(options) => explain::explain(&options, env),
         Command::Show(options) => show::show(&options, env),
+        Command::Export(options) => export::export(&options, env),
         Command::Runs(options) => runs::runs(&options, env),
         Command::Diff(options) => diff::diff(&options, env),
         Command::Apply(options) => apply::apply(&options, env),

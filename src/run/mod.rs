@@ -269,7 +269,13 @@ impl Run<'_> {
             gates: RunGates { baseline_ready, output_ready: self.output_ready },
             history: RunHistory { cursors, elapsed, ..RunHistory::default() },
         });
-        keeper.record(PARENT, opening, Durability::Flushed).map_err(record_failed)?;
+        if let Err(error) = keeper.record(PARENT, opening, Durability::Flushed) {
+            // The scan must not write to the record while it is removed.
+            if let Some(first) = first {
+                first.skip().await;
+            }
+            return Err(record_failed(error));
+        }
         keeper.recorder.remove_result().map_err(broken)?;
         keeper.recorder.keep_alive(self.clock);
 

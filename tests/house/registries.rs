@@ -3,8 +3,12 @@
 use super::source::sources;
 
 /// Folder, trait and table of each open set. Formats are functions: the compiler warns about one that no table has.
-const OPEN_SETS: [(&str, &str, &str); 3] =
-    [("tools", "Tool", "TOOLS"), ("providers", "Provider", "PROVIDERS"), ("lints", "Lint", "LINTS")];
+const OPEN_SETS: [(&str, &str, &str); 4] = [
+    ("tools", "Tool", "TOOLS"),
+    ("providers", "Provider", "PROVIDERS"),
+    ("lints", "Lint", "LINTS"),
+    ("exports", "ExportFormat", "EXPORTS"),
+];
 
 /// Members that aren't in a table, each with a reason.
 const EXEMPT_MEMBERS: [(&str, &str); 3] = [

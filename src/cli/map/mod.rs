@@ -8,7 +8,7 @@ mod schedule;
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -220,6 +220,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         failures: AtomicUsize::new(0),
         errors: Mutex::default(),
         result_error: Mutex::default(),
+        has_lost_traces: AtomicBool::new(false),
     };
     let unstarted = runner.run_all(checked.to_run)?;
     runner.progress.finish();

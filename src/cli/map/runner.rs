@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -14,6 +14,7 @@ use super::schedule;
 use crate::budget::MapBudget;
 use crate::cli::env::CliEnv;
 use crate::cli::execute::{Execution, execute};
+use crate::cli::export::send_traces;
 use crate::cli::keyed_run::{KeyedRun, KeyedTarget, open_keyed_run};
 use crate::cli::output::printable;
 use crate::cli::prepared_job::{ConnectedJob, RunParts};
@@ -60,6 +61,8 @@ pub(super) struct MapRunner<'a> {
     pub(super) errors: Mutex<HashMap<String, u8>>,
     /// The first failure to write the results.
     pub(super) result_error: Mutex<Option<io::Error>>,
+    /// Whether the traces of a row couldn't be sent.
+    pub(super) has_lost_traces: AtomicBool,
 }
 
 impl MapRunner<'_> {
@@ -143,7 +146,18 @@ impl MapRunner<'_> {
         let observer = self.progress.row_started(&row.id, &execution.plan, prices, execution.resume_state.as_ref());
         execution.observers.push(observer);
         execution.map_budget = Some(Arc::clone(self.budget));
-        let executed = execute(execution, self.output_ready.clone(), self.env).await?;
+        let (record, sends_traces) = (execution.recorder.folder.clone(), !execution.options.offline);
+        let mut executed = execute(execution, self.output_ready.clone(), self.env).await?;
+        if sends_traces && !self.has_lost_traces.load(Ordering::SeqCst) {
+            match send_traces(&record, executed.result.outcome, self.env).await {
+                Ok(warnings) => executed.warnings.extend(warnings),
+                // Waiting for a dead collector after each row would take hours.
+                Err(warning) if !self.has_lost_traces.swap(true, Ordering::SeqCst) => {
+                    executed.warnings.push(format!("{warning}; those of the other rows aren't sent, either"));
+                }
+                Err(_) => {}
+            }
+        }
         executed.warnings.iter().for_each(|warning| self.progress.warning(&row.id, warning));
         if !executed.result.outcome.can_be_resumed() {
             self.remove_workspace(&row.id);
