@@ -470,6 +470,7 @@ fn a_run_at_a_limit_names_the_command_with_a_higher_limit() {
         ended
             .assert_code(4)
             .assert_stderr_contains("limit:  1 of 1 turns are used; the command below allows twice as much");
+        ended.assert_stderr_contains("errors: legwork show runs/job/").assert_not_printed("read:");
         let last = ended.stderr.lines().last().unwrap();
         let expected = match key {
             "" => "resume: legwork resume runs/job/".to_owned(),
@@ -493,7 +494,7 @@ fn the_command_that_goes_on_sets_secret_inputs_again() {
     let secret = "a-secret-of-many-letters";
     let start = folder.legwork(&["run", "job.yaml", "--sandbox", "off", "--set-env", "token=MY_TOKEN"]);
     let rejected = start.anthropic(&server).env("MY_TOKEN", secret).run();
-    rejected.assert_code(5).assert_not_printed(secret);
+    rejected.assert_code(5).assert_stderr_contains("errors: legwork show runs/job/").assert_not_printed(secret);
     let last = rejected.stderr.lines().last().unwrap();
     let words: Vec<&str> = last.strip_prefix("resume: legwork ").unwrap().split(' ').collect();
     assert_eq!(words[2..], ["--set-env", "token=MY_TOKEN"], "{last}");

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::env::CliEnv;
 use super::export::send_traces;
 use super::next_command::NextCommand;
-use super::output::printable;
+use super::output::{printable, shell_quote};
 use super::output_files::OutputFiles;
 use super::progress::{RunProgress, can_be_live};
 use super::sandbox_options::{CopiesOf, PreparedSandbox};
@@ -313,8 +313,15 @@ fn print_outcome(printed: &PrintedRun<'_>, env: &CliEnv, result: &RunResult, lim
     if result.outcome == Outcome::Completed && result.result.is_none() && result.text.trim().is_empty() {
         env.console.warning("the answer is empty: the last reply has no text");
     }
+    let has_errors = result.exit_code != 0 && result.outcome != Outcome::Interrupted;
+    if has_errors {
+        env.console.eprint(&format!("errors: legwork show {} --errors", printable(&shell_quote(folder))));
+    }
     for (what, file) in [("read", "transcript.md"), ("open", "report.html")] {
         let file = folder.join(file);
+        if has_errors && what == "read" {
+            continue;
+        }
         // A full disk may have prevented it.
         if env.current_folder.join(&file).exists() {
             env.console.eprint(&format!("{what}:   {}", printable(&file.to_string_lossy())));

@@ -2,6 +2,8 @@
 //! summary and exports all show this one model.
 
 mod read;
+#[cfg(test)]
+mod tests;
 
 use jiff::Timestamp;
 

@@ -485,8 +485,8 @@ impl<'p> AgentReader<'p> {
         let call = &mut calls[index];
         call.started_at = Some(at);
         call.subject = subject;
-        // Only the parent has subagents.
-        if let Some(id) = started.child.filter(|_| is_parent) {
+        // Only the parent has subagents, and it isn't one of them.
+        if let Some(id) = started.child.filter(|id| is_parent && id != PARENT) {
             let mut child = AgentConversation::of_call(plan, &id, at);
             child.prompt = task_prompt(&call.input);
             call.child = Some(Box::new(child));

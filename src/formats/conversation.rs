@@ -386,7 +386,7 @@ impl<'c> View<'c> {
             Some(ReplyBlock::Thinking(text)) => page.thinking(&shown(self.agent, text)),
             Some(ReplyBlock::Refusal(why)) => page.note(&format!("The model refused: {}", shown(self.agent, why))),
             Some(ReplyBlock::Other(kind)) => page.note(&format!("(a block of type `{kind}`)")),
-            Some(ReplyBlock::Call(call)) => turn.calls.get(*call).map_or(Ok(()), |call| self.write_call(page, call)),
+            Some(ReplyBlock::Call(_)) => turn.call_at(index).map_or(Ok(()), |call| self.write_call(page, call)),
         }
     }
 
@@ -493,13 +493,17 @@ impl<'c> View<'c> {
 }
 
 impl Turn {
+    /// The call at this index of the blocks, if it is one.
+    pub(super) fn call_at(&self, index: usize) -> Option<&Call> {
+        match self.blocks.get(index)? {
+            ReplyBlock::Call(call) => self.calls.get(*call),
+            _ => None,
+        }
+    }
+
     /// Whether the block at this index is a call that hasn't ended yet.
     pub(super) fn is_waiting_at(&self, index: usize) -> bool {
-        let call = match self.blocks.get(index) {
-            Some(ReplyBlock::Call(call)) => self.calls.get(*call),
-            _ => None,
-        };
-        self.discarded.is_none() && call.is_some_and(|call| call.result.is_none())
+        self.discarded.is_none() && self.call_at(index).is_some_and(|call| call.result.is_none())
     }
 
     /// Why the reply to a request for a summary couldn't be used, if it couldn't.

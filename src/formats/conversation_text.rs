@@ -81,7 +81,8 @@ pub struct Progress {
 
 impl Progress {
     /// Writes what is complete and wasn't shown before: the text of a reply once it is there, and each call once it and all
-    /// calls before it have their results. `has_ended`: nothing more comes.
+    /// calls before it have their results. Before the call of a subagent, `write_child` writes what that one did. `has_ended`:
+    /// nothing more comes.
     ///
     /// # Errors
     /// Writing to `out` failed.
@@ -92,24 +93,24 @@ impl Progress {
         agent: &AgentConversation,
         target: Target,
         out: &mut dyn Write,
+        mut write_child: impl FnMut(&str, &mut dyn Write) -> io::Result<()>,
     ) -> io::Result<()> {
-        let mut page = target.page(out);
         let view = View { plan, has_ended, agent, lists_calls: false };
         if !self.has_begun && agent.started_at.is_some() {
             self.has_begun = true;
-            view.write_prompt(&mut *page)?;
+            view.write_prompt(&mut *target.page(out))?;
         }
         while let Some(step) = agent.steps.get(self.steps) {
             let is_last = self.steps + 1 == agent.steps.len();
             match &step.kind {
                 StepKind::Turn(turn) => {
-                    if !self.write_turn(&view, turn, is_last, &mut *page)? {
+                    if !self.write_turn(&view, turn, is_last, target, out, &mut write_child)? {
                         return Ok(());
                     }
                 }
                 // The rest of its checks may follow.
                 StepKind::Checks(_) if is_last && !has_ended => return Ok(()),
-                _ => view.write_step(&mut *page, step)?,
+                _ => view.write_step(&mut *target.page(out), step)?,
             }
             self.steps += 1;
             (self.is_in_turn, self.blocks) = (false, 0);
@@ -141,23 +142,34 @@ impl Progress {
     }
 
     /// Writes what is complete of a turn. Returns whether that is all.
-    fn write_turn(&mut self, view: &View<'_>, turn: &Turn, is_last: bool, page: &mut dyn Page) -> io::Result<bool> {
+    fn write_turn(
+        &mut self,
+        view: &View<'_>,
+        turn: &Turn,
+        is_last: bool,
+        target: Target,
+        out: &mut dyn Write,
+        write_child: &mut impl FnMut(&str, &mut dyn Write) -> io::Result<()>,
+    ) -> io::Result<bool> {
         let is_open = is_last && !view.has_ended && view.agent.finished.is_none();
         if turn.replied_at.is_none() && is_open {
             return Ok(false);
         }
         if !self.is_in_turn {
             self.is_in_turn = true;
-            view.begin_turn(page, turn)?;
+            view.begin_turn(&mut *target.page(out), turn)?;
         }
         while self.blocks < turn.blocks.len() {
             if is_open && turn.is_waiting_at(self.blocks) {
                 return Ok(false);
             }
-            view.write_block(page, turn, self.blocks)?;
+            if let Some(child) = turn.call_at(self.blocks).and_then(|call| call.child.as_ref()) {
+                write_child(&child.id, out)?;
+            }
+            view.write_block(&mut *target.page(out), turn, self.blocks)?;
             self.blocks += 1;
         }
-        view.end_turn(page, turn)?;
+        view.end_turn(&mut *target.page(out), turn)?;
         Ok(true)
     }
 }

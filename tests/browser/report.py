@@ -254,12 +254,14 @@ def main():
 
         for scheme in ["light", "dark"]:
             browser.scheme(scheme)
-            browser.call("Emulation.setDeviceMetricsOverride", width=1240, height=1500, deviceScaleFactor=1, mobile=False)
+            browser.call("Emulation.setDeviceMetricsOverride", width=1240, height=1130, deviceScaleFactor=1, mobile=False)
             browser.open(repaired)
             colour = browser.eval("getComputedStyle(document.body).backgroundColor")
             assert (colour == "rgb(255, 255, 255)") == (scheme == "light"), colour
             for target in folder:
-                browser.screenshot(os.path.join(target, f"report-{scheme}.png"))
+                image = os.path.join(target, f"report-{scheme}.png")
+                browser.screenshot(image)
+                assert os.path.getsize(image) < 150_000, f"{image} is too large for the book"
     finally:
         browser.close()
 

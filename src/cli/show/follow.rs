@@ -1,6 +1,7 @@
 //! `legwork show --follow`: shows a run while it goes on in another process.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -68,10 +69,16 @@ pub(super) fn follow(folder: &Path, agent: Option<&str>, target: Target, env: &C
         let mut text = Vec::new();
         for child in children.values_mut() {
             child.tail.read(|entry| child.reader.add(entry))?;
+        }
+        let write_child = |child: &str, out: &mut dyn Write| match children.get_mut(child) {
+            Some(child) => child.progress.write_calls(child.reader.agent(), target, out),
+            None => Ok(()),
+        };
+        let write = shown.progress.write(&plan, has_ended, shown.reader.agent(), target, &mut text, write_child);
+        write.map_err(write_failed)?;
+        for child in children.values_mut() {
             child.progress.write_calls(child.reader.agent(), target, &mut text).map_err(write_failed)?;
         }
-        let write = shown.progress.write(&plan, has_ended, shown.reader.agent(), target, &mut text);
-        write.map_err(write_failed)?;
         print(&String::from_utf8_lossy(&text), target, env);
         if let Some(end) = &run.end {
             env.console.eprint(&format!("The run has ended: {}.", end.outcome));

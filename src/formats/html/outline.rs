@@ -1,6 +1,6 @@
 //! What the parts of the report share about a run: its agents in order, the anchor of every step, and what failed.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use crate::conversation::{AgentConversation, Call, CheckAttempt, Conversation, ReplyBlock, Step, StepKind, TurnKind};
 
@@ -33,7 +33,7 @@ pub(super) struct Counts {
 impl<'a> Outline<'a> {
     pub(super) fn of(conversation: &'a Conversation) -> Self {
         let mut outline = Self { agents: Vec::new() };
-        let mut used = HashSet::new();
+        let mut used = HashMap::new();
         outline.add(&conversation.parent, 0, &mut used);
         for orphan in &conversation.orphans {
             outline.add(orphan, 1, &mut used);
@@ -41,7 +41,7 @@ impl<'a> Outline<'a> {
         outline
     }
 
-    fn add(&mut self, agent: &'a AgentConversation, depth: usize, used: &mut HashSet<String>) {
+    fn add(&mut self, agent: &'a AgentConversation, depth: usize, used: &mut HashMap<String, u64>) {
         let anchor = unique(if agent.id.is_empty() { "agent" } else { &agent.id }, used);
         let steps = agent.steps.iter().enumerate().map(|(at, step)| unique(&step_anchor(&anchor, at, step), used));
         let steps = steps.collect();
@@ -102,13 +102,14 @@ fn step_anchor(agent: &str, at: usize, step: &Step) -> String {
     }
 }
 
-/// The anchor with a number behind it, if another element has it already.
-fn unique(anchor: &str, used: &mut HashSet<String>) -> String {
+/// The anchor with a number behind it, if another element has it already. `used` has the last number of each anchor.
+fn unique(anchor: &str, used: &mut HashMap<String, u64>) -> String {
     let mut free = anchor.to_owned();
-    let mut number = 1_u64;
-    while !used.insert(free.clone()) {
-        number += 1;
+    while used.contains_key(&free) {
+        let number = used.entry(anchor.to_owned()).or_insert(1);
+        *number += 1;
         free = format!("{anchor}-{number}");
     }
+    used.insert(free.clone(), 1);
     free
 }
