@@ -172,6 +172,12 @@ fn a_dry_run_says_what_would_run_and_writes_nothing() {
     ended.assert_code(0).assert_stdout_contains("3 rows: 0 ended before, 0 to go on, 3 to start");
     ended.assert_stdout_contains("a copy of the folder for each row").assert_stdout_contains("Item a0");
     assert!(!folder.exists("runs"));
+    // A worktree lacks what is in submodules.
+    folder.write(".gitmodules", "").commit_all();
+    let submodules = "git worktrees don't have the files of submodules";
+    let dry_run = |more: &[&str]| folder.legwork(MAP).arg("--dry-run").args(more).run();
+    dry_run(&[]).assert_code(0).assert_stderr_contains(submodules);
+    assert!(!dry_run(&["--isolate", "copy"]).assert_code(0).stderr.contains(submodules));
 }
 
 #[test]

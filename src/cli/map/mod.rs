@@ -32,6 +32,7 @@ use crate::error::Error;
 use crate::formats::map_table::EXIT_TEMPORARY;
 use crate::formats::map_table::RowSummary;
 use crate::formats::{self, PlanPreview, map_summary};
+use crate::git::Repository;
 use crate::isolation::Isolation;
 use crate::map::{MAP_FORMAT, MapFolder, MapManifest, Results, RowWorkspaces, check_rows};
 use crate::plan::{InputValues, Plan};
@@ -169,6 +170,13 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
             checked.foreign.len(),
             first_names(&checked.foreign),
         ));
+    }
+    let repository = Repository::discover(&job.workspace).filter(|_| isolation == Isolation::Worktree);
+    if repository.is_some_and(|repository| repository.worktree.join(".gitmodules").exists()) {
+        env.console.warning(
+            "git worktrees don't have the files of submodules, so the rows don't see them; with --isolate copy, each row gets a \
+             copy of the whole folder",
+        );
     }
     let of_shard = checked.to_run.len() + checked.ended;
     let summary = format!(
