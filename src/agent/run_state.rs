@@ -118,6 +118,15 @@ struct SharedState {
     reported_windows: HashMap<String, u64>,
 }
 
+/// How many subagents of a plan can run at once.
+fn subagent_places(plan: &Plan) -> usize {
+    // Counting the open descriptors takes longer the more rows of a map there are.
+    if plan.subagents.is_empty() {
+        return 1;
+    }
+    (plan.limits.parallel_subagents.max(1) as usize).min(max_concurrent_agents())
+}
+
 impl RunState {
     /// Starts the clock of a run.
     pub fn new(mut deps: RunDeps) -> Self {
@@ -127,9 +136,7 @@ impl RunState {
         let RunHistory { cursors, elapsed, is_replay, abort } = std::mem::take(&mut deps.history);
         let run = Self {
             budget: Budget::new(deps.plan.limits.clone()).within_map(deps.map_budget.take()),
-            subagent_slots: Semaphore::new(
-                (deps.plan.limits.parallel_subagents.max(1) as usize).min(max_concurrent_agents()),
-            ),
+            subagent_slots: Semaphore::new(subagent_places(&deps.plan)),
             deadline: Instant::now() + wall_clock.saturating_sub(elapsed),
             check_environment: deps.tools.environment.with_variables(deps.plan.check_variables(&deps.run_id)),
             deps,
