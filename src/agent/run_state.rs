@@ -14,7 +14,7 @@ use super::message_store::MessageFile;
 use super::own_workspaces::OwnWorkspaces;
 use super::run_abort::RunAbort;
 use crate::budget::{Amount, Budget, MapBudget};
-use crate::event::{Durability, Event, Outcome, Sink};
+use crate::event::{Event, Outcome, Sink};
 use crate::message::Usage;
 use crate::plan::Plan;
 use crate::pricing::{Prices, Rates};
@@ -248,13 +248,20 @@ impl RunState {
         if is_parent { first } else { own }
     }
 
-    pub(super) fn record(&self, agent: &str, event: impl Into<Event>, durability: Durability) -> Result<(), RunAbort> {
-        self.deps.sink.record(agent, event.into(), durability).map_err(|error| {
-            let abort = RunAbort::journal_write_failed(&error);
-            // At once, so that no other agent takes another step.
-            self.abort_run(abort.clone(), false);
-            abort
-        })
+    pub(super) fn record(&self, agent: &str, event: impl Into<Event>) -> Result<(), RunAbort> {
+        self.deps.sink.record(agent, event.into()).map_err(|error| self.abort_for_journal(&error))
+    }
+
+    /// Returns once an agent's events are on the disk.
+    pub(super) async fn flush(&self, agent: &str) -> Result<(), RunAbort> {
+        self.deps.sink.flush(agent).await.map_err(|error| self.abort_for_journal(&error))
+    }
+
+    /// Ends the run at once, so that no other agent takes another step.
+    fn abort_for_journal(&self, error: &std::io::Error) -> RunAbort {
+        let abort = RunAbort::journal_write_failed(error);
+        self.abort_run(abort.clone(), false);
+        abort
     }
 
     /// Whether a signal or another agent has stopped the run.

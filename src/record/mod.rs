@@ -3,6 +3,7 @@
 
 mod artifacts;
 mod files;
+mod flush;
 mod keyed;
 mod journal_set;
 mod lease;
@@ -15,6 +16,7 @@ mod resume;
 
 pub(crate) use self::files::open_file;
 pub use self::files::{BASELINE_FILE, LATEST, ROWS, RUNS, remove_abandoned_files, replace_shared_file, temporary};
+pub use self::flush::FlushQueue;
 pub use self::keyed::{KeyedPath, KeyedRecord, StartedRecord};
 pub use self::lookup::{find_run, is_timestamp};
 pub use self::read::Record;

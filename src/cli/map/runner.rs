@@ -24,7 +24,7 @@ use crate::formats::map_table::EXIT_TEMPORARY;
 use crate::isolation::IsolationError;
 use crate::map::{MapFolder, Results, RowWorkspaces};
 use crate::plan::InputValues;
-use crate::record::Record;
+use crate::record::{FlushQueue, Record};
 use crate::rows::Rows;
 use crate::run::Signals;
 
@@ -49,6 +49,8 @@ pub(super) struct MapRunner<'a> {
     pub(super) folder: &'a MapFolder,
     pub(super) workspaces: &'a RowWorkspaces,
     pub(super) budget: &'a Arc<MapBudget>,
+    /// Flushes the records of all rows.
+    pub(super) flush_queue: FlushQueue,
     pub(super) signals: Signals,
     pub(super) deadline: Instant,
     pub(super) output_ready: watch::Receiver<bool>,
@@ -143,6 +145,7 @@ impl MapRunner<'_> {
         let observer = self.progress.row_started(&row.id, &execution.plan, prices, execution.resume_state.as_ref());
         execution.observers.push(observer);
         execution.map_budget = Some(Arc::clone(self.budget));
+        execution.recorder.flush_queue = Some(self.flush_queue.clone());
         let executed = execute(execution, self.output_ready.clone(), self.env).await?;
         executed.warnings.iter().for_each(|warning| self.progress.warning(&row.id, warning));
         if !executed.result.outcome.can_be_resumed() {
