@@ -9,6 +9,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +21,8 @@ const SUFFIX: &str = ".json";
 const MAX_FILE_BYTES: u64 = 10_000;
 /// How many files are read at most: one for each process that was ever started.
 const MAX_FILES: usize = 100_000;
+/// How long what was used isn't written again, so that a map with many short rows doesn't spend its time on that.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_millis(200);
 /// A process claims this part of a limit at once, so that it rarely has to write.
 const CHUNKS: u64 = 256;
 
@@ -99,6 +102,7 @@ struct OwnSpend {
     reserved: Spend,
     /// How many reservations there are. Sums of fractions don't return to exactly 0.
     reservations: usize,
+    last_checkpoint: Option<Instant>,
     /// The names of the other processes' files. No file is ever removed, but a listing may leave out one that is replaced
     /// meanwhile.
     others: BTreeSet<String>,
@@ -191,15 +195,17 @@ impl Ledger {
     }
 
     /// Writes what was used so far, if there are no limits: then nothing is claimed in advance. A later start with a limit
-    /// counts it, also if this process is killed.
+    /// counts it, also if this process is killed. Writes at most once in [`CHECKPOINT_INTERVAL`].
     ///
     /// # Errors
     /// If the file can't be written.
     pub fn checkpoint(&self) -> io::Result<()> {
-        let own = self.lock();
-        if self.limits != MapLimits::default() || own.spent == own.claimed {
+        let mut own = self.lock();
+        let is_early = own.last_checkpoint.is_some_and(|last| last.elapsed() < CHECKPOINT_INTERVAL);
+        if is_early || self.limits != MapLimits::default() || own.spent == own.claimed {
             return Ok(());
         }
+        own.last_checkpoint = Some(Instant::now());
         self.store(own)
     }
 
