@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::{fs, io};
 
-use super::files::{BASELINE_FILE, JOB_FILE, PATCH_FILE, PLAN_FILE, RESULT_FILE};
+use super::files::{BASELINE_FILE, JOB_FILE, PATCH_FILE, PLAN_FILE, REPORT_FILE, RESULT_FILE, TRANSCRIPT_FILE};
 use super::read::journal_reader;
 use super::recorder::{ExistingFile, Recorder};
 use crate::event::{AgentFinished, PARENT, RunResult, WorkspaceChanged, summary_file};
@@ -14,7 +14,7 @@ use crate::plan::Plan;
 
 /// The files for people, and the formats that write them.
 const READABLE_FILES: [(&str, WriteTranscript); 2] =
-    [("transcript.md", markdown::transcript), ("report.html", html::transcript)];
+    [(TRANSCRIPT_FILE, markdown::transcript), (REPORT_FILE, html::transcript)];
 type WriteTranscript = fn(&mut Transcript<'_>, &mut dyn io::Write) -> io::Result<()>;
 
 /// A file that was written, and the previous state of its path.
@@ -83,10 +83,18 @@ impl Recorder {
         changed: Option<&WorkspaceChanged>,
         keep_journals: bool,
     ) -> io::Result<()> {
-        self.release_disk_space();
-        self.make_patch(changed)?;
-        self.make_readable(plan, Some(result))?;
-        let (file, _) = self.write_temporary(RESULT_FILE, |out| write_result_json(result, out))?;
+        let write_files = || {
+            self.make_patch(changed)?;
+            self.make_readable(plan, Some(result))?;
+            self.write_temporary(RESULT_FILE, |out| write_result_json(result, out))
+        };
+        let (file, _) = write_files().or_else(|error| match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                self.release_disk_space();
+                write_files()
+            }
+            _ => Err(error),
+        })?;
         let mut request = self.take_unflushed(PARENT);
         // It says that the run has ended, so it must not be incomplete after a crash of the machine.
         request.files.push(Arc::new(file.as_file().try_clone()?));
@@ -102,6 +110,7 @@ impl Recorder {
         }
         self.persist(file, RESULT_FILE)?;
         self.remove_run_files(result);
+        self.return_disk_space();
         Ok(())
     }
 

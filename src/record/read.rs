@@ -64,6 +64,11 @@ impl Record {
         Ok(Self { folder: folder.to_owned(), plan, result })
     }
 
+    /// Whether a run has started in a folder: its journal has a first event, or one that can't be read.
+    pub fn has_started(folder: &Path) -> bool {
+        !matches!(first_event(folder), Ok(None))
+    }
+
     /// An agent's entries, oldest first. The journal is verified while it is read.
     ///
     /// # Errors

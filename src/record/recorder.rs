@@ -2,11 +2,11 @@
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::hash::{BuildHasher, Hasher};
 use std::io::{self, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -212,6 +212,12 @@ impl Recorder {
         drop(lock_mutex(&self.reserve).take());
     }
 
+    /// Leaves the space that was reserved to the next run of this process: to free it and reserve it again takes some disks
+    /// milliseconds.
+    pub(super) fn return_disk_space(&self) {
+        lock_mutex(&UNUSED_RESERVES).extend(lock_mutex(&self.reserve).take());
+    }
+
     /// Writes a file of the record so that it appears completely or not at all.
     pub(super) fn write(&self, name: &str, content: &[u8]) -> io::Result<ExistingFile> {
         self.write_with(name, |out| out.write_all(content))
@@ -326,8 +332,16 @@ pub(super) fn take(folder: &Path) -> Result<(PathBuf, RecordLock), Error> {
     Ok((folder, lock))
 }
 
+/// The space that runs of this process had reserved and didn't need: no more than have run at the same time.
+static UNUSED_RESERVES: Mutex<Vec<File>> = Mutex::new(Vec::new());
+
 /// Reserves space on the disk of a folder, if the file system supports it.
 pub(super) fn reserve_disk_space(folder: &Path) -> Option<File> {
+    let device = |found: io::Result<Metadata>| found.ok().map(|found| found.dev());
+    let unused = lock_mutex(&UNUSED_RESERVES).pop();
+    if let Some(unused) = unused.filter(|file| device(file.metadata()) == device(fs::metadata(folder))) {
+        return Some(unused);
+    }
     let file = tempfile::tempfile_in(folder).ok()?;
     fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES).ok()?;
     Some(file)
@@ -400,8 +414,6 @@ pub fn new_run_id(out: &Path, job: &str, now: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
-
     use super::*;
 
     #[test]
@@ -413,6 +425,9 @@ mod tests {
         if let Some(file) = reserve {
             let taken = file.metadata().unwrap();
             assert!(taken.blocks() * 512 >= RESERVE_BYTES && taken.nlink() == 0, "{taken:?}");
+            // The next run uses it; another test may be faster.
+            lock_mutex(&UNUSED_RESERVES).push(file);
+            assert!(reserve_disk_space(folder.path()).is_some());
         }
     }
 }
