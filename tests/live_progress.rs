@@ -155,6 +155,24 @@ fn a_run_in_the_background_of_a_shell_gets_a_log() {
     assert!(terminal.wait().0.success());
 }
 
+// As `docker exec` starts it: with the process group and the session of a process outside.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_run_in_a_process_namespace_has_live_lines() {
+    const UNSHARE: [&str; 6] = ["--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let (folder, server) = waiting_subagents(1);
+    if !folder.program("unshare", &UNSHARE).arg("true").run().exited_with(0) {
+        return eprintln!("skipped: this machine allows no namespaces");
+    }
+    let program = folder.program("unshare", &UNSHARE).anthropic(&server).arg(env!("CARGO_BIN_EXE_legwork"));
+    let terminal = Terminal::start(program.args(["run", "job.yaml", "--sandbox", "off"]), 100, 30);
+    terminal.wait_for("a subagent", |lines| is_waiting(lines, 1));
+    folder.write("go", "");
+    let (status, lines) = terminal.wait();
+    assert!(status.success(), "{lines:#?}");
+    assert_eq!(lines.last().unwrap(), "All seen.");
+}
+
 #[test]
 fn text_of_models_cannot_control_the_terminal() {
     let folder = folder_with("parent: { prompt: Go., tools: [task] }\nsubagents: { a: { tools: [bash] } }\n");
@@ -420,6 +438,26 @@ fn a_log_of_a_map_has_running_totals_and_says_what_runs() {
 }
 
 #[test]
+fn the_cost_of_a_map_is_that_of_all_processes_and_is_shown_with_its_limit() {
+    let (folder, server) = waiting_rows(8);
+    folder.write("go", "");
+    let part = |shard: &str, more: &[&str]| {
+        map(&folder, &server, &["--shard", shard]).args(more).env("CI", "true").run().assert_code(0).stderr.clone()
+    };
+    let last = |stderr: String| stderr.lines().rfind(|line| line.contains("; so far ")).unwrap().to_owned();
+    let first = last(part("1/2", &[]));
+    // 100,000 tokens at $3 for a million in the first turn of each row.
+    let rows = |line: &str| line[1..].split('/').next().unwrap().parse::<u32>().unwrap();
+    assert!(first.contains(&format!("; so far ${:.1}", f64::from(rows(&first)) * 0.3)), "{first}");
+    let second = last(part("2/2", &["--limit", "cost_usd=50", "--limit", "tokens=2000000"]));
+    assert_eq!(rows(&first) + rows(&second), 8, "{second}");
+    assert!(
+        second.contains("; so far $2.4") && second.contains(" of $50.00, 800.") && second.ends_with("k of 2.0M tokens"),
+        "{second}"
+    );
+}
+
+#[test]
 fn a_run_at_a_limit_names_the_command_with_a_higher_limit() {
     let folder = folder_with("parent: { prompt: Go., tools: [bash], max_turns: 1 }\n");
     let script = json!({ "parent": [
@@ -432,6 +470,7 @@ fn a_run_at_a_limit_names_the_command_with_a_higher_limit() {
         ended
             .assert_code(4)
             .assert_stderr_contains("limit:  1 of 1 turns are used; the command below allows twice as much");
+        ended.assert_stderr_contains("errors: legwork show runs/job/").assert_not_printed("read:");
         let last = ended.stderr.lines().last().unwrap();
         let expected = match key {
             "" => "resume: legwork resume runs/job/".to_owned(),
@@ -455,7 +494,7 @@ fn the_command_that_goes_on_sets_secret_inputs_again() {
     let secret = "a-secret-of-many-letters";
     let start = folder.legwork(&["run", "job.yaml", "--sandbox", "off", "--set-env", "token=MY_TOKEN"]);
     let rejected = start.anthropic(&server).env("MY_TOKEN", secret).run();
-    rejected.assert_code(5).assert_not_printed(secret);
+    rejected.assert_code(5).assert_stderr_contains("errors: legwork show runs/job/").assert_not_printed(secret);
     let last = rejected.stderr.lines().last().unwrap();
     let words: Vec<&str> = last.strip_prefix("resume: legwork ").unwrap().split(' ').collect();
     assert_eq!(words[2..], ["--set-env", "token=MY_TOKEN"], "{last}");

@@ -227,6 +227,10 @@ fn file_and_job_names_inject_nothing() {
         vec!["init", out],
         vec!["init", NAME],
         vec!["diff", NAME, out],
+        vec!["runs", "--out", out],
+        vec!["runs", "--out", out, "--job", NAME],
+        vec!["runs", "--out", out, "--rows", "--format", "json"],
+        vec!["runs", "prune", "--keep", "0", "--dry-run", "--out", out],
     ] {
         run(&arguments);
     }
@@ -346,6 +350,8 @@ fn names_in_a_record_inject_nothing() {
     steered = steered.replace("replay/r.yaml", &format!("replay/{inner}"));
     folder.allow_forged_records();
     std::fs::write(&journal, with_checksums(&steered)).unwrap();
+    let folder_name = &NAME.replace('/', "")[..NAME.len() - 3];
+    folder.write(&format!("runs/{folder_name}/{folder_name}/result.json"), "{");
     for arguments in [
         &["show", "latest"][..],
         &["diff", "latest", "latest"],
@@ -356,6 +362,9 @@ fn names_in_a_record_inject_nothing() {
         &["replay", "latest"],
         &["replay", "latest", "--format", "json"],
         &["resume", "latest", "--trust-record"],
+        &["runs"],
+        &["runs", "--format", "json"],
+        &["runs", "prune", "--keep", "0"],
     ] {
         let ended = in_actions(folder.legwork(arguments).args(out)).run();
         assert_harmless(&ended);
@@ -374,7 +383,10 @@ fn visible_markdown(markdown: &str) -> String {
     for line in markdown.lines() {
         let marks: String = line.chars().take_while(|letter| *letter == '`').collect();
         match &fence {
-            None if marks.len() >= 3 => fence = Some(marks),
+            None if marks.len() >= 3 => {
+                assert!(!line.contains("mermaid"), "a diagram is rendered");
+                fence = Some(marks);
+            }
             None => text += &format!("{line}\n"),
             Some(open) if line == open => fence = None,
             Some(_) => {}
@@ -412,10 +424,9 @@ fn a_transcript_has_no_active_content() {
         let steering: Vec<char> = whole.chars().filter(|it| it.is_control() && !"\n\t".contains(*it)).collect();
         assert_eq!(steering, Vec::<char>::new(), "{whole}");
         assert!(!whole.contains(['\u{202e}', '\u{2066}', '\u{200b}']) && whole.contains('␛'), "{whole}");
-        let text = visible_markdown(
-            whole.split_once("\n---\n").filter(|_| file != "transcript.md").map_or(&whole, |(_, body)| body),
-        );
-        assert!(text.contains("\n- x\n") && !text.contains("mermaid"), "{whole}");
+        let body = whole.split_once("\n---\n").filter(|_| file != "transcript.md").map_or(&*whole, |(_, body)| body);
+        let text = visible_markdown(body);
+        assert!(text.contains("\n- x\n") && !text.contains("```mermaid"), "{whole}");
         // This is code: the first backtick has no partner.
         let text = text.replace("` ![f](http://evil) `", "").replace("`<img src=http://evil>`", "");
         for live in ["![", "](", "<img", "]: http", "$$", "&#x202e", "&lt;"] {

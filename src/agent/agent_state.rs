@@ -119,6 +119,9 @@ impl<'t> Agent<'t> {
         if summary.subagent.is_none() && toolbox.has(Task::NAME) {
             toolbox.add(Box::new(plan.task_tool()));
         }
+        if let Some(tool) = plan.skill_tool(planned) {
+            toolbox.add(Box::new(tool));
+        }
         if let Some(tool) = plan.submit_result(planned).map_err(failed)? {
             toolbox.add(Box::new(tool));
         }
@@ -127,7 +130,7 @@ impl<'t> Agent<'t> {
         let conversation = provider.open(ConversationConfig {
             agent: summary.id.clone(),
             model: planned.model.clone(),
-            system: planned.system.clone(),
+            system: plan.system_prompt(planned),
             tools: toolbox.specs(),
         })?;
         if let Some(raised) = cursor.limit_raised.take() {

@@ -1,9 +1,7 @@
 //! Executes runs. For `run` and `resume`: with live progress, the answer on stdout, and the closing lines on stderr.
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
-use std::io::{self, IsTerminal, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -11,13 +9,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::env::CliEnv;
+use super::export::send_traces;
 use super::next_command::NextCommand;
-use super::output::printable;
+use super::output::{printable, shell_quote};
+use super::output_files::OutputFiles;
 use super::progress::{RunProgress, can_be_live};
-use super::result_file::ResultFile;
 use super::sandbox_options::{CopiesOf, PreparedSandbox};
 use super::secrets::RunSecrets;
-use super::{output_queue, replay_source};
+use super::{ci_files, output_queue, replay_source};
 use crate::budget::MapBudget;
 use crate::error::Error;
 use crate::event::{JournalEntry, Outcome, RunOptions, RunResult};
@@ -35,10 +34,6 @@ use crate::sandbox::protected_paths::Repositories;
 
 /// The wall-clock limit of the output queue for runs without one: a year.
 const NO_TIME_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
-
-/// The most bytes of a step summary: GitHub shows nothing of a longer one
-/// (<https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands>).
-const MAX_SUMMARY_BYTES: u64 = 1 << 20;
 
 /// A run that is about to start or to resume.
 pub(super) struct Execution<'a> {
@@ -68,8 +63,8 @@ pub(super) struct PrintedRun<'a> {
     pub(super) display_folder: &'a Path,
     /// The format of the answer on stdout.
     pub(super) format: &'a str,
-    /// The file of `--result`.
-    pub(super) result_file: Option<ResultFile>,
+    /// The files of `--result` and similar options.
+    pub(super) files: OutputFiles,
     /// How to go on with it if it ends early.
     pub(super) next: NextCommand,
 }
@@ -82,7 +77,7 @@ pub(super) struct ExecutedRun {
 }
 
 /// Executes a run with live progress on stderr, and prints its answer. Returns the exit code.
-pub(super) fn execute_and_print(mut run: Execution<'_>, printed: PrintedRun<'_>, env: &CliEnv) -> Result<u8, Error> {
+pub(super) fn execute_and_print(mut run: Execution<'_>, printed: &PrintedRun<'_>, env: &CliEnv) -> Result<u8, Error> {
     run.secrets.register_github_masks(env);
     let jsonl = printed.format == "jsonl";
     env.console.eprint(&format!("record: {}", printable(&printed.display_folder.to_string_lossy())));
@@ -99,20 +94,25 @@ pub(super) fn execute_and_print(mut run: Execution<'_>, printed: PrintedRun<'_>,
         observers.push(Arc::new(JsonlObserver { out: env.console }));
     }
     run.observers.splice(0..0, observers);
-    let record = run.recorder.folder.clone();
+    let (record, sends_traces) = (run.recorder.folder.clone(), !run.options.offline);
     let executed = runtime.block_on(execute(run, output_ready, env));
     drop(progress);
     let ExecutedRun { result, warnings } = executed?;
-    // All processes have ended with their calls. A thread that reads from a slow disk must not delay the exit.
-    runtime.shutdown_background();
-    // The file is written before the warnings and the answer, since a reader of the output may stall.
-    let written = printed.result_file.as_ref().map_or(Ok(()), |file| file.write(&result));
+    // The files are written before the warnings and the answer, since a reader of the output may stall.
+    let written = printed.files.write(&result, printed.display_folder, env);
     warnings.iter().for_each(|warning| env.console.warning(warning));
     let limit = limit_to_raise(&record, &result);
-    print_outcome(&printed, env, &result, limit.as_ref());
-    if let Some(file) = printed.result_file.filter(|_| written.is_ok() && result.result.is_some()) {
-        env.console.eprint(&format!("result: {}", printable(&file.path.to_string_lossy())));
+    print_outcome(printed, env, &result, limit.as_ref());
+    if let Some(path) = printed.files.result_path(&result).filter(|_| written.is_ok()) {
+        env.console.eprint(&format!("result: {}", printable(&path.to_string_lossy())));
     }
+    if sends_traces {
+        let sent = runtime.block_on(send_traces(&record, result.outcome, env));
+        let warnings = sent.unwrap_or_else(|warning| vec![warning]);
+        warnings.iter().for_each(|warning| env.console.warning(warning));
+    }
+    // All processes have ended with their calls. A thread that reads from a slow disk must not delay the exit.
+    runtime.shutdown_background();
     written.map(|()| result.exit_code)
 }
 
@@ -130,7 +130,7 @@ pub(super) fn print_ended_run(
         let console = env.console;
         entries.iter().for_each(|entry| console.print(&formats::json::event_line(entry)));
     }
-    let written = printed.result_file.as_ref().map_or(Ok(()), |file| file.write(result));
+    let written = printed.files.write(result, printed.display_folder, env);
     print_outcome(printed, env, result, limit_to_raise(&record.folder, result).as_ref());
     written
 }
@@ -302,19 +302,27 @@ fn print_outcome(printed: &PrintedRun<'_>, env: &CliEnv, result: &RunResult, lim
     let stats = formats::run_stats::summary_line(result);
     match &result.error {
         Some(error) => {
-            env.console.eprint(&format!("{}: {}", error.code, printable(&error.message)));
+            env.console.eprint_problem(&format!("{}: {}", error.code, printable(&error.message)));
             if let Some(hint) = &error.hint {
-                env.console.eprint(&format!("help:   {}", printable(hint)));
+                env.console.eprint_problem(&format!("help:   {}", printable(hint)));
             }
             env.console.eprint(&format!("used:   {stats}"));
         }
+        None if result.exit_code != 0 => env.console.eprint_problem(&format!("{}: {stats}", result.outcome)),
         None => env.console.eprint(&format!("{}: {stats}", result.outcome)),
     }
     if result.outcome == Outcome::Completed && result.result.is_none() && result.text.trim().is_empty() {
         env.console.warning("the answer is empty: the last reply has no text");
     }
+    let has_errors = result.exit_code != 0 && result.outcome != Outcome::Interrupted;
+    if has_errors {
+        env.console.eprint(&format!("errors: legwork show {} --errors", printable(&shell_quote(folder))));
+    }
     for (what, file) in [("read", "transcript.md"), ("open", "report.html")] {
         let file = folder.join(file);
+        if has_errors && what == "read" {
+            continue;
+        }
         // A full disk may have prevented it.
         if env.current_folder.join(&file).exists() {
             env.console.eprint(&format!("{what}:   {}", printable(&file.to_string_lossy())));
@@ -323,11 +331,12 @@ fn print_outcome(printed: &PrintedRun<'_>, env: &CliEnv, result: &RunResult, lim
     if let Some(limit) = limit {
         env.console.eprint(&format!("limit:  {}; the command below allows twice as much", limit.used()));
     }
-    if result.outcome.can_be_resumed() || limit.is_some() {
+    let next = (result.outcome.can_be_resumed() || limit.is_some()).then(|| {
         let argument = limit.map(UsedLimit::argument);
-        env.console.eprint(&printed.next.line(folder, argument.as_deref()));
-    }
-    write_step_summary(env, result, folder);
+        printed.next.line(folder, argument.as_deref())
+    });
+    next.iter().for_each(|next| env.console.eprint(next));
+    ci_files::write_run(env, result, folder, next.as_deref());
     env.console.print_untrusted(&formats::find(formats::ANSWERS, printed.format)(result));
 }
 
@@ -340,29 +349,6 @@ impl RunObserver for JsonlObserver {
     fn event(&self, entry: &JournalEntry) {
         self.out.print(&formats::json::event_line(entry));
     }
-}
-
-/// Appends to the step summary of a GitHub workflow. A failure is only a warning.
-fn write_step_summary(env: &CliEnv, result: &RunResult, folder: &Path) {
-    let path = env.variable("GITHUB_STEP_SUMMARY").filter(|_| env.variable("GITHUB_ACTIONS") == Some("true"));
-    let page = formats::step_summary::page(result, &folder.to_string_lossy());
-    if let Some(Err(error)) = path.map(|path| append_to_summary(Path::new(path), &page)) {
-        env.console.warning(&format!("can't write the step summary: {error}"));
-    }
-}
-
-fn append_to_summary(path: &Path, page: &str) -> io::Result<()> {
-    // Don't block on a FIFO.
-    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
-    let mut file = OpenOptions::new().append(true).create(true).custom_flags(flags.bits().cast_signed()).open(path)?;
-    let data = file.metadata()?;
-    if !data.is_file() {
-        return Err(io::Error::other("not a regular file"));
-    }
-    if data.len().saturating_add(page.len() as u64) > MAX_SUMMARY_BYTES {
-        return Err(io::Error::other("the step summary is full"));
-    }
-    file.write_all(page.as_bytes())
 }
 
 /// Starts the async runtime of a command.

@@ -41,6 +41,8 @@ impl RunSecrets {
         let command_secrets = known.clone();
         known.extend(provider_keys().filter_map(value_of));
         known.extend(servers.key_envs().filter_map(value_of));
+        let otlp_headers = env.variables.keys().filter(|name| is_otlp_secret(name) && name.ends_with("HEADERS"));
+        known.extend(otlp_headers.filter_map(|name| value_of(name)).flat_map(header_values));
         let base_urls =
             PROVIDERS.iter().filter_map(|entry| Some(entry.default_endpoint?.base_url_env)).chain(PROXY_VARIABLES);
         let urls: Vec<(String, String)> = base_urls.filter_map(value_of).collect();
@@ -69,6 +71,17 @@ impl RunSecrets {
             env.console.eprint_raw(&format!("::add-mask::{}", line.replace('%', "%25")));
         }
     }
+}
+
+/// The values in a list of headers, `name=value,name=value`.
+fn header_values((name, headers): (String, String)) -> Vec<(String, String)> {
+    let values = headers.split(',').filter_map(|header| header.split_once('='));
+    values.flat_map(|(_, value)| raw_and_decoded((name.clone(), value.trim().to_owned()))).collect()
+}
+
+/// Whether a variable has the headers or the address of an OpenTelemetry collector, which can have credentials.
+pub(super) fn is_otlp_secret(name: &str) -> bool {
+    name.starts_with("OTEL_EXPORTER_OTLP_") && (name.ends_with("HEADERS") || name.ends_with("ENDPOINT"))
 }
 
 /// Whether one of the words in a variable's name says that its value is a secret.

@@ -2,10 +2,12 @@
 //! summary and exports all show this one model.
 
 mod read;
+#[cfg(test)]
+mod tests;
 
 use jiff::Timestamp;
 
-pub use self::read::MAX_SHOWN_CHARS;
+pub use self::read::{AgentReader, MAX_SHOWN_CHARS};
 use crate::event::{
     AgentFinished, CheckFinished, ContextCompacted, LimitReached, MergedChanges, NoResult, ResultsTruncated, Resumed,
     RunResult, RunStarted, WorkspaceChanged,
@@ -31,6 +33,8 @@ pub struct Conversation {
     pub changes: Option<WorkspaceChanged>,
     /// What of the record is missing or damaged, a sentence each.
     pub missing: Vec<String>,
+    /// Whether a journal can't be read to its end, for another reason than an incomplete last line.
+    pub is_damaged: bool,
 }
 
 /// What one agent did.

@@ -45,7 +45,7 @@ impl Conversation {
         J: Iterator<Item = Result<JournalEntry, JournalError>>,
     {
         let max_chars = max_chars.unwrap_or(usize::MAX);
-        let mut missing = Vec::new();
+        let mut missing = Defects::default();
         let mut summary = RunSummary::default();
         let mut parent = AgentReader::new(plan, PARENT, max_chars);
         let has_journal = read_journal(&open, PARENT, &mut missing, |entry| {
@@ -53,7 +53,7 @@ impl Conversation {
             parent.add(entry);
         });
         if !has_journal {
-            missing.push(format!("There is no {}: nothing is known of the conversation.", journal_file(PARENT)));
+            missing.add(format!("There is no {}: nothing is known of the conversation.", journal_file(PARENT)));
         }
         let result = result.or_else(|| summary.result());
         let keeps_journals = match (plan.keep, &result) {
@@ -63,7 +63,7 @@ impl Conversation {
         };
         let mut parent = parent.finish();
         let mut claimed = HashSet::new();
-        let read_child = |id: &str, missing: &mut Vec<String>| {
+        let read_child = |id: &str, missing: &mut Defects| {
             let mut reader = AgentReader::new(plan, id, max_chars);
             let has_journal = read_journal(&open, id, missing, |entry| reader.add(entry));
             has_journal.then(|| reader.finish())
@@ -71,7 +71,7 @@ impl Conversation {
         for call in parent.calls_mut() {
             let Some(child) = &mut call.child else { continue };
             if !claimed.insert(child.id.clone()) {
-                missing.push(format!("Several calls name the subagent {}: it is shown with the first one.", child.id));
+                missing.add(format!("Several calls name the subagent {}: it is shown with the first one.", child.id));
                 call.child = None;
                 continue;
             }
@@ -81,7 +81,7 @@ impl Conversation {
                     child.has_no_journal = child.finished.is_some();
                     if child.has_no_journal && keeps_journals {
                         let file = journal_file(&child.id);
-                        missing.push(format!("There is no {file}: only the result of {} is known.", child.id));
+                        missing.add(format!("There is no {file}: only the result of {} is known.", child.id));
                     }
                 }
             }
@@ -89,7 +89,7 @@ impl Conversation {
         let mut orphans = Vec::new();
         for id in agents.iter().filter(|id| *id != PARENT && !claimed.contains(*id)) {
             if let Some(found) = read_child(id, &mut missing) {
-                missing.push(format!("The call that started {id} isn't in the parent's journal."));
+                missing.add(format!("The call that started {id} isn't in the parent's journal."));
                 orphans.push(found);
             }
         }
@@ -100,7 +100,8 @@ impl Conversation {
             parent,
             orphans,
             changes: summary.changed,
-            missing,
+            missing: missing.sentences,
+            is_damaged: missing.is_damaged,
         }
     }
 
@@ -110,11 +111,29 @@ impl Conversation {
     }
 }
 
+/// What is missing of a record.
+#[derive(Default)]
+struct Defects {
+    sentences: Vec<String>,
+    is_damaged: bool,
+}
+
+impl Defects {
+    fn add(&mut self, sentence: String) {
+        self.sentences.push(sentence);
+    }
+
+    fn add_damage(&mut self, sentence: String) {
+        self.is_damaged = true;
+        self.add(sentence);
+    }
+}
+
 /// Reads a journal up to its end or the first defect, which `missing` then names. Returns whether there is a journal.
 fn read_journal<J>(
     open: &impl Fn(&str) -> Result<Option<J>, Error>,
     agent: &str,
-    missing: &mut Vec<String>,
+    missing: &mut Defects,
     mut add: impl FnMut(JournalEntry),
 ) -> bool
 where
@@ -125,7 +144,8 @@ where
         Ok(Some(journal)) => journal,
         Ok(None) => return false,
         Err(error) => {
-            missing.push(format!("{file} can't be opened: {error}."));
+            let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
+            missing.add_damage(format!("{file} can't be opened: {error}{cause}."));
             return true;
         }
     };
@@ -133,15 +153,15 @@ where
         match entry {
             Ok(entry) if entry.agent == agent => add(entry),
             Ok(_) => {
-                missing.push(format!("{file} contains another agent's events; what follows them isn't shown."));
+                missing.add_damage(format!("{file} contains another agent's events; what follows them isn't shown."));
                 break;
             }
             Err(error @ JournalError::Torn { .. }) => {
-                missing.push(format!("{file} ends early: {error}."));
+                missing.add(format!("{file} ends early: {error}."));
                 break;
             }
             Err(error) => {
-                missing.push(format!("{file} can't be read to its end: {error}."));
+                missing.add_damage(format!("{file} can't be read to its end: {error}."));
                 break;
             }
         }
@@ -151,7 +171,7 @@ where
 
 impl AgentConversation {
     /// Its turns: requests with their replies, final replies and requests for summaries included.
-    pub fn turns(&self) -> impl Iterator<Item = &Turn> {
+    pub fn turns(&self) -> impl Iterator<Item = &Turn> + Clone {
         self.steps.iter().filter_map(|step| match &step.kind {
             StepKind::Turn(turn) => Some(&**turn),
             _ => None,
@@ -223,8 +243,8 @@ struct CallIndex {
     by_id: HashMap<String, SameId>,
 }
 
-/// Builds the conversation of one agent from its entries.
-struct AgentReader<'p> {
+/// Builds the conversation of one agent from the entries of its journal.
+pub struct AgentReader<'p> {
     plan: &'p Plan,
     max_chars: usize,
     agent: AgentConversation,
@@ -244,7 +264,8 @@ struct AgentReader<'p> {
 }
 
 impl<'p> AgentReader<'p> {
-    fn new(plan: &'p Plan, id: &str, max_chars: usize) -> Self {
+    /// Starts the conversation of an agent. Of each text, the first `max_chars` characters are kept.
+    pub fn new(plan: &'p Plan, id: &str, max_chars: usize) -> Self {
         Self {
             plan,
             max_chars,
@@ -260,7 +281,13 @@ impl<'p> AgentReader<'p> {
         }
     }
 
-    fn add(&mut self, entry: JournalEntry) {
+    /// The conversation so far. Subagents are known by their calls only.
+    pub fn agent(&self) -> &AgentConversation {
+        &self.agent
+    }
+
+    /// Adds the next entry.
+    pub fn add(&mut self, entry: JournalEntry) {
         let JournalEntry { at, event, .. } = entry;
         self.agent.last_at = Some(at);
         match event {
@@ -458,8 +485,8 @@ impl<'p> AgentReader<'p> {
         let call = &mut calls[index];
         call.started_at = Some(at);
         call.subject = subject;
-        // Only the parent has subagents.
-        if let Some(id) = started.child.filter(|_| is_parent) {
+        // Only the parent has subagents, and it isn't one of them.
+        if let Some(id) = started.child.filter(|id| is_parent && id != PARENT) {
             let mut child = AgentConversation::of_call(plan, &id, at);
             child.prompt = task_prompt(&call.input);
             call.child = Some(Box::new(child));

@@ -1,6 +1,5 @@
 //! The events of a run: the journal keeps them, and formats show them.
 
-mod call_order;
 mod journal_entry;
 mod outcome;
 mod run_result;
@@ -15,7 +14,6 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-pub use self::call_order::{CallOrder, in_call_order};
 pub use self::journal_entry::{JournalEntry, is_agent_id};
 pub use self::outcome::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, Outcome};
 pub use self::run_result::{Change, ChangeKind, CheckResult, ErrorInfo, RunResult, SubagentResult, summary_file};

@@ -65,6 +65,12 @@ pub trait Conversation: Send {
         None
     }
 
+    /// The body of a request with the current messages. `None` if replies don't come from an API.
+    fn request_body(&self, request: &ReplyRequest) -> Option<Vec<u8>> {
+        let _ = request;
+        None
+    }
+
     /// Size in bytes of the next request's prompt: system prompt, tools and messages.
     fn prompt_bytes(&self) -> usize;
 }

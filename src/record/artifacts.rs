@@ -1,21 +1,19 @@
 //! Writes the files that are derived from the journals.
 
-use std::cell::Cell;
+use std::io::Read;
 use std::sync::Arc;
 use std::{fs, io};
 
-use super::files::{BASELINE_FILE, JOB_FILE, PATCH_FILE, PLAN_FILE, REPORT_FILE, RESULT_FILE, TRANSCRIPT_FILE};
-use super::read::journal_reader;
+use super::files::{
+    BASELINE_FILE, JOB_FILE, PATCH_FILE, PLAN_FILE, REPORT_FILE, RESULT_FILE, TRANSCRIPT_FILE, open_file,
+};
+use super::read::{MAX_FILE_BYTES, read_conversation};
 use super::recorder::{ExistingFile, Recorder};
+use crate::conversation::{AgentConversation, Conversation, MAX_SHOWN_CHARS};
 use crate::event::{AgentFinished, PARENT, RunResult, WorkspaceChanged, summary_file};
-use crate::formats::{Transcript, html, markdown};
-use crate::journal::{JournalError, journal_file};
+use crate::formats::{html, markdown};
+use crate::journal::journal_file;
 use crate::plan::Plan;
-
-/// The files for people, and the formats that write them.
-const READABLE_FILES: [(&str, WriteTranscript); 2] =
-    [(TRANSCRIPT_FILE, markdown::transcript), (REPORT_FILE, html::transcript)];
-type WriteTranscript = fn(&mut Transcript<'_>, &mut dyn io::Write) -> io::Result<()>;
 
 /// A file that was written, and the previous state of its path.
 pub(super) type WrittenFile = (String, ExistingFile);
@@ -32,7 +30,7 @@ impl Recorder {
         Ok([(JOB_FILE.to_owned(), job_file), (PLAN_FILE.to_owned(), plan)])
     }
 
-    /// Writes a subagent's summary.
+    /// Writes a subagent's summary. Its conversation follows in the same file when the run has ended.
     ///
     /// # Errors
     /// If the file couldn't be written.
@@ -42,25 +40,50 @@ impl Recorder {
         Ok((name, existing))
     }
 
-    /// Writes the transcript and the report from the parent's journal.
+    /// Writes the transcript, the report and the pages about the subagents that have ended.
     pub(super) fn make_readable(&self, plan: &Plan, result: Option<&RunResult>) -> io::Result<Vec<WrittenFile>> {
-        let mut made = Vec::new();
-        for (name, write) in READABLE_FILES {
-            let journal_error = Cell::new(None);
-            let journal = journal_reader(&self.folder, PARENT)?;
-            let entries = journal.filter_map(|entry| entry.map_err(|error| journal_error.set(Some(error))).ok());
-            let mut transcript = Transcript::new(plan, result, entries);
-            let existing = self.write_with(name, |out| {
-                write(&mut transcript, out)?;
-                match journal_error.take() {
-                    // A journal that couldn't be written any more may end like this.
-                    None | Some(JournalError::Torn { .. }) => Ok(()),
-                    Some(error) => Err(io::Error::other(format!("the journal can't be used: {error}"))),
-                }
-            })?;
-            made.push((name.to_owned(), existing));
+        let conversation = read_conversation(&self.folder, plan, result.cloned(), Some(MAX_SHOWN_CHARS));
+        if conversation.is_damaged {
+            return Err(io::Error::other(format!("the journal can't be used: {}", conversation.missing.join(" "))));
         }
+        let write = |out: &mut dyn io::Write| markdown::transcript(&conversation, out);
+        let mut made = vec![(TRANSCRIPT_FILE.to_owned(), self.write_with(TRANSCRIPT_FILE, write)?)];
+        for agent in conversation.agents().filter(|agent| agent.id != PARENT) {
+            made.extend(self.make_subagent_page(&conversation, agent)?);
+        }
+        let is_file = || fs::symlink_metadata(self.folder.join(REPORT_FILE)).is_ok_and(|file| file.is_file());
+        let report = if conversation.agents().any(|agent| agent.has_no_journal) && is_file() {
+            // A report that was written from all journals has more than can be written now.
+            ExistingFile::Identical
+        } else {
+            self.write_with(REPORT_FILE, |out| html::report(&conversation, out))?
+        };
+        made.push((REPORT_FILE.to_owned(), report));
         Ok(made)
+    }
+
+    /// Writes the page about a subagent, if it has ended.
+    fn make_subagent_page(
+        &self,
+        conversation: &Conversation,
+        agent: &AgentConversation,
+    ) -> io::Result<Option<WrittenFile>> {
+        let Some(finished) = &agent.finished else { return Ok(None) };
+        let name = summary_file(&agent.id);
+        if agent.has_no_journal {
+            // A page that was written from the journal has more than can be written now.
+            let summary = markdown::subagent_summary(finished);
+            let mut existing = String::new();
+            let is_current = open_file(&self.folder, &name, MAX_FILE_BYTES)
+                .and_then(|file| file.take(MAX_FILE_BYTES).read_to_string(&mut existing))
+                .is_ok_and(|_| existing.starts_with(&summary));
+            if is_current {
+                return Ok(Some((name, ExistingFile::Identical)));
+            }
+        }
+        let write = |out: &mut dyn io::Write| markdown::subagent_page(conversation, agent, out);
+        let existing = self.write_with(&name, write)?;
+        Ok(Some((name, existing)))
     }
 
     /// Writes what the run has changed, if there is anything to show.
@@ -129,7 +152,7 @@ impl Recorder {
     pub fn write_result(&self, result: &RunResult) -> io::Result<()> {
         self.release_disk_space();
         self.make_result(result).map(drop).or_else(|_| {
-            for (name, _) in READABLE_FILES {
+            for name in [TRANSCRIPT_FILE, REPORT_FILE] {
                 let _ = fs::remove_file(self.folder.join(name));
             }
             self.make_result(result).map(drop)

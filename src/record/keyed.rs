@@ -25,7 +25,7 @@ use crate::journal::{RecordKey, journal_file};
 /// How often other processes may create, remove or move the folder while this one opens it.
 const MAX_ATTEMPTS: usize = 100;
 /// The file that makes a folder that of a map.
-const MAP_FILE: &str = "map.json";
+pub const MAP_FILE: &str = "map.json";
 
 /// A record at a given path.
 #[derive(Debug)]

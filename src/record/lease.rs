@@ -74,6 +74,40 @@ pub(super) struct Lease {
     is_released: AtomicBool,
 }
 
+/// A lease that was looked at and not taken.
+#[derive(Debug, Clone)]
+pub struct SeenLease {
+    record: PathBuf,
+    state: LeaseState,
+}
+
+impl SeenLease {
+    /// The lease of a record; `None` if it has none.
+    pub(super) fn of(record: &Path) -> Option<Self> {
+        Some(Self { record: record.to_owned(), state: read(record)? })
+    }
+
+    /// Whether its owner is or was a process of this machine, since the machine was started.
+    pub(super) fn is_local(&self) -> bool {
+        self.state.owner.boot == Owner::this_process().boot
+    }
+
+    /// When the owner was last alive, if its run had started.
+    pub fn last_alive(&self) -> Option<Timestamp> {
+        self.state.at
+    }
+
+    /// Whether the owner has counted since the lease was looked at, or another process has taken it. Then the run goes on.
+    pub fn has_changed(&self) -> bool {
+        read(&self.record).is_none_or(|now| now.owner != self.state.owner || now.count != self.state.count)
+    }
+
+    /// How long an owner on another machine must not count until it is known to be dead.
+    pub fn observation() -> Duration {
+        observation()
+    }
+}
+
 /// Counts in the file.
 #[derive(Debug)]
 struct Counter {

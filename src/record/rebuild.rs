@@ -67,9 +67,6 @@ impl Recorder {
         let recorder = Self::new(folder, run_id, lock, None, HashMap::new(), None);
         let failed = |source| Error::Record { path: recorder.folder.clone(), source };
         let mut files: Vec<_> = recorder.write_source(&started.job_file, &started.plan).map_err(failed)?.into();
-        for finished in summary.summaries() {
-            files.push(recorder.write_summary(finished).map_err(failed)?);
-        }
         files.extend(recorder.make_patch(summary.changed.as_ref()).map_err(failed)?);
         let result = summary.result();
         // If the last line couldn't be written, the result exists only in this file.

@@ -369,6 +369,15 @@ pub fn is_set_aside(record: &Path, path: &Path) -> bool {
         && number.is_some_and(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()))
 }
 
+/// Lets `latest` in a job's folder link to a record, or removes it.
+///
+/// # Errors
+/// If the link can't be changed.
+pub fn point_latest_to(job_dir: &Path, run: Option<&str>) -> io::Result<()> {
+    let link = job_dir.join(LATEST);
+    run.map_or_else(|| fs::remove_file(&link), |run| replace_symlink(&link, Path::new(run)))
+}
+
 /// Creates a link, or changes its target.
 fn replace_symlink(link: &Path, target: &Path) -> io::Result<()> {
     let mut name = std::ffi::OsString::from(".latest-");

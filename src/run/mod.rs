@@ -271,10 +271,17 @@ impl Run<'_> {
             history: RunHistory { cursors, elapsed, ..RunHistory::default() },
         });
         let is_resumed = matches!(opening, Event::Resumed(_));
-        keeper.record(PARENT, opening).map_err(record_failed)?;
+        let mut recorded = keeper.record(PARENT, opening);
         // A new run has nothing to lose before its first call with an effect.
-        if is_resumed {
-            keeper.recorder.flush(PARENT).await.map_err(record_failed)?;
+        if is_resumed && recorded.is_ok() {
+            recorded = keeper.recorder.flush(PARENT).await;
+        }
+        if let Err(error) = recorded {
+            // The scan must not write to the record while it is removed.
+            if let Some(first) = first {
+                first.skip().await;
+            }
+            return Err(record_failed(error));
         }
         keeper.recorder.remove_result().map_err(broken)?;
         keeper.recorder.keep_alive(self.clock);

@@ -8,7 +8,7 @@ mod schedule;
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ use super::next_command::NextCommand;
 use super::output::printable;
 use super::prepared_job::{JobArgs, PreparedJob, RunIdentity};
 use super::progress::{MapProgress, can_be_live};
-use super::{output_queue, read_files};
+use super::{ci_files, output_queue, read_files};
 use crate::budget::MapBudget;
 use crate::budget::ledger::Ledger;
 use crate::engines::Shard;
@@ -35,7 +35,7 @@ use crate::formats::{self, PlanPreview, map_summary};
 use crate::isolation::Isolation;
 use crate::map::{MAP_FORMAT, MapFolder, MapManifest, Results, RowWorkspaces, check_rows};
 use crate::plan::{InputValues, Plan};
-use crate::record::{FlushQueue, create_job_dir, new_run_id};
+use crate::record::{FlushQueue, create_job_dir, new_run_id, open_folder};
 use crate::rows::{self, MAX_FILE_BYTES, RowFormat, Rows, name_mistake};
 use crate::run::{Signals, head_commit};
 
@@ -55,7 +55,7 @@ a signal.";
 #[command(after_help = MAP_EXIT_CODES)]
 pub(super) struct MapArgs {
     #[command(flatten)]
-    job: JobArgs,
+    pub(in crate::cli) job: JobArgs,
     /// The file with the rows: CSV with a header line, JSONL or JSON; - for standard input
     ///
     /// Each column or key is an input of the job. All rows are checked before the first one runs.
@@ -141,12 +141,17 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         options.shard.as_deref().map(|shard| Shard::parse(shard, &|name| env.variable(name).map(str::to_owned)));
     let shard = shard.transpose().map_err(|error| Error::usage(error.message, error.hint))?;
     let name = map_name(options)?;
+    if options.job.is_stdin() && options.rows.as_os_str() == "-" {
+        let message = "standard input can't be both the job and the rows";
+        return Err(Error::usage(message, "Name a file for one of them."));
+    }
     let job = PreparedJob::read(&options.job, BTreeMap::new(), limits.of_all.cost_usd.is_some(), env)?;
     let rows = read_rows(options, &job)?;
     options.retry.map_or(Ok(()), |_| check_retry(&rows))?;
     let mut inputs = job.inputs()?;
     let folder = MapFolder::new(&job.out, job.job.name(), &name);
     let manifest = folder.read_manifest()?;
+    folder.check_subfolders()?;
     let checked = check_all(options, &job, &rows, &mut inputs, &folder, shard)?;
     let isolation = isolation(options, &job, manifest.as_ref(), &checked.first.plan)?;
     job.check_options(&checked.first.plan)?;
@@ -187,10 +192,12 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let workspaces = setup.prepare(options, &job.prepared)?;
     remove_leftovers(&workspaces, &setup.folder, env);
     let budget = setup.budget(&limits)?;
+    let _held = setup.folder.hold().map_err(|source| Error::Record { path: setup.folder.path.clone(), source })?;
     let ids: Vec<String> = rows.rows.iter().map(|row| row.id.clone()).collect();
     note_other_rows(&setup.folder, &ids, env);
     let results_failed = |source| Error::Record { path: setup.folder.path.clone(), source };
     let prices = env.prices()?.clone();
+    let opened_folder = open_folder(&setup.folder.path).map_err(results_failed)?;
     let mut results = Results::open(&setup.folder, job.prepared.job.name(), &ids, prices).map_err(results_failed)?;
     job.secrets.register_github_masks(env);
     let time = limits.wall_clock.unwrap_or(NO_TIME_LIMIT).min(NO_TIME_LIMIT);
@@ -198,7 +205,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let output_ready =
         output_queue::start(deadline).map_err(Error::environment("the output thread can't be started"))?;
     let jobs = options.jobs as usize;
-    let progress = MapProgress::start(env, can_be_live(env), checked.to_run.len(), jobs, &signals);
+    let progress = MapProgress::start(env, can_be_live(env), checked.to_run.len(), jobs, &signals, &budget);
     let runner = MapRunner {
         jobs,
         max_failures: options.max_failures,
@@ -208,6 +215,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         rows: &rows,
         inputs: &inputs,
         folder: &setup.folder,
+        opened_folder,
         workspaces: &workspaces,
         budget: &budget,
         flush_queue: FlushQueue::start().map_err(Error::environment("a thread can't be started"))?,
@@ -220,6 +228,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         failures: AtomicUsize::new(0),
         errors: Mutex::default(),
         result_error: Mutex::default(),
+        has_lost_traces: AtomicBool::new(false),
     };
     let unstarted = runner.run_all(checked.to_run)?;
     runner.progress.finish();
@@ -233,15 +242,18 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         workspaces.discard_snapshot();
     }
     if let Some(reason) = budget.exhausted() {
-        env.console.eprint(&format!("limit:  {reason}"));
+        env.console.eprint_problem(&format!("limit:  {reason}"));
     }
     if timed_out {
-        env.console.eprint("limit:  the time of the map is up");
+        env.console.eprint_problem("limit:  the time of the map is up");
     }
     if !unstarted.is_empty() {
-        env.console.eprint(&format!("{} rows weren't started; the same command goes on with them", unstarted.len()));
+        env.console
+            .eprint_problem(&format!("{} rows weren't started; the same command goes on with them", unstarted.len()));
     }
-    print_summary(&results, &options.job.out.join(job.prepared.job.name()).join(&name), env);
+    if setup.folder.path.is_dir() {
+        print_summary(&results, &options.job.out.join(job.prepared.job.name()).join(&name), env);
+    }
     if let Some(error) = result_error {
         return Err(results_failed(error));
     }
@@ -257,9 +269,11 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
             shard.is_none_or(|shard| shard.contains(&row.id)).then_some(code)
         }),
     };
-    if is_limited || !unstarted.is_empty() || [5, EXIT_TEMPORARY].contains(&code) || code >= 128 {
-        env.console.eprint(&next.line(&setup.folder.path, budget.limit_argument().as_deref()));
-    }
+    let can_go_on = is_limited || !unstarted.is_empty() || [5, EXIT_TEMPORARY].contains(&code) || code >= 128;
+    let next = can_go_on.then(|| next.line(&setup.folder.path, budget.limit_argument().as_deref()));
+    next.iter().for_each(|next| env.console.eprint(next));
+    let shown = options.job.out.join(job.prepared.job.name()).join(&name);
+    ci_files::write_map(env, results.table(), code, &shown, next.as_deref());
     Ok(code)
 }
 
@@ -291,12 +305,18 @@ fn finish_again(
     }
     print_summary(&results, &shown, job.env);
     let is_of_shard = |row: &RowSummary| shard.is_none_or(|shard| shard.contains(&row.id));
-    Ok(results.table().exit_code_of(|row| is_of_shard(row).then(|| row.code())))
+    let code = results.table().exit_code_of(|row| is_of_shard(row).then(|| row.code()));
+    ci_files::write_map(job.env, results.table(), code, &shown, None);
+    Ok(code)
 }
 
 /// Prints to stderr how the rows ended, and where the tables are.
 fn print_summary(results: &Results, shown_folder: &Path, env: &CliEnv) {
-    env.console.eprint(map_summary(results.table(), env.console.stderr_display()).trim_end());
+    let summary = map_summary(results.table(), env.console.stderr_display());
+    match has_completed(results) {
+        true => env.console.eprint(summary.trim_end()),
+        false => env.console.eprint_problem(summary.trim_end()),
+    }
     for (what, file) in [("table", "results.csv"), ("open", "report.html")] {
         let path = shown_folder.join(file);
         env.console.eprint(&format!("{:<7} {}", format!("{what}:"), printable(&path.to_string_lossy())));
@@ -390,7 +410,14 @@ fn check_all(
             to_run.push(number);
             return Ok(());
         }
-        match row_state(job, inputs, id, &folder.row(id), redactor)? {
+        let state = row_state(job, inputs, id, &folder.row(id), redactor).map_err(|error| match error {
+            Error::NotARecord { .. } => Error::usage(
+                format!("the row `{id}`: {error}"),
+                format!("Move it away, and the row starts anew: {}", folder.row(id).display()),
+            ),
+            other => other,
+        });
+        match state? {
             RowState::OtherPlan(difference) => others.push((id.clone(), difference)),
             RowState::Ended(result) if options.retry.is_none() || !Retry::applies(result.exit_code) => {
                 ended += 1;

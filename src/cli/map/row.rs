@@ -78,6 +78,7 @@ pub(super) fn row_state(
             job.plan(inputs, run(Path::new(&record.plan.workspace))).or_else(|_| job.plan(inputs, run(&job.workspace)));
         let mut planned = planned?.0.redacted(redactor);
         planned.workspace.clone_from(&record.plan.workspace);
+        planned.files.keep_recorded(&record.plan.files);
         difference = record.plan.changes_to(&planned).first().map(ToString::to_string);
         if difference.is_none() {
             break;

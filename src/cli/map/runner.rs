@@ -1,9 +1,11 @@
 //! Runs the rows of a map.
 
 use std::collections::HashMap;
+use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -14,6 +16,7 @@ use super::schedule;
 use crate::budget::MapBudget;
 use crate::cli::env::CliEnv;
 use crate::cli::execute::{Execution, execute};
+use crate::cli::export::send_traces;
 use crate::cli::keyed_run::{KeyedRun, KeyedTarget, open_keyed_run};
 use crate::cli::output::printable;
 use crate::cli::prepared_job::{ConnectedJob, RunParts};
@@ -47,6 +50,8 @@ pub(super) struct MapRunner<'a> {
     pub(super) rows: &'a Rows,
     pub(super) inputs: &'a InputValues,
     pub(super) folder: &'a MapFolder,
+    /// The folder as it was opened at the start, so that another one in its place is noticed.
+    pub(super) opened_folder: File,
     pub(super) workspaces: &'a RowWorkspaces,
     pub(super) budget: &'a Arc<MapBudget>,
     /// Flushes the records of all rows.
@@ -62,6 +67,8 @@ pub(super) struct MapRunner<'a> {
     pub(super) errors: Mutex<HashMap<String, u8>>,
     /// The first failure to write the results.
     pub(super) result_error: Mutex<Option<io::Error>>,
+    /// Whether the traces of a row couldn't be sent.
+    pub(super) has_lost_traces: AtomicBool,
 }
 
 impl MapRunner<'_> {
@@ -73,6 +80,7 @@ impl MapRunner<'_> {
                 && self.max_failures.is_none_or(|most| failures < most as usize)
                 && self.budget.exhausted().is_none()
                 && Instant::now() < self.deadline
+                && self.has_folder()
                 && lock(&self.result_error).is_none()
         };
         let run = async |number: usize| {
@@ -124,7 +132,7 @@ impl MapRunner<'_> {
         }
         let written = {
             let mut results = lock(&self.results);
-            results.row_ended(id).and_then(|()| results.update()).and_then(|()| self.budget.checkpoint())
+            results.row_ended(id).and_then(|()| results.update())
         };
         if let Err(error) = written {
             lock(&self.result_error).get_or_insert(error);
@@ -146,7 +154,18 @@ impl MapRunner<'_> {
         execution.observers.push(observer);
         execution.map_budget = Some(Arc::clone(self.budget));
         execution.recorder.flush_queue = Some(self.flush_queue.clone());
-        let executed = execute(execution, self.output_ready.clone(), self.env).await?;
+        let (record, sends_traces) = (execution.recorder.folder.clone(), !execution.options.offline);
+        let mut executed = execute(execution, self.output_ready.clone(), self.env).await?;
+        if sends_traces && !self.has_lost_traces.load(Ordering::SeqCst) {
+            match send_traces(&record, executed.result.outcome, self.env).await {
+                Ok(warnings) => executed.warnings.extend(warnings),
+                // Waiting for a dead collector after each row would take hours.
+                Err(warning) if !self.has_lost_traces.swap(true, Ordering::SeqCst) => {
+                    executed.warnings.push(format!("{warning}; those of the other rows aren't sent, either"));
+                }
+                Err(_) => {}
+            }
+        }
         executed.warnings.iter().for_each(|warning| self.progress.warning(&row.id, warning));
         if !executed.result.outcome.can_be_resumed() {
             self.remove_workspace(&row.id);
@@ -165,6 +184,21 @@ fn shown(path: &Path) -> String {
 }
 
 impl MapRunner<'_> {
+    /// Whether the map's folder is still there. If it isn't, that is why the map ends: its rows must not go on in half a folder,
+    /// without the ledger.
+    fn has_folder(&self) -> bool {
+        let same = fs::metadata(&self.folder.path).and_then(|found| {
+            let opened = self.opened_folder.metadata()?;
+            Ok((found.dev(), found.ino()) == (opened.dev(), opened.ino()))
+        });
+        let is_there = same.is_ok_and(|same| same);
+        if !is_there {
+            let why = "the map's folder was removed or replaced while the map ran";
+            *lock(&self.result_error) = Some(io::Error::new(io::ErrorKind::NotFound, why));
+        }
+        is_there
+    }
+
     /// Opens the record of a row, and makes its workspace if it starts.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ use unicode_width::UnicodeWidthChar;
 
 use super::suspend::erase_on_suspend;
 use crate::cli::output_queue::{self, ERASE_LIVE_LINES};
+use crate::process::job_control::is_in_background;
 
 /// The least time between two redraws: at most 15 per second.
 const MIN_REDRAW_INTERVAL: Duration = Duration::from_millis(67);
@@ -49,7 +50,7 @@ impl LiveScreen {
     pub(super) fn draw(&self, build: impl FnOnce(Size) -> Vec<String>) {
         let (columns, rows) = terminal_size();
         let mut state = self.lock();
-        if state.has_ended || is_in_background() {
+        if state.has_ended || is_in_background(stderr()) {
             return;
         }
         // The last column and the last row stay free: nothing wraps or scrolls there.
@@ -108,11 +109,6 @@ fn frame(lines: &[String]) -> String {
     }
     text.push_str(WRAP_ON);
     text
-}
-
-/// Whether another job of the shell is in the foreground of the terminal now.
-pub(super) fn is_in_background() -> bool {
-    rustix::termios::tcgetpgrp(stderr()).is_ok_and(|foreground| foreground != rustix::process::getpgrp())
 }
 
 /// The columns and rows of the terminal.

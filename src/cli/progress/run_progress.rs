@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::event_line::event_line;
 use super::heartbeat::Heartbeat;
 use super::live_line::{LiveLine, lines_that_fit, live_lines};
-use super::live_screen::{LiveScreen, Size, is_in_background, pad};
+use super::live_screen::{LiveScreen, Size, pad};
 use super::log_groups::LogGroups;
 use super::run_status::{AgentStatus, RunStatus, short_duration};
 use super::ticker::Ticker;
@@ -16,6 +16,7 @@ use crate::cli::output::{Console, printable};
 use crate::event::{Event, JournalEntry, PARENT};
 use crate::plan::Plan;
 use crate::pricing::Prices;
+use crate::process::job_control::is_in_background;
 use crate::run::{ResumeState, RunObserver, Signals};
 use crate::text::pluralize;
 
@@ -57,7 +58,7 @@ impl RunProgress {
             false => Display::Log {
                 console: env.console,
                 heartbeat: Heartbeat::new(env),
-                groups: (env.variable("GITHUB_ACTIONS") == Some("true")).then(Mutex::default),
+                groups: (env.variable("GITHUB_ACTIONS") == Some("true") && !env.console.is_quiet).then(Mutex::default),
             },
         };
         let interval = match &display {
@@ -211,7 +212,8 @@ fn agent_line(agent: &AgentStatus) -> LiveLine<'_> {
 pub(in crate::cli) fn can_be_live(env: &CliEnv) -> bool {
     use std::io::IsTerminal;
     let is_dumb = env.variable("TERM").is_none_or(|term| term == "dumb");
-    !env.console.is_ci && !is_dumb && stderr().is_terminal() && !is_in_background()
+    let is_wanted = !env.console.is_ci && !env.console.is_quiet;
+    is_wanted && !is_dumb && stderr().is_terminal() && !is_in_background(stderr())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -4,11 +4,12 @@ use std::sync::Once;
 use std::thread::{self, sleep};
 use std::time::Duration;
 
-use rustix::process::{Signal, getpgid, getpgrp, getpid, getppid, getsid, kill_process};
+use rustix::process::{Signal, getpid, kill_process};
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::output_queue;
+use crate::process::job_control::is_job_of_a_shell;
 
 /// The time that a process needs at most to stop itself.
 const STOP_TIME: Duration = Duration::from_millis(20);
@@ -40,11 +41,4 @@ fn handle_signals() {
             }
         }
     });
-}
-
-/// Whether the parent is in another process group of the same session, as a shell is that started us as a job.
-fn is_job_of_a_shell() -> bool {
-    let Some(parent) = getppid() else { return false };
-    let is_same_session = getsid(Some(parent)).is_ok_and(|session| getsid(None) == Ok(session));
-    is_same_session && getpgid(Some(parent)).is_ok_and(|group| group != getpgrp())
 }

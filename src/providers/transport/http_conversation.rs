@@ -463,6 +463,10 @@ impl<B: RequestEncoder + Sync> Conversation for HttpConversation<B> {
         self.encoder.clear();
     }
 
+    fn request_body(&self, request: &ReplyRequest) -> Option<Vec<u8>> {
+        Some(self.encoder.body_chunks(request).concat())
+    }
+
     fn prompt_bytes(&self) -> usize {
         self.encoder.prompt_bytes()
     }
