@@ -93,6 +93,29 @@ fn every_row_runs_once_and_the_same_command_reads_the_results_again() {
 }
 
 #[test]
+fn a_row_of_which_a_power_failure_has_left_empty_files_starts_anew() {
+    let folder = TestFolder::new();
+    folder.write(
+        "job.yaml",
+        "model: anthropic/claude-haiku-4-5\ninputs: { item: { type: string } }\nparent: { prompt: 'Item {{ inputs.item }}', \
+         tools: [] }\n",
+    );
+    rows(&folder, 2);
+    let server = Server::with(Checks::AllowRepeats, |_: &Request| Answer::text("Done."));
+    run(&folder, &server, &[]).assert_code(0);
+    let emptied = record(&folder, "a0");
+    for name in ["events.jsonl", "plan.json", "lease"] {
+        std::fs::write(emptied.path().join(name), "").unwrap();
+    }
+    std::fs::remove_file(emptied.path().join("result.json")).unwrap();
+    let again = run(&folder, &server, &[]);
+    again.assert_code(0).assert_stderr_contains("1 ended before, 0 to go on, 1 to start");
+    assert_eq!(server.count(), 3);
+    assert!(outcomes(&folder).values().all(|outcome| outcome == "completed"));
+    assert_eq!(emptied.result()["text"], "Done.");
+}
+
+#[test]
 fn all_mistakes_are_reported_with_their_places_before_anything_is_spent() {
     let folder = TestFolder::new();
     let job = "model: anthropic/claude-haiku-4-5\ninputs:\n  item: { type: integer }\n  place: { type: string }\nparent: { \

@@ -12,7 +12,7 @@ use super::redact_reply;
 use super::run_abort::RunAbort;
 use super::run_state::RunState;
 use crate::budget::{RequestEstimate, Reservation, ReserveError};
-use crate::event::{Durability, Event, LimitReached, Outcome, ReplyReceived, RequestFailed, RequestStarted, Retrying};
+use crate::event::{Event, LimitReached, Outcome, ReplyReceived, RequestFailed, RequestStarted, Retrying};
 use crate::message::{Reply, StopReason, Usage};
 use crate::providers::{Model, ProviderError, ProviderErrorKind, ReplyRequest, Retry, StreamObserver};
 use crate::redaction::TextRedactor;
@@ -316,7 +316,7 @@ impl StreamObserver for RequestObserver<'_> {
     fn on_retry(&self, retry: &Retry) {
         *lock(&self.text_redactor) = self.run.deps.tools.redactor.text_stream();
         // If it can't be recorded, that stops the run.
-        let _ = self.run.record(self.agent, Retrying { retry: retry.clone() }, Durability::Written);
+        let _ = self.run.record(self.agent, Retrying { retry: retry.clone() });
         let cost = self.run.cost(self.model, &retry.usage, (self.run.deps.clock)());
         let mut tries = lock(&self.failed_tries);
         tries.usage += retry.usage;

@@ -169,7 +169,8 @@ pub(super) async fn execute(
     let path = std::env::split_paths(env.variable("PATH").unwrap_or_default());
     let workspace = PathBuf::from(&run.plan.workspace);
     let writable = [run.sandbox.writable_paths(), vec![workspace.clone(), run.runs_folder.clone()]].concat();
-    let git = programs::find("git", path, &writable);
+    let uses_git = run.plan.changes_files() || run.plan.copies_workspace();
+    let git = if uses_git { programs::find("git", path, &writable) } else { None };
     let confine_copy = run.sandbox.for_copies(
         &run.plan,
         CopiesOf {

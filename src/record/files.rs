@@ -30,6 +30,8 @@ pub(super) const PATCH_FILE: &str = "changes.patch";
 pub(super) const JOB_FILE: &str = "job.yaml";
 pub(super) const PLAN_FILE: &str = "plan.json";
 pub(super) const RESULT_FILE: &str = "result.json";
+pub(super) const TRANSCRIPT_FILE: &str = "transcript.md";
+pub(super) const REPORT_FILE: &str = "report.html";
 
 /// The prefix of the names of temporary files, which are renamed when they are complete. A killed process leaves them behind;
 /// the next process with the folder's lock removes them.

@@ -36,7 +36,7 @@ use crate::git::Repository;
 use crate::isolation::Isolation;
 use crate::map::{MAP_FORMAT, MapFolder, MapManifest, Results, RowWorkspaces, check_rows};
 use crate::plan::{InputValues, Plan};
-use crate::record::{create_job_dir, new_run_id, open_folder};
+use crate::record::{FlushQueue, create_job_dir, new_run_id, open_folder};
 use crate::rows::{self, MAX_FILE_BYTES, RowFormat, Rows, name_mistake};
 use crate::run::{Signals, head_commit};
 
@@ -236,6 +236,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         opened_folder,
         workspaces: &workspaces,
         budget: &budget,
+        flush_queue: FlushQueue::start().map_err(Error::environment("a thread can't be started"))?,
         // The time limit also stops the rows, but isn't a signal.
         signals: signals.for_part(),
         deadline,

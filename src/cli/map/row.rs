@@ -68,8 +68,8 @@ pub(super) fn row_state(
     let record = match Record::open(folder) {
         Ok(record) => record,
         Err(error @ Error::OtherFormat { .. }) => return Err(error),
-        // A process was killed before its run started.
-        Err(Error::NotARecord { .. }) if !folder.join("events.jsonl").exists() => return Ok(RowState::New),
+        // A process was killed before its run started, or a power failure has taken the start away.
+        Err(Error::NotARecord { .. }) if !Record::has_started(folder) => return Ok(RowState::New),
         Err(error) => return Err(error),
     };
     let Ok(mut entries) = record.entries(PARENT) else { return Ok(RowState::New) };

@@ -27,7 +27,7 @@ use crate::formats::map_table::EXIT_TEMPORARY;
 use crate::isolation::IsolationError;
 use crate::map::{MapFolder, Results, RowWorkspaces};
 use crate::plan::InputValues;
-use crate::record::Record;
+use crate::record::{FlushQueue, Record};
 use crate::rows::Rows;
 use crate::run::Signals;
 
@@ -54,6 +54,8 @@ pub(super) struct MapRunner<'a> {
     pub(super) opened_folder: File,
     pub(super) workspaces: &'a RowWorkspaces,
     pub(super) budget: &'a Arc<MapBudget>,
+    /// Flushes the records of all rows.
+    pub(super) flush_queue: FlushQueue,
     pub(super) signals: Signals,
     pub(super) deadline: Instant,
     pub(super) output_ready: watch::Receiver<bool>,
@@ -151,6 +153,7 @@ impl MapRunner<'_> {
         let observer = self.progress.row_started(&row.id, &execution.plan, prices, execution.resume_state.as_ref());
         execution.observers.push(observer);
         execution.map_budget = Some(Arc::clone(self.budget));
+        execution.recorder.flush_queue = Some(self.flush_queue.clone());
         let (record, sends_traces) = (execution.recorder.folder.clone(), !execution.options.offline);
         let mut executed = execute(execution, self.output_ready.clone(), self.env).await?;
         if sends_traces && !self.has_lost_traces.load(Ordering::SeqCst) {
