@@ -124,9 +124,13 @@ pub(crate) struct EndpointLabels {
 
 impl EndpointLabels {
     pub(super) fn new(connect: &ConnectContext<'_>, names: EndpointNames) -> Self {
+        let command = connect.settings.map(|it| it.settings).filter(|settings| settings.has_key_command());
+        let command = command.map(|settings| format!("`key_command` of {}", settings.label));
+        let values = connect.settings.map(|it| it.settings).filter(|settings| settings.has_secret_values());
+        let values = values.map(|settings| format!("`headers` or `query` of {}", settings.label));
         let Some(server) = connect.server else {
             return Self {
-                key_source: names.key_env.to_owned(),
+                key_source: command.or(values).unwrap_or_else(|| names.key_env.to_owned()),
                 base_url_source: names.base_url_env.to_owned(),
                 names,
                 missing_key_hint: format!("put one into {}", names.key_env),
@@ -139,28 +143,11 @@ impl EndpointLabels {
             None => format!("put one into a variable, and name that as `key_env` of `{name}` in {file}"),
         };
         Self {
-            key_source: server.key_env.as_deref().unwrap_or("nowhere").to_owned(),
+            key_source: command.or(server.key_env.clone()).or(values).unwrap_or_else(|| "nowhere".to_owned()),
             base_url_source: format!("`base_url` of `{name}` in {file}"),
             names,
             missing_key_hint,
             server: Some((name.clone(), file.to_string())),
-        }
-    }
-}
-
-impl ConnectContext<'_> {
-    /// The key to send. For a server in `providers.toml`, it comes from the variable `key_env`, if set; otherwise from
-    /// the provider's variable, which may be missing unless `required`.
-    ///
-    /// # Errors
-    /// It is required and missing, or not valid in a header. The message never contains any part of the key.
-    pub(super) fn resolve_key(&self, names: EndpointNames, required: bool) -> Result<Option<String>, ProviderError> {
-        match self.server {
-            Some(server) => server.key_env.as_deref().map(|name| env_key(self.env, name)).transpose(),
-            None if required || (self.env)(names.key_env).is_some_and(|key| !key.is_empty()) => {
-                env_key(self.env, names.key_env).map(Some)
-            }
-            None => Ok(None),
         }
     }
 }

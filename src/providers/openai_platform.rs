@@ -45,9 +45,9 @@ pub(super) fn connect(
     let mut endpoint = Endpoint::new(context, names, BASE_URL, path)?;
     if let Some(key) = context.resolve_key(names, is_official(&endpoint))? {
         if endpoint.has_credentials() {
-            endpoint.add_secret(&key);
+            endpoint.unsent_key(&key);
         } else {
-            endpoint.secret_header("authorization", "Bearer ", &key);
+            endpoint.key_header("authorization", "Bearer ", &key);
         }
     }
     let retry_policy = RetryPolicy::new(context.env, endpoint.identity())?;

@@ -132,6 +132,11 @@ impl<'t, 's> TableReader<'t, 's> {
         self.reading.report(Diagnostic::error(code, self.reading.place(span), message).help(help));
     }
 
+    /// Reports a value of the wrong type.
+    pub fn wrong_type(&self, value: &Spanned<DeValue<'_>>, expected: &str, help: &str) {
+        self.wrong::<()>(value, expected, help);
+    }
+
     fn wrong<T>(&self, value: &Spanned<DeValue<'_>>, expected: &str, help: &str) -> Option<T> {
         let message = format!("expected {expected}, found a value of type {}", value.get_ref().type_str());
         self.error("wrong-type", value.span(), message, help);

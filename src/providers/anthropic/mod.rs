@@ -84,9 +84,9 @@ fn connect(context: &ConnectContext<'_>) -> Result<Arc<dyn Provider>, ProviderEr
     let mut endpoint = Endpoint::new(context, NAMES, BASE_URL, "/v1/messages")?;
     endpoint.header("anthropic-version", "2023-06-01");
     if let Some(key) = key {
-        endpoint.secret_header("x-api-key", "", &key);
+        endpoint.key_header("x-api-key", "", &key);
         if !endpoint.has_host(HOST) && !endpoint.has_credentials() {
-            endpoint.secret_header("authorization", "Bearer ", &key);
+            endpoint.key_header("authorization", "Bearer ", &key);
         }
     }
     let retry_policy = RetryPolicy::new(context.env, endpoint.identity())?;

@@ -18,6 +18,7 @@ use tokio::time::timeout;
 
 use crate::providers::api::{ProviderError, ProviderErrorKind};
 use crate::providers::transport::endpoint::{Endpoint, bypasses_proxy};
+use crate::providers::transport::key_command::IssuedKey;
 use crate::providers::transport::retry::FailedAttempt;
 use crate::providers::transport::transport_error::{classify_transport_error, root_cause};
 
@@ -25,18 +26,23 @@ use crate::providers::transport::transport_error::{classify_transport_error, roo
 const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
 impl Endpoint {
-    /// Sends one request whose body is the concatenated chunks, and waits for the response's headers.
-    pub(crate) async fn post(&self, chunks: Vec<Bytes>) -> Result<HttpResponse<'_>, FailedAttempt> {
+    /// Sends one request whose body is the concatenated chunks, with this key of a command, and waits for the response's
+    /// headers.
+    pub(crate) async fn post(
+        &self,
+        chunks: Vec<Bytes>,
+        key: Option<&IssuedKey>,
+    ) -> Result<HttpResponse<'_>, FailedAttempt> {
         let client =
             self.client.get_or_try_init(|| async { self.build_client() }).await.map_err(FailedAttempt::permanent)?;
         let may_be_stale = self.may_reuse_connection.load(Ordering::Relaxed);
         let begun = Instant::now();
-        let mut sent = self.send(client, chunks.clone()).await;
+        let mut sent = self.send(client, chunks.clone(), key).await;
         // A connection that was already closed fails at once. After a longer time, the server may have worked on the
         // request, so it counts as a failed attempt.
         let is_at_once = begun.elapsed() <= self.timeouts.connect / 5;
         if may_be_stale && is_at_once && matches!(&sent, Ok(Err(error)) if is_connection_closed(error)) {
-            sent = self.send(client, chunks).await;
+            sent = self.send(client, chunks, key).await;
         }
         self.may_reuse_connection.store(matches!(sent, Ok(Ok(_))), Ordering::Relaxed);
         let is_cut = self.is_plaintext() && matches!(&sent, Ok(Err(error)) if is_connection_closed(error));
@@ -57,11 +63,16 @@ impl Endpoint {
         Some((self.client.get()?, &self.url)).filter(|_| self.was_closed_in_plaintext.load(Ordering::Relaxed))
     }
 
-    async fn send(&self, client: &Client, chunks: Vec<Bytes>) -> Result<reqwest::Result<Response>, Elapsed> {
+    async fn send(
+        &self,
+        client: &Client,
+        chunks: Vec<Bytes>,
+        key: Option<&IssuedKey>,
+    ) -> Result<reqwest::Result<Response>, Elapsed> {
         let length: usize = chunks.iter().map(Bytes::len).sum();
         let body = reqwest::Body::wrap_stream(stream::iter(coalesce(chunks).into_iter().map(Ok::<_, Infallible>)));
         let request =
-            client.post(self.url.clone()).headers(self.headers.clone()).header(CONTENT_LENGTH, length).body(body);
+            client.post(self.url.clone()).headers(self.request_headers(key)).header(CONTENT_LENGTH, length).body(body);
         timeout(self.timeouts.idle * 3, request.send()).await
     }
 

@@ -30,6 +30,8 @@ pub(crate) struct FailedAttempt {
     pub(crate) retry: RetryDecision,
     /// The server's own message, if the response contains an error.
     pub(crate) server_message: Option<String>,
+    /// Whether the server refuses the key, which may have expired.
+    pub(crate) is_key_refused: bool,
 }
 
 /// Whether a retry can help.
@@ -51,7 +53,7 @@ pub(crate) enum RetryDecision {
 impl FailedAttempt {
     /// A failure that no retry fixes.
     pub(crate) fn permanent(error: ProviderError) -> Self {
-        Self { error, retry: RetryDecision::Never, server_message: None }
+        Self { error, retry: RetryDecision::Never, server_message: None, is_key_refused: false }
     }
 
     /// A response that isn't from the API: permanent unless the server has replied before.
@@ -65,7 +67,7 @@ impl FailedAttempt {
         match self.retry {
             RetryDecision::IfServerProven if is_proven => {
                 let error = ProviderError { kind: ProviderErrorKind::Failed, hint: None, ..self.error };
-                Self { error, retry: RetryDecision::Backoff, server_message: None }
+                Self { retry: RetryDecision::Backoff, ..Self::permanent(error) }
             }
             RetryDecision::IfServerProven => Self::permanent(self.error),
             _ => self,
