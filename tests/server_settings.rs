@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::support::program::Program;
 use crate::support::server::{Answer, Checks, KEY, Request, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
+use crate::support::tls;
 
 const JOB: &str = "model: local/some-model\nparent: { prompt: Go., tools: [] }\nlimits: { tokens: 100000 }\n";
 
@@ -108,7 +109,7 @@ fn a_built_in_provider_takes_the_same_settings() {
     for (wrong, words) in [
         ("base_url = \"http://127.0.0.1:1\"", "set ANTHROPIC_BASE_URL"),
         ("key_env = \"OTHER\"", "set ANTHROPIC_API_KEY"),
-        ("api = \"openai\"", "it has its own API"),
+        ("api = \"openai\"", "its `api` can't be changed here"),
     ] {
         configure(&folder, &format!("[providers.anthropic]\n{wrong}\n"));
         run(&folder).run().assert_code(5).assert_stderr_contains("reserved-name").assert_stderr_contains(words);
@@ -314,11 +315,177 @@ fn mistakes_in_settings_are_found_without_showing_values() {
         ("key_command = [\"echo\"]\nkey_ttl = \"very-secret\"", "bad-duration"),
         ("key_command = [\"echo\"]\nkey_env = \"SOME_KEY\"", "invalid-value"),
         ("key_ttl = \"1h\"", "invalid-value"),
+        ("timeouts = \"10m\"", "wrong-type"),
+        ("timeouts = { idle = 10 }", "wrong-type"),
+        ("timeouts = { idle = \"very-secret\" }", "bad-duration"),
+        ("timeouts = { idle = \"25h\" }", "out-of-range"),
+        ("timeouts = { read = \"10m\" }", "unknown-key"),
+        ("tries = 0", "out-of-range"),
+        ("tries = 101", "out-of-range"),
+        ("tries = \"3\"", "wrong-type"),
+        ("client_cert = \"very-secret.pem\"", "invalid-value"),
+        ("client_cert = 1", "wrong-type"),
+        ("client_key = \"/very-secret.key\"", "invalid-value"),
     ] {
         configure(&folder, &server_config("openai-chat", "http://127.0.0.1:1/v1", setting));
         let ended = folder.legwork(&["validate", "job.yaml"]).run();
         ended.assert_stdout_contains(code).assert_not_printed("secret");
         assert_eq!(ended.full_output().matches("providers.toml:").count(), 1, "{setting}\n{}", ended.full_output());
         run(&folder).run().assert_code(5).assert_stderr_contains(code).assert_not_printed("secret");
+    }
+}
+
+#[test]
+fn tries_and_timeouts_are_those_of_the_file() {
+    let folder = folder(JOB, "");
+    for (tries, words) in [("1", "(tried once)"), ("3", "(tried 3 times)"), ("8", "(tried 8 times)")] {
+        let server = Server::with(Checks::None, |_: &Request| Answer::status(500).error("api_error", "Broken."));
+        configure(&folder, &server_config("anthropic", &server.url(), &format!("tries = {tries}")));
+        run(&folder).run().assert_code(75).assert_stderr_contains(words);
+        assert_eq!(server.count().to_string(), tries);
+    }
+    for (timeouts, words) in
+        [("first_byte = \"1s\"", "didn't answer within 1s"), ("total = \"1s\"", "didn't finish its response within 1s")]
+    {
+        let server = Server::with(Checks::None, |_: &Request| Answer::text("never").hang());
+        let settings = format!("tries = 1\ntimeouts = {{ {timeouts} }}");
+        configure(&folder, &server_config("anthropic", &server.url(), &settings));
+        run(&folder).run().assert_code(75).assert_stderr_contains(words);
+    }
+    let server = Server::with(Checks::None, |_: &Request| Answer::text("A long text.").cut_after_events(2).hang());
+    configure(&folder, &server_config("anthropic", &server.url(), "tries = 1\ntimeouts = { idle = \"1s\" }"));
+    run(&folder).run().assert_code(75).assert_stderr_contains("sent nothing for 1s");
+    // The server accepts the connection and never speaks TLS.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let base_url = format!("https://{}", listener.local_addr().unwrap());
+    configure(&folder, &server_config("anthropic", &base_url, "tries = 1\ntimeouts = { connect = \"1s\" }"));
+    let program = run(&folder).env("SSL_CERT_FILE", tls::file("authority.pem"));
+    program.run().assert_code(75).assert_stderr_contains("timed out after 1s");
+}
+
+const REPLY: &str = r#"{"id":"m","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":"Hello."}],"stop_reason":"end_turn","usage":{"input_tokens":1,"output_tokens":1}}"#;
+
+#[test]
+fn a_client_certificate_is_shown_to_the_server() {
+    let folder = folder(JOB, "");
+    let address = tls::start_for(Some("client.pem"), "right.pem", REPLY);
+    let base_url = format!("https://{address}");
+    let with = |settings: &str| {
+        configure(&folder, &server_config("anthropic", &base_url, &format!("tries = 1\n{settings}")));
+        let ended = run(&folder).env("SSL_CERT_FILE", tls::file("authority.pem")).run();
+        ended.assert_not_printed("hidden-path").assert_not_printed("servers.key");
+        ended
+    };
+    let above = folder.home().join("hidden-path");
+    std::fs::create_dir(&above).unwrap();
+    let copy = |name: &str, to: &str| std::fs::copy(tls::file(name), above.join(to)).unwrap();
+    let key = std::fs::read_to_string(tls::file("servers.key")).unwrap();
+    let secret = key.lines().nth(1).unwrap();
+    copy("client.pem", "client.pem");
+    copy("servers.key", "client.key");
+    let ended = with("client_cert = \"~/hidden-path/client.pem\"\nclient_key = \"~/hidden-path/client.key\"");
+    ended.assert_code(0).assert_stdout("Hello.\n").assert_not_printed(secret);
+    ended.run_folder().assert_absent("hidden-path");
+    ended.run_folder().assert_absent(secret);
+    // Both in one file, by its absolute path.
+    let both = std::fs::read_to_string(above.join("client.pem")).unwrap() + &key;
+    std::fs::write(above.join("both.pem"), both).unwrap();
+    let absolute = above.join("both.pem");
+    with(&format!("client_cert = \"{}\"", absolute.display())).assert_code(0).assert_stdout("Hello.\n");
+    // Without it, the server refuses the connection.
+    assert!(!with("").exited_with(0));
+    std::fs::remove_dir_all(folder.at("runs")).unwrap();
+
+    std::fs::write(above.join("encrypted.key"), key.replace("PRIVATE", "ENCRYPTED PRIVATE")).unwrap();
+    copy("right.pem", "other.pem");
+    std::fs::write(above.join("large.pem"), "x".repeat((1 << 20) + 1)).unwrap();
+    std::fs::copy(tls::file("servers.key"), folder.at("client.key")).unwrap();
+    std::os::unix::fs::symlink(folder.path(), above.join("link")).unwrap();
+    for (certificate, key, words) in [
+        ("missing.pem", "client.key", "`client_cert` of `local` in "),
+        ("client.pem", "missing.key", "`client_key` of `local` in "),
+        ("client.pem", "client.pem", "don't have a certificate and its key"),
+        ("client.key", "client.key", "don't have a certificate and its key"),
+        ("client.pem", "encrypted.key", "has a password"),
+        ("large.pem", "client.key", "is larger than 1048576 bytes"),
+        (".", "client.key", "isn't a regular file"),
+        ("client.pem", "link/client.key", "is in the workspace"),
+    ] {
+        let settings = format!("client_cert = \"~/hidden-path/{certificate}\"\nclient_key = \"~/hidden-path/{key}\"");
+        with(&settings).assert_code(5).assert_stderr_contains(words).assert_not_printed(secret);
+        assert!(!folder.exists("runs"), "{certificate} {key}");
+    }
+    configure(&folder, &server_config("anthropic", "http://127.0.0.1:1", "client_cert = \"~/hidden-path/both.pem\""));
+    run(&folder).run().assert_code(5).assert_stderr_contains("needs an https:// address");
+}
+
+#[test]
+fn an_auth_token_is_sent_as_a_bearer_token() {
+    const TOKEN: &str = "an-auth-token-of-a-gateway";
+    let server = Server::with(Checks::None, |request: &Request| {
+        match (request.header("authorization"), request.header("x-api-key")) {
+            (Some("Bearer an-auth-token-of-a-gateway"), None) => Answer::text(&format!("Hello {TOKEN}.")),
+            _ => Answer::status(401).error("authentication_error", "Who?"),
+        }
+    });
+    let folder = folder(&JOB.replace("local/some-model", "anthropic/claude-sonnet-4-5"), "");
+    let with = |variables: &[(&str, &str)]| {
+        let program = run(&folder).env("ANTHROPIC_BASE_URL", server.url());
+        variables.iter().fold(program, |program, (name, value)| program.env(name, value)).run()
+    };
+    let ended = with(&[("ANTHROPIC_AUTH_TOKEN", TOKEN)]);
+    ended.assert_code(0).assert_stdout("Hello [masked:ANTHROPIC_AUTH_TOKEN].\n").assert_not_printed(TOKEN);
+    ended.run_folder().assert_absent(TOKEN);
+    let both = with(&[("ANTHROPIC_AUTH_TOKEN", TOKEN), ("ANTHROPIC_API_KEY", KEY)]);
+    both.assert_code(0).assert_stderr_contains("ANTHROPIC_AUTH_TOKEN and ANTHROPIC_API_KEY are both set");
+    let empty = with(&[("ANTHROPIC_AUTH_TOKEN", ""), ("ANTHROPIC_API_KEY", KEY)]);
+    empty.assert_code(5).assert_stderr_contains("the key came from ANTHROPIC_API_KEY");
+    with(&[("ANTHROPIC_AUTH_TOKEN", "another-token")])
+        .assert_code(5)
+        .assert_stderr_contains("from ANTHROPIC_AUTH_TOKEN");
+    with(&[("ANTHROPIC_AUTH_TOKEN", "two words")])
+        .assert_code(5)
+        .assert_stderr_contains("ANTHROPIC_AUTH_TOKEN contains");
+    with(&[]).assert_code(5).assert_stderr_contains("ANTHROPIC_API_KEY is not set");
+    folder.write("job.yaml", format!("{JOB}env: [ANTHROPIC_AUTH_TOKEN]\n"));
+    with(&[]).assert_code(3).assert_stderr_contains("api-key-in-env");
+}
+
+#[test]
+fn openai_requests_name_the_organization_and_the_project() {
+    for model in ["openai/gpt-4.1", "openai-chat/gpt-4.1"] {
+        let server = Server::with(Checks::None, |request: &Request| {
+            let ids = ["openai-organization", "openai-project"].map(|name| request.header(name).unwrap_or("none"));
+            Answer::text(&ids.join(" "))
+        });
+        let folder = folder(JOB, &server_config("openai", &format!("{}/v1", server.url()), ""));
+        let with = |model: &str, ids: [&str; 2]| {
+            let program = run(&folder).args(["--model", model]).env("OPENAI_BASE_URL", format!("{}/v1", server.url()));
+            program.env("OPENAI_ORG_ID", ids[0]).env("OPENAI_PROJECT_ID", ids[1]).run()
+        };
+        with(model, ["org-1", "proj_2"]).assert_code(0).assert_stdout("org-1 proj_2\n");
+        with(model, ["", "proj_2"]).assert_code(0).assert_stdout("none proj_2\n");
+        with(model, ["org\n1", ""]).assert_code(5).assert_stderr_contains("OPENAI_ORG_ID contains");
+        // A server of the user's own gets its own headers only.
+        with("local/m", ["org-1", "proj_2"]).assert_code(0).assert_stdout("none none\n");
+    }
+}
+
+/// The proxy doesn't work, so only a request that bypasses it reaches the server, whose certificate is for another name.
+#[cfg(target_os = "linux")]
+#[test]
+fn no_proxy_excludes_ports() {
+    // Not a loopback address, but it leads to one.
+    let port = tls::start("other-name.pem", REPLY).port();
+    let folder = folder(JOB, &server_config("anthropic", &format!("https://0.0.0.0:{port}"), "tries = 1"));
+    let with = |no_proxy: &str| {
+        let program = run(&folder).env("HTTPS_PROXY", "http://127.0.0.1:1").env("NO_PROXY", no_proxy);
+        program.env("SSL_CERT_FILE", tls::file("authority.pem")).run()
+    };
+    for no_proxy in ["", "0.0.0.0:1", "*.0.0.0.0"] {
+        with(no_proxy).assert_code(75).assert_stderr_contains("does the proxy in HTTPS_PROXY work");
+    }
+    for no_proxy in [format!("0.0.0.0:{port}"), format!("x, *.y:1, 0.0.0.0:{port}")] {
+        with(&no_proxy).assert_code(5).assert_stderr_contains("is for another name");
     }
 }

@@ -43,6 +43,11 @@ impl ConnectContext<'_> {
         Ok(key.map(ApiKey::Fixed))
     }
 
+    /// Whether the key comes from the provider's own variables.
+    pub(super) fn takes_key_from_env(&self) -> bool {
+        self.server.is_none() && !self.settings.is_some_and(|it| it.settings.has_key_command())
+    }
+
     /// The value of a header or query parameter, and whether it may be a secret.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ mod assembler;
 pub mod base_url;
 #[cfg(test)]
 mod captured_stream_tests;
+mod client_certificate;
 #[cfg(test)]
 mod conformance_tests;
 mod env_config;

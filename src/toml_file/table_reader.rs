@@ -63,6 +63,15 @@ impl<'t, 's> TableReader<'t, 's> {
         number.or_else(|| self.out_of_range(value))
     }
 
+    /// A table: `[KEY]`.
+    pub fn table(&mut self, key: &'static str, help: &str) -> Option<TableReader<'t, 's>> {
+        let value = self.value(key)?;
+        match value.get_ref() {
+            DeValue::Table(table) => Some(TableReader::new(self.reading, table, value.span())),
+            _ => self.wrong(value, "a table", help),
+        }
+    }
+
     /// The tables of a list: `[[KEY]]`.
     pub fn tables(&mut self, key: &'static str) -> Vec<TableReader<'t, 's>> {
         let Some(value) = self.value(key) else { return Vec::new() };

@@ -102,17 +102,18 @@ fn connect(context: &ConnectContext<'_>) -> Result<Arc<dyn Provider>, ProviderEr
     if let Some(key) = context.resolve_key(names, endpoint.has_host(HOST))? {
         endpoint.key_header("x-goog-api-key", "", &key);
     }
-    let has_conflicting_keys = context.server.is_none() && google.is_some() && gemini.is_some() && google != gemini;
-    let retry_policy = RetryPolicy::new(context.env, endpoint.identity())?;
-    Ok(Arc::new(Gemini { endpoint, retry_policy, has_conflicting_keys, learned: Arc::default() }))
+    if context.takes_key_from_env() && google.is_some() && gemini.is_some() && google != gemini {
+        let both = format!("{GOOGLE_KEY_ENV} and {KEY_ENV} are both set");
+        endpoint.set_notice(format!("{both}: {GOOGLE_KEY_ENV} is used, as Google's own clients do"));
+    }
+    let retry_policy = RetryPolicy::new(context, endpoint.identity())?;
+    Ok(Arc::new(Gemini { endpoint, retry_policy, learned: Arc::default() }))
 }
 
 struct Gemini {
     /// The parent of the models' endpoints.
     endpoint: Endpoint,
     retry_policy: RetryPolicy,
-    /// Whether both variables are set, to different keys.
-    has_conflicting_keys: bool,
     /// Each model has its own endpoint, but all of them share the limits learned from errors.
     learned: Arc<LearnedLimits>,
 }
@@ -135,10 +136,7 @@ impl Provider for Gemini {
     }
 
     fn warning(&self) -> Option<String> {
-        let conflict = || {
-            format!("{GOOGLE_KEY_ENV} and {KEY_ENV} are both set: {GOOGLE_KEY_ENV} is used, as Google's own clients do")
-        };
-        self.endpoint.warning().or_else(|| self.has_conflicting_keys.then(conflict))
+        self.endpoint.warning()
     }
 
     fn prepare(&self) -> Option<BoxFuture<'_, Result<(), ProviderError>>> {

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Client, Url};
+use reqwest::{Client, Identity, Url};
 use sha2::{Digest, Sha256};
 use tokio::sync::OnceCell;
 
 use crate::providers::api::ProviderError;
 use crate::providers::api_key::ApiKey;
 use crate::providers::base_url;
-use crate::providers::env_config::{EndpointLabels, EndpointNames, Proxy, Timeouts};
+use crate::providers::env_config::{EndpointLabels, EndpointNames, Proxy, Timeouts, is_in_no_proxy};
 use crate::providers::spec::{ConnectContext, ProviderSpec};
 use crate::providers::transport::key_command::{IssuedKey, KeyCommand};
 use crate::providers::transport::retry::FailedAttempt;
@@ -41,6 +41,12 @@ pub(crate) struct Endpoint {
     pub(super) timeouts: Timeouts,
     /// The proxy between legwork and the server, if any.
     pub(super) proxy: Option<Proxy>,
+    /// Whether no proxy is used, whatever the HTTP library would do.
+    pub(super) bypasses_proxy: bool,
+    /// The certificate that is shown to the server, with its key.
+    pub(super) certificate: Option<Identity>,
+    /// What the operator should know before the first request.
+    notice: Option<String>,
     /// Secrets to remove from the server's texts, in addition to the run's secrets.
     secrets: Vec<String>,
     redactor: Redactor,
@@ -91,11 +97,15 @@ impl Endpoint {
         let named: Vec<(String, String)> =
             secrets.iter().map(|secret| ("address".to_owned(), secret.clone())).collect();
         let display_url = connect.redactor.redact(&base_url::without_credentials(&url)).into_owned();
-        let timeouts = Timeouts::new(connect.env)?;
-        let proxy =
-            if bypasses_proxy(&url) { None } else { Proxy::for_host(connect.env, url.host_str().unwrap_or_default()) };
+        let timeouts = Timeouts::new(connect)?;
+        let bypasses_proxy = bypasses_proxy(&url) || is_in_no_proxy(connect.env, &url);
+        let proxy = if bypasses_proxy { None } else { Proxy::for_url(connect.env, &url) };
+        let certificate = connect.client_identity(labels.key_name(), url.scheme())?;
         let mut endpoint = Self {
             proxy,
+            bypasses_proxy,
+            certificate,
+            notice: None,
             url,
             display_url,
             path: path.to_owned(),
@@ -157,6 +167,11 @@ impl Endpoint {
         self.headers.entry(name).or_insert(HeaderValue::from_static(value));
     }
 
+    /// Sends a header whose value isn't a secret with every request, unless `providers.toml` sets it.
+    pub(crate) fn value_header(&mut self, name: &'static str, value: HeaderValue) {
+        self.headers.entry(name).or_insert(value);
+    }
+
     /// Sends a key with every request, after `prefix`, and never shows it. A header in `providers.toml` takes precedence.
     pub(crate) fn key_header(&mut self, name: &'static str, prefix: &'static str, key: &ApiKey) {
         let has_own = self.headers.contains_key(name);
@@ -205,10 +220,20 @@ impl Endpoint {
         }
     }
 
-    /// Gets the first key, if a command prints it.
+    /// Checks the client certificate, and gets the first key, if a command prints it.
     pub(crate) fn prepare(&self) -> Option<BoxFuture<'_, Result<(), ProviderError>>> {
-        let command = self.key_command.as_ref()?;
-        Some(Box::pin(async { command.current().await.map(drop).map_err(|failure| failure.error) }))
+        if self.key_command.is_none() && self.certificate.is_none() {
+            return None;
+        }
+        Some(Box::pin(async {
+            self.client().await?;
+            self.issued_key().await.map(drop).map_err(|failure| failure.error)
+        }))
+    }
+
+    /// Tells the operator something before the first request.
+    pub(crate) fn set_notice(&mut self, notice: String) {
+        self.notice = Some(notice);
     }
 
     /// The headers of a request with this key of the command.
@@ -268,11 +293,13 @@ impl Endpoint {
                 "{variable} isn't the address of a proxy, such as http://HOST:PORT, so no proxy is used"
             ));
         }
-        (self.is_plaintext() && !base_url::is_loopback_url(&self.url)).then(|| {
+        let is_exposed = self.is_plaintext() && !base_url::is_loopback_url(&self.url);
+        let plaintext = is_exposed.then(|| {
             let (base, url) = (&self.labels.base_url_source, &self.display_url);
             let what = if self.has_key() { "the key is sent" } else { "everything is sent" };
             format!("{base} isn't an https:// address: {what} to {url} in plaintext")
-        })
+        });
+        plaintext.or_else(|| self.notice.clone())
     }
 
     /// How long to wait for the usage after a stream has reported the stop reason.
@@ -342,6 +369,6 @@ fn key_value(prefix: &str, key: &str) -> Option<HeaderValue> {
 }
 
 /// Whether requests bypass any proxy. A proxy can't read tunneled https, but it would see the key in http.
-pub(super) fn bypasses_proxy(url: &Url) -> bool {
+fn bypasses_proxy(url: &Url) -> bool {
     url.scheme() == "http" || base_url::is_loopback_url(url)
 }

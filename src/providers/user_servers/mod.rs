@@ -12,6 +12,10 @@
 //! [providers.anthropic]                    # a built-in provider: the same, without `api`, `base_url` and `key_env`
 //! key_command = ["get-key", "--short"]     # prints the key; runs again when the key is refused
 //! key_ttl = "50m"                          # or when it is older than this
+//! timeouts = { first_byte = "10m" }
+//! tries = 3
+//! client_cert = "~/certs/client.pem"       # PEM files
+//! client_key = "~/certs/client.key"
 //! ```
 //!
 //! A job then names `local/MODEL`. It can't set an address or a key itself: the file belongs to the machine, not the

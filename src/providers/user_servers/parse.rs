@@ -98,7 +98,7 @@ fn read_server(name: &Spanned<&str>, mut fields: TableReader<'_, '_>, file: &Arc
         }
         fields.require(key, format!("add it, as in `{key} = \"{example}\"`"));
     }
-    report_unread(&fields);
+    report_unread(&fields, |_| None);
     let (api, base_url) = (api?, base_url?);
     let home = find(api).and_then(|spec| spec.default_endpoint);
     let is_official = home.is_some_and(|home| base_url::is_on_host_of(&base_url, home.base_url));
@@ -112,25 +112,28 @@ fn read_built_in(name: &Spanned<&str>, mut fields: TableReader<'_, '_>, file: &A
     let spec = find(name.get_ref());
     let variables = spec.map_or_else(String::new, |spec| spec.key_envs.join(" or "));
     let base_url_env = spec.and_then(|spec| spec.default_endpoint).map_or("", |home| home.base_url_env);
-    for (key, variable) in [("base_url", base_url_env), ("key_env", &*variables)] {
-        if let Some(value) = fields.value(key) {
-            let message = format!("`{}` is a built-in provider: its `{key}` can't be changed here", name.get_ref());
-            let help = format!("set {variable}, or use another name for a server of your own");
-            fields.error("reserved-name", value.span(), message, help);
-        }
-    }
-    if let Some(value) = fields.value("api") {
-        let message = format!("`{}` is a built-in provider: it has its own API", name.get_ref());
-        fields.error("reserved-name", value.span(), message, "remove it, or use another name for a server of your own");
-    }
     let settings = read_settings(&mut fields, format!("`{}` in {file}", name.get_ref()));
-    report_unread(&fields);
+    report_unread(&fields, |key| {
+        let change = match key {
+            "api" => "remove it".to_owned(),
+            "base_url" => format!("set {base_url_env}"),
+            "key_env" => format!("set {variables}"),
+            _ => return None,
+        };
+        let message = format!("`{}` is a built-in provider: its `{key}` can't be changed here", name.get_ref());
+        Some((message, format!("{change}, or use another name for a server of your own")))
+    });
     settings
 }
 
-/// Reports the keys that weren't read. Those that seem to hold a secret get another message.
-fn report_unread(fields: &TableReader<'_, '_>) {
+/// Reports the keys that weren't read. Those that seem to hold a secret get another message, and so do those for which
+/// `reserved` returns a message with its help.
+fn report_unread(fields: &TableReader<'_, '_>, reserved: impl Fn(&str) -> Option<(String, String)>) {
     for key in fields.unread() {
+        if let Some((message, help)) = reserved(key.get_ref()) {
+            fields.error("reserved-name", key.span(), message, help);
+            continue;
+        }
         let folded = key.get_ref().to_ascii_lowercase();
         let is_of_secret =
             ["key", "token", "secret", "password", "auth", "bearer"].iter().any(|word| folded.contains(word));

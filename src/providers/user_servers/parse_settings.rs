@@ -6,7 +6,9 @@ use std::time::Duration;
 use reqwest::header::{HeaderName, HeaderValue};
 
 use super::redact::is_env_var_name;
-use super::settings::{ConfigValue, ContextWindows, KeyCommandSettings, ServerSettings};
+use super::settings::{
+    ClientCertificate, ConfigValue, ContextWindows, KeyCommandSettings, ServerSettings, TimeoutSettings,
+};
 use crate::job;
 use crate::process::is_always_passed;
 use crate::toml_file::{DeString, DeValue, Spanned, TableReader, quotable};
@@ -15,6 +17,10 @@ use crate::toml_file::{DeString, DeValue, Spanned, TableReader, quotable};
 const MAX_ENTRIES: usize = 64;
 /// The longest plain value in bytes.
 const MAX_VALUE_BYTES: usize = 4 << 10;
+/// The longest timeout.
+const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+/// The most tries of a request.
+const MAX_TRIES: u32 = 100;
 /// Headers that legwork or the HTTP library sets, because the message depends on them.
 const RESERVED_HEADERS: [&str; 11] = [
     "accept-encoding",
@@ -42,7 +48,51 @@ pub(super) fn read_settings(fields: &mut TableReader<'_, '_>, label: String) -> 
     let ttl = ttl.and_then(|(_, ttl)| ttl);
     let key_command = argv.and_then(|(_, argv)| argv).map(|argv| KeyCommandSettings { argv, ttl });
     let context_windows = fields.value("context").map(|value| read_windows(fields, value)).unwrap_or_default();
-    ServerSettings { label, headers, query, key_command, context_windows }
+    let timeouts = read_timeouts(fields);
+    let tries = fields.count("tries").and_then(|tries| read_tries(fields, &tries));
+    let client_certificate = read_client_certificate(fields);
+    ServerSettings { label, headers, query, key_command, timeouts, tries, client_certificate, context_windows }
+}
+
+fn read_timeouts(fields: &mut TableReader<'_, '_>) -> TimeoutSettings {
+    let example = "write it like `timeouts = { first_byte = \"10m\" }`";
+    let Some(mut table) = fields.table("timeouts", example) else { return TimeoutSettings::default() };
+    let mut timeout = |key| {
+        let text = table.text(key)?;
+        let timeout = read_duration(&table, &text)?;
+        if timeout > MAX_TIMEOUT {
+            table.error("out-of-range", text.span(), "a timeout is at most a day", "write it like `10m`");
+        }
+        Some(timeout)
+    };
+    let [connect, first_byte, idle, total] = ["connect", "first_byte", "idle", "total"].map(&mut timeout);
+    table.finish();
+    TimeoutSettings { connect, first_byte, idle, total }
+}
+
+fn read_tries(fields: &TableReader<'_, '_>, tries: &Spanned<u64>) -> Option<u32> {
+    let count = u32::try_from(*tries.get_ref()).ok().filter(|count| (1..=MAX_TRIES).contains(count));
+    if count.is_none() {
+        let message = format!("`tries` is a number from 1 to {MAX_TRIES}");
+        fields.error("out-of-range", tries.span(), message, "1 means that nothing is tried again");
+    }
+    count
+}
+
+fn read_client_certificate(fields: &mut TableReader<'_, '_>) -> Option<ClientCertificate> {
+    let [certificate, key] = ["client_cert", "client_key"].map(|name| fields.text(name));
+    for text in certificate.iter().chain(&key) {
+        if !text.get_ref().starts_with('/') && !text.get_ref().starts_with("~/") {
+            let help = "begin it with `/` or `~/`";
+            fields.error("invalid-value", text.span(), "this isn't the absolute path of a PEM file", help);
+        }
+    }
+    if let (None, Some(key)) = (&certificate, &key) {
+        let help = "add `client_cert`, the file with the certificate";
+        fields.error("invalid-value", key.span(), "`client_key` needs `client_cert`", help);
+    }
+    let path = |text: Spanned<&str>| (*text.get_ref()).to_owned();
+    Some(ClientCertificate { certificate: path(certificate?), key: key.map(path) })
 }
 
 fn read_headers(fields: &TableReader<'_, '_>, value: &Spanned<DeValue<'_>>) -> Vec<(HeaderName, ConfigValue)> {

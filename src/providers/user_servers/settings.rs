@@ -25,7 +25,35 @@ pub struct ServerSettings {
     pub(crate) query: Vec<(String, ConfigValue)>,
     /// The command that prints the key.
     pub(crate) key_command: Option<KeyCommandSettings>,
+    /// How long a request may take.
+    pub(crate) timeouts: TimeoutSettings,
+    /// How many times a request is tried.
+    pub(crate) tries: Option<u32>,
+    /// The certificate that is shown to the server.
+    pub(crate) client_certificate: Option<ClientCertificate>,
     pub(super) context_windows: ContextWindows,
+}
+
+/// The timeouts that the file sets.
+#[derive(Clone, Default)]
+pub(crate) struct TimeoutSettings {
+    /// For connecting.
+    pub(crate) connect: Option<Duration>,
+    /// For the start of a response.
+    pub(crate) first_byte: Option<Duration>,
+    /// For the next bytes of a response.
+    pub(crate) idle: Option<Duration>,
+    /// For one whole request.
+    pub(crate) total: Option<Duration>,
+}
+
+/// The PEM files of a client certificate. Their paths are never shown.
+#[derive(Clone)]
+pub(crate) struct ClientCertificate {
+    /// The certificate, with those of its authorities.
+    pub(crate) certificate: String,
+    /// Its private key; `None` if it is in the same file.
+    pub(crate) key: Option<String>,
 }
 
 /// A value in the file.
