@@ -471,6 +471,69 @@ fn openai_requests_name_the_organization_and_the_project() {
     }
 }
 
+/// The servers of the book's chapter, with the host replaced: path with query, header, and its value.
+const BOOK: [(&str, &str, &str, &str); 7] = [
+    ("azure", "/openai/v1/responses", "authorization", "Bearer the-key-in-the-environment"),
+    ("azure-entra", "/openai/v1/responses", "authorization", "Bearer the-key-printed-by-az"),
+    (
+        "azure-classic",
+        "/openai/deployments/MY-DEPLOYMENT/chat/completions?api-version=2024-10-21",
+        "api-key",
+        "the-key-in-the-environment",
+    ),
+    ("bedrock-claude", "/anthropic/v1/messages", "x-api-key", "the-key-in-the-environment"),
+    ("bedrock", "/v1/chat/completions", "authorization", "Bearer the-key-in-the-environment"),
+    (
+        "vertex",
+        "/v1/projects/MY-PROJECT/locations/global/endpoints/openapi/chat/completions",
+        "authorization",
+        "Bearer the-key-printed-by-gcloud",
+    ),
+    ("litellm", "/v1/chat/completions", "authorization", "Bearer the-key-in-the-environment"),
+];
+
+#[test]
+fn the_clouds_of_the_book_get_what_they_expect() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let requests = Arc::clone(&seen);
+    let server = Server::with(Checks::None, move |request: &Request| {
+        let headers = ["authorization", "api-key", "x-api-key"].map(|name| {
+            let value = request.header(name).map(str::to_owned);
+            (name, value)
+        });
+        requests.lock().unwrap().push((request.path().to_owned(), headers));
+        Answer::status(404).error("not_found_error", "No.")
+    });
+    let chapter =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/src/models-and-servers.md")).unwrap();
+    let block = chapter.split("## Clouds and gateways").nth(1).unwrap().split("```toml\n").nth(1).unwrap();
+    let host = |line: &str| match line.strip_prefix("base_url = \"").and_then(|url| url.split_once("://")) {
+        Some((_, rest)) => format!("base_url = \"{}{}\n", server.url(), &rest[rest.find('/').unwrap()..]),
+        None => format!("{line}\n"),
+    };
+    let servers: String = block.split("```").next().unwrap().lines().map(host).collect();
+    assert_eq!(servers.matches("[providers.").count(), BOOK.len());
+    let folder = folder(&JOB.replace("local/some-model", "azure/m"), &servers);
+    let programs = folder.home().join("bin");
+    std::fs::create_dir(&programs).unwrap();
+    for name in ["az", "gcloud"] {
+        let path = programs.join(name);
+        std::fs::write(&path, format!("#!/bin/sh\necho the-key-printed-by-{name}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    for (name, path, header, value) in BOOK {
+        let mut program = run(&folder).args(["--model", &format!("{name}/m")]);
+        for variable in ["AZURE_OPENAI_API_KEY", "AWS_BEARER_TOKEN_BEDROCK", "LITELLM_KEY"] {
+            program = program.env(variable, "the-key-in-the-environment");
+        }
+        let path_variable = format!("{}:/usr/bin:/bin", programs.display());
+        program.env("PATH", path_variable).run().assert_code(5).assert_not_printed("the-key");
+        let (asked, headers) = seen.lock().unwrap().pop().unwrap();
+        let found = headers.iter().find(|(known, _)| *known == header).and_then(|(_, value)| value.as_deref());
+        assert_eq!((&*asked, found), (path, Some(value)), "{name}");
+    }
+}
+
 /// The proxy doesn't work, so only a request that bypasses it reaches the server, whose certificate is for another name.
 #[cfg(target_os = "linux")]
 #[test]
