@@ -141,7 +141,12 @@ fn a_run_survives_keys_that_expire() {
             let key = request.header(header).unwrap_or_default().strip_prefix(prefix).unwrap_or_default().to_owned();
             let expected = format!("short-lived-key-{}", requests.load(Ordering::SeqCst) / 3 + 1);
             if key != expected {
-                return Answer::status(401).error("authentication_error", &format!("The key {key} has expired."));
+                let (status, words) = match api {
+                    "openai" => (403, "The token has expired"),
+                    "gemini" => (400, "API key expired. Please renew the API key"),
+                    _ => (401, "Invalid key"),
+                };
+                return Answer::status(status).error("authentication_error", &format!("{words}: {key}."));
             }
             seen.lock().unwrap().push(key);
             match requests.fetch_add(1, Ordering::SeqCst) {
@@ -268,6 +273,33 @@ fn a_command_that_prints_no_key_is_reported_before_the_run() {
     ] {
         configure(&folder, &server_config("openai-chat", "http://127.0.0.1:1/v1", &command));
         run(&folder).run().assert_code(5).assert_stderr_contains(words);
+    }
+}
+
+/// Nothing that the command has started stays behind.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_signal_ends_the_command() {
+    let folder = folder(JOB, "");
+    let command =
+        key_command(&folder, "sleep 300 & echo $! > \"$HOME/pid\"; mv \"$HOME/pid\" \"$HOME/../work/pid\"; wait");
+    configure(&folder, &server_config("openai-chat", "http://127.0.0.1:1/v1", &command));
+    for (signal, code) in [(rustix::process::Signal::INT, 130), (rustix::process::Signal::TERM, 143)] {
+        let running = run(&folder).spawn();
+        folder.wait_for("pid");
+        running.signal(signal);
+        running.wait().assert_code(code);
+        let pid = folder.read("pid").trim().to_owned();
+        std::fs::remove_file(folder.at("pid")).unwrap();
+        // It was killed, and takes a moment to end.
+        let stat = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let is_left = || !stat().is_empty() && !stat().contains(") Z ");
+        let begun = std::time::Instant::now();
+        while is_left() && begun.elapsed() < std::time::Duration::from_secs(30) {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        assert!(!is_left(), "{signal:?}: {}", stat());
+        assert!(!folder.exists("runs"));
     }
 }
 

@@ -302,7 +302,7 @@ pub(super) fn connect_providers(
         env.console.warning(&warning);
     }
     for ready in providers.values().filter_map(|provider| provider.prepare()) {
-        start_runtime()?.block_on(ready).map_err(Error::Provider)?;
+        start_runtime()?.block_on(Signals::exit_unless_done(ready))?.map_err(Error::Provider)?;
     }
     Ok(providers)
 }
