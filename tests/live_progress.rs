@@ -263,7 +263,10 @@ fn a_log_has_a_line_at_intervals_while_nothing_happens() {
     let (folder, server) = waiting_subagents(2);
     let running = run(&folder, &server).env("LEGWORK_HEARTBEAT_MS", "60").env("CI", "true");
     let terminal = Terminal::start(running, 400, 40);
-    let is_beat = |line: &&String| line.starts_with("still running: parent turn 1, look-");
+    // The first ones may be from before both have begun their calls.
+    let is_beat = |line: &&String| {
+        line.starts_with("still running: parent turn 1, look-") && line.matches("bash until").count() == 2
+    };
     let lines = terminal.wait_for("two lines", |lines| lines.iter().filter(is_beat).count() >= 2);
     let beat = lines.iter().rfind(is_beat).unwrap();
     assert!(beat.contains("look-1 bash until [ -e go ]") && beat.contains("look-2 bash until"), "{beat}");
@@ -435,6 +438,26 @@ fn a_log_of_a_map_has_running_totals_and_says_what_runs() {
     assert!(status.success(), "{lines:#?}");
     let last = lines.iter().find(|line| line.starts_with("[5/5] row")).unwrap_or_else(|| panic!("{lines:#?}"));
     assert!(last.contains(" completed: 2 turns") && last.contains("; so far $1.5"), "{last}");
+}
+
+#[test]
+fn the_cost_of_a_map_is_that_of_all_processes_and_is_shown_with_its_limit() {
+    let (folder, server) = waiting_rows(8);
+    folder.write("go", "");
+    let part = |shard: &str, more: &[&str]| {
+        map(&folder, &server, &["--shard", shard]).args(more).env("CI", "true").run().assert_code(0).stderr.clone()
+    };
+    let last = |stderr: String| stderr.lines().rfind(|line| line.contains("; so far ")).unwrap().to_owned();
+    let first = last(part("1/2", &[]));
+    // 100,000 tokens at $3 for a million in the first turn of each row.
+    let rows = |line: &str| line[1..].split('/').next().unwrap().parse::<u32>().unwrap();
+    assert!(first.contains(&format!("; so far ${:.1}", f64::from(rows(&first)) * 0.3)), "{first}");
+    let second = last(part("2/2", &["--limit", "cost_usd=50", "--limit", "tokens=2000000"]));
+    assert_eq!(rows(&first) + rows(&second), 8, "{second}");
+    assert!(
+        second.contains("; so far $2.4") && second.contains(" of $50.00, 800.") && second.ends_with("k of 2.0M tokens"),
+        "{second}"
+    );
 }
 
 #[test]

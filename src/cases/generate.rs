@@ -153,7 +153,7 @@ pub fn generate_expect(
 }
 
 fn is_tool(name: &str) -> bool {
-    name == "submit_result" || crate::tools::TOOLS.iter().any(|tool| tool.name == name)
+    ["skill", "submit_result"].contains(&name) || crate::tools::TOOLS.iter().any(|tool| tool.name == name)
 }
 
 #[cfg(test)]

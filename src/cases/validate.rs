@@ -102,7 +102,7 @@ fn check_texts(expect: &Expect, found: &mut Vec<Diagnostic>) {
 }
 
 fn check_tool_names(counts: &IndexMap<Spanned<String>, Spanned<CountRange>>, found: &mut Vec<Diagnostic>) {
-    let known: Vec<&str> = TOOLS.iter().map(|tool| tool.name).chain(["submit_result"]).collect();
+    let known: Vec<&str> = TOOLS.iter().map(|tool| tool.name).chain(["skill", "submit_result"]).collect();
     for name in counts.keys().filter(|name| !known.contains(&name.value.as_str())) {
         let finding = Diagnostic::error("unknown-tool", name.place(), format!("unknown tool `{}`", name.value));
         found.push(with_nearest(finding, &name.value, &known));

@@ -90,7 +90,8 @@ pub(super) fn emit(options: &EmitArgs, env: &CliEnv) -> Result<u8, Error> {
     let origin = JobTrust::from_untrusted_flag(false);
     let (source, folder) =
         read_files::read_job(&options.job, origin).map_err(|finding| Error::Invalid(vec![finding]))?;
-    let checked = lints::check_with(&source, folder.as_ref(), origin, &config);
+    let workspace = env.workspace_files(&resolve_workspace(Path::new("."))?);
+    let checked = lints::check_in(&source, folder.as_ref(), origin, &config, Some(&workspace));
     let Some(job) = checked.job else { return Err(Error::Invalid(checked.findings)) };
     let mut findings = checked.findings;
     let model = options.model.as_deref().map(|model| lints::model_argument(model, &config.servers)).transpose();

@@ -169,7 +169,8 @@ pub(super) async fn execute(
     let path = std::env::split_paths(env.variable("PATH").unwrap_or_default());
     let workspace = PathBuf::from(&run.plan.workspace);
     let writable = [run.sandbox.writable_paths(), vec![workspace.clone(), run.runs_folder.clone()]].concat();
-    let git = programs::find("git", path, &writable);
+    let uses_git = run.plan.changes_files() || run.plan.copies_workspace();
+    let git = if uses_git { programs::find("git", path, &writable) } else { None };
     let confine_copy = run.sandbox.for_copies(
         &run.plan,
         CopiesOf {
@@ -301,12 +302,13 @@ fn print_outcome(printed: &PrintedRun<'_>, env: &CliEnv, result: &RunResult, lim
     let stats = formats::run_stats::summary_line(result);
     match &result.error {
         Some(error) => {
-            env.console.eprint(&format!("{}: {}", error.code, printable(&error.message)));
+            env.console.eprint_problem(&format!("{}: {}", error.code, printable(&error.message)));
             if let Some(hint) = &error.hint {
-                env.console.eprint(&format!("help:   {}", printable(hint)));
+                env.console.eprint_problem(&format!("help:   {}", printable(hint)));
             }
             env.console.eprint(&format!("used:   {stats}"));
         }
+        None if result.exit_code != 0 => env.console.eprint_problem(&format!("{}: {stats}", result.outcome)),
         None => env.console.eprint(&format!("{}: {stats}", result.outcome)),
     }
     if result.outcome == Outcome::Completed && result.result.is_none() && result.text.trim().is_empty() {

@@ -89,7 +89,7 @@ enum Command {
     Test(test::TestArgs),
     /// Check job files and report every mistake
     ///
-    /// Needs no key and no network, and runs nothing.
+    /// Needs no key and no network, and runs nothing, except git to read context files of a commit.
     Validate(validate::ValidateArgs),
     /// Explain the codes of findings, with examples
     Explain(explain::ExplainArgs),
@@ -138,6 +138,18 @@ enum Command {
     },
 }
 
+impl Command {
+    /// Whether `--quiet` was given.
+    fn is_quiet(&self) -> bool {
+        match self {
+            Self::Run(options) => options.job.quiet,
+            Self::Map(options) => options.job.quiet,
+            Self::Resume(options) => options.quiet,
+            _ => false,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum SchemaKind {
     /// Job files
@@ -181,6 +193,7 @@ pub fn main() -> u8 {
             return if console.print_clap_message(&error).is_ok() { code } else { 2 };
         }
     };
+    let console = console.quiet(arguments.command.is_quiet());
     let code = folder.map_err(Error::environment("the current folder can't be found")).and_then(|current_folder| {
         let (prices, servers, warned) = (OnceLock::new(), OnceLock::new(), Mutex::default());
         let clock = jiff::Timestamp::now;

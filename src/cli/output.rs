@@ -62,11 +62,18 @@ pub(super) struct Console {
     colour: Colour,
     /// Whether legwork runs in a CI system.
     pub(super) is_ci: bool,
+    /// Whether stderr gets only errors and warnings.
+    pub(super) is_quiet: bool,
 }
 
 impl Console {
     pub(super) fn new(variables: &BTreeMap<String, String>) -> Self {
-        Self { colour: Colour::from(variables), is_ci: is_ci(variables) }
+        Self { colour: Colour::from(variables), is_ci: is_ci(variables), is_quiet: false }
+    }
+
+    /// The same console, with or without `--quiet`.
+    pub(super) fn quiet(self, is_quiet: bool) -> Self {
+        Self { is_quiet, ..self }
     }
 
     /// Whether stderr is kept in a file.
@@ -155,8 +162,15 @@ impl Console {
         Ok(())
     }
 
-    /// Prints to stderr and ends the line, with CI commands neutralized.
+    /// Prints to stderr and ends the line, with CI commands neutralized. Nothing is printed with `--quiet`.
     pub(super) fn eprint(self, text: &str) {
+        if !self.is_quiet {
+            self.eprint_problem(text);
+        }
+    }
+
+    /// Prints what went wrong to stderr and ends the line, with CI commands neutralized.
+    pub(super) fn eprint_problem(self, text: &str) {
         self.eprint_raw(&sanitize::ci_log(text));
     }
 
@@ -168,7 +182,7 @@ impl Console {
 
     /// Prints a warning to stderr.
     pub(super) fn warning(self, text: &str) {
-        self.eprint(&format!("{} {}", self.label("warning:", "33"), printable(text)));
+        self.eprint_problem(&format!("{} {}", self.label("warning:", "33"), printable(text)));
     }
 
     /// Prints an error with its causes and hint to stderr.
@@ -185,13 +199,13 @@ impl Console {
         if let Some(hint) = error.hint() {
             text.push_str(&format!("\n{} {}", self.label("help:", "36"), printable(&hint)));
         }
-        self.eprint(&text);
+        self.eprint_problem(&text);
     }
 
     /// Prints findings to stderr as text.
     pub(super) fn findings(self, findings: &[Diagnostic]) {
         let findings: Vec<Diagnostic> = findings.iter().map(Diagnostic::without_unquotable).collect();
-        self.eprint(&formats::find(formats::FINDINGS, "text")(&findings, self.stderr_display()));
+        self.eprint_problem(&formats::find(formats::FINDINGS, "text")(&findings, self.stderr_display()));
     }
 
     fn label(self, text: &str, colour: &str) -> String {

@@ -15,6 +15,7 @@ use super::resume::runs_folder;
 use super::sandbox_options::SandboxOptions;
 use super::secrets::RunSecrets;
 use crate::agent::ToolDeps;
+use crate::agent_files::WorkspaceFiles;
 use crate::diagnostic::{Diagnostic, Source};
 use crate::error::Error;
 use crate::job::Job;
@@ -158,7 +159,11 @@ fn edited_plan(path: &Path, replay: &Replay, folder: &Path, env: &CliEnv) -> Res
     let providers = PROVIDERS.iter().map(|entry| entry.name).chain(models().map(|model| model.provider.as_str()));
     let local_providers = providers.map(str::to_owned).collect();
     let user_config = UserConfig { servers, prices: env.prices()?.clone(), local_providers };
-    let checked = lints::check_with(&source, prompts.as_ref(), JobTrust::Trusted, &user_config);
+    let recorded = &replay.started().plan;
+    // Context files and skills that the record doesn't have are read in the workspace.
+    let files =
+        WorkspaceFiles { recorded: recorded.files.clone(), ..env.workspace_files(Path::new(&recorded.workspace)) };
+    let checked = lints::check_in(&source, prompts.as_ref(), JobTrust::Trusted, &user_config, Some(&files));
     let Some(job) = checked.job else { return Err(Error::Invalid(checked.findings)) };
     if !checked.findings.is_empty() {
         env.console.findings(&checked.findings);

@@ -69,6 +69,9 @@ pub(super) struct ResumeArgs {
     format: String,
     #[command(flatten)]
     files: OutputFileArgs,
+    /// Print only errors and warnings to stderr
+    #[arg(long, short)]
+    pub(super) quiet: bool,
 }
 
 pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
@@ -86,15 +89,15 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
             let record = record?;
             let message = printable(&ended.to_string());
             if outcome.is_a_limit() {
-                env.console.eprint(&message);
+                env.console.eprint_problem(&message);
                 let state = load_resume_state(record.journals()?, &folder)?;
                 let used = record.result.as_ref().map_or(Ok(None), |result| state.used_limit(result));
                 if let Some(used) = used.map_err(limit_error)? {
-                    env.console.eprint(&format!("help:   {}", raise_limit_hint(&used, &folder)));
+                    env.console.eprint_problem(&format!("help:   {}", raise_limit_hint(&used, &folder)));
                 }
             } else {
                 let hint = "only an interrupted run can be resumed (choose another with `legwork resume RUN`)";
-                env.console.eprint(&format!("{message}; {hint}"));
+                env.console.eprint_problem(&format!("{message}; {hint}"));
             }
             let files = options.files.prepare()?;
             options.files.check_result_option(&record.plan)?;
@@ -112,8 +115,8 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     }
     let mut state = load_resume_state(journals, &folder)?;
     if !has_our_key {
-        env.console.eprint("this record permits:");
-        permission_lines(&plan).iter().for_each(|line| env.console.eprint(&format!("  {}", printable(line))));
+        env.console.eprint_problem("this record permits:");
+        permission_lines(&plan).iter().for_each(|line| env.console.eprint_problem(&format!("  {}", printable(line))));
         if !options.trust_record {
             return Err(Error::ForeignRecord { path: folder });
         }

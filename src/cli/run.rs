@@ -23,7 +23,7 @@ use crate::run::Signals;
 #[command(after_help = RUN_EXIT_CODES)]
 pub(super) struct RunArgs {
     #[command(flatten)]
-    job: JobArgs,
+    pub(super) job: JobArgs,
     /// Replace a limit of the job; may be repeated
     ///
     /// The limits are cost_usd, tokens, wall_clock, tool_calls, subagents, parallel_subagents, max_turns (the parent's)
@@ -53,7 +53,8 @@ pub(super) struct RunArgs {
     save_case: Option<String>,
     /// Print the plan and stop: no key, no network, no process
     ///
-    /// The plan has every rendered prompt, tool and limit, the sandbox, and the most that the run can cost.
+    /// The plan has every rendered prompt, tool and limit, the sandbox, and the most that the run can cost. If a context file or
+    /// a skill has a `ref`, git reads it.
     #[arg(long)]
     dry_run: bool,
     /// With --dry-run, also print the tool descriptions that the models get
@@ -65,6 +66,10 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     let args = &options.job;
     // Before the file of an earlier run is removed.
     args.sandbox_options.require_for_untrusted(args.untrusted)?;
+    if args.is_stdin() && options.save_case.is_some() {
+        let message = "--save-case needs a job file, and the job is from standard input";
+        return Err(Error::usage(message, "Write the job to a file, and run that."));
+    }
     options.files.check(Some(&args.job))?;
     // With a key, another process may just be writing the files.
     let is_now = !options.dry_run && options.key.is_none();
@@ -196,10 +201,10 @@ fn print_changes(changes: &[PlanChange], env: &CliEnv) {
     let text: Vec<String> = changes.iter().map(ToString::to_string).collect();
     let text = text.join("\n");
     let mut lines = text.lines();
-    lines.by_ref().take(MOST_LINES).for_each(|line| env.console.eprint(&format!("  {}", printable(line))));
+    lines.by_ref().take(MOST_LINES).for_each(|line| env.console.eprint_problem(&format!("  {}", printable(line))));
     match lines.count() {
         0 => {}
-        more => env.console.eprint(&format!("  ({more} more lines)")),
+        more => env.console.eprint_problem(&format!("  ({more} more lines)")),
     }
 }
 

@@ -67,7 +67,7 @@ impl Trajectories<'_> {
         let plan = &self.conversation.plan;
         let planned = plan.agent(&agent.id);
         let mut steps = Steps::default();
-        let system = planned.map(|planned| &*planned.system).filter(|system| !system.trim().is_empty());
+        let system = planned.map(|planned| plan.system_prompt(planned)).filter(|system| !system.trim().is_empty());
         if let Some(system) = system {
             steps.add(agent.started_at, "system", json!(system));
         }

@@ -284,12 +284,13 @@ impl<'c> View<'c> {
     }
 
     fn write_system(&self, page: &mut dyn Page) -> io::Result<()> {
-        let system = self.plan.agent(&self.agent.id).map_or("", |planned| planned.system.as_str());
+        let system =
+            self.plan.agent(&self.agent.id).map(|planned| self.plan.system_prompt(planned)).unwrap_or_default();
         if system.is_empty() {
             return Ok(());
         }
         page.heading(2, &[text("System")], false)?;
-        self.block(page, "", &Text::new(system, crate::conversation::MAX_SHOWN_CHARS))
+        self.block(page, "", &Text::new(&system, crate::conversation::MAX_SHOWN_CHARS))
     }
 
     /// Writes the first message.

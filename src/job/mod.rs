@@ -3,6 +3,7 @@
 //! Their doc comments are the descriptions in the JSON Schema. Everything beyond the form (names that exist, numbers in
 //! range) is checked in [`crate::lints`].
 
+mod agent_file;
 mod check;
 mod duration;
 mod input;
@@ -20,6 +21,7 @@ use crate::diagnostic::{Rule, rule};
 use crate::yaml::{Node, Spanned};
 
 pub use crate::yaml::value_or;
+pub use agent_file::{CONTEXT_BYTES, ContextEntry, MAX_AGENT_FILES, MAX_CONTEXT_BYTES, SkillEntry};
 pub use check::{Check, DEFAULT_CHECK_SECONDS, MAX_CHECKS, MAX_REPAIRS, VariableMention, input_variables};
 pub use duration::{Duration, MAX_DURATION};
 pub use input::{Input, InputType, input_variable};
@@ -109,6 +111,20 @@ pub struct Job {
     }))]
     pub subagents: IndexMap<Spanned<String>, Subagent>,
 
+    /// Files of the workspace whose text is added to the system prompt of every agent: paths, globs, or `{ file: PATH, ref: COMMIT }`.
+    #[serde(default)]
+    #[schemars(length(max = MAX_AGENT_FILES))]
+    pub context: Vec<Spanned<ContextEntry>>,
+
+    /// How many bytes the context files of one agent may have together.
+    #[schemars(range(min = 1, max = MAX_CONTEXT_BYTES), extend("default" = CONTEXT_BYTES))]
+    pub context_bytes: Option<Spanned<u32>>,
+
+    /// Skills that all agents can use: folders of the workspace with a `SKILL.md`.
+    #[serde(default)]
+    #[schemars(length(max = MAX_AGENT_FILES))]
+    pub skills: Vec<Spanned<SkillEntry>>,
+
     /// Limits of the whole run, subagents and retries included.
     #[serde(default)]
     pub limits: Limits,
@@ -176,7 +192,7 @@ impl Job {
 
     /// All agents, the parent first.
     pub fn agents(&self) -> impl Iterator<Item = Agent<'_>> {
-        let Parent { system, tools, max_turns, max_tokens, .. } = &self.parent;
+        let Parent { system, tools, max_turns, max_tokens, context, skills, .. } = &self.parent;
         let parent = Agent {
             name: None,
             system: system.as_ref(),
@@ -186,6 +202,8 @@ impl Job {
             model: None,
             workspace: None,
             returns: self.result.as_ref(),
+            own_context: context,
+            own_skills: skills,
         };
         std::iter::once(parent).chain(self.subagents.iter().map(|(name, subagent)| Agent {
             name: Some(name),
@@ -196,6 +214,8 @@ impl Job {
             model: subagent.model.as_ref(),
             workspace: subagent.workspace.as_ref(),
             returns: subagent.returns.as_ref(),
+            own_context: &subagent.context,
+            own_skills: &subagent.skills,
         }))
     }
 
@@ -207,6 +227,16 @@ impl Job {
         model: Option<&'a Spanned<ModelSpec>>,
     ) -> Option<&'a Spanned<u32>> {
         own.or_else(|| model.unwrap_or(&self.model).value.options()?.max_tokens.as_ref())
+    }
+
+    /// The context files of an agent: the job's and then its own.
+    pub fn context_of<'a>(&'a self, agent: &Agent<'a>) -> impl Iterator<Item = &'a Spanned<ContextEntry>> {
+        self.context.iter().chain(agent.own_context)
+    }
+
+    /// The skills of an agent: the job's and then its own.
+    pub fn skills_of<'a>(&'a self, agent: &Agent<'a>) -> impl Iterator<Item = &'a Spanned<SkillEntry>> {
+        self.skills.iter().chain(agent.own_skills)
     }
 
     /// Whether the parent can delegate work to subagents.
@@ -237,6 +267,16 @@ pub struct Parent {
     /// The greatest number of output tokens of one reply.
     #[schemars(range(min = 1, max = MAX_TOKENS), extend("default" = PARENT_TOKENS))]
     pub max_tokens: Option<Spanned<u32>>,
+
+    /// Files of the workspace whose text is added to the system prompt of this agent, after the job's: paths, globs, or `{ file: PATH, ref: COMMIT }`.
+    #[serde(default)]
+    #[schemars(length(max = MAX_AGENT_FILES))]
+    pub context: Vec<Spanned<ContextEntry>>,
+
+    /// Skills that this agent, in addition to the job's can use: folders of the workspace with a `SKILL.md`.
+    #[serde(default)]
+    #[schemars(length(max = MAX_AGENT_FILES))]
+    pub skills: Vec<Spanned<SkillEntry>>,
 }
 
 /// An agent that the parent can delegate work to.
@@ -264,6 +304,16 @@ pub struct Subagent {
 
     /// The model that answers. Default: the job's.
     pub model: Option<Spanned<ModelSpec>>,
+
+    /// Files of the workspace whose text is added to the system prompt of this agent, after the job's: paths, globs, or `{ file: PATH, ref: COMMIT }`.
+    #[serde(default)]
+    #[schemars(length(max = MAX_AGENT_FILES))]
+    pub context: Vec<Spanned<ContextEntry>>,
+
+    /// Skills that this agent, in addition to the job's can use: folders of the workspace with a `SKILL.md`.
+    #[serde(default)]
+    #[schemars(length(max = MAX_AGENT_FILES))]
+    pub skills: Vec<Spanned<SkillEntry>>,
 
     /// The folder that the subagent's tools work in.
     #[serde(default)]
@@ -306,6 +356,10 @@ pub struct Agent<'a> {
     pub workspace: Option<&'a Spanned<SubagentWorkspace>>,
     /// The data that it returns.
     pub returns: Option<&'a Returns>,
+    /// Its context files, in addition to the job's.
+    pub own_context: &'a [Spanned<ContextEntry>],
+    /// Its skills, in addition to the job's.
+    pub own_skills: &'a [Spanned<SkillEntry>],
 }
 
 /// Limits of the whole run, subagents and retries included.

@@ -1,6 +1,7 @@
 //! Checks a job before it runs. A new lint is one file here and one line in [`LINTS`].
 
 pub mod autofix;
+mod changeable_context;
 mod checks;
 mod context_window;
 mod cost;
@@ -8,6 +9,7 @@ mod default_render;
 mod delegation;
 mod empty_values;
 mod env;
+mod hidden_characters;
 mod inputs;
 mod key_aliases;
 mod key_hints;
@@ -22,6 +24,7 @@ mod protected_paths;
 mod ranges;
 mod script;
 mod shell_syntax;
+mod skill_tools;
 mod suppressions;
 mod tool_aliases;
 mod tools;
@@ -31,13 +34,14 @@ mod valid_job;
 
 use std::sync::Arc;
 
+use crate::agent_files::WorkspaceFiles;
 use crate::diagnostic::{Diagnostic, OmittedFindings, Rule, Severity, Source, SourceSpan};
 use crate::job::{self, Job};
 use crate::providers::replay;
 use crate::providers::user_servers;
 use crate::template::{self, JobDir};
 use crate::yaml::{self, Decoded, Spanned};
-use crate::{json_schema, rows, toml_file};
+use crate::{agent_files, json_schema, rows, toml_file};
 
 pub use checks::{ambiguous_condition, parse_condition};
 pub use cost::{COST_WARNINGS, CostTracking, unknown_price};
@@ -73,6 +77,9 @@ pub static LINTS: &[Lint] = &[
     context_window::LINT,
     shell_syntax::LINT,
     not_templates::LINT,
+    changeable_context::LINT,
+    skill_tools::LINT,
+    hidden_characters::LINT,
 ];
 
 /// All rules of all files that are checked.
@@ -87,7 +94,7 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
         replay::RULES,
         user_servers::RULES,
     ];
-    let others = of_files.into_iter().chain([crate::tools::RULES, suppressions::RULES]);
+    let others = of_files.into_iter().chain([crate::tools::RULES, agent_files::RULES, suppressions::RULES]);
     LINTS.iter().map(|lint| lint.rules).chain(others).flatten()
 }
 
@@ -126,6 +133,17 @@ impl JobTrust {
 
 /// Like [`check`], with the user's configuration. An untrusted job may not use everything that a trusted one may.
 pub fn check_with(source: &Arc<Source>, folder: Option<&JobDir>, origin: JobTrust, own: &UserConfig) -> LintReport {
+    check_in(source, folder, origin, own, None)
+}
+
+/// Like [`check_with`], with the context files and skills of a workspace. Without one, plans have none.
+pub fn check_in(
+    source: &Arc<Source>,
+    folder: Option<&JobDir>,
+    origin: JobTrust,
+    own: &UserConfig,
+    workspace: Option<&WorkspaceFiles>,
+) -> LintReport {
     let Decoded { value, mut findings, gaps: holes } = yaml::read_with::<Spanned<Job>>(source, &key_hints::JOB_HINTS);
     let Some(Spanned { value: job, node: root }) = value else {
         return LintReport { findings, job: None, prompts: Vec::new() };
@@ -133,11 +151,17 @@ pub fn check_with(source: &Arc<Source>, folder: Option<&JobDir>, origin: JobTrus
     let (prompts, found) = Prompts::load(&job, &root, folder);
     let mut semantic = found;
     let schemas = Schemas::load(&job, folder, &mut semantic);
+    // An untrusted job may not read commits, which is reported, and git isn't started for it.
+    let untrusted_workspace = workspace
+        .filter(|_| origin == JobTrust::Untrusted)
+        .map(|workspace| WorkspaceFiles { ignores_references: true, ..workspace.clone() });
+    let files = agent_files::load(&job, untrusted_workspace.as_ref().or(workspace), &mut semantic);
     let subject = LintContext {
         source,
         root: &root,
         job: &job,
         prompts: &prompts,
+        files: &files,
         reported: &findings,
         is_complete: holes.is_empty(),
         is_untrusted: origin == JobTrust::Untrusted,
@@ -153,7 +177,7 @@ pub fn check_with(source: &Arc<Source>, folder: Option<&JobDir>, origin: JobTrus
     truncate_findings(&mut findings);
     let broken = !holes.is_empty() || findings.iter().any(|finding| finding.severity == Severity::Error);
     let read = prompts.templates.sources().chain(&schemas.sources).map(|source| source.name.clone()).collect();
-    let job = if broken { None } else { ValidJob::new(source, job, prompts, schemas, &own.servers) };
+    let job = if broken { None } else { ValidJob::new(source, job, prompts, schemas, files, &own.servers) };
     LintReport { findings, job, prompts: read }
 }
 

@@ -6,6 +6,7 @@ use crate::diagnostic::{Diagnostic, Source, suggest_certain_name, suggest_name};
 use crate::job::{GENERAL_SUBAGENT, Job};
 use crate::providers::replay::{CallSite, Script};
 use crate::tools::TOOLS;
+use crate::tools::skill::SkillTool;
 use crate::tools::submit_result::SubmitResult;
 use crate::tools::task::Task;
 use crate::yaml::Spanned;
@@ -72,16 +73,18 @@ fn call_error(call: &CallSite, job: &Job) -> Option<Diagnostic> {
 
 /// The tools of an agent, by its id; `None` if they aren't known.
 fn agent_tools<'a>(agent: &str, job: &'a Job) -> Option<Vec<&'a str>> {
-    let (entries, has_result) = match agent {
-        PARENT => (&job.parent.tools, job.result.is_some()),
+    let (entries, has_result, skills) = match agent {
+        PARENT => (&job.parent.tools, job.result.is_some(), &job.parent.skills),
         _ => {
             let subagent = job.subagents.get(subagent_name(agent)?)?;
-            (&subagent.tools, subagent.returns.is_some())
+            (&subagent.tools, subagent.returns.is_some(), &subagent.skills)
         }
     };
+    let has_skills = !job.skills.is_empty() || !skills.is_empty();
     let names: Vec<&str> = entries.value.iter().map(|entry| entry.value.name()).collect();
     let is_known = names.iter().all(|name| TOOLS.iter().any(|tool| tool.name == *name));
-    is_known.then(|| names.into_iter().chain(has_result.then_some(SubmitResult::NAME)).collect())
+    let of_keys = [has_skills.then_some(SkillTool::NAME), has_result.then_some(SubmitResult::NAME)];
+    is_known.then(|| names.into_iter().chain(of_keys.into_iter().flatten()).collect())
 }
 
 /// The names of the subagents that a job can start.

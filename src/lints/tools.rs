@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::diagnostic::{Diagnostic, Severity, SourceSpan, rule, suggest, suggest_name};
 use crate::job::{Agent, Job, ToolEntry};
+use crate::tools::skill::SkillTool;
 use crate::tools::submit_result::SubmitResult;
 use crate::tools::{Builtin, TOOLS};
 use crate::yaml::{Node, Spanned};
@@ -122,6 +123,10 @@ impl ToolList<'_> {
             let asked = if self.is_parent { "`result`" } else { "`returns`" };
             return Diagnostic::error("unknown-tool", name_place(entry), format!("`{name}` can't be in `tools`"))
                 .help(format!("it is added by {asked}; remove it"));
+        }
+        if name == SkillTool::NAME && rule.is_none() && !subagents().any(|subagent| subagent == name) {
+            return Diagnostic::error("unknown-tool", name_place(entry), format!("`{name}` can't be in `tools`"))
+                .help("it is added by `skills`; remove it");
         }
         if rule.is_none() && subagents().any(|subagent| subagent == name) {
             return self.subagent_as_tool(entry, name);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 use serde_json::Value;
 
+use crate::agent_files::AgentFiles;
 use crate::diagnostic::{Diagnostic, Source};
 use crate::job::{InputType, Job, PromptText, name_from_file};
 use crate::json_schema::SchemaReader;
@@ -22,6 +23,7 @@ pub struct ValidJob {
     job: Job,
     prompts: Prompts,
     schemas: Schemas,
+    files: AgentFiles,
     servers: UserServers,
 }
 
@@ -31,10 +33,11 @@ impl ValidJob {
         job: Job,
         prompts: Prompts,
         schemas: Schemas,
+        files: AgentFiles,
         servers: &UserServers,
     ) -> Option<Self> {
         let name = name_of(&job, source)?;
-        Some(Self { source: source.clone(), name, job, prompts, schemas, servers: servers.clone() })
+        Some(Self { source: source.clone(), name, job, prompts, schemas, files, servers: servers.clone() })
     }
 
     /// The job's name.
@@ -55,6 +58,11 @@ impl ValidJob {
     /// The schemas of its results.
     pub fn schemas(&self) -> &Schemas {
         &self.schemas
+    }
+
+    /// Its context files and skills.
+    pub fn files(&self) -> &AgentFiles {
+        &self.files
     }
 
     /// The user's own servers.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::isolation::{Isolation, Snapshot, WORKSPACES_FOLDER};
-use crate::record::{MAP_FILE, RemovalLock, open_file, temporary};
+use crate::record::{MAP_FILE, RemovalLock, open_file, open_folder, temporary};
 
 /// The version of `map.json`.
 pub const MAP_FORMAT: u32 = 1;
@@ -54,7 +54,7 @@ impl MapFolder {
     /// If the folder can't be opened.
     pub fn lock(&self) -> Result<File, Error> {
         let failed = |source| Error::Record { path: self.path.clone(), source };
-        let folder = File::open(&self.path).map_err(failed)?;
+        let folder = open_folder(&self.path).map_err(failed)?;
         match flock(&folder, FlockOperation::LockExclusive) {
             // Without locks, the first manifest that is written counts.
             Ok(()) | Err(rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOLCK) => {
@@ -84,6 +84,22 @@ impl MapFolder {
         let ledger = self.ledger();
         let folders = std::iter::once(self.path.as_path()).chain(ledger.is_dir().then_some(ledger.as_path()));
         folders.map(RemovalLock::take).collect()
+    }
+
+    /// Checks that the folders in it are folders: a link would lead out of the map.
+    ///
+    /// # Errors
+    /// If one is something else.
+    pub fn check_subfolders(&self) -> Result<(), Error> {
+        for folder in [self.rows(), self.ledger()] {
+            if fs::symlink_metadata(&folder).is_ok_and(|found| !found.is_dir()) {
+                return Err(Error::usage(
+                    format!("{} isn't a folder", folder.display()),
+                    "It isn't from legwork. Move it away, or choose another name for the map with --name NAME.",
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Reads the manifest; `None` if the folder doesn't exist or is empty.

@@ -9,8 +9,9 @@ use super::{
 };
 use crate::diagnostic::Diagnostic;
 use crate::job::{
-    self, Agent, Duration, GENERAL_SUBAGENT, Job, Limit, Limits, PARALLEL_SUBAGENTS, PARENT_TOKENS, PARENT_TURNS,
-    SUBAGENT_TOKENS, SUBAGENT_TURNS, SUBAGENTS, SubagentWorkspace, TOOL_CALLS, ToolEntry, WALL_CLOCK_SECONDS,
+    self, Agent, ContextEntry, Duration, GENERAL_SUBAGENT, Job, Limit, Limits, PARALLEL_SUBAGENTS, PARENT_TOKENS,
+    PARENT_TURNS, SUBAGENT_TOKENS, SUBAGENT_TURNS, SUBAGENTS, SkillEntry, SubagentWorkspace, TOOL_CALLS, ToolEntry,
+    WALL_CLOCK_SECONDS,
 };
 use crate::lints::{ValidJob, resolve};
 use crate::providers::Model;
@@ -70,6 +71,7 @@ impl Plan {
                     inputs: values.plain,
                     parent,
                     subagents,
+                    files: job.files().clone(),
                     limits: limits(&declared.limits),
                     env: env.into_iter().collect(),
                     network: declared.network,
@@ -190,10 +192,13 @@ impl PlanBuilder<'_> {
             (None, None) => default_prompts::parent_prompt(workspace, &tools, returns.is_some()),
             (None, Some(_)) => default_prompts::subagent_prompt(workspace, &tools, returns.is_some(), access),
         };
+        let job = self.valid.job();
         Some(PlannedAgent {
             description: None,
             model: self.model(declared.model)?,
             system,
+            context: self.context(job.context_of(declared)),
+            skills: self.skills(job.skills_of(declared)),
             prompt: None,
             tools,
             max_turns: job::value_or(declared.max_turns, default_turns),
@@ -224,6 +229,8 @@ impl PlanBuilder<'_> {
             description: Some("Carries out any self-contained task and reports what it found or did.".to_owned()),
             model: parent.model.clone(),
             system: default_prompts::subagent_prompt(&self.context.workspace, &tools, false, SubagentWorkspace::Shared),
+            context: self.context(self.job().context.iter()),
+            skills: self.skills(self.job().skills.iter()),
             prompt: None,
             tools,
             max_turns: SUBAGENT_TURNS,
@@ -231,6 +238,18 @@ impl PlanBuilder<'_> {
             workspace: SubagentWorkspace::Shared,
             returns: None,
         }
+    }
+
+    /// The entries whose files were read, each once.
+    fn context<'e>(&self, entries: impl Iterator<Item = &'e Spanned<ContextEntry>>) -> Vec<String> {
+        let labels: IndexSet<String> = entries.map(|entry| entry.value.label()).collect();
+        labels.into_iter().filter(|label| self.valid.files().context.contains_key(label)).collect()
+    }
+
+    /// The entries whose skills were read, each once.
+    fn skills<'e>(&self, entries: impl Iterator<Item = &'e Spanned<SkillEntry>>) -> Vec<String> {
+        let labels: IndexSet<String> = entries.map(|entry| entry.value.label()).collect();
+        labels.into_iter().filter(|label| self.valid.files().skills.contains_key(label)).collect()
     }
 
     /// The context window that the job declares for a model.

@@ -8,6 +8,7 @@ pub mod diff;
 mod input_values;
 mod limit_overrides;
 mod resolve_inputs;
+mod system_prompt;
 #[cfg(test)]
 mod tests;
 
@@ -16,12 +17,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::agent_files::AgentFiles;
 use crate::diagnostic::Rule;
 use crate::job::{Compaction, GitAccess, Keep, Network, SubagentWorkspace};
 use crate::lints;
 use crate::message::ToolCall;
 use crate::providers::Model;
 use crate::redaction::Redactor;
+use crate::tools::skill::{SkillText, SkillTool};
 use crate::tools::submit_result::SubmitResult;
 use crate::tools::task::{Task, TaskInput};
 use crate::tools::toolbox::MAX_RESULT_CHARS;
@@ -67,6 +70,9 @@ pub struct Plan {
     pub parent: PlannedAgent,
     /// The agents that it can delegate to, by name, in the job's order.
     pub subagents: IndexMap<String, PlannedAgent>,
+    /// The texts of context files and skills, as they were when the plan was made.
+    #[serde(flatten)]
+    pub files: AgentFiles,
     /// The limits of the whole run.
     pub limits: PlannedLimits,
     /// Environment variables that commands get in addition to the default ones.
@@ -123,7 +129,8 @@ impl Plan {
             return TaskInput::read(&call.input).is_ok_and(|input| input.agent.as_ref().is_some_and(is_unknown));
         }
         let is_its_result = planned.returns.is_some() && call.tool == SubmitResult::NAME;
-        !is_granted && !is_its_result
+        let is_skill = !planned.skills.is_empty() && call.tool == SkillTool::NAME;
+        !is_granted && !is_its_result && !is_skill
     }
 
     /// An agent by its id in a run: `parent`, `explorer-1`.
@@ -171,7 +178,18 @@ impl Plan {
         agent.returns.as_ref().map(|schema| SubmitResult::new(schema, most)).transpose()
     }
 
-    /// The definitions of an agent's tools, in the order of the allowlist, `submit_result` last.
+    /// The tool with which an agent reads skills; `None` for an agent without skills.
+    pub fn skill_tool(&self, agent: &PlannedAgent) -> Option<SkillTool> {
+        let skills = self.files.skills_of(&agent.skills).map(|skill| SkillText {
+            name: skill.name.clone(),
+            folder: skill.folder.clone(),
+            body: skill.body.clone(),
+            allowed_tools: skill.allowed_tools.clone(),
+        });
+        Some(skills.collect::<Vec<_>>()).filter(|skills| !skills.is_empty()).map(SkillTool::new)
+    }
+
+    /// The definitions of an agent's tools, in the order of the allowlist, then `skill` and `submit_result`.
     ///
     /// # Errors
     /// A tool is unknown, or has unknown options. A plan that was made from a job has neither.
@@ -184,6 +202,7 @@ impl Plan {
             (known.ok_or_else(|| format!("there is no tool `{}`", grant.name))?.build)(&grant.options)
         };
         let mut tools = agent.tools.iter().map(granted).collect::<Result<Vec<_>, String>>()?;
+        tools.extend(self.skill_tool(agent).map(|tool| Box::new(tool) as Box<dyn Tool>));
         tools.extend(self.submit_result(agent)?.map(|tool| Box::new(tool) as Box<dyn Tool>));
         Ok(tools.iter().map(|tool| ToolSpec::of(tool.as_ref())).collect())
     }
@@ -203,6 +222,7 @@ impl Plan {
             hide(&mut agent.system);
             agent.returns.iter_mut().for_each(hide_json);
         }
+        self.files.redact(mask);
         self.checks.iter_mut().flat_map(|check| [&mut check.name, &mut check.run]).for_each(hide);
         self
     }
@@ -221,8 +241,14 @@ pub struct PlannedAgent {
     pub description: Option<String>,
     /// The model.
     pub model: Model,
-    /// The rendered system prompt.
+    /// The rendered system prompt, without the context files and skills, which follow it.
     pub system: String,
+    /// The entries of `context` whose files follow the system prompt, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub context: Vec<String>,
+    /// The entries of `skills` that it can use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skills: Vec<String>,
     /// The rendered prompt. A subagent gets its prompt with each `task` call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,

@@ -1,20 +1,19 @@
 //! Writes the files that are derived from the journals.
 
 use std::io::Read;
+use std::sync::Arc;
 use std::{fs, io};
 
-use super::files::{BASELINE_FILE, JOB_FILE, PATCH_FILE, PLAN_FILE, RESULT_FILE, open_file};
+use super::files::{
+    BASELINE_FILE, JOB_FILE, PATCH_FILE, PLAN_FILE, REPORT_FILE, RESULT_FILE, TRANSCRIPT_FILE, open_file,
+};
 use super::read::{MAX_FILE_BYTES, read_conversation};
 use super::recorder::{ExistingFile, Recorder};
 use crate::conversation::{AgentConversation, Conversation, MAX_SHOWN_CHARS};
-use crate::event::{AgentFinished, Durability, PARENT, RunResult, WorkspaceChanged, summary_file};
+use crate::event::{AgentFinished, PARENT, RunResult, WorkspaceChanged, summary_file};
 use crate::formats::{html, markdown};
 use crate::journal::journal_file;
 use crate::plan::Plan;
-
-/// The files for people.
-const TRANSCRIPT_FILE: &str = "transcript.md";
-const REPORT_FILE: &str = "report.html";
 
 /// A file that was written, and the previous state of its path.
 pub(super) type WrittenFile = (String, ExistingFile);
@@ -26,8 +25,8 @@ impl Recorder {
     /// If a file couldn't be written.
     pub fn write_source(&self, job_file: &str, plan: &Plan) -> io::Result<[WrittenFile; 2]> {
         let plan = serde_json::to_vec_pretty(plan)?;
-        let job_file = self.write(JOB_FILE, job_file.as_bytes(), Durability::Written)?;
-        let plan = self.write(PLAN_FILE, &plan, Durability::Written)?;
+        let job_file = self.write(JOB_FILE, job_file.as_bytes())?;
+        let plan = self.write(PLAN_FILE, &plan)?;
         Ok([(JOB_FILE.to_owned(), job_file), (PLAN_FILE.to_owned(), plan)])
     }
 
@@ -37,7 +36,7 @@ impl Recorder {
     /// If the file couldn't be written.
     pub fn write_summary(&self, finished: &AgentFinished) -> io::Result<WrittenFile> {
         let name = summary_file(&finished.id);
-        let existing = self.write(&name, markdown::subagent_summary(finished).as_bytes(), Durability::Written)?;
+        let existing = self.write(&name, markdown::subagent_summary(finished).as_bytes())?;
         Ok((name, existing))
     }
 
@@ -48,8 +47,7 @@ impl Recorder {
             return Err(io::Error::other(format!("the journal can't be used: {}", conversation.missing.join(" "))));
         }
         let write = |out: &mut dyn io::Write| markdown::transcript(&conversation, out);
-        let mut made =
-            vec![(TRANSCRIPT_FILE.to_owned(), self.write_with(TRANSCRIPT_FILE, Durability::Written, write)?)];
+        let mut made = vec![(TRANSCRIPT_FILE.to_owned(), self.write_with(TRANSCRIPT_FILE, write)?)];
         for agent in conversation.agents().filter(|agent| agent.id != PARENT) {
             made.extend(self.make_subagent_page(&conversation, agent)?);
         }
@@ -58,7 +56,7 @@ impl Recorder {
             // A report that was written from all journals has more than can be written now.
             ExistingFile::Identical
         } else {
-            self.write_with(REPORT_FILE, Durability::Written, |out| html::report(&conversation, out))?
+            self.write_with(REPORT_FILE, |out| html::report(&conversation, out))?
         };
         made.push((REPORT_FILE.to_owned(), report));
         Ok(made)
@@ -84,32 +82,46 @@ impl Recorder {
             }
         }
         let write = |out: &mut dyn io::Write| markdown::subagent_page(conversation, agent, out);
-        let existing = self.write_with(&name, Durability::Written, write)?;
+        let existing = self.write_with(&name, write)?;
         Ok(Some((name, existing)))
     }
 
     /// Writes what the run has changed, if there is anything to show.
     pub(super) fn make_patch(&self, changed: Option<&WorkspaceChanged>) -> io::Result<Option<WrittenFile>> {
         let Some(changed) = changed.filter(|changed| !changed.patch.is_empty()) else { return Ok(None) };
-        let existing = self.write(PATCH_FILE, changed.patch.as_bytes(), Durability::Written)?;
+        let existing = self.write(PATCH_FILE, changed.patch.as_bytes())?;
         Ok(Some((PATCH_FILE.to_owned(), existing)))
     }
 
-    /// Writes the files derived from the journal, `result.json` last. Removes the subagents' journals unless they should be
-    /// kept, the lease, and the workspace baseline if the run can't be resumed.
+    /// Writes the files derived from the journal, and flushes the journal. Then the subagents' journals are removed unless they
+    /// should be kept, `result.json` gets its name, and the lease and, if the run can't be resumed, the workspace baseline are
+    /// removed.
     ///
     /// # Errors
-    /// If a file couldn't be written. The journal is complete all the same.
-    pub fn finish(
+    /// If a file couldn't be written. The journal is complete all the same, unless it couldn't be flushed.
+    pub async fn finish(
         &self,
         plan: &Plan,
         result: &RunResult,
         changed: Option<&WorkspaceChanged>,
         keep_journals: bool,
     ) -> io::Result<()> {
-        self.release_disk_space();
-        self.make_patch(changed)?;
-        self.make_readable(plan, Some(result))?;
+        let write_files = || {
+            self.make_patch(changed)?;
+            self.make_readable(plan, Some(result))?;
+            self.write_temporary(RESULT_FILE, |out| write_result_json(result, out))
+        };
+        let (file, _) = write_files().or_else(|error| match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                self.release_disk_space();
+                write_files()
+            }
+            _ => Err(error),
+        })?;
+        let mut request = self.take_unflushed(PARENT);
+        // It says that the run has ended, so it must not be incomplete after a crash of the machine.
+        request.files.push(Arc::new(file.as_file().try_clone()?));
+        self.flush_with_journal(PARENT, request).await?;
         if !keep_journals {
             for subagent in &result.subagents {
                 self.faults.operation()?;
@@ -119,8 +131,9 @@ impl Recorder {
                 }
             }
         }
-        self.make_result(result)?;
+        self.persist(file, RESULT_FILE)?;
         self.remove_run_files(result);
+        self.return_disk_space();
         Ok(())
     }
 
@@ -149,10 +162,19 @@ impl Recorder {
     }
 
     pub(super) fn make_result(&self, result: &RunResult) -> io::Result<WrittenFile> {
-        let mut json = serde_json::to_vec_pretty(result)?;
-        json.push(b'\n');
-        // It says that the run has ended, so it must not be incomplete after a crash of the machine.
-        let existing = self.write(RESULT_FILE, &json, Durability::Flushed)?;
+        let (file, existing) = self.write_temporary(RESULT_FILE, |out| write_result_json(result, out))?;
+        if existing == ExistingFile::Identical {
+            file.close()?;
+        } else {
+            self.faults.operation()?;
+            file.as_file().sync_data()?;
+            self.persist(file, RESULT_FILE)?;
+        }
         Ok((RESULT_FILE.to_owned(), existing))
     }
+}
+
+fn write_result_json(result: &RunResult, out: &mut dyn io::Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, result)?;
+    out.write_all(b"\n")
 }

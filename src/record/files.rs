@@ -30,6 +30,8 @@ pub(super) const PATCH_FILE: &str = "changes.patch";
 pub(super) const JOB_FILE: &str = "job.yaml";
 pub(super) const PLAN_FILE: &str = "plan.json";
 pub(super) const RESULT_FILE: &str = "result.json";
+pub(super) const TRANSCRIPT_FILE: &str = "transcript.md";
+pub(super) const REPORT_FILE: &str = "report.html";
 
 /// The prefix of the names of temporary files, which are renamed when they are complete. A killed process leaves them behind;
 /// the next process with the folder's lock removes them.
@@ -62,12 +64,21 @@ pub(super) fn create_parent_dir<'a>(path: &'a Path, run: &'a Path) -> io::Result
     Ok(folder)
 }
 
+/// Opens a folder. Anything else in its place is an error; a pipe isn't waited for.
+///
+/// # Errors
+/// If it can't be opened or isn't a folder.
+pub(crate) fn open_folder(path: &Path) -> io::Result<File> {
+    let directory = rustix::fs::OFlags::DIRECTORY.bits().cast_signed();
+    OpenOptions::new().read(true).custom_flags(directory).open(path)
+}
+
 /// Opens a file for reading, by its path in the record's folder.
 ///
 /// # Errors
 /// If it doesn't exist, isn't a regular file, is reached through a link, or is larger than `max_bytes`.
 pub(crate) fn open_file(folder: &Path, name: &str, max_bytes: u64) -> io::Result<File> {
-    let root = File::open(folder)?;
+    let root = open_folder(folder)?;
     let path = Path::new(name);
     let file_name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let parent = open_beneath::open_dir(root.as_fd(), path.parent().unwrap_or(Path::new("")))?;
@@ -114,7 +125,7 @@ pub fn replace_shared_file(
     write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<()> {
     // While one process has it, none removes temporary files.
-    let lock = File::open(folder)?;
+    let lock = open_folder(folder)?;
     let _ = flock(&lock, FlockOperation::LockShared);
     let mut attempt = || {
         let mut file = temporary(folder)?;
@@ -125,7 +136,8 @@ pub fn replace_shared_file(
         if is_durable {
             file.as_file().sync_data()?;
         }
-        file.persist(folder.join(name)).map(drop).map_err(|error| error.error)
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("`{name}`: {error}"));
+        file.persist(folder.join(name)).map(drop).map_err(|error| named(error.error))
     };
     match attempt() {
         // Where locks don't reach other machines, one of them may have removed the temporary file.
@@ -137,7 +149,7 @@ pub fn replace_shared_file(
 /// Removes the temporary files that killed processes have left in a folder that many processes write to, unless one of them
 /// writes just now.
 pub fn remove_abandoned_files(folder: &Path) {
-    if let Ok(lock) = File::open(folder)
+    if let Ok(lock) = open_folder(folder)
         && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
     {
         remove_temporary_files_in(folder);

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
+use super::files::open_folder;
 use super::lease::{Lease, simulated_boot_id};
 use crate::error::Error;
 
@@ -31,7 +32,7 @@ impl RecordLock {
     /// If another process holds it, or the folder can't be opened.
     pub(super) fn take(folder: &Path) -> Result<Self, Error> {
         let failed = |source| Error::Record { path: folder.to_owned(), source };
-        let opened = File::open(folder).map_err(failed)?;
+        let opened = open_folder(folder).map_err(failed)?;
         let start = Instant::now();
         if simulated_boot_id().is_some() {
             return Ok(Self { folder: opened, lease: Lease::take(folder)? });

@@ -3,6 +3,7 @@
 
 mod artifacts;
 mod files;
+mod flush;
 mod follow;
 mod keyed;
 mod journal_set;
@@ -15,8 +16,9 @@ mod rebuild;
 mod recorder;
 mod resume;
 
-pub(crate) use self::files::open_file;
 pub use self::files::{BASELINE_FILE, LATEST, ROWS, RUNS, remove_abandoned_files, replace_shared_file, temporary};
+pub(crate) use self::files::{open_file, open_folder};
+pub use self::flush::FlushQueue;
 pub use self::follow::{JournalTail, RunWatch};
 pub use self::keyed::{KeyedPath, KeyedRecord, MAP_FILE, StartedRecord};
 pub use self::lease::SeenLease;

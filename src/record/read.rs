@@ -64,6 +64,11 @@ impl Record {
         Ok(Self { folder: folder.to_owned(), plan, result })
     }
 
+    /// Whether a run has started in a folder: its journal has a first event, or one that can't be read.
+    pub fn has_started(folder: &Path) -> bool {
+        !matches!(first_event(folder), Ok(None))
+    }
+
     /// Opens a run's folder for showing it: as far as it can be read. The second value names what can't be read, a sentence
     /// each. The plan is that of `plan.json` if the journal is damaged.
     ///

@@ -23,7 +23,7 @@ use self::recorded_run::RecordedRun;
 pub use self::report::{EventLocation, ReplayDifference, ReplayReport};
 use crate::agent::{Agent, JournalCursor, RunDeps, RunGates, RunHistory, RunState, ToolDeps};
 use crate::error::Error;
-use crate::event::{Durability, Event, JournalEntry, Outcome, PARENT, RunStarted, Sink};
+use crate::event::{Event, JournalEntry, Outcome, PARENT, RunStarted, Sink};
 use crate::message::{Message, Reply, StopReason};
 use crate::plan::{Plan, PlannedLimits};
 use crate::pricing::Prices;
@@ -298,13 +298,17 @@ impl EventCollector {
 }
 
 impl Sink for EventCollector {
-    fn record(&self, agent: &str, event: Event, _: Durability) -> io::Result<()> {
+    fn record(&self, agent: &str, event: Event) -> io::Result<()> {
         let mut agents = self.events();
         let events = agents.entry(agent.to_owned()).or_default();
         // Times aren't compared.
         let (seq, at) = (events.len() as u64 + 1, Timestamp::MIN);
         events.push(JournalEntry { seq, at, agent: agent.to_owned(), event });
         Ok(())
+    }
+
+    fn flush<'a>(&'a self, _: &'a str) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
     }
 
     fn text(&self, _: &str, _: &str) {}

@@ -32,6 +32,8 @@ const BEYOND: &[(&str, Sees, &str)] = &[
     ("bad-reference", Sees::Nothing, "in a schema"),
     ("bad-schema", Sees::Nothing, "a schema of schemas would be another file, and sees no expressions and references"),
     ("bad-bash-rule", Sees::Some, "a rule with quotes takes a reader of the shell's language"),
+    ("bad-skill", Sees::Some, "which files are there, and how `ref` and wildcards go together"),
+    ("unreadable-context", Sees::Some, "which files are there, and how `ref` and wildcards go together"),
     ("duplicate-check", Sees::Nothing, "draft 7 can't compare parts of what is in a list"),
     ("duplicate-path", Sees::Nothing, "two spellings of one path"),
     ("duplicate-tool", Sees::Some, "draft 7 can't count how often something is in a list"),

@@ -3,13 +3,14 @@
 pub(crate) mod bash;
 mod edit_file;
 mod file_tool;
-mod glob;
+pub(crate) mod glob;
 mod grep;
 mod input;
 #[cfg(test)]
 #[cfg(target_os = "linux")]
 mod path_swap_race_tests;
 mod read_file;
+pub mod skill;
 pub mod submit_result;
 pub mod task;
 mod todo;

@@ -88,6 +88,17 @@ const GROUPS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "Context files and skills",
+        &[
+            "unreadable-context",
+            "context-too-large",
+            "changeable-context",
+            "hidden-characters",
+            "bad-skill",
+            "missing-skill-tool",
+        ],
+    ),
+    (
         "Inputs",
         &[
             "bad-default",

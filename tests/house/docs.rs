@@ -140,6 +140,31 @@ fn is_job(text: &str) -> bool {
     serde_yaml::from_str::<Value>(text).is_ok_and(|value| value["parent"]["prompt"] != Value::Null)
 }
 
+/// Writes the context files and skills of a job, and commits them where it takes them from `origin/main`.
+fn write_agent_files(folder: &TestFolder, job: &Value) {
+    let agents = job["subagents"].as_object().into_iter().flatten().map(|(_, agent)| agent);
+    for agent in [job, &job["parent"]].into_iter().chain(agents) {
+        let entries = |key: &str| agent[key].as_array().cloned().unwrap_or_default().into_iter();
+        let path = |entry: &Value, key: &str| entry.as_str().or(entry[key].as_str()).unwrap().to_owned();
+        for entry in entries("context") {
+            folder.write(&path(&entry, "file").replace('*', "x"), "Be brief.\n");
+        }
+        for entry in entries("skills") {
+            let skill = path(&entry, "folder");
+            let name = skill.rsplit('/').next().unwrap();
+            folder.write(
+                &format!("{skill}/SKILL.md"),
+                format!("---\nname: {name}\ndescription: Helps.\n---\nBe brief.\n"),
+            );
+        }
+    }
+    if job.to_string().contains("origin/main") {
+        folder.git(&["init", "--quiet"]);
+        folder.commit_all();
+        folder.git(&["update-ref", "refs/remotes/origin/main", "HEAD"]);
+    }
+}
+
 #[test]
 fn every_job_in_the_documentation_is_valid() {
     let mut count = 0;
@@ -152,6 +177,7 @@ fn every_job_in_the_documentation_is_valid() {
                     rest.chars().take_while(|letter| !letter.is_whitespace() && !"},".contains(*letter)).collect();
                 folder.write(&file, "Be brief.\n");
             }
+            write_agent_files(&folder, &serde_yaml::from_str(&job).unwrap());
             folder.write("example.yaml", &job);
             let ended = folder.legwork(&["validate", "example.yaml"]).run();
             assert!(ended.exited_with(0), "{}: {}{}", path.display(), ended.stdout, ended.stderr);

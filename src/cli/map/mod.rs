@@ -32,10 +32,11 @@ use crate::error::Error;
 use crate::formats::map_table::EXIT_TEMPORARY;
 use crate::formats::map_table::RowSummary;
 use crate::formats::{self, PlanPreview, map_summary};
+use crate::git::Repository;
 use crate::isolation::Isolation;
 use crate::map::{MAP_FORMAT, MapFolder, MapManifest, Results, RowWorkspaces, check_rows};
 use crate::plan::{InputValues, Plan};
-use crate::record::{create_job_dir, new_run_id};
+use crate::record::{FlushQueue, create_job_dir, new_run_id, open_folder};
 use crate::rows::{self, MAX_FILE_BYTES, RowFormat, Rows, name_mistake};
 use crate::run::{Signals, head_commit};
 
@@ -55,7 +56,7 @@ a signal.";
 #[command(after_help = MAP_EXIT_CODES)]
 pub(super) struct MapArgs {
     #[command(flatten)]
-    job: JobArgs,
+    pub(in crate::cli) job: JobArgs,
     /// The file with the rows: CSV with a header line, JSONL or JSON; - for standard input
     ///
     /// Each column or key is an input of the job. All rows are checked before the first one runs.
@@ -131,6 +132,8 @@ struct CheckedRows {
     ended: usize,
     /// How many of `to_run` go on.
     resumed: usize,
+    /// Those of `ended` whose records were made on another machine or with another key.
+    foreign: Vec<String>,
     /// The plan of the first row that runs, or of the first row.
     first: RowPlan,
 }
@@ -141,12 +144,17 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         options.shard.as_deref().map(|shard| Shard::parse(shard, &|name| env.variable(name).map(str::to_owned)));
     let shard = shard.transpose().map_err(|error| Error::usage(error.message, error.hint))?;
     let name = map_name(options)?;
+    if options.job.is_stdin() && options.rows.as_os_str() == "-" {
+        let message = "standard input can't be both the job and the rows";
+        return Err(Error::usage(message, "Name a file for one of them."));
+    }
     let job = PreparedJob::read(&options.job, BTreeMap::new(), limits.of_all.cost_usd.is_some(), env)?;
     let rows = read_rows(options, &job)?;
     options.retry.map_or(Ok(()), |_| check_retry(&rows))?;
     let mut inputs = job.inputs()?;
     let folder = MapFolder::new(&job.out, job.job.name(), &name);
     let manifest = folder.read_manifest()?;
+    folder.check_subfolders()?;
     let checked = check_all(options, &job, &rows, &mut inputs, &folder, shard)?;
     let isolation = isolation(options, &job, manifest.as_ref(), &checked.first.plan)?;
     job.check_options(&checked.first.plan)?;
@@ -154,6 +162,21 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         let mut limited = checked.first.plan.clone();
         limited.limits.cost_usd = limits.of_all.cost_usd;
         check_cost_limit(&limited, &env.user_config()?)?;
+    }
+    if !checked.foreign.is_empty() {
+        env.console.warning(&format!(
+            "the records of {} rows that have ended were made on another machine or with another key: {}; their results count; \
+             if you don't know who made them, move them away",
+            checked.foreign.len(),
+            first_names(&checked.foreign),
+        ));
+    }
+    let repository = Repository::discover(&job.workspace).filter(|_| isolation == Isolation::Worktree);
+    if repository.is_some_and(|repository| repository.worktree.join(".gitmodules").exists()) {
+        env.console.warning(
+            "git worktrees don't have the files of submodules, so the rows don't see them; with --isolate copy, each row gets a \
+             copy of the whole folder",
+        );
     }
     let of_shard = checked.to_run.len() + checked.ended;
     let summary = format!(
@@ -192,6 +215,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     note_other_rows(&setup.folder, &ids, env);
     let results_failed = |source| Error::Record { path: setup.folder.path.clone(), source };
     let prices = env.prices()?.clone();
+    let opened_folder = open_folder(&setup.folder.path).map_err(results_failed)?;
     let mut results = Results::open(&setup.folder, job.prepared.job.name(), &ids, prices).map_err(results_failed)?;
     job.secrets.register_github_masks(env);
     let time = limits.wall_clock.unwrap_or(NO_TIME_LIMIT).min(NO_TIME_LIMIT);
@@ -199,7 +223,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let output_ready =
         output_queue::start(deadline).map_err(Error::environment("the output thread can't be started"))?;
     let jobs = options.jobs as usize;
-    let progress = MapProgress::start(env, can_be_live(env), checked.to_run.len(), jobs, &signals);
+    let progress = MapProgress::start(env, can_be_live(env), checked.to_run.len(), jobs, &signals, &budget);
     let runner = MapRunner {
         jobs,
         max_failures: options.max_failures,
@@ -209,8 +233,10 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         rows: &rows,
         inputs: &inputs,
         folder: &setup.folder,
+        opened_folder,
         workspaces: &workspaces,
         budget: &budget,
+        flush_queue: FlushQueue::start().map_err(Error::environment("a thread can't be started"))?,
         // The time limit also stops the rows, but isn't a signal.
         signals: signals.for_part(),
         deadline,
@@ -234,15 +260,18 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         workspaces.discard_snapshot();
     }
     if let Some(reason) = budget.exhausted() {
-        env.console.eprint(&format!("limit:  {reason}"));
+        env.console.eprint_problem(&format!("limit:  {reason}"));
     }
     if timed_out {
-        env.console.eprint("limit:  the time of the map is up");
+        env.console.eprint_problem("limit:  the time of the map is up");
     }
     if !unstarted.is_empty() {
-        env.console.eprint(&format!("{} rows weren't started; the same command goes on with them", unstarted.len()));
+        env.console
+            .eprint_problem(&format!("{} rows weren't started; the same command goes on with them", unstarted.len()));
     }
-    print_summary(&results, &options.job.out.join(job.prepared.job.name()).join(&name), env);
+    if setup.folder.path.is_dir() {
+        print_summary(&results, &options.job.out.join(job.prepared.job.name()).join(&name), env);
+    }
     if let Some(error) = result_error {
         return Err(results_failed(error));
     }
@@ -301,7 +330,11 @@ fn finish_again(
 
 /// Prints to stderr how the rows ended, and where the tables are.
 fn print_summary(results: &Results, shown_folder: &Path, env: &CliEnv) {
-    env.console.eprint(map_summary(results.table(), env.console.stderr_display()).trim_end());
+    let summary = map_summary(results.table(), env.console.stderr_display());
+    match has_completed(results) {
+        true => env.console.eprint(summary.trim_end()),
+        false => env.console.eprint_problem(summary.trim_end()),
+    }
     for (what, file) in [("table", "results.csv"), ("open", "report.html")] {
         let path = shown_folder.join(file);
         env.console.eprint(&format!("{:<7} {}", format!("{what}:"), printable(&path.to_string_lossy())));
@@ -377,8 +410,9 @@ fn check_all(
     let (mut to_run, mut ended, mut resumed) = (Vec::new(), 0, 0);
     let mut first: Option<RowPlan> = None;
     let mut redactor = None;
-    let mut others = Vec::new();
+    let (mut others, mut foreign) = (Vec::new(), Vec::new());
     let date = today(job.env);
+    let key = if recorded.is_empty() { None } else { job.env.record_key(&[&job.workspace])? };
     check_rows(inputs, rows, |number, inputs| {
         let id = &rows.rows[number].id;
         let identity = RunIdentity { workspace: &job.workspace, run_id: id, run_date: &date };
@@ -395,16 +429,26 @@ fn check_all(
             to_run.push(number);
             return Ok(());
         }
-        match row_state(job, inputs, id, &folder.row(id), redactor)? {
+        let state = row_state(job, inputs, id, &folder.row(id), redactor, key.as_ref()).map_err(|error| match error {
+            Error::NotARecord { .. } => Error::usage(
+                format!("the row `{id}`: {error}"),
+                format!("Move it away, and the row starts anew: {}", folder.row(id).display()),
+            ),
+            other => other,
+        });
+        match state? {
             RowState::OtherPlan(difference) => others.push((id.clone(), difference)),
-            RowState::Ended(result) if options.retry.is_none() || !Retry::applies(result.exit_code) => {
+            RowState::Ended { result, is_foreign } if options.retry.is_none() || !Retry::applies(result.exit_code) => {
                 ended += 1;
+                if is_foreign {
+                    foreign.push(id.clone());
+                }
             }
             RowState::GoesOn => {
                 resumed += 1;
                 to_run.push(number);
             }
-            RowState::New | RowState::Ended(_) => to_run.push(number),
+            RowState::New | RowState::Ended { .. } => to_run.push(number),
         }
         Ok(())
     })?;
@@ -424,7 +468,7 @@ fn check_all(
     }
     // A file of rows has at least one.
     let first = first.ok_or_else(|| Error::usage("the file has no rows", "Write one row for each run."))?;
-    Ok(CheckedRows { to_run, ended, resumed, first })
+    Ok(CheckedRows { to_run, ended, resumed, foreign, first })
 }
 
 fn today(env: &CliEnv) -> String {
@@ -561,13 +605,18 @@ fn note_other_rows(folder: &MapFolder, ids: &[String], env: &CliEnv) {
     if others.is_empty() {
         return;
     }
-    let named = others.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
-    let dots = if others.len() > MAX_NAMED { ", ..." } else { "" };
     env.console.warning(&format!(
-        "the map has records of {} rows that the file of rows doesn't have (any more): {named}{dots}; they are kept, and aren't \
-         part of the results",
-        others.len()
+        "the map has records of {} rows that the file of rows doesn't have (any more): {}; they are kept, and aren't part of \
+         the results",
+        others.len(),
+        first_names(&others),
     ));
+}
+
+/// The first few ids of rows, for a message.
+fn first_names(ids: &[String]) -> String {
+    let named = ids.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if ids.len() > MAX_NAMED { format!("{named}, ...") } else { named }
 }
 
 /// The id of the row whose earlier record has this name.

@@ -1,7 +1,9 @@
 //! Runs the rows of a map.
 
 use std::collections::HashMap;
+use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,7 +27,7 @@ use crate::formats::map_table::EXIT_TEMPORARY;
 use crate::isolation::IsolationError;
 use crate::map::{MapFolder, Results, RowWorkspaces};
 use crate::plan::InputValues;
-use crate::record::Record;
+use crate::record::{FlushQueue, Record};
 use crate::rows::Rows;
 use crate::run::Signals;
 
@@ -48,8 +50,12 @@ pub(super) struct MapRunner<'a> {
     pub(super) rows: &'a Rows,
     pub(super) inputs: &'a InputValues,
     pub(super) folder: &'a MapFolder,
+    /// The folder as it was opened at the start, so that another one in its place is noticed.
+    pub(super) opened_folder: File,
     pub(super) workspaces: &'a RowWorkspaces,
     pub(super) budget: &'a Arc<MapBudget>,
+    /// Flushes the records of all rows.
+    pub(super) flush_queue: FlushQueue,
     pub(super) signals: Signals,
     pub(super) deadline: Instant,
     pub(super) output_ready: watch::Receiver<bool>,
@@ -74,6 +80,7 @@ impl MapRunner<'_> {
                 && self.max_failures.is_none_or(|most| failures < most as usize)
                 && self.budget.exhausted().is_none()
                 && Instant::now() < self.deadline
+                && self.has_folder()
                 && lock(&self.result_error).is_none()
         };
         let run = async |number: usize| {
@@ -125,7 +132,7 @@ impl MapRunner<'_> {
         }
         let written = {
             let mut results = lock(&self.results);
-            results.row_ended(id).and_then(|()| results.update()).and_then(|()| self.budget.checkpoint())
+            results.row_ended(id).and_then(|()| results.update())
         };
         if let Err(error) = written {
             lock(&self.result_error).get_or_insert(error);
@@ -146,6 +153,7 @@ impl MapRunner<'_> {
         let observer = self.progress.row_started(&row.id, &execution.plan, prices, execution.resume_state.as_ref());
         execution.observers.push(observer);
         execution.map_budget = Some(Arc::clone(self.budget));
+        execution.recorder.flush_queue = Some(self.flush_queue.clone());
         let (record, sends_traces) = (execution.recorder.folder.clone(), !execution.options.offline);
         let mut executed = execute(execution, self.output_ready.clone(), self.env).await?;
         if sends_traces && !self.has_lost_traces.load(Ordering::SeqCst) {
@@ -176,6 +184,21 @@ fn shown(path: &Path) -> String {
 }
 
 impl MapRunner<'_> {
+    /// Whether the map's folder is still there. If it isn't, that is why the map ends: its rows must not go on in half a folder,
+    /// without the ledger.
+    fn has_folder(&self) -> bool {
+        let same = fs::metadata(&self.folder.path).and_then(|found| {
+            let opened = self.opened_folder.metadata()?;
+            Ok((found.dev(), found.ino()) == (opened.dev(), opened.ino()))
+        });
+        let is_there = same.is_ok_and(|same| same);
+        if !is_there {
+            let why = "the map's folder was removed or replaced while the map ran";
+            *lock(&self.result_error) = Some(io::Error::new(io::ErrorKind::NotFound, why));
+        }
+        is_there
+    }
+
     /// Opens the record of a row, and makes its workspace if it starts.
     ///
     /// # Errors

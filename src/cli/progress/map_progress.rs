@@ -13,6 +13,7 @@ use super::live_screen::{LiveScreen, Size};
 use super::run_progress::LIVE_TICK;
 use super::run_status::{RunStatus, short_cost, short_duration};
 use super::ticker::Ticker;
+use crate::budget::MapBudget;
 use crate::cli::env::CliEnv;
 use crate::cli::output::{Console, printable};
 use crate::event::{JournalEntry, Outcome, RunResult};
@@ -45,6 +46,7 @@ struct ShownMap {
     screen: Option<LiveScreen>,
     heartbeat: Heartbeat,
     signals: Signals,
+    budget: Arc<MapBudget>,
 }
 
 #[derive(Default)]
@@ -52,9 +54,7 @@ struct MapState {
     active: IndexMap<String, ActiveRow>,
     ended: usize,
     failed: usize,
-    /// The cost of the rows that have ended.
-    cost: f64,
-    /// Whether the cost of some row isn't known.
+    /// Whether the cost of some row that has ended isn't known.
     is_cost_incomplete: bool,
     /// How many rows have run to their end here, and how long together.
     timed: (u32, Duration),
@@ -77,7 +77,14 @@ impl RunObserver for RowStatus {
 
 impl MapProgress {
     /// For this many rows, of which `jobs` run at once. Live lines are drawn if `is_live` is set.
-    pub(in crate::cli) fn start(env: &CliEnv, is_live: bool, total: usize, jobs: usize, signals: &Signals) -> Self {
+    pub(in crate::cli) fn start(
+        env: &CliEnv,
+        is_live: bool,
+        total: usize,
+        jobs: usize,
+        signals: &Signals,
+        budget: &Arc<MapBudget>,
+    ) -> Self {
         let heartbeat = Heartbeat::new(env);
         let interval = if is_live { LIVE_TICK } else { heartbeat.tick() };
         let shown = Arc::new(ShownMap {
@@ -89,6 +96,7 @@ impl MapProgress {
             screen: is_live.then(LiveScreen::start),
             heartbeat,
             signals: signals.clone(),
+            budget: Arc::clone(budget),
         });
         let of_ticker = Arc::clone(&shown);
         // Without a thread, only the ends of rows are shown.
@@ -143,9 +151,7 @@ impl ShownMap {
         state.ended += 1;
         state.failed += usize::from(is_failure);
         let active = state.active.shift_remove(id);
-        let cost = result.map_or(Some(0.0), |result| result.cost_usd);
-        state.cost += cost.unwrap_or_default();
-        state.is_cost_incomplete |= cost.is_none();
+        state.is_cost_incomplete |= result.is_ok_and(|result| result.cost_usd.is_none());
         let was_stopped = result.is_ok_and(|result| result.outcome == Outcome::Interrupted);
         if let Some(row) = active.filter(|_| !was_stopped) {
             state.timed = (state.timed.0.saturating_add(1), state.timed.1 + row.started.elapsed());
@@ -164,7 +170,7 @@ impl ShownMap {
         };
         let digits = self.total.to_string().len();
         let line = format!("[{:>digits$}/{}] {} {}", state.ended, self.total, printable(id), printable(&what));
-        let so_far = state.cost_and_failures();
+        let so_far = self.spend_and_failures(&state);
         drop(state);
         match &self.screen {
             None => {
@@ -224,7 +230,12 @@ impl ShownMap {
             .time_left(self.total, self.jobs)
             .map_or(String::new(), |left| format!(", about {} left", short_duration(left)));
         let elapsed = short_duration(self.started.elapsed());
-        lines.push(format!("{bar}{}/{} rows, {}  {elapsed}{left}", state.ended, self.total, state.cost_and_failures()));
+        lines.push(format!(
+            "{bar}{}/{} rows, {}  {elapsed}{left}",
+            state.ended,
+            self.total,
+            self.spend_and_failures(state)
+        ));
         lines
     }
 
@@ -237,8 +248,29 @@ impl ShownMap {
             parts.push(pluralize(more as u64, "more active row"));
         }
         parts.push(short_duration(self.started.elapsed()));
-        parts.push(state.cost_and_failures());
+        parts.push(self.spend_and_failures(state));
         format!("still running: {}", parts.join(", "))
+    }
+
+    /// `$0.12 of $5.00, 1 failed`: what the whole map has cost, with other processes and earlier starts.
+    fn spend_and_failures(&self, state: &MapState) -> String {
+        let (spent, limits) = self.budget.spent();
+        let is_incomplete =
+            state.is_cost_incomplete || state.active.values().any(|row| lock(&row.status.0).cost().is_none());
+        let mut text = short_cost(spent.cost_usd);
+        if let Some(limit) = limits.cost_usd {
+            text.push_str(&format!(" of {}", short_cost(limit)));
+        }
+        if is_incomplete {
+            text.push_str(" and unknown costs");
+        }
+        if let Some(limit) = limits.tokens {
+            text.push_str(&format!(", {} of {} tokens", run_stats::tokens(spent.tokens), run_stats::tokens(limit)));
+        }
+        if state.failed > 0 {
+            text.push_str(&format!(", {} failed", state.failed));
+        }
+        text
     }
 
     fn state(&self) -> MutexGuard<'_, MapState> {
@@ -247,19 +279,6 @@ impl ShownMap {
 }
 
 impl MapState {
-    /// `$0.12, 1 failed`: with the cost of the rows that run.
-    fn cost_and_failures(&self) -> String {
-        let running = self.active.values().map(|row| lock(&row.status.0).cost());
-        let (mut cost, mut is_incomplete) = (self.cost, self.is_cost_incomplete);
-        for of_row in running {
-            cost += of_row.unwrap_or_default();
-            is_incomplete |= of_row.is_none();
-        }
-        let unknown = if is_incomplete { " and unknown costs" } else { "" };
-        let failed = if self.failed > 0 { format!(", {} failed", self.failed) } else { String::new() };
-        format!("{}{unknown}{failed}", short_cost(cost))
-    }
-
     /// About how long the rest takes, from the rows that have run here. `None` if none has, or all that are left run longer than
     /// those did.
     fn time_left(&self, total: usize, jobs: usize) -> Option<Duration> {

@@ -58,7 +58,7 @@ impl RunProgress {
             false => Display::Log {
                 console: env.console,
                 heartbeat: Heartbeat::new(env),
-                groups: (env.variable("GITHUB_ACTIONS") == Some("true")).then(Mutex::default),
+                groups: (env.variable("GITHUB_ACTIONS") == Some("true") && !env.console.is_quiet).then(Mutex::default),
             },
         };
         let interval = match &display {
@@ -212,7 +212,8 @@ fn agent_line(agent: &AgentStatus) -> LiveLine<'_> {
 pub(in crate::cli) fn can_be_live(env: &CliEnv) -> bool {
     use std::io::IsTerminal;
     let is_dumb = env.variable("TERM").is_none_or(|term| term == "dumb");
-    !env.console.is_ci && !is_dumb && stderr().is_terminal() && !is_in_background(stderr())
+    let is_wanted = !env.console.is_ci && !env.console.is_quiet;
+    is_wanted && !is_dumb && stderr().is_terminal() && !is_in_background(stderr())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -273,7 +273,10 @@ impl Trace<'_> {
             let prompt = [Input::Text(&agent.prompt)];
             attributes.push(json_attribute("gen_ai.input.messages", &input_messages(&prompt)));
             if let Some(planned) = planned {
-                attributes.push(json_attribute("gen_ai.system_instructions", &text_parts(&planned.system)));
+                attributes.push(json_attribute(
+                    "gen_ai.system_instructions",
+                    &text_parts(&self.conversation.plan.system_prompt(planned)),
+                ));
                 let tools = self.conversation.plan.tool_specs(planned).unwrap_or_default();
                 attributes.push(json_attribute("gen_ai.tool.definitions", &tool_definitions(&tools)));
             }

@@ -420,9 +420,10 @@ fn planned_agent(plan: &Plan, name: &str, agent: &PlannedAgent, limit: &TextLimi
             }
         })
         .collect();
+    let system = plan.system_prompt(agent);
     context! {
         name, tools, model => agent.model.to_string(), max_turns => agent.max_turns, max_tokens => agent.max_tokens,
-        system => (!agent.system.is_empty()).then(|| safe(limit.plain(&agent.system))),
+        system => (!system.is_empty()).then(|| safe(limit.plain(&system))),
         prompt => agent.prompt.as_ref().map(|prompt| safe(limit.plain(prompt))),
     }
 }

@@ -75,11 +75,12 @@ impl<'c, 'a> ConversationWriter<'c, 'a> {
         }
         let limit = TextLimit { chars: self.max_chars, file: &file };
         let level = (3 + 2 * outlined.depth).min(5);
-        let system = self.conversation.plan.agent(&agent.id).map(|planned| planned.system.as_str());
+        let plan = &self.conversation.plan;
+        let system = plan.agent(&agent.id).map(|planned| plan.system_prompt(planned));
         let begin = self.render("agent.html", context! {
             level, anchor => outlined.anchor.as_str(), agent => agent.id.as_str(),
             about => agent_about(outlined), description => agent.description.as_deref(), model => agent.model.as_str(),
-            system => system.filter(|text| !text.is_empty()).map(|text| safe(limit.plain(text))),
+            system => system.filter(|text| !text.is_empty()).map(|text| safe(limit.plain(&text))),
             prompt => (!agent.prompt.is_empty()).then(|| safe(limit.block(&agent.prompt))),
             has_no_journal => agent.has_no_journal, is_parent => outlined.depth == 0,
         })?;
