@@ -344,7 +344,7 @@ fn planted_journals_make_no_cycles() {
         assert_eq!(below, 0, "only the parent has subagents");
     }
     // An event of another agent ends a journal.
-    let lines = vec![agent_started()];
+    let lines = [agent_started()];
     let open = |_: &str| -> Result<_, Error> {
         let line = json!({
             "seq": 1, "at": Timestamp::UNIX_EPOCH, "agent": "look-7", "type": lines[0].0, "data": lines[0].1,
