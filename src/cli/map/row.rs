@@ -92,7 +92,7 @@ pub(super) fn row_state(
     Ok(match (difference, record.result) {
         (Some(difference), _) => RowState::OtherPlan(difference),
         (None, Some(result)) if !result.outcome.can_be_resumed() => {
-            RowState::Ended { result: Box::new(result), is_foreign: !key.is_some_and(|key| entries.is_sealed_by(key)) }
+            RowState::Ended { result: Box::new(result), is_foreign: key.is_some_and(|key| !entries.is_sealed_by(key)) }
         }
         (None, _) => RowState::GoesOn,
     })
