@@ -121,7 +121,7 @@ fn flush_each(batch: Vec<Waiting>) {
     std::thread::scope(|scope| {
         for _ in 1..threads {
             // Without more threads, this one does all.
-            let _ = std::thread::Builder::new().spawn_scoped(scope, &work);
+            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
         }
         work();
     });
