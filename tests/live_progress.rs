@@ -263,7 +263,10 @@ fn a_log_has_a_line_at_intervals_while_nothing_happens() {
     let (folder, server) = waiting_subagents(2);
     let running = run(&folder, &server).env("LEGWORK_HEARTBEAT_MS", "60").env("CI", "true");
     let terminal = Terminal::start(running, 400, 40);
-    let is_beat = |line: &&String| line.starts_with("still running: parent turn 1, look-");
+    // The first ones may be from before both have begun their calls.
+    let is_beat = |line: &&String| {
+        line.starts_with("still running: parent turn 1, look-") && line.matches("bash until").count() == 2
+    };
     let lines = terminal.wait_for("two lines", |lines| lines.iter().filter(is_beat).count() >= 2);
     let beat = lines.iter().rfind(is_beat).unwrap();
     assert!(beat.contains("look-1 bash until [ -e go ]") && beat.contains("look-2 bash until"), "{beat}");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::program::ProgramOutput;
+use crate::support::program::{ProgramOutput, RunningProgram};
 use crate::support::record::RunFolder;
 use crate::support::server::{Answer, Checks, Request, Server};
 use crate::support::test_folder::TestFolder;
@@ -195,6 +195,12 @@ fn a_dry_run_says_what_would_run_and_writes_nothing() {
     ended.assert_code(0).assert_stdout_contains("3 rows: 0 ended before, 0 to go on, 3 to start");
     ended.assert_stdout_contains("a copy of the folder for each row").assert_stdout_contains("Item a0");
     assert!(!folder.exists("runs"));
+    // A worktree lacks what is in submodules.
+    folder.write(".gitmodules", "").commit_all();
+    let submodules = "git worktrees don't have the files of submodules";
+    let dry_run = |more: &[&str]| folder.legwork(MAP).arg("--dry-run").args(more).run();
+    dry_run(&[]).assert_code(0).assert_stderr_contains(submodules);
+    assert!(!dry_run(&["--isolate", "copy"]).assert_code(0).stderr.contains(submodules));
 }
 
 #[test]
@@ -301,7 +307,7 @@ fn shards_together_run_every_row_once() {
     let running: Vec<_> = ["1/3", "2/3", "3/3"]
         .map(|shard| folder.legwork(MAP).args(["--shard", shard, "--isolate", "copy"]).anthropic(&server).spawn())
         .into();
-    let ended: Vec<_> = running.into_iter().map(super::support::program::RunningProgram::wait).collect();
+    let ended: Vec<_> = running.into_iter().map(RunningProgram::wait).collect();
     for one in &ended {
         one.assert_code(0);
     }
@@ -320,7 +326,7 @@ fn two_maps_on_the_same_folder_share_the_rows() {
     rows(&folder, 12);
     let server = Server::start(|request: &Request| write_then_answer(request).delay(Duration::from_millis(20)));
     let start = || folder.legwork(MAP).args(["--isolate", "none", "--jobs", "2"]).anthropic(&server).spawn();
-    let both = [start(), start()].map(super::support::program::RunningProgram::wait);
+    let both = [start(), start()].map(RunningProgram::wait);
     for ended in &both {
         assert!(ended.exited_with(0) || ended.exited_with(75), "{}", ended.full_output());
     }
@@ -423,10 +429,10 @@ fn a_limit_holds_for_all_rows_and_processes() {
     let running: Vec<_> = ["1/3", "2/3", "3/3"]
         .map(|shard| {
             let limit = ["--shard", shard, "--isolate", "none", "--limit", "tokens=40000"];
-            folder.legwork(MAP).args(limit).env("LEGWORK_LEDGER_BEAT_MS", "100").anthropic(&server).spawn()
+            folder.legwork(MAP).args(limit).env("LEGWORK_LEDGER_BEAT_MS", "500").anthropic(&server).spawn()
         })
         .into();
-    let ended: Vec<_> = running.into_iter().map(super::support::program::RunningProgram::wait).collect();
+    let ended: Vec<_> = running.into_iter().map(RunningProgram::wait).collect();
     assert!(ended.iter().any(|ended| ended.exited_with(4)), "{}", ended[0].full_output());
     let used = server.count();
     assert!(used <= 40, "{used} requests of 1,000 tokens");
@@ -480,7 +486,7 @@ fn processes_that_are_killed_at_random_use_a_limit_well_and_never_exceed_it() {
     for _ in 0..KILLS {
         let victim = next(PROCESSES);
         let until = server.count() + 1 + next(6);
-        while server.count() < until && running.iter().any(|process| process.is_alive()) {
+        while server.count() < until && running.iter().any(RunningProgram::is_alive) {
             std::thread::sleep(Duration::from_millis(1));
         }
         let process = running.swap_remove(victim);
@@ -491,7 +497,7 @@ fn processes_that_are_killed_at_random_use_a_limit_well_and_never_exceed_it() {
         running.swap(victim, last);
     }
     assert!(kills >= KILLS / 2, "{kills} processes were killed while they ran");
-    let ended: Vec<_> = running.into_iter().map(super::support::program::RunningProgram::wait).collect();
+    let ended: Vec<_> = running.into_iter().map(RunningProgram::wait).collect();
     for process in &ended {
         assert!([0, 4, 75].iter().any(|code| process.exited_with(*code)), "{}", process.full_output());
     }
@@ -522,6 +528,25 @@ fn a_map_whose_folder_is_removed_starts_no_more_rows() {
 }
 
 #[test]
+fn results_from_another_machine_are_named() {
+    let folder = writing("");
+    rows(&folder, 2);
+    let server = Server::start(write_then_answer);
+    let keyed = |key: &str| {
+        let key = format!("a key of many characters: {key}");
+        folder.legwork(MAP).args(["--isolate", "none"]).env("LEGWORK_RECORD_KEY", key).anthropic(&server).run()
+    };
+    keyed("one").assert_code(0);
+    let again = keyed("one");
+    assert!(!again.stderr.contains("another key"), "{}", again.stderr);
+    let foreign = keyed("two");
+    foreign.assert_code(0).assert_stderr_contains(
+        "the records of 2 rows that have ended were made on another machine or with another key: a0, a1; their results count",
+    );
+    server.finish();
+}
+
+#[test]
 fn what_isnt_from_legwork_in_a_maps_folder_is_named_and_not_waited_for() {
     let folder = writing("");
     rows(&folder, 2);
@@ -536,7 +561,8 @@ fn what_isnt_from_legwork_in_a_maps_folder_is_named_and_not_waited_for() {
     let link = |path: &Path| std::os::unix::fs::symlink("/tmp", path).unwrap();
     let folder_in_place = |path: &Path| std::fs::create_dir(path).unwrap();
     let large = |path: &Path| std::fs::File::create(path).unwrap().set_len(1 << 30).unwrap();
-    let cases: [(&str, &dyn Fn(&Path)); 9] = [
+    type Plant<'a> = &'a dyn Fn(&Path);
+    let cases: [(&str, Plant<'_>); 9] = [
         ("rows/a0", &pipe),
         ("rows/a0/result.json", &pipe),
         ("rows/a0/result.json", &folder_in_place),

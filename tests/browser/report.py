@@ -222,6 +222,11 @@ def check_with_scripts(browser, page):
     assert not is_seen(browser, "explorer-3.t1.c1")
     browser.call("Emulation.setEmulatedMedia", media="print")
     assert is_seen(browser, "explorer-3.t1.c1") and not is_seen(browser, "bar")
+    # A page of A4 without its margins.
+    browser.call("Emulation.setDeviceMetricsOverride", width=718, height=900, deviceScaleFactor=1, mobile=False)
+    cut = browser.eval("Array.from(document.querySelectorAll('body *')).filter((it) => it.getBoundingClientRect().right > innerWidth + 1).map((it) => it.outerHTML.slice(0, 80))")
+    assert cut == [], f"cut off on paper: {cut[:3]}"
+    browser.call("Emulation.setDeviceMetricsOverride", width=1240, height=900, deviceScaleFactor=1, mobile=False)
     browser.call("Emulation.setEmulatedMedia", media="")
 
 
@@ -240,6 +245,12 @@ def main():
             browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
             assert browser.eval("document.documentElement.scrollWidth <= innerWidth"), f"wider than {width} pixels"
         print("hostile text stays text")
+
+        for width in [400, 700, 1240]:
+            browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+            browser.open(repaired, "#explorer-2.t1.c1")
+            bar, call = (browser.eval(f"document.getElementById('{name}').getBoundingClientRect().toJSON()") for name in ["bar", "explorer-2.t1.c1"])
+            assert bar["bottom"] <= call["top"] < 900, f"{width} pixels: a link's target is below the bar: {bar} {call}"
 
         size = os.path.getsize(long)
         times = [browser.open(long) for _ in range(2)]

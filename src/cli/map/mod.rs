@@ -32,6 +32,7 @@ use crate::error::Error;
 use crate::formats::map_table::EXIT_TEMPORARY;
 use crate::formats::map_table::RowSummary;
 use crate::formats::{self, PlanPreview, map_summary};
+use crate::git::Repository;
 use crate::isolation::Isolation;
 use crate::map::{MAP_FORMAT, MapFolder, MapManifest, Results, RowWorkspaces, check_rows};
 use crate::plan::{InputValues, Plan};
@@ -131,6 +132,8 @@ struct CheckedRows {
     ended: usize,
     /// How many of `to_run` go on.
     resumed: usize,
+    /// Those of `ended` whose records were made on another machine or with another key.
+    foreign: Vec<String>,
     /// The plan of the first row that runs, or of the first row.
     first: RowPlan,
 }
@@ -159,6 +162,21 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         let mut limited = checked.first.plan.clone();
         limited.limits.cost_usd = limits.of_all.cost_usd;
         check_cost_limit(&limited, &env.user_config()?)?;
+    }
+    if !checked.foreign.is_empty() {
+        env.console.warning(&format!(
+            "the records of {} rows that have ended were made on another machine or with another key: {}; their results count; \
+             if you don't know who made them, move them away",
+            checked.foreign.len(),
+            first_names(&checked.foreign),
+        ));
+    }
+    let repository = Repository::discover(&job.workspace).filter(|_| isolation == Isolation::Worktree);
+    if repository.is_some_and(|repository| repository.worktree.join(".gitmodules").exists()) {
+        env.console.warning(
+            "git worktrees don't have the files of submodules, so the rows don't see them; with --isolate copy, each row gets a \
+             copy of the whole folder",
+        );
     }
     let of_shard = checked.to_run.len() + checked.ended;
     let summary = format!(
@@ -393,8 +411,9 @@ fn check_all(
     let (mut to_run, mut ended, mut resumed) = (Vec::new(), 0, 0);
     let mut first: Option<RowPlan> = None;
     let mut redactor = None;
-    let mut others = Vec::new();
+    let (mut others, mut foreign) = (Vec::new(), Vec::new());
     let date = today(job.env);
+    let key = if recorded.is_empty() { None } else { job.env.record_key(&[&job.workspace])? };
     check_rows(inputs, rows, |number, inputs| {
         let id = &rows.rows[number].id;
         let identity = RunIdentity { workspace: &job.workspace, run_id: id, run_date: &date };
@@ -411,7 +430,7 @@ fn check_all(
             to_run.push(number);
             return Ok(());
         }
-        let state = row_state(job, inputs, id, &folder.row(id), redactor).map_err(|error| match error {
+        let state = row_state(job, inputs, id, &folder.row(id), redactor, key.as_ref()).map_err(|error| match error {
             Error::NotARecord { .. } => Error::usage(
                 format!("the row `{id}`: {error}"),
                 format!("Move it away, and the row starts anew: {}", folder.row(id).display()),
@@ -420,14 +439,17 @@ fn check_all(
         });
         match state? {
             RowState::OtherPlan(difference) => others.push((id.clone(), difference)),
-            RowState::Ended(result) if options.retry.is_none() || !Retry::applies(result.exit_code) => {
+            RowState::Ended { result, is_foreign } if options.retry.is_none() || !Retry::applies(result.exit_code) => {
                 ended += 1;
+                if is_foreign {
+                    foreign.push(id.clone());
+                }
             }
             RowState::GoesOn => {
                 resumed += 1;
                 to_run.push(number);
             }
-            RowState::New | RowState::Ended(_) => to_run.push(number),
+            RowState::New | RowState::Ended { .. } => to_run.push(number),
         }
         Ok(())
     })?;
@@ -447,7 +469,7 @@ fn check_all(
     }
     // A file of rows has at least one.
     let first = first.ok_or_else(|| Error::usage("the file has no rows", "Write one row for each run."))?;
-    Ok(CheckedRows { to_run, ended, resumed, first })
+    Ok(CheckedRows { to_run, ended, resumed, foreign, first })
 }
 
 fn today(env: &CliEnv) -> String {
@@ -584,13 +606,18 @@ fn note_other_rows(folder: &MapFolder, ids: &[String], env: &CliEnv) {
     if others.is_empty() {
         return;
     }
-    let named = others.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
-    let dots = if others.len() > MAX_NAMED { ", ..." } else { "" };
     env.console.warning(&format!(
-        "the map has records of {} rows that the file of rows doesn't have (any more): {named}{dots}; they are kept, and aren't \
-         part of the results",
-        others.len()
+        "the map has records of {} rows that the file of rows doesn't have (any more): {}; they are kept, and aren't part of \
+         the results",
+        others.len(),
+        first_names(&others),
     ));
+}
+
+/// The first few ids of rows, for a message.
+fn first_names(ids: &[String]) -> String {
+    let named = ids.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if ids.len() > MAX_NAMED { format!("{named}, ...") } else { named }
 }
 
 /// The id of the row whose earlier record has this name.

@@ -8,6 +8,7 @@ use crate::cli::keyed_run::run_date;
 use crate::cli::prepared_job::{PreparedJob, RunIdentity};
 use crate::error::Error;
 use crate::event::{PARENT, RunResult};
+use crate::journal::RecordKey;
 use crate::plan::{InputValues, Plan, SecretInputs};
 use crate::record::Record;
 use crate::redaction::Redactor;
@@ -30,7 +31,11 @@ pub(super) enum RowState {
     /// Its run can go on, or goes on in another process.
     GoesOn,
     /// Its run has ended for good.
-    Ended(Box<RunResult>),
+    Ended {
+        result: Box<RunResult>,
+        /// Whether the record was made on another machine or with another key.
+        is_foreign: bool,
+    },
     /// It belongs to another plan. Says what differs first.
     OtherPlan(String),
 }
@@ -58,6 +63,7 @@ pub(super) fn row_state(
     id: &str,
     folder: &Path,
     redactor: &Redactor,
+    key: Option<&RecordKey>,
 ) -> Result<RowState, Error> {
     let record = match Record::open(folder) {
         Ok(record) => record,
@@ -66,9 +72,8 @@ pub(super) fn row_state(
         Err(Error::NotARecord { .. }) if !Record::has_started(folder) => return Ok(RowState::New),
         Err(error) => return Err(error),
     };
-    let Some(first) = record.entries(PARENT).ok().and_then(|mut entries| entries.next()?.ok()) else {
-        return Ok(RowState::New);
-    };
+    let Ok(mut entries) = record.entries(PARENT) else { return Ok(RowState::New) };
+    let Some(Ok(first)) = entries.next() else { return Ok(RowState::New) };
     // The day was read shortly before the run started.
     let before = first.at.checked_sub(jiff::SignedDuration::from_hours(24)).unwrap_or(first.at);
     let mut difference = None;
@@ -86,7 +91,9 @@ pub(super) fn row_state(
     }
     Ok(match (difference, record.result) {
         (Some(difference), _) => RowState::OtherPlan(difference),
-        (None, Some(result)) if !result.outcome.can_be_resumed() => RowState::Ended(Box::new(result)),
+        (None, Some(result)) if !result.outcome.can_be_resumed() => {
+            RowState::Ended { result: Box::new(result), is_foreign: key.is_some_and(|key| !entries.is_sealed_by(key)) }
+        }
         (None, _) => RowState::GoesOn,
     })
 }

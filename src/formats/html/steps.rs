@@ -284,7 +284,7 @@ fn agent_about(outlined: &AgentOutline<'_>) -> String {
     let mut parts = Vec::new();
     match &agent.finished {
         Some(end) => {
-            parts.push(end.outcome.to_string());
+            parts.push(end.outcome.to_string().replace('_', " "));
             parts.push(run_stats::agent_summary(end.turns, end.tool_calls, &end.usage, end.duration_ms));
             parts.extend(end.cost_usd.map(|cost| run_stats::cost(Some(cost))));
         }

@@ -160,7 +160,7 @@ pub(super) fn problems(outline: &Outline<'_>) -> (Vec<Value>, usize) {
         if let Some(finished) = finished.filter(|_| outlined.agent.id != PARENT) {
             add(
                 &outlined.anchor,
-                format!("ended with {}", finished.outcome),
+                format!("ended with {}", finished.outcome).replace('_', " "),
                 finished.refusal.as_deref().unwrap_or(""),
                 None,
             );
