@@ -410,3 +410,33 @@ fn a_long_run_has_a_page_that_a_browser_can_open() {
     assert!(page.contains("id=\"parent.t400.c1\"") && page.contains("more characters in events.jsonl"));
     assert_inert(&page);
 }
+
+#[test]
+fn a_reply_with_very_many_calls_is_cut() {
+    let folder = TestFolder::new();
+    let call = |number: usize| {
+        if number == 550 {
+            return json!({ "tool": "task", "input": { "agent": "look", "description": "unseen", "prompt": "?" } });
+        }
+        json!({ "tool": "glob", "input": { "pattern": format!("*.{number}") } })
+    };
+    let last = json!({ "tool": "task", "input": { "agent": "look", "description": "seen", "prompt": "?" } });
+    let calls: Vec<Value> = (0..600).map(call).collect();
+    let seen = |text: &str| json!([{ "text": text }]);
+    let script = json!({
+        "parent": [{ "calls": calls }, { "calls": [last] }, { "text": "Done." }],
+        "subagents": { "look-1": seen("Not on the page."), "look-2": seen("On the page.") },
+    });
+    folder.write("r.json", script.to_string());
+    folder.write(
+        "job.yaml",
+        "model: replay/r.json\nparent: { prompt: Go., tools: [glob, task] }\nsubagents: { look: { tools: [] } }\n",
+    );
+    let ended = folder.legwork(&["run", "job.yaml"]).run();
+    ended.assert_code(0);
+    let page = report(&ended);
+    assert!(page.contains("100 more blocks of this reply aren't shown: see events.jsonl."));
+    assert!(page.contains("id=\"parent.t1.c500\"") && !page.contains("id=\"parent.t1.c501\""));
+    let (_, second) = page.split_once("id=\"parent.t2\"").unwrap();
+    assert!(second.contains("id=\"look-2\"") && second.contains("On the page.") && !page.contains("Not on the page."));
+}

@@ -275,3 +275,21 @@ fn less_gets_its_options_and_is_never_one_of_the_workspace() {
     assert_eq!(output(&[("PAGER", print), ("ANTHROPIC_API_KEY", "secret-of-a-provider")]), ["pager [FRX] []"]);
     assert_eq!(output(&[("PAGER", print), ("LESS", "S")]), ["pager [S] []"]);
 }
+
+#[test]
+fn of_another_format_the_pages_that_were_written_are_shown() {
+    let folder = ended();
+    folder.allow_forged_records();
+    let record = folder.at("runs/job/latest");
+    let journal = std::fs::read_to_string(record.join("events.jsonl")).unwrap();
+    std::fs::write(record.join("events.jsonl"), journal.replacen("\"format\":2", "\"format\":9", 1)).unwrap();
+    std::fs::write(record.join("transcript.md"), "# Written \u{1b}[2J before\n").unwrap();
+    let shown = show(&folder, &[]);
+    shown.assert_code(0).assert_stderr_contains("the record's format is 9").assert_stdout_contains("# Written");
+    show(&folder, &["latest", "look-1"]).assert_code(0).assert_stdout_contains("It is there.");
+    for arguments in [&["latest", "--errors"][..], &["latest", "../../x"], &["latest", "look-7"]] {
+        show(&folder, arguments).assert_code(2).assert_stdout("").assert_stderr_contains("can read it");
+    }
+    let raw = folder.legwork(&["show"]).env("CI", "true").run();
+    assert!(!raw.stdout.contains('\u{1b}'), "{}", raw.stdout);
+}

@@ -3,7 +3,7 @@
 //! Each journal is read once, entry by entry. What is kept of a text is bounded by the reader's choice, so memory grows with
 //! the number of events only.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
 use jiff::Timestamp;
 
@@ -231,11 +231,13 @@ impl AgentConversation {
 /// Calls of one id in a reply, by their indexes.
 #[derive(Debug, Default)]
 struct SameId {
-    not_started: VecDeque<usize>,
+    not_started: BTreeSet<usize>,
     running: VecDeque<usize>,
+    ended: BTreeSet<usize>,
 }
 
-/// The calls of one turn by their ids.
+/// The calls of one turn by their ids. It is kept up to date rather than built again, so that a planted journal can't make each
+/// of its lines take long.
 #[derive(Debug)]
 struct CallIndex {
     /// The index of the turn's step.
@@ -252,12 +254,11 @@ pub struct AgentReader<'p> {
     open_request: Option<usize>,
     /// The cost that is reserved for it.
     reserved_cost: Option<f64>,
-    /// The indexes of the steps with replies that have calls, with checks, and with limits.
-    turns_with_calls: Vec<usize>,
+    /// The calls of each reply that has any.
+    calls: Vec<CallIndex>,
+    /// The indexes of the steps with checks, and with limits.
     check_steps: Vec<usize>,
     limit_steps: Vec<usize>,
-    /// The calls of the last turn that has any.
-    calls: Option<CallIndex>,
     /// Where the call of each subagent is: the step, and the index in its calls.
     child_calls: HashMap<String, (usize, usize)>,
     costs: Costs,
@@ -272,10 +273,9 @@ impl<'p> AgentReader<'p> {
             agent: AgentConversation { id: id.to_owned(), ..AgentConversation::default() },
             open_request: None,
             reserved_cost: None,
-            turns_with_calls: Vec::new(),
+            calls: Vec::new(),
             check_steps: Vec::new(),
             limit_steps: Vec::new(),
-            calls: None,
             child_calls: HashMap::new(),
             costs: Costs::new(plan.agent(id).map(|planned| planned.model.clone())),
         }
@@ -387,7 +387,8 @@ impl<'p> AgentReader<'p> {
         // The run was interrupted during the request before, and now it is sent again.
         if let Some(open) = self.open_request.take() {
             let step = self.agent.steps.remove(open);
-            for indexes in [&mut self.turns_with_calls, &mut self.check_steps, &mut self.limit_steps] {
+            // No reply has come since that request.
+            for indexes in [&mut self.check_steps, &mut self.limit_steps] {
                 indexes.iter_mut().rev().take_while(|at| **at > open).for_each(|at| *at -= 1);
             }
             self.agent.dropped.push(step);
@@ -443,7 +444,10 @@ impl<'p> AgentReader<'p> {
         }
         let (model, request_id) =
             (reply.model.map(|name| self.shorten(name)), reply.request_id.map(|id| self.shorten(id)));
-        let has_calls = !calls.is_empty();
+        let mut by_id: HashMap<String, SameId> = HashMap::new();
+        for (index, call) in calls.iter().enumerate() {
+            by_id.entry(call.id.clone()).or_default().not_started.insert(index);
+        }
         let Some(turn) = self.open_turn(at) else { return };
         turn.number = number;
         turn.replied_at = Some(at);
@@ -451,23 +455,14 @@ impl<'p> AgentReader<'p> {
         (turn.blocks, turn.calls, turn.is_empty) = (blocks, calls, is_empty);
         (turn.stop, turn.model, turn.request_id) = (Some(reply.stop), model, request_id);
         (turn.usage, turn.cost_usd) = (reply.usage, cost);
-        let step = self.open_request.take();
-        self.turns_with_calls.extend(step.filter(|_| has_calls));
+        let step = self.open_request.take().filter(|_| !by_id.is_empty());
+        self.calls.extend(step.map(|step| CallIndex { step, by_id }));
     }
 
     /// The calls of the last turn that has any, and the index of its step.
     fn last_calls(&mut self) -> Option<(usize, &mut Vec<Call>, &mut HashMap<String, SameId>)> {
-        let step = *self.turns_with_calls.last()?;
-        let turn = self.agent.turn_mut(step)?;
-        if self.calls.as_ref().is_none_or(|calls| calls.step != step) {
-            let mut by_id: HashMap<String, SameId> = HashMap::new();
-            for (index, call) in turn.calls.iter().enumerate().filter(|(_, call)| call.result.is_none()) {
-                let same = by_id.entry(call.id.clone()).or_default();
-                if call.started_at.is_some() { &mut same.running } else { &mut same.not_started }.push_back(index);
-            }
-            self.calls = Some(CallIndex { step, by_id });
-        }
-        Some((step, &mut turn.calls, &mut self.calls.as_mut()?.by_id))
+        let CallIndex { step, by_id } = self.calls.last_mut()?;
+        Some((*step, &mut self.agent.turn_mut(*step)?.calls, by_id))
     }
 
     fn start_call(&mut self, at: Timestamp, started: CallStarted) {
@@ -476,7 +471,7 @@ impl<'p> AgentReader<'p> {
         let tool = self.shorten(started.tool);
         let Some((step, calls, by_id)) = self.last_calls() else { return };
         let same = by_id.entry(started.call_id.clone()).or_default();
-        let index = same.not_started.pop_front().unwrap_or(calls.len());
+        let index = same.not_started.pop_first().unwrap_or(calls.len());
         same.running.push_back(index);
         if index == calls.len() {
             // No reply asked for it.
@@ -499,7 +494,8 @@ impl<'p> AgentReader<'p> {
         let (text, tool) = (self.text(&result.text), self.shorten(tool));
         let Some((_, calls, by_id)) = self.last_calls() else { return };
         let same = by_id.entry(result.call_id.clone()).or_default();
-        let index = same.running.pop_front().or_else(|| same.not_started.pop_front()).unwrap_or(calls.len());
+        let index = same.running.pop_front().or_else(|| same.not_started.pop_first()).unwrap_or(calls.len());
+        same.ended.insert(index);
         if index == calls.len() {
             calls.push(Call { id: result.call_id, tool, ..Call::default() });
         }
@@ -565,23 +561,35 @@ impl<'p> AgentReader<'p> {
         if self.open_request.take_if(|at| *at >= first).is_some() {
             self.costs.add_reserved(self.reserved_cost);
         }
-        for indexes in [&mut self.turns_with_calls, &mut self.check_steps, &mut self.limit_steps] {
+        while self.calls.pop_if(|calls| calls.step >= first).is_some() {}
+        for indexes in [&mut self.check_steps, &mut self.limit_steps] {
             while indexes.pop_if(|at| *at >= first).is_some() {}
         }
         for id in &raised.subagents {
-            if let Some(call) = self.child_call(id) {
-                let child = call.child.take();
-                call.reset();
-                call.child = child;
-                call.started_at = call.child.as_ref().and_then(|child| child.started_at);
-                call.child.iter_mut().for_each(|child| child.finished = None);
+            let Some(call) = self.child_call(id) else { continue };
+            let child = call.child.take();
+            call.reset();
+            call.child = child;
+            call.started_at = call.child.as_ref().and_then(|child| child.started_at);
+            call.child.iter_mut().for_each(|child| child.finished = None);
+            // It goes on.
+            let (call_id, place) = (call.id.clone(), self.child_calls.get(id).copied());
+            if let Some((step, _, by_id)) = self.last_calls()
+                && let Some((_, index)) = place.filter(|(of, _)| *of == step)
+                && let Some(same) = by_id.get_mut(&call_id).filter(|same| same.ended.contains(&index))
+            {
+                same.ended.remove(&index);
+                same.running.push_back(index);
             }
         }
-        let refused: HashSet<&String> = raised.calls.iter().collect();
-        if let Some((_, calls, _)) = self.last_calls() {
-            calls.iter_mut().filter(|call| refused.contains(&call.id)).for_each(Call::reset);
+        let Some((_, calls, by_id)) = self.last_calls() else { return };
+        for id in &raised.calls {
+            let Some(SameId { not_started, running, ended }) = by_id.get_mut(id) else { continue };
+            for index in running.drain(..).chain(std::mem::take(ended)) {
+                calls[index].reset();
+                not_started.insert(index);
+            }
         }
-        self.calls = None;
     }
 
     fn finish(mut self) -> AgentConversation {

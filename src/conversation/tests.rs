@@ -280,6 +280,26 @@ fn a_raised_limit_removes_what_followed_it() {
 }
 
 #[test]
+fn a_subagent_whose_limit_was_raised_goes_on_in_its_call() {
+    let lines = vec![
+        agent_started(),
+        request(1),
+        reply(1, &["a", "a"]),
+        call_started("a", Some("look-1")),
+        call_started("a", None),
+        agent_finished("look-1", None),
+        call_finished("a", "cut off"),
+        ("limit_reached", json!({ "limit": "limits.tokens", "message": "used" })),
+        ("limit_raised", json!({ "limit": "limits.tokens", "subagents": ["look-1"] })),
+        call_finished("a", "second"),
+        call_finished("a", "whole"),
+    ];
+    let read = read(&[(PARENT, lines)]);
+    assert_eq!(outline(&read.parent), "t1 a=whole a=second, raised limits.tokens");
+    assert!(read.parent.children().all(|child| child.id == "look-1" && child.finished.is_none()));
+}
+
+#[test]
 fn subagents_are_in_their_calls_and_what_is_missing_is_named() {
     let parent = vec![
         agent_started(),
@@ -324,7 +344,7 @@ fn planted_journals_make_no_cycles() {
         assert_eq!(below, 0, "only the parent has subagents");
     }
     // An event of another agent ends a journal.
-    let lines = vec![agent_started()];
+    let lines = [agent_started()];
     let open = |_: &str| -> Result<_, Error> {
         let line = json!({
             "seq": 1, "at": Timestamp::UNIX_EPOCH, "agent": "look-7", "type": lines[0].0, "data": lines[0].1,

@@ -121,7 +121,7 @@ fn flush_each(batch: Vec<Waiting>) {
     std::thread::scope(|scope| {
         for _ in 1..threads {
             // Without more threads, this one does all.
-            let _ = std::thread::Builder::new().spawn_scoped(scope, &work);
+            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
         }
         work();
     });
@@ -156,4 +156,48 @@ fn reports_errors() -> bool {
     let mut numbers =
         system.release().to_str().unwrap_or_default().split(['.', '-']).map_while(|part| part.parse().ok());
     (numbers.next(), numbers.next()) >= (Some(5_u32), Some(8_u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::join_all;
+
+    use super::*;
+
+    #[test]
+    fn every_request_gets_its_own_result() {
+        let folder = tempfile::tempdir().unwrap();
+        let queue = FlushQueue::start().unwrap();
+        let request = |name: &str| FlushRequest {
+            files: vec![Arc::new(tempfile::tempfile_in(folder.path()).unwrap())],
+            folders: vec![folder.path().join(name)],
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let flushed = join_all((0..50).map(|_| queue.flush(request("")))).await;
+            assert!(flushed.iter().all(Result::is_ok), "{flushed:?}");
+            let missing = queue.clone().flush(request("missing")).await;
+            assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::NotFound);
+        });
+        let batch = ["", "missing"].map(|name| {
+            let (sender, result) = oneshot::channel();
+            ((request(name), sender), result)
+        });
+        let (batch, mut results): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
+        flush_each(batch);
+        let kinds = results.iter_mut().map(|result| result.try_recv().unwrap().map_err(|error| error.kind()));
+        assert_eq!(kinds.collect::<Vec<_>>(), [Ok(()), Err(io::ErrorKind::NotFound)]);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn only_the_file_system_of_all_files_is_flushed_at_once() {
+        let local = Arc::new(tempfile::tempfile().unwrap());
+        assert_eq!(
+            flush_file_system([&local, &local].into_iter()),
+            is_local_filesystem(local.as_fd()) && reports_errors()
+        );
+        let other = Arc::new(File::open("/proc/self/status").unwrap());
+        assert!(!flush_file_system([&local, &other].into_iter()) && !flush_file_system([&other].into_iter()));
+    }
 }

@@ -210,6 +210,7 @@ impl Recorder {
     /// Frees the space that was reserved for the end of the run.
     pub(super) fn release_disk_space(&self) {
         drop(lock_mutex(&self.reserve).take());
+        free_unused_reserves();
     }
 
     /// Leaves the space that was reserved to the next run of this process: to free it and reserve it again takes some disks
@@ -335,12 +336,22 @@ pub(super) fn take(folder: &Path) -> Result<(PathBuf, RecordLock), Error> {
 /// The space that runs of this process had reserved and didn't need: no more than have run at the same time.
 static UNUSED_RESERVES: Mutex<Vec<File>> = Mutex::new(Vec::new());
 
+/// Frees the space that runs of this process had reserved and didn't need.
+pub fn free_unused_reserves() {
+    lock_mutex(&UNUSED_RESERVES).clear();
+}
+
 /// Reserves space on the disk of a folder, if the file system supports it.
 pub(super) fn reserve_disk_space(folder: &Path) -> Option<File> {
+    take_reserve(&UNUSED_RESERVES, folder)
+}
+
+/// Takes an unused reserve on the disk of a folder, or makes one.
+fn take_reserve(unused: &Mutex<Vec<File>>, folder: &Path) -> Option<File> {
     let device = |found: io::Result<Metadata>| found.ok().map(|found| found.dev());
-    let unused = lock_mutex(&UNUSED_RESERVES).pop();
-    if let Some(unused) = unused.filter(|file| device(file.metadata()) == device(fs::metadata(folder))) {
-        return Some(unused);
+    let found = lock_mutex(unused).pop();
+    if let Some(found) = found.filter(|file| device(file.metadata()) == device(fs::metadata(folder))) {
+        return Some(found);
     }
     let file = tempfile::tempfile_in(folder).ok()?;
     fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES).ok()?;
@@ -434,9 +445,10 @@ mod tests {
         if let Some(file) = reserve {
             let taken = file.metadata().unwrap();
             assert!(taken.blocks() * 512 >= RESERVE_BYTES && taken.nlink() == 0, "{taken:?}");
-            // The next run uses it; another test may be faster.
-            lock_mutex(&UNUSED_RESERVES).push(file);
-            assert!(reserve_disk_space(folder.path()).is_some());
+            // The next run uses it.
+            let unused = Mutex::new(vec![file]);
+            assert_eq!(take_reserve(&unused, folder.path()).unwrap().metadata().unwrap().ino(), taken.ino());
+            assert!(lock_mutex(&unused).is_empty() && take_reserve(&unused, folder.path()).is_some());
         }
     }
 }

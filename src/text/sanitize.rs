@@ -45,6 +45,9 @@ pub(crate) fn escape_markdown(text: &str, max_chars: usize) -> String {
 
 /// Replaces invisible characters, but keeps line breaks, and joiners where a script or an emoji needs them.
 pub(crate) fn replace_control_chars(text: &str) -> String {
+    if text.bytes().all(|byte| byte == b'\n' || matches!(byte, b' '..=b'~')) {
+        return text.to_owned();
+    }
     let mut visible = String::with_capacity(text.len());
     let mut before = '\n';
     let mut chars = text.chars().peekable();

@@ -4,7 +4,7 @@ mod follow;
 mod pager;
 mod print;
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -14,11 +14,14 @@ use super::env::CliEnv;
 use super::output::printable;
 use crate::conversation::{Conversation, MAX_SHOWN_CHARS};
 use crate::error::Error;
-use crate::event::PARENT;
+use crate::event::{PARENT, is_agent_id};
 use crate::formats::conversation_text::{Selection, Target, write_selection};
 use crate::lints::provider_keys;
-use crate::record::{ExistingFile, LATEST, RUNS, Record, Recorder, find_run};
+use crate::record::{ExistingFile, LATEST, RUNS, Record, Recorder, find_run, open_file};
 use crate::workspace_changes::has_tracked_files;
+
+/// The largest page of another version that is shown, in bytes.
+const MAX_PAGE_BYTES: u64 = 64 << 20;
 
 /// Options of `legwork show`.
 #[derive(Debug, clap::Args)]
@@ -69,7 +72,10 @@ pub(super) fn show(options: &ShowArgs, env: &CliEnv) -> Result<u8, Error> {
         follow::follow(&folder, options.agent.as_deref(), target, env)?;
         return Ok(0);
     }
-    let (record, missing) = Record::open_damaged(&folder)?;
+    let (record, missing) = match Record::open_damaged(&folder) {
+        Err(error @ Error::OtherFormat { .. }) => return show_written_page(&folder, options, error, env),
+        opened => opened?,
+    };
     let mut conversation = record.conversation(Some(MAX_SHOWN_CHARS));
     conversation.missing.extend(missing);
     let selection = selection(options, &conversation)?;
@@ -87,6 +93,24 @@ pub(super) fn show(options: &ShowArgs, env: &CliEnv) -> Result<u8, Error> {
     for missing in &conversation.missing {
         env.console.warning(missing);
     }
+    Ok(0)
+}
+
+/// Shows the page that another version of legwork has written about the parent or a subagent, if it is there. More of a record
+/// in another format can't be read.
+fn show_written_page(folder: &Path, options: &ShowArgs, error: Error, env: &CliEnv) -> Result<u8, Error> {
+    let page = match options.agent.as_deref() {
+        _ if options.turn.is_some() || options.errors => return Err(error),
+        None | Some(PARENT) => "transcript.md".to_owned(),
+        Some(id) if is_agent_id(id) => format!("subagents/{id}.md"),
+        Some(_) => return Err(error),
+    };
+    let mut text = Vec::new();
+    if open_file(folder, &page, MAX_PAGE_BYTES).and_then(|mut file| file.read_to_end(&mut text)).is_err() {
+        return Err(error);
+    }
+    env.console.warning(&format!("{error}; this is the {page} that was written with it"));
+    env.console.print_untrusted(&String::from_utf8_lossy(&text));
     Ok(0)
 }
 

@@ -15,6 +15,7 @@ mod timeline;
 mod verdict;
 
 use std::io::{self, Write};
+use std::sync::LazyLock;
 
 use minijinja::{Environment, Value, context};
 
@@ -66,7 +67,10 @@ const MAX_MISSING: usize = 20;
 /// # Errors
 /// Writing to `out` failed.
 pub fn report(conversation: &Conversation, out: &mut dyn Write) -> io::Result<()> {
-    let templates = environment().map_err(io::Error::other)?;
+    // Compiled once: the rows of a map have a thousand reports.
+    static COMPILED: LazyLock<Result<Environment<'static>, String>> =
+        LazyLock::new(|| environment().map_err(|error| error.to_string()));
+    let templates = COMPILED.as_ref().map_err(|error| io::Error::other(error.as_str()))?;
     let outline = Outline::of(conversation);
     let max_chars = text_limit(conversation);
     let page = templates.get_template("page.html").map_err(io::Error::other)?;
@@ -74,7 +78,7 @@ pub fn report(conversation: &Conversation, out: &mut dyn Write) -> io::Result<()
     let (head, foot) = page.split_once(CONVERSATION_MARK).unwrap_or((&page, ""));
     let mut out = BoundedWriter::new(out, MAX_CONVERSATION_BYTES);
     out.write(head)?;
-    ConversationWriter::new(&templates, conversation, &outline, max_chars).write(&mut out)?;
+    ConversationWriter::new(templates, conversation, &outline, max_chars).write(&mut out)?;
     out.write(foot)
 }
 
@@ -158,8 +162,9 @@ fn page_context(conversation: &Conversation, outline: &Outline<'_>, max_chars: u
         Some(result) if result.exit_code == 0 => "good",
         Some(_) => "bad",
     };
+    static HASHES: LazyLock<[String; 2]> = LazyLock::new(|| [STYLE, SCRIPT].map(csp_hash));
     context! {
-        style => STYLE, script => SCRIPT, style_hash => csp_hash(STYLE), script_hash => csp_hash(SCRIPT),
+        style => STYLE, script => SCRIPT, style_hash => HASHES[0].as_str(), script_hash => HASHES[1].as_str(),
         job => conversation.plan.job.as_str(), description => conversation.plan.description.as_deref(),
         outcome => outcome.replace('_', " "), state, run_id, exit_code => result.map(|result| result.exit_code),
         started => start_of(conversation), duration => run_stats::duration(result.map_or(clock.total(), |it| it.duration_ms)),

@@ -25,6 +25,11 @@ const MAX_SUBJECT_CHARS: usize = 160;
 const MAX_FIELDS: usize = 40;
 /// A failed call shows at least this much of its texts.
 const MIN_FAILED_CHARS: usize = 2_000;
+/// The most blocks of a reply, failed tries of a request, and checks of an attempt that are shown. Only planted journals have
+/// more.
+const MAX_BLOCKS: usize = 500;
+const MAX_TRIES: usize = 100;
+const MAX_CHECKS: usize = 500;
 /// A field that is longer gets a block of its own.
 const MAX_INLINE_CHARS: usize = 100;
 
@@ -64,6 +69,10 @@ impl<'c, 'a> ConversationWriter<'c, 'a> {
         self.next_agent += 1;
         let agent = outlined.agent;
         let file = journal_file(&agent.id);
+        if out.is_full() && outlined.depth > 0 {
+            let why = format!("This page has no room for {}: see {file}.", agent.id);
+            return out.write(&format!("<p class=\"cut\" id=\"{}\">{}</p>", escape(&outlined.anchor), escape(&why)));
+        }
         let limit = TextLimit { chars: self.max_chars, file: &file };
         let level = (3 + 2 * outlined.depth).min(5);
         let plan = &self.conversation.plan;
@@ -80,16 +89,19 @@ impl<'c, 'a> ConversationWriter<'c, 'a> {
         for (step, anchor) in agent.steps.iter().zip(&outlined.steps) {
             if out.is_full() {
                 hidden += 1;
-                self.skip_children(step);
+                self.next_agent += children(step);
                 continue;
             }
             let html = self.step(outlined, step, anchor, level + 1, &limit)?;
             let mut pieces = html.split(CHILD_MARK);
+            let next_agent = self.next_agent + children(step);
             out.write(pieces.next().unwrap_or_default())?;
             for piece in pieces {
                 self.write_agent(out)?;
                 out.write(piece)?;
             }
+            // Those of calls that aren't shown.
+            self.next_agent = next_agent;
         }
         let dropped = agent.dropped.iter().map(dropped_step).collect::<Vec<_>>();
         let end = self.render(
@@ -97,13 +109,6 @@ impl<'c, 'a> ConversationWriter<'c, 'a> {
             context! { dropped, hidden, file => file.as_str(), agent => agent.id.as_str() },
         )?;
         out.write(&end)
-    }
-
-    /// Leaves out the agents that a step started.
-    fn skip_children(&mut self, step: &Step) {
-        if let StepKind::Turn(turn) = &step.kind {
-            self.next_agent += turn.calls.iter().filter(|call| call.child.is_some()).count();
-        }
     }
 
     fn render(&self, template: &str, values: Value) -> io::Result<String> {
@@ -158,7 +163,7 @@ impl<'c, 'a> ConversationWriter<'c, 'a> {
     fn turn(&self, agent: &str, turn: &Turn, anchor: &str, level: usize, limit: &TextLimit<'_>) -> io::Result<String> {
         let mut blocks: Vec<Value> = Vec::new();
         let mut shown = vec![false; turn.calls.len()];
-        for block in &turn.blocks {
+        for block in turn.blocks.iter().take(MAX_BLOCKS) {
             blocks.push(match block {
                 ReplyBlock::Text(text) if text.shown.trim().is_empty() => continue,
                 ReplyBlock::Text(text) => {
@@ -178,11 +183,15 @@ impl<'c, 'a> ConversationWriter<'c, 'a> {
                 },
             });
         }
-        let unnamed = turn.calls.iter().enumerate().filter(|(at, _)| !shown[*at]);
-        blocks.extend(unnamed.map(|(at, call)| self.call(call, &call_anchor(anchor, at), limit)));
-        let retries: Vec<Value> = turn.retries.iter().map(|(_, retry)| {
+        let more_blocks = (turn.blocks.len().max(turn.calls.len())).saturating_sub(MAX_BLOCKS);
+        if more_blocks == 0 {
+            let unnamed = turn.calls.iter().enumerate().filter(|(at, _)| !shown[*at]);
+            blocks.extend(unnamed.map(|(at, call)| self.call(call, &call_anchor(anchor, at), limit)));
+        }
+        let retries: Vec<Value> = turn.retries.iter().take(MAX_TRIES).map(|(_, retry)| {
             context! { attempt => retry.attempt, reason => retry.reason.as_str(), wait => run_stats::duration(retry.wait_ms) }
         }).collect();
+        let more_tries = turn.retries.len() - retries.len();
         let (title, explanation) = match turn.kind {
             TurnKind::Turn => (format!("Turn {}", turn.number), None),
             TurnKind::FinalReply => {
@@ -201,7 +210,8 @@ impl<'c, 'a> ConversationWriter<'c, 'a> {
         self.render(
             "turn.html",
             context! {
-                anchor, agent, level, title, explanation, retries, blocks, stop,
+                anchor, agent, level, title, explanation, retries, more_tries, blocks, more_blocks, stop,
+                file => limit.file,
                 no_summary => unusable_summary(turn), failed => turn.failed.as_deref(), discarded => turn.discarded.as_deref(), is_open,
                 is_empty => turn.is_empty, meta => turn_meta(turn), request_id => turn.request_id.as_deref(),
                 has_failed => turn.failed.is_some() || turn.discarded.is_some() || !turn.retries.is_empty()
@@ -261,6 +271,7 @@ pub(super) fn checks_context(
     let checks: Vec<Value> = attempt
         .checks
         .iter()
+        .take(MAX_CHECKS)
         .map(|(name, _, end)| {
             let command =
                 conversation.plan.checks.iter().find(|check| check.name == *name).map(|check| check.run.trim());
@@ -275,7 +286,16 @@ pub(super) fn checks_context(
             }
         })
         .collect();
-    context! { anchor, agent, attempt => attempt.attempt, checks, failed => checks_failed(attempt) }
+    let more = attempt.checks.len() - checks.len();
+    context! { anchor, agent, attempt => attempt.attempt, checks, more, failed => checks_failed(attempt) }
+}
+
+/// The number of agents that a step started.
+fn children(step: &Step) -> usize {
+    match &step.kind {
+        StepKind::Turn(turn) => turn.calls.iter().filter(|call| call.child.is_some()).count(),
+        _ => 0,
+    }
 }
 
 /// An agent's figures in one line.
