@@ -64,6 +64,7 @@ mod sandbox;
 #[cfg(target_os = "linux")]
 mod sandbox_attacks;
 mod secrets;
+mod server_settings;
 mod show;
 mod signals;
 mod skills;

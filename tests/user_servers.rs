@@ -449,7 +449,8 @@ fn all_providers_are_listed_without_their_keys() {
     assert_eq!(
         of("anthropic"),
         json!({"name": "anthropic", "built_in": true, "api": "anthropic", "address": "https://api.anthropic.com",
-               "address_from": null, "key": {"variable": "ANTHROPIC_API_KEY", "is_set": false, "is_empty": false}})
+               "address_from": null, "key": {"variable": "ANTHROPIC_API_KEY", "is_set": false, "is_empty": false},
+               "key_command": false})
     );
     assert_eq!(
         (&of("b")["address"], &of("b")["key"]),

@@ -23,9 +23,11 @@ use crate::event::{JournalEntry, Outcome, RunOptions, RunResult};
 use crate::formats;
 use crate::job::Job;
 use crate::journal::Fault;
-use crate::lints::{CostTracking, UserConfig};
+use crate::lints::{CostTracking, UserConfig, provider_keys};
 use crate::plan::Plan;
-use crate::providers::{ConnectContext, Model, PROVIDERS, Provider, ProviderError, ProviderErrorKind};
+use crate::process::WITHHELD;
+use crate::providers::user_servers::UserServers;
+use crate::providers::{ConnectContext, Model, PROVIDERS, Provider, ProviderError, ProviderErrorKind, SettingsContext};
 use crate::record::{Record, Recorder};
 use crate::redaction::Redactor;
 use crate::run::{ResumeState, Run, RunObserver, Signals, UsedLimit, connect};
@@ -279,11 +281,17 @@ pub(super) fn connect_providers(
     let open_script = |path: &String| {
         Ok(Arc::new(replay_source::open_replay_source(Path::new(path), job)?.relocated_to(&plan.workspace)))
     };
+    let program_variables = key_program_variables(env, servers);
     let providers = connect(plan, is_wanted, |model| {
         let script = scripts.get(&model.name).filter(|_| model.is_scripted());
         Ok(ConnectContext {
             env: &variable,
             server: servers.get(&model.provider),
+            settings: servers.settings(&model.provider).map(|settings| SettingsContext {
+                settings,
+                variables: &program_variables,
+                workspace: Path::new(&plan.workspace),
+            }),
             script: script.map(open_script).transpose()?,
             user_agent: concat!("legwork/", env!("CARGO_PKG_VERSION")),
             redactor,
@@ -293,7 +301,27 @@ pub(super) fn connect_providers(
     for warning in providers.values().filter_map(|provider| provider.warning()) {
         env.console.warning(&warning);
     }
+    for ready in providers.values().filter_map(|provider| provider.prepare()) {
+        start_runtime()?.block_on(Signals::exit_unless_done(ready))?.map_err(Error::Provider)?;
+    }
     Ok(providers)
+}
+
+/// The environment of commands that print keys: ours, without the keys of providers, and without folders of `PATH` that depend
+/// on the current folder. They get nothing from the job.
+fn key_program_variables(env: &CliEnv, servers: &UserServers) -> BTreeMap<String, String> {
+    let is_withheld = |name: &str| {
+        provider_keys().any(|key| key == name)
+            || servers.key_envs().any(|key| key == name)
+            || WITHHELD.contains(&name)
+            || name.starts_with("LEGWORK_")
+    };
+    let mut variables = env.variables.clone();
+    variables.retain(|name, _| !is_withheld(name));
+    if let Some(path) = variables.get_mut("PATH") {
+        *path = path.split(':').filter(|folder| folder.starts_with('/')).collect::<Vec<_>>().join(":");
+    }
+    variables
 }
 
 /// Prints the answer to stdout, and to stderr how the run ended and where its record is.

@@ -40,7 +40,12 @@ impl RunSecrets {
         }
         let command_secrets = known.clone();
         known.extend(provider_keys().filter_map(value_of));
-        known.extend(servers.key_envs().filter_map(value_of));
+        // A header may have a word before its token.
+        let with_token = |(name, value): (String, String)| {
+            let token = value.split_once(' ').map(|(_, token)| (name.clone(), token.to_owned()));
+            [(name, value)].into_iter().chain(token)
+        };
+        known.extend(servers.key_envs().filter_map(value_of).flat_map(with_token));
         let otlp_headers = env.variables.keys().filter(|name| is_otlp_secret(name) && name.ends_with("HEADERS"));
         known.extend(otlp_headers.filter_map(|name| value_of(name)).flat_map(header_values));
         let base_urls =

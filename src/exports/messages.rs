@@ -108,6 +108,8 @@ fn connect(export: &Export<'_>, spec: &ProviderSpec, model: &Model) -> Result<Ar
     let context = ConnectContext {
         env: &env,
         server: export.servers.get(&model.provider),
+        // They don't change what a request says.
+        settings: None,
         script: None,
         user_agent: concat!("legwork/", env!("CARGO_PKG_VERSION")),
         redactor: &Redactor::default(),

@@ -6,6 +6,7 @@ pub mod fd_limit;
 pub(crate) mod job_control;
 #[cfg(target_os = "linux")]
 mod process_tree;
+pub(crate) mod program;
 pub(crate) mod reaper;
 pub(crate) mod spawn;
 

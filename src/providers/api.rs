@@ -20,6 +20,12 @@ pub trait Provider: Send + Sync {
         None
     }
 
+    /// Does what must be done before the first request and takes time: runs the command that prints the key. `None` for
+    /// nothing.
+    fn prepare(&self) -> Option<BoxFuture<'_, Result<(), ProviderError>>> {
+        None
+    }
+
     /// The error for replies that were never requested, at the end of a completed run. `consumed` returns how many
     /// replies an agent received. Only scripts and records can have unused replies.
     fn unused_replies(&self, consumed: &dyn Fn(&str) -> usize) -> Option<ProviderError> {

@@ -39,6 +39,7 @@ fn open(script: &Arc<Script>, agent: &str) -> Box<dyn Conversation> {
         providers: crate::providers::PROVIDERS,
         env: &|_| None,
         server: None,
+        settings: None,
         script: Some(script.clone()),
         user_agent: "",
         redactor: &Redactor::default(),

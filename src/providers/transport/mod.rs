@@ -3,6 +3,7 @@
 pub(crate) mod endpoint;
 pub(crate) mod http;
 pub(crate) mod http_conversation;
+pub(crate) mod key_command;
 pub(crate) mod rate_governor;
 pub(crate) mod rate_headers;
 pub(crate) mod retry;

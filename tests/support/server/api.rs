@@ -18,10 +18,11 @@ pub(crate) enum Api {
 
 impl Api {
     pub(super) fn at(path: &str) -> Self {
-        match path {
+        let bare = path.split('?').next().unwrap_or_default();
+        match bare {
             "/v1/chat/completions" => Self::Chat,
             "/v1/responses" => Self::Responses,
-            path if gemini::model(path).is_some() => Self::Gemini,
+            _ if bare.ends_with(":streamGenerateContent") => Self::Gemini,
             _ => Self::Messages,
         }
     }
