@@ -121,6 +121,10 @@ impl Recorder {
         let mut request = self.take_unflushed(PARENT);
         // It says that the run has ended, so it must not be incomplete after a crash of the machine.
         request.files.push(Arc::new(file.as_file().try_clone()?));
+        // A failure may be one too many, so it is counted before another row begins.
+        if let Some(slot) = self.slot.as_ref().filter(|_| result.exit_code == 0) {
+            slot.give_up();
+        }
         self.flush_with_journal(PARENT, request).await?;
         if !keep_journals {
             for subagent in &result.subagents {

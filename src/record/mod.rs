@@ -15,6 +15,7 @@ mod read;
 mod rebuild;
 mod recorder;
 mod resume;
+mod run_slot;
 
 pub use self::files::{BASELINE_FILE, LATEST, ROWS, RUNS, remove_abandoned_files, replace_shared_file, temporary};
 pub(crate) use self::files::{open_file, open_folder};
@@ -31,3 +32,4 @@ pub use self::recorder::{
     ExistingFile, Recorder, create_job_dir, free_unused_reserves, is_set_aside, new_run_id, point_latest_to,
 };
 pub use self::resume::ResumedRecord;
+pub use self::run_slot::{RunSlot, RunSlots};

@@ -18,6 +18,7 @@ use super::files::{LATEST, RUNS, create_parent_dir, remove_temporary_files, temp
 use super::flush::{FlushQueue, FlushRequest};
 use super::journal_set::JournalSet;
 use super::lock::RecordLock;
+use super::run_slot::RunSlot;
 use crate::error::Error;
 use crate::event::{Event, JournalEntry, PARENT};
 use crate::journal::{FaultInjection, JournalEnd, JournalReader, RecordKey, journal_file};
@@ -61,6 +62,8 @@ pub struct Recorder {
     key: Option<RecordKey>,
     /// Flushes the files of many runs together.
     pub flush_queue: Option<FlushQueue>,
+    /// The slot of a row of a map, which it gives up when it only waits for the disk.
+    pub slot: Option<Arc<RunSlot>>,
     /// Faults to inject, for tests.
     pub faults: FaultInjection,
 }
@@ -139,6 +142,7 @@ impl Recorder {
             unstarted: Mutex::default(),
             key,
             flush_queue: None,
+            slot: None,
             faults: FaultInjection::default(),
         }
     }

@@ -27,7 +27,7 @@ use crate::formats::map_table::EXIT_TEMPORARY;
 use crate::isolation::IsolationError;
 use crate::map::{MapFolder, Results, RowWorkspaces};
 use crate::plan::InputValues;
-use crate::record::{FlushQueue, Record};
+use crate::record::{FlushQueue, Record, RunSlot};
 use crate::rows::Rows;
 use crate::run::Signals;
 
@@ -83,7 +83,7 @@ impl MapRunner<'_> {
                 && self.has_folder()
                 && lock(&self.result_error).is_none()
         };
-        let run = async |number: usize| {
+        let run = async |number: usize, slot: Arc<RunSlot>| {
             let stop = self.signals.stop.clone();
             let time_is_up = async {
                 tokio::time::sleep_until(self.deadline.into()).await;
@@ -92,16 +92,16 @@ impl MapRunner<'_> {
             };
             tokio::select! {
                 biased;
-                () = self.run_row(number) => {}
+                () = self.run_row(number, slot) => {}
                 () = time_is_up => {}
             }
         };
         schedule::run_rows(rows, self.jobs, &may_start, &run)
     }
 
-    async fn run_row(&self, number: usize) {
+    async fn run_row(&self, number: usize, slot: Arc<RunSlot>) {
         let id = &self.rows.rows[number].id;
-        let ended = self.execute_row(number).await;
+        let ended = self.execute_row(number, slot).await;
         let is_failure = |code: u8| code != 0 && code != EXIT_TEMPORARY && code < 128;
         let code = match &ended {
             Ok(result) => {
@@ -139,7 +139,7 @@ impl MapRunner<'_> {
         }
     }
 
-    async fn execute_row(&self, number: usize) -> Result<Box<RunResult>, Error> {
+    async fn execute_row(&self, number: usize, slot: Arc<RunSlot>) -> Result<Box<RunResult>, Error> {
         let row = &self.rows.rows[number];
         let mut inputs = self.inputs.clone();
         inputs.set_row(&self.rows.source, row.clone());
@@ -154,6 +154,7 @@ impl MapRunner<'_> {
         execution.observers.push(observer);
         execution.map_budget = Some(Arc::clone(self.budget));
         execution.recorder.flush_queue = Some(self.flush_queue.clone());
+        execution.recorder.slot = Some(slot);
         let (record, sends_traces) = (execution.recorder.folder.clone(), !execution.options.offline);
         let mut executed = execute(execution, self.output_ready.clone(), self.env).await?;
         if sends_traces && !self.has_lost_traces.load(Ordering::SeqCst) {
