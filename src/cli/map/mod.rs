@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use tokio::sync::OnceCell;
 
 use self::map_limits::WholeMapLimits;
 use self::row::{EXIT_FAILED, EXIT_LIMIT, Retry, RowPlan, RowState, row_state};
@@ -246,6 +247,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         failures: AtomicUsize::new(0),
         errors: Mutex::default(),
         result_error: Mutex::default(),
+        has_collector: OnceCell::new(),
         has_lost_traces: AtomicBool::new(false),
     };
     let unstarted = runner.run_all(checked.to_run)?;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
 
 use super::row::Retry;
 use super::schedule;
@@ -67,6 +67,8 @@ pub(super) struct MapRunner<'a> {
     pub(super) errors: Mutex<HashMap<String, u8>>,
     /// The first failure to write the results.
     pub(super) result_error: Mutex<Option<io::Error>>,
+    /// Whether the traces of the first row that ended were sent, or none are to be sent.
+    pub(super) has_collector: OnceCell<bool>,
     /// Whether the traces of a row couldn't be sent.
     pub(super) has_lost_traces: AtomicBool,
 }
@@ -157,8 +159,16 @@ impl MapRunner<'_> {
         execution.recorder.slot = Some(slot);
         let (record, sends_traces) = (execution.recorder.folder.clone(), !execution.options.offline);
         let mut executed = execute(execution, self.output_ready.clone(), self.env).await?;
-        if sends_traces && !self.has_lost_traces.load(Ordering::SeqCst) {
-            match send_traces(&record, executed.result.outcome, self.env).await {
+        if sends_traces {
+            let send = || send_traces(&record, executed.result.outcome, self.env);
+            let mut sent = None;
+            // The other rows wait for the first answer: a dead collector isn't asked a hundred times at once.
+            let is_alive = async { sent.insert(send().await).is_ok() };
+            let is_alive = *self.has_collector.get_or_init(|| is_alive).await;
+            if sent.is_none() && is_alive && !self.has_lost_traces.load(Ordering::SeqCst) {
+                sent = Some(send().await);
+            }
+            match sent.unwrap_or_else(|| Ok(Vec::new())) {
                 Ok(warnings) => executed.warnings.extend(warnings),
                 // Waiting for a dead collector after each row would take hours.
                 Err(warning) if !self.has_lost_traces.swap(true, Ordering::SeqCst) => {
