@@ -150,7 +150,9 @@ fn a_run_survives_keys_that_expire() {
             }
             seen.lock().unwrap().push(key);
             match requests.fetch_add(1, Ordering::SeqCst) {
-                turn @ 0..9 => Answer::calls(&[("glob", json!({ "pattern": format!("*{turn}") }))]),
+                turn @ 0..9 => {
+                    Answer::calls(&[("glob", json!({ "pattern": format!("*{turn}") }))]).number_calls(request.number)
+                }
                 _ => Answer::text("Done: short-lived-key-1 short-lived-key-4"),
             }
         });
@@ -176,6 +178,7 @@ fn concurrent_requests_renew_a_key_once() {
             Some("short-lived-key-1") => {
                 let call = json!({ "agent": "scout", "prompt": "Look at it." });
                 Answer::calls(&[("task", call.clone()), ("task", call.clone()), ("task", call.clone()), ("task", call)])
+                    .number_calls(request.number)
             }
             Some("short-lived-key-2") => Answer::text("ok"),
             _ => Answer::status(400),
@@ -193,7 +196,9 @@ fn concurrent_requests_renew_a_key_once() {
 #[test]
 fn a_key_is_renewed_when_its_time_is_up() {
     let server = Server::with(Checks::None, |request: &Request| match request.header("x-api-key") {
-        Some("short-lived-key-1") => Answer::calls(&[("bash", json!({ "command": "sleep 1.1" }))]),
+        Some("short-lived-key-1") => {
+            Answer::calls(&[("bash", json!({ "command": "sleep 1.1" }))]).number_calls(request.number)
+        }
         Some("short-lived-key-2") => Answer::text("second key"),
         _ => Answer::status(400),
     });
