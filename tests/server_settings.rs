@@ -10,6 +10,7 @@ use crate::support::program::Program;
 use crate::support::server::{Answer, Checks, KEY, Request, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
 use crate::support::tls;
+use crate::user_servers::{configure, server_config};
 
 const JOB: &str = "model: local/some-model\nparent: { prompt: Go., tools: [] }\nlimits: { tokens: 100000 }\n";
 
@@ -26,15 +27,6 @@ fn folder(job: &str, servers: &str) -> TestFolder {
     folder.write("job.yaml", job);
     configure(&folder, servers);
     folder
-}
-
-fn configure(folder: &TestFolder, servers: &str) {
-    let above = folder.home().join(".config/legwork");
-    std::fs::create_dir_all(&above).and_then(|()| std::fs::write(above.join("providers.toml"), servers)).unwrap();
-}
-
-fn server_config(api: &str, base_url: &str, rest: &str) -> String {
-    format!("[providers.local]\napi = \"{api}\"\nbase_url = \"{base_url}\"\n{rest}\n")
 }
 
 fn run(folder: &TestFolder) -> Program {
@@ -286,8 +278,9 @@ fn a_command_that_prints_no_key_is_reported_before_the_run() {
 #[test]
 fn a_signal_ends_the_command() {
     let folder = folder(JOB, "");
-    let command =
-        key_command(&folder, "sleep 300 & echo $! > \"$HOME/pid\"; mv \"$HOME/pid\" \"$HOME/../work/pid\"; wait");
+    let target = folder.at("pid");
+    let script = format!("sleep 300 & echo $! > \"$HOME/pid\"; mv \"$HOME/pid\" '{}'; wait", target.display());
+    let command = key_command(&folder, &script);
     configure(&folder, &server_config("openai-chat", "http://127.0.0.1:1/v1", &command));
     for (signal, code) in [(rustix::process::Signal::INT, 130), (rustix::process::Signal::TERM, 143)] {
         let running = run(&folder).spawn();

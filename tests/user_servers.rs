@@ -19,12 +19,12 @@ fn folder(servers: &str) -> TestFolder {
     folder
 }
 
-fn configure(folder: &TestFolder, servers: &str) {
+pub(crate) fn configure(folder: &TestFolder, servers: &str) {
     let above = folder.home().join(".config/legwork");
     std::fs::create_dir_all(&above).and_then(|()| std::fs::write(above.join("providers.toml"), servers)).unwrap();
 }
 
-fn server_config(api: &str, base_url: &str, rest: &str) -> String {
+pub(crate) fn server_config(api: &str, base_url: &str, rest: &str) -> String {
     format!("[providers.local]\napi = \"{api}\"\nbase_url = \"{base_url}\"\n{rest}\n")
 }
 

@@ -23,7 +23,7 @@ const MIN_CELL_CHARS: usize = 8;
 /// The space between columns.
 const GAP: &str = "  ";
 
-/// What a line stands for.
+/// What a line of the table shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RowKind {
@@ -57,29 +57,8 @@ pub enum RunStatus {
 impl RunStatus {
     /// All of them.
     pub fn all() -> Vec<Self> {
-        use Outcome::{
-            BudgetExceeded, ChecksFailed, Completed, ContextFull, EnvironmentFailed, Interrupted, ProviderFailed,
-            ProviderRejected, Refused, ReplayDiffers, ReplyCut, ResultInvalid, Stuck, TimedOut, TurnLimit,
-        };
-        let outcomes = [
-            Completed,
-            ChecksFailed,
-            ResultInvalid,
-            Refused,
-            TurnLimit,
-            BudgetExceeded,
-            TimedOut,
-            Stuck,
-            ReplyCut,
-            ContextFull,
-            EnvironmentFailed,
-            ProviderRejected,
-            ReplayDiffers,
-            ProviderFailed,
-            Interrupted,
-        ];
         let others = [Self::Running, Self::NotStarted, Self::Damaged, Self::OtherFormat, Self::Mixed];
-        outcomes.into_iter().map(Self::Ended).chain(others).collect()
+        Outcome::ALL.into_iter().map(Self::Ended).chain(others).collect()
     }
 
     /// The name in JSON and in the table: that of the outcome, if the run has ended.
