@@ -33,6 +33,7 @@ pub use self::api::{
 };
 pub use self::model::{Model, ServerInfo};
 pub use self::spec::{ConnectContext, DefaultEndpoint, ProviderSpec, SettingsContext};
+pub(crate) use self::transport::http::client_builder;
 pub use self::unsupported_options::{RequestOptions, UnsupportedOption};
 use crate::models::{Capabilities, Retirement, find_retirement, identify_vendor};
 use crate::pricing::PriceKey;
