@@ -29,7 +29,8 @@ mod unsupported_options;
 pub mod user_servers;
 
 pub use self::api::{
-    Conversation, ConversationConfig, Provider, ProviderError, ProviderErrorKind, ReplyRequest, Retry, StreamObserver,
+    Conversation, ConversationConfig, Provider, ProviderError, ProviderErrorKind, ReplyRequest, Retry, ServerCheck,
+    StreamObserver,
 };
 pub use self::model::{Model, ServerInfo};
 pub use self::spec::{ConnectContext, DefaultEndpoint, ProviderSpec, SettingsContext};
