@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::diagnostic::Diagnostic;
 use crate::event::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, FORMAT, Outcome};
+use crate::mcp::StartError;
 use crate::plan::diff::PlanChange;
 use crate::providers::ProviderError;
 use crate::sandbox::SandboxUnavailable;
@@ -153,6 +154,9 @@ pub enum Error {
     /// The required sandbox doesn't work on this machine.
     #[error("{0}")]
     SandboxUnavailable(SandboxUnavailable),
+    /// A required tool server doesn't start, or its tools aren't as expected.
+    #[error("{0}")]
+    ToolServer(StartError),
     /// A provider can't be used at all; found before the run begins.
     #[error("{}", .0.message)]
     Provider(ProviderError),
@@ -185,6 +189,9 @@ impl Error {
         match self {
             Self::Usage { hint, .. } => hint.clone(),
             Self::Provider(error) => error.hint.clone(),
+            Self::ToolServer(_) => {
+                Some("Nothing was spent. Check its declaration under `mcp`; `required: false` runs the job without it.".into())
+            }
             Self::Record { .. } => Some("Choose another folder with --out DIR.".into()),
             Self::BrokenRecord { path, .. } => {
                 Some(format!("Free some disk space, then resume the run: legwork resume {}", path.display()))
@@ -250,6 +257,7 @@ impl Error {
             Self::Invalid(_) => EXIT_INVALID,
             Self::InUse { .. }
             | Self::SandboxUnavailable(_)
+            | Self::ToolServer(_)
             | Self::Configuration(_)
             | Self::Record { .. }
             | Self::BrokenRecord { .. }

@@ -39,6 +39,7 @@ pub mod sandbox;
 pub mod process;
 pub mod tools;
 pub mod providers;
+pub mod mcp;
 pub mod lints;
 pub mod plan;
 pub mod event;

@@ -15,7 +15,7 @@ use super::output::{printable, shell_quote};
 use super::result_file::ResultFile;
 use super::sandbox_options::{CopiesOf, PreparedSandbox};
 use super::secrets::RunSecrets;
-use super::{output_queue, progress, replay_source};
+use super::{output_queue, progress, replay_source, tool_servers};
 use crate::budget::MapBudget;
 use crate::error::Error;
 use crate::event::{JournalEntry, Outcome, RunOptions, RunResult};
@@ -164,8 +164,19 @@ pub(super) async fn execute(
             verifier: run.recorder.origin_check(),
         },
     );
+    let server_sandboxes = tool_servers::sandboxes(&run.plan, &run.sandbox, &run.recorder)?;
     let (sandbox, found) =
         run.sandbox.for_record(&run.recorder.folder, run.recorder.lock(), run.recorder.origin_check());
+    let is_resumed = run.resume_state.is_some();
+    let stop = &run.signals.stop;
+    let context = tool_servers::StartContext {
+        sandbox: &sandbox,
+        sandboxes: server_sandboxes,
+        redactor: &redactor,
+        stop,
+        is_resumed,
+    };
+    let servers = tool_servers::start(&mut run.plan, run.options.offline, context, env).await?;
     let new_repositories = Arc::new(OnceLock::new());
     let tracks_changes = run.plan.changes_files();
     let result = Run {
@@ -182,6 +193,7 @@ pub(super) async fn execute(
         mask: redactor,
         environment,
         sandbox,
+        servers,
         confine_copy,
         recorder: run.recorder,
         observers: run.observers,

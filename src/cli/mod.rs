@@ -30,6 +30,7 @@ mod save_case;
 mod secrets;
 mod show;
 mod test;
+mod tool_servers;
 mod user_config;
 mod validate;
 

@@ -114,6 +114,10 @@ fn prepare_tools(
     env: &CliEnv,
 ) -> Result<LiveTools, Error> {
     let started = replay.started();
+    if !started.plan.mcp.is_empty() {
+        let message = "the tools of a run can't run again if it uses tool servers";
+        return Err(Error::usage(message, "Remove --tools: without it, the replay takes all results from the record."));
+    }
     if started.plan.copies_workspace() {
         let message = "the tools of a run can't run again if a subagent has `workspace: own`";
         return Err(Error::usage(message, "Remove --tools: without it, the replay takes all results from the record."));
@@ -144,6 +148,7 @@ fn prepare_tools(
         redactor: Arc::new(redactor),
         environment: Arc::new(environment),
         sandbox,
+        servers: None,
     };
     Ok(LiveTools { deps, stop: signals.stop.clone() })
 }
@@ -157,7 +162,7 @@ fn edited_plan(path: &Path, replay: &Replay, folder: &Path, env: &CliEnv) -> Res
     let servers = UserServers::recorded(models());
     let providers = PROVIDERS.iter().map(|entry| entry.name).chain(models().map(|model| model.provider.as_str()));
     let local_providers = providers.map(str::to_owned).collect();
-    let user_config = UserConfig { servers, prices: env.prices()?.clone(), local_providers };
+    let user_config = UserConfig { servers, prices: env.prices()?.clone(), local_providers, skips_tool_lock: true };
     let checked = lints::check_with(&source, prompts.as_ref(), JobTrust::Trusted, &user_config);
     let Some(job) = checked.job else { return Err(Error::Invalid(checked.findings)) };
     if !checked.findings.is_empty() {

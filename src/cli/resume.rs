@@ -257,6 +257,14 @@ fn permission_lines(plan: &Plan) -> Vec<String> {
     if !plan.allow_changes.is_empty() {
         lines.push(format!("changes allowed: {}", plan.allow_changes.join(", ")));
     }
+    for (name, server) in &plan.mcp {
+        let what = server.url.clone().unwrap_or_else(|| format!("{:?}", server.command));
+        let network = if server.network == Network::Open { ", network: open" } else { "" };
+        let variables: Vec<&str> = server.env.iter().map(String::as_str).chain(server.header_variables()).collect();
+        let variables =
+            if variables.is_empty() { String::new() } else { format!(", variables: {}", variables.join(", ")) };
+        lines.push(format!("tool server {name}: {what}{network}{variables}"));
+    }
     let names = std::iter::once("parent").chain(plan.subagents.keys().map(String::as_str));
     for (name, agent) in names.zip(plan.agents()) {
         let tools = agent.tools.iter().map(|tool| match tool.options.as_object() {

@@ -12,7 +12,7 @@ use super::env::CliEnv;
 use crate::agent::{ConfineCopy, ConfinedCopy};
 use crate::error::Error;
 use crate::event::RunOptions;
-use crate::job::GitAccess;
+use crate::job::{GitAccess, Network};
 use crate::plan::Plan;
 use crate::sandbox::protected_paths::{ProtectedPaths, ProtectionConfig, canonical_as_far_as_possible};
 use crate::sandbox::{RecordVerifier, Sandbox, SandboxMode, SandboxPolicy, SandboxUnavailable, Tier};
@@ -207,6 +207,20 @@ pub(super) struct PreparedSandbox {
 }
 
 impl PreparedSandbox {
+    /// A sandbox with another network access, for tool servers.
+    ///
+    /// # Errors
+    /// It doesn't work here.
+    pub(super) fn with_network(&self, network: Network, lock: Option<OwnedFd>) -> Result<Sandbox, Error> {
+        let Some((policy, ..)) = &self.protection else { return Ok(Sandbox::unused()) };
+        let policy = SandboxPolicy { network, ..policy.clone() };
+        let sandbox = Sandbox::detect(self.mode, policy).map_err(Error::SandboxUnavailable)?;
+        Ok(match lock {
+            Some(lock) => sandbox.keeping_open(lock),
+            None => sandbox,
+        })
+    }
+
     /// The folders outside the workspace that commands may change.
     pub(super) fn writable_paths(&self) -> Vec<PathBuf> {
         self.protection.as_ref().map(|(policy, ..)| policy.writable.clone()).unwrap_or_default()

@@ -2,6 +2,7 @@
 
 use super::env::CliEnv;
 use crate::lints::provider_keys;
+use crate::mcp::ServerSpec;
 use crate::plan::{Plan, SecretInputs};
 use crate::process::Environment;
 use crate::providers::PROVIDERS;
@@ -31,6 +32,10 @@ impl RunSecrets {
         let mut known: Vec<(String, String)> = secrets.pairs().to_vec();
         known.extend(env_names.iter().filter(|name| is_secret_name(name)).filter_map(|name| value_of(name)));
         known.extend(env_names.iter().filter_map(|name| url_password(value_of(name)?)).flat_map(raw_and_decoded));
+        let of_servers = || plan.mcp.values().flat_map(|server| &server.env).filter(|name| !is_key(name));
+        known.extend(of_servers().filter(|name| is_secret_name(name)).filter_map(|name| value_of(name)));
+        known.extend(of_servers().filter_map(|name| url_password(value_of(name)?)).flat_map(raw_and_decoded));
+        known.extend(plan.mcp.values().flat_map(ServerSpec::header_variables).filter_map(value_of));
         let (_, too_short) = Redactor::new(&known);
         for name in too_short {
             env.warn_once(&format!(

@@ -7,6 +7,7 @@ mod check;
 mod duration;
 mod input;
 mod limit;
+mod mcp;
 mod model;
 mod prompt;
 mod tool;
@@ -24,6 +25,10 @@ pub use check::{Check, DEFAULT_CHECK_SECONDS, MAX_CHECKS, MAX_REPAIRS, VariableM
 pub use duration::{Duration, MAX_DURATION};
 pub use input::{Input, InputType, input_variable};
 pub use limit::Limit;
+pub use mcp::{
+    DEFAULT_SERVER_SECONDS, HeaderValue, HeaderVariable, MAX_SERVER_SECONDS, MAX_SERVERS, MAX_TOOL_NAME, McpServer,
+    SERVER_SEPARATOR, ServerEntry, allows_tool, server_tool_name, tool_name_error,
+};
 pub use model::{
     MAX_STOP_CHARS, MAX_STOPS, MAX_TEMPERATURE, MAX_TOKENS, MODEL_PATTERN, ModelOptions, ModelSpec, Thinking,
 };
@@ -108,6 +113,14 @@ pub struct Job {
         "title": "subagent", "pattern": NAME_PATTERN, "patternErrorMessage": NAME_FORM,
     }))]
     pub subagents: IndexMap<Spanned<String>, Subagent>,
+
+    /// Servers with more tools, which speak the Model Context Protocol, by name. An agent gets the tools that it lists:
+    /// `- { mcp: NAME, allow: [TOOL, ...] }`.
+    #[serde(default)]
+    #[schemars(extend("maxProperties" = MAX_SERVERS, "propertyNames" = {
+        "title": "server", "pattern": NAME_PATTERN, "patternErrorMessage": NAME_FORM,
+    }))]
+    pub mcp: IndexMap<Spanned<String>, McpServer>,
 
     /// Limits of the whole run, subagents and retries included.
     #[serde(default)]
@@ -207,6 +220,11 @@ impl Job {
         model: Option<&'a Spanned<ModelSpec>>,
     ) -> Option<&'a Spanned<u32>> {
         own.or_else(|| model.unwrap_or(&self.model).value.options()?.max_tokens.as_ref())
+    }
+
+    /// The entries of all agents for tool servers.
+    pub fn server_entries(&self) -> impl Iterator<Item = &ServerEntry> {
+        self.agents().flat_map(|agent| agent.tools).filter_map(|entry| entry.value.server())
     }
 
     /// Whether the parent can delegate work to subagents.

@@ -24,6 +24,7 @@ mod script;
 mod shell_syntax;
 mod suppressions;
 mod tool_aliases;
+mod tool_servers;
 mod tools;
 mod untrusted_job;
 mod unused;
@@ -33,6 +34,7 @@ use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostic, OmittedFindings, Rule, Severity, Source, SourceSpan};
 use crate::job::{self, Job};
+use crate::mcp::ToolLock;
 use crate::providers::replay;
 use crate::providers::user_servers;
 use crate::template::{self, JobDir};
@@ -60,6 +62,7 @@ pub static LINTS: &[Lint] = &[
     model_options::LINT,
     default_render::LINT,
     tools::LINT,
+    tool_servers::LINT,
     ranges::LINT,
     env::LINT,
     protected_paths::LINT,
@@ -133,6 +136,8 @@ pub fn check_with(source: &Arc<Source>, folder: Option<&JobDir>, origin: JobTrus
     let (prompts, found) = Prompts::load(&job, &root, folder);
     let mut semantic = found;
     let schemas = Schemas::load(&job, folder, &mut semantic);
+    let has_servers = !job.mcp.is_empty() && !own.skips_tool_lock;
+    let tool_lock = folder.filter(|_| has_servers).and_then(|folder| ToolLock::read(&source.name, folder));
     let subject = LintContext {
         source,
         root: &root,
@@ -142,6 +147,7 @@ pub fn check_with(source: &Arc<Source>, folder: Option<&JobDir>, origin: JobTrus
         is_complete: holes.is_empty(),
         is_untrusted: origin == JobTrust::Untrusted,
         user_config: own,
+        tool_lock: tool_lock.as_ref().map(Result::as_ref),
     };
     for lint in LINTS {
         (lint.check)(&subject, &mut semantic);
@@ -153,7 +159,12 @@ pub fn check_with(source: &Arc<Source>, folder: Option<&JobDir>, origin: JobTrus
     truncate_findings(&mut findings);
     let broken = !holes.is_empty() || findings.iter().any(|finding| finding.severity == Severity::Error);
     let read = prompts.templates.sources().chain(&schemas.sources).map(|source| source.name.clone()).collect();
-    let job = if broken { None } else { ValidJob::new(source, job, prompts, schemas, &own.servers) };
+    let job = if broken {
+        None
+    } else {
+        let loaded = (prompts, schemas, tool_lock.and_then(Result::ok));
+        ValidJob::new(source, job, loaded, &own.servers)
+    };
     LintReport { findings, job, prompts: read }
 }
 

@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::diagnostic::{Diagnostic, Source};
 use crate::job::{InputType, Job, PromptText, name_from_file};
 use crate::json_schema::SchemaReader;
+use crate::mcp::ToolLock;
 use crate::providers::user_servers::UserServers;
 use crate::template::{JobDir, Loader, Template, TemplateVariables, Templates, TextRole, ValueType};
 use crate::yaml::{Node, Spanned};
@@ -23,18 +24,18 @@ pub struct ValidJob {
     prompts: Prompts,
     schemas: Schemas,
     servers: UserServers,
+    tool_lock: Option<ToolLock>,
 }
 
 impl ValidJob {
     pub(super) fn new(
         source: &Arc<Source>,
         job: Job,
-        prompts: Prompts,
-        schemas: Schemas,
+        (prompts, schemas, tool_lock): (Prompts, Schemas, Option<ToolLock>),
         servers: &UserServers,
     ) -> Option<Self> {
         let name = name_of(&job, source)?;
-        Some(Self { source: source.clone(), name, job, prompts, schemas, servers: servers.clone() })
+        Some(Self { source: source.clone(), name, job, prompts, schemas, servers: servers.clone(), tool_lock })
     }
 
     /// The job's name.
@@ -60,6 +61,11 @@ impl ValidJob {
     /// The user's own servers.
     pub fn servers(&self) -> &UserServers {
         &self.servers
+    }
+
+    /// The lock file of its tool servers, if there is one.
+    pub fn tool_lock(&self) -> Option<&ToolLock> {
+        self.tool_lock.as_ref()
     }
 
     /// Its file.

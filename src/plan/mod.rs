@@ -19,13 +19,14 @@ use serde_json::Value;
 use crate::diagnostic::Rule;
 use crate::job::{Compaction, GitAccess, Keep, Network, SubagentWorkspace};
 use crate::lints;
+use crate::mcp::{ServerGrant, ServerSpec, ToolDefinitions};
 use crate::message::ToolCall;
 use crate::providers::Model;
 use crate::redaction::Redactor;
 use crate::tools::submit_result::SubmitResult;
 use crate::tools::task::{Task, TaskInput};
 use crate::tools::toolbox::MAX_RESULT_CHARS;
-use crate::tools::{TOOLS, Tool, ToolGrant, ToolSpec};
+use crate::tools::{ServerTool, TOOLS, Tool, ToolGrant, ToolSpec};
 
 pub use build::RunContext;
 pub use cost_bound::CostBound;
@@ -67,6 +68,9 @@ pub struct Plan {
     pub parent: PlannedAgent,
     /// The agents that it can delegate to, by name, in the job's order.
     pub subagents: IndexMap<String, PlannedAgent>,
+    /// The tool servers that they use, by name.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub mcp: IndexMap<String, ServerSpec>,
     /// The limits of the whole run.
     pub limits: PlannedLimits,
     /// Environment variables that commands get in addition to the default ones.
@@ -111,7 +115,9 @@ impl Plan {
             let known = TOOLS.iter().find(|tool| tool.name == grant.name);
             known.is_none_or(|tool| !tool.reads_only && !NON_FILE_TOOLS.contains(&tool.name))
         };
-        self.active_checks().next().is_some() || self.agents().flat_map(|agent| &agent.tools).any(changes)
+        self.active_checks().next().is_some()
+            || self.starts_servers()
+            || self.agents().flat_map(|agent| &agent.tools).any(changes)
     }
 
     /// Whether a call names a tool that the agent doesn't have, or a subagent that doesn't exist.
@@ -122,8 +128,9 @@ impl Plan {
         if call.tool == Task::NAME && is_granted {
             return TaskInput::read(&call.input).is_ok_and(|input| input.agent.as_ref().is_some_and(is_unknown));
         }
+        let is_of_server = || self.server_tools(planned).iter().any(|tool| tool.name() == call.tool);
         let is_its_result = planned.returns.is_some() && call.tool == SubmitResult::NAME;
-        !is_granted && !is_its_result
+        !is_granted && !is_its_result && !is_of_server()
     }
 
     /// An agent by its id in a run: `parent`, `explorer-1`.
@@ -143,7 +150,44 @@ impl Plan {
     /// Whether any agent or check starts commands, so that a sandbox is needed.
     pub fn runs_commands(&self) -> bool {
         let is_bash = |agent: &PlannedAgent| agent.tools.iter().any(|tool| tool.name == "bash");
-        self.active_checks().next().is_some() || self.agents().any(is_bash)
+        self.active_checks().next().is_some() || self.starts_servers() || self.agents().any(is_bash)
+    }
+
+    /// Whether any tool server is a program.
+    pub fn starts_servers(&self) -> bool {
+        self.mcp.values().any(ServerSpec::is_program)
+    }
+
+    /// The tools of servers that an agent can use, in the order of its list. Those of a server that hasn't started yet aren't
+    /// known.
+    pub fn server_tools(&self, agent: &PlannedAgent) -> Vec<ServerTool> {
+        let mut tools = Vec::new();
+        for grant in &agent.mcp {
+            let known = self.mcp.get(&grant.server).and_then(|server| server.tools.as_ref()).into_iter().flatten();
+            let allowed = known.filter(|(name, _)| grant.allows(name));
+            tools.extend(allowed.map(|(name, definition)| ServerTool::new(&grant.server, name, definition)));
+        }
+        tools
+    }
+
+    /// Whether any agent can use a tool of a server.
+    pub fn allows_server_tool(&self, server: &str, tool: &str) -> bool {
+        self.agents().flat_map(|agent| &agent.mcp).any(|grant| grant.server == server && grant.allows(tool))
+    }
+
+    /// Takes the tools of a server, as far as agents list them.
+    pub fn set_server_tools(&mut self, server: &str, mut tools: ToolDefinitions) {
+        tools.retain(|tool, _| self.allows_server_tool(server, tool));
+        if let Some(server) = self.mcp.get_mut(server) {
+            server.tools = Some(tools);
+        }
+    }
+
+    /// The same plan as it is before any server has started.
+    #[must_use]
+    pub fn without_server_tools(mut self) -> Self {
+        self.mcp.values_mut().for_each(|server| server.tools = None);
+        self
     }
 
     /// The tool `task` with the plan's subagents.
@@ -171,7 +215,8 @@ impl Plan {
         agent.returns.as_ref().map(|schema| SubmitResult::new(schema, most)).transpose()
     }
 
-    /// The definitions of an agent's tools, in the order of the allowlist, `submit_result` last.
+    /// The definitions of an agent's tools, in the order of the allowlist, those of servers after the others, `submit_result`
+    /// last.
     ///
     /// # Errors
     /// A tool is unknown, or has unknown options. A plan that was made from a job has neither.
@@ -184,6 +229,7 @@ impl Plan {
             (known.ok_or_else(|| format!("there is no tool `{}`", grant.name))?.build)(&grant.options)
         };
         let mut tools = agent.tools.iter().map(granted).collect::<Result<Vec<_>, String>>()?;
+        tools.extend(self.server_tools(agent).into_iter().map(|tool| Box::new(tool) as Box<dyn Tool>));
         tools.extend(self.submit_result(agent)?.map(|tool| Box::new(tool) as Box<dyn Tool>));
         Ok(tools.iter().map(|tool| ToolSpec::of(tool.as_ref())).collect())
     }
@@ -202,6 +248,12 @@ impl Plan {
             agent.description.iter_mut().chain(&mut agent.prompt).for_each(hide);
             hide(&mut agent.system);
             agent.returns.iter_mut().for_each(hide_json);
+        }
+        for definition in
+            self.mcp.values_mut().filter_map(|server| server.tools.as_mut()).flat_map(|tools| tools.values_mut())
+        {
+            hide(&mut definition.description);
+            hide_json(&mut definition.input_schema);
         }
         self.checks.iter_mut().flat_map(|check| [&mut check.name, &mut check.run]).for_each(hide);
         self
@@ -228,6 +280,9 @@ pub struct PlannedAgent {
     pub prompt: Option<String>,
     /// The tools that it can use.
     pub tools: Vec<ToolGrant>,
+    /// The tools of servers that it can use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mcp: Vec<ServerGrant>,
     /// The greatest number of turns, at least 1.
     pub max_turns: u32,
     /// The greatest number of output tokens of one reply.

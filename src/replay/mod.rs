@@ -142,6 +142,7 @@ impl Replay {
             redactor: Arc::default(),
             environment: Arc::default(),
             sandbox: Arc::new(Sandbox::unused()),
+            servers: None,
         };
         Ok(LiveTools { deps, stop: CancellationToken::new() })
     }

@@ -10,6 +10,7 @@ mod input;
 #[cfg(target_os = "linux")]
 mod path_swap_race_tests;
 mod read_file;
+mod server_tool;
 pub mod submit_result;
 pub mod task;
 mod todo;
@@ -21,6 +22,7 @@ mod write_file;
 use crate::diagnostic::{Rule, rule};
 
 pub use crate::message::ToolError;
+pub use server_tool::{ServerTool, ToolDefinition, ToolServers};
 pub use tool::{Builtin, CallFuture, Tool, ToolContext, ToolGrant, ToolSpec};
 pub use tool_state::{FileVersion, TodoItem, TodoStatus, ToolState};
 
