@@ -34,6 +34,7 @@ mod limit_overrides;
 mod limits;
 mod log_injection;
 mod map;
+mod mcp;
 mod misconfigured_servers;
 mod mock_server;
 mod model_options;

@@ -209,12 +209,13 @@ impl<R: AsyncRead + Unpin> AsyncRead for BoundedReader<R> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
         let new = buffer.filled().get(before..).unwrap_or_default();
+        let longest = self.line + memchr::memchr(b'\n', new).unwrap_or(new.len());
         self.line = match memchr::memrchr(b'\n', new) {
             Some(end) => new.len() - end - 1,
             None => self.line + new.len(),
         };
         let unanswered = self.bounds.unanswered.fetch_add(new.len(), Ordering::Relaxed) + new.len();
-        let violation = if self.line > MAX_MESSAGE_BYTES {
+        let violation = if longest > MAX_MESSAGE_BYTES {
             "it sent a message of more than 16 MiB"
         } else if unanswered > MAX_UNANSWERED_BYTES {
             "it sent more than 64 MiB without an answer"

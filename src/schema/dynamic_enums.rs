@@ -151,7 +151,7 @@ fn restrict_tools(list: &mut Map<String, Value>, has: fn(&Builtin) -> bool) {
             "allow": {
                 "type": "array",
                 "description": "The names of its tools. `*` at the end of a name stands for anything.",
-                "items": { "type": "string" },
+                "items": { "type": "string", "pattern": "^([A-Za-z0-9_-]+[*]?|[*])$" },
             },
         },
         "required": ["mcp", "allow"],
