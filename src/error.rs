@@ -157,6 +157,12 @@ pub enum Error {
     /// A required tool server doesn't start, or its tools aren't as expected.
     #[error("{0}")]
     ToolServer(StartError),
+    /// A signal stopped the run while its tool servers started.
+    #[error("stopped while the tool servers started: nothing was spent")]
+    StoppedAtStart {
+        /// The signal's number.
+        signal: u8,
+    },
     /// A provider can't be used at all; found before the run begins.
     #[error("{}", .0.message)]
     Provider(ProviderError),
@@ -235,7 +241,11 @@ impl Error {
             }
             Self::SandboxUnavailable(_) => Some("Run commands without a sandbox, with all your permissions: --sandbox off.".into()),
             Self::CommitMismatch { .. } => Some("Check out that commit, or resume anyway with --force.".into()),
-            Self::Invalid(_) | Self::Configuration(_) | Self::Environment { .. } | Self::NotARecord { .. } => None,
+            Self::Invalid(_)
+            | Self::Configuration(_)
+            | Self::Environment { .. }
+            | Self::NotARecord { .. }
+            | Self::StoppedAtStart { .. } => None,
         }
     }
 
@@ -253,6 +263,7 @@ impl Error {
             | Self::OtherFormat { .. }
             | Self::NotARecord { .. } => EXIT_USAGE,
             Self::RunEnded { exit_code, .. } => *exit_code,
+            Self::StoppedAtStart { signal } => 128 + signal,
             Self::KeyInUse { .. } => Outcome::ProviderFailed.exit_code(None),
             Self::Invalid(_) => EXIT_INVALID,
             Self::InUse { .. }

@@ -19,7 +19,7 @@ const JOB: &str = "model: anthropic/claude-sonnet-4-6\n\
 /// Replaces `hi` in a file with `hello` through a subagent, and reports it.
 const SCRIPT: &str = "parent:\n\
     \x20 - calls: [{ tool: task, input: { agent: helper, prompt: Look. } }]\n\
-    \x20 - calls: [{ tool: write_file, input: { path: a.txt, content: \"hello\\n\" } }]\n\
+    \x20 - calls: [{ tool: write_file, input: { path: a.txt, overwrite: true, content: \"hello\\n\" } }]\n\
     \x20 - text: I wrote hello.\n\
     subagents:\n\
     \x20 helper-1:\n\

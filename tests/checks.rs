@@ -86,7 +86,7 @@ fn passing_checks_are_reported_and_the_answer_stays() {
     {
         assert!(transcript.contains(part), "{part} in\n{transcript}");
     }
-    assert!(run.file("report.html").contains("Check second: passed"));
+    assert!(run.file("report.html").contains("<b class=\"tool\">second</b> <span class=\"status\">passed</span>"));
     folder.legwork(&["show"]).run().assert_code(0).assert_stdout_contains("### second: passed");
     assert_rebuilds(&ended, &folder);
 }
@@ -157,7 +157,7 @@ fn failures_are_sent_to_the_parent_in_the_same_conversation() {
     assert!(requests[2].last_text().is_empty() && requests[2].messages().len() == 5);
     let run = ended.run_folder();
     assert_eq!((run.result()["turns"].as_u64(), run.result()["outcome"].as_str()), (Some(3), Some("completed")));
-    assert!(run.transcript().contains("## Checks, attempt 2") && run.file("report.html").contains("attempt 2: passed"));
+    assert!(run.transcript().contains("## Checks, attempt 2") && run.file("report.html").contains("Checks, attempt 2"));
     assert_rebuilds(&ended, &folder);
 }
 

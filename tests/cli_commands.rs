@@ -303,7 +303,9 @@ fn file_tools_cannot_change_the_job_or_the_record() {
         "jobs/job.yaml",
         "model: replay/job.script.yaml\nparent: { prompt: { file: p.md }, tools: [write_file, glob, grep] }\n",
     );
-    let write = |path: &str| format!("      - {{ tool: write_file, input: {{ path: {path}, content: x }} }}\n");
+    let write = |path: &str| {
+        format!("      - {{ tool: write_file, input: {{ path: {path}, content: x, overwrite: true }} }}\n")
+    };
     folder.write(
         "jobs/job.script.yaml",
         format!(

@@ -132,7 +132,7 @@ fn assert_recorded(folder: &TestFolder, record: &RunFolder, requests: u64) {
     assert_eq!(transcript.matches("## Turn ").count(), 21, "a summary is no turn");
     assert!(!transcript.contains("## Final reply"));
     let page = record.file("report.html");
-    assert!(page.contains("Compaction") && page.contains("Conversation summary"));
+    assert!(page.contains("Compaction: ") && page.contains("Summary that the model continues with"));
     let before = [transcript, page, record.file("result.json")];
     folder.legwork(&["show", "latest", "--rebuild"]).run().assert_code(0);
     assert_eq!(before, ["transcript.md", "report.html", "result.json"].map(|name| record.file(name)));
@@ -166,7 +166,10 @@ fn a_subagents_compaction_is_reported_to_the_parent() {
     assert!(times > 1, "{times}");
     let transcript = record.transcript();
     let note = format!("_Its conversation was compacted {times} times_");
-    assert!(transcript.split("### task: [reader-1]").nth(1).is_some_and(|call| call.contains(&note)), "{transcript}");
+    assert!(
+        transcript.split(": [reader-1](subagents/reader-1.md)").nth(1).is_some_and(|call| call.contains(&note)),
+        "{transcript}"
+    );
     assert!(record.file("subagents/reader-1.md").contains(&format!("\ncompactions: {times}\n")));
     // The parent itself compacted nothing.
     assert!(

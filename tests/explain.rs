@@ -146,6 +146,10 @@ fn write_examples(examples: &BTreeMap<String, Example>) -> TestFolder {
     for (code, example) in examples {
         for (name, text) in &example.files {
             folder.write(&format!("jobs/{code}/{name}"), text);
+            // Context files and skills are looked up in the workspace.
+            if name.ends_with(".md") {
+                folder.write(name, text);
+            }
         }
     }
     folder

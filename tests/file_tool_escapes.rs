@@ -139,8 +139,8 @@ fn system_folders_mounted_in_the_workspace_cannot_be_read() {
         ("glob", json!({ "pattern": "p/self/**" })),
         ("edit_file", json!({ "path": "p/self/comm", "old_text": "legwork", "new_text": "other" })),
         ("edit_file", json!({ "path": "environ", "old_text": "HUNTER", "new_text": "other" })),
-        ("write_file", json!({ "path": "p/self/comm", "content": "other" })),
-        ("write_file", json!({ "path": "p/self/oom_score_adj", "content": "500" })),
+        ("write_file", json!({ "path": "p/self/comm", "content": "other", "overwrite": true })),
+        ("write_file", json!({ "path": "p/self/oom_score_adj", "content": "500", "overwrite": true })),
         ("read_file", json!({ "path": "zero" })),
         ("grep", json!({ "pattern": "x", "path": "zero" })),
         ("read_file", json!({ "path": "plain" })),
@@ -226,8 +226,10 @@ fn files_of_the_job_are_protected_even_if_missing_at_the_start() {
         ".gitconfig-of-team",
         "hard.yaml",
     ];
-    let mut calls: Vec<_> =
-        paths.iter().map(|path| ("write_file", json!({ "path": path, "content": "changed" }))).collect();
+    let mut calls: Vec<_> = paths
+        .iter()
+        .map(|path| ("write_file", json!({ "path": path, "content": "changed", "overwrite": true })))
+        .collect();
     calls.push(("write_file", json!({ "path": "src/fine", "content": "fine" })));
     let folder = folder_with("write_file", &[calls]);
     folder
@@ -260,8 +262,8 @@ fn the_root_folder_as_workspace_does_not_hang() {
         ("read_file", json!({ "path": "dev/zero" })),
         ("grep", json!({ "pattern": "x", "path": "dev/tty" })),
         ("glob", json!({ "pattern": "*", "path": "/sys" })),
-        ("write_file", json!({ "path": "/dev/null", "content": "x" })),
-        ("write_file", json!({ "path": "/job.yaml", "content": "x" })),
+        ("write_file", json!({ "path": "/dev/null", "content": "x", "overwrite": true })),
+        ("write_file", json!({ "path": "/job.yaml", "content": "x", "overwrite": true })),
         ("write_file", json!({ "path": "/tmp/new", "content": "x" })),
         ("glob", json!({ "pattern": "/tmp/n*" })),
     ];
@@ -289,7 +291,7 @@ fn the_root_folder_as_workspace_does_not_hang() {
 #[test]
 fn records_at_the_top_of_the_workspace_are_read_only_and_hidden() {
     let calls = vec![
-        ("write_file", json!({ "path": "job/latest/result.json", "content": "{}" })),
+        ("write_file", json!({ "path": "job/latest/result.json", "content": "{}", "overwrite": true })),
         ("write_file", json!({ "path": "job/new", "content": "" })),
         ("grep", json!({ "pattern": "run_start[e]d" })),
         ("write_file", json!({ "path": "other/new", "content": "" })),
@@ -348,7 +350,7 @@ fn configuration_of_other_programs_is_read_only_unless_the_job_allows_it() {
         "values.yaml",
         ".github/workflows/../workflows/release.yml",
     ];
-    let write = |path: &&str| ("write_file", json!({ "path": path, "content": "changed\n" }));
+    let write = |path: &&str| ("write_file", json!({ "path": path, "content": "changed\n", "overwrite": true }));
     let calls = refused.iter().chain(&allowed).map(write).collect();
     let folder = folder_with("write_file", &[calls]);
     folder

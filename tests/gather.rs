@@ -252,7 +252,7 @@ fn the_record_that_ended_for_good_is_used_and_a_second_end_is_a_conflict() {
 fn the_exit_code_says_what_is_left_to_do() {
     let folder = TestFolder::new();
     let limit = row_at_its_limit(&folder, "map");
-    gather(&folder, &["map"]).assert_code(1).assert_stdout_contains("1 row: 1 turn_limit");
+    gather(&folder, &["map"]).assert_code(4).assert_stdout_contains("1 row: 1 turn_limit");
     let id = row(&folder, "map", "x");
     let gathered_with = |outcome: &str, code: u8| {
         edit(&folder, &format!("map/rows/{id}/result.json"), |result| {
@@ -274,10 +274,11 @@ fn the_exit_code_says_what_is_left_to_do() {
     gathered_with("provider_rejected", 5).assert_code(5);
     gathered_with("provider_failed", 75).assert_code(75);
     assert!(folder.read("junit.xml").contains("failures=\"1\" errors=\"1\""));
-    gathered_with("completed", 0).assert_code(1);
+    gathered_with("completed", 0).assert_code(4);
+    gathered_with("checks_failed", 1).assert_code(1);
     edit(&folder, &format!("map/rows/{limit}/result.json"), |result| result["outcome"] = json!("budget_exceeded"));
     gathered_with("timed_out", 4).assert_code(4);
-    gathered_with("stuck", 4).assert_code(1);
+    gathered_with("stuck", 4).assert_code(4);
     gathered_with("completed", 0).assert_code(4);
     fs::remove_dir_all(folder.at("map/rows").join(limit)).unwrap();
     gather(&folder, &["map"]).assert_code(0);

@@ -87,8 +87,11 @@ fn a_transcript_separates_the_inputs_of_a_call() {
     ended.assert_code(0);
     let transcript = ended.run_folder().transcript();
     for part in [
-        "- path: `src/a.txt`\n\nold_text:\n\n```\none\ntwo\n```\n\nnew_text:\n\n```\n1\n2\n```\n\n```\n",
-        "- path: `src/a.txt`\n\nold_text:\n\n```\n1\n2\n```\n\n- new_text: `3`\n- replace_all: `true`\n\n```\n",
+        "### grep t\\[w\\]o (",
+        "\n\n- path: `.`\n\n```\n",
+        "### edit_file `src/a.txt` (",
+        "\n\n```diff\n-one\n-two\n+1\n+2\n```\n\n```\n",
+        "\n\n- replace_all: `true`\n\n```diff\n-1\n-2\n+3\n```\n\n```\n",
     ] {
         assert!(transcript.contains(part), "{part} is missing in\n{transcript}");
     }

@@ -3,3 +3,4 @@
 mod llama;
 mod record_checks;
 mod sdk;
+mod traces;

@@ -15,7 +15,7 @@ const HOSTILE_TEXT: &str = "::set-output name=a::b\n  ::add-mask::the\r::stop-co
     ##[group]x a ##[add-mask]b ##vso[task.setvariable variable=PATH]c ##teamcity[d]\n\u{1b}[2J\u{1b}]8;;http://a\u{7}e\u{1b}]8;;\u{7}\
     \u{9b}31m\u{202e}f\u{2066}g\u{8}\u{7f}::";
 
-/// The lines that a CI system would execute as commands.
+/// The lines that a CI system would execute as commands, without those of the group of a subagent.
 fn ci_commands(printed: &str) -> Vec<&str> {
     let lines = printed.split(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}', '\u{b}', '\u{c}']);
     let is_command = |line: &&str| {
@@ -26,7 +26,13 @@ fn ci_commands(printed: &str) -> Vec<&str> {
         };
         line.trim_start().starts_with("::") || opens("##")
     };
-    lines.filter(is_command).collect()
+    let mut is_in_group = false;
+    let is_foreign = |line: &&str| {
+        let is_own = if is_in_group { *line == "::endgroup::" } else { line.starts_with("::group::general-1: ") };
+        is_in_group ^= is_own;
+        !is_own
+    };
+    lines.filter(is_command).filter(is_foreign).collect()
 }
 
 /// Asserts that neither stdout nor stderr contains anything that a CI system executes.
@@ -92,6 +98,7 @@ fn a_run_with_hostile_text_everywhere_injects_nothing() {
             .assert_code(0)
             .assert_stdout_contains("The end.")
             .assert_stderr_contains("task -> general-1")
+            .assert_stderr_contains("\n::group::general-1: ")
             .assert_stderr_contains("bash failed: ");
         assert_harmless(&ended);
         let dry = folder.legwork(&["run", "job.yaml", "--dry-run", "--verbose", "--set-env", "title=TITLE"]);
@@ -220,6 +227,10 @@ fn file_and_job_names_inject_nothing() {
         vec!["init", out],
         vec!["init", NAME],
         vec!["diff", NAME, out],
+        vec!["runs", "--out", out],
+        vec!["runs", "--out", out, "--job", NAME],
+        vec!["runs", "--out", out, "--rows", "--format", "json"],
+        vec!["runs", "prune", "--keep", "0", "--dry-run", "--out", out],
     ] {
         run(&arguments);
     }
@@ -339,6 +350,8 @@ fn names_in_a_record_inject_nothing() {
     steered = steered.replace("replay/r.yaml", &format!("replay/{inner}"));
     folder.allow_forged_records();
     std::fs::write(&journal, with_checksums(&steered)).unwrap();
+    let folder_name = &NAME.replace('/', "")[..NAME.len() - 3];
+    folder.write(&format!("runs/{folder_name}/{folder_name}/result.json"), "{");
     for arguments in [
         &["show", "latest"][..],
         &["diff", "latest", "latest"],
@@ -349,6 +362,9 @@ fn names_in_a_record_inject_nothing() {
         &["replay", "latest"],
         &["replay", "latest", "--format", "json"],
         &["resume", "latest", "--trust-record"],
+        &["runs"],
+        &["runs", "--format", "json"],
+        &["runs", "prune", "--keep", "0"],
     ] {
         let ended = in_actions(folder.legwork(arguments).args(out)).run();
         assert_harmless(&ended);
@@ -367,7 +383,10 @@ fn visible_markdown(markdown: &str) -> String {
     for line in markdown.lines() {
         let marks: String = line.chars().take_while(|letter| *letter == '`').collect();
         match &fence {
-            None if marks.len() >= 3 => fence = Some(marks),
+            None if marks.len() >= 3 => {
+                assert!(!line.contains("mermaid"), "a diagram is rendered");
+                fence = Some(marks);
+            }
             None => text += &format!("{line}\n"),
             Some(open) if line == open => fence = None,
             Some(_) => {}
@@ -405,10 +424,9 @@ fn a_transcript_has_no_active_content() {
         let steering: Vec<char> = whole.chars().filter(|it| it.is_control() && !"\n\t".contains(*it)).collect();
         assert_eq!(steering, Vec::<char>::new(), "{whole}");
         assert!(!whole.contains(['\u{202e}', '\u{2066}', '\u{200b}']) && whole.contains('␛'), "{whole}");
-        let text = visible_markdown(
-            whole.split_once("\n---\n").filter(|_| file != "transcript.md").map_or(&whole, |(_, body)| body),
-        );
-        assert!(text.contains("\n- x\n") && !text.contains("mermaid"), "{whole}");
+        let body = whole.split_once("\n---\n").filter(|_| file != "transcript.md").map_or(&*whole, |(_, body)| body);
+        let text = visible_markdown(body);
+        assert!(text.contains("\n- x\n") && !text.contains("```mermaid"), "{whole}");
         // This is code: the first backtick has no partner.
         let text = text.replace("` ![f](http://evil) `", "").replace("`<img src=http://evil>`", "");
         for live in ["![", "](", "<img", "]: http", "$$", "&#x202e", "&lt;"] {

@@ -248,7 +248,7 @@ fn user_prices_apply_at_any_address() {
     let cost = record.result()["cost_usd"].as_f64().unwrap();
     assert!((cost - (100.0 * 100.0 + 400.0 * 10.0 + 10.0 * 1000.0) / 1e6).abs() < 1e-9, "{cost}");
     assert!(record.transcript().contains("about $0.0240 (estimate)"));
-    assert!(record.file("report.html").contains("about $0.0240 (estimate)"));
+    assert!(record.file("report.html").contains("<dt>cost (estimate)</dt><dd>$0.0240</dd>"));
     let too_little = run("cost_usd: 0.01");
     too_little.assert_code(4);
     assert_eq!(too_little.run_folder().result()["outcome"], "budget_exceeded");

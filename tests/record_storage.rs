@@ -238,7 +238,7 @@ fn a_full_disk_at_any_point_leaves_a_complete_record_or_an_error() {
     let program = env!("CARGO_BIN_EXE_legwork");
     let script = format!(
         "set -e; mount -t tmpfs -o size=1m none disk; umount disk; touch mounted; set +e; \
-         for room in $(seq -f size=%gk,nr_inodes=999 4 8 100) $(seq -f size=9m,nr_inodes=%g 1 20) size=9m; do \
+         for room in $(seq -f size=%gk,nr_inodes=999 4 8 196) $(seq -f size=9m,nr_inodes=%g 1 20) size=9m; do \
            mount -t tmpfs -o $room none disk || exit 9; \
            {program} run job.yaml --out disk/runs >out 2>err; \
            code=$?; to=kept/$room; mkdir -p $to; echo $code >$to/code; cp err $to/err; cp out $to/out; \

@@ -82,6 +82,22 @@ fn a_copied_record_is_enough_and_nothing_is_written() {
 }
 
 #[test]
+fn a_run_whose_limit_was_used_up_by_a_killed_request_replays() {
+    let folder = TestFolder::new();
+    folder
+        .write(
+            "job.yaml",
+            "model: replay/replies.yaml\nlimits: { tokens: 2000 }\nparent: { prompt: Hi., tools: [], max_tokens: 1500 }\n",
+        )
+        .write("replies.yaml", "parent: [{ text: Hello. }]\n");
+    let run = || folder.legwork(&["run", "job.yaml", "--key", "k"]);
+    // The third event is the start of the request.
+    assert_eq!(run().env("LEGWORK_KILL_AFTER", "3").run().signal(), Some(9));
+    run().run().assert_code(4).assert_stderr_contains("of 2000 tokens are used");
+    folder.legwork(&["replay", "job/k"]).run().assert_code(0).assert_stdout("equal: 1 agent, 0 turns, 0 calls\n");
+}
+
+#[test]
 fn the_first_difference_is_shown_with_its_position_as_a_diff() {
     let (folder, run) = record_run(JOB, SCRIPT);
     folder.allow_forged_records();

@@ -325,7 +325,7 @@ fn a_killed_run_shows_the_interrupted_call() {
     shown
         .assert_code(0)
         .assert_stdout_contains("# job: not finished")
-        .assert_stdout_contains("### bash (not finished)")
+        .assert_stdout_contains("### bash `touch begun; sleep 62` (not finished)")
         .assert_stdout_contains("touch begun");
 }
 

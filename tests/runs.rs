@@ -143,7 +143,10 @@ fn two_kinds_of_subagents_and_all_eight_tools_run_against_the_server() {
     assert_eq!(result["subagents"][0]["description"], "look");
     assert_eq!(result["subagents"][0]["summary_file"], "subagents/explorer-1.md");
     assert_eq!(result["usage"]["output_tokens"], 7 * 7, "seven replies of seven tokens, children included");
-    assert!(record.summary("explorer-1").ends_with("It says gamma.\n"));
+    let page = record.summary("explorer-1");
+    let (summary, conversation) = page.split_once("\n# explorer-1: completed\n").expect("its conversation follows");
+    assert!(summary.ends_with("It says gamma.\n"), "{page}");
+    assert!(conversation.contains("## Prompt") && conversation.contains("## Turn 2"), "{page}");
     assert_eq!(record.events_of("explorer-1").last().unwrap()["type"], "agent_finished");
     assert_eq!(record.events().last().unwrap()["type"], "run_finished");
     for file in ["job.yaml", "plan.json", "events.jsonl", "transcript.md", "report.html", "result.json"] {

@@ -197,7 +197,9 @@ fn a_secret_split_over_blocks_or_escaped_is_redacted() {
 fn a_placeholder_is_not_written_over_a_secret() {
     let folder = folder_with(JOB);
     folder.write("settings", format!("token = {TOKEN}\n"));
-    let write = |content: &str| Answer::calls(&[("write_file", json!({ "path": "settings", "content": content }))]);
+    let write = |content: &str| {
+        Answer::calls(&[("write_file", json!({ "path": "settings", "content": content, "overwrite": true }))])
+    };
     let copied = write(&format!("token = {TOKEN}\n")).allow_changed_echo();
     let server = Server::start(ScriptedAgents::of([write("token = [masked:token]\n"), copied, Answer::text("ok")]));
     let ended = run(&folder, &server, "text");

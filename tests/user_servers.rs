@@ -19,12 +19,12 @@ fn folder(servers: &str) -> TestFolder {
     folder
 }
 
-fn configure(folder: &TestFolder, servers: &str) {
+pub(crate) fn configure(folder: &TestFolder, servers: &str) {
     let above = folder.home().join(".config/legwork");
     std::fs::create_dir_all(&above).and_then(|()| std::fs::write(above.join("providers.toml"), servers)).unwrap();
 }
 
-fn server_config(api: &str, base_url: &str, rest: &str) -> String {
+pub(crate) fn server_config(api: &str, base_url: &str, rest: &str) -> String {
     format!("[providers.local]\napi = \"{api}\"\nbase_url = \"{base_url}\"\n{rest}\n")
 }
 
@@ -449,7 +449,8 @@ fn all_providers_are_listed_without_their_keys() {
     assert_eq!(
         of("anthropic"),
         json!({"name": "anthropic", "built_in": true, "api": "anthropic", "address": "https://api.anthropic.com",
-               "address_from": null, "key": {"variable": "ANTHROPIC_API_KEY", "is_set": false, "is_empty": false}})
+               "address_from": null, "key": {"variable": "ANTHROPIC_API_KEY", "is_set": false, "is_empty": false},
+               "key_command": false})
     );
     assert_eq!(
         (&of("b")["address"], &of("b")["key"]),

@@ -30,10 +30,10 @@ struct Delta {
     partial_json: Option<String>,
 }
 
-struct Call {
-    id: String,
-    tool: String,
-    input: String,
+pub(crate) struct Call {
+    pub(crate) id: String,
+    pub(crate) tool: String,
+    pub(crate) input: String,
 }
 
 /// Runs one agent. With an empty prompt, it does nothing.
@@ -43,11 +43,15 @@ pub(crate) fn run(address: &str, prompt: &str) {
     }
 }
 
-/// Runs an agent until it makes no more calls, and returns its last text.
-fn agent(address: &str, prompt: &str) -> String {
+pub(crate) fn connect(address: &str) -> BufReader<TcpStream> {
     let stream = TcpStream::connect(address).expect("the server");
     stream.set_nodelay(true).expect("no delay");
-    let mut stream = BufReader::with_capacity(64 * 1024, stream);
+    BufReader::with_capacity(64 * 1024, stream)
+}
+
+/// Runs an agent until it makes no more calls, and returns its last text.
+fn agent(address: &str, prompt: &str) -> String {
+    let mut stream = connect(address);
     let mut body = String::from(r#"{"model":"claude-sonnet-4-6","max_tokens":8000,"stream":true,"messages":["#);
     body.push_str(&json!({"role": "user", "content": prompt}).to_string());
     loop {
@@ -84,7 +88,7 @@ fn run_call(address: &str, call: &Call) -> String {
 }
 
 /// Sends one request and returns the text and the calls of the reply.
-fn request_reply(stream: &mut BufReader<TcpStream>, messages: &str) -> (String, Vec<Call>) {
+pub(crate) fn request_reply(stream: &mut BufReader<TcpStream>, messages: &str) -> (String, Vec<Call>) {
     let head = format!(
         "POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
         messages.len() + 2

@@ -6,8 +6,9 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
+use futures_util::FutureExt;
 use jiff::Timestamp;
-use legwork::event::{CallFinished, Durability, Event, PARENT};
+use legwork::event::{CallFinished, Event, PARENT};
 use legwork::message::ToolResult;
 use legwork::record::{Recorder, new_run_id};
 
@@ -28,13 +29,13 @@ pub(crate) fn compare(runs: usize) {
     );
     println!("| {:<44} | {:<28} | {:<28} |", "", "legwork", "plain");
     println!("|{0:-<46}|{0:-<30}|{0:-<30}|", "");
-    for (durability, title) in [(Durability::Written, "written"), (Durability::Flushed, "written and flushed")] {
+    for (is_flushed, title) in [(false, "written"), (true, "written and flushed")] {
         for length in LENGTHS {
             let (mut ours, mut plain) = (Vec::new(), Vec::new());
             for run in 0..=runs {
-                let (each, bytes) = journal(&folder.path().join(format!("runs-{run}")), length, durability);
+                let (each, bytes) = journal(&folder.path().join(format!("runs-{run}")), length, is_flushed);
                 ours.push(each);
-                plain.push(write(&folder.path().join("plain"), bytes / EVENTS, durability));
+                plain.push(write(&folder.path().join("plain"), bytes / EVENTS, is_flushed));
             }
             let [ours, plain] = [ours, plain].map(|figures| spread(&figures[1..]));
             println!("| {:<44} | {ours:<28} | {plain:<28} |", format!("{title}, a result of {length} characters"));
@@ -43,18 +44,24 @@ pub(crate) fn compare(runs: usize) {
 }
 
 /// Returns microseconds per event and the number of bytes written.
-fn journal(out: &Path, length: usize, durability: Durability) -> (f64, usize) {
+fn journal(out: &Path, length: usize, is_flushed: bool) -> (f64, usize) {
     let recorder =
         Recorder::create(out, "bench", &new_run_id(out, "bench", Timestamp::now()), None).expect("a run's folder");
     let result = ToolResult { call_id: "toolu_1".into(), text: "word ".repeat(length / 5), is_error: false };
     let event: Event =
         CallFinished { tool: "bash".into(), result, duration_ms: 3, file_version: None, no_result: None, merged: None }
             .into();
+    let append = || {
+        recorder.append(PARENT, event.clone(), Timestamp::now()).expect("an event");
+        if is_flushed {
+            recorder.flush(PARENT).now_or_never().expect("it doesn't wait").expect("a flush");
+        }
+    };
     // The first event creates the file.
-    recorder.append(PARENT, event.clone(), durability, Timestamp::now()).expect("an event");
+    append();
     let begun = Instant::now();
     for _ in 0..EVENTS {
-        recorder.append(PARENT, event.clone(), durability, Timestamp::now()).expect("an event");
+        append();
     }
     let each = begun.elapsed().as_secs_f64() * 1e6 / EVENTS as f64;
     let size = std::fs::metadata(recorder.folder.join("events.jsonl")).expect("the journal").len();
@@ -62,13 +69,13 @@ fn journal(out: &Path, length: usize, durability: Durability) -> (f64, usize) {
 }
 
 /// Writes the same number of bytes without a journal. Returns microseconds per write.
-fn write(path: &Path, bytes: usize, durability: Durability) -> f64 {
+fn write(path: &Path, bytes: usize, is_flushed: bool) -> f64 {
     let mut file = File::create(path).expect("a file");
     let line = vec![b'x'; bytes];
     let begun = Instant::now();
     for _ in 0..EVENTS {
         file.write_all(&line).expect("a line");
-        if durability == Durability::Flushed {
+        if is_flushed {
             file.sync_data().expect("a flush");
         }
     }

@@ -39,6 +39,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["--baseline", address, prompt] => baseline::run(address, prompt),
+        ["--map-baseline", address, folder] => map_rows::baseline(address, Path::new(folder)),
         ["--check", folder] => validate_many::check(Path::new(folder)),
         ["--decode", what, folder] => validate_many::decode(what, Path::new(folder)),
         ["--measure", program, rest @ ..] => measure::child(program, rest),

@@ -9,7 +9,7 @@ use super::message_store::{MessageFile, MessageStore};
 use super::run_abort::RunAbort;
 use super::run_state::RunState;
 use super::stuck_detector::StuckDetector;
-use crate::event::{AgentFinished, Durability, Event, LimitReached, Outcome};
+use crate::event::{AgentFinished, Event, LimitReached, Outcome};
 use crate::job::Compaction;
 use crate::message::{Message, Reply, ToolCall, ToolResult, UserMessage};
 use crate::models::token_estimate::TokenEstimator;
@@ -119,10 +119,13 @@ impl<'t> Agent<'t> {
         let servers = deps.servers.clone();
         let mut toolbox = Toolbox::new(&planned.tools, deps).map_err(failed)?;
         for tool in plan.server_tools(planned) {
-            toolbox.add(Box::new(tool.performed_by(servers.clone())));
+            toolbox.add(Box::new(tool.performed_by(&summary.id, servers.clone())));
         }
         if summary.subagent.is_none() && toolbox.has(Task::NAME) {
             toolbox.add(Box::new(plan.task_tool()));
+        }
+        if let Some(tool) = plan.skill_tool(planned) {
+            toolbox.add(Box::new(tool));
         }
         if let Some(tool) = plan.submit_result(planned).map_err(failed)? {
             toolbox.add(Box::new(tool));
@@ -132,11 +135,11 @@ impl<'t> Agent<'t> {
         let conversation = provider.open(ConversationConfig {
             agent: summary.id.clone(),
             model: planned.model.clone(),
-            system: planned.system.clone(),
+            system: plan.system_prompt(planned),
             tools: toolbox.specs(),
         })?;
         if let Some(raised) = cursor.limit_raised.take() {
-            run.record(&summary.id, raised, Durability::Written)?;
+            run.record(&summary.id, raised)?;
         }
         let prices = &run.deps.prices;
         let mut agent = Self {
@@ -192,12 +195,12 @@ impl<'t> Agent<'t> {
     /// Records an event, unless the journal of a resumed run has it.
     pub(super) fn record(&mut self, event: impl Into<Event>) -> Result<(), RunAbort> {
         let event = event.into();
-        if self.cursor.advance(&event)? { self.run.record(self.id(), event, Durability::Written) } else { Ok(()) }
+        if self.cursor.advance(&event)? { self.run.record(self.id(), event) } else { Ok(()) }
     }
 
     /// Records an event of a recorded step again, where the replay compares it.
     pub(super) fn record_again(&self, event: impl Into<Event>) -> Result<(), RunAbort> {
-        if self.cursor.is_replay() { self.run.record(self.id(), event, Durability::Written) } else { Ok(()) }
+        if self.cursor.is_replay() { self.run.record(self.id(), event) } else { Ok(()) }
     }
 
     /// Checks that a step that isn't recorded may be taken. `kind` is its event; `difference` says what it means for a

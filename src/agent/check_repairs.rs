@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::agent_state::Agent;
 use super::journal_cursor::Recorded;
 use super::run_abort::RunAbort;
-use crate::event::{CheckFinished, CheckStarted, Durability, NoteSent, Outcome};
+use crate::event::{CheckFinished, CheckStarted, NoteSent, Outcome};
 use crate::message::Reply;
 use crate::plan::PlannedCheck;
 use crate::process::bounded_output::CommandOutput;
@@ -88,7 +88,8 @@ impl Agent<'_> {
         match self.cursor.take_check(&started) {
             None => {
                 self.go_live("check_started", "it runs a check, and the record has no further one")?;
-                self.run.record(self.id(), started, Durability::Flushed)?;
+                self.run.record(self.id(), started)?;
+                self.run.flush(self.id()).await?;
             }
             Some(recorded) => {
                 self.record_again(started)?;
@@ -113,7 +114,7 @@ impl Agent<'_> {
             }
         }
         let (finished, failure) = self.run_check_command(check).await?;
-        self.run.record(self.id(), finished.clone(), Durability::Written)?;
+        self.run.record(self.id(), finished.clone())?;
         self.run.fail(failure)?;
         Ok(finished)
     }

@@ -18,6 +18,7 @@ use crate::event::{
     MergedChanges, Outcome, RequestStarted, ResultsTruncated,
 };
 use crate::message::{ToolCall, Usage};
+use crate::tools::skill::SkillTool;
 use crate::tools::submit_result::SubmitResult;
 use crate::tools::task::Task;
 
@@ -295,7 +296,8 @@ impl JournalCursor {
         let end = self.calls.ends.get_mut(&call.id).and_then(VecDeque::pop_front);
         let is_rerun = self.replay.as_ref().is_some_and(|replay| {
             // legwork itself answers these, from the plan.
-            let is_internal = call.tool == Task::NAME || call.tool == SubmitResult::NAME || !has_tool;
+            let is_internal =
+                [Task::NAME, SkillTool::NAME, SubmitResult::NAME].contains(&call.tool.as_str()) || !has_tool;
             // A call that wasn't run, or has no recorded end, can't be compared.
             let has_own_result = end.as_ref().is_none_or(|end| end.no_result.is_none());
             has_own_result && (is_internal || (replay.runs_tools && end.is_some()))

@@ -1,23 +1,25 @@
 //! The messages of conversations on disk. In memory, a conversation is kept once: as the provider sends it. Compaction shortens
 //! messages rather than requests, so it reads them back from here.
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tempfile::SpooledTempFile;
 
 use super::message_history::MessageHistory;
 use crate::message::Message;
 
-/// An unnamed file for the messages of all agents of a run. The system removes it when the run ends in any way.
+/// How many bytes of messages stay in memory: a short run needs no file, and a map has many short runs.
+const MAX_BYTES_IN_MEMORY: usize = 64 << 10;
+
+/// An unnamed file for the messages of all agents of a run, once there are many. The system removes it when the run ends in
+/// any way.
 #[derive(Debug, Default)]
 pub struct MessageFile {
-    /// Where it is created when the first message is written; without a folder, messages stay in memory.
+    /// Where it is created; without a folder, messages aren't encoded and stay in memory.
     folder: Option<PathBuf>,
-    file: OnceLock<Option<File>>,
-    end: AtomicU64,
+    file: Mutex<Option<SpooledTempFile>>,
 }
 
 impl MessageFile {
@@ -28,26 +30,33 @@ impl MessageFile {
 
     /// Writes a message and returns its place; `None` if that isn't possible.
     fn write(&self, message: &Message) -> Option<(u64, usize)> {
-        let create = || self.folder.as_deref().and_then(|folder| tempfile::tempfile_in(folder).ok());
-        let file = self.file.get_or_init(create).as_ref()?;
+        let folder = self.folder.as_deref()?;
         let json = serde_json::to_vec(message).ok()?;
-        let at = self.end.fetch_add(json.len() as u64, Ordering::Relaxed);
-        file.write_all_at(&json, at).ok()?;
+        let mut file = self.lock();
+        let file = file.get_or_insert_with(|| tempfile::spooled_tempfile_in(MAX_BYTES_IN_MEMORY, folder));
+        let at = file.seek(SeekFrom::End(0)).ok()?;
+        file.write_all(&json).ok()?;
         Some((at, json.len()))
     }
 
     fn read(&self, (at, length): (u64, usize)) -> io::Result<Message> {
-        let file = self.file.get().and_then(Option::as_ref).ok_or(io::ErrorKind::NotFound)?;
+        let mut file = self.lock();
+        let file = file.as_mut().ok_or(io::ErrorKind::NotFound)?;
         let mut json = vec![0; length];
-        file.read_exact_at(&mut json, at)?;
+        file.seek(SeekFrom::Start(at))?;
+        file.read_exact(&mut json)?;
         Ok(serde_json::from_slice(&json)?)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<SpooledTempFile>> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A message of a conversation.
 #[derive(Debug)]
 pub(super) enum StoredMessage {
-    OnDisk(u64, usize),
+    InFile(u64, usize),
     /// A message that couldn't be written.
     InMemory(Message),
 }
@@ -69,7 +78,7 @@ impl MessageStore {
         if !self.is_off {
             let place = file.write(&message);
             self.messages
-                .push(place.map_or(StoredMessage::InMemory(message), |(at, length)| StoredMessage::OnDisk(at, length)));
+                .push(place.map_or(StoredMessage::InMemory(message), |(at, length)| StoredMessage::InFile(at, length)));
         }
     }
 
@@ -79,7 +88,7 @@ impl MessageStore {
     /// If the file can't be read.
     pub(super) fn load(&self, file: &MessageFile) -> io::Result<MessageHistory> {
         let read = |stored: &StoredMessage| match stored {
-            StoredMessage::OnDisk(at, length) => file.read((*at, *length)),
+            StoredMessage::InFile(at, length) => file.read((*at, *length)),
             StoredMessage::InMemory(message) => Ok(message.clone()),
         };
         let messages = self.messages.iter().map(read).collect::<io::Result<Vec<_>>>()?;
@@ -101,7 +110,9 @@ mod tests {
     #[test]
     fn messages_are_read_back_from_disk_and_from_memory() {
         let folder = tempfile::tempdir().unwrap();
-        let text = |number: usize| Message::User(UserMessage::text(format!("message {number} \u{1f600}\n\"")));
+        let text = |number: usize| {
+            Message::User(UserMessage::text(format!("message {number} \u{1f600}\n\"{}", "x".repeat(10_000))))
+        };
         for folder in [Some(folder.path().to_owned()), Some(folder.path().join("missing")), None] {
             let file = MessageFile::new(folder.clone());
             let mut stores = [MessageStore::default(), MessageStore::default()];
@@ -117,8 +128,11 @@ mod tests {
             history.messages.truncate(2);
             stores[1].replace(&file, history);
             assert_eq!(read(&stores[1]), expected[..2]);
-            let is_on_disk = matches!(stores[0].messages[0], StoredMessage::OnDisk(..));
-            assert_eq!(is_on_disk, folder.is_some_and(|folder| folder.exists()));
+            let is_in_file = |stored: &StoredMessage| matches!(stored, StoredMessage::InFile(..));
+            let has_file = folder.as_ref().is_some_and(|folder| folder.exists());
+            assert_eq!(is_in_file(&stores[0].messages[0]), folder.is_some());
+            assert_eq!(is_in_file(&stores[0].messages[4]), has_file, "the first messages fill the memory");
+            assert_eq!(file.lock().as_ref().is_some_and(SpooledTempFile::is_rolled), has_file);
         }
         assert_eq!(folder.path().read_dir().unwrap().count(), 0, "the file has no name");
     }

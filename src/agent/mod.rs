@@ -30,7 +30,7 @@ pub use self::raised_limits::{JournalSplit, RaisedLimits};
 use self::request::{RequestKind, RequestOutcome};
 pub use self::run_abort::RunAbort;
 pub use self::run_state::{RunDeps, RunGates, RunHistory, RunState};
-use crate::event::{AgentFinished, AgentStarted, Durability, LimitReached, NoteSent, Outcome, PARENT, ReplyDiscarded};
+use crate::event::{AgentFinished, AgentStarted, LimitReached, NoteSent, Outcome, PARENT, ReplyDiscarded};
 use crate::job::SubagentWorkspace;
 use crate::message::{Message, Reply, StopReason, ToolCall, UserMessage};
 use crate::plan::PlannedAgent;
@@ -90,8 +90,11 @@ impl<'t> Agent<'t> {
         for journal in own_journal.into_iter().chain(parents_journal) {
             // From here on, changes in a copy of the workspace may be merged.
             let is_merged = journal == PARENT && planned.workspace == SubagentWorkspace::Own;
-            let durability = if is_merged { Durability::Flushed } else { Durability::Written };
-            if let Err(abort) = run.record(&journal, end.clone(), durability) {
+            let mut recorded = run.record(&journal, end.clone());
+            if is_merged && recorded.is_ok() {
+                recorded = run.flush(&journal).await;
+            }
+            if let Err(abort) = recorded {
                 end.outcome = run.abort_run(abort, is_parent);
             }
         }

@@ -16,15 +16,15 @@ use super::ToolDeps;
 use crate::apply::{FileSource, FileState, MergeSession, TargetFiles};
 use crate::event::MergedChanges;
 use crate::git::objects::object_id;
-use crate::isolation::{Isolation, IsolationError, Snapshot};
+use crate::isolation::{Isolation, IsolationError, Snapshot, WORKSPACES_FOLDER};
 use crate::sandbox::Sandbox;
 use crate::sandbox::protected_paths::ProtectedPaths;
 use crate::text::{hex, sanitize};
 use crate::workspace::Workspace;
 use crate::workspace_changes::{COMPARISON_TIMEOUT, ChangeTracker, Deadline};
 
-/// The folder of the copies in the folder of all runs. No job has such a name.
-const COPIES_FOLDER: &str = ".workspaces/.subagents";
+/// The folder of the copies in that of all workspaces. No job has such a name.
+const COPIES_FOLDER: &str = ".subagents";
 /// The file that says from which snapshot a copy was made. It is written last: without it, a copy isn't complete.
 const SNAPSHOT_FILE: &str = "snapshot.json";
 /// The most conflicts that are listed.
@@ -69,7 +69,7 @@ impl OwnWorkspaces {
     ) -> Self {
         let [out, record] = [out, record].map(|path| path.canonicalize().unwrap_or_else(|_| path.to_owned()));
         let name = record.strip_prefix(&out).ok().or_else(|| record.file_name().map(Path::new));
-        let folder = out.join(COPIES_FOLDER).join(name.unwrap_or(Path::new("run")));
+        let folder = out.join(WORKSPACES_FOLDER).join(COPIES_FOLDER).join(name.unwrap_or(Path::new("run")));
         Self { folder, workspace, out, git, confine }
     }
 
@@ -183,12 +183,12 @@ impl OwnWorkspaces {
         let failed = |error: io::Error| format!("the changes of {id} can't be merged into the workspace: {error}");
         let source = Source::new(self.workspace.root(), &snapshot, &paths).map_err(failed)?;
         let mut session = MergeSession::new(source);
-        let merged = session.merge_patch(id, &changed.patch);
+        let merged = session.prepare(id, &changed.patch);
         let mut conflicts: Vec<String> = Vec::new();
         let describe = |path: &Path, why: &str| format!("`{}`: {why}", sanitize::line(&path.to_string_lossy()));
         match &merged {
-            Ok(files) => {
-                let missing = paths.iter().filter(|path| !files.contains(path));
+            Ok(merged) => {
+                let missing = paths.iter().filter(|path| !merged.contains(path));
                 conflicts.extend(missing.map(|path| describe(path, "it isn't text, or is too large to be merged")));
             }
             Err(found) => {
@@ -208,6 +208,9 @@ impl OwnWorkspaces {
                 conflicts.push(format!("and {more} more"));
             }
             return Ok(MergedChanges { conflicts, ..MergedChanges::default() });
+        }
+        if let Ok(merged) = merged {
+            session.accept(merged);
         }
         for (path, _, state) in session.changed_files() {
             let written = self.workspace.with_path_lock(path, || session.source().files.write(path, state));

@@ -12,7 +12,7 @@ use super::redact_reply;
 use super::run_abort::RunAbort;
 use super::run_state::RunState;
 use crate::budget::{RequestEstimate, Reservation, ReserveError};
-use crate::event::{Durability, Event, LimitReached, Outcome, ReplyReceived, RequestFailed, RequestStarted, Retrying};
+use crate::event::{Event, LimitReached, Outcome, ReplyReceived, RequestFailed, RequestStarted, Retrying};
 use crate::message::{Reply, StopReason, Usage};
 use crate::providers::{Model, ProviderError, ProviderErrorKind, ReplyRequest, Retry, StreamObserver};
 use crate::redaction::TextRedactor;
@@ -84,8 +84,8 @@ impl Agent<'_> {
                     let is_new_window = failed.window.is_some();
                     return Ok(Some(RequestOutcome::ContextFull { reason: failed.reason, is_new_window }));
                 }
-                // A limit left no room for another try.
-                Some(Event::RequestFailed(_)) if self.cursor.next_run_limit().is_some() => {}
+                // A limit left no room for another try, or for a first one after a killed process had reserved the rest.
+                _ if self.cursor.next_run_limit().is_some() => {}
                 Some(Event::RequestFailed(failed)) if self.cursor.is_at_end() || self.cursor.is_replay() => {
                     return Err(ProviderError::new(failed.kind, failed.reason).into());
                 }
@@ -137,7 +137,7 @@ impl Agent<'_> {
             abort = run.wait_for_stop() => return Err(abort),
             reserved = run.budget.reserve(estimate) => reserved,
         };
-        let reservation = match reserved {
+        let mut reservation = match reserved {
             Ok(reservation) => reservation,
             Err(ReserveError::Limit(hit)) => return Ok(RequestOutcome::LimitReached(hit)),
             Err(ReserveError::Ledger(error)) => {
@@ -156,6 +156,7 @@ impl Agent<'_> {
             reserved_cost_usd: rates.map(|_| reservation.most.cost),
             kept_turns: kind.kept_turns(),
         })?;
+        reservation.mark_sent();
         let started = Instant::now();
         let observer = RequestObserver {
             run,
@@ -187,7 +188,11 @@ impl Agent<'_> {
         };
         let tries = observer.finish();
         let cost = run.cost(model, &used, (run.deps.clock)());
-        reservation.settle(&used, cost);
+        match answer.is_err() && tries.limit.is_none() {
+            // As a resumed run counts it.
+            true => drop(reservation),
+            false => reservation.settle(&used, cost),
+        }
         self.add_usage(tries.usage, tries.cost);
         self.add_usage(used, cost);
         if let Some(hit) = tries.limit {
@@ -311,7 +316,7 @@ impl StreamObserver for RequestObserver<'_> {
     fn on_retry(&self, retry: &Retry) {
         *lock(&self.text_redactor) = self.run.deps.tools.redactor.text_stream();
         // If it can't be recorded, that stops the run.
-        let _ = self.run.record(self.agent, Retrying { retry: retry.clone() }, Durability::Written);
+        let _ = self.run.record(self.agent, Retrying { retry: retry.clone() });
         let cost = self.run.cost(self.model, &retry.usage, (self.run.deps.clock)());
         let mut tries = lock(&self.failed_tries);
         tries.usage += retry.usage;

@@ -14,7 +14,7 @@ use super::message_store::MessageFile;
 use super::own_workspaces::OwnWorkspaces;
 use super::run_abort::RunAbort;
 use crate::budget::{Amount, Budget, MapBudget};
-use crate::event::{Durability, Event, Outcome, Sink};
+use crate::event::{Event, Outcome, Sink};
 use crate::message::Usage;
 use crate::plan::Plan;
 use crate::pricing::{Prices, Rates};
@@ -118,6 +118,15 @@ struct SharedState {
     reported_windows: HashMap<String, u64>,
 }
 
+/// How many subagents of a plan can run at once.
+fn subagent_places(plan: &Plan) -> usize {
+    // Counting the open descriptors takes longer the more rows of a map there are.
+    if plan.subagents.is_empty() {
+        return 1;
+    }
+    (plan.limits.parallel_subagents.max(1) as usize).min(max_concurrent_agents())
+}
+
 impl RunState {
     /// Starts the clock of a run.
     pub fn new(mut deps: RunDeps) -> Self {
@@ -127,9 +136,7 @@ impl RunState {
         let RunHistory { cursors, elapsed, is_replay, abort } = std::mem::take(&mut deps.history);
         let run = Self {
             budget: Budget::new(deps.plan.limits.clone()).within_map(deps.map_budget.take()),
-            subagent_slots: Semaphore::new(
-                (deps.plan.limits.parallel_subagents.max(1) as usize).min(max_concurrent_agents()),
-            ),
+            subagent_slots: Semaphore::new(subagent_places(&deps.plan)),
             deadline: Instant::now() + wall_clock.saturating_sub(elapsed),
             check_environment: deps.tools.environment.with_variables(deps.plan.check_variables(&deps.run_id)),
             deps,
@@ -241,13 +248,20 @@ impl RunState {
         if is_parent { first } else { own }
     }
 
-    pub(super) fn record(&self, agent: &str, event: impl Into<Event>, durability: Durability) -> Result<(), RunAbort> {
-        self.deps.sink.record(agent, event.into(), durability).map_err(|error| {
-            let abort = RunAbort::journal_write_failed(&error);
-            // At once, so that no other agent takes another step.
-            self.abort_run(abort.clone(), false);
-            abort
-        })
+    pub(super) fn record(&self, agent: &str, event: impl Into<Event>) -> Result<(), RunAbort> {
+        self.deps.sink.record(agent, event.into()).map_err(|error| self.abort_for_journal(&error))
+    }
+
+    /// Returns once an agent's events are on the disk.
+    pub(super) async fn flush(&self, agent: &str) -> Result<(), RunAbort> {
+        self.deps.sink.flush(agent).await.map_err(|error| self.abort_for_journal(&error))
+    }
+
+    /// Ends the run at once, so that no other agent takes another step.
+    fn abort_for_journal(&self, error: &std::io::Error) -> RunAbort {
+        let abort = RunAbort::journal_write_failed(error);
+        self.abort_run(abort.clone(), false);
+        abort
     }
 
     /// Whether a signal or another agent has stopped the run.

@@ -12,9 +12,7 @@ use super::journal_cursor::{Recorded, RecordedCall};
 use super::run_abort::RunAbort;
 use crate::budget::{SUBAGENT_SUMMARY_TOKENS, TOOL_CALLS_KEY};
 use crate::diagnostic::suggest_name;
-use crate::event::{
-    AgentFinished, CallFinished, CallStarted, Durability, LimitReached, MergedChanges, NoResult, Outcome,
-};
+use crate::event::{AgentFinished, CallFinished, CallStarted, LimitReached, MergedChanges, NoResult, Outcome};
 use crate::job::SubagentWorkspace;
 use crate::message::{ToolCall, ToolResult, UserMessage};
 use crate::plan::PlannedAgent;
@@ -22,7 +20,7 @@ use crate::text::truncate::first;
 use crate::text::{pluralize, sanitize};
 use crate::tools::task::{Task, TaskInput};
 use crate::tools::toolbox::{MAX_RESULT_CHARS, truncate_middle};
-use crate::tools::{TOOLS, ToolError};
+use crate::tools::{ToolError, call_subject};
 
 /// How many reading calls of one agent run at once.
 const MAX_PARALLEL_READS: usize = 8;
@@ -121,6 +119,16 @@ impl<'t> Agent<'t> {
         for call in group {
             dispositions.push(self.prepare(call)?);
         }
+        // Calls with effects must be on the disk before they start, and so must the requests for subagents before the subagents'
+        // own journals. A reading call can simply run again.
+        let has_effects = |(call, disposition): (&ToolCall, &CallDisposition<'_>)| match disposition {
+            CallDisposition::Subagent(_) => true,
+            CallDisposition::Tool => !self.toolbox.reads_only(&call.tool),
+            _ => false,
+        };
+        if group.iter().zip(&dispositions).any(has_effects) {
+            self.run.flush(self.id()).await?;
+        }
         for disposition in &dispositions {
             self.open_copy(disposition).await?;
         }
@@ -174,14 +182,7 @@ impl<'t> Agent<'t> {
                 if self.delegates(call) { self.delegate(call, None, None) } else { CallDisposition::Tool }
             }
         };
-        // A call with effects must be on disk before it starts, and so must the request for a subagent before the
-        // subagent's own journal. A reading call can simply run again.
-        let durability = match &disposition {
-            CallDisposition::Subagent(_) => Durability::Flushed,
-            CallDisposition::Tool if !self.toolbox.reads_only(&call.tool) => Durability::Flushed,
-            _ => Durability::Written,
-        };
-        self.run.record(self.id(), call_started(call, disposition.child()), durability)?;
+        self.run.record(self.id(), call_started(call, disposition.child()))?;
         Ok(disposition)
     }
 
@@ -336,7 +337,7 @@ impl<'t> Agent<'t> {
             (_, its_child) => child = its_child,
         }
         let result = end.result.clone();
-        self.run.record(self.id(), end, Durability::Written)?;
+        self.run.record(self.id(), end)?;
         self.run.fail(failure)?;
         Ok(CallProgress::Done(result, child))
     }
@@ -394,7 +395,8 @@ impl<'t> Agent<'t> {
         add_merged(&mut end, id, merged);
         let result = end.result.clone();
         // Once the copy is gone, the merge can't be repeated.
-        self.run.record(self.id(), end, Durability::Flushed)?;
+        self.run.record(self.id(), end)?;
+        self.run.flush(self.id()).await?;
         // An agent that a limit ended continues in its copy when the limit is raised.
         if !child.outcome.is_a_limit() {
             copies.remove(id);
@@ -492,20 +494,4 @@ fn add_merged(end: &mut CallFinished, id: &str, merged: MergedChanges) {
 fn truncate_line(line: &str, most: usize) -> String {
     let short = first(line, most);
     if short == line { line.to_owned() } else { format!("{short}…") }
-}
-
-/// What a call is about, in one line of at most 100 characters: the main field of its tool, or else the first text in its
-/// input.
-fn call_subject(call: &ToolCall) -> String {
-    let input: serde_json::Value = match serde_json::from_str(call.input.get()) {
-        Ok(input) => input,
-        Err(_) => return String::new(),
-    };
-    let subject = TOOLS.iter().find(|tool| tool.name == call.tool).and_then(|tool| tool.subject_field);
-    let preferred = subject.and_then(|subject| input.get(subject)?.as_str());
-    let first = || input.as_object()?.values().find_map(serde_json::Value::as_str);
-    let text = preferred.or_else(first).unwrap_or_default();
-    let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
-    let shown: String = line.chars().filter(|letter| !letter.is_control()).collect();
-    truncate_line(&shown, 100)
 }

@@ -124,6 +124,11 @@ impl MergedPatch {
     pub fn changed_files(&self) -> impl Iterator<Item = &Path> {
         self.files.iter().filter(|(_, file)| file.before != file.after).map(|(path, _)| path.as_path())
     }
+
+    /// Whether the patch is about a file, also one that already has the state after it.
+    pub fn contains(&self, path: &Path) -> bool {
+        self.files.contains_key(path)
+    }
 }
 
 /// Why a section of a patch can't be merged.

@@ -1,9 +1,12 @@
 //! The budget of a map, which the requests of all its rows share, also with those in other processes.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::sync::OnceLock;
+use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
+use tokio::time::timeout;
 
 use super::ledger::{Ledger, MapLimitHit, MapLimits, Spend};
 use super::request_estimate::{Amount, MIN_REPLY_TOKENS, RequestEstimate, ReserveError};
@@ -12,26 +15,47 @@ use crate::event::LimitReached;
 /// The key of a map's limits in a row's record.
 pub(super) const MAP_LIMIT: &str = "limits.map";
 
+/// How often a request that waits looks whether other processes have returned something. The pauses become longer.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
 /// What this process may spend for a map.
 #[derive(Debug)]
 pub struct MapBudget {
     ledger: Ledger,
     limits: MapLimits,
-    /// Notified when something that was reserved is returned.
+    /// Notified when something that was reserved here is returned.
     returned: Notify,
-    /// Set when a request got nothing.
-    exhausted: OnceLock<String>,
+    /// Held by the request that waits for something to be returned. All others wait for it, in order.
+    waiting: Mutex<()>,
+    /// Set when a request got nothing: the key of the limit, and why in one sentence.
+    exhausted: OnceLock<(&'static str, String)>,
 }
 
 impl MapBudget {
     /// A budget that is shared by a ledger with these limits.
     pub fn new(ledger: Ledger, limits: MapLimits) -> Self {
-        Self { ledger, limits, returned: Notify::new(), exhausted: OnceLock::new() }
+        Self { ledger, limits, returned: Notify::new(), waiting: Mutex::new(()), exhausted: OnceLock::new() }
     }
 
     /// Which limit is used up, in one sentence, if one is.
     pub fn exhausted(&self) -> Option<&str> {
-        self.exhausted.get().map(String::as_str)
+        self.exhausted.get().map(|(_, message)| message.as_str())
+    }
+
+    /// An argument for `--limit` that allows twice as much as the limit that is used up.
+    pub fn limit_argument(&self) -> Option<String> {
+        let (limit, _) = self.exhausted.get()?;
+        Some(match (*limit, self.limits) {
+            ("cost_usd", MapLimits { cost_usd: Some(limit), .. }) => format!("cost_usd={}", 2.0 * limit),
+            (_, MapLimits { tokens: Some(limit), .. }) => format!("tokens={}", limit.saturating_mul(2)),
+            _ => return None,
+        })
+    }
+
+    /// What all processes have used of the map's limits, and the limits.
+    pub fn spent(&self) -> (Spend, MapLimits) {
+        (self.ledger.total(), self.limits)
     }
 
     /// Returns what this process hasn't used, so that other processes can.
@@ -42,27 +66,32 @@ impl MapBudget {
         self.ledger.close()
     }
 
-    /// Reserves what a request may use at most. It waits while only the reservations of this process's other rows are in its
-    /// way. Returns the length of a shorter reply if only that fits; nothing is reserved then.
+    /// Reserves what a request may use at most. It waits while only reservations are in its way, of this process's other rows
+    /// or of other processes that are alive. Returns the length of a shorter reply if only that fits; nothing is reserved then.
     pub(super) async fn reserve(
         &self,
         estimate: &RequestEstimate,
         most: Amount,
         max_tokens: u32,
     ) -> Result<Option<u32>, ReserveError> {
+        let try_now = || self.ledger.reserve(spend(most)).map_err(ReserveError::Ledger);
+        if try_now()?.is_ok() {
+            return Ok(None);
+        }
+        let _turn = self.waiting.lock().await;
+        let mut pause = FIRST_PAUSE;
         loop {
             let returned = self.returned.notified();
             tokio::pin!(returned);
             // From here on, nothing that is returned is missed.
             returned.as_mut().enable();
-            let hit = match self.ledger.reserve(spend(most)).map_err(ReserveError::Ledger)? {
+            match try_now()? {
                 Ok(()) => return Ok(None),
-                Err(hit) => hit,
-            };
-            if !hit.may_change {
-                return self.shorter_reply(estimate, &hit, max_tokens).map(Some);
+                Err(hit) if !hit.may_change => return self.shorter_reply(estimate, &hit, max_tokens).map(Some),
+                Err(_) => {}
             }
-            returned.await;
+            let _ = timeout(with_jitter(pause), returned).await;
+            pause = LONGEST_PAUSE.min(2 * pause);
         }
     }
 
@@ -99,20 +128,27 @@ impl MapBudget {
                 estimate.prompt_tokens
             ),
         };
-        let _ = self.exhausted.set(message.clone());
+        let _ = self.exhausted.set((hit.limit, message.clone()));
         Err(ReserveError::Limit(LimitReached::new(MAP_LIMIT, message)))
     }
 
     /// Counts what a request has really used.
     pub(super) fn count(&self, used: Amount) {
-        self.ledger.settle(Spend::default(), spend(used));
+        self.ledger.count(spend(used));
     }
 
     /// Returns a reservation.
     pub(super) fn release(&self, most: Amount) {
-        self.ledger.settle(spend(most), Spend::default());
+        self.ledger.release(spend(most));
         self.returned.notify_waiters();
     }
+}
+
+/// Between half and the whole of a pause, so that processes don't look at the same moments.
+fn with_jitter(pause: Duration) -> Duration {
+    // Every RandomState has new keys, so an empty hash is a random number.
+    let random = RandomState::new().build_hasher().finish() % 1_000;
+    pause / 2 + pause * u32::try_from(random).unwrap_or_default() / 2_000
 }
 
 fn spend(amount: Amount) -> Spend {

@@ -26,7 +26,8 @@ const NO_LIMIT: &str = "limits";
 const TOKENS_KEY: &str = "limits.tokens";
 const COST_KEY: &str = "limits.cost_usd";
 
-/// What a request has reserved until its real usage is known. A reservation that is dropped counts as unused.
+/// What a request has reserved until its real usage is known. A reservation that is dropped counts as unused before the
+/// request is sent, and as used in full afterwards.
 #[derive(Debug)]
 #[must_use]
 pub struct Reservation<'b> {
@@ -38,6 +39,8 @@ pub struct Reservation<'b> {
     pub most: Amount,
     /// Whether the same is reserved from the map's budget.
     in_map: bool,
+    /// Whether the request was sent and has no known end.
+    is_sent: bool,
     budget: &'b Budget,
 }
 
@@ -142,7 +145,7 @@ impl Budget {
         let most = worst_case_use(estimate.prompt_tokens, max_tokens, estimate.rates);
         ledger.reservations += 1;
         ledger.reserved = ledger.reserved.plus(most);
-        Ok(Some(Reservation { max_tokens, limit, most, in_map: false, budget: self }))
+        Ok(Some(Reservation { max_tokens, limit, most, in_map: false, is_sent: false, budget: self }))
     }
 
     /// The longest reply, at most what the request wants, if this much is used, with the key of the limit that makes it
@@ -220,6 +223,11 @@ impl Budget {
 }
 
 impl Reservation<'_> {
+    /// To be called before the request is sent.
+    pub fn mark_sent(&mut self) {
+        self.is_sent = true;
+    }
+
     /// Counts what a failed try has used. The reservation stays for the next try.
     ///
     /// # Errors
@@ -238,12 +246,16 @@ impl Reservation<'_> {
     }
 
     /// Replaces the reservation by what was really used. An unknown cost counts as what was reserved.
-    pub fn settle(self, used: &Usage, cost: Option<f64>) {
+    pub fn settle(mut self, used: &Usage, cost: Option<f64>) {
+        self.is_sent = false;
         self.count(used, cost);
     }
 
     fn count(&self, used: &Usage, cost: Option<f64>) {
-        let used = Amount { tokens: used.total(), cost: cost.unwrap_or(self.most.cost) };
+        self.count_amount(Amount { tokens: used.total(), cost: cost.unwrap_or(self.most.cost) });
+    }
+
+    fn count_amount(&self, used: Amount) {
         let mut ledger = self.budget.lock();
         ledger.spent = ledger.spent.plus(used);
         drop(ledger);
@@ -255,6 +267,9 @@ impl Reservation<'_> {
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
+        if self.is_sent {
+            self.count_amount(self.most);
+        }
         let mut ledger = self.budget.lock();
         ledger.reservations = ledger.reservations.saturating_sub(1);
         // Sums of fractions don't return to exactly 0.

@@ -96,7 +96,7 @@ impl Evaluator<'_> {
         self.check_tool_counts(&self.case.expect.tools, "", &|tool| counts.total_calls(tool));
         let Some(count) = &self.case.expect.failed_calls else { return };
         let failed = counts.agents.iter().flat_map(|(id, agent)| {
-            agent.failed_calls.iter().map(move |(tool, text)| format!("{id}: {tool}: {}", first_line(text)))
+            agent.failed_calls.iter().map(move |call| format!("{id}: {}: {}", call.tool, first_line(&call.error)))
         });
         let failed: Vec<String> = failed.collect();
         if !count.value.allows(failed.len() as u64) {

@@ -228,7 +228,14 @@ impl CaseRun<'_> {
         let Self { case, config, .. } = self;
         let mut command = Command::new(&config.executable);
         let model = format!("replay/{}", case.replies.display());
-        command.arg("run").arg(&case.job_file).args(["--offline", "--format", "jsonl", "--model", &model]);
+        command.arg("run").arg(&case.job_file).args([
+            "--offline",
+            "--local-context",
+            "--format",
+            "jsonl",
+            "--model",
+            &model,
+        ]);
         command.arg("--workspace").arg(self.workspace()).arg("--out").arg(self.runs_folder()).args(&config.sandbox);
         if config.untrusted {
             command.arg("--untrusted");
@@ -299,7 +306,6 @@ async fn count_events(pipe: Option<impl tokio::io::AsyncRead + Unpin>) -> RunCou
         }
         line.clear();
     }
-    counts.finish();
     counts
 }
 

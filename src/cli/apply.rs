@@ -19,7 +19,8 @@ use crate::event::{EXIT_ENVIRONMENT, Outcome};
 use crate::formats;
 use crate::isolation::Snapshot;
 use crate::journal::RecordKey;
-use crate::map::MapManifest;
+use crate::map::{MapManifest, RowReading, read_row};
+use crate::pricing::Prices;
 use crate::record::{RUNS, find_run, open_file};
 use crate::rows::MAX_ROWS;
 use crate::sandbox::protected_paths::{ProtectedPaths, ProtectionConfig};
@@ -341,6 +342,12 @@ fn row_ids(map: &Path, env: &CliEnv) -> Result<Vec<String>, Error> {
     };
     let listed: HashSet<&String> = ids.iter().collect();
     let mut others: Vec<String> = found.into_iter().filter(|id| !listed.contains(id)).collect();
+    // `map --retry` keeps the earlier records of rows, with a number after their names.
+    let is_set_aside = |id: &str| match read_row(&folder.join(id), id, None, &Prices::new()) {
+        RowReading::SetAside => true,
+        RowReading::Row(..) | RowReading::Foreign(_) | RowReading::Absent => false,
+    };
+    others.retain(|id| !(id.contains('.') && is_set_aside(id)));
     others.sort();
     ids.extend(others);
     if ids.is_empty() {

@@ -18,7 +18,7 @@ use crate::lints::{self, JobTrust, RECORD_KEY, ValidJob};
 use crate::map::check_rows;
 use crate::plan::{InputValues, Plan, RunContext};
 use crate::providers::Model;
-use crate::providers::user_servers::UserServers;
+use crate::providers::user_servers::{ServerSettings, UserServers};
 use crate::record::RUNS;
 use crate::rows::{self, RowFormat};
 
@@ -90,7 +90,8 @@ pub(super) fn emit(options: &EmitArgs, env: &CliEnv) -> Result<u8, Error> {
     let origin = JobTrust::from_untrusted_flag(false);
     let (source, folder) =
         read_files::read_job(&options.job, origin).map_err(|finding| Error::Invalid(vec![finding]))?;
-    let checked = lints::check_with(&source, folder.as_ref(), origin, &config);
+    let workspace = env.workspace_files(&resolve_workspace(Path::new("."))?);
+    let checked = lints::check_in(&source, folder.as_ref(), origin, &config, Some(&workspace));
     let Some(job) = checked.job else { return Err(Error::Invalid(checked.findings)) };
     let mut findings = checked.findings;
     let model = options.model.as_deref().map(|model| lints::model_argument(model, &config.servers)).transpose();
@@ -282,7 +283,7 @@ impl EmitArgs {
             Some(model) => vec![model.clone()],
             None => specs.filter_map(|spec| lints::resolve(spec, servers).ok()).collect(),
         };
-        let mut names: Vec<String> = models.iter().filter_map(|model| key_variable(model, servers, env)).collect();
+        let mut names: Vec<String> = models.iter().flat_map(|model| key_variables(model, servers, env)).collect();
         names.extend(declared.env.iter().map(|name| name.value.clone()).filter(|name| is_secret_name(name)));
         names.extend(self.set_env.iter().filter_map(|argument| Some(argument.split_once('=')?.1.to_owned())));
         let mut seen = HashSet::from([RECORD_KEY.to_owned()]);
@@ -317,14 +318,19 @@ impl EmitArgs {
     }
 }
 
-/// The variable with the key for a model: that of the user's own server, else the provider's, preferably one that is set here.
-fn key_variable(model: &Model, servers: &UserServers, env: &CliEnv) -> Option<String> {
+/// The variables with the key for a model: those of the user's own server, else the provider's, preferably one that is set here;
+/// and those of headers and query parameters.
+fn key_variables(model: &Model, servers: &UserServers, env: &CliEnv) -> Vec<String> {
+    let settings = servers.settings(&model.provider);
+    let mut names: Vec<String> = settings.into_iter().flat_map(ServerSettings::value_envs).map(str::to_owned).collect();
     if let Some(server) = servers.get(&model.provider) {
-        return server.key_env.clone();
+        names.extend(server.key_env.clone());
+    } else if !settings.is_some_and(ServerSettings::has_key_command) {
+        let keys = model.spec().map_or(&[][..], |spec| spec.key_envs);
+        let is_set = |name: &&&str| env.variable(name).is_some();
+        names.extend(keys.iter().rev().find(is_set).or_else(|| keys.first()).map(|name| (*name).to_owned()));
     }
-    let keys = model.spec()?.key_envs;
-    let is_set = |name: &&&str| env.variable(name).is_some();
-    keys.iter().rev().find(is_set).or_else(|| keys.first()).map(|name| (*name).to_owned())
+    names
 }
 
 /// A path as text.

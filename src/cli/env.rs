@@ -1,10 +1,11 @@
 //! The environment of the command line: variables, current folder, terminal, clock and user configuration.
 
 use std::collections::{BTreeMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::output::Console;
+use crate::agent_files::WorkspaceFiles;
 use crate::diagnostic::Diagnostic;
 use crate::pricing::Prices;
 use crate::providers::user_servers::ParsedServers;
@@ -14,6 +15,8 @@ pub(super) struct CliEnv {
     /// The environment variables that are valid Unicode.
     pub(super) variables: BTreeMap<String, String>,
     pub(super) current_folder: PathBuf,
+    /// The arguments of the command line, without the program. `None` for one that isn't valid Unicode.
+    pub(super) arguments: Vec<Option<String>>,
     pub(super) console: Console,
     pub(super) clock: fn() -> jiff::Timestamp,
     /// The prices that apply to this user, or the mistakes in `prices.toml`. Read on first use.
@@ -30,6 +33,12 @@ impl CliEnv {
         if self.warned.lock().unwrap_or_else(PoisonError::into_inner).insert(text.to_owned()) {
             self.console.warning(text);
         }
+    }
+
+    /// The workspace in which context files and skills are read.
+    pub(super) fn workspace_files(&self, root: &Path) -> WorkspaceFiles {
+        let path = std::env::split_paths(self.variable("PATH").unwrap_or_default()).collect();
+        WorkspaceFiles { root: root.to_owned(), path, ..WorkspaceFiles::default() }
     }
 
     /// The value of an environment variable, if it is set and not empty.

@@ -1,9 +1,7 @@
 //! Executes runs. For `run` and `resume`: with live progress, the answer on stdout, and the closing lines on stderr.
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
-use std::io::{self, IsTerminal, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -11,32 +9,36 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::env::CliEnv;
+use super::export::send_traces;
+use super::next_command::NextCommand;
 use super::output::{printable, shell_quote};
-use super::result_file::ResultFile;
+use super::output_files::OutputFiles;
+use super::progress::{RunProgress, can_be_live};
 use super::sandbox_options::{CopiesOf, PreparedSandbox};
 use super::secrets::RunSecrets;
-use super::{output_queue, progress, replay_source, tool_servers};
+use super::tool_servers::{self, StartContext, WantedServer};
+use super::{ci_files, output_queue, replay_source};
 use crate::budget::MapBudget;
 use crate::error::Error;
 use crate::event::{JournalEntry, Outcome, RunOptions, RunResult};
 use crate::formats;
 use crate::job::Job;
 use crate::journal::Fault;
-use crate::lints::{CostTracking, UserConfig};
+use crate::lints::{CostTracking, UserConfig, provider_keys};
+use crate::mcp::{ScriptedServers, ServerSpec, ServerStart, Servers, ToolDefinitions};
 use crate::plan::Plan;
-use crate::providers::{ConnectContext, Model, PROVIDERS, Provider, ProviderError, ProviderErrorKind};
+use crate::process::WITHHELD;
+use crate::providers::user_servers::UserServers;
+use crate::providers::{ConnectContext, Model, PROVIDERS, Provider, ProviderError, ProviderErrorKind, SettingsContext};
 use crate::record::{Record, Recorder};
 use crate::redaction::Redactor;
-use crate::run::{ResumeState, Run, RunObserver, Signals, connect};
+use crate::run::{ResumeState, Run, RunObserver, Signals, UsedLimit, connect};
 use crate::sandbox::programs;
 use crate::sandbox::protected_paths::Repositories;
+use crate::tools::ToolDefinition;
 
 /// The wall-clock limit of the output queue for runs without one: a year.
 const NO_TIME_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
-
-/// The most bytes of a step summary: GitHub shows nothing of a longer one
-/// (<https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands>).
-const MAX_SUMMARY_BYTES: u64 = 1 << 20;
 
 /// A run that is about to start or to resume.
 pub(super) struct Execution<'a> {
@@ -66,8 +68,10 @@ pub(super) struct PrintedRun<'a> {
     pub(super) display_folder: &'a Path,
     /// The format of the answer on stdout.
     pub(super) format: &'a str,
-    /// The file of `--result`.
-    pub(super) result_file: Option<ResultFile>,
+    /// The files of `--result` and similar options.
+    pub(super) files: OutputFiles,
+    /// How to go on with it if it ends early.
+    pub(super) next: NextCommand,
 }
 
 /// A run that has ended. Its record is complete.
@@ -78,33 +82,42 @@ pub(super) struct ExecutedRun {
 }
 
 /// Executes a run with live progress on stderr, and prints its answer. Returns the exit code.
-pub(super) fn execute_and_print(mut run: Execution<'_>, printed: PrintedRun<'_>, env: &CliEnv) -> Result<u8, Error> {
+pub(super) fn execute_and_print(mut run: Execution<'_>, printed: &PrintedRun<'_>, env: &CliEnv) -> Result<u8, Error> {
     run.secrets.register_github_masks(env);
-    let is_dumb = env.variable("TERM").is_none_or(|term| term == "dumb");
     let jsonl = printed.format == "jsonl";
-    // JSON lines on the same terminal would break up the live lines.
-    let shares_terminal = jsonl && std::io::stdout().is_terminal();
-    let mut observers = vec![progress::observer(env.console, !(env.console.is_ci || is_dumb || shares_terminal))];
-    if jsonl {
-        observers.push(Arc::new(JsonlObserver { out: env.console }));
-    }
-    run.observers.splice(0..0, observers);
     env.console.eprint(&format!("record: {}", printable(&printed.display_folder.to_string_lossy())));
     let runtime = start_runtime()?;
     let time_limit = run.plan.limits.wall_clock_ms.map_or(NO_TIME_LIMIT, Duration::from_millis).min(NO_TIME_LIMIT);
     let time_left = time_limit.saturating_sub(run.resume_state.as_ref().map(ResumeState::elapsed).unwrap_or_default());
     let output_ready = output_queue::start(Instant::now() + time_left)
         .map_err(Error::environment("the output thread can't be started"))?;
-    let ExecutedRun { result, warnings } = runtime.block_on(execute(run, output_ready, env))?;
+    // JSON lines on the same terminal would break up the live lines.
+    let is_live = can_be_live(env) && !(jsonl && std::io::stdout().is_terminal());
+    let progress = RunProgress::start(env, is_live, &run.plan, env.prices()?, run.resume_state.as_ref(), &run.signals);
+    let mut observers = vec![progress.observer()];
+    if jsonl {
+        observers.push(Arc::new(JsonlObserver { out: env.console }));
+    }
+    run.observers.splice(0..0, observers);
+    let (record, sends_traces) = (run.recorder.folder.clone(), !run.options.offline);
+    let executed = runtime.block_on(execute(run, output_ready, env));
+    drop(progress);
+    let ExecutedRun { result, warnings } = executed?;
+    // The files are written before the warnings and the answer, since a reader of the output may stall.
+    let written = printed.files.write(&result, printed.display_folder, env);
+    warnings.iter().for_each(|warning| env.console.warning(warning));
+    let limit = limit_to_raise(&record, &result);
+    print_outcome(printed, env, &result, limit.as_ref());
+    if let Some(path) = printed.files.result_path(&result).filter(|_| written.is_ok()) {
+        env.console.eprint(&format!("result: {}", printable(&path.to_string_lossy())));
+    }
+    if sends_traces {
+        let sent = runtime.block_on(send_traces(&record, result.outcome, env));
+        let warnings = sent.unwrap_or_else(|warning| vec![warning]);
+        warnings.iter().for_each(|warning| env.console.warning(warning));
+    }
     // All processes have ended with their calls. A thread that reads from a slow disk must not delay the exit.
     runtime.shutdown_background();
-    // The file is written before the warnings and the answer, since a reader of the output may stall.
-    let written = printed.result_file.as_ref().map_or(Ok(()), |file| file.write(&result));
-    warnings.iter().for_each(|warning| env.console.warning(warning));
-    print_outcome(printed.format, env, &result, printed.display_folder);
-    if let Some(file) = printed.result_file.filter(|_| written.is_ok() && result.result.is_some()) {
-        env.console.eprint(&format!("result: {}", printable(&file.path.to_string_lossy())));
-    }
     written.map(|()| result.exit_code)
 }
 
@@ -122,9 +135,18 @@ pub(super) fn print_ended_run(
         let console = env.console;
         entries.iter().for_each(|entry| console.print(&formats::json::event_line(entry)));
     }
-    let written = printed.result_file.as_ref().map_or(Ok(()), |file| file.write(result));
-    print_outcome(printed.format, env, result, printed.display_folder);
+    let written = printed.files.write(result, printed.display_folder, env);
+    print_outcome(printed, env, result, limit_to_raise(&record.folder, result).as_ref());
     written
+}
+
+/// The limit that ended a run, and must be raised before it can go on.
+fn limit_to_raise(record: &Path, result: &RunResult) -> Option<UsedLimit> {
+    if !result.outcome.is_a_limit() {
+        return None;
+    }
+    let state = ResumeState::new(Record::open(record).ok()?.journals().ok()?)?;
+    state.used_limit(result).ok()?
 }
 
 /// Executes a run without printing anything. Several threads can do so at once, each on a runtime of its own; one runtime can
@@ -152,7 +174,8 @@ pub(super) async fn execute(
     let path = std::env::split_paths(env.variable("PATH").unwrap_or_default());
     let workspace = PathBuf::from(&run.plan.workspace);
     let writable = [run.sandbox.writable_paths(), vec![workspace.clone(), run.runs_folder.clone()]].concat();
-    let git = programs::find("git", path, &writable);
+    let uses_git = run.plan.changes_files() || run.plan.copies_workspace();
+    let git = if uses_git { programs::find("git", path, &writable) } else { None };
     let confine_copy = run.sandbox.for_copies(
         &run.plan,
         CopiesOf {
@@ -164,19 +187,24 @@ pub(super) async fn execute(
             verifier: run.recorder.origin_check(),
         },
     );
-    let server_sandboxes = tool_servers::sandboxes(&run.plan, &run.sandbox, &run.recorder)?;
+    let (specs, network) = (run.plan.mcp.values(), run.plan.network);
+    let sandboxes = tool_servers::sandboxes(specs, network, &run.sandbox, || run.recorder.lock())?;
     let (sandbox, found) =
         run.sandbox.for_record(&run.recorder.folder, run.recorder.lock(), run.recorder.origin_check());
     let is_resumed = run.resume_state.is_some();
-    let stop = &run.signals.stop;
-    let context = tool_servers::StartContext {
+    let context = StartContext {
         sandbox: &sandbox,
-        sandboxes: server_sandboxes,
+        sandboxes,
+        workspace: &run.plan.workspace.clone(),
         redactor: &redactor,
-        stop,
-        is_resumed,
+        stop: &run.signals.stop,
+        is_offline: run.options.offline,
     };
-    let servers = tool_servers::start(&mut run.plan, run.options.offline, context, env).await?;
+    let servers = start_servers(&mut run.plan, &run.scripts, context, is_resumed, env).await;
+    let servers = servers.map_err(|error| match run.signals.first() {
+        Some(signal) => Error::StoppedAtStart { signal },
+        None => error,
+    })?;
     let new_repositories = Arc::new(OnceLock::new());
     let tracks_changes = run.plan.changes_files();
     let result = Run {
@@ -218,6 +246,69 @@ pub(super) async fn execute(
         );
     }
     Ok(ExecutedRun { result, warnings })
+}
+
+/// Starts the tool servers of a plan, and adds their tools to it. `None` if it has none.
+async fn start_servers(
+    plan: &mut Plan,
+    scripts: &BTreeMap<String, String>,
+    context: StartContext<'_>,
+    is_resumed: bool,
+    env: &CliEnv,
+) -> Result<Option<Arc<Servers>>, Error> {
+    if plan.mcp.is_empty() {
+        return Ok(None);
+    }
+    let scripted = scripted_servers(plan, scripts)?;
+    let wanted = |(name, spec): (&String, &ServerSpec)| WantedServer {
+        name: name.clone(),
+        spec: spec.clone(),
+        allow: plan.allowed_server_tools(name),
+    };
+    let wanted = plan.mcp.iter().filter(|(name, _)| !scripted.names.contains(*name)).map(wanted);
+    let wanted: Vec<WantedServer> = wanted.collect();
+    let ServerStart { servers, tools, missing } = tool_servers::start(wanted, scripted, context, env).await?;
+    for (name, tools) in tools {
+        // Those of the lock file or the record were compared with these.
+        if plan.mcp.get(&name).is_some_and(|server| server.tools.is_none()) {
+            plan.set_server_tools(&name, tools);
+        }
+    }
+    for error in missing {
+        env.console.warning(&printable(&format!("{error}; the run goes on without it")));
+        // A resumed agent has seen the tools: its calls fail.
+        if !is_resumed {
+            plan.set_server_tools(&error.server, ToolDefinitions::new());
+        }
+    }
+    if let Some(why) = plan.too_many_tools() {
+        let _ = servers.stop(false).await;
+        return Err(Error::ToolServer(why));
+    }
+    Ok(Some(servers))
+}
+
+/// The servers whose answers are in the scripts of a plan's models. Adds their tools to the plan, unless a lock file has them.
+fn scripted_servers(plan: &mut Plan, scripts: &BTreeMap<String, String>) -> Result<ScriptedServers, Error> {
+    let mut scripted = ScriptedServers::default();
+    for (model, path) in scripts {
+        let script = replay_source::open_replay_source(Path::new(path), None)?;
+        for (name, mut tools) in script.servers {
+            let Some(server) = plan.mcp.get(&name) else { continue };
+            if server.tools.is_none() {
+                for tool in plan.allowed_server_tools(&name).into_iter().filter(|tool| !tool.ends_with('*')) {
+                    tools.entry(tool).or_insert_with(ToolDefinition::unknown);
+                }
+                plan.set_server_tools(&name, tools);
+            }
+            scripted.names.insert(name);
+        }
+        let is_of_model = |agent: &str| {
+            plan.agent(agent).is_some_and(|agent| agent.model.is_scripted() && agent.model.name == *model)
+        };
+        scripted.answers.extend(script.answers.into_iter().filter(|((agent, _), _)| is_of_model(agent)));
+    }
+    Ok(scripted)
 }
 
 /// Warnings about git repositories that commands created: their configuration takes effect when the user next runs git there.
@@ -273,11 +364,17 @@ pub(super) fn connect_providers(
     let open_script = |path: &String| {
         Ok(Arc::new(replay_source::open_replay_source(Path::new(path), job)?.relocated_to(&plan.workspace)))
     };
+    let program_variables = key_program_variables(env, servers);
     let providers = connect(plan, is_wanted, |model| {
         let script = scripts.get(&model.name).filter(|_| model.is_scripted());
         Ok(ConnectContext {
             env: &variable,
             server: servers.get(&model.provider),
+            settings: servers.settings(&model.provider).map(|settings| SettingsContext {
+                settings,
+                variables: &program_variables,
+                workspace: Path::new(&plan.workspace),
+            }),
             script: script.map(open_script).transpose()?,
             user_agent: concat!("legwork/", env!("CARGO_PKG_VERSION")),
             redactor,
@@ -287,37 +384,71 @@ pub(super) fn connect_providers(
     for warning in providers.values().filter_map(|provider| provider.warning()) {
         env.console.warning(&warning);
     }
+    for ready in providers.values().filter_map(|provider| provider.prepare()) {
+        start_runtime()?.block_on(Signals::exit_unless_done(ready))?.map_err(Error::Provider)?;
+    }
     Ok(providers)
 }
 
+/// The environment of commands that print keys: ours, without the keys of providers, and without folders of `PATH` that depend
+/// on the current folder. They get nothing from the job.
+fn key_program_variables(env: &CliEnv, servers: &UserServers) -> BTreeMap<String, String> {
+    let is_withheld = |name: &str| {
+        provider_keys().any(|key| key == name)
+            || servers.key_envs().any(|key| key == name)
+            || WITHHELD.contains(&name)
+            || name.starts_with("LEGWORK_")
+    };
+    let mut variables = env.variables.clone();
+    variables.retain(|name, _| !is_withheld(name));
+    if let Some(path) = variables.get_mut("PATH") {
+        *path = path.split(':').filter(|folder| folder.starts_with('/')).collect::<Vec<_>>().join(":");
+    }
+    variables
+}
+
 /// Prints the answer to stdout, and to stderr how the run ended and where its record is.
-fn print_outcome(format: &str, env: &CliEnv, result: &RunResult, folder: &Path) {
+fn print_outcome(printed: &PrintedRun<'_>, env: &CliEnv, result: &RunResult, limit: Option<&UsedLimit>) {
+    let folder = printed.display_folder;
     let stats = formats::run_stats::summary_line(result);
     match &result.error {
         Some(error) => {
-            env.console.eprint(&format!("{}: {}", error.code, printable(&error.message)));
+            env.console.eprint_problem(&format!("{}: {}", error.code, printable(&error.message)));
             if let Some(hint) = &error.hint {
-                env.console.eprint(&format!("help:   {}", printable(hint)));
+                env.console.eprint_problem(&format!("help:   {}", printable(hint)));
             }
             env.console.eprint(&format!("used:   {stats}"));
         }
+        None if result.exit_code != 0 => env.console.eprint_problem(&format!("{}: {stats}", result.outcome)),
         None => env.console.eprint(&format!("{}: {stats}", result.outcome)),
     }
     if result.outcome == Outcome::Completed && result.result.is_none() && result.text.trim().is_empty() {
         env.console.warning("the answer is empty: the last reply has no text");
     }
+    let has_errors = result.exit_code != 0 && result.outcome != Outcome::Interrupted;
+    if has_errors {
+        env.console.eprint(&format!("errors: legwork show {} --errors", printable(&shell_quote(folder))));
+    }
     for (what, file) in [("read", "transcript.md"), ("open", "report.html")] {
         let file = folder.join(file);
+        if has_errors && what == "read" {
+            continue;
+        }
         // A full disk may have prevented it.
         if env.current_folder.join(&file).exists() {
             env.console.eprint(&format!("{what}:   {}", printable(&file.to_string_lossy())));
         }
     }
-    if result.outcome.can_be_resumed() {
-        env.console.eprint(&format!("resume: legwork resume {}", printable(&shell_quote(folder))));
+    if let Some(limit) = limit {
+        env.console.eprint(&format!("limit:  {}; the command below allows twice as much", limit.used()));
     }
-    write_step_summary(env, result, folder);
-    env.console.print_untrusted(&formats::find(formats::ANSWERS, format)(result));
+    let next = (result.outcome.can_be_resumed() || limit.is_some()).then(|| {
+        let argument = limit.map(UsedLimit::argument);
+        printed.next.line(folder, argument.as_deref())
+    });
+    next.iter().for_each(|next| env.console.eprint(next));
+    ci_files::write_run(env, result, folder, next.as_deref());
+    env.console.print_untrusted(&formats::find(formats::ANSWERS, printed.format)(result));
 }
 
 /// Prints each event as a JSON line.
@@ -329,29 +460,6 @@ impl RunObserver for JsonlObserver {
     fn event(&self, entry: &JournalEntry) {
         self.out.print(&formats::json::event_line(entry));
     }
-}
-
-/// Appends to the step summary of a GitHub workflow. A failure is only a warning.
-fn write_step_summary(env: &CliEnv, result: &RunResult, folder: &Path) {
-    let path = env.variable("GITHUB_STEP_SUMMARY").filter(|_| env.variable("GITHUB_ACTIONS") == Some("true"));
-    let page = formats::step_summary::page(result, &folder.to_string_lossy());
-    if let Some(Err(error)) = path.map(|path| append_to_summary(Path::new(path), &page)) {
-        env.console.warning(&format!("can't write the step summary: {error}"));
-    }
-}
-
-fn append_to_summary(path: &Path, page: &str) -> io::Result<()> {
-    // Don't block on a FIFO.
-    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
-    let mut file = OpenOptions::new().append(true).create(true).custom_flags(flags.bits().cast_signed()).open(path)?;
-    let data = file.metadata()?;
-    if !data.is_file() {
-        return Err(io::Error::other("not a regular file"));
-    }
-    if data.len().saturating_add(page.len() as u64) > MAX_SUMMARY_BYTES {
-        return Err(io::Error::other("the step summary is full"));
-    }
-    file.write_all(page.as_bytes())
 }
 
 /// Starts the async runtime of a command.

@@ -18,8 +18,8 @@ use crate::rows::{self, MAX_FILE_BYTES, RowFormat};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes: 0 if every row completed; 75 if a row is missing or can go on; else 5 if the environment or a provider failed, or a \
-record is damaged, foreign or in conflict with another one; else 1 if a row ended badly, or 4 if only the budget or the time of \
-rows ran out. 2 for a usage error, 3 if the file of rows is invalid.")]
+record is damaged, foreign or in conflict with another one; else 1 if a row ended badly, or 4 if rows only reached a \
+limit. 2 for a usage error, 3 if the file of rows is invalid.")]
 pub(super) struct GatherArgs {
     /// Folders that are maps or have maps below them
     #[arg(value_name = "DIR", required = true)]
@@ -50,7 +50,7 @@ pub(super) fn gather(options: &GatherArgs, env: &CliEnv) -> Result<u8, Error> {
     fs::create_dir_all(to).map_err(|error| {
         Error::usage(format!("--to {}: {error}", to.display()), "Name a folder that you can write to.")
     })?;
-    let mut files = map::gather(&options.folders, wanted.as_deref(), to).map_err(gather_error)?;
+    let mut files = map::gather(&options.folders, wanted.as_deref(), to, env.prices()?).map_err(gather_error)?;
     let failed = |source| Error::Environment { message: format!("can't write the tables in {}", to.display()), source };
     files.write().map_err(failed)?;
     if let Some(junit) = &options.junit {

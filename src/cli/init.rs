@@ -8,8 +8,10 @@ use serde_json::Value;
 
 use super::arguments::reject_escaping_symlinks;
 use super::env::CliEnv;
+use crate::diagnostic::Source;
 use crate::error::Error;
-use crate::{job, schema};
+use crate::lints::{self, JobTrust, UserConfig};
+use crate::{agent_files, job, schema};
 
 /// Options of `legwork init`.
 #[derive(Debug, clap::Args)]
@@ -50,7 +52,8 @@ pub(super) fn init(options: &InitArgs, env: &CliEnv) -> Result<u8, Error> {
         }
         _ => failed(&file)(error),
     })?;
-    new.write_all(job_template(&options.name).as_bytes()).map_err(failed(&file))?;
+    let context = proposed_context(&options.name, env);
+    new.write_all(job_template(&options.name, context.unwrap_or_default()).as_bytes()).map_err(failed(&file))?;
     fs::write(&schema_file, format!("{:#}\n", schema::job_schema())).map_err(failed(&schema_file))?;
     env.console.eprint(&format!(
         "Wrote {file} and {schema} (for editors).\n\n  legwork validate {file}\n  legwork run {file} --dry-run\n  \
@@ -59,6 +62,19 @@ pub(super) fn init(options: &InitArgs, env: &CliEnv) -> Result<u8, Error> {
         schema = schema_file.display()
     ));
     Ok(0)
+}
+
+/// The lines of a job that name `AGENTS.md`, if it is there and can be used as it is.
+fn proposed_context(name: &str, env: &CliEnv) -> Option<&'static str> {
+    const CONTEXT: &str = "\n# Files whose text every agent gets in its system prompt.\ncontext: [AGENTS.md]\n";
+    let source = Source::new("job.yaml", job_template(name, CONTEXT));
+    let workspace = env.workspace_files(&env.current_folder);
+    let checked = lints::check_in(&source, None, JobTrust::Trusted, &UserConfig::default(), Some(&workspace));
+    checked
+        .findings
+        .iter()
+        .all(|finding| !agent_files::RULES.iter().any(|rule| rule.code == finding.code))
+        .then_some(CONTEXT)
 }
 
 /// Whether the schema can be written: the file doesn't exist, or is the job schema of any version.
@@ -71,7 +87,7 @@ fn can_write_schema(schema_file: &Path) -> bool {
     existing["title"] == schema::job_schema()["title"]
 }
 
-fn job_template(name: &str) -> String {
+fn job_template(name: &str, context: &str) -> String {
     format!(
         r#"# yaml-language-server: $schema={SCHEMA_FILE}
 name: {name}
@@ -81,7 +97,7 @@ inputs:
   folder: {{ type: path, default: ., description: The folder to examine }}
 
 model: anthropic/claude-sonnet-5-5
-
+{context}
 parent:
   prompt: |
     How is the project in `{{{{ inputs.folder }}}}` tested? Delegate the reading to the explorer, one task per question.

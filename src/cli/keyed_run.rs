@@ -184,6 +184,7 @@ fn differences(
             Err(_) => move_texts(plan(now)?.0, now, &recorded.workspace),
         };
         let mut planned = planned.without_server_tools().redacted(&secrets.redactor);
+        planned.files.keep_recorded(&recorded.files);
         planned.workspace.clone_from(&recorded.workspace);
         found = recorded.changes_to(&planned);
         if found.is_empty() {

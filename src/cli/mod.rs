@@ -2,16 +2,21 @@
 
 mod apply;
 mod arguments;
+mod ci_files;
 mod diff;
 mod emit;
 mod env;
 mod execute;
 mod explain;
+mod export;
 mod gather;
 mod init;
 mod keyed_run;
 mod map;
+mod mcp;
+mod next_command;
 mod output;
+mod output_files;
 mod output_queue;
 mod prepared_job;
 mod prices;
@@ -22,9 +27,9 @@ mod read_files;
 mod record_key;
 mod replay;
 mod replay_source;
-mod result_file;
 mod resume;
 mod run;
+mod runs;
 mod sandbox_options;
 mod save_case;
 mod secrets;
@@ -41,9 +46,10 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use self::env::CliEnv;
 use self::output::Console;
-use self::secrets::is_secret_name;
+use self::secrets::{is_otlp_secret, is_secret_name};
 use crate::cases;
 use crate::error::Error;
+use crate::formats::run_table;
 use crate::lints::provider_keys;
 use crate::process::fd_limit;
 use crate::providers::user_servers::UserServers;
@@ -85,12 +91,24 @@ enum Command {
     Test(test::TestArgs),
     /// Check job files and report every mistake
     ///
-    /// Needs no key and no network, and runs nothing.
+    /// Needs no key and no network, and runs nothing, except git to read context files of a commit.
     Validate(validate::ValidateArgs),
+    /// Lock the tools of a job's tool servers
+    Mcp {
+        /// What to do
+        #[command(subcommand)]
+        command: mcp::McpCommand,
+    },
     /// Explain the codes of findings, with examples
     Explain(explain::ExplainArgs),
     /// Print a run's transcript
     Show(show::ShowArgs),
+    /// Write a run in the format of another program: traces, trajectories, messages
+    Export(export::ExportArgs),
+    /// List the records of runs, or remove old ones
+    ///
+    /// The newest is first. A map is one line. Only the end and the beginning of each record are read.
+    Runs(runs::RunsArgs),
     /// Compare two runs
     ///
     /// Shows the differences in plan, outcome, turns, calls, cost, result, text and changed files.
@@ -128,6 +146,18 @@ enum Command {
     },
 }
 
+impl Command {
+    /// Whether `--quiet` was given.
+    fn is_quiet(&self) -> bool {
+        match self {
+            Self::Run(options) => options.job.quiet,
+            Self::Map(options) => options.job.quiet,
+            Self::Resume(options) => options.quiet,
+            _ => false,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum SchemaKind {
     /// Job files
@@ -138,6 +168,8 @@ enum SchemaKind {
     Result,
     /// The lines of events.jsonl
     Events,
+    /// The output of `runs --format json`
+    Runs,
     /// expect.yaml, which says what a test case expects
     Expect,
 }
@@ -154,10 +186,11 @@ pub fn main() -> u8 {
         return code;
     }
     #[allow(clippy::disallowed_methods)]
-    let (variables, folder) = {
+    let (variables, folder, words) = {
         let variables =
             std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-        (variables.collect::<BTreeMap<_, _>>(), std::env::current_dir())
+        let words = std::env::args_os().skip(1).map(|word| word.into_string().ok()).collect();
+        (variables.collect::<BTreeMap<_, _>>(), std::env::current_dir(), words)
     };
     let console = Console::new(&variables);
     let arguments = match Arguments::try_parse() {
@@ -168,9 +201,11 @@ pub fn main() -> u8 {
             return if console.print_clap_message(&error).is_ok() { code } else { 2 };
         }
     };
+    let console = console.quiet(arguments.command.is_quiet());
     let code = folder.map_err(Error::environment("the current folder can't be found")).and_then(|current_folder| {
         let (prices, servers, warned) = (OnceLock::new(), OnceLock::new(), Mutex::default());
-        let env = CliEnv { variables, current_folder, console, clock: jiff::Timestamp::now, prices, servers, warned };
+        let clock = jiff::Timestamp::now;
+        let env = CliEnv { variables, current_folder, arguments: words, console, clock, prices, servers, warned };
         dispatch(arguments.command, &env)
     });
     let code = code.unwrap_or_else(|error| {
@@ -203,9 +238,17 @@ fn run_restorer() -> Option<u8> {
 }
 
 fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
-    if matches!(command, Command::Run(_) | Command::Map(_) | Command::Resume(_) | Command::Replay(_) | Command::Test(_))
-    {
-        let is_secret = |name: &str| is_secret_name(name) || name.ends_with("_BASE_URL");
+    let starts_processes = matches!(
+        command,
+        Command::Run(_)
+            | Command::Map(_)
+            | Command::Resume(_)
+            | Command::Replay(_)
+            | Command::Test(_)
+            | Command::Mcp { .. }
+    );
+    if starts_processes {
+        let is_secret = |name: &str| is_secret_name(name) || name.ends_with("_BASE_URL") || is_otlp_secret(name);
         let runs_nothing = matches!(&command, Command::Replay(options) if !options.tools);
         let servers = if runs_nothing { &UserServers::default() } else { &env.parsed_servers().servers };
         let is_key = |name: &str| provider_keys().any(|key| key == name) || servers.key_envs().any(|key| key == name);
@@ -219,8 +262,11 @@ fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
         Command::Replay(options) => replay::replay(&options, env),
         Command::Test(options) => test::test(&options, env),
         Command::Validate(options) => validate::validate(&options, env),
+        Command::Mcp { command } => mcp::mcp(&command, env),
         Command::Explain(options) => explain::explain(&options, env),
         Command::Show(options) => show::show(&options, env),
+        Command::Export(options) => export::export(&options, env),
+        Command::Runs(options) => runs::runs(&options, env),
         Command::Diff(options) => diff::diff(&options, env),
         Command::Apply(options) => apply::apply(&options, env),
         Command::Gather(options) => gather::gather(&options, env),
@@ -234,6 +280,7 @@ fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
                 SchemaKind::Script => schema::script_schema(),
                 SchemaKind::Result => schema::result_schema(),
                 SchemaKind::Events => schema::event_schema(),
+                SchemaKind::Runs => run_table::schema(),
                 SchemaKind::Expect => cases::expect_schema(),
             };
             env.console.print(&format!("{schema:#}"));

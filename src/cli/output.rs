@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::path::Path;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Stat};
 
 use super::output_queue::{self, Stream};
@@ -18,9 +20,15 @@ use crate::workspace_changes::FileId;
 /// Quotes a path as one shell word that can't be mistaken for an option.
 pub(super) fn shell_quote(path: &Path) -> String {
     let text = path.to_string_lossy();
-    let text = if text.starts_with('-') { format!("./{text}") } else { text.into_owned() };
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./,:+@%".contains(letter);
-    if !text.is_empty() && text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+    if text.starts_with('-') { quote_word(&format!("./{text}")) } else { quote_word(&text) }
+}
+
+/// Quotes a text as one shell word.
+pub(super) fn quote_word(text: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./,:+@%=".contains(letter);
+    // zsh expands a word that begins with an equals sign.
+    let is_bare = !text.is_empty() && !text.starts_with('=') && text.chars().all(is_plain);
+    if is_bare { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 /// When to use colours.
@@ -54,11 +62,18 @@ pub(super) struct Console {
     colour: Colour,
     /// Whether legwork runs in a CI system.
     pub(super) is_ci: bool,
+    /// Whether stderr gets only errors and warnings.
+    pub(super) is_quiet: bool,
 }
 
 impl Console {
     pub(super) fn new(variables: &BTreeMap<String, String>) -> Self {
-        Self { colour: Colour::from(variables), is_ci: is_ci(variables) }
+        Self { colour: Colour::from(variables), is_ci: is_ci(variables), is_quiet: false }
+    }
+
+    /// The same console, with or without `--quiet`.
+    pub(super) fn quiet(self, is_quiet: bool) -> Self {
+        Self { is_quiet, ..self }
     }
 
     /// Whether stderr is kept in a file.
@@ -126,6 +141,16 @@ impl Console {
         sanitized != text
     }
 
+    /// Waits this long. Returns true as soon as no one reads stdout any more.
+    pub(super) fn wait_while_read(self, time: Duration) -> bool {
+        let stdout = io::stdout();
+        let timeout = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
+        let mut outputs = [PollFd::new(&stdout, PollFlags::empty())];
+        // A closed reader shows as an error.
+        let closed = PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL;
+        matches!(poll(&mut outputs, Some(&timeout)), Ok(1)) && outputs[0].revents().intersects(closed)
+    }
+
     /// Prints a message of clap: help, the version, or a usage error, which can quote the command line.
     pub(super) fn print_clap_message(self, error: &clap::Error) -> io::Result<()> {
         let text = error.render().to_string();
@@ -137,8 +162,15 @@ impl Console {
         Ok(())
     }
 
-    /// Prints to stderr and ends the line, with CI commands neutralized.
+    /// Prints to stderr and ends the line, with CI commands neutralized. Nothing is printed with `--quiet`.
     pub(super) fn eprint(self, text: &str) {
+        if !self.is_quiet {
+            self.eprint_problem(text);
+        }
+    }
+
+    /// Prints what went wrong to stderr and ends the line, with CI commands neutralized.
+    pub(super) fn eprint_problem(self, text: &str) {
         self.eprint_raw(&sanitize::ci_log(text));
     }
 
@@ -150,7 +182,7 @@ impl Console {
 
     /// Prints a warning to stderr.
     pub(super) fn warning(self, text: &str) {
-        self.eprint(&format!("{} {}", self.label("warning:", "33"), printable(text)));
+        self.eprint_problem(&format!("{} {}", self.label("warning:", "33"), printable(text)));
     }
 
     /// Prints an error with its causes and hint to stderr.
@@ -167,13 +199,13 @@ impl Console {
         if let Some(hint) = error.hint() {
             text.push_str(&format!("\n{} {}", self.label("help:", "36"), printable(&hint)));
         }
-        self.eprint(&text);
+        self.eprint_problem(&text);
     }
 
     /// Prints findings to stderr as text.
     pub(super) fn findings(self, findings: &[Diagnostic]) {
         let findings: Vec<Diagnostic> = findings.iter().map(Diagnostic::without_unquotable).collect();
-        self.eprint(&formats::find(formats::FINDINGS, "text")(&findings, self.stderr_display()));
+        self.eprint_problem(&formats::find(formats::FINDINGS, "text")(&findings, self.stderr_display()));
     }
 
     fn label(self, text: &str, colour: &str) -> String {

@@ -17,6 +17,26 @@ const BACKPRESSURE_BYTES: usize = 1 << 20;
 /// The least time to wait for readers after the end of a run.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The queue length in bytes from which on live lines aren't drawn: the terminal is stopped or slow.
+const LIVE_LINES_BACKLOG: usize = 16 << 10;
+
+/// The most time to wait for the terminal before the process stops.
+const PAUSE_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// Erases the live lines, if the cursor is at the beginning of the first one.
+pub(super) const ERASE_LIVE_LINES: &str = "\r\u{1b}[J";
+
+/// Whether live lines are on the terminal, with the cursor at the beginning of the first one.
+static LIVE_LINES: Mutex<LiveLines> = Mutex::new(LiveLines::Erased);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LiveLines {
+    Shown,
+    Erased,
+    /// They aren't drawn, because the process is about to stop.
+    Paused,
+}
+
 /// An output stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stream {
@@ -141,8 +161,58 @@ fn stderr_has_capacity(bytes: &[u8]) -> bool {
     bytes.len() <= 4096 && poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&now)) == Ok(1)
 }
 
-/// Writes text, or queues it during a run.
+/// Writes text, or queues it during a run. Live lines are erased first.
 pub(super) fn write(stream: Stream, bytes: &[u8]) {
+    if stream == Stream::Stdout {
+        return push(stream, bytes);
+    }
+    let mut lines = live_lines();
+    if *lines == LiveLines::Shown {
+        *lines = LiveLines::Erased;
+        return push(stream, &[ERASE_LIVE_LINES.as_bytes(), bytes].concat());
+    }
+    push(stream, bytes);
+}
+
+/// Draws live lines on stderr, with text that leaves the cursor at the beginning of the first one. Returns whether they were
+/// drawn: not while much text waits for the terminal.
+pub(super) fn write_live(bytes: &[u8]) -> bool {
+    if QUEUE.get().is_some_and(|queue| queue.lock().bytes > LIVE_LINES_BACKLOG) {
+        return false;
+    }
+    let mut lines = live_lines();
+    if *lines == LiveLines::Paused {
+        return false;
+    }
+    *lines = LiveLines::Shown;
+    push(Stream::Stderr, bytes);
+    true
+}
+
+/// Erases the live lines, and waits for a moment until that is written. None are drawn until [`resume_live_lines`].
+pub(super) fn pause_live_lines() {
+    let mut lines = live_lines();
+    if std::mem::replace(&mut *lines, LiveLines::Paused) == LiveLines::Shown {
+        push(Stream::Stderr, ERASE_LIVE_LINES.as_bytes());
+    }
+    drop(lines);
+    if let Some(queue) = QUEUE.get() {
+        let state = queue.lock();
+        // A stalled terminal gets nothing more anyway.
+        drop(queue.changed.wait_timeout_while(state, PAUSE_TIMEOUT, |state| state.bytes > 0));
+    }
+}
+
+/// Lets live lines be drawn again.
+pub(super) fn resume_live_lines() {
+    *live_lines() = LiveLines::Erased;
+}
+
+fn live_lines() -> MutexGuard<'static, LiveLines> {
+    LIVE_LINES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn push(stream: Stream, bytes: &[u8]) {
     match QUEUE.get() {
         Some(queue) => queue.push(stream, bytes),
         None => stream.write(bytes),

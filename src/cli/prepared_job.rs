@@ -1,6 +1,7 @@
 //! A job that is read, checked and connected once, and can then be run many times.
 
 use std::collections::BTreeMap;
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,21 +13,30 @@ use super::execute::{Execution, check_cost_limit, connect_providers};
 use super::read_files;
 use super::sandbox_options::{PreparedSandbox, SandboxOptions};
 use super::secrets::RunSecrets;
+use crate::agent_files::WorkspaceFiles;
 use crate::diagnostic::{Severity, Source};
 use crate::error::Error;
 use crate::event::RunOptions;
 use crate::job::Network;
 use crate::lints::{self, JobTrust, UserConfig, ValidJob};
+use crate::mcp::ToolLock;
 use crate::plan::{InputValues, Plan, RunContext, SecretInputs};
 use crate::providers::{Model, Provider};
 use crate::record::{RUNS, Recorder};
 use crate::run::{ResumeState, Signals};
+use crate::template::JobDir;
 
 /// The job, and the options that apply to all of its runs.
 #[derive(Debug, clap::Args)]
 pub(super) struct JobArgs {
-    /// The job file
+    /// The job file, or - for standard input
     pub(super) job: PathBuf,
+    /// The file name to use for a job from standard input
+    ///
+    /// Findings use this name, prompt files are looked up in its folder, and the job's name is made from it unless the job has
+    /// one. The file needn't exist. Default: <stdin>, in the current folder.
+    #[arg(long, value_name = "PATH")]
+    pub(super) stdin_name: Option<PathBuf>,
     /// Set an input: NAME=VALUE, NAME=@FILE for the text of a file, or NAME=@- for standard input
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_assignment)]
     pub(super) set: Vec<String>,
@@ -52,7 +62,7 @@ pub(super) struct JobArgs {
     /// Treat the job as untrusted: refuse `env`, `network: open` and other privileges
     ///
     /// For jobs whose author may use the workspace and nothing else. Also refuses secret inputs, `git: commit`,
-    /// `allow_changes`, `checks`, models that reply from a file, jobs behind symbolic links and --sandbox off.
+    /// `allow_changes`, `checks`, files of commits (`ref`), models that reply from a file, jobs behind symbolic links and --sandbox off.
     #[arg(long)]
     pub(super) untrusted: bool,
     /// Use no network: replies come from scripts or records only
@@ -60,9 +70,51 @@ pub(super) struct JobArgs {
     /// Commands get no network, even if the job has `network: open`.
     #[arg(long)]
     pub(super) offline: bool,
+    /// Read context files and skills from the workspace even if the job has a `ref` for them
+    ///
+    /// To try out changes of them. `legwork test` reads those of a case this way.
+    #[arg(long)]
+    pub(super) local_context: bool,
+    /// Print only errors and warnings to stderr: no progress, no path of the record
+    #[arg(long, short)]
+    pub(super) quiet: bool,
 }
 
 impl JobArgs {
+    /// Whether the job is from standard input.
+    pub(super) fn is_stdin(&self) -> bool {
+        self.job == Path::new("-")
+    }
+
+    /// The path of the job file. That of a job from standard input needn't exist.
+    pub(super) fn job_path(&self) -> &Path {
+        match self.is_stdin() {
+            true => self.stdin_name.as_deref().unwrap_or(Path::new("<stdin>")),
+            false => &self.job,
+        }
+    }
+
+    /// Reads the job, and opens its folder for prompt files.
+    fn read_job(&self, origin: JobTrust, env: &CliEnv) -> Result<(Arc<Source>, Option<JobDir>), Error> {
+        let invalid = |finding| Error::Invalid(vec![finding]);
+        if !self.is_stdin() {
+            if self.stdin_name.is_some() {
+                return Err(Error::usage("--stdin-name needs `-` as the job", "Remove it, or write `-` for the job."));
+            }
+            return read_files::read_job(&self.job, origin).map_err(invalid);
+        }
+        if self.set.iter().any(|argument| argument.ends_with("=@-")) {
+            let message = "standard input can't be both the job and the value of an input";
+            return Err(Error::usage(message, "Name a file for one of them."));
+        }
+        if io::stdin().is_terminal() {
+            env.console.eprint("reading a job from standard input");
+        }
+        let path = self.job_path();
+        let source = read_files::read_stdin(path).map_err(invalid)?;
+        Ok((source, JobDir::open(read_files::parent_folder(path)).ok()))
+    }
+
     /// The options as the journal records them.
     pub(super) fn to_run_options(&self, env: &CliEnv, result: Option<&Path>) -> RunOptions {
         RunOptions {
@@ -113,13 +165,13 @@ impl<'a> PreparedJob<'a> {
         has_cost_limit: bool,
         env: &'a CliEnv,
     ) -> Result<Self, Error> {
-        let invalid = |finding| Error::Invalid(vec![finding]);
         args.sandbox_options.require_for_untrusted(args.untrusted)?;
         let workspace = resolve_workspace(&args.workspace)?;
         let origin = JobTrust::from_untrusted_flag(args.untrusted);
-        let (source, folder) = read_files::read_job(&args.job, origin).map_err(invalid)?;
+        let (source, folder) = args.read_job(origin, env)?;
         let user_config = env.user_config()?;
-        let checked = lints::check_with(&source, folder.as_ref(), origin, &user_config);
+        let files = WorkspaceFiles { ignores_references: args.local_context, ..env.workspace_files(&workspace) };
+        let checked = lints::check_in(&source, folder.as_ref(), origin, &user_config, Some(&files));
         let Some(job) = checked.job else { return Err(Error::Invalid(checked.findings)) };
         let model = args.model.as_deref().map(|model| lints::model_argument(model, &user_config.servers)).transpose();
         let mut findings = checked.findings;
@@ -132,7 +184,7 @@ impl<'a> PreparedJob<'a> {
         if !findings.is_empty() {
             env.console.findings(&findings);
         }
-        let model = model.map_err(|finding| invalid(*finding))?;
+        let model = model.map_err(|finding| Error::Invalid(vec![*finding]))?;
         let out = env.current_folder.join(&args.out);
         Ok(Self { env, args, source, job, user_config, model, workspace, out, limits })
     }
@@ -230,7 +282,7 @@ impl<'a> PreparedJob<'a> {
     /// The absolute paths of the scripts and records that replies come from. Those of the command line are relative to the
     /// current folder, those of the job to the job file.
     fn scripts(&self, plan: &Plan) -> BTreeMap<String, String> {
-        let folder = if self.model.is_some() { None } else { self.args.job.parent() };
+        let folder = if self.model.is_some() { None } else { self.args.job_path().parent() };
         let folder = self.env.current_folder.join(folder.unwrap_or(Path::new("")));
         let replayed = plan.agents().map(|agent| &agent.model).filter(|model| model.is_scripted());
         replayed.map(|model| (model.name.clone(), folder.join(&model.name).to_string_lossy().into_owned())).collect()
@@ -238,13 +290,18 @@ impl<'a> PreparedJob<'a> {
 
     /// The absolute paths of the job file and of all files that it includes, even of missing ones that an include looks for.
     fn protected_paths(&self) -> Vec<PathBuf> {
-        let folder = self.args.job.parent().unwrap_or(Path::new(""));
+        let folder = self.args.job_path().parent().unwrap_or(Path::new(""));
         let templates = &self.job.prompts().templates;
         let files = templates.files().chain(templates.missing.iter().map(String::as_str));
         let files = files.chain(self.job.schemas().files.iter().map(String::as_str));
         let files = files.map(|file| folder.join(file));
         let absolute = |path: PathBuf| std::path::absolute(path).ok();
-        std::iter::once(self.args.job.clone()).chain(files).filter_map(absolute).collect()
+        // A job from standard input may be the text of a file, which has a name then.
+        let job =
+            Some(self.args.job_path().to_owned()).filter(|_| !self.args.is_stdin() || self.args.stdin_name.is_some());
+        let lock = ToolLock::file_name(&self.args.job_path().to_string_lossy()).map(|name| folder.join(name));
+        let lock = lock.filter(|_| !self.job.job().mcp.is_empty());
+        job.into_iter().chain(lock).chain(files).filter_map(absolute).collect()
     }
 }
 
@@ -283,7 +340,7 @@ impl<'a> ConnectedJob<'a> {
     pub(super) fn sandbox(&self, plan: &Plan) -> Result<PreparedSandbox, Error> {
         let PreparedJob { env, args, out, .. } = &self.prepared;
         self.protected.iter().try_for_each(|path| require_utf8(path))?;
-        args.sandbox_options.prepare_sandbox(env, plan, &self.protected_in(plan), out)
+        args.sandbox_options.prepare_sandbox(env, &plan.into(), &self.protected_in(plan), out)
     }
 
     /// One run, ready to be executed.

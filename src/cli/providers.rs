@@ -7,7 +7,7 @@ use super::output::printable;
 use super::prices::align_columns;
 use crate::error::Error;
 use crate::providers::base_url::display_base;
-use crate::providers::user_servers::UserServer;
+use crate::providers::user_servers::{ServerSettings, UserServer};
 use crate::providers::{PROVIDERS, ProviderSpec};
 
 /// Options of `legwork providers`.
@@ -35,8 +35,10 @@ struct ProviderRow<'a> {
     address: Option<String>,
     /// The variable or file with the base URL; null for the default.
     address_from: Option<String>,
-    /// The variable with the key; null if no key is sent.
+    /// The variable with the key; null if no key is sent, or a command prints it.
     key: Option<KeyStatus<'a>>,
+    /// Whether a command prints the key.
+    key_command: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -49,7 +51,8 @@ struct KeyStatus<'a> {
 
 pub(super) fn providers(options: &ProvidersArgs, env: &CliEnv) -> Result<u8, Error> {
     let servers = env.user_servers()?;
-    let built_in = PROVIDERS.iter().map(|entry| built_in_row(entry, env));
+    let has_command = |name: &str| servers.settings(name).is_some_and(ServerSettings::has_key_command);
+    let built_in = PROVIDERS.iter().map(|entry| built_in_row(entry, env, has_command(entry.name)));
     let rows: Vec<ProviderRow<'_>> =
         built_in.chain(servers.iter().map(|server| user_server_row(server, env))).collect();
     if options.format == "json" {
@@ -69,7 +72,7 @@ fn key_status<'a>(variable: &'a str, env: &CliEnv) -> KeyStatus<'a> {
     KeyStatus { variable, is_set: value.is_some(), is_empty: value.is_some_and(String::is_empty) }
 }
 
-fn built_in_row<'a>(entry: &'a ProviderSpec, env: &CliEnv) -> ProviderRow<'a> {
+fn built_in_row<'a>(entry: &'a ProviderSpec, env: &CliEnv, key_command: bool) -> ProviderRow<'a> {
     let base_url = |variable| env.variable(variable).filter(|base| !base.trim().is_empty());
     let base = entry.default_endpoint.and_then(|home| Some((home.base_url_env, base_url(home.base_url_env)?)));
     ProviderRow {
@@ -81,7 +84,10 @@ fn built_in_row<'a>(entry: &'a ProviderSpec, env: &CliEnv) -> ProviderRow<'a> {
             None => entry.default_endpoint.map(|home| home.base_url.to_owned()),
         },
         address_from: base.map(|(variable, _)| variable.to_owned()),
-        key: {
+        key_command,
+        key: if key_command {
+            None
+        } else {
             let keys = || entry.key_envs.iter().rev().map(|variable| key_status(variable, env));
             let usable = keys().find(|key| key.is_set && !key.is_empty);
             usable.or_else(|| keys().find(|key| key.is_set)).or_else(|| keys().last())
@@ -96,6 +102,7 @@ fn user_server_row<'a>(server: &'a UserServer, env: &CliEnv) -> ProviderRow<'a> 
         api: Some(server.api),
         address: display_base(&server.base_url),
         address_from: Some(server.file.to_string()),
+        key_command: server.settings.has_key_command(),
         key: server.key_env.as_deref().map(|variable| key_status(variable, env)),
     }
 }
@@ -113,6 +120,7 @@ fn provider_table(providers: &[ProviderRow<'_>]) -> String {
             Some(KeyStatus { variable, is_empty: true, .. }) => format!("{variable} (set, but empty)"),
             Some(KeyStatus { variable, is_set: true, .. }) => format!("{variable} (set)"),
             Some(KeyStatus { variable, is_set: false, .. }) => format!("{variable} (not set)"),
+            None if provider.key_command => "from key_command".to_owned(),
             None => "no key".to_owned(),
         };
         [provider.name.to_owned(), provider.api.unwrap_or("-").to_owned(), printable(&address), key]

@@ -15,6 +15,7 @@ use super::resume::runs_folder;
 use super::sandbox_options::SandboxOptions;
 use super::secrets::RunSecrets;
 use crate::agent::ToolDeps;
+use crate::agent_files::WorkspaceFiles;
 use crate::diagnostic::{Diagnostic, Source};
 use crate::error::Error;
 use crate::job::Job;
@@ -138,7 +139,7 @@ fn prepare_tools(
     let folder = folder.canonicalize().map_err(unreadable)?;
     let runs_folder = runs_folder(&folder, &started.run_id, &plan.job);
     let protected: Vec<PathBuf> = started.protected.iter().map(PathBuf::from).collect();
-    let prepared = options.sandbox_options.prepare_sandbox(env, &plan, &protected, &runs_folder)?;
+    let prepared = options.sandbox_options.prepare_sandbox(env, &(&plan).into(), &protected, &runs_folder)?;
     let (sandbox, found) = prepared.for_record(&folder, None, None);
     let kept = found.map_or(protected, |found| found.paths).into_iter().chain([folder]).collect();
     let workspace = Workspace::open(&root, kept, vec![runs_folder]);
@@ -163,7 +164,11 @@ fn edited_plan(path: &Path, replay: &Replay, folder: &Path, env: &CliEnv) -> Res
     let providers = PROVIDERS.iter().map(|entry| entry.name).chain(models().map(|model| model.provider.as_str()));
     let local_providers = providers.map(str::to_owned).collect();
     let user_config = UserConfig { servers, prices: env.prices()?.clone(), local_providers, skips_tool_lock: true };
-    let checked = lints::check_with(&source, prompts.as_ref(), JobTrust::Trusted, &user_config);
+    let recorded = &replay.started().plan;
+    // Context files and skills that the record doesn't have are read in the workspace.
+    let files =
+        WorkspaceFiles { recorded: recorded.files.clone(), ..env.workspace_files(Path::new(&recorded.workspace)) };
+    let checked = lints::check_in(&source, prompts.as_ref(), JobTrust::Trusted, &user_config, Some(&files));
     let Some(job) = checked.job else { return Err(Error::Invalid(checked.findings)) };
     if !checked.findings.is_empty() {
         env.console.findings(&checked.findings);
@@ -187,7 +192,15 @@ fn edited_plan(path: &Path, replay: &Replay, folder: &Path, env: &CliEnv) -> Res
         };
         Error::Invalid(findings.into_iter().map(with_replay_help).collect())
     });
-    planned.map(|(plan, _)| plan)
+    planned.map(|(mut plan, _)| {
+        // No server is started.
+        for (name, server) in &started.plan.mcp {
+            if let Some(tools) = &server.tools {
+                plan.set_server_tools(name, tools.clone());
+            }
+        }
+        plan
+    })
 }
 
 /// The recorded values of the inputs that the job still has. Secret inputs get a placeholder, as they are neither in the

@@ -11,8 +11,9 @@ use super::arguments::{
 };
 use super::env::CliEnv;
 use super::execute::{Execution, PrintedRun, connect_providers, execute_and_print};
+use super::next_command::NextCommand;
 use super::output::printable;
-use super::result_file::ResultFile;
+use super::output_files::OutputFileArgs;
 use super::sandbox_options::SandboxOptions;
 use super::secrets::RunSecrets;
 use crate::error::Error;
@@ -66,14 +67,15 @@ pub(super) struct ResumeArgs {
     /// `jsonl` prints each event as it happens, one JSON value per line.
     #[arg(long, default_value = "text", value_parser = format_parser(formats::ANSWERS))]
     format: String,
-    /// Also write the job's result to this file
-    ///
-    /// If the run ends without a result, the file doesn't exist afterwards.
-    #[arg(long, value_name = "FILE")]
-    result: Option<PathBuf>,
+    #[command(flatten)]
+    files: OutputFileArgs,
+    /// Print only errors and warnings to stderr
+    #[arg(long, short)]
+    pub(super) quiet: bool,
 }
 
 pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
+    options.files.check(None)?;
     let folder = find_run(&options.out, &options.run, &has_tracked_files)?;
     let signals = Signals::catch()?;
     let limits = parse_limits(&options.limit);
@@ -87,21 +89,20 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
             let record = record?;
             let message = printable(&ended.to_string());
             if outcome.is_a_limit() {
-                env.console.eprint(&message);
+                env.console.eprint_problem(&message);
                 let state = load_resume_state(record.journals()?, &folder)?;
                 let used = record.result.as_ref().map_or(Ok(None), |result| state.used_limit(result));
                 if let Some(used) = used.map_err(limit_error)? {
-                    env.console.eprint(&format!("help:   {}", raise_limit_hint(&used, &folder)));
+                    env.console.eprint_problem(&format!("help:   {}", raise_limit_hint(&used, &folder)));
                 }
             } else {
                 let hint = "only an interrupted run can be resumed (choose another with `legwork resume RUN`)";
-                env.console.eprint(&format!("{message}; {hint}"));
+                env.console.eprint_problem(&format!("{message}; {hint}"));
             }
-            if let Some(file) = ResultFile::prepare(options.result.as_deref())? {
-                ResultFile::check_result_option(options.result.as_deref(), &record.plan)?;
-                file.make_folder()?;
-                record.result.iter().try_for_each(|result| file.write(result))?;
-            }
+            let files = options.files.prepare()?;
+            options.files.check_result_option(&record.plan)?;
+            files.make_folders()?;
+            record.result.iter().try_for_each(|result| files.write(result, &folder, env))?;
             return Ok(ended.exit_code());
         }
         reopened => reopened?,
@@ -114,8 +115,8 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     }
     let mut state = load_resume_state(journals, &folder)?;
     if !has_our_key {
-        env.console.eprint("this record permits:");
-        permission_lines(&plan).iter().for_each(|line| env.console.eprint(&format!("  {}", printable(line))));
+        env.console.eprint_problem("this record permits:");
+        permission_lines(&plan).iter().for_each(|line| env.console.eprint_problem(&format!("  {}", printable(line))));
         if !options.trust_record {
             return Err(Error::ForeignRecord { path: folder });
         }
@@ -132,8 +133,9 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     };
     let sandbox_options = options.sandbox_options.or_recorded(&earlier);
     sandbox_options.require_for_untrusted(earlier.untrusted)?;
-    let result_path = options.result.clone().or(earlier.result.as_ref().map(PathBuf::from));
-    ResultFile::check_result_option(result_path.as_deref(), &plan)?;
+    let result = options.files.result.clone().or(earlier.result.as_ref().map(PathBuf::from));
+    let files = OutputFileArgs { result, ..options.files.clone() };
+    files.check_result_option(&plan)?;
     state.last_seen = last_seen;
     let used = record.result.as_ref().map_or(Ok(None), |result| state.used_limit(result)).map_err(limit_error)?;
     state.replace_limits(&mut plan, limits).map_err(limit_error)?;
@@ -170,9 +172,11 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     let providers = connect_providers(env, &plan, &scripts, &secrets.redactor, None, &|_| true)?;
     let out = runs_folder(&recorder.folder, &state.started.run_id, &plan.job);
     let protected: Vec<PathBuf> = state.started.protected.iter().map(PathBuf::from).collect();
-    let sandbox = sandbox_options.prepare_sandbox(env, &plan, &protected, &out)?;
-    let result_file = ResultFile::prepare(result_path.as_deref())?;
-    result_file.iter().try_for_each(ResultFile::make_folder)?;
+    let sandbox = sandbox_options.prepare_sandbox(env, &(&plan).into(), &protected, &out)?;
+    let result_path = files.result.clone();
+    let files = files.prepare()?;
+    files.make_folders()?;
+    let next = NextCommand::resume(&options.set, &options.set_env, &plan.secret_inputs);
     execute_and_print(
         Execution {
             plan,
@@ -194,7 +198,7 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
             observers: Vec::new(),
             map_budget: None,
         },
-        PrintedRun { display_folder: &folder, format: &options.format, result_file },
+        &PrintedRun { display_folder: &folder, format: &options.format, files, next },
         env,
     )
 }

@@ -1,15 +1,13 @@
 //! `legwork run`: runs a job, or prints its plan with `--dry-run`.
 
-use std::path::PathBuf;
-
-use super::arguments::{RUN_EXIT_CODES, format_parser, limit_error, parse_assignment, parse_limits};
+use super::arguments::{RUN_EXIT_CODES, format_parser, parse_assignment, parse_limits};
 use super::env::CliEnv;
 use super::execute::{PrintedRun, execute_and_print, print_ended_run};
 use super::keyed_run::{KeyedRun, KeyedTarget, OpenRun, keyed_folder, open_keyed_run, run_date};
+use super::next_command::NextCommand;
 use super::output::printable;
+use super::output_files::OutputFileArgs;
 use super::prepared_job::{JobArgs, PreparedJob, RunIdentity, RunParts};
-use super::result_file::ResultFile;
-use super::resume::load_resume_state;
 use super::save_case::CaseRecorder;
 use super::secrets::RunSecrets;
 use crate::error::Error;
@@ -25,7 +23,7 @@ use crate::run::Signals;
 #[command(after_help = RUN_EXIT_CODES)]
 pub(super) struct RunArgs {
     #[command(flatten)]
-    job: JobArgs,
+    pub(super) job: JobArgs,
     /// Replace a limit of the job; may be repeated
     ///
     /// The limits are cost_usd, tokens, wall_clock, tool_calls, subagents, parallel_subagents, max_turns (the parent's)
@@ -38,11 +36,8 @@ pub(super) struct RunArgs {
     /// `jsonl` prints each event as it happens, one JSON value per line.
     #[arg(long, default_value = "text", value_parser = format_parser(formats::ANSWERS))]
     format: String,
-    /// Also write the job's result to this file
-    ///
-    /// If the run ends without a result, the file doesn't exist afterwards.
-    #[arg(long, value_name = "FILE")]
-    result: Option<PathBuf>,
+    #[command(flatten)]
+    files: OutputFileArgs,
     /// Give the run a name, so that the same command can be repeated
     ///
     /// The record is RUNS/JOB/KEY. If the run hasn't ended, it is resumed. If it has ended, its answer is printed again with its
@@ -58,7 +53,8 @@ pub(super) struct RunArgs {
     save_case: Option<String>,
     /// Print the plan and stop: no key, no network, no process
     ///
-    /// The plan has every rendered prompt, tool and limit, the sandbox, and the most that the run can cost.
+    /// The plan has every rendered prompt, tool and limit, the sandbox, and the most that the run can cost. If a context file or
+    /// a skill has a `ref`, git reads it.
     #[arg(long)]
     dry_run: bool,
     /// With --dry-run, also print the tool descriptions that the models get
@@ -70,15 +66,14 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     let args = &options.job;
     // Before the file of an earlier run is removed.
     args.sandbox_options.require_for_untrusted(args.untrusted)?;
-    let is_job =
-        |file: &&PathBuf| file.canonicalize().is_ok_and(|file| args.job.canonicalize().is_ok_and(|job| job == file));
-    if let Some(file) = options.result.as_ref().filter(is_job) {
-        let message = format!("--result {} is the job file", file.display());
-        return Err(Error::usage(message, "Choose another file for the result."));
+    if args.is_stdin() && options.save_case.is_some() {
+        let message = "--save-case needs a job file, and the job is from standard input";
+        return Err(Error::usage(message, "Write the job to a file, and run that."));
     }
-    // With a key, another process may just be writing the file.
-    let result_path = options.result.as_deref().filter(|_| !options.dry_run);
-    let result_file = ResultFile::prepare(result_path.filter(|_| options.key.is_none()))?;
+    options.files.check(Some(&args.job))?;
+    // With a key, another process may just be writing the files.
+    let is_now = !options.dry_run && options.key.is_none();
+    let files = if is_now { options.files.prepare()? } else { OutputFileArgs::default().prepare()? };
     let limits = parse_limits(&options.limit);
     let has_cost_limit = limits.contains_key("cost_usd");
     let job = PreparedJob::read(args, limits, has_cost_limit, env)?;
@@ -93,7 +88,7 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     let run = RunIdentity { workspace: &job.workspace, run_id: &run_id, run_date: &run_date };
     let (plan, secret_inputs) = job.plan(&inputs, run)?;
     job.check_options(&plan)?;
-    ResultFile::check_result_option(options.result.as_deref(), &plan)?;
+    options.files.check_result_option(&plan)?;
     let secrets = job.secrets(&plan, &secret_inputs);
     if options.dry_run {
         return print_plan(options, env, &plan.redacted(&secrets.redactor));
@@ -113,7 +108,7 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     let job = job.connect(&plan, secrets)?;
     let providers = job.providers(&plan)?;
     job.prepared.check_out()?;
-    result_file.iter().try_for_each(ResultFile::make_folder)?;
+    files.make_folders()?;
     let (workspace, out) = (&job.prepared.workspace, &job.prepared.out);
     let begin_case = |name| CaseRecorder::begin(name, &args.job, workspace, out, &job.secrets.redactor);
     let case = options.save_case.as_deref().map(begin_case).transpose()?;
@@ -123,7 +118,7 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     let recorder = Recorder::create(out, &plan.job, &run_id, env.record_key(&[workspace])?)?;
     let display_folder = args.out.join(&plan.job).join(&recorder.run_id);
     let record = recorder.folder.clone();
-    let options_to_record = args.to_run_options(env, options.result.as_deref());
+    let options_to_record = args.to_run_options(env, options.files.result.as_deref());
     let parts = RunParts {
         plan: plan.clone(),
         providers,
@@ -135,8 +130,9 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     };
     let mut execution = job.execution(parts)?;
     execution.observers.extend(case.as_ref().map(CaseRecorder::observer));
-    let printed = PrintedRun { display_folder: &display_folder, format: &options.format, result_file };
-    let code = execute_and_print(execution, printed, env)?;
+    let next = NextCommand::resume(&args.set, &args.set_env, &plan.secret_inputs);
+    let printed = PrintedRun { display_folder: &display_folder, format: &options.format, files, next };
+    let code = execute_and_print(execution, &printed, env)?;
     if let Some(case) = case {
         case.finish(&plan, &record, &args.sandbox_options, env);
     }
@@ -155,6 +151,8 @@ fn run_with_key(
     let args = &options.job;
     job.check_out()?;
     let display_folder = args.out.join(job.job.name()).join(target.folder.file_name().unwrap_or_default());
+    // `--fresh` again would start anew.
+    let next = |plan: &Plan| NextCommand::again(env, &["--fresh"], &plan.secret_inputs, &secrets.redactor);
     // From here on, a signal must let the record be closed.
     let signals = Signals::catch()?;
     let opened = open_keyed_run(&job, inputs, &secrets, target).inspect_err(|error| {
@@ -162,25 +160,26 @@ fn run_with_key(
             print_changes(changes, env);
         }
     });
-    let result_path = options.result.as_deref();
     let OpenRun { plan, recorder, resume_state } = match opened? {
         KeyedRun::Open(run) => *run,
         KeyedRun::Ended(record) => {
-            let result_file = ResultFile::prepare(result_path)?;
-            result_file.iter().try_for_each(ResultFile::make_folder)?;
-            let printed = PrintedRun { display_folder: &display_folder, format: &options.format, result_file };
+            let files = options.files.prepare()?;
+            files.make_folders()?;
+            let next = next(&record.plan);
+            let printed = PrintedRun { display_folder: &display_folder, format: &options.format, files, next };
             return print_ended(&record, &printed, env);
         }
     };
-    let result_file = ResultFile::prepare(result_path)?;
+    let files = options.files.prepare()?;
+    let next = next(&plan);
     let job = job.connect(&plan, secrets)?;
     let providers = job.providers(&plan)?;
-    result_file.iter().try_for_each(ResultFile::make_folder)?;
+    files.make_folders()?;
     let sandbox = job.sandbox(&plan)?;
-    let to_record = args.to_run_options(env, result_path);
+    let to_record = args.to_run_options(env, options.files.result.as_deref());
     let parts = RunParts { plan, providers, sandbox, recorder, options: to_record, resume_state, signals };
-    let printed = PrintedRun { display_folder: &display_folder, format: &options.format, result_file };
-    execute_and_print(job.execution(parts)?, printed, env)
+    let printed = PrintedRun { display_folder: &display_folder, format: &options.format, files, next };
+    execute_and_print(job.execution(parts)?, &printed, env)
 }
 
 /// Prints the answer of a run that ended before.
@@ -192,13 +191,6 @@ fn print_ended(record: &Record, printed: &PrintedRun<'_>, env: &CliEnv) -> Resul
     env.console.eprint(&format!("record: {}", printable(&printed.display_folder.to_string_lossy())));
     env.console.eprint("this run has ended before; this is its answer again");
     print_ended_run(record, result, printed, env)?;
-    if result.outcome.is_a_limit() {
-        let state = load_resume_state(record.journals()?, &record.folder)?;
-        if let Some(used) = state.used_limit(result).map_err(limit_error)? {
-            let hint = format!("{}; raise the limit: --limit {}", used.used(), used.argument());
-            env.console.eprint(&format!("help:   {hint}"));
-        }
-    }
     // Not the one in the file, which could be any number.
     Ok(result.outcome.exit_code(None))
 }
@@ -209,10 +201,10 @@ fn print_changes(changes: &[PlanChange], env: &CliEnv) {
     let text: Vec<String> = changes.iter().map(ToString::to_string).collect();
     let text = text.join("\n");
     let mut lines = text.lines();
-    lines.by_ref().take(MOST_LINES).for_each(|line| env.console.eprint(&format!("  {}", printable(line))));
+    lines.by_ref().take(MOST_LINES).for_each(|line| env.console.eprint_problem(&format!("  {}", printable(line))));
     match lines.count() {
         0 => {}
-        more => env.console.eprint(&format!("  ({more} more lines)")),
+        more => env.console.eprint_problem(&format!("  ({more} more lines)")),
     }
 }
 

@@ -1,91 +1,81 @@
 //! Starts the tool servers of a run, before anything is spent.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use reqwest::Url;
 use tokio_util::sync::CancellationToken;
 
 use super::env::CliEnv;
-use super::output::printable;
 use super::sandbox_options::PreparedSandbox;
 use crate::error::Error;
 use crate::job::Network;
 use crate::lints::provider_keys;
-use crate::mcp::{PlannedHeader, ServerConfig, ServerSpec, ServerStart, Servers, StartError, ToolDefinitions};
-use crate::plan::Plan;
+use crate::mcp::{PlannedHeader, ScriptedServers, ServerConfig, ServerSpec, ServerStart, Servers, StartError};
 use crate::process::Environment;
-use crate::record::Recorder;
+use crate::providers::bypasses_proxy;
 use crate::redaction::Redactor;
 use crate::sandbox::Sandbox;
 
 /// The sandboxes of servers, by network access, where it differs from that of the run.
 pub(super) type ServerSandboxes = Vec<(Network, Arc<Sandbox>)>;
 
+/// A server that is wanted, and the names of its tools in allowlists.
+#[derive(Debug, Clone)]
+pub(super) struct WantedServer {
+    pub(super) name: String,
+    pub(super) spec: ServerSpec,
+    pub(super) allow: Vec<String>,
+}
+
 /// What servers are started with.
 pub(super) struct StartContext<'a> {
     /// The run's own sandbox.
     pub(super) sandbox: &'a Arc<Sandbox>,
     pub(super) sandboxes: ServerSandboxes,
+    /// The folder that programs start in.
+    pub(super) workspace: &'a str,
     pub(super) redactor: &'a Redactor,
     pub(super) stop: &'a CancellationToken,
-    pub(super) is_resumed: bool,
+    pub(super) is_offline: bool,
 }
 
-/// The sandboxes that servers need in addition to that of the run.
-pub(super) fn sandboxes(
-    plan: &Plan,
+/// The sandboxes that servers need in addition to that of the run, whose network access is `network`. The last process in one of
+/// them holds `lock` until it ends.
+pub(super) fn sandboxes<'a>(
+    servers: impl Iterator<Item = &'a ServerSpec>,
+    network: Network,
     prepared: &PreparedSandbox,
-    recorder: &Recorder,
+    lock: impl Fn() -> Option<OwnedFd>,
 ) -> Result<ServerSandboxes, Error> {
     let mut sandboxes = ServerSandboxes::new();
-    for server in plan.mcp.values().filter(|server| server.is_program() && server.network != plan.network) {
+    for server in servers.filter(|server| server.is_program() && server.network != network) {
         if !sandboxes.iter().any(|(network, _)| *network == server.network) {
-            sandboxes.push((server.network, Arc::new(prepared.with_network(server.network, recorder.lock())?)));
+            sandboxes.push((server.network, Arc::new(prepared.with_network(server.network, lock())?)));
         }
     }
     Ok(sandboxes)
 }
 
-/// Starts the servers of a plan, and adds their tools to the plan.
+/// Starts servers.
+///
+/// # Errors
+/// A required one doesn't start, or its tools aren't as expected.
 pub(super) async fn start(
-    plan: &mut Plan,
-    is_offline: bool,
+    wanted: Vec<WantedServer>,
+    scripted: ScriptedServers,
     context: StartContext<'_>,
     env: &CliEnv,
-) -> Result<Option<Arc<Servers>>, Error> {
-    if plan.mcp.is_empty() {
-        return Ok(None);
-    }
-    let configs = plan.mcp.iter().map(|(name, spec)| config(plan, name, spec, is_offline, &context, env));
+) -> Result<ServerStart, Error> {
+    let configs = wanted.into_iter().map(|server| config(server, &context, env));
     let configs = configs.collect::<Result<Vec<_>, Error>>()?;
-    let started = Servers::start(configs, Arc::new(context.redactor.clone()), context.stop).await;
-    let ServerStart { servers, tools, missing } = started.map_err(Error::ToolServer)?;
-    for (name, tools) in tools {
-        // Those of the lock file or the record were compared with these.
-        if plan.mcp.get(&name).is_some_and(|server| server.tools.is_none()) {
-            plan.set_server_tools(&name, tools);
-        }
-    }
-    for error in missing {
-        env.console.warning(&printable(&format!("{error}; the run goes on without it")));
-        // A resumed agent has seen the tools: its calls fail.
-        if !context.is_resumed {
-            plan.set_server_tools(&error.server, ToolDefinitions::new());
-        }
-    }
-    Ok(Some(servers))
+    Servers::start(configs, scripted, Arc::new(context.redactor.clone()), context.stop).await.map_err(Error::ToolServer)
 }
 
-fn config(
-    plan: &Plan,
-    name: &str,
-    spec: &ServerSpec,
-    is_offline: bool,
-    context: &StartContext<'_>,
-    env: &CliEnv,
-) -> Result<ServerConfig, Error> {
-    let fail = |why: String| Error::ToolServer(StartError { server: name.to_owned(), why });
-    let needs_network = !spec.is_program() || spec.network == Network::Open;
-    if is_offline && needs_network {
+fn config(server: WantedServer, context: &StartContext<'_>, env: &CliEnv) -> Result<ServerConfig, Error> {
+    let WantedServer { name, spec, allow } = server;
+    let fail = |why: String| Error::ToolServer(StartError { server: name.clone(), why });
+    if context.is_offline && (!spec.is_program() || spec.network == Network::Open) {
         return Err(fail("needs the network, which --offline doesn't allow".to_owned()));
     }
     let servers = env.user_servers()?;
@@ -105,23 +95,18 @@ fn config(
         };
         headers.push((header.clone(), value));
     }
-    let mut allow: Vec<String> = Vec::new();
-    for pattern in
-        plan.agents().flat_map(|agent| &agent.mcp).filter(|grant| grant.server == name).flat_map(|grant| &grant.allow)
-    {
-        if !allow.contains(pattern) {
-            allow.push(pattern.clone());
-        }
-    }
     let own = context.sandboxes.iter().find(|(network, _)| spec.is_program() && *network == spec.network);
+    let url = spec.url.as_deref().and_then(|url| Url::parse(url).ok());
+    let variable = |name: &str| env.variable(name).map(str::to_owned);
     Ok(ServerConfig {
-        name: name.to_owned(),
-        spec: spec.clone(),
         allow,
         environment: Environment::new(&env.variables, &granted, &[]),
         headers,
         sandbox: own.map_or_else(|| Arc::clone(context.sandbox), |(_, sandbox)| Arc::clone(sandbox)),
         watching: Arc::clone(context.sandbox),
-        workspace: plan.workspace.clone().into(),
+        workspace: context.workspace.into(),
+        bypasses_proxy: url.is_none_or(|url| bypasses_proxy(&variable, &url)),
+        name,
+        spec,
     })
 }

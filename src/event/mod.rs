@@ -1,6 +1,5 @@
 //! The events of a run: the journal keeps them, and formats show them.
 
-mod call_order;
 mod journal_entry;
 mod outcome;
 mod run_result;
@@ -9,12 +8,12 @@ mod run_summary;
 use std::collections::BTreeMap;
 use std::io;
 
+use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-pub use self::call_order::{CallOrder, in_call_order};
 pub use self::journal_entry::{JournalEntry, is_agent_id};
 pub use self::outcome::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, Outcome};
 pub use self::run_result::{Change, ChangeKind, CheckResult, ErrorInfo, RunResult, SubagentResult, summary_file};
@@ -513,17 +512,14 @@ pub trait Sink: Send + Sync {
     ///
     /// # Errors
     /// The event couldn't be recorded; the run must stop before the next step.
-    fn record(&self, agent: &str, event: Event, durability: Durability) -> io::Result<()>;
+    fn record(&self, agent: &str, event: Event) -> io::Result<()>;
+
+    /// Returns once an agent's events are on the disk: they survive a crash of the machine, and not only of this process.
+    ///
+    /// # Errors
+    /// They may not be on the disk; the run must stop before the next step.
+    fn flush<'a>(&'a self, agent: &'a str) -> BoxFuture<'a, io::Result<()>>;
 
     /// Takes a piece of an agent's text as it streams in. It is shown, never recorded.
     fn text(&self, agent: &str, piece: &str);
-}
-
-/// How safely an event must be stored before the next step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Durability {
-    /// Written to the operating system: it survives this process.
-    Written,
-    /// Flushed to the disk: it survives a crash of the machine.
-    Flushed,
 }

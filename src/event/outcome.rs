@@ -51,6 +51,25 @@ pub const EXIT_INVALID: u8 = 3;
 pub const EXIT_ENVIRONMENT: u8 = 5;
 
 impl Outcome {
+    /// All outcomes, in the order of their declaration.
+    pub const ALL: [Self; Self::Interrupted as usize + 1] = [
+        Self::Completed,
+        Self::ChecksFailed,
+        Self::ResultInvalid,
+        Self::Refused,
+        Self::TurnLimit,
+        Self::BudgetExceeded,
+        Self::TimedOut,
+        Self::Stuck,
+        Self::ReplyCut,
+        Self::ContextFull,
+        Self::EnvironmentFailed,
+        Self::ProviderRejected,
+        Self::ReplayDiffers,
+        Self::ProviderFailed,
+        Self::Interrupted,
+    ];
+
     /// The exit code of the process. `signal` is the number of the signal that interrupted the run, 2 if unknown.
     pub fn exit_code(self, signal: Option<u8>) -> u8 {
         match self {

@@ -1,50 +1,128 @@
-//! JUnit XML, for CI systems: one suite per job and one test per case.
+//! JUnit XML, for CI systems: of test cases, and of a run with its checks.
 //!
 //! There is no standard. This is the common part of Jenkins' schema and of what GitLab and GitHub read:
 //! <https://github.com/jenkinsci/xunit-plugin/blob/master/src/main/resources/org/jenkinsci/plugins/xunit/types/model/xsd/junit-10.xsd>
 
 use super::DisplayOptions;
+use super::run_stats;
 use crate::cases::{CaseReport, EXPECT_FILE, Failure, TestReport};
+use crate::event::{CheckResult, Outcome, RunResult};
 use crate::text::sanitize;
+use crate::text::truncate;
 
-pub(super) fn test_report(report: &TestReport, _: DisplayOptions) -> String {
-    let all: Vec<&CaseReport> = report.cases.iter().collect();
-    let mut xml = format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites {}>\n",
-        suite_attributes("legwork test", &all, report.duration_ms)
-    );
-    for suite in all.chunk_by(|one, other| one.job == other.job) {
-        let time = suite.iter().map(|case| case.duration_ms).sum();
-        xml += &format!("  <testsuite {} skipped=\"0\">\n", suite_attributes(&suite[0].job, suite, time));
-        suite.iter().for_each(|case| xml += &test_case(case));
+/// The most characters of a run's answer.
+const MAX_ANSWER_CHARS: usize = 20_000;
+
+/// Tests that belong together.
+pub(super) struct TestSuite {
+    pub(super) name: String,
+    pub(super) time_ms: u64,
+    pub(super) cases: Vec<TestCase>,
+}
+
+/// One test.
+pub(super) struct TestCase {
+    pub(super) name: String,
+    pub(super) class: String,
+    /// The file that declares it, if there is one.
+    pub(super) file: Option<String>,
+    pub(super) time_ms: u64,
+    pub(super) problem: Option<TestProblem>,
+}
+
+/// Why a test didn't pass.
+pub(super) struct TestProblem {
+    /// Whether it isn't known if the test would pass: an `error` instead of a `failure`.
+    pub(super) is_error: bool,
+    pub(super) kind: String,
+    pub(super) message: String,
+    pub(super) text: String,
+}
+
+impl TestProblem {
+    fn element(&self) -> &'static str {
+        if self.is_error { "error" } else { "failure" }
+    }
+}
+
+/// A whole file.
+pub(super) fn document(name: &str, time_ms: u64, suites: &[TestSuite]) -> String {
+    let all = || suites.iter().flat_map(|suite| &suite.cases);
+    let mut xml =
+        format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites {}>\n", totals(name, all(), time_ms));
+    for suite in suites {
+        xml += &format!("  <testsuite {} skipped=\"0\">\n", totals(&suite.name, suite.cases.iter(), suite.time_ms));
+        suite.cases.iter().for_each(|case| xml += &test_case(case));
         xml += "  </testsuite>\n";
     }
     xml + "</testsuites>\n"
 }
 
-fn suite_attributes(name: &str, cases: &[&CaseReport], duration_ms: u64) -> String {
-    let failed = cases.iter().filter(|case| !case.failures.is_empty()).count();
-    let (name, tests, time) = (attribute(name), cases.len(), seconds(duration_ms));
-    format!("name=\"{name}\" tests=\"{tests}\" failures=\"{failed}\" errors=\"0\" time=\"{time}\"")
+fn totals<'a>(name: &str, cases: impl Iterator<Item = &'a TestCase>, time_ms: u64) -> String {
+    let (mut tests, mut failures, mut errors) = (0, 0, 0);
+    for case in cases {
+        tests += 1;
+        match &case.problem {
+            Some(problem) if problem.is_error => errors += 1,
+            Some(_) => failures += 1,
+            None => {}
+        }
+    }
+    let (name, time) = (attribute(name), seconds(time_ms));
+    format!("name=\"{name}\" tests=\"{tests}\" failures=\"{failures}\" errors=\"{errors}\" time=\"{time}\"")
 }
 
-fn test_case(case: &CaseReport) -> String {
-    let file = attribute(&format!("{}/{EXPECT_FILE}", case.folder));
-    let (name, class, time) = (attribute(&case.case), attribute(&case.job), seconds(case.duration_ms));
-    let open = format!("    <testcase name=\"{name}\" classname=\"{class}\" file=\"{file}\" time=\"{time}\"");
-    let Some(first) = case.failures.first() else { return open + "/>\n" };
-    // Most readers show one failure per test, so put all of them into it.
-    let more = match case.failures.len() - 1 {
-        0 => String::new(),
-        more => format!(" (and {more} more)"),
-    };
-    let mut lines: Vec<String> = case.failures.iter().map(failure_text).collect();
-    lines.extend(case.kept_folder.iter().map(|kept| format!("workspace and record: {}", kept.display())));
-    let message = attribute(&format!("{}{more}", first.message));
+fn test_case(case: &TestCase) -> String {
+    let file = case.file.as_ref().map(|file| format!(" file=\"{}\"", attribute(file))).unwrap_or_default();
+    let (name, class, time) = (attribute(&case.name), attribute(&case.class), seconds(case.time_ms));
+    let open = format!("    <testcase name=\"{name}\" classname=\"{class}\"{file} time=\"{time}\"");
+    let Some(problem) = &case.problem else { return open + "/>\n" };
+    let element = problem.element();
     format!(
-        "{open}>\n      <failure message=\"{message}\" type=\"expectation\">{}</failure>\n    </testcase>\n",
-        text(&lines.join("\n"))
+        "{open}>\n      <{element} message=\"{}\" type=\"{}\">{}</{element}>\n    </testcase>\n",
+        attribute(&problem.message),
+        attribute(&problem.kind),
+        text(&problem.text)
     )
+}
+
+/// The report of `legwork test`: a suite for each job.
+pub(super) fn test_report(report: &TestReport, _: DisplayOptions) -> String {
+    let all: Vec<&CaseReport> = report.cases.iter().collect();
+    let suites: Vec<TestSuite> = all
+        .chunk_by(|one, other| one.job == other.job)
+        .map(|cases| TestSuite {
+            name: cases[0].job.clone(),
+            time_ms: cases.iter().map(|case| case.duration_ms).sum(),
+            cases: cases.iter().map(|case| expectations(case)).collect(),
+        })
+        .collect();
+    document("legwork test", report.duration_ms, &suites)
+}
+
+fn expectations(case: &CaseReport) -> TestCase {
+    let problem = case.failures.first().map(|first| {
+        // Most readers show one failure per test, so put all of them into it.
+        let more = match case.failures.len() - 1 {
+            0 => String::new(),
+            more => format!(" (and {more} more)"),
+        };
+        let mut lines: Vec<String> = case.failures.iter().map(failure_text).collect();
+        lines.extend(case.kept_folder.iter().map(|kept| format!("workspace and record: {}", kept.display())));
+        TestProblem {
+            is_error: false,
+            kind: "expectation".to_owned(),
+            message: format!("{}{more}", first.message),
+            text: lines.join("\n"),
+        }
+    });
+    TestCase {
+        name: case.case.clone(),
+        class: case.job.clone(),
+        file: Some(format!("{}/{EXPECT_FILE}", case.folder)),
+        time_ms: case.duration_ms,
+        problem,
+    }
 }
 
 fn failure_text(failure: &Failure) -> String {
@@ -58,15 +136,66 @@ fn failure_text(failure: &Failure) -> String {
     }
 }
 
-pub(super) fn seconds(milliseconds: u64) -> String {
+/// A run: a suite with the run itself and the last attempt of each check. `record` is the path of its folder. If only checks
+/// failed, the run itself counts as passed.
+pub fn run_report(result: &RunResult, record: &str) -> String {
+    let checks = run_stats::last_checks(result);
+    let of_checks: u64 = checks.iter().map(|check| check.duration_ms).sum();
+    let failed_by_checks = result.outcome == Outcome::ChecksFailed && checks.iter().any(|check| !check.passed);
+    let has_problem = result.outcome != Outcome::Completed && !failed_by_checks;
+    let run = TestCase {
+        name: "run".to_owned(),
+        class: result.job.clone(),
+        file: None,
+        time_ms: result.duration_ms.saturating_sub(of_checks),
+        problem: has_problem.then(|| run_problem(result, record)),
+    };
+    let cases = std::iter::once(run).chain(checks.into_iter().map(|check| check_case(check, result, record))).collect();
+    let suite = TestSuite { name: result.job.clone(), time_ms: result.duration_ms, cases };
+    document(&result.job, result.duration_ms, &[suite])
+}
+
+fn run_problem(result: &RunResult, record: &str) -> TestProblem {
+    let outcome = result.outcome.to_string();
+    let message = result.error.as_ref().map_or(outcome.as_str(), |error| &error.message);
+    let mut lines = vec![message.to_owned()];
+    lines.extend(result.error.as_ref().and_then(|error| error.hint.clone()));
+    let answer = truncate::ellipsize(&result.text, MAX_ANSWER_CHARS);
+    lines.extend((!answer.trim().is_empty()).then_some(answer));
+    lines.push(format!("record: {record}"));
+    TestProblem {
+        is_error: result.outcome.can_be_resumed(),
+        message: message.to_owned(),
+        kind: outcome,
+        text: lines.join("\n"),
+    }
+}
+
+fn check_case(check: &CheckResult, result: &RunResult, record: &str) -> TestCase {
+    let problem = (!check.passed).then(|| TestProblem {
+        is_error: false,
+        kind: Outcome::ChecksFailed.to_string(),
+        message: run_stats::check_verdict(check.passed, check.exit_code),
+        text: format!("in attempt {}; its output is in the record: {record}", check.attempt),
+    });
+    TestCase {
+        name: format!("check {}", check.name),
+        class: result.job.clone(),
+        file: None,
+        time_ms: check.duration_ms,
+        problem,
+    }
+}
+
+fn seconds(milliseconds: u64) -> String {
     format!("{}.{:03}", milliseconds / 1000, milliseconds % 1000)
 }
 
-pub(super) fn attribute(value: &str) -> String {
+fn attribute(value: &str) -> String {
     escape_xml(&sanitize::line(value))
 }
 
-pub(super) fn text(value: &str) -> String {
+fn text(value: &str) -> String {
     escape_xml(&sanitize::text(value))
 }
 

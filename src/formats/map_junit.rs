@@ -1,7 +1,8 @@
 //! JUnit XML of a map: one suite with one test for each row.
 
-use super::junit::{attribute, seconds, text};
-use super::map_table::{MapTable, RowSummary};
+use super::junit::{TestCase, TestProblem, TestSuite, document};
+use super::map_table::{MapTable, RowSummary, TableProblem};
+use crate::event::Outcome;
 
 /// The most rows in the file.
 const MAX_ROWS: usize = 100_000;
@@ -9,73 +10,51 @@ const MAX_ROWS: usize = 100_000;
 /// All rows of a map. A row that ended badly is a failure; one that hasn't ended, or whose environment or provider failed, is
 /// an error. Rows beyond the limit are left out only if they completed.
 pub fn map_report(table: &MapTable) -> String {
-    let rows =
-        || table.rows.iter().enumerate().filter(|(at, row)| *at < MAX_ROWS || !row.is_good()).map(|(_, row)| row);
-    let (mut failures, mut errors, mut time_ms) = (0, 0, 0_u64);
-    for row in rows() {
-        match element(row) {
-            Some("failure") => failures += 1,
-            Some(_) => errors += 1,
-            None => {}
-        }
-        time_ms = time_ms.saturating_add(row.duration_ms);
-    }
-    let name = attribute(&format!("{} {}", table.job, table.name));
-    let problems: Vec<_> = table.problems.iter().filter(|problem| problem.kind.is_serious()).collect();
-    errors += problems.len();
-    let counts = format!(
-        "name=\"{name}\" tests=\"{}\" failures=\"{failures}\" errors=\"{errors}\" time=\"{}\"",
-        rows().count() + problems.len(),
-        seconds(time_ms)
-    );
-    let mut xml = format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites {counts}>\n");
-    xml += &format!("  <testsuite {counts} skipped=\"0\">\n");
-    rows().for_each(|row| xml += &test_case(table, row));
-    for problem in problems {
-        let name = problem.id.as_deref().or(problem.path.as_deref()).unwrap_or_default();
-        let (name, class, kind) = (attribute(name), attribute(&table.job), problem.kind.name());
-        let place = problem.path.as_deref().unwrap_or_default();
-        xml += &format!(
-            "    <testcase name=\"{name} ({kind})\" classname=\"{class}\" time=\"0.000\">\n      <error message=\"{}\" \
-             type=\"{kind}\">{}</error>\n    </testcase>\n",
-            attribute(&problem.message),
-            text(place)
-        );
-    }
-    xml + "  </testsuite>\n</testsuites>\n"
+    let rows = table.rows.iter().enumerate().filter(|(at, row)| *at < MAX_ROWS || !row.is_good());
+    let mut cases: Vec<TestCase> = rows.map(|(_, row)| row_case(table, row)).collect();
+    let time_ms = cases.iter().fold(0_u64, |sum, case| sum.saturating_add(case.time_ms));
+    let problems = table.problems.iter().filter(|problem| problem.kind.is_serious());
+    cases.extend(problems.map(|problem| problem_case(table, problem)));
+    let name = format!("{} {}", table.job, table.name);
+    document(&name, time_ms, &[TestSuite { name: name.clone(), time_ms, cases }])
 }
 
-/// The element that says why a row isn't good.
-fn element(row: &RowSummary) -> Option<&'static str> {
-    match row.outcome {
-        _ if row.is_good() => None,
-        Some(outcome) if !outcome.can_be_resumed() => Some("failure"),
-        _ => Some("error"),
-    }
+fn row_case(table: &MapTable, row: &RowSummary) -> TestCase {
+    let problem = (!row.is_good()).then(|| {
+        let verdict = row.verdict();
+        let message = row.error.as_ref().map_or(verdict.as_str(), |(_, message)| message).to_owned();
+        let mut lines = vec![message.clone()];
+        lines.extend((!row.text.is_empty()).then(|| row.text.clone()));
+        lines.extend(row.report.iter().map(|report| format!("report: {report}")));
+        let is_error = row.outcome.is_none_or(Outcome::can_be_resumed);
+        TestProblem { is_error, kind: verdict, message, text: lines.join("\n") }
+    });
+    TestCase { name: row.id.clone(), class: table.job.clone(), file: None, time_ms: row.duration_ms, problem }
 }
 
-fn test_case(table: &MapTable, row: &RowSummary) -> String {
-    let (name, class, time) = (attribute(&row.id), attribute(&table.job), seconds(row.duration_ms));
-    let open = format!("    <testcase name=\"{name}\" classname=\"{class}\" time=\"{time}\"");
-    let Some(element) = element(row) else { return open + "/>\n" };
-    let verdict = row.verdict();
-    let message = row.error.as_ref().map_or(verdict.as_str(), |(_, message)| message);
-    let mut lines = vec![message.to_owned()];
-    lines.extend((!row.text.is_empty()).then(|| row.text.clone()));
-    lines.extend(row.report.iter().map(|report| format!("report: {report}")));
-    format!(
-        "{open}>\n      <{element} message=\"{}\" type=\"{}\">{}</{element}>\n    </testcase>\n",
-        attribute(message),
-        attribute(&verdict),
-        text(&lines.join("\n"))
-    )
+fn problem_case(table: &MapTable, problem: &TableProblem) -> TestCase {
+    let name = problem.id.as_deref().or(problem.path.as_deref()).unwrap_or_default();
+    let kind = problem.kind.name();
+    let details = TestProblem {
+        is_error: true,
+        kind: kind.to_owned(),
+        message: problem.message.clone(),
+        text: problem.path.clone().unwrap_or_default(),
+    };
+    TestCase {
+        name: format!("{name} ({kind})"),
+        class: table.job.clone(),
+        file: None,
+        time_ms: 0,
+        problem: Some(details),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{ErrorInfo, Outcome};
-    use crate::formats::map_table::{MapRow, ProblemKind, RowState, TableProblem};
+    use crate::event::ErrorInfo;
+    use crate::formats::map_table::{MapRow, ProblemKind, RowState};
 
     #[test]
     fn every_row_that_is_not_good_is_a_failure_or_an_error() {

@@ -1,5 +1,7 @@
 //! The rows of a map as data: one line of `results.jsonl` for each row, and the short table that is kept in memory.
 
+use std::collections::{BTreeSet, HashSet};
+
 use indexmap::{IndexMap, IndexSet};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -10,6 +12,8 @@ use crate::text::truncate;
 
 /// The version of the lines of `results.jsonl`.
 pub const TABLE_FORMAT: u32 = 1;
+/// The exit code if the same command can go on with a row later.
+pub const EXIT_TEMPORARY: u8 = 75;
 /// How many inputs, and how many fields of results, have columns of their own in tables for people.
 pub const MAX_SHOWN_COLUMNS: usize = 10;
 /// How many inputs, and how many fields of results, have columns of their own in `results.csv`.
@@ -202,6 +206,15 @@ impl RowSummary {
         self.outcome.map_or_else(|| self.state.name().to_owned(), |outcome| outcome.to_string())
     }
 
+    /// The exit code of the row alone: that of its run, 75 if the run can start or go on, or 5 if its record can't be used.
+    pub fn code(&self) -> u8 {
+        match (self.exit_code, self.state) {
+            (Some(code), _) => code,
+            (None, RowState::Damaged) => EXIT_ENVIRONMENT,
+            (None, _) => EXIT_TEMPORARY,
+        }
+    }
+
     /// Whether the run completed.
     pub fn is_good(&self) -> bool {
         self.outcome == Some(Outcome::Completed)
@@ -342,24 +355,32 @@ impl MapTable {
     }
 
     /// The exit code of the whole map: 75 if some row can go on or hasn't started, else 5 if the environment or a provider
-    /// failed for good or a record can't be used, else 1 if some row ended badly, 4 if only the budget or the time ran out,
-    /// or 0.
+    /// failed for good or a record can't be used, else 1 if some row ended badly, 4 if rows only reached a limit, or 0.
     pub fn exit_code(&self) -> u8 {
-        let any = |test: &dyn Fn(&RowSummary) -> bool| self.rows.iter().any(test);
-        let can_go_on = |row: &RowSummary| match row.outcome {
-            Some(outcome) => matches!(outcome, Outcome::ProviderFailed | Outcome::Interrupted),
-            None => row.state != RowState::Damaged,
-        };
-        let failed = |row: &RowSummary| {
-            row.state == RowState::Damaged
-                || row.outcome.is_some_and(|outcome| outcome.exit_code(None) == EXIT_ENVIRONMENT)
-        };
-        let ran_out = |row: &RowSummary| matches!(row.outcome, Some(Outcome::BudgetExceeded | Outcome::TimedOut));
+        self.exit_code_of(|row| Some(row.code()))
+    }
+
+    /// The exit code of some of the rows: those for which `code` returns one, usually [`RowSummary::code`].
+    pub fn exit_code_of(&self, code: impl Fn(&RowSummary) -> Option<u8>) -> u8 {
+        let mut left_out = HashSet::new();
+        let mut found = BTreeSet::new();
+        for row in &self.rows {
+            match code(row) {
+                Some(code) => drop(found.insert(code)),
+                None => drop(left_out.insert(row.id.as_str())),
+            }
+        }
+        let concerns = |id: &Option<String>| id.as_ref().is_none_or(|id| !left_out.contains(id.as_str()));
+        if self.problems.iter().any(|problem| problem.kind.is_serious() && concerns(&problem.id)) {
+            found.insert(EXIT_ENVIRONMENT);
+        }
+        let limit = Outcome::TimedOut.exit_code(None);
         match () {
-            () if any(&can_go_on) => 75,
-            () if any(&failed) || self.problems.iter().any(|problem| problem.kind.is_serious()) => EXIT_ENVIRONMENT,
-            () if any(&|row| !row.is_good() && !ran_out(row)) => 1,
-            () if any(&ran_out) => 4,
+            // Above 128: a signal interrupted the run.
+            () if found.iter().any(|code| *code == EXIT_TEMPORARY || *code > 128) => EXIT_TEMPORARY,
+            () if found.contains(&EXIT_ENVIRONMENT) => EXIT_ENVIRONMENT,
+            () if found.iter().any(|code| *code != 0 && *code != limit) => 1,
+            () if found.contains(&limit) => limit,
             () => 0,
         }
     }
@@ -391,17 +412,20 @@ impl MapTable {
         (usage, crate::pricing::round_usd(cost), unknown)
     }
 
-    /// The rows that didn't complete by their reasons, the most frequent reason first.
+    /// The rows that didn't complete by their reasons, the most frequent reason first. Reasons that differ only in numbers are
+    /// one, the first of them.
     pub fn failures(&self) -> Vec<(String, Vec<&RowSummary>)> {
-        let mut groups: IndexMap<String, Vec<&RowSummary>> = IndexMap::new();
+        let mut groups: IndexMap<String, (String, Vec<&RowSummary>)> = IndexMap::new();
         for row in self.rows.iter().filter(|row| !row.is_good()) {
             let reason = match &row.error {
                 Some((_, message)) => format!("{}: {}", row.verdict(), message.lines().next().unwrap_or_default()),
                 None => row.verdict(),
             };
-            groups.entry(reason).or_default().push(row);
+            let without_numbers = reason.split(|char: char| char.is_ascii_digit()).filter(|part| !part.is_empty());
+            let key = without_numbers.collect::<Vec<_>>().join("0");
+            groups.entry(key).or_insert_with(|| (reason, Vec::new())).1.push(row);
         }
-        let mut groups: Vec<_> = groups.into_iter().collect();
+        let mut groups: Vec<_> = groups.into_values().collect();
         groups.sort_by_key(|(_, rows)| std::cmp::Reverse(rows.len()));
         groups
     }

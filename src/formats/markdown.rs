@@ -1,18 +1,16 @@
-//! Markdown: transcripts for people, and the summaries of subagents.
+//! Markdown: transcripts for people, and the pages about subagents.
 
 use std::io::{self, Write};
 
 use serde_json::json;
 
+use super::DisplayOptions;
+use super::conversation::{Page, Span, write_run, write_subagent};
 use super::display::code_fence;
-use super::transcript::{CallPart, Part, Transcript, truncate_part};
-use super::{DisplayOptions, run_stats};
+use crate::conversation::{AgentConversation, Conversation};
 use crate::diagnostic::Rule;
 use crate::event::AgentFinished;
-use crate::message::ToolCall;
-use crate::plan::Plan;
-use crate::text::sanitize::{inline_code, neutralize_markdown_line, replace_control_chars};
-use crate::tools::submit_result::SubmitResult;
+use crate::text::sanitize::{escape_markdown, inline_code, neutralize_markdown_line, replace_control_chars};
 
 pub(super) fn rule_pages(rules: &[&Rule], _: DisplayOptions) -> String {
     let page = |rule: &&Rule| format!("# {}[{}]\n\n{}", rule.severity.as_str(), rule.code, rule.page);
@@ -24,111 +22,87 @@ pub(super) fn rule_list(rules: &[&Rule], _: DisplayOptions) -> String {
     rules.iter().map(item).collect()
 }
 
-/// Writes a recorded run, from its first event to its last.
+/// Writes the parent's conversation, with links to the files about the subagents.
 ///
 /// # Errors
 /// Writing to `out` failed.
-pub fn transcript(transcript: &mut Transcript<'_>, out: &mut dyn Write) -> io::Result<()> {
-    match transcript.result {
-        Some(result) => {
-            writeln!(out, "# {}: {}\n", neutralize_markdown_line(&result.job), result.outcome)?;
-            for (name, value) in run_stats::run_stats(result) {
-                writeln!(out, "- {name}: {}", neutralize_markdown_line(&value))?;
-            }
-            if let Some(error) = &result.error {
-                writeln!(out, "\n> **{}**: {}", neutralize_markdown_line(&error.code), single_line(&error.message))?;
-                if let Some(hint) = &error.hint {
-                    writeln!(out, "> {}", single_line(hint))?;
-                }
-            }
-            if let Some(data) = &result.result {
-                writeln!(out, "\n## Result\n")?;
-                write_truncated_block(out, "json", &format!("{data:#}"))?;
-            }
-        }
-        None => writeln!(out, "# {}: not finished\n", neutralize_markdown_line(&transcript.plan.job))?,
-    }
-    let plan = transcript.plan;
-    if !plan.parent.system.is_empty() {
-        writeln!(out, "\n## System\n")?;
-        write_truncated_block(out, "", &plan.parent.system)?;
-    }
-    transcript.parts().try_for_each(|part| write_part(out, plan, part))
+pub fn transcript(conversation: &Conversation, out: &mut dyn Write) -> io::Result<()> {
+    write_run(&mut MarkdownPage { out }, conversation, false)
 }
 
-fn write_part(out: &mut dyn Write, plan: &Plan, part: Part) -> io::Result<()> {
-    match part {
-        Part::Heading(title) => writeln!(out, "\n## {title}\n"),
-        Part::Note(text) => writeln!(out, "_{}_\n", single_line(&text)),
-        Part::Prompt(title, text) => {
-            writeln!(out, "\n## {title}\n")?;
-            write_truncated_block(out, "", &text)?;
-            writeln!(out)
+/// Writes the page about a subagent: its summary, and then the whole conversation. The links of a page are relative to the
+/// record.
+///
+/// # Errors
+/// Writing to `out` failed.
+pub fn subagent_page(conversation: &Conversation, agent: &AgentConversation, out: &mut dyn Write) -> io::Result<()> {
+    if let Some(finished) = &agent.finished {
+        writeln!(out, "{}", subagent_summary(finished))?;
+    }
+    write_subagent(&mut MarkdownPage { out }, conversation, agent)
+}
+
+/// A conversation in Markdown. Nothing in it can hide what follows: untrusted text is either in a code block that it can't
+/// end, or escaped so that no link, image, HTML, reference or open code block is left.
+pub(super) struct MarkdownPage<'w> {
+    pub(super) out: &'w mut dyn Write,
+}
+
+impl Page for MarkdownPage<'_> {
+    fn heading(&mut self, level: usize, spans: &[Span], _: bool) -> io::Result<()> {
+        writeln!(self.out, "{} {}\n", "#".repeat(level), line_of(spans))
+    }
+
+    fn note(&mut self, text: &str) -> io::Result<()> {
+        // An underscore at its end would pair with another one.
+        writeln!(self.out, "_{}_\n", single_line(text).trim_end_matches('\\'))
+    }
+
+    fn list(&mut self, items: &[Vec<Span>]) -> io::Result<()> {
+        items.iter().try_for_each(|item| writeln!(self.out, "- {}", line_of(item)))?;
+        writeln!(self.out)
+    }
+
+    fn text(&mut self, text: &str) -> io::Result<()> {
+        write_model_text(self.out, text)
+    }
+
+    fn thinking(&mut self, text: &str) -> io::Result<()> {
+        writeln!(self.out, "<details><summary>Thinking</summary>\n")?;
+        self.block("", text)?;
+        writeln!(self.out, "</details>\n")
+    }
+
+    fn block(&mut self, language: &str, text: &str) -> io::Result<()> {
+        write_code_block(self.out, language, text)?;
+        writeln!(self.out)
+    }
+
+    fn error(&mut self, code: &str, message: &str, hint: Option<&str>) -> io::Result<()> {
+        writeln!(self.out, "> **{}**: {}", single_line(code), single_line(message))?;
+        if let Some(hint) = hint {
+            writeln!(self.out, "> {}", single_line(hint))?;
         }
-        Part::Text(text) => write_model_text(out, &text),
-        Part::Thinking(text) => {
-            writeln!(out, "<details><summary>Thinking</summary>\n")?;
-            write_truncated_block(out, "", &text)?;
-            writeln!(out, "\n</details>\n")
-        }
-        Part::Call(call) => write_call(out, &call),
-        Part::Check(name, finished) => {
-            let status = finished.as_ref().map_or(" (not finished)".to_owned(), |finished| {
-                let time = run_stats::duration(finished.duration_ms);
-                format!(": {} ({time})", run_stats::check_verdict(finished.passed, finished.exit_code))
-            });
-            writeln!(out, "### {}{status}\n", single_line(&name))?;
-            write_check_command(out, plan, &name)?;
-            if let Some(finished) = finished.filter(|finished| !finished.output.trim().is_empty()) {
-                write_truncated_block(out, "", &finished.output)?;
-                writeln!(out)?;
-            }
-            Ok(())
-        }
-        Part::Changes(changed) => {
-            write_truncated_block(out, "", &run_stats::changed_file_lines(&changed, run_stats::MAX_LISTED_FILES))?;
-            let link = if changed.patch.is_empty() { "" } else { "\nFull diff: [changes.patch](changes.patch)\n" };
-            write!(out, "{link}")
-        }
+        writeln!(self.out)
     }
 }
 
-/// Writes a call with its input and result.
-fn write_call(out: &mut dyn Write, part: &CallPart) -> io::Result<()> {
-    let tool = single_line(&part.tool);
-    let status = part.status();
-    match &part.child {
-        Some(id) if part.finished.is_some() => writeln!(out, "### {tool}: [{id}](subagents/{id}.md) ({status})\n")?,
-        Some(id) => writeln!(out, "### {tool}: {id} ({status})\n")?,
-        None => writeln!(out, "### {tool} ({status})\n")?,
-    }
-    if part.compactions > 0 {
-        writeln!(out, "_Its conversation was compacted {}_\n", run_stats::times(part.compactions))?;
-    }
-    if let Some(call) = &part.call {
-        write_call_input(out, call)?;
-    }
-    if let Some(finished) = &part.finished {
-        write_truncated_block(out, "", &finished.result.text)?;
-        writeln!(out)?;
-    }
-    Ok(())
-}
-
-fn write_check_command(out: &mut dyn Write, plan: &Plan, name: &str) -> io::Result<()> {
-    match plan.checks.iter().find(|check| check.name == name) {
-        None => Ok(()),
-        Some(check) if needs_block(&check.run) => {
-            write_truncated_block(out, "sh", check.run.trim_end())?;
-            writeln!(out)
+/// The pieces of a line in Markdown.
+fn line_of(spans: &[Span]) -> String {
+    let piece = |span: &Span| match span {
+        Span::Text(text) => {
+            // Spaces between the pieces stay.
+            let (before, after) = (text.starts_with(' '), text.ends_with(' ') && text.len() > 1);
+            let space = |is: bool| if is { " " } else { "" };
+            format!("{}{}{}", space(before), single_line(text), space(after))
         }
-        Some(check) => writeln!(out, "- run: {}\n", inline_code(&check.run)),
-    }
-}
-
-/// Whether a text is shown as a block rather than within a line.
-fn needs_block(text: &str) -> bool {
-    text.contains(['\n', '\r', '`']) || text.len() > 100
+        Span::Plain(text) => escape_markdown(text, usize::MAX),
+        Span::Code(code) => inline_code(code),
+        Span::Checkbox(is_done) => if *is_done { "[x] " } else { "[ ] " }.to_owned(),
+        Span::Link(id, Some(file)) => format!("[{id}]({file})"),
+        Span::Link(id, None) => single_line(id),
+    };
+    spans.iter().map(piece).collect()
 }
 
 /// Writes text of a model, with Markdown outside of code blocks neutralized. Code blocks get new fences, so that none stays
@@ -164,50 +138,6 @@ fn language_of(info: &str) -> &str {
     let word = info.split_whitespace().next().unwrap_or_default();
     let is_name = word.len() <= 20 && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-_#".contains(&byte));
     if is_name && !RENDERED_LANGUAGES.contains(&word.to_ascii_lowercase().as_str()) { word } else { "" }
-}
-
-/// Writes the input of a call: text as text, todo items as a list, everything else as JSON.
-fn write_call_input(out: &mut dyn Write, call: &ToolCall) -> io::Result<()> {
-    let value: serde_json::Value = serde_json::from_str(call.input.get()).unwrap_or_default();
-    let fields = value.as_object().filter(|fields| !fields.is_empty());
-    match fields {
-        None => write_truncated_block(out, "json", call.input.get())?,
-        Some(_) if call.tool == SubmitResult::NAME => write_truncated_block(out, "json", &format!("{value:#}"))?,
-        Some(fields) => {
-            if let Some(items) = fields.get("items").and_then(|items| items.as_array()).filter(|_| call.tool == "todo")
-            {
-                for item in items {
-                    let text = |key: &str| item.get(key).and_then(|text| text.as_str()).unwrap_or_default();
-                    let mark = if text("status") == "done" { "x" } else { " " };
-                    let active = if text("status") == "in_progress" { " _(in progress)_" } else { "" };
-                    writeln!(out, "- [{mark}] {}{active}", single_line(text("text")))?;
-                }
-            } else {
-                let mut after_block = None;
-                for (name, value) in fields {
-                    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                    let (name, is_block) = (single_line(name), needs_block(&text));
-                    // Directly after a list item, it would be part of that item.
-                    if after_block.is_some_and(|after_block| after_block || is_block) {
-                        writeln!(out)?;
-                    }
-                    if is_block {
-                        writeln!(out, "{name}:\n")?;
-                        write_truncated_block(out, "", &text)?;
-                    } else {
-                        writeln!(out, "- {name}: {}", inline_code(&text))?;
-                    }
-                    after_block = Some(is_block);
-                }
-            }
-        }
-    }
-    writeln!(out)
-}
-
-/// Writes a code block, truncated if it is very long.
-fn write_truncated_block(out: &mut dyn Write, language: &str, text: &str) -> io::Result<()> {
-    write_code_block(out, language, &truncate_part(text))
 }
 
 /// Writes a code block that its content can't end.

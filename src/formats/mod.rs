@@ -1,7 +1,10 @@
 //! Output formats. A new one is a function in a file of its own, and a line in the table of what it shows.
 
+pub mod ci_variables;
 pub mod comparison;
 mod concise;
+mod conversation;
+pub mod conversation_text;
 mod display;
 mod excerpt;
 mod fingerprint;
@@ -11,7 +14,7 @@ pub mod html;
 #[cfg(test)]
 mod injection_tests;
 pub mod json;
-mod junit;
+pub mod junit;
 pub mod map_csv;
 pub mod map_html;
 pub mod map_junit;
@@ -21,13 +24,13 @@ pub mod markdown;
 mod plan_text;
 mod rule_docs;
 pub mod run_stats;
+pub mod run_table;
 mod sarif;
 #[cfg(test)]
 mod snapshot_tests;
 pub mod step_summary;
 pub mod test_text;
 mod text;
-mod transcript;
 mod uri;
 
 use self::comparison::Comparison;
@@ -35,7 +38,7 @@ pub use self::display::DisplayOptions;
 use self::map_table::MapTable;
 pub use self::map_text::map_summary;
 pub use self::plan_text::PlanPreview;
-pub use self::transcript::Transcript;
+use self::run_table::RunTable;
 use crate::cases::TestReport;
 use crate::diagnostic::{Diagnostic, Rule};
 use crate::event::RunResult;
@@ -76,6 +79,10 @@ pub static COMPARISONS: Formats<fn(&Comparison, DisplayOptions) -> String> =
 /// The joined tables of one or several folders of maps.
 pub static GATHERED: Formats<fn(&MapTable, DisplayOptions) -> String> =
     &[("text", map_text::gathered), ("json", map_text::gathered_json)];
+
+/// A list of records.
+pub static RUN_LISTS: Formats<fn(&RunTable, DisplayOptions) -> String> =
+    &[("text", run_table::text), ("json", run_table::json)];
 
 /// The report of all test cases. That of `text` leaves out what [`test_text::case_line`] showed.
 pub static TEST_REPORTS: Formats<fn(&TestReport, DisplayOptions) -> String> =

@@ -4,6 +4,7 @@ use super::display::{LineWriter, serialized_name};
 use super::{DisplayOptions, run_stats};
 use crate::job::{GitAccess, SubagentWorkspace};
 use crate::plan::{CostBound, Plan, PlannedAgent, PlannedLimits};
+use crate::text::pluralize;
 
 /// Columns for a label and the space after it.
 const LABEL_WIDTH: usize = 12;
@@ -92,6 +93,18 @@ fn cost_bound(bound: &CostBound, limits: &PlannedLimits) -> String {
     }
 }
 
+/// Where a file is from, if that isn't the workspace.
+fn origin(reference: Option<&str>, commit: Option<&str>) -> String {
+    let commit = commit.and_then(|commit| commit.get(..12)).unwrap_or_default();
+    reference.map(|reference| format!(" of {reference}, commit {commit}")).unwrap_or_default()
+}
+
+/// The first digits of a digest.
+fn short_digest(sha256: Option<&str>) -> String {
+    let digits = sha256.and_then(|digest| digest.get(..12));
+    digits.map_or_else(|| "with a masked secret".to_owned(), |digits| format!("sha256 {digits}"))
+}
+
 impl LineWriter {
     /// A label and its value. A value of several lines goes below the label.
     fn field(&mut self, indent: &str, label: &str, value: &str) {
@@ -136,7 +149,24 @@ impl LineWriter {
         if let Some(schema) = &agent.returns {
             self.block("  ", "result schema", &format!("{schema:#}"));
         }
-        self.block("  ", "system", &agent.system);
+        let files = &preview.plan.files;
+        for (number, file) in files.context_of(&agent.context).enumerate() {
+            let label = if number == 0 { "context" } else { "" };
+            let origin = origin(file.reference.as_deref(), file.commit.as_deref());
+            let size = pluralize(file.text.len() as u64, "byte");
+            self.field(
+                "  ",
+                label,
+                &format!("{}{origin} ({size}, {})", file.path, short_digest(file.sha256.as_deref())),
+            );
+        }
+        for (number, skill) in files.skills_of(&agent.skills).enumerate() {
+            let label = if number == 0 { "skills" } else { "" };
+            let origin = origin(skill.reference.as_deref(), skill.commit.as_deref());
+            let (name, folder, digest) = (&skill.name, &skill.folder, short_digest(skill.sha256.as_deref()));
+            self.field("  ", label, &format!("{name} in {folder}{origin} ({digest})"));
+        }
+        self.block("  ", "system", &preview.plan.system_prompt(agent));
         if let Some(prompt) = &agent.prompt {
             self.block("  ", "prompt", prompt);
         }
@@ -160,7 +190,11 @@ impl LineWriter {
             self.field("  ", "required", if server.required { "yes" } else { "no" });
             self.field("  ", "timeout", &run_stats::duration(server.timeout_ms));
             let tools = server.tools.as_ref().map(|tools| tools.keys().cloned().collect::<Vec<_>>().join(", "));
-            self.field("  ", "tools", tools.as_deref().unwrap_or("known when it has started"));
+            self.field(
+                "  ",
+                "tools",
+                tools.as_deref().unwrap_or("not known: there is no lock file (`legwork mcp lock`)"),
+            );
         }
     }
 

@@ -1,6 +1,8 @@
-//! The summary of a run that GitHub shows for a workflow step.
+//! The summary of a run or a map that GitHub shows for a workflow step.
 
-use super::display::code_fence;
+use super::display::{code_fence, serialized_name};
+use super::map_html::total_cost;
+use super::map_table::MapTable;
 use super::run_stats;
 use crate::event::{Outcome, RunResult};
 use crate::text::pluralize;
@@ -11,17 +13,22 @@ use crate::text::truncate;
 const MAX_ANSWER_CHARS: usize = 20_000;
 /// The most subagents listed.
 const MAX_SUBAGENTS: usize = 50;
+/// The most changed files listed.
+const MAX_FILES: usize = 50;
+/// The most reasons why rows of a map didn't complete, and ids of each.
+const MAX_REASONS: usize = 20;
+const MAX_IDS: usize = 10;
 /// The most characters of any other text from models, servers and job files.
 const MAX_TEXT_CHARS: usize = 300;
 
-/// Renders the outcome, the statistics, the subagents and the answer of a run as Markdown of at most 200 KiB. `record` is
-/// the path of the run folder. Markdown in text from models and servers is escaped, so that it makes no links or images.
-pub fn page(result: &RunResult, record: &str) -> String {
-    let mark = if result.outcome == Outcome::Completed { "✅" } else { "❌" };
-    let mut page = format!(
-        "### {mark} {}: {}\n\n",
-        escape_markdown(&result.job, 64),
-        escape_markdown(&result.outcome.to_string(), 64)
+/// Renders the verdict, the figures, the subagents, the checks, the changed files, the result and the answer of a run as
+/// Markdown of at most 200 KiB. `record` is the path of the run folder; `next` says how to go on. Markdown in text from models and servers is escaped, so
+/// that it makes no links or images.
+pub fn page(result: &RunResult, record: &str, next: Option<&str>) -> String {
+    let mut page = heading(
+        result.outcome == Outcome::Completed,
+        &escape_markdown(&result.job, 64),
+        &escape_markdown(&result.outcome.to_string(), 64),
     );
     if let Some(error) = &result.error {
         page += &format!("**{}**\n", escape_markdown(&error.message, MAX_TEXT_CHARS));
@@ -30,6 +37,7 @@ pub fn page(result: &RunResult, record: &str) -> String {
         }
         page.push('\n');
     }
+    next_command(&mut page, next);
     page += "| | |\n|---|---|\n";
     for (name, value) in
         run_stats::run_stats(result).into_iter().filter(|(name, _)| !["subagents", "checks"].contains(name))
@@ -37,8 +45,9 @@ pub fn page(result: &RunResult, record: &str) -> String {
         page += &format!("| {name} | {} |\n", escape_markdown(&value, MAX_TEXT_CHARS));
     }
     page += &format!("| record | {} |\n", escape_markdown(record, MAX_TEXT_CHARS));
-    checks(&mut page, result);
     subagents(&mut page, result);
+    checks(&mut page, result);
+    changed_files(&mut page, result);
     if let Some(data) = &result.result {
         page += "\nResult:\n\n";
         fenced(&mut page, &format!("{data:#}"));
@@ -49,6 +58,78 @@ pub fn page(result: &RunResult, record: &str) -> String {
     }
     page.push('\n');
     page
+}
+
+/// Renders the totals of a map and the reasons why rows didn't complete. `folder` is the path of its folder; `next` says how to go on.
+pub fn map_page(table: &MapTable, exit_code: u8, folder: &str, next: Option<&str>) -> String {
+    let completed = table.rows.iter().filter(|row| row.is_good()).count();
+    let name = format!("{} {}", table.job, table.name);
+    let verdict = format!("{completed} of {} completed", pluralize(table.rows.len() as u64, "row"));
+    let mut page = heading(exit_code == 0, &escape_markdown(&name, 200), &verdict);
+    next_command(&mut page, next);
+    page += "| | |\n|---|---|\n";
+    for (verdict, count) in table.verdicts() {
+        page += &format!("| {} | {count} |\n", escape_markdown(&verdict, 64));
+    }
+    let (usage, cost, unknown) = table.totals();
+    let figures = [
+        ("tokens", run_stats::usage(&usage)),
+        ("cost", total_cost(cost, unknown)),
+        ("exit code", exit_code.to_string()),
+        ("record", folder.to_owned()),
+    ];
+    for (name, value) in figures {
+        page += &format!("| {name} | {} |\n", escape_markdown(&value, MAX_TEXT_CHARS));
+    }
+    let failures = table.failures();
+    if !failures.is_empty() {
+        page += "\n| rows | reason | ids |\n|---|---|---|\n";
+    }
+    for (reason, rows) in failures.iter().take(MAX_REASONS) {
+        let ids: Vec<&str> = rows.iter().take(MAX_IDS).map(|row| row.id.as_str()).collect();
+        let dots = if rows.len() > MAX_IDS { ", ..." } else { "" };
+        let ids = format!("{}{dots}", ids.join(", "));
+        let (reason, ids) = (escape_markdown(reason, MAX_TEXT_CHARS), escape_markdown(&ids, MAX_TEXT_CHARS));
+        page += &format!("| {} | {reason} | {ids} |\n", rows.len());
+    }
+    if let Some(more) = failures.len().checked_sub(MAX_REASONS).filter(|more| *more > 0) {
+        page += &format!("\nAnd {}; results\\.csv has all rows.\n", pluralize(more as u64, "more reason"));
+    }
+    page.push('\n');
+    page
+}
+
+fn heading(is_good: bool, name: &str, verdict: &str) -> String {
+    let mark = if is_good { "✅" } else { "❌" };
+    format!("### {mark} {name}: {verdict}\n\n")
+}
+
+/// Appends how to go on.
+fn next_command(page: &mut String, next: Option<&str>) {
+    if let Some(next) = next {
+        *page += &format!("{}\n\n", sanitize::inline_code(next));
+    }
+}
+
+fn changed_files(page: &mut String, result: &RunResult) {
+    let changes = result.changes.as_deref().unwrap_or_default();
+    if changes.is_empty() {
+        return;
+    }
+    *page += "\n| file | | lines |\n|---|---|---|\n";
+    for change in changes.iter().take(MAX_FILES) {
+        let path = escape_markdown(&change.path, MAX_TEXT_CHARS);
+        let lines = change.lines_added.zip(change.lines_removed);
+        let lines = lines.map(|(added, removed)| format!("+{added} \u{2212}{removed}")).unwrap_or_default();
+        *page += &format!("| {path} | {} | {lines} |\n", serialized_name(&change.change));
+    }
+    let all = result.changed_files.unwrap_or_default().max(changes.len() as u64);
+    if let Some(more) = all.checked_sub(MAX_FILES as u64).filter(|more| *more > 0) {
+        *page += &format!("\nAnd {}.\n", pluralize(more, "more file"));
+    }
+    if let Some(gap) = &result.changes_incomplete {
+        *page += &format!("\n{}\n", escape_markdown(gap, MAX_TEXT_CHARS));
+    }
 }
 
 fn checks(page: &mut String, result: &RunResult) {

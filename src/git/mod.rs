@@ -1,5 +1,6 @@
 //! Git's own files, read without running git, except for the contents of objects.
 
+mod committed_files;
 mod config;
 pub mod index;
 pub mod objects;
@@ -7,6 +8,8 @@ mod repository;
 
 use std::ffi::OsStr;
 
+pub(crate) use committed_files::{CommitError, CommittedFiles};
+pub use committed_files::{REFERENCE_FORM, is_reference_name};
 pub use config::open_regular_file;
 pub(crate) use config::{GitConfig, MAX_FILE_BYTES};
 pub use repository::{Repository, head_commit};

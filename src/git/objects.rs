@@ -14,31 +14,115 @@ use sha2::{Digest, Sha256};
 
 use crate::text::hex;
 
+/// How much of a list of references is read, in bytes.
+const MAX_REFERENCE_BYTES: u64 = 1 << 20;
+
 /// The name that git gives to a file's content.
 pub(crate) fn object_id(content: &[u8], sha256: bool) -> Vec<u8> {
-    fn hash<D: Digest>(content: &[u8]) -> Vec<u8> {
+    typed_object_id("blob", content, sha256)
+}
+
+fn typed_object_id(kind: &str, content: &[u8], sha256: bool) -> Vec<u8> {
+    fn hash<D: Digest>(kind: &str, content: &[u8]) -> Vec<u8> {
         let mut digest = D::new();
-        digest.update(format!("blob {}\0", content.len()));
+        digest.update(format!("{kind} {}\0", content.len()));
         digest.update(content);
         digest.finalize().to_vec()
     }
-    if sha256 { hash::<Sha256>(content) } else { hash::<Sha1>(content) }
+    if sha256 { hash::<Sha256>(kind, content) } else { hash::<Sha1>(kind, content) }
 }
 
-/// A `git cat-file --batch` process that reads the contents of objects.
+/// A command of `git`, an absolute path, that reads a git folder.
 ///
 /// It runs nothing that the repository configures: the git folder is given, so nothing is searched for; there is no home,
-/// no system configuration and no environment; `cat-file` applies no filters unless asked to; replacements and fetching
-/// missing objects are off. Contents are hashed again, because a command can write into the object store.
-pub(crate) struct GitObjects {
+/// no system configuration and no environment; replacements and fetching missing objects are off.
+fn git_command(git: &Path, git_dir: &Path) -> Command {
+    let mut command = Command::new(git);
+    command
+        .arg("--git-dir")
+        .arg(git_dir)
+        .args(["--no-pager", "--no-replace-objects", "--no-optional-locks", "-c", "core.fsmonitor=false"])
+        .args(["-c", "protocol.allow=never"])
+        .current_dir("/")
+        .env_clear()
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_NO_LAZY_FETCH", "1")
+        .env("GIT_ALLOW_PROTOCOL", "none")
+        .env("GIT_TERMINAL_PROMPT", "0")
+        .env("HOME", "/nonexistent")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    command
+}
+
+/// A running git that is killed at a deadline, and when this is dropped.
+struct GitProcess {
     child: Child,
+    /// Kills the process at the deadline: git would wait for ever on a pipe in place of a file.
+    watchdog: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl GitProcess {
+    fn start(mut command: Command, deadline: Instant) -> io::Result<Self> {
+        let child = command.spawn()?;
+        let (done, is_done) = channel();
+        let pid = Pid::from_child(&child);
+        let watchdog = std::thread::Builder::new().name("git".to_owned()).spawn(move || {
+            // The process isn't reaped before this thread has ended, so the process id is still its own.
+            if is_done.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+                == Err(RecvTimeoutError::Timeout)
+            {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        })?;
+        Ok(Self { child, watchdog: Some((done, watchdog)) })
+    }
+}
+
+impl Drop for GitProcess {
+    fn drop(&mut self) {
+        if let Some((done, watchdog)) = self.watchdog.take() {
+            let _ = kill_process(Pid::from_child(&self.child), Signal::KILL);
+            drop(done);
+            let _ = watchdog.join();
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// The objects that the references with exactly these full names point to, by name. Missing ones are left out.
+pub(super) fn read_references(
+    git: &Path,
+    git_dir: &Path,
+    names: &[String],
+    deadline: Instant,
+) -> io::Result<Vec<(String, String)>> {
+    let mut command = git_command(git, git_dir);
+    command.args(["for-each-ref", "--format=%(objectname) %(refname)", "--"]).args(names);
+    let mut process = GitProcess::start(command, deadline)?;
+    let mut output = Vec::new();
+    if let Some(stdout) = process.child.stdout.take() {
+        // A name is also a pattern for everything below it, which doesn't count.
+        stdout.take(MAX_REFERENCE_BYTES).read_to_end(&mut output)?;
+    }
+    let text = String::from_utf8_lossy(&output);
+    let found = text.lines().filter_map(|line| line.split_once(' '));
+    let exact = found.filter(|(_, name)| names.iter().any(|wanted| wanted == name));
+    Ok(exact.map(|(id, name)| (name.to_owned(), id.to_owned())).collect())
+}
+
+/// A `git cat-file --batch` process that reads the contents of objects. It applies no filters. Contents are hashed again,
+/// because a command can write into the object store.
+pub(crate) struct GitObjects {
+    /// Ends with this.
+    _process: GitProcess,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     sha256: bool,
     /// The largest content that is returned, in bytes.
     max_bytes: u64,
-    /// Kills the process at the deadline: git would wait for ever on a pipe in place of an object.
-    watchdog: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 impl GitObjects {
@@ -50,44 +134,25 @@ impl GitObjects {
         max_bytes: u64,
         deadline: Instant,
     ) -> io::Result<Self> {
-        let mut child = Command::new(git)
-            .arg("--git-dir")
-            .arg(git_dir)
-            .args(["--no-pager", "--no-replace-objects", "--no-optional-locks", "-c", "core.fsmonitor=false"])
-            .args(["-c", "protocol.allow=never", "cat-file", "--batch"])
-            .current_dir("/")
-            .env_clear()
-            .env("GIT_CONFIG_NOSYSTEM", "1")
-            .env("GIT_CONFIG_GLOBAL", "/dev/null")
-            .env("GIT_NO_LAZY_FETCH", "1")
-            .env("GIT_ALLOW_PROTOCOL", "none")
-            .env("GIT_TERMINAL_PROMPT", "0")
-            .env("HOME", "/nonexistent")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()?;
-        let pipes = child.stdin.take().zip(child.stdout.take());
+        let mut command = git_command(git, git_dir);
+        command.args(["cat-file", "--batch"]).stdin(Stdio::piped());
+        let mut process = GitProcess::start(command, deadline)?;
+        let pipes = process.child.stdin.take().zip(process.child.stdout.take());
         let (input, output) = pipes.ok_or_else(|| io::Error::other("git has no pipes"))?;
-        let (done, is_done) = channel();
-        let pid = Pid::from_child(&child);
-        let watchdog = std::thread::Builder::new().name("git".to_owned()).spawn(move || {
-            // The process isn't reaped before this thread has ended, so the process id is still its own.
-            if is_done.recv_timeout(deadline.saturating_duration_since(Instant::now()))
-                == Err(RecvTimeoutError::Timeout)
-            {
-                let _ = kill_process(pid, Signal::KILL);
-            }
-        })?;
-        Ok(Self { child, input, output: BufReader::new(output), sha256, max_bytes, watchdog: Some((done, watchdog)) })
+        Ok(Self { _process: process, input, output: BufReader::new(output), sha256, max_bytes })
     }
 
-    /// The content of an object; `None` if it is missing, too large or doesn't match its name.
+    /// The content of a file; `None` if it is missing, too large or doesn't match its name.
     pub(crate) fn content(&mut self, name: &str) -> Option<Vec<u8>> {
+        self.object(name).filter(|(kind, _)| kind == "blob").map(|(_, content)| content)
+    }
+
+    /// The kind and the content of an object, by its full name; `None` if it is missing, too large or doesn't match its name.
+    pub(super) fn object(&mut self, name: &str) -> Option<(String, Vec<u8>)> {
         writeln!(self.input, "{name}").ok()?;
         let mut header = String::new();
         (&mut self.output).take(1024).read_line(&mut header).ok()?;
-        let length = header.trim_end().strip_prefix(name)?.strip_prefix(" blob ")?;
+        let (kind, length) = header.trim_end().strip_prefix(name)?.strip_prefix(' ')?.split_once(' ')?;
         let length: u64 = length.parse().ok()?;
         if length > self.max_bytes {
             io::copy(&mut (&mut self.output).take(length.checked_add(1)?), &mut io::sink()).ok()?;
@@ -96,17 +161,6 @@ impl GitObjects {
         let mut content = vec![0; usize::try_from(length).ok()? + 1];
         self.output.read_exact(&mut content).ok()?;
         content.pop();
-        (hex(&object_id(&content, self.sha256)) == name).then_some(content)
-    }
-}
-
-impl Drop for GitObjects {
-    fn drop(&mut self) {
-        if let Some((done, watchdog)) = self.watchdog.take() {
-            let _ = kill_process(Pid::from_child(&self.child), Signal::KILL);
-            drop(done);
-            let _ = watchdog.join();
-        }
-        let _ = self.child.wait();
+        (hex(&typed_object_id(kind, &content, self.sha256)) == name).then(|| (kind.to_owned(), content))
     }
 }

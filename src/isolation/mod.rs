@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use self::copy::remove_tree;
 pub use self::error::IsolationError;
+pub use self::worktree::WORKSPACES_FOLDER;
 use self::worktree::WorktreeSnapshot;
 use crate::git::Repository;
 
@@ -132,10 +133,22 @@ impl Snapshot {
     /// # Errors
     /// If it can't be removed.
     pub fn remove_workspace(&self, target: &Path) -> Result<(), IsolationError> {
-        remove_tree(target)?;
+        // Git's note first: a folder that a killed process has left is found again, and a note isn't.
+        if let Self::Git { repository, .. } = self {
+            worktree::forget(repository, |worktree| worktree == target)?;
+        }
+        remove_tree(target)
+    }
+
+    /// Removes git's notes of workspaces below a folder that don't exist any more.
+    ///
+    /// # Errors
+    /// If one can't be removed.
+    pub fn forget_missing(&self, folder: &Path) -> Result<(), IsolationError> {
         match self {
-            // Git still lists a worktree whose folder is gone.
-            Self::Git { repository, .. } => worktree::forget(repository, target),
+            Self::Git { repository, .. } => {
+                worktree::forget(repository, |worktree| worktree.starts_with(folder) && !worktree.exists())
+            }
             Self::Copy { .. } => Ok(()),
         }
     }

@@ -168,3 +168,67 @@ fn a_workspace_that_can_have_no_worktree_is_an_error() {
     git(folder.path(), &["init", "-q"]);
     assert!(take().contains("has no commit yet"));
 }
+
+/// The names of git's notes of worktrees.
+fn notes(root: &Path) -> Vec<String> {
+    let entries = fs::read_dir(root.join(".git/worktrees")).into_iter().flatten();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn many_worktrees_can_be_made_and_removed_at_the_same_time() {
+    let (folder, elsewhere) = (repository(), tempfile::tempdir().unwrap());
+    let root = folder.path().canonicalize().unwrap();
+    let snapshot = Snapshot::take(Isolation::Worktree, &root, elsewhere.path(), &[]).unwrap().unwrap();
+    std::thread::scope(|scope| {
+        for worker in 0..12 {
+            let target = elsewhere.path().join(format!("w{worker}"));
+            let snapshot = &snapshot;
+            scope.spawn(move || {
+                for _ in 0..12 {
+                    snapshot.make_workspace(&target).unwrap();
+                    snapshot.remove_workspace(&target).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(notes(&root), [""; 0]);
+}
+
+#[test]
+fn what_a_killed_git_has_left_is_not_in_the_way() {
+    let (folder, elsewhere) = (repository(), tempfile::tempdir().unwrap());
+    let root = folder.path().canonicalize().unwrap();
+    let snapshot = Snapshot::take(Isolation::Worktree, &root, elsewhere.path(), &[]).unwrap().unwrap();
+    let workspaces = elsewhere.path().join(WORKSPACES_FOLDER);
+    let [torn, gone, made] = ["torn", "gone", "made"].map(|name| workspaces.join(name));
+    // Git writes `gitdir` before `commondir`, and no git works in the repository while that is empty.
+    let note = root.join(".git/worktrees/torn");
+    fs::create_dir_all(&note).unwrap();
+    fs::write(note.join("gitdir"), format!("{}\n", torn.join(".git").display())).unwrap();
+    fs::write(note.join("commondir"), "").unwrap();
+    snapshot.make_workspace(&made).unwrap();
+    assert_eq!(notes(&root), ["made"]);
+    // The folder of a worktree is gone, and git still lists it.
+    snapshot.make_workspace(&gone).unwrap();
+    fs::remove_dir_all(&gone).unwrap();
+    git(
+        &root,
+        &[
+            "-c",
+            "core.hooksPath=/dev/null",
+            "worktree",
+            "add",
+            "-q",
+            "--detach",
+            &elsewhere.path().join("foreign").to_string_lossy(),
+        ],
+    );
+    fs::remove_dir_all(elsewhere.path().join("foreign")).unwrap();
+    snapshot.forget_missing(&workspaces).unwrap();
+    let mut left = notes(&root);
+    left.sort();
+    assert_eq!(left, ["foreign", "made"], "only ours are removed");
+    snapshot.remove_workspace(&made).unwrap();
+    assert_eq!(notes(&root), ["foreign"]);
+}

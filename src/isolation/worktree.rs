@@ -1,12 +1,25 @@
 //! Worktrees, made by the user's own git. Hooks are off, and only the worktrees' own folders below `.git/worktrees` and new
 //! objects are written.
 
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
 
 use super::copy::remove_tree;
 use super::error::IsolationError;
 use crate::git::Repository;
+
+/// The folder of all workspaces of their own, in the folder of all runs.
+pub const WORKSPACES_FOLDER: &str = ".workspaces";
+/// How often git may find the list of worktrees changing, because the user's own git doesn't take our lock.
+const MAX_ATTEMPTS: u32 = 5;
+const RETRY_DELAY: Duration = Duration::from_millis(100);
+/// How long to wait for the lock at most. The command of an agent could hold it.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A git command with the settings that all commands here have.
 fn git(folder: &Path, arguments: &[&str]) -> Command {
@@ -14,7 +27,7 @@ fn git(folder: &Path, arguments: &[&str]) -> Command {
     command
         .args(["--no-pager", "--no-optional-locks"])
         .args(["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0"])
-        .args(["-c", "advice.detachedHead=false"])
+        .args(["-c", "advice.detachedHead=false", "-c", "worktree.useRelativePaths=false"])
         .args(arguments)
         .current_dir(folder)
         .env("GIT_TERMINAL_PROMPT", "0")
@@ -61,12 +74,12 @@ pub(super) fn take_snapshot(
     let subfolder = workspace.strip_prefix(&root).unwrap_or(Path::new("")).to_owned();
     let commit = run(git(&root, &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]), "rev-parse")
         .map_err(|_| IsolationError::NoCommit)?;
-    std::fs::create_dir_all(folder).map_err(IsolationError::io(folder))?;
+    fs::create_dir_all(folder).map_err(IsolationError::io(folder))?;
     let temporary =
         tempfile::Builder::new().prefix(".index-").tempdir_in(folder).map_err(IsolationError::io(folder))?;
     let index = temporary.path().join("index");
     // The user's index knows which files haven't changed, which saves reading them all.
-    let _ = std::fs::copy(repository.git_dir.join("index"), &index);
+    let _ = fs::copy(repository.git_dir.join("index"), &index);
     let with_index = |arguments: &[&str]| {
         let mut command = git(&root, arguments);
         command.env("GIT_INDEX_FILE", &index);
@@ -97,23 +110,101 @@ pub(super) fn has_tree(repository: &Path, tree: &str) -> bool {
 /// Adds a worktree at a commit, with the files of a tree. What differs from the commit is uncommitted there, too.
 pub(super) fn add(repository: &Path, target: &Path, commit: &str, tree: &str) -> Result<(), IsolationError> {
     let path = target.to_string_lossy();
-    run(git(repository, &["worktree", "add", "--quiet", "--detach", "--no-checkout", &path, commit]), "worktree add")?;
+    let mut attempt = 1;
+    loop {
+        let lock = WorktreeList::lock(repository);
+        let mut command = git(repository, &["worktree", "add", "--quiet", "--detach", "--no-checkout", &path, commit]);
+        if let Some(list) = &lock {
+            list.remove_incomplete();
+            // If this process is killed, git still holds the lock until it has ended.
+            command.stdin(list.lock.try_clone().map_err(IsolationError::io(repository))?);
+        }
+        match run(command, "worktree add") {
+            Ok(_) => break,
+            Err(error) if attempt == MAX_ATTEMPTS => return Err(error),
+            Err(_) => attempt += 1,
+        }
+        drop(lock);
+        // What the failed command has left is in the way of the next one.
+        forget(repository, |worktree| worktree == target)?;
+        remove_tree(target)?;
+        std::thread::sleep(RETRY_DELAY);
+    }
     run(git(target, &["read-tree", "--reset", "-u", tree]), "read-tree")?;
     run(git(target, &["read-tree", commit]), "read-tree")?;
     // Without this, every file would look changed until git compares its content.
     run(git(target, &["update-index", "--quiet", "--refresh", "--unmerged"]), "update-index").map(drop).or(Ok(()))
 }
 
-/// Removes git's note of a worktree whose folder is gone.
-pub(super) fn forget(repository: &Path, target: &Path) -> Result<(), IsolationError> {
-    let Some(found) = Repository::discover(repository) else { return Ok(()) };
-    let dot_git = target.join(".git");
-    for entry in std::fs::read_dir(found.common_dir.join("worktrees")).into_iter().flatten().flatten() {
-        let names_target = std::fs::read_to_string(entry.path().join("gitdir"))
-            .is_ok_and(|text| Path::new(text.trim_end_matches('\n')) == dot_git);
-        if names_target {
-            remove_tree(&entry.path())?;
+/// Removes git's notes of the worktrees for which `is_gone` is true.
+pub(super) fn forget(repository: &Path, is_gone: impl Fn(&Path) -> bool) -> Result<(), IsolationError> {
+    let Some(list) = WorktreeList::lock(repository) else { return Ok(()) };
+    let gone: Vec<_> = list.entries().filter(|(_, worktree)| is_gone(worktree)).collect();
+    gone.iter().try_for_each(|(entry, worktree)| list.remove(entry, worktree))
+}
+
+/// Git's notes of the worktrees of a repository, locked. Git reads all of them when it adds one, and fails if it finds one that
+/// another process is about to write or to remove.
+struct WorktreeList {
+    folder: PathBuf,
+    /// The repository's folder.
+    lock: File,
+}
+
+impl WorktreeList {
+    /// Waits for the lock. On a file system without locks, or after [`LOCK_TIMEOUT`], this succeeds without protecting anything.
+    fn lock(repository: &Path) -> Option<Self> {
+        let git_dir = Repository::discover(repository)?.common_dir;
+        let lock = File::open(&git_dir).ok()?;
+        let start = Instant::now();
+        while flock(&lock, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK)
+            && start.elapsed() < LOCK_TIMEOUT
+        {
+            std::thread::sleep(LOCK_POLL_INTERVAL);
+        }
+        Some(Self { folder: git_dir.join("worktrees"), lock })
+    }
+
+    /// The notes, and the folder that each belongs to.
+    fn entries(&self) -> impl Iterator<Item = (PathBuf, PathBuf)> {
+        fs::read_dir(&self.folder).into_iter().flatten().flatten().filter_map(|entry| {
+            let text = fs::read_to_string(entry.path().join("gitdir")).ok()?;
+            Some((entry.path(), Path::new(text.trim_end_matches('\n')).parent()?.to_owned()))
+        })
+    }
+
+    /// Removes the note of a worktree.
+    fn remove(&self, entry: &Path, worktree: &Path) -> Result<(), IsolationError> {
+        // Moved at once, so that nothing of it stays here if this process is killed. The worktree is removed next.
+        let moved = worktree.join(".legwork-note");
+        if fs::rename(entry, &moved).is_ok() {
+            remove_tree(&moved)?;
+        } else {
+            // By `gitdir` it is found again.
+            for file in fs::read_dir(entry).into_iter().flatten().flatten().filter(|file| file.file_name() != "gitdir")
+            {
+                let path = file.path();
+                match fs::remove_file(&path) {
+                    Ok(()) => {}
+                    Err(_) => remove_tree(&path)?,
+                }
+            }
+            remove_tree(entry)?;
+        }
+        // As git does. This fails if there are others.
+        let _ = fs::remove_dir(&self.folder);
+        Ok(())
+    }
+
+    /// Removes the notes that a killed git hasn't finished. Every later git would fail because of them. Only our own are removed.
+    fn remove_incomplete(&self) {
+        let is_ours = |worktree: &Path| worktree.components().any(|part| part.as_os_str() == WORKSPACES_FOLDER);
+        for (entry, worktree) in self.entries() {
+            let is_incomplete = fs::metadata(entry.join("commondir")).map_or(true, |file| file.len() == 0);
+            if is_incomplete && is_ours(&worktree) {
+                // If it can't be removed, git says what is wrong with it.
+                let _ = self.remove(&entry, &worktree);
+            }
         }
     }
-    Ok(())
 }

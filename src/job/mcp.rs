@@ -5,8 +5,9 @@ use schemars::JsonSchema;
 use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 
+use super::access::{ENV_FORM, ENV_PATTERN, Network};
+use super::duration::Duration;
 use super::prompt::{OrText, TextOrMapping};
-use super::{Duration, ENV_FORM, ENV_PATTERN, Network};
 use crate::yaml::Spanned;
 
 /// The greatest number of servers of a job.

@@ -3,6 +3,8 @@
 //! Their doc comments are the descriptions in the JSON Schema. Everything beyond the form (names that exist, numbers in
 //! range) is checked in [`crate::lints`].
 
+mod agent_file;
+mod access;
 mod check;
 mod duration;
 mod input;
@@ -21,6 +23,8 @@ use crate::diagnostic::{Rule, rule};
 use crate::yaml::{Node, Spanned};
 
 pub use crate::yaml::value_or;
+pub use access::{ENV_FORM, ENV_PATTERN, Network};
+pub use agent_file::{CONTEXT_BYTES, ContextEntry, MAX_AGENT_FILES, MAX_CONTEXT_BYTES, SkillEntry};
 pub use check::{Check, DEFAULT_CHECK_SECONDS, MAX_CHECKS, MAX_REPAIRS, VariableMention, input_variables};
 pub use duration::{Duration, MAX_DURATION};
 pub use input::{Input, InputType, input_variable};
@@ -52,11 +56,6 @@ pub const INPUT_NAME_FORM: &str = "an input's name is 1 to 64 of `a-z`, `0-9` an
 pub const PROTECTED_FORM: &str = "write a path from the workspace, such as `deploy/`, without `..` and wildcards";
 /// The greatest number of entries of `protect`, and of `allow_changes`.
 pub const MAX_PATHS: usize = 100;
-
-/// The form of an environment variable's name.
-pub const ENV_PATTERN: &str = "^[A-Za-z_][A-Za-z0-9_]*$";
-/// The same in words.
-pub const ENV_FORM: &str = "a name is made of letters, digits and `_`, and doesn't begin with a digit";
 
 /// The name of the default subagent, for a job with `task` and without subagents.
 pub const GENERAL_SUBAGENT: &str = "general";
@@ -121,6 +120,19 @@ pub struct Job {
         "title": "server", "pattern": NAME_PATTERN, "patternErrorMessage": NAME_FORM,
     }))]
     pub mcp: IndexMap<Spanned<String>, McpServer>,
+    /// Files of the workspace whose text is added to the system prompt of every agent: paths, globs, or `{ file: PATH, ref: COMMIT }`.
+    #[serde(default)]
+    #[schemars(length(max = MAX_AGENT_FILES))]
+    pub context: Vec<Spanned<ContextEntry>>,
+
+    /// How many bytes the context files of one agent may have together.
+    #[schemars(range(min = 1, max = MAX_CONTEXT_BYTES), extend("default" = CONTEXT_BYTES))]
+    pub context_bytes: Option<Spanned<u32>>,
+
+    /// Skills that all agents can use: folders of the workspace with a `SKILL.md`.
+    #[serde(default)]
+    #[schemars(length(max = MAX_AGENT_FILES))]
+    pub skills: Vec<Spanned<SkillEntry>>,
 
     /// Limits of the whole run, subagents and retries included.
     #[serde(default)]
@@ -189,7 +201,7 @@ impl Job {
 
     /// All agents, the parent first.
     pub fn agents(&self) -> impl Iterator<Item = Agent<'_>> {
-        let Parent { system, tools, max_turns, max_tokens, .. } = &self.parent;
+        let Parent { system, tools, max_turns, max_tokens, context, skills, .. } = &self.parent;
         let parent = Agent {
             name: None,
             system: system.as_ref(),
@@ -199,6 +211,8 @@ impl Job {
             model: None,
             workspace: None,
             returns: self.result.as_ref(),
+            own_context: context,
+            own_skills: skills,
         };
         std::iter::once(parent).chain(self.subagents.iter().map(|(name, subagent)| Agent {
             name: Some(name),
@@ -209,6 +223,8 @@ impl Job {
             model: subagent.model.as_ref(),
             workspace: subagent.workspace.as_ref(),
             returns: subagent.returns.as_ref(),
+            own_context: &subagent.context,
+            own_skills: &subagent.skills,
         }))
     }
 
@@ -225,6 +241,22 @@ impl Job {
     /// The entries of all agents for tool servers.
     pub fn server_entries(&self) -> impl Iterator<Item = &ServerEntry> {
         self.agents().flat_map(|agent| agent.tools).filter_map(|entry| entry.value.server())
+    }
+
+    /// Whether any agent lists a tool of a server.
+    pub fn lists_server_tool(&self, server: &str, tool: &str) -> bool {
+        let mut entries = self.server_entries().filter(|entry| entry.server.value == server);
+        entries.any(|entry| entry.allow.value.iter().any(|pattern| allows_tool(&pattern.value, tool)))
+    }
+
+    /// The context files of an agent: the job's and then its own.
+    pub fn context_of<'a>(&'a self, agent: &Agent<'a>) -> impl Iterator<Item = &'a Spanned<ContextEntry>> {
+        self.context.iter().chain(agent.own_context)
+    }
+
+    /// The skills of an agent: the job's and then its own.
+    pub fn skills_of<'a>(&'a self, agent: &Agent<'a>) -> impl Iterator<Item = &'a Spanned<SkillEntry>> {
+        self.skills.iter().chain(agent.own_skills)
     }
 
     /// Whether the parent can delegate work to subagents.
@@ -255,6 +287,16 @@ pub struct Parent {
     /// The greatest number of output tokens of one reply.
     #[schemars(range(min = 1, max = MAX_TOKENS), extend("default" = PARENT_TOKENS))]
     pub max_tokens: Option<Spanned<u32>>,
+
+    /// Files of the workspace whose text is added to the system prompt of this agent, after the job's: paths, globs, or `{ file: PATH, ref: COMMIT }`.
+    #[serde(default)]
+    #[schemars(length(max = MAX_AGENT_FILES))]
+    pub context: Vec<Spanned<ContextEntry>>,
+
+    /// Skills that this agent, in addition to the job's can use: folders of the workspace with a `SKILL.md`.
+    #[serde(default)]
+    #[schemars(length(max = MAX_AGENT_FILES))]
+    pub skills: Vec<Spanned<SkillEntry>>,
 }
 
 /// An agent that the parent can delegate work to.
@@ -282,6 +324,16 @@ pub struct Subagent {
 
     /// The model that answers. Default: the job's.
     pub model: Option<Spanned<ModelSpec>>,
+
+    /// Files of the workspace whose text is added to the system prompt of this agent, after the job's: paths, globs, or `{ file: PATH, ref: COMMIT }`.
+    #[serde(default)]
+    #[schemars(length(max = MAX_AGENT_FILES))]
+    pub context: Vec<Spanned<ContextEntry>>,
+
+    /// Skills that this agent, in addition to the job's can use: folders of the workspace with a `SKILL.md`.
+    #[serde(default)]
+    #[schemars(length(max = MAX_AGENT_FILES))]
+    pub skills: Vec<Spanned<SkillEntry>>,
 
     /// The folder that the subagent's tools work in.
     #[serde(default)]
@@ -324,6 +376,10 @@ pub struct Agent<'a> {
     pub workspace: Option<&'a Spanned<SubagentWorkspace>>,
     /// The data that it returns.
     pub returns: Option<&'a Returns>,
+    /// Its context files, in addition to the job's.
+    pub own_context: &'a [Spanned<ContextEntry>],
+    /// Its skills, in addition to the job's.
+    pub own_skills: &'a [Spanned<SkillEntry>],
 }
 
 /// Limits of the whole run, subagents and retries included.
@@ -356,17 +412,6 @@ pub struct Limits {
     /// Subagents that may run at once.
     #[schemars(range(min = 1, max = MAX_PARALLEL_SUBAGENTS), extend("default" = PARALLEL_SUBAGENTS))]
     pub parallel_subagents: Option<Spanned<u32>>,
-}
-
-/// The network access of tools.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Network {
-    /// No network.
-    #[default]
-    None,
-    /// Unrestricted network.
-    Open,
 }
 
 /// The folder that a subagent's tools work in.

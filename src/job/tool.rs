@@ -75,7 +75,7 @@ impl<'de> Deserialize<'de> for ToolEntry {
                     while let Some(key) = map.next_key::<Spanned<String>>()? {
                         entries.push((key, map.next_value::<Node>()?));
                     }
-                    return server_entry(entries);
+                    return server_entry(&entries);
                 }
                 match map.next_key::<Spanned<String>>()? {
                     None => Ok(ToolEntry::Options { name, options }),
@@ -92,7 +92,7 @@ fn is_server_key(key: &str) -> bool {
     matches!(key, ToolEntry::SERVER_KEY | "allow")
 }
 
-fn server_entry<E: de::Error>(entries: Vec<(Spanned<String>, Node)>) -> Result<ToolEntry, E> {
+fn server_entry<E: de::Error>(entries: &[(Spanned<String>, Node)]) -> Result<ToolEntry, E> {
     if let Some((key, _)) = entries.iter().find(|(key, _)| !is_server_key(&key.value)) {
         let what = format!("an entry for a tool server has no key `{}`", key.value);
         return Err(yaml::coded_error("bad-tool-entry", what, Some(SERVER_HELP)));

@@ -63,7 +63,12 @@ pub struct JournalReader<R> {
 impl<R: BufRead> JournalReader<R> {
     /// Reads a journal from any input.
     pub fn new(input: R) -> Self {
-        Self { input, line: 0, sum: String::new(), seal: None, whole_bytes: 0, is_done: false }
+        Self::continue_at(input, 0, String::new())
+    }
+
+    /// Reads a journal after `lines` lines, of which the last has the checksum `sum`.
+    pub(crate) fn continue_at(input: R, lines: u64, sum: String) -> Self {
+        Self { input, line: lines, sum, seal: None, whole_bytes: 0, is_done: false }
     }
 
     fn read_next(&mut self) -> Result<Option<JournalEntry>, JournalError> {

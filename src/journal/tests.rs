@@ -5,7 +5,7 @@ use std::path::Path;
 use super::line_format::checksum;
 use super::writer::Journal;
 use super::*;
-use crate::event::{Durability, Event, JournalEntry, NoteSent};
+use crate::event::{Event, JournalEntry, NoteSent};
 
 fn written(texts: &[&str]) -> String {
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -14,7 +14,7 @@ fn written(texts: &[&str]) -> String {
         let event = Event::NoteSent(NoteSent { text: (*text).to_owned() });
         let at = "2026-01-02T03:04:05Z".parse().unwrap();
         let entry = JournalEntry { seq: journal.next_seq(), at, agent: "parent".to_owned(), event };
-        journal.append(&entry, Durability::Written, &FaultInjection::default(), None).unwrap();
+        journal.append(&entry, &FaultInjection::default(), None).unwrap();
     }
     std::fs::read_to_string(file.path()).unwrap()
 }
@@ -61,7 +61,7 @@ fn a_change_by_another_program_is_detected_and_a_touch_is_ignored() {
             let event = Event::NoteSent(NoteSent { text: text.to_owned() });
             let at = "2026-01-02T03:04:05Z".parse().unwrap();
             let entry = JournalEntry { seq: journal.next_seq(), at, agent: "parent".to_owned(), event };
-            journal.append(&entry, Durability::Written, &FaultInjection::default(), None)
+            journal.append(&entry, &FaultInjection::default(), None)
         };
         append("one").unwrap();
         attack(file.path());

@@ -3,16 +3,14 @@
 use std::fs::{File, Metadata};
 use std::io::{self, BufReader, Seek, Write};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::fault_injection::FaultInjection;
 use super::line_format::encode;
 use super::reader::JournalReader;
 use super::seal::RecordKey;
-use crate::event::{Durability, JournalEntry};
-
-/// How many folders above a journal may be as new as it is: the run's, its job's, and the folder of all runs.
-const MAX_NEW_PARENTS: usize = 3;
+use crate::event::JournalEntry;
 
 /// How many lines a journal has, and the checksum of the last.
 pub(crate) type JournalEnd = (u64, String);
@@ -20,10 +18,12 @@ pub(crate) type JournalEnd = (u64, String);
 /// A journal that is open for appending.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    file: File,
+    file: Arc<File>,
     path: PathBuf,
     /// Whether the file's name may not be on the disk yet.
     is_new: bool,
+    /// Whether lines may not be on the disk yet.
+    is_unflushed: bool,
     seq: u64,
     sum: String,
     /// Size and time of the last change (ctime) after the last line.
@@ -35,7 +35,16 @@ pub(crate) struct Journal {
 impl Journal {
     /// Continues a journal after `seq` lines, of which the last has the checksum `sum`.
     pub(crate) fn new(file: File, path: PathBuf, (seq, sum): JournalEnd) -> Self {
-        Self { file, path, is_new: seq == 0, seq, sum, stamp: None, is_broken: false }
+        Self {
+            file: Arc::new(file),
+            path,
+            is_new: seq == 0,
+            is_unflushed: true,
+            seq,
+            sum,
+            stamp: None,
+            is_broken: false,
+        }
     }
 
     pub(crate) fn end(&self) -> JournalEnd {
@@ -50,7 +59,6 @@ impl Journal {
     pub(crate) fn append(
         &mut self,
         entry: &JournalEntry,
-        durability: Durability,
         faults: &FaultInjection,
         key: Option<&RecordKey>,
     ) -> io::Result<()> {
@@ -60,20 +68,26 @@ impl Journal {
         self.is_broken = true;
         self.check_unchanged()?;
         let (line, sum) = encode(entry, &self.sum, key)?;
-        faults.write(|| self.file.write_all(&line.as_bytes()[..line.len() / 2]))?;
-        self.file.write_all(line.as_bytes())?;
-        if durability == Durability::Flushed {
-            faults.operation()?;
-            self.file.sync_data()?;
-            if std::mem::take(&mut self.is_new) {
-                sync_parents(&self.path)?;
-            }
-        }
+        let mut file = &*self.file;
+        faults.write(|| file.write_all(&line.as_bytes()[..line.len() / 2]))?;
+        file.write_all(line.as_bytes())?;
+        self.is_unflushed = true;
         self.seq = entry.seq;
         self.sum = sum;
         self.stamp = Some(stamp(&self.file.metadata()?));
         self.is_broken = false;
         Ok(())
+    }
+
+    /// The file if it must be flushed, and whether its name must be. The caller flushes them, or says that it
+    /// [failed](Self::break_off).
+    pub(crate) fn take_unflushed(&mut self) -> Option<(Arc<File>, bool)> {
+        std::mem::take(&mut self.is_unflushed).then(|| (Arc::clone(&self.file), std::mem::take(&mut self.is_new)))
+    }
+
+    /// Nothing may be appended any more.
+    pub(crate) fn break_off(&mut self) {
+        self.is_broken = true;
     }
 
     fn check_unchanged(&self) -> io::Result<()> {
@@ -107,18 +121,4 @@ impl Journal {
 
 fn stamp(metadata: &Metadata) -> (u64, i64, i64) {
     (metadata.len(), metadata.ctime(), metadata.ctime_nsec())
-}
-
-/// Flushes the name of a new file, and those of the folders above it that were created with it.
-fn sync_parents(path: &Path) -> io::Result<()> {
-    for folder in path.ancestors().skip(1).take(MAX_NEW_PARENTS) {
-        match File::open(folder).and_then(|folder| folder.sync_all()) {
-            // Some file systems can't flush folders, and the user may not be allowed to read all of them.
-            Err(error) if !matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied) => {
-                return Err(error);
-            }
-            _ => {}
-        }
-    }
-    Ok(())
 }

@@ -12,14 +12,8 @@ use super::{Lint, LintContext, listed_twice};
 
 /// Keys that providers' own tools and SDKs read, in addition to those that we read. A job that names one would give the
 /// key to every command of the model.
-const OTHER_KEYS: &[&str] = &[
-    "ANTHROPIC_AUTH_TOKEN",
-    "CLAUDE_CODE_OAUTH_TOKEN",
-    "OPENAI_ADMIN_KEY",
-    "AZURE_OPENAI_API_KEY",
-    "MISTRAL_API_KEY",
-    "OPENROUTER_API_KEY",
-];
+const OTHER_KEYS: &[&str] =
+    &["CLAUDE_CODE_OAUTH_TOKEN", "OPENAI_ADMIN_KEY", "AZURE_OPENAI_API_KEY", "MISTRAL_API_KEY", "OPENROUTER_API_KEY"];
 
 /// The variable that holds the key that signs records. Like a provider's key, tools can't see it.
 pub const RECORD_KEY: &str = "LEGWORK_RECORD_KEY";

@@ -1,7 +1,7 @@
 //! Hints for the YAML reader about the keys of a job file: the ranges of numbers, and where misplaced keys belong.
 
-use crate::job::{MAX_PARALLEL_SUBAGENTS, MAX_TOKENS, MAX_TURNS};
-use crate::yaml::{ErrorDetail, FormatHints, Node};
+use crate::job::{MAX_CONTEXT_BYTES, MAX_PARALLEL_SUBAGENTS, MAX_TOKENS, MAX_TURNS};
+use crate::yaml::{ErrorDetail, FormatHints, Node, NodeKind};
 
 use super::key_aliases::{KEY_ALIASES, fold_key, is_alias_of, keys_for_alias};
 use super::ranges::{range_help, range_message};
@@ -16,6 +16,19 @@ fn complete_error(node: &Node, error: &mut ErrorDetail) {
         "unknown-key" => complete_unknown_key(node, error),
         "out-of-range" => complete_range(&node.path(), error),
         "wrong-type" => {
+            let path = node.path();
+            let key = match path[..] {
+                [key] | ["parent", key] | ["subagents", _, key] => key,
+                _ => "",
+            };
+            let is_window = key == "context" || is_window_alias(key);
+            match node.kind() {
+                NodeKind::String(_) if ["context", "skills"].contains(&key) => {
+                    error.help = Some(format!("write a list: `{key}: [PATH]`"));
+                }
+                NodeKind::Integer(_) if is_window => error.help = Some(WINDOW_HELP.to_owned()),
+                _ => {}
+            }
             // A type instead of an input's declaration.
             if let (["inputs", name], Some(kind)) = (&node.path()[..], node.as_str())
                 && INPUT_TYPES.contains(&kind)
@@ -36,6 +49,7 @@ fn complete_range(path: &[&str], error: &mut ErrorDetail) {
     let most = match (path, agent_key) {
         (_, ["max_turns"]) => ("max_turns", MAX_TURNS),
         (_, ["max_tokens"] | ["model", "max_tokens"]) => ("max_tokens", MAX_TOKENS),
+        (["context_bytes"], _) => ("context_bytes", MAX_CONTEXT_BYTES),
         (["limits", "parallel_subagents"], _) => ("parallel_subagents", MAX_PARALLEL_SUBAGENTS),
         (["limits", key @ ("tokens" | "tool_calls" | "subagents")], _) => {
             error.message = format!("`{key}` must be a whole number of at least 1");
@@ -65,6 +79,7 @@ const JOB: &[&str] = &[
     "inputs",
     "subagents",
     "mcp",
+    "context_bytes",
     "limits",
     "env",
     "network",
@@ -110,12 +125,26 @@ const UNSUPPORTED_KEYS: &[(&str, &[&str])] = &[
     ("a job has no color; remove it", &["color"]),
 ];
 
+/// What to write instead of a context window outside of a model. The key `context` of jobs and agents is another one.
+const WINDOW_HELP: &str =
+    "the context window is an option of the model: `model: { name: PROVIDER/NAME, context: 200000 }`";
+
+/// Whether a key of another format means the context window of a model.
+fn is_window_alias(key: &str) -> bool {
+    keys_for_alias(key).any(|meant| meant == "context")
+}
+
 /// Completes the error at an unknown key: says where the key belongs.
 fn complete_unknown_key(key: &Node, error: &mut ErrorDetail) {
     let (Some(mapping), Some(name)) = (key.parent(), key.text()) else { return };
     let Some(level) = level_of(&mapping) else { return };
     if follows_empty_block(&mapping, key) {
         error.help = Some("if it is a line of the text above it, indent it deeper than that text's key".to_owned());
+        error.fix = None;
+        return;
+    }
+    if level != KeyLevel::Model && is_window_alias(name) {
+        error.help = Some(WINDOW_HELP.to_owned());
         error.fix = None;
         return;
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::agent_files::AgentFiles;
 use crate::diagnostic::{Diagnostic, Rule, Severity, Source, SourceSpan};
 use crate::job::Job;
 use crate::mcp::ToolLock;
@@ -36,6 +37,8 @@ pub struct LintContext<'a> {
     pub job: &'a Job,
     /// Its prompts and other templates, read and checked.
     pub prompts: &'a Prompts,
+    /// Its context files and skills; empty if there is no workspace to read them in.
+    pub files: &'a AgentFiles,
     /// The findings of reading the file.
     pub reported: &'a [Diagnostic],
     /// Whether the whole file could be read. If not, nothing can be reported as unused.

@@ -1,6 +1,7 @@
 //! Checks a job before it runs. A new lint is one file here and one line in [`LINTS`].
 
 pub mod autofix;
+mod changeable_context;
 mod checks;
 mod context_window;
 mod cost;
@@ -8,6 +9,7 @@ mod default_render;
 mod delegation;
 mod empty_values;
 mod env;
+mod hidden_characters;
 mod inputs;
 mod key_aliases;
 mod key_hints;
@@ -22,6 +24,7 @@ mod protected_paths;
 mod ranges;
 mod script;
 mod shell_syntax;
+mod skill_tools;
 mod suppressions;
 mod tool_aliases;
 mod tool_servers;
@@ -32,6 +35,7 @@ mod valid_job;
 
 use std::sync::Arc;
 
+use crate::agent_files::WorkspaceFiles;
 use crate::diagnostic::{Diagnostic, OmittedFindings, Rule, Severity, Source, SourceSpan};
 use crate::job::{self, Job};
 use crate::mcp::ToolLock;
@@ -39,7 +43,7 @@ use crate::providers::replay;
 use crate::providers::user_servers;
 use crate::template::{self, JobDir};
 use crate::yaml::{self, Decoded, Spanned};
-use crate::{json_schema, rows, toml_file};
+use crate::{agent_files, json_schema, rows, toml_file};
 
 pub use checks::{ambiguous_condition, parse_condition};
 pub use cost::{COST_WARNINGS, CostTracking, unknown_price};
@@ -49,6 +53,7 @@ pub use lint::{Lint, LintContext, UserConfig};
 pub use model_options::dropped_options;
 pub use models::{model_argument, priced_provider, resolve, retirement};
 pub use script::{check_script, startable_subagents, subagent_name};
+use valid_job::LoadedFiles;
 pub use valid_job::{Prompts, Schemas, ValidJob};
 
 use lint::{MAX_FINDINGS, fix_place, join_names, listed_twice};
@@ -76,6 +81,9 @@ pub static LINTS: &[Lint] = &[
     context_window::LINT,
     shell_syntax::LINT,
     not_templates::LINT,
+    changeable_context::LINT,
+    skill_tools::LINT,
+    hidden_characters::LINT,
 ];
 
 /// All rules of all files that are checked.
@@ -90,7 +98,7 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
         replay::RULES,
         user_servers::RULES,
     ];
-    let others = of_files.into_iter().chain([crate::tools::RULES, suppressions::RULES]);
+    let others = of_files.into_iter().chain([crate::tools::RULES, agent_files::RULES, suppressions::RULES]);
     LINTS.iter().map(|lint| lint.rules).chain(others).flatten()
 }
 
@@ -129,6 +137,17 @@ impl JobTrust {
 
 /// Like [`check`], with the user's configuration. An untrusted job may not use everything that a trusted one may.
 pub fn check_with(source: &Arc<Source>, folder: Option<&JobDir>, origin: JobTrust, own: &UserConfig) -> LintReport {
+    check_in(source, folder, origin, own, None)
+}
+
+/// Like [`check_with`], with the context files and skills of a workspace. Without one, plans have none.
+pub fn check_in(
+    source: &Arc<Source>,
+    folder: Option<&JobDir>,
+    origin: JobTrust,
+    own: &UserConfig,
+    workspace: Option<&WorkspaceFiles>,
+) -> LintReport {
     let Decoded { value, mut findings, gaps: holes } = yaml::read_with::<Spanned<Job>>(source, &key_hints::JOB_HINTS);
     let Some(Spanned { value: job, node: root }) = value else {
         return LintReport { findings, job: None, prompts: Vec::new() };
@@ -136,6 +155,11 @@ pub fn check_with(source: &Arc<Source>, folder: Option<&JobDir>, origin: JobTrus
     let (prompts, found) = Prompts::load(&job, &root, folder);
     let mut semantic = found;
     let schemas = Schemas::load(&job, folder, &mut semantic);
+    // An untrusted job may not read commits, which is reported, and git isn't started for it.
+    let untrusted_workspace = workspace
+        .filter(|_| origin == JobTrust::Untrusted)
+        .map(|workspace| WorkspaceFiles { ignores_references: true, ..workspace.clone() });
+    let files = agent_files::load(&job, untrusted_workspace.as_ref().or(workspace), &mut semantic);
     let has_servers = !job.mcp.is_empty() && !own.skips_tool_lock;
     let tool_lock = folder.filter(|_| has_servers).and_then(|folder| ToolLock::read(&source.name, folder));
     let subject = LintContext {
@@ -143,6 +167,7 @@ pub fn check_with(source: &Arc<Source>, folder: Option<&JobDir>, origin: JobTrus
         root: &root,
         job: &job,
         prompts: &prompts,
+        files: &files,
         reported: &findings,
         is_complete: holes.is_empty(),
         is_untrusted: origin == JobTrust::Untrusted,
@@ -162,7 +187,7 @@ pub fn check_with(source: &Arc<Source>, folder: Option<&JobDir>, origin: JobTrus
     let job = if broken {
         None
     } else {
-        let loaded = (prompts, schemas, tool_lock.and_then(Result::ok));
+        let loaded = LoadedFiles { prompts, schemas, files, tool_lock: tool_lock.and_then(Result::ok) };
         ValidJob::new(source, job, loaded, &own.servers)
     };
     LintReport { findings, job, prompts: read }

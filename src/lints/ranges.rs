@@ -1,7 +1,7 @@
 //! Numbers are in range.
 
 use crate::diagnostic::{Diagnostic, rule};
-use crate::job::{Limit, MAX_PARALLEL_SUBAGENTS, MAX_TOKENS, MAX_TURNS};
+use crate::job::{Limit, MAX_CONTEXT_BYTES, MAX_PARALLEL_SUBAGENTS, MAX_TOKENS, MAX_TURNS};
 use crate::yaml::Spanned;
 
 use super::{Lint, LintContext, models};
@@ -22,6 +22,7 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     for tokens in own.chain(of_models) {
         findings.extend(out_of_range("max_tokens", tokens.as_ref(), MAX_TOKENS));
     }
+    findings.extend(out_of_range("context_bytes", job.context_bytes.as_ref(), MAX_CONTEXT_BYTES));
     let limits = &job.limits;
     findings.extend(out_of_range("parallel_subagents", limits.parallel_subagents.as_ref(), MAX_PARALLEL_SUBAGENTS));
     if let Some(cost) = limits.cost_usd.as_ref().filter(|cost| !(cost.value.is_finite() && cost.value > 0.0)) {

@@ -34,11 +34,13 @@ fn check_file(path: &Path) -> LintReport {
     }
     let folder = JobDir::open(path.parent().unwrap()).unwrap();
     let origin = JobTrust::from_untrusted_flag(path.parent().unwrap().ends_with("forbidden-if-untrusted"));
+    let root = path.parent().unwrap().canonicalize().unwrap();
+    let workspace = WorkspaceFiles { root, ..WorkspaceFiles::default() };
     let mut own = UserConfig::default();
     if path.parent().unwrap().ends_with("untracked-cost") {
         own.local_providers.extend(["anthropic", "openai-chat"].map(str::to_owned));
     }
-    let mut checked = check_with(&source, Some(&folder), origin, &own);
+    let mut checked = check_in(&source, Some(&folder), origin, &own, Some(&workspace));
     // The other fixtures are about something else, and some of them need an old model.
     if !path.parent().unwrap().ends_with("retired-model") {
         checked.findings.retain(|finding| finding.code != "retired-model");

@@ -56,6 +56,10 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         if !is_name(&name.value) {
             let message = format!("`{}` isn't a valid name of a server", name.value);
             findings.push(Diagnostic::error("bad-server", name.place(), message).help(NAME_FORM));
+        } else if name.value.starts_with(|first: char| first.is_ascii_digit()) {
+            // The names of its tools begin with it.
+            let message = format!("the name of the server `{}` begins with a digit, which Gemini refuses", name.value);
+            findings.push(Diagnostic::error("bad-server", name.place(), message).help("begin with a letter"));
         }
         check_server(name, server, findings);
     }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::diagnostic::{Diagnostic, Severity, SourceSpan, rule, suggest, suggest_name};
 use crate::job::{Agent, Job, ToolEntry};
+use crate::tools::skill::SkillTool;
 use crate::tools::submit_result::SubmitResult;
 use crate::tools::{Builtin, TOOLS};
 use crate::yaml::{Node, Spanned};
@@ -45,7 +46,7 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         report_unknown(subject.job, &agent, findings);
     }
     let own = &subject.job.parent.tools;
-    let are_known = own.value.iter().all(|entry| is_known(entry));
+    let are_known = own.value.iter().all(is_known);
     let is_sure = !own.node.is_placeholder() && !own.node.is_incomplete() && are_known;
     if let Some(first) = subject.job.subagents.keys().next().filter(|_| is_sure && !subject.job.delegates()) {
         let finding = Diagnostic::warning("unused-subagents", first.place(), "no agent can use the subagents");
@@ -127,6 +128,10 @@ impl ToolList<'_> {
             let asked = if self.is_parent { "`result`" } else { "`returns`" };
             return Diagnostic::error("unknown-tool", name_place(entry), format!("`{name}` can't be in `tools`"))
                 .help(format!("it is added by {asked}; remove it"));
+        }
+        if name == SkillTool::NAME && rule.is_none() && !subagents().any(|subagent| subagent == name) {
+            return Diagnostic::error("unknown-tool", name_place(entry), format!("`{name}` can't be in `tools`"))
+                .help("it is added by `skills`; remove it");
         }
         if rule.is_none() && subagents().any(|subagent| subagent == name) {
             return self.subagent_as_tool(entry, name);

@@ -35,6 +35,12 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     for path in &job.allow_changes {
         refuse(path.place(), format!("an untrusted job can't allow changes to `{}`", path.value));
     }
+    let context = job.context.iter().chain(job.agents().flat_map(|agent| agent.own_context));
+    let skills = job.skills.iter().chain(job.agents().flat_map(|agent| agent.own_skills));
+    let references = context.filter_map(|entry| entry.value.reference());
+    for reference in references.chain(skills.filter_map(|entry| entry.value.reference())) {
+        refuse(reference.place(), format!("an untrusted job can't read files of `{}`", reference.value));
+    }
     for check in &job.checks {
         let check = &check.name;
         refuse(check.place(), format!("an untrusted job can't have the check `{}`", check.value));

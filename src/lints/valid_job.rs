@@ -5,6 +5,7 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 use serde_json::Value;
 
+use crate::agent_files::AgentFiles;
 use crate::diagnostic::{Diagnostic, Source};
 use crate::job::{InputType, Job, PromptText, name_from_file};
 use crate::json_schema::SchemaReader;
@@ -23,19 +24,26 @@ pub struct ValidJob {
     job: Job,
     prompts: Prompts,
     schemas: Schemas,
+    files: AgentFiles,
     servers: UserServers,
     tool_lock: Option<ToolLock>,
 }
 
+/// The files that a job refers to.
+#[derive(Debug)]
+pub(super) struct LoadedFiles {
+    pub(super) prompts: Prompts,
+    pub(super) schemas: Schemas,
+    /// Context files and skills.
+    pub(super) files: AgentFiles,
+    pub(super) tool_lock: Option<ToolLock>,
+}
+
 impl ValidJob {
-    pub(super) fn new(
-        source: &Arc<Source>,
-        job: Job,
-        (prompts, schemas, tool_lock): (Prompts, Schemas, Option<ToolLock>),
-        servers: &UserServers,
-    ) -> Option<Self> {
+    pub(super) fn new(source: &Arc<Source>, job: Job, loaded: LoadedFiles, servers: &UserServers) -> Option<Self> {
         let name = name_of(&job, source)?;
-        Some(Self { source: source.clone(), name, job, prompts, schemas, servers: servers.clone(), tool_lock })
+        let LoadedFiles { prompts, schemas, files, tool_lock } = loaded;
+        Some(Self { source: source.clone(), name, job, prompts, schemas, files, servers: servers.clone(), tool_lock })
     }
 
     /// The job's name.
@@ -56,6 +64,11 @@ impl ValidJob {
     /// The schemas of its results.
     pub fn schemas(&self) -> &Schemas {
         &self.schemas
+    }
+
+    /// Its context files and skills.
+    pub fn files(&self) -> &AgentFiles {
+        &self.files
     }
 
     /// The user's own servers.

@@ -9,13 +9,12 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::isolation::{Isolation, Snapshot};
-use crate::record::{open_file, temporary};
+use crate::isolation::{Isolation, Snapshot, WORKSPACES_FOLDER};
+use crate::record::{MAP_FILE, RemovalLock, open_file, open_folder, temporary};
 
 /// The version of `map.json`.
 pub const MAP_FORMAT: u32 = 1;
 
-const MANIFEST_FILE: &str = "map.json";
 /// The greatest size of `map.json` in bytes.
 const MAX_MANIFEST_BYTES: u64 = 1 << 20;
 
@@ -55,7 +54,7 @@ impl MapFolder {
     /// If the folder can't be opened.
     pub fn lock(&self) -> Result<File, Error> {
         let failed = |source| Error::Record { path: self.path.clone(), source };
-        let folder = File::open(&self.path).map_err(failed)?;
+        let folder = open_folder(&self.path).map_err(failed)?;
         match flock(&folder, FlockOperation::LockExclusive) {
             // Without locks, the first manifest that is written counts.
             Ok(()) | Err(rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOLCK) => {
@@ -63,6 +62,44 @@ impl MapFolder {
             }
             Err(errno) => Err(failed(errno.into())),
         }
+    }
+
+    /// Holds the folder of the ledger, which must exist, for as long as the file is open: the map goes on, and must not be
+    /// removed. Several processes can hold it.
+    ///
+    /// # Errors
+    /// If the folder can't be opened.
+    pub fn hold(&self) -> io::Result<File> {
+        let folder = File::open(self.ledger())?;
+        // Without locks, only the leases of the rows say that the map goes on.
+        let _ = flock(&folder, FlockOperation::NonBlockingLockShared);
+        Ok(folder)
+    }
+
+    /// Locks the map for its removal; `None` if a process prepares or runs it.
+    ///
+    /// # Errors
+    /// If a folder can't be opened.
+    pub fn lock_for_removal(&self) -> io::Result<Option<Vec<RemovalLock>>> {
+        let ledger = self.ledger();
+        let folders = std::iter::once(self.path.as_path()).chain(ledger.is_dir().then_some(ledger.as_path()));
+        folders.map(RemovalLock::take).collect()
+    }
+
+    /// Checks that the folders in it are folders: a link would lead out of the map.
+    ///
+    /// # Errors
+    /// If one is something else.
+    pub fn check_subfolders(&self) -> Result<(), Error> {
+        for folder in [self.rows(), self.ledger()] {
+            if fs::symlink_metadata(&folder).is_ok_and(|found| !found.is_dir()) {
+                return Err(Error::usage(
+                    format!("{} isn't a folder", folder.display()),
+                    "It isn't from legwork. Move it away, or choose another name for the map with --name NAME.",
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Reads the manifest; `None` if the folder doesn't exist or is empty.
@@ -78,7 +115,7 @@ impl MapFolder {
             )
         };
         let mut text = String::new();
-        let opened = open_file(&self.path, MANIFEST_FILE, MAX_MANIFEST_BYTES);
+        let opened = open_file(&self.path, MAP_FILE, MAX_MANIFEST_BYTES);
         match opened.and_then(|mut file| file.read_to_string(&mut text)) {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -90,8 +127,8 @@ impl MapFolder {
             }
             Err(source) => return Err(Error::Record { path, source }),
         }
-        let manifest: MapManifest = serde_json::from_str(&text)
-            .map_err(|error| not_a_map(format!("its {MANIFEST_FILE} is damaged: {error}")))?;
+        let manifest: MapManifest =
+            serde_json::from_str(&text).map_err(|error| not_a_map(format!("its {MAP_FILE} is damaged: {error}")))?;
         match manifest.format {
             MAP_FORMAT => Ok(Some(manifest)),
             format => Err(Error::OtherFormat { path, format: format.into(), version: None }),
@@ -136,12 +173,12 @@ impl MapFolder {
     /// The folder in which the rows' own workspaces are. It isn't below the map's folder, because tools can't change
     /// anything there.
     pub fn workspaces(out: &Path, job: &str, name: &str) -> PathBuf {
-        out.join(".workspaces").join(job).join(name)
+        out.join(WORKSPACES_FOLDER).join(job).join(name)
     }
 
     /// Says what the folder is made for.
     pub fn manifest(&self) -> PathBuf {
-        self.path.join(MANIFEST_FILE)
+        self.path.join(MAP_FILE)
     }
 
     /// The records of the rows, by id.

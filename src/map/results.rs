@@ -13,6 +13,7 @@ use super::folder::MapFolder;
 use super::results_reader::{RowReading, read_row};
 use super::results_writer::TableFiles;
 use crate::formats::map_table::{MapRow, MapTable, ProblemKind, RowState, TableProblem};
+use crate::pricing::Prices;
 
 /// How long the tables for people stay as they are, at least.
 const MIN_INTERVAL: Duration = Duration::from_secs(3);
@@ -26,6 +27,8 @@ const MAX_FINAL_WRITES: usize = 5;
 pub struct Results {
     folder: MapFolder,
     job: String,
+    /// For the cost of runs that haven't ended.
+    prices: Prices,
     ids: Vec<String>,
     files: TableFiles,
     /// The time and the size of each `result.json` that was read.
@@ -43,12 +46,13 @@ impl Results {
     ///
     /// # Errors
     /// If the folder can't be read or written.
-    pub fn open(folder: &MapFolder, job: &str, ids: &[String]) -> io::Result<Self> {
+    pub fn open(folder: &MapFolder, job: &str, ids: &[String], prices: Prices) -> io::Result<Self> {
         let name = folder.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut results = Self {
             files: TableFiles::new(&folder.path, job, &name, ids, RowState::NotStarted)?,
             folder: folder.clone(),
             job: job.to_owned(),
+            prices,
             ids: ids.to_vec(),
             seen: HashMap::new(),
             problems: HashMap::new(),
@@ -151,7 +155,7 @@ impl Results {
         self.problems.remove(id);
         let path = format!("rows/{id}");
         let problem = |kind, message| TableProblem { kind, id: Some(id.to_owned()), path: Some(path.clone()), message };
-        let mut row = match read_row(&record, id, Some(&self.job)) {
+        let mut row = match read_row(&record, id, Some(&self.job), &self.prices) {
             RowReading::Row(row, defect) => {
                 // A run that goes on may be writing the last line of its journal.
                 let defect = defect.filter(|(kind, _)| row.state != RowState::Unfinished || *kind != ProblemKind::Torn);
@@ -159,6 +163,11 @@ impl Results {
                 *row
             }
             RowReading::Foreign(why) => {
+                self.problems.insert(id.to_owned(), problem(ProblemKind::Foreign, why));
+                MapRow::new(id, RowState::Damaged)
+            }
+            RowReading::SetAside => {
+                let why = "it is an earlier record of another row".to_owned();
                 self.problems.insert(id.to_owned(), problem(ProblemKind::Foreign, why));
                 MapRow::new(id, RowState::Damaged)
             }
@@ -203,7 +212,7 @@ mod tests {
         }
 
         fn open(&self) -> Results {
-            Results::open(&MapFolder { path: self.folder.path().to_owned() }, "j", &self.ids).unwrap()
+            Results::open(&MapFolder { path: self.folder.path().to_owned() }, "j", &self.ids, Prices::new()).unwrap()
         }
 
         fn at(&self, name: &str) -> PathBuf {

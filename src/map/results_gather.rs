@@ -11,6 +11,7 @@ use super::results_reader::{RowReading, read_row};
 use super::results_writer::TableFiles;
 use crate::event::ErrorInfo;
 use crate::formats::map_table::{MapRow, ProblemKind, RowState, TABLE_FORMAT, TableProblem};
+use crate::pricing::Prices;
 use crate::record::open_file;
 use crate::rows::id_mistake;
 use crate::text::pluralize;
@@ -58,11 +59,16 @@ pub enum GatherError {
 }
 
 /// Joins the rows of the maps in folders into tables in the folder `to`, which exists. `wanted` are the ids of all rows in
-/// their order, if they are known. Nothing is written yet.
+/// their order, if they are known. `prices` are for the costs of runs that haven't ended. Nothing is written yet.
 ///
 /// # Errors
 /// If there is no map, or a folder can't be read.
-pub fn gather(folders: &[PathBuf], wanted: Option<&[String]>, to: &Path) -> Result<TableFiles, GatherError> {
+pub fn gather(
+    folders: &[PathBuf],
+    wanted: Option<&[String]>,
+    to: &Path,
+    prices: &Prices,
+) -> Result<TableFiles, GatherError> {
     let write_error = |source| GatherError::Write { path: to.to_owned(), source };
     let to = to.canonicalize().map_err(write_error)?;
     let mut gathering = Gathering::default();
@@ -80,14 +86,21 @@ pub fn gather(folders: &[PathBuf], wanted: Option<&[String]>, to: &Path) -> Resu
         TableFiles::new(&to, &job, &name, wanted.unwrap_or_default(), RowState::Missing).map_err(write_error)?;
     let expected: HashSet<&str> = wanted.unwrap_or_default().iter().map(String::as_str).collect();
     for id in wanted.unwrap_or_default() {
-        gathering.take_row(id, &mut tables, true).map_err(write_error)?;
+        gathering.take_row(id, &mut tables, prices).map_err(write_error)?;
+        if tables.state(id) == Some(RowState::Missing) {
+            let message = "there is no record of this row".to_owned();
+            let error = ErrorInfo { code: RowState::Missing.name().to_owned(), message: message.clone(), hint: None };
+            let row = MapRow { error: Some(error), ..MapRow::new(id, RowState::Missing) };
+            tables.put(&row, None).map_err(write_error)?;
+            gathering.problem(ProblemKind::Missing, Some(id), None, message);
+        }
     }
     for id in ids.iter().filter(|id| !expected.contains(id.as_str())) {
-        if wanted.is_some() {
-            let path = gathering.rows[id].first().map(|found| gathering.shown(found, id));
+        let path = gathering.rows[id].first().map(|found| gathering.shown(found, id));
+        let is_set_aside = gathering.take_row(id, &mut tables, prices).map_err(write_error)?;
+        if wanted.is_some() && !is_set_aside {
             gathering.problem(ProblemKind::Unexpected, Some(id), path, "the row isn't in the file of rows".to_owned());
         }
-        gathering.take_row(id, &mut tables, false).map_err(write_error)?;
     }
     tables.table.problems = gathering.problems;
     if tables.table.job.is_empty() {
@@ -289,16 +302,17 @@ impl Gathering {
         }
     }
 
-    /// Reads all that was found of a row, and takes the best of it.
-    fn take_row(&mut self, id: &str, tables: &mut TableFiles, is_expected: bool) -> io::Result<()> {
+    /// Reads all that was found of a row, and takes the best of it. Returns whether it was only earlier records of another row.
+    fn take_row(&mut self, id: &str, tables: &mut TableFiles, prices: &Prices) -> io::Result<bool> {
         let found = self.rows.remove(id).unwrap_or_default();
+        let mut set_aside = 0;
         let mut best: Option<(MapRow, String, Option<PathBuf>)> = None;
         for found in &found {
             let shown = self.shown(found, id);
             let (row, record) = match found {
                 Found::Record(number) => {
                     let record = self.maps[*number].path.join("rows").join(id);
-                    match read_row(&record, id, self.job.as_deref()) {
+                    match read_row(&record, id, self.job.as_deref(), prices) {
                         RowReading::Row(row, problem) => {
                             if let Some((kind, message)) = problem {
                                 self.problem(kind, Some(id), Some(shown.clone()), message);
@@ -307,6 +321,10 @@ impl Gathering {
                         }
                         RowReading::Foreign(why) => {
                             self.problem(ProblemKind::Foreign, Some(id), Some(shown), why);
+                            continue;
+                        }
+                        RowReading::SetAside => {
+                            set_aside += 1;
                             continue;
                         }
                         RowReading::Absent => continue,
@@ -325,22 +343,13 @@ impl Gathering {
                 Some(first) => self.better(id, first, (row, shown, record)),
             });
         }
-        let Some((mut row, _, record)) = best else {
-            if is_expected {
-                let message = "there is no record of this row".to_owned();
-                let error =
-                    ErrorInfo { code: RowState::Missing.name().to_owned(), message: message.clone(), hint: None };
-                tables.put(&MapRow { error: Some(error), ..MapRow::new(id, RowState::Missing) }, None)?;
-                self.problem(ProblemKind::Missing, Some(id), None, message);
-            }
-            return Ok(());
-        };
+        let Some((mut row, _, record)) = best else { return Ok(set_aside > 0 && set_aside == found.len()) };
         let to = tables.folder().to_owned();
         row.record = record.as_ref().map(|record| relative(&to, record).to_string_lossy().into_owned());
         let report = record.map(|record| record.join("report.html"));
         let is_file = |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
         let report = report.filter(is_file).and_then(|report| relative(&to, &report).to_str().map(ToOwned::to_owned));
-        tables.put(&row, report).map(drop)
+        tables.put(&row, report).map(|_| false)
     }
 
     /// The better of two records of a row, and a problem that names the other one.

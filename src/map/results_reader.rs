@@ -5,6 +5,7 @@ use std::io::{self, BufReader, Read};
 use std::path::Path;
 
 use indexmap::IndexMap;
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -12,7 +13,8 @@ use serde_json::Value;
 use crate::event::{ErrorInfo, Event, FORMAT, Outcome, PARENT, RunResult, RunSummary, Usage, is_agent_id};
 use crate::formats::map_table::{MapRow, ProblemKind, RowState};
 use crate::journal::{JournalError, JournalReader, journal_file};
-use crate::record::open_file;
+use crate::pricing::{Prices, round_usd};
+use crate::record::{is_set_aside, open_file};
 
 /// The largest `result.json` or `plan.json` that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 20;
@@ -26,14 +28,17 @@ const MAX_LISTED: usize = 100;
 pub enum RowReading {
     /// A record of the row, and what is wrong with it, if anything.
     Row(Box<MapRow>, Option<(ProblemKind, String)>),
+    /// An earlier record of another row, which was set aside under a number.
+    SetAside,
     /// Something else, and why it isn't a record of the row.
     Foreign(String),
     /// Nothing.
     Absent,
 }
 
-/// Reads the record of a row. `job` is the name of the map's job, if it is known.
-pub fn read_row(record: &Path, id: &str, job: Option<&str>) -> RowReading {
+/// Reads the record of a row. `job` is the name of the map's job, if it is known. `prices` are for the cost of a run that hasn't
+/// ended.
+pub fn read_row(record: &Path, id: &str, job: Option<&str>, prices: &Prices) -> RowReading {
     match fs::symlink_metadata(record) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return RowReading::Absent,
         Err(error) => return damaged(id, format!("its folder can't be read: {error}")),
@@ -44,11 +49,13 @@ pub fn read_row(record: &Path, id: &str, job: Option<&str>) -> RowReading {
     let result = match read_result(record) {
         Ok(result) => result,
         Err(FileError::OtherFormat(format)) => return other_format(format),
-        Err(FileError::Invalid(why)) => return without_result(record, id, job, Some(format!("result.json {why}"))),
+        Err(FileError::Invalid(why)) => {
+            return without_result(record, id, job, prices, Some(format!("result.json {why}")));
+        }
     };
-    let Some(result) = result else { return without_result(record, id, job, None) };
-    if let Some(why) = other_run(id, job, &result.run_id, &result.job) {
-        return RowReading::Foreign(why);
+    let Some(result) = result else { return without_result(record, id, job, prices, None) };
+    if let Some(other) = other_run(record, id, job, &result.run_id, &result.job) {
+        return other;
     }
     if result.exit_code != exit_code(result.outcome, result.exit_code) {
         let (outcome, code) = (result.outcome, result.exit_code);
@@ -69,12 +76,16 @@ fn exit_code(outcome: Outcome, recorded: u8) -> u8 {
     }
 }
 
-/// Why a record isn't that of the row.
-fn other_run(id: &str, job: Option<&str>, run_id: &str, recorded_job: &str) -> Option<String> {
+/// What a record is that isn't that of the row.
+fn other_run(record: &Path, id: &str, job: Option<&str>, run_id: &str, recorded_job: &str) -> Option<RowReading> {
     if let Some(job) = job.filter(|job| *job != recorded_job) {
-        return Some(format!("it is a record of the job `{recorded_job}` instead of `{job}`"));
+        return Some(RowReading::Foreign(format!("it is a record of the job `{recorded_job}` instead of `{job}`")));
     }
-    (run_id != id).then(|| format!("it is the record of the run `{run_id}`"))
+    match run_id == id {
+        true => None,
+        false if is_set_aside(&record.with_file_name(run_id), record) => Some(RowReading::SetAside),
+        false => Some(RowReading::Foreign(format!("it is the record of the run `{run_id}`"))),
+    }
 }
 
 fn other_format(format: u64) -> RowReading {
@@ -88,8 +99,8 @@ fn damaged(id: &str, why: String) -> RowReading {
 }
 
 /// Reads a record without a usable result from its journal. `defect` says why `result.json` can't be used, if there is one.
-fn without_result(record: &Path, id: &str, job: Option<&str>, defect: Option<String>) -> RowReading {
-    let mut journal = Journal::default();
+fn without_result(record: &Path, id: &str, job: Option<&str>, prices: &Prices, defect: Option<String>) -> RowReading {
+    let mut journal = Journal::new(prices);
     let end = journal.read_all(record);
     if let Err(JournalFailure::OtherFormat(format)) = end {
         return other_format(format);
@@ -103,8 +114,8 @@ fn without_result(record: &Path, id: &str, job: Option<&str>, defect: Option<Str
             _ => RowReading::Foreign("it isn't a run's record: it has no journal".to_owned()),
         };
     };
-    if let Some(why) = other_run(id, job, &started.run_id, &started.job) {
-        return RowReading::Foreign(why);
+    if let Some(other) = other_run(record, id, job, &started.run_id, &started.job) {
+        return other;
     }
     let inputs = started.plan.inputs.clone();
     journal.summary.started = Some((started_at, started));
@@ -121,9 +132,15 @@ fn without_result(record: &Path, id: &str, job: Option<&str>, defect: Option<Str
             RowReading::Row(Box::new(MapRow::ended(id, inputs, result)), problem)
         }
         None => {
-            let (turns, tool_calls, usage) = (journal.turns, journal.tool_calls, journal.usage);
-            let started_at = Some(started_at);
-            let row = MapRow { inputs, turns, tool_calls, usage, started_at, ..MapRow::new(id, RowState::Unfinished) };
+            let row = MapRow {
+                inputs,
+                turns: journal.turns,
+                tool_calls: journal.tool_calls,
+                usage: journal.usage,
+                cost_usd: journal.cost_usd.map(round_usd),
+                started_at: Some(started_at),
+                ..MapRow::new(id, RowState::Unfinished)
+            };
             let defect = defect.map(|defect| (ProblemKind::Torn, format!("{defect}, and its journal has no end")));
             RowReading::Row(Box::new(row), defect.or(torn))
         }
@@ -206,12 +223,14 @@ fn read_inputs(record: &Path) -> Result<IndexMap<String, Value>, String> {
 }
 
 /// What the journals of a run say.
-#[derive(Default)]
-struct Journal {
+struct Journal<'a> {
     summary: RunSummary,
     turns: u32,
     tool_calls: u64,
     usage: Usage,
+    /// What the requests that were answered have cost; `None` if a price isn't known.
+    cost_usd: Option<f64>,
+    prices: &'a Prices,
     is_torn: bool,
 }
 
@@ -221,7 +240,32 @@ enum JournalFailure {
     Invalid(String),
 }
 
-impl Journal {
+impl<'a> Journal<'a> {
+    fn new(prices: &'a Prices) -> Self {
+        Self {
+            summary: RunSummary::default(),
+            turns: 0,
+            tool_calls: 0,
+            usage: Usage::default(),
+            cost_usd: Some(0.0),
+            prices,
+            is_torn: false,
+        }
+    }
+
+    /// Counts what a request of an agent has used.
+    fn count(&mut self, agent: &str, used: Usage, at: Timestamp) {
+        self.usage += used;
+        let model = self.summary.started.as_ref().and_then(|(_, started)| Some(&started.plan.agent(agent)?.model));
+        let cost = match model {
+            _ if used == Usage::default() => Some(0.0),
+            Some(model) if model.is_scripted() => Some(0.0),
+            Some(model) => self.prices.cost(model.price_key(), &used, at.into()),
+            None => None,
+        };
+        self.cost_usd = self.cost_usd.zip(cost).map(|(before, now)| before + now);
+    }
+
     /// Reads the parent's journal and those of its subagents.
     fn read_all(&mut self, record: &Path) -> Result<(), JournalFailure> {
         let mut children = Vec::new();
@@ -261,10 +305,10 @@ impl Journal {
                     let child = started.child.as_ref().filter(|child| is_agent_id(child) && !children.contains(child));
                     children.extend(child.cloned());
                 }
-                Event::Retrying(event) => self.usage += event.retry.usage,
-                Event::RequestFailed(event) => self.usage += event.usage,
+                Event::Retrying(event) => self.count(agent, event.retry.usage, entry.at),
+                Event::RequestFailed(event) => self.count(agent, event.usage, entry.at),
                 Event::ReplyReceived(received) => {
-                    self.usage += received.reply.usage;
+                    self.count(agent, received.reply.usage, entry.at);
                     if agent == PARENT {
                         self.turns = self.turns.max(received.turn);
                     }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::formats::map_csv::CsvTable;
 use crate::formats::map_html;
 use crate::formats::map_junit;
 use crate::formats::map_table::{MapRow, MapTable, RowState};
-use crate::record::temporary;
+use crate::record::{remove_abandoned_files, replace_shared_file};
 use crate::text::sanitize;
 
 /// The names of the tables in their folder.
@@ -46,6 +46,7 @@ impl TableFiles {
         ids: impl IntoIterator<Item = impl AsRef<str>>,
         state: RowState,
     ) -> io::Result<Self> {
+        remove_abandoned_files(folder);
         let mut files = Self {
             folder: folder.to_owned(),
             table: MapTable::new(job, name),
@@ -134,18 +135,18 @@ impl TableFiles {
     /// # Errors
     /// If a file can't be written.
     pub fn write_for_people(&mut self) -> io::Result<()> {
-        replace(&self.folder, CSV, |out| {
+        replace_shared_file(&self.folder, CSV, false, &mut |out| {
             let mut csv = CsvTable::new(out, &self.table)?;
             for place in self.lines.iter().flatten() {
                 csv.row(&serde_json::from_slice::<MapRow>(&self.read_line(*place)?)?)?;
             }
             csv.finish()
         })?;
-        replace(&self.folder, REPORT, |out| map_html::map_report(&self.table, out))
+        replace_shared_file(&self.folder, REPORT, false, &mut |out| map_html::map_report(&self.table, out))
     }
 
     fn write_jsonl(&mut self) -> io::Result<()> {
-        replace(&self.folder, JSONL, |out| {
+        replace_shared_file(&self.folder, JSONL, false, &mut |out| {
             self.lines.iter().flatten().try_for_each(|place| out.write_all(&self.read_line(*place)?))
         })
     }
@@ -174,17 +175,6 @@ fn ends_with_a_line(file: &mut File) -> io::Result<bool> {
     file.seek(SeekFrom::End(-1))?;
     file.read_exact(&mut last)?;
     Ok(last == [b'\n'])
-}
-
-/// Replaces a file of the folder.
-fn replace(folder: &Path, name: &str, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    let mut file = temporary(folder)?;
-    let mut out = BufWriter::with_capacity(256 << 10, file.as_file_mut());
-    write(&mut out)?;
-    out.flush()?;
-    drop(out);
-    file.persist(folder.join(name))?;
-    Ok(())
 }
 
 /// Writes a file that the user has named, atomically. The umask decides who may read it.

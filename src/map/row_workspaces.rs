@@ -86,6 +86,7 @@ impl RowWorkspaces {
         let Some(snapshot) = &self.snapshot else { return Ok(0) };
         let mut removed = 0;
         let failed = |source| IsolationError::Io { path: self.folder.clone(), source };
+        snapshot.forget_missing(&self.folder)?;
         let listing = match fs::read_dir(&self.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
             listing => listing.map_err(failed)?,

@@ -10,20 +10,29 @@ use rmcp::model::{
 };
 use rmcp::service::{RequestContext, RoleClient};
 
-/// The most refused requests that are kept.
-const MAX_KEPT: usize = 1_000;
+use super::stream_bounds::StreamBounds;
+
+/// The most requests of its own that a server may send.
+const MAX_REQUESTS: usize = 1_000;
 
 /// Refuses every request of a server: a run has no one to answer it, and no model to lend.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct RefusingHandler {
     refused: Arc<Mutex<Vec<&'static str>>>,
+    bounds: Arc<StreamBounds>,
 }
 
 impl RefusingHandler {
+    pub(super) fn new(bounds: &Arc<StreamBounds>) -> Self {
+        Self { refused: Arc::default(), bounds: Arc::clone(bounds) }
+    }
+
     fn refuse(&self, what: &'static str) -> ErrorData {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        if refused.len() < MAX_KEPT {
-            refused.push(what);
+        refused.push(what);
+        // Each of them needs an answer, which the server may not read.
+        if refused.len() >= MAX_REQUESTS {
+            self.bounds.violate("it sent 1000 requests of its own");
         }
         ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("legwork refuses {what}"), None)
     }

@@ -14,8 +14,8 @@ use crate::tools::ToolDefinition;
 
 /// The most tools that a server may list.
 pub(super) const MAX_LISTED: usize = 10_000;
-/// The most tools of one server that agents can get. OpenAI accepts no more in one request.
-const MAX_USED: usize = 128;
+/// The most tools that an agent can have. OpenAI accepts no more in one request.
+pub const MAX_TOOLS: usize = 128;
 /// The longest description of a tool, in bytes.
 const MAX_DESCRIPTION_BYTES: usize = 32 << 10;
 /// The largest schema of a tool's input, in bytes.
@@ -54,10 +54,10 @@ pub(super) fn select(
     }
     let is_used = |name: &str| allow.iter().any(|pattern| allows_tool(pattern, name));
     by_name.retain(|name, _| is_used(name));
-    if by_name.len() > MAX_USED {
+    if by_name.len() > MAX_TOOLS {
         let count = by_name.len();
         return Err(format!(
-            "has {count} tools that `allow` lists, and models can have at most {MAX_USED}: list fewer"
+            "has {count} tools that `allow` lists, and models can have at most {MAX_TOOLS}: list fewer"
         ));
     }
     by_name.into_iter().map(|(name, tool)| Ok((name, definition(server, tool, redactor)?))).collect()

@@ -7,8 +7,10 @@ mod listed_tools;
 mod server_spec;
 mod servers;
 mod stdio;
+mod stream_bounds;
 pub mod tool_lock;
 
+pub use listed_tools::MAX_TOOLS;
 pub use server_spec::{PlannedHeader, ServerGrant, ServerSpec};
-pub use servers::{ServerConfig, ServerStart, Servers, StartError};
+pub use servers::{ScriptedServers, ServerConfig, ServerStart, Servers, StartError};
 pub use tool_lock::{ToolDefinitions, ToolLock};

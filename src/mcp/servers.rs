@@ -1,6 +1,7 @@
 //! The tool servers of a run: started before it, asked during it, and ended with it.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,23 +19,26 @@ use rmcp::service::{
 };
 use rmcp::transport::async_rw::AsyncRwTransport;
 use serde_json::Value;
-use serde_json::value::RawValue;
+use tokio::process::{ChildStdin, ChildStdout};
 use tokio_util::sync::CancellationToken;
 
+use super::call_result;
 use super::client_handler::RefusingHandler;
+use super::http::{self, LastFailure};
 use super::listed_tools::{ListedTool, MAX_LISTED, changes, select};
 use super::server_spec::ServerSpec;
-use super::stdio::{MAX_MESSAGE_BYTES, ProgramConfig, ServerProgram};
+use super::stdio::{BoundedReader, ProgramConfig, ServerProgram};
+use super::stream_bounds::{MAX_MESSAGE_BYTES, StreamBounds};
 use super::tool_lock::ToolDefinitions;
-use super::{call_result, http};
 use crate::message::ToolError;
 use crate::process::Environment;
 use crate::process::spawn::EnvironmentError;
+use crate::providers::replay::ScriptedAnswers;
 use crate::redaction::Redactor;
 use crate::sandbox::{Sandbox, TamperError};
 use crate::text::sanitize;
 use crate::text::truncate::ellipsize;
-use crate::tools::{CallFuture, ToolContext, ToolServers};
+use crate::tools::{CallFuture, ServerCall, ToolContext, ToolServers};
 
 /// How long a server may take to start and to list its tools.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -42,6 +46,10 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 const MAX_PAGES: usize = 1_000;
 /// How much longer than its timeout a call may take if the server reports progress.
 const PROGRESS_FACTOR: u32 = 10;
+/// How long a transport may take to close.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the server may take to read that a call is cancelled.
+const CANCEL_TIMEOUT: Duration = Duration::from_millis(200);
 /// The longest text of a server in a message, in characters.
 const MAX_QUOTE_CHARS: usize = 600;
 
@@ -63,6 +71,8 @@ pub struct ServerConfig {
     pub watching: Arc<Sandbox>,
     /// The folder that its program starts in.
     pub workspace: PathBuf,
+    /// Whether requests to its address bypass the proxy.
+    pub bypasses_proxy: bool,
 }
 
 /// Why a run can't start: a required server doesn't start, or its tools aren't as expected.
@@ -86,8 +96,28 @@ pub struct ServerStart {
     pub missing: Vec<StartError>,
 }
 
+/// The answers that a script or a record has for the calls of servers' tools. These servers aren't started.
+#[derive(Debug, Default)]
+pub struct ScriptedServers {
+    /// The servers' names.
+    pub names: BTreeSet<String>,
+    /// The answers, by the ids of agents and calls.
+    pub answers: ScriptedAnswers,
+}
+
+impl ScriptedServers {
+    fn answer(&self, call: &ServerCall<'_>, call_id: &str) -> Result<String, ToolError> {
+        match self.answers.get(&(call.agent.to_owned(), call_id.to_owned())) {
+            Some(Ok(text)) => Ok(text.clone()),
+            Some(Err(text)) => Err(ToolError(text.clone())),
+            None => Err(ToolError("the script has no answer for this call".to_owned())),
+        }
+    }
+}
+
 /// The running servers of a run.
 pub struct Servers {
+    scripted: ScriptedServers,
     /// Empty after the end.
     connections: Mutex<BTreeMap<String, Arc<Connection>>>,
     redactor: Arc<Redactor>,
@@ -100,10 +130,18 @@ impl fmt::Debug for Servers {
 }
 
 struct Connection {
-    service: RunningService<RoleClient, RefusingHandler>,
-    handler: RefusingHandler,
-    program: Option<ServerProgram>,
+    service: Service,
+    link: Link,
     timeout: Duration,
+}
+
+/// The transport of a connection, and what is known about its end.
+struct Link {
+    handler: RefusingHandler,
+    /// `None` for a server with an address.
+    program: Option<ServerProgram>,
+    bounds: Arc<StreamBounds>,
+    failure: LastFailure,
 }
 
 impl Servers {
@@ -113,6 +151,7 @@ impl Servers {
     /// A required server doesn't start, lacks a listed tool, or has changed a tool.
     pub async fn start(
         configs: Vec<ServerConfig>,
+        scripted: ScriptedServers,
         redactor: Arc<Redactor>,
         stop: &CancellationToken,
     ) -> Result<ServerStart, StartError> {
@@ -132,22 +171,23 @@ impl Servers {
                 }
             }
         }
-        let servers = Arc::new(Self { connections: Mutex::new(connections), redactor });
-        match failure {
-            Some(error) => Err(error),
-            None => Ok(ServerStart { servers, tools, missing }),
+        let servers = Arc::new(Self { scripted, connections: Mutex::new(connections), redactor });
+        if let Some(error) = failure {
+            let _ = servers.stop(stop.is_cancelled()).await;
+            return Err(error);
         }
+        Ok(ServerStart { servers, tools, missing })
     }
 
-    /// Ends all servers.
+    /// Ends all servers, faster after a signal.
     ///
     /// # Errors
     /// One of them has changed something that is protected.
-    pub async fn stop(&self) -> Result<(), TamperError> {
+    pub async fn stop(&self, is_hurried: bool) -> Result<(), TamperError> {
         let connections = std::mem::take(&mut *self.lock());
         // No call is under way any more.
         let ended = connections.into_values().filter_map(Arc::into_inner);
-        join_all(ended.map(Connection::stop)).await.into_iter().collect()
+        join_all(ended.map(|connection| connection.stop(is_hurried))).await.into_iter().collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Connection>>> {
@@ -156,12 +196,37 @@ impl Servers {
 }
 
 impl Connection {
-    async fn stop(self) -> Result<(), TamperError> {
+    async fn stop(self, is_hurried: bool) -> Result<(), TamperError> {
         // Closes the program's stdin.
-        let _ = tokio::time::timeout(Duration::from_secs(1), self.service.cancel()).await;
+        let most = if is_hurried { CANCEL_TIMEOUT } else { CLOSE_TIMEOUT };
+        let _ = tokio::time::timeout(most, self.service.cancel()).await;
+        self.link.stop(is_hurried).await
+    }
+}
+
+impl Link {
+    async fn stop(self, is_hurried: bool) -> Result<(), TamperError> {
         match self.program {
-            Some(program) => program.stop().await,
+            Some(program) => program.stop(is_hurried).await,
             None => Ok(()),
+        }
+    }
+
+    /// Why a request got no answer.
+    async fn describe_end(&self, error: &ServiceError, is_closed: bool) -> String {
+        if let ServiceError::McpError(error) = error {
+            return error.message.clone().into_owned();
+        }
+        match &self.program {
+            Some(program) if is_closed || self.bounds.violation().is_some() => program.describe_end().await,
+            _ => match (self.bounds.violation(), self.failure.take()) {
+                (Some(why), _) => format!("legwork stopped it: {why}"),
+                (None, Some(why)) => why,
+                (None, None) if matches!(error, ServiceError::TransportClosed) => {
+                    "the connection was closed".to_owned()
+                }
+                (None, None) => error.to_string(),
+            },
         }
     }
 }
@@ -175,26 +240,9 @@ async fn start_server(
     redactor: &Redactor,
     stop: &CancellationToken,
 ) -> Result<(Connection, ToolDefinitions), String> {
-    tokio::select! {
-        biased;
-        () = stop.cancelled() => Err("was stopped while it started".to_owned()),
-        started = tokio::time::timeout(START_TIMEOUT, connect(config, redactor)) => {
-            started.unwrap_or_else(|_| Err(format!("didn't start within {} s", START_TIMEOUT.as_secs())))
-        }
-    }
-}
-
-async fn connect(config: &ServerConfig, redactor: &Redactor) -> Result<(Connection, ToolDefinitions), String> {
-    let handler = RefusingHandler::default();
-    let lifecycle = ClientLifecycleMode::Auto {
-        preferred_versions: vec![ProtocolVersion::LATEST],
-        legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
-    };
-    let (service, program) = match &config.spec.url {
-        Some(url) => {
-            let transport = http::transport(url, &config.headers)?;
-            (handler.clone().serve_with_lifecycle(transport, lifecycle).await, None)
-        }
+    let bounds = Arc::new(StreamBounds::default());
+    let (program, streams) = match &config.spec.url {
+        Some(_) => (None, None),
         None => {
             let (program, reader, writer) = ServerProgram::start(&ProgramConfig {
                 command: &config.spec.command,
@@ -203,76 +251,140 @@ async fn connect(config: &ServerConfig, redactor: &Redactor) -> Result<(Connecti
                 sandbox: &config.sandbox,
                 watching: &config.watching,
                 redactor,
+                bounds: &bounds,
             })
             .map_err(|why| format!("can't be started: {}", quote(&why, redactor)))?;
-            let transport = AsyncRwTransport::new_client(reader, writer).with_max_line_length(2 * MAX_MESSAGE_BYTES);
-            (handler.clone().serve_with_lifecycle(transport, lifecycle).await, Some(program))
+            (Some(program), Some((reader, writer)))
         }
     };
-    let service = match (service, &program) {
+    let link = Link { handler: RefusingHandler::new(&bounds), program, bounds, failure: LastFailure::default() };
+    let connected = tokio::select! {
+        biased;
+        () = stop.cancelled() => Err("was stopped while it started".to_owned()),
+        connected = tokio::time::timeout(START_TIMEOUT, connect(config, streams, &link, redactor)) => {
+            connected.unwrap_or_else(|_| Err(format!("didn't start within {} s", START_TIMEOUT.as_secs())))
+        }
+    };
+    match connected {
+        Ok((service, tools)) => {
+            let timeout = Duration::from_millis(config.spec.timeout_ms);
+            Ok((Connection { service, link, timeout }, tools))
+        }
+        Err(why) => {
+            // The run doesn't start, so it doesn't matter what the server has changed: that is restored.
+            let _ = link.stop(stop.is_cancelled()).await;
+            Err(why)
+        }
+    }
+}
+
+type Service = RunningService<RoleClient, RefusingHandler>;
+
+async fn connect(
+    config: &ServerConfig,
+    streams: Option<(BoundedReader<ChildStdout>, ChildStdin)>,
+    link: &Link,
+    redactor: &Redactor,
+) -> Result<(Service, ToolDefinitions), String> {
+    let lifecycle = ClientLifecycleMode::Auto {
+        preferred_versions: vec![ProtocolVersion::LATEST],
+        legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
+    };
+    let handler = link.handler.clone();
+    let service = match streams {
+        None => {
+            let url = config.spec.url.as_deref().unwrap_or_default();
+            let transport = http::transport(url, &config.headers, config.bypasses_proxy, &link.bounds, &link.failure)?;
+            handler.serve_with_lifecycle(transport, lifecycle).await
+        }
+        Some((reader, writer)) => {
+            let transport = AsyncRwTransport::new_client(reader, writer).with_max_line_length(2 * MAX_MESSAGE_BYTES);
+            handler.serve_with_lifecycle(transport, lifecycle).await
+        }
+    };
+    let service = match (service, &link.program) {
         (Ok(service), _) => service,
-        (Err(error @ ClientInitializeError::ConnectionClosed(_)), Some(program)) => {
-            let _ = error;
+        (Err(ClientInitializeError::ConnectionClosed(_)), Some(program)) => {
             return Err(format!("didn't start: {}", quote(&program.describe_end().await, redactor)));
         }
-        (Err(error), _) => return Err(format!("can't be used: {}", quote(&error.to_string(), redactor))),
+        (Err(error), _) => {
+            let why = link.failure.take().unwrap_or_else(|| describe_start_error(&error));
+            return Err(format!("can't be used: {}", quote(&why, redactor)));
+        }
     };
     let listed = match list_tools(&service).await {
         Ok(listed) => listed,
-        Err(why) => return Err(format!("doesn't list its tools: {}", quote(&why, redactor))),
+        Err(ListError::Failed(error)) => {
+            let why = link.describe_end(&error, service.is_transport_closed()).await;
+            return Err(format!("doesn't list its tools: {}", quote(&why, redactor)));
+        }
+        Err(ListError::TooLong(why)) => return Err(why),
     };
     let tools = select(&config.name, &config.allow, listed, redactor)?;
     if let Some(changed) = config.spec.tools.as_ref().and_then(|expected| changes(expected, &tools)) {
-        return Err(format!("has other tools than expected: {changed}"));
+        return Err(format!("has changed since its tools were recorded: {changed}"));
     }
-    if let Some(program) = &program {
-        program.bounds.reset();
-    }
-    let timeout = Duration::from_millis(config.spec.timeout_ms);
-    Ok((Connection { service, handler, program, timeout }, tools))
+    link.bounds.reset();
+    Ok((service, tools))
 }
 
-async fn list_tools(peer: &Peer<RoleClient>) -> Result<Vec<ListedTool>, String> {
+/// Why a server of whatever transport didn't start.
+fn describe_start_error(error: &ClientInitializeError) -> String {
+    match error {
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => describe_start_error(fallback),
+        ClientInitializeError::JsonRpcError(error) => format!("it refuses to start: {}", error.message),
+        ClientInitializeError::NoCompatibleProtocolVersion { server_supported, .. } => {
+            let versions: Vec<&str> = server_supported.iter().map(ProtocolVersion::as_str).collect();
+            format!("it speaks only other versions of the protocol: {}", versions.join(", "))
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Why the tools of a server aren't known.
+enum ListError {
+    Failed(ServiceError),
+    /// In words that follow the server's name.
+    TooLong(String),
+}
+
+async fn list_tools(peer: &Peer<RoleClient>) -> Result<Vec<ListedTool>, ListError> {
     let mut listed = Vec::new();
     let mut cursor: Option<String> = None;
     for _ in 0..MAX_PAGES {
         let params = cursor.take().map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
-        let page = peer.list_tools(params).await.map_err(|error| error.to_string())?;
+        let page = peer.list_tools(params).await.map_err(ListError::Failed)?;
         listed.extend(page.tools.into_iter().map(|tool| ListedTool {
             name: tool.name.into_owned(),
-            description: tool.description.map(|text| text.into_owned()).unwrap_or_default(),
+            description: tool.description.map(Cow::into_owned).unwrap_or_default(),
             input_schema: Value::Object((*tool.input_schema).clone()),
         }));
         if listed.len() > MAX_LISTED {
-            return Err(format!("it lists more than {MAX_LISTED} tools"));
+            return Err(ListError::TooLong(format!("lists more than {MAX_LISTED} tools")));
         }
         match page.next_cursor {
             Some(next) => cursor = Some(next),
             None => return Ok(listed),
         }
     }
-    Err(format!("its list has more than {MAX_PAGES} pages"))
+    Err(ListError::TooLong(format!("lists its tools on more than {MAX_PAGES} pages")))
 }
 
 impl ToolServers for Servers {
-    fn call<'a>(
-        &'a self,
-        server: &'a str,
-        tool: &'a str,
-        input: &'a RawValue,
-        context: &'a ToolContext<'a>,
-    ) -> CallFuture<'a> {
+    fn call<'a>(&'a self, call: ServerCall<'a>, context: &'a ToolContext<'a>) -> CallFuture<'a> {
         Box::pin(async move {
+            let server = call.server;
+            if self.scripted.names.contains(server) {
+                return self.scripted.answer(&call, context.call_id);
+            }
             let connection = self.lock().get(server).cloned();
             let Some(connection) = connection else {
                 return Err(ToolError(format!("the server `{server}` isn't running")));
             };
-            let result = connection.call(server, tool, input, context, &self.redactor).await;
-            if let Some(program) = &connection.program {
-                program.bounds.reset();
-                if let Err(error) = program.check_protected() {
-                    let _ = context.failure.set(EnvironmentError::Tampered(error));
-                }
+            let result = connection.call(&call, context, &self.redactor).await;
+            connection.link.bounds.reset();
+            if let Some(Err(error)) = connection.link.program.as_ref().map(ServerProgram::check_protected) {
+                let _ = context.failure.set(EnvironmentError::Tampered(error));
             }
             result
         })
@@ -282,16 +394,19 @@ impl ToolServers for Servers {
 impl Connection {
     async fn call(
         &self,
-        server: &str,
-        tool: &str,
-        input: &RawValue,
+        call: &ServerCall<'_>,
         context: &ToolContext<'_>,
         redactor: &Redactor,
     ) -> Result<String, ToolError> {
-        let arguments = serde_json::from_str(input.get())
+        let server = call.server;
+        if self.is_over() {
+            let end = quote(&self.link.describe_end(&ServiceError::TransportClosed, true).await, redactor);
+            return Err(ToolError(format!("not called: the server `{server}` has ended before ({end})")));
+        }
+        let arguments = serde_json::from_str(call.input.get())
             .map_err(|error| ToolError(format!("invalid input: {error}; expected an object")))?;
-        let refused_before = self.handler.refused_count();
-        let request = CallToolRequest::new(CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments));
+        let refused_before = self.link.handler.refused_count();
+        let request = CallToolRequest::new(CallToolRequestParams::new(call.tool.to_owned()).with_arguments(arguments));
         let options = PeerRequestOptions::with_timeout(self.timeout)
             .reset_timeout_on_progress()
             .with_max_total_timeout(self.timeout * PROGRESS_FACTOR);
@@ -305,13 +420,13 @@ impl Connection {
                     answer = handle.await_response() => Ok(answer),
                     () = context.limits.cancel.cancelled() => Err("the run was cancelled"),
                     () = deadline => Err("the run's time is up"),
+                    () = self.link.bounds.violated() => Ok(Err(ServiceError::TransportClosed)),
                 };
                 match stopped {
                     Ok(answer) => answer,
                     Err(why) => {
                         let cancelled = CancelledNotificationParam::new(Some(id), Some(why.to_owned()));
-                        let told = peer.notify_cancelled(cancelled);
-                        let _ = tokio::time::timeout(Duration::from_millis(200), told).await;
+                        let _ = tokio::time::timeout(CANCEL_TIMEOUT, peer.notify_cancelled(cancelled)).await;
                         return Err(ToolError(format!("cancelled: {why}; the effect of the call is unknown")));
                     }
                 }
@@ -325,7 +440,7 @@ impl Connection {
             Ok(_) => Err(ToolError(format!("the server `{server}` answered with something else than a result"))),
             Err(error) => Err(ToolError(self.describe(server, &error, redactor).await)),
         };
-        match self.handler.refused_since(refused_before) {
+        match self.link.handler.refused_since(refused_before) {
             None => result,
             Some(what) => {
                 let text = result.unwrap_or_else(|ToolError(text)| text);
@@ -334,25 +449,25 @@ impl Connection {
         }
     }
 
+    /// Whether the server can't answer any more.
+    fn is_over(&self) -> bool {
+        self.service.is_transport_closed() || self.link.bounds.violation().is_some()
+    }
+
     /// What an error means, for the model.
     async fn describe(&self, server: &str, error: &ServiceError, redactor: &Redactor) -> String {
         match error {
-            ServiceError::Timeout { timeout } => {
-                format!(
-                    "timed out: the server `{server}` didn't answer within {timeout:?}; the effect of the call is unknown"
-                )
-            }
+            ServiceError::Timeout { timeout } => format!(
+                "timed out: the server `{server}` didn't answer within {timeout:?}; the effect of the call is unknown"
+            ),
             ServiceError::McpError(error) => error.message.clone().into_owned(),
-            error if self.service.is_transport_closed() || matches!(error, ServiceError::TransportClosed) => {
-                let end = match &self.program {
-                    Some(program) => quote(&program.describe_end().await, redactor),
-                    None => "the connection is closed".to_owned(),
-                };
-                format!(
-                    "the server `{server}` has ended, so the effect of the call is unknown and its tools don't work any more: {end}"
-                )
+            error => {
+                let is_over =
+                    self.is_over() || (self.link.program.is_some() && matches!(error, ServiceError::TransportClosed));
+                let end = quote(&self.link.describe_end(error, is_over).await, redactor);
+                let tools = if is_over { ", and its tools don't work any more" } else { "" };
+                format!("the server `{server}` gave no answer, so the effect of the call is unknown{tools}: {end}")
             }
-            error => format!("the call failed: {}", quote(&error.to_string(), redactor)),
         }
     }
 }

@@ -3,7 +3,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -12,16 +11,13 @@ use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio_util::sync::CancellationToken;
 
+use super::stream_bounds::{MAX_MESSAGE_BYTES, StreamBounds};
 use crate::process::Environment;
 use crate::process::bounded_output::CommandOutput;
 use crate::process::spawn::server::{ServerPipes, ServerProcess};
 use crate::redaction::Redactor;
 use crate::sandbox::{CommandWatch, Sandbox, TamperError, programs};
 
-/// The longest message of a server, in bytes.
-pub(super) const MAX_MESSAGE_BYTES: usize = 16 << 20;
-/// The most bytes that a server may send before it answers.
-const MAX_UNANSWERED_BYTES: usize = 64 << 20;
 /// How much of a server's stderr is kept, in characters: its beginning and its end.
 const MAX_STDERR_CHARS: usize = 2_000;
 /// How often a server's processes are counted.
@@ -35,7 +31,7 @@ pub(super) struct ServerProgram {
     stderr: Arc<Mutex<Option<CommandOutput>>>,
     /// How it ended, once that was looked up.
     end: OnceLock<String>,
-    pub(super) bounds: Arc<StreamBounds>,
+    bounds: Arc<StreamBounds>,
     /// Stops counting its processes.
     done: CancellationToken,
     watch: Option<CommandWatch<Arc<Sandbox>>>,
@@ -53,6 +49,7 @@ pub(super) struct ProgramConfig<'a> {
     /// Watches what is protected, as long as it lives.
     pub(super) watching: &'a Arc<Sandbox>,
     pub(super) redactor: &'a Redactor,
+    pub(super) bounds: &'a Arc<StreamBounds>,
 }
 
 impl ServerProgram {
@@ -71,7 +68,7 @@ impl ServerProgram {
         let prepared = config.sandbox.command(&program, config.workspace, variables, false).map_err(failed)?;
         let (process, pipes) = ServerProcess::start(prepared, arguments).map_err(failed)?;
         let ServerPipes { stdin, stdout, stderr } = pipes;
-        let bounds = Arc::new(StreamBounds::default());
+        let bounds = Arc::clone(config.bounds);
         let program = Self {
             process: Arc::new(tokio::sync::Mutex::new(Some(process))),
             stderr: Arc::new(Mutex::new(Some(CommandOutput::new(config.redactor, MAX_STDERR_CHARS)))),
@@ -132,11 +129,11 @@ impl ServerProgram {
     ///
     /// # Errors
     /// It has changed something that is protected.
-    pub(super) async fn stop(mut self) -> Result<(), TamperError> {
+    pub(super) async fn stop(mut self, is_hurried: bool) -> Result<(), TamperError> {
         self.done.cancel();
         let process = self.process.lock().await.take();
         if let Some(process) = process {
-            process.stop().await;
+            process.stop(is_hurried).await;
         }
         self.watch.take().map_or(Ok(()), CommandWatch::finish)
     }
@@ -169,26 +166,6 @@ fn find_program(name: &str, config: &ProgramConfig<'_>) -> Result<PathBuf, Strin
         .ok_or_else(|| format!("there is no program `{name}` in PATH"))
 }
 
-/// What a server may send.
-#[derive(Debug, Default)]
-pub(super) struct StreamBounds {
-    /// The bytes since it last answered.
-    unanswered: AtomicUsize,
-    violation: OnceLock<&'static str>,
-}
-
-impl StreamBounds {
-    /// Called when an answer has arrived.
-    pub(super) fn reset(&self) {
-        self.unanswered.store(0, Ordering::Relaxed);
-    }
-
-    /// The bound that the server exceeded, if it did.
-    fn violation(&self) -> Option<&'static str> {
-        self.violation.get().copied()
-    }
-}
-
 /// Reads a server's stdout, and fails if the server exceeds a bound.
 pub(super) struct BoundedReader<R> {
     inner: R,
@@ -214,15 +191,15 @@ impl<R: AsyncRead + Unpin> AsyncRead for BoundedReader<R> {
             Some(end) => new.len() - end - 1,
             None => self.line + new.len(),
         };
-        let unanswered = self.bounds.unanswered.fetch_add(new.len(), Ordering::Relaxed) + new.len();
-        let violation = if longest > MAX_MESSAGE_BYTES {
-            "it sent a message of more than 16 MiB"
-        } else if unanswered > MAX_UNANSWERED_BYTES {
-            "it sent more than 64 MiB without an answer"
-        } else {
-            return Poll::Ready(Ok(()));
-        };
-        Poll::Ready(Err(io::Error::other(*self.bounds.violation.get_or_init(|| violation))))
+        if longest > MAX_MESSAGE_BYTES {
+            self.bounds.violate("it sent a message of more than 16 MiB");
+        }
+        if let Err(violation) = self.bounds.count(new.len()) {
+            // A failed read has no data.
+            buffer.set_filled(before);
+            return Poll::Ready(Err(io::Error::other(violation)));
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -251,7 +228,7 @@ async fn check_processes(
         if !process.as_ref().is_some_and(ServerProcess::has_too_many_processes) {
             continue;
         }
-        let _ = bounds.violation.set("it had too many processes at once");
+        bounds.violate("it had too many processes at once");
         if let Some(process) = process.take() {
             process.kill().await;
         }
@@ -262,6 +239,7 @@ async fn check_processes(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mcp::stream_bounds::MAX_UNANSWERED_BYTES;
 
     async fn read_all(text: &[u8]) -> Result<usize, String> {
         let mut reader = BoundedReader { inner: text, line: 0, bounds: Arc::default() };

@@ -27,13 +27,31 @@ pub struct ToolLock {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LockedServer {
-    tools: ToolDefinitions,
+    tools: BTreeMap<String, LockedTool>,
+}
+
+/// A tool in a lock file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct LockedTool {
+    #[serde(flatten)]
+    definition: ToolDefinition,
+    /// The digest of the definition: one line to look at in a review. A definition that was edited by hand has another one.
+    sha256: String,
+}
+
+impl LockedTool {
+    fn new(definition: ToolDefinition) -> Self {
+        Self { sha256: definition.digest(), definition }
+    }
 }
 
 impl ToolLock {
     /// Makes a lock of the tools of servers.
     pub fn new(servers: impl IntoIterator<Item = (String, ToolDefinitions)>) -> Self {
-        let servers = servers.into_iter().map(|(name, tools)| (name, LockedServer { tools }));
+        let locked = |(tool, definition)| (tool, LockedTool::new(definition));
+        let servers = servers.into_iter().map(|(name, tools): (String, ToolDefinitions)| {
+            (name, LockedServer { tools: tools.into_iter().map(locked).collect() })
+        });
         Self { format: FORMAT, servers: servers.collect() }
     }
 
@@ -59,7 +77,14 @@ impl ToolLock {
         };
         let lock: Result<Self, _> = serde_json::from_str(&text.text);
         Some(match lock {
-            Ok(lock) if lock.format == FORMAT => Ok(lock),
+            Ok(lock) if lock.format == FORMAT => match lock.edited_tool() {
+                None => Ok(lock),
+                Some((server, tool)) => Err(format!(
+                    "the digest of the tool `{}` of the server `{}` in the lock file {name} is wrong: it was edited by hand",
+                    sanitize::line(tool),
+                    sanitize::line(server)
+                )),
+            },
             Ok(lock) => {
                 Err(format!("the format of the lock file {name} is {}, and this legwork reads {FORMAT}", lock.format))
             }
@@ -67,9 +92,24 @@ impl ToolLock {
         })
     }
 
+    /// The first tool whose digest doesn't fit, with its server.
+    fn edited_tool(&self) -> Option<(&str, &str)> {
+        self.servers.iter().find_map(|(server, locked)| {
+            let mut tools = locked.tools.iter();
+            let (tool, _) = tools.find(|(_, tool)| tool.sha256 != tool.definition.digest())?;
+            Some((server.as_str(), tool.as_str()))
+        })
+    }
+
     /// The locked tools of a server.
-    pub fn tools(&self, server: &str) -> Option<&ToolDefinitions> {
-        self.servers.get(server).map(|locked| &locked.tools)
+    pub fn tools(&self, server: &str) -> Option<ToolDefinitions> {
+        let locked = self.servers.get(server)?;
+        Some(locked.tools.iter().map(|(name, tool)| (name.clone(), tool.definition.clone())).collect())
+    }
+
+    /// How many servers and tools it has.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.servers.len(), self.servers.values().map(|locked| locked.tools.len()).sum())
     }
 
     /// The text of the file. Characters that a terminal would obey are escaped.
@@ -103,5 +143,8 @@ mod tests {
             std::fs::write(folder.path().join("triage.mcp.lock.json"), text).unwrap();
             assert!(read().unwrap().unwrap_err().contains(word), "{text}");
         }
+        let edited = before.to_text().replace("evil", "good");
+        std::fs::write(folder.path().join("triage.mcp.lock.json"), edited).unwrap();
+        assert!(read().unwrap().unwrap_err().contains("edited by hand"));
     }
 }

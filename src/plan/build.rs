@@ -9,8 +9,9 @@ use super::{
 };
 use crate::diagnostic::Diagnostic;
 use crate::job::{
-    self, Agent, Duration, GENERAL_SUBAGENT, Job, Limit, Limits, PARALLEL_SUBAGENTS, PARENT_TOKENS, PARENT_TURNS,
-    SUBAGENT_TOKENS, SUBAGENT_TURNS, SUBAGENTS, SubagentWorkspace, TOOL_CALLS, ToolEntry, WALL_CLOCK_SECONDS,
+    self, Agent, ContextEntry, Duration, GENERAL_SUBAGENT, Job, Limit, Limits, PARALLEL_SUBAGENTS, PARENT_TOKENS,
+    PARENT_TURNS, SUBAGENT_TOKENS, SUBAGENT_TURNS, SUBAGENTS, SkillEntry, SubagentWorkspace, TOOL_CALLS, ToolEntry,
+    WALL_CLOCK_SECONDS,
 };
 use crate::lints::{ValidJob, resolve};
 use crate::mcp::{ServerGrant, ServerSpec};
@@ -72,6 +73,7 @@ impl Plan {
                     parent,
                     subagents,
                     mcp: IndexMap::new(),
+                    files: job.files().clone(),
                     limits: limits(&declared.limits),
                     env: env.into_iter().collect(),
                     network: declared.network,
@@ -106,7 +108,7 @@ fn servers(job: &ValidJob, plan: &Plan) -> IndexMap<String, ServerSpec> {
     let is_used = |name: &str| plan.agents().flat_map(|agent| &agent.mcp).any(|grant| grant.server == name);
     let declared = job.job().mcp.iter().filter(|(name, _)| is_used(&name.value));
     let servers = declared.map(|(name, server)| {
-        let locked = job.tool_lock().and_then(|lock| lock.tools(&name.value)).cloned();
+        let locked = job.tool_lock().and_then(|lock| lock.tools(&name.value));
         let listed = locked.map(|mut tools| {
             tools.retain(|tool, _| plan.allows_server_tool(&name.value, tool));
             tools
@@ -215,10 +217,13 @@ impl PlanBuilder<'_> {
             (None, None) => default_prompts::parent_prompt(workspace, &tools, has_tools, returns.is_some()),
             (None, Some(_)) => default_prompts::subagent_prompt(workspace, has_tools, returns.is_some(), access),
         };
+        let job = self.valid.job();
         Some(PlannedAgent {
             description: None,
             model: self.model(declared.model)?,
             system,
+            context: self.context(job.context_of(declared)),
+            skills: self.skills(job.skills_of(declared)),
             prompt: None,
             tools,
             mcp,
@@ -250,6 +255,8 @@ impl PlanBuilder<'_> {
             description: Some("Carries out any self-contained task and reports what it found or did.".to_owned()),
             model: parent.model.clone(),
             system: default_prompts::subagent_prompt(&self.context.workspace, true, false, SubagentWorkspace::Shared),
+            context: self.context(self.job().context.iter()),
+            skills: self.skills(self.job().skills.iter()),
             prompt: None,
             tools,
             mcp: parent.mcp.clone(),
@@ -258,6 +265,18 @@ impl PlanBuilder<'_> {
             workspace: SubagentWorkspace::Shared,
             returns: None,
         }
+    }
+
+    /// The entries whose files were read, each once.
+    fn context<'e>(&self, entries: impl Iterator<Item = &'e Spanned<ContextEntry>>) -> Vec<String> {
+        let labels: IndexSet<String> = entries.map(|entry| entry.value.label()).collect();
+        labels.into_iter().filter(|label| self.valid.files().context.contains_key(label)).collect()
+    }
+
+    /// The entries whose skills were read, each once.
+    fn skills<'e>(&self, entries: impl Iterator<Item = &'e Spanned<SkillEntry>>) -> Vec<String> {
+        let labels: IndexSet<String> = entries.map(|entry| entry.value.label()).collect();
+        labels.into_iter().filter(|label| self.valid.files().skills.contains_key(label)).collect()
     }
 
     /// The context window that the job declares for a model.

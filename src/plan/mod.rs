@@ -8,21 +8,24 @@ pub mod diff;
 mod input_values;
 mod limit_overrides;
 mod resolve_inputs;
+mod system_prompt;
 #[cfg(test)]
 mod tests;
 
-use indexmap::IndexMap;
+use indexmap::{IndexMap, IndexSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::agent_files::AgentFiles;
 use crate::diagnostic::Rule;
-use crate::job::{Compaction, GitAccess, Keep, Network, SubagentWorkspace};
+use crate::job::{Compaction, GitAccess, Keep, Network, SERVER_SEPARATOR, SubagentWorkspace};
 use crate::lints;
-use crate::mcp::{ServerGrant, ServerSpec, ToolDefinitions};
+use crate::mcp::{MAX_TOOLS, ServerGrant, ServerSpec, StartError, ToolDefinitions};
 use crate::message::ToolCall;
 use crate::providers::Model;
 use crate::redaction::Redactor;
+use crate::tools::skill::{SkillText, SkillTool};
 use crate::tools::submit_result::SubmitResult;
 use crate::tools::task::{Task, TaskInput};
 use crate::tools::toolbox::MAX_RESULT_CHARS;
@@ -71,6 +74,9 @@ pub struct Plan {
     /// The tool servers that they use, by name.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub mcp: IndexMap<String, ServerSpec>,
+    /// The texts of context files and skills, as they were when the plan was made.
+    #[serde(flatten)]
+    pub files: AgentFiles,
     /// The limits of the whole run.
     pub limits: PlannedLimits,
     /// Environment variables that commands get in addition to the default ones.
@@ -128,9 +134,18 @@ impl Plan {
         if call.tool == Task::NAME && is_granted {
             return TaskInput::read(&call.input).is_ok_and(|input| input.agent.as_ref().is_some_and(is_unknown));
         }
-        let is_of_server = || self.server_tools(planned).iter().any(|tool| tool.name() == call.tool);
+        let is_of_server = || self.has_server_tool(planned, &call.tool);
         let is_its_result = planned.returns.is_some() && call.tool == SubmitResult::NAME;
-        !is_granted && !is_its_result && !is_of_server()
+        let is_skill = !planned.skills.is_empty() && call.tool == SkillTool::NAME;
+        !is_granted && !is_its_result && !is_skill && !is_of_server()
+    }
+
+    /// Whether an agent has a tool of a server. If the tools of the server aren't known, it has all that it lists.
+    fn has_server_tool(&self, agent: &PlannedAgent, name: &str) -> bool {
+        let Some((server, tool)) = name.split_once(SERVER_SEPARATOR) else { return false };
+        let known = self.mcp.get(server).and_then(|server| server.tools.as_ref());
+        let is_listed = |grant: &ServerGrant| grant.server == server && grant.allows(tool);
+        agent.mcp.iter().any(is_listed) && known.is_none_or(|tools| tools.contains_key(tool))
     }
 
     /// An agent by its id in a run: `parent`, `explorer-1`.
@@ -175,6 +190,27 @@ impl Plan {
         self.agents().flat_map(|agent| &agent.mcp).any(|grant| grant.server == server && grant.allows(tool))
     }
 
+    /// The names of a server's tools in the agents' allowlists, each once.
+    pub fn allowed_server_tools(&self, server: &str) -> Vec<String> {
+        let grants = self.agents().flat_map(|agent| &agent.mcp).filter(|grant| grant.server == server);
+        let names: IndexSet<&String> = grants.flat_map(|grant| &grant.allow).collect();
+        names.into_iter().cloned().collect()
+    }
+
+    /// An agent with more tools than providers accept in one request.
+    pub fn too_many_tools(&self) -> Option<StartError> {
+        let count = |agent: &PlannedAgent| agent.tools.len() + self.server_tools(agent).len();
+        let agent = self.agents().find(|agent| !agent.mcp.is_empty() && count(agent) > MAX_TOOLS)?;
+        let size =
+            |grant: &&ServerGrant| self.mcp.get(&grant.server).and_then(|server| Some(server.tools.as_ref()?.len()));
+        let largest = agent.mcp.iter().max_by_key(size);
+        let why = format!(
+            "and others give an agent {} tools, and models can have at most {MAX_TOOLS}: list fewer in `allow`",
+            count(agent)
+        );
+        Some(StartError { server: largest?.server.clone(), why })
+    }
+
     /// Takes the tools of a server, as far as agents list them.
     pub fn set_server_tools(&mut self, server: &str, mut tools: ToolDefinitions) {
         tools.retain(|tool, _| self.allows_server_tool(server, tool));
@@ -215,8 +251,18 @@ impl Plan {
         agent.returns.as_ref().map(|schema| SubmitResult::new(schema, most)).transpose()
     }
 
-    /// The definitions of an agent's tools, in the order of the allowlist, those of servers after the others, `submit_result`
-    /// last.
+    /// The tool with which an agent reads skills; `None` for an agent without skills.
+    pub fn skill_tool(&self, agent: &PlannedAgent) -> Option<SkillTool> {
+        let skills = self.files.skills_of(&agent.skills).map(|skill| SkillText {
+            name: skill.name.clone(),
+            folder: skill.folder.clone(),
+            body: skill.body.clone(),
+            allowed_tools: skill.allowed_tools.clone(),
+        });
+        Some(skills.collect::<Vec<_>>()).filter(|skills| !skills.is_empty()).map(SkillTool::new)
+    }
+
+    /// The definitions of an agent's tools, in the order of the allowlist, then those of servers, `skill` and `submit_result`.
     ///
     /// # Errors
     /// A tool is unknown, or has unknown options. A plan that was made from a job has neither.
@@ -230,6 +276,7 @@ impl Plan {
         };
         let mut tools = agent.tools.iter().map(granted).collect::<Result<Vec<_>, String>>()?;
         tools.extend(self.server_tools(agent).into_iter().map(|tool| Box::new(tool) as Box<dyn Tool>));
+        tools.extend(self.skill_tool(agent).map(|tool| Box::new(tool) as Box<dyn Tool>));
         tools.extend(self.submit_result(agent)?.map(|tool| Box::new(tool) as Box<dyn Tool>));
         Ok(tools.iter().map(|tool| ToolSpec::of(tool.as_ref())).collect())
     }
@@ -255,6 +302,7 @@ impl Plan {
             hide(&mut definition.description);
             hide_json(&mut definition.input_schema);
         }
+        self.files.redact(mask);
         self.checks.iter_mut().flat_map(|check| [&mut check.name, &mut check.run]).for_each(hide);
         self
     }
@@ -273,8 +321,14 @@ pub struct PlannedAgent {
     pub description: Option<String>,
     /// The model.
     pub model: Model,
-    /// The rendered system prompt.
+    /// The rendered system prompt, without the context files and skills, which follow it.
     pub system: String,
+    /// The entries of `context` whose files follow the system prompt, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub context: Vec<String>,
+    /// The entries of `skills` that it can use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skills: Vec<String>,
     /// The rendered prompt. A subagent gets its prompt with each `task` call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,

@@ -1,6 +1,7 @@
 //! Looks up the prices of models: first the user's, then the table's.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::SystemTime;
 
@@ -41,6 +42,9 @@ pub struct ModelPricing {
     pub is_for_server: bool,
 }
 
+/// Whether the whole table was loaded in the background.
+static HAS_LOADED_ALL: AtomicBool = AtomicBool::new(false);
+
 /// The prompt lengths at which the rates of models in the table change.
 const TIER_STARTS: [u64; 9] = [32_000, 100_000, 128_000, 199_999, 200_000, 256_000, 272_000, 512_000, 524_288];
 
@@ -74,13 +78,15 @@ impl Prices {
     /// Starts to decode the parts of the table for these models on another thread. Lookups wait for it.
     pub fn load_in_background<'a>(&self, items: impl IntoIterator<Item = PriceKey<'a>>) {
         for item in items {
-            let is_elsewhere = self.base_urls.contains_key(item.provider);
+            let is_elsewhere =
+                self.base_urls.contains_key(item.provider) && !HAS_LOADED_ALL.swap(true, Ordering::Relaxed);
             let vendor = Vendor::find(item.price_provider);
             let load = move || {
                 let _ = vendor.map(|vendor| LazyLock::force(&vendor.price_table));
                 let _ = is_elsewhere.then(Calculator::bundled);
             };
-            if is_elsewhere || vendor.is_some() {
+            let is_decoded = vendor.is_none_or(|vendor| LazyLock::get(&vendor.price_table).is_some());
+            if is_elsewhere || !is_decoded {
                 // Without a thread, the first lookup decodes it.
                 let _ = std::thread::Builder::new().name("prices".to_owned()).spawn(load);
             }

@@ -3,8 +3,10 @@
 pub(crate) mod bounded_output;
 mod environment;
 pub mod fd_limit;
+pub(crate) mod job_control;
 #[cfg(target_os = "linux")]
 mod process_tree;
+pub(crate) mod program;
 pub(crate) mod reaper;
 pub(crate) mod spawn;
 

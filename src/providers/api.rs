@@ -20,6 +20,12 @@ pub trait Provider: Send + Sync {
         None
     }
 
+    /// Does what must be done before the first request and takes time: runs the command that prints the key. `None` for
+    /// nothing.
+    fn prepare(&self) -> Option<BoxFuture<'_, Result<(), ProviderError>>> {
+        None
+    }
+
     /// The error for replies that were never requested, at the end of a completed run. `consumed` returns how many
     /// replies an agent received. Only scripts and records can have unused replies.
     fn unused_replies(&self, consumed: &dyn Fn(&str) -> usize) -> Option<ProviderError> {
@@ -62,6 +68,12 @@ pub trait Conversation: Send {
 
     /// How many turns the next reply keeps, if it is known in advance and is a compaction summary.
     fn upcoming_summary(&self) -> Option<u32> {
+        None
+    }
+
+    /// The body of a request with the current messages. `None` if replies don't come from an API.
+    fn request_body(&self, request: &ReplyRequest) -> Option<Vec<u8>> {
+        let _ = request;
         None
     }
 

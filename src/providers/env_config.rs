@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use reqwest::Url;
+
 use super::api::ProviderError;
 use super::spec::ConnectContext;
 
@@ -10,24 +12,33 @@ use super::spec::ConnectContext;
 pub(super) struct Timeouts {
     /// For connecting, including name lookup and TLS handshake.
     pub(super) connect: Duration,
-    /// For the next bytes of a response. The headers may take three times as long, because a gateway that doesn't
-    /// stream sends nothing until the model has finished.
+    /// For the headers of a response: by default three times `idle`, because a gateway that doesn't stream sends nothing
+    /// until the model has finished.
+    pub(super) first_byte: Duration,
+    /// For the next bytes of a response.
     pub(super) idle: Duration,
     /// For one whole request, which bounds servers that send only keep-alives.
     pub(super) total: Duration,
 }
 
 impl Timeouts {
-    /// 10 s, 90 s and 15 min, or the values of `LEGWORK_CONNECT_TIMEOUT_MS`, `LEGWORK_IDLE_TIMEOUT_MS` and
-    /// `LEGWORK_REQUEST_TIMEOUT_MS` (not for users: they make tests of the whole program fail quickly).
+    /// The values in `providers.toml`, or 10 s, 90 s and 15 min. `LEGWORK_CONNECT_TIMEOUT_MS`, `LEGWORK_IDLE_TIMEOUT_MS` and
+    /// `LEGWORK_REQUEST_TIMEOUT_MS` take precedence (not for users: they make tests of the whole program fail quickly).
     ///
     /// # Errors
     /// A variable isn't a number.
-    pub(super) fn new(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, ProviderError> {
+    pub(super) fn new(connect: &ConnectContext<'_>) -> Result<Self, ProviderError> {
+        let configured = connect.settings.map(|it| it.settings.timeouts.clone()).unwrap_or_default();
+        let millis = |name, configured: Option<Duration>, default: u64| {
+            let default = configured.map_or(default, |it| u64::try_from(it.as_millis()).unwrap_or(default));
+            env_millis(connect.env, name, default)
+        };
+        let idle = millis("LEGWORK_IDLE_TIMEOUT_MS", configured.idle, 90_000)?;
         Ok(Self {
-            connect: env_millis(variable, "LEGWORK_CONNECT_TIMEOUT_MS", 10_000)?,
-            idle: env_millis(variable, "LEGWORK_IDLE_TIMEOUT_MS", 90_000)?,
-            total: env_millis(variable, "LEGWORK_REQUEST_TIMEOUT_MS", 15 * 60_000)?,
+            connect: millis("LEGWORK_CONNECT_TIMEOUT_MS", configured.connect, 10_000)?,
+            first_byte: configured.first_byte.unwrap_or(idle * 3),
+            idle,
+            total: millis("LEGWORK_REQUEST_TIMEOUT_MS", configured.total, 15 * 60_000)?,
         })
     }
 }
@@ -76,25 +87,47 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// The proxy for a host, according to the variables that the HTTP library reads.
-    pub(super) fn for_host(variable: &dyn Fn(&str) -> Option<String>, host: &str) -> Option<Self> {
-        let without = ["NO_PROXY", "no_proxy"].into_iter().find_map(variable).unwrap_or_default();
-        let is_without = |name: &str| {
-            let name = name.trim().trim_start_matches('.');
-            name == "*" || host.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-        };
-        if without.split(',').filter(|name| !name.trim().is_empty()).any(is_without) {
+    /// The proxy for an address, according to the variables that the HTTP library reads.
+    pub(super) fn for_url(variable: &dyn Fn(&str) -> Option<String>, url: &Url) -> Option<Self> {
+        if is_in_no_proxy(variable, url) {
             return None;
         }
         let names = ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
         let (name, text) =
             names.into_iter().find_map(|name| Some((name, variable(name).filter(|it| !it.is_empty())?)))?;
         let whole = if text.contains("://") { text } else { format!("http://{text}") };
-        let is_known = |url: reqwest::Url| {
+        let is_known = |url: Url| {
             ["http", "https", "socks4", "socks4a", "socks5", "socks5h"].contains(&url.scheme()) && url.has_host()
         };
-        Some(Self { variable: name, is_usable: reqwest::Url::parse(&whole).is_ok_and(is_known) })
+        Some(Self { variable: name, is_usable: Url::parse(&whole).is_ok_and(is_known) })
     }
+}
+
+/// Whether `NO_PROXY` excludes an address from the proxy: `*`, a host with its subdomains, only its subdomains (`*.x`), or one
+/// port of a host (`host:port`). The HTTP library knows neither of the last two; IP networks only the library knows.
+pub(super) fn is_in_no_proxy(variable: &dyn Fn(&str) -> Option<String>, url: &Url) -> bool {
+    let list = ["NO_PROXY", "no_proxy"].into_iter().find_map(variable).unwrap_or_default();
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_ascii_lowercase();
+    let is_match = |entry: &str| {
+        let entry = entry.trim().to_ascii_lowercase();
+        if entry == "*" {
+            return true;
+        }
+        // An IPv6 address has more colons, and is in brackets before a port.
+        let with_port = entry.rsplit_once(':').filter(|(name, _)| !name.contains(':') || name.ends_with(']'));
+        let with_port = with_port.and_then(|(name, port)| Some((name, port.parse::<u16>().ok()?)));
+        let (name, port) = with_port.map_or((&*entry, None), |(name, port)| (name, Some(port)));
+        if port.is_some() && port != url.port_or_known_default() {
+            return false;
+        }
+        let (name, takes_host) = match name.strip_prefix("*.") {
+            Some(name) => (name, false),
+            None => (name.trim_start_matches('.').trim_matches(['[', ']']), true),
+        };
+        let rest = host.strip_suffix(name).filter(|_| !name.is_empty());
+        rest.is_some_and(|rest| (takes_host && rest.is_empty()) || rest.ends_with('.'))
+    };
+    list.split(',').any(is_match)
 }
 
 /// The names of an API and of its environment variables.
@@ -123,10 +156,19 @@ pub(crate) struct EndpointLabels {
 }
 
 impl EndpointLabels {
+    /// The name of the server, or the variable of its key: how masks name its secrets.
+    pub(super) fn key_name(&self) -> &str {
+        self.server.as_ref().map_or(self.names.key_env, |(name, _)| name)
+    }
+
     pub(super) fn new(connect: &ConnectContext<'_>, names: EndpointNames) -> Self {
+        let command = connect.settings.map(|it| it.settings).filter(|settings| settings.has_key_command());
+        let command = command.map(|settings| format!("`key_command` of {}", settings.label));
+        let values = connect.settings.map(|it| it.settings).filter(|settings| settings.has_secret_values());
+        let values = values.map(|settings| format!("`headers` or `query` of {}", settings.label));
         let Some(server) = connect.server else {
             return Self {
-                key_source: names.key_env.to_owned(),
+                key_source: command.or(values).unwrap_or_else(|| names.key_env.to_owned()),
                 base_url_source: names.base_url_env.to_owned(),
                 names,
                 missing_key_hint: format!("put one into {}", names.key_env),
@@ -139,28 +181,11 @@ impl EndpointLabels {
             None => format!("put one into a variable, and name that as `key_env` of `{name}` in {file}"),
         };
         Self {
-            key_source: server.key_env.as_deref().unwrap_or("nowhere").to_owned(),
+            key_source: command.or(server.key_env.clone()).or(values).unwrap_or_else(|| "nowhere".to_owned()),
             base_url_source: format!("`base_url` of `{name}` in {file}"),
             names,
             missing_key_hint,
             server: Some((name.clone(), file.to_string())),
-        }
-    }
-}
-
-impl ConnectContext<'_> {
-    /// The key to send. For a server in `providers.toml`, it comes from the variable `key_env`, if set; otherwise from
-    /// the provider's variable, which may be missing unless `required`.
-    ///
-    /// # Errors
-    /// It is required and missing, or not valid in a header. The message never contains any part of the key.
-    pub(super) fn resolve_key(&self, names: EndpointNames, required: bool) -> Result<Option<String>, ProviderError> {
-        match self.server {
-            Some(server) => server.key_env.as_deref().map(|name| env_key(self.env, name)).transpose(),
-            None if required || (self.env)(names.key_env).is_some_and(|key| !key.is_empty()) => {
-                env_key(self.env, names.key_env).map(Some)
-            }
-            None => Ok(None),
         }
     }
 }
@@ -171,11 +196,13 @@ mod tests {
 
     #[test]
     fn the_proxy_comes_from_the_environment() {
-        let of = |variables: &[(&str, &str)]| {
+        let at = |url: &str, variables: &[(&str, &str)]| {
             let variable =
                 |name: &str| variables.iter().find(|(is, _)| *is == name).map(|(_, text)| (*text).to_owned());
-            Proxy::for_host(&variable, "api.example.test").map(|proxy| (proxy.variable, proxy.is_usable))
+            let url = Url::parse(url).unwrap();
+            Proxy::for_url(&variable, &url).map(|proxy| (proxy.variable, proxy.is_usable))
         };
+        let of = |variables: &[(&str, &str)]| at("https://api.example.test/v1", variables);
         let named = ("HTTPS_PROXY", "http://me:pw@10.0.0.1:3128");
         assert_eq!(of(&[]), None);
         assert_eq!(of(&[("HTTPS_PROXY", ""), ("all_proxy", "10.0.0.1:3128")]), Some(("all_proxy", true)));
@@ -188,6 +215,26 @@ mod tests {
             [("*", false), ("a, .example.test", false), ("example.test", false), ("ample.test", true), ("", true)]
         {
             assert_eq!(of(&[named, ("NO_PROXY", without)]).is_some(), is, "{without}");
+        }
+        for (url, without, is) in [
+            ("https://api.example.test", "*.example.test", false),
+            ("https://API.example.test", "a, *.EXAMPLE.test", false),
+            ("https://example.test", "*.example.test", true),
+            ("https://notexample.test", "*.example.test", true),
+            ("https://api.example.test", "*.", true),
+            ("https://api.example.test", "api.example.test:443", false),
+            ("https://api.example.test", "example.test:443", false),
+            ("https://api.example.test", "*.example.test:443", false),
+            ("https://api.example.test", "api.example.test:8443", true),
+            ("https://api.example.test:8443", "api.example.test:8443", false),
+            ("https://10.0.0.1:8443", "10.0.0.1:8443", false),
+            ("https://10.0.0.1:8443", "10.0.0.1:443", true),
+            ("https://[2001:db8::1]:8443", "[2001:db8::1]:8443", false),
+            ("https://[2001:db8::1]:8443", "2001:db8::1", false),
+            ("https://[2001:db8::1]:8443", "[2001:db8::1]:443", true),
+            ("https://api.example.test", "api.example.test:port", true),
+        ] {
+            assert_eq!(at(url, &[named, ("NO_PROXY", without)]).is_some(), is, "{url} {without}");
         }
     }
 }

@@ -3,10 +3,12 @@
 
 pub mod anthropic;
 mod api;
+mod api_key;
 mod assembler;
 pub mod base_url;
 #[cfg(test)]
 mod captured_stream_tests;
+mod client_certificate;
 #[cfg(test)]
 mod conformance_tests;
 mod env_config;
@@ -30,7 +32,9 @@ pub use self::api::{
     Conversation, ConversationConfig, Provider, ProviderError, ProviderErrorKind, ReplyRequest, Retry, StreamObserver,
 };
 pub use self::model::{Model, ServerInfo};
-pub use self::spec::{ConnectContext, DefaultEndpoint, ProviderSpec};
+pub use self::spec::{ConnectContext, DefaultEndpoint, ProviderSpec, SettingsContext};
+pub(crate) use self::transport::endpoint::bypasses_proxy;
+pub(crate) use self::transport::transport_error::root_cause;
 pub use self::unsupported_options::{RequestOptions, UnsupportedOption};
 use crate::models::{Capabilities, Retirement, find_retirement, identify_vendor};
 use crate::pricing::PriceKey;

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use reqwest::header::HeaderValue;
 use sha2::{Digest, Sha256};
 
 use super::api::{ConversationConfig, ProviderError};
@@ -23,6 +24,9 @@ const BASE_URL_ENV: &str = "OPENAI_BASE_URL";
 pub(super) const DEFAULT_ENDPOINT: DefaultEndpoint = DefaultEndpoint { base_url: BASE_URL, base_url_env: BASE_URL_ENV };
 /// The variable with the key.
 pub(super) const KEY_ENV: &str = "OPENAI_API_KEY";
+/// The variables with the ids of an organization and a project, and their headers, as of OpenAI's own clients.
+const ID_HEADERS: [(&str, &str); 2] =
+    [("OPENAI_ORG_ID", "openai-organization"), ("OPENAI_PROJECT_ID", "openai-project")];
 /// The vendor of the models.
 pub(super) const VENDOR: &str = "openai";
 /// The APIs have no error classes beyond the common ones.
@@ -45,12 +49,22 @@ pub(super) fn connect(
     let mut endpoint = Endpoint::new(context, names, BASE_URL, path)?;
     if let Some(key) = context.resolve_key(names, is_official(&endpoint))? {
         if endpoint.has_credentials() {
-            endpoint.add_secret(&key);
+            endpoint.unsent_key(&key);
         } else {
-            endpoint.secret_header("authorization", "Bearer ", &key);
+            endpoint.key_header("authorization", "Bearer ", &key);
         }
     }
-    let retry_policy = RetryPolicy::new(context.env, endpoint.identity())?;
+    if context.server.is_none() {
+        for (variable, header) in ID_HEADERS {
+            let Some(id) = (context.env)(variable).filter(|id| !id.is_empty()) else { continue };
+            let value = HeaderValue::from_str(&id).map_err(|_| {
+                let what = format!("{variable} contains a line break or a control character");
+                ProviderError::rejected(what).with_hint("set it to the id and nothing else")
+            })?;
+            endpoint.value_header(header, value);
+        }
+    }
+    let retry_policy = RetryPolicy::new(context, endpoint.identity())?;
     Ok(ProviderState::new(endpoint, retry_policy, &ERROR_DIALECT))
 }
 

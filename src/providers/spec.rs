@@ -1,5 +1,7 @@
 //! The table row that describes a provider, and what it needs to connect.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -7,7 +9,7 @@ use serde_json::Value;
 use super::api::{Provider, ProviderError};
 use super::replay::Script;
 use super::unsupported_options::{RequestOptions, UnsupportedOption};
-use super::user_servers::UserServer;
+use super::user_servers::{ServerSettings, UserServer};
 use crate::redaction::Redactor;
 
 /// A provider that a job can name.
@@ -59,6 +61,8 @@ pub struct ConnectContext<'a> {
     pub env: &'a dyn Fn(&str) -> Option<String>,
     /// The server in `providers.toml` to use instead of the default address.
     pub server: Option<&'a UserServer>,
+    /// The settings in `providers.toml` for this provider or server.
+    pub settings: Option<SettingsContext<'a>>,
     /// The script, for the provider that replies from one.
     pub script: Option<Arc<Script>>,
     /// The `User-Agent` header: `legwork/1.2.3`.
@@ -67,4 +71,15 @@ pub struct ConnectContext<'a> {
     pub redactor: &'a Redactor,
     /// The table of providers, for recognizing replies of another API.
     pub providers: &'static [ProviderSpec],
+}
+
+/// The settings of a provider or server, and what they need.
+#[derive(Clone, Copy)]
+pub struct SettingsContext<'a> {
+    /// The settings.
+    pub settings: &'a ServerSettings,
+    /// The environment variables for a command that prints a key.
+    pub variables: &'a BTreeMap<String, String>,
+    /// The folder that the tools of the job can change. No command that prints a key may be in it.
+    pub workspace: &'a Path,
 }

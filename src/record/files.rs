@@ -2,11 +2,12 @@
 //! followed. A record can come from anywhere, so sizes are limited as well.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io;
+use std::io::{self, BufWriter, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
+use rustix::fs::{FlockOperation, flock};
 use tempfile::NamedTempFile;
 
 use crate::workspace::open_beneath;
@@ -29,6 +30,8 @@ pub(super) const PATCH_FILE: &str = "changes.patch";
 pub(super) const JOB_FILE: &str = "job.yaml";
 pub(super) const PLAN_FILE: &str = "plan.json";
 pub(super) const RESULT_FILE: &str = "result.json";
+pub(super) const TRANSCRIPT_FILE: &str = "transcript.md";
+pub(super) const REPORT_FILE: &str = "report.html";
 
 /// The prefix of the names of temporary files, which are renamed when they are complete. A killed process leaves them behind;
 /// the next process with the folder's lock removes them.
@@ -61,12 +64,21 @@ pub(super) fn create_parent_dir<'a>(path: &'a Path, run: &'a Path) -> io::Result
     Ok(folder)
 }
 
+/// Opens a folder. Anything else in its place is an error; a pipe isn't waited for.
+///
+/// # Errors
+/// If it can't be opened or isn't a folder.
+pub(crate) fn open_folder(path: &Path) -> io::Result<File> {
+    let directory = rustix::fs::OFlags::DIRECTORY.bits().cast_signed();
+    OpenOptions::new().read(true).custom_flags(directory).open(path)
+}
+
 /// Opens a file for reading, by its path in the record's folder.
 ///
 /// # Errors
 /// If it doesn't exist, isn't a regular file, is reached through a link, or is larger than `max_bytes`.
 pub(crate) fn open_file(folder: &Path, name: &str, max_bytes: u64) -> io::Result<File> {
-    let root = File::open(folder)?;
+    let root = open_folder(folder)?;
     let path = Path::new(name);
     let file_name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let parent = open_beneath::open_dir(root.as_fd(), path.parent().unwrap_or(Path::new("")))?;
@@ -89,13 +101,58 @@ pub fn temporary(folder: &Path) -> io::Result<NamedTempFile> {
 
 /// Removes the temporary files that a killed process has left in a record, as far as possible.
 pub(super) fn remove_temporary_files(record: &Path) {
-    for folder in TEMP_DIRS {
-        for entry in fs::read_dir(record.join(folder)).into_iter().flatten().flatten() {
-            let is_ours = entry.file_name().to_string_lossy().starts_with(TEMP_PREFIX);
-            if is_ours && entry.file_type().is_ok_and(|kind| kind.is_file()) {
-                let _ = fs::remove_file(entry.path());
-            }
+    TEMP_DIRS.iter().for_each(|folder| remove_temporary_files_in(&record.join(folder)));
+}
+
+fn remove_temporary_files_in(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_ours = entry.file_name().to_string_lossy().starts_with(TEMP_PREFIX);
+        if is_ours && entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            let _ = fs::remove_file(entry.path());
         }
+    }
+}
+
+/// Replaces a file in a folder that many processes write to, so that others see the old file or the new one. `is_durable`
+/// writes it to the disk before its name.
+///
+/// # Errors
+/// If it can't be written. The old file is still there then.
+pub fn replace_shared_file(
+    folder: &Path,
+    name: &str,
+    is_durable: bool,
+    write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    // While one process has it, none removes temporary files.
+    let lock = open_folder(folder)?;
+    let _ = flock(&lock, FlockOperation::LockShared);
+    let mut attempt = || {
+        let mut file = temporary(folder)?;
+        let mut out = BufWriter::with_capacity(256 << 10, file.as_file_mut());
+        write(&mut out)?;
+        out.flush()?;
+        drop(out);
+        if is_durable {
+            file.as_file().sync_data()?;
+        }
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("`{name}`: {error}"));
+        file.persist(folder.join(name)).map(drop).map_err(|error| named(error.error))
+    };
+    match attempt() {
+        // Where locks don't reach other machines, one of them may have removed the temporary file.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => attempt(),
+        replaced => replaced,
+    }
+}
+
+/// Removes the temporary files that killed processes have left in a folder that many processes write to, unless one of them
+/// writes just now.
+pub fn remove_abandoned_files(folder: &Path) {
+    if let Ok(lock) = open_folder(folder)
+        && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
+    {
+        remove_temporary_files_in(folder);
     }
 }
 
@@ -119,5 +176,24 @@ mod tests {
             names.sort();
             assert_eq!(names, [".tmpAAAAAA"]);
         }
+    }
+
+    #[test]
+    fn only_a_process_that_is_dead_loses_its_temporary_file() {
+        let folder = tempfile::tempdir().unwrap();
+        temporary(folder.path()).unwrap().keep().unwrap();
+        let names = || {
+            let names = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+            names.collect::<Vec<_>>()
+        };
+        replace_shared_file(folder.path(), "table", false, &mut |out| {
+            remove_abandoned_files(folder.path());
+            out.write_all(b"all")
+        })
+        .unwrap();
+        assert_eq!(names().len(), 2, "nothing is removed while a file is written");
+        remove_abandoned_files(folder.path());
+        assert_eq!(names(), ["table"]);
+        assert_eq!(fs::read(folder.path().join("table")).unwrap(), b"all");
     }
 }

@@ -3,13 +3,17 @@
 use std::collections::HashMap;
 use std::fs::OpenOptions;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
 use super::files::{create_parent_dir, private_file_options};
-use crate::event::{CallStarted, Durability, Event, JournalEntry, PARENT};
+use super::flush::FlushRequest;
+use crate::event::{CallStarted, Event, JournalEntry, PARENT};
 use crate::journal::{FaultInjection, Journal, JournalEnd, RecordKey, journal_file};
+
+/// How many folders above a journal may be as new as it is: the run's, its job's, and the folder of all runs.
+const MAX_NEW_PARENTS: usize = 3;
 
 /// Journals by agent id.
 #[derive(Debug)]
@@ -32,7 +36,6 @@ impl JournalSet {
         &mut self,
         agent: &str,
         event: Event,
-        durability: Durability,
         at: Timestamp,
         faults: &FaultInjection,
     ) -> io::Result<JournalEntry> {
@@ -49,13 +52,28 @@ impl JournalSet {
         }
         let journal = self.open.get_mut(agent).ok_or(io::ErrorKind::NotFound)?;
         let entry = JournalEntry { seq: journal.next_seq(), at, agent: agent.to_owned(), event };
-        journal.append(&entry, durability, faults, self.key.as_ref())?;
+        journal.append(&entry, faults, self.key.as_ref())?;
         if matches!(&entry.event, Event::AgentFinished(finished) if finished.id == agent && agent != PARENT) {
             // Hundreds of subagents must not take hundreds of descriptors.
             self.ends.insert(agent.to_owned(), journal.end());
             self.open.remove(agent);
         }
         Ok(entry)
+    }
+
+    /// What must be flushed for an agent's events to be on the disk.
+    pub(super) fn take_unflushed(&mut self, agent: &str) -> FlushRequest {
+        let Some((file, is_new)) = self.open.get_mut(agent).and_then(Journal::take_unflushed) else {
+            return FlushRequest::default();
+        };
+        let path = self.folder.join(journal_file(agent));
+        let folders = path.ancestors().skip(1).take(if is_new { MAX_NEW_PARENTS } else { 0 });
+        FlushRequest { files: vec![file], folders: folders.map(Path::to_owned).collect() }
+    }
+
+    /// An agent's events couldn't be flushed.
+    pub(super) fn break_off(&mut self, agent: &str) {
+        self.open.get_mut(agent).map(Journal::break_off);
     }
 
     /// Creates an agent's journal without a line, unless it exists.

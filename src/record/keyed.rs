@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-use super::files::{BASELINE_FILE, JOB_FILE, PLAN_FILE, TEMP_PREFIX, remove_temporary_files};
+use super::files::{
+    BASELINE_FILE, JOB_FILE, PATCH_FILE, PLAN_FILE, REPORT_FILE, TEMP_PREFIX, TRANSCRIPT_FILE, remove_temporary_files,
+};
 use super::lease::LEASE_FILE;
 use super::lock::RecordLock;
 use super::read::{Record, first_event};
@@ -23,7 +25,7 @@ use crate::journal::{RecordKey, journal_file};
 /// How often other processes may create, remove or move the folder while this one opens it.
 const MAX_ATTEMPTS: usize = 100;
 /// The file that makes a folder that of a map.
-const MAP_FILE: &str = "map.json";
+pub const MAP_FILE: &str = "map.json";
 
 /// A record at a given path.
 #[derive(Debug)]
@@ -107,6 +109,7 @@ impl KeyedRecord {
                 Ok(Some(_)) => {}
                 Err(error) => return Err(error),
             }
+            let Some(lock) = Recorder::complete_ended(folder, lock)? else { continue };
             return match path.read_ended()? {
                 // It has ended in the meantime.
                 Some(ended) => Ok(Self::Started(Box::new(ended))),
@@ -197,16 +200,22 @@ fn not_a_record(folder: &Path, why: impl Into<String>) -> Error {
     Error::NotARecord { path: folder.to_owned(), why: why.into() }
 }
 
-/// Removes what a process that was killed before its run started has left in a folder. Nothing is removed if anything else is
-/// there.
+/// Removes what a process that was killed before its run started has left in a folder, and what a power failure has left of a
+/// run whose journal wasn't flushed. Nothing is removed if anything else is there.
 fn remove_leftovers(folder: &Path) -> Result<(), Error> {
     let failed = || record_error(folder);
     let journal = journal_file(PARENT);
+    // Files at the end of a run are written after its journal was created.
+    let mut at_end: &[&str] = &[PATCH_FILE, TRANSCRIPT_FILE, REPORT_FILE];
+    if !folder.join(&journal).is_file() {
+        at_end = &[];
+    }
     let mut leftovers = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed())? {
         let entry = entry.map_err(failed())?;
         let name = entry.file_name().to_string_lossy().into_owned();
         let is_leftover = [JOB_FILE, PLAN_FILE, BASELINE_FILE, &journal].contains(&name.as_str())
+            || at_end.contains(&name.as_str())
             || name.starts_with(TEMP_PREFIX)
             || name.starts_with("lease.");
         match name.as_str() {

@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -67,11 +67,45 @@ pub(super) struct Lease {
     record: PathBuf,
     owner: Owner,
     counter: Arc<Counter>,
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    /// Ends the lease's own thread, if it has one.
+    thread: Option<(Sender<()>, JoinHandle<()>)>,
     /// Whether an earlier owner was killed. Then a run that doesn't start leaves the file, with the time of that owner.
     had_owner: bool,
     is_released: AtomicBool,
+}
+
+/// A lease that was looked at and not taken.
+#[derive(Debug, Clone)]
+pub struct SeenLease {
+    record: PathBuf,
+    state: LeaseState,
+}
+
+impl SeenLease {
+    /// The lease of a record; `None` if it has none.
+    pub(super) fn of(record: &Path) -> Option<Self> {
+        Some(Self { record: record.to_owned(), state: read(record)? })
+    }
+
+    /// Whether its owner is or was a process of this machine, since the machine was started.
+    pub(super) fn is_local(&self) -> bool {
+        self.state.owner.boot == Owner::this_process().boot
+    }
+
+    /// When the owner was last alive, if its run had started.
+    pub fn last_alive(&self) -> Option<Timestamp> {
+        self.state.at
+    }
+
+    /// Whether the owner has counted since the lease was looked at, or another process has taken it. Then the run goes on.
+    pub fn has_changed(&self) -> bool {
+        read(&self.record).is_none_or(|now| now.owner != self.state.owner || now.count != self.state.count)
+    }
+
+    /// How long an owner on another machine must not count until it is known to be dead.
+    pub fn observation() -> Duration {
+        observation()
+    }
 }
 
 /// Counts in the file.
@@ -105,6 +139,53 @@ impl Counter {
     }
 }
 
+/// Counts in a file once a second until the sender is dropped.
+fn count_on_own_thread(counter: &Arc<Counter>) -> Option<(Sender<()>, JoinHandle<()>)> {
+    let (stop, stopped) = channel();
+    let counter = Arc::clone(counter);
+    let thread = std::thread::Builder::new().name(LEASE_FILE.to_owned()).spawn(move || {
+        while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+            // A failure shows when the owner is late.
+            let _ = counter.count();
+        }
+    });
+    Some((stop, thread.ok()?))
+}
+
+/// The counters of this process on file systems of this machine. One thread counts in all of them: a map has hundreds.
+static LOCAL_COUNTERS: LocalCounters = LocalCounters(Mutex::new((Vec::new(), false)));
+
+/// Counters, and whether the thread runs.
+struct LocalCounters(Mutex<(Vec<Weak<Counter>>, bool)>);
+
+impl LocalCounters {
+    fn add(&'static self, counter: &Arc<Counter>) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0.push(Arc::downgrade(counter));
+        if !state.1 {
+            let thread = std::thread::Builder::new().name(LEASE_FILE.to_owned()).spawn(|| self.count_all());
+            state.1 = thread.is_ok();
+        }
+    }
+
+    /// Counts once a second until no lease is left.
+    fn count_all(&self) {
+        loop {
+            std::thread::sleep(PERIOD);
+            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            state.0.retain(|counter| counter.strong_count() > 0);
+            if state.0.is_empty() {
+                state.1 = false;
+                return;
+            }
+            let counters: Vec<_> = state.0.iter().filter_map(Weak::upgrade).collect();
+            drop(state);
+            // A failure shows when the owner is late.
+            counters.iter().for_each(|counter| drop(counter.count()));
+        }
+    }
+}
+
 impl Lease {
     /// Takes the lease of a record whose lock this process holds. This may take [`OBSERVATION`] where another machine had it.
     ///
@@ -123,6 +204,8 @@ impl Lease {
                 Some(found) if !is_dead(record, &found) => return Err(in_use()),
                 Some(found) if !remove_dead(record, &found).map_err(failed)? => return Err(in_use()),
                 Some(found) => (had_owner, last_seen) = (true, found.at),
+                // It is damaged, perhaps by a crash of the machine: the record's lock keeps other processes of this machine out.
+                None if is_local(record) => drop(fs::remove_file(record.join(LEASE_FILE))),
                 // It was released in the meantime, or it is damaged.
                 None => std::thread::sleep(POLL_INTERVAL),
             }
@@ -134,7 +217,6 @@ impl Lease {
     }
 
     fn start(record: &Path, owner: Owner, file: File, last_seen: Option<Timestamp>, had_owner: bool) -> Self {
-        let (stop, stopped) = channel();
         let offset = owner.line().len() as u64;
         let is_remote = !is_local_filesystem(file.as_fd());
         let counter = Arc::new(Counter {
@@ -146,22 +228,14 @@ impl Lease {
             last_seen,
             clock: OnceLock::new(),
         });
-        let counting = Arc::clone(&counter);
-        let thread = std::thread::Builder::new().name(LEASE_FILE.to_owned()).spawn(move || {
-            while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
-                // A failure shows when the owner is late.
-                let _ = counting.count();
-            }
-        });
-        Self {
-            record: record.to_owned(),
-            owner,
-            counter,
-            stop: Some(stop),
-            thread: thread.ok(),
-            had_owner,
-            is_released: AtomicBool::new(false),
-        }
+        let thread = if is_remote {
+            // Every write waits for the other machine, so leases don't wait for each other.
+            count_on_own_thread(&counter)
+        } else {
+            LOCAL_COUNTERS.add(&counter);
+            None
+        };
+        Self { record: record.to_owned(), owner, counter, thread, had_owner, is_released: AtomicBool::new(false) }
     }
 
     /// From now on, the file has the time of the clock: the run has started.
@@ -209,8 +283,8 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
+        if let Some((stop, thread)) = self.thread.take() {
+            drop(stop);
             let _ = thread.join();
         }
         let has_started = self.counter.clock.get().is_some();
@@ -222,13 +296,12 @@ impl Drop for Lease {
 
 impl Owner {
     fn this_process() -> Self {
-        let text = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+        static BOOT: LazyLock<String> = LazyLock::new(|| {
+            fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+        });
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         // Elsewhere than on Linux, a restart of the machine isn't noticed.
-        let boot = match simulated_boot_id() {
-            Some(boot) => boot,
-            None => text("/proc/sys/kernel/random/boot_id"),
-        };
+        let boot = simulated_boot_id().unwrap_or_else(|| BOOT.clone());
         let boot = if boot.is_empty() { host.clone() } else { boot };
         Self { id: random_id(), host: host.chars().take(100).collect(), boot, pid: std::process::id() }
     }
@@ -270,7 +343,10 @@ fn create(record: &Path, owner: &Owner, last_seen: Option<Timestamp>) -> io::Res
     let mut file = temporary(record)?;
     file.write_all(owner.line().as_bytes())?;
     file.write_all(count_line(0, last_seen).as_bytes())?;
-    file.as_file().sync_data()?;
+    // Only other machines read it before this process ends.
+    if !is_local_filesystem(file.as_file().as_fd()) {
+        file.as_file().sync_data()?;
+    }
     match file.persist_noclobber(record.join(LEASE_FILE)) {
         Ok(file) => Ok(Some(file)),
         Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
@@ -293,6 +369,11 @@ fn read_file(record: &Path, name: &str) -> Option<LeaseState> {
         count: count.parse().ok()?,
         at: at.trim().parse().ok(),
     })
+}
+
+/// Whether a record is on a file system whose locks reach all processes that can open the record.
+fn is_local(record: &Path) -> bool {
+    simulated_boot_id().is_none() && File::open(record).is_ok_and(|folder| is_local_filesystem(folder.as_fd()))
 }
 
 /// Whether the owner of a lease is dead. On this machine it is, because this process has got the folder's lock.

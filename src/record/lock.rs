@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
+use super::files::open_folder;
 use super::lease::{Lease, simulated_boot_id};
 use crate::error::Error;
 
@@ -31,7 +32,7 @@ impl RecordLock {
     /// If another process holds it, or the folder can't be opened.
     pub(super) fn take(folder: &Path) -> Result<Self, Error> {
         let failed = |source| Error::Record { path: folder.to_owned(), source };
-        let opened = File::open(folder).map_err(failed)?;
+        let opened = open_folder(folder).map_err(failed)?;
         let start = Instant::now();
         if simulated_boot_id().is_some() {
             return Ok(Self { folder: opened, lease: Lease::take(folder)? });
@@ -73,6 +74,35 @@ impl RecordLock {
             return Ok(());
         }
         Err(io::Error::new(io::ErrorKind::NotFound, "the run's folder was replaced by another one"))
+    }
+}
+
+/// Whether a process of this machine holds a folder's lock. This takes a shared lock for a moment; who wants the exclusive one
+/// tries again.
+pub(super) fn is_locked(folder: &Path) -> bool {
+    let Ok(opened) = File::open(folder) else { return false };
+    simulated_boot_id().is_none()
+        && flock(&opened, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
+}
+
+/// The lock of a folder that is about to be removed.
+#[derive(Debug)]
+pub struct RemovalLock(#[expect(dead_code, reason = "holds the lock")] File);
+
+impl RemovalLock {
+    /// Locks a folder without waiting; `None` if another process holds the lock, or has moved the folder.
+    ///
+    /// # Errors
+    /// If the folder can't be opened.
+    pub fn take(folder: &Path) -> io::Result<Option<Self>> {
+        let opened = File::open(folder)?;
+        if simulated_boot_id().is_none()
+            && flock(&opened, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK)
+        {
+            return Ok(None);
+        }
+        let (found, locked) = (std::fs::symlink_metadata(folder)?, opened.metadata()?);
+        Ok(((found.dev(), found.ino()) == (locked.dev(), locked.ino())).then_some(Self(opened)))
     }
 }
 

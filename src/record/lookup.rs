@@ -129,7 +129,7 @@ pub fn is_timestamp(id: &str) -> bool {
 
 /// The folders in a folder, without those with a leading dot: no job or run has such a name, but files that the tamper guard
 /// renamed do. `latest` isn't a folder.
-fn folders(folder: &Path) -> impl Iterator<Item = PathBuf> {
+pub fn folders(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let listing = fs::read_dir(folder).into_iter().flatten().flatten();
     let is_regular = |entry: &fs::DirEntry| !entry.file_name().as_encoded_bytes().starts_with(b".");
     let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());

@@ -3,21 +3,33 @@
 
 mod artifacts;
 mod files;
+mod flush;
+mod follow;
 mod keyed;
 mod journal_set;
 mod lease;
 mod lock;
 mod lookup;
+mod overview;
 mod read;
 mod rebuild;
 mod recorder;
 mod resume;
+mod run_slot;
 
-pub(crate) use self::files::open_file;
-pub use self::files::{BASELINE_FILE, LATEST, ROWS, RUNS, temporary};
-pub use self::keyed::{KeyedPath, KeyedRecord, StartedRecord};
-pub use self::lookup::{find_run, is_timestamp};
+pub use self::files::{BASELINE_FILE, LATEST, ROWS, RUNS, remove_abandoned_files, replace_shared_file, temporary};
+pub(crate) use self::files::{open_file, open_folder};
+pub use self::flush::FlushQueue;
+pub use self::follow::{JournalTail, RunWatch};
+pub use self::keyed::{KeyedPath, KeyedRecord, MAP_FILE, StartedRecord};
+pub use self::lease::SeenLease;
+pub use self::lock::RemovalLock;
+pub use self::lookup::{find_run, folders, is_timestamp};
+pub use self::overview::{Overview, read_overview};
 pub use self::read::Record;
 pub use self::rebuild::Rebuilt;
-pub use self::recorder::{ExistingFile, Recorder, create_job_dir, is_set_aside, new_run_id};
+pub use self::recorder::{
+    ExistingFile, Recorder, create_job_dir, free_unused_reserves, is_set_aside, new_run_id, point_latest_to,
+};
 pub use self::resume::ResumedRecord;
+pub use self::run_slot::{RunSlot, RunSlots};

@@ -9,15 +9,16 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 
 use super::files::{PLAN_FILE, RESULT_FILE, open_file};
+use crate::conversation::Conversation;
 use crate::error::Error;
 use crate::event::{Event, FORMAT, JournalEntry, PARENT, RunResult, RunStarted, is_agent_id};
 use crate::journal::{JournalError, JournalReader, RecordKey, journal_file};
 use crate::plan::Plan;
 
 /// The largest file that is read, except journals, in bytes.
-const MAX_FILE_BYTES: u64 = 128 << 20;
+pub(super) const MAX_FILE_BYTES: u64 = 128 << 20;
 /// The largest journal that is read, in bytes.
-const MAX_JOURNAL_BYTES: u64 = 2 << 30;
+pub(super) const MAX_JOURNAL_BYTES: u64 = 2 << 30;
 
 /// A journal that is read from its file.
 type JournalFile = JournalReader<BufReader<File>>;
@@ -63,6 +64,36 @@ impl Record {
         Ok(Self { folder: folder.to_owned(), plan, result })
     }
 
+    /// Whether a run has started in a folder: its journal has a first event, or one that can't be read.
+    pub fn has_started(folder: &Path) -> bool {
+        !matches!(first_event(folder), Ok(None))
+    }
+
+    /// Opens a run's folder for showing it: as far as it can be read. The second value names what can't be read, a sentence
+    /// each. The plan is that of `plan.json` if the journal is damaged.
+    ///
+    /// # Errors
+    /// If there is no plan, or another version wrote the record ([`Error::OtherFormat`]).
+    pub fn open_damaged(folder: &Path) -> Result<(Self, Vec<String>), Error> {
+        let error = match Self::open(folder) {
+            Ok(record) => return Ok((record, Vec::new())),
+            Err(error @ Error::OtherFormat { .. }) => return Err(error),
+            Err(error) => error,
+        };
+        let mut missing = Vec::new();
+        let started = started(folder).unwrap_or_default().map(|started| *started.plan);
+        let plan = match started {
+            Some(plan) => Some(plan),
+            None => read_json::<Plan>(folder, PLAN_FILE).unwrap_or_default(),
+        };
+        let Some(plan) = plan.filter(|plan| plan.format == FORMAT) else { return Err(error) };
+        let result = read_json::<RunResult>(folder, RESULT_FILE).unwrap_or_else(|error| {
+            missing.push(format!("{error}."));
+            None
+        });
+        Ok((Self { folder: folder.to_owned(), plan, result }, missing))
+    }
+
     /// An agent's entries, oldest first. The journal is verified while it is read.
     ///
     /// # Errors
@@ -85,6 +116,11 @@ impl Record {
         Ok(journals)
     }
 
+    /// The conversation of the run: of each text the first `max_chars` characters, or all. What can't be read is named in it.
+    pub fn conversation(&self, max_chars: Option<usize>) -> Conversation {
+        read_conversation(&self.folder, &self.plan, self.result.clone(), max_chars)
+    }
+
     /// The ids of the parent and the subagents that have journals.
     ///
     /// # Errors
@@ -94,10 +130,32 @@ impl Record {
     }
 }
 
+/// Reads the conversation of a run from its journals.
+pub(super) fn read_conversation(
+    folder: &Path,
+    plan: &Plan,
+    result: Option<RunResult>,
+    max_chars: Option<usize>,
+) -> Conversation {
+    let listed = agents(folder);
+    let ids = listed.as_deref().unwrap_or_default();
+    let mut conversation = Conversation::read(plan, result, ids, |agent| open_journal(folder, agent), max_chars);
+    if let Err(error) = &listed {
+        let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
+        conversation.missing.push(format!("The folder of the subagents can't be read: {error}{cause}."));
+    }
+    conversation
+}
+
 /// The ids of the parent and of the subagents that have journals in a run's folder, sorted.
 pub(super) fn agents(folder: &Path) -> Result<Vec<String>, Error> {
     let path = folder.join("subagents");
-    let listing = match fs::read_dir(&path) {
+    // A link would lead out of the record.
+    let listing = fs::symlink_metadata(&path).and_then(|found| match found.is_dir() {
+        true => fs::read_dir(&path),
+        false => Err(io::Error::new(io::ErrorKind::NotADirectory, format!("`{}` is not a folder", path.display()))),
+    });
+    let listing = match listing {
         Ok(listing) => listing,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![PARENT.to_owned()]),
         Err(source) => return Err(Error::Record { path, source }),

@@ -1,14 +1,15 @@
 //! Writes again everything that is derived from the journals.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::artifacts::WrittenFile;
-use super::files::RESULT_FILE;
+use super::files::{RESULT_FILE, remove_temporary_files};
+use super::lock::RecordLock;
 use super::read::{agents, journal_error, open_journal, read_json};
-use super::recorder::{Recorder, take};
+use super::recorder::{Recorder, record_error, take};
 use crate::error::Error;
-use crate::event::{PARENT, RunResult, RunSummary};
+use crate::event::{Event, PARENT, RunResult, RunSummary};
 use crate::journal::{JournalError, journal_file};
 
 /// The result of rebuilding a record.
@@ -32,6 +33,31 @@ impl Recorder {
     /// by another version, or a file can't be written.
     pub fn rebuild(folder: &Path) -> Result<Rebuilt, Error> {
         let (folder, lock) = take(folder)?;
+        Self::rebuild_locked(folder, lock)
+    }
+
+    /// Completes the record of a run that ended for good just before its process was killed: its journal has the end, and
+    /// there is no `result.json` yet. Returns the lock if the record isn't such a record.
+    ///
+    /// # Errors
+    /// As for [`Self::rebuild`].
+    pub(super) fn complete_ended(folder: &Path, lock: RecordLock) -> Result<Option<RecordLock>, Error> {
+        if read_json::<RunResult>(folder, RESULT_FILE)?.is_some() {
+            return Ok(Some(lock));
+        }
+        let Some(entries) = open_journal(folder, PARENT)? else { return Ok(Some(lock)) };
+        // A damaged journal is reported when the run is resumed.
+        match entries.filter_map(Result::ok).last().map(|entry| entry.event) {
+            Some(Event::RunFinished(finished)) if !finished.outcome.can_be_resumed() => {
+                let folder = folder.canonicalize().map_err(record_error(folder))?;
+                remove_temporary_files(&folder);
+                Self::rebuild_locked(folder, lock).map(|_| None)
+            }
+            _ => Ok(Some(lock)),
+        }
+    }
+
+    fn rebuild_locked(folder: PathBuf, lock: RecordLock) -> Result<Rebuilt, Error> {
         let (summary, torn) = verify_journals(&folder)?;
         let Some((_, started)) = &summary.started else {
             let why = "the run was interrupted before anything happened; start a new run".to_owned();
@@ -41,9 +67,6 @@ impl Recorder {
         let recorder = Self::new(folder, run_id, lock, None, HashMap::new(), None);
         let failed = |source| Error::Record { path: recorder.folder.clone(), source };
         let mut files: Vec<_> = recorder.write_source(&started.job_file, &started.plan).map_err(failed)?.into();
-        for finished in summary.summaries() {
-            files.push(recorder.write_summary(finished).map_err(failed)?);
-        }
         files.extend(recorder.make_patch(summary.changed.as_ref()).map_err(failed)?);
         let result = summary.result();
         // If the last line couldn't be written, the result exists only in this file.
@@ -52,6 +75,7 @@ impl Recorder {
         files.extend(recorder.make_readable(&started.plan, shown.as_ref()).map_err(failed)?);
         if let Some(result) = &result {
             files.push(recorder.make_result(result).map_err(failed)?);
+            recorder.remove_run_files(result);
         }
         Ok(Rebuilt { files, torn, has_ended: result.is_some() })
     }

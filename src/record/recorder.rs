@@ -1,23 +1,26 @@
 //! Creates a run's folder and writes to it while the run goes on.
 
 use std::collections::hash_map::RandomState;
-use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::hash::{BuildHasher, Hasher};
 use std::io::{self, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use rustix::fs::{FallocateFlags, fallocate};
+use tempfile::NamedTempFile;
 
 use super::files::{LATEST, RUNS, create_parent_dir, remove_temporary_files, temporary};
+use super::flush::{FlushQueue, FlushRequest};
 use super::journal_set::JournalSet;
 use super::lock::RecordLock;
+use super::run_slot::RunSlot;
 use crate::error::Error;
-use crate::event::{Durability, Event, JournalEntry, PARENT};
+use crate::event::{Event, JournalEntry, PARENT};
 use crate::journal::{FaultInjection, JournalEnd, JournalReader, RecordKey, journal_file};
 use crate::sandbox::RecordVerifier;
 use crate::sandbox::protected_paths::canonical_as_far_as_possible;
@@ -57,6 +60,10 @@ pub struct Recorder {
     unstarted: Mutex<Option<UnstartedRun>>,
     /// Seals the record.
     key: Option<RecordKey>,
+    /// Flushes the files of many runs together.
+    pub flush_queue: Option<FlushQueue>,
+    /// The slot of a row of a map, which it gives up when it only waits for the disk.
+    pub slot: Option<Arc<RunSlot>>,
     /// Faults to inject, for tests.
     pub faults: FaultInjection,
 }
@@ -134,6 +141,8 @@ impl Recorder {
             lock,
             unstarted: Mutex::default(),
             key,
+            flush_queue: None,
+            slot: None,
             faults: FaultInjection::default(),
         }
     }
@@ -163,10 +172,10 @@ impl Recorder {
     ///
     /// # Errors
     /// If it couldn't be written completely. Half a line is cut off when the journal is read.
-    pub fn append(&self, agent: &str, event: Event, durability: Durability, at: Timestamp) -> io::Result<JournalEntry> {
+    pub fn append(&self, agent: &str, event: Event, at: Timestamp) -> io::Result<JournalEntry> {
         self.lock.check(&self.folder)?;
         let mut journals = lock_mutex(&self.journals);
-        let entry = journals.append(agent, event, durability, at, &self.faults)?;
+        let entry = journals.append(agent, event, at, &self.faults)?;
         if matches!(entry.event, Event::RunStarted(_)) {
             lock_mutex(&self.unstarted).take();
         }
@@ -174,22 +183,68 @@ impl Recorder {
         Ok(entry)
     }
 
+    /// Flushes an agent's events to the disk.
+    ///
+    /// # Errors
+    /// If they may not be on the disk. Nothing can be appended then.
+    pub async fn flush(&self, agent: &str) -> io::Result<()> {
+        self.flush_with_journal(agent, self.take_unflushed(agent)).await
+    }
+
+    /// Flushes a request that contains an agent's journal.
+    pub(super) async fn flush_with_journal(&self, agent: &str, request: FlushRequest) -> io::Result<()> {
+        if request.is_empty() {
+            return Ok(());
+        }
+        let flush = async {
+            self.faults.operation()?;
+            match &self.flush_queue {
+                Some(queue) => queue.flush(request).await,
+                None => request.flush(&mut HashSet::new()),
+            }
+        };
+        flush.await.inspect_err(|_| lock_mutex(&self.journals).break_off(agent))
+    }
+
+    /// What must be flushed for an agent's events to be on the disk.
+    pub(super) fn take_unflushed(&self, agent: &str) -> FlushRequest {
+        lock_mutex(&self.journals).take_unflushed(agent)
+    }
+
     /// Frees the space that was reserved for the end of the run.
     pub(super) fn release_disk_space(&self) {
         drop(lock_mutex(&self.reserve).take());
+        free_unused_reserves();
+    }
+
+    /// Leaves the space that was reserved to the next run of this process: to free it and reserve it again takes some disks
+    /// milliseconds.
+    pub(super) fn return_disk_space(&self) {
+        lock_mutex(&UNUSED_RESERVES).extend(lock_mutex(&self.reserve).take());
     }
 
     /// Writes a file of the record so that it appears completely or not at all.
-    pub(super) fn write(&self, name: &str, content: &[u8], durability: Durability) -> io::Result<ExistingFile> {
-        self.write_with(name, durability, |out| out.write_all(content))
+    pub(super) fn write(&self, name: &str, content: &[u8]) -> io::Result<ExistingFile> {
+        self.write_with(name, |out| out.write_all(content))
     }
 
     pub(super) fn write_with(
         &self,
         name: &str,
-        durability: Durability,
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> io::Result<ExistingFile> {
+        match self.write_temporary(name, write)? {
+            (file, ExistingFile::Identical) => file.close().map(|()| ExistingFile::Identical),
+            (file, existing) => self.persist(file, name).map(|()| existing),
+        }
+    }
+
+    /// Writes a file that hasn't got its name yet, and compares it with what has.
+    pub(super) fn write_temporary(
+        &self,
+        name: &str,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> io::Result<(NamedTempFile, ExistingFile)> {
         self.lock.check(&self.folder)?;
         let path = self.folder.join(name);
         self.faults.operation()?;
@@ -198,16 +253,13 @@ impl Recorder {
         write(&mut file)?;
         let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
         let existing = compare_files(&path, file.path());
-        if existing == ExistingFile::Identical {
-            return Ok(existing);
-        }
-        if durability == Durability::Flushed {
-            self.faults.operation()?;
-            file.as_file().sync_data()?;
-        }
+        Ok((file, existing))
+    }
+
+    /// Gives a temporary file its name.
+    pub(super) fn persist(&self, file: NamedTempFile, name: &str) -> io::Result<()> {
         self.faults.operation()?;
-        file.persist(path).map_err(|error| error.error)?;
-        Ok(existing)
+        file.persist(self.folder.join(name)).map(drop).map_err(|error| error.error)
     }
 }
 
@@ -285,8 +337,26 @@ pub(super) fn take(folder: &Path) -> Result<(PathBuf, RecordLock), Error> {
     Ok((folder, lock))
 }
 
+/// The space that runs of this process had reserved and didn't need: no more than have run at the same time.
+static UNUSED_RESERVES: Mutex<Vec<File>> = Mutex::new(Vec::new());
+
+/// Frees the space that runs of this process had reserved and didn't need.
+pub fn free_unused_reserves() {
+    lock_mutex(&UNUSED_RESERVES).clear();
+}
+
 /// Reserves space on the disk of a folder, if the file system supports it.
 pub(super) fn reserve_disk_space(folder: &Path) -> Option<File> {
+    take_reserve(&UNUSED_RESERVES, folder)
+}
+
+/// Takes an unused reserve on the disk of a folder, or makes one.
+fn take_reserve(unused: &Mutex<Vec<File>>, folder: &Path) -> Option<File> {
+    let device = |found: io::Result<Metadata>| found.ok().map(|found| found.dev());
+    let found = lock_mutex(unused).pop();
+    if let Some(found) = found.filter(|file| device(file.metadata()) == device(fs::metadata(folder))) {
+        return Some(found);
+    }
     let file = tempfile::tempfile_in(folder).ok()?;
     fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES).ok()?;
     Some(file)
@@ -312,6 +382,15 @@ pub fn is_set_aside(record: &Path, path: &Path) -> bool {
     let number = names.and_then(|(name, moved)| moved.strip_prefix(name)?.strip_prefix('.'));
     record.parent() == path.parent()
         && number.is_some_and(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()))
+}
+
+/// Lets `latest` in a job's folder link to a record, or removes it.
+///
+/// # Errors
+/// If the link can't be changed.
+pub fn point_latest_to(job_dir: &Path, run: Option<&str>) -> io::Result<()> {
+    let link = job_dir.join(LATEST);
+    run.map_or_else(|| fs::remove_file(&link), |run| replace_symlink(&link, Path::new(run)))
 }
 
 /// Creates a link, or changes its target.
@@ -359,8 +438,6 @@ pub fn new_run_id(out: &Path, job: &str, now: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
-
     use super::*;
 
     #[test]
@@ -372,6 +449,10 @@ mod tests {
         if let Some(file) = reserve {
             let taken = file.metadata().unwrap();
             assert!(taken.blocks() * 512 >= RESERVE_BYTES && taken.nlink() == 0, "{taken:?}");
+            // The next run uses it.
+            let unused = Mutex::new(vec![file]);
+            assert_eq!(take_reserve(&unused, folder.path()).unwrap().metadata().unwrap().ino(), taken.ino());
+            assert!(lock_mutex(&unused).is_empty() && take_reserve(&unused, folder.path()).is_some());
         }
     }
 }

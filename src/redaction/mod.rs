@@ -6,6 +6,7 @@
 
 mod encodings;
 mod matcher;
+mod shared_secrets;
 mod stream;
 
 use std::borrow::Cow;
@@ -15,16 +16,17 @@ use serde_json::Value;
 
 use self::encodings::secret_lines;
 pub use self::encodings::{MIN_SECRET_CHARS, base64};
-use self::matcher::{MatchState, SecretMatcher};
+use self::matcher::MatchState;
+use self::shared_secrets::SharedSecrets;
 pub use self::stream::{StreamRedactor, TextRedactor};
 
 /// How every marker that replaces a secret begins. Tools refuse to write it to files.
 pub const MARKER_PREFIX: &str = "[masked:";
 
-/// Replaces the secrets of a run in text. Cheap to clone; without secrets it costs nothing.
+/// Replaces the secrets of a run in text. Cheap to clone. Clones share their secrets, including those that are added later.
 #[derive(Clone, Default)]
 pub struct Redactor {
-    matcher: Option<Arc<SecretMatcher>>,
+    secrets: SharedSecrets,
 }
 
 impl std::fmt::Debug for Redactor {
@@ -41,25 +43,29 @@ impl Redactor {
             .iter()
             .filter(|(_, value)| !value.trim().is_empty())
             .partition(|(_, value)| value.trim().chars().count() >= MIN_SECRET_CHARS);
-        let long = long.into_iter().map(|(name, value)| (format!("{MARKER_PREFIX}{name}]").into(), value.as_str()));
-        let matcher = SecretMatcher::new(long).map(Arc::new);
-        (Self { matcher }, short.into_iter().map(|(name, _)| name.clone()).collect())
+        let secrets = SharedSecrets::new(long.into_iter().map(|(name, value)| (marker(name), value.clone())).collect());
+        (Self { secrets }, short.into_iter().map(|(name, _)| name.clone()).collect())
+    }
+
+    /// Adds a secret that became known later, such as a renewed key. From now on, all clones and their streams redact it, too.
+    pub fn add(&self, name: &str, value: &str) {
+        self.secrets.add(marker(name), value);
     }
 
     /// Whether there is nothing to redact.
     pub fn is_empty(&self) -> bool {
-        self.matcher.is_none()
+        self.secrets.matcher().is_none()
     }
 
     /// The length in bytes of the longest form of a secret; 0 without secrets. Text that will be cut must be redacted with
     /// this much text after the cut.
     pub fn max_match_bytes(&self) -> usize {
-        self.matcher.as_ref().map_or(0, |matcher| matcher.max_match_bytes())
+        self.secrets.matcher().map_or(0, |matcher| matcher.max_match_bytes())
     }
 
     /// Whether a text contains a secret.
     pub fn contains_secret(&self, text: &str) -> bool {
-        self.matcher.as_ref().is_some_and(|matcher| MatchState::contains_secret(matcher, text.as_bytes()))
+        self.secrets.matcher().is_some_and(|matcher| MatchState::contains_secret(&matcher, text.as_bytes()))
     }
 
     /// Replaces every secret by `[masked:NAME]`.
@@ -90,13 +96,18 @@ impl Redactor {
 
     /// A redactor for bytes that come in pieces.
     pub fn stream(&self) -> StreamRedactor {
-        StreamRedactor::new(self.matcher.clone())
+        StreamRedactor::new(self.secrets.clone())
     }
 
     /// A redactor for text that comes in pieces.
     pub fn text_stream(&self) -> TextRedactor {
         TextRedactor::new(self.stream())
     }
+}
+
+/// The marker that replaces a secret.
+fn marker(name: &str) -> Arc<str> {
+    format!("{MARKER_PREFIX}{name}]").into()
 }
 
 /// The parts of a secret that a CI system should mask in its log, which it masks line by line: the whole value, or those of its
@@ -111,6 +122,7 @@ pub fn log_mask_lines(value: &str) -> Vec<&str> {
 
 #[cfg(test)]
 mod tests {
+    use super::shared_secrets::MAX_ADDED;
     use super::*;
 
     fn redactor(secrets: &[(&str, &str)]) -> Redactor {
@@ -166,6 +178,40 @@ mod tests {
         }
         out.extend(stream.finish());
         assert_eq!(String::from_utf8(out).unwrap(), "[masked:A]");
+    }
+
+    #[test]
+    fn an_added_secret_is_redacted_by_clones_and_open_streams() {
+        let first = redactor(&[("TOKEN", "hunter2-hunter2")]);
+        let clone = first.clone();
+        let text = "x hunter2-hunter2 y key-1-key-1-key-1 hunter2-hunter2";
+        // The secret is added while the stream holds back any part of either.
+        for cut in 0..=text.len() {
+            let redactor = redactor(&[("TOKEN", "hunter2-hunter2")]);
+            let mut stream = redactor.stream();
+            let mut out = stream.feed(&text.as_bytes()[..cut.min(22)]).into_owned();
+            redactor.clone().add("KEY", "key-1-key-1-key-1");
+            out.extend_from_slice(&stream.feed(&text.as_bytes()[cut.min(22)..]));
+            out.extend(stream.finish());
+            assert_eq!(String::from_utf8(out).unwrap(), "x [masked:TOKEN] y [masked:KEY] [masked:TOKEN]", "{cut}");
+        }
+        assert!(!clone.contains_secret("key-1-key-1-key-1"));
+        first.add("KEY", "key-1-key-1-key-1");
+        assert_eq!(clone.redact("a key-1-key-1-key-1"), "a [masked:KEY]");
+        // Without any secret at the start.
+        let none = Redactor::default();
+        let mut stream = none.stream();
+        assert_eq!(&*stream.feed(b"abc"), b"abc");
+        none.add("KEY", "key-1-key-1-key-1");
+        let mut out = stream.feed(b"key-1-key-1-key-1 z").into_owned();
+        out.extend(stream.finish());
+        assert_eq!(String::from_utf8(out).unwrap(), "[masked:KEY] z");
+        // Old keys are forgotten, others aren't.
+        for number in 0..MAX_ADDED {
+            first.add("KEY", &format!("another-key-{number}"));
+        }
+        assert!(first.contains_secret("another-key-0") && first.contains_secret("hunter2-hunter2"));
+        assert!(!first.contains_secret("key-1-key-1-key-1"));
     }
 
     #[test]

@@ -5,10 +5,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::matcher::{MatchState, SecretMatcher};
+use super::shared_secrets::SharedSecrets;
 
 /// Redacts a stream of bytes. Holds back about as many bytes as the longest form of a secret has, so that a secret that is
 /// split across pieces never leaks.
 pub struct StreamRedactor {
+    source: SharedSecrets,
     matcher: Option<(Arc<SecretMatcher>, MatchState)>,
     /// Input that wasn't returned yet; begins at `offset`.
     buffered: Vec<u8>,
@@ -26,30 +28,59 @@ struct RedactedRange {
 }
 
 impl StreamRedactor {
-    pub(super) fn new(matcher: Option<Arc<SecretMatcher>>) -> Self {
-        let matcher = matcher.map(|matcher| {
+    pub(super) fn new(source: SharedSecrets) -> Self {
+        let matcher = source.matcher().map(|matcher| {
             let state = MatchState::new(&matcher);
             (matcher, state)
         });
-        Self { matcher, buffered: Vec::new(), offset: 0, ranges: VecDeque::new() }
+        Self { source, matcher, buffered: Vec::new(), offset: 0, ranges: VecDeque::new() }
+    }
+
+    /// Uses the current secrets, if some were added. What is held back is searched again.
+    fn follow_source(&mut self) {
+        let current = self.source.matcher();
+        let is_same = match (&current, &self.matcher) {
+            (Some(current), Some((known, _))) => Arc::ptr_eq(current, known),
+            (current, known) => current.is_none() && known.is_none(),
+        };
+        if is_same {
+            return;
+        }
+        let mut pending = std::mem::take(&mut self.buffered);
+        // The rest of a secret whose marker was returned.
+        if let Some(range) = self.ranges.front().filter(|range| range.marker_emitted) {
+            let rest = usize::try_from(range.end.saturating_sub(self.offset)).unwrap_or(usize::MAX);
+            pending.drain(..rest.min(pending.len()));
+        }
+        *self = Self::new(self.source.clone());
+        self.buffer(&pending);
+    }
+
+    fn buffer(&mut self, piece: &[u8]) {
+        if let Some((matcher, state)) = &mut self.matcher {
+            for byte in piece {
+                state.step(matcher, *byte, |start, end, label| add_range(&mut self.ranges, start, end, label));
+            }
+        }
+        self.buffered.extend_from_slice(piece);
     }
 
     /// Takes a piece and returns what can't be part of a secret any more.
     pub fn feed<'a>(&mut self, piece: &'a [u8]) -> Cow<'a, [u8]> {
-        let Some((matcher, state)) = &mut self.matcher else { return Cow::Borrowed(piece) };
-        let ranges = &mut self.ranges;
-        for byte in piece {
-            state.step(matcher, *byte, |start, end, label| add_range(ranges, start, end, label));
+        self.follow_source();
+        if self.matcher.is_none() {
+            return Cow::Borrowed(piece);
         }
-        self.buffered.extend_from_slice(piece);
-        let limit = state.safe_until(matcher);
+        self.buffer(piece);
+        let limit = self.matcher.as_ref().map_or(self.offset, |(matcher, state)| state.safe_until(matcher));
         Cow::Owned(self.release_until(limit))
     }
 
     /// Returns the rest and resets the stream.
     pub fn finish(&mut self) -> Vec<u8> {
+        self.follow_source();
         let rest = self.release_until(self.offset + self.buffered.len() as u64);
-        *self = Self::new(self.matcher.take().map(|(matcher, _)| matcher));
+        *self = Self::new(self.source.clone());
         rest
     }
 

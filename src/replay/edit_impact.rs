@@ -13,6 +13,7 @@ use crate::plan::Plan;
 use crate::pricing::Prices;
 use crate::providers::ProviderErrorKind;
 use crate::tools::Tool;
+use crate::tools::skill::SkillTool;
 use crate::tools::task::Task;
 
 /// All such places. An agent can have several.
@@ -26,7 +27,8 @@ pub(super) fn edit_impact(past: &RecordedRun, edited: &Plan, prices: &Prices) ->
             found.extend(first.map(|entry| place(past, agent, entry, why.to_owned())));
         };
         let is_request = |event: &Event| matches!(event, Event::RequestStarted(_));
-        report(then.system != now.system, "the system prompt changed", &is_request);
+        let has_other_prompt = recorded.system_prompt(then) != edited.system_prompt(now);
+        report(has_other_prompt, "the system prompt changed", &is_request);
         report(then.model.thinking != now.model.thinking, "the thinking effort changed", &is_request);
         report(then.model.temperature != now.model.temperature, "the temperature changed", &is_request);
         report(then.model.stop != now.model.stop, "the list of stop sequences changed", &is_request);
@@ -63,6 +65,14 @@ pub(super) fn edit_impact(past: &RecordedRun, edited: &Plan, prices: &Prices) ->
             let why = "the environment or the network of commands changed";
             report(tool.name == "bash" && has_other_commands, why, &is_call);
         }
+        let bodies = |plan: &Plan, skills: &[String]| {
+            plan.files.skills_of(skills).map(|skill| skill.body.clone()).collect::<Vec<_>>()
+        };
+        report(
+            bodies(recorded, &then.skills) != bodies(edited, &now.skills),
+            "the text of a skill changed",
+            &|event| matches!(event, Event::CallStarted(call) if call.tool == SkillTool::NAME),
+        );
         for check in recorded.checks.iter().filter(|_| agent == PARENT) {
             let now = edited.checks.iter().find(|other| other.name == check.name && !other.skipped);
             let why = format!("the check `{}` changed", check.name);

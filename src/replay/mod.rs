@@ -7,7 +7,7 @@ mod normalized_event;
 mod recorded_run;
 mod report;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,10 +21,10 @@ use self::edit_impact::edit_impact;
 use self::normalized_event::normalize;
 use self::recorded_run::RecordedRun;
 pub use self::report::{EventLocation, ReplayDifference, ReplayReport};
-use crate::agent::{Agent, RunDeps, RunGates, RunHistory, RunState, ToolDeps};
+use crate::agent::{Agent, JournalCursor, RunDeps, RunGates, RunHistory, RunState, ToolDeps};
 use crate::error::Error;
-use crate::event::{Durability, Event, JournalEntry, Outcome, PARENT, RunStarted, Sink};
-use crate::message::{Message, Reply};
+use crate::event::{Event, JournalEntry, Outcome, PARENT, RunStarted, Sink};
+use crate::message::{Message, Reply, StopReason};
 use crate::plan::{Plan, PlannedLimits};
 use crate::pricing::Prices;
 use crate::providers::{
@@ -56,6 +56,53 @@ impl Replay {
     /// A journal was changed, has another format, or is missing and its agent hadn't ended.
     pub fn read(record: &Record) -> Result<Self, Error> {
         Ok(Self { recorded: RecordedRun::read(record)?, folder: record.folder.clone() })
+    }
+
+    /// Reads what can be read of a record. Each defect is returned in a sentence.
+    ///
+    /// # Errors
+    /// The parent's journal can't be used at all.
+    pub fn read_damaged(record: &Record) -> Result<(Self, Vec<String>), Error> {
+        let (recorded, defects) = RecordedRun::read_damaged(record)?;
+        Ok((Self { recorded, folder: record.folder.clone() }, defects))
+    }
+
+    /// The ids of the agents that have a journal.
+    pub fn agents(&self) -> impl Iterator<Item = &str> {
+        self.recorded.agents.keys().map(String::as_str)
+    }
+
+    /// Runs the loop again over the record, so that a provider's conversations get every message that they had. Returns whether
+    /// the loop followed the record.
+    ///
+    /// # Errors
+    /// The replay can't start.
+    pub async fn rebuild_conversations(&self, provider: &Arc<dyn Provider>) -> Result<bool, Error> {
+        let plan = (*self.recorded.started.plan).clone();
+        let cursors = self.recorded.cursors(&plan, false);
+        let LiveTools { deps, stop } = self.no_tools()?;
+        let sink = Arc::new(EventCollector::default());
+        let run = self.run_state(plan, cursors, &Prices::new(), provider, deps, &sink, stop);
+        Agent::run_parent(&run).await;
+        Ok(self.agents().all(|id| run.divergence(id).is_none()))
+    }
+
+    /// The reply that ended an agent, which isn't in its provider's conversation: no request followed it.
+    pub fn last_reply(&self, agent: &str) -> Option<Reply> {
+        let (mut last, mut is_summary) = (None, false);
+        for entry in self.recorded.agents.get(agent)? {
+            match &entry.event {
+                Event::RequestStarted(request) => (last, is_summary) = (None, request.kept_turns.is_some()),
+                Event::ReplyReceived(received) if !is_summary => last = Some(&received.reply),
+                // A note continues the conversation.
+                Event::ReplyDiscarded(_) | Event::NoteSent(_) => last = None,
+                _ => {}
+            }
+        }
+        let ends = |reply: &&Reply| {
+            reply.tool_calls().next().is_none() && reply.stop != StopReason::Pause && !reply.blocks.is_empty()
+        };
+        last.filter(ends).cloned()
     }
 
     /// The first event of the recorded run.
@@ -95,27 +142,11 @@ impl Replay {
             parallel_subagents: plan.limits.parallel_subagents,
         };
         let provider: Arc<dyn Provider> = Arc::new(NoProvider);
-        let providers = plan.agents().map(|agent| (agent.model.reply_source(), Arc::clone(&provider))).collect();
         let LiveTools { deps, stop } = match tools {
             Some(tools) => tools,
             None => self.no_tools()?,
         };
-        let run = RunState::new(RunDeps {
-            map_budget: None,
-            run_id: recorded.started.run_id.clone(),
-            plan,
-            providers,
-            prices: prices.clone(),
-            message_file: Arc::default(),
-            clock: Timestamp::now,
-            tools: deps.clone(),
-            // The record says what was merged.
-            own_workspaces: None,
-            sink: Arc::clone(&collector) as Arc<dyn Sink>,
-            stop: stop.clone(),
-            gates: RunGates::default(),
-            history: RunHistory { cursors, elapsed: Duration::ZERO, is_replay: true, abort: recorded.abort.clone() },
-        });
+        let run = self.run_state(plan, cursors, prices, &provider, deps, &collector, stop.clone());
         Agent::run_parent(&run).await;
         let rules = CompareRules { is_complete: true, max_tokens: edited.is_none(), tools: runs_tools };
         let mut report = self.compare(&collector.events(), &run, rules);
@@ -130,6 +161,41 @@ impl Replay {
             (false, false) => None,
         };
         Ok(report)
+    }
+
+    /// A run that takes what it does from the record.
+    #[expect(clippy::too_many_arguments, reason = "each differs between the two callers")]
+    fn run_state(
+        &self,
+        plan: Plan,
+        cursors: HashMap<String, JournalCursor>,
+        prices: &Prices,
+        provider: &Arc<dyn Provider>,
+        tools: ToolDeps,
+        sink: &Arc<EventCollector>,
+        stop: CancellationToken,
+    ) -> RunState {
+        RunState::new(RunDeps {
+            map_budget: None,
+            run_id: self.recorded.started.run_id.clone(),
+            providers: plan.agents().map(|agent| (agent.model.reply_source(), Arc::clone(provider))).collect(),
+            plan,
+            prices: prices.clone(),
+            message_file: Arc::default(),
+            clock: Timestamp::now,
+            tools,
+            // The record says what was merged.
+            own_workspaces: None,
+            sink: Arc::clone(sink) as Arc<dyn Sink>,
+            stop,
+            gates: RunGates::default(),
+            history: RunHistory {
+                cursors,
+                elapsed: Duration::ZERO,
+                is_replay: true,
+                abort: self.recorded.abort.clone(),
+            },
+        })
     }
 
     /// Replaces tools that don't run.
@@ -233,13 +299,17 @@ impl EventCollector {
 }
 
 impl Sink for EventCollector {
-    fn record(&self, agent: &str, event: Event, _: Durability) -> io::Result<()> {
+    fn record(&self, agent: &str, event: Event) -> io::Result<()> {
         let mut agents = self.events();
         let events = agents.entry(agent.to_owned()).or_default();
         // Times aren't compared.
         let (seq, at) = (events.len() as u64 + 1, Timestamp::MIN);
         events.push(JournalEntry { seq, at, agent: agent.to_owned(), event });
         Ok(())
+    }
+
+    fn flush<'a>(&'a self, _: &'a str) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
     }
 
     fn text(&self, _: &str, _: &str) {}

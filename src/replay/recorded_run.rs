@@ -9,6 +9,7 @@ use crate::agent::{JournalCursor, JournalSplit, RaisedLimits, ReplayRules, RunAb
 use crate::error::Error;
 use crate::event::{AgentFinished, Event, JournalEntry, Outcome, PARENT, RunStarted};
 use crate::job::Keep;
+use crate::journal::journal_file;
 use crate::plan::Plan;
 use crate::record::Record;
 
@@ -33,10 +34,45 @@ impl RecordedRun {
     /// # Errors
     /// A journal can't be used, or that of a subagent that hadn't ended is missing.
     pub(super) fn read(record: &Record) -> Result<Self, Error> {
+        Self::from_journals(record, record.journals()?, false)
+    }
+
+    /// Reads a record's journals up to the first defect of each, which is returned in a sentence. A missing journal isn't an
+    /// error.
+    ///
+    /// # Errors
+    /// The parent's journal can't be used at all.
+    pub(super) fn read_damaged(record: &Record) -> Result<(Self, Vec<String>), Error> {
+        let (mut journals, mut defects) = (BTreeMap::new(), Vec::new());
+        for agent in record.agents()? {
+            let mut entries = Vec::new();
+            for entry in record.entries(&agent)? {
+                match entry {
+                    Ok(entry) if entry.agent == agent => entries.push(entry),
+                    Ok(_) => {
+                        defects.push(format!("{} contains another agent's events.", journal_file(&agent)));
+                        break;
+                    }
+                    Err(error) => {
+                        defects.push(format!("{} ends early: {error}.", journal_file(&agent)));
+                        break;
+                    }
+                }
+            }
+            journals.insert(agent, entries);
+        }
+        Ok((Self::from_journals(record, journals, true)?, defects))
+    }
+
+    fn from_journals(
+        record: &Record,
+        journals: BTreeMap<String, Vec<JournalEntry>>,
+        may_lack_journals: bool,
+    ) -> Result<Self, Error> {
         let unusable = |why: &str| Error::NotARecord { path: record.folder.clone(), why: why.to_owned() };
         let mut agents = BTreeMap::new();
         let (mut started, mut abort, mut resumed) = (None, None, Vec::new());
-        for (agent, entries) in record.journals()? {
+        for (agent, entries) in journals {
             for entry in &entries {
                 match &entry.event {
                     Event::RunStarted(run) => started = Some((run.clone(), entry.at)),
@@ -62,9 +98,12 @@ impl RecordedRun {
             return Err(unusable("it was cut off before anything happened"));
         };
         let mut run = Self { started, started_at, agents, ends: BTreeMap::new(), resumed, abort };
-        run.drop_missing_journals()
-            .map_err(|id| unusable(&format!("the journal of {id} is missing, and it hadn't ended")))?;
-        Ok(run)
+        match run.drop_missing_journals() {
+            Err(id) if !may_lack_journals => {
+                Err(unusable(&format!("the journal of {id} is missing, and it hadn't ended")))
+            }
+            _ => Ok(run),
+        }
     }
 
     /// Moves the ends of subagents without a complete journal of their own from the parent's journal to `ends`. Fails with

@@ -84,6 +84,8 @@ pub(super) struct RowReader<'a> {
     pub(super) omitted: OmittedFindings,
     /// Whether the mistakes concern all rows, so that checking their values would repeat them.
     pub(super) has_wrong_columns: bool,
+    /// Whether the rest of the file wasn't read.
+    is_too_long: bool,
 }
 
 /// What a column's values are used for.
@@ -97,7 +99,7 @@ impl<'a> RowReader<'a> {
     pub(super) fn new(source: &'a Arc<Source>, id_column: Option<&'a str>, job: Option<&'a Job>) -> Self {
         let (rows, ids, findings) = (Vec::new(), HashMap::new(), Vec::new());
         let (omitted, has_wrong_columns) = (OmittedFindings::default(), false);
-        Self { source, id_column, job, rows, ids, findings, omitted, has_wrong_columns }
+        Self { source, id_column, job, rows, ids, findings, omitted, has_wrong_columns, is_too_long: false }
     }
 
     pub(super) fn text(&self) -> &'a str {
@@ -141,9 +143,14 @@ impl<'a> RowReader<'a> {
                 let known: Vec<&str> = job.inputs().map(|(name, _)| name.value.as_str()).collect();
                 let finding =
                     Diagnostic::error("unknown-input", self.place(range), format!("the job has no input `{name}`"));
-                self.report(match suggest_name(name, known.iter().copied()) {
+                let is_name = name.chars().any(char::is_alphabetic);
+                self.report(match suggest_name(name, known.iter().copied()).filter(|_| is_name) {
                     Some(meant) => finding.help(format!("did you mean `{meant}`?")),
                     None if known.is_empty() => finding.help("the job has no inputs"),
+                    None if !is_name => finding.help(format!(
+                        "the first line of a CSV file names the columns; the job's inputs are `{}`",
+                        known.join("`, `")
+                    )),
                     None => finding
                         .help(format!("its inputs are `{}`; name the column of ids with --id", known.join("`, `"))),
                 });
@@ -215,6 +222,7 @@ impl<'a> RowReader<'a> {
         if is_full {
             let help = "split the file, and run `legwork map` for each part";
             self.error("too-large", range, format!("the file has more than {MAX_ROWS} rows"), help);
+            self.is_too_long = true;
         }
         is_full
     }
@@ -229,7 +237,7 @@ impl<'a> RowReader<'a> {
             let place = self.findings.last().map(|last| last.span.clone());
             self.findings.extend(place.map(|place| self.omitted.to_diagnostic(place)));
         }
-        match self.has_wrong_columns || self.rows.is_empty() {
+        match self.has_wrong_columns || self.is_too_long || self.rows.is_empty() {
             true => Err(self.findings),
             false => Ok(Rows { source: Arc::clone(self.source), rows: self.rows, findings: self.findings }),
         }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
@@ -24,8 +25,8 @@ use crate::agent::{
 use crate::budget::MapBudget;
 use crate::error::Error;
 use crate::event::{
-    AgentFinished, Durability, ErrorInfo, Event, FORMAT, JournalEntry, Outcome, PARENT, Resumed, RunFinished,
-    RunOptions, RunResult, RunStarted, RunSummary, Sink,
+    AgentFinished, ErrorInfo, Event, FORMAT, JournalEntry, Outcome, PARENT, Resumed, RunFinished, RunOptions,
+    RunResult, RunStarted, RunSummary, Sink,
 };
 pub use crate::git::head_commit;
 use crate::job::{Compaction, Keep};
@@ -275,7 +276,19 @@ impl Run<'_> {
             gates: RunGates { baseline_ready, output_ready: self.output_ready },
             history: RunHistory { cursors, elapsed, ..RunHistory::default() },
         });
-        keeper.record(PARENT, opening, Durability::Flushed).map_err(record_failed)?;
+        let is_resumed = matches!(opening, Event::Resumed(_));
+        let mut recorded = keeper.record(PARENT, opening);
+        // A new run has nothing to lose before its first call with an effect.
+        if is_resumed && recorded.is_ok() {
+            recorded = keeper.recorder.flush(PARENT).await;
+        }
+        if let Err(error) = recorded {
+            // The scan must not write to the record while it is removed.
+            if let Some(first) = first {
+                first.skip().await;
+            }
+            return Err(record_failed(error));
+        }
         keeper.recorder.remove_result().map_err(broken)?;
         keeper.recorder.keep_alive(self.clock);
 
@@ -283,7 +296,7 @@ impl Run<'_> {
         let unasked =
             keeper.unused_replies(&self.plan, &self.providers).filter(|_| parent.outcome == Outcome::Completed);
         let servers_end = match &self.servers {
-            Some(servers) => servers.stop().await,
+            Some(servers) => servers.stop(signals.stop.is_cancelled()).await,
             None => Ok(()),
         };
         let (mut outcome, mut error) = match unasked.map(RunAbort::from) {
@@ -329,10 +342,10 @@ impl Run<'_> {
         };
         if let Some(changed) = changed.clone() {
             // If the journal can't be written, the next write reports it.
-            let _ = keeper.record(PARENT, changed.into(), Durability::Written);
+            let _ = keeper.record(PARENT, changed.into());
         }
         let closing = RunFinished { outcome, exit_code, error };
-        let last_line = keeper.record(PARENT, closing.into(), Durability::Flushed);
+        let last_line = keeper.record(PARENT, closing.into());
         let unknown = || broken(io::Error::other("the journal doesn't say how the run ended"));
         let mut result = keeper.state().summary.result().ok_or_else(unknown)?;
         // If the journal failed earlier, that is already reported.
@@ -347,7 +360,7 @@ impl Run<'_> {
             // They are needed to resume the run.
             Keep::Never => result.outcome.can_be_resumed() || result.outcome.is_a_limit(),
         };
-        if let Err(failure) = keeper.recorder.finish(&self.plan, &result, changed.as_ref(), keep) {
+        if let Err(failure) = keeper.recorder.finish(&self.plan, &result, changed.as_ref(), keep).await {
             if result.outcome != Outcome::EnvironmentFailed {
                 mark_record_failure(&mut result, &failure, &folder);
             }
@@ -450,7 +463,7 @@ struct RecordedState {
 }
 
 impl Sink for RecordingSink {
-    fn record(&self, agent: &str, event: Event, durability: Durability) -> io::Result<()> {
+    fn record(&self, agent: &str, event: Event) -> io::Result<()> {
         let at = (self.clock)();
         let mut state = self.state();
         match event {
@@ -466,7 +479,7 @@ impl Sink for RecordingSink {
             state.summary.apply(&event, at);
         }
         drop(state);
-        let entry = self.recorder.append(agent, event, durability, at).inspect_err(|error| self.fail(error))?;
+        let entry = self.recorder.append(agent, event, at).inspect_err(|error| self.fail(error))?;
         if let Event::AgentFinished(finished) = &entry.event
             && agent == PARENT
             && finished.subagent.is_some()
@@ -477,6 +490,10 @@ impl Sink for RecordingSink {
             observer.event(&entry);
         }
         Ok(())
+    }
+
+    fn flush<'a>(&'a self, agent: &'a str) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { self.recorder.flush(agent).await.inspect_err(|error| self.fail(error)) })
     }
 
     fn text(&self, _: &str, _: &str) {}

@@ -63,6 +63,14 @@ impl ResumeState {
         Ok(plan)
     }
 
+    /// The events of all agents, in the order in which they happened.
+    pub fn entries(&self) -> Vec<&JournalEntry> {
+        let mut entries: Vec<&JournalEntry> = self.journals.values().flatten().collect();
+        // The order of an agent's own events stays.
+        entries.sort_by_key(|entry| entry.at);
+        entries
+    }
+
     /// When the run started first.
     pub fn started_at(&self) -> Option<Timestamp> {
         self.parent().first().map(|entry| entry.at)

@@ -51,19 +51,9 @@ impl Signals {
     fn listen(grace: Duration) -> io::Result<Self> {
         let stop = CancellationToken::new();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let is_immune = hangup_is_ignored();
-        let hangup = (!is_immune).then_some((1, Signal::HUP));
-        let numbers = TERMINATING_SIGNALS.iter().map(|kind| (15, *kind));
-        let catch = |kind: Signal| signal(SignalKind::from_raw(kind.as_raw()));
         let streams = {
             let _entered = runtime.enter();
-            // Catching it is enough. Child processes don't inherit a caught signal, as they would an ignored one.
-            let _ = catch(Signal::XFSZ)?;
-            let all = std::iter::once((2, Signal::INT)).chain(numbers).chain(hangup);
-            SignalStreams {
-                signals: all.map(|(number, kind)| Ok((number, catch(kind)?))).collect::<io::Result<_>>()?,
-                parent: getppid().filter(|parent| !is_immune && *parent != Pid::INIT),
-            }
+            SignalStreams::catch()?
         };
         let first = Arc::new(AtomicU8::new(0));
         let (caught, cancel) = (Arc::clone(&first), stop.clone());
@@ -71,6 +61,21 @@ impl Signals {
             .name("signals".to_owned())
             .spawn(move || runtime.block_on(streams.listen(&cancel, &caught, grace)))?;
         Ok(Self { first, stop })
+    }
+
+    /// Does what must be done before there is a record. A signal, or the end of the parent process, ends the process and all
+    /// processes that it has started.
+    ///
+    /// # Errors
+    /// The system has no file descriptors left.
+    pub async fn exit_unless_done<T>(work: impl Future<Output = T>) -> Result<T, Error> {
+        let streams = SignalStreams::catch();
+        let mut streams =
+            streams.map_err(|source| Error::Environment { message: "signals can't be caught".to_owned(), source })?;
+        tokio::select! {
+            done = work => Ok(done),
+            number = streams.next() => exit_all(128 + i32::from(number)),
+        }
     }
 
     /// The same signals for a part of the work, which `stop` can also end without a signal.
@@ -124,6 +129,21 @@ struct SignalStreams {
 }
 
 impl SignalStreams {
+    /// Starts to catch signals, in the current runtime.
+    fn catch() -> io::Result<Self> {
+        let is_immune = hangup_is_ignored();
+        let hangup = (!is_immune).then_some((1, Signal::HUP));
+        let numbers = TERMINATING_SIGNALS.iter().map(|kind| (15, *kind));
+        let catch = |kind: Signal| signal(SignalKind::from_raw(kind.as_raw()));
+        // Catching it is enough. Child processes don't inherit a caught signal, as they would an ignored one.
+        let _ = catch(Signal::XFSZ)?;
+        let all = std::iter::once((2, Signal::INT)).chain(numbers).chain(hangup);
+        Ok(Self {
+            signals: all.map(|(number, kind)| Ok((number, catch(kind)?))).collect::<io::Result<_>>()?,
+            parent: getppid().filter(|parent| !is_immune && *parent != Pid::INIT),
+        })
+    }
+
     async fn next(&mut self) -> u8 {
         let caught = self.signals.iter_mut().map(|(number, signal)| {
             Box::pin(async {
@@ -148,9 +168,14 @@ impl SignalStreams {
             Ok(()) => 130,
             Err(_) => 128 + i32::from(first),
         };
-        kill_all();
         // The journal is complete; the rest of the record can be rebuilt from it.
-        #[allow(clippy::exit)]
-        std::process::exit(code);
+        exit_all(code)
     }
+}
+
+/// Ends the process and all processes that it has started.
+#[allow(clippy::exit)]
+fn exit_all(code: i32) -> ! {
+    kill_all();
+    std::process::exit(code)
 }

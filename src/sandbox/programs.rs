@@ -16,13 +16,13 @@ const OVERFLOW_UID: u32 = 65_534;
 pub fn find(name: &str, path: impl Iterator<Item = PathBuf>, writable: &[PathBuf]) -> Option<PathBuf> {
     let writable: Vec<PathBuf> = writable.iter().map(|folder| canonical(folder)).collect();
     let is_writable = |file: &Path| writable.iter().any(|folder| file.starts_with(folder));
-    // The folder counts as well as the file: a link in it may lead elsewhere tomorrow.
-    let folders = path.filter(|folder| folder.is_absolute() && !is_writable(&canonical(folder)));
-    let mut files = folders.filter_map(|folder| {
+    let mut files = path.filter(|folder| folder.is_absolute()).filter_map(|folder| {
         let link = folder.join(name);
-        Some((link.canonicalize().ok()?, link))
+        Some((link.canonicalize().ok()?, link, folder))
     });
-    let (file, link) = files.find(|(file, _)| is_program(file) && !is_writable(file))?;
+    // The folder counts as well as the file: a link in it may lead elsewhere tomorrow.
+    let (file, link, _) =
+        files.find(|(file, _, folder)| is_program(file) && !is_writable(file) && !is_writable(&canonical(folder)))?;
     // Some programs do different things under different names.
     Some(if file.file_name() == link.file_name() { file } else { link })
 }

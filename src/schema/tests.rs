@@ -35,6 +35,8 @@ const BEYOND: &[(&str, Sees, &str)] = &[
     ("bad-server", Sees::Nothing, "which headers hold secrets is beside their names"),
     ("bad-tool-lock", Sees::Nothing, "in another file"),
     ("unknown-server", Sees::Nothing, "the servers are elsewhere in the job"),
+    ("bad-skill", Sees::Some, "which files are there, and how `ref` and wildcards go together"),
+    ("unreadable-context", Sees::Some, "which files are there, and how `ref` and wildcards go together"),
     ("duplicate-check", Sees::Nothing, "draft 7 can't compare parts of what is in a list"),
     ("duplicate-path", Sees::Nothing, "two spellings of one path"),
     ("duplicate-tool", Sees::Some, "draft 7 can't count how often something is in a list"),

@@ -45,6 +45,9 @@ pub(crate) fn escape_markdown(text: &str, max_chars: usize) -> String {
 
 /// Replaces invisible characters, but keeps line breaks, and joiners where a script or an emoji needs them.
 pub(crate) fn replace_control_chars(text: &str) -> String {
+    if text.bytes().all(|byte| byte == b'\n' || matches!(byte, b' '..=b'~')) {
+        return text.to_owned();
+    }
     let mut visible = String::with_capacity(text.len());
     let mut before = '\n';
     let mut chars = text.chars().peekable();
@@ -226,7 +229,9 @@ pub fn escape_json(text: &str) -> String {
     let mut sanitized = String::with_capacity(text.len());
     for char in text.chars() {
         if (char > '\x7e' && replacement_char(char).is_some()) || (char == '[' && opens_ci_command(&sanitized)) {
-            sanitized.push_str(&format!("\\u{:04x}", char as u32));
+            // Characters beyond the first 65,536 are written as surrogate pairs.
+            let units = char.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect::<String>();
+            sanitized.push_str(&units);
         } else {
             sanitized.push(char);
         }

@@ -63,6 +63,15 @@ impl<'t, 's> TableReader<'t, 's> {
         number.or_else(|| self.out_of_range(value))
     }
 
+    /// A table: `[KEY]`.
+    pub fn table(&mut self, key: &'static str, help: &str) -> Option<TableReader<'t, 's>> {
+        let value = self.value(key)?;
+        match value.get_ref() {
+            DeValue::Table(table) => Some(TableReader::new(self.reading, table, value.span())),
+            _ => self.wrong(value, "a table", help),
+        }
+    }
+
     /// The tables of a list: `[[KEY]]`.
     pub fn tables(&mut self, key: &'static str) -> Vec<TableReader<'t, 's>> {
         let Some(value) = self.value(key) else { return Vec::new() };
@@ -130,6 +139,11 @@ impl<'t, 's> TableReader<'t, 's> {
     /// Reports an error.
     pub fn error(&self, code: &'static str, span: Range<usize>, message: impl Into<String>, help: impl Into<String>) {
         self.reading.report(Diagnostic::error(code, self.reading.place(span), message).help(help));
+    }
+
+    /// Reports a value of the wrong type.
+    pub fn wrong_type(&self, value: &Spanned<DeValue<'_>>, expected: &str, help: &str) {
+        self.wrong::<()>(value, expected, help);
     }
 
     fn wrong<T>(&self, value: &Spanned<DeValue<'_>>, expected: &str, help: &str) -> Option<T> {

@@ -129,13 +129,17 @@ impl NewestMatches {
     }
 }
 
-fn matcher(pattern: &str) -> Result<GlobMatcher, ToolError> {
+pub(crate) fn matcher(pattern: &str) -> Result<GlobMatcher, ToolError> {
     let glob = GlobBuilder::new(pattern).literal_separator(true).build();
     Ok(glob.map_err(|error| ToolError(format!("invalid pattern: {error}")))?.compile_matcher())
 }
 
 /// Moves the literal folders at the beginning of a pattern into the path, so that only these are walked.
-fn split_literal_prefix(base: &str, pattern: &str, workspace: &Workspace) -> Result<(String, String), ToolError> {
+pub(crate) fn split_literal_prefix(
+    base: &str,
+    pattern: &str,
+    workspace: &Workspace,
+) -> Result<(String, String), ToolError> {
     if pattern.is_empty() {
         return Err(ToolError::new("`pattern` is empty"));
     }
@@ -163,7 +167,7 @@ fn split_literal_prefix(base: &str, pattern: &str, workspace: &Workspace) -> Res
 }
 
 /// Whether a pattern names hidden files.
-fn matches_hidden(pattern: &str) -> bool {
+pub(crate) fn matches_hidden(pattern: &str) -> bool {
     pattern.starts_with('.') || ["/.", "{.", ",."].iter().any(|dot| pattern.contains(dot))
 }
 

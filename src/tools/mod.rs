@@ -3,7 +3,7 @@
 pub(crate) mod bash;
 mod edit_file;
 mod file_tool;
-mod glob;
+pub(crate) mod glob;
 mod grep;
 mod input;
 #[cfg(test)]
@@ -11,6 +11,7 @@ mod input;
 mod path_swap_race_tests;
 mod read_file;
 mod server_tool;
+pub mod skill;
 pub mod submit_result;
 pub mod task;
 mod todo;
@@ -20,9 +21,11 @@ pub mod toolbox;
 mod write_file;
 
 use crate::diagnostic::{Rule, rule};
+use crate::message::ToolCall;
+use crate::text::truncate;
 
 pub use crate::message::ToolError;
-pub use server_tool::{ServerTool, ToolDefinition, ToolServers};
+pub use server_tool::{ServerCall, ServerTool, ToolDefinition, ToolServers};
 pub use tool::{Builtin, CallFuture, Tool, ToolContext, ToolGrant, ToolSpec};
 pub use tool_state::{FileVersion, TodoItem, TodoStatus, ToolState};
 
@@ -45,3 +48,19 @@ pub static TOOLS: &[Builtin] = &[
     todo::BUILTIN,
     task::BUILTIN,
 ];
+
+/// What a call is about, in one line of at most 100 characters: the main field of its tool, or else the first text in its
+/// input.
+pub fn call_subject(call: &ToolCall) -> String {
+    let input: serde_json::Value = match serde_json::from_str(call.input.get()) {
+        Ok(input) => input,
+        Err(_) => return String::new(),
+    };
+    let subject = TOOLS.iter().find(|tool| tool.name == call.tool).and_then(|tool| tool.subject_field);
+    let preferred = subject.and_then(|subject| input.get(subject)?.as_str());
+    let first = || input.as_object()?.values().find_map(serde_json::Value::as_str);
+    let text = preferred.or_else(first).unwrap_or_default();
+    let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
+    let shown: String = line.chars().filter(|letter| !letter.is_control()).collect();
+    truncate::ellipsize(&shown, 100)
+}

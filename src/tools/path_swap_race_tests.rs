@@ -119,7 +119,7 @@ fn of<T: Copy>(number: usize, choices: &[T]) -> T {
 fn write_file_stays_within() {
     assert_stays_within("write_file", |number| {
         let path = of(number, &["d/new", "d/e/file", "d/e/new", "d/x/y/new", "d/file", "single"]);
-        json!({ "path": path, "content": "harmless\n" })
+        json!({ "path": path, "overwrite": true, "content": "harmless\n" })
     });
 }
 

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -20,7 +21,7 @@ pub(super) const BUILTIN: Builtin = Builtin {
 };
 
 /// The input of `task`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TaskInput {
     /// The task. The subagent doesn't see this conversation, so include everything it needs, and what it should report.
@@ -31,6 +32,14 @@ pub struct TaskInput {
     /// Which subagent to use.
     #[serde(default, alias = "subagent_type")]
     pub agent: Option<String>,
+    /// The job sets the model.
+    #[serde(default)]
+    #[schemars(skip)]
+    model: Option<IgnoredAny>,
+    /// A call waits for its subagent.
+    #[serde(default)]
+    #[schemars(skip)]
+    run_in_background: Option<IgnoredAny>,
 }
 
 impl TaskInput {

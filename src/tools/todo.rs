@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -31,7 +32,30 @@ const MAX_TEXT_CHARS: usize = 500;
 struct TodoInput {
     /// All steps, in order. They replace the current plan.
     #[serde(alias = "todos")]
-    items: Vec<TodoItem>,
+    #[schemars(with = "Vec<TodoItem>")]
+    items: Vec<ItemInput>,
+}
+
+/// A [`TodoItem`] as models write it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "models add some fields out of habit")]
+struct ItemInput {
+    #[serde(alias = "content", alias = "step", alias = "task")]
+    text: String,
+    status: TodoStatus,
+    #[serde(default, rename = "activeForm", alias = "active_form")]
+    active_form: Option<IgnoredAny>,
+    #[serde(default)]
+    id: Option<IgnoredAny>,
+    #[serde(default)]
+    priority: Option<IgnoredAny>,
+}
+
+impl TodoInput {
+    fn into_items(self) -> Vec<TodoItem> {
+        self.items.into_iter().map(|ItemInput { text, status, .. }| TodoItem { text, status }).collect()
+    }
 }
 
 struct Todo;
@@ -52,14 +76,14 @@ impl Tool for Todo {
     }
 
     fn restore_state(&self, input: &RawValue, state: &ToolState) {
-        if let Ok(TodoInput { items }) = parse(input) {
-            state.set_todo(items);
+        if let Ok(input) = parse::<TodoInput>(input) {
+            state.set_todo(input.into_items());
         }
     }
 
     fn call<'a>(&'a self, input: &'a RawValue, context: &'a ToolContext<'a>) -> CallFuture<'a> {
         Box::pin(async move {
-            let TodoInput { items } = parse(input)?;
+            let items = parse::<TodoInput>(input)?.into_items();
             if items.len() > MAX_ITEMS {
                 return Err(ToolError(format!("a plan can have at most {MAX_ITEMS} steps")));
             }
@@ -112,10 +136,12 @@ mod tests {
         let text = harness
             .ok(
                 "todo",
-                r#"{"todos": [{"content": "look", "status": "completed"}, {"text": "leap", "status": "in_progress"}]}"#,
+                r#"{"todos": [{"content": "look", "status": "completed", "activeForm": "Looking", "id": "1", "priority": "high"},
+                    {"text": "leap", "status": "in_progress"}]}"#,
             )
             .await;
         assert_eq!(text, "[x] look\n[>] leap");
+        harness.refused("todo", r#"{"items": [{"text": "x", "status": "done", "other": 1}]}"#).await;
         let items = harness.toolbox.todo();
         let text = harness.refused("todo", r#"{"items": [{"text": " ", "status": "done"}]}"#).await;
         assert_eq!(text, "a step has no text");

@@ -43,7 +43,6 @@ pub struct FileVersion {
 #[serde(deny_unknown_fields)]
 pub struct TodoItem {
     /// What to do, in a few words.
-    #[serde(alias = "content")]
     pub text: String,
     /// The status of the step.
     pub status: TodoStatus,
@@ -92,6 +91,11 @@ impl ToolState {
     /// Remembers a file that the agent saw before the run was resumed.
     pub(super) fn restore_version(&self, seen: &FileVersion) {
         lock(&self.shared.files).insert(PathBuf::from(&seen.path), seen.sha256.clone());
+    }
+
+    /// Whether the agent has read or written a file.
+    pub(super) fn has_seen(&self, path: &Path) -> bool {
+        lock(&self.shared.files).contains_key(path)
     }
 
     /// Whether a file has changed since the agent last saw it. False for a file that it never saw.

@@ -91,3 +91,16 @@ pub fn has_tracked_files(folder: &Path) -> bool {
     let tracked = Repository::discover(&folder).and_then(|repository| TrackedFiles::read(&repository, &folder));
     tracked.is_some_and(|tracked| !tracked.files.is_empty())
 }
+
+/// The paths below a folder of all files that git tracks there, relative to it. `None` if the folder is in a repository whose
+/// index can't be read.
+pub fn tracked_paths(folder: &Path) -> Option<Vec<PathBuf>> {
+    let folder = folder.canonicalize().ok()?;
+    let Some(repository) = Repository::discover(&folder) else { return Some(Vec::new()) };
+    // A repository without an index tracks nothing yet.
+    if !repository.git_dir.join("index").exists() {
+        return Some(Vec::new());
+    }
+    let tracked = TrackedFiles::read(&repository, &folder)?;
+    Some(tracked.files.into_keys().collect())
+}

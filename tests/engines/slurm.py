@@ -113,7 +113,10 @@ class Effects(threading.Thread):
             with connection, connection.makefile("rb") as reader:
                 connection.settimeout(10)
                 try:
-                    self.lines.append(reader.readline(10_000).decode().strip())
+                    line = reader.readline(10_000).decode().strip()
+                    # A command that is killed between its connection and its line has had no effect.
+                    if line:
+                        self.lines.append(line)
                 except OSError as error:
                     self.lines.append(f"unreadable: {error}")
 

@@ -87,6 +87,18 @@ const GROUPS: &[(&str, &[&str])] = &[
             "single-turn-with-tools",
         ],
     ),
+    ("Tool servers", &["bad-server", "unknown-server", "bad-server-entry", "bad-tool-lock", "unused-server"]),
+    (
+        "Context files and skills",
+        &[
+            "unreadable-context",
+            "context-too-large",
+            "changeable-context",
+            "hidden-characters",
+            "bad-skill",
+            "missing-skill-tool",
+        ],
+    ),
     (
         "Inputs",
         &[
@@ -273,7 +285,8 @@ fn about(command: &Command) -> String {
 fn command_section(command: &mut Command) -> String {
     let usage = command.render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ");
-    let mut section = format!("\n## legwork {}\n\n{}\n", command.get_name(), paragraphs(&about(command), ""));
+    let title = command.get_bin_name().unwrap_or(command.get_name());
+    let mut section = format!("\n## {title}\n\n{}\n", paragraphs(&about(command), ""));
     write!(section, "\n```text\n{usage}\n```\n").unwrap();
     let shown =
         || command.get_arguments().filter(|argument| !["help", "version"].contains(&argument.get_id().as_str()));
@@ -297,6 +310,10 @@ fn command_section(command: &mut Command) -> String {
     }
     if let Some(after) = command.get_after_help() {
         write!(section, "\n{}\n", paragraphs(&after.to_string(), "")).unwrap();
+    }
+    let names: Vec<String> = subcommands(command).map(|command| command.get_name().to_owned()).collect();
+    for name in names {
+        section += &command_section(command.find_subcommand_mut(&name).unwrap());
     }
     section
 }

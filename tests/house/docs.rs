@@ -53,6 +53,8 @@ fn prose(text: &str) -> String {
 #[derive(Debug, PartialEq)]
 struct Call {
     command: String,
+    /// The word behind it, which may be a command below it.
+    next: String,
     options: Vec<String>,
 }
 
@@ -69,23 +71,41 @@ fn calls(block: &str) -> Vec<Call> {
             continue;
         }
         let Some(command) = words.next().filter(|word| !word.starts_with('-')) else { continue };
+        let mut words = words.peekable();
+        let next = words.peek().copied().unwrap_or_default().to_owned();
         let options = words.take_while(|word| *word != "--").filter(|word| word.starts_with("--"));
         let options = options.map(|word| word.split_once('=').map_or(word, |(name, _)| name).to_owned());
-        found.push(Call { command: command.to_owned(), options: options.collect() });
+        found.push(Call { command: command.to_owned(), next, options: options.collect() });
     }
     found
 }
 
-/// The commands that the program lists, each with its help.
+/// The commands that the program lists, each with its help: `run`, `runs`, `runs prune`.
 fn commands() -> BTreeMap<String, String> {
-    let help = TestFolder::new().legwork(&["--help"]).run();
+    let mut commands = BTreeMap::new();
+    for name in listed_commands(&help_of(&[])) {
+        let help = help_of(&[&name]);
+        for below in listed_commands(&help) {
+            commands.insert(format!("{name} {below}"), help_of(&[&name, &below]));
+        }
+        commands.insert(name, help);
+    }
+    commands
+}
+
+fn help_of(command: &[&str]) -> String {
+    let help = TestFolder::new().legwork(command).arg("--help").run();
     help.assert_code(0).assert_stderr("");
-    let listed = help.stdout.lines().skip_while(|line| *line != "Commands:").skip(1);
+    help.stdout
+}
+
+/// The commands in a help text.
+fn listed_commands(help: &str) -> Vec<String> {
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let listed = listed.take_while(|line| !line.is_empty()).filter_map(|line| line.strip_prefix("  "));
     // A line with more indentation continues the line above it.
     let names = listed.filter(|line| !line.starts_with(' ')).filter_map(|line| line.split_whitespace().next());
-    let with_help = |name: &str| (name.to_owned(), TestFolder::new().legwork(&[name, "--help"]).run().stdout);
-    names.filter(|name| *name != "help").map(with_help).collect()
+    names.filter(|name| *name != "help").map(ToOwned::to_owned).collect()
 }
 
 #[test]
@@ -96,7 +116,8 @@ fn every_command_in_the_documentation_exists() {
     for (path, text) in documents() {
         let blocks = code_blocks(&text, &["sh", "bash", "console", "yaml", "text"]);
         for call in blocks.iter().flat_map(|block| calls(block)) {
-            let Some(help) = commands.get(&call.command) else {
+            let below = commands.get(&format!("{} {}", call.command, call.next));
+            let Some(help) = below.or_else(|| commands.get(&call.command)) else {
                 panic!("{}: there is no `legwork {}`", path.display(), call.command);
             };
             for option in &call.options {
@@ -119,6 +140,31 @@ fn is_job(text: &str) -> bool {
     serde_yaml::from_str::<Value>(text).is_ok_and(|value| value["parent"]["prompt"] != Value::Null)
 }
 
+/// Writes the context files and skills of a job, and commits them where it takes them from `origin/main`.
+fn write_agent_files(folder: &TestFolder, job: &Value) {
+    let agents = job["subagents"].as_object().into_iter().flatten().map(|(_, agent)| agent);
+    for agent in [job, &job["parent"]].into_iter().chain(agents) {
+        let entries = |key: &str| agent[key].as_array().cloned().unwrap_or_default().into_iter();
+        let path = |entry: &Value, key: &str| entry.as_str().or(entry[key].as_str()).unwrap().to_owned();
+        for entry in entries("context") {
+            folder.write(&path(&entry, "file").replace('*', "x"), "Be brief.\n");
+        }
+        for entry in entries("skills") {
+            let skill = path(&entry, "folder");
+            let name = skill.rsplit('/').next().unwrap();
+            folder.write(
+                &format!("{skill}/SKILL.md"),
+                format!("---\nname: {name}\ndescription: Helps.\n---\nBe brief.\n"),
+            );
+        }
+    }
+    if job.to_string().contains("origin/main") {
+        folder.git(&["init", "--quiet"]);
+        folder.commit_all();
+        folder.git(&["update-ref", "refs/remotes/origin/main", "HEAD"]);
+    }
+}
+
 #[test]
 fn every_job_in_the_documentation_is_valid() {
     let mut count = 0;
@@ -131,6 +177,7 @@ fn every_job_in_the_documentation_is_valid() {
                     rest.chars().take_while(|letter| !letter.is_whitespace() && !"},".contains(*letter)).collect();
                 folder.write(&file, "Be brief.\n");
             }
+            write_agent_files(&folder, &serde_yaml::from_str(&job).unwrap());
             folder.write("example.yaml", &job);
             let ended = folder.legwork(&["validate", "example.yaml"]).run();
             assert!(ended.exited_with(0), "{}: {}{}", path.display(), ended.stdout, ended.stderr);
@@ -319,6 +366,7 @@ fn the_schemas_are_up_to_date() {
         (&["schema", "expect"], "schemas/expect.schema.json"),
         (&["schema", "result"], "schemas/result.schema.json"),
         (&["schema", "events"], "schemas/events.schema.json"),
+        (&["schema", "runs"], "schemas/runs.schema.json"),
     ] {
         let printed = TestFolder::new().legwork(arguments).run();
         printed.assert_code(0);

@@ -3,11 +3,17 @@
 use super::source::sources;
 
 /// Folder, trait and table of each open set. Formats are functions: the compiler warns about one that no table has.
-const OPEN_SETS: [(&str, &str, &str); 3] =
-    [("tools", "Tool", "TOOLS"), ("providers", "Provider", "PROVIDERS"), ("lints", "Lint", "LINTS")];
+const OPEN_SETS: [(&str, &str, &str); 4] = [
+    ("tools", "Tool", "TOOLS"),
+    ("providers", "Provider", "PROVIDERS"),
+    ("lints", "Lint", "LINTS"),
+    ("exports", "ExportFormat", "EXPORTS"),
+];
 
 /// Members that aren't in a table, each with a reason.
-const EXEMPT_MEMBERS: [(&str, &str); 3] = [
+const EXEMPT_MEMBERS: [(&str, &str); 5] = [
+    ("server_tool", "tool servers list them; a job names the server"),
+    ("skill", "agents with skills have it; no list of tools names it"),
     ("submit_result", "agents that return data have it; no list of tools names it"),
     ("file_tool", "the tools that work on files are values of its type"),
     ("transport", "the providers with one endpoint are values of its type"),

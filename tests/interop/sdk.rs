@@ -77,7 +77,8 @@ fn the_same_job_runs_against_servers_of_the_official_types() {
             json!({"input_tokens": 140, "output_tokens": 63, "cache_read_tokens": 210, "cache_write_tokens": 70});
         assert_eq!(totals, [&json!("completed"), &json!(3), &json!(4), &usage], "{model}");
         let record = ended.run_folder();
-        assert_eq!(record.summary("explorer-1").matches("says").count(), 1, "{}", record.summary("explorer-1"));
+        let page = record.summary("explorer-1");
+        assert_eq!(page.matches("says").count(), 2, "as the summary, and at the end of the conversation: {page}");
         assert_eq!(events(&record, "retrying").len(), 3, "each prompt's first question was answered with an error");
         let transcript = record.transcript();
         assert_eq!(transcript.contains("Where to look?"), !model.starts_with("openai-chat/"), "{transcript}");

@@ -98,3 +98,30 @@ fn files_with_secrets_are_not_stored() {
     begin(&secret, false);
     assert_eq!(seen(&secret), ["written.txt"]);
 }
+
+#[test]
+fn a_resumed_agent_may_replace_only_what_it_has_read_and_is_unchanged() {
+    for changes in [false, true] {
+        let folder = interrupted_run(false);
+        let write = |path: &str| call("write_file", &json!({ "path": path, "content": "replaced\n" }));
+        let replies = folder.read("replies.yaml");
+        let mut replies: Value = serde_json::from_str(&replies).unwrap();
+        replies["parent"][2]["calls"] = json!([write("read.txt"), write("written.txt"), write("other.txt")]);
+        folder.write("replies.yaml", replies.to_string()).write("other.txt", "never read\n");
+        if changes {
+            folder.write("read.txt", "changed\n");
+        }
+        program(&folder, &["resume", "latest"]).run().assert_code(0);
+        let events = latest(&folder).events();
+        let writes =
+            events.iter().filter(|event| event["type"] == "call_finished" && event["data"]["tool"] == "write_file");
+        let results: Vec<&str> =
+            writes.skip(1).map(|event| event["data"]["result"]["text"].as_str().unwrap()).collect();
+        let first = if changes { "`read.txt` has changed since" } else { "replaced `read.txt`" };
+        for (result, expected) in results.iter().zip([first, "replaced `written.txt`", "`other.txt` exists"]) {
+            assert!(result.starts_with(expected), "{results:?}");
+        }
+        assert_eq!(results.len(), 3);
+        assert_eq!(folder.read("other.txt"), "never read\n");
+    }
+}

@@ -49,7 +49,9 @@ fn only_regular_files_are_opened() {
         make(&journal);
         for reader in READING_COMMANDS {
             let refused = folder.legwork(reader).timeout(Duration::from_secs(180)).run();
-            refused.assert_code(2).assert_not_printed("panicked").assert_stderr_contains("isn't a regular file");
+            // The plan is still there, and shows what was to run.
+            refused.assert_code(if reader == ["show", "latest"] { 0 } else { 2 });
+            refused.assert_not_printed("panicked").assert_stderr_contains("isn't a regular file");
             assert!(!folder.exists("elsewhere"), "{kind}: {reader:?}");
         }
     }
@@ -79,6 +81,7 @@ fn a_link_named_subagents_is_not_followed() {
     std::fs::remove_dir_all(record.join("subagents")).unwrap();
     std::fs::create_dir(&outside).unwrap();
     symlink(&outside, record.join("subagents")).unwrap();
+    folder.allow_forged_records();
     folder.legwork(&["show", "latest", "--rebuild"]).run().assert_stderr_contains("is not a folder");
     assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
 }

@@ -38,7 +38,17 @@ fn assert_rebuilt(folder: &TestFolder, files: &[&str]) {
     }
     for (name, content) in artifacts(&record) {
         let [was, is] = [&before[&name], &content].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-        assert_eq!(is, was, "{name}");
+        // Without its journal, the conversation of a subagent can't be written again.
+        if name == "report.html" && was.contains("id=\"worker-1.t1\"") && !record.has("subagents/worker-1.events.jsonl")
+        {
+            assert!(!is.contains("id=\"worker-1.t1\"") && is.contains("id=\"worker-1\""));
+            continue;
+        }
+        let journal = name.replace(".md", ".events.jsonl");
+        let is_summary = name.starts_with("subagents/") && !record.has(&journal);
+        let part =
+            |page: &str| if is_summary { page.split("\n# ").next().unwrap().to_owned() } else { page.to_owned() };
+        assert_eq!(part(&is), part(&was), "{name}");
     }
     assert_eq!(artifacts(&record).len(), before.len());
 }
@@ -117,7 +127,12 @@ fn edited_artifacts_are_rebuilt() {
     for name in ["plan.json", "result.json", "subagents/worker-1.md"] {
         std::fs::write(record.path().join(name), "{").unwrap();
     }
-    folder.legwork(&["show"]).run().assert_code(2).assert_stderr_contains("result.json");
+    folder
+        .legwork(&["show"])
+        .run()
+        .assert_code(0)
+        .assert_stderr_contains("result.json")
+        .assert_stdout_contains("All\n");
     let ended = rebuild(&folder);
     ended
         .assert_code(0)

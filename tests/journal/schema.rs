@@ -216,7 +216,7 @@ fn results_of_other_formats_are_rejected() {
     let result = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, result.replacen("\"format\": 2", "\"format\": 3", 1)).unwrap();
     folder
-        .legwork(&["show"])
+        .legwork(&["show", "--errors"])
         .run()
         .assert_code(2)
         .assert_stderr_contains("the record's format is 3")

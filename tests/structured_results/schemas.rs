@@ -19,7 +19,7 @@ fn a_schema_of_several_files_is_bundled_in_the_plan() {
     folder.write(
         "replies.yaml",
         json!({ "parent": [
-            { "calls": [{ "tool": "write_file", "input": { "path": "schemas/parts/finding.yaml", "content": "{}" } }] },
+            { "calls": [{ "tool": "write_file", "input": { "path": "schemas/parts/finding.yaml", "content": "{}", "overwrite": true } }] },
             { "calls": [{ "tool": "submit_result", "input": { "findings": [{ "causes": [{ "line": "x" }] }] } }] },
             { "calls": [{ "tool": "submit_result", "input": { "findings": [{ "causes": [{ "line": 1 }] }] } }] },
             { "text": "Found." },

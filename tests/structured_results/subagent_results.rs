@@ -108,5 +108,5 @@ fn parent_and_subagent_have_separate_schemas() {
     ended.assert_code(0).assert_stdout("Seven.\n");
     assert_eq!(ended.run_folder().result()["result"], json!([7]));
     let summary = ended.run_folder().summary("worker-1");
-    assert!(summary.ends_with("---\n\n```json\n{\n  \"count\": 7\n}\n```\n"), "{summary}");
+    assert!(summary.contains("---\n\n```json\n{\n  \"count\": 7\n}\n```\n\n# worker-1: completed\n"), "{summary}");
 }

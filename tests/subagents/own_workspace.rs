@@ -140,7 +140,7 @@ fn a_copy_is_confined_and_protected_as_the_workspace_is() {
             ("bash", json!({ "command": "git -c user.name=x -c user.email=x@x commit --allow-empty -m x" })),
             ("bash", json!({ "command": "echo x >> .git" })),
             ("bash", json!({ "command": "echo x >> kept" })),
-            ("write_file", json!({ "path": "job.yaml", "content": "x" })),
+            ("write_file", json!({ "path": "job.yaml", "content": "x", "overwrite": true })),
         ]),
         ("Child.", _) => Answer::text("Tried."),
         _ => Answer::text("Done."),

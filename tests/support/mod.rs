@@ -6,6 +6,7 @@ pub(crate) mod program;
 pub(crate) mod record;
 pub(crate) mod server;
 pub(crate) mod tcp_peer;
+pub(crate) mod terminal;
 pub(crate) mod test_folder;
 pub(crate) mod tls;
 

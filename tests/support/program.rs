@@ -120,6 +120,11 @@ impl Program {
         }
     }
 
+    /// The command that starts it.
+    pub(super) fn into_command(self) -> Command {
+        self.command
+    }
+
     /// Starts it and waits for its end.
     pub(crate) fn run(self) -> ProgramOutput {
         self.spawn().wait()

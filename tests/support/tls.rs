@@ -1,7 +1,7 @@
 //! A TLS server with a certificate of `tests/tls` that gives every request the same answer.
 //!
 //! The certificates are for 127.0.0.1 and valid until 2120, except as their names say. `authority.pem` has signed all
-//! except the self-signed one. They were made with `openssl ca`, all with one key.
+//! except the self-signed one and `client.pem`, which is a client's. They were made with `openssl ca`, all with one key.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
 use super::{body_dump, tcp_peer};
 
@@ -23,11 +24,26 @@ pub(crate) fn file(name: &str) -> PathBuf {
 
 /// Starts one on a loopback port. It runs until the tests are over.
 pub(crate) fn start(certificate: &str, body: &'static str) -> SocketAddr {
+    start_for(None, certificate, body)
+}
+
+/// Starts one that answers only clients with this certificate, if any.
+pub(crate) fn start_for(client: Option<&str>, certificate: &str, body: &'static str) -> SocketAddr {
     let certificate = CertificateDer::from_pem_file(file(certificate)).expect("a certificate");
     let key = PrivateKeyDer::from_pem_file(file("servers.key")).expect("a key");
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let versions = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = versions.expect("TLS").with_no_client_auth().with_single_cert(vec![certificate], key);
+    let versions = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
+    let builder = versions.expect("TLS");
+    let builder = match client {
+        None => builder.with_no_client_auth(),
+        Some(client) => {
+            let mut roots = RootCertStore::empty();
+            roots.add(CertificateDer::from_pem_file(file(client)).expect("a certificate")).expect("an authority");
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+            builder.with_client_cert_verifier(verifier.expect("a verifier"))
+        }
+    };
+    let config = builder.with_single_cert(vec![certificate], key);
     let config = Arc::new(config.expect("a certificate with its key"));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port");
     let address = listener.local_addr().expect("the port's number");

@@ -1,6 +1,5 @@
 //! `legwork map`: runs a job once for each row of a file.
 
-mod exit_code;
 pub(super) mod map_limits;
 mod row;
 mod runner;
@@ -9,32 +8,36 @@ mod schedule;
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use tokio::sync::OnceCell;
 
-use self::exit_code::exit_code;
 use self::map_limits::WholeMapLimits;
-use self::row::{Retry, RowPlan, RowState, row_state};
+use self::row::{EXIT_FAILED, EXIT_LIMIT, Retry, RowPlan, RowState, row_state};
 use self::runner::{MapRunner, isolation_error};
 use super::arguments::parse_assignment;
 use super::env::CliEnv;
 use super::execute::check_cost_limit;
+use super::next_command::NextCommand;
 use super::output::printable;
 use super::prepared_job::{JobArgs, PreparedJob, RunIdentity};
-use super::progress::MapProgress;
-use super::{output_queue, read_files};
+use super::progress::{MapProgress, can_be_live};
+use super::{ci_files, output_queue, read_files};
 use crate::budget::MapBudget;
 use crate::budget::ledger::Ledger;
 use crate::engines::Shard;
 use crate::error::Error;
+use crate::formats::map_table::EXIT_TEMPORARY;
+use crate::formats::map_table::RowSummary;
 use crate::formats::{self, PlanPreview, map_summary};
+use crate::git::Repository;
 use crate::isolation::Isolation;
 use crate::map::{MAP_FORMAT, MapFolder, MapManifest, Results, RowWorkspaces, check_rows};
 use crate::plan::{InputValues, Plan};
-use crate::record::{create_job_dir, new_run_id};
+use crate::record::{FlushQueue, create_job_dir, free_unused_reserves, new_run_id, open_folder};
 use crate::rows::{self, MAX_FILE_BYTES, RowFormat, Rows, name_mistake};
 use crate::run::{Signals, head_commit};
 
@@ -54,7 +57,7 @@ a signal.";
 #[command(after_help = MAP_EXIT_CODES)]
 pub(super) struct MapArgs {
     #[command(flatten)]
-    job: JobArgs,
+    pub(in crate::cli) job: JobArgs,
     /// The file with the rows: CSV with a header line, JSONL or JSON; - for standard input
     ///
     /// Each column or key is an input of the job. All rows are checked before the first one runs.
@@ -126,10 +129,12 @@ impl From<IsolateArg> for Isolation {
 struct CheckedRows {
     /// The numbers of the rows of this shard, by what is to do with them.
     to_run: Vec<usize>,
-    /// The rows that have ended for good, with their exit codes.
-    ended: Vec<u8>,
+    /// How many rows have ended for good.
+    ended: usize,
     /// How many of `to_run` go on.
     resumed: usize,
+    /// Those of `ended` whose records were made on another machine or with another key.
+    foreign: Vec<String>,
     /// The plan of the first row that runs, or of the first row.
     first: RowPlan,
 }
@@ -140,12 +145,17 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         options.shard.as_deref().map(|shard| Shard::parse(shard, &|name| env.variable(name).map(str::to_owned)));
     let shard = shard.transpose().map_err(|error| Error::usage(error.message, error.hint))?;
     let name = map_name(options)?;
+    if options.job.is_stdin() && options.rows.as_os_str() == "-" {
+        let message = "standard input can't be both the job and the rows";
+        return Err(Error::usage(message, "Name a file for one of them."));
+    }
     let job = PreparedJob::read(&options.job, BTreeMap::new(), limits.of_all.cost_usd.is_some(), env)?;
     let rows = read_rows(options, &job)?;
     options.retry.map_or(Ok(()), |_| check_retry(&rows))?;
     let mut inputs = job.inputs()?;
     let folder = MapFolder::new(&job.out, job.job.name(), &name);
     let manifest = folder.read_manifest()?;
+    folder.check_subfolders()?;
     let checked = check_all(options, &job, &rows, &mut inputs, &folder, shard)?;
     let isolation = isolation(options, &job, manifest.as_ref(), &checked.first.plan)?;
     job.check_options(&checked.first.plan)?;
@@ -154,12 +164,27 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         limited.limits.cost_usd = limits.of_all.cost_usd;
         check_cost_limit(&limited, &env.user_config()?)?;
     }
-    let of_shard = checked.to_run.len() + checked.ended.len();
+    if !checked.foreign.is_empty() {
+        env.console.warning(&format!(
+            "the records of {} rows that have ended were made on another machine or with another key: {}; their results count; \
+             if you don't know who made them, move them away",
+            checked.foreign.len(),
+            first_names(&checked.foreign),
+        ));
+    }
+    let repository = Repository::discover(&job.workspace).filter(|_| isolation == Isolation::Worktree);
+    if repository.is_some_and(|repository| repository.worktree.join(".gitmodules").exists()) {
+        env.console.warning(
+            "git worktrees don't have the files of submodules, so the rows don't see them; with --isolate copy, each row gets a \
+             copy of the whole folder",
+        );
+    }
+    let of_shard = checked.to_run.len() + checked.ended;
     let summary = format!(
         "{name}: {} rows{}: {} ended before, {} to go on, {} to start",
         rows.rows.len(),
         options.shard.as_ref().map(|shard| format!(", {of_shard} of them in shard {shard}")).unwrap_or_default(),
-        checked.ended.len(),
+        checked.ended,
         checked.resumed,
         checked.to_run.len() - checked.resumed,
     );
@@ -169,12 +194,13 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     }
     if checked.to_run.is_empty() {
         env.console.eprint(&printable(&summary));
-        return finish_again(options, &job, &rows, &folder, manifest, &checked.ended);
+        return finish_again(options, &job, &rows, &folder, manifest, shard);
     }
     if env.record_key(&[&job.workspace])?.is_none() {
         let message = "a map needs signed records, or its rows couldn't be recognized later";
         return Err(Error::usage(message, "Set LEGWORK_RECORD_KEY to at least 16 random characters."));
     }
+    let next = NextCommand::again(env, &[], &checked.first.plan.secret_inputs, &secrets.redactor);
     let job = job.connect(&checked.first.plan, secrets)?;
     job.prepared.check_out()?;
     // From here on, a signal must let the records be closed.
@@ -185,19 +211,22 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let workspaces = setup.prepare(options, &job.prepared)?;
     remove_leftovers(&workspaces, &setup.folder, env);
     let budget = setup.budget(&limits)?;
+    let _held = setup.folder.hold().map_err(|source| Error::Record { path: setup.folder.path.clone(), source })?;
     let ids: Vec<String> = rows.rows.iter().map(|row| row.id.clone()).collect();
     note_other_rows(&setup.folder, &ids, env);
     let results_failed = |source| Error::Record { path: setup.folder.path.clone(), source };
-    let mut results = Results::open(&setup.folder, job.prepared.job.name(), &ids).map_err(results_failed)?;
+    let prices = env.prices()?.clone();
+    let opened_folder = open_folder(&setup.folder.path).map_err(results_failed)?;
+    let mut results = Results::open(&setup.folder, job.prepared.job.name(), &ids, prices).map_err(results_failed)?;
     job.secrets.register_github_masks(env);
     let time = limits.wall_clock.unwrap_or(NO_TIME_LIMIT).min(NO_TIME_LIMIT);
     let deadline = Instant::now() + time;
     let output_ready =
         output_queue::start(deadline).map_err(Error::environment("the output thread can't be started"))?;
-    let is_dumb = env.variable("TERM").is_none_or(|term| term == "dumb");
-    let progress = MapProgress::new(env.console, checked.to_run.len(), !(env.console.is_ci || is_dumb));
+    let jobs = options.jobs as usize;
+    let progress = MapProgress::start(env, can_be_live(env), checked.to_run.len(), jobs, &signals, &budget);
     let runner = MapRunner {
-        jobs: options.jobs as usize,
+        jobs,
         max_failures: options.max_failures,
         retry: options.retry,
         env,
@@ -205,8 +234,10 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         rows: &rows,
         inputs: &inputs,
         folder: &setup.folder,
+        opened_folder,
         workspaces: &workspaces,
         budget: &budget,
+        flush_queue: FlushQueue::start().map_err(Error::environment("a thread can't be started"))?,
         // The time limit also stops the rows, but isn't a signal.
         signals: signals.for_part(),
         deadline,
@@ -214,37 +245,57 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         progress,
         results: Mutex::new(&mut results),
         failures: AtomicUsize::new(0),
-        ends: Mutex::default(),
+        errors: Mutex::default(),
         result_error: Mutex::default(),
+        has_collector: OnceCell::new(),
+        has_lost_traces: AtomicBool::new(false),
     };
     let unstarted = runner.run_all(checked.to_run)?;
     runner.progress.finish();
-    let MapRunner { ends, result_error, .. } = runner;
-    let ends = ends.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let MapRunner { errors, result_error, .. } = runner;
+    let errors = errors.into_inner().unwrap_or_else(PoisonError::into_inner);
     let result_error = result_error.into_inner().unwrap_or_else(PoisonError::into_inner);
     let timed_out = deadline <= Instant::now();
+    free_unused_reserves();
     let closed = budget.close();
     let finished = results.finish(options.junit.as_deref());
     if has_completed(&results) {
         workspaces.discard_snapshot();
     }
     if let Some(reason) = budget.exhausted() {
-        env.console.eprint(&format!("limit:  {reason}"));
+        env.console.eprint_problem(&format!("limit:  {reason}"));
     }
     if timed_out {
-        env.console.eprint("limit:  the time of the map is up");
+        env.console.eprint_problem("limit:  the time of the map is up");
     }
     if !unstarted.is_empty() {
-        env.console.eprint(&format!("{} rows weren't started; the same command goes on with them", unstarted.len()));
+        env.console
+            .eprint_problem(&format!("{} rows weren't started; the same command goes on with them", unstarted.len()));
     }
-    print_summary(&results, &options.job.out.join(job.prepared.job.name()).join(&name), env);
+    if setup.folder.path.is_dir() {
+        print_summary(&results, &options.job.out.join(job.prepared.job.name()).join(&name), env);
+    }
     if let Some(error) = result_error {
         return Err(results_failed(error));
     }
     finished.and(closed).map_err(results_failed)?;
     let is_limited = timed_out || budget.exhausted().is_some();
-    let codes = checked.ended.into_iter().chain(ends);
-    Ok(exit_code(signals.first(), is_limited, !unstarted.is_empty(), codes))
+    let code = match signals.first() {
+        Some(signal) => 128 + signal,
+        None if is_limited => EXIT_LIMIT,
+        // By --max-failures: another try would only fail again.
+        None if !unstarted.is_empty() => EXIT_FAILED,
+        None => results.table().exit_code_of(|row| {
+            let code = errors.get(&row.id).copied().unwrap_or_else(|| row.code());
+            shard.is_none_or(|shard| shard.contains(&row.id)).then_some(code)
+        }),
+    };
+    let can_go_on = is_limited || !unstarted.is_empty() || [5, EXIT_TEMPORARY].contains(&code) || code >= 128;
+    let next = can_go_on.then(|| next.line(&setup.folder.path, budget.limit_argument().as_deref()));
+    next.iter().for_each(|next| env.console.eprint(next));
+    let shown = options.job.out.join(job.prepared.job.name()).join(&name);
+    ci_files::write_map(env, results.table(), code, &shown, next.as_deref());
+    Ok(code)
 }
 
 /// Brings the tables up to date if all rows of this shard have ended before. This needs no key and no provider.
@@ -254,31 +305,39 @@ fn finish_again(
     rows: &Rows,
     folder: &MapFolder,
     manifest: Option<MapManifest>,
-    ended: &[u8],
+    shard: Option<Shard>,
 ) -> Result<u8, Error> {
-    if let Some(manifest) = manifest {
-        let out = job.out.canonicalize().map_err(|source| Error::Record { path: job.out.clone(), source })?;
-        let name = folder.path.file_name().unwrap_or_default().to_string_lossy();
-        let of_rows = MapFolder::workspaces(&out, job.job.name(), &name);
-        let workspaces = RowWorkspaces::new(&job.workspace, &of_rows, manifest.snapshot);
-        remove_leftovers(&workspaces, folder, job.env);
-        let ids: Vec<String> = rows.rows.iter().map(|row| row.id.clone()).collect();
-        note_other_rows(folder, &ids, job.env);
-        let failed = |source| Error::Record { path: folder.path.clone(), source };
-        let shown = options.job.out.join(job.job.name()).join(&*name);
-        let mut results = Results::open(folder, job.job.name(), &ids).map_err(failed)?;
-        results.finish(options.junit.as_deref()).map_err(failed)?;
-        if has_completed(&results) {
-            workspaces.discard_snapshot();
-        }
-        print_summary(&results, &shown, job.env);
+    let failed = |source| Error::Record { path: folder.path.clone(), source };
+    create_job_dir(&job.out, &folder.path)?;
+    let out = job.out.canonicalize().map_err(|source| Error::Record { path: job.out.clone(), source })?;
+    let name = folder.path.file_name().unwrap_or_default().to_string_lossy();
+    let of_rows = MapFolder::workspaces(&out, job.job.name(), &name);
+    let snapshot = manifest.and_then(|manifest| manifest.snapshot);
+    let workspaces = RowWorkspaces::new(&job.workspace, &of_rows, snapshot);
+    remove_leftovers(&workspaces, folder, job.env);
+    let ids: Vec<String> = rows.rows.iter().map(|row| row.id.clone()).collect();
+    note_other_rows(folder, &ids, job.env);
+    let shown = options.job.out.join(job.job.name()).join(&*name);
+    let prices = job.env.prices()?.clone();
+    let mut results = Results::open(folder, job.job.name(), &ids, prices).map_err(failed)?;
+    results.finish(options.junit.as_deref()).map_err(failed)?;
+    if has_completed(&results) {
+        workspaces.discard_snapshot();
     }
-    Ok(exit_code(None, false, false, ended.iter().copied()))
+    print_summary(&results, &shown, job.env);
+    let is_of_shard = |row: &RowSummary| shard.is_none_or(|shard| shard.contains(&row.id));
+    let code = results.table().exit_code_of(|row| is_of_shard(row).then(|| row.code()));
+    ci_files::write_map(job.env, results.table(), code, &shown, None);
+    Ok(code)
 }
 
 /// Prints to stderr how the rows ended, and where the tables are.
 fn print_summary(results: &Results, shown_folder: &Path, env: &CliEnv) {
-    env.console.eprint(map_summary(results.table(), env.console.stderr_display()).trim_end());
+    let summary = map_summary(results.table(), env.console.stderr_display());
+    match has_completed(results) {
+        true => env.console.eprint(summary.trim_end()),
+        false => env.console.eprint_problem(summary.trim_end()),
+    }
     for (what, file) in [("table", "results.csv"), ("open", "report.html")] {
         let path = shown_folder.join(file);
         env.console.eprint(&format!("{:<7} {}", format!("{what}:"), printable(&path.to_string_lossy())));
@@ -351,11 +410,12 @@ fn check_all(
 ) -> Result<CheckedRows, Error> {
     let recorded: HashSet<String> =
         folder.recorded_rows().map_err(|source| Error::Record { path: folder.rows(), source })?.into_iter().collect();
-    let (mut to_run, mut ended, mut resumed) = (Vec::new(), Vec::new(), 0);
+    let (mut to_run, mut ended, mut resumed) = (Vec::new(), 0, 0);
     let mut first: Option<RowPlan> = None;
     let mut redactor = None;
-    let mut others = Vec::new();
+    let (mut others, mut foreign) = (Vec::new(), Vec::new());
     let date = today(job.env);
+    let key = if recorded.is_empty() { None } else { job.env.record_key(&[&job.workspace])? };
     check_rows(inputs, rows, |number, inputs| {
         let id = &rows.rows[number].id;
         let identity = RunIdentity { workspace: &job.workspace, run_id: id, run_date: &date };
@@ -372,16 +432,26 @@ fn check_all(
             to_run.push(number);
             return Ok(());
         }
-        match row_state(job, inputs, id, &folder.row(id), redactor)? {
+        let state = row_state(job, inputs, id, &folder.row(id), redactor, key.as_ref()).map_err(|error| match error {
+            Error::NotARecord { .. } => Error::usage(
+                format!("the row `{id}`: {error}"),
+                format!("Move it away, and the row starts anew: {}", folder.row(id).display()),
+            ),
+            other => other,
+        });
+        match state? {
             RowState::OtherPlan(difference) => others.push((id.clone(), difference)),
-            RowState::Ended(result) if options.retry.is_none() || !Retry::applies(result.exit_code) => {
-                ended.push(result.exit_code);
+            RowState::Ended { result, is_foreign } if options.retry.is_none() || !Retry::applies(result.exit_code) => {
+                ended += 1;
+                if is_foreign {
+                    foreign.push(id.clone());
+                }
             }
             RowState::GoesOn => {
                 resumed += 1;
                 to_run.push(number);
             }
-            RowState::New | RowState::Ended(_) => to_run.push(number),
+            RowState::New | RowState::Ended { .. } => to_run.push(number),
         }
         Ok(())
     })?;
@@ -401,7 +471,7 @@ fn check_all(
     }
     // A file of rows has at least one.
     let first = first.ok_or_else(|| Error::usage("the file has no rows", "Write one row for each run."))?;
-    Ok(CheckedRows { to_run, ended, resumed, first })
+    Ok(CheckedRows { to_run, ended, resumed, foreign, first })
 }
 
 fn today(env: &CliEnv) -> String {
@@ -538,13 +608,18 @@ fn note_other_rows(folder: &MapFolder, ids: &[String], env: &CliEnv) {
     if others.is_empty() {
         return;
     }
-    let named = others.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
-    let dots = if others.len() > MAX_NAMED { ", ..." } else { "" };
     env.console.warning(&format!(
-        "the map has records of {} rows that the file of rows doesn't have (any more): {named}{dots}; they are kept, and aren't \
-         part of the results",
-        others.len()
+        "the map has records of {} rows that the file of rows doesn't have (any more): {}; they are kept, and aren't part of \
+         the results",
+        others.len(),
+        first_names(&others),
     ));
+}
+
+/// The first few ids of rows, for a message.
+fn first_names(ids: &[String]) -> String {
+    let named = ids.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if ids.len() > MAX_NAMED { format!("{named}, ...") } else { named }
 }
 
 /// The id of the row whose earlier record has this name.

@@ -4,14 +4,19 @@ use std::path::Path;
 
 use clap::ValueEnum;
 
-use super::exit_code::{EXIT_FAILED, EXIT_LIMIT};
 use crate::cli::keyed_run::run_date;
 use crate::cli::prepared_job::{PreparedJob, RunIdentity};
 use crate::error::Error;
 use crate::event::{PARENT, RunResult};
+use crate::journal::RecordKey;
 use crate::plan::{InputValues, Plan, SecretInputs};
 use crate::record::Record;
 use crate::redaction::Redactor;
+
+/// The exit code if a row has ended badly.
+pub(super) const EXIT_FAILED: u8 = 1;
+/// The exit code if a limit was reached.
+pub(super) const EXIT_LIMIT: u8 = 4;
 
 /// A plan with the values of its secret inputs.
 pub(super) struct RowPlan {
@@ -26,7 +31,11 @@ pub(super) enum RowState {
     /// Its run can go on, or goes on in another process.
     GoesOn,
     /// Its run has ended for good.
-    Ended(Box<RunResult>),
+    Ended {
+        result: Box<RunResult>,
+        /// Whether the record was made on another machine or with another key.
+        is_foreign: bool,
+    },
     /// It belongs to another plan. Says what differs first.
     OtherPlan(String),
 }
@@ -54,17 +63,17 @@ pub(super) fn row_state(
     id: &str,
     folder: &Path,
     redactor: &Redactor,
+    key: Option<&RecordKey>,
 ) -> Result<RowState, Error> {
     let record = match Record::open(folder) {
         Ok(record) => record,
         Err(error @ Error::OtherFormat { .. }) => return Err(error),
-        // A process was killed before its run started.
-        Err(Error::NotARecord { .. }) if !folder.join("events.jsonl").exists() => return Ok(RowState::New),
+        // A process was killed before its run started, or a power failure has taken the start away.
+        Err(Error::NotARecord { .. }) if !Record::has_started(folder) => return Ok(RowState::New),
         Err(error) => return Err(error),
     };
-    let Some(first) = record.entries(PARENT).ok().and_then(|mut entries| entries.next()?.ok()) else {
-        return Ok(RowState::New);
-    };
+    let Ok(mut entries) = record.entries(PARENT) else { return Ok(RowState::New) };
+    let Some(Ok(first)) = entries.next() else { return Ok(RowState::New) };
     // The day was read shortly before the run started.
     let before = first.at.checked_sub(jiff::SignedDuration::from_hours(24)).unwrap_or(first.at);
     let mut difference = None;
@@ -74,6 +83,7 @@ pub(super) fn row_state(
             job.plan(inputs, run(Path::new(&record.plan.workspace))).or_else(|_| job.plan(inputs, run(&job.workspace)));
         let mut planned = planned?.0.redacted(redactor);
         planned.workspace.clone_from(&record.plan.workspace);
+        planned.files.keep_recorded(&record.plan.files);
         difference = record.plan.changes_to(&planned).first().map(ToString::to_string);
         if difference.is_none() {
             break;
@@ -81,7 +91,9 @@ pub(super) fn row_state(
     }
     Ok(match (difference, record.result) {
         (Some(difference), _) => RowState::OtherPlan(difference),
-        (None, Some(result)) if !result.outcome.can_be_resumed() => RowState::Ended(Box::new(result)),
+        (None, Some(result)) if !result.outcome.can_be_resumed() => {
+            RowState::Ended { result: Box::new(result), is_foreign: key.is_some_and(|key| !entries.is_sealed_by(key)) }
+        }
         (None, _) => RowState::GoesOn,
     })
 }

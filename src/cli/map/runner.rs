@@ -1,29 +1,33 @@
 //! Runs the rows of a map.
 
+use std::collections::HashMap;
+use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
 
-use super::exit_code::EXIT_TEMPORARY;
 use super::row::Retry;
 use super::schedule;
 use crate::budget::MapBudget;
 use crate::cli::env::CliEnv;
 use crate::cli::execute::{Execution, execute};
+use crate::cli::export::send_traces;
 use crate::cli::keyed_run::{KeyedRun, KeyedTarget, open_keyed_run};
 use crate::cli::output::printable;
 use crate::cli::prepared_job::{ConnectedJob, RunParts};
 use crate::cli::progress::MapProgress;
 use crate::error::Error;
 use crate::event::RunResult;
+use crate::formats::map_table::EXIT_TEMPORARY;
 use crate::isolation::IsolationError;
 use crate::map::{MapFolder, Results, RowWorkspaces};
 use crate::plan::InputValues;
-use crate::record::Record;
+use crate::record::{FlushQueue, Record, RunSlot};
 use crate::rows::Rows;
 use crate::run::Signals;
 
@@ -46,8 +50,12 @@ pub(super) struct MapRunner<'a> {
     pub(super) rows: &'a Rows,
     pub(super) inputs: &'a InputValues,
     pub(super) folder: &'a MapFolder,
+    /// The folder as it was opened at the start, so that another one in its place is noticed.
+    pub(super) opened_folder: File,
     pub(super) workspaces: &'a RowWorkspaces,
     pub(super) budget: &'a Arc<MapBudget>,
+    /// Flushes the records of all rows.
+    pub(super) flush_queue: FlushQueue,
     pub(super) signals: Signals,
     pub(super) deadline: Instant,
     pub(super) output_ready: watch::Receiver<bool>,
@@ -55,10 +63,14 @@ pub(super) struct MapRunner<'a> {
     pub(super) results: Mutex<&'a mut Results>,
     /// How many rows have ended without success.
     pub(super) failures: AtomicUsize,
-    /// The exit codes of the rows that have run.
-    pub(super) ends: Mutex<Vec<u8>>,
+    /// The exit codes of the rows that this process couldn't run, by id. What other rows have is in their records.
+    pub(super) errors: Mutex<HashMap<String, u8>>,
     /// The first failure to write the results.
     pub(super) result_error: Mutex<Option<io::Error>>,
+    /// Whether the traces of the first row that ended were sent, or none are to be sent.
+    pub(super) has_collector: OnceCell<bool>,
+    /// Whether the traces of a row couldn't be sent.
+    pub(super) has_lost_traces: AtomicBool,
 }
 
 impl MapRunner<'_> {
@@ -70,9 +82,10 @@ impl MapRunner<'_> {
                 && self.max_failures.is_none_or(|most| failures < most as usize)
                 && self.budget.exhausted().is_none()
                 && Instant::now() < self.deadline
+                && self.has_folder()
                 && lock(&self.result_error).is_none()
         };
-        let run = async |number: usize| {
+        let run = async |number: usize, slot: Arc<RunSlot>| {
             let stop = self.signals.stop.clone();
             let time_is_up = async {
                 tokio::time::sleep_until(self.deadline.into()).await;
@@ -81,23 +94,24 @@ impl MapRunner<'_> {
             };
             tokio::select! {
                 biased;
-                () = self.run_row(number) => {}
+                () = self.run_row(number, slot) => {}
                 () = time_is_up => {}
             }
         };
         schedule::run_rows(rows, self.jobs, &may_start, &run)
     }
 
-    async fn run_row(&self, number: usize) {
+    async fn run_row(&self, number: usize, slot: Arc<RunSlot>) {
         let id = &self.rows.rows[number].id;
-        let ended = self.execute_row(number).await;
+        let ended = self.execute_row(number, slot).await;
+        let is_failure = |code: u8| code != 0 && code != EXIT_TEMPORARY && code < 128;
         let code = match &ended {
             Ok(result) => {
-                self.progress.row_ended(id, Ok(result));
+                self.progress.row_ended(id, Ok(result), is_failure(result.exit_code));
                 result.exit_code
             }
             Err(Error::InUse { .. } | Error::KeyInUse { .. }) => {
-                self.progress.row_ended(id, Err("another process runs it"));
+                self.progress.row_ended(id, Err("another process runs it"), false);
                 EXIT_TEMPORARY
             }
             Err(error) => {
@@ -110,12 +124,12 @@ impl MapRunner<'_> {
                 if let Error::Invalid(findings) = error {
                     why = findings.first().map(|finding| finding.message.clone()).unwrap_or(why);
                 }
-                self.progress.row_ended(id, Err(&why));
+                self.progress.row_ended(id, Err(&why), is_failure(error.exit_code()));
+                lock(&self.errors).insert(id.clone(), error.exit_code());
                 error.exit_code()
             }
         };
-        lock(&self.ends).push(code);
-        if code != 0 && code != EXIT_TEMPORARY && code < 128 {
+        if is_failure(code) {
             self.failures.fetch_add(1, Ordering::SeqCst);
         }
         let written = {
@@ -127,7 +141,7 @@ impl MapRunner<'_> {
         }
     }
 
-    async fn execute_row(&self, number: usize) -> Result<Box<RunResult>, Error> {
+    async fn execute_row(&self, number: usize, slot: Arc<RunSlot>) -> Result<Box<RunResult>, Error> {
         let row = &self.rows.rows[number];
         let mut inputs = self.inputs.clone();
         inputs.set_row(&self.rows.source, row.clone());
@@ -137,9 +151,32 @@ impl MapRunner<'_> {
             OpenedRow::Execution(execution) => execution,
         };
         let mut execution = *execution;
-        execution.observers.extend(self.progress.row_observer(&row.id));
+        let prices = self.env.prices()?;
+        let observer = self.progress.row_started(&row.id, &execution.plan, prices, execution.resume_state.as_ref());
+        execution.observers.push(observer);
         execution.map_budget = Some(Arc::clone(self.budget));
-        let executed = execute(execution, self.output_ready.clone(), self.env).await?;
+        execution.recorder.flush_queue = Some(self.flush_queue.clone());
+        execution.recorder.slot = Some(slot);
+        let (record, sends_traces) = (execution.recorder.folder.clone(), !execution.options.offline);
+        let mut executed = execute(execution, self.output_ready.clone(), self.env).await?;
+        if sends_traces {
+            let send = || send_traces(&record, executed.result.outcome, self.env);
+            let mut sent = None;
+            // The other rows wait for the first answer: a dead collector isn't asked a hundred times at once.
+            let is_alive = async { sent.insert(send().await).is_ok() };
+            let is_alive = *self.has_collector.get_or_init(|| is_alive).await;
+            if sent.is_none() && is_alive && !self.has_lost_traces.load(Ordering::SeqCst) {
+                sent = Some(send().await);
+            }
+            match sent.unwrap_or_else(|| Ok(Vec::new())) {
+                Ok(warnings) => executed.warnings.extend(warnings),
+                // Waiting for a dead collector after each row would take hours.
+                Err(warning) if !self.has_lost_traces.swap(true, Ordering::SeqCst) => {
+                    executed.warnings.push(format!("{warning}; those of the other rows aren't sent, either"));
+                }
+                Err(_) => {}
+            }
+        }
         executed.warnings.iter().for_each(|warning| self.progress.warning(&row.id, warning));
         if !executed.result.outcome.can_be_resumed() {
             self.remove_workspace(&row.id);
@@ -158,6 +195,21 @@ fn shown(path: &Path) -> String {
 }
 
 impl MapRunner<'_> {
+    /// Whether the map's folder is still there. If it isn't, that is why the map ends: its rows must not go on in half a folder,
+    /// without the ledger.
+    fn has_folder(&self) -> bool {
+        let same = fs::metadata(&self.folder.path).and_then(|found| {
+            let opened = self.opened_folder.metadata()?;
+            Ok((found.dev(), found.ino()) == (opened.dev(), opened.ino()))
+        });
+        let is_there = same.is_ok_and(|same| same);
+        if !is_there {
+            let why = "the map's folder was removed or replaced while the map ran";
+            *lock(&self.result_error) = Some(io::Error::new(io::ErrorKind::NotFound, why));
+        }
+        is_there
+    }
+
     /// Opens the record of a row, and makes its workspace if it starts.
     ///
     /// # Errors

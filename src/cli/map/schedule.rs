@@ -1,7 +1,7 @@
 //! Runs many rows at once on a few threads, each with a runtime of its own.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, available_parallelism, scope};
 
 use futures_util::StreamExt;
@@ -10,16 +10,18 @@ use tokio::sync::watch;
 
 use crate::cli::execute::start_runtime;
 use crate::error::Error;
+use crate::record::{RunSlot, RunSlots};
 
 /// The stack of a thread that runs rows, as large as that of the main thread usually is.
 const STACK_BYTES: usize = 8 << 20;
 
-/// Runs the rows with these numbers in order, at most `jobs` at once. `may_start` is asked before each; once it says no, no
+/// Runs the rows with these numbers in order, at most `jobs` at once; those that only wait for the disk don't
+/// count, and are at most as many. `may_start` is asked before each; once it says no, no
 /// further row starts. Returns the numbers of the rows that weren't started.
 ///
 /// # Errors
 /// If no thread or runtime can be started. No row has run then.
-pub(super) fn run_rows<F: AsyncFn(usize) + Sync>(
+pub(super) fn run_rows<F: AsyncFn(usize, Arc<RunSlot>) + Sync>(
     rows: Vec<usize>,
     jobs: usize,
     may_start: &(dyn Fn() -> bool + Sync),
@@ -46,15 +48,19 @@ pub(super) fn run_rows<F: AsyncFn(usize) + Sync>(
             let work = move || {
                 let ends = EndOnDrop(left);
                 runtime.block_on(async {
-                    let mut active = FuturesUnordered::new();
+                    let (mut active, slots) = (FuturesUnordered::new(), Arc::new(RunSlots::default()));
                     loop {
-                        while active.len() < places
+                        while active.len() < places + slots.given_up().min(places)
                             && let Some(row) = next()
                         {
-                            active.push(run(row));
+                            active.push(run(row, slots.slot()));
                         }
-                        if active.next().await.is_none() {
+                        if active.is_empty() {
                             break;
+                        }
+                        tokio::select! {
+                            _ = active.next() => {}
+                            () = slots.changed() => {}
                         }
                     }
                     drop(active);
@@ -100,7 +106,7 @@ mod tests {
         for jobs in [1, 3, 50, 1_000] {
             let (active, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
             let ran: Vec<AtomicUsize> = (0..100).map(|_| AtomicUsize::new(0)).collect();
-            let run = async |row: usize| {
+            let run = async |row: usize, _slot| {
                 most.fetch_max(active.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                 tokio::time::sleep(Duration::from_millis(3)).await;
                 active.fetch_sub(1, Ordering::SeqCst);
@@ -114,9 +120,32 @@ mod tests {
     }
 
     #[test]
+    fn a_row_begins_while_another_only_waits_for_the_disk() {
+        let begun = AtomicUsize::new(0);
+        let run = async |row: usize, slot: Arc<RunSlot>| {
+            let others = begun.fetch_add(1, Ordering::SeqCst);
+            assert!(row == others, "in order");
+            if row == 0 {
+                slot.give_up();
+                while begun.load(Ordering::SeqCst) < 2 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                // At most one row waits for the disk beside one job.
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                assert_eq!(begun.load(Ordering::SeqCst), 2);
+            } else {
+                slot.give_up();
+                tokio::time::sleep(Duration::from_millis(if row == 1 { 60 } else { 0 })).await;
+            }
+        };
+        assert!(run_rows((0..4).collect(), 1, &|| true, &run).unwrap().is_empty());
+        assert_eq!(begun.load(Ordering::SeqCst), 4);
+    }
+
+    #[test]
     fn no_row_starts_after_the_first_no() {
         let ran = AtomicUsize::new(0);
-        let run = async |_: usize| {
+        let run = async |_: usize, _slot| {
             ran.fetch_add(1, Ordering::SeqCst);
         };
         let left = run_rows((0..10).collect(), 1, &|| ran.load(Ordering::SeqCst) < 4, &run).unwrap();

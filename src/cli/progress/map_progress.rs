@@ -1,80 +1,161 @@
-//! Progress of a map: a line for each active row and one for all on a terminal, otherwise one line for each row that ends.
+//! The progress of a map: a line for each active row and one for all on a terminal, otherwise a log with a line for each row that
+//! ends.
 
-use std::io::{IsTerminal, Write, stderr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indexmap::IndexMap;
 
-use super::screen::StderrTerm;
-use super::{MAX_FPS, MAX_LINE_CHARS, agent_id_column, event_summary};
+use super::event_line::MAX_LINE_CHARS;
+use super::heartbeat::Heartbeat;
+use super::live_line::{LiveLine, lines_that_fit, live_lines};
+use super::live_screen::{LiveScreen, Size};
+use super::run_progress::LIVE_TICK;
+use super::run_status::{RunStatus, short_cost, short_duration};
+use super::ticker::Ticker;
+use crate::budget::MapBudget;
+use crate::cli::env::CliEnv;
 use crate::cli::output::{Console, printable};
-use crate::event::{Event, JournalEntry, PARENT, RunResult};
+use crate::event::{JournalEntry, Outcome, RunResult};
 use crate::formats::run_stats;
-use crate::run::RunObserver;
-use crate::text::truncate;
+use crate::plan::Plan;
+use crate::pricing::Prices;
+use crate::run::{ResumeState, RunObserver, Signals};
+use crate::text::{pluralize, truncate};
 
-/// Shows the progress of a map on stderr.
+/// The most columns of the bar.
+const BAR_COLUMNS: usize = 30;
+/// Below this width, there is no bar.
+const MIN_COLUMNS_FOR_BAR: usize = 60;
+/// The most active rows that a line in a log names.
+const MAX_NAMED_ROWS: usize = 3;
+
+/// Shows the progress of a map on stderr until it is finished or dropped.
 pub(in crate::cli) struct MapProgress {
+    shown: Arc<ShownMap>,
+    ticker: Mutex<Option<Ticker>>,
+}
+
+struct ShownMap {
     console: Console,
     total: usize,
-    counts: Mutex<Counts>,
-    live: Option<LiveLines>,
+    jobs: usize,
+    started: Instant,
+    state: Mutex<MapState>,
+    /// If stderr is a terminal.
+    screen: Option<LiveScreen>,
+    heartbeat: Heartbeat,
+    signals: Signals,
+    budget: Arc<MapBudget>,
 }
 
 #[derive(Default)]
-struct Counts {
+struct MapState {
+    active: IndexMap<String, ActiveRow>,
     ended: usize,
     failed: usize,
-    cost: f64,
-    /// Whether the cost of some row isn't known.
+    /// Whether the cost of some row that has ended isn't known.
     is_cost_incomplete: bool,
+    /// How many rows have run to their end here, and how long together.
+    timed: (u32, Duration),
+    says_that_it_stops: bool,
 }
 
-struct LiveLines {
-    lines: MultiProgress,
-    all: ProgressBar,
+struct ActiveRow {
+    status: Arc<RowStatus>,
+    started: Instant,
+}
+
+/// Takes the events of a row.
+struct RowStatus(Mutex<RunStatus>);
+
+impl RunObserver for RowStatus {
+    fn event(&self, entry: &JournalEntry) {
+        lock(&self.0).apply(entry);
+    }
 }
 
 impl MapProgress {
-    /// For this many rows; live if `live` is set and stderr is a terminal.
-    pub(in crate::cli) fn new(console: Console, total: usize, live: bool) -> Self {
-        let live = (live && stderr().is_terminal()).then(|| {
-            let target = ProgressDrawTarget::term_like_with_hz(Box::new(StderrTerm::default()), MAX_FPS);
-            let lines = MultiProgress::with_draw_target(target);
-            let all = lines.add(ProgressBar::new(total as u64));
-            if let Ok(style) =
-                ProgressStyle::with_template("{bar:30} {pos}/{len} rows  {elapsed}, about {eta} left  {wide_msg}")
-            {
-                all.set_style(style);
-            }
-            all.enable_steady_tick(Duration::from_secs(1));
-            LiveLines { lines, all }
+    /// For this many rows, of which `jobs` run at once. Live lines are drawn if `is_live` is set.
+    pub(in crate::cli) fn start(
+        env: &CliEnv,
+        is_live: bool,
+        total: usize,
+        jobs: usize,
+        signals: &Signals,
+        budget: &Arc<MapBudget>,
+    ) -> Self {
+        let heartbeat = Heartbeat::new(env);
+        let interval = if is_live { LIVE_TICK } else { heartbeat.tick() };
+        let shown = Arc::new(ShownMap {
+            console: env.console,
+            total,
+            jobs,
+            started: Instant::now(),
+            state: Mutex::default(),
+            screen: is_live.then(LiveScreen::start),
+            heartbeat,
+            signals: signals.clone(),
+            budget: Arc::clone(budget),
         });
-        Self { console, total, counts: Mutex::default(), live }
+        let of_ticker = Arc::clone(&shown);
+        // Without a thread, only the ends of rows are shown.
+        let ticker = Ticker::start(interval, move || of_ticker.tick()).ok();
+        Self { shown, ticker: Mutex::new(ticker) }
     }
 
-    /// Shows the events of a row, on a terminal.
-    pub(in crate::cli) fn row_observer(&self, id: &str) -> Option<Arc<dyn RunObserver>> {
-        let live = self.live.as_ref()?;
-        let line = live.lines.insert_before(&live.all, ProgressBar::new_spinner());
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {prefix} {elapsed:>4}  {wide_msg}") {
-            line.set_style(style);
-        }
-        line.set_prefix(agent_id_column(id));
-        line.enable_steady_tick(Duration::from_millis(200));
-        Some(Arc::new(RowLine { lines: live.lines.clone(), line, state: Mutex::default() }))
+    /// Shows a row that starts or goes on.
+    pub(in crate::cli) fn row_started(
+        &self,
+        id: &str,
+        plan: &Plan,
+        prices: &Prices,
+        earlier: Option<&ResumeState>,
+    ) -> Arc<dyn RunObserver> {
+        let status = Arc::new(RowStatus(Mutex::new(RunStatus::new(plan, prices, earlier))));
+        let row = ActiveRow { status: Arc::clone(&status), started: Instant::now() };
+        self.shown.state().active.insert(id.to_owned(), row);
+        status
     }
 
     /// Shows that a row has ended, with its result or the reason why there is none.
-    pub(in crate::cli) fn row_ended(&self, id: &str, result: Result<&RunResult, &str>) {
-        let mut counts = self.counts();
-        counts.ended += 1;
-        let is_good = result.is_ok_and(|result| result.exit_code == 0);
-        counts.failed += usize::from(!is_good);
-        let cost = result.map_or(Some(0.0), |result| result.cost_usd);
-        counts.cost += cost.unwrap_or_default();
-        counts.is_cost_incomplete |= cost.is_none();
+    pub(in crate::cli) fn row_ended(&self, id: &str, result: Result<&RunResult, &str>, is_failure: bool) {
+        self.shown.row_ended(id, result, is_failure);
+    }
+
+    /// Prints a warning about a row.
+    pub(in crate::cli) fn warning(&self, id: &str, text: &str) {
+        self.shown.console.warning(&format!("row {id}: {text}"));
+        self.shown.heartbeat.line_printed();
+    }
+
+    /// Removes the live lines.
+    pub(in crate::cli) fn finish(&self) {
+        drop(lock(&self.ticker).take());
+        self.shown.note_signal();
+        if let Some(screen) = &self.shown.screen {
+            screen.end();
+        }
+    }
+}
+
+impl Drop for MapProgress {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+impl ShownMap {
+    fn row_ended(&self, id: &str, result: Result<&RunResult, &str>, is_failure: bool) {
+        let mut state = self.state();
+        state.ended += 1;
+        state.failed += usize::from(is_failure);
+        let active = state.active.shift_remove(id);
+        state.is_cost_incomplete |= result.is_ok_and(|result| result.cost_usd.is_none());
+        let was_stopped = result.is_ok_and(|result| result.outcome == Outcome::Interrupted);
+        if let Some(row) = active.filter(|_| !was_stopped) {
+            state.timed = (state.timed.0.saturating_add(1), state.timed.1 + row.started.elapsed());
+        }
         let what = match result {
             Ok(result) => {
                 let stats = run_stats::summary_line(result);
@@ -87,80 +168,157 @@ impl MapProgress {
             }
             Err(why) => why.to_owned(),
         };
-        let width = self.total.to_string().len();
-        let line = format!("[{:>width$}/{}] {} {}", counts.ended, self.total, printable(id), printable(&what));
-        let Some(live) = &self.live else { return self.console.eprint(&line) };
-        live.all.set_position(counts.ended as u64);
-        let unknown = if counts.is_cost_incomplete { " and unknown costs" } else { "" };
-        let failed = if counts.failed > 0 { format!("  {} failed", counts.failed) } else { String::new() };
-        live.all.set_message(format!("{}{unknown}{failed}", run_stats::cost(Some(counts.cost))));
-        // Rows that ended well are counted only.
-        if !is_good {
-            live.lines.suspend(|| drop(writeln!(stderr(), "{line}")));
-        }
-    }
-
-    /// Prints a warning about a row.
-    pub(in crate::cli) fn warning(&self, id: &str, text: &str) {
-        let text = format!("row {id}: {text}");
-        match &self.live {
-            Some(live) => live.lines.suspend(|| self.console.warning(&text)),
-            None => self.console.warning(&text),
-        }
-    }
-
-    /// Removes the live lines.
-    pub(in crate::cli) fn finish(&self) {
-        if let Some(live) = &self.live {
-            live.all.finish_and_clear();
-            let _ = live.lines.clear();
-        }
-    }
-
-    fn counts(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The live line of a row, removed when it is dropped.
-struct RowLine {
-    lines: MultiProgress,
-    line: ProgressBar,
-    state: Mutex<RowActivity>,
-}
-
-#[derive(Default)]
-struct RowActivity {
-    turn: u32,
-    tokens: u64,
-    activity: String,
-}
-
-impl RunObserver for RowLine {
-    fn event(&self, entry: &JournalEntry) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        match &entry.event {
-            Event::RequestStarted(request) if entry.agent == PARENT => {
-                state.turn = request.turn;
-                "thinking".clone_into(&mut state.activity);
+        let digits = self.total.to_string().len();
+        let line = format!("[{:>digits$}/{}] {} {}", state.ended, self.total, printable(id), printable(&what));
+        let so_far = self.spend_and_failures(&state);
+        drop(state);
+        match &self.screen {
+            None => {
+                self.console.eprint(&format!("{line}; so far {so_far}"));
+                self.heartbeat.line_printed();
             }
-            Event::ReplyReceived(received) => state.tokens = state.tokens.saturating_add(received.reply.usage.total()),
-            Event::CallStarted(_) | Event::CheckStarted(_) | Event::Retrying(_) => {
-                state.activity = printable(&event_summary(entry).unwrap_or_default());
-            }
-            _ => return,
+            // Rows that ended well are counted only, and those that a signal has stopped have a line together.
+            Some(_) if result.is_ok_and(|result| result.exit_code == 0) => {}
+            Some(_) if was_stopped && self.signals.first().is_some() => {}
+            Some(screen) => screen.print_above(&line),
         }
-        let tokens = match state.tokens {
-            0 => String::new(),
-            tokens => format!("  {:>6} tokens", run_stats::tokens(tokens)),
+    }
+
+    fn tick(&self) {
+        self.note_signal();
+        match &self.screen {
+            Some(screen) => screen.draw(|size| self.lines(&self.state(), size)),
+            None if self.heartbeat.is_due() => self.console.eprint(&printable(&self.heartbeat_line(&self.state()))),
+            None => {}
+        }
+    }
+
+    /// Says once that a signal stops the rows. From then on there are no live lines: a second signal ends the process at once,
+    /// and must leave none behind.
+    fn note_signal(&self) {
+        if self.signals.first().is_none() || std::mem::replace(&mut self.state().says_that_it_stops, true) {
+            return;
+        }
+        if let Some(screen) = &self.screen {
+            screen.end();
+        }
+        self.console.eprint("stopping the rows that run; the same command goes on with them later");
+        self.heartbeat.line_printed();
+    }
+
+    /// The lines of the active rows, and a line for all.
+    fn lines(&self, state: &MapState, (columns, rows): Size) -> Vec<String> {
+        let shown = lines_that_fit(state.active.len(), rows.saturating_sub(1));
+        let line = |(id, row): (_, &ActiveRow)| {
+            let status = lock(&row.status.0);
+            let turn = status.parent().map_or(1, |parent| parent.turn);
+            let (spent, action) = (status.spent(), status.main_activity());
+            LiveLine { id, turn, spent, elapsed: row.started.elapsed(), description: "", action }
         };
-        self.line.set_message(format!("turn {:<2}{tokens}  {}", state.turn, state.activity));
+        let lines: Vec<LiveLine<'_>> =
+            state.active.iter().map(|(id, row)| (id.as_str(), row)).take(shown).map(line).collect();
+        let mut lines = live_lines(&lines, self.started, columns);
+        let hidden = state.active.len() - shown;
+        if hidden > 0 && rows > 1 {
+            lines.push(format!("  and {}", pluralize(hidden as u64, "more row")));
+        }
+        let bar = match columns < MIN_COLUMNS_FOR_BAR {
+            true => "  ".to_owned(),
+            false => format!("  {} ", bar(state.ended, self.total, BAR_COLUMNS.min(columns / 3))),
+        };
+        let left = state
+            .time_left(self.total, self.jobs)
+            .map_or(String::new(), |left| format!(", about {} left", short_duration(left)));
+        let elapsed = short_duration(self.started.elapsed());
+        lines.push(format!(
+            "{bar}{}/{} rows, {}  {elapsed}{left}",
+            state.ended,
+            self.total,
+            self.spend_and_failures(state)
+        ));
+        lines
+    }
+
+    /// What the map does, for a log.
+    fn heartbeat_line(&self, state: &MapState) -> String {
+        let mut parts: Vec<String> = vec![format!("{} of {} rows ended", state.ended, self.total)];
+        let named = state.active.iter().take(MAX_NAMED_ROWS);
+        parts.extend(named.map(|(id, row)| format!("{id} {}", lock(&row.status.0).main_activity())));
+        if let Some(more) = state.active.len().checked_sub(MAX_NAMED_ROWS).filter(|more| *more > 0) {
+            parts.push(pluralize(more as u64, "more active row"));
+        }
+        parts.push(short_duration(self.started.elapsed()));
+        parts.push(self.spend_and_failures(state));
+        format!("still running: {}", parts.join(", "))
+    }
+
+    /// `$0.12 of $5.00, 1 failed`: what the whole map has cost, with other processes and earlier starts.
+    fn spend_and_failures(&self, state: &MapState) -> String {
+        let (spent, limits) = self.budget.spent();
+        let is_incomplete =
+            state.is_cost_incomplete || state.active.values().any(|row| lock(&row.status.0).cost().is_none());
+        let mut text = short_cost(spent.cost_usd);
+        if let Some(limit) = limits.cost_usd {
+            text.push_str(&format!(" of {}", short_cost(limit)));
+        }
+        if is_incomplete {
+            text.push_str(" and unknown costs");
+        }
+        if let Some(limit) = limits.tokens {
+            text.push_str(&format!(", {} of {} tokens", run_stats::tokens(spent.tokens), run_stats::tokens(limit)));
+        }
+        if state.failed > 0 {
+            text.push_str(&format!(", {} failed", state.failed));
+        }
+        text
+    }
+
+    fn state(&self) -> MutexGuard<'_, MapState> {
+        lock(&self.state)
     }
 }
 
-impl Drop for RowLine {
-    fn drop(&mut self) {
-        self.line.finish_and_clear();
-        self.lines.remove(&self.line);
+impl MapState {
+    /// About how long the rest takes, from the rows that have run here. `None` if none has, or all that are left run longer than
+    /// those did.
+    fn time_left(&self, total: usize, jobs: usize) -> Option<Duration> {
+        let (count, together) = self.timed;
+        let mean = together.checked_div(count)?;
+        let unstarted = total.saturating_sub(self.ended + self.active.len());
+        let active: Duration = self.active.values().map(|row| mean.saturating_sub(row.started.elapsed())).sum();
+        let work = mean.saturating_mul(u32::try_from(unstarted).unwrap_or(u32::MAX)).saturating_add(active);
+        let at_once = jobs.min(unstarted + self.active.len()).max(1);
+        let left = work / u32::try_from(at_once).unwrap_or(u32::MAX);
+        (left >= Duration::from_secs(1)).then_some(left)
+    }
+}
+
+/// A bar with this many columns.
+fn bar(ended: usize, total: usize, columns: usize) -> String {
+    let full = (ended * columns).checked_div(total).unwrap_or_default().min(columns);
+    format!("{}{}", "━".repeat(full), "╌".repeat(columns - full))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_is_known_after_the_first_row() {
+        let mut state = MapState { ended: 1, ..MapState::default() };
+        assert_eq!(state.time_left(10, 3), None);
+        state.timed = (1, Duration::from_secs(6));
+        assert_eq!(state.time_left(10, 3), Some(Duration::from_secs(18)), "nine rows, three at once");
+        assert_eq!(state.time_left(2, 3), Some(Duration::from_secs(6)), "the last row alone");
+        assert_eq!(state.time_left(1, 3), None, "never 0 s");
+    }
+
+    #[test]
+    fn a_bar_is_full_at_the_end() {
+        assert_eq!([bar(0, 3, 6), bar(1, 3, 6), bar(3, 3, 6), bar(0, 0, 2)], ["╌╌╌╌╌╌", "━━╌╌╌╌", "━━━━━━", "╌╌"]);
     }
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::read_files;
+use crate::agent_files::WorkspaceFiles;
 use crate::diagnostic::{Diagnostic, Source};
 use crate::job::Job;
 use crate::lints::{self, JobTrust, UserConfig};
@@ -19,6 +20,8 @@ pub(super) struct Checker<'a> {
     pub(super) stdin: &'a Path,
     pub(super) origin: JobTrust,
     pub(super) user_config: UserConfig,
+    /// The workspace for context files and skills.
+    pub(super) workspace: WorkspaceFiles,
 }
 
 /// The findings about a file.
@@ -86,7 +89,7 @@ impl Checker<'_> {
 
     /// Checks a job.
     pub(super) fn check_job(&self, source: &Arc<Source>, folder: Option<&JobDir>) -> CheckedFile {
-        let report = lints::check_with(source, folder, self.origin, &self.user_config);
+        let report = lints::check_in(source, folder, self.origin, &self.user_config, Some(&self.workspace));
         CheckedFile { findings: report.findings, prompts: report.prompts }
     }
 }

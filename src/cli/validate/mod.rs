@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use self::fix::{FixMode, Fixer, file_id};
 use self::load::{CheckedFile, Checker, STDIN};
-use super::arguments::format_parser;
+use super::arguments::{format_parser, resolve_workspace};
 use super::env::CliEnv;
 use super::output::printable;
 use super::read_files;
@@ -54,7 +54,7 @@ pub(super) struct ValidateArgs {
     deny: Option<String>,
     /// Treat the jobs as untrusted: refuse `env`, `network: open` and other privileges
     ///
-    /// Also refuses secret inputs, `git: commit`, `allow_changes`, `checks`, models that reply from a file, and jobs behind
+    /// Also refuses secret inputs, `git: commit`, `allow_changes`, `checks`, files of commits (`ref`), models that reply from a file, and jobs behind
     /// symbolic links.
     #[arg(long)]
     untrusted: bool,
@@ -64,6 +64,9 @@ pub(super) struct ValidateArgs {
     /// script. The file needn't exist. Default: <stdin>, in the current folder.
     #[arg(long, value_name = "PATH")]
     stdin_name: Option<PathBuf>,
+    /// The folder in which context files and skills are looked up
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    workspace: PathBuf,
 }
 
 pub(super) fn validate(options: &ValidateArgs, env: &CliEnv) -> Result<u8, Error> {
@@ -73,8 +76,9 @@ pub(super) fn validate(options: &ValidateArgs, env: &CliEnv) -> Result<u8, Error
     let files = input_files::expand_paths(&options.paths);
     // Mistakes in the configuration don't prevent checking the jobs: report everything at once.
     let (user_config, config_findings) = env.user_config_with_findings();
+    let workspace = env.workspace_files(&resolve_workspace(&options.workspace)?);
     let mode = if options.fix { Some(FixMode::Write) } else { options.diff.then_some(FixMode::Diff) };
-    let checker = Checker { stdin, origin: JobTrust::from_untrusted_flag(options.untrusted), user_config };
+    let checker = Checker { stdin, origin: JobTrust::from_untrusted_flag(options.untrusted), user_config, workspace };
     let mut fixer = mode.map(|mode| Fixer::new(env, &checker, mode));
     let mut all = Vec::new();
     let count = files.len();

@@ -217,8 +217,7 @@ impl ShellCommand<'_> {
 /// Starts a prepared command. `configure` sets its arguments and streams.
 fn start_prepared(prepared: PreparedCommand, configure: impl FnOnce(&mut Command)) -> io::Result<RunningCommand> {
     static CALLS: AtomicU64 = AtomicU64::new(0);
-    static INHERITED: Once = Once::new();
-    INHERITED.call_once(set_close_on_exec);
+    close_inherited_files();
     let call_id = format!("{}.{}", std::process::id(), CALLS.fetch_add(1, Ordering::Relaxed));
     let PreparedCommand { command, is_supervised, status_pipe } = prepared;
     let mut command = Command::from(command);
@@ -319,6 +318,12 @@ impl Drop for RunningCommand {
     }
 }
 
+/// Calls [`set_close_on_exec`] before the first command: later, files may be open that a command shall inherit.
+pub(super) fn close_inherited_files() {
+    static INHERITED: Once = Once::new();
+    INHERITED.call_once(set_close_on_exec);
+}
+
 /// Keeps commands from inheriting files that were open when this process started, through which they could get around the
 /// sandbox. Files that are opened here are closed on exec anyway.
 #[allow(unsafe_code)]
@@ -335,7 +340,7 @@ pub(crate) fn set_close_on_exec() {
 /// Gives the command its own session, which has no terminal and a known process group, turns core dumps off, restores the
 /// limit of open files, and kills the command when this process ends, unless it has a supervisor.
 #[allow(unsafe_code)]
-fn detach(shell: &mut Command, is_supervised: bool) {
+pub(super) fn detach(shell: &mut Command, is_supervised: bool) {
     let parent = rustix::process::getpid();
     let files = fd_limit::original_limit();
     let prepare = move || {

@@ -9,8 +9,10 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use super::{MAX_PROCESSES, RunningCommand, TERMINATION_GRACE, start_prepared};
 use crate::sandbox::PreparedCommand;
 
-/// How long a server may take to end after its stdin was closed.
-const CLOSING_GRACE: Duration = Duration::from_secs(1);
+/// How long a server may take to end after its stdin was closed, and after SIGTERM.
+const GRACES: [Duration; 2] = [Duration::from_secs(1), TERMINATION_GRACE];
+/// The same after a signal, when legwork itself has little time to end.
+const HURRIED_GRACES: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(300)];
 
 /// A server that was started. All its processes are killed if this is dropped.
 pub(crate) struct ServerProcess {
@@ -56,10 +58,11 @@ impl ServerProcess {
     }
 
     /// Ends it with everything that it has started. Its stdin should be closed.
-    pub(crate) async fn stop(mut self) {
-        if tokio::time::timeout(CLOSING_GRACE, self.wait()).await.is_err() {
+    pub(crate) async fn stop(mut self, is_hurried: bool) {
+        let [closing, termination] = if is_hurried { HURRIED_GRACES } else { GRACES };
+        if tokio::time::timeout(closing, self.wait()).await.is_err() {
             self.running.request_termination();
-            if tokio::time::timeout(TERMINATION_GRACE, self.wait()).await.is_err() {
+            if tokio::time::timeout(termination, self.wait()).await.is_err() {
                 // It may just have ended.
                 let _ = self.running.kill().await;
             }

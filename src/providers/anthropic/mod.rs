@@ -33,6 +33,8 @@ use super::unsupported_options::ApiLimits;
 
 const NAMES: EndpointNames =
     EndpointNames { key_env: "ANTHROPIC_API_KEY", base_url_env: "ANTHROPIC_BASE_URL", api: "the Messages API" };
+/// The variable with a token that is sent as a bearer token only, as Anthropic's own clients do.
+const AUTH_TOKEN_ENV: &str = "ANTHROPIC_AUTH_TOKEN";
 const HOST: &str = "api.anthropic.com";
 const BASE_URL: &str = "https://api.anthropic.com";
 
@@ -41,7 +43,7 @@ pub const SPEC: ProviderSpec = ProviderSpec {
     name: "anthropic",
     aliases: &["claude"],
     alias_help: "Claude is `anthropic/MODEL`",
-    key_envs: &[NAMES.key_env],
+    key_envs: &[NAMES.key_env, AUTH_TOKEN_ENV],
     default_endpoint: Some(DefaultEndpoint { base_url: BASE_URL, base_url_env: NAMES.base_url_env }),
     api: Some(ApiSignature { name: NAMES.api, matches: is_message }),
     is_common_api: false,
@@ -80,16 +82,27 @@ fn is_message(value: &Value) -> bool {
 }
 
 fn connect(context: &ConnectContext<'_>) -> Result<Arc<dyn Provider>, ProviderError> {
-    let key = context.resolve_key(NAMES, true)?;
-    let mut endpoint = Endpoint::new(context, NAMES, BASE_URL, "/v1/messages")?;
+    let value_of = |name| (context.env)(name).filter(|value| !value.is_empty());
+    let token = value_of(AUTH_TOKEN_ENV).filter(|_| context.takes_key_from_env());
+    let names = EndpointNames { key_env: if token.is_some() { AUTH_TOKEN_ENV } else { NAMES.key_env }, ..NAMES };
+    let key = context.resolve_key(names, true)?;
+    let mut endpoint = Endpoint::new(context, names, BASE_URL, "/v1/messages")?;
+    if token.as_ref().zip(value_of(NAMES.key_env)).is_some_and(|(token, key)| *token != key) {
+        let both = format!("{AUTH_TOKEN_ENV} and {} are both set", NAMES.key_env);
+        endpoint.set_notice(format!("{both}: {AUTH_TOKEN_ENV} is used"));
+    }
     endpoint.header("anthropic-version", "2023-06-01");
     if let Some(key) = key {
-        endpoint.secret_header("x-api-key", "", &key);
-        if !endpoint.has_host(HOST) && !endpoint.has_credentials() {
-            endpoint.secret_header("authorization", "Bearer ", &key);
+        if token.is_none() {
+            endpoint.key_header("x-api-key", "", &key);
+        }
+        if endpoint.has_credentials() && token.is_some() {
+            endpoint.unsent_key(&key);
+        } else if token.is_some() || !endpoint.has_host(HOST) && !endpoint.has_credentials() {
+            endpoint.key_header("authorization", "Bearer ", &key);
         }
     }
-    let retry_policy = RetryPolicy::new(context.env, endpoint.identity())?;
+    let retry_policy = RetryPolicy::new(context, endpoint.identity())?;
     Ok(Arc::new(HttpProvider::new(ProviderState::new(endpoint, retry_policy, &ERROR_DIALECT), |_, config| {
         LIMITS.check_thinking(&config.model, !config.tools.is_empty())?;
         Ok(AnthropicEncoder::new(config))

@@ -172,6 +172,7 @@ pub(super) fn connect(entry: &ProviderSpec, variables: &[(&str, String)]) -> Res
         providers: crate::providers::PROVIDERS,
         env: &variable,
         server: None,
+        settings: None,
         script: None,
         user_agent: "legwork/test",
         redactor: &mask,

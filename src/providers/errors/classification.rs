@@ -103,6 +103,8 @@ impl ErrorClassifier<'_> {
             error,
             retry: if is_transient { retry_decision(status, parsed.retry_after) } else { RetryDecision::Never },
             server_message: parsed.message.clone(),
+            is_key_refused: (status == 401 || class == Some(ErrorClass::InvalidKey) || is_expired_key(status, parsed))
+                && !litellm::is_upstream_auth_error(parsed),
         }
     }
 
@@ -259,6 +261,12 @@ fn refused_option(message: &str) -> Option<&'static str> {
     // Only a name in quotes is certainly a parameter rather than a word of the sentence.
     let is_named = |name: &str| ['\'', '`', '"'].iter().any(|quote| message.contains(&format!("{quote}{name}{quote}")));
     names.into_iter().find_map(|(name, option)| is_named(name).then_some(option))
+}
+
+/// Whether a server says that a key has expired. Some clouds do so with 403.
+fn is_expired_key(status: u16, error: &ApiError) -> bool {
+    let texts = [&error.message, &error.kind, &error.code];
+    status == 403 && texts.into_iter().flatten().any(|text| text.to_ascii_lowercase().contains("expired"))
 }
 
 /// How a transient failure is retried.

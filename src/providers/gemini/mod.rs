@@ -17,6 +17,7 @@ mod thinking;
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use serde_json::Value;
 
 use self::request::{GeminiEncoder, VENDOR};
@@ -99,19 +100,20 @@ fn connect(context: &ConnectContext<'_>) -> Result<Arc<dyn Provider>, ProviderEr
     let names = EndpointNames { key_env, base_url_env: BASE_URL_ENV, api: API };
     let mut endpoint = Endpoint::new(context, names, BASE_URL, "/v1beta/models")?;
     if let Some(key) = context.resolve_key(names, endpoint.has_host(HOST))? {
-        endpoint.secret_header("x-goog-api-key", "", &key);
+        endpoint.key_header("x-goog-api-key", "", &key);
     }
-    let has_conflicting_keys = context.server.is_none() && google.is_some() && gemini.is_some() && google != gemini;
-    let retry_policy = RetryPolicy::new(context.env, endpoint.identity())?;
-    Ok(Arc::new(Gemini { endpoint, retry_policy, has_conflicting_keys, learned: Arc::default() }))
+    if context.takes_key_from_env() && google.is_some() && gemini.is_some() && google != gemini {
+        let both = format!("{GOOGLE_KEY_ENV} and {KEY_ENV} are both set");
+        endpoint.set_notice(format!("{both}: {GOOGLE_KEY_ENV} is used, as Google's own clients do"));
+    }
+    let retry_policy = RetryPolicy::new(context, endpoint.identity())?;
+    Ok(Arc::new(Gemini { endpoint, retry_policy, learned: Arc::default() }))
 }
 
 struct Gemini {
     /// The parent of the models' endpoints.
     endpoint: Endpoint,
     retry_policy: RetryPolicy,
-    /// Whether both variables are set, to different keys.
-    has_conflicting_keys: bool,
     /// Each model has its own endpoint, but all of them share the limits learned from errors.
     learned: Arc<LearnedLimits>,
 }
@@ -134,9 +136,10 @@ impl Provider for Gemini {
     }
 
     fn warning(&self) -> Option<String> {
-        let conflict = || {
-            format!("{GOOGLE_KEY_ENV} and {KEY_ENV} are both set: {GOOGLE_KEY_ENV} is used, as Google's own clients do")
-        };
-        self.endpoint.warning().or_else(|| self.has_conflicting_keys.then(conflict))
+        self.endpoint.warning()
+    }
+
+    fn prepare(&self) -> Option<BoxFuture<'_, Result<(), ProviderError>>> {
+        self.endpoint.prepare()
     }
 }

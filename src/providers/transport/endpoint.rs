@@ -4,15 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
-use reqwest::{Client, Url};
+use futures_util::future::BoxFuture;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, Identity, Url};
 use sha2::{Digest, Sha256};
 use tokio::sync::OnceCell;
 
 use crate::providers::api::ProviderError;
+use crate::providers::api_key::ApiKey;
 use crate::providers::base_url;
-use crate::providers::env_config::{EndpointLabels, EndpointNames, Proxy, Timeouts};
+use crate::providers::env_config::{EndpointLabels, EndpointNames, Proxy, Timeouts, is_in_no_proxy};
 use crate::providers::spec::{ConnectContext, ProviderSpec};
+use crate::providers::transport::key_command::{IssuedKey, KeyCommand};
+use crate::providers::transport::retry::FailedAttempt;
 use crate::redaction::Redactor;
 
 /// The maximum length in characters of a server's text within a message.
@@ -28,11 +32,21 @@ pub(crate) struct Endpoint {
     path: String,
     /// The names of its parts in messages.
     pub(crate) labels: EndpointLabels,
-    pub(super) headers: HeaderMap,
+    headers: HeaderMap,
+    /// The command that prints the key.
+    key_command: Option<Arc<KeyCommand>>,
+    /// The headers with the key of the command, and what is before the key.
+    key_headers: Vec<(HeaderName, &'static str)>,
     pub(super) user_agent: String,
     pub(super) timeouts: Timeouts,
     /// The proxy between legwork and the server, if any.
     pub(super) proxy: Option<Proxy>,
+    /// Whether no proxy is used, whatever the HTTP library would do.
+    pub(super) bypasses_proxy: bool,
+    /// The certificate that is shown to the server, with its key.
+    pub(super) certificate: Option<Identity>,
+    /// What the operator should know before the first request.
+    notice: Option<String>,
     /// Secrets to remove from the server's texts, in addition to the run's secrets.
     secrets: Vec<String>,
     redactor: Redactor,
@@ -83,16 +97,22 @@ impl Endpoint {
         let named: Vec<(String, String)> =
             secrets.iter().map(|secret| ("address".to_owned(), secret.clone())).collect();
         let display_url = connect.redactor.redact(&base_url::without_credentials(&url)).into_owned();
-        let timeouts = Timeouts::new(connect.env)?;
-        let proxy =
-            if bypasses_proxy(&url) { None } else { Proxy::for_host(connect.env, url.host_str().unwrap_or_default()) };
-        Ok(Self {
+        let timeouts = Timeouts::new(connect)?;
+        let bypasses_proxy = bypasses_proxy(connect.env, &url);
+        let proxy = if bypasses_proxy { None } else { Proxy::for_url(connect.env, &url) };
+        let certificate = connect.client_identity(labels.key_name(), url.scheme())?;
+        let mut endpoint = Self {
             proxy,
+            bypasses_proxy,
+            certificate,
+            notice: None,
             url,
             display_url,
             path: path.to_owned(),
             labels,
             headers: HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]),
+            key_command: None,
+            key_headers: Vec::new(),
             user_agent: connect.user_agent.to_owned(),
             timeouts,
             secrets,
@@ -102,7 +122,32 @@ impl Endpoint {
             was_closed_in_plaintext: Arc::default(),
             client: Arc::default(),
             providers: connect.providers,
-        })
+        };
+        endpoint.add_configured_values(connect)?;
+        Ok(endpoint)
+    }
+
+    /// Adds the headers and query parameters of `providers.toml`.
+    fn add_configured_values(&mut self, connect: &ConnectContext<'_>) -> Result<(), ProviderError> {
+        let Some(settings) = connect.settings.map(|it| it.settings) else { return Ok(()) };
+        for (name, value) in &settings.query {
+            let (value, is_secret) = connect.resolve_value(value)?;
+            self.url.query_pairs_mut().append_pair(name, &value);
+            if is_secret {
+                self.add_secret(&value);
+            }
+        }
+        for (name, value) in &settings.headers {
+            let (value, is_secret) = connect.resolve_value(value)?;
+            let Ok(mut header) = HeaderValue::from_str(&value) else { continue };
+            header.set_sensitive(is_secret);
+            self.headers.insert(name.clone(), header);
+            if is_secret {
+                self.add_secret(&value);
+                value.split_once(' ').into_iter().for_each(|(_, token)| self.add_secret(token));
+            }
+        }
+        Ok(())
     }
 
     /// The endpoint with a further path segment and query pair. It shares the connections.
@@ -117,18 +162,89 @@ impl Endpoint {
         below
     }
 
-    /// Sends a header with every request.
+    /// Sends a header with every request, unless `providers.toml` sets it.
     pub(crate) fn header(&mut self, name: &'static str, value: &'static str) {
-        self.headers.insert(name, HeaderValue::from_static(value));
+        self.headers.entry(name).or_insert(HeaderValue::from_static(value));
     }
 
-    /// Sends a key with every request, after `prefix`, and never shows it.
-    pub(crate) fn secret_header(&mut self, name: &'static str, prefix: &str, key: &str) {
-        if let Ok(mut value) = HeaderValue::from_str(&format!("{prefix}{key}")) {
-            value.set_sensitive(true);
-            self.headers.insert(name, value);
+    /// Sends a header whose value isn't a secret with every request, unless `providers.toml` sets it.
+    pub(crate) fn value_header(&mut self, name: &'static str, value: HeaderValue) {
+        self.headers.entry(name).or_insert(value);
+    }
+
+    /// Sends a key with every request, after `prefix`, and never shows it. A header in `providers.toml` takes precedence.
+    pub(crate) fn key_header(&mut self, name: &'static str, prefix: &'static str, key: &ApiKey) {
+        let has_own = self.headers.contains_key(name);
+        match key {
+            ApiKey::Fixed(key) => {
+                if let Some(value) = key_value(prefix, key).filter(|_| !has_own) {
+                    self.headers.insert(name, value);
+                }
+                self.add_secret(key);
+            }
+            ApiKey::Command(command) => {
+                self.key_command = Some(Arc::clone(command));
+                if !has_own {
+                    self.key_headers.push((HeaderName::from_static(name), prefix));
+                }
+            }
         }
-        self.add_secret(key);
+    }
+
+    /// Takes a key that isn't sent, because the address has credentials.
+    pub(crate) fn unsent_key(&mut self, key: &ApiKey) {
+        if let ApiKey::Fixed(key) = key {
+            self.add_secret(key);
+        }
+    }
+
+    /// The key of the command; `None` without a command.
+    ///
+    /// # Errors
+    /// The command fails.
+    pub(super) async fn issued_key(&self) -> Result<Option<IssuedKey>, FailedAttempt> {
+        match &self.key_command {
+            Some(command) => command.current().await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Replaces a key of the command that the server has refused.
+    ///
+    /// # Errors
+    /// The command fails.
+    pub(super) async fn renew_key(&self, refused: u64) -> Result<(), FailedAttempt> {
+        match &self.key_command {
+            Some(command) => command.renew(refused).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Checks the client certificate, and gets the first key, if a command prints it.
+    pub(crate) fn prepare(&self) -> Option<BoxFuture<'_, Result<(), ProviderError>>> {
+        if self.key_command.is_none() && self.certificate.is_none() {
+            return None;
+        }
+        Some(Box::pin(async {
+            self.client().await?;
+            self.issued_key().await.map(drop).map_err(|failure| failure.error)
+        }))
+    }
+
+    /// Tells the operator something before the first request.
+    pub(crate) fn set_notice(&mut self, notice: String) {
+        self.notice = Some(notice);
+    }
+
+    /// The headers of a request with this key of the command.
+    pub(super) fn request_headers(&self, issued: Option<&IssuedKey>) -> HeaderMap {
+        let mut headers = self.headers.clone();
+        for (name, prefix) in &self.key_headers {
+            if let Some(value) = issued.and_then(|issued| key_value(prefix, &issued.key)) {
+                headers.insert(name, value);
+            }
+        }
+        headers
     }
 
     /// Adds a text that is never shown.
@@ -142,7 +258,8 @@ impl Endpoint {
         let url = [self.base_url(), self.url.username(), self.url.password().unwrap_or_default()];
         let query = self.url.query().unwrap_or_default();
         let keys = self.headers.values().filter(|value| value.is_sensitive()).map(HeaderValue::as_bytes);
-        for part in url.into_iter().chain([query]).map(str::as_bytes).chain(keys) {
+        let command = self.key_command.iter().flat_map(|command| command.identity());
+        for part in url.into_iter().chain([query]).map(str::as_bytes).chain(keys).chain(command) {
             hash.update(part.len().to_le_bytes());
             hash.update(part);
         }
@@ -151,7 +268,7 @@ impl Endpoint {
 
     /// Whether requests carry a key.
     pub(crate) fn has_key(&self) -> bool {
-        self.headers.values().any(HeaderValue::is_sensitive)
+        self.key_command.is_some() || self.headers.values().any(HeaderValue::is_sensitive)
     }
 
     /// Whether the endpoint is on this host, rather than a gateway's.
@@ -176,11 +293,13 @@ impl Endpoint {
                 "{variable} isn't the address of a proxy, such as http://HOST:PORT, so no proxy is used"
             ));
         }
-        (self.is_plaintext() && !base_url::is_loopback_url(&self.url)).then(|| {
+        let is_exposed = self.is_plaintext() && !base_url::is_loopback_url(&self.url);
+        let plaintext = is_exposed.then(|| {
             let (base, url) = (&self.labels.base_url_source, &self.display_url);
             let what = if self.has_key() { "the key is sent" } else { "everything is sent" };
             format!("{base} isn't an https:// address: {what} to {url} in plaintext")
-        })
+        });
+        plaintext.or_else(|| self.notice.clone())
     }
 
     /// How long to wait for the usage after a stream has reported the stop reason.
@@ -242,7 +361,14 @@ impl Endpoint {
     }
 }
 
-/// Whether requests bypass any proxy. A proxy can't read tunneled https, but it would see the key in http.
-pub(super) fn bypasses_proxy(url: &Url) -> bool {
-    url.scheme() == "http" || base_url::is_loopback_url(url)
+/// A header with a key. Its debug output doesn't show it.
+fn key_value(prefix: &str, key: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(&format!("{prefix}{key}")).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// Whether requests bypass any proxy: by `NO_PROXY`, or because it would see what is sent. It can't read tunneled https.
+pub(crate) fn bypasses_proxy(variable: &dyn Fn(&str) -> Option<String>, url: &Url) -> bool {
+    url.scheme() == "http" || base_url::is_loopback_url(url) || is_in_no_proxy(variable, url)
 }

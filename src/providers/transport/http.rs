@@ -17,7 +17,8 @@ use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use crate::providers::api::{ProviderError, ProviderErrorKind};
-use crate::providers::transport::endpoint::{Endpoint, bypasses_proxy};
+use crate::providers::transport::endpoint::Endpoint;
+use crate::providers::transport::key_command::IssuedKey;
 use crate::providers::transport::retry::FailedAttempt;
 use crate::providers::transport::transport_error::{classify_transport_error, root_cause};
 
@@ -25,18 +26,22 @@ use crate::providers::transport::transport_error::{classify_transport_error, roo
 const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
 impl Endpoint {
-    /// Sends one request whose body is the concatenated chunks, and waits for the response's headers.
-    pub(crate) async fn post(&self, chunks: Vec<Bytes>) -> Result<HttpResponse<'_>, FailedAttempt> {
-        let client =
-            self.client.get_or_try_init(|| async { self.build_client() }).await.map_err(FailedAttempt::permanent)?;
+    /// Sends one request whose body is the concatenated chunks, with this key of a command, and waits for the response's
+    /// headers.
+    pub(crate) async fn post(
+        &self,
+        chunks: Vec<Bytes>,
+        key: Option<&IssuedKey>,
+    ) -> Result<HttpResponse<'_>, FailedAttempt> {
+        let client = self.client().await.map_err(FailedAttempt::permanent)?;
         let may_be_stale = self.may_reuse_connection.load(Ordering::Relaxed);
         let begun = Instant::now();
-        let mut sent = self.send(client, chunks.clone()).await;
+        let mut sent = self.send(client, chunks.clone(), key).await;
         // A connection that was already closed fails at once. After a longer time, the server may have worked on the
         // request, so it counts as a failed attempt.
         let is_at_once = begun.elapsed() <= self.timeouts.connect / 5;
         if may_be_stale && is_at_once && matches!(&sent, Ok(Err(error)) if is_connection_closed(error)) {
-            sent = self.send(client, chunks).await;
+            sent = self.send(client, chunks, key).await;
         }
         self.may_reuse_connection.store(matches!(sent, Ok(Ok(_))), Ordering::Relaxed);
         let is_cut = self.is_plaintext() && matches!(&sent, Ok(Err(error)) if is_connection_closed(error));
@@ -46,10 +51,17 @@ impl Endpoint {
             Ok(Err(error)) => Err(classify_transport_error(error, self)),
             Err(_) => Err(FailedAttempt::transient(format!(
                 "{} didn't answer within {:?}",
-                self.display_url,
-                self.timeouts.idle * 3
+                self.display_url, self.timeouts.first_byte
             ))),
         }
+    }
+
+    /// The HTTP client, which is created once.
+    ///
+    /// # Errors
+    /// It can't be created: the client certificate or the system's certificates can't be used.
+    pub(super) async fn client(&self) -> Result<&Client, ProviderError> {
+        self.client.get_or_try_init(|| async { self.build_client() }).await
     }
 
     /// The client and address for a TLS probe, if the server closed the connection of the last plaintext request.
@@ -57,12 +69,17 @@ impl Endpoint {
         Some((self.client.get()?, &self.url)).filter(|_| self.was_closed_in_plaintext.load(Ordering::Relaxed))
     }
 
-    async fn send(&self, client: &Client, chunks: Vec<Bytes>) -> Result<reqwest::Result<Response>, Elapsed> {
+    async fn send(
+        &self,
+        client: &Client,
+        chunks: Vec<Bytes>,
+        key: Option<&IssuedKey>,
+    ) -> Result<reqwest::Result<Response>, Elapsed> {
         let length: usize = chunks.iter().map(Bytes::len).sum();
         let body = reqwest::Body::wrap_stream(stream::iter(coalesce(chunks).into_iter().map(Ok::<_, Infallible>)));
         let request =
-            client.post(self.url.clone()).headers(self.headers.clone()).header(CONTENT_LENGTH, length).body(body);
-        timeout(self.timeouts.idle * 3, request.send()).await
+            client.post(self.url.clone()).headers(self.request_headers(key)).header(CONTENT_LENGTH, length).body(body);
+        timeout(self.timeouts.first_byte, request.send()).await
     }
 
     fn build_client(&self) -> Result<Client, ProviderError> {
@@ -70,14 +87,23 @@ impl Endpoint {
             .user_agent(&self.user_agent)
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(self.timeouts.connect);
-        if bypasses_proxy(&self.url) {
+        if self.bypasses_proxy {
             builder = builder.no_proxy();
         }
         if self.is_plaintext() {
             // Loading the system's certificates takes most of the time of creating a client.
             builder = builder.tls_certs_only(std::iter::empty());
         }
+        if let Some(certificate) = &self.certificate {
+            builder = builder.identity(certificate.clone());
+        }
         builder.build().map_err(|error| {
+            if self.certificate.is_some() {
+                let hint = "is `client_key` the key of the certificate in `client_cert`?";
+                let cause = self.quote(&root_cause(&error));
+                return ProviderError::rejected(format!("the client certificate can't be used: {cause}"))
+                    .with_hint(hint);
+            }
             ProviderError::rejected(format!("the HTTP client can't be created: {}", self.quote(&root_cause(&error))))
                 .with_hint("check the system's certificates, SSL_CERT_FILE and the proxy variables")
         })

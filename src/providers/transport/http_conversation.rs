@@ -131,6 +131,10 @@ impl<B: RequestEncoder + Sync> Provider for HttpProvider<B> {
     fn warning(&self) -> Option<String> {
         self.shared.endpoint.warning()
     }
+
+    fn prepare(&self) -> Option<BoxFuture<'_, Result<(), ProviderError>>> {
+        self.shared.endpoint.prepare()
+    }
 }
 
 /// One agent's conversation.
@@ -165,8 +169,11 @@ impl<B: RequestEncoder> HttpConversation<B> {
         assembler: &mut ReplyAssembler<B::Decoder>,
         observer: &dyn StreamObserver,
         permit: &mut Permit,
+        key_number: &mut Option<u64>,
     ) -> Result<Option<String>, FailedAttempt> {
-        let mut response = self.shared.endpoint.post(chunks).await?;
+        let key = self.shared.endpoint.issued_key().await?;
+        *key_number = key.as_ref().map(|key| key.number);
+        let mut response = self.shared.endpoint.post(chunks, key.as_ref()).await?;
         permit.on_response_head(response.status() == reqwest::StatusCode::OK, response.headers());
         if response.status() != reqwest::StatusCode::OK {
             return Err(self.errors().error_response(response).await);
@@ -400,6 +407,8 @@ impl<B: RequestEncoder + Sync> Conversation for HttpConversation<B> {
             let mut chunks = self.encoder.body_chunks(&request);
             let mut retry_state = self.shared.retry_policy.start(request.deadline);
             let mut empty_replies = 0;
+            // Whether the last response refused a key, which was replaced.
+            let mut is_key_renewed = false;
             loop {
                 let mut permit = governor.admit().await;
                 retry_state.start_attempt();
@@ -409,7 +418,8 @@ impl<B: RequestEncoder + Sync> Conversation for HttpConversation<B> {
                 }
                 let mut assembler = ReplyAssembler::new(self.encoder.prompt_bytes(), self.encoder.new_decoder());
                 let endpoint = &self.shared.endpoint;
-                let exchange = self.attempt(chunks.clone(), &mut assembler, observer, &mut permit);
+                let mut key_number = None;
+                let exchange = self.attempt(chunks.clone(), &mut assembler, observer, &mut permit, &mut key_number);
                 let total = endpoint.timeouts.total;
                 let outcome = timeout(total, exchange).await.unwrap_or_else(|_| {
                     let url = &endpoint.display_url;
@@ -433,6 +443,19 @@ impl<B: RequestEncoder + Sync> Conversation for HttpConversation<B> {
                 };
                 if self.learn_limits(&mut request, &failure) {
                     chunks = self.encoder.body_chunks(&request);
+                    continue;
+                }
+                is_key_renewed = match key_number.filter(|_| failure.is_key_refused && !is_key_renewed) {
+                    Some(number) => match self.shared.endpoint.renew_key(number).await {
+                        Ok(()) => true,
+                        Err(why) => {
+                            failure = why;
+                            false
+                        }
+                    },
+                    None => false,
+                };
+                if is_key_renewed {
                     continue;
                 }
                 failure.error.usage = usage;
@@ -461,6 +484,10 @@ impl<B: RequestEncoder + Sync> Conversation for HttpConversation<B> {
     fn clear(&mut self) {
         self.has_replied = false;
         self.encoder.clear();
+    }
+
+    fn request_body(&self, request: &ReplyRequest) -> Option<Vec<u8>> {
+        Some(self.encoder.body_chunks(request).concat())
     }
 
     fn prompt_bytes(&self) -> usize {

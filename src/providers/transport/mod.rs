@@ -3,9 +3,10 @@
 pub(crate) mod endpoint;
 pub(crate) mod http;
 pub(crate) mod http_conversation;
+pub(crate) mod key_command;
 pub(crate) mod rate_governor;
 pub(crate) mod rate_headers;
 pub(crate) mod retry;
 pub(crate) mod sse;
 mod tls_probe;
-mod transport_error;
+pub(crate) mod transport_error;

@@ -8,11 +8,14 @@ use jiff::tz::TimeZone;
 
 use crate::providers::api::{ProviderError, ProviderErrorKind, Retry};
 use crate::providers::env_config::env_millis;
+use crate::providers::spec::ConnectContext;
 use crate::providers::transport::rate_governor::{RateGovernor, Throttle, random_fraction};
 use crate::providers::transport::rate_headers::{duration_from_secs, header_text};
 
-/// How many times a request is retried after a failure other than throttling: six attempts in total.
-const MAX_RETRIES: u32 = 5;
+/// How many times a request is tried, not counting throttled ones, unless `providers.toml` says otherwise.
+const DEFAULT_TRIES: u32 = 6;
+/// How many times the backoff is doubled.
+const MAX_DOUBLINGS: u32 = 5;
 /// A request isn't retried if the server asks for a longer pause than this.
 const MAX_WAIT: Duration = Duration::from_secs(600);
 /// No retry starts later than this after the first attempt; for a throttled request, after the server last accepted any
@@ -30,6 +33,8 @@ pub(crate) struct FailedAttempt {
     pub(crate) retry: RetryDecision,
     /// The server's own message, if the response contains an error.
     pub(crate) server_message: Option<String>,
+    /// Whether the server refuses the key, which may have expired.
+    pub(crate) is_key_refused: bool,
 }
 
 /// Whether a retry can help.
@@ -51,7 +56,7 @@ pub(crate) enum RetryDecision {
 impl FailedAttempt {
     /// A failure that no retry fixes.
     pub(crate) fn permanent(error: ProviderError) -> Self {
-        Self { error, retry: RetryDecision::Never, server_message: None }
+        Self { error, retry: RetryDecision::Never, server_message: None, is_key_refused: false }
     }
 
     /// A response that isn't from the API: permanent unless the server has replied before.
@@ -65,7 +70,7 @@ impl FailedAttempt {
         match self.retry {
             RetryDecision::IfServerProven if is_proven => {
                 let error = ProviderError { kind: ProviderErrorKind::Failed, hint: None, ..self.error };
-                Self { error, retry: RetryDecision::Backoff, server_message: None }
+                Self { retry: RetryDecision::Backoff, ..Self::permanent(error) }
             }
             RetryDecision::IfServerProven => Self::permanent(self.error),
             _ => self,
@@ -84,6 +89,8 @@ impl FailedAttempt {
 pub(crate) struct RetryPolicy {
     base_delay: Duration,
     max_elapsed: Duration,
+    /// How many times a request is tried, not counting throttled ones.
+    tries: u32,
     /// Decides when a request may be sent.
     pub(super) governor: Arc<RateGovernor>,
 }
@@ -94,10 +101,12 @@ impl RetryPolicy {
     ///
     /// # Errors
     /// A variable isn't a number.
-    pub(crate) fn new(variable: &dyn Fn(&str) -> Option<String>, identity: [u8; 32]) -> Result<Self, ProviderError> {
+    pub(crate) fn new(connect: &ConnectContext<'_>, identity: [u8; 32]) -> Result<Self, ProviderError> {
+        let variable = connect.env;
+        let tries = connect.settings.and_then(|it| it.settings.tries).unwrap_or(DEFAULT_TRIES);
         let base = env_millis(variable, "LEGWORK_RETRY_BASE_MS", 1_000)?;
         let longest = env_millis(variable, "LEGWORK_RETRY_PATIENCE_MS", MAX_ELAPSED_MS)?;
-        Ok(Self { base_delay: base, max_elapsed: longest, governor: RateGovernor::shared(identity, base) })
+        Ok(Self { base_delay: base, max_elapsed: longest, tries, governor: RateGovernor::shared(identity, base) })
     }
 
     /// The attempts of one request. None of them starts after `deadline`.
@@ -139,7 +148,7 @@ impl RetryState {
     /// # Errors
     /// The final error, if no retry helps or there is no time for one.
     pub(crate) fn after_failure(&mut self, failure: FailedAttempt) -> Result<Retry, ProviderError> {
-        let bound = self.policy.base_delay.saturating_mul(1 << self.failed.min(MAX_RETRIES));
+        let bound = self.policy.base_delay.saturating_mul(1 << self.failed.min(MAX_DOUBLINGS));
         self.attempt += 1;
         let FailedAttempt { error, retry, .. } = failure;
         let mut error = with_default_hint(error);
@@ -150,8 +159,8 @@ impl RetryState {
             RetryDecision::Throttled(throttle) => throttle.retry_after.unwrap_or_default(),
         };
         self.failed += 1;
-        if self.failed > MAX_RETRIES {
-            error.message = format!("{} (tried {} times)", error.message, self.attempt);
+        if self.failed >= self.policy.tries {
+            error.message = format!("{} (tried {})", error.message, self.tried());
             return Err(error);
         }
         let wait = bound.mul_f64((self.random)()).max(asked);
@@ -176,13 +185,17 @@ impl RetryState {
         self.schedule(with_default_hint(error), wait, end.saturating_duration_since(Instant::now()))
     }
 
+    fn tried(&self) -> String {
+        if self.attempt == 1 { "once".to_owned() } else { format!("{} times", self.attempt) }
+    }
+
     fn schedule(&self, mut error: ProviderError, wait: Duration, left: Duration) -> Result<Retry, ProviderError> {
         if wait >= left {
             let away = if wait > YEAR { "more than a year".to_owned() } else { format!("{:.1} s", wait.as_secs_f64()) };
             error.message = format!(
                 "{} (tried {}; the next try would start in {away}, and only {:.1} s are left)",
                 error.message,
-                if self.attempt == 1 { "once".to_owned() } else { format!("{} times", self.attempt) },
+                self.tried(),
                 left.as_secs_f64(),
             );
             return Err(error);
@@ -237,8 +250,13 @@ mod tests {
     fn tries(base_ms: u64, left: Duration) -> RetryState {
         let base = Duration::from_millis(base_ms);
         let longest = Duration::from_millis(MAX_ELAPSED_MS);
-        RetryPolicy { base_delay: base, max_elapsed: longest, governor: RateGovernor::shared([0; 32], base) }
-            .start(Instant::now() + left)
+        RetryPolicy {
+            base_delay: base,
+            max_elapsed: longest,
+            tries: DEFAULT_TRIES,
+            governor: RateGovernor::shared([0; 32], base),
+        }
+        .start(Instant::now() + left)
     }
 
     fn failure(again: RetryDecision) -> FailedAttempt {

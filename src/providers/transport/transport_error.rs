@@ -83,6 +83,10 @@ fn permanent_cause(cause: &str, shown: &str, base: &str) -> Option<(String, Stri
              SSL_CERT_FILE names"
                 .to_owned(),
         ),
+        () if has(&["CertificateRequired"]) => Some((
+            format!("the server at {shown} asks for a client certificate: {cause}"),
+            "name its PEM files in providers.toml: `client_cert` and `client_key`".to_owned(),
+        )),
         () if has(&["received fatal alert"]) && !has(&["InternalError"]) => Some((
             format!("{shown} refuses a TLS connection: {cause}"),
             format!("is {base} right? the server may support only old versions of TLS, or have another name"),

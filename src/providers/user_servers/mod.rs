@@ -6,13 +6,25 @@
 //! base_url = "http://127.0.0.1:8080/v1"    # may contain credentials
 //! key_env = "LOCAL_API_KEY"                # the variable with the key; default: no key
 //! context = 32768                          # the context window, or a table by model: { qwen3 = 40960 }
+//! headers = { X-Team = "build" }           # plain values, or "env:NAME"
+//! query = { api-version = "2024-10-21" }
+//!
+//! [providers.anthropic]                    # a built-in provider: the same, without `api`, `base_url` and `key_env`
+//! key_command = ["get-key", "--short"]     # prints the key; runs again when the key is refused
+//! key_ttl = "50m"                          # or when it is older than this
+//! timeouts = { first_byte = "10m" }
+//! tries = 3
+//! client_cert = "~/certs/client.pem"       # PEM files
+//! client_key = "~/certs/client.key"
 //! ```
 //!
 //! A job then names `local/MODEL`. It can't set an address or a key itself: the file belongs to the machine, not the
 //! job.
 
 mod parse;
+mod parse_settings;
 mod redact;
+mod settings;
 #[cfg(test)]
 mod tests;
 
@@ -23,21 +35,14 @@ use super::model::{Model, ServerInfo};
 use crate::diagnostic::{Rule, rule};
 
 pub use self::parse::{ParsedServers, unreadable};
+pub use self::settings::ServerSettings;
+pub(crate) use self::settings::{ConfigValue, KeyCommandSettings};
 
 /// The rules for the file, in addition to those for any file.
 pub const RULES: &[Rule] = &[rule!(Error "api-key-in-file"), rule!(Error "reserved-name")];
 
 /// The file's name in legwork's configuration folder.
 pub const FILE_NAME: &str = "providers.toml";
-
-/// The context windows of a server's models, in tokens.
-#[derive(Debug, Clone, Default)]
-struct ContextWindows {
-    /// The default.
-    all: Option<u64>,
-    /// The windows of individual models.
-    models: Vec<(String, u64)>,
-}
 
 /// A server in `providers.toml`.
 #[derive(Clone)]
@@ -52,7 +57,8 @@ pub struct UserServer {
     pub base_url: String,
     /// The variable with its key. `None` if no key is sent.
     pub key_env: Option<String>,
-    context_windows: ContextWindows,
+    /// Its other settings.
+    pub settings: ServerSettings,
     /// Whether the address is the provider's own.
     is_official: bool,
 }
@@ -75,6 +81,8 @@ impl UserServer {
 #[derive(Debug, Clone, Default)]
 pub struct UserServers {
     servers: Arc<[UserServer]>,
+    /// The settings of built-in providers, by name.
+    built_in: Arc<[(String, ServerSettings)]>,
     /// The path of the file for display, even if the file is missing.
     file: Option<Arc<str>>,
     /// Names of invalid servers; jobs that use them get no further error.
@@ -114,7 +122,7 @@ impl UserServers {
 
     /// The context window of a model at a server, if the file sets it.
     pub fn context_window(&self, name: &str, model: &str) -> Option<u64> {
-        if let Some(UserServer { context_windows, .. }) = self.get(name) {
+        if let Some(ServerSettings { context_windows, .. }) = self.settings(name) {
             let own = context_windows.models.iter().find(|(known, _)| known == model);
             return own.map(|(_, window)| *window).or(context_windows.all);
         }
@@ -136,9 +144,17 @@ impl UserServers {
         self.iter().map(|server| &*server.name)
     }
 
-    /// The variables with their keys.
+    /// The settings of the server, or of the built-in provider, with that name.
+    pub fn settings(&self, name: &str) -> Option<&ServerSettings> {
+        let built_in = || self.built_in.iter().find(|(known, _)| known == name).map(|(_, settings)| settings);
+        self.get(name).map(|server| &server.settings).or_else(built_in)
+    }
+
+    /// The variables with keys, and with values of headers and query parameters, which may be keys.
     pub fn key_envs(&self) -> impl Iterator<Item = &str> {
-        self.iter().filter_map(|server| server.key_env.as_deref())
+        let settings = self.iter().map(|server| &server.settings).chain(self.built_in.iter().map(|(_, it)| it));
+        let keys = self.iter().filter_map(|server| server.key_env.as_deref());
+        keys.chain(settings.flat_map(ServerSettings::value_envs))
     }
 
     /// The path of the file, even if the file is missing.

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use super::redact::{is_env_var_name, redact};
-use super::{ContextWindows, UserServer, UserServers};
+use super::parse_settings::{read_key_env, read_settings};
+use super::redact::redact;
+use super::settings::ServerSettings;
+use super::{UserServer, UserServers};
 use crate::diagnostic::{Diagnostic, Source, SourceSpan, suggest_name};
 use crate::job::{NAME_FORM, is_name};
-use crate::process::is_always_passed;
 use crate::providers::{PROVIDERS, ProviderSpec, base_url, find};
-use crate::toml_file::{DeString, DeTable, DeValue, Spanned, TableReader, TomlReader, quotable};
+use crate::toml_file::{DeTable, DeValue, Spanned, TableReader, TomlReader, quotable};
 
 /// The parsed file.
 #[derive(Debug)]
@@ -26,12 +27,22 @@ impl UserServers {
         let path: Arc<str> = Arc::from(source.name.as_str());
         let mut file = TableReader::new(&reading, root.get_ref(), 0..0);
         let tables = file.named_tables("providers");
-        let servers: Vec<UserServer> =
-            tables.into_iter().filter_map(|(name, fields)| read_server(&name, fields, &path)).collect();
+        let (mut servers, mut built_in) = (Vec::new(), Vec::new());
+        for (name, fields) in tables {
+            match find(name.get_ref()) {
+                Some(spec) if spec.default_endpoint.is_some() => {
+                    built_in.push((spec.name.to_owned(), read_built_in(&name, fields, &path)));
+                }
+                _ => servers.extend(read_server(&name, fields, &path)),
+            }
+        }
         let defined = root.get_ref().get("providers").map(Spanned::get_ref);
         let names = defined.and_then(DeValue::as_table).into_iter().flat_map(DeTable::keys);
         let names = names.map(|name| name.get_ref().to_string());
-        let is_valid = |name: &String| servers.iter().any(|server| server.name == *name);
+        let is_valid = |name: &String| {
+            servers.iter().any(|server: &UserServer| server.name == *name)
+                || built_in.iter().any(|(built_in, _)| built_in == name)
+        };
         let invalid_names = names.filter(|name| !is_valid(name)).collect();
         // What is in the wrong place may still be servers.
         let is_misplaced = defined.is_some_and(|value| !value.is_table()) || file.unread().next().is_some();
@@ -41,6 +52,7 @@ impl UserServers {
         let findings = reading.finish().into_iter().map(|finding| with_source(finding, &harmless)).collect();
         let servers = UserServers {
             servers: servers.into(),
+            built_in: built_in.into(),
             file: Some(path),
             invalid_names,
             is_unparsable,
@@ -64,18 +76,21 @@ fn with_source(finding: Diagnostic, source: &Arc<Source>) -> Diagnostic {
 fn read_server(name: &Spanned<&str>, mut fields: TableReader<'_, '_>, file: &Arc<str>) -> Option<UserServer> {
     let text = *name.get_ref();
     let built_in = find(text);
-    if let Some(spec) = built_in {
+    if built_in.is_some() {
         let message = format!("`{text}` is a built-in provider");
-        let change = spec.default_endpoint.map(|home| format!("; to change its address, set {}", home.base_url_env));
-        let help = format!("use another name{}", change.unwrap_or_default());
-        fields.error("reserved-name", name.span(), message, help);
+        fields.error("reserved-name", name.span(), message, "use another name");
     } else if !is_name(text) {
         fields.error("bad-name", name.span(), "this isn't a valid name of a server", NAME_FORM);
     }
     let api = fields.text("api").and_then(|text| read_api(&fields, &text));
     let base_url = fields.text("base_url").and_then(|text| read_base_url(&fields, &text));
-    let key_env = fields.text("key_env").and_then(|text| read_key_env(&fields, &text));
-    let context_windows = fields.value("context").map(|value| read_windows(&fields, value)).unwrap_or_default();
+    let key_env = fields.text("key_env");
+    let settings = read_settings(&mut fields, format!("`{text}` in {file}"));
+    if let (Some(key_env), true) = (&key_env, settings.has_key_command()) {
+        let message = "`key_env` and `key_command` are both set";
+        fields.error("invalid-value", key_env.span(), message, "keep one of the two");
+    }
+    let key_env = key_env.and_then(|text| read_key_env(&fields, text.get_ref(), &text.span()));
     for (key, example) in [("api", "openai-chat"), ("base_url", "http://127.0.0.1:8080/v1")] {
         // A misspelled key isn't missing, too.
         if fields.unread().next().is_some() {
@@ -83,7 +98,42 @@ fn read_server(name: &Spanned<&str>, mut fields: TableReader<'_, '_>, file: &Arc
         }
         fields.require(key, format!("add it, as in `{key} = \"{example}\"`"));
     }
+    report_unread(&fields, |_| None);
+    let (api, base_url) = (api?, base_url?);
+    let home = find(api).and_then(|spec| spec.default_endpoint);
+    let is_official = home.is_some_and(|home| base_url::is_on_host_of(&base_url, home.base_url));
+    let (name, file) = (text.to_owned(), Arc::clone(file));
+    let is_valid = built_in.is_none() && is_name(&name);
+    is_valid.then_some(UserServer { name, file, api, base_url, key_env, settings, is_official })
+}
+
+/// Reads the settings of a built-in provider.
+fn read_built_in(name: &Spanned<&str>, mut fields: TableReader<'_, '_>, file: &Arc<str>) -> ServerSettings {
+    let spec = find(name.get_ref());
+    let variables = spec.map_or_else(String::new, |spec| spec.key_envs.join(" or "));
+    let base_url_env = spec.and_then(|spec| spec.default_endpoint).map_or("", |home| home.base_url_env);
+    let settings = read_settings(&mut fields, format!("`{}` in {file}", name.get_ref()));
+    report_unread(&fields, |key| {
+        let change = match key {
+            "api" => "remove it".to_owned(),
+            "base_url" => format!("set {base_url_env}"),
+            "key_env" => format!("set {variables}"),
+            _ => return None,
+        };
+        let message = format!("`{}` is a built-in provider: its `{key}` can't be changed here", name.get_ref());
+        Some((message, format!("{change}, or use another name for a server of your own")))
+    });
+    settings
+}
+
+/// Reports the keys that weren't read. Those that seem to hold a secret get another message, and so do those for which
+/// `reserved` returns a message with its help.
+fn report_unread(fields: &TableReader<'_, '_>, reserved: impl Fn(&str) -> Option<(String, String)>) {
     for key in fields.unread() {
+        if let Some((message, help)) = reserved(key.get_ref()) {
+            fields.error("reserved-name", key.span(), message, help);
+            continue;
+        }
         let folded = key.get_ref().to_ascii_lowercase();
         let is_of_secret =
             ["key", "token", "secret", "password", "auth", "bearer"].iter().any(|word| folded.contains(word));
@@ -93,32 +143,6 @@ fn read_server(name: &Spanned<&str>, mut fields: TableReader<'_, '_>, file: &Arc
         } else {
             fields.report_unknown(key);
         }
-    }
-    let (api, base_url) = (api?, base_url?);
-    let home = find(api).and_then(|spec| spec.default_endpoint);
-    let is_official = home.is_some_and(|home| base_url::is_on_host_of(&base_url, home.base_url));
-    let (name, file) = (text.to_owned(), Arc::clone(file));
-    let is_valid = built_in.is_none() && is_name(&name);
-    is_valid.then_some(UserServer { name, file, api, base_url, key_env, context_windows, is_official })
-}
-
-/// Reads a number of tokens for all models, or a table by model.
-fn read_windows(fields: &TableReader<'_, '_>, value: &Spanned<DeValue<'_>>) -> ContextWindows {
-    let window = |value: &Spanned<DeValue<'_>>| {
-        let tokens = fields.count_value(value)?;
-        if tokens == 0 {
-            let help = "leave it out to use the window in the price table";
-            fields.error("out-of-range", value.span(), "`context` must be at least 1", help);
-        }
-        Some(tokens).filter(|tokens| *tokens > 0)
-    };
-    match value.get_ref().as_table() {
-        Some(table) => {
-            let of_model =
-                |(model, value): (&Spanned<DeString<'_>>, _)| Some((model.get_ref().to_string(), window(value)?));
-            ContextWindows { all: None, models: table.iter().filter_map(of_model).collect() }
-        }
-        None => ContextWindows { all: window(value), models: Vec::new() },
     }
 }
 
@@ -143,20 +167,6 @@ fn read_base_url(fields: &TableReader<'_, '_>, text: &Spanned<&str>) -> Option<S
         return None;
     }
     Some(text.get_ref().trim().to_owned())
-}
-
-fn read_key_env(fields: &TableReader<'_, '_>, text: &Spanned<&str>) -> Option<String> {
-    let (name, span) = (*text.get_ref(), text.span());
-    if !is_env_var_name(name) {
-        let help = "write the name of the variable with the key, in capitals, and never the key itself";
-        fields.error("bad-env-name", span, "this isn't the name of an environment variable", help);
-    } else if is_always_passed(name) || name.ends_with("_BASE_URL") || name.starts_with("LEGWORK_") {
-        let message = format!("`{name}` has another meaning, so it can't hold a key");
-        fields.error("invalid-value", span, message, "use a separate variable for the key");
-    } else {
-        return Some(name.to_owned());
-    }
-    None
 }
 
 /// The built-in providers with an API: the values of `api`.

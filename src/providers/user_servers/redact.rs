@@ -34,6 +34,8 @@ fn visible_len(line: &str) -> usize {
         "api" => plain.len() <= 24 && plain.chars().all(|c| c.is_ascii_lowercase() || c == '-'),
         "base_url" => !plain.contains(['@', '?']),
         "key_env" => is_env_var_name(plain),
+        "key_ttl" => plain.len() <= 12 && plain.chars().all(|c| c.is_ascii_digit() || "hms".contains(c)),
+        _ if plain.strip_prefix("env:").is_some_and(is_env_var_name) => key.len() <= 24,
         // An unknown key may be shown if it is too short to be a secret.
         _ => return if key.len() <= 24 { equals + 1 } else { 0 },
     };

@@ -36,6 +36,12 @@ fn servers_are_read() {
     assert!(servers.get("other").is_none() && !servers.is_invalid("other"));
     let official = |name| servers.server_info(name).unwrap().is_official;
     assert_eq!([official("local"), official("team-b"), official("inline")], [false, true, true]);
+    let values = "headers = { X-A = \"env:A_TOKEN\" }\nquery = { a = \"b\", c = \"env:C\" }\n";
+    let built_in = read(&format!("[providers.openai]\n{values}context = 7\n"));
+    assert_eq!(built_in.key_envs().collect::<Vec<_>>(), ["A_TOKEN", "C"]);
+    assert!(built_in.get("openai").is_none() && built_in.server_info("openai").is_none());
+    assert!(!built_in.is_invalid("openai") && built_in.settings("openai").is_some());
+    assert_eq!(built_in.context_window("openai", "gpt-6"), Some(7));
     assert_eq!(read("").names().count(), 0);
     assert_eq!(read("\u{feff}[providers]\r\n").file(), Some("/c/providers.toml"));
 }
@@ -106,7 +112,7 @@ api = 1
 base_url = true
 key_env = \"sk-very-secret\"
 models = []
-headers = {}
+headers = []
 [providers.e]
 api = \"nothing\"
 base_url = \"http://h\"

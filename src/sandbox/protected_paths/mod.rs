@@ -212,7 +212,7 @@ impl ProtectedPathSearch<'_> {
         // Other jobs in the same folder.
         paths.extend(config.job_files.first().and_then(|job| job.parent()).map(jobs).unwrap_or_default());
         for path in paths {
-            let canonical = canonical_as_far_as_possible(&path);
+            let canonical = self.canonical(&path);
             // A link to a folder that contains the workspace would make all of it read-only.
             if !self.root.starts_with(&canonical) && !excluded.iter().any(|path| canonical.starts_with(path)) {
                 self.protect(&path);
@@ -231,7 +231,16 @@ impl ProtectedPathSearch<'_> {
             self.links.extend(link.filter(|link| link.starts_with(&self.root)));
             linked = folder.join(target);
         }
-        self.paths.insert(canonical_as_far_as_possible(path));
+        self.paths.insert(self.canonical(path));
+    }
+
+    /// The canonical path, as far as it exists.
+    fn canonical(&self, path: &Path) -> PathBuf {
+        // Most paths are in the root itself, which is canonical.
+        let is_plain = path.parent() == Some(&self.root)
+            && path.file_name().is_some()
+            && !fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+        if is_plain { path.to_owned() } else { canonical_as_far_as_possible(path) }
     }
 
     /// Adds a `.git`, which may be a folder, a file that refers to one, or missing.

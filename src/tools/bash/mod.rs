@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use self::options::{BashOptions, CanonicalOptions, parse_options};
 use self::rules::CommandRules;
 pub(crate) use self::unrestricted::is_unrestricted;
-use super::input::{parse, schema};
+use super::input::{lenient_bool, parse, schema};
 use super::tool::{Builtin, CallFuture, MAX_RESULT_CHARS, Tool, ToolContext, options_schema};
 use crate::message::ToolError;
 use crate::process::bounded_output::CommandOutput;
@@ -49,6 +50,15 @@ struct BashInput {
     #[schemars(skip)]
     #[expect(dead_code, reason = "models add it out of habit")]
     description: Option<String>,
+    /// The job sets the timeout. The unit of this one differs between programs.
+    #[serde(default, alias = "timeout_ms", alias = "timeout_seconds", alias = "timeoutMs")]
+    #[schemars(skip)]
+    #[expect(dead_code, reason = "models add it out of habit")]
+    timeout: Option<IgnoredAny>,
+    /// Whether to return before the command ends, which can't be done.
+    #[serde(default, deserialize_with = "lenient_bool")]
+    #[schemars(skip)]
+    run_in_background: Option<bool>,
 }
 
 struct Bash {
@@ -104,7 +114,13 @@ impl Tool for Bash {
 
     fn call<'a>(&'a self, input: &'a RawValue, context: &'a ToolContext<'a>) -> CallFuture<'a> {
         Box::pin(async move {
-            let BashInput { mut command, .. } = parse(input)?;
+            let BashInput { mut command, run_in_background, .. } = parse(input)?;
+            if run_in_background == Some(true) {
+                return Err(ToolError::new(
+                    "commands can't run in the background: all processes of a call are killed when it ends; run it and what \
+                     needs it in one command",
+                ));
+            }
             if command.contains('\0') || command.len() >= MAX_COMMAND_BYTES {
                 return Err(ToolError::new(
                     "the command contains a NUL character or is longer than 128 kB; write a long script to a file and run that",

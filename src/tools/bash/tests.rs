@@ -197,3 +197,13 @@ async fn commands_inherit_no_open_files() {
     let text = harness.refused("bash", &input(&format!("true <&{}", open.as_raw_fd()))).await;
     assert!(text.contains("Bad file descriptor"), "{text}");
 }
+
+#[tokio::test]
+async fn what_models_add_out_of_habit_is_ignored() {
+    let harness = ToolHarness::new(&["bash"]);
+    let input = r#"{"command": "echo a", "timeout": 1, "description": "Says a.", "run_in_background": "false"}"#;
+    assert_eq!(harness.ok("bash", input).await, "a");
+    let text = harness.refused("bash", r#"{"command": "echo a", "run_in_background": true}"#).await;
+    assert!(text.contains("can't run in the background"), "{text}");
+    harness.refused("bash", r#"{"command": "echo a", "cwd": "/"}"#).await;
+}

@@ -8,13 +8,14 @@ use std::path::Path;
 
 use grep_matcher::Matcher;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
-use grep_searcher::{BinaryDetection, MmapChoice, Searcher, SearcherBuilder, Sink, SinkMatch};
+use grep_searcher::{BinaryDetection, MmapChoice, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
 use rustix::fs::FileType;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::file_tool::{FileCall, FileTool};
-use super::input::check_pattern_length;
+use super::input::{check_pattern_length, lenient_bool, lenient_integer};
 use super::tool::Builtin;
 use crate::message::ToolError;
 use crate::process::CallLimits;
@@ -36,6 +37,8 @@ const TOOL: FileTool<GrepInput> = FileTool {
 const MAX_LINES: usize = 1000;
 /// The longest result, in bytes.
 const MAX_BYTES: usize = 48_000;
+/// The most lines that are shown before and after a match.
+const MAX_CONTEXT_LINES: u64 = 100;
 /// The longest part of a line that is shown, in characters.
 const LINE_CHARS: usize = 400;
 /// The longest line that is searched, in bytes. A file with a longer one isn't searched further.
@@ -48,7 +51,7 @@ const REGEX_SIZE_LIMIT: usize = 10 << 20;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct GrepInput {
-    /// Regular expression in Rust's syntax, matched within single lines. `(?i)` at the start ignores case.
+    /// Regular expression in Rust's syntax, matched within single lines.
     pattern: String,
     /// Folder or file to search. Default: the workspace.
     #[serde(default)]
@@ -60,6 +63,34 @@ struct GrepInput {
     /// content.
     #[serde(default, alias = "output_mode")]
     output: Option<OutputMode>,
+    /// How many lines to show before and after each matching line, as path-number-text. Default: 0.
+    #[serde(default, alias = "-C", alias = "context_lines", deserialize_with = "lenient_integer")]
+    context: Option<u64>,
+    /// Ignore case. Default: false.
+    #[serde(default, alias = "-i", alias = "case_insensitive", deserialize_with = "lenient_bool")]
+    ignore_case: Option<bool>,
+    /// Lines before each match.
+    #[serde(default, rename = "-B", alias = "before_context", deserialize_with = "lenient_integer")]
+    #[schemars(skip)]
+    before: Option<u64>,
+    /// Lines after each match.
+    #[serde(default, rename = "-A", alias = "after_context", deserialize_with = "lenient_integer")]
+    #[schemars(skip)]
+    after: Option<u64>,
+    /// The most lines of the result.
+    #[serde(default, deserialize_with = "lenient_integer")]
+    #[schemars(skip)]
+    head_limit: Option<u64>,
+    /// Lines have numbers in any case.
+    #[serde(default, rename = "-n", alias = "line_numbers")]
+    #[schemars(skip)]
+    #[expect(dead_code, reason = "models add it out of habit")]
+    line_numbers: Option<IgnoredAny>,
+    /// A pattern matches within a line in any case; one with a line break is refused.
+    #[serde(default)]
+    #[schemars(skip)]
+    #[expect(dead_code, reason = "models add it out of habit")]
+    multiline: Option<IgnoredAny>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -77,6 +108,7 @@ fn search(input: &GrepInput, call: &FileCall) -> Result<String, ToolError> {
     check_pattern_length("pattern", &input.pattern)?;
     check_pattern_length("glob", input.glob.as_deref().unwrap_or_default())?;
     let mut expression = RegexMatcherBuilder::new();
+    expression.case_insensitive(input.ignore_case == Some(true));
     expression.multi_line(true).crlf(true).size_limit(REGEX_SIZE_LIMIT).dfa_size_limit(REGEX_SIZE_LIMIT);
     let matcher = expression.build(&input.pattern).map_err(|error| invalid_pattern(&error.to_string()))?;
     let glob = input.glob.as_deref().filter(|glob| !glob.is_empty());
@@ -87,16 +119,29 @@ fn search(input: &GrepInput, call: &FileCall) -> Result<String, ToolError> {
         include_hidden: glob.is_some_and(|glob| glob.starts_with('.') || glob.contains("/.")),
         filter: glob.map(|glob| file_filter(glob, workspace)).transpose()?,
     };
+    let mode = input.output.unwrap_or(OutputMode::Content);
+    let lines = |given: Option<u64>| match mode {
+        OutputMode::Content => given.or(input.context).unwrap_or(0).min(MAX_CONTEXT_LINES) as usize,
+        OutputMode::Files | OutputMode::Counts => 0,
+    };
+    let (before, after) = (lines(input.before), lines(input.after));
     let mut searcher = SearcherBuilder::new()
+        .before_context(before)
+        .after_context(after)
         .binary_detection(BinaryDetection::quit(b'\0'))
         .line_terminator(grep_matcher::LineTerminator::crlf())
         .memory_map(MmapChoice::never())
         .heap_limit(Some(MAX_LINE_BYTES))
         .build();
     let mut output = GrepOutput {
-        mode: input.output.unwrap_or(OutputMode::Content),
+        mode,
+        has_context: before + after > 0,
         text: String::new(),
         lines: 0,
+        max_lines: input
+            .head_limit
+            .filter(|limit| *limit > 0)
+            .map_or(MAX_LINES, |limit| limit.min(MAX_LINES as u64) as usize),
         is_full: false,
         unsearched: 0,
     };
@@ -111,8 +156,15 @@ fn search(input: &GrepInput, call: &FileCall) -> Result<String, ToolError> {
         }
         let Some(file) = entry.open() else { return Ok(()) };
         files += 1;
-        let mut sink =
-            FileSink { path: &entry.path, matcher: &matcher, output: &mut output, redactor, limits, count: 0 };
+        let mut sink = FileSink {
+            path: &entry.path,
+            matcher: &matcher,
+            output: &mut output,
+            redactor,
+            limits,
+            count: 0,
+            has_lines: false,
+        };
         let reader = LimitedReader { file, remaining: &remaining, limits };
         let searched = searcher.search_reader(&matcher, reader, &mut sink);
         let count = sink.count;
@@ -150,8 +202,11 @@ fn invalid_pattern(error: &str) -> ToolError {
 
 struct GrepOutput {
     mode: OutputMode,
+    /// Whether lines around the matches are shown.
+    has_context: bool,
     text: String,
     lines: usize,
+    max_lines: usize,
     is_full: bool,
     /// How many files couldn't be read, or have a line longer than [`MAX_LINE_BYTES`].
     unsearched: usize,
@@ -159,7 +214,7 @@ struct GrepOutput {
 
 impl GrepOutput {
     fn push(&mut self, line: &str) {
-        if self.lines == MAX_LINES || self.text.len() + line.len() > MAX_BYTES {
+        if self.lines == self.max_lines || self.text.len() + line.len() > MAX_BYTES {
             self.is_full = true;
             return;
         }
@@ -211,6 +266,8 @@ struct FileSink<'a> {
     redactor: &'a Redactor,
     limits: &'a CallLimits,
     count: u64,
+    /// Whether a line of the file is shown.
+    has_lines: bool,
 }
 
 impl Sink for FileSink<'_> {
@@ -223,10 +280,33 @@ impl Sink for FileSink<'_> {
             OutputMode::Counts => return Ok(!self.count.is_multiple_of(65_536) || self.limits.stop_reason().is_none()),
             OutputMode::Content => {}
         }
-        let line = found.bytes().strip_suffix(b"\n").unwrap_or(found.bytes());
+        self.push_line(':', found.line_number(), found.bytes());
+        Ok(!self.output.is_full)
+    }
+
+    fn context(&mut self, _: &Searcher, found: &SinkContext<'_>) -> Result<bool, io::Error> {
+        self.push_line('-', found.line_number(), found.bytes());
+        Ok(!self.output.is_full)
+    }
+
+    fn context_break(&mut self, _: &Searcher) -> Result<bool, io::Error> {
+        self.output.push("--");
+        Ok(!self.output.is_full)
+    }
+}
+
+impl FileSink<'_> {
+    /// Shows a line; `separator` is `:` for a match and `-` for a line around one.
+    fn push_line(&mut self, separator: char, number: Option<u64>, line: &[u8]) {
+        // The lines of another file are another group.
+        if self.output.has_context && !self.has_lines && self.output.lines > 0 {
+            self.output.push("--");
+        }
+        self.has_lines = true;
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let at = |line: &[u8]| self.matcher.find(line).ok().flatten().map_or(0, |found| found.start());
-        let number = found.line_number().unwrap_or(0);
+        let number = number.unwrap_or(0);
         let shown = if line.len() <= LINE_CHARS {
             String::from_utf8_lossy(line).into_owned()
         } else {
@@ -237,8 +317,7 @@ impl Sink for FileSink<'_> {
                 Cow::Owned(redacted) => excerpt_around(redacted.as_bytes(), at(redacted.as_bytes())),
             }
         };
-        self.output.push(&format!("{}:{number}:{shown}", self.path.display()));
-        Ok(!self.output.is_full)
+        self.output.push(&format!("{}{separator}{number}{separator}{shown}", self.path.display()));
     }
 }
 

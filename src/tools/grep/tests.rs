@@ -161,3 +161,23 @@ async fn a_cancelled_search_ends_within_a_file() {
     let text = harness.call("grep", r#"{"pattern": "needle"}"#).await.text;
     assert!(text.contains("cancelled"), "{text}");
 }
+
+#[tokio::test]
+async fn lines_around_matches_are_shown_in_groups() {
+    let harness = ToolHarness::new(&["grep"]);
+    harness.write("a.txt", "1\n2\nhit\n4\n5\n6\n7\nhit\n9\n");
+    harness.write("b.txt", "x\nHIT\n");
+    let text = harness.ok("grep", r#"{"pattern": "hit", "context": 1}"#).await;
+    assert_eq!(text, "a.txt-2-2\na.txt:3:hit\na.txt-4-4\n--\na.txt-7-7\na.txt:8:hit\na.txt-9-9");
+    let text = harness.ok("grep", r#"{"pattern": "hit", "ignore_case": "true", "context": "1", "glob": "b*"}"#).await;
+    assert_eq!(text, "b.txt-1-x\nb.txt:2:HIT");
+    let text = harness.ok("grep", r#"{"pattern": "hit", "-i": true, "-n": true, "-A": 1, "-B": 0}"#).await;
+    assert_eq!(text, "a.txt:3:hit\na.txt-4-4\n--\na.txt:8:hit\na.txt-9-9\n--\nb.txt:2:HIT");
+    let text = harness.ok("grep", r#"{"pattern": "hit", "-C": 3, "output_mode": "count", "multiline": false}"#).await;
+    assert_eq!(text, "a.txt:2");
+    let text = harness.ok("grep", r#"{"pattern": "t|x", "-i": true, "head_limit": 1}"#).await;
+    assert!(text.starts_with("a.txt:3:hit\n(more matches not shown"), "{text}");
+    let text = harness.ok("grep", r#"{"pattern": "hit", "context": 1000000}"#).await;
+    assert_eq!(text.lines().count(), 9);
+    harness.refused("grep", r#"{"pattern": "hit", "context": -1}"#).await;
+}

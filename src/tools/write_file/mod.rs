@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::file_tool::{FileCall, FileTool};
-use super::input::reject_redacted_text;
+use super::input::{lenient_bool, reject_redacted_text};
 use super::tool::Builtin;
 use crate::message::ToolError;
 use crate::text::pluralize;
@@ -13,8 +13,8 @@ use crate::workspace::atomic_write::MAX_FILE_BYTES;
 pub(super) const BUILTIN: Builtin = TOOL.builtin("path", |_| Ok(Box::new(TOOL)));
 const TOOL: FileTool<WriteFileInput> = FileTool {
     name: "write_file",
-    description: "Writes a file, replacing an existing one. Creates missing folders. To change part of a file, use edit_file if \
-     available.",
+    description: "Creates a file, or replaces one that you have read. Creates missing folders. If the file has changed since you \
+     read it, read it again first. To change part of a file, use edit_file if available.",
     reads_only: false,
     run: write,
 };
@@ -27,6 +27,9 @@ struct WriteFileInput {
     path: String,
     /// The complete content of the file.
     content: String,
+    /// Whether to replace a file that you haven't read, whatever it contains. Default: false.
+    #[serde(default, deserialize_with = "lenient_bool")]
+    overwrite: Option<bool>,
 }
 
 fn write(input: &WriteFileInput, FileCall { workspace, state, .. }: &FileCall) -> Result<String, ToolError> {
@@ -37,6 +40,19 @@ fn write(input: &WriteFileInput, FileCall { workspace, state, .. }: &FileCall) -
     }
     let mut target = workspace.write_target(&input.path)?;
     workspace.with_path_lock(&target.path.clone(), || {
+        if target.exists() {
+            let shown = target.path.display();
+            if state.has_seen(&target.path) {
+                if state.has_changed(&target.path, &target.read()?) {
+                    return Err(ToolError(format!("`{shown}` has changed since you read it; read it again")));
+                }
+            } else if input.overwrite != Some(true) {
+                return Err(ToolError(format!(
+                    "`{shown}` exists, and you haven't read it; read it first, or set `overwrite` to true to replace it whatever \
+                     it contains"
+                )));
+            }
+        }
         target.write(input.content.as_bytes())?;
         state.record_file(&target.path, input.content.as_bytes());
         let action = if target.exists() { "replaced" } else { "created" };

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::tools::toolbox::tests::ToolHarness;
 
 fn input(path: &str, content: &str) -> String {
-    serde_json::json!({ "path": path, "content": content }).to_string()
+    serde_json::json!({ "path": path, "content": content, "overwrite": true }).to_string()
 }
 
 #[tokio::test]
@@ -322,4 +322,32 @@ fn readers_only_see_complete_files() {
         written.unwrap();
     });
     assert_eq!(std::fs::read_dir(harness.path("")).unwrap().count(), 1);
+}
+
+#[tokio::test]
+async fn only_a_file_that_was_read_and_is_unchanged_is_replaced() {
+    let harness = ToolHarness::new(&["write_file", "read_file", "edit_file"]);
+    harness.write("f", "one\n");
+    let write = |content: &str, more: &str| format!(r#"{{"path": "./f", "content": "{content}"{more}}}"#);
+    let text = harness.refused("write_file", &write("two", "")).await;
+    assert!(text.starts_with("`f` exists, and you haven't read it; read it first"), "{text}");
+    harness.refused("write_file", &write("two", r#", "overwrite": false"#)).await;
+    assert_eq!(harness.text("f"), "one\n");
+    harness.ok("read_file", r#"{"path": "f"}"#).await;
+    harness.ok("write_file", &write("two", "")).await;
+    // What the agent wrote itself, it knows.
+    harness.ok("write_file", &write("three", "")).await;
+    harness.ok("edit_file", r#"{"path": "f", "old_text": "three", "new_text": "four"}"#).await;
+    harness.ok("write_file", &write("five", "")).await;
+    harness.write("f", "changed by another\n");
+    for more in ["", r#", "overwrite": true"#] {
+        let text = harness.refused("write_file", &write("six", more)).await;
+        assert_eq!(text, "`f` has changed since you read it; read it again");
+    }
+    assert_eq!(harness.text("f"), "changed by another\n");
+    harness.write("g", b"\xff\0");
+    harness.ok("write_file", r#"{"path": "g", "content": "x", "overwrite": "true"}"#).await;
+    // A file that is gone can be created again.
+    std::fs::remove_file(harness.path("f")).unwrap();
+    harness.ok("write_file", &write("seven", "")).await;
 }

@@ -18,10 +18,11 @@ pub(crate) enum Api {
 
 impl Api {
     pub(super) fn at(path: &str) -> Self {
-        match path {
-            "/v1/chat/completions" => Self::Chat,
-            "/v1/responses" => Self::Responses,
-            path if gemini::model(path).is_some() => Self::Gemini,
+        // Clouds and gateways have other beginnings.
+        match path.split('?').next().unwrap_or_default() {
+            bare if bare.ends_with("/chat/completions") => Self::Chat,
+            bare if bare.ends_with("/responses") => Self::Responses,
+            bare if bare.ends_with(":streamGenerateContent") => Self::Gemini,
             _ => Self::Messages,
         }
     }

@@ -50,6 +50,7 @@ pub(super) fn try_connect(variables: &[(&str, &str)]) -> Result<Arc<dyn crate::p
         providers: crate::providers::PROVIDERS,
         env: &variable,
         server: None,
+        settings: None,
         script: None,
         user_agent: "legwork/test",
         redactor: &mask,

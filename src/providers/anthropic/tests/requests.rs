@@ -184,6 +184,7 @@ fn endpoint_urls_are_derived_from_the_base_url() {
             providers: crate::providers::PROVIDERS,
             env: &variable,
             server: None,
+            settings: None,
             script: None,
             user_agent: "x",
             redactor: &Redactor::default(),

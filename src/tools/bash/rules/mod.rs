@@ -21,15 +21,42 @@ pub(super) const RULE_PATTERN: &str = concat!(
     r"[^`()<>|&?*;]+(\s\*)?\s*$",
 );
 
-/// Filters that need no rule after a pipe: name, flags, and options with a value. File arguments aren't allowed, because
-/// `sort` and `uniq` can write files.
-const FILTERS: [(&str, &str, &str); 5] = [
-    ("head", "qvz", "nc"),
-    ("tail", "qvz", "nc"),
-    ("wc", "lcwmL", ""),
-    ("sort", "rnuhVfbdigMRsz", "kt"),
-    ("uniq", "cdDuiz", "fsw"),
+/// A filter that needs no rule after a pipe. It reads standard input and opens no file: file arguments aren't allowed, because
+/// rules don't say which files may be read, and `sort` and `uniq` can write some.
+struct Filter {
+    name: &'static str,
+    /// Short options without a value.
+    flags: &'static str,
+    /// Short options with a value that names no file.
+    valued: &'static str,
+    /// How many words that aren't options it takes without opening them.
+    operands: usize,
+    /// Whether `-20` is a number of lines.
+    takes_count: bool,
+}
+
+const fn filter(name: &'static str, flags: &'static str, valued: &'static str, operands: usize) -> Filter {
+    Filter { name, flags, valued, operands, takes_count: false }
+}
+
+/// The filters. Left out are `-f`, `-r` and `-R` of `grep`, `-f` and `-L` of `jq`, `-f` of `tail`, `-o` and `-T` of `sort`, and all
+/// long options.
+const FILTERS: [Filter; 11] = [
+    Filter { takes_count: true, ..filter("head", "qvz", "nc", 0) },
+    Filter { takes_count: true, ..filter("tail", "qvz", "nc", 0) },
+    filter("wc", "lcwmL", "", 0),
+    filter("sort", "rnuhVfbdigMRsz", "kt", 0),
+    filter("uniq", "cdDuiz", "fsw", 0),
+    filter("cat", "AbeEnstTuv", "", 0),
+    filter("nl", "p", "bdfhilnsvw", 0),
+    filter("cut", "nsz", "bcdf", 0),
+    filter("tr", "cCdst", "", 2),
+    Filter { takes_count: true, ..filter("grep", "abcEFGhHiIlLnoPqsTvwxyzZ", "ABCem", 1) },
+    filter("jq", "acCejMnrRsS", "", 1),
 ];
+
+/// Words with which a program of `jq` reads the environment or files.
+const JQ_READERS: [&str; 7] = ["env", "ENV", "import", "include", "modulemeta", "get_search_list", "input_filename"];
 
 /// The rules of a job.
 #[derive(Debug, Clone)]
@@ -59,8 +86,8 @@ impl CommandRules {
         let patterns: Vec<_> = self.patterns.iter().map(|pattern| format!("`{}`", pattern.text)).collect();
         format!(
             "{} (`*` stands for any further words), joined by `|`, `&&`, `||` or `;`. Also allowed: `cd` within the \
-             workspace, `2>&1`, `>/dev/null`, and pipes into head, tail, wc, sort and uniq without file arguments. Not \
-             allowed: variables, wildcards, substitutions, assignments, loops, other redirections, background jobs",
+             workspace, `2>&1`, `>/dev/null`, and pipes into head, tail, wc, sort, uniq, cat, nl, cut, tr, grep and jq with \
+             short options and without file arguments. Not allowed: variables, wildcards, substitutions, assignments, loops, other redirections, background jobs",
             if patterns.is_empty() { "no commands".to_owned() } else { patterns.join(", ") }
         )
     }
@@ -253,27 +280,42 @@ fn has_short_option(word: &str, option: char) -> bool {
     word.strip_prefix('-').is_some_and(|short| !short.starts_with('-') && short.contains(option))
 }
 
-/// Whether a command is one of [`FILTERS`] without file arguments.
+/// Whether a command is one of [`FILTERS`] that opens no file.
 fn is_filter(command: &SimpleCommand) -> bool {
-    let Some((name, options)) = command.words.split_first() else { return false };
-    let Some((_, flags, valued)) = FILTERS.iter().find(|(known, ..)| known == name) else { return false };
-    let mut options = options.iter();
-    while let Some(option) = options.next() {
-        let Some(short) = option.strip_prefix('-') else { return false };
+    let Some((name, words)) = command.words.split_first() else { return false };
+    let Some(filter) = FILTERS.iter().find(|filter| filter.name == name) else { return false };
+    let (mut operands, mut has_pattern_option) = (Vec::new(), false);
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let Some(short) = word.strip_prefix('-').filter(|short| !short.is_empty()) else {
+            operands.push(word.as_str());
+            continue;
+        };
         // `-20`, or flags and then at most one option, whose value is the rest of the word or the next word.
-        let count = (*name == "head" || *name == "tail") && short.bytes().all(|byte| byte.is_ascii_digit());
-        let rest = short.trim_start_matches(|flag| flags.contains(flag));
+        let count = filter.takes_count && short.bytes().all(|byte| byte.is_ascii_digit());
+        let rest = short.trim_start_matches(|flag| filter.flags.contains(flag));
         let is_allowed = match rest.chars().next() {
-            _ if short.is_empty() => false,
             None => true,
-            Some(letter) if valued.contains(letter) => rest.len() > 1 || options.next().is_some(),
+            Some(letter) if filter.valued.contains(letter) => {
+                has_pattern_option |= letter == 'e';
+                rest.len() > 1 || words.next().is_some()
+            }
             Some(_) => count,
         };
         if !is_allowed {
             return false;
         }
     }
-    true
+    // With `-e`, the first operand of `grep` is no pattern but a file.
+    let max_operands = if has_pattern_option { 0 } else { filter.operands };
+    operands.len() <= max_operands && (filter.name != "jq" || operands.iter().all(|program| !reads_more(program)))
+}
+
+/// Whether a program of `jq` may read more than its input: environment variables, whose values aren't masked once they are
+/// changed, or modules, which are files.
+fn reads_more(program: &str) -> bool {
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    program.split(|letter| !is_part(letter)).any(|word| JQ_READERS.contains(&word))
 }
 
 #[cfg(test)]

@@ -1,0 +1,356 @@
+//! Removes old records.
+//!
+//! A record is first renamed, in one step, to a name that no record has, and then deleted. If a process is killed meanwhile,
+//! the next one that prunes deletes the rest. Links aren't followed.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Entry, file_name};
+use crate::error::Error;
+use crate::formats::run_table::{RowKind, RunStatus};
+use crate::isolation::{Snapshot, WORKSPACES_FOLDER};
+use crate::map::{MapFolder, RowWorkspaces};
+use crate::record::{LATEST, RemovalLock, folders, point_latest_to, read_overview};
+use crate::workspace_changes::tracked_paths;
+
+/// The beginning of the name of a record that is being removed. Names of records don't begin with a dot.
+const REMOVED_PREFIX: &str = ".removed-";
+/// The folder of the workspaces of subagents, in that folder.
+const SUBAGENTS: &str = ".subagents";
+/// The sandbox in which the records of other runs can't be protected, so that their removal would look like an attack.
+const WATCHING_SANDBOX: &str = "landlock";
+
+/// How old a record without any event is at least when it is removed: its run may just be starting.
+const STARTING_TIME: SignedDuration = SignedDuration::from_hours(1);
+
+/// Which records to remove.
+#[derive(Debug, Clone, Default)]
+pub struct PruneRules {
+    /// Only those that ended longer ago.
+    pub older_than: Option<Duration>,
+    /// Not the newest of each job, as many as this.
+    pub keep: usize,
+    /// Also those that can be resumed.
+    pub include_resumable: bool,
+}
+
+/// Why a record isn't removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum KeepReason {
+    /// It is among the newest of its job.
+    Newest,
+    /// It isn't old enough.
+    Young,
+    /// It can be resumed.
+    Resumable,
+    /// A process uses it.
+    Running,
+    /// Git tracks files in it, so it came with the checkout.
+    Tracked,
+    /// It can't be read, so it isn't known whether it has ended.
+    Unreadable,
+}
+
+impl KeepReason {
+    /// The reason, as it follows `kept:`.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Newest => "among the newest of their job",
+            Self::Young => "not old enough",
+            Self::Resumable => "can be resumed (--include-resumable removes them, too)",
+            Self::Running => "in use",
+            Self::Tracked => "tracked by git",
+            Self::Unreadable => "can't be read by this version",
+        }
+    }
+}
+
+/// The records to remove and those to keep.
+#[derive(Debug, Default)]
+pub struct Selection {
+    /// To remove, newest first.
+    pub remove: Vec<Entry>,
+    /// To keep, with the reasons.
+    pub keep: Vec<(Entry, KeepReason)>,
+}
+
+/// A record that was removed, or would be.
+#[derive(Debug)]
+pub struct Pruned {
+    /// Its line in a table.
+    pub entry: Entry,
+    /// The disk space that it takes up, in bytes.
+    pub bytes: u64,
+}
+
+/// Decides which records to remove. `entries` are all records below `out`, newest first.
+///
+/// # Errors
+/// If it can't be found out which records git tracks, or if a run is going on that would take a removal for an attack.
+pub fn select(out: &Path, entries: Vec<Entry>, rules: &PruneRules, now: Timestamp) -> Result<Selection, Error> {
+    if let Some(entry) = entries
+        .iter()
+        .find(|entry| entry.sandboxes.iter().any(|sandbox| sandbox.is_empty() || sandbox.starts_with(WATCHING_SANDBOX)))
+    {
+        return Err(Error::usage(
+            format!(
+                "{} is going on without bubblewrap, and would take the removal of other records for an attack by a command",
+                entry.row.run
+            ),
+            "Prune when it has ended.",
+        ));
+    }
+    let tracked = tracked_paths(out).ok_or_else(|| {
+        Error::usage(
+            format!(
+                "the git index of {} can't be read, so records that came with the checkout aren't known",
+                out.display()
+            ),
+            "Repair the repository, or prune a folder outside of it.",
+        )
+    })?;
+    let tracked: HashSet<PathBuf> = tracked.into_iter().map(|path| path.components().take(2).collect()).collect();
+    let mut counts: HashMap<String, usize> = HashMap::new();
+    let mut selection = Selection::default();
+    for entry in entries {
+        let newer = counts.entry(entry.row.job.clone()).or_default();
+        *newer += 1;
+        let relative: PathBuf = entry.row.run.split('/').collect();
+        let is_newest = *newer <= rules.keep;
+        match keep_reason(&entry, rules, now, is_newest, tracked.contains(&relative)) {
+            Some(reason) => selection.keep.push((entry, reason)),
+            None => selection.remove.push(entry),
+        }
+    }
+    Ok(selection)
+}
+
+fn keep_reason(
+    entry: &Entry,
+    rules: &PruneRules,
+    now: Timestamp,
+    is_newest: bool,
+    is_tracked: bool,
+) -> Option<KeepReason> {
+    let status = |wanted: &dyn Fn(RunStatus) -> bool| {
+        wanted(entry.row.status) || entry.rows.iter().any(|row| wanted(row.row.status))
+    };
+    // A row that hasn't started is started by the next start of its map.
+    let is_map = entry.row.kind == RowKind::Map;
+    let can_go_on = |status| {
+        status == RunStatus::Interrupted
+            || (status == RunStatus::NotStarted && is_map)
+            || matches!(status, RunStatus::Ended(outcome) if outcome.can_be_resumed())
+    };
+    let ended = entry.row.ended_at.unwrap_or(entry.since);
+    let is_young = rules.older_than.is_some_and(|age| {
+        SignedDuration::try_from(age).ok().and_then(|age| now.checked_sub(age).ok()).is_none_or(|limit| ended > limit)
+    });
+    let may_be_starting =
+        status(&|status| status == RunStatus::NotStarted) && now.duration_since(entry.since) < STARTING_TIME;
+    match () {
+        () if is_tracked => Some(KeepReason::Tracked),
+        () if status(&|status| status == RunStatus::Running) => Some(KeepReason::Running),
+        () if status(&|status| matches!(status, RunStatus::Damaged | RunStatus::OtherFormat)) => {
+            Some(KeepReason::Unreadable)
+        }
+        () if is_newest => Some(KeepReason::Newest),
+        () if is_young || may_be_starting => Some(KeepReason::Young),
+        () if !rules.include_resumable && status(&can_go_on) => Some(KeepReason::Resumable),
+        () => None,
+    }
+}
+
+impl Pruned {
+    /// What would be removed.
+    pub fn preview(entry: Entry) -> Self {
+        let bytes = disk_space(&entry.folder);
+        Self { entry, bytes }
+    }
+}
+
+/// Removes a record, or a map with all of its rows, and the workspaces that only its runs need. The error is the reason why it
+/// is kept after all.
+///
+/// # Errors
+/// If it can't be renamed. Nothing of it is removed then.
+pub fn remove(out: &Path, entry: Entry) -> Result<Result<Pruned, KeepReason>, Error> {
+    let failed = |source| Error::Record { path: entry.folder.clone(), source };
+    // What was a folder may have been replaced by a link since.
+    let is_folder = |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
+    let Some(job_dir) = entry.folder.parent().filter(|job_dir| is_folder(job_dir) && is_folder(&entry.folder)) else {
+        return Ok(Err(KeepReason::Running));
+    };
+    let map = (entry.row.kind == RowKind::Map).then(|| MapFolder { path: entry.folder.clone() });
+    let lock = |folder: &Path| match RemovalLock::take(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        lock => lock,
+    };
+    let mut locks = Vec::new();
+    match &map {
+        Some(map) => match map.lock_for_removal().map_err(failed)? {
+            Some(taken) => locks.extend(taken),
+            None => return Ok(Err(KeepReason::Running)),
+        },
+        None => locks.extend(lock(&entry.folder).map_err(failed)?),
+    }
+    if locks.is_empty() {
+        return Ok(Err(KeepReason::Running));
+    }
+    // The rows that were resumed or started since the list was made. Those that are locked now can't be any more; there may be
+    // too many of them to lock all.
+    let records: Vec<&Entry> = if map.is_some() { entry.rows.iter().collect() } else { vec![&entry] };
+    let is_same = records.iter().all(|record| {
+        let now = read_overview(&record.folder, map.is_none());
+        now.is_some_and(|now| now.row.status == record.row.status)
+    });
+    if !is_same {
+        return Ok(Err(KeepReason::Running));
+    }
+    let aside = aside(&entry.folder);
+    fs::rename(&entry.folder, &aside).map_err(failed)?;
+    if let Ok(folder) = File::open(job_dir) {
+        // Otherwise a crash of the machine could leave half of the record under its own name.
+        let _ = folder.sync_all();
+    }
+    let bytes = disk_space(&aside);
+    remove_workspaces(out, &entry, &aside);
+    fs::remove_dir_all(&aside).map_err(|source| Error::Record { path: aside.clone(), source })?;
+    drop(locks);
+    Ok(Ok(Pruned { entry, bytes }))
+}
+
+/// A name next to a record that no record has.
+fn aside(folder: &Path) -> PathBuf {
+    let mut name = OsString::from(REMOVED_PREFIX);
+    name.push(folder.file_name().unwrap_or_default());
+    let mut aside = folder.with_file_name(&name);
+    for number in 1.. {
+        if fs::symlink_metadata(&aside).is_err() {
+            break;
+        }
+        let mut numbered = name.clone();
+        numbered.push(format!("-{number}"));
+        aside = folder.with_file_name(numbered);
+    }
+    aside
+}
+
+/// Removes the workspaces of the rows of a map, and those of subagents. What can't be removed only takes up space. Only the
+/// paths that belong to the record are removed, whatever the files in it say.
+fn remove_workspaces(out: &Path, entry: &Entry, aside: &Path) {
+    // Git notes the absolute path of a worktree.
+    let Ok(out) = &out.canonicalize() else { return };
+    let name = file_name(&entry.folder);
+    if entry.row.kind == RowKind::Map {
+        let folder = MapFolder::workspaces(out, &entry.row.job, &name);
+        let manifest = MapFolder { path: aside.to_owned() }.read_manifest().ok().flatten();
+        if is_below(out, &folder) {
+            if let Some(snapshot @ Snapshot::Git { .. }) = manifest.and_then(|manifest| manifest.snapshot) {
+                let _ = RowWorkspaces::new(out, &folder, Some(snapshot)).remove_leftovers(|_| true);
+            }
+            let _ = Snapshot::Copy { folder: folder.clone() }.discard();
+            remove_empty(out, &folder);
+        }
+    }
+    let copies = out.join(WORKSPACES_FOLDER).join(SUBAGENTS).join(entry.row.run.split('/').collect::<PathBuf>());
+    // The record of a row is `rows/ID` in that of its map.
+    let depth = if entry.row.kind == RowKind::Map { 2 } else { 0 };
+    if is_below(out, &copies) {
+        remove_copies(&copies, depth);
+        remove_empty(out, &copies);
+    }
+}
+
+/// Whether a folder exists below another one without a link on the way.
+fn is_below(out: &Path, folder: &Path) -> bool {
+    let ways = folder.ancestors().take_while(|way| *way != out);
+    ways.into_iter().all(|way| fs::symlink_metadata(way).is_ok_and(|found| found.is_dir()))
+}
+
+/// Removes the folders above a removed one that are empty now.
+fn remove_empty(out: &Path, folder: &Path) {
+    for folder in folder.ancestors().take_while(|folder| *folder != out) {
+        if fs::remove_dir(folder).is_err() && folder.exists() {
+            break;
+        }
+    }
+}
+
+/// Removes the copies of subagents in a folder that has a folder for each of them, `depth` levels below it. For a worktree,
+/// git's note of it is removed, too.
+fn remove_copies(folder: &Path, depth: usize) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        let path = entry.path();
+        if depth > 0 {
+            remove_copies(&path, depth - 1);
+            continue;
+        }
+        let snapshot = fs::read(path.join("start/snapshot.json")).ok();
+        let snapshot: Option<Snapshot> = snapshot.and_then(|text| serde_json::from_slice(&text).ok());
+        if let Some(snapshot) = snapshot {
+            let _ = snapshot.remove_workspace(&path.join("copy"));
+        }
+        let _ = Snapshot::Copy { folder: path }.discard();
+    }
+    let _ = fs::remove_dir(folder);
+}
+
+/// Deletes what killed processes have left of records that they were removing. Returns the disk space.
+pub fn remove_leftovers(out: &Path) -> u64 {
+    let mut bytes = 0;
+    for job_dir in folders(out) {
+        for entry in fs::read_dir(job_dir).into_iter().flatten().flatten() {
+            let is_ours = entry.file_name().as_encoded_bytes().starts_with(REMOVED_PREFIX.as_bytes());
+            if is_ours && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                bytes += disk_space(&entry.path());
+                // Another process may be deleting it, too.
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+    bytes
+}
+
+/// Lets `latest` of a job link to its newest record again, if the one that it linked to was removed. `kept` are the job's
+/// records, newest first.
+///
+/// # Errors
+/// If the link can't be changed.
+pub fn update_latest<'a>(job_dir: &Path, kept: impl IntoIterator<Item = &'a Entry>) -> Result<(), Error> {
+    let link = job_dir.join(LATEST);
+    let is_dangling = fs::read_link(&link).is_ok() && fs::metadata(&link).is_err();
+    if !is_dangling {
+        return Ok(());
+    }
+    let newest = kept.into_iter().find(|entry| entry.row.kind == RowKind::Run && entry.folder.is_dir());
+    let newest = newest.map(|entry| file_name(&entry.folder));
+    point_latest_to(job_dir, newest.as_deref()).map_err(|source| Error::Record { path: link, source })
+}
+
+/// The disk space of a folder and everything in it, in bytes. Links aren't followed.
+fn disk_space(folder: &Path) -> u64 {
+    let mut bytes = 0;
+    let mut open = vec![folder.to_owned()];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let Ok(found) = entry.metadata() else { continue };
+            bytes += found.blocks() * 512;
+            if found.is_dir() {
+                open.push(entry.path());
+            }
+        }
+    }
+    bytes
+}

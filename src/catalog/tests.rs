@@ -1,0 +1,68 @@
+use super::*;
+
+#[test]
+fn the_time_of_an_id_is_read() {
+    let time = |id: &str| time_of_id(id).map(|time| time.to_string());
+    assert_eq!(time("20261123-044234-1d3hq0").as_deref(), Some("2026-11-23T04:42:34Z"));
+    assert_eq!([time("nightly"), time("20269923-044234-1d3hq0")], [None, None]);
+}
+
+/// Writes the record of a run that has ended.
+fn write_record(folder: &Path) {
+    fs::create_dir_all(folder).unwrap();
+    let id = file_name(folder);
+    let result = serde_json::json!({
+        "format": crate::event::FORMAT, "run_id": id, "outcome": "completed", "exit_code": 0, "error": null,
+        "started_at": "2026-01-01T00:00:00Z", "finished_at": "2026-01-01T00:00:01Z", "duration_ms": 1000, "turns": 1,
+        "tool_calls": 0, "usage": Usage::default(), "cost_usd": null, "model": "a/b",
+    });
+    fs::write(folder.join("result.json"), result.to_string()).unwrap();
+}
+
+fn one_entry(out: &Path) -> Entry {
+    let mut entries = list(out, None, Timestamp::now(), Duration::ZERO).unwrap();
+    assert_eq!(entries.len(), 1, "{entries:?}");
+    entries.remove(0)
+}
+
+#[test]
+fn a_record_that_is_used_since_it_was_listed_is_kept() {
+    let out = tempfile::tempdir().unwrap();
+    let folder = out.path().join("j/k");
+    write_record(&folder);
+    let entry = one_entry(out.path());
+    let lock = crate::record::RemovalLock::take(&folder).unwrap().unwrap();
+    assert_eq!(remove(out.path(), entry.clone()).unwrap().unwrap_err(), KeepReason::Running);
+    drop(lock);
+    // It was resumed.
+    let result = fs::read(folder.join("result.json")).unwrap();
+    fs::remove_file(folder.join("result.json")).unwrap();
+    fs::write(folder.join("plan.json"), "{}").unwrap();
+    assert_eq!(remove(out.path(), entry.clone()).unwrap().unwrap_err(), KeepReason::Running);
+    fs::write(folder.join("result.json"), result).unwrap();
+    assert!(remove(out.path(), entry).unwrap().is_ok() && !folder.exists());
+    assert_eq!(fs::read_dir(out.path().join("j")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_map_that_a_process_holds_between_two_rows_is_kept() {
+    let out = tempfile::tempdir().unwrap();
+    let map = MapFolder { path: out.path().join("j/m") };
+    write_record(&map.row("one"));
+    fs::create_dir(map.ledger()).unwrap();
+    let manifest = serde_json::json!({
+        "format": 1, "job": "j", "rows_file": "-", "isolation": "none", "snapshot": null,
+        "started_at": "2026-01-01T00:00:00Z",
+    });
+    fs::write(map.manifest(), manifest.to_string()).unwrap();
+    let entry = one_entry(out.path());
+    let held = map.hold().unwrap();
+    let held_by_another = map.hold().unwrap();
+    drop(held);
+    assert_eq!(remove(out.path(), entry.clone()).unwrap().unwrap_err(), KeepReason::Running);
+    drop(held_by_another);
+    let preparing = map.lock().unwrap();
+    assert_eq!(remove(out.path(), entry.clone()).unwrap().unwrap_err(), KeepReason::Running);
+    drop(preparing);
+    assert!(remove(out.path(), entry).unwrap().is_ok() && !map.path.exists());
+}

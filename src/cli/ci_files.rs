@@ -1,0 +1,56 @@
+//! The files in which a step of a GitHub workflow leaves its summary and its outputs.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use super::env::CliEnv;
+use crate::event::RunResult;
+use crate::formats::ci_variables::{self, Variable};
+use crate::formats::map_table::MapTable;
+use crate::formats::step_summary;
+
+/// The most bytes of such a file: GitHub shows nothing of a longer summary, and takes no more outputs
+/// (<https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands>).
+const MAX_BYTES: u64 = 1 << 20;
+
+/// Leaves the summary and the outputs of a run. `next` says how to go on with it. A failure is only a warning.
+pub(super) fn write_run(env: &CliEnv, result: &RunResult, record: &Path, next: Option<&str>) {
+    let variables = || ci_variables::of_run(result, record, &env.current_folder);
+    write(env, || step_summary::page(result, &record.to_string_lossy(), next), variables);
+}
+
+/// Leaves the summary and the outputs of a map.
+pub(super) fn write_map(env: &CliEnv, table: &MapTable, exit_code: u8, folder: &Path, next: Option<&str>) {
+    let variables = || ci_variables::of_map(table, exit_code, folder, &env.current_folder);
+    write(env, || step_summary::map_page(table, exit_code, &folder.to_string_lossy(), next), variables);
+}
+
+fn write(env: &CliEnv, summary: impl Fn() -> String, variables: impl Fn() -> Vec<Variable>) {
+    if env.variable("GITHUB_ACTIONS") != Some("true") {
+        return;
+    }
+    let outputs = || ci_variables::github_output(&variables());
+    let files: [(&str, &str, &dyn Fn() -> String); 2] =
+        [("GITHUB_STEP_SUMMARY", "the step summary", &summary), ("GITHUB_OUTPUT", "the outputs of the step", &outputs)];
+    for (variable, what, content) in files {
+        if let Some(Err(error)) = env.variable(variable).map(|path| append(Path::new(path), &content())) {
+            env.console.warning(&format!("can't write {what}: {error}"));
+        }
+    }
+}
+
+fn append(path: &Path, text: &str) -> io::Result<()> {
+    // Don't block on a FIFO.
+    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
+    let mut file = OpenOptions::new().append(true).create(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    let data = file.metadata()?;
+    if !data.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    if data.len().saturating_add(text.len() as u64) > MAX_BYTES {
+        return Err(io::Error::other("the file is full"));
+    }
+    file.write_all(text.as_bytes())
+}

@@ -1,0 +1,134 @@
+//! The command that goes on with a run or a map, to be copied into a shell.
+
+use std::path::Path;
+
+use super::env::CliEnv;
+use super::output::{printable, quote_word, shell_quote};
+use crate::redaction::Redactor;
+
+/// The most characters of a command that is printed.
+const MAX_CHARS: usize = 2_000;
+
+/// How to go on with a run that has ended early.
+#[derive(Debug, Clone)]
+pub(super) enum NextCommand {
+    /// By `legwork resume` with these options.
+    Resume(Vec<String>),
+    /// By the same command again; `None` if it can't be printed.
+    Again(Option<String>),
+}
+
+impl NextCommand {
+    /// For a run without a key. Secret inputs aren't in the record, so they are set again in the same way. A value on the command
+    /// line isn't repeated.
+    pub(super) fn resume(set: &[String], set_env: &[String], secret_inputs: &[String]) -> Self {
+        let name_of = |argument: &String| argument.split_once('=').map(|(name, _)| name.to_owned());
+        let mut options = Vec::new();
+        for name in secret_inputs {
+            let is_it = |argument: &&String| name_of(argument).as_ref() == Some(name);
+            let is_file = |argument: &&String| {
+                argument.split_once('=').is_some_and(|(_, value)| value.starts_with('@') && value != "@-")
+            };
+            let (option, value) = match (set_env.iter().find(is_it), set.iter().filter(is_it).find(is_file)) {
+                (Some(argument), _) => ("--set-env", argument.clone()),
+                (None, Some(argument)) => ("--set", argument.clone()),
+                (None, None) => ("--set", format!("{name}=...")),
+            };
+            options.extend([option.to_owned(), value]);
+        }
+        Self::Resume(options)
+    }
+
+    /// For a run with a key and for a map: the command line of this process. Without the flags in `without`, which take no value.
+    pub(super) fn again(env: &CliEnv, without: &[&str], secret_inputs: &[String], redactor: &Redactor) -> Self {
+        let arguments: Option<Vec<&str>> = env.arguments.iter().map(Option::as_deref).collect();
+        Self::Again(arguments.and_then(|mut arguments| {
+            arguments.retain(|argument| !without.contains(argument));
+            repeatable(&arguments, secret_inputs, redactor)
+        }))
+    }
+
+    /// The line that says how to go on with the run in a folder. `limit` is an argument of `--limit` that it needs.
+    pub(super) fn line(&self, folder: &Path, limit: Option<&str>) -> String {
+        let limit = limit.map(|limit| format!(" --limit {}", quote_word(limit))).unwrap_or_default();
+        match self {
+            Self::Resume(options) => {
+                let options: String = options.iter().map(|option| format!(" {}", quote_word(option))).collect();
+                format!("resume: legwork resume {}{limit}{options}", printable(&shell_quote(folder)))
+            }
+            Self::Again(Some(command)) => format!("resume: {command}{limit}"),
+            Self::Again(None) => match limit.as_str() {
+                "" => "resume: the same command again".to_owned(),
+                limit => format!("resume: the same command again, with{limit}"),
+            },
+        }
+    }
+}
+
+/// The command line, if it does the same when it is typed again: without secrets, control characters and standard input.
+fn repeatable(arguments: &[&str], secret_inputs: &[String], redactor: &Redactor) -> Option<String> {
+    let is_secret = |value: &str| {
+        value
+            .split_once('=')
+            .is_some_and(|(name, value)| !value.starts_with('@') && secret_inputs.iter().any(|secret| secret == name))
+    };
+    let mut before = "";
+    for argument in arguments {
+        let set = if before == "--set" { Some(*argument) } else { argument.strip_prefix("--set=") };
+        let reads_stdin = *argument == "-" || argument.ends_with("=@-") || argument.ends_with("=-");
+        if set.is_some_and(is_secret) || reads_stdin || printable(argument) != *argument {
+            return None;
+        }
+        before = argument;
+    }
+    let words: Vec<String> = arguments.iter().map(|argument| quote_word(argument)).collect();
+    let command = format!("legwork {}", words.join(" "));
+    (command.chars().count() <= MAX_CHARS && redactor.redact(&command) == command).then_some(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_printed_only_if_it_can_be_repeated() {
+        let redactor = Redactor::new(&[("KEY".to_owned(), "hunter2hunter2".to_owned())]).0;
+        let secrets = ["token".to_owned()];
+        let command = |arguments: &[&str]| repeatable(arguments, &secrets, &redactor);
+        assert_eq!(
+            command(&["run", "it's.yaml", "--set", "a=b c"]).unwrap(),
+            r"legwork run 'it'\''s.yaml' --set 'a=b c'"
+        );
+        assert!(command(&["map", "j", "--set", "token=@file", "--set-env=token=T"]).is_some());
+        for bad in [
+            &["--set", "token=abc"][..],
+            &["--set=token=abc"],
+            &["--rows", "-"],
+            &["--rows=-"],
+            &["--set", "a=@-"],
+            &["--set", "a=b\nc"],
+            &["--set", "a=hunter2hunter2"],
+            &[&"x".repeat(MAX_CHARS)],
+        ] {
+            assert_eq!(command(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn secret_inputs_are_set_again() {
+        let set = ["a=1", "file=@secret.txt", "typed=abc", "stdin=@-"].map(str::to_owned);
+        let secrets = ["file", "typed", "stdin", "variable"].map(str::to_owned);
+        let next = NextCommand::resume(&set, &["variable=TOKEN".to_owned()], &secrets);
+        let line = next.line(Path::new("my runs/j/1"), Some("cost_usd=2"));
+        assert_eq!(
+            line,
+            "resume: legwork resume 'my runs/j/1' --limit cost_usd=2 --set file=@secret.txt --set typed=... --set stdin=... \
+             --set-env variable=TOKEN"
+        );
+        let again = |command: Option<&str>| {
+            NextCommand::Again(command.map(str::to_owned)).line(Path::new("r"), Some("tokens=5"))
+        };
+        assert_eq!(again(Some("legwork map j")), "resume: legwork map j --limit tokens=5");
+        assert_eq!(again(None), "resume: the same command again, with --limit tokens=5");
+    }
+}

@@ -1,0 +1,221 @@
+//! The progress of one run: live lines on a terminal, otherwise a log.
+
+use std::io::stderr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::event_line::event_line;
+use super::heartbeat::Heartbeat;
+use super::live_line::{LiveLine, lines_that_fit, live_lines};
+use super::live_screen::{LiveScreen, Size, pad};
+use super::log_groups::LogGroups;
+use super::run_status::{AgentStatus, RunStatus, short_duration};
+use super::ticker::Ticker;
+use crate::cli::env::CliEnv;
+use crate::cli::output::{Console, printable};
+use crate::event::{Event, JournalEntry, PARENT};
+use crate::plan::Plan;
+use crate::pricing::Prices;
+use crate::process::job_control::is_in_background;
+use crate::run::{ResumeState, RunObserver, Signals};
+use crate::text::pluralize;
+
+/// How often live lines are drawn.
+pub(super) const LIVE_TICK: Duration = Duration::from_millis(125);
+/// The columns of an agent's id in a log.
+const ID_COLUMNS: usize = 14;
+
+/// Shows the progress of a run on stderr until it is dropped.
+pub(in crate::cli) struct RunProgress {
+    shown: Arc<Shown>,
+    ticker: Option<Ticker>,
+}
+
+/// What is shown, which the run and a ticker change.
+struct Shown {
+    status: Mutex<RunStatus>,
+    display: Display,
+    started: Instant,
+}
+
+enum Display {
+    Live(LiveScreen),
+    Log { console: Console, heartbeat: Heartbeat, groups: Option<Mutex<LogGroups>> },
+}
+
+impl RunProgress {
+    /// For a run that is about to start or to go on. Live lines are drawn if `is_live` is set and stderr is a terminal.
+    pub(in crate::cli) fn start(
+        env: &CliEnv,
+        is_live: bool,
+        plan: &Plan,
+        prices: &Prices,
+        earlier: Option<&ResumeState>,
+        signals: &Signals,
+    ) -> Self {
+        let display = match is_live {
+            true => Display::Live(LiveScreen::start()),
+            false => Display::Log {
+                console: env.console,
+                heartbeat: Heartbeat::new(env),
+                groups: (env.variable("GITHUB_ACTIONS") == Some("true") && !env.console.is_quiet).then(Mutex::default),
+            },
+        };
+        let interval = match &display {
+            Display::Live(_) => LIVE_TICK,
+            Display::Log { heartbeat, .. } => heartbeat.tick(),
+        };
+        let status = Mutex::new(RunStatus::new(plan, prices, earlier));
+        let shown = Arc::new(Shown { status, display, started: Instant::now() });
+        let (of_ticker, signals) = (Arc::clone(&shown), signals.clone());
+        // Without a thread, only events are shown.
+        let ticker = Ticker::start(interval, move || of_ticker.tick(&signals)).ok();
+        Self { shown, ticker }
+    }
+
+    /// Takes the events of the run.
+    pub(in crate::cli) fn observer(&self) -> Arc<dyn RunObserver> {
+        Arc::clone(&self.shown) as Arc<dyn RunObserver>
+    }
+}
+
+impl Drop for RunProgress {
+    fn drop(&mut self) {
+        self.ticker = None;
+        self.shown.end();
+    }
+}
+
+impl RunObserver for Shown {
+    fn event(&self, entry: &JournalEntry) {
+        let mut status = lock(&self.status);
+        status.apply(entry);
+        match &self.display {
+            Display::Live(screen) => {
+                drop(status);
+                if is_shown_above(entry)
+                    && let Some(line) = event_line(entry)
+                {
+                    screen.print_above(&format!("  {} {}", pad(&entry.agent, 16), printable(line.trim_end())));
+                }
+            }
+            Display::Log { console, heartbeat, groups } => {
+                let Some(line) = event_line(entry) else { return };
+                let line = format!("{:<ID_COLUMNS$} {}", entry.agent, printable(line.trim_end()));
+                let mut groups = groups.as_ref().filter(|_| entry.agent != PARENT).map(lock);
+                match (&entry.event, &mut groups) {
+                    (Event::AgentFinished(_), Some(groups)) => {
+                        let title = group_title(
+                            &entry.agent,
+                            status.description(&entry.agent),
+                            &event_line(entry).unwrap_or_default(),
+                        );
+                        console.eprint_raw(&groups.take(&entry.agent, &title));
+                    }
+                    (Event::AgentStarted(_), _) | (_, None) => console.eprint(&line),
+                    (_, Some(groups)) => return groups.add(&entry.agent, line),
+                }
+                heartbeat.line_printed();
+            }
+        }
+    }
+}
+
+/// Whether the line of an event stays on the terminal, above the live lines.
+fn is_shown_above(entry: &JournalEntry) -> bool {
+    match &entry.event {
+        Event::CheckFinished(_)
+        | Event::Retrying(_)
+        | Event::LimitReached(_)
+        | Event::LimitRaised(_)
+        | Event::ResultsTruncated(_)
+        | Event::ContextCompacted(_) => true,
+        // The parent's journal has the end of a subagent, too.
+        Event::AgentFinished(finished) => finished.id == entry.agent && entry.agent != PARENT,
+        _ => false,
+    }
+}
+
+fn group_title(agent: &str, description: &str, end: &str) -> String {
+    let description = if description.is_empty() { String::new() } else { format!("{description}: ") };
+    format!("{agent}: {description}{end}")
+}
+
+impl Shown {
+    fn tick(&self, signals: &Signals) {
+        match &self.display {
+            // A second signal ends the process at once, and must leave no lines behind.
+            Display::Live(screen) if signals.first().is_some() => {
+                if screen.end() {
+                    screen.print_above("stopping; Ctrl-C again ends it at once");
+                }
+            }
+            Display::Live(screen) => screen.draw(|size| {
+                let status = lock(&self.status);
+                run_lines(&status, self.started, size)
+            }),
+            Display::Log { console, heartbeat, .. } => {
+                if heartbeat.is_due() {
+                    let status = lock(&self.status);
+                    let (activity, limit) = (status.activity(), status.cost_and_limit());
+                    let elapsed = short_duration(status.elapsed());
+                    drop(status);
+                    console.eprint(&format!("still running: {}, {elapsed}, {limit}", printable(&activity)));
+                }
+            }
+        }
+    }
+
+    fn end(&self) {
+        match &self.display {
+            Display::Live(screen) => {
+                screen.end();
+            }
+            Display::Log { console, groups, .. } => {
+                let Some(mut groups) = groups.as_ref().map(lock) else { return };
+                for agent in groups.open() {
+                    let title = group_title(&agent, lock(&self.status).description(&agent), "not ended");
+                    console.eprint_raw(&groups.take(&agent, &title));
+                }
+            }
+        }
+    }
+}
+
+/// The lines of the agents, and a line for the run.
+fn run_lines(status: &RunStatus, started: Instant, (columns, rows): Size) -> Vec<String> {
+    let agents: Vec<&AgentStatus> = status.active_agents().collect();
+    let shown = lines_that_fit(agents.len(), rows.saturating_sub(1));
+    let lines: Vec<LiveLine<'_>> = agents.iter().take(shown).map(|agent| agent_line(agent)).collect();
+    let mut lines = live_lines(&lines, started, columns);
+    let hidden = agents.len() - shown;
+    if hidden > 0 && rows > 1 {
+        lines.push(format!("  and {} that don't fit on the screen", pluralize(hidden as u64, "more agent")));
+    }
+    let elapsed = short_duration(status.elapsed());
+    lines.push(format!("  {}  {elapsed}", status.cost_and_limit()));
+    lines
+}
+
+fn agent_line(agent: &AgentStatus) -> LiveLine<'_> {
+    LiveLine {
+        id: &agent.id,
+        turn: agent.turn,
+        spent: agent.spent(),
+        elapsed: agent.started.elapsed(),
+        description: &agent.description,
+        action: agent.action(),
+    }
+}
+
+/// Whether live lines can be drawn on stderr. A run that starts in the background gets a log.
+pub(in crate::cli) fn can_be_live(env: &CliEnv) -> bool {
+    use std::io::IsTerminal;
+    let is_dumb = env.variable("TERM").is_none_or(|term| term == "dumb");
+    let is_wanted = !env.console.is_ci && !env.console.is_quiet;
+    is_wanted && !is_dumb && stderr().is_terminal() && !is_in_background(stderr())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,472 @@
+//! What a run is doing and what it has used, from its events.
+
+use std::time::{Duration, Instant};
+
+use indexmap::IndexMap;
+
+use super::event_line::event_line;
+use crate::cli::output::printable;
+use crate::event::{Event, JournalEntry, PARENT, Usage};
+use crate::formats::run_stats;
+use crate::plan::{Plan, PlannedLimits};
+use crate::pricing::Prices;
+use crate::providers::Model;
+use crate::run::ResumeState;
+use crate::text::{pluralize, truncate};
+
+/// The call id of a running check. The ids of providers are never empty.
+const CHECK_CALL_ID: &str = "";
+/// The most characters that are kept of what an agent does.
+const MAX_ACTION_CHARS: usize = 160;
+
+/// What a run is doing and what it has used.
+pub(super) struct RunStatus {
+    limits: PlannedLimits,
+    /// The parent's.
+    max_turns: u32,
+    /// The parent's model, and the subagents' by their names.
+    models: (Model, IndexMap<String, Model>),
+    prices: Prices,
+    started: Instant,
+    /// How long the run ran before this process.
+    elapsed_before: Duration,
+    agents: IndexMap<String, AgentStatus>,
+    used: Spent,
+    tool_calls: u64,
+    subagents: u64,
+}
+
+/// Tokens and their cost.
+#[derive(Debug, Clone, Copy)]
+struct Spent {
+    tokens: u64,
+    /// `None` if a price isn't known.
+    cost: Option<f64>,
+}
+
+impl Spent {
+    const NOTHING: Self = Self { tokens: 0, cost: Some(0.0) };
+
+    /// `12.3k $0.02`; empty before anything is spent.
+    fn short(&self) -> String {
+        match self.tokens {
+            0 => String::new(),
+            tokens => format!("{} {}", run_stats::tokens(tokens), self.cost.map_or("$?".to_owned(), short_cost)),
+        }
+    }
+
+    fn add(&mut self, more: Self) {
+        self.tokens = self.tokens.saturating_add(more.tokens);
+        self.cost = self.cost.zip(more.cost).map(|(before, now)| before + now);
+    }
+}
+
+/// What one agent is doing.
+pub(super) struct AgentStatus {
+    /// Its id.
+    pub(super) id: String,
+    /// The parent's description of the task; empty if there is none.
+    pub(super) description: String,
+    /// Its turn.
+    pub(super) turn: u32,
+    /// When its part in this process began.
+    pub(super) started: Instant,
+    used: Spent,
+    /// What is reserved for a request that hasn't ended.
+    reserved: Option<Spent>,
+    running_calls: Vec<RunningCall>,
+    /// What it does while no call runs.
+    state: &'static str,
+    last_call: String,
+    has_ended: bool,
+}
+
+struct RunningCall {
+    id: String,
+    line: String,
+    /// The subagent that answers it.
+    child: Option<String>,
+}
+
+impl RunStatus {
+    /// Of a run that is about to start, or to go on after what is recorded of it.
+    pub(super) fn new(plan: &Plan, prices: &Prices, earlier: Option<&ResumeState>) -> Self {
+        let subagents = plan.subagents.iter().map(|(name, agent)| (name.clone(), agent.model.clone())).collect();
+        let mut status = Self {
+            limits: plan.limits.clone(),
+            max_turns: plan.parent.max_turns,
+            models: (plan.parent.model.clone(), subagents),
+            prices: prices.clone(),
+            started: Instant::now(),
+            elapsed_before: earlier.map(ResumeState::elapsed).unwrap_or_default(),
+            agents: IndexMap::new(),
+            used: Spent::NOTHING,
+            tool_calls: 0,
+            subagents: 0,
+        };
+        for entry in earlier.map(ResumeState::entries).unwrap_or_default() {
+            status.apply(entry);
+        }
+        status
+    }
+
+    /// Takes the next event.
+    pub(super) fn apply(&mut self, entry: &JournalEntry) {
+        let spent = |usage: &Usage, model: &Model| Spent {
+            tokens: usage.total(),
+            cost: match model.is_scripted() || *usage == Usage::default() {
+                true => Some(0.0),
+                false => self.prices.cost(model.price_key(), usage, entry.at.into()),
+            },
+        };
+        let more = match &entry.event {
+            Event::ReplyReceived(received) => Some(&received.reply.usage),
+            Event::Retrying(retrying) => Some(&retrying.retry.usage),
+            Event::RequestFailed(failed) => Some(&failed.usage),
+            _ => None,
+        };
+        let more = more.map(|usage| {
+            let name = entry.agent.rsplit_once('-').map_or("", |(name, _)| name);
+            spent(usage, self.models.1.get(name).filter(|_| entry.agent != PARENT).unwrap_or(&self.models.0))
+        });
+        if matches!(entry.event, Event::Resumed(_)) {
+            // What killed requests have used isn't known, so it counts in full.
+            for agent in self.agents.values_mut() {
+                if let Some(reserved) = agent.reserved.take() {
+                    self.used.add(reserved);
+                    agent.used.add(reserved);
+                }
+                agent.running_calls.clear();
+            }
+        }
+        match &entry.event {
+            Event::RunStarted(_) | Event::Resumed(_) | Event::RunFinished(_) | Event::WorkspaceChanged(_) => return,
+            // The parent's journal has the end of a subagent, too.
+            Event::AgentFinished(finished) if finished.id != entry.agent => return,
+            Event::CallStarted(started) => {
+                self.tool_calls = self.tool_calls.saturating_add(1);
+                self.subagents = self.subagents.saturating_add(u64::from(started.child.is_some()));
+            }
+            _ => {}
+        }
+        more.into_iter().for_each(|more| self.used.add(more));
+        let agent = self.agents.entry(entry.agent.clone()).or_insert_with(|| AgentStatus::new(&entry.agent));
+        agent.apply(entry, more);
+    }
+
+    /// The agents that are at work, in the order in which they started.
+    pub(super) fn active_agents(&self) -> impl Iterator<Item = &AgentStatus> {
+        self.agents.values().filter(|agent| !agent.has_ended)
+    }
+
+    /// The parent, if it has started.
+    pub(super) fn parent(&self) -> Option<&AgentStatus> {
+        self.agents.get(PARENT)
+    }
+
+    /// The description of a subagent's task; empty if there is none.
+    pub(super) fn description(&self, id: &str) -> &str {
+        self.agents.get(id).map_or("", |agent| &agent.description)
+    }
+
+    /// The cost so far; `None` if a price isn't known.
+    pub(super) fn cost(&self) -> Option<f64> {
+        self.used.cost
+    }
+
+    /// How long the run has run, with its earlier parts.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.elapsed_before + self.started.elapsed()
+    }
+
+    /// The cost so far and the limit of which the largest share is used: `$0.12 of $0.50, 24 %`, or
+    /// `$0.12, 12 of 50 turns, 24 %`.
+    pub(super) fn cost_and_limit(&self) -> String {
+        let cost = self.used.cost.map_or("cost unknown".to_owned(), short_cost);
+        let turns = self.parent().map_or(0, |parent| parent.turn);
+        let elapsed = self.elapsed();
+        let count = |used: u64, limit: Option<u64>, what: &str| {
+            limit.map(|limit| (used as f64 / limit.max(1) as f64, format!("{used} of {}", pluralize(limit, what))))
+        };
+        let tokens = self.limits.tokens.map(|limit| {
+            let text = format!("{} of {} tokens", run_stats::tokens(self.used.tokens), run_stats::tokens(limit));
+            (self.used.tokens as f64 / limit.max(1) as f64, text)
+        });
+        let time = self.limits.wall_clock_ms.map(|limit| {
+            let text = format!("{} of {}", short_duration(elapsed), short_duration(Duration::from_millis(limit)));
+            (elapsed.as_secs_f64() * 1e3 / limit.max(1) as f64, text)
+        });
+        let of_cost = self.limits.cost_usd.zip(self.used.cost).map(|(limit, used)| {
+            (if limit > 0.0 { used / limit } else { 1.0 }, format!("{cost} of {}", run_stats::cost(Some(limit))))
+        });
+        let others = [
+            count(u64::from(turns), Some(u64::from(self.max_turns)), "turn"),
+            tokens,
+            time,
+            count(self.tool_calls, self.limits.tool_calls, "tool call"),
+            count(self.subagents, self.limits.subagents, "subagent"),
+        ];
+        let nearest = others.into_iter().flatten().max_by(|(a, _), (b, _)| a.total_cmp(b));
+        match (of_cost, nearest) {
+            (Some((share, text)), other) if other.as_ref().is_none_or(|(other, _)| *other <= share) => {
+                format!("{text}, {}", percent(share))
+            }
+            (_, Some((share, text))) => format!("{cost}, {text}, {}", percent(share)),
+            (_, None) => cost,
+        }
+    }
+
+    /// What the run does, in one line for a log: `parent turn 12, explorer-1 bash cargo test`.
+    pub(super) fn activity(&self) -> String {
+        const MAX_AGENTS: usize = 4;
+        let agents: Vec<&AgentStatus> = self.active_agents().collect();
+        let named = agents.iter().take(MAX_AGENTS).map(|agent| match agent.id.as_str() {
+            PARENT if agents.len() > 1 => format!("parent turn {}", agent.turn),
+            PARENT => format!("parent turn {} {}", agent.turn, agent.action()),
+            id => format!("{id} {}", agent.action()),
+        });
+        let mut parts: Vec<String> = named.collect();
+        match agents.len() {
+            0 => parts.push("no agent at work".to_owned()),
+            count if count > MAX_AGENTS => parts.push(format!("{} more agents", count - MAX_AGENTS)),
+            _ => {}
+        }
+        parts.join(", ")
+    }
+}
+
+impl RunStatus {
+    /// The tokens and the cost so far, in few characters.
+    pub(super) fn spent(&self) -> String {
+        self.used.short()
+    }
+
+    /// What the run mainly does: what its subagents do, or else the parent.
+    pub(super) fn main_activity(&self) -> String {
+        let subagents: Vec<&AgentStatus> = self.active_agents().filter(|agent| agent.id != PARENT).collect();
+        match (subagents.as_slice(), self.parent()) {
+            ([], Some(parent)) => parent.action(),
+            ([], None) => "starting".to_owned(),
+            ([only], _) => format!("{} {}", only.id, only.action()),
+            ([first, rest @ ..], _) => format!("{} {} (and {} more)", first.id, first.action(), rest.len()),
+        }
+    }
+}
+
+impl AgentStatus {
+    fn new(id: &str) -> Self {
+        Self {
+            id: id.to_owned(),
+            description: String::new(),
+            turn: 1,
+            started: Instant::now(),
+            used: Spent::NOTHING,
+            reserved: None,
+            running_calls: Vec::new(),
+            state: "starting",
+            last_call: String::new(),
+            has_ended: false,
+        }
+    }
+
+    fn apply(&mut self, entry: &JournalEntry, spent: Option<Spent>) {
+        spent.into_iter().for_each(|spent| self.used.add(spent));
+        let line = || {
+            let line = printable(event_line(entry).unwrap_or_default().trim_end());
+            truncate::ellipsize(&line, MAX_ACTION_CHARS)
+        };
+        self.has_ended = false;
+        match &entry.event {
+            Event::AgentStarted(started) => {
+                let description = printable(started.description.as_deref().unwrap_or_default());
+                self.description = truncate::ellipsize(description.trim(), MAX_ACTION_CHARS);
+            }
+            Event::RequestStarted(request) => {
+                self.turn = request.turn.max(1);
+                self.state = if request.kept_turns.is_some() { "summarizing" } else { "thinking" };
+                self.reserved = Some(Spent { tokens: request.reserved_tokens, cost: request.reserved_cost_usd });
+            }
+            Event::Retrying(_) => self.state = "retrying",
+            Event::ReplyReceived(_) | Event::RequestFailed(_) => self.reserved = None,
+            Event::CallStarted(started) => {
+                let line = line();
+                self.last_call.clone_from(&line);
+                self.running_calls.push(RunningCall {
+                    id: started.call_id.clone(),
+                    line,
+                    child: started.child.clone(),
+                });
+            }
+            Event::CallFinished(finished) => self.running_calls.retain(|call| call.id != finished.result.call_id),
+            Event::CheckStarted(_) => {
+                let (id, line) = (CHECK_CALL_ID.to_owned(), line());
+                self.last_call.clone_from(&line);
+                self.running_calls.push(RunningCall { id, line, child: None });
+            }
+            Event::CheckFinished(_) => self.running_calls.retain(|call| call.id != CHECK_CALL_ID),
+            Event::AgentFinished(_) => {
+                self.has_ended = true;
+                self.running_calls.clear();
+            }
+            _ => {}
+        }
+    }
+
+    /// What it does: the calls that run, or else that the model thinks, and its last call.
+    pub(super) fn action(&self) -> String {
+        let children = self.running_calls.iter().filter_map(|call| call.child.as_deref()).count();
+        match self.running_calls.as_slice() {
+            [] if self.last_call.is_empty() => self.state.to_owned(),
+            [] => format!("{} (last: {})", self.state, self.last_call),
+            [only] => match &only.child {
+                Some(child) => format!("waiting for {child}"),
+                None => only.line.clone(),
+            },
+            all if children == all.len() => format!("waiting for {children} subagents"),
+            [first, rest @ ..] => format!("{} (and {} more)", first.line, rest.len()),
+        }
+    }
+
+    /// Its tokens and cost so far, in few characters; empty before its first reply.
+    pub(super) fn spent(&self) -> String {
+        self.used.short()
+    }
+}
+
+/// A cost in few characters: `$0.004`, `$0.12`, `$12.30`.
+pub(super) fn short_cost(usd: f64) -> String {
+    match usd {
+        _ if usd > 0.0 && usd < 0.001 => "<$0.001".to_owned(),
+        _ if usd > 0.0 && usd < 0.01 => format!("${usd:.3}"),
+        _ => format!("${usd:.2}"),
+    }
+}
+
+/// A duration without fractions: `0 s`, `20 s`, `3 min 20 s`, `2 h 5 min`.
+pub(super) fn short_duration(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..60 => format!("{seconds} s"),
+        seconds => run_stats::duration(seconds.saturating_mul(1_000)),
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", (share * 100.0).min(100.0).floor())
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+
+    fn plan(limits: &serde_json::Value) -> Plan {
+        let agent = json!({
+            "model": { "provider": "anthropic", "name": "claude-haiku-4-5" }, "system": "", "tools": [], "max_turns": 20,
+            "max_tokens": 1_000,
+        });
+        let mut all = json!({
+            "cost_usd": null, "tokens": null, "wall_clock_ms": null, "tool_calls": null, "subagents": null,
+            "parallel_subagents": 1,
+        });
+        for (name, value) in limits.as_object().unwrap() {
+            all[name] = value.clone();
+        }
+        let plan = json!({
+            "format": 2, "job": "j", "workspace": "/w", "inputs": {}, "parent": agent, "subagents": { "look": agent },
+            "limits": all, "env": [], "network": "none", "keep": "always",
+        });
+        serde_json::from_value(plan).unwrap()
+    }
+
+    fn entry(agent: &str, kind: &str, data: &serde_json::Value) -> JournalEntry {
+        let at = Timestamp::UNIX_EPOCH;
+        let line = json!({ "seq": 1, "at": at, "agent": agent, "type": kind, "data": data });
+        JournalEntry::from_json(&line.to_string()).unwrap()
+    }
+
+    fn call(id: &str, subject: &str, child: Option<&str>) -> serde_json::Value {
+        json!({ "call_id": id, "tool": "bash", "subject": subject, "child": child })
+    }
+
+    fn request(turn: u32) -> serde_json::Value {
+        json!({ "turn": turn, "max_tokens": 1, "tools_allowed": true, "reserved_tokens": 500, "reserved_cost_usd": 0.25 })
+    }
+
+    #[test]
+    fn the_nearest_limit_is_shown() {
+        let status = |limits: serde_json::Value| {
+            let mut status = RunStatus::new(&plan(&limits), &Prices::default(), None);
+            status.apply(&entry(PARENT, "request_started", &request(5)));
+            for number in 0..3 {
+                status.apply(&entry(PARENT, "call_started", &call(&number.to_string(), "x", None)));
+            }
+            status.used = Spent { tokens: 12_300, cost: Some(0.12) };
+            status
+        };
+        assert_eq!(status(json!({})).cost_and_limit(), "$0.12, 5 of 20 turns, 25 %");
+        assert_eq!(status(json!({ "cost_usd": 0.4 })).cost_and_limit(), "$0.12 of $0.40, 30 %");
+        assert_eq!(
+            status(json!({ "cost_usd": 0.4, "tool_calls": 4 })).cost_and_limit(),
+            "$0.12, 3 of 4 tool calls, 75 %"
+        );
+        assert_eq!(status(json!({ "tokens": 20_000 })).cost_and_limit(), "$0.12, 12.3k of 20.0k tokens, 61 %");
+        let mut late = status(json!({ "wall_clock_ms": 100_000 }));
+        late.elapsed_before = Duration::from_secs(90);
+        assert_eq!(late.cost_and_limit(), "$0.12, 1 min 30 s of 1 min 40 s, 90 %");
+        late.used.cost = None;
+        assert!(late.cost_and_limit().starts_with("cost unknown, "));
+    }
+
+    #[test]
+    fn an_agent_does_what_runs_or_thinks_about_what_it_did_last() {
+        let mut status = RunStatus::new(&plan(&json!({})), &Prices::default(), None);
+        let action = |status: &RunStatus, id: &str| status.agents[id].action();
+        status.apply(&entry(
+            "look-1",
+            "agent_started",
+            &json!({ "description": "a\u{1b}[2Jb", "model": "m", "prompt": "" }),
+        ));
+        assert_eq!(status.description("look-1"), "a␛[2Jb");
+        status.apply(&entry("look-1", "request_started", &request(1)));
+        assert_eq!(action(&status, "look-1"), "thinking");
+        status.apply(&entry("look-1", "call_started", &call("1", "cargo test", None)));
+        status.apply(&entry("look-1", "call_started", &call("2", "ls", None)));
+        assert_eq!(action(&status, "look-1"), "bash cargo test (and 1 more)");
+        status.apply(&entry(PARENT, "call_started", &call("1", "", Some("look-1"))));
+        assert_eq!(action(&status, PARENT), "waiting for look-1");
+        assert_eq!(status.activity(), "look-1 bash cargo test (and 1 more), parent turn 1");
+        let result = |id: &str| {
+            let result = json!({ "call_id": id, "text": "", "is_error": false });
+            json!({ "tool": "bash", "result": result, "duration_ms": 1 })
+        };
+        status.apply(&entry("look-1", "call_finished", &result("1")));
+        status.apply(&entry("look-1", "call_finished", &result("2")));
+        status.apply(&entry("look-1", "request_started", &request(2)));
+        assert_eq!(action(&status, "look-1"), "thinking (last: bash ls)");
+    }
+
+    #[test]
+    fn a_request_that_was_killed_counts_with_what_it_had_reserved() {
+        let mut status = RunStatus::new(&plan(&json!({})), &Prices::default(), None);
+        status.apply(&entry(PARENT, "request_started", &request(1)));
+        assert_eq!((status.used.tokens, status.cost()), (0, Some(0.0)));
+        status.apply(&entry(
+            PARENT,
+            "resumed",
+            &json!({ "version": "1", "workspace": "/w", "sandbox": "off", "commit": null }),
+        ));
+        assert_eq!((status.used.tokens, status.cost()), (500, Some(0.25)));
+    }
+
+    #[test]
+    fn durations_and_costs_are_short() {
+        assert_eq!(
+            [0, 59, 60, 200].map(|seconds| short_duration(Duration::from_secs(seconds))),
+            ["0 s", "59 s", "1 min", "3 min 20 s"]
+        );
+        assert_eq!([0.0, 0.0004, 0.004, 0.25, 12.3].map(short_cost), ["$0.00", "<$0.001", "$0.004", "$0.25", "$12.30"]);
+        assert_eq!([0.0, 0.249, 0.999, 7.0].map(percent), ["0 %", "24 %", "99 %", "100 %"]);
+    }
+}

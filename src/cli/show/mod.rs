@@ -1,0 +1,181 @@
+//! `legwork show`: prints what happened in a run, follows it while it goes on, opens its report, or rebuilds its record.
+
+mod follow;
+mod pager;
+mod print;
+
+use std::io::{self, IsTerminal, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use self::print::{print, write_failed};
+use super::arguments::RUN_HELP;
+use super::env::CliEnv;
+use super::output::printable;
+use crate::conversation::{Conversation, MAX_SHOWN_CHARS};
+use crate::error::Error;
+use crate::event::{PARENT, is_agent_id};
+use crate::formats::conversation_text::{Selection, Target, write_selection};
+use crate::lints::provider_keys;
+use crate::record::{ExistingFile, LATEST, RUNS, Record, Recorder, find_run, open_file};
+use crate::workspace_changes::has_tracked_files;
+
+/// The largest page of another version that is shown, in bytes.
+const MAX_PAGE_BYTES: u64 = 64 << 20;
+
+/// Options of `legwork show`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = RUN_HELP)]
+pub(super) struct ShowArgs {
+    /// The run
+    #[arg(default_value = LATEST)]
+    run: String,
+    /// The agent whose conversation is shown, such as explorer-1. Default: the parent, and for --errors all agents
+    agent: Option<String>,
+    /// The folder with the records of runs
+    #[arg(long, value_name = "DIR", default_value = RUNS)]
+    out: PathBuf,
+    /// Show only this turn
+    #[arg(long, value_name = "N", conflicts_with_all = ["errors", "follow"])]
+    turn: Option<u32>,
+    /// Show only what went wrong: failed calls and checks, retries, limits, discarded replies
+    #[arg(long, conflicts_with = "follow")]
+    errors: bool,
+    /// Show a run while it goes on, until it ends
+    #[arg(long)]
+    follow: bool,
+    /// Print to the terminal directly, without $LEGWORK_PAGER, $PAGER or less
+    #[arg(long)]
+    no_pager: bool,
+    /// Open the HTML report in a browser instead
+    #[arg(long, conflicts_with_all = ["agent", "turn", "errors", "follow"])]
+    open: bool,
+    /// Rebuild the other files of the record from its journals instead, and list them
+    #[arg(long, conflicts_with_all = ["agent", "turn", "errors", "follow", "open"])]
+    rebuild: bool,
+}
+
+pub(super) fn show(options: &ShowArgs, env: &CliEnv) -> Result<u8, Error> {
+    let folder = find_run(&options.out, &options.run, &has_tracked_files)?;
+    if options.rebuild {
+        return rebuild(&folder, env);
+    }
+    if options.open {
+        return open_report(folder);
+    }
+    let display = env.console.stdout_display();
+    let target = match display.colour || io::stdout().is_terminal() {
+        true => Target::Terminal(display),
+        false => Target::Markdown,
+    };
+    if options.follow {
+        follow::follow(&folder, options.agent.as_deref(), target, env)?;
+        return Ok(0);
+    }
+    let (record, missing) = match Record::open_damaged(&folder) {
+        Err(error @ Error::OtherFormat { .. }) => return show_written_page(&folder, options, error, env),
+        opened => opened?,
+    };
+    let mut conversation = record.conversation(Some(MAX_SHOWN_CHARS));
+    conversation.missing.extend(missing);
+    let selection = selection(options, &conversation)?;
+    let mut text = Vec::new();
+    if !write_selection(&conversation, selection, target, &mut text).map_err(write_failed)? {
+        return Err(no_such_turn(selection));
+    }
+    let text = String::from_utf8_lossy(&text);
+    let workspace = Path::new(&conversation.plan.workspace);
+    let may_page = !options.no_pager && !env.console.is_ci && io::stdout().is_terminal();
+    let is_dumb = env.variable("TERM").is_none_or(|term| term == "dumb");
+    if !may_page || is_dumb || !pager::page(&text, env, workspace) {
+        print(&text, target, env);
+    }
+    for missing in &conversation.missing {
+        env.console.warning(missing);
+    }
+    Ok(0)
+}
+
+/// Shows the page that another version of legwork has written about the parent or a subagent, if it is there. More of a record
+/// in another format can't be read.
+fn show_written_page(folder: &Path, options: &ShowArgs, error: Error, env: &CliEnv) -> Result<u8, Error> {
+    let page = match options.agent.as_deref() {
+        _ if options.turn.is_some() || options.errors => return Err(error),
+        None | Some(PARENT) => "transcript.md".to_owned(),
+        Some(id) if is_agent_id(id) => format!("subagents/{id}.md"),
+        Some(_) => return Err(error),
+    };
+    let mut text = Vec::new();
+    if open_file(folder, &page, MAX_PAGE_BYTES).and_then(|mut file| file.read_to_end(&mut text)).is_err() {
+        return Err(error);
+    }
+    env.console.warning(&format!("{error}; this is the {page} that was written with it"));
+    env.console.print_untrusted(&String::from_utf8_lossy(&text));
+    Ok(0)
+}
+
+fn selection<'c>(options: &ShowArgs, conversation: &'c Conversation) -> Result<Selection<'c>, Error> {
+    let find = |id: &String| {
+        conversation.agents().find(|agent| agent.id == *id).ok_or_else(|| {
+            let ids: Vec<&str> = conversation.agents().map(|agent| agent.id.as_str()).collect();
+            Error::usage(format!("the run has no agent `{id}`"), format!("It has: {}.", ids.join(", ")))
+        })
+    };
+    let agent = options.agent.as_ref().map(find).transpose()?;
+    Ok(match options.turn {
+        _ if options.errors => Selection::Errors(agent),
+        Some(turn) => Selection::Turn(agent.unwrap_or(&conversation.parent), turn),
+        None => Selection::Agent(agent.unwrap_or(&conversation.parent)),
+    })
+}
+
+fn no_such_turn(selection: Selection<'_>) -> Error {
+    let Selection::Turn(agent, number) = selection else {
+        return Error::usage("there is nothing to show", "Use `legwork show RUN`.");
+    };
+    let last = agent.turns().map(|turn| turn.number).max().unwrap_or_default();
+    let id = if agent.id.is_empty() { PARENT } else { &agent.id };
+    Error::usage(format!("{id} has no turn {number}"), format!("Its last turn is {last}."))
+}
+
+/// Opens the HTML report of a run in a browser.
+fn open_report(folder: PathBuf) -> Result<u8, Error> {
+    let report = folder.join("report.html");
+    if !report.is_file() {
+        return Err(Error::NotARecord { path: folder, why: "it has no report.html, as the run hasn't ended".into() });
+    }
+    let opener = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+    let mut command = Command::new(opener);
+    for key in provider_keys() {
+        command.env_remove(key);
+    }
+    let status = command.arg(&report).stdin(Stdio::null()).stdout(Stdio::null()).status();
+    let status = status
+        .map_err(Error::environment(format!("{opener} can't be started, so {} wasn't opened", report.display())))?;
+    if !status.success() {
+        let message = format!("{opener} couldn't open {} ({status})", report.display());
+        return Err(Error::usage(message, "Open the file in a browser."));
+    }
+    Ok(0)
+}
+
+/// Rebuilds the files of a record and lists which of them have changed.
+fn rebuild(folder: &Path, env: &CliEnv) -> Result<u8, Error> {
+    let rebuilt = Recorder::rebuild(folder)?;
+    for (journal, defect) in &rebuilt.torn {
+        env.console.warning(&format!("{journal}: {defect}; the events before it are used"));
+    }
+    if !rebuilt.has_ended {
+        env.console.warning("the journal has no end of the run, so there is no result.json");
+    }
+    let lines = rebuilt.files.iter().map(|(name, existing)| {
+        let status = match existing {
+            ExistingFile::Missing => "created",
+            ExistingFile::Different => "replaced",
+            ExistingFile::Identical => "unchanged",
+        };
+        format!("{status:<10} {}\n", printable(name))
+    });
+    env.console.print_sanitized(&lines.collect::<String>());
+    Ok(0)
+}

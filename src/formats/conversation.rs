@@ -1,0 +1,556 @@
+//! A recorded run as people read it: what is shown of a conversation, and in which order. Each format is a [`Page`].
+
+use std::io;
+
+use serde_json::Value;
+
+use super::run_stats;
+use crate::conversation::{
+    AgentConversation, Call, CheckAttempt, Conversation, ReplyBlock, Step, StepKind, Text, Turn, TurnKind,
+};
+use crate::event::{NoResult, Outcome, WorkspaceChanged, summary_file};
+use crate::journal::journal_file;
+use crate::message::StopReason;
+use crate::plan::Plan;
+use crate::text::{diff, truncate};
+use crate::tools::submit_result::SubmitResult;
+
+/// The most calls of a subagent that are listed with its `task` call.
+const MAX_CHILD_CALLS: usize = 100;
+
+/// The most characters of each error in a list of errors.
+const MAX_ERROR_CHARS: usize = 2_000;
+
+/// A piece of a line. All texts are untrusted.
+#[derive(Debug, Clone)]
+pub(super) enum Span {
+    /// A text that may have emphasis and code.
+    Text(String),
+    /// A text that is shown exactly as it is.
+    Plain(String),
+    Code(String),
+    /// The box of a todo item, and whether it is done.
+    Checkbox(bool),
+    /// A name, and the file of the record about it, if there is one.
+    Link(String, Option<String>),
+}
+
+/// A format that a conversation is written in.
+pub(super) trait Page {
+    /// A heading, from level 1. `failed`: it is that of a failure.
+    fn heading(&mut self, level: usize, spans: &[Span], failed: bool) -> io::Result<()>;
+    /// What happened in between.
+    fn note(&mut self, text: &str) -> io::Result<()>;
+    /// A list with one line per item.
+    fn list(&mut self, items: &[Vec<Span>]) -> io::Result<()>;
+    /// A text of a model.
+    fn text(&mut self, text: &str) -> io::Result<()>;
+    /// The thinking of a model.
+    fn thinking(&mut self, text: &str) -> io::Result<()>;
+    /// A text that is shown as it is, with the name of its language or nothing.
+    fn block(&mut self, language: &str, text: &str) -> io::Result<()>;
+    /// An error of the run, and what to do about it.
+    fn error(&mut self, code: &str, message: &str, hint: Option<&str>) -> io::Result<()>;
+}
+
+/// Writes the conversation of the parent, with what is known of the run. With `lists_calls`, the calls of each subagent are
+/// listed.
+pub(super) fn write_run(page: &mut dyn Page, conversation: &Conversation, lists_calls: bool) -> io::Result<()> {
+    write_head(page, conversation)?;
+    let view = View::new(conversation, &conversation.parent, lists_calls);
+    view.write_system(page)?;
+    view.write_conversation(page)?;
+    conversation.changes.as_ref().map_or(Ok(()), |changed| write_changes(page, changed))
+}
+
+/// Writes the conversation of a subagent, with its figures.
+pub(super) fn write_subagent(
+    page: &mut dyn Page,
+    conversation: &Conversation,
+    agent: &AgentConversation,
+) -> io::Result<()> {
+    let outcome = agent.finished.as_ref().map_or("not finished".to_owned(), |end| end.outcome.to_string());
+    let failed = agent.finished.as_ref().is_some_and(|end| end.outcome != Outcome::Completed);
+    page.heading(1, &[text(format!("{}: {outcome}", agent.id))], failed)?;
+    let mut stats = vec![("model", agent.model.clone())];
+    if let Some(end) = &agent.finished {
+        let figures = run_stats::agent_summary(end.turns, end.tool_calls, &end.usage, end.duration_ms);
+        stats.push(("figures", figures));
+        stats.push(("cost", run_stats::estimated_cost(end.cost_usd)));
+    }
+    let task = agent.description.iter().map(|task| vec![text("task: "), Span::Plain(task.clone())]);
+    page.list(&task.chain(stats_items(stats)).collect::<Vec<_>>())?;
+    if agent.has_no_journal {
+        page.note(&format!("Its conversation isn't known: {} isn't there.", journal_file(&agent.id)))?;
+    }
+    let view = View::new(conversation, agent, false);
+    view.write_system(page)?;
+    view.write_conversation(page)
+}
+
+/// Writes one turn of an agent with everything up to the next one. Returns false if there is no such turn.
+pub(super) fn write_turn(
+    page: &mut dyn Page,
+    conversation: &Conversation,
+    agent: &AgentConversation,
+    number: u32,
+) -> io::Result<bool> {
+    let view = View::new(conversation, agent, true);
+    let mut found = false;
+    let mut is_in_turn = false;
+    for step in &agent.steps {
+        if let StepKind::Turn(turn) = &step.kind {
+            is_in_turn = turn.number == number;
+        }
+        if is_in_turn {
+            found = true;
+            view.write_step(page, step)?;
+        }
+    }
+    Ok(found)
+}
+
+/// Writes what went wrong in a run, of all agents or one, in the order of time.
+pub(super) fn write_errors(page: &mut dyn Page, conversation: &Conversation, agent: Option<&str>) -> io::Result<()> {
+    write_head(page, conversation)?;
+    let agents = conversation.agents().filter(|known| agent.is_none_or(|agent| known.id == agent));
+    let mut errors: Vec<ErrorItem<'_>> = agents.flat_map(errors_of).collect();
+    errors.sort_by_key(|error| error.at);
+    for error in &errors {
+        let place = match error.turn {
+            Some(turn) => format!("{}, turn {turn}: ", error.agent),
+            None => format!("{}: ", error.agent),
+        };
+        page.heading(3, &[vec![text(place)], error.title.clone()].concat(), true)?;
+        if !error.text.trim().is_empty() {
+            page.block("", &truncate::truncate_middle(error.text.clone(), MAX_ERROR_CHARS))?;
+        }
+    }
+    if errors.is_empty() {
+        page.note("No call, check or request failed, and no limit was reached.")?;
+    }
+    Ok(())
+}
+
+/// Something that went wrong.
+struct ErrorItem<'c> {
+    at: jiff::Timestamp,
+    agent: &'c str,
+    turn: Option<u32>,
+    title: Vec<Span>,
+    text: String,
+}
+
+fn errors_of(agent: &AgentConversation) -> Vec<ErrorItem<'_>> {
+    let mut errors = Vec::new();
+    let mut number = None;
+    for step in &agent.steps {
+        let mut add = |at, turn, title, text: String| {
+            errors.push(ErrorItem { at, agent: &agent.id, turn, title, text });
+        };
+        let titled = |title: &str| vec![text(title)];
+        match &step.kind {
+            StepKind::Turn(turn) => {
+                number = Some(turn.number);
+                for (at, retry) in &turn.retries {
+                    add(*at, number, titled(&format!("attempt {} failed", retry.attempt)), retry.reason.clone());
+                }
+                if let Some(why) = &turn.failed {
+                    add(turn.replied_at.unwrap_or(step.at), number, titled("no reply"), why.clone());
+                }
+                if let Some(why) = &turn.discarded {
+                    add(turn.replied_at.unwrap_or(step.at), number, titled("reply discarded"), why.clone());
+                }
+                for block in &turn.blocks {
+                    if let ReplyBlock::Refusal(why) = block {
+                        add(turn.replied_at.unwrap_or(step.at), number, titled("the model refused"), shown(agent, why));
+                    }
+                }
+                for call in turn.calls.iter().filter(|call| call.is_error || call.no_result.is_some()) {
+                    let result = call.result.as_ref().map(|result| shown(agent, result)).unwrap_or_default();
+                    add(call.finished_at.unwrap_or(step.at), number, call_line(call), result);
+                }
+            }
+            StepKind::LimitReached(reached) => {
+                add(step.at, number, titled(&format!("limit {} reached", reached.limit)), reached.message.clone());
+            }
+            StepKind::Checks(attempt) => {
+                for (name, _, end) in &attempt.checks {
+                    let Some((at, end)) = end.as_ref().filter(|(_, end)| !end.passed) else { continue };
+                    let verdict = run_stats::check_verdict(end.passed, end.exit_code);
+                    let title = format!("check {name}, attempt {}: {verdict}", attempt.attempt);
+                    add(*at, number, titled(&title), end.output.clone());
+                }
+            }
+            _ => {}
+        }
+    }
+    errors
+}
+
+fn text(text: impl Into<String>) -> Span {
+    Span::Text(text.into())
+}
+
+/// A text, with a note on what isn't kept of it.
+fn shown(agent: &AgentConversation, text: &Text) -> String {
+    match text.omitted_chars {
+        0 => text.shown.clone(),
+        more => format!("{}\n[{more} more characters in {}]", text.shown, journal_file(&agent.id)),
+    }
+}
+
+fn stats_items(stats: Vec<(&'static str, String)>) -> impl Iterator<Item = Vec<Span>> {
+    stats.into_iter().map(|(name, value)| vec![text(format!("{name}: {value}"))])
+}
+
+fn write_head(page: &mut dyn Page, conversation: &Conversation) -> io::Result<()> {
+    match &conversation.result {
+        None => page.heading(1, &[text(format!("{}: not finished", conversation.plan.job))], false)?,
+        Some(result) => {
+            page.heading(1, &[text(format!("{}: {}", result.job, result.outcome))], result.exit_code != 0)?;
+            page.list(&stats_items(run_stats::run_stats(result)).collect::<Vec<_>>())?;
+            if let Some(error) = &result.error {
+                page.error(&error.code, &error.message, error.hint.as_deref())?;
+            }
+            if let Some(data) = &result.result {
+                page.heading(2, &[text("Result")], false)?;
+                page.block("json", &truncate::ellipsize(&format!("{data:#}"), crate::conversation::MAX_SHOWN_CHARS))?;
+            }
+        }
+    }
+    conversation.missing.iter().try_for_each(|missing| page.note(&format!("Incomplete record: {missing}")))
+}
+
+fn write_changes(page: &mut dyn Page, changed: &WorkspaceChanged) -> io::Result<()> {
+    if changed.changes.is_empty() && changed.incomplete.is_none() {
+        return Ok(());
+    }
+    page.heading(2, &[text("Files changed")], false)?;
+    page.block("", &run_stats::changed_file_lines(changed, run_stats::MAX_LISTED_FILES))?;
+    if changed.patch.is_empty() {
+        return Ok(());
+    }
+    let patch = "changes.patch".to_owned();
+    page.list(&[vec![text("full diff: "), Span::Link(patch.clone(), Some(patch))]])
+}
+
+/// The tool and the subject of a call, the subagent that answers it, and how it ended.
+pub(super) fn call_line(call: &Call) -> Vec<Span> {
+    let mut title = vec![text(call.tool.as_str())];
+    if !call.subject.is_empty() {
+        // A reader of Markdown that doesn't know this code span must not see a link or an image.
+        let is_plain = !call.subject.contains(['[', '<', '`']);
+        let subject = call.subject.clone();
+        title.extend([text(" "), if is_plain { Span::Code(subject) } else { Span::Plain(subject) }]);
+    }
+    if let Some(child) = &call.child {
+        let file = child.finished.is_some().then(|| summary_file(&child.id));
+        title.extend([text(": "), Span::Link(child.id.clone(), file)]);
+    }
+    title.push(text(format!(" ({})", call_status(call))));
+    title
+}
+
+/// How long a call took, and whether it failed.
+fn call_status(call: &Call) -> String {
+    match (&call.result, &call.no_result) {
+        (_, Some(NoResult::Limit(limit))) => format!("not run because of {limit}"),
+        (_, Some(NoResult::Interrupted)) => "interrupted".to_owned(),
+        (None, _) if call.started_at.is_none() => "not run".to_owned(),
+        (None, _) => "not finished".to_owned(),
+        (Some(_), None) => {
+            let failed = if call.is_error { ", failed" } else { "" };
+            format!("{}{failed}", run_stats::duration(call.duration_ms))
+        }
+    }
+}
+
+/// An agent of a run that is shown.
+#[derive(Clone, Copy)]
+pub(super) struct View<'c> {
+    pub(super) plan: &'c Plan,
+    /// Whether the run has ended.
+    pub(super) has_ended: bool,
+    pub(super) agent: &'c AgentConversation,
+    /// Whether the calls of subagents are listed with the calls that started them.
+    pub(super) lists_calls: bool,
+}
+
+impl<'c> View<'c> {
+    fn new(conversation: &'c Conversation, agent: &'c AgentConversation, lists_calls: bool) -> Self {
+        let has_ended = conversation.result.is_some();
+        Self { plan: &conversation.plan, has_ended, agent, lists_calls }
+    }
+
+    fn write_system(&self, page: &mut dyn Page) -> io::Result<()> {
+        let system =
+            self.plan.agent(&self.agent.id).map(|planned| self.plan.system_prompt(planned)).unwrap_or_default();
+        if system.is_empty() {
+            return Ok(());
+        }
+        page.heading(2, &[text("System")], false)?;
+        self.block(page, "", &Text::new(&system, crate::conversation::MAX_SHOWN_CHARS))
+    }
+
+    /// Writes the first message.
+    pub(super) fn write_prompt(&self, page: &mut dyn Page) -> io::Result<()> {
+        if self.agent.prompt.is_empty() {
+            return Ok(());
+        }
+        page.heading(2, &[text("Prompt")], false)?;
+        self.block(page, "", &self.agent.prompt)
+    }
+
+    /// Writes the prompt and all steps.
+    fn write_conversation(&self, page: &mut dyn Page) -> io::Result<()> {
+        self.write_prompt(page)?;
+        self.agent.steps.iter().try_for_each(|step| self.write_step(page, step))
+    }
+
+    fn block(&self, page: &mut dyn Page, language: &str, text: &Text) -> io::Result<()> {
+        page.block(language, &shown(self.agent, text))
+    }
+
+    /// Writes a step.
+    pub(super) fn write_step(&self, page: &mut dyn Page, step: &Step) -> io::Result<()> {
+        match &step.kind {
+            StepKind::Turn(turn) => self.write_turn(page, turn),
+            StepKind::Note(note) => {
+                page.heading(2, &[text("legwork")], false)?;
+                self.block(page, "", note)
+            }
+            StepKind::ResultsTruncated(event) => {
+                page.note(&format!("Compaction: {}", run_stats::truncation_summary(event)))
+            }
+            StepKind::Compacted(event, summary) => {
+                page.note(&format!("Compaction: {}", run_stats::compaction_summary(event)))?;
+                page.heading(2, &[text("Conversation summary")], false)?;
+                self.block(page, "", summary)
+            }
+            StepKind::LimitReached(reached) => page.note(&format!("Limit `{}`: {}", reached.limit, reached.message)),
+            StepKind::LimitRaised(limit) => {
+                page.note(&format!("Limit `{limit}` raised: {}", run_stats::LIMIT_RAISED_NOTE))
+            }
+            StepKind::Resumed(_) => {
+                let at = step.at.strftime("%Y-%m-%d %H:%M:%S UTC");
+                page.heading(2, &[text(format!("Resumed at {at}"))], false)
+            }
+            StepKind::Checks(attempt) => self.write_checks(page, attempt),
+        }
+    }
+
+    /// Writes a turn: what comes before its reply, the reply, and its calls.
+    fn write_turn(&self, page: &mut dyn Page, turn: &Turn) -> io::Result<()> {
+        self.begin_turn(page, turn)?;
+        (0..turn.blocks.len()).try_for_each(|index| self.write_block(page, turn, index))?;
+        self.end_turn(page, turn)
+    }
+
+    /// Writes what comes before the blocks of a reply.
+    pub(super) fn begin_turn(&self, page: &mut dyn Page, turn: &Turn) -> io::Result<()> {
+        for (_, retry) in &turn.retries {
+            page.note(&format!("Attempt {} failed: {}", retry.attempt, retry.reason))?;
+        }
+        match (&turn.failed, turn.kind) {
+            (Some(why), _) => return page.note(&format!("No reply: {why}")),
+            // The next step has the summary.
+            (None, TurnKind::Summary) => {
+                return match turn.unusable_summary_reason().filter(|_| turn.replied_at.is_some()) {
+                    Some(why) => page.note(&format!("Compaction failed: the summary {why}")),
+                    None => Ok(()),
+                };
+            }
+            (None, TurnKind::FinalReply) => page.heading(2, &[text("Final reply")], false)?,
+            (None, TurnKind::Turn) => page.heading(2, &[text(format!("Turn {}", turn.number))], false)?,
+        }
+        if turn.replied_at.is_none() {
+            return page.note(if self.has_ended { "The run ended before the reply." } else { "No reply yet." });
+        }
+        if turn.usage.total() > 0 {
+            let cost = turn.cost_usd.map(|usd| format!(", {}", run_stats::cost(Some(usd)))).unwrap_or_default();
+            let (time, usage) = (run_stats::duration(turn.duration_ms), run_stats::usage(&turn.usage));
+            page.note(&format!("{time}, {usage}{cost}"))?;
+        }
+        if turn.is_empty { page.note("Empty reply.") } else { Ok(()) }
+    }
+
+    /// Writes a block of a reply; a call with its result.
+    pub(super) fn write_block(&self, page: &mut dyn Page, turn: &Turn, index: usize) -> io::Result<()> {
+        if turn.kind == TurnKind::Summary {
+            return Ok(());
+        }
+        match turn.blocks.get(index) {
+            None => Ok(()),
+            Some(ReplyBlock::Text(text)) => page.text(&shown(self.agent, text)),
+            Some(ReplyBlock::Thinking(text)) => page.thinking(&shown(self.agent, text)),
+            Some(ReplyBlock::Refusal(why)) => page.note(&format!("The model refused: {}", shown(self.agent, why))),
+            Some(ReplyBlock::Other(kind)) => page.note(&format!("(a block of type `{kind}`)")),
+            Some(ReplyBlock::Call(_)) => turn.call_at(index).map_or(Ok(()), |call| self.write_call(page, call)),
+        }
+    }
+
+    /// Writes what comes after the blocks of a reply.
+    pub(super) fn end_turn(&self, page: &mut dyn Page, turn: &Turn) -> io::Result<()> {
+        // Only a planted journal has calls that no reply asked for.
+        let asked = turn.blocks.iter().filter(|block| matches!(block, ReplyBlock::Call(_))).count();
+        turn.calls.iter().skip(asked).try_for_each(|call| self.write_call(page, call))?;
+        turn.discarded.as_ref().map_or(Ok(()), |why| page.note(&format!("Reply discarded: {why}")))
+    }
+
+    fn write_call(&self, page: &mut dyn Page, call: &Call) -> io::Result<()> {
+        page.heading(3, &call_line(call), call.is_error)?;
+        if let Some(end) = call.child.as_ref().and_then(|child| child.finished.as_ref())
+            && end.compactions > 0
+        {
+            page.note(&format!("Its conversation was compacted {}", run_stats::times(end.compactions)))?;
+        }
+        self.write_input(page, call)?;
+        if let Some(child) = call.child.as_ref().filter(|_| self.lists_calls) {
+            let calls = child.turns().flat_map(|turn| turn.calls.iter().map(|call| (turn.number, call)));
+            let item = |(turn, call): (u32, &Call)| [vec![text(format!("turn {turn}: "))], call_line(call)].concat();
+            let mut items: Vec<Vec<Span>> = calls.clone().take(MAX_CHILD_CALLS).map(item).collect();
+            let more = calls.skip(MAX_CHILD_CALLS).count();
+            items.extend((more > 0).then(|| vec![text(format!("and {more} more calls"))]));
+            if !items.is_empty() {
+                page.list(&items)?;
+            }
+        }
+        match &call.result {
+            Some(result) if result.is_empty() => page.note("Empty result.")?,
+            Some(result) => self.block(page, "", result)?,
+            None => {}
+        }
+        match call.truncated_to {
+            Some(chars) => page.note(&format!("Later, the model saw at most {chars} characters of this result")),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the input of a call without its subject: text as text, todo items as a list, a replacement as a diff,
+    /// everything else as JSON.
+    fn write_input(&self, page: &mut dyn Page, call: &Call) -> io::Result<()> {
+        let value: Value = match call.input.omitted_chars {
+            0 => serde_json::from_str(&call.input.shown).unwrap_or_default(),
+            _ => Value::Null,
+        };
+        let Some(fields) = value.as_object() else { return self.block(page, "json", &call.input) };
+        if call.tool == SubmitResult::NAME {
+            return page.block("json", &format!("{value:#}"));
+        }
+        if let Some(items) = fields.get("items").and_then(Value::as_array).filter(|_| call.tool == "todo") {
+            let items: Vec<Vec<Span>> = items.iter().map(todo_item).collect();
+            return page.list(&items);
+        }
+        let replacement = replacement_diff(fields).filter(|_| call.tool == "edit_file");
+        let is_shown = |(name, value): &(&String, &Value)| {
+            let is_subject = !call.subject.is_empty() && value.as_str() == Some(call.subject.as_str());
+            !is_subject && (replacement.is_none() || !is_replaced_text(name))
+        };
+        let mut inline: Vec<Vec<Span>> = Vec::new();
+        for (name, value) in fields.iter().filter(is_shown) {
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            if !needs_block(&value) {
+                inline.push(vec![text(format!("{name}: ")), Span::Code(value)]);
+                continue;
+            }
+            if !inline.is_empty() {
+                page.list(&std::mem::take(&mut inline))?;
+            }
+            page.list(&[vec![text(format!("{name}:"))]])?;
+            page.block("", &value)?;
+        }
+        if !inline.is_empty() {
+            page.list(&inline)?;
+        }
+        replacement.map_or(Ok(()), |replacement| page.block("diff", &replacement))
+    }
+
+    fn write_checks(&self, page: &mut dyn Page, attempt: &CheckAttempt) -> io::Result<()> {
+        let title = match attempt.attempt {
+            0 | 1 => "Checks".to_owned(),
+            number => format!("Checks, attempt {number}"),
+        };
+        page.heading(2, &[text(title)], false)?;
+        for (name, _, end) in &attempt.checks {
+            let end = end.as_ref().map(|(_, end)| end);
+            let status = end.map_or(" (not finished)".to_owned(), |end| {
+                let time = run_stats::duration(end.duration_ms);
+                format!(": {} ({time})", run_stats::check_verdict(end.passed, end.exit_code))
+            });
+            page.heading(3, &[text(format!("{name}{status}"))], end.is_some_and(|end| !end.passed))?;
+            match self.plan.checks.iter().find(|check| check.name == *name) {
+                Some(check) if needs_block(&check.run) => page.block("sh", check.run.trim_end())?,
+                Some(check) => page.list(&[vec![text("run: "), Span::Code(check.run.clone())]])?,
+                None => {}
+            }
+            if let Some(end) = end.filter(|end| !end.output.trim().is_empty()) {
+                page.block("", &end.output)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Turn {
+    /// The call at this index of the blocks, if it is one.
+    pub(super) fn call_at(&self, index: usize) -> Option<&Call> {
+        match self.blocks.get(index)? {
+            ReplyBlock::Call(call) => self.calls.get(*call),
+            _ => None,
+        }
+    }
+
+    /// Whether the block at this index is a call that hasn't ended yet.
+    pub(super) fn is_waiting_at(&self, index: usize) -> bool {
+        self.discarded.is_none() && self.call_at(index).is_some_and(|call| call.result.is_none())
+    }
+
+    /// Why the reply to a request for a summary couldn't be used, if it couldn't.
+    pub(super) fn unusable_summary_reason(&self) -> Option<&'static str> {
+        let has_text = |block: &ReplyBlock| matches!(block, ReplyBlock::Text(text) if !text.shown.trim().is_empty());
+        match self.stop {
+            Some(StopReason::Refusal) => Some("was refused"),
+            Some(StopReason::ContextFull) => Some("was cut off by the context window"),
+            _ if !self.blocks.iter().any(has_text) => Some("is empty"),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a text is shown as a block rather than within a line.
+fn needs_block(text: &str) -> bool {
+    text.contains(['\n', '\r', '`']) || text.len() > 100
+}
+
+fn todo_item(item: &Value) -> Vec<Span> {
+    let field = |key: &str| item.get(key).and_then(Value::as_str).unwrap_or_default();
+    let active = if field("status") == "in_progress" { " (in progress)" } else { "" };
+    vec![Span::Checkbox(field("status") == "done"), text(format!("{}{active}", field("text")))]
+}
+
+/// The names of the fields of `edit_file` with the replaced text and the new one.
+const OLD_TEXT: [&str; 3] = ["old_text", "old_string", "old_str"];
+const NEW_TEXT: [&str; 3] = ["new_text", "new_string", "new_str"];
+
+fn is_replaced_text(name: &str) -> bool {
+    OLD_TEXT.contains(&name) || NEW_TEXT.contains(&name)
+}
+
+/// A replacement of `edit_file` as the lines of a diff.
+fn replacement_diff(fields: &serde_json::Map<String, Value>) -> Option<String> {
+    let field = |names: [&str; 3]| names.iter().find_map(|name| fields.get(*name)?.as_str());
+    let (old, new) = (field(OLD_TEXT)?, field(NEW_TEXT)?);
+    let mut lines = String::new();
+    for hunk in diff::hunks(old, new) {
+        if !lines.is_empty() {
+            lines.push_str("@@ @@\n");
+        }
+        for (sign, line) in &hunk.lines {
+            lines.push(*sign);
+            lines.push_str(line.trim_end_matches(['\n', '\r']));
+            lines.push('\n');
+        }
+    }
+    Some(lines)
+}

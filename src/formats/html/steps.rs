@@ -1,0 +1,411 @@
+//! The conversation in the report: agents with their steps, each subagent inside the call that started it.
+
+use std::io;
+
+use minijinja::{Environment, Value, context};
+use serde_json::Value as Json;
+
+use super::bounded_writer::BoundedWriter;
+use super::escape::escape;
+use super::outline::{AgentOutline, Outline, call_anchor, checks_failed, has_failed};
+use super::text_blocks::TextLimit;
+use super::verdict::failure;
+use crate::conversation::{Call, CheckAttempt, Conversation, ReplyBlock, Step, StepKind, Text, Turn, TurnKind};
+use crate::event::{MergedChanges, NoResult, Outcome};
+use crate::formats::run_stats;
+use crate::journal::journal_file;
+use crate::message::{StopReason, Usage};
+use crate::text::{pluralize, truncate};
+
+/// The place of a subagent in its call.
+const CHILD_MARK: &str = "<!-- subagent -->";
+/// The most characters of a call's subject in its title.
+const MAX_SUBJECT_CHARS: usize = 160;
+/// The most fields of a call's input that are shown on their own.
+const MAX_FIELDS: usize = 40;
+/// A failed call shows at least this much of its texts.
+const MIN_FAILED_CHARS: usize = 2_000;
+/// The most blocks of a reply, failed tries of a request, and checks of an attempt that are shown. Only planted journals have
+/// more.
+const MAX_BLOCKS: usize = 500;
+const MAX_TRIES: usize = 100;
+const MAX_CHECKS: usize = 500;
+/// A field that is longer gets a block of its own.
+const MAX_INLINE_CHARS: usize = 100;
+
+/// Writes the conversation, agent by agent.
+pub(super) struct ConversationWriter<'c, 'a> {
+    pub(super) templates: &'c Environment<'static>,
+    pub(super) conversation: &'c Conversation,
+    pub(super) outline: &'c Outline<'a>,
+    /// The most characters of a text.
+    pub(super) max_chars: usize,
+    /// The index of the next agent of the outline.
+    next_agent: usize,
+}
+
+impl<'c, 'a> ConversationWriter<'c, 'a> {
+    pub(super) fn new(
+        templates: &'c Environment<'static>,
+        conversation: &'c Conversation,
+        outline: &'c Outline<'a>,
+        max_chars: usize,
+    ) -> Self {
+        Self { templates, conversation, outline, max_chars, next_agent: 0 }
+    }
+
+    /// Writes all agents.
+    pub(super) fn write(mut self, out: &mut BoundedWriter<'_>) -> io::Result<()> {
+        while self.next_agent < self.outline.agents.len() {
+            self.write_agent(out)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the next agent with its subagents.
+    fn write_agent(&mut self, out: &mut BoundedWriter<'_>) -> io::Result<()> {
+        let outline = self.outline;
+        let Some(outlined) = outline.agents.get(self.next_agent) else { return Ok(()) };
+        self.next_agent += 1;
+        let agent = outlined.agent;
+        let file = journal_file(&agent.id);
+        if out.is_full() && outlined.depth > 0 {
+            let why = format!("This page has no room for {}: see {file}.", agent.id);
+            return out.write(&format!("<p class=\"cut\" id=\"{}\">{}</p>", escape(&outlined.anchor), escape(&why)));
+        }
+        let limit = TextLimit { chars: self.max_chars, file: &file };
+        let level = (3 + 2 * outlined.depth).min(5);
+        let plan = &self.conversation.plan;
+        let system = plan.agent(&agent.id).map(|planned| plan.system_prompt(planned));
+        let begin = self.render("agent.html", context! {
+            level, anchor => outlined.anchor.as_str(), agent => agent.id.as_str(),
+            about => agent_about(outlined), description => agent.description.as_deref(), model => agent.model.as_str(),
+            system => system.filter(|text| !text.is_empty()).map(|text| safe(limit.plain(&text))),
+            prompt => (!agent.prompt.is_empty()).then(|| safe(limit.block(&agent.prompt))),
+            has_no_journal => agent.has_no_journal, is_parent => outlined.depth == 0,
+        })?;
+        out.write(&begin)?;
+        let mut hidden = 0_usize;
+        for (step, anchor) in agent.steps.iter().zip(&outlined.steps) {
+            if out.is_full() {
+                hidden += 1;
+                self.next_agent += children(step);
+                continue;
+            }
+            let html = self.step(outlined, step, anchor, level + 1, &limit)?;
+            let mut pieces = html.split(CHILD_MARK);
+            let next_agent = self.next_agent + children(step);
+            out.write(pieces.next().unwrap_or_default())?;
+            for piece in pieces {
+                self.write_agent(out)?;
+                out.write(piece)?;
+            }
+            // Those of calls that aren't shown.
+            self.next_agent = next_agent;
+        }
+        let dropped = agent.dropped.iter().map(dropped_step).collect::<Vec<_>>();
+        let end = self.render(
+            "agent_end.html",
+            context! { dropped, hidden, file => file.as_str(), agent => agent.id.as_str() },
+        )?;
+        out.write(&end)
+    }
+
+    fn render(&self, template: &str, values: Value) -> io::Result<String> {
+        self.templates.get_template(template).and_then(|template| template.render(values)).map_err(io::Error::other)
+    }
+
+    fn step(
+        &self,
+        outlined: &AgentOutline<'_>,
+        step: &Step,
+        anchor: &str,
+        level: usize,
+        limit: &TextLimit<'_>,
+    ) -> io::Result<String> {
+        let agent = outlined.agent.id.as_str();
+        let note = |kind: &str, title: String, body: Option<String>, failed: bool| {
+            self.render("note.html", context! { anchor, agent, kind, title, body => body.map(safe), failed })
+        };
+        match &step.kind {
+            StepKind::Turn(turn) => self.turn(agent, turn, anchor, level, limit),
+            StepKind::Checks(attempt) => {
+                self.render("checks.html", checks_context(self.conversation, attempt, anchor, agent, limit))
+            }
+            StepKind::Note(text) => note("note", "legwork to the model".into(), Some(limit.block(text)), false),
+            StepKind::ResultsTruncated(event) => {
+                note("compaction", format!("Compaction: {}", run_stats::truncation_summary(event)), None, false)
+            }
+            StepKind::Compacted(event, summary) => {
+                let title = format!("Compaction: {}", run_stats::compaction_summary(event));
+                let body = format!(
+                    "<details><summary>Summary that the model continues with</summary>{}</details>",
+                    limit.block(summary)
+                );
+                note("compaction", title, Some(body), false)
+            }
+            StepKind::LimitReached(limit) => {
+                note("limit", format!("Limit {}: {}", limit.limit, limit.message), None, true)
+            }
+            StepKind::LimitRaised(limit) => {
+                note("resumed", format!("Limit {limit} raised: {}", run_stats::LIMIT_RAISED_NOTE), None, false)
+            }
+            StepKind::Resumed(resumed) => {
+                let limits: Vec<String> =
+                    resumed.limits.iter().map(|(name, value)| format!("{name}={value}")).collect();
+                let with = if limits.is_empty() { String::new() } else { format!(", with {}", limits.join(", ")) };
+                let title = format!("Resumed at {}{with}", step.at.strftime("%Y-%m-%d %H:%M:%S UTC"));
+                note("resumed", title, None, false)
+            }
+        }
+    }
+
+    fn turn(&self, agent: &str, turn: &Turn, anchor: &str, level: usize, limit: &TextLimit<'_>) -> io::Result<String> {
+        let mut blocks: Vec<Value> = Vec::new();
+        let mut shown = vec![false; turn.calls.len()];
+        for block in turn.blocks.iter().take(MAX_BLOCKS) {
+            blocks.push(match block {
+                ReplyBlock::Text(text) if text.shown.trim().is_empty() => continue,
+                ReplyBlock::Text(text) => {
+                    context! { kind => "text", html => safe(limit.markdown(&text.shown, text.omitted_chars)) }
+                }
+                ReplyBlock::Thinking(text) => {
+                    let size = pluralize(text.shown.chars().count() as u64 + text.omitted_chars, "character");
+                    context! { kind => "thinking", size, html => safe(limit.block(text)) }
+                }
+                ReplyBlock::Refusal(text) => context! { kind => "refusal", html => safe(limit.block(text)) },
+                ReplyBlock::Other(name) => context! { kind => "other", name => name.as_str() },
+                ReplyBlock::Call(at) => match turn.calls.get(*at) {
+                    Some(call) if !std::mem::replace(&mut shown[*at], true) => {
+                        self.call(call, &call_anchor(anchor, *at), limit)
+                    }
+                    _ => continue,
+                },
+            });
+        }
+        let more_blocks = (turn.blocks.len().max(turn.calls.len())).saturating_sub(MAX_BLOCKS);
+        if more_blocks == 0 {
+            let unnamed = turn.calls.iter().enumerate().filter(|(at, _)| !shown[*at]);
+            blocks.extend(unnamed.map(|(at, call)| self.call(call, &call_anchor(anchor, at), limit)));
+        }
+        let retries: Vec<Value> = turn.retries.iter().take(MAX_TRIES).map(|(_, retry)| {
+            context! { attempt => retry.attempt, reason => retry.reason.as_str(), wait => run_stats::duration(retry.wait_ms) }
+        }).collect();
+        let more_tries = turn.retries.len() - retries.len();
+        let (title, explanation) = match turn.kind {
+            TurnKind::Turn => (format!("Turn {}", turn.number), None),
+            TurnKind::FinalReply => {
+                ("Final reply".to_owned(), Some("a request without tools after a limit; not a turn"))
+            }
+            TurnKind::Summary => ("Request for a summary".to_owned(), Some("compaction; not a turn")),
+        };
+        let stop = match &turn.stop {
+            Some(StopReason::MaxTokens) => Some("cut off by max_tokens".to_owned()),
+            Some(StopReason::ContextFull) => Some("cut off by the context window".to_owned()),
+            Some(StopReason::Other(reason)) => Some(format!("stopped: {reason}")),
+            Some(StopReason::Refusal) => Some("refused".to_owned()),
+            _ => None,
+        };
+        let is_open = turn.failed.is_none() && turn.replied_at.is_none();
+        self.render(
+            "turn.html",
+            context! {
+                anchor, agent, level, title, explanation, retries, more_tries, blocks, more_blocks, stop,
+                file => limit.file,
+                no_summary => unusable_summary(turn), failed => turn.failed.as_deref(), discarded => turn.discarded.as_deref(), is_open,
+                is_empty => turn.is_empty, meta => turn_meta(turn), request_id => turn.request_id.as_deref(),
+                has_failed => turn.failed.is_some() || turn.discarded.is_some() || !turn.retries.is_empty()
+                    || unusable_summary(turn).is_some()
+                    || turn.blocks.iter().any(|block| matches!(block, ReplyBlock::Refusal(_))),
+            },
+        )
+    }
+
+    fn call(&self, call: &Call, anchor: &str, limit: &TextLimit<'_>) -> Value {
+        let failed = has_failed(call);
+        let limit = TextLimit { chars: if failed { limit.chars.max(MIN_FAILED_CHARS) } else { limit.chars }, ..*limit };
+        let is_done = call.result.is_some() && call.no_result.is_none();
+        let status = match &call.no_result {
+            Some(NoResult::Limit(_)) => Some("not run".to_owned()),
+            Some(NoResult::Interrupted) => Some("interrupted".to_owned()),
+            None if call.result.is_none() => Some("no result".to_owned()),
+            None => call.is_error.then(|| "failed".to_owned()),
+        };
+        let outlined = call
+            .child
+            .as_ref()
+            .and_then(|child| self.outline.agents.iter().find(|outlined| std::ptr::eq(outlined.agent, &**child)));
+        let result = match &call.result {
+            Some(result) => limit.block(result),
+            None => format!("<p class=\"cut\">{}</p>", escape(&failure(call))),
+        };
+        context! {
+            kind => "call", anchor, tool => call.tool.as_str(),
+            subject => match (&call.child, call.subject.is_empty()) {
+                (Some(child), true) => child.id.clone(),
+                (Some(child), false) => format!("{}: {}", child.id, truncate::ellipsize(&call.subject, MAX_SUBJECT_CHARS)),
+                (None, _) => truncate::ellipsize(&call.subject, MAX_SUBJECT_CHARS),
+            },
+            failed, status, time => is_done.then(|| run_stats::duration(call.duration_ms)),
+            about => outlined.map(agent_about),
+            inner_failures => outlined.map_or(0, |outlined| outlined.counts.failed_calls),
+            ended_badly => call.child.as_ref().is_some_and(|child| {
+                child.finished.as_ref().is_none_or(|end| end.outcome != Outcome::Completed)
+            }),
+            input => call.child.is_none().then(|| safe(input(call, &limit))),
+            truncated => call.truncated_to.map(|chars| pluralize(chars, "character")),
+            merged => call.merged.as_ref().map(merged), child => call.child.is_some(),
+            result => safe(result),
+        }
+    }
+}
+
+/// One attempt of the checks.
+pub(super) fn checks_context(
+    conversation: &Conversation,
+    attempt: &CheckAttempt,
+    anchor: &str,
+    agent: &str,
+    limit: &TextLimit<'_>,
+) -> Value {
+    let checks: Vec<Value> = attempt
+        .checks
+        .iter()
+        .take(MAX_CHECKS)
+        .map(|(name, _, end)| {
+            let command =
+                conversation.plan.checks.iter().find(|check| check.name == *name).map(|check| check.run.trim());
+            let (verdict, passed) = match end {
+                None => ("not finished".to_owned(), false),
+                Some((_, end)) => (run_stats::check_verdict(end.passed, end.exit_code), end.passed),
+            };
+            context! {
+                name => name.as_str(), verdict, passed, command,
+                time => end.as_ref().map(|(_, end)| run_stats::duration(end.duration_ms)),
+                output => end.as_ref().map(|(_, end)| safe(limit.plain(&end.output))),
+            }
+        })
+        .collect();
+    let more = attempt.checks.len() - checks.len();
+    context! { anchor, agent, attempt => attempt.attempt, checks, more, failed => checks_failed(attempt) }
+}
+
+/// The number of agents that a step started.
+fn children(step: &Step) -> usize {
+    match &step.kind {
+        StepKind::Turn(turn) => turn.calls.iter().filter(|call| call.child.is_some()).count(),
+        _ => 0,
+    }
+}
+
+/// An agent's figures in one line.
+fn agent_about(outlined: &AgentOutline<'_>) -> String {
+    let agent = outlined.agent;
+    let mut parts = Vec::new();
+    match &agent.finished {
+        Some(end) => {
+            parts.push(end.outcome.to_string().replace('_', " "));
+            parts.push(run_stats::agent_summary(end.turns, end.tool_calls, &end.usage, end.duration_ms));
+            parts.extend(end.cost_usd.map(|cost| run_stats::cost(Some(cost))));
+        }
+        None => {
+            parts.push("not finished".to_owned());
+            parts.push(pluralize(outlined.counts.turns, "turn"));
+            parts.push(pluralize(outlined.counts.calls, "tool call"));
+        }
+    }
+    parts.join(", ")
+}
+
+/// Why the reply to a request for a summary can't be used, if it can't.
+fn unusable_summary(turn: &Turn) -> Option<&'static str> {
+    let has_reply = turn.replied_at.is_some() && turn.failed.is_none();
+    turn.unusable_summary_reason().filter(|_| turn.kind == TurnKind::Summary && has_reply)
+}
+
+/// Tokens, cost and time of a turn.
+fn turn_meta(turn: &Turn) -> String {
+    let mut parts = Vec::new();
+    if turn.usage.total() > 0 {
+        parts.push(usage(&turn.usage));
+    }
+    parts.extend(turn.cost_usd.map(|cost| run_stats::cost(Some(cost))));
+    if turn.duration_ms > 0 {
+        parts.push(run_stats::duration(turn.duration_ms));
+    }
+    parts.join(" · ")
+}
+
+/// `12.3k in (80 % cached), 850 out`.
+pub(super) fn usage(usage: &Usage) -> String {
+    let prompt = usage.prompt();
+    let cached = match usage.cache_read_tokens {
+        0 => String::new(),
+        read => format!(" ({} % cached)", u128::from(read) * 100 / u128::from(prompt.max(1))),
+    };
+    format!("{} in{cached}, {} out", run_stats::tokens(prompt), run_stats::tokens(usage.output_tokens))
+}
+
+fn merged(merged: &MergedChanges) -> Vec<String> {
+    let mut lines: Vec<String> = merged.conflicts.iter().map(|conflict| format!("not applied: {conflict}")).collect();
+    if !merged.files.is_empty() {
+        lines.push(format!("applied: {}", merged.files.join(", ")));
+    }
+    if merged.may_be_partial {
+        lines.push("some changes may be in the workspace".to_owned());
+    }
+    lines.extend(merged.note.clone());
+    lines.into_iter().take(MAX_FIELDS).map(|line| truncate::ellipsize(&line, 500)).collect()
+}
+
+fn dropped_step(step: &Step) -> String {
+    let what = match &step.kind {
+        StepKind::Turn(turn) if turn.replied_at.is_none() => {
+            format!("request for turn {}, sent again later", turn.number)
+        }
+        StepKind::Turn(turn) => format!("turn {}, {}", turn.number, turn_meta(turn)),
+        StepKind::LimitReached(limit) => format!("limit {}", limit.limit),
+        StepKind::Note(_) => "a note to the model".to_owned(),
+        StepKind::Checks(attempt) => format!("checks, attempt {}", attempt.attempt),
+        _ => "compaction".to_owned(),
+    };
+    format!("{}: {what}", step.at.strftime("%H:%M:%S"))
+}
+
+/// The input of a call: an edit as a diff, other inputs field by field.
+fn input(call: &Call, limit: &TextLimit<'_>) -> String {
+    let fields = match serde_json::from_str::<Json>(&call.input.shown) {
+        Ok(Json::Object(fields)) if call.input.omitted_chars == 0 => fields,
+        _ if call.input.is_empty() => return String::new(),
+        _ => return limit.block(&call.input),
+    };
+    let text = |names: [&str; 3]| names.iter().find_map(|name| fields.get(*name)?.as_str());
+    let (old, new) = (["old_text", "old_string", "old_str"], ["new_text", "new_string", "new_str"]);
+    let edit = text(old).zip(text(new));
+    let mut html = String::new();
+    for (name, value) in fields.iter().take(MAX_FIELDS) {
+        if edit.is_some() && (old.contains(&name.as_str()) || new.contains(&name.as_str())) {
+            continue;
+        }
+        let shown = match value {
+            Json::String(text) if *text == call.subject => continue,
+            Json::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let name = escape(name);
+        if shown.contains('\n') || shown.chars().count() > MAX_INLINE_CHARS {
+            html += &format!("<p class=\"field\">{name}</p>{}", limit.block(&Text { shown, omitted_chars: 0 }));
+        } else {
+            html += &format!("<p class=\"field\">{name} <code>{}</code></p>", escape(&shown));
+        }
+    }
+    if let Some((old, new)) = edit {
+        html += &limit.edit(old, new);
+    }
+    html
+}
+
+/// HTML that our own code has escaped.
+pub(super) fn safe(html: String) -> Value {
+    Value::from_safe_string(html)
+}

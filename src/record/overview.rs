@@ -1,0 +1,262 @@
+//! What a list of many records needs of one: from `result.json`, or else from the first and the last line of the journal.
+//! Nothing is verified here, and no more is read than that.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::files::{PLAN_FILE, RESULT_FILE, open_file};
+use super::lease::{LEASE_FILE, SeenLease};
+use super::lock::is_locked;
+use super::lookup::is_timestamp;
+use crate::event::{ErrorInfo, FORMAT, Outcome, PARENT, Usage};
+use crate::formats::run_table::{RowKind, RunRow, RunStatus};
+use crate::journal::journal_file;
+
+/// The largest `result.json` that is read, in bytes.
+const MAX_RESULT_BYTES: u64 = 64 << 20;
+/// The longest first line that is read, in bytes. It contains the job and its plan.
+const MAX_FIRST_LINE_BYTES: u64 = 16 << 20;
+/// How much of the journal's end is searched for its last line, in bytes.
+const MAX_TAIL_BYTES: u64 = 64 << 10;
+/// The largest journal that is opened, in bytes.
+const MAX_JOURNAL_BYTES: u64 = 1 << 40;
+
+/// What is known about one record.
+#[derive(Debug)]
+pub struct Overview {
+    /// Its line in a table. The job, the name and the path aren't set.
+    pub row: RunRow,
+    /// The lease that a process on another machine has or had. If it goes on counting, the run is going on.
+    pub remote: Option<SeenLease>,
+    /// How commands are confined, of a run that is going on.
+    pub sandbox: Option<String>,
+}
+
+/// The fields of `result.json` that a table shows.
+#[derive(Deserialize)]
+struct ResultFields {
+    run_id: String,
+    outcome: Outcome,
+    exit_code: u8,
+    error: Option<ErrorInfo>,
+    started_at: Timestamp,
+    finished_at: Timestamp,
+    duration_ms: u64,
+    turns: u32,
+    tool_calls: u64,
+    usage: Usage,
+    cost_usd: Option<f64>,
+    model: String,
+}
+
+/// A line of the journal.
+#[derive(Deserialize)]
+struct Line<'a> {
+    at: Timestamp,
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(borrow)]
+    data: &'a RawValue,
+}
+
+/// The fields of a run's first event that a table shows.
+#[derive(Deserialize)]
+struct StartFields {
+    format: u64,
+    version: Option<String>,
+    #[serde(default)]
+    run_id: String,
+    #[serde(default)]
+    sandbox: String,
+}
+
+/// The fields of a run's last event.
+#[derive(Deserialize)]
+struct EndFields {
+    outcome: Outcome,
+    exit_code: u8,
+}
+
+/// The first line of a journal.
+enum FirstLine {
+    /// There is none, or it is incomplete.
+    Missing,
+    Started(Timestamp, StartFields),
+    Invalid(String),
+}
+
+/// Reads what a table shows of a record. `None` if the folder isn't one. With `is_own`, this process itself holds the folder's
+/// lock.
+pub fn read_overview(folder: &Path, is_own: bool) -> Option<Overview> {
+    let name = folder.file_name()?.to_string_lossy().into_owned();
+    let result = read_result(folder);
+    let has_lease = fs::symlink_metadata(folder.join(LEASE_FILE)).is_ok();
+    match result {
+        Ok(Some(fields)) if !has_lease => return Some(Overview::of(ended(fields))),
+        Err(row) if !has_lease && row.status == RunStatus::OtherFormat => return Some(Overview::of(*row)),
+        _ => {}
+    }
+    let lease = SeenLease::of(folder);
+    let is_running = !is_own && is_locked(folder);
+    let first = first_line(folder);
+    let mut row = match (&result, &first) {
+        (Ok(Some(_)), _) => RunRow::new(RowKind::Run, RunStatus::Interrupted),
+        (Err(row), _) if !is_running => return Some(Overview::of((**row).clone())),
+        (_, FirstLine::Started(_, start)) if start.format != u64::from(FORMAT) => {
+            return Some(Overview::of(other_format(start.format, start.version.as_deref())));
+        }
+        (_, FirstLine::Invalid(why)) => return Some(Overview::of(damaged(why.clone()))),
+        (_, FirstLine::Missing) if has_traces(folder) || is_timestamp(&name) || is_running => {
+            RunRow::new(RowKind::Run, RunStatus::NotStarted)
+        }
+        (_, FirstLine::Missing) => return None,
+        (_, FirstLine::Started(..)) => RunRow::new(RowKind::Run, RunStatus::Interrupted),
+    };
+    let mut sandbox = None;
+    if let FirstLine::Started(at, start) = first {
+        row.started_at = Some(at);
+        row.run_id = start.run_id;
+        sandbox = Some(start.sandbox);
+    }
+    if is_running {
+        row.status = RunStatus::Running;
+        return Some(Overview { row, remote: None, sandbox });
+    }
+    // A process that ended its run may just have been killed before it removed the lease.
+    if let Ok(Some(fields)) = result {
+        let remote = lease.filter(|lease| !lease.is_local());
+        return Some(Overview { row: ended(fields), remote, sandbox });
+    }
+    if row.status == RunStatus::Interrupted {
+        let last = last_line(folder);
+        match last.as_ref().and_then(|(_, end)| end.as_ref()) {
+            Some(end) => {
+                row.status = RunStatus::Ended(end.outcome);
+                row.exit_code = Some(end.exit_code);
+                row.error = Some("result.json is missing; `legwork show RUN --rebuild` writes it again".to_owned());
+            }
+            None => row.is_resumable = true,
+        }
+        row.ended_at = last.map(|(at, _)| at).or_else(|| lease.as_ref()?.last_alive());
+        let duration = row.started_at.zip(row.ended_at).map(|(start, end)| end.duration_since(start).as_millis());
+        row.duration_ms = duration.and_then(|ms| u64::try_from(ms).ok());
+    }
+    Some(Overview { row, remote: lease.filter(|lease| !lease.is_local()), sandbox })
+}
+
+impl Overview {
+    fn of(row: RunRow) -> Self {
+        Self { row, remote: None, sandbox: None }
+    }
+}
+
+/// Whether a folder has a file that a run writes before its first event.
+fn has_traces(folder: &Path) -> bool {
+    [PLAN_FILE, "events.jsonl"].iter().any(|name| folder.join(name).is_file())
+}
+
+fn ended(fields: ResultFields) -> RunRow {
+    RunRow {
+        run_id: fields.run_id,
+        exit_code: Some(fields.exit_code),
+        error: fields.error.map(|error| error.message),
+        started_at: Some(fields.started_at),
+        ended_at: Some(fields.finished_at),
+        duration_ms: Some(fields.duration_ms),
+        turns: Some(u64::from(fields.turns)),
+        tool_calls: Some(fields.tool_calls),
+        usage: Some(fields.usage),
+        cost_usd: fields.cost_usd,
+        model: Some(fields.model),
+        is_resumable: fields.outcome.can_be_resumed(),
+        ..RunRow::new(RowKind::Run, RunStatus::Ended(fields.outcome))
+    }
+}
+
+fn damaged(why: String) -> RunRow {
+    RunRow { error: Some(why), ..RunRow::new(RowKind::Run, RunStatus::Damaged) }
+}
+
+fn other_format(format: u64, version: Option<&str>) -> RunRow {
+    let by = version.map(|version| format!("; legwork {version} wrote it")).unwrap_or_default();
+    let why = format!("its format is {format}, and this legwork reads format {FORMAT}{by}");
+    RunRow { error: Some(why), ..RunRow::new(RowKind::Run, RunStatus::OtherFormat) }
+}
+
+/// Reads `result.json`; `None` if there is none. The error is the line of the record in a table.
+fn read_result(folder: &Path) -> Result<Option<ResultFields>, Box<RunRow>> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        format: u64,
+    }
+    let mut content = Vec::new();
+    let read = open_file(folder, RESULT_FILE, MAX_RESULT_BYTES)
+        .and_then(|file| file.take(MAX_RESULT_BYTES).read_to_end(&mut content));
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Box::new(damaged(format!("{RESULT_FILE} can't be read: {error}")))),
+        Ok(_) => {}
+    }
+    // Another version's file needn't fit this version's type.
+    match serde_json::from_slice::<Versioned>(&content) {
+        Ok(Versioned { format }) if format != u64::from(FORMAT) => return Err(Box::new(other_format(format, None))),
+        _ => {}
+    }
+    serde_json::from_slice(&content).map(Some).map_err(|error| {
+        let why = if error.is_eof() { "ends in the middle".to_owned() } else { format!("can't be read: {error}") };
+        Box::new(damaged(format!("{RESULT_FILE} {why}; `legwork show RUN --rebuild` writes it again")))
+    })
+}
+
+fn open_journal(folder: &Path) -> io::Result<File> {
+    open_file(folder, &journal_file(PARENT), MAX_JOURNAL_BYTES)
+}
+
+fn first_line(folder: &Path) -> FirstLine {
+    let mut line = Vec::new();
+    let read = open_journal(folder).and_then(|file| {
+        BufReader::with_capacity(64 << 10, file.take(MAX_FIRST_LINE_BYTES)).read_until(b'\n', &mut line)
+    });
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return FirstLine::Missing,
+        Err(error) => return FirstLine::Invalid(format!("its journal can't be read: {error}")),
+        Ok(read) if read as u64 >= MAX_FIRST_LINE_BYTES => {
+            return FirstLine::Invalid("the first line of its journal is too long".to_owned());
+        }
+        Ok(_) => {}
+    }
+    if line.pop_if(|last| *last == b'\n').is_none() {
+        return FirstLine::Missing;
+    }
+    let parsed = serde_json::from_slice::<Line<'_>>(&line).and_then(|line| {
+        let fields = serde_json::from_str::<StartFields>(line.data.get())?;
+        Ok((line.at, line.kind, fields))
+    });
+    match parsed {
+        Ok((at, kind, fields)) if kind == "run_started" => FirstLine::Started(at, fields),
+        Ok((_, kind, _)) => FirstLine::Invalid(format!("its journal starts with `{kind}` instead of `run_started`")),
+        Err(error) => FirstLine::Invalid(format!("the first line of its journal is damaged: {error}")),
+    }
+}
+
+/// The time of the journal's last complete line, and how the run ended if the line says so. `None` if the line is too long.
+fn last_line(folder: &Path) -> Option<(Timestamp, Option<EndFields>)> {
+    let mut file = open_journal(folder).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(MAX_TAIL_BYTES))).ok()?;
+    let mut tail = Vec::new();
+    file.take(MAX_TAIL_BYTES).read_to_end(&mut tail).ok()?;
+    let end = tail.iter().rposition(|byte| *byte == b'\n')?;
+    let start = tail[..end].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    if start == 0 && length > MAX_TAIL_BYTES {
+        return None;
+    }
+    let line: Line<'_> = serde_json::from_slice(&tail[start..end]).ok()?;
+    let end = (line.kind == "run_finished").then(|| serde_json::from_str(line.data.get()).ok()).flatten();
+    Some((line.at, end))
+}
