@@ -196,7 +196,9 @@ impl Error {
             Self::Usage { hint, .. } => hint.clone(),
             Self::Provider(error) => error.hint.clone(),
             Self::ToolServer(_) => {
-                Some("Nothing was spent. Check its declaration under `mcp`; `required: false` runs the job without it.".into())
+                let text = "Nothing was spent. Check its declaration under `mcp`. A program in a folder of your own may need \
+                            --allow-read DIR; `required: false` runs the job without the server.";
+                Some(text.to_owned())
             }
             Self::Record { .. } => Some("Choose another folder with --out DIR.".into()),
             Self::BrokenRecord { path, .. } => {

@@ -186,7 +186,9 @@ fn an_address_that_cannot_be_used_ends_the_run_and_gets_no_header_elsewhere() {
 fn a_server_that_is_not_required_may_be_missing() {
     let job = JOB.replace("/usr/bin/python3, server.py, stdio, modern]", "no-such-program], required: false");
     let folder = folder(&job, "parent:\n  - text: done\n");
-    run(&folder).assert_code(0).assert_stderr_contains("the run goes on without it");
+    let ended = run(&folder);
+    ended.assert_code(0).assert_stderr_contains("the run goes on without it");
+    assert!(ended.run_folder().plan()["mcp"]["t"]["missing"].as_str().unwrap().contains("no-such-program"));
 }
 
 #[test]
@@ -330,4 +332,58 @@ fn an_untrusted_job_has_no_servers() {
     let folder = folder(JOB, &calls(&["t__echo"]));
     let refused = folder.legwork(&["validate", "--untrusted", "job.yaml"]).run();
     refused.assert_code(3).assert_stdout_contains("an untrusted job can't have the tool server `t`");
+}
+
+/// The YAML blocks of the book's page about tool servers.
+fn examples() -> Vec<String> {
+    let page = include_str!("../docs/src/tool-servers.md");
+    let blocks = page.split("```yaml\n").skip(1);
+    blocks.map(|block| block.split("```").next().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn the_book_s_first_job_runs_with_its_script() {
+    let examples = examples();
+    let folder = TestFolder::new();
+    folder.write("jobs/changes.yaml", &examples[0]).write("jobs/changes.script.yaml", &examples[1]);
+    folder.legwork(&["validate", "jobs"]).run().assert_code(0);
+    let model = ["--model", "replay/jobs/changes.script.yaml"];
+    folder
+        .legwork(&["run", "jobs/changes.yaml"])
+        .args(model)
+        .run()
+        .assert_code(0)
+        .assert_stdout_contains("the old name");
+}
+
+#[test]
+fn the_book_s_whole_job_survives_a_kill_in_the_middle_of_a_call() {
+    let examples = examples();
+    let [.., job, script] = examples.as_slice() else { panic!("{examples:?}") };
+    let folder = TestFolder::new();
+    folder
+        .write("AGENTS.md", "Write plain English.\n")
+        .write("jobs/notes.yaml", job)
+        .write("jobs/notes.script.yaml", script);
+    let skill =
+        "---\nname: release-notes\ndescription: How release notes are written.\n---\nOne line for each change.\n";
+    folder.write("skills/release-notes/SKILL.md", skill);
+    folder.legwork(&["validate", "jobs"]).run().assert_code(0);
+    let run = || folder.legwork(&["run", "jobs/notes.yaml", "--model", "replay/jobs/notes.script.yaml"]);
+    let whole = run().run();
+    whole.assert_code(0).assert_stdout_contains("the milestone is closed");
+    assert!(folder.read("NOTES.md").contains("#12"));
+    let record = whole.run_folder();
+    let is_call = |event: &serde_json::Value| {
+        event["type"] == "call_started" && event["data"].to_string().contains("tracker__close_milestone")
+    };
+    let before = record.events().iter().position(is_call).unwrap() + 1;
+    let children = ["historian-1", "librarian-1"].iter().map(|id| record.events_of(id).len()).sum::<usize>();
+    let killed = run().env("LEGWORK_KILL_AFTER", (before + children).to_string()).run();
+    assert_eq!(killed.signal(), Some(9), "{}", killed.full_output());
+    assert!(is_call(killed.run_folder().events().last().unwrap()), "{:?}", killed.run_folder().events().last());
+    let resumed = folder.legwork(&["resume", "latest"]).run();
+    resumed.assert_code(0).assert_stdout_contains("the milestone is closed");
+    assert!(transcript(&resumed).contains("The run was interrupted during this call. Its effect is unknown"));
+    folder.legwork(&["replay", "latest"]).run().assert_code(0).assert_stdout_contains("equal");
 }

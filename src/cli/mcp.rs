@@ -8,7 +8,7 @@ use super::arguments::{require_utf8, resolve_workspace};
 use super::env::CliEnv;
 use super::execute::start_runtime;
 use super::output::printable;
-use super::read_files::{parent_folder, read_job};
+use super::read_files::read_job;
 use super::sandbox_options::{SandboxOptions, SandboxScope};
 use super::secrets::server_secrets;
 use super::tool_servers::{self, StartContext, WantedServer};
@@ -66,7 +66,7 @@ fn lock(options: &LockArgs, env: &CliEnv) -> Result<u8, Error> {
         return Err(Error::usage(message, "Declare servers under `mcp`, and list their tools in an agent's `tools`."));
     }
     let file_name = ToolLock::file_name(&options.job.to_string_lossy()).unwrap_or_default();
-    let path = parent_folder(&options.job).join(file_name);
+    let path = options.job.with_file_name(file_name);
     let lock = list_tools(options, &job, wanted, env)?;
     let text = lock.to_text();
     if text.len() as u64 > MAX_FILE_BYTES {

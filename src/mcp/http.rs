@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use reqwest::Client;
 use reqwest::header::{HeaderName, HeaderValue};
+use reqwest::{Client, Url};
 use rmcp::model::ClientJsonRpcMessage;
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::common::client_side_sse::{BoxedSseResponse, ExponentialBackoff};
@@ -17,7 +17,7 @@ use rmcp::transport::streamable_http_client::{
 };
 
 use super::stream_bounds::{MAX_MESSAGE_BYTES, StreamBounds};
-use crate::providers::root_cause;
+use crate::providers::{client_builder, root_cause};
 
 /// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -52,16 +52,11 @@ pub(super) fn transport(
     bounds: &Arc<StreamBounds>,
     failure: &LastFailure,
 ) -> Result<StreamableHttpClientTransport<BoundedClient>, String> {
-    let mut builder = Client::builder()
-        .user_agent(concat!("legwork/", env!("CARGO_PKG_VERSION")))
-        .redirect(reqwest::redirect::Policy::none())
-        .connect_timeout(CONNECT_TIMEOUT);
+    let parsed = Url::parse(url).map_err(|error| format!("its address isn't valid: {error}"))?;
+    let mut builder = client_builder(&parsed, concat!("legwork/", env!("CARGO_PKG_VERSION")));
+    builder = builder.connect_timeout(CONNECT_TIMEOUT);
     if bypasses_proxy {
         builder = builder.no_proxy();
-    }
-    if url.starts_with("http:") {
-        // Loading the system's certificates takes most of the time of creating a client.
-        builder = builder.tls_certs_only(std::iter::empty());
     }
     let client =
         builder.build().map_err(|error| format!("the HTTP client can't be created: {}", root_cause(&error)))?;

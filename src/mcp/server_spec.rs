@@ -32,6 +32,9 @@ pub struct ServerSpec {
     /// The tools that agents list, by their names on the server. Absent: not known before the server has started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<ToolDefinitions>,
+    /// Why it didn't start, if the run goes on without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
 }
 
 /// The value of a header.
@@ -73,6 +76,7 @@ impl ServerSpec {
                 .as_ref()
                 .map_or(DEFAULT_SERVER_SECONDS * 1000, |timeout| timeout.value.milliseconds()),
             tools: None,
+            missing: None,
         }
     }
 

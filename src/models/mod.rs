@@ -1,6 +1,7 @@
 //! Tables of facts about models, by name: vendors, options, limits and retirements.
 
 mod capabilities;
+mod price_table;
 mod retirements;
 mod table;
 pub(crate) mod token_estimate;
