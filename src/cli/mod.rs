@@ -15,6 +15,7 @@ mod init;
 mod keyed_run;
 mod man;
 mod map;
+mod mcp;
 mod next_command;
 mod output;
 mod output_files;
@@ -36,6 +37,7 @@ mod save_case;
 mod secrets;
 mod show;
 mod test;
+mod tool_servers;
 mod user_config;
 mod validate;
 mod version;
@@ -101,6 +103,12 @@ enum Command {
     ///
     /// Needs no key and no network, and runs nothing, except git to read context files of a commit.
     Validate(validate::ValidateArgs),
+    /// Lock the tools of a job's tool servers
+    Mcp {
+        /// What to do
+        #[command(subcommand)]
+        command: mcp::McpCommand,
+    },
     /// Explain the codes of findings, with examples
     Explain(explain::ExplainArgs),
     /// Print a run's transcript
@@ -254,15 +262,17 @@ fn run_restorer() -> Option<u8> {
 }
 
 fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
-    if matches!(
+    let starts_processes = matches!(
         command,
         Command::Run(_)
             | Command::Map(_)
             | Command::Resume(_)
             | Command::Replay(_)
             | Command::Test(_)
+            | Command::Mcp { .. }
             | Command::Doctor(_)
-    ) {
+    );
+    if starts_processes {
         let is_secret = |name: &str| is_secret_name(name) || name.ends_with("_BASE_URL") || is_otlp_secret(name);
         let runs_nothing = matches!(&command, Command::Replay(options) if !options.tools);
         let servers = if runs_nothing { &UserServers::default() } else { &env.parsed_servers().servers };
@@ -277,6 +287,7 @@ fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
         Command::Replay(options) => replay::replay(&options, env),
         Command::Test(options) => test::test(&options, env),
         Command::Validate(options) => validate::validate(&options, env),
+        Command::Mcp { command } => mcp::mcp(&command, env),
         Command::Explain(options) => explain::explain(&options, env),
         Command::Show(options) => show::show(&options, env),
         Command::Export(options) => export::export(&options, env),

@@ -98,7 +98,7 @@ impl Endpoint {
             secrets.iter().map(|secret| ("address".to_owned(), secret.clone())).collect();
         let display_url = connect.redactor.redact(&base_url::without_credentials(&url)).into_owned();
         let timeouts = Timeouts::new(connect)?;
-        let bypasses_proxy = bypasses_proxy(&url) || is_in_no_proxy(connect.env, &url);
+        let bypasses_proxy = bypasses_proxy(connect.env, &url);
         let proxy = if bypasses_proxy { None } else { Proxy::for_url(connect.env, &url) };
         let certificate = connect.client_identity(labels.key_name(), url.scheme())?;
         let mut endpoint = Self {
@@ -378,7 +378,7 @@ fn key_value(prefix: &str, key: &str) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// Whether requests bypass any proxy. A proxy can't read tunneled https, but it would see the key in http.
-fn bypasses_proxy(url: &Url) -> bool {
-    url.scheme() == "http" || base_url::is_loopback_url(url)
+/// Whether requests bypass any proxy: by `NO_PROXY`, or because it would see what is sent. It can't read tunneled https.
+pub(crate) fn bypasses_proxy(variable: &dyn Fn(&str) -> Option<String>, url: &Url) -> bool {
+    url.scheme() == "http" || base_url::is_loopback_url(url) || is_in_no_proxy(variable, url)
 }
