@@ -106,21 +106,24 @@ impl ProviderState {
     pub(crate) fn new(endpoint: Endpoint, retry_policy: RetryPolicy, dialect: &'static ErrorDialect) -> Self {
         Self { endpoint, retry_policy, error_dialect: dialect, learned: Arc::default() }
     }
+}
 
-    /// Asks for the list of models once.
-    async fn check_server(&self) -> Result<ServerCheck, FailedAttempt> {
-        let key = self.endpoint.issued_key().await?;
-        let response = self.endpoint.get_models(key.as_ref()).await?;
+/// Asks a server for the list of its models, once.
+pub(crate) async fn check_server(
+    endpoint: &Endpoint,
+    dialect: &'static ErrorDialect,
+) -> Result<ServerCheck, ProviderError> {
+    let ask = async {
+        let key = endpoint.issued_key().await?;
+        let response = endpoint.get_models(key.as_ref()).await?;
         match response.status().as_u16() {
             200 => Ok(ServerCheck::Accepted),
             // Servers with few parts of an API don't have this one.
             404 | 405 | 501 => Ok(ServerCheck::NoModelList),
-            _ => {
-                let errors = ErrorClassifier { dialect: self.error_dialect, model: "", endpoint: &self.endpoint };
-                Err(errors.error_response(response).await)
-            }
+            _ => Err(ErrorClassifier { dialect, model: "", endpoint }.error_response(response).await),
         }
-    }
+    };
+    ask.await.map_err(|failure: FailedAttempt| failure.error)
 }
 
 /// A provider whose conversations share an endpoint.
@@ -153,7 +156,7 @@ impl<B: RequestEncoder + Sync> Provider for HttpProvider<B> {
     }
 
     fn check_server(&self) -> Option<BoxFuture<'_, Result<ServerCheck, ProviderError>>> {
-        Some(Box::pin(async { self.shared.check_server().await.map_err(|failure| failure.error) }))
+        Some(Box::pin(check_server(&self.shared.endpoint, self.shared.error_dialect)))
     }
 }
 
