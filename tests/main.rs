@@ -29,6 +29,7 @@ mod gather;
 mod harness;
 mod house;
 mod human_output;
+mod images;
 mod interop;
 mod job_lifecycle;
 mod jobs;

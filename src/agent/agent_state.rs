@@ -125,6 +125,7 @@ impl<'t> Agent<'t> {
         if let Some(tool) = plan.submit_result(planned).map_err(failed)? {
             toolbox.add(Box::new(tool));
         }
+        toolbox.set_media(planned.model.media());
         let provider = run.deps.providers.get(&planned.model.reply_source());
         let provider = provider.ok_or_else(|| failed(format!("no provider was opened for {}", planned.model)))?;
         let conversation = provider.open(ConversationConfig {
@@ -146,6 +147,7 @@ impl<'t> Agent<'t> {
                 message_file: Arc::clone(&run.deps.message_file),
                 history: MessageStore {
                     binds_thinking: planned.model.has_prefix_bound_thinking(),
+                    model: planned.model.clone(),
                     is_off: plan.compaction == Compaction::Off,
                     ..MessageStore::default()
                 },

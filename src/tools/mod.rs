@@ -24,7 +24,7 @@ use crate::message::ToolCall;
 use crate::text::truncate;
 
 pub use crate::message::ToolError;
-pub use tool::{Builtin, CallFuture, Tool, ToolContext, ToolGrant, ToolSpec};
+pub use tool::{Builtin, CallFuture, Tool, ToolContext, ToolGrant, ToolOutput, ToolSpec};
 pub use tool_state::{FileVersion, TodoItem, TodoStatus, ToolState};
 
 /// The rules about tools' options, in addition to those of the YAML reader.
