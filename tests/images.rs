@@ -352,3 +352,27 @@ fn messages_of_a_record_are_exported_without_the_bytes() {
     exported.assert_code(0).assert_stdout_contains("its bytes are in the record");
     assert!(!exported.stdout.contains(PNG));
 }
+
+#[test]
+fn a_fallback_gets_the_images_that_it_takes() {
+    for (second, count) in [("openai/gpt-5.1", 2), ("gemini/gemini-3.8-flash", 2), ("openai-chat/some-model", 0)] {
+        let folder = folder(&format!("{{ name: anthropic/claude-haiku-4-5, fallback: [{second}] }}"));
+        folder.write("job.yaml", folder.read("job.yaml").replace(", cost_usd: 1", ""));
+        let server = Server::with(Checks::AllowHandover, |request: &Request| {
+            match (request.model() == "claude-haiku-4-5", request.turn()) {
+                (true, 0) => reads(&["pages/shot.png"]),
+                (true, _) => Answer::status(500).error("api_error", "Down."),
+                (false, _) => Answer::text("Seen."),
+            }
+        });
+        let start = folder.legwork(&["run", "job.yaml", "--set", "shot=pages/shot.png"]);
+        let start = start.env("LEGWORK_RETRY_BASE_MS", "1").anthropic(&server).openai(&server).gemini(&server);
+        start.run().assert_code(0).assert_stdout("Seen.\n");
+        let requests = server.finish();
+        let last = requests.last().unwrap();
+        assert_eq!((last.model(), files_of(last).len()), (second.split_once('/').unwrap().1, count));
+        let notes =
+            last.raw_body().to_string().matches("[A PNG image was left out: this model doesn't take it.]").count();
+        assert_eq!(notes, 2 - count, "{second}");
+    }
+}

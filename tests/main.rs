@@ -24,6 +24,7 @@ mod engines;
 mod everyday_options;
 mod explain;
 mod exports;
+mod fallback;
 mod file_tool_escapes;
 mod gather;
 mod harness;

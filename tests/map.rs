@@ -81,6 +81,7 @@ fn every_row_runs_once_and_the_same_command_reads_the_results_again() {
         let result = record(&folder, &format!("a{number}")).result();
         assert_eq!(result["run_id"], format!("a{number}"));
         assert_eq!(result["text"], format!("Wrote a{number}."));
+        assert!(!record(&folder, &format!("a{number}")).has("lease"));
     }
     assert!(outcomes(&folder).values().all(|outcome| outcome == "completed"));
     assert!(folder.read("runs/job/map-rows/results.csv").starts_with("id,"));

@@ -1,5 +1,6 @@
 //! The state of one agent: its plan, its progress so far, and its conversation.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -9,12 +10,12 @@ use super::message_store::{MessageFile, MessageStore};
 use super::run_abort::RunAbort;
 use super::run_state::RunState;
 use super::stuck_detector::StuckDetector;
-use crate::event::{AgentFinished, Event, LimitReached, Outcome};
+use crate::event::{AgentFinished, Event, LimitReached, ModelChanged, Outcome};
 use crate::job::Compaction;
 use crate::message::{Message, Reply, ToolCall, ToolResult, UserMessage};
 use crate::models::token_estimate::TokenEstimator;
 use crate::plan::PlannedAgent;
-use crate::providers::{Conversation, ConversationConfig};
+use crate::providers::{Conversation, ConversationConfig, Model, ProviderError};
 use crate::tools::submit_result::SubmitResult;
 use crate::tools::task::Task;
 use crate::tools::toolbox::Toolbox;
@@ -23,6 +24,12 @@ use crate::tools::toolbox::Toolbox;
 pub struct Agent<'t> {
     pub(super) run: &'t RunState,
     pub(super) planned: &'t PlannedAgent,
+    /// The model that it asks: its own, or a fallback.
+    pub(super) model: &'t Model,
+    /// The most output tokens of one reply of that model.
+    pub(super) max_tokens: u32,
+    /// How many fallbacks have replaced a model.
+    pub(super) fallbacks: usize,
     /// Its id and its totals, as the `agent_finished` event will have them.
     pub(super) summary: AgentFinished,
     pub(super) context: AgentContext,
@@ -47,6 +54,8 @@ pub(super) struct AgentContext {
     pub(super) message_file: Arc<MessageFile>,
     /// The message that the next request adds.
     pub(super) pending: Option<UserMessage>,
+    /// The call ids that a fallback gets, by those of the journal.
+    pub(super) call_aliases: HashMap<String, String>,
     /// Estimates the tokens of the prompt.
     pub(super) estimator: TokenEstimator,
     /// The model's window as the job or the price table has it.
@@ -109,6 +118,24 @@ impl StructuredOutput {
     }
 }
 
+/// Opens a conversation of an agent with a model.
+fn open_conversation(
+    run: &RunState,
+    planned: &PlannedAgent,
+    model: &Model,
+    id: &str,
+    toolbox: &Toolbox,
+) -> Result<Box<dyn Conversation>, RunAbort> {
+    let missing = || RunAbort::new(Outcome::EnvironmentFailed, format!("no provider was opened for {model}"));
+    let provider = run.deps.providers.get(&model.reply_source()).ok_or_else(missing)?;
+    Ok(provider.open(ConversationConfig {
+        agent: id.to_owned(),
+        model: model.clone(),
+        system: run.deps.plan.system_prompt(planned),
+        tools: toolbox.specs(),
+    })?)
+}
+
 impl<'t> Agent<'t> {
     /// Prepares an agent. `summary` has its id and nothing else yet.
     pub(super) fn open(run: &'t RunState, planned: &'t PlannedAgent, summary: AgentFinished) -> Result<Self, RunAbort> {
@@ -126,21 +153,21 @@ impl<'t> Agent<'t> {
             toolbox.add(Box::new(tool));
         }
         toolbox.set_media(planned.model.media());
-        let provider = run.deps.providers.get(&planned.model.reply_source());
-        let provider = provider.ok_or_else(|| failed(format!("no provider was opened for {}", planned.model)))?;
-        let conversation = provider.open(ConversationConfig {
-            agent: summary.id.clone(),
-            model: planned.model.clone(),
-            system: plan.system_prompt(planned),
-            tools: toolbox.specs(),
-        })?;
+        let conversation = open_conversation(run, planned, &planned.model, &summary.id, &toolbox)?;
+        // A fallback that can't be used is reported now, and not after hours of work.
+        for fallback in planned.fallback.iter().filter(|_| !cursor.is_replay()) {
+            open_conversation(run, planned, &fallback.model, &summary.id, &toolbox)?;
+        }
         if let Some(raised) = cursor.limit_raised.take() {
             run.record(&summary.id, raised)?;
         }
-        let prices = &run.deps.prices;
+        let (known_window, prompt_limit) = run.known_limits(&planned.model);
         let mut agent = Self {
             run,
             planned,
+            model: &planned.model,
+            max_tokens: planned.max_tokens,
+            fallbacks: 0,
             summary,
             context: AgentContext {
                 conversation,
@@ -148,17 +175,14 @@ impl<'t> Agent<'t> {
                 history: MessageStore {
                     binds_thinking: planned.model.has_prefix_bound_thinking(),
                     model: planned.model.clone(),
-                    is_off: plan.compaction == Compaction::Off,
+                    is_off: plan.compaction == Compaction::Off && planned.fallback.is_empty(),
                     ..MessageStore::default()
                 },
                 pending: None,
+                call_aliases: HashMap::new(),
                 estimator: TokenEstimator::default(),
-                known_window: planned.model.context.or_else(|| prices.context_window(planned.model.price_key())),
-                // If the job says how large the window is, all of it can be used.
-                prompt_limit: match planned.model.context {
-                    Some(_) => u64::MAX,
-                    None => prices.prompt_limit(planned.model.price_key()).unwrap_or(u64::MAX),
-                },
+                known_window,
+                prompt_limit,
             },
             toolbox,
             output: StructuredOutput {
@@ -173,6 +197,40 @@ impl<'t> Agent<'t> {
         };
         agent.count_rolled_back();
         Ok(agent)
+    }
+
+    /// Continues with the next fallback, because the model has failed: it gets the conversation in a form that any model
+    /// accepts. The caller has checked that there is one.
+    pub(super) fn fall_back(&mut self, error: ProviderError) -> Result<(), RunAbort> {
+        let Some(next) = self.planned.fallback.get(self.fallbacks) else { return Err(error.into()) };
+        let (from, to) = (self.model.to_string(), next.model.to_string());
+        self.record(ModelChanged { from, to, reason: error.message })?;
+        let mut history = self.load_history()?;
+        history.adapt_to_other_model(&mut self.context.call_aliases);
+        let conversation = open_conversation(self.run, self.planned, &next.model, &self.summary.id, &self.toolbox)?;
+        (self.model, self.max_tokens) = (&next.model, next.max_tokens);
+        self.fallbacks += 1;
+        let context = &mut self.context;
+        context.conversation = conversation;
+        context.history.binds_thinking = next.model.has_prefix_bound_thinking();
+        context.history.model = next.model.clone();
+        self.toolbox.set_media(next.model.media());
+        (context.known_window, context.prompt_limit) = self.run.known_limits(&next.model);
+        // Other models count other tokens.
+        context.estimator = TokenEstimator::default();
+        self.rebuild_conversation(&history.messages, None);
+        self.replace_history(history);
+        Ok(())
+    }
+
+    /// Whether another model can answer if this one fails.
+    pub(super) fn has_fallback(&self) -> bool {
+        self.fallbacks < self.planned.fallback.len()
+    }
+
+    /// The fallback that the agent asks, if it is one.
+    pub(super) fn fallback_name(&self) -> Option<String> {
+        (self.fallbacks > 0).then(|| self.model.to_string())
     }
 
     /// The summary of an agent that hasn't done anything yet.

@@ -1,6 +1,8 @@
 //! Compaction: if the next request doesn't fit the model's window, old results are truncated, then older turns are replaced
 //! by a summary.
 
+use std::collections::HashMap;
+
 use super::agent_state::Agent;
 use super::journal_cursor::CompactionStep;
 use super::message_history::{MessageHistory, SUMMARY_CUT_NOTE, SUMMARY_INSTRUCTION, TRUNCATED_RESULT_CHARS};
@@ -92,7 +94,7 @@ impl Agent<'_> {
                 CompactionStep::Proceed => return Ok(None),
                 CompactionStep::GiveUp => {
                     let first_prompt = (self.summary.turns == 0).then(|| self.context.high_tokens());
-                    let reason = state.failure_message(self.window(), self.planned.max_tokens, first_prompt);
+                    let reason = state.failure_message(self.window(), self.max_tokens, first_prompt);
                     return Ok(Some(RequestOutcome::ContextFull { reason, is_new_window: false }));
                 }
                 CompactionStep::TruncateResults { call_ids, chars } => {
@@ -138,7 +140,7 @@ impl Agent<'_> {
             return Ok(CompactionStep::Summarize { kept_turns });
         }
         let tokens = context.high_tokens();
-        let max_tokens = u64::from(self.planned.max_tokens);
+        let max_tokens = u64::from(self.max_tokens);
         // A reply that may take more than half of the window gets what the prompt leaves.
         let window = self.window().map(|window| (window - max_tokens.min(window / 2)).min(context.prompt_limit));
         let rejected = state.rejected_tokens;
@@ -202,14 +204,19 @@ impl Agent<'_> {
     /// The most tokens of the next summary.
     fn summary_max_tokens(&self) -> u32 {
         let most = self.window().map_or(u64::MAX, |window| (window / 4).max(256));
-        self.planned.max_tokens.min(MAX_SUMMARY_TOKENS).min(u32::try_from(most).unwrap_or(u32::MAX))
+        self.max_tokens.min(MAX_SUMMARY_TOKENS).min(u32::try_from(most).unwrap_or(u32::MAX))
     }
 
     /// Truncates the results of these calls in the conversation.
     pub(super) fn truncate_results(&mut self, call_ids: &[String], chars: u64) -> Result<(), RunAbort> {
         let before = (self.context.high_tokens(), self.context.bytes());
         let mut history = self.load_history()?;
-        let call_ids = history.truncate_results(call_ids, chars);
+        // The journal has the original ids.
+        let aliases = &self.context.call_aliases;
+        let call_ids: Vec<String> = call_ids.iter().map(|id| aliases.get(id).unwrap_or(id).clone()).collect();
+        let mut call_ids = history.truncate_results(&call_ids, chars);
+        let originals: HashMap<&String, &String> = aliases.iter().map(|(original, alias)| (alias, original)).collect();
+        call_ids.iter_mut().for_each(|id| *id = originals.get(&*id).map_or_else(|| id.clone(), |it| (*it).clone()));
         self.rebuild_conversation(&history.messages, None);
         self.replace_history(history);
         let tokens_after = self.rescale_tokens(before);
@@ -217,8 +224,8 @@ impl Agent<'_> {
         self.record(ResultsTruncated { call_ids, chars, tokens_before: before.0, tokens_after })
     }
 
-    /// Replaces all turns but the last ones by a summary that the model writes. Returns an outcome if a limit leaves no room
-    /// for the request.
+    /// Replaces all turns but the last ones by a summary that the model writes. Returns an outcome if there is no summary
+    /// because a limit leaves no room for the request, or because the model failed.
     async fn summarize(
         &mut self,
         kept_turns: u32,
@@ -234,10 +241,10 @@ impl Agent<'_> {
         drop(summarized);
         self.rescale_tokens(before);
         let max_tokens = self.summary_max_tokens();
-        let mut limit_reached = None;
+        let mut ended = None;
         match self.send_request(RequestKind::Summary { kept_turns, max_tokens }).await? {
             RequestOutcome::ContextFull { .. } => state.is_summary_too_long = true,
-            outcome @ RequestOutcome::LimitReached(_) => limit_reached = Some(outcome),
+            outcome @ (RequestOutcome::LimitReached(_) | RequestOutcome::ProviderFailed(_)) => ended = Some(outcome),
             RequestOutcome::Reply(reply) => match reply.unusable_summary_reason() {
                 Some(_) if reply.stop == StopReason::ContextFull => state.is_summary_too_long = true,
                 Some(why) => {
@@ -260,7 +267,7 @@ impl Agent<'_> {
         }
         self.rebuild_conversation(&self.load_history()?.messages, None);
         self.context.estimator = estimator;
-        Ok(limit_reached)
+        Ok(ended)
     }
 
     fn summary_text(&self, reply: &Reply, max_tokens: u32) -> String {
@@ -278,14 +285,14 @@ impl Agent<'_> {
         context.history.load(&context.message_file).map_err(|error| RunAbort::messages_unreadable(&error))
     }
 
-    fn replace_history(&mut self, history: MessageHistory) {
+    pub(super) fn replace_history(&mut self, history: MessageHistory) {
         self.toolbox.set_attached(history.attachments());
         let context = &mut self.context;
         context.history.replace(&context.message_file, history);
     }
 
     /// Starts the provider's conversation again with these messages, and perhaps a note at the end.
-    fn rebuild_conversation(&mut self, messages: &[Message], note: Option<&str>) {
+    pub(super) fn rebuild_conversation(&mut self, messages: &[Message], note: Option<&str>) {
         let context = &mut self.context;
         context.conversation.clear();
         messages.iter().for_each(|message| context.conversation.push(message));

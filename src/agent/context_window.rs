@@ -10,7 +10,7 @@ const SLACK_DIVISOR: u64 = 32;
 impl Agent<'_> {
     /// How many tokens the prompt and the reply may have together, if that is known.
     pub(super) fn window(&self) -> Option<u64> {
-        self.context.known_window.into_iter().chain(self.run.reported_window(&self.planned.model)).min()
+        self.context.known_window.into_iter().chain(self.run.reported_window(self.model)).min()
     }
 
     /// Takes the window that a server reported when a prompt was too long. Returns whether it wasn't known. A window that
@@ -21,7 +21,7 @@ impl Agent<'_> {
         let known = self.window();
         let is_new = |window: &u64| *window <= most && known.is_none_or(|known| *window < known);
         let Some(window) = reported.filter(is_new) else { return false };
-        self.run.record_window(&self.planned.model, window);
+        self.run.record_window(self.model, window);
         true
     }
 

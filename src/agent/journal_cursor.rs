@@ -357,12 +357,22 @@ impl JournalCursor {
         self.rolled_back.iter().filter(|entry| matches!(entry.event, Event::ReplyReceived(_))).count()
     }
 
-    /// The context windows that servers reported when a prompt was too long.
-    pub(super) fn reported_windows(&self) -> impl Iterator<Item = u64> {
-        self.steps.iter().filter_map(|entry| match &entry.event {
-            Event::RequestFailed(failed) => failed.window,
+    /// The context windows that servers reported when a prompt was too long, each with the fallback that was asked.
+    pub(super) fn reported_windows(&self) -> impl Iterator<Item = (Option<&str>, u64)> {
+        let mut fallback = None;
+        self.steps.iter().filter_map(move |entry| match &entry.event {
+            Event::RequestStarted(request) => {
+                fallback = request.model.as_deref();
+                None
+            }
+            Event::RequestFailed(failed) => Some((fallback, failed.window?)),
             _ => None,
         })
+    }
+
+    /// Whether another model replaced the agent's next.
+    pub(super) fn is_model_change_next(&self) -> bool {
+        matches!(self.peek(), Some(Event::ModelChanged(_)))
     }
 
     /// How many calls were started, and how many of them for a subagent.
@@ -418,10 +428,12 @@ fn is_before_request(entry: &JournalEntry, is_final: bool) -> bool {
 }
 
 /// The usage of one request.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct RequestSpend {
     /// When it was made.
     pub at: Timestamp,
+    /// The fallback that it was sent to; `None` for the agent's own model.
+    pub fallback: Option<String>,
     /// Its tokens.
     pub usage: Usage,
     /// The cost in US dollars that was reserved for it, if its real usage isn't known.
@@ -434,7 +446,7 @@ pub(super) fn request_spend<'a>(entries: impl IntoIterator<Item = &'a JournalEnt
         let output_tokens = u64::from(request.max_tokens).min(request.reserved_tokens);
         let input_tokens = request.reserved_tokens - output_tokens;
         let usage = Usage { input_tokens, output_tokens, ..Usage::default() };
-        RequestSpend { at, usage, reserved_cost_usd: Some(request.reserved_cost_usd) }
+        RequestSpend { at, fallback: request.model.clone(), usage, reserved_cost_usd: Some(request.reserved_cost_usd) }
     };
     let mut all = Vec::new();
     let mut in_flight: Option<(Timestamp, &RequestStarted)> = None;
@@ -446,7 +458,9 @@ pub(super) fn request_spend<'a>(entries: impl IntoIterator<Item = &'a JournalEnt
             _ => None,
         };
         all.extend(in_flight.map(|request| match used {
-            Some(usage) => RequestSpend { at: request.0, usage, reserved_cost_usd: None },
+            Some(usage) => {
+                RequestSpend { at: request.0, fallback: request.1.model.clone(), usage, reserved_cost_usd: None }
+            }
             None => unfinished(request),
         }));
         match &entry.event {
@@ -508,6 +522,7 @@ mod tests {
                 reserved_tokens: 100,
                 reserved_cost_usd: Some(0.5),
                 kept_turns: None,
+                model: None,
             })
         };
         let failed = |input_tokens| {

@@ -119,6 +119,8 @@ impl<'t> Agent<'t> {
                     self.run.note(Outcome::ContextFull, &reason);
                     return Ok(Outcome::ContextFull);
                 }
+                // Taken care of already.
+                RequestOutcome::ProviderFailed(error) => return Err(error.into()),
             };
             self.summary.turns += 1;
             match self.judge(&reply, was_asked_again) {
@@ -205,10 +207,16 @@ impl<'t> Agent<'t> {
             self.context.append(Message::User(message));
         }
         loop {
-            if let Some(outcome) = self.compact(&mut compaction, kind).await? {
-                return Ok(outcome);
-            }
-            match self.send_request(kind).await? {
+            let outcome = match self.compact(&mut compaction, kind).await? {
+                Some(outcome @ RequestOutcome::ContextFull { .. }) => return Ok(outcome),
+                Some(outcome) => outcome,
+                None => self.send_request(kind).await?,
+            };
+            match outcome {
+                RequestOutcome::ProviderFailed(error) => {
+                    self.fall_back(error)?;
+                    compaction = CompactionState::default();
+                }
                 RequestOutcome::ContextFull { reason, is_new_window } => {
                     // A server that reports another window each time is believed once.
                     let is_new_window = is_new_window && compaction.is_fresh();
@@ -229,7 +237,7 @@ impl<'t> Agent<'t> {
                 if reply.tool_calls().next().is_none() || was_asked_again || is_last_turn {
                     return ReplyUse::Ends(Outcome::ReplyCut);
                 }
-                let most = self.planned.max_tokens;
+                let most = self.max_tokens;
                 ReplyUse::AskAgain(format!("the reply was cut by max_tokens ({most}) amid its calls"))
             }
             StopReason::ContextFull if was_asked_again || !self.can_compact() => {

@@ -32,6 +32,8 @@ pub(super) enum RequestKind {
 pub(super) enum RequestOutcome {
     Reply(Reply),
     LimitReached(LimitReached),
+    /// The model failed after all retries, and a fallback can answer.
+    ProviderFailed(ProviderError),
     /// It didn't fit the model's window.
     ContextFull {
         /// What the provider said.
@@ -64,7 +66,7 @@ impl Agent<'_> {
                 None => return Err(self.cursor.mismatch("request_started")),
             };
             let planned = match kind {
-                RequestKind::Turn | RequestKind::Final => self.planned.max_tokens,
+                RequestKind::Turn | RequestKind::Final => self.max_tokens,
                 RequestKind::Summary { max_tokens, .. } => max_tokens,
             };
             let max_tokens = request.started.max_tokens;
@@ -86,6 +88,10 @@ impl Agent<'_> {
                 }
                 // A limit left no room for another try, or for a first one after a killed process had reserved the rest.
                 _ if self.cursor.next_run_limit().is_some() => {}
+                Some(Event::RequestFailed(failed)) if self.cursor.is_model_change_next() && self.has_fallback() => {
+                    let error = ProviderError::new(failed.kind, failed.reason);
+                    return Ok(Some(RequestOutcome::ProviderFailed(error)));
+                }
                 Some(Event::RequestFailed(failed)) if self.cursor.is_at_end() || self.cursor.is_replay() => {
                     return Err(ProviderError::new(failed.kind, failed.reason).into());
                 }
@@ -109,7 +115,7 @@ impl Agent<'_> {
         self.record_again(match event.clone() {
             Event::RequestStarted(started) => {
                 let (tools_allowed, kept_turns) = (kind == RequestKind::Turn, kind.kept_turns());
-                RequestStarted { turn, tools_allowed, kept_turns, ..started }.into()
+                RequestStarted { turn, tools_allowed, kept_turns, model: self.fallback_name(), ..started }.into()
             }
             Event::ReplyReceived(received) => ReplyReceived { turn, ..received }.into(),
             other => other,
@@ -118,12 +124,12 @@ impl Agent<'_> {
 
     async fn send_live_request(&mut self, kind: RequestKind) -> Result<RequestOutcome, RunAbort> {
         let max_tokens = match kind {
-            RequestKind::Turn | RequestKind::Final => self.cap_to_window(self.planned.max_tokens),
+            RequestKind::Turn | RequestKind::Final => self.cap_to_window(self.max_tokens),
             RequestKind::Summary { max_tokens, .. } => max_tokens,
         };
         self.run.wait_for(&self.run.deps.gates.output_ready).await?;
         self.run.check_running()?;
-        let (run, model) = (self.run, &self.planned.model);
+        let (run, model) = (self.run, self.model);
         let prompt_tokens = self.context.likely_tokens();
         let rates = run.rates(model, prompt_tokens);
         let estimate = RequestEstimate {
@@ -155,6 +161,7 @@ impl Agent<'_> {
             reserved_tokens: reservation.most.tokens,
             reserved_cost_usd: rates.map(|_| reservation.most.cost),
             kept_turns: kind.kept_turns(),
+            model: self.fallback_name(),
         })?;
         reservation.mark_sent();
         let started = Instant::now();
@@ -173,6 +180,7 @@ impl Agent<'_> {
             // Otherwise an empty reply is noticed: by the parent of a subagent, by the checks, or by the missing data.
             requires_content: self.is_parent() && run.deps.plan.checks.is_empty() && self.planned.returns.is_none(),
             deadline: run.deadline.into(),
+            has_fallback: self.has_fallback(),
         };
         let answer = tokio::select! {
             biased;
@@ -205,7 +213,7 @@ impl Agent<'_> {
             Ok(reply) => redact_reply::redact_reply(&run.deps.tools.redactor, reply),
             Err(error) => return self.fail_request(error, used, max_tokens),
         };
-        let is_capped_by_window = max_tokens < self.planned.max_tokens && self.budget_cap.is_none();
+        let is_capped_by_window = max_tokens < self.max_tokens && self.budget_cap.is_none();
         if tools_allowed && is_capped_by_window && reply.stop == StopReason::MaxTokens {
             reply.stop = StopReason::ContextFull;
         }
@@ -226,6 +234,7 @@ impl Agent<'_> {
         self.record(RequestFailed { kind: error.kind, reason: error.message.clone(), usage, window })?;
         match error.kind {
             ProviderErrorKind::ContextFull => Ok(RequestOutcome::ContextFull { reason: error.message, is_new_window }),
+            ProviderErrorKind::Failed if self.has_fallback() => Ok(RequestOutcome::ProviderFailed(error)),
             _ => Err(error.into()),
         }
     }
@@ -234,6 +243,7 @@ impl Agent<'_> {
         if kind.kept_turns().is_some() {
             return;
         }
+        self.summary.answered_by = self.fallback_name();
         let bytes = self.context.bytes();
         self.context.estimator.set(reply.usage.prompt(), bytes);
         // The blocks are redacted one by one; a secret can span two of them. A reply without text has an empty text: an
@@ -256,7 +266,7 @@ impl Agent<'_> {
     }
 
     fn count_spend(&mut self, spend: &RequestSpend) {
-        self.add_usage(spend.usage, self.run.recorded_cost(&self.planned.model, spend));
+        self.add_usage(spend.usage, self.run.recorded_cost(self.planned, spend));
     }
 
     fn add_usage(&mut self, usage: Usage, cost: Option<f64>) {

@@ -17,7 +17,7 @@ use crate::attachment::Attachment;
 use crate::budget::{Amount, Budget, MapBudget};
 use crate::event::{Event, Outcome, Sink};
 use crate::message::Usage;
-use crate::plan::Plan;
+use crate::plan::{Plan, PlannedAgent};
 use crate::pricing::{Prices, Rates};
 use crate::process::fd_limit::max_concurrent_agents;
 use crate::process::spawn::EnvironmentError;
@@ -159,11 +159,13 @@ impl RunState {
         let cursors = std::mem::take(&mut self.shared().cursors);
         for (id, cursor) in &cursors {
             let Some(agent) = self.deps.plan.agent(id) else { continue };
-            cursor.reported_windows().for_each(|window| self.record_window(&agent.model, window));
+            for (fallback, window) in cursor.reported_windows() {
+                self.record_window(agent.model_named(fallback), window);
+            }
             let mut spent = Amount::default();
             for spend in cursor.request_spend() {
                 spent.tokens = spent.tokens.saturating_add(spend.usage.total());
-                spent.cost += self.recorded_cost(&agent.model, &spend).unwrap_or_default();
+                spent.cost += self.recorded_cost(agent, &spend).unwrap_or_default();
             }
             let (calls, subagents) = cursor.calls_started();
             self.budget.restore_spend(spent, calls, subagents);
@@ -216,7 +218,8 @@ impl RunState {
     }
 
     /// What a recorded request cost.
-    pub(super) fn recorded_cost(&self, model: &Model, spend: &RequestSpend) -> Option<f64> {
+    pub(super) fn recorded_cost(&self, agent: &PlannedAgent, spend: &RequestSpend) -> Option<f64> {
+        let model = agent.model_named(spend.fallback.as_deref());
         match spend.reserved_cost_usd {
             Some(reserved) if !model.is_scripted() => reserved,
             _ => self.cost(model, &spend.usage, spend.at),
@@ -347,6 +350,19 @@ impl RunState {
             return Some(Rates { input: 0.0, output: 0.0, cache_read: 0.0, cache_write: 0.0 });
         }
         self.deps.prices.rates(model.price_key(), prompt_tokens, (self.deps.clock)().into())
+    }
+
+    /// The window of a model as the job or the price table has it, and the most tokens of a prompt, independent of the window.
+    pub(super) fn known_limits(&self, model: &Model) -> (Option<u64>, u64) {
+        match model.context {
+            // If the job says how large the window is, all of it can be used.
+            Some(window) => (Some(window), u64::MAX),
+            None => {
+                let prices = &self.deps.prices;
+                let window = prices.context_window(model.price_key());
+                (window, prices.prompt_limit(model.price_key()).unwrap_or(u64::MAX))
+            }
+        }
     }
 
     /// The window of a model as its server reported it in this run.

@@ -278,7 +278,7 @@ impl EmitArgs {
         env: &CliEnv,
     ) -> Result<Vec<String>, Error> {
         let declared = job.job();
-        let specs = declared.agents().map(|agent| agent.model.unwrap_or(&declared.model));
+        let specs = lints::model_specs(declared);
         let models: Vec<Model> = match model {
             Some(model) => vec![model.clone()],
             None => specs.filter_map(|spec| lints::resolve(spec, servers).ok()).collect(),

@@ -254,7 +254,7 @@ fn repository_warnings(workspace: &Path, repositories: &Repositories) -> Vec<Str
 /// Refuses a cost limit if the price of a model is unknown. A lint checks the limit and the models of the job; this is for
 /// limits from the command line, and for resumed runs with other prices or servers.
 pub(super) fn check_cost_limit(plan: &Plan, user_config: &UserConfig) -> Result<(), Error> {
-    for model in plan.agents().map(|agent| &agent.model).filter(|_| plan.limits.cost_usd.is_some()) {
+    for model in plan.models().filter(|_| plan.limits.cost_usd.is_some()) {
         if CostTracking::of(model, plan.limits.tokens.is_some(), user_config) == CostTracking::Unknown {
             let message = format!("the price of `{model}` is unknown, so limits.cost_usd can't be enforced");
             let hint = format!("add its price to your prices.toml, in `[models.\"{model}\"]`");

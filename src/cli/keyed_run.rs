@@ -149,8 +149,8 @@ fn continue_run(
         ));
     }
     plan.workspace = target.workspace.to_string_lossy().into_owned();
-    for agent in std::iter::once(&mut plan.parent).chain(plan.subagents.values_mut()) {
-        agent.model.server = job.user_config.servers.server_info(&agent.model.provider);
+    for model in plan.models_mut() {
+        model.server = job.user_config.servers.server_info(&model.provider);
     }
     Ok(KeyedRun::Open(Box::new(OpenRun { plan, recorder, resume_state: Some(state) })))
 }

@@ -47,7 +47,7 @@ pub(super) struct JobArgs {
     pub(super) inputs: Option<PathBuf>,
     /// Use this model for all agents: PROVIDER/NAME, or replay/FILE for a script or a recorded run
     ///
-    /// Options that the job sets for its own models, such as `thinking`, are dropped.
+    /// Options that the job sets for its own models, such as `thinking` and `fallback`, are dropped.
     #[arg(long)]
     pub(super) model: Option<String>,
     /// The folder that the tools work in
@@ -216,8 +216,8 @@ impl<'a> PreparedJob<'a> {
         let (mut plan, secrets) = Plan::new(&self.job, inputs, &context).map_err(Error::Invalid)?;
         plan.set_limits(&self.limits).map_err(limit_error)?;
         if self.args.offline {
-            if let Some(agent) = plan.agents().find(|agent| !agent.model.is_scripted()) {
-                let message = format!("--offline: {} needs the network", agent.model);
+            if let Some(model) = plan.models().find(|model| !model.is_scripted()) {
+                let message = format!("--offline: {model} needs the network");
                 return Err(Error::usage(message, "Reply from a script or a record: --model replay/FILE."));
             }
             plan.network = Network::None;
@@ -284,7 +284,7 @@ impl<'a> PreparedJob<'a> {
     fn scripts(&self, plan: &Plan) -> BTreeMap<String, String> {
         let folder = if self.model.is_some() { None } else { self.args.job_path().parent() };
         let folder = self.env.current_folder.join(folder.unwrap_or(Path::new("")));
-        let replayed = plan.agents().map(|agent| &agent.model).filter(|model| model.is_scripted());
+        let replayed = plan.models().filter(|model| model.is_scripted());
         replayed.map(|model| (model.name.clone(), folder.join(&model.name).to_string_lossy().into_owned())).collect()
     }
 
@@ -321,7 +321,7 @@ impl<'a> ConnectedJob<'a> {
     /// A script can't be read, or doesn't match the job.
     pub(super) fn providers(&self, plan: &Plan) -> Result<BTreeMap<String, Arc<dyn Provider>>, Error> {
         let PreparedJob { env, job, .. } = &self.prepared;
-        if !plan.agents().any(|agent| agent.model.is_scripted()) {
+        if !plan.models().any(Model::is_scripted) {
             return Ok(self.providers.clone());
         }
         let job = Some(job.job());

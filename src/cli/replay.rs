@@ -154,7 +154,7 @@ fn edited_plan(path: &Path, replay: &Replay, folder: &Path, env: &CliEnv) -> Res
     let (source, prompts) =
         read_files::read_job(path, JobTrust::Trusted).map_err(|finding| Error::Invalid(vec![finding]))?;
     // The record has the APIs of its servers, and no request is sent.
-    let models = || replay.started().plan.agents().map(|agent| &agent.model);
+    let models = || replay.started().plan.models();
     let servers = UserServers::recorded(models());
     let providers = PROVIDERS.iter().map(|entry| entry.name).chain(models().map(|model| model.provider.as_str()));
     let local_providers = providers.map(str::to_owned).collect();

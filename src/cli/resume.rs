@@ -110,8 +110,8 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     let ResumedRecord { recorder, record, journals, last_seen, has_our_key } = reopened;
     let mut plan = record.plan;
     let servers = env.user_servers()?;
-    for agent in std::iter::once(&mut plan.parent).chain(plan.subagents.values_mut()) {
-        agent.model.server = servers.server_info(&agent.model.provider);
+    for model in plan.models_mut() {
+        model.server = servers.server_info(&model.provider);
     }
     let mut state = load_resume_state(journals, &folder)?;
     if !has_our_key {
@@ -268,7 +268,8 @@ fn permission_lines(plan: &Plan) -> Vec<String> {
             _ => tool.name.clone(),
         });
         let tools = if agent.tools.is_empty() { "no tools".to_owned() } else { tools.collect::<Vec<_>>().join(", ") };
-        lines.push(format!("{name}: {} with {tools}", agent.model));
+        let models: Vec<String> = agent.models().map(ToString::to_string).collect();
+        lines.push(format!("{name}: {} with {tools}", models.join(", or ")));
     }
     lines.extend(plan.active_checks().map(|check| format!("check {}: {}", check.name, check.run)));
     lines

@@ -9,8 +9,8 @@ use jiff::Timestamp;
 
 pub use self::read::{AgentReader, MAX_SHOWN_CHARS};
 use crate::event::{
-    AgentFinished, CheckFinished, ContextCompacted, LimitReached, MergedChanges, NoResult, ResultsTruncated, Resumed,
-    RunResult, RunStarted, WorkspaceChanged,
+    AgentFinished, CheckFinished, ContextCompacted, LimitReached, MergedChanges, ModelChanged, NoResult,
+    ResultsTruncated, Resumed, RunResult, RunStarted, WorkspaceChanged,
 };
 use crate::message::{StopReason, Usage};
 use crate::plan::Plan;
@@ -81,6 +81,8 @@ pub enum StepKind {
     Turn(Box<Turn>),
     /// A note of legwork's own to the model: findings of checks, a repair, the turns that are left.
     Note(Text),
+    /// The agent's model failed, and a fallback answers from here on.
+    ModelChanged(ModelChanged),
     /// Old results were truncated to make room.
     ResultsTruncated(ResultsTruncated),
     /// Older turns were replaced by a summary. The summary's text is the second value; the event's own is empty. The step
@@ -150,6 +152,8 @@ pub struct Turn {
     pub calls: Vec<Call>,
     /// Why the model stopped.
     pub stop: Option<StopReason>,
+    /// The fallback model that was asked; `None` for the agent's own.
+    pub fallback: Option<String>,
     /// The model that answered, if the server says so.
     pub model: Option<String>,
     /// The server's id of the request.

@@ -10,8 +10,8 @@ use jiff::Timestamp;
 use super::{AgentConversation, Call, CheckAttempt, Conversation, ReplyBlock, Step, StepKind, Text, Turn, TurnKind};
 use crate::error::Error;
 use crate::event::{
-    AgentFinished, CallFinished, CallStarted, CheckFinished, Event, JournalEntry, LimitRaised, PARENT, ReplyReceived,
-    RequestStarted, RunResult, RunSummary,
+    AgentFinished, CallFinished, CallStarted, CheckFinished, Event, JournalEntry, LimitRaised, ModelChanged, PARENT,
+    ReplyReceived, RequestStarted, RunResult, RunSummary,
 };
 use crate::job::Keep;
 use crate::journal::{JournalError, journal_file};
@@ -338,6 +338,10 @@ impl<'p> AgentReader<'p> {
                     turn.discarded = Some(reason);
                 }
             }
+            Event::ModelChanged(ModelChanged { from, to, reason }) => {
+                let [from, to, reason] = [from, to, reason].map(|text| self.shorten(text));
+                self.push(at, StepKind::ModelChanged(ModelChanged { from, to, reason }));
+            }
             Event::ResultsTruncated(event) => self.push(at, StepKind::ResultsTruncated(event)),
             Event::ContextCompacted(mut event) => {
                 let summary = self.text(&std::mem::take(&mut event.summary));
@@ -395,6 +399,8 @@ impl<'p> AgentReader<'p> {
             self.costs.add_reserved(self.reserved_cost);
         }
         self.reserved_cost = request.reserved_cost_usd;
+        let planned = self.plan.agent(&self.agent.id);
+        self.costs.model = planned.map(|planned| planned.model_named(request.model.as_deref()).clone());
         let kind = match (request.kept_turns, request.tools_allowed) {
             (Some(_), _) => TurnKind::Summary,
             (None, true) => TurnKind::Turn,
@@ -402,7 +408,8 @@ impl<'p> AgentReader<'p> {
         };
         self.open_request = Some(self.agent.steps.len());
         let (number, tools_allowed) = (request.turn, request.tools_allowed);
-        self.push(at, StepKind::Turn(Box::new(Turn { number, kind, tools_allowed, ..Turn::default() })));
+        let fallback = request.model.clone().map(|model| self.shorten(model));
+        self.push(at, StepKind::Turn(Box::new(Turn { number, kind, tools_allowed, fallback, ..Turn::default() })));
     }
 
     /// The turn of the request that has no end yet.

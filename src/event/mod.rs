@@ -82,6 +82,8 @@ events! {
     ReplyReceived = "reply_received",
     /// No reply arrived, and no further try follows.
     RequestFailed = "request_failed",
+    /// The agent's model failed, and from here on another one answers.
+    ModelChanged = "model_changed",
     /// A reply can't be used, and the model is asked again.
     ReplyDiscarded = "reply_discarded",
     /// Old results were truncated to make room in the model's window.
@@ -244,6 +246,9 @@ pub struct RequestStarted {
     /// turn, and its reply isn't part of the conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_turns: Option<u32>,
+    /// The fallback model that it is sent to; absent for the agent's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
 }
 
 /// A try failed and another follows.
@@ -277,6 +282,17 @@ pub struct RequestFailed {
     /// that wasn't known. The run uses it from then on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<u64>,
+}
+
+/// The agent's model failed after all retries, and from here on its next fallback answers.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct ModelChanged {
+    /// The model that failed.
+    pub from: String,
+    /// The model that answers now.
+    pub to: String,
+    /// Why the first one failed, in one sentence.
+    pub reason: String,
 }
 
 /// A reply can't be used, and the model is asked again.
@@ -476,6 +492,9 @@ pub struct AgentFinished {
     /// The data that it ended with, if it had to end with data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<serde_json::Value>,
+    /// The fallback model that gave the last reply; absent if it was the agent's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered_by: Option<String>,
     /// The replies that it got, without the one to a final request.
     pub turns: u32,
     /// The tool calls that it made.

@@ -53,6 +53,9 @@ pub struct RunResult {
     pub cost_usd: Option<f64>,
     /// The parent's model.
     pub model: String,
+    /// The fallback model that gave the parent's last reply; absent if it was the parent's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered_by: Option<String>,
     /// How tools were confined: `off`, or the tier that was reached.
     pub sandbox: String,
     /// The subagents, in the order in which they were called.
@@ -118,6 +121,9 @@ pub struct SubagentResult {
     pub description: Option<String>,
     /// How it ended.
     pub outcome: Outcome,
+    /// The fallback model that gave its last reply; absent if it was its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered_by: Option<String>,
     /// Its turns.
     pub turns: u32,
     /// Its tool calls.

@@ -122,6 +122,10 @@ impl Trajectories<'_> {
                 });
                 ("system", whole(summary), extra)
             }
+            StepKind::ModelChanged(changed) => {
+                let message = json!(format!("{} failed, and {} answers from here on.", changed.from, changed.to));
+                ("system", message, json!({ "kind": "model_changed", "to": changed.to, "reason": changed.reason }))
+            }
             StepKind::ResultsTruncated(truncated) => {
                 let extra = json!({
                     "kind": "results_truncated",

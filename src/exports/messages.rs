@@ -32,13 +32,11 @@ fn write(export: &Export<'_>, out: &mut dyn Write) -> Result<Vec<String>, Export
         let message = format!("the record has no conversation of `{}`", export.agent);
         return Err(Error::usage(message, format!("It has those of: {known}.")).into());
     };
-    let (spec, model) = choose_api(&planned.model, export.api)?;
-    let is_own_api = export.api.is_none() || planned.model.spec().is_some_and(|own| own.name == spec.name);
+    let encoders = planned.models().map(|own| Encoder::new(export, own)).collect::<Result<Vec<_>, Error>>()?;
     let capture = Arc::new(Capture {
         agent: export.agent.to_owned(),
-        encoder: connect(export, spec, &model)?,
-        model,
-        is_own_api,
+        encoders: encoders.into(),
+        encoder: 0,
         conversation: Arc::default(),
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -48,18 +46,19 @@ fn write(export: &Export<'_>, out: &mut dyn Write) -> Result<Vec<String>, Export
         warnings.push("The record can't be followed to its end, so messages may be missing.".to_owned());
     }
     let mut conversation = lock(&capture.conversation);
-    let Some(conversation) = conversation.as_mut() else {
+    let Some((conversation, encoder)) = conversation.as_mut() else {
         let why = format!("the parent's journal ends before the task of {}", export.agent);
         return Err(Error::NotARecord { path: record.folder.clone(), why }.into());
     };
     if let Some(reply) = replay.last_reply(export.agent) {
-        conversation.push(&capture.adapt(&Message::Assistant(reply)));
+        conversation.push(&capture.encoders[*encoder].adapt(&Message::Assistant(reply)));
     }
     let request = ReplyRequest {
-        max_tokens: planned.max_tokens,
+        max_tokens: encoder.checked_sub(1).map_or(planned.max_tokens, |at| planned.fallback[at].max_tokens),
         tools_allowed: true,
         requires_content: false,
         deadline: Instant::now(),
+        has_fallback: false,
     };
     let body = conversation.request_body(&request).unwrap_or_default();
     write_json(out, &String::from_utf8_lossy(&body))?;
@@ -118,24 +117,31 @@ fn connect(export: &Export<'_>, spec: &ProviderSpec, model: &Model) -> Result<Ar
     (spec.connect)(&context).map_err(Error::Provider)
 }
 
-/// The conversation of the exported agent, once it is open.
-type SharedConversation = Arc<Mutex<Option<Box<dyn Conversation>>>>;
+/// The conversation of the exported agent, once it is open, and the index of its encoder.
+type SharedConversation = Arc<Mutex<Option<(Box<dyn Conversation>, usize)>>>;
 
-fn lock(conversation: &SharedConversation) -> MutexGuard<'_, Option<Box<dyn Conversation>>> {
+fn lock(conversation: &SharedConversation) -> MutexGuard<'_, Option<(Box<dyn Conversation>, usize)>> {
     conversation.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Encodes the conversation of one agent. All replies are recorded, so none is asked for.
-struct Capture {
-    agent: String,
-    encoder: Arc<dyn Provider>,
+/// Encodes the conversation of a model.
+struct Encoder {
+    /// The model in the record.
+    own: Model,
+    /// The model in the request.
     model: Model,
-    /// Whether the agent's replies are of the API that is written.
+    provider: Arc<dyn Provider>,
+    /// Whether the model's replies are of the API that is written.
     is_own_api: bool,
-    conversation: SharedConversation,
 }
 
-impl Capture {
+impl Encoder {
+    fn new(export: &Export<'_>, own: &Model) -> Result<Self, Error> {
+        let (spec, model) = choose_api(own, export.api)?;
+        let is_own_api = export.api.is_none() || own.spec().is_some_and(|own| own.name == spec.name);
+        Ok(Self { own: own.clone(), provider: connect(export, spec, &model)?, model, is_own_api })
+    }
+
     /// Removes what only the API of a reply accepts, if another one is written.
     fn adapt(&self, message: &Message) -> Message {
         let mut message = message.clone();
@@ -148,29 +154,37 @@ impl Capture {
     }
 }
 
+/// Encodes the conversation of one agent. All replies are recorded, so none is asked for.
+struct Capture {
+    agent: String,
+    /// One for each model of the agent.
+    encoders: Arc<[Encoder]>,
+    /// The index of the one that is used.
+    encoder: usize,
+    conversation: SharedConversation,
+}
+
 impl Provider for Capture {
     fn open(&self, config: ConversationConfig) -> Result<Box<dyn Conversation>, ProviderError> {
         let is_exported = config.agent == self.agent;
-        if is_exported {
-            let opened = self.encoder.open(ConversationConfig { model: self.model.clone(), ..config })?;
-            *lock(&self.conversation) = Some(opened);
+        let at = self.encoders.iter().position(|encoder| encoder.own == config.model).unwrap_or_default();
+        if is_exported && let Some(encoder) = self.encoders.get(at) {
+            let opened = encoder.provider.open(ConversationConfig { model: encoder.model.clone(), ..config })?;
+            *lock(&self.conversation) = Some((opened, at));
         }
-        let Self { agent, encoder, model, is_own_api, conversation } = self;
-        let capture = Self {
-            agent: agent.clone(),
-            encoder: Arc::clone(encoder),
-            model: model.clone(),
-            is_own_api: *is_own_api,
-            conversation: if is_exported { Arc::clone(conversation) } else { Arc::default() },
-        };
-        Ok(Box::new(capture))
+        Ok(Box::new(Self {
+            agent: self.agent.clone(),
+            encoders: Arc::clone(&self.encoders),
+            encoder: at,
+            conversation: if is_exported { Arc::clone(&self.conversation) } else { Arc::default() },
+        }))
     }
 }
 
 impl Conversation for Capture {
     fn push(&mut self, message: &Message) {
-        if let Some(conversation) = lock(&self.conversation).as_mut() {
-            conversation.push(&self.adapt(message));
+        if let Some((conversation, _)) = lock(&self.conversation).as_mut() {
+            conversation.push(&self.encoders[self.encoder].adapt(message));
         }
     }
 
@@ -184,10 +198,10 @@ impl Conversation for Capture {
     }
 
     fn clear(&mut self) {
-        lock(&self.conversation).iter_mut().for_each(|conversation| conversation.clear());
+        lock(&self.conversation).iter_mut().for_each(|(conversation, _)| conversation.clear());
     }
 
     fn prompt_bytes(&self) -> usize {
-        lock(&self.conversation).as_ref().map_or(0, |conversation| conversation.prompt_bytes())
+        lock(&self.conversation).as_ref().map_or(0, |(conversation, _)| conversation.prompt_bytes())
     }
 }

@@ -72,7 +72,7 @@ pub(super) fn write_subagent(
     let outcome = agent.finished.as_ref().map_or("not finished".to_owned(), |end| end.outcome.to_string());
     let failed = agent.finished.as_ref().is_some_and(|end| end.outcome != Outcome::Completed);
     page.heading(1, &[text(format!("{}: {outcome}", agent.id))], failed)?;
-    let mut stats = vec![("model", agent.model.clone())];
+    let mut stats = vec![("model", run_stats::agent_models(agent))];
     if let Some(end) = &agent.finished {
         let figures = run_stats::agent_summary(end.turns, end.tool_calls, &end.usage, end.duration_ms);
         stats.push(("figures", figures));
@@ -320,6 +320,7 @@ impl<'c> View<'c> {
                 page.heading(2, &[text("legwork")], false)?;
                 self.block(page, "", note)
             }
+            StepKind::ModelChanged(event) => page.note(&format!("Fallback: {}", run_stats::model_change(event))),
             StepKind::ResultsTruncated(event) => {
                 page.note(&format!("Compaction: {}", run_stats::truncation_summary(event)))
             }

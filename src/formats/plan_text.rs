@@ -4,6 +4,7 @@ use super::display::{LineWriter, serialized_name};
 use super::{DisplayOptions, run_stats};
 use crate::job::{GitAccess, SubagentWorkspace};
 use crate::plan::{CostBound, InputAttachment, Plan, PlannedAgent, PlannedLimits};
+use crate::providers::Model;
 use crate::text::pluralize;
 
 /// Columns for a label and the space after it.
@@ -40,7 +41,7 @@ pub(super) fn plan(preview: &PlanPreview<'_>) -> String {
     for InputAttachment { input, path, file } in &plan.attachments {
         let model = &plan.parent.model;
         let tokens = match model.media().takes(file.media_type) {
-            true => format!("about {} tokens in each request", model.attachment_tokens(file)),
+            true => format!("about {} in each request", pluralize(model.attachment_tokens(file), "token")),
             false => format!("left out: {model} doesn't take it"),
         };
         let (kind, digest) = (file.describe(), short_digest(Some(&file.digest)));
@@ -79,6 +80,11 @@ pub(super) fn plan(preview: &PlanPreview<'_>) -> String {
     page.field("", "keep", &serialized_name(&plan.keep));
     page.field("", "cost", &cost_bound(preview.cost_bound, &plan.limits));
     page.text
+}
+
+fn model_with_options(model: &Model) -> String {
+    let options = model.explicit_options().into_iter().map(|(key, value)| format!(", {key} {value}"));
+    format!("{model}{}", options.collect::<String>())
 }
 
 fn cost_bound(bound: &CostBound, limits: &PlannedLimits) -> String {
@@ -143,9 +149,15 @@ impl LineWriter {
         if let Some(description) = &agent.description {
             self.field("  ", "description", description.trim());
         }
-        let options: String =
-            agent.model.explicit_options().iter().map(|(key, value)| format!(", {key} {value}")).collect();
-        self.field("  ", "model", &format!("{}{options}", agent.model));
+        self.field("  ", "model", &model_with_options(&agent.model));
+        for (number, fallback) in agent.fallback.iter().enumerate() {
+            let label = if number == 0 { "fallback" } else { "" };
+            let tokens = match fallback.max_tokens == agent.max_tokens {
+                true => String::new(),
+                false => format!(", max_tokens {}", fallback.max_tokens),
+            };
+            self.field("  ", label, &format!("{}{tokens}", model_with_options(&fallback.model)));
+        }
         self.field("  ", "max_turns", &agent.max_turns.to_string());
         self.field("  ", "max_tokens", &agent.max_tokens.to_string());
         if agent.workspace != SubagentWorkspace::default() {

@@ -3,7 +3,10 @@
 use indexmap::IndexMap;
 
 use super::display::serialized_name;
-use crate::event::{Change, CheckResult, ContextCompacted, ResultsTruncated, RunResult, Usage, WorkspaceChanged};
+use crate::conversation::AgentConversation;
+use crate::event::{
+    Change, CheckResult, ContextCompacted, ModelChanged, ResultsTruncated, RunResult, Usage, WorkspaceChanged,
+};
 use crate::text::pluralize;
 use crate::text::sanitize;
 
@@ -22,7 +25,7 @@ pub fn run_stats(result: &RunResult) -> Vec<(&'static str, String)> {
     };
     let mut stats = vec![
         ("run", result.run_id.clone()),
-        ("model", result.model.clone()),
+        ("model", answering_models(&result.model, result.answered_by.as_deref())),
         ("turns", result.turns.to_string()),
         ("tool calls", tool_calls),
         ("tokens", usage(&result.usage)),
@@ -35,6 +38,21 @@ pub fn run_stats(result: &RunResult) -> Vec<(&'static str, String)> {
     stats.extend(checks(result).map(|checks| ("checks", checks)));
     stats.extend(change_totals(result).map(|changes| ("files", changes)));
     stats
+}
+
+/// An agent's model, and the fallback that answered in the end.
+fn answering_models(own: &str, answered_by: Option<&str>) -> String {
+    answered_by.map_or_else(|| own.to_owned(), |fallback| format!("{own}, then {fallback} (fallback)"))
+}
+
+/// The model of an agent, and the fallback that answered in the end.
+pub fn agent_models(agent: &AgentConversation) -> String {
+    answering_models(&agent.model, agent.finished.as_ref().and_then(|end| end.answered_by.as_deref()))
+}
+
+/// What happened when a fallback replaced a model.
+pub fn model_change(event: &ModelChanged) -> String {
+    format!("{} failed, {} answers from here on: {}", event.from, event.to, event.reason)
 }
 
 /// The verdict of each check's last attempt, such as `tests pass: passed, lint: failed, exit code 1`, and the number of

@@ -27,7 +27,8 @@ pub use duration::{Duration, MAX_DURATION};
 pub use input::{Input, InputType, input_variable};
 pub use limit::Limit;
 pub use model::{
-    MAX_STOP_CHARS, MAX_STOPS, MAX_TEMPERATURE, MAX_TOKENS, MODEL_PATTERN, ModelOptions, ModelSpec, Thinking,
+    MAX_FALLBACKS, MAX_STOP_CHARS, MAX_STOPS, MAX_TEMPERATURE, MAX_TOKENS, MODEL_PATTERN, ModelOptions, ModelSpec,
+    Thinking,
 };
 pub use prompt::{PATH_PATTERN, PromptFile, PromptText};
 pub use tool::ToolEntry;
@@ -203,7 +204,7 @@ impl Job {
             system: system.as_ref(),
             tools: &tools.value,
             max_turns: max_turns.as_ref(),
-            max_tokens: self.max_tokens(max_tokens.as_ref(), None),
+            max_tokens: max_tokens.as_ref(),
             model: None,
             workspace: None,
             returns: self.result.as_ref(),
@@ -215,7 +216,7 @@ impl Job {
             system: subagent.system.as_ref(),
             tools: &subagent.tools.value,
             max_turns: subagent.max_turns.as_ref(),
-            max_tokens: self.max_tokens(subagent.max_tokens.as_ref(), subagent.model.as_ref()),
+            max_tokens: subagent.max_tokens.as_ref(),
             model: subagent.model.as_ref(),
             workspace: subagent.workspace.as_ref(),
             returns: subagent.returns.as_ref(),
@@ -224,14 +225,22 @@ impl Job {
         }))
     }
 
-    /// The declared limit on output tokens of an agent: its own, else that of its model. `own` and `model` are the keys of
-    /// the agent's mapping.
-    pub fn max_tokens<'a>(
+    /// The models of an agent: its own, and then its fallbacks. `max_tokens` and `model` are the keys of the agent's mapping.
+    pub fn models<'a>(
         &'a self,
-        own: Option<&'a Spanned<u32>>,
+        max_tokens: Option<&'a Spanned<u32>>,
         model: Option<&'a Spanned<ModelSpec>>,
-    ) -> Option<&'a Spanned<u32>> {
-        own.or_else(|| model.unwrap_or(&self.model).value.options()?.max_tokens.as_ref())
+    ) -> impl Iterator<Item = AgentModel<'a>> {
+        let own = model.unwrap_or(&self.model);
+        let limit = |spec: &'a Spanned<ModelSpec>| spec.value.options()?.max_tokens.as_ref();
+        std::iter::once(own)
+            .chain(own.value.fallback())
+            .map(move |spec| AgentModel { spec, max_tokens: max_tokens.or_else(|| limit(spec)).or_else(|| limit(own)) })
+    }
+
+    /// The models of a declared agent.
+    pub fn models_of<'a>(&'a self, agent: &Agent<'a>) -> impl Iterator<Item = AgentModel<'a>> {
+        self.models(agent.max_tokens, agent.model)
     }
 
     /// The context files of an agent: the job's and then its own.
@@ -353,7 +362,7 @@ pub struct Agent<'a> {
     pub tools: &'a [Spanned<ToolEntry>],
     /// Its turns, if declared.
     pub max_turns: Option<&'a Spanned<u32>>,
-    /// Its output tokens of one reply, if declared for it or for its model.
+    /// Its output tokens of one reply, if declared for it.
     pub max_tokens: Option<&'a Spanned<u32>>,
     /// Its own model.
     pub model: Option<&'a Spanned<ModelSpec>>,
@@ -365,6 +374,21 @@ pub struct Agent<'a> {
     pub own_context: &'a [Spanned<ContextEntry>],
     /// Its skills, in addition to the job's.
     pub own_skills: &'a [Spanned<SkillEntry>],
+}
+
+impl Agent<'_> {
+    /// The output tokens of one reply where neither the agent nor its model declares them.
+    pub fn default_tokens(&self) -> u32 {
+        if self.name.is_none() { PARENT_TOKENS } else { SUBAGENT_TOKENS }
+    }
+}
+
+/// One of the models of an agent.
+pub struct AgentModel<'a> {
+    /// The model.
+    pub spec: &'a Spanned<ModelSpec>,
+    /// The output tokens of one reply, if declared for the agent, for this model or for the one that it replaces.
+    pub max_tokens: Option<&'a Spanned<u32>>,
 }
 
 /// Limits of the whole run, subagents and retries included.

@@ -18,6 +18,8 @@ pub const MAX_TEMPERATURE: f64 = 2.0;
 pub const MAX_STOPS: usize = 16;
 /// The greatest length of a stop sequence, in characters.
 pub const MAX_STOP_CHARS: usize = 256;
+/// The greatest number of fallback models.
+pub const MAX_FALLBACKS: usize = 8;
 
 /// A model: `provider/name`, or a mapping with options.
 #[derive(Debug, Clone, JsonSchema)]
@@ -56,6 +58,10 @@ pub struct ModelOptions {
     /// The context window: the tokens of a prompt and its reply together. Default: from the table of prices.
     #[schemars(range(min = 1))]
     pub context: Option<Spanned<u64>>,
+
+    /// Models that answer instead, in this order, if this one is overloaded or unreachable after all retries.
+    #[schemars(length(max = MAX_FALLBACKS))]
+    pub fallback: Option<Spanned<Vec<Spanned<ModelSpec>>>>,
 }
 
 impl ModelSpec {
@@ -73,6 +79,11 @@ impl ModelSpec {
             Self::Name(_) => None,
             Self::Options(options) => Some(options),
         }
+    }
+
+    /// The models that answer if this one fails.
+    pub fn fallback(&self) -> &[Spanned<Self>] {
+        self.options().and_then(|options| options.fallback.as_ref()).map_or(&[], |fallback| &fallback.value)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Lint, LintContext, models};
 use crate::diagnostic::{Diagnostic, rule};
-use crate::job::{MAX_TOKENS, PARENT_TOKENS, SUBAGENT_TOKENS};
+use crate::job::{self, AgentModel, MAX_TOKENS};
 use crate::providers::{ProviderSpec, RequestOptions};
 
 /// Checks context windows.
@@ -10,11 +10,11 @@ pub(super) const LINT: Lint = Lint { rules: &[rule!(Error "context-window-too-sm
 
 fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     let job = subject.job;
-    for agent in job.agents() {
-        let spec = agent.model.unwrap_or(&job.model);
+    let agents = job.agents().collect::<Vec<_>>();
+    let models = agents.iter().flat_map(|agent| job.models_of(agent).map(move |model| (agent, model)));
+    for (agent, AgentModel { spec, max_tokens: given }) in models {
         let Ok(model) = models::resolve(spec, &subject.user_config.servers) else { continue };
-        let default = if agent.name.is_none() { PARENT_TOKENS } else { SUBAGENT_TOKENS };
-        let max_tokens = agent.max_tokens.map_or(default, |given| given.value);
+        let max_tokens = job::value_or(given, agent.default_tokens());
         let declared = spec.value.options().and_then(|options| options.context.as_ref());
         let options = RequestOptions { model: &model, has_tools: false, max_tokens };
         let is_too_long =
@@ -37,7 +37,7 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         );
         let name = models::name_node(spec).place();
         let error = |place| Diagnostic::error("context-window-too-small", place, message);
-        findings.push(match (agent.max_tokens, declared) {
+        findings.push(match (given, declared) {
             (_, Some(context)) => {
                 error(context.place()).help("raise `context` to the model's real window, or lower `max_tokens`")
             }

@@ -93,8 +93,14 @@ const AGENT: &[&str] = &["system", "prompt", "tools", "max_turns", "max_tokens"]
 /// Keys that no help mentions.
 const OTHERS: &[&str] = &["name", "description", "model", "parent", "checks", "repairs", "returns", "file", "schema"];
 /// The options of a model, each with an example.
-const MODEL: &[(&str, &str)] =
-    &[("thinking", "low"), ("temperature", "0"), ("stop", "[END]"), ("max_tokens", "8000"), ("context", "200000")];
+const MODEL: &[(&str, &str)] = &[
+    ("thinking", "low"),
+    ("temperature", "0"),
+    ("stop", "[END]"),
+    ("max_tokens", "8000"),
+    ("context", "200000"),
+    ("fallback", "[openai/gpt-6]"),
+];
 const LIMITS: &[&str] = &["cost_usd", "tokens", "wall_clock", "tool_calls", "parallel_subagents"];
 
 /// How many entries of a mapping are searched for misplaced keys.

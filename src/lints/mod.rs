@@ -50,7 +50,7 @@ pub use env::RECORD_KEY;
 pub(crate) use env::provider_keys;
 pub use lint::{Lint, LintContext, UserConfig};
 pub use model_options::dropped_options;
-pub use models::{model_argument, priced_provider, resolve, retirement};
+pub use models::{model_argument, priced_provider, resolve, retirement, specs as model_specs};
 pub use script::{check_script, startable_subagents, subagent_name};
 pub use valid_job::{Prompts, Schemas, ValidJob};
 

@@ -1,9 +1,7 @@
 //! Options of models.
 
 use crate::diagnostic::{Diagnostic, SourceSpan, rule};
-use crate::job::{
-    self, Job, MAX_STOP_CHARS, MAX_STOPS, MAX_TEMPERATURE, MAX_TOKENS, ModelOptions, PARENT_TOKENS, SUBAGENT_TOKENS,
-};
+use crate::job::{self, AgentModel, Job, MAX_STOP_CHARS, MAX_STOPS, MAX_TEMPERATURE, MAX_TOKENS, ModelOptions};
 use crate::providers::user_servers::UserServers;
 use crate::providers::{Model, RequestOptions, UnsupportedOption};
 use crate::yaml::Spanned;
@@ -20,15 +18,15 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         check_bounds(options, findings);
     }
     let mut unsupported: Vec<Diagnostic> = Vec::new();
-    for agent in job.agents() {
-        let spec = agent.model.unwrap_or(&job.model);
+    let agents = job.agents().collect::<Vec<_>>();
+    let models = agents.iter().flat_map(|agent| job.models_of(agent).map(move |model| (agent, model)));
+    for (agent, AgentModel { spec, max_tokens }) in models {
         let Ok(model) = models::resolve(spec, &subject.user_config.servers) else { continue };
         let Some(entry) = model.spec() else { continue };
-        let default = if agent.name.is_none() { PARENT_TOKENS } else { SUBAGENT_TOKENS };
         let options = RequestOptions {
             model: &model,
             has_tools: !agent.tools.is_empty() || agent.returns.is_some(),
-            max_tokens: job::value_or(agent.max_tokens, default),
+            max_tokens: job::value_or(max_tokens, agent.default_tokens()),
         };
         // A number that is out of range for every model is reported as such.
         let is_bounded = |one: &UnsupportedOption| match one.option {
@@ -37,7 +35,7 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
             _ => true,
         };
         for one in (entry.unsupported_options)(&options).into_iter().filter(is_bounded) {
-            let at = agent.max_tokens.filter(|_| one.option == "max_tokens").map(Spanned::place);
+            let at = max_tokens.filter(|_| one.option == "max_tokens").map(Spanned::place);
             let at = at.unwrap_or_else(|| option_place(spec, one.option));
             let finding = Diagnostic::error("unsupported-option", at, one.why).help(one.help);
             // Several agents may have one model.
@@ -55,11 +53,14 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
 /// model. `max_tokens` stays, and `context` if the model is the same.
 pub fn dropped_options(job: &Job, model: &Model, servers: &UserServers) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
-    for spec in models::specs(job) {
+    for spec in models::own_specs(job) {
         let Ok(own) = models::resolve(spec, servers) else { continue };
         let declares_window = spec.value.options().is_some_and(|options| options.context.is_some());
         let stays = |key: &str| key == "context" && (!declares_window || own.is_same(model));
-        let options: Vec<&str> = own.explicit_options().iter().map(|(key, _)| *key).filter(|key| !stays(key)).collect();
+        let explicit = own.explicit_options();
+        let fallback = (!spec.value.fallback().is_empty()).then_some("fallback");
+        let options: Vec<&str> =
+            explicit.iter().map(|(key, _)| *key).filter(|key| !stays(key)).chain(fallback).collect();
         let verb = if options.len() == 1 { "isn't" } else { "aren't" };
         let sentence = format!("the {} of {own} {verb} used for {model}", join_names(options.iter().copied()));
         if !options.is_empty() && !notes.contains(&sentence) {

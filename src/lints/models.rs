@@ -1,7 +1,7 @@
 //! Models: their names, providers, and retirement dates.
 
 use crate::diagnostic::{Diagnostic, Source, SourceSpan, rule, strip_typographic_quotes, suggest, suggest_name};
-use crate::job::{Job, ModelSpec};
+use crate::job::{Job, MAX_FALLBACKS, ModelSpec};
 use crate::models::{Capabilities, identify_vendor};
 use crate::pricing::{PricedProvider, Prices};
 use crate::providers::user_servers::{FILE_NAME, UserServers};
@@ -17,6 +17,7 @@ pub(super) const LINT: Lint = Lint {
         rule!(Error "unknown-provider"),
         rule!(Warning "unknown-model"),
         rule!(Warning "retired-model"),
+        rule!(Error "bad-fallback"),
     ],
     check,
 };
@@ -42,11 +43,56 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
             }
         }
     }
+    for spec in own_specs(job) {
+        check_fallback(spec, &subject.user_config.servers, findings);
+    }
+}
+
+/// Reports fallbacks that can't replace a model.
+fn check_fallback(own: &Spanned<ModelSpec>, servers: &UserServers, findings: &mut Vec<Diagnostic>) {
+    let Some(list) = own.value.options().and_then(|options| options.fallback.as_ref()) else { return };
+    let error = |place, message: String| Diagnostic::error("bad-fallback", place, message);
+    if list.value.len() > MAX_FALLBACKS {
+        let finding = error(list.place(), format!("`fallback` has {} models", list.value.len()));
+        findings.push(finding.help(format!("keep at most {MAX_FALLBACKS}")));
+    }
+    let Ok(first) = resolve(own, servers) else { return };
+    if first.is_scripted() && !list.value.is_empty() {
+        let finding = error(list.place(), "replies from a file never fail, so the fallback is never used".to_owned());
+        findings.push(finding.help("remove `fallback`, or name the model of a provider"));
+        return;
+    }
+    let mut earlier = vec![(first, name_node(own).place())];
+    for spec in list.value.iter().take(MAX_FALLBACKS) {
+        if let Some(nested) = spec.value.options().and_then(|options| options.fallback.as_ref()) {
+            let finding = error(nested.place(), "a fallback can't have fallbacks of its own".to_owned());
+            findings.push(finding.help("write all of them in one list: they are used in its order"));
+        }
+        let Ok(model) = resolve(spec, servers) else { continue };
+        let place = name_node(spec).place();
+        if model.is_scripted() {
+            let finding = error(place, "replies from a file can't replace a model".to_owned());
+            findings.push(finding.help("name the model of a provider"));
+            continue;
+        }
+        if let Some(at) = earlier.iter().position(|(other, _)| other.is_same(&model)) {
+            let message = if at == 0 { "can't replace itself" } else { "is listed twice" };
+            let finding = error(place, format!("`{model}` {message}")).label(earlier[at].1.clone(), "the first");
+            findings.push(finding.help("name another model, or the same one at another provider"));
+            continue;
+        }
+        earlier.push((model, place));
+    }
 }
 
 /// The job's model, and those of subagents that have their own.
-pub(super) fn specs(job: &Job) -> impl Iterator<Item = &Spanned<ModelSpec>> {
+pub(super) fn own_specs(job: &Job) -> impl Iterator<Item = &Spanned<ModelSpec>> {
     std::iter::once(&job.model).chain(job.agents().filter_map(|agent| agent.model))
+}
+
+/// All models of a job, fallbacks included.
+pub fn specs(job: &Job) -> impl Iterator<Item = &Spanned<ModelSpec>> {
+    own_specs(job).flat_map(|spec| std::iter::once(spec).chain(spec.value.fallback()))
 }
 
 /// The node that holds the model's name.

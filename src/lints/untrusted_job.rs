@@ -42,7 +42,7 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         let check = &check.name;
         refuse(check.place(), format!("an untrusted job can't have the check `{}`", check.value));
     }
-    for spec in std::iter::once(&job.model).chain(job.agents().filter_map(|agent| agent.model)) {
+    for spec in models::specs(job) {
         if models::resolve(spec, &subject.user_config.servers).is_ok_and(|model| model.is_scripted()) {
             refuse(spec.place(), "an untrusted job can't replay a file".to_owned());
         }

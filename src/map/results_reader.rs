@@ -254,9 +254,10 @@ impl<'a> Journal<'a> {
     }
 
     /// Counts what a request of an agent has used.
-    fn count(&mut self, agent: &str, used: Usage, at: Timestamp) {
+    fn count(&mut self, agent: &str, fallback: Option<&str>, used: Usage, at: Timestamp) {
         self.usage += used;
-        let model = self.summary.started.as_ref().and_then(|(_, started)| Some(&started.plan.agent(agent)?.model));
+        let planned = self.summary.started.as_ref().and_then(|(_, started)| started.plan.agent(agent));
+        let model = planned.map(|planned| planned.model_named(fallback));
         let cost = match model {
             _ if used == Usage::default() => Some(0.0),
             Some(model) if model.is_scripted() => Some(0.0),
@@ -285,6 +286,8 @@ impl<'a> Journal<'a> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(JournalFailure::Invalid(format!("{name} can't be read: {error}"))),
         };
+        // The fallback that was asked last.
+        let mut fallback = None;
         for entry in JournalReader::new(BufReader::with_capacity(64 << 10, file)) {
             let entry = match entry {
                 Ok(entry) if entry.agent == agent => entry,
@@ -300,15 +303,16 @@ impl<'a> Journal<'a> {
                 self.summary.apply(&entry.event, entry.at);
             }
             match &entry.event {
+                Event::RequestStarted(request) => fallback.clone_from(&request.model),
                 Event::CallStarted(started) => {
                     self.tool_calls += u64::from(agent == PARENT);
                     let child = started.child.as_ref().filter(|child| is_agent_id(child) && !children.contains(child));
                     children.extend(child.cloned());
                 }
-                Event::Retrying(event) => self.count(agent, event.retry.usage, entry.at),
-                Event::RequestFailed(event) => self.count(agent, event.usage, entry.at),
+                Event::Retrying(event) => self.count(agent, fallback.as_deref(), event.retry.usage, entry.at),
+                Event::RequestFailed(event) => self.count(agent, fallback.as_deref(), event.usage, entry.at),
                 Event::ReplyReceived(received) => {
-                    self.count(agent, received.reply.usage, entry.at);
+                    self.count(agent, fallback.as_deref(), received.reply.usage, entry.at);
                     if agent == PARENT {
                         self.turns = self.turns.max(received.turn);
                     }

@@ -2,6 +2,7 @@
 
 mod capabilities;
 mod image_tokens;
+mod price_table;
 mod retirements;
 mod table;
 pub(crate) mod token_estimate;

@@ -1,10 +1,7 @@
 //! The vendors of models, by their names.
 
-use std::sync::LazyLock;
-
-use genai_prices::Calculator;
-
 use super::capabilities::Capabilities;
+use super::price_table::{self, PriceTable};
 use super::table::{
     CLAUDE_DEFAULTS, CLAUDE_ROWS, GEMINI_DEFAULTS, GEMINI_ROWS, GPT_DEFAULTS, GPT_ROWS, NameParts, Row, split_claude,
     split_gemini, split_gpt,
@@ -16,8 +13,8 @@ pub struct Vendor {
     pub id: &'static str,
     /// The prefixes of its models' names.
     prefixes: &'static [&'static str],
-    /// Its part of the price table, which the first caller decodes; see [`crate::pricing`].
-    pub price_table: LazyLock<Option<Calculator>>,
+    /// Its part of the price table; see [`crate::pricing`].
+    pub price_table: &'static PriceTable,
     pub(super) split_name: fn(&str) -> NameParts,
     pub(super) rows: &'static [Row],
     pub(super) defaults: Capabilities,
@@ -28,7 +25,7 @@ pub static VENDORS: [Vendor; 3] = [
     Vendor {
         id: "anthropic",
         prefixes: &["claude-"],
-        price_table: LazyLock::new(|| Calculator::from_json(include_str!("../pricing/anthropic.json")).ok()),
+        price_table: &price_table::ANTHROPIC,
         split_name: split_claude,
         rows: CLAUDE_ROWS,
         defaults: CLAUDE_DEFAULTS,
@@ -36,7 +33,7 @@ pub static VENDORS: [Vendor; 3] = [
     Vendor {
         id: "openai",
         prefixes: &["gpt-", "chatgpt-", "o0", "o1", "o2", "o3", "o4", "o5", "o6", "o7", "o8", "o9"],
-        price_table: LazyLock::new(|| Calculator::from_json(include_str!("../pricing/openai.json")).ok()),
+        price_table: &price_table::OPENAI,
         split_name: split_gpt,
         rows: GPT_ROWS,
         defaults: GPT_DEFAULTS,
@@ -44,7 +41,7 @@ pub static VENDORS: [Vendor; 3] = [
     Vendor {
         id: "google",
         prefixes: &["gemini-"],
-        price_table: LazyLock::new(|| Calculator::from_json(include_str!("../pricing/google.json")).ok()),
+        price_table: &price_table::GOOGLE,
         split_name: split_gemini,
         rows: GEMINI_ROWS,
         defaults: GEMINI_DEFAULTS,

@@ -5,7 +5,8 @@ use serde_json::Value;
 
 use super::resolve_inputs::{self, ResolvedInputs};
 use super::{
-    FORMAT, InputValues, Plan, PlannedAgent, PlannedCheck, PlannedLimits, SecretInputs, checks, default_prompts,
+    FORMAT, FallbackModel, InputValues, Plan, PlannedAgent, PlannedCheck, PlannedLimits, SecretInputs, checks,
+    default_prompts,
 };
 use crate::diagnostic::Diagnostic;
 use crate::job::{
@@ -198,13 +199,14 @@ impl PlanBuilder<'_> {
         Some(PlannedAgent {
             description: None,
             model: self.model(declared.model)?,
+            fallback: self.fallback(declared.max_tokens, declared.model, default_tokens),
             system,
             context: self.context(job.context_of(declared)),
             skills: self.skills(job.skills_of(declared)),
             prompt: None,
             tools,
             max_turns: job::value_or(declared.max_turns, default_turns),
-            max_tokens: job::value_or(declared.max_tokens, default_tokens),
+            max_tokens: self.max_tokens(declared.max_tokens, declared.model, default_tokens),
             workspace: access,
             returns,
         })
@@ -230,13 +232,14 @@ impl PlanBuilder<'_> {
         PlannedAgent {
             description: Some("Carries out any self-contained task and reports what it found or did.".to_owned()),
             model: parent.model.clone(),
+            fallback: self.fallback(None, None, SUBAGENT_TOKENS),
             system: default_prompts::subagent_prompt(&self.context.workspace, &tools, false, SubagentWorkspace::Shared),
             context: self.context(self.job().context.iter()),
             skills: self.skills(self.job().skills.iter()),
             prompt: None,
             tools,
             max_turns: SUBAGENT_TURNS,
-            max_tokens: job::value_or(self.job().max_tokens(None, None), SUBAGENT_TOKENS),
+            max_tokens: self.max_tokens(None, None, SUBAGENT_TOKENS),
             workspace: SubagentWorkspace::Shared,
             returns: None,
         }
@@ -260,6 +263,35 @@ impl PlanBuilder<'_> {
         let specs = std::iter::once(&job.model).chain(job.agents().filter_map(|agent| agent.model));
         let mut models = specs.filter_map(|spec| resolve(spec, self.valid.servers()).ok());
         models.find_map(|own| own.context.filter(|_| own.is_same(model)))
+    }
+
+    /// The output tokens of one reply of an agent's own model. The first two are the keys of the agent's mapping.
+    fn max_tokens(
+        &self,
+        max_tokens: Option<&Spanned<u32>>,
+        model: Option<&Spanned<job::ModelSpec>>,
+        default: u32,
+    ) -> u32 {
+        let own = self.job().models(max_tokens, model).next();
+        job::value_or(own.and_then(|own| own.max_tokens), default)
+    }
+
+    /// The fallbacks of an agent. A model from the command line has none.
+    fn fallback(
+        &self,
+        max_tokens: Option<&Spanned<u32>>,
+        model: Option<&Spanned<job::ModelSpec>>,
+        default: u32,
+    ) -> Vec<FallbackModel> {
+        if self.context.model_override.is_some() {
+            return Vec::new();
+        }
+        let fallbacks = self.job().models(max_tokens, model).skip(1);
+        let planned = fallbacks.filter_map(|fallback| {
+            let model = resolve(fallback.spec, self.valid.servers()).ok()?;
+            Some(FallbackModel { model, max_tokens: job::value_or(fallback.max_tokens, default) })
+        });
+        planned.collect()
     }
 
     fn model(&self, own: Option<&Spanned<job::ModelSpec>>) -> Option<Model> {

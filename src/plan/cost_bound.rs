@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
-use super::Plan;
+use super::{Plan, PlannedAgent};
 use crate::pricing::{PriceKey, Prices};
 use crate::providers::Model;
 use crate::tools::task::Task;
@@ -41,7 +41,7 @@ impl Plan {
         // Without `task`, only the parent can send requests.
         let delegates = self.parent.tools.iter().any(|grant| grant.name == Task::NAME);
         let agents = self.agents().take(if delegates { usize::MAX } else { 1 });
-        let mut models: Vec<&Model> = agents.map(|agent| &agent.model).collect();
+        let mut models: Vec<&Model> = agents.flat_map(PlannedAgent::models).collect();
         models.retain(|model| !model.is_scripted());
         models.dedup();
         if models.is_empty() {

@@ -116,6 +116,19 @@ impl Plan {
         std::iter::once(&self.parent).chain(self.subagents.values())
     }
 
+    /// All models that agents can get replies from, fallbacks included.
+    pub fn models(&self) -> impl Iterator<Item = &Model> {
+        self.agents().flat_map(PlannedAgent::models)
+    }
+
+    /// All models, to change them.
+    pub fn models_mut(&mut self) -> impl Iterator<Item = &mut Model> {
+        let agents = std::iter::once(&mut self.parent).chain(self.subagents.values_mut());
+        agents.flat_map(|agent| {
+            std::iter::once(&mut agent.model).chain(agent.fallback.iter_mut().map(|fallback| &mut fallback.model))
+        })
+    }
+
     /// Whether some agent or check can change files of the workspace.
     pub fn changes_files(&self) -> bool {
         let changes = |grant: &ToolGrant| {
@@ -247,6 +260,9 @@ pub struct PlannedAgent {
     pub description: Option<String>,
     /// The model.
     pub model: Model,
+    /// The models that answer instead, in this order, if the model fails after all retries.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fallback: Vec<FallbackModel>,
     /// The rendered system prompt, without the context files and skills, which follow it.
     pub system: String,
     /// The entries of `context` whose files follow the system prompt, in order.
@@ -270,6 +286,28 @@ pub struct PlannedAgent {
     /// JSON Schema of the data that it returns, with all references resolved within it. Absent: it returns text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub returns: Option<Value>,
+}
+
+impl PlannedAgent {
+    /// Its own model, and then its fallbacks.
+    pub fn models(&self) -> impl Iterator<Item = &Model> {
+        std::iter::once(&self.model).chain(self.fallback.iter().map(|fallback| &fallback.model))
+    }
+
+    /// The model that a request was sent to: a fallback with that name, or else its own.
+    pub fn model_named(&self, fallback: Option<&str>) -> &Model {
+        let is_named = |model: &&Model| fallback.is_some_and(|name| model.to_string() == name);
+        self.models().find(is_named).unwrap_or(&self.model)
+    }
+}
+
+/// A model that answers if another one fails.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FallbackModel {
+    /// The model.
+    pub model: Model,
+    /// The greatest number of output tokens of one reply.
+    pub max_tokens: u32,
 }
 
 /// One check.

@@ -1,8 +1,8 @@
 //! Looks up the prices of models: first the user's, then the table's.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock};
 use std::time::SystemTime;
 
 use genai_prices::{Calculator, ModelInfo, PriceRequest, UsageKey};
@@ -82,10 +82,10 @@ impl Prices {
                 self.base_urls.contains_key(item.provider) && !HAS_LOADED_ALL.swap(true, Ordering::Relaxed);
             let vendor = Vendor::find(item.price_provider);
             let load = move || {
-                let _ = vendor.map(|vendor| LazyLock::force(&vendor.price_table));
+                vendor.inspect(|vendor| vendor.price_table.load());
                 let _ = is_elsewhere.then(Calculator::bundled);
             };
-            let is_decoded = vendor.is_none_or(|vendor| LazyLock::get(&vendor.price_table).is_some());
+            let is_decoded = vendor.is_none_or(|vendor| vendor.price_table.is_loaded());
             if is_elsewhere || !is_decoded {
                 // Without a thread, the first lookup decodes it.
                 let _ = std::thread::Builder::new().name("prices".to_owned()).spawn(load);
@@ -104,7 +104,7 @@ impl Prices {
     fn locate<'i>(&self, item: PriceKey<'i>) -> Option<(&'i str, &'i str, ModelInfo<'static>)> {
         let at_address = self.provider_at_base_url(item.provider).map(|list| (list, item.name));
         let mut places = at_address.into_iter().chain([(item.price_provider, item.price_model)]);
-        places.find_map(|(list, name)| Some((list, name, find_model(table_of(list)?, list, name)?)))
+        places.find_map(|(list, name)| Some((list, name, find_model(table_of(list, name)?, list, name)?)))
     }
 
     /// The cost of one request in US dollars, at the prices of the time `at`. `None` if the price is unknown. For
@@ -139,11 +139,11 @@ impl Prices {
     /// The models of a provider in the table that have a price. A vendor's list doesn't include models of other
     /// vendors.
     pub fn models(&self, list: &str) -> impl Iterator<Item = &'static str> {
-        let table = table_of(list);
+        let table = table_of(list, "");
         let is_found = move |list: &str, id: &str| {
             let is_anothers =
                 Vendor::find(list).is_some() && models::identify_vendor(id).is_some_and(|(maker, _)| maker != list);
-            !is_anothers && table.is_some_and(|table| find_model(table, list, id).is_some())
+            !is_anothers && table_of(list, id).is_some_and(|table| find_model(table, list, id).is_some())
         };
         let provider = table.and_then(|table| table.providers().find(|known| known.id() == list));
         let ids =
@@ -186,19 +186,20 @@ pub fn round_usd(usd: f64) -> f64 {
     (usd * 1e12).round() / 1e12
 }
 
-/// The embedded part of the table with a provider's prices, or the whole table.
-fn table_of(list: &str) -> Option<&'static Calculator> {
+/// The embedded part of the table with a provider's prices, as far as a lookup of this model needs it, or the whole table.
+fn table_of(list: &str, name: &str) -> Option<&'static Calculator> {
     if list.is_empty() {
         return None;
     }
-    Some(Vendor::find(list).and_then(|vendor| vendor.price_table.as_ref()).unwrap_or_else(Calculator::bundled))
+    let embedded = Vendor::find(list).and_then(|vendor| vendor.price_table.for_model(name));
+    Some(embedded.unwrap_or_else(Calculator::bundled))
 }
 
 /// The cost of one request for a model that was located in the table.
 fn cost_in_table(list: &str, name: &str, usage: &Usage, at: SystemTime) -> Option<f64> {
     let usage = to_table_usage(usage);
     let request = PriceRequest::new(name, &usage).with_provider_id(list).with_timestamp(at);
-    Some(table_of(list)?.calculate(&request).ok()?.total_price).filter(|cost| cost.is_finite())
+    Some(table_of(list, name)?.calculate(&request).ok()?.total_price).filter(|cost| cost.is_finite())
 }
 
 fn rates_in_table(list: &str, name: &str, prompt_tokens: u64, at: SystemTime) -> Option<Rates> {
@@ -392,7 +393,7 @@ mod tests {
         ];
         for vendor in &VENDORS {
             let whole = Calculator::bundled().providers().find(|provider| provider.id() == vendor.id).unwrap();
-            let own = vendor.price_table.as_ref().unwrap().providers().next().unwrap();
+            let own = vendor.price_table.whole().unwrap().providers().next().unwrap();
             let stale = format!(
                 "src/pricing/{0}.json is stale: jq -c '[.[] | select(.id == \"{0}\")]' data/prices.json in the crate's source",
                 vendor.id
@@ -403,11 +404,9 @@ mod tests {
                 let usage = to_table_usage(&usage);
                 let request = PriceRequest::new(&model, &usage).with_provider_id(vendor.id).with_timestamp(at(day));
                 let price = |table: &Calculator| table.calculate(&request).map(|price| price.total_price).ok();
-                assert_eq!(
-                    price(vendor.price_table.as_ref().unwrap()),
-                    price(Calculator::bundled()),
-                    "{model} on {day}: {stale}"
-                );
+                for table in [vendor.price_table.whole(), vendor.price_table.for_model(&model)] {
+                    assert_eq!(price(table.unwrap()), price(Calculator::bundled()), "{model} on {day}: {stale}");
+                }
             }
         }
     }
@@ -415,7 +414,7 @@ mod tests {
     #[test]
     fn windows_are_added_only_where_the_table_has_none() {
         for (list, name, window) in models::WINDOWS {
-            let in_table = table_of(list).and_then(|table| find_model(table, list, name));
+            let in_table = table_of(list, name).and_then(|table| find_model(table, list, name));
             assert_eq!(in_table.map(ModelInfo::id), Some(name), "the table has no such model");
             assert_eq!(in_table.and_then(ModelInfo::context_window), None, "{name}: the table has it now");
             assert_eq!(Prices::new().context_window(listed(list, name)), Some(window));
@@ -494,8 +493,8 @@ mod tests {
                 _ => {}
             }
         }
-        for json in [include_str!("anthropic.json"), include_str!("openai.json"), include_str!("google.json")] {
-            check(&serde_json::from_str(json).unwrap());
+        for vendor in &VENDORS {
+            check(&serde_json::from_str(vendor.price_table.json()).unwrap());
         }
     }
 }

@@ -92,6 +92,8 @@ pub struct ReplyRequest {
     pub requires_content: bool,
     /// The end of the run's time limit; no retry waits beyond it.
     pub deadline: Instant,
+    /// Whether another model can answer, so that waiting for this one for long makes no sense.
+    pub has_fallback: bool,
 }
 
 /// Receives notifications while a reply is being received.

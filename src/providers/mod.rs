@@ -34,6 +34,7 @@ pub use self::api::{
 };
 pub use self::model::{Model, ServerInfo};
 pub use self::spec::{ConnectContext, DefaultEndpoint, ProviderSpec, SettingsContext};
+pub(crate) use self::transport::http::client_builder;
 pub use self::unsupported_options::{RequestOptions, UnsupportedOption};
 use crate::attachment::{Attachment, MediaSupport};
 use crate::models::{Capabilities, Retirement, find_retirement, identify_vendor};

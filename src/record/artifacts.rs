@@ -143,7 +143,11 @@ impl Recorder {
 
     /// Removes the files that only a running or resumable run needs.
     pub(super) fn remove_run_files(&self, result: &RunResult) {
-        self.lock.lease.release();
+        if self.slot.is_some() && result.exit_code == 0 {
+            self.lock.lease.leave_to_next_run();
+        } else {
+            self.lock.lease.release();
+        }
         if !result.outcome.can_be_resumed() && !result.outcome.is_a_limit() {
             let _ = fs::remove_file(self.folder.join(BASELINE_FILE));
         }

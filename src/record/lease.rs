@@ -19,6 +19,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
@@ -275,9 +276,66 @@ impl Lease {
     /// Removes the file, because the run has ended.
     pub(super) fn release(&self) {
         self.is_released.store(true, Ordering::Relaxed);
-        if read(&self.record).is_some_and(|found| found.owner == self.owner) {
+        self.file().remove();
+    }
+
+    /// Leaves the file to the next run of this process, because this run has ended for good: to remove a file and create
+    /// another one takes some disks milliseconds. Where other machines may see the file, it is removed.
+    pub(super) fn leave_to_next_run(&self) {
+        if self.counter.is_remote {
+            return self.release();
+        }
+        self.is_released.store(true, Ordering::Relaxed);
+        UNUSED_LEASES.lock().unwrap_or_else(PoisonError::into_inner).push(self.file());
+    }
+
+    fn file(&self) -> LeaseFile {
+        LeaseFile { record: self.record.clone(), owner: self.owner.clone() }
+    }
+}
+
+/// The files of leases that runs of this process have left to the next ones: no more than have run at the same time.
+static UNUSED_LEASES: Mutex<Vec<LeaseFile>> = Mutex::new(Vec::new());
+
+/// Removes the files that runs of this process have left to the next ones.
+pub(super) fn remove_unused_leases() {
+    let unused = std::mem::take(&mut *UNUSED_LEASES.lock().unwrap_or_else(PoisonError::into_inner));
+    unused.iter().for_each(LeaseFile::remove);
+}
+
+/// The file of a lease, in the record of the run that had it.
+#[derive(Debug)]
+struct LeaseFile {
+    record: PathBuf,
+    owner: Owner,
+}
+
+impl LeaseFile {
+    fn is_own(&self) -> bool {
+        read(&self.record).is_some_and(|found| found.owner == self.owner)
+    }
+
+    fn remove(&self) {
+        if self.is_own() {
             let _ = fs::remove_file(self.record.join(LEASE_FILE));
         }
+    }
+
+    /// Moves the file to another record of this process, and makes it the lease of a new owner. `None` if that isn't possible.
+    fn move_to(&self, record: &Path, owner: &Owner, last_seen: Option<Timestamp>) -> Option<File> {
+        if !self.is_own() {
+            return None;
+        }
+        let (from, to) = (self.record.join(LEASE_FILE), record.join(LEASE_FILE));
+        if renameat_with(CWD, &from, CWD, &to, RenameFlags::NOREPLACE).is_err() {
+            self.remove();
+            return None;
+        }
+        let file = File::options().read(true).write(true).open(&to).ok()?;
+        let text = owner.line() + &count_line(0, last_seen);
+        // Of this process, so the text is as long as the old one.
+        file.write_all_at(text.as_bytes(), 0).ok()?;
+        Some(file)
     }
 }
 
@@ -340,6 +398,10 @@ fn count_line(count: u64, at: Option<Timestamp>) -> String {
 
 /// Creates the file, complete or not at all; `None` if there is one already.
 fn create(record: &Path, owner: &Owner, last_seen: Option<Timestamp>) -> io::Result<Option<File>> {
+    let unused = UNUSED_LEASES.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    if let Some(file) = unused.and_then(|unused| unused.move_to(record, owner, last_seen)) {
+        return Ok(Some(file));
+    }
     let mut file = temporary(record)?;
     file.write_all(owner.line().as_bytes())?;
     file.write_all(count_line(0, last_seen).as_bytes())?;
@@ -443,6 +505,25 @@ mod tests {
         assert!(!record.join(LEASE_FILE).exists());
         fs::write(record.join(LEASE_FILE), "{").unwrap();
         assert_eq!(seen(), None, "a damaged file doesn't block the record for ever");
+    }
+
+    #[test]
+    fn a_lease_that_was_left_moves_to_the_next_run() {
+        let [first, second, third] = std::array::from_fn(|_| tempfile::tempdir().unwrap());
+        let lease = |folder: &tempfile::TempDir| Lease::take(folder.path()).unwrap();
+        let owner = |folder: &tempfile::TempDir| read(folder.path()).map(|state| state.owner);
+        let left = lease(&first);
+        left.start_clock(clock);
+        let file = left.file();
+        let next = Owner::this_process();
+        assert!(file.move_to(second.path(), &next, None).is_some());
+        assert_eq!((owner(&first), read(second.path()).unwrap().at), (None, None));
+        assert_eq!(owner(&second), Some(next.clone()));
+        let moved = LeaseFile { record: second.path().to_owned(), owner: next };
+        assert!(file.move_to(third.path(), &Owner::this_process(), None).is_none(), "it has moved already");
+        let other = lease(&third);
+        assert!(moved.move_to(third.path(), &Owner::this_process(), None).is_none(), "it doesn't replace another one");
+        assert_eq!((owner(&second), owner(&third)), (None, Some(other.owner.clone())));
     }
 
     #[test]

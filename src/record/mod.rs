@@ -31,7 +31,7 @@ pub use self::overview::{Overview, read_overview};
 pub use self::read::Record;
 pub use self::rebuild::Rebuilt;
 pub use self::recorder::{
-    ExistingFile, Recorder, create_job_dir, free_unused_reserves, is_set_aside, new_run_id, point_latest_to,
+    ExistingFile, Recorder, create_job_dir, is_set_aside, new_run_id, point_latest_to, remove_unused_files,
 };
 pub use self::resume::ResumedRecord;
 pub use self::run_slot::{RunSlot, RunSlots};

@@ -17,6 +17,7 @@ use tempfile::NamedTempFile;
 use super::files::{LATEST, RUNS, create_parent_dir, remove_temporary_files, temporary};
 use super::flush::{FlushQueue, FlushRequest};
 use super::journal_set::JournalSet;
+use super::lease::remove_unused_leases;
 use super::lock::RecordLock;
 use super::run_slot::RunSlot;
 use crate::error::Error;
@@ -214,7 +215,7 @@ impl Recorder {
     /// Frees the space that was reserved for the end of the run.
     pub(super) fn release_disk_space(&self) {
         drop(lock_mutex(&self.reserve).take());
-        free_unused_reserves();
+        remove_unused_files();
     }
 
     /// Leaves the space that was reserved to the next run of this process: to free it and reserve it again takes some disks
@@ -340,9 +341,10 @@ pub(super) fn take(folder: &Path) -> Result<(PathBuf, RecordLock), Error> {
 /// The space that runs of this process had reserved and didn't need: no more than have run at the same time.
 static UNUSED_RESERVES: Mutex<Vec<File>> = Mutex::new(Vec::new());
 
-/// Frees the space that runs of this process had reserved and didn't need.
-pub fn free_unused_reserves() {
+/// Frees the disk space and removes the files that runs of this process have left to the next ones.
+pub fn remove_unused_files() {
     lock_mutex(&UNUSED_RESERVES).clear();
+    remove_unused_leases();
 }
 
 /// Reserves space on the disk of a folder, if the file system supports it.

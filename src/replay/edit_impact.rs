@@ -1,6 +1,8 @@
 //! Where an edited plan changes a conversation although no event shows it: what requests contain, and limits that would be
 //! reached, or no longer would.
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 
 use super::normalized_event::turn;
@@ -155,9 +157,16 @@ fn first_over_limit<'a>(
 ) -> Option<&'a (&'a str, &'a JournalEntry)> {
     let mut clock = Stopwatch::new(&past.resumed);
     let mut used = 0.0;
+    // The fallbacks that agents asked last.
+    let mut fallbacks: HashMap<&str, Option<&str>> = HashMap::new();
     all.iter().find(|(agent, entry)| {
         clock.advance(entry.at);
-        let amount = |usage: &Usage| match (key, past.started.plan.agent(agent).map(|planned| &planned.model)) {
+        if let Event::RequestStarted(asked) = &entry.event {
+            fallbacks.insert(*agent, asked.model.as_deref());
+        }
+        let fallback = fallbacks.get(agent).copied().flatten();
+        let model = past.started.plan.agent(agent).map(|planned| planned.model_named(fallback));
+        let amount = |usage: &Usage| match (key, model) {
             ("tokens", _) => usage.total() as f64,
             ("cost_usd", Some(model)) if !model.is_scripted() => {
                 prices.cost(model.price_key(), usage, entry.at.into()).unwrap_or_default()

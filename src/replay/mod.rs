@@ -178,7 +178,7 @@ impl Replay {
         RunState::new(RunDeps {
             map_budget: None,
             run_id: self.recorded.started.run_id.clone(),
-            providers: plan.agents().map(|agent| (agent.model.reply_source(), Arc::clone(provider))).collect(),
+            providers: plan.models().map(|model| (model.reply_source(), Arc::clone(provider))).collect(),
             plan,
             prices: prices.clone(),
             message_file: Arc::default(),

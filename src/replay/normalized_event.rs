@@ -128,6 +128,7 @@ mod tests {
             reserved_tokens: 1,
             reserved_cost_usd: None,
             kept_turns: None,
+            model: None,
         }
         .into()
     }
@@ -153,6 +154,7 @@ mod tests {
             text: String::new(),
             refusal: None,
             result: None,
+            answered_by: None,
             turns: 1,
             tool_calls: 0,
             compactions: 0,

@@ -113,17 +113,17 @@ pub fn connect<'a>(
     with: impl Fn(&Model) -> Result<ConnectContext<'a>, Error>,
 ) -> Result<BTreeMap<String, Arc<dyn Provider>>, Error> {
     let mut opened = BTreeMap::new();
-    for agent in plan.agents().filter(|agent| is_wanted(&agent.model)) {
-        let key = agent.model.reply_source();
+    for model in plan.models().filter(|model| is_wanted(model)) {
+        let key = model.reply_source();
         if opened.contains_key(&key) {
             continue;
         }
-        let entry = agent.model.spec().ok_or_else(|| {
-            let what = format!("there is no provider `{}`", agent.model.provider);
+        let entry = model.spec().ok_or_else(|| {
+            let what = format!("there is no provider `{}`", model.provider);
             let hint = "`legwork providers` lists all providers, and says where you can add a server of your own";
             Error::Provider(ProviderError::new(ProviderErrorKind::Rejected, what).with_hint(hint))
         })?;
-        opened.insert(key, (entry.connect)(&with(&agent.model)?).map_err(Error::Provider)?);
+        opened.insert(key, (entry.connect)(&with(model)?).map_err(Error::Provider)?);
     }
     Ok(opened)
 }
@@ -226,8 +226,7 @@ impl Run<'_> {
         };
         let has_acted = self.resume_state.as_ref().is_some_and(ResumeState::has_acted);
         let changed_before = self.resume_state.as_ref().and_then(ResumeState::workspace_changed);
-        let needed: BTreeMap<_, _> =
-            self.plan.agents().map(|agent| (agent.model.reply_source(), &agent.model)).collect();
+        let needed: BTreeMap<_, _> = self.plan.models().map(|model| (model.reply_source(), model)).collect();
         self.prices.load_in_background(needed.into_values().map(Model::price_key));
         let tools = ToolDeps {
             workspace: Arc::new(workspace),

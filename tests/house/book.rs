@@ -58,6 +58,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "retired-model",
             "unsupported-option",
             "bad-stop-sequence",
+            "bad-fallback",
             "context-window-too-small",
             "no-cost-limit",
             "unknown-price",

@@ -175,8 +175,11 @@ def is_meant(value, kind):
 
 
 def is_base64(value):
+    """Whether a value is bytes as protobuf's JSON has them: base64, or its form for URLs."""
+    if not isinstance(value, str):
+        return False
     try:
-        return isinstance(value, str) and base64.b64decode(value, validate=True) is not None
+        return base64.b64decode(value.replace("-", "+").replace("_", "/"), validate=True) is not None
     except ValueError:
         return False
 

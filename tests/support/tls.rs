@@ -31,7 +31,7 @@ pub(crate) fn start(certificate: &str, body: &'static str) -> SocketAddr {
 pub(crate) fn start_for(client: Option<&str>, certificate: &str, body: &'static str) -> SocketAddr {
     let certificate = CertificateDer::from_pem_file(file(certificate)).expect("a certificate");
     let key = PrivateKeyDer::from_pem_file(file("servers.key")).expect("a key");
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
     let versions = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
     let builder = versions.expect("TLS");
     let builder = match client {

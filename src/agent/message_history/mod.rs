@@ -1,7 +1,7 @@
 //! The messages of a conversation while compaction shortens them. The result is always a conversation that
 //! providers accept: it starts with a user message, no turn is split, and every call has its result.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use crate::attachment::Attachment;
 use crate::message::{BlockContent, Message, ToolResult, UserMessage};
@@ -15,6 +15,8 @@ pub(super) const TRUNCATED_RESULT_CHARS: usize = 400;
 const MAX_KEPT_TURNS: usize = 4;
 /// A result is truncated only if that saves this many characters, which includes the note.
 const MIN_TRUNCATED_CHARS: usize = 200;
+/// The length of a call id of letters and digits that all APIs accept; Mistral's accepts no other.
+const UNIVERSAL_ID_CHARS: usize = 9;
 /// The note above a truncated result.
 const TRUNCATION_NOTE: &str = "[shortened to make room in the conversation; if you need the rest, read it again, but don't repeat a \
                                call that changes something]";
@@ -176,6 +178,44 @@ impl MessageHistory {
                 results + attachments + message.text.as_ref().map_or(0, String::len)
             }
             Message::Assistant(reply) => serde_json::to_string(&reply.blocks).map_or(0, |json| json.len()),
+        }
+    }
+
+    /// Changes the messages to a form that any model of any API accepts: without thinking and signatures, which only the
+    /// model that wrote them accepts, and with call ids that fit all APIs. `aliases` has these by the original ids.
+    pub(super) fn adapt_to_other_model(&mut self, aliases: &mut HashMap<String, String>) {
+        let is_universal = |id: &str| id.len() == UNIVERSAL_ID_CHARS && id.chars().all(|c| c.is_ascii_alphanumeric());
+        let replies = |messages: &[Message]| {
+            let replies = messages.iter().filter_map(|message| match message {
+                Message::Assistant(reply) => Some(reply.tool_calls().map(|call| call.id.clone()).collect::<Vec<_>>()),
+                Message::User(_) => None,
+            });
+            replies.flatten().collect::<HashSet<_>>()
+        };
+        let taken = replies(&self.messages);
+        for message in &mut self.messages {
+            match message {
+                Message::Assistant(reply) => {
+                    reply.blocks.retain(|block| matches!(block.content, BlockContent::Text(_) | BlockContent::Call(_)));
+                    for block in &mut reply.blocks {
+                        block.raw = None;
+                        let BlockContent::Call(call) = &mut block.content else { continue };
+                        if !is_universal(&call.id) {
+                            let fresh = (aliases.len() + 1..).map(|number| format!("call{number:05}"));
+                            let mut fresh = fresh.filter(|id| !taken.contains(id));
+                            let original = std::mem::replace(&mut call.id, fresh.next().unwrap_or_default());
+                            aliases.insert(original, call.id.clone());
+                        }
+                    }
+                }
+                Message::User(message) => {
+                    for result in &mut message.results {
+                        if let Some(alias) = aliases.get(&result.call_id) {
+                            result.call_id.clone_from(alias);
+                        }
+                    }
+                }
+            }
         }
     }
 

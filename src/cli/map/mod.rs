@@ -37,7 +37,7 @@ use crate::git::Repository;
 use crate::isolation::Isolation;
 use crate::map::{MAP_FORMAT, MapFolder, MapManifest, Results, RowWorkspaces, check_rows};
 use crate::plan::{InputValues, Plan};
-use crate::record::{FlushQueue, create_job_dir, free_unused_reserves, new_run_id, open_folder};
+use crate::record::{FlushQueue, create_job_dir, new_run_id, open_folder, remove_unused_files};
 use crate::rows::{self, MAX_FILE_BYTES, RowFormat, Rows, name_mistake};
 use crate::run::{Signals, head_commit};
 
@@ -250,13 +250,14 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         has_collector: OnceCell::new(),
         has_lost_traces: AtomicBool::new(false),
     };
-    let unstarted = runner.run_all(checked.to_run)?;
+    let unstarted = runner.run_all(checked.to_run);
+    remove_unused_files();
+    let unstarted = unstarted?;
     runner.progress.finish();
     let MapRunner { errors, result_error, .. } = runner;
     let errors = errors.into_inner().unwrap_or_else(PoisonError::into_inner);
     let result_error = result_error.into_inner().unwrap_or_else(PoisonError::into_inner);
     let timed_out = deadline <= Instant::now();
-    free_unused_reserves();
     let closed = budget.close();
     let finished = results.finish(options.junit.as_deref());
     if has_completed(&results) {

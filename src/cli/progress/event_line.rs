@@ -26,6 +26,7 @@ pub(super) fn event_line(entry: &JournalEntry) -> Option<String> {
             let wait = run_stats::duration(retrying.retry.wait_ms);
             format!("attempt {} failed, retrying in {wait}: {}", retrying.retry.attempt, retrying.retry.reason)
         }
+        Event::ModelChanged(event) => run_stats::model_change(event),
         Event::ReplyDiscarded(event) => format!("reply discarded, asking again: {}", event.reason),
         Event::ResultsTruncated(event) => run_stats::truncation_summary(event),
         Event::ContextCompacted(event) => run_stats::compaction_summary(event),

@@ -126,6 +126,7 @@ fn is_shown_above(entry: &JournalEntry) -> bool {
     match &entry.event {
         Event::CheckFinished(_)
         | Event::Retrying(_)
+        | Event::ModelChanged(_)
         | Event::LimitReached(_)
         | Event::LimitRaised(_)
         | Event::ResultsTruncated(_)

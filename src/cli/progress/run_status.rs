@@ -1,14 +1,15 @@
 //! What a run is doing and what it has used, from its events.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use indexmap::IndexMap;
 
 use super::event_line::event_line;
 use crate::cli::output::printable;
-use crate::event::{Event, JournalEntry, PARENT, Usage};
+use crate::event::{Event, JournalEntry, PARENT, RequestStarted, Usage};
 use crate::formats::run_stats;
-use crate::plan::{Plan, PlannedLimits};
+use crate::plan::{Plan, PlannedAgent, PlannedLimits};
 use crate::pricing::Prices;
 use crate::providers::Model;
 use crate::run::ResumeState;
@@ -24,8 +25,10 @@ pub(super) struct RunStatus {
     limits: PlannedLimits,
     /// The parent's.
     max_turns: u32,
-    /// The parent's model, and the subagents' by their names.
-    models: (Model, IndexMap<String, Model>),
+    /// The parent's models, and the subagents' by their names: their own, and then their fallbacks.
+    models: (Vec<Model>, IndexMap<String, Vec<Model>>),
+    /// The fallbacks that agents ask now, by the agents' ids.
+    fallbacks: HashMap<String, String>,
     prices: Prices,
     started: Instant,
     /// How long the run ran before this process.
@@ -91,11 +94,15 @@ struct RunningCall {
 impl RunStatus {
     /// Of a run that is about to start, or to go on after what is recorded of it.
     pub(super) fn new(plan: &Plan, prices: &Prices, earlier: Option<&ResumeState>) -> Self {
-        let subagents = plan.subagents.iter().map(|(name, agent)| (name.clone(), agent.model.clone())).collect();
+        let models = |agent: &PlannedAgent| agent.models().cloned().collect::<Vec<_>>();
         let mut status = Self {
             limits: plan.limits.clone(),
             max_turns: plan.parent.max_turns,
-            models: (plan.parent.model.clone(), subagents),
+            models: (
+                models(&plan.parent),
+                plan.subagents.iter().map(|(name, it)| (name.clone(), models(it))).collect(),
+            ),
+            fallbacks: HashMap::new(),
             prices: prices.clone(),
             started: Instant::now(),
             elapsed_before: earlier.map(ResumeState::elapsed).unwrap_or_default(),
@@ -125,10 +132,13 @@ impl RunStatus {
             Event::RequestFailed(failed) => Some(&failed.usage),
             _ => None,
         };
-        let more = more.map(|usage| {
-            let name = entry.agent.rsplit_once('-').map_or("", |(name, _)| name);
-            spent(usage, self.models.1.get(name).filter(|_| entry.agent != PARENT).unwrap_or(&self.models.0))
-        });
+        let more = more.map(|usage| self.model_of(&entry.agent).map_or(Spent::NOTHING, |model| spent(usage, model)));
+        if let Event::RequestStarted(RequestStarted { model, .. }) = &entry.event {
+            match model {
+                Some(fallback) => drop(self.fallbacks.insert(entry.agent.clone(), fallback.clone())),
+                None => drop(self.fallbacks.remove(&entry.agent)),
+            }
+        }
         if matches!(entry.event, Event::Resumed(_)) {
             // What killed requests have used isn't known, so it counts in full.
             for agent in self.agents.values_mut() {
@@ -152,6 +162,15 @@ impl RunStatus {
         more.into_iter().for_each(|more| self.used.add(more));
         let agent = self.agents.entry(entry.agent.clone()).or_insert_with(|| AgentStatus::new(&entry.agent));
         agent.apply(entry, more);
+    }
+
+    /// The model that an agent asks.
+    fn model_of(&self, agent: &str) -> Option<&Model> {
+        let name = agent.rsplit_once('-').map_or("", |(name, _)| name);
+        let models = self.models.1.get(name).filter(|_| agent != PARENT).unwrap_or(&self.models.0);
+        let fallback = self.fallbacks.get(agent);
+        let asked = models.iter().find(|model| fallback.is_some_and(|name| model.to_string() == *name));
+        asked.or(models.first())
     }
 
     /// The agents that are at work, in the order in which they started.

@@ -2,6 +2,9 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use ignore::WalkState;
 
 use super::load::STDIN;
 use super::read_files::{self, is_yaml};
@@ -42,7 +45,6 @@ fn walk_folder(path: &Path) -> Vec<Result<PathBuf, Diagnostic>> {
         return vec![Ok(path.to_owned())];
     }
     let walk = ignore::WalkBuilder::new(path)
-        .sort_by_file_name(Ord::cmp)
         .require_git(false)
         // The rules of this machine or this clone must not change which jobs are checked.
         .git_global(false)
@@ -52,20 +54,39 @@ fn walk_folder(path: &Path) -> Vec<Result<PathBuf, Diagnostic>> {
             let is_in_file = entry.depth() > 1 && entry.path().parent().is_some_and(is_yaml);
             entry.depth() == 0 || !(is_tests || is_in_file)
         })
-        .build();
-    let mut files = Vec::new();
-    for entry in walk {
-        match entry {
-            Ok(entry) if entry.depth() > 0 && is_yaml(entry.path()) => files.push(Ok(entry.into_path())),
-            Ok(_) => {}
-            Err(error) => files.push(Err(walk_error(path, &error))),
-        }
-    }
+        .build_parallel();
+    let found = Mutex::new(Vec::new());
+    walk.run(|| {
+        Box::new(|entry| {
+            let entry = match entry {
+                Ok(entry) if entry.depth() > 0 && is_yaml(entry.path()) => Ok(entry.into_path()),
+                Ok(_) => return WalkState::Continue,
+                Err(error) => Err(error),
+            };
+            found.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+            WalkState::Continue
+        })
+    });
+    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let path_of = |entry: &Result<PathBuf, ignore::Error>| match entry {
+        Ok(path) => path.clone(),
+        Err(error) => error_path(error).unwrap_or(path).to_owned(),
+    };
+    found.sort_by_cached_key(path_of);
+    let mut files: Vec<_> = found.into_iter().map(|entry| entry.map_err(|error| walk_error(path, &error))).collect();
     if files.is_empty() {
         let finding = read_files::unreadable_file(path, "no job files in this folder");
         files.push(Err(finding.help("name a job file, or a folder with job files that aren't hidden or ignored")));
     }
     files
+}
+
+fn error_path(error: &ignore::Error) -> Option<&Path> {
+    match error {
+        ignore::Error::WithPath { path, .. } => Some(path),
+        ignore::Error::WithDepth { err, .. } => error_path(err),
+        _ => None,
+    }
 }
 
 fn walk_error(root: &Path, error: &ignore::Error) -> Diagnostic {

@@ -32,6 +32,13 @@ pub(super) struct CheckedFile {
     pub(super) prompts: Vec<String>,
 }
 
+impl CheckedFile {
+    /// What was found about a file that can't be read.
+    pub(super) fn unreadable(finding: Diagnostic) -> Self {
+        Self { findings: vec![finding], prompts: Vec::new() }
+    }
+}
+
 /// A file that was read.
 pub(super) struct LoadedFile {
     pub(super) source: Arc<Source>,

@@ -7,7 +7,10 @@ mod load;
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, IsTerminal};
+use std::panic;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use self::fix::{FixMode, Fixer, file_id};
 use self::load::{CheckedFile, Checker, STDIN};
@@ -22,6 +25,11 @@ use crate::formats;
 use crate::lints::JobTrust;
 use crate::template::FileId;
 use crate::text::pluralize;
+
+/// Fewer files than this aren't worth another thread.
+const FILES_PER_THREAD: usize = 16;
+/// As much as the main thread has: a check may nest as deeply there.
+const STACK_BYTES: usize = 8 << 20;
 
 /// Options of `legwork validate`.
 #[derive(Debug, clap::Args)]
@@ -79,24 +87,12 @@ pub(super) fn validate(options: &ValidateArgs, env: &CliEnv) -> Result<u8, Error
     let workspace = env.workspace_files(&resolve_workspace(&options.workspace)?);
     let mode = if options.fix { Some(FixMode::Write) } else { options.diff.then_some(FixMode::Diff) };
     let checker = Checker { stdin, origin: JobTrust::from_untrusted_flag(options.untrusted), user_config, workspace };
-    let mut fixer = mode.map(|mode| Fixer::new(env, &checker, mode));
-    let mut all = Vec::new();
     let count = files.len();
-    for (number, file) in files.into_iter().enumerate() {
-        all.push(match file.and_then(|file| checker.load(&file)) {
-            Ok(loaded) => {
-                let mut checked = checker.check(&loaded);
-                if let Some(fixer) = &mut fixer {
-                    fixer.fix_file(number, loaded, &mut checked);
-                }
-                checked
-            }
-            Err(finding) => CheckedFile { findings: vec![finding], prompts: Vec::new() },
-        });
-    }
-    if let Some(fixer) = &mut fixer {
-        fixer.fix_prompts(&mut all);
-    }
+    let mut fixer = mode.map(|mode| Fixer::new(env, &checker, mode));
+    let all = match &mut fixer {
+        Some(fixer) => check_and_fix(&checker, fixer, files),
+        None => check_in_parallel(&checker, &files),
+    };
     let file_findings = all.into_iter().flat_map(|checked| checked.findings);
     let findings = deduplicate(config_findings.into_iter().chain(file_findings));
     let findings: Vec<Diagnostic> = findings.iter().map(Diagnostic::without_unquotable).collect();
@@ -123,6 +119,55 @@ pub(super) fn validate(options: &ValidateArgs, env: &CliEnv) -> Result<u8, Error
         () if has_errors || is_denied => EXIT_INVALID,
         () => 0,
     })
+}
+
+/// Checks files on all cores. The results are in the order of the files.
+fn check_in_parallel(checker: &Checker<'_>, files: &[Result<PathBuf, Diagnostic>]) -> Vec<CheckedFile> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut checked = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(file) = files.get(number) else { return checked };
+            let loaded = file.clone().and_then(|file| checker.load(&file));
+            checked.push((number, loaded.map_or_else(CheckedFile::unreadable, |loaded| checker.check(&loaded))));
+        }
+    };
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let helpers = cores.min(files.len() / FILES_PER_THREAD).saturating_sub(1);
+    let mut checked = thread::scope(|scope| {
+        // Without a thread, the other ones do its work.
+        let spawn = |_| thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work).ok();
+        let threads: Vec<_> = (0..helpers).filter_map(spawn).collect();
+        let mut checked = work();
+        for thread in threads {
+            checked.extend(thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic)));
+        }
+        checked
+    });
+    checked.sort_by_key(|(number, _)| *number);
+    checked.into_iter().map(|(_, checked)| checked).collect()
+}
+
+/// Checks files and fixes each before the next one: jobs can share prompt files.
+fn check_and_fix(
+    checker: &Checker<'_>,
+    fixer: &mut Fixer<'_>,
+    files: Vec<Result<PathBuf, Diagnostic>>,
+) -> Vec<CheckedFile> {
+    let mut all = Vec::new();
+    for (number, file) in files.into_iter().enumerate() {
+        all.push(match file.and_then(|file| checker.load(&file)) {
+            Ok(loaded) => {
+                let mut checked = checker.check(&loaded);
+                fixer.fix_file(number, loaded, &mut checked);
+                checked
+            }
+            Err(finding) => CheckedFile::unreadable(finding),
+        });
+    }
+    fixer.fix_prompts(&mut all);
+    all
 }
 
 /// Checks the combination of options. Says that it waits if standard input is a terminal.

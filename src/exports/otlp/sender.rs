@@ -10,6 +10,7 @@ use reqwest::{Client, StatusCode};
 use super::settings::{SenderSettings, TraceSettings};
 use super::{batches, read};
 use crate::exports::Export;
+use crate::providers::client_builder;
 
 /// How long to wait before a request is sent again, if the collector doesn't say.
 const RETRY_WAIT: Duration = Duration::from_millis(500);
@@ -27,13 +28,7 @@ pub async fn send(export: &Export<'_>, sender: &SenderSettings) -> Result<Vec<St
     }
     let export = Export { with_content: sender.with_content, ..*export };
     let conversation = read(&export);
-    let mut builder = Client::builder()
-        .user_agent(concat!("legwork/", env!("CARGO_PKG_VERSION")))
-        .redirect(reqwest::redirect::Policy::none());
-    if sender.url.scheme() == "http" {
-        // Loading the system's certificates takes most of the time.
-        builder = builder.tls_certs_only(std::iter::empty());
-    }
+    let builder = client_builder(&sender.url, concat!("legwork/", env!("CARGO_PKG_VERSION")));
     let client = builder.build().map_err(|_| {
         "the HTTP client can't be created: check the system's certificates and SSL_CERT_FILE".to_owned()
     })?;

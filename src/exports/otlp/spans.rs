@@ -160,7 +160,8 @@ impl<'a> Walk<'a> {
                         self.add(&format!("{path}/{at}"), own, Subject::Check(agent, attempt, at));
                     }
                 }
-                StepKind::ResultsTruncated(_)
+                StepKind::ModelChanged(_)
+                | StepKind::ResultsTruncated(_)
                 | StepKind::LimitReached(_)
                 | StepKind::LimitRaised(_)
                 | StepKind::Resumed(_) => {}
@@ -299,7 +300,7 @@ impl Trace<'_> {
 
     fn turn(&self, subject: &TurnSubject<'_>) -> Parts {
         let TurnSubject { agent, at, turn, input, is_compacted, is_dropped } = subject;
-        let model = self.planned(agent).map(|planned| &planned.model);
+        let model = self.planned(agent).map(|planned| planned.model_named(turn.fallback.as_deref()));
         let model_name = model.map_or(&*agent.model, |model| &*model.name);
         let mut attributes = operation("chat");
         attributes.push(text_attribute("gen_ai.provider.name", model.map_or("unknown", provider_name)));
@@ -513,6 +514,10 @@ fn agent_event(at: Timestamp, step: &StepKind) -> Option<Event> {
             vec![text_attribute("legwork.limit", &*hit.limit), text_attribute("legwork.reason", &*hit.message)],
         ),
         StepKind::LimitRaised(limit) => ("legwork.limit_raised", vec![text_attribute("legwork.limit", &**limit)]),
+        StepKind::ModelChanged(changed) => (
+            "legwork.model_changed",
+            vec![text_attribute("legwork.model", &*changed.to), text_attribute("legwork.reason", &*changed.reason)],
+        ),
         StepKind::Compacted(compacted, _) => (
             "legwork.context_compacted",
             vec![

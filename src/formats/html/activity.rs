@@ -161,7 +161,11 @@ pub(super) fn timeline_of(outlined: &AgentOutline<'_>, clock: &RunClock) -> (Vec
             }
             StepKind::LimitReached(limit) => marks.push(mark(MarkKind::Limit, limit.message.clone())),
             StepKind::Resumed(_) => marks.push(mark(MarkKind::Resumed, "resumed".to_owned())),
-            StepKind::Note(_) | StepKind::ResultsTruncated(_) | StepKind::Compacted(..) | StepKind::LimitRaised(_) => {}
+            StepKind::Note(_)
+            | StepKind::ModelChanged(_)
+            | StepKind::ResultsTruncated(_)
+            | StepKind::Compacted(..)
+            | StepKind::LimitRaised(_) => {}
         }
     }
     spans.sort_by_key(|span| span.from);

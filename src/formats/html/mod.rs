@@ -304,7 +304,7 @@ fn agent_context(outlined: &AgentOutline<'_>) -> Value {
     let AgentOutline { agent, anchor, depth, counts, .. } = outlined;
     let end = agent.finished.as_ref();
     context! {
-        id => agent.id.as_str(), anchor => anchor.as_str(), depth, description => agent.description.as_deref(), model => agent.model.as_str(),
+        id => agent.id.as_str(), anchor => anchor.as_str(), depth, description => agent.description.as_deref(), model => run_stats::agent_models(agent),
         outcome => end.map_or("not finished".to_owned(), |end| end.outcome.to_string().replace('_', " ")),
         good => end.is_some_and(|end| end.outcome == Outcome::Completed),
         turns => end.map_or(counts.turns, |end| u64::from(end.turns)), calls => end.map_or(counts.calls, |end| end.tool_calls),
@@ -390,8 +390,7 @@ fn job_context(conversation: &Conversation, outline: &Outline<'_>) -> Value {
         facts.push(("sandbox", started.sandbox.clone()));
     }
     facts.push(("workspace", plan.workspace.clone()));
-    let models: Vec<&str> = outline.agents.iter().map(|outlined| outlined.agent.model.as_str()).collect();
-    facts.extend(models.first().map(|model| ("model", (*model).to_owned())));
+    facts.extend(outline.agents.first().map(|outlined| ("model", run_stats::agent_models(outlined.agent))));
     facts.push(("network of tools", serialized_name(&plan.network)));
     for (name, value) in plan.inputs.iter().take(100) {
         let value = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
@@ -427,7 +426,7 @@ fn planned_agent(plan: &Plan, name: &str, agent: &PlannedAgent, limit: &TextLimi
         .collect();
     let system = plan.system_prompt(agent);
     context! {
-        name, tools, model => agent.model.to_string(), max_turns => agent.max_turns, max_tokens => agent.max_tokens,
+        name, tools, model => agent.models().map(ToString::to_string).collect::<Vec<_>>().join(", or "), max_turns => agent.max_turns, max_tokens => agent.max_tokens,
         system => (!system.is_empty()).then(|| safe(limit.plain(&system))),
         prompt => agent.prompt.as_ref().map(|prompt| safe(limit.plain(prompt))),
     }

@@ -79,7 +79,7 @@ impl<'c, 'a> ConversationWriter<'c, 'a> {
         let system = plan.agent(&agent.id).map(|planned| plan.system_prompt(planned));
         let begin = self.render("agent.html", context! {
             level, anchor => outlined.anchor.as_str(), agent => agent.id.as_str(),
-            about => agent_about(outlined), description => agent.description.as_deref(), model => agent.model.as_str(),
+            about => agent_about(outlined), description => agent.description.as_deref(), model => run_stats::agent_models(agent),
             system => system.filter(|text| !text.is_empty()).map(|text| safe(limit.plain(&text))),
             prompt => (!agent.prompt.is_empty()).then(|| safe(limit.block(&agent.prompt))),
             has_no_journal => agent.has_no_journal, is_parent => outlined.depth == 0,
@@ -133,6 +133,9 @@ impl<'c, 'a> ConversationWriter<'c, 'a> {
                 self.render("checks.html", checks_context(self.conversation, attempt, anchor, agent, limit))
             }
             StepKind::Note(text) => note("note", "legwork to the model".into(), Some(limit.block(text)), false),
+            StepKind::ModelChanged(event) => {
+                note("limit", format!("Fallback: {}", run_stats::model_change(event)), None, true)
+            }
             StepKind::ResultsTruncated(event) => {
                 note("compaction", format!("Compaction: {}", run_stats::truncation_summary(event)), None, false)
             }

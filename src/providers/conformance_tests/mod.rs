@@ -217,6 +217,7 @@ pub(super) fn request() -> ReplyRequest {
         tools_allowed: true,
         requires_content: true,
         deadline: Instant::now() + Duration::from_secs(60),
+        has_fallback: false,
     }
 }
 

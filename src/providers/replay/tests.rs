@@ -54,7 +54,13 @@ fn tour() -> Arc<Script> {
 }
 
 fn ask(conversation: &mut dyn Conversation, seen: &RecordingObserver) -> Result<Reply, ProviderError> {
-    let ask = ReplyRequest { max_tokens: 1, tools_allowed: true, requires_content: true, deadline: Instant::now() };
+    let ask = ReplyRequest {
+        max_tokens: 1,
+        tools_allowed: true,
+        requires_content: true,
+        deadline: Instant::now(),
+        has_fallback: false,
+    };
     let answer = conversation.ask(ask, seen);
     futures_util::FutureExt::now_or_never(answer).unwrap()
 }

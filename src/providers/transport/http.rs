@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use futures_util::stream;
 use reqwest::header::{CONTENT_LENGTH, HeaderMap};
-use reqwest::{Client, Response, Url};
+use reqwest::{Client, ClientBuilder, Response, Url};
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
@@ -83,16 +83,9 @@ impl Endpoint {
     }
 
     fn build_client(&self) -> Result<Client, ProviderError> {
-        let mut builder = Client::builder()
-            .user_agent(&self.user_agent)
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(self.timeouts.connect);
+        let mut builder = client_builder(&self.url, &self.user_agent).connect_timeout(self.timeouts.connect);
         if self.bypasses_proxy {
             builder = builder.no_proxy();
-        }
-        if self.is_plaintext() {
-            // Loading the system's certificates takes most of the time of creating a client.
-            builder = builder.tls_certs_only(std::iter::empty());
         }
         if let Some(certificate) = &self.certificate {
             builder = builder.identity(certificate.clone());
@@ -108,6 +101,18 @@ impl Endpoint {
                 .with_hint("check the system's certificates, SSL_CERT_FILE and the proxy variables")
         })
     }
+}
+
+/// Starts to build a client for requests to this address, which doesn't follow redirects.
+pub(crate) fn client_builder(url: &Url, user_agent: &str) -> ClientBuilder {
+    // Fails if it was done before.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let builder = Client::builder().user_agent(user_agent).redirect(reqwest::redirect::Policy::none());
+    if url.scheme() == "http" {
+        // Loading the system's certificates takes most of the time of creating a client.
+        return builder.tls_certs_only(std::iter::empty());
+    }
+    builder
 }
 
 /// A response whose headers have arrived.

@@ -405,7 +405,7 @@ impl<B: RequestEncoder + Sync> Conversation for HttpConversation<B> {
         Box::pin(async move {
             let governor = self.shared.retry_policy.governor.clone();
             let mut chunks = self.encoder.body_chunks(&request);
-            let mut retry_state = self.shared.retry_policy.start(request.deadline);
+            let mut retry_state = self.shared.retry_policy.start(&request);
             let mut empty_replies = 0;
             // Whether the last response refused a key, which was replaced.
             let mut is_key_renewed = false;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-use crate::providers::api::{ProviderError, ProviderErrorKind, Retry};
+use crate::providers::api::{ProviderError, ProviderErrorKind, ReplyRequest, Retry};
 use crate::providers::env_config::env_millis;
 use crate::providers::spec::ConnectContext;
 use crate::providers::transport::rate_governor::{RateGovernor, Throttle, random_fraction};
@@ -21,6 +21,8 @@ const MAX_WAIT: Duration = Duration::from_secs(600);
 /// No retry starts later than this after the first attempt; for a throttled request, after the server last accepted any
 /// request.
 const MAX_ELAPSED_MS: u64 = 30 * 60_000;
+/// The same if another model can answer.
+const MAX_ELAPSED_WITH_FALLBACK: Duration = Duration::from_secs(120);
 /// Longer pauses are reported without a number.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -109,10 +111,12 @@ impl RetryPolicy {
         Ok(Self { base_delay: base, max_elapsed: longest, tries, governor: RateGovernor::shared(identity, base) })
     }
 
-    /// The attempts of one request. None of them starts after `deadline`.
-    pub(crate) fn start(&self, deadline: Instant) -> RetryState {
+    /// The attempts of one request. None of them starts after the request's deadline.
+    pub(crate) fn start(&self, request: &ReplyRequest) -> RetryState {
+        let ReplyRequest { deadline, has_fallback, .. } = *request;
+        let longest = if has_fallback { MAX_ELAPSED_WITH_FALLBACK } else { Duration::MAX };
         RetryState {
-            policy: self.clone(),
+            policy: Self { max_elapsed: self.max_elapsed.min(longest), ..self.clone() },
             attempt: 0,
             failed: 0,
             deadline,
@@ -248,6 +252,10 @@ mod tests {
     use super::*;
 
     fn tries(base_ms: u64, left: Duration) -> RetryState {
+        tries_of(base_ms, left, false)
+    }
+
+    fn tries_of(base_ms: u64, left: Duration, has_fallback: bool) -> RetryState {
         let base = Duration::from_millis(base_ms);
         let longest = Duration::from_millis(MAX_ELAPSED_MS);
         RetryPolicy {
@@ -256,7 +264,13 @@ mod tests {
             tries: DEFAULT_TRIES,
             governor: RateGovernor::shared([0; 32], base),
         }
-        .start(Instant::now() + left)
+        .start(&ReplyRequest {
+            max_tokens: 1,
+            tools_allowed: true,
+            requires_content: false,
+            deadline: Instant::now() + left,
+            has_fallback,
+        })
     }
 
     fn failure(again: RetryDecision) -> FailedAttempt {
@@ -336,6 +350,17 @@ mod tests {
         );
         tries.deadline = Instant::now() + Duration::from_secs(59);
         assert!(tries.after_throttle(fault, Duration::from_secs(60), just_now).is_err());
+    }
+
+    #[test]
+    fn a_throttled_request_waits_two_minutes_if_another_model_can_answer() {
+        let fault = || failure(RetryDecision::Backoff).error;
+        for (has_fallback, waits) in [(false, true), (true, false)] {
+            let mut tries = tries_of(100, HOUR, has_fallback);
+            assert!(tries.after_throttle(fault(), Duration::from_secs(60), None).is_ok());
+            tries.begun -= Duration::from_secs(61);
+            assert_eq!(tries.after_throttle(fault(), Duration::from_secs(60), None).is_ok(), waits);
+        }
     }
 
     #[test]

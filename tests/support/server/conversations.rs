@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::Checks;
 use super::answer::Answer;
 use super::api::Api;
 use super::history_rewrite::{HistoryRewrite, detect_rewrite};
@@ -40,7 +41,8 @@ impl Conversations {
     ///
     /// # Errors
     /// The reason in one sentence, if the request neither continues a conversation nor starts one.
-    pub(super) fn match_request(&mut self, body: &Value, repeats_allowed: bool) -> Result<usize, String> {
+    pub(super) fn match_request(&mut self, body: &Value, checks: Checks) -> Result<usize, String> {
+        let repeats_allowed = checks == Checks::AllowRepeats;
         let setup = [&body["model"], &body["system"], &body["tools"]].map(normalized);
         let messages: Vec<Value> = body["messages"].as_array().into_iter().flatten().map(normalized).collect();
         let mut why = None;
@@ -54,6 +56,9 @@ impl Conversations {
                 Continuation::Valid => {}
             }
             let [model, system, tools] = [0, 1, 2].map(|part| known.setup[part] == setup[part]);
+            if !model && checks == Checks::AllowHandover {
+                continue;
+            }
             if messages.len() > 1 && !(model && system && tools) {
                 return Err(String::from("model, system or tools changed in the middle of a conversation"));
             }
@@ -88,7 +93,7 @@ impl Conversations {
             known.reply = None;
             return Ok(index);
         }
-        if messages.len() > 1 {
+        if messages.len() > 1 && checks != Checks::AllowHandover {
             return Err(why.unwrap_or_else(|| String::from("its messages go on from no request that was seen")));
         }
         self.conversations.push(Conversation { setup, last_request: messages, reply: None, is_summary_request: false });

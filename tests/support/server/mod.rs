@@ -66,6 +66,8 @@ pub(crate) enum Checks {
     /// As `All`, but a request whose answer was sent completely can be repeated: for runs that are killed and
     /// resumed.
     AllowRepeats,
+    /// As `All`, but a conversation can begin with the messages of another one: for runs in which a fallback takes it over.
+    AllowHandover,
     /// Nothing is parsed, checked or kept: for benchmarks.
     None,
 }
@@ -294,7 +296,7 @@ fn exchange(
     {
         let mut seen = shared.lock_state();
         if wrong.is_empty() {
-            match seen.history.match_request(request.body(), shared.checks == Checks::AllowRepeats) {
+            match seen.history.match_request(request.body(), shared.checks) {
                 Ok(index) => conversation = Some(index),
                 Err(why) => wrong.push(why),
             }
