@@ -200,6 +200,11 @@ impl Job {
         self.inputs.iter().flat_map(|inputs| inputs.value.iter())
     }
 
+    /// Whether an input is an image.
+    pub fn is_image(&self, name: &str) -> bool {
+        self.inputs().any(|(declared, input)| declared.value == name && input.kind.value == InputType::Image)
+    }
+
     /// All agents, the parent first.
     pub fn agents(&self) -> impl Iterator<Item = Agent<'_>> {
         let Parent { system, tools, max_turns, max_tokens, context, skills, .. } = &self.parent;
