@@ -28,7 +28,7 @@ pub use input::{Input, InputType, input_variable};
 pub use limit::Limit;
 pub use model::{
     MAX_FALLBACKS, MAX_STOP_CHARS, MAX_STOPS, MAX_TEMPERATURE, MAX_TOKENS, MODEL_PATTERN, ModelOptions, ModelSpec,
-    Thinking,
+    ServiceTier, Thinking,
 };
 pub use prompt::{PATH_PATTERN, PromptFile, PromptText};
 pub use tool::ToolEntry;

@@ -91,7 +91,7 @@ impl Model {
             Some((vendor, _)) if vendor != own => ("", &*self.name),
             _ => (own, &*self.name),
         };
-        PriceKey { provider: &self.provider, name: &self.name, price_provider, price_model }
+        PriceKey { provider: &self.provider, name: &self.name, price_provider, price_model, is_flex: self.is_flex() }
     }
 
     /// Whether its thinking may be sent back only if the preceding messages are unchanged.
