@@ -29,11 +29,14 @@ mod unsupported_options;
 pub mod user_servers;
 
 pub use self::api::{
-    Conversation, ConversationConfig, Provider, ProviderError, ProviderErrorKind, ReplyRequest, Retry, StreamObserver,
+    Conversation, ConversationConfig, Provider, ProviderError, ProviderErrorKind, ReplyRequest, Retry, ServerCheck,
+    StreamObserver,
 };
 pub use self::model::{Model, ServerInfo};
 pub use self::spec::{ConnectContext, DefaultEndpoint, ProviderSpec, SettingsContext};
+pub(crate) use self::transport::endpoint::bypasses_proxy;
 pub(crate) use self::transport::http::client_builder;
+pub(crate) use self::transport::transport_error::root_cause;
 pub use self::unsupported_options::{RequestOptions, UnsupportedOption};
 use crate::models::{Capabilities, Retirement, find_retirement, identify_vendor};
 use crate::pricing::PriceKey;

@@ -21,12 +21,12 @@ use futures_util::future::BoxFuture;
 use serde_json::Value;
 
 use self::request::{GeminiEncoder, VENDOR};
-use super::api::{Conversation, ConversationConfig, Provider, ProviderError};
+use super::api::{Conversation, ConversationConfig, Provider, ProviderError, ServerCheck};
 use super::env_config::EndpointNames;
 use super::errors::api_error::{ClassRow, ErrorClass, ErrorDialect};
 use super::spec::{ApiSignature, ConnectContext, DefaultEndpoint, ProviderSpec};
 use super::transport::endpoint::Endpoint;
-use super::transport::http_conversation::{HttpConversation, LearnedLimits, ProviderState};
+use super::transport::http_conversation::{HttpConversation, LearnedLimits, ProviderState, check_server};
 use super::transport::retry::RetryPolicy;
 use super::unsupported_options::{ApiLimits, RequestOptions};
 
@@ -143,5 +143,9 @@ impl Provider for Gemini {
 
     fn prepare(&self) -> Option<BoxFuture<'_, Result<(), ProviderError>>> {
         self.endpoint.prepare()
+    }
+
+    fn check_server(&self) -> Option<BoxFuture<'_, Result<ServerCheck, ProviderError>>> {
+        Some(Box::pin(check_server(&self.endpoint, &DIALECT)))
     }
 }

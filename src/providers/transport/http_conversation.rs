@@ -10,7 +10,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::message::{Message, Reply};
 use crate::providers::api::{
-    Conversation, ConversationConfig, Provider, ProviderError, ProviderErrorKind, ReplyRequest, Retry, StreamObserver,
+    Conversation, ConversationConfig, Provider, ProviderError, ProviderErrorKind, ReplyRequest, Retry, ServerCheck,
+    StreamObserver,
 };
 use crate::providers::assembler::{EventDecoder, ReplyAssembler, StreamError};
 use crate::providers::errors::api_error::{ErrorDialect, is_prefix_mismatch};
@@ -119,6 +120,24 @@ impl ProviderState {
     }
 }
 
+/// Asks a server for the list of its models, once.
+pub(crate) async fn check_server(
+    endpoint: &Endpoint,
+    dialect: &'static ErrorDialect,
+) -> Result<ServerCheck, ProviderError> {
+    let ask = async {
+        let key = endpoint.issued_key().await?;
+        let response = endpoint.get_models(key.as_ref()).await?;
+        match response.status().as_u16() {
+            200 => Ok(ServerCheck::Accepted),
+            // Servers with few parts of an API don't have this one.
+            404 | 405 | 501 => Ok(ServerCheck::NoModelList),
+            _ => Err(ErrorClassifier { dialect, model: "", endpoint }.error_response(response).await),
+        }
+    };
+    ask.await.map_err(|failure: FailedAttempt| failure.error)
+}
+
 /// A provider whose conversations share an endpoint.
 pub(crate) struct HttpProvider<B> {
     shared: Arc<ProviderState>,
@@ -150,6 +169,10 @@ impl<B: RequestEncoder + Sync> Provider for HttpProvider<B> {
 
     fn prepare(&self) -> Option<BoxFuture<'_, Result<(), ProviderError>>> {
         self.shared.endpoint.prepare()
+    }
+
+    fn check_server(&self) -> Option<BoxFuture<'_, Result<ServerCheck, ProviderError>>> {
+        Some(Box::pin(check_server(&self.shared.endpoint, self.shared.error_dialect)))
     }
 }
 
