@@ -35,7 +35,7 @@ pub use mcp::{
 };
 pub use model::{
     MAX_FALLBACKS, MAX_STOP_CHARS, MAX_STOPS, MAX_TEMPERATURE, MAX_TOKENS, MODEL_PATTERN, ModelOptions, ModelSpec,
-    Thinking,
+    ServiceTier, Thinking,
 };
 pub use prompt::{PATH_PATTERN, PromptFile, PromptText};
 pub use tool::ToolEntry;

@@ -96,7 +96,7 @@ impl Model {
             Some((vendor, _)) if vendor != own => ("", &*self.name),
             _ => (own, &*self.name),
         };
-        PriceKey { provider: &self.provider, name: &self.name, price_provider, price_model }
+        PriceKey { provider: &self.provider, name: &self.name, price_provider, price_model, is_flex: self.is_flex() }
     }
 
     /// Which files it takes: as `providers.toml` or the table of models says. A script takes all.

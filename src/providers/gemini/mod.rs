@@ -58,6 +58,7 @@ pub(super) const LIMITS: ApiLimits = ApiLimits {
     max_stop_sequences: Some(5),
     rejects_blank_stop: false,
     holds_for_all: true,
+    has_flex_tier: true,
     tools_elsewhere: None,
     stop_elsewhere: None,
 };
@@ -129,7 +130,8 @@ impl Provider for Gemini {
             }
         }
         let name = config.model.name.strip_prefix("models/").unwrap_or(&config.model.name);
-        let endpoint = self.endpoint.child(&format!("{name}:streamGenerateContent"), ("alt", "sse"));
+        let endpoint =
+            self.endpoint.for_model(&config.model).child(&format!("{name}:streamGenerateContent"), ("alt", "sse"));
         let shared = ProviderState::new(endpoint, self.retry_policy.clone(), &DIALECT);
         let shared = ProviderState { learned: Arc::clone(&self.learned), ..shared };
         Ok(HttpConversation::open(&Arc::new(shared), config.model.name.clone(), GeminiEncoder::new(&config)))

@@ -17,6 +17,7 @@ use crate::providers::assembler::{EventDecoder, ReplyAssembler, StreamError};
 use crate::providers::errors::api_error::{ErrorDialect, is_prefix_mismatch};
 use crate::providers::errors::classification::{ErrorClassifier, request_id};
 use crate::providers::errors::limit_hints;
+use crate::providers::model::Model;
 use crate::providers::tool_calls::assign_call_ids;
 use crate::providers::transport::endpoint::Endpoint;
 use crate::providers::transport::http::HttpResponse;
@@ -106,6 +107,17 @@ impl ProviderState {
     pub(crate) fn new(endpoint: Endpoint, retry_policy: RetryPolicy, dialect: &'static ErrorDialect) -> Self {
         Self { endpoint, retry_policy, error_dialect: dialect, learned: Arc::default() }
     }
+
+    /// The state for conversations with a model. It shares what was learned.
+    fn for_model(&self, model: &Model) -> Self {
+        let Self { endpoint, retry_policy, error_dialect, learned } = self;
+        Self {
+            endpoint: endpoint.for_model(model),
+            retry_policy: retry_policy.clone(),
+            error_dialect,
+            learned: Arc::clone(learned),
+        }
+    }
 }
 
 /// Asks a server for the list of its models, once.
@@ -144,7 +156,11 @@ impl<B: RequestEncoder + Sync> HttpProvider<B> {
 impl<B: RequestEncoder + Sync> Provider for HttpProvider<B> {
     fn open(&self, config: ConversationConfig) -> Result<Box<dyn Conversation>, ProviderError> {
         let encoder = (self.new_encoder)(&self.shared.endpoint, &config)?;
-        Ok(HttpConversation::open(&self.shared, config.model.name, encoder))
+        let shared = match config.model.is_flex() {
+            true => &Arc::new(self.shared.for_model(&config.model)),
+            false => &self.shared,
+        };
+        Ok(HttpConversation::open(shared, config.model.name, encoder))
     }
 
     fn warning(&self) -> Option<String> {
