@@ -395,7 +395,7 @@ pub(super) fn connect_providers(
 
 /// The environment of commands that print keys: ours, without the keys of providers, and without folders of `PATH` that depend
 /// on the current folder. They get nothing from the job.
-fn key_program_variables(env: &CliEnv, servers: &UserServers) -> BTreeMap<String, String> {
+pub(super) fn key_program_variables(env: &CliEnv, servers: &UserServers) -> BTreeMap<String, String> {
     let is_withheld = |name: &str| {
         provider_keys().any(|key| key == name)
             || servers.key_envs().any(|key| key == name)

@@ -219,9 +219,11 @@ impl PlanBuilder<'_> {
             (None, Some(_)) => default_prompts::subagent_prompt(workspace, has_tools, returns.is_some(), access),
         };
         let job = self.valid.job();
+        let model = self.model(declared.model)?;
         Some(PlannedAgent {
             description: None,
-            model: self.model(declared.model)?,
+            max_tokens: self.max_tokens(declared.max_tokens, declared.model, model.default_max_tokens(default_tokens)),
+            model,
             fallback: self.fallback(declared.max_tokens, declared.model, default_tokens),
             system,
             context: self.context(job.context_of(declared)),
@@ -230,7 +232,6 @@ impl PlanBuilder<'_> {
             tools,
             mcp,
             max_turns: job::value_or(declared.max_turns, default_turns),
-            max_tokens: self.max_tokens(declared.max_tokens, declared.model, default_tokens),
             workspace: access,
             returns,
         })
@@ -264,7 +265,7 @@ impl PlanBuilder<'_> {
             tools,
             mcp: parent.mcp.clone(),
             max_turns: SUBAGENT_TURNS,
-            max_tokens: self.max_tokens(None, None, SUBAGENT_TOKENS),
+            max_tokens: self.max_tokens(None, None, parent.model.default_max_tokens(SUBAGENT_TOKENS)),
             workspace: SubagentWorkspace::Shared,
             returns: None,
         }
@@ -314,7 +315,8 @@ impl PlanBuilder<'_> {
         let fallbacks = self.job().models(max_tokens, model).skip(1);
         let planned = fallbacks.filter_map(|fallback| {
             let model = resolve(fallback.spec, self.valid.servers()).ok()?;
-            Some(FallbackModel { model, max_tokens: job::value_or(fallback.max_tokens, default) })
+            let max_tokens = job::value_or(fallback.max_tokens, model.default_max_tokens(default));
+            Some(FallbackModel { model, max_tokens })
         });
         planned.collect()
     }

@@ -376,6 +376,12 @@ impl PlannedAgent {
         let is_named = |model: &&Model| fallback.is_some_and(|name| model.to_string() == name);
         self.models().find(is_named).unwrap_or(&self.model)
     }
+
+    /// The greatest number of output tokens of one reply of that model.
+    pub fn max_tokens_of(&self, fallback: Option<&str>) -> u32 {
+        let is_named = |model: &&FallbackModel| fallback.is_some_and(|name| model.model.to_string() == name);
+        self.fallback.iter().find(is_named).map_or(self.max_tokens, |fallback| fallback.max_tokens)
+    }
 }
 
 /// A model that answers if another one fails.

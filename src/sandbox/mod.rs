@@ -230,6 +230,8 @@ impl Sandbox {
             command.current_dir(folder).env_clear().envs(variables);
             command
         };
+        #[cfg(not(target_os = "linux"))]
+        let _ = read_only;
         match &self.backend {
             Backend::Unconfined(_) => Ok(self.supervised(direct())),
             #[cfg(target_os = "linux")]

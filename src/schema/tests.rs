@@ -27,6 +27,7 @@ enum Sees {
 const BEYOND: &[(&str, Sees, &str)] = &[
     ("bad-condition", Sees::Nothing, "in a template"),
     ("bad-default", Sees::Some, "a schema can't look up the default in the enum beside it; 1.0 is an integer to it"),
+    ("bad-fallback", Sees::Some, "a model that is in the list twice, or whose replies come from a file"),
     ("bad-duration", Sees::Some, "a pattern can't add hours to minutes"),
     ("bad-name", Sees::Some, "a name that is made from the file's isn't in the file"),
     ("bad-reference", Sees::Nothing, "in a schema"),

@@ -162,6 +162,16 @@ impl Endpoint {
         below
     }
 
+    /// The address of the list of models: `/v1/models` for `/v1/messages`.
+    pub(super) fn models_url(&self) -> Url {
+        let mut url = self.url.clone();
+        let below = url.path().strip_suffix(&self.path).unwrap_or_default();
+        let version = self.path.match_indices('/').nth(1).map_or("", |(end, _)| &self.path[..end]);
+        let path = format!("{below}{version}/models");
+        url.set_path(&path);
+        url
+    }
+
     /// Sends a header with every request, unless `providers.toml` sets it.
     pub(crate) fn header(&mut self, name: &'static str, value: &'static str) {
         self.headers.entry(name).or_insert(HeaderValue::from_static(value));
