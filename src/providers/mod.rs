@@ -33,6 +33,7 @@ pub use self::api::{
     Conversation, ConversationConfig, Provider, ProviderError, ProviderErrorKind, ReplyRequest, Retry, ServerCheck,
     StreamObserver,
 };
+pub(crate) use self::client_certificate::read_identity;
 pub use self::model::{Model, ServerInfo};
 pub use self::spec::{ConnectContext, DefaultEndpoint, ProviderSpec, SettingsContext};
 pub(crate) use self::transport::endpoint::bypasses_proxy;
