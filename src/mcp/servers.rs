@@ -31,7 +31,7 @@ use super::http::{self, HttpSettings, LastFailure};
 use super::listed_tools::{ListedTool, MAX_LISTED, changes, select};
 use super::server_spec::ServerSpec;
 use super::stdio::{BoundedReader, ProgramConfig, ServerProgram};
-use super::stream_bounds::{MAX_MESSAGE_BYTES, StreamBounds};
+use super::stream_bounds::{MAX_MESSAGE_BYTES, MAX_UNANSWERED_BYTES, StreamBounds};
 use super::tool_lock::ToolDefinitions;
 use crate::message::ToolError;
 use crate::process::Environment;
@@ -53,6 +53,8 @@ const PROGRESS_FACTOR: u32 = 10;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the server may take to read that a call is cancelled.
 const CANCEL_TIMEOUT: Duration = Duration::from_millis(200);
+/// The longest reason why a server can't be used, in characters.
+const MAX_WHY_CHARS: usize = 3_000;
 /// The longest text of a server in a message, in characters.
 const MAX_QUOTE_CHARS: usize = 600;
 
@@ -171,6 +173,7 @@ impl Servers {
                     tools.push((config.name.clone(), definitions));
                 }
                 Err(why) => {
+                    let why = ellipsize(&redactor.redact(&why), MAX_WHY_CHARS);
                     let error = StartError { server: config.name.clone(), why };
                     if config.spec.required { failure = failure.or(Some(error)) } else { missing.push(error) }
                 }
@@ -364,16 +367,23 @@ fn timed_out(server: &str, after: Duration) -> String {
 }
 
 async fn list_tools(peer: &Peer<RoleClient>) -> Result<Vec<ListedTool>, ListError> {
-    let mut listed = Vec::new();
+    let (mut listed, mut bytes) = (Vec::new(), 0);
     let mut cursor: Option<String> = None;
     for _ in 0..MAX_PAGES {
         let params = cursor.take().map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
         let page = peer.list_tools(params).await.map_err(ListError::Failed)?;
-        listed.extend(page.tools.into_iter().map(|tool| ListedTool {
-            name: tool.name.into_owned(),
-            description: tool.description.map(Cow::into_owned).unwrap_or_default(),
-            input_schema: Value::Object((*tool.input_schema).clone()),
-        }));
+        for tool in page.tools {
+            let tool = ListedTool {
+                name: tool.name.into_owned(),
+                description: tool.description.map(Cow::into_owned).unwrap_or_default(),
+                input_schema: Value::Object((*tool.input_schema).clone()),
+            };
+            bytes += tool.name.len() + tool.description.len() + tool.input_schema.to_string().len();
+            listed.push(tool);
+        }
+        if bytes > MAX_UNANSWERED_BYTES {
+            return Err(ListError::TooLong("describes its tools with more than 64 MiB".to_owned()));
+        }
         if listed.len() > MAX_LISTED {
             return Err(ListError::TooLong(format!("lists more than {MAX_LISTED} tools")));
         }
