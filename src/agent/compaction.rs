@@ -286,6 +286,7 @@ impl Agent<'_> {
     }
 
     pub(super) fn replace_history(&mut self, history: MessageHistory) {
+        self.toolbox.set_attached(history.attachments());
         let context = &mut self.context;
         context.history.replace(&context.message_file, history);
     }

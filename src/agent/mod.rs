@@ -30,6 +30,7 @@ pub use self::raised_limits::{JournalSplit, RaisedLimits};
 use self::request::{RequestKind, RequestOutcome};
 pub use self::run_abort::RunAbort;
 pub use self::run_state::{RunDeps, RunGates, RunHistory, RunState};
+use crate::attachment::Attachment;
 use crate::event::{AgentFinished, AgentStarted, LimitReached, NoteSent, Outcome, PARENT, ReplyDiscarded};
 use crate::job::SubagentWorkspace;
 use crate::message::{Message, Reply, StopReason, ToolCall, UserMessage};
@@ -161,9 +162,23 @@ impl<'t> Agent<'t> {
             model: self.planned.model.to_string(),
             prompt: prompt.clone(),
         })?;
+        let inputs = &self.run.deps.plan.attachments;
+        let mut attachments: Vec<Attachment> = match self.is_parent() {
+            true => inputs.iter().map(|input| input.file.clone()).collect(),
+            false => Vec::new(),
+        };
+        for attachment in &mut attachments {
+            self.load(attachment)?;
+        }
+        self.toolbox.set_attached(&attachments);
         self.context.history.prompt.clone_from(&prompt);
-        self.context.pending = Some(UserMessage::text(prompt));
+        self.context.pending = Some(UserMessage { attachments, ..UserMessage::text(prompt) });
         Ok(())
+    }
+
+    /// Reads the bytes of an image or a document from the record, unless they are there.
+    pub(super) fn load(&self, attachment: &mut Attachment) -> Result<(), RunAbort> {
+        self.context.message_file.load(attachment).map_err(|error| RunAbort::attachment_unreadable(&error))
     }
 
     /// The limit that ends the agent before its next turn.

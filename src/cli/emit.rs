@@ -237,7 +237,7 @@ impl EmitArgs {
         let format = RowFormat::detect(&self.rows, &content);
         let rows = rows::read(name, content, format, self.id.as_deref(), job.job()).map_err(Error::Invalid)?;
         let mut inputs = InputValues::default();
-        add_input_arguments(&mut inputs, &self.set, &[], env);
+        add_input_arguments(&mut inputs, &self.set, &[], env, &|name| job.job().is_image(name));
         for argument in &self.set_env {
             // The variable needn't be set here.
             inputs.set_env(argument, |variable| Some(env.variable(variable).unwrap_or("unset").into()));

@@ -35,7 +35,7 @@ pub use mcp::{
 };
 pub use model::{
     MAX_FALLBACKS, MAX_STOP_CHARS, MAX_STOPS, MAX_TEMPERATURE, MAX_TOKENS, MODEL_PATTERN, ModelOptions, ModelSpec,
-    Thinking,
+    ServiceTier, Thinking,
 };
 pub use prompt::{PATH_PATTERN, PromptFile, PromptText};
 pub use tool::ToolEntry;
@@ -198,6 +198,11 @@ impl Job {
     /// The declared inputs, in the job's order.
     pub fn inputs(&self) -> impl Iterator<Item = (&Spanned<String>, &Input)> {
         self.inputs.iter().flat_map(|inputs| inputs.value.iter())
+    }
+
+    /// Whether an input is an image.
+    pub fn is_image(&self, name: &str) -> bool {
+        self.inputs().any(|(declared, input)| declared.value == name && input.kind.value == InputType::Image)
     }
 
     /// All agents, the parent first.

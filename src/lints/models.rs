@@ -155,6 +155,7 @@ pub fn resolve(spec: &Spanned<ModelSpec>, servers: &UserServers) -> Result<Model
     model.thinking = options.thinking.as_ref().map(|thinking| thinking.value);
     model.temperature = options.temperature.as_ref().map(|temperature| temperature.value);
     model.stop = options.stop.iter().flat_map(|stop| &stop.value).map(|text| text.value.clone()).collect();
+    model.tier = options.tier.as_ref().map(|tier| tier.value);
     model.context = options.context.as_ref().map(|context| context.value).or(model.context);
     Ok(model)
 }
@@ -234,7 +235,8 @@ fn parse_model(
     if malformed {
         return Err(Box::new(bad("this isn't the name of a model").help(form)));
     }
-    Ok(Model { server, context: servers.context_window(provider, name), ..Model::new(provider, name) })
+    let model = Model { server, context: servers.context_window(provider, name), ..Model::new(provider, name) };
+    Ok(Model { accepts: servers.media(&model), ..model })
 }
 
 /// The help for names of providers in other programs.

@@ -41,7 +41,7 @@ use crate::redaction::Redactor;
 use crate::sandbox::{Sandbox, TamperError};
 use crate::text::sanitize;
 use crate::text::truncate::ellipsize;
-use crate::tools::{CallFuture, ServerCall, ToolContext, ToolServers};
+use crate::tools::{CallFuture, ServerCall, ToolContext, ToolOutput, ToolServers};
 
 /// How long a server may take to start and to list its tools.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -400,7 +400,7 @@ impl ToolServers for Servers {
         Box::pin(async move {
             let server = call.server;
             if self.scripted.names.contains(server) {
-                return self.scripted.answer(&call, context.call_id);
+                return self.scripted.answer(&call, context.call_id).map(ToolOutput::from);
             }
             let connection = self.lock().get(server).cloned();
             let Some(connection) = connection else {
@@ -411,7 +411,7 @@ impl ToolServers for Servers {
             if let Some(Err(error)) = connection.link.program.as_ref().map(ServerProgram::check_protected) {
                 let _ = context.failure.set(EnvironmentError::Tampered(error));
             }
-            result
+            result.map(ToolOutput::from)
         })
     }
 }

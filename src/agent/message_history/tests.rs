@@ -34,13 +34,18 @@ fn conversation(turns: &[Turn]) -> MessageHistory {
         for length in lengths {
             number += 1;
             let (id, input) = (format!("call-{number}"), RawValue::from_string("{}".to_owned()).unwrap());
-            results.push(ToolResult { call_id: id.clone(), text: "ä".repeat(*length), is_error: length % 2 == 0 });
+            results.push(ToolResult {
+                call_id: id.clone(),
+                text: "ä".repeat(*length),
+                is_error: length % 2 == 0,
+                ..ToolResult::default()
+            });
             let input = Arc::from(input);
             calls.push(BlockContent::Call(ToolCall { id, tool: "bash".to_owned(), input, input_error: None }));
         }
         messages.messages.push(reply(calls));
         let text = (*remark || lengths.is_empty()).then(|| "Go on.".to_owned());
-        messages.messages.push(Message::User(UserMessage { results, text }));
+        messages.messages.push(Message::User(UserMessage { results, text, ..UserMessage::default() }));
         if *remark {
             messages.messages.push(Message::User(UserMessage::text("It ends here.")));
         }
@@ -74,7 +79,7 @@ fn shown(messages: &[Message]) -> Vec<String> {
 }
 
 fn size(messages: &MessageHistory) -> usize {
-    messages.messages.iter().map(message_bytes).sum()
+    messages.messages.iter().map(|message| messages.message_bytes(message)).sum()
 }
 
 fn turns() -> impl Strategy<Value = Vec<Turn>> {

@@ -141,6 +141,8 @@ impl CaseLoader {
     /// Checks the inputs against the job. Returns the names of secret inputs without a value.
     fn check_inputs(&mut self, job: &ValidJob, file: Option<&Path>) -> Option<Vec<String>> {
         let mut inputs = InputValues::default();
+        // The workspace of the case is made when it runs.
+        inputs.read_no_files();
         let mut named = Vec::new();
         if let Some(file) = file {
             let source = self.read_source(file)?;
