@@ -411,7 +411,7 @@ impl ToolServers for Servers {
             if let Some(Err(error)) = connection.link.program.as_ref().map(ServerProgram::check_protected) {
                 let _ = context.failure.set(EnvironmentError::Tampered(error));
             }
-            result.map(ToolOutput::from)
+            result
         })
     }
 }
@@ -422,7 +422,7 @@ impl Connection {
         call: &ServerCall<'_>,
         context: &ToolContext<'_>,
         redactor: &Redactor,
-    ) -> Result<String, ToolError> {
+    ) -> Result<ToolOutput, ToolError> {
         let server = call.server;
         if self.is_over() {
             let end = quote(&self.link.describe_end(&ServiceError::TransportClosed, true).await, redactor);
@@ -468,7 +468,7 @@ impl Connection {
             }
         };
         let result = match answer {
-            Ok(ServerResult::CallToolResult(result)) => call_result::to_text(result),
+            Ok(ServerResult::CallToolResult(result)) => call_result::to_output(result, context.media),
             Ok(ServerResult::InputRequiredResult(_)) => {
                 Err(ToolError(format!("the server `{server}` asks for input during the call, which legwork refuses")))
             }
@@ -478,7 +478,7 @@ impl Connection {
         match self.link.handler.refused_since(refused_before) {
             None => result,
             Some(what) => {
-                let text = result.unwrap_or_else(|ToolError(text)| text);
+                let text = result.map_or_else(|ToolError(text)| text, |output| output.text);
                 Err(ToolError(format!("[the server `{server}` asked for {what}, which legwork refuses]\n\n{text}")))
             }
         }
