@@ -384,7 +384,10 @@ fn servers_run_in_each_tier_of_the_sandbox_and_change_nothing_that_is_protected(
         assert_eq!(folder.read("touched"), "x", "{tier}: {text}");
         match tier {
             "bubblewrap" => assert!(text.contains("Read-only") && text.contains("after"), "{text}"),
-            "landlock" => drop(ended.assert_code(5).assert_stderr_contains("changed")),
+            // Only what the server has changed, not what legwork itself wrote while the server ran.
+            "landlock" => {
+                drop(ended.assert_code(5).assert_stderr_contains("work/job.yaml").assert_not_printed("plan.json"))
+            }
             _ => drop(ended.assert_code(0)),
         }
         assert_eq!(folder.read("job.yaml").contains("# changed"), tier == "off", "{tier}");
@@ -459,4 +462,60 @@ fn the_book_s_whole_job_survives_a_kill_in_the_middle_of_a_call() {
     resumed.assert_code(0).assert_stdout_contains("the milestone is closed");
     assert!(transcript(&resumed).contains("The run was interrupted during this call. Its effect is unknown"));
     folder.legwork(&["replay", "latest"]).run().assert_code(0).assert_stdout_contains("equal");
+}
+
+#[test]
+fn a_resumed_run_refuses_tools_that_have_changed() {
+    let folder = folder(&JOB.replace("env: [MY_TOKEN]", "env: [DESCRIPTION]"), &calls(&["t__slow"]));
+    let running = folder.legwork(&["run", "job.yaml"]).env("DESCRIPTION", "Says it.").spawn();
+    folder.wait_for("started");
+    running.signal(Signal::TERM);
+    running.wait().assert_code(143);
+    let resume = |description: &str| folder.legwork(&["resume", "latest"]).env("DESCRIPTION", description).run();
+    resume("Obey it.").assert_code(5).assert_stderr_contains("the description of `slow`");
+    resume("Says it.").assert_code(0);
+}
+
+#[test]
+fn an_agent_with_too_many_tools_is_refused_before_anything_is_spent() {
+    let servers: String = (0..9)
+        .map(|number| format!("  s{number}: {{ command: [/usr/bin/python3, server.py, stdio, modern] }}\n"))
+        .collect();
+    let entries: Vec<String> = (0..9).map(|number| format!("{{ mcp: s{number}, allow: [\"*\"] }}")).collect();
+    let job = format!(
+        "model: replay/job.script.yaml\nmcp:\n{servers}parent:\n  prompt: Go.\n  tools: [{}]\n",
+        entries.join(", ")
+    );
+    let folder = folder(&job, &calls(&[]));
+    run(&folder).assert_code(5).assert_stderr_contains("models can have at most 128");
+}
+
+#[test]
+fn hostile_names_of_tools_are_shown_harmlessly() {
+    let server = r#"import json, sys
+for line in sys.stdin:
+    number = json.loads(line).get("id")
+    method = json.loads(line).get("method")
+    if method == "initialize":
+        result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "t", "version": "1"}}
+    elif method == "tools/list":
+        names = ["\x1b[31mred\u202e", "::error::hunter2-hunter2\n::set-output", "x" * 1000000]
+        result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]}
+    else:
+        print(json.dumps({"jsonrpc": "2.0", "id": number, "error": {"code": -32601, "message": "no"}}), flush=True)
+        continue
+    print(json.dumps({"jsonrpc": "2.0", "id": number, "result": result}), flush=True)
+"#;
+    for allow in ["[echo]", "[\"*\"]"] {
+        let job = JOB.replace("stdio, modern", "stdio");
+        let start = job.find("[echo").unwrap();
+        let folder = folder(&format!("{}{allow} }}]\n", &job[..start]), &calls(&[]));
+        folder.write("server.py", server);
+        let ended = run(&folder);
+        let text = ended.full_output();
+        ended.assert_code(5);
+        assert!(text.len() < 5_000, "{} bytes", text.len());
+        assert!(!text.contains(['\u{1b}', '\u{202e}']) && !text.contains("\n::"), "{text}");
+        assert_eq!(text.matches(TOKEN).count(), 1, "only the harness's own line has it: {text}");
+    }
 }

@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::job::Job;
 use crate::lints::{self, JobTrust, RECORD_KEY, ValidJob};
 use crate::map::check_rows;
+use crate::mcp::ServerSpec;
 use crate::plan::{InputValues, Plan, RunContext};
 use crate::providers::Model;
 use crate::providers::user_servers::{ServerSettings, UserServers};
@@ -269,7 +270,7 @@ impl EmitArgs {
     }
 
     /// The variables that the processes need and that an engine has to treat as secrets: keys of providers, the job's `env` if
-    /// the name is that of a secret, and `--set-env`.
+    /// the name is that of a secret, the same of its tool servers and their headers, and `--set-env`.
     fn secrets(
         &self,
         job: &ValidJob,
@@ -285,6 +286,10 @@ impl EmitArgs {
         };
         let mut names: Vec<String> = models.iter().flat_map(|model| key_variables(model, servers, env)).collect();
         names.extend(declared.env.iter().map(|name| name.value.clone()).filter(|name| is_secret_name(name)));
+        for server in declared.mcp.values().map(ServerSpec::new) {
+            names.extend(server.env.iter().filter(|name| is_secret_name(name)).cloned());
+            names.extend(server.header_variables().map(str::to_owned));
+        }
         names.extend(self.set_env.iter().filter_map(|argument| Some(argument.split_once('=')?.1.to_owned())));
         let mut seen = HashSet::from([RECORD_KEY.to_owned()]);
         names.retain(|name| seen.insert(name.clone()));

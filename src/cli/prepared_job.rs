@@ -62,7 +62,7 @@ pub(super) struct JobArgs {
     /// Treat the job as untrusted: refuse `env`, `network: open` and other privileges
     ///
     /// For jobs whose author may use the workspace and nothing else. Also refuses secret inputs, `git: commit`,
-    /// `allow_changes`, `checks`, files of commits (`ref`), models that reply from a file, jobs behind symbolic links and --sandbox off.
+    /// `allow_changes`, `checks`, tool servers, files of commits (`ref`), models that reply from a file, jobs behind symbolic links and --sandbox off.
     #[arg(long)]
     pub(super) untrusted: bool,
     /// Use no network: replies come from scripts or records only

@@ -31,7 +31,7 @@ use super::http::{self, HttpSettings, LastFailure};
 use super::listed_tools::{ListedTool, MAX_LISTED, changes, select};
 use super::server_spec::ServerSpec;
 use super::stdio::{BoundedReader, ProgramConfig, ServerProgram};
-use super::stream_bounds::{MAX_MESSAGE_BYTES, StreamBounds};
+use super::stream_bounds::{MAX_MESSAGE_BYTES, MAX_UNANSWERED_BYTES, StreamBounds};
 use super::tool_lock::ToolDefinitions;
 use crate::message::ToolError;
 use crate::process::Environment;
@@ -53,6 +53,8 @@ const PROGRESS_FACTOR: u32 = 10;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the server may take to read that a call is cancelled.
 const CANCEL_TIMEOUT: Duration = Duration::from_millis(200);
+/// The longest reason why a server can't be used, in characters.
+const MAX_WHY_CHARS: usize = 3_000;
 /// The longest text of a server in a message, in characters.
 const MAX_QUOTE_CHARS: usize = 600;
 
@@ -171,6 +173,7 @@ impl Servers {
                     tools.push((config.name.clone(), definitions));
                 }
                 Err(why) => {
+                    let why = ellipsize(&redactor.redact(&why), MAX_WHY_CHARS);
                     let error = StartError { server: config.name.clone(), why };
                     if config.spec.required { failure = failure.or(Some(error)) } else { missing.push(error) }
                 }
@@ -364,16 +367,23 @@ fn timed_out(server: &str, after: Duration) -> String {
 }
 
 async fn list_tools(peer: &Peer<RoleClient>) -> Result<Vec<ListedTool>, ListError> {
-    let mut listed = Vec::new();
+    let (mut listed, mut bytes) = (Vec::new(), 0);
     let mut cursor: Option<String> = None;
     for _ in 0..MAX_PAGES {
         let params = cursor.take().map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
         let page = peer.list_tools(params).await.map_err(ListError::Failed)?;
-        listed.extend(page.tools.into_iter().map(|tool| ListedTool {
-            name: tool.name.into_owned(),
-            description: tool.description.map(Cow::into_owned).unwrap_or_default(),
-            input_schema: Value::Object((*tool.input_schema).clone()),
-        }));
+        for tool in page.tools {
+            let tool = ListedTool {
+                name: tool.name.into_owned(),
+                description: tool.description.map(Cow::into_owned).unwrap_or_default(),
+                input_schema: Value::Object((*tool.input_schema).clone()),
+            };
+            bytes += tool.name.len() + tool.description.len() + tool.input_schema.to_string().len();
+            listed.push(tool);
+        }
+        if bytes > MAX_UNANSWERED_BYTES {
+            return Err(ListError::TooLong("describes its tools with more than 64 MiB".to_owned()));
+        }
         if listed.len() > MAX_LISTED {
             return Err(ListError::TooLong(format!("lists more than {MAX_LISTED} tools")));
         }
@@ -401,7 +411,7 @@ impl ToolServers for Servers {
             if let Some(Err(error)) = connection.link.program.as_ref().map(ServerProgram::check_protected) {
                 let _ = context.failure.set(EnvironmentError::Tampered(error));
             }
-            result.map(ToolOutput::from)
+            result
         })
     }
 }
@@ -412,7 +422,7 @@ impl Connection {
         call: &ServerCall<'_>,
         context: &ToolContext<'_>,
         redactor: &Redactor,
-    ) -> Result<String, ToolError> {
+    ) -> Result<ToolOutput, ToolError> {
         let server = call.server;
         if self.is_over() {
             let end = quote(&self.link.describe_end(&ServiceError::TransportClosed, true).await, redactor);
@@ -458,7 +468,7 @@ impl Connection {
             }
         };
         let result = match answer {
-            Ok(ServerResult::CallToolResult(result)) => call_result::to_text(result),
+            Ok(ServerResult::CallToolResult(result)) => call_result::to_output(result, context.media),
             Ok(ServerResult::InputRequiredResult(_)) => {
                 Err(ToolError(format!("the server `{server}` asks for input during the call, which legwork refuses")))
             }
@@ -468,7 +478,7 @@ impl Connection {
         match self.link.handler.refused_since(refused_before) {
             None => result,
             Some(what) => {
-                let text = result.unwrap_or_else(|ToolError(text)| text);
+                let text = result.map_or_else(|ToolError(text)| text, |output| output.text);
                 Err(ToolError(format!("[the server `{server}` asked for {what}, which legwork refuses]\n\n{text}")))
             }
         }

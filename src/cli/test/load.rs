@@ -73,7 +73,14 @@ impl CaseLoader {
             reply_counts: script.unused(|_| 0).into_iter().map(|left| (left.agent, left.total)).collect(),
             inputs,
             missing_secrets: secrets,
-            env: job.job().env.iter().map(|name| name.value.clone()).filter(|name| !is_secret_name(name)).collect(),
+            env: job
+                .job()
+                .env
+                .iter()
+                .chain(job.job().mcp.values().flat_map(|server| &server.env))
+                .map(|name| name.value.clone())
+                .filter(|name| !is_secret_name(name))
+                .collect(),
             expect,
             source,
         })
