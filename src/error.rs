@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::diagnostic::Diagnostic;
 use crate::event::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, FORMAT, Outcome};
+use crate::mcp::StartError;
 use crate::plan::diff::PlanChange;
 use crate::providers::ProviderError;
 use crate::sandbox::SandboxUnavailable;
@@ -153,6 +154,15 @@ pub enum Error {
     /// The required sandbox doesn't work on this machine.
     #[error("{0}")]
     SandboxUnavailable(SandboxUnavailable),
+    /// A required tool server doesn't start, or its tools aren't as expected.
+    #[error("{0}")]
+    ToolServer(StartError),
+    /// A signal stopped the run while its tool servers started.
+    #[error("stopped while the tool servers started: nothing was spent")]
+    StoppedAtStart {
+        /// The signal's number.
+        signal: u8,
+    },
     /// A provider can't be used at all; found before the run begins.
     #[error("{}", .0.message)]
     Provider(ProviderError),
@@ -185,6 +195,11 @@ impl Error {
         match self {
             Self::Usage { hint, .. } => hint.clone(),
             Self::Provider(error) => error.hint.clone(),
+            Self::ToolServer(_) => {
+                let text = "Nothing was spent. Check its declaration under `mcp`. A program in a folder of your own may need \
+                            --allow-read DIR; `required: false` runs the job without the server.";
+                Some(text.to_owned())
+            }
             Self::Record { .. } => Some("Choose another folder with --out DIR.".into()),
             Self::BrokenRecord { path, .. } => {
                 Some(format!("Free some disk space, then resume the run: legwork resume {}", path.display()))
@@ -228,7 +243,11 @@ impl Error {
             }
             Self::SandboxUnavailable(_) => Some("Run commands without a sandbox, with all your permissions: --sandbox off.".into()),
             Self::CommitMismatch { .. } => Some("Check out that commit, or resume anyway with --force.".into()),
-            Self::Invalid(_) | Self::Configuration(_) | Self::Environment { .. } | Self::NotARecord { .. } => None,
+            Self::Invalid(_)
+            | Self::Configuration(_)
+            | Self::Environment { .. }
+            | Self::NotARecord { .. }
+            | Self::StoppedAtStart { .. } => None,
         }
     }
 
@@ -246,10 +265,12 @@ impl Error {
             | Self::OtherFormat { .. }
             | Self::NotARecord { .. } => EXIT_USAGE,
             Self::RunEnded { exit_code, .. } => *exit_code,
+            Self::StoppedAtStart { signal } => 128 + signal,
             Self::KeyInUse { .. } => Outcome::ProviderFailed.exit_code(None),
             Self::Invalid(_) => EXIT_INVALID,
             Self::InUse { .. }
             | Self::SandboxUnavailable(_)
+            | Self::ToolServer(_)
             | Self::Configuration(_)
             | Self::Record { .. }
             | Self::BrokenRecord { .. }

@@ -40,6 +40,7 @@ pub mod sandbox;
 pub mod process;
 pub mod tools;
 pub mod providers;
+pub mod mcp;
 pub mod agent_files;
 pub mod lints;
 pub mod plan;

@@ -41,6 +41,7 @@ mod limits;
 mod live_progress;
 mod log_injection;
 mod map;
+mod mcp;
 mod map_example;
 mod misconfigured_servers;
 mod mock_server;

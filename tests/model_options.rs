@@ -143,3 +143,21 @@ limits: { tokens: 100000 }
     );
     folder.legwork(&["run", "job.yaml", "--dry-run"]).run().assert_code(0).assert_stdout_contains("max_tokens  600");
 }
+
+#[test]
+fn models_that_always_think_have_room_for_it_and_more_levels_are_sent() {
+    let job =
+        |model: &str| format!("model: {model}\nparent: {{ prompt: Go., tools: [] }}\nlimits: {{ tokens: 900000 }}\n");
+    let body = |model: &str| {
+        let folder = TestFolder::new();
+        folder.write("job.yaml", job(model));
+        let server = Server::start(ScriptedAgents::of([Answer::text("Done.")]));
+        folder.legwork(&["run", "job.yaml"]).anthropic(&server).openai(&server).gemini(&server).run().assert_code(0);
+        server.finish()[0].raw_body().clone()
+    };
+    assert_eq!(body("anthropic/claude-sonnet-5-5")["max_tokens"], json!(8000));
+    assert_eq!(body("anthropic/claude-opus-5-5")["max_tokens"], json!(24000));
+    assert_eq!(body("gemini/gemini-4-argon")["generationConfig"]["maxOutputTokens"], json!(24000));
+    let body = body("{ name: openai/gpt-6-astra, thinking: max }");
+    assert_eq!((&body["max_output_tokens"], &body["reasoning"]["effort"]), (&json!(40000), &json!("max")));
+}

@@ -142,7 +142,12 @@ impl<'t> Agent<'t> {
         let mut cursor = run.take_cursor(&summary.id)?;
         let plan = &run.deps.plan;
         let failed = |message: String| RunAbort::new(Outcome::EnvironmentFailed, message);
-        let mut toolbox = Toolbox::new(&planned.tools, run.take_tools(&summary.id)).map_err(failed)?;
+        let deps = run.take_tools(&summary.id);
+        let servers = deps.servers.clone();
+        let mut toolbox = Toolbox::new(&planned.tools, deps).map_err(failed)?;
+        for tool in plan.server_tools(planned) {
+            toolbox.add(Box::new(tool.performed_by(&summary.id, servers.clone())));
+        }
         if summary.subagent.is_none() && toolbox.has(Task::NAME) {
             toolbox.add(Box::new(plan.task_tool()));
         }

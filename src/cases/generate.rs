@@ -1,13 +1,14 @@
 //! Generates a case from a run: a script of the replies, and expectations that match what happened.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::WORKSPACE_PLACEHOLDER;
 use crate::event::{PARENT, RunResult};
-use crate::message::{Reply, StopReason, ToolCall};
+use crate::job::SERVER_SEPARATOR;
+use crate::message::{Reply, StopReason, ToolCall, ToolResult};
 use crate::providers::replay::relocate_value;
 use crate::yaml;
 
@@ -18,6 +19,15 @@ pub struct RecordedReply {
     pub reply: Reply,
     /// For a summary of the conversation, the number of turns that it keeps.
     pub kept_turns: Option<u32>,
+    /// The results of its calls of tool servers, by the ids of the calls.
+    pub answers: BTreeMap<String, ToolResult>,
+}
+
+impl RecordedReply {
+    /// The names of the servers' tools that it calls.
+    fn answered_tools(&self) -> impl Iterator<Item = &str> {
+        self.reply.tool_calls().filter(|call| self.answers.contains_key(&call.id)).map(|call| call.tool.as_str())
+    }
 }
 
 /// Generates the script of a run: texts, calls and stop reasons, with the path of the workspace replaced by
@@ -34,6 +44,11 @@ pub fn generate_script(
         replies.iter().map(|recorded| script_reply(recorded, with_usage, &|call| is_mistaken(agent, call))).collect()
     };
     let mut file = Map::new();
+    let called = replies.values().flatten().flat_map(RecordedReply::answered_tools);
+    let servers: BTreeSet<&str> = called.filter_map(|tool| Some(tool.split_once(SERVER_SEPARATOR)?.0)).collect();
+    if !servers.is_empty() {
+        file.insert("mcp".to_owned(), json!(servers));
+    }
     let parent = replies.get(PARENT).map(Vec::as_slice).unwrap_or_default();
     file.insert("parent".to_owned(), script_replies(PARENT, parent));
     let mut subagents: Vec<_> = replies.iter().filter(|(id, _)| *id != PARENT).collect();
@@ -73,6 +88,9 @@ fn script_reply(recorded: &RecordedReply, with_usage: bool, is_mistaken: &dyn Fn
         }
         if is_mistaken(call) {
             entry["mistaken"] = json!(true);
+        }
+        if let Some(answer) = recorded.answers.get(&call.id) {
+            entry[if answer.is_error { "error" } else { "answer" }] = json!(answer.text);
         }
         entry
     };
@@ -136,7 +154,8 @@ pub fn generate_expect(
         file.insert("files".to_owned(), json!(outcome.files));
     }
     let calls = replies.values().flatten().flat_map(|recorded| recorded.reply.tool_calls());
-    let tools = calls.map(|call| call.tool.as_str()).filter(|tool| is_tool(tool));
+    let builtin = calls.map(|call| call.tool.as_str()).filter(|tool| is_tool(tool));
+    let tools = builtin.chain(replies.values().flatten().flat_map(RecordedReply::answered_tools));
     let tools: BTreeMap<&str, &str> = tools.map(|tool| (tool, "called")).collect();
     if !tools.is_empty() {
         file.insert("tools".to_owned(), json!(tools));
@@ -192,7 +211,7 @@ mod tests {
             ),
             reply(vec![BlockContent::Text("Cut".to_owned())], StopReason::MaxTokens),
         ];
-        let recorded = |reply| RecordedReply { reply, kept_turns: None };
+        let recorded = |reply| RecordedReply { reply, kept_turns: None, answers: BTreeMap::new() };
         let mut parent: Vec<RecordedReply> = parent.into_iter().map(recorded).collect();
         parent[1].kept_turns = Some(2);
         let of = |id: &str| (id.to_owned(), vec![recorded(reply(vec![], StopReason::EndTurn))]);

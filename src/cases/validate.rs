@@ -9,7 +9,7 @@ use super::Expect;
 use super::matchers::{CountRange, FileExpectation, TextMatcher};
 use crate::diagnostic::{Diagnostic, Severity, Source, suggest_name};
 use crate::event::PARENT;
-use crate::job::Job;
+use crate::job::{Job, SERVER_SEPARATOR};
 use crate::lints::{startable_subagents, subagent_name};
 use crate::template::leaves_dir;
 use crate::tools::TOOLS;
@@ -23,9 +23,9 @@ pub fn check(source: &Arc<Source>, folder: &Path, job: Option<&Job>) -> (Option<
     let mut found = Vec::new();
     check_paths(&expect, folder, &mut found);
     check_texts(&expect, &mut found);
-    check_tool_names(&expect.tools, &mut found);
+    check_tool_names(&expect.tools, job, &mut found);
     for (id, agent) in &expect.agents {
-        check_tool_names(&agent.tools, &mut found);
+        check_tool_names(&agent.tools, job, &mut found);
         if let Some(place) = agent.text.as_ref().and_then(|matcher| matcher.value.snapshot()) {
             let finding = Diagnostic::error("invalid-value", place, "only the parent's last text can have a snapshot");
             found.push(finding.help("write `is` or `contains`"));
@@ -101,9 +101,17 @@ fn check_texts(expect: &Expect, found: &mut Vec<Diagnostic>) {
     }
 }
 
-fn check_tool_names(counts: &IndexMap<Spanned<String>, Spanned<CountRange>>, found: &mut Vec<Diagnostic>) {
+fn check_tool_names(
+    counts: &IndexMap<Spanned<String>, Spanned<CountRange>>,
+    job: Option<&Job>,
+    found: &mut Vec<Diagnostic>,
+) {
     let known: Vec<&str> = TOOLS.iter().map(|tool| tool.name).chain(["skill", "submit_result"]).collect();
-    for name in counts.keys().filter(|name| !known.contains(&name.value.as_str())) {
+    let is_of_server = |name: &str| {
+        let is_listed = |(server, tool): (&str, &str)| job.is_none_or(|job| job.lists_server_tool(server, tool));
+        name.split_once(SERVER_SEPARATOR).is_some_and(is_listed)
+    };
+    for name in counts.keys().filter(|name| !known.contains(&name.value.as_str()) && !is_of_server(&name.value)) {
         let finding = Diagnostic::error("unknown-tool", name.place(), format!("unknown tool `{}`", name.value));
         found.push(with_nearest(finding, &name.value, &known));
     }

@@ -16,6 +16,7 @@ use super::output_files::OutputFiles;
 use super::progress::{RunProgress, can_be_live};
 use super::sandbox_options::{CopiesOf, PreparedSandbox};
 use super::secrets::RunSecrets;
+use super::tool_servers::{self, StartContext, WantedServer};
 use super::{ci_files, output_queue, replay_source};
 use crate::budget::MapBudget;
 use crate::error::Error;
@@ -24,6 +25,7 @@ use crate::formats;
 use crate::job::Job;
 use crate::journal::Fault;
 use crate::lints::{CostTracking, UserConfig, provider_keys};
+use crate::mcp::{ScriptedServers, ServerSpec, ServerStart, Servers, ToolDefinitions};
 use crate::plan::Plan;
 use crate::process::WITHHELD;
 use crate::providers::user_servers::UserServers;
@@ -33,6 +35,7 @@ use crate::redaction::Redactor;
 use crate::run::{ResumeState, Run, RunObserver, Signals, UsedLimit, connect};
 use crate::sandbox::programs;
 use crate::sandbox::protected_paths::Repositories;
+use crate::tools::ToolDefinition;
 
 /// The wall-clock limit of the output queue for runs without one: a year.
 const NO_TIME_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -184,8 +187,24 @@ pub(super) async fn execute(
             verifier: run.recorder.origin_check(),
         },
     );
+    let (specs, network) = (run.plan.mcp.values(), run.plan.network);
+    let sandboxes = tool_servers::sandboxes(specs, network, &run.sandbox, || run.recorder.lock())?;
     let (sandbox, found) =
         run.sandbox.for_record(&run.recorder.folder, run.recorder.lock(), run.recorder.origin_check());
+    let is_resumed = run.resume_state.is_some();
+    let context = StartContext {
+        sandbox: &sandbox,
+        sandboxes,
+        workspace: &run.plan.workspace.clone(),
+        redactor: &redactor,
+        stop: &run.signals.stop,
+        is_offline: run.options.offline,
+    };
+    let servers = start_servers(&mut run.plan, &run.scripts, context, is_resumed, env).await;
+    let servers = servers.map_err(|error| match run.signals.first() {
+        Some(signal) => Error::StoppedAtStart { signal },
+        None => error,
+    })?;
     let new_repositories = Arc::new(OnceLock::new());
     let tracks_changes = run.plan.changes_files();
     let result = Run {
@@ -202,6 +221,7 @@ pub(super) async fn execute(
         mask: redactor,
         environment,
         sandbox,
+        servers,
         confine_copy,
         recorder: run.recorder,
         observers: run.observers,
@@ -226,6 +246,72 @@ pub(super) async fn execute(
         );
     }
     Ok(ExecutedRun { result, warnings })
+}
+
+/// Starts the tool servers of a plan, and adds their tools to it. `None` if it has none.
+async fn start_servers(
+    plan: &mut Plan,
+    scripts: &BTreeMap<String, String>,
+    context: StartContext<'_>,
+    is_resumed: bool,
+    env: &CliEnv,
+) -> Result<Option<Arc<Servers>>, Error> {
+    if plan.mcp.is_empty() {
+        return Ok(None);
+    }
+    let scripted = scripted_servers(plan, scripts)?;
+    let wanted = |(name, spec): (&String, &ServerSpec)| WantedServer {
+        name: name.clone(),
+        spec: spec.clone(),
+        allow: plan.allowed_server_tools(name),
+    };
+    let wanted = plan.mcp.iter().filter(|(name, _)| !scripted.names.contains(*name)).map(wanted);
+    let wanted: Vec<WantedServer> = wanted.collect();
+    let ServerStart { servers, tools, missing } = tool_servers::start(wanted, scripted, context, env).await?;
+    for (name, tools) in tools {
+        // Those of the lock file or the record were compared with these.
+        if plan.mcp.get(&name).is_some_and(|server| server.tools.is_none()) {
+            plan.set_server_tools(&name, tools);
+        }
+    }
+    for error in missing {
+        env.console.warning(&printable(&format!("{error}; the run goes on without it")));
+        // A resumed agent has seen the tools: its calls fail.
+        if !is_resumed {
+            plan.set_server_tools(&error.server, ToolDefinitions::new());
+            if let Some(server) = plan.mcp.get_mut(&error.server) {
+                server.missing = Some(error.why);
+            }
+        }
+    }
+    if let Some(why) = plan.too_many_tools() {
+        let _ = servers.stop(false).await;
+        return Err(Error::ToolServer(why));
+    }
+    Ok(Some(servers))
+}
+
+/// The servers whose answers are in the scripts of a plan's models. Adds their tools to the plan, unless a lock file has them.
+fn scripted_servers(plan: &mut Plan, scripts: &BTreeMap<String, String>) -> Result<ScriptedServers, Error> {
+    let mut scripted = ScriptedServers::default();
+    for (model, path) in scripts {
+        let script = replay_source::open_replay_source(Path::new(path), None)?;
+        for (name, mut tools) in script.servers {
+            let Some(server) = plan.mcp.get(&name) else { continue };
+            if server.tools.is_none() {
+                for tool in plan.allowed_server_tools(&name).into_iter().filter(|tool| !tool.ends_with('*')) {
+                    tools.entry(tool).or_insert_with(ToolDefinition::unknown);
+                }
+                plan.set_server_tools(&name, tools);
+            }
+            scripted.names.insert(name);
+        }
+        let is_of_model = |agent: &str| {
+            plan.agent(agent).is_some_and(|agent| agent.model.is_scripted() && agent.model.name == *model)
+        };
+        scripted.answers.extend(script.answers.into_iter().filter(|((agent, _), _)| is_of_model(agent)));
+    }
+    Ok(scripted)
 }
 
 /// Warnings about git repositories that commands created: their configuration takes effect when the user next runs git there.
@@ -309,7 +395,7 @@ pub(super) fn connect_providers(
 
 /// The environment of commands that print keys: ours, without the keys of providers, and without folders of `PATH` that depend
 /// on the current folder. They get nothing from the job.
-fn key_program_variables(env: &CliEnv, servers: &UserServers) -> BTreeMap<String, String> {
+pub(super) fn key_program_variables(env: &CliEnv, servers: &UserServers) -> BTreeMap<String, String> {
     let is_withheld = |name: &str| {
         provider_keys().any(|key| key == name)
             || servers.key_envs().any(|key| key == name)

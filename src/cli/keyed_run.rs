@@ -169,7 +169,7 @@ fn differences(
     now: &Path,
     run: &StartedRecord,
 ) -> Result<Vec<PlanChange>, Error> {
-    let mut recorded = run.record.plan.clone();
+    let mut recorded = run.record.plan.clone().without_server_tools();
     recorded.set_limits(&job.limits).map_err(limit_error)?;
     // The day was read shortly before the run started.
     let days = [run.started_at, run.started_at.checked_sub(24.hours()).unwrap_or(run.started_at)].map(run_date);
@@ -183,7 +183,7 @@ fn differences(
             // An absolute path as an input may only be valid in the workspace of now.
             Err(_) => move_texts(plan(now)?.0, now, &recorded.workspace),
         };
-        let mut planned = planned.redacted(&secrets.redactor);
+        let mut planned = planned.without_server_tools().redacted(&secrets.redactor);
         planned.files.keep_recorded(&recorded.files);
         planned.workspace.clone_from(&recorded.workspace);
         found = recorded.changes_to(&planned);

@@ -4,6 +4,7 @@ mod apply;
 mod arguments;
 mod ci_files;
 mod diff;
+mod doctor;
 mod emit;
 mod env;
 mod execute;
@@ -12,7 +13,9 @@ mod export;
 mod gather;
 mod init;
 mod keyed_run;
+mod man;
 mod map;
+mod mcp;
 mod next_command;
 mod output;
 mod output_files;
@@ -34,8 +37,10 @@ mod save_case;
 mod secrets;
 mod show;
 mod test;
+mod tool_servers;
 mod user_config;
 mod validate;
+mod version;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock};
@@ -61,10 +66,17 @@ use crate::schema;
 /// terminal, and one line per notable event elsewhere, when CI is set, or when TERM is `dumb`. NO_COLOR and CLICOLOR_FORCE
 /// are respected.
 #[derive(Debug, Parser)]
-#[command(name = "legwork", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(name = "legwork", disable_version_flag = true, max_term_width = 100, arg_required_else_help = true)]
+#[command(args_conflicts_with_subcommands = true)]
 struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
+    /// Print the version
+    #[arg(short = 'V', long)]
+    version: bool,
+    /// With --version: also print the commit, the build, the format of records, and the sandbox that works here
+    #[arg(long, requires = "version")]
+    verbose: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -91,6 +103,12 @@ enum Command {
     ///
     /// Needs no key and no network, and runs nothing, except git to read context files of a commit.
     Validate(validate::ValidateArgs),
+    /// Lock the tools of a job's tool servers
+    Mcp {
+        /// What to do
+        #[command(subcommand)]
+        command: mcp::McpCommand,
+    },
     /// Explain the codes of findings, with examples
     Explain(explain::ExplainArgs),
     /// Print a run's transcript
@@ -131,6 +149,13 @@ enum Command {
         #[arg(value_enum, default_value = "job")]
         kind: SchemaKind,
     },
+    /// Check whether this machine is ready for runs
+    ///
+    /// Checks the sandbox, git, keys, servers, the disk and the key of records, and says what to do about problems. Spends
+    /// nothing.
+    Doctor(doctor::DoctorArgs),
+    /// Print or write the manual pages
+    Man(man::ManArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -193,12 +218,19 @@ pub fn main() -> u8 {
             return if console.print_clap_message(&error).is_ok() { code } else { 2 };
         }
     };
-    let console = console.quiet(arguments.command.is_quiet());
-    let code = folder.map_err(Error::environment("the current folder can't be found")).and_then(|current_folder| {
+    let console = console.quiet(arguments.command.as_ref().is_some_and(Command::is_quiet));
+    let folder = folder.map_err(Error::environment("the current folder can't be found"));
+    let code = folder.and_then(|current_folder| {
         let (prices, servers, warned) = (OnceLock::new(), OnceLock::new(), Mutex::default());
         let clock = jiff::Timestamp::now;
         let env = CliEnv { variables, current_folder, arguments: words, console, clock, prices, servers, warned };
-        dispatch(arguments.command, &env)
+        match arguments.command {
+            Some(command) => dispatch(command, &env),
+            None => {
+                version::print(arguments.verbose, &env);
+                Ok(0)
+            }
+        }
     });
     let code = code.unwrap_or_else(|error| {
         console.error(&error);
@@ -230,8 +262,17 @@ fn run_restorer() -> Option<u8> {
 }
 
 fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
-    if matches!(command, Command::Run(_) | Command::Map(_) | Command::Resume(_) | Command::Replay(_) | Command::Test(_))
-    {
+    let starts_processes = matches!(
+        command,
+        Command::Run(_)
+            | Command::Map(_)
+            | Command::Resume(_)
+            | Command::Replay(_)
+            | Command::Test(_)
+            | Command::Mcp { .. }
+            | Command::Doctor(_)
+    );
+    if starts_processes {
         let is_secret = |name: &str| is_secret_name(name) || name.ends_with("_BASE_URL") || is_otlp_secret(name);
         let runs_nothing = matches!(&command, Command::Replay(options) if !options.tools);
         let servers = if runs_nothing { &UserServers::default() } else { &env.parsed_servers().servers };
@@ -246,6 +287,7 @@ fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
         Command::Replay(options) => replay::replay(&options, env),
         Command::Test(options) => test::test(&options, env),
         Command::Validate(options) => validate::validate(&options, env),
+        Command::Mcp { command } => mcp::mcp(&command, env),
         Command::Explain(options) => explain::explain(&options, env),
         Command::Show(options) => show::show(&options, env),
         Command::Export(options) => export::export(&options, env),
@@ -269,6 +311,8 @@ fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
             env.console.print(&format!("{schema:#}"));
             Ok(0)
         }
+        Command::Doctor(options) => doctor::doctor(&options, env),
+        Command::Man(options) => man::man(&options, env),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut self::command(), "legwork", &mut script);

@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::event::RunOptions;
 use crate::job::Network;
 use crate::lints::{self, JobTrust, UserConfig, ValidJob};
+use crate::mcp::ToolLock;
 use crate::plan::{InputValues, Plan, RunContext, SecretInputs};
 use crate::providers::{Model, Provider};
 use crate::record::{RUNS, Recorder};
@@ -299,7 +300,9 @@ impl<'a> PreparedJob<'a> {
         // A job from standard input may be the text of a file, which has a name then.
         let job =
             Some(self.args.job_path().to_owned()).filter(|_| !self.args.is_stdin() || self.args.stdin_name.is_some());
-        job.into_iter().chain(files).filter_map(absolute).collect()
+        let lock = ToolLock::file_name(&self.args.job_path().to_string_lossy()).map(|name| folder.join(name));
+        let lock = lock.filter(|_| !self.job.job().mcp.is_empty());
+        job.into_iter().chain(lock).chain(files).filter_map(absolute).collect()
     }
 }
 
@@ -338,7 +341,7 @@ impl<'a> ConnectedJob<'a> {
     pub(super) fn sandbox(&self, plan: &Plan) -> Result<PreparedSandbox, Error> {
         let PreparedJob { env, args, out, .. } = &self.prepared;
         self.protected.iter().try_for_each(|path| require_utf8(path))?;
-        args.sandbox_options.prepare_sandbox(env, plan, &self.protected_in(plan), out)
+        args.sandbox_options.prepare_sandbox(env, &plan.into(), &self.protected_in(plan), out)
     }
 
     /// One run, ready to be executed.

@@ -115,6 +115,10 @@ fn prepare_tools(
     env: &CliEnv,
 ) -> Result<LiveTools, Error> {
     let started = replay.started();
+    if !started.plan.mcp.is_empty() {
+        let message = "the tools of a run can't run again if it uses tool servers";
+        return Err(Error::usage(message, "Remove --tools: without it, the replay takes all results from the record."));
+    }
     if started.plan.copies_workspace() {
         let message = "the tools of a run can't run again if a subagent has `workspace: own`";
         return Err(Error::usage(message, "Remove --tools: without it, the replay takes all results from the record."));
@@ -135,7 +139,7 @@ fn prepare_tools(
     let folder = folder.canonicalize().map_err(unreadable)?;
     let runs_folder = runs_folder(&folder, &started.run_id, &plan.job);
     let protected: Vec<PathBuf> = started.protected.iter().map(PathBuf::from).collect();
-    let prepared = options.sandbox_options.prepare_sandbox(env, &plan, &protected, &runs_folder)?;
+    let prepared = options.sandbox_options.prepare_sandbox(env, &(&plan).into(), &protected, &runs_folder)?;
     let (sandbox, found) = prepared.for_record(&folder, None, None);
     let kept = found.map_or(protected, |found| found.paths).into_iter().chain([folder]).collect();
     let workspace = Workspace::open(&root, kept, vec![runs_folder]);
@@ -145,6 +149,7 @@ fn prepare_tools(
         redactor: Arc::new(redactor),
         environment: Arc::new(environment),
         sandbox,
+        servers: None,
     };
     Ok(LiveTools { deps, stop: signals.stop.clone() })
 }
@@ -158,7 +163,7 @@ fn edited_plan(path: &Path, replay: &Replay, folder: &Path, env: &CliEnv) -> Res
     let servers = UserServers::recorded(models());
     let providers = PROVIDERS.iter().map(|entry| entry.name).chain(models().map(|model| model.provider.as_str()));
     let local_providers = providers.map(str::to_owned).collect();
-    let user_config = UserConfig { servers, prices: env.prices()?.clone(), local_providers };
+    let user_config = UserConfig { servers, prices: env.prices()?.clone(), local_providers, skips_tool_lock: true };
     let recorded = &replay.started().plan;
     // Context files and skills that the record doesn't have are read in the workspace.
     let files =
@@ -188,7 +193,15 @@ fn edited_plan(path: &Path, replay: &Replay, folder: &Path, env: &CliEnv) -> Res
         };
         Error::Invalid(findings.into_iter().map(with_replay_help).collect())
     });
-    planned.map(|(plan, _)| plan)
+    planned.map(|(mut plan, _)| {
+        // No server is started.
+        for (name, server) in &started.plan.mcp {
+            if let Some(tools) = &server.tools {
+                plan.set_server_tools(name, tools.clone());
+            }
+        }
+        plan
+    })
 }
 
 /// The recorded values of the inputs that the job still has. Secret inputs get a placeholder, as they are neither in the

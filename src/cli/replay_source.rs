@@ -8,10 +8,11 @@ use crate::agent::{JournalSplit, RaisedLimits};
 use crate::diagnostic::Severity;
 use crate::error::Error;
 use crate::event::Event;
-use crate::job::Job;
+use crate::job::{Job, SERVER_SEPARATOR};
 use crate::journal::journal_file;
 use crate::lints;
-use crate::providers::replay::{AgentReplies, Script};
+use crate::message::ToolResult;
+use crate::providers::replay::{AgentReplies, Script, ScriptedAnswers};
 use crate::record::Record;
 
 /// Opens a script file or a run folder. If the job is known, the script must match it.
@@ -34,7 +35,11 @@ pub(super) fn open_replay_source(path: &Path, job: Option<&Job>) -> Result<Scrip
 /// The recorded replies of a run, by agent.
 fn replies_of_record(folder: &Path) -> Result<Script, Error> {
     let record = Record::open(folder)?;
-    let mut replies = BTreeMap::new();
+    let (mut replies, mut answers) = (BTreeMap::new(), ScriptedAnswers::new());
+    let servers = record.plan.mcp.iter().map(|(name, server)| (name.clone(), server.tools.clone().unwrap_or_default()));
+    let servers: BTreeMap<_, _> = servers.collect();
+    let is_of_server =
+        |tool: &str| tool.split_once(SERVER_SEPARATOR).is_some_and(|(server, _)| servers.contains_key(server));
     for (agent, entries) in record.journals()? {
         let (mut agent_replies, mut summaries, mut kept_turns) = (Vec::new(), BTreeMap::new(), None);
         let place = folder.join(journal_file(&agent)).display().to_string();
@@ -46,11 +51,15 @@ fn replies_of_record(folder: &Path) -> Result<Script, Error> {
                     summaries.extend(kept_turns.map(|kept| (agent_replies.len(), kept)));
                     agent_replies.push((received.reply, format!("{place}:{}", entry.seq)));
                 }
+                Event::CallFinished(end) if is_of_server(&end.tool) => {
+                    let ToolResult { call_id, text, is_error, .. } = end.result;
+                    answers.insert((agent.clone(), call_id), if is_error { Err(text) } else { Ok(text) });
+                }
                 _ => {}
             }
         }
         replies.insert(agent, AgentReplies { replies: agent_replies, place, summaries });
     }
     let (name, workspace) = (folder.display().to_string(), Some(record.plan.workspace));
-    Ok(Script { name, is_recorded: true, agents: replies, workspace })
+    Ok(Script { name, is_recorded: true, agents: replies, workspace, servers, answers })
 }

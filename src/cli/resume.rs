@@ -172,7 +172,7 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     let providers = connect_providers(env, &plan, &scripts, &secrets.redactor, None, &|_| true)?;
     let out = runs_folder(&recorder.folder, &state.started.run_id, &plan.job);
     let protected: Vec<PathBuf> = state.started.protected.iter().map(PathBuf::from).collect();
-    let sandbox = sandbox_options.prepare_sandbox(env, &plan, &protected, &out)?;
+    let sandbox = sandbox_options.prepare_sandbox(env, &(&plan).into(), &protected, &out)?;
     let result_path = files.result.clone();
     let files = files.prepare()?;
     files.make_folders()?;
@@ -260,6 +260,14 @@ fn permission_lines(plan: &Plan) -> Vec<String> {
     }
     if !plan.allow_changes.is_empty() {
         lines.push(format!("changes allowed: {}", plan.allow_changes.join(", ")));
+    }
+    for (name, server) in &plan.mcp {
+        let what = server.url.clone().unwrap_or_else(|| format!("{:?}", server.command));
+        let network = if server.network == Network::Open { ", network: open" } else { "" };
+        let variables: Vec<&str> = server.env.iter().map(String::as_str).chain(server.header_variables()).collect();
+        let variables =
+            if variables.is_empty() { String::new() } else { format!(", variables: {}", variables.join(", ")) };
+        lines.push(format!("tool server {name}: {what}{network}{variables}"));
     }
     let names = std::iter::once("parent").chain(plan.subagents.keys().map(String::as_str));
     for (name, agent) in names.zip(plan.agents()) {

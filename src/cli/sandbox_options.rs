@@ -12,7 +12,7 @@ use super::env::CliEnv;
 use crate::agent::{ConfineCopy, ConfinedCopy};
 use crate::error::Error;
 use crate::event::RunOptions;
-use crate::job::GitAccess;
+use crate::job::{GitAccess, Network};
 use crate::plan::Plan;
 use crate::sandbox::protected_paths::{ProtectedPaths, ProtectionConfig, canonical_as_far_as_possible};
 use crate::sandbox::{RecordVerifier, Sandbox, SandboxMode, SandboxPolicy, SandboxUnavailable, Tier};
@@ -29,6 +29,35 @@ pub(super) struct SandboxOptions {
     /// Let commands also read and change this file or folder; may be repeated
     #[arg(long, value_name = "PATH")]
     allow_write: Vec<PathBuf>,
+}
+
+/// What a sandbox is for.
+pub(super) struct SandboxScope<'a> {
+    /// The job's name.
+    pub(super) job: &'a str,
+    pub(super) workspace: PathBuf,
+    /// Whether any commands or tool servers are started.
+    pub(super) has_commands: bool,
+    pub(super) network: Network,
+    pub(super) git: GitAccess,
+    pub(super) protect: Vec<String>,
+    pub(super) allow_changes: Vec<String>,
+    pub(super) wall_clock_ms: Option<u64>,
+}
+
+impl<'a> From<&'a Plan> for SandboxScope<'a> {
+    fn from(plan: &'a Plan) -> Self {
+        Self {
+            job: &plan.job,
+            workspace: PathBuf::from(&plan.workspace),
+            has_commands: plan.runs_commands(),
+            network: plan.network,
+            git: plan.git,
+            protect: plan.protect.clone(),
+            allow_changes: plan.allow_changes.clone(),
+            wall_clock_ms: plan.limits.wall_clock_ms,
+        }
+    }
 }
 
 /// What it means to have no sandbox.
@@ -113,12 +142,12 @@ impl SandboxOptions {
         }
     }
 
-    /// Sets up the sandbox for the commands of a run, and warns on stderr if it isn't the strongest. `job_files` are absolute
+    /// Sets up a sandbox for commands and tool servers, and warns on stderr if it isn't the strongest. `job_files` are absolute
     /// paths.
     pub(super) fn prepare_sandbox(
         &self,
         env: &CliEnv,
-        plan: &Plan,
+        scope: &SandboxScope<'_>,
         job_files: &[PathBuf],
         runs_folder: &Path,
     ) -> Result<PreparedSandbox, Error> {
@@ -132,25 +161,25 @@ impl SandboxOptions {
         let mode = self.mode();
         let mut read = existing("--allow-read", &self.allow_read)?;
         let mut write = existing("--allow-write", &self.allow_write)?;
-        if !plan.runs_commands() {
+        if !scope.has_commands {
             return Ok(PreparedSandbox { sandbox: Sandbox::unused(), protection: None, mode, opened: (read, write) });
         }
         let home = env.folder_variable("HOME");
-        let workspace = PathBuf::from(&plan.workspace);
+        let workspace = scope.workspace.clone();
         // If the workspace is in the folder of runs, protecting that folder would make the whole workspace read-only.
         let runs_folder = canonical_as_far_as_possible(runs_folder);
-        let records = if workspace.starts_with(&runs_folder) { runs_folder.join(&plan.job) } else { runs_folder };
+        let records = if workspace.starts_with(&runs_folder) { runs_folder.join(scope.job) } else { runs_folder };
         let protected = ProtectedPaths::find(&ProtectionConfig {
             workspace: &workspace,
             job_files,
             out: &records,
             home: home.as_deref(),
-            git: plan.git,
-            protect: &plan.protect,
-            allow_changes: &plan.allow_changes,
+            git: scope.git,
+            protect: &scope.protect,
+            allow_changes: &scope.allow_changes,
             write: &write,
             has_commands: true,
-            time: plan.limits.wall_clock_ms.map(Duration::from_millis),
+            time: scope.wall_clock_ms.map(Duration::from_millis),
         });
         if !protected.repositories.is_complete && !self.is_off() {
             let why = "searching the workspace for git repositories, which commands must not change, took too long: it has \
@@ -159,7 +188,7 @@ impl SandboxOptions {
         }
         let opened = (read.clone(), write.clone());
         read.extend(protected.git_reads.iter().cloned());
-        if plan.git == GitAccess::Commit {
+        if scope.git == GitAccess::Commit {
             write.extend(protected.git_writes.iter().cloned());
         }
         let path = std::env::split_paths(env.variable("PATH").unwrap_or_default());
@@ -168,7 +197,7 @@ impl SandboxOptions {
             protected: protected.paths.clone(),
             protected_links: protected.links.clone(),
             allowed_changes: protected.allowed_changes.clone(),
-            network: plan.network,
+            network: scope.network,
             readable: read,
             writable: write,
             home,
@@ -207,6 +236,20 @@ pub(super) struct PreparedSandbox {
 }
 
 impl PreparedSandbox {
+    /// A sandbox with another network access, for tool servers.
+    ///
+    /// # Errors
+    /// It doesn't work here.
+    pub(super) fn with_network(&self, network: Network, lock: Option<OwnedFd>) -> Result<Sandbox, Error> {
+        let Some((policy, ..)) = &self.protection else { return Ok(Sandbox::unused()) };
+        let policy = SandboxPolicy { network, ..policy.clone() };
+        let sandbox = Sandbox::detect(self.mode, policy).map_err(Error::SandboxUnavailable)?;
+        Ok(match lock {
+            Some(lock) => sandbox.keeping_open(lock),
+            None => sandbox,
+        })
+    }
+
     /// The folders outside the workspace that commands may change.
     pub(super) fn writable_paths(&self) -> Vec<PathBuf> {
         self.protection.as_ref().map(|(policy, ..)| policy.writable.clone()).unwrap_or_default()

@@ -2,6 +2,7 @@
 
 use super::env::CliEnv;
 use crate::lints::provider_keys;
+use crate::mcp::ServerSpec;
 use crate::plan::{Plan, SecretInputs};
 use crate::process::Environment;
 use crate::providers::PROVIDERS;
@@ -31,6 +32,7 @@ impl RunSecrets {
         let mut known: Vec<(String, String)> = secrets.pairs().to_vec();
         known.extend(env_names.iter().filter(|name| is_secret_name(name)).filter_map(|name| value_of(name)));
         known.extend(env_names.iter().filter_map(|name| url_password(value_of(name)?)).flat_map(raw_and_decoded));
+        known.extend(server_secrets(env, plan.mcp.values()).into_iter().filter(|(name, _)| !is_key(name)));
         let (_, too_short) = Redactor::new(&known);
         for name in too_short {
             env.warn_once(&format!(
@@ -40,11 +42,6 @@ impl RunSecrets {
         }
         let command_secrets = known.clone();
         known.extend(provider_keys().filter_map(value_of));
-        // A header may have a word before its token.
-        let with_token = |(name, value): (String, String)| {
-            let token = value.split_once(' ').map(|(_, token)| (name.clone(), token.to_owned()));
-            [(name, value)].into_iter().chain(token)
-        };
         known.extend(servers.key_envs().filter_map(value_of).flat_map(with_token));
         let otlp_headers = env.variables.keys().filter(|name| is_otlp_secret(name) && name.ends_with("HEADERS"));
         known.extend(otlp_headers.filter_map(|name| value_of(name)).flat_map(header_values));
@@ -76,6 +73,24 @@ impl RunSecrets {
             env.console.eprint_raw(&format!("::add-mask::{}", line.replace('%', "%25")));
         }
     }
+}
+
+/// The secrets that tool servers get: the variables with secret names, passwords in URLs, and all headers from variables.
+pub(super) fn server_secrets<'a>(env: &CliEnv, servers: impl Iterator<Item = &'a ServerSpec>) -> Vec<(String, String)> {
+    let value_of = |name: &str| Some((name.to_owned(), env.variable(name)?.to_owned()));
+    let mut known = Vec::new();
+    for server in servers {
+        known.extend(server.env.iter().filter(|name| is_secret_name(name)).filter_map(|name| value_of(name)));
+        known.extend(server.env.iter().filter_map(|name| url_password(value_of(name)?)).flat_map(raw_and_decoded));
+        known.extend(server.header_variables().filter_map(value_of).flat_map(with_token));
+    }
+    known
+}
+
+/// The value of a header, which may have a word before its token.
+fn with_token((name, value): (String, String)) -> impl Iterator<Item = (String, String)> {
+    let token = value.split_once(' ').map(|(_, token)| (name.clone(), token.to_owned()));
+    [(name, value)].into_iter().chain(token)
 }
 
 /// The values in a list of headers, `name=value,name=value`.

@@ -86,7 +86,7 @@ impl CliEnv {
         };
         let local_providers =
             self.base_urls().filter(|(_, base, _)| is_loopback(base)).map(|(name, ..)| name.to_owned()).collect();
-        let config = UserConfig { servers: servers.clone(), prices, local_providers };
+        let config = UserConfig { servers: servers.clone(), prices, local_providers, skips_tool_lock: false };
         (config, [findings, price_findings].concat())
     }
 

@@ -54,6 +54,7 @@ pub(super) fn plan(preview: &PlanPreview<'_>) -> String {
     for (name, subagent) in &plan.subagents {
         page.agent(&format!("subagent {name}"), subagent, preview);
     }
+    page.servers(plan);
     page.checks(plan);
     let limits = &plan.limits;
     let count = |limit: Option<u64>| limit.map_or("none".to_owned(), |limit| limit.to_string());
@@ -192,6 +193,32 @@ impl LineWriter {
         }
     }
 
+    fn servers(&mut self, plan: &Plan) {
+        for (name, server) in &plan.mcp {
+            self.heading(&format!("tool server {name}"));
+            match &server.url {
+                Some(url) => self.field("  ", "url", url),
+                None => {
+                    let words: Vec<String> = server.command.iter().map(|word| format!("{word:?}")).collect();
+                    self.field("  ", "command", &words.join(" "));
+                    self.field("  ", "network", &serialized_name(&server.network));
+                }
+            }
+            let variables: Vec<&str> = server.env.iter().map(String::as_str).chain(server.header_variables()).collect();
+            if !variables.is_empty() {
+                self.field("  ", "variables", &variables.join(", "));
+            }
+            self.field("  ", "required", if server.required { "yes" } else { "no" });
+            self.field("  ", "timeout", &run_stats::duration(server.timeout_ms));
+            let tools = server.tools.as_ref().map(|tools| tools.keys().cloned().collect::<Vec<_>>().join(", "));
+            self.field(
+                "  ",
+                "tools",
+                tools.as_deref().unwrap_or("not known: there is no lock file (`legwork mcp lock`)"),
+            );
+        }
+    }
+
     fn checks(&mut self, plan: &Plan) {
         if plan.checks.is_empty() {
             return;
@@ -215,13 +242,17 @@ impl LineWriter {
     }
 
     fn tools(&mut self, agent: &PlannedAgent, preview: &PlanPreview<'_>) {
-        if agent.tools.is_empty() {
+        if agent.tools.is_empty() && agent.mcp.is_empty() {
             self.field("  ", "tools", "none");
         }
         for (number, tool) in agent.tools.iter().enumerate() {
             let label = if number == 0 { "tools" } else { "" };
             let options = if tool.options.is_null() { String::new() } else { format!(" {}", tool.options) };
             self.field("  ", label, &format!("{}{options}", tool.name));
+        }
+        for (number, grant) in agent.mcp.iter().enumerate() {
+            let label = if number == 0 && agent.tools.is_empty() { "tools" } else { "" };
+            self.field("  ", label, &format!("{} of the server {}", grant.allow.join(", "), grant.server));
         }
         let specs = if preview.verbose { preview.plan.tool_specs(agent).unwrap_or_default() } else { Vec::new() };
         for tool in specs {

@@ -4,10 +4,12 @@
 //! range) is checked in [`crate::lints`].
 
 mod agent_file;
+mod access;
 mod check;
 mod duration;
 mod input;
 mod limit;
+mod mcp;
 mod model;
 mod prompt;
 mod tool;
@@ -21,11 +23,16 @@ use crate::diagnostic::{Rule, rule};
 use crate::yaml::{Node, Spanned};
 
 pub use crate::yaml::value_or;
+pub use access::{ENV_FORM, ENV_PATTERN, Network};
 pub use agent_file::{CONTEXT_BYTES, ContextEntry, MAX_AGENT_FILES, MAX_CONTEXT_BYTES, SkillEntry};
 pub use check::{Check, DEFAULT_CHECK_SECONDS, MAX_CHECKS, MAX_REPAIRS, VariableMention, input_variables};
 pub use duration::{Duration, MAX_DURATION};
 pub use input::{Input, InputType, input_variable};
 pub use limit::Limit;
+pub use mcp::{
+    DEFAULT_SERVER_SECONDS, HeaderValue, HeaderVariable, MAX_SERVER_SECONDS, MAX_SERVERS, MAX_TOOL_NAME, McpServer,
+    SERVER_SEPARATOR, ServerEntry, allows_tool, server_tool_name, tool_name_error,
+};
 pub use model::{
     MAX_FALLBACKS, MAX_STOP_CHARS, MAX_STOPS, MAX_TEMPERATURE, MAX_TOKENS, MODEL_PATTERN, ModelOptions, ModelSpec,
     Thinking,
@@ -50,11 +57,6 @@ pub const INPUT_NAME_FORM: &str = "an input's name is 1 to 64 of `a-z`, `0-9` an
 pub const PROTECTED_FORM: &str = "write a path from the workspace, such as `deploy/`, without `..` and wildcards";
 /// The greatest number of entries of `protect`, and of `allow_changes`.
 pub const MAX_PATHS: usize = 100;
-
-/// The form of an environment variable's name.
-pub const ENV_PATTERN: &str = "^[A-Za-z_][A-Za-z0-9_]*$";
-/// The same in words.
-pub const ENV_FORM: &str = "a name is made of letters, digits and `_`, and doesn't begin with a digit";
 
 /// The name of the default subagent, for a job with `task` and without subagents.
 pub const GENERAL_SUBAGENT: &str = "general";
@@ -112,6 +114,13 @@ pub struct Job {
     }))]
     pub subagents: IndexMap<Spanned<String>, Subagent>,
 
+    /// Servers with more tools, which speak the Model Context Protocol, by name. An agent gets the tools that it lists:
+    /// `- { mcp: NAME, allow: [TOOL, ...] }`.
+    #[serde(default)]
+    #[schemars(extend("maxProperties" = MAX_SERVERS, "propertyNames" = {
+        "title": "server", "pattern": NAME_PATTERN, "patternErrorMessage": NAME_FORM,
+    }))]
+    pub mcp: IndexMap<Spanned<String>, McpServer>,
     /// Files of the workspace whose text is added to the system prompt of every agent: paths, globs, or `{ file: PATH, ref: COMMIT }`.
     #[serde(default)]
     #[schemars(length(max = MAX_AGENT_FILES))]
@@ -241,6 +250,17 @@ impl Job {
     /// The models of a declared agent.
     pub fn models_of<'a>(&'a self, agent: &Agent<'a>) -> impl Iterator<Item = AgentModel<'a>> {
         self.models(agent.max_tokens, agent.model)
+    }
+
+    /// The entries of all agents for tool servers.
+    pub fn server_entries(&self) -> impl Iterator<Item = &ServerEntry> {
+        self.agents().flat_map(|agent| agent.tools).filter_map(|entry| entry.value.server())
+    }
+
+    /// Whether any agent lists a tool of a server.
+    pub fn lists_server_tool(&self, server: &str, tool: &str) -> bool {
+        let mut entries = self.server_entries().filter(|entry| entry.server.value == server);
+        entries.any(|entry| entry.allow.value.iter().any(|pattern| allows_tool(&pattern.value, tool)))
     }
 
     /// The context files of an agent: the job's and then its own.
@@ -421,17 +441,6 @@ pub struct Limits {
     /// Subagents that may run at once.
     #[schemars(range(min = 1, max = MAX_PARALLEL_SUBAGENTS), extend("default" = PARALLEL_SUBAGENTS))]
     pub parallel_subagents: Option<Spanned<u32>>,
-}
-
-/// The network access of tools.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Network {
-    /// No network.
-    #[default]
-    None,
-    /// Unrestricted network.
-    Open,
 }
 
 /// The folder that a subagent's tools work in.

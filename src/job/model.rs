@@ -60,7 +60,7 @@ pub struct ModelOptions {
     pub context: Option<Spanned<u64>>,
 
     /// Models that answer instead, in this order, if this one is overloaded or unreachable after all retries.
-    #[schemars(length(max = MAX_FALLBACKS))]
+    #[schemars(with = "Option<Vec<serde_json::Value>>", length(max = MAX_FALLBACKS))]
     pub fallback: Option<Spanned<Vec<Spanned<ModelSpec>>>>,
 }
 
@@ -112,4 +112,9 @@ pub enum Thinking {
     Medium,
     /// A lot.
     High,
+    /// More, for long work. Few models have it.
+    #[serde(rename = "xhigh")]
+    XHigh,
+    /// Without a bound other than `max_tokens`. Few models have it.
+    Max,
 }

@@ -6,9 +6,11 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 
+use super::mcp::ServerEntry;
 use crate::yaml::{self, Node, Spanned};
 
 const HELP: &str = "write `- NAME`, or `- NAME: { OPTION: VALUE }` with one name in each entry";
+const SERVER_HELP: &str = "write `- { mcp: SERVER, allow: [TOOL, ...] }`";
 
 /// A tool: its name, or its name with options.
 #[derive(Debug, Clone)]
@@ -22,14 +24,28 @@ pub enum ToolEntry {
         /// The options; null if nothing follows the name.
         options: Node,
     },
+    /// Tools of a tool server.
+    Server(ServerEntry),
 }
 
 impl ToolEntry {
+    /// The key that names a tool server.
+    pub const SERVER_KEY: &'static str = "mcp";
+
     /// The tool's name, as the job writes it.
     pub fn name(&self) -> &str {
         match self {
             Self::Name(name) => name,
             Self::Options { name, .. } => &name.value,
+            Self::Server(_) => Self::SERVER_KEY,
+        }
+    }
+
+    /// The tools of a tool server, if it is such an entry.
+    pub fn server(&self) -> Option<&ServerEntry> {
+        match self {
+            Self::Server(entry) => Some(entry),
+            _ => None,
         }
     }
 }
@@ -54,6 +70,13 @@ impl<'de> Deserialize<'de> for ToolEntry {
                     return Err(malformed("this entry names no tool"));
                 };
                 let options = map.next_value::<Node>()?;
+                if is_server_key(&name.value) {
+                    let mut entries = vec![(name, options)];
+                    while let Some(key) = map.next_key::<Spanned<String>>()? {
+                        entries.push((key, map.next_value::<Node>()?));
+                    }
+                    return server_entry(&entries);
+                }
                 match map.next_key::<Spanned<String>>()? {
                     None => Ok(ToolEntry::Options { name, options }),
                     Some(_) => Err(malformed("this entry names more than one tool")),
@@ -61,6 +84,26 @@ impl<'de> Deserialize<'de> for ToolEntry {
             }
         }
         deserializer.deserialize_any(NameOrOptions)
+    }
+}
+
+/// Whether a key belongs to the entry of a tool server.
+fn is_server_key(key: &str) -> bool {
+    matches!(key, ToolEntry::SERVER_KEY | "allow")
+}
+
+fn server_entry<E: de::Error>(entries: &[(Spanned<String>, Node)]) -> Result<ToolEntry, E> {
+    if let Some((key, _)) = entries.iter().find(|(key, _)| !is_server_key(&key.value)) {
+        let what = format!("an entry for a tool server has no key `{}`", key.value);
+        return Err(yaml::coded_error("bad-tool-entry", what, Some(SERVER_HELP)));
+    }
+    let value = |key: &str| entries.iter().find(|(name, _)| name.value == key).map(|(_, node)| node);
+    let missing = |what: &str| yaml::coded_error("bad-tool-entry", what, Some(SERVER_HELP));
+    let server = value(ToolEntry::SERVER_KEY).ok_or_else(|| missing("this entry names no tool server"))?;
+    let allow = value("allow").ok_or_else(|| missing("this entry lists no tools of the server: `allow` is missing"))?;
+    match (server.decode_nested(), allow.decode_nested()) {
+        (Some(server), Some(allow)) => Ok(ToolEntry::Server(ServerEntry { server, allow })),
+        _ => Err(missing("this entry for a tool server can't be read")),
     }
 }
 
@@ -72,7 +115,7 @@ impl JsonSchema for ToolEntry {
     /// Any tool; [`crate::schema`] adds the existing ones.
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "anyOf": [{ "type": "string" }, { "type": "object", "minProperties": 1, "maxProperties": 1 }],
+            "anyOf": [{ "type": "string" }, { "type": "object", "minProperties": 1, "maxProperties": 2 }],
         })
     }
 }

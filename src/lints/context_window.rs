@@ -14,7 +14,7 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     let models = agents.iter().flat_map(|agent| job.models_of(agent).map(move |model| (agent, model)));
     for (agent, AgentModel { spec, max_tokens: given }) in models {
         let Ok(model) = models::resolve(spec, &subject.user_config.servers) else { continue };
-        let max_tokens = job::value_or(given, agent.default_tokens());
+        let max_tokens = job::value_or(given, model.default_max_tokens(agent.default_tokens()));
         let declared = spec.value.options().and_then(|options| options.context.as_ref());
         let options = RequestOptions { model: &model, has_tools: false, max_tokens };
         let is_too_long =

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use crate::diagnostic::{Diagnostic, Severity, rule};
-use crate::job::ENV_FORM;
+use crate::job::{ENV_FORM, HeaderValue};
 use crate::process::WITHHELD;
 use crate::providers::PROVIDERS;
+use crate::yaml::Spanned;
 
 use super::{Lint, LintContext, listed_twice};
 
@@ -29,8 +30,22 @@ pub(super) const LINT: Lint = Lint {
 };
 
 fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    check_names(subject, &subject.job.env, findings);
+    for server in subject.job.mcp.values() {
+        check_names(subject, &server.env, findings);
+        for value in server.headers.values() {
+            if let HeaderValue::Variable(variable) = &value.value {
+                let name = Spanned { value: variable.env.clone(), node: value.node.clone() };
+                check_names(subject, &[name], findings);
+            }
+        }
+    }
+}
+
+/// Checks the names of variables in one list.
+fn check_names(subject: &LintContext<'_>, names: &[Spanned<String>], findings: &mut Vec<Diagnostic>) {
     let mut earlier = HashMap::new();
-    for name in &subject.job.env {
+    for name in names.iter().filter(|name| !name.node.is_placeholder()) {
         let text = name.value.as_str();
         let error = |code, message: String| Diagnostic::error(code, name.place(), message);
         if !is_variable(text) {

@@ -16,6 +16,7 @@ pub(super) static KEY_ALIASES: KeyAliases = &[
     ("parent", &["main", "root", "agent", "orchestrator"]),
     ("subagents", &["agents", "sub_recipes", "children", "workers"]),
     ("limits", &["budget"]),
+    ("mcp", &["mcp_servers", "tool_servers", "servers"]),
     ("env", &["variables", "environment", "env_vars", "environment_variables"]),
     ("network", &["network_access", "internet"]),
     ("result", &["response", "returns", "output"]),

@@ -78,6 +78,7 @@ enum KeyLevel {
 const JOB: &[&str] = &[
     "inputs",
     "subagents",
+    "mcp",
     "context_bytes",
     "limits",
     "env",
@@ -122,7 +123,7 @@ const UNSUPPORTED_KEYS: &[(&str, &[&str])] = &[
     ),
     ("an agent has exactly its `tools`: leave out the others", &["disallowedtools", "deniedtools", "excludetools"]),
     ("a job can't change its sandbox: use `--sandbox` when you start it", &["sandbox", "sandboxmode"]),
-    ("tool servers aren't supported: use built-in tools in the agents' `tools`", &["extensions", "mcpservers", "mcp"]),
+    ("tool servers are declared under `mcp`", &["extensions"]),
     ("an input without a `default` is required; remove this key", &["required", "requirement"]),
     ("an input with a `default` is optional; write one instead of this key", &["optional"]),
     ("use `--workspace` when you start the job; the default is the current folder", &["workspace", "cwd"]),

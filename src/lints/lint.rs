@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::agent_files::AgentFiles;
 use crate::diagnostic::{Diagnostic, Rule, Severity, Source, SourceSpan};
 use crate::job::Job;
+use crate::mcp::ToolLock;
 use crate::pricing::Prices;
 use crate::providers::user_servers::UserServers;
 use crate::yaml::Node;
@@ -46,6 +47,8 @@ pub struct LintContext<'a> {
     pub is_untrusted: bool,
     /// The user's own configuration.
     pub user_config: &'a UserConfig,
+    /// The lock file of the tool servers, or why it can't be used; `None` if there is none.
+    pub tool_lock: Option<Result<&'a ToolLock, &'a String>>,
 }
 
 /// The user's own configuration.
@@ -57,6 +60,8 @@ pub struct UserConfig {
     pub prices: Prices,
     /// The providers and own servers that run on this machine.
     pub local_providers: BTreeSet<String>,
+    /// Whether the lock file of the job's tool servers is ignored, because it is about to be written.
+    pub skips_tool_lock: bool,
 }
 
 /// The finding for an entry that is in its list twice.

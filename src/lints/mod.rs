@@ -28,6 +28,7 @@ mod shell_syntax;
 mod skill_tools;
 mod suppressions;
 mod tool_aliases;
+mod tool_servers;
 mod tools;
 mod untrusted_job;
 mod unused;
@@ -38,6 +39,7 @@ use std::sync::Arc;
 use crate::agent_files::WorkspaceFiles;
 use crate::diagnostic::{Diagnostic, OmittedFindings, Rule, Severity, Source, SourceSpan};
 use crate::job::{self, Job};
+use crate::mcp::ToolLock;
 use crate::providers::replay;
 use crate::providers::user_servers;
 use crate::template::{self, JobDir};
@@ -52,6 +54,7 @@ pub use lint::{Lint, LintContext, UserConfig};
 pub use model_options::dropped_options;
 pub use models::{model_argument, priced_provider, resolve, retirement, specs as model_specs};
 pub use script::{check_script, startable_subagents, subagent_name};
+use valid_job::LoadedFiles;
 pub use valid_job::{Prompts, Schemas, ValidJob};
 
 use lint::{MAX_FINDINGS, fix_place, join_names, listed_twice};
@@ -65,6 +68,7 @@ pub static LINTS: &[Lint] = &[
     model_options::LINT,
     default_render::LINT,
     tools::LINT,
+    tool_servers::LINT,
     ranges::LINT,
     env::LINT,
     protected_paths::LINT,
@@ -158,6 +162,8 @@ pub fn check_in(
         .filter(|_| origin == JobTrust::Untrusted)
         .map(|workspace| WorkspaceFiles { ignores_references: true, ..workspace.clone() });
     let files = agent_files::load(&job, untrusted_workspace.as_ref().or(workspace), &mut semantic);
+    let has_servers = !job.mcp.is_empty() && !own.skips_tool_lock;
+    let tool_lock = folder.filter(|_| has_servers).and_then(|folder| ToolLock::read(&source.name, folder));
     let subject = LintContext {
         source,
         root: &root,
@@ -168,6 +174,7 @@ pub fn check_in(
         is_complete: holes.is_empty(),
         is_untrusted: origin == JobTrust::Untrusted,
         user_config: own,
+        tool_lock: tool_lock.as_ref().map(Result::as_ref),
     };
     for lint in LINTS {
         (lint.check)(&subject, &mut semantic);
@@ -179,7 +186,12 @@ pub fn check_in(
     truncate_findings(&mut findings);
     let broken = !holes.is_empty() || findings.iter().any(|finding| finding.severity == Severity::Error);
     let read = prompts.templates.sources().chain(&schemas.sources).map(|source| source.name.clone()).collect();
-    let job = if broken { None } else { ValidJob::new(source, job, prompts, schemas, files, &own.servers) };
+    let job = if broken {
+        None
+    } else {
+        let loaded = LoadedFiles { prompts, schemas, files, tool_lock: tool_lock.and_then(Result::ok) };
+        ValidJob::new(source, job, loaded, &own.servers)
+    };
     LintReport { findings, job, prompts: read }
 }
 

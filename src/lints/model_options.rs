@@ -26,7 +26,7 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         let options = RequestOptions {
             model: &model,
             has_tools: !agent.tools.is_empty() || agent.returns.is_some(),
-            max_tokens: job::value_or(max_tokens, agent.default_tokens()),
+            max_tokens: job::value_or(max_tokens, model.default_max_tokens(agent.default_tokens())),
         };
         // A number that is out of range for every model is reported as such.
         let is_bounded = |one: &UnsupportedOption| match one.option {

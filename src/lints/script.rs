@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostic, Source, suggest_certain_name, suggest_name};
-use crate::job::{GENERAL_SUBAGENT, Job};
+use crate::job::{GENERAL_SUBAGENT, Job, SERVER_SEPARATOR, ServerEntry, allows_tool};
 use crate::providers::replay::{CallSite, Script};
 use crate::tools::TOOLS;
 use crate::tools::skill::SkillTool;
@@ -39,6 +39,7 @@ pub fn check_script(source: &Arc<Source>, job: Option<&Job>) -> Vec<Diagnostic> 
         }
     }
     if let Some(job) = job {
+        findings.extend(read.servers.iter().filter_map(|server| unknown_server(server, job)));
         findings.extend(read.calls.iter().filter_map(|call| call_error(call, job)));
     }
     findings.sort_by_key(|finding| finding.span.range.start);
@@ -51,7 +52,8 @@ fn call_error(call: &CallSite, job: &Job) -> Option<Diagnostic> {
     let who = if call.agent == PARENT { "the parent" } else { call.agent.as_str() };
     let tools = agent_tools(&call.agent, job)?;
     let name = call.tool.value.as_str();
-    if !tools.contains(&name) {
+    if !tools.has(name) {
+        let tools = tools.names;
         let finding = Diagnostic::error("unknown-tool", call.tool.place(), format!("{who} has no tool `{name}`"));
         return Some(match suggest_certain_name(name, tools.iter().copied()) {
             Some(meant) => finding.help(format!("did you mean `{meant}`?")).replace_at(call.tool.place(), meant),
@@ -71,8 +73,39 @@ fn call_error(call: &CallSite, job: &Job) -> Option<Diagnostic> {
     })
 }
 
+/// A server that the job doesn't have.
+fn unknown_server(server: &Spanned<String>, job: &Job) -> Option<Diagnostic> {
+    let names = || job.mcp.keys().map(|name| name.value.as_str());
+    if server.node.is_placeholder() || names().any(|name| name == server.value) {
+        return None;
+    }
+    let message = format!("the job has no tool server `{}`", server.value);
+    let finding = Diagnostic::error("unknown-server", server.place(), message);
+    Some(match suggest_name(&server.value, names()) {
+        Some(near) => finding.help(format!("did you mean `{near}`?")),
+        None => finding.help("remove it, or declare it in the job under `mcp`"),
+    })
+}
+
+/// The tools of an agent.
+struct AgentTools<'a> {
+    names: Vec<&'a str>,
+    servers: Vec<&'a ServerEntry>,
+}
+
+impl AgentTools<'_> {
+    /// Whether it has a tool. Which of the tools that match a pattern a server has isn't known.
+    fn has(&self, name: &str) -> bool {
+        let is_allowed = |(server, tool): (&str, &str)| {
+            let mut entries = self.servers.iter().filter(|entry| entry.server.value == server);
+            entries.any(|entry| entry.allow.value.iter().any(|pattern| allows_tool(&pattern.value, tool)))
+        };
+        self.names.contains(&name) || name.split_once(SERVER_SEPARATOR).is_some_and(is_allowed)
+    }
+}
+
 /// The tools of an agent, by its id; `None` if they aren't known.
-fn agent_tools<'a>(agent: &str, job: &'a Job) -> Option<Vec<&'a str>> {
+fn agent_tools<'a>(agent: &str, job: &'a Job) -> Option<AgentTools<'a>> {
     let (entries, has_result, skills) = match agent {
         PARENT => (&job.parent.tools, job.result.is_some(), &job.parent.skills),
         _ => {
@@ -81,10 +114,13 @@ fn agent_tools<'a>(agent: &str, job: &'a Job) -> Option<Vec<&'a str>> {
         }
     };
     let has_skills = !job.skills.is_empty() || !skills.is_empty();
-    let names: Vec<&str> = entries.value.iter().map(|entry| entry.value.name()).collect();
+    let servers: Vec<&ServerEntry> = entries.value.iter().filter_map(|entry| entry.value.server()).collect();
+    let builtin = entries.value.iter().filter(|entry| entry.value.server().is_none());
+    let names: Vec<&str> = builtin.map(|entry| entry.value.name()).collect();
     let is_known = names.iter().all(|name| TOOLS.iter().any(|tool| tool.name == *name));
     let of_keys = [has_skills.then_some(SkillTool::NAME), has_result.then_some(SubmitResult::NAME)];
-    is_known.then(|| names.into_iter().chain(of_keys.into_iter().flatten()).collect())
+    let names = names.into_iter().chain(of_keys.into_iter().flatten()).collect();
+    is_known.then_some(AgentTools { names, servers })
 }
 
 /// The names of the subagents that a job can start.

@@ -38,7 +38,7 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
                 findings.push(finding.help("only the parent can delegate; remove it"));
             }
             let options = match &entry.value {
-                ToolEntry::Name(_) => None,
+                ToolEntry::Name(_) | ToolEntry::Server(_) => None,
                 ToolEntry::Options { options, .. } => Some(options),
             };
             findings.extend((tool.parse_options)(options).findings);
@@ -46,7 +46,7 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         report_unknown(subject.job, &agent, findings);
     }
     let own = &subject.job.parent.tools;
-    let are_known = own.value.iter().all(|entry| builtin(entry).is_some());
+    let are_known = own.value.iter().all(is_known);
     let is_sure = !own.node.is_placeholder() && !own.node.is_incomplete() && are_known;
     if let Some(first) = subject.job.subagents.keys().next().filter(|_| is_sure && !subject.job.delegates()) {
         let finding = Diagnostic::warning("unused-subagents", first.place(), "no agent can use the subagents");
@@ -58,9 +58,14 @@ fn builtin(entry: &Spanned<ToolEntry>) -> Option<&'static Builtin> {
     TOOLS.iter().find(|tool| tool.name == entry.value.name())
 }
 
+/// Whether an entry names a built-in tool, or is for a tool server.
+fn is_known(entry: &Spanned<ToolEntry>) -> bool {
+    builtin(entry).is_some() || entry.value.server().is_some()
+}
+
 fn name_node(entry: &Spanned<ToolEntry>) -> &Node {
     match &entry.value {
-        ToolEntry::Name(_) => &entry.node,
+        ToolEntry::Name(_) | ToolEntry::Server(_) => &entry.node,
         ToolEntry::Options { name, .. } => &name.node,
     }
 }
@@ -85,7 +90,7 @@ struct ToolList<'a> {
 
 /// Reports every entry of an agent's allowlist that isn't a tool.
 fn report_unknown(job: &Job, agent: &Agent<'_>, findings: &mut Vec<Diagnostic>) {
-    let mut unknown = agent.tools.iter().filter(|entry| builtin(entry).is_none()).peekable();
+    let mut unknown = agent.tools.iter().filter(|entry| !is_known(entry)).peekable();
     if unknown.peek().is_none() {
         return;
     }

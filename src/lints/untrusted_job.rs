@@ -29,6 +29,9 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     if let Some(git) = subject.root.get("git").filter(|_| job.git == GitAccess::Commit) {
         refuse(git.place(), "an untrusted job can't change git folders".to_owned());
     }
+    for (name, _) in &job.mcp {
+        refuse(name.place(), format!("an untrusted job can't have the tool server `{}`", name.value));
+    }
     for path in &job.allow_changes {
         refuse(path.place(), format!("an untrusted job can't allow changes to `{}`", path.value));
     }

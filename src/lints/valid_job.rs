@@ -9,6 +9,7 @@ use crate::agent_files::AgentFiles;
 use crate::diagnostic::{Diagnostic, Source};
 use crate::job::{InputType, Job, PromptText, name_from_file};
 use crate::json_schema::SchemaReader;
+use crate::mcp::ToolLock;
 use crate::providers::user_servers::UserServers;
 use crate::template::{JobDir, Loader, Template, TemplateVariables, Templates, TextRole, ValueType};
 use crate::yaml::{Node, Spanned};
@@ -25,19 +26,24 @@ pub struct ValidJob {
     schemas: Schemas,
     files: AgentFiles,
     servers: UserServers,
+    tool_lock: Option<ToolLock>,
+}
+
+/// The files that a job refers to.
+#[derive(Debug)]
+pub(super) struct LoadedFiles {
+    pub(super) prompts: Prompts,
+    pub(super) schemas: Schemas,
+    /// Context files and skills.
+    pub(super) files: AgentFiles,
+    pub(super) tool_lock: Option<ToolLock>,
 }
 
 impl ValidJob {
-    pub(super) fn new(
-        source: &Arc<Source>,
-        job: Job,
-        prompts: Prompts,
-        schemas: Schemas,
-        files: AgentFiles,
-        servers: &UserServers,
-    ) -> Option<Self> {
+    pub(super) fn new(source: &Arc<Source>, job: Job, loaded: LoadedFiles, servers: &UserServers) -> Option<Self> {
         let name = name_of(&job, source)?;
-        Some(Self { source: source.clone(), name, job, prompts, schemas, files, servers: servers.clone() })
+        let LoadedFiles { prompts, schemas, files, tool_lock } = loaded;
+        Some(Self { source: source.clone(), name, job, prompts, schemas, files, servers: servers.clone(), tool_lock })
     }
 
     /// The job's name.
@@ -68,6 +74,11 @@ impl ValidJob {
     /// The user's own servers.
     pub fn servers(&self) -> &UserServers {
         &self.servers
+    }
+
+    /// The lock file of its tool servers, if there is one.
+    pub fn tool_lock(&self) -> Option<&ToolLock> {
+        self.tool_lock.as_ref()
     }
 
     /// Its file.

@@ -125,6 +125,18 @@ impl ThinkingSupport {
         thinking.map_or(self.is_on_by_default, |thinking| thinking != Thinking::Off)
     }
 
+    /// How many more output tokens a reply gets by default to leave room for the thinking, which counts as part of it.
+    /// OpenAI advises at least 25,000 for both at first (<https://developers.openai.com/api/docs/guides/reasoning>), and
+    /// Anthropic a large number for `xhigh` and `max`
+    /// (<https://platform.claude.com/docs/en/build-with-claude/effort>).
+    pub fn default_room(&self, thinking: Option<Thinking>) -> u32 {
+        match thinking {
+            Some(Thinking::XHigh | Thinking::Max) => 32_000,
+            _ if self.off == ThinkingOff::Impossible && self.control != ThinkingControl::Unsupported => 16_000,
+            _ => 0,
+        }
+    }
+
     /// Whether the minimum budget for the requested thinking takes up the whole reply.
     pub fn exceeds_reply(&self, thinking: Option<Thinking>, max_tokens: u32) -> bool {
         let is_on = thinking.is_some_and(|thinking| thinking != Thinking::Off);
@@ -139,5 +151,7 @@ pub fn effort_name(thinking: Thinking) -> &'static str {
         Thinking::Low => "low",
         Thinking::Medium => "medium",
         Thinking::High => "high",
+        Thinking::XHigh => "xhigh",
+        Thinking::Max => "max",
     }
 }

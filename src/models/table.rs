@@ -2,7 +2,7 @@
 //!
 //! For each fact, the first matching row decides. If no row has the fact, the vendor's default applies. As of November
 //! 2026, from:
-//! - Anthropic: <https://platform.claude.com/docs/en/build-with-claude/thinking>, `/adaptive-thinking`,
+//! - Anthropic: <https://platform.claude.com/docs/en/build-with-claude/thinking>, `/effort`, `/adaptive-thinking`,
 //!   `/extended-thinking`, <https://platform.claude.com/docs/en/about-claude/models/overview> and `/migration-guide`,
 //!   and for prefix-bound thinking
 //!   <https://platform.claude.com/docs/en/build-with-claude/preserved-thinking/prefix-checks>;
@@ -43,6 +43,8 @@ pub(super) struct Row(Pattern, &'static [Fact]);
 #[derive(Clone, Copy)]
 enum Fact {
     Thinking(ThinkingSupport),
+    /// The levels, if they aren't those of its thinking.
+    Levels(&'static [Thinking]),
     Temperature(TemperatureSupport),
     MaxOutput(Option<u32>),
     RejectsStop,
@@ -57,7 +59,8 @@ enum Fact {
 }
 
 use Fact::{
-    Images, MaxOutput, OpenWeight, Pdfs, PrefixBound, RejectsStop, ResultsWithoutMedia, SignsCalls, Temperature, Tools,
+    Images, Levels, MaxOutput, OpenWeight, Pdfs, PrefixBound, RejectsStop, ResultsWithoutMedia, SignsCalls,
+    Temperature, Tools,
 };
 
 /// The names that a row matches.
@@ -130,7 +133,10 @@ impl Pattern {
     }
 }
 
-const ALL_LEVELS: &[Thinking] = &[Thinking::Low, Thinking::Medium, Thinking::High];
+const TO_HIGH: &[Thinking] = &[Thinking::Low, Thinking::Medium, Thinking::High];
+const TO_XHIGH: &[Thinking] = &[Thinking::Low, Thinking::Medium, Thinking::High, Thinking::XHigh];
+const TO_MAX: &[Thinking] = &[Thinking::Low, Thinking::Medium, Thinking::High, Thinking::XHigh, Thinking::Max];
+const MAX_WITHOUT_XHIGH: &[Thinking] = &[Thinking::Low, Thinking::Medium, Thinking::High, Thinking::Max];
 
 const fn thinking(control: ThinkingControl, levels: &'static [Thinking], off: ThinkingOff) -> Fact {
     Fact::Thinking(ThinkingSupport { control, levels, off, is_on_by_default: false })
@@ -141,15 +147,15 @@ const fn levels(levels: &'static [Thinking], off: ThinkingOff) -> Fact {
 }
 
 const fn effort(off: ThinkingOff) -> Fact {
-    levels(ALL_LEVELS, off)
+    levels(TO_HIGH, off)
 }
 
 const fn on_by_default(off: ThinkingOff) -> Fact {
-    Fact::Thinking(ThinkingSupport { control: ThinkingControl::Level, levels: ALL_LEVELS, off, is_on_by_default: true })
+    Fact::Thinking(ThinkingSupport { control: ThinkingControl::Level, levels: TO_HIGH, off, is_on_by_default: true })
 }
 
 const fn budget(min: u32, max: u32, off: ThinkingOff) -> Fact {
-    thinking(ThinkingControl::Budget { min, max }, ALL_LEVELS, off)
+    thinking(ThinkingControl::Budget { min, max }, TO_HIGH, off)
 }
 
 const NO_THINKING: Fact = thinking(ThinkingControl::Unsupported, &[], ThinkingOff::Omit);
@@ -166,7 +172,7 @@ const fn defaults(thinking: Fact, temperature: TemperatureSupport) -> Capabiliti
     let Fact::Thinking(thinking) = thinking else { panic!("defaults need thinking") };
     Capabilities {
         is_known: false,
-        thinking,
+        thinking: ThinkingSupport { levels: TO_MAX, ..thinking },
         temperature,
         max_output_tokens: None,
         rejects_stop_sequences: false,
@@ -213,6 +219,12 @@ pub(super) const CLAUDE_ROWS: &[Row] = &[
     // Models older than the families, such as `claude-2.1`.
     Row(any(&["claude"]).without(CLAUDE).between((1, 0), (3, u32::MAX)), &[NO_THINKING, CLAUDE_TEMPERATURE, MaxOutput(Some(4_096))]),
 
+    // Levels beyond `high`: <https://platform.claude.com/docs/en/build-with-claude/effort>.
+    Row(all(&["mythos", "preview"]), &[Levels(MAX_WITHOUT_XHIGH)]),
+    Row(any(CLAUDE).unversioned(), &[Levels(TO_MAX)]),
+    Row(any(CLAUDE).between((4, 6), (4, 6)), &[Levels(MAX_WITHOUT_XHIGH)]),
+    Row(any(CLAUDE).from((4, 7)), &[Levels(TO_MAX)]),
+
     Row(any(CLAUDE).unversioned(), &[FIXED, PrefixBound]),
     Row(any(NEVER_OFF).from((5, 1)), &[PrefixBound]),
     Row(any(CLAUDE).from((5, 5)), &[PrefixBound]),
@@ -249,6 +261,13 @@ const O_SERIES: &str = "o-series";
 pub(super) const GPT_ROWS: &[Row] = &[
     Row(any(&["oss"]), &[OpenWeight, ALWAYS_ON, FREE]),
     Row(all(&["gpt", "search"]), &[FIXED, MaxOutput(None)]),
+
+    // Levels beyond `high`: GPT-5.1-Codex-Max and all later models have `xhigh` (the effort in OpenAI's own client), GPT-5.6
+    // and later `max` (<https://developers.openai.com/api/docs/guides/reasoning>, <https://docs.litellm.ai/blog/gpt_6_sol_luna>).
+    Row(all(&["gpt", "codex", "max"]).between((5, 1), (5, 1)), &[Levels(TO_XHIGH)]),
+    Row(any(&["pro"]).from((5, 2)), &[Levels(&[Thinking::Medium, Thinking::High, Thinking::XHigh])]),
+    Row(any(&["gpt"]).without(&["chat", "search"]).between((5, 2), (5, 5)), &[Levels(TO_XHIGH)]),
+    Row(any(&["gpt"]).without(&["chat", "search"]).from((5, 6)), &[Levels(TO_MAX)]),
 
     // Thinking. Up to GPT-5.4, `none` is the default.
     Row(any(&[O_SERIES]), &[ALWAYS_ON, FIXED]),
@@ -382,7 +401,7 @@ fn parse_version(word: &str) -> Option<Version> {
 /// Looks up a name in a vendor's rows.
 pub(super) fn resolve(rows: &[Row], defaults: Capabilities, parts: &NameParts) -> Capabilities {
     let mut found = defaults;
-    let mut is_open_weight = false;
+    let (mut is_open_weight, mut levels) = (false, None);
     // The first row that matches is applied last, so it takes precedence.
     for Row(_, facts) in rows.iter().rev().filter(|Row(pattern, _)| pattern.matches(parts)) {
         // What a model takes says nothing about its options.
@@ -390,6 +409,7 @@ pub(super) fn resolve(rows: &[Row], defaults: Capabilities, parts: &NameParts) -
         for fact in *facts {
             match *fact {
                 Fact::Thinking(thinking) => found.thinking = thinking,
+                Levels(own) => levels = Some(own),
                 Temperature(temperature) => found.temperature = temperature,
                 MaxOutput(tokens) => found.max_output_tokens = tokens,
                 RejectsStop => found.rejects_stop_sequences = true,
@@ -403,6 +423,7 @@ pub(super) fn resolve(rows: &[Row], defaults: Capabilities, parts: &NameParts) -
             }
         }
     }
+    found.thinking.levels = levels.unwrap_or(found.thinking.levels);
     found.is_known &= !is_open_weight && !parts.is_of_gateway;
     found
 }
@@ -446,6 +467,39 @@ mod tests {
         {
             assert!(!Capabilities::has_prefix_bound_thinking(name), "{name}");
         }
+    }
+
+    #[test]
+    fn levels_beyond_high_are_known() {
+        for (vendor, name, xhigh, max) in [
+            ("anthropic", "claude-opus-4-5", false, false),
+            ("anthropic", "claude-opus-4-6", false, true),
+            ("anthropic", "us.anthropic.claude-sonnet-4-6", false, true),
+            ("anthropic", "claude-mythos-preview", false, true),
+            ("anthropic", "claude-opus-4-7", true, true),
+            ("anthropic", "claude-sonnet-5", true, true),
+            ("anthropic", "claude-haiku-5-5", true, true),
+            ("anthropic", "claude-fable-5-1", true, true),
+            ("anthropic", "claude-opus-latest", true, true),
+            ("openai", "o3", false, false),
+            ("openai", "gpt-5", false, false),
+            ("openai", "gpt-5.1-codex", false, false),
+            ("openai", "gpt-5.1-codex-max", true, false),
+            ("openai", "gpt-5-pro", false, false),
+            ("openai", "gpt-5.2-pro", true, false),
+            ("openai", "gpt-5.3-codex", true, false),
+            ("openai", "gpt-5.4-mini", true, false),
+            ("openai", "gpt-5.6-terra", true, true),
+            ("openai", "gpt-6-astra", true, true),
+            ("openai", "gpt-6.1-sol", true, true),
+            ("google", "gemini-2.5-pro", false, false),
+            ("google", "gemini-4-argon", false, false),
+            ("openai", "unknown", true, true),
+        ] {
+            let levels = Capabilities::of(vendor, name).thinking.levels;
+            assert_eq!((levels.contains(&Thinking::XHigh), levels.contains(&Thinking::Max)), (xhigh, max), "{name}");
+        }
+        assert!(Capabilities::of("openai", "gpt-5.3-chat-latest").thinking.levels.is_empty());
     }
 
     #[test]

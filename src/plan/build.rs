@@ -15,6 +15,7 @@ use crate::job::{
     WALL_CLOCK_SECONDS,
 };
 use crate::lints::{ValidJob, resolve};
+use crate::mcp::{ServerGrant, ServerSpec};
 use crate::providers::Model;
 use crate::template::{Engine, Template};
 use crate::tools::{TOOLS, ToolGrant};
@@ -63,7 +64,7 @@ impl Plan {
         let env: IndexSet<String> = declared.env.iter().map(|name| name.value.clone()).collect();
         match parent {
             Some(parent) if findings.is_empty() => {
-                let plan = Self {
+                let mut plan = Self {
                     format: FORMAT,
                     job: job.name().to_owned(),
                     description: declared.description.clone(),
@@ -73,6 +74,7 @@ impl Plan {
                     attachments: values.attachments,
                     parent,
                     subagents,
+                    mcp: IndexMap::new(),
                     files: job.files().clone(),
                     limits: limits(&declared.limits),
                     env: env.into_iter().collect(),
@@ -85,6 +87,7 @@ impl Plan {
                     compaction: declared.compaction,
                     keep: declared.keep,
                 };
+                plan.mcp = servers(job, &plan);
                 Ok((plan, values.secrets))
             }
             _ => Err(findings),
@@ -100,6 +103,21 @@ fn variables(job: &ValidJob, inputs: &IndexMap<String, Value>, context: &RunCont
         "job": { "name": job.name() },
         "run": { "id": context.run_id, "date": context.run_date },
     })
+}
+
+/// The servers that agents of the plan use, with the locked tools that they list.
+fn servers(job: &ValidJob, plan: &Plan) -> IndexMap<String, ServerSpec> {
+    let is_used = |name: &str| plan.agents().flat_map(|agent| &agent.mcp).any(|grant| grant.server == name);
+    let declared = job.job().mcp.iter().filter(|(name, _)| is_used(&name.value));
+    let servers = declared.map(|(name, server)| {
+        let locked = job.tool_lock().and_then(|lock| lock.tools(&name.value));
+        let listed = locked.map(|mut tools| {
+            tools.retain(|tool, _| plan.allows_server_tool(&name.value, tool));
+            tools
+        });
+        (name.value.clone(), ServerSpec { tools: listed, ..ServerSpec::new(server) })
+    });
+    servers.collect()
 }
 
 fn limits(limits: &Limits) -> PlannedLimits {
@@ -186,27 +204,36 @@ impl PlanBuilder<'_> {
         let grant = |entry: &Spanned<ToolEntry>| match &entry.value {
             ToolEntry::Name(name) => grant(name, None),
             ToolEntry::Options { name, options } => grant(&name.value, Some(options)),
+            ToolEntry::Server(_) => None,
         };
         let tools: Vec<ToolGrant> = declared.tools.iter().filter_map(grant).collect();
+        let granted = declared.tools.iter().filter_map(|entry| entry.value.server()).map(|entry| ServerGrant {
+            server: entry.server.value.clone(),
+            allow: entry.allow.value.iter().map(|tool| tool.value.clone()).collect(),
+        });
+        let mcp: Vec<ServerGrant> = granted.filter(|grant| !grant.allow.is_empty()).collect();
+        let has_tools = !tools.is_empty() || !mcp.is_empty();
         let workspace = &self.context.workspace;
         let access = declared.workspace.map_or(SubagentWorkspace::Shared, |access| access.value);
         let system = match (system, declared.name) {
             (Some(system), _) => self.render(system)?,
-            (None, None) => default_prompts::parent_prompt(workspace, &tools, returns.is_some()),
-            (None, Some(_)) => default_prompts::subagent_prompt(workspace, &tools, returns.is_some(), access),
+            (None, None) => default_prompts::parent_prompt(workspace, &tools, has_tools, returns.is_some()),
+            (None, Some(_)) => default_prompts::subagent_prompt(workspace, has_tools, returns.is_some(), access),
         };
         let job = self.valid.job();
+        let model = self.model(declared.model)?;
         Some(PlannedAgent {
             description: None,
-            model: self.model(declared.model)?,
+            max_tokens: self.max_tokens(declared.max_tokens, declared.model, model.default_max_tokens(default_tokens)),
+            model,
             fallback: self.fallback(declared.max_tokens, declared.model, default_tokens),
             system,
             context: self.context(job.context_of(declared)),
             skills: self.skills(job.skills_of(declared)),
             prompt: None,
             tools,
+            mcp,
             max_turns: job::value_or(declared.max_turns, default_turns),
-            max_tokens: self.max_tokens(declared.max_tokens, declared.model, default_tokens),
             workspace: access,
             returns,
         })
@@ -226,20 +253,21 @@ impl PlanBuilder<'_> {
     fn general(&self, parent: &PlannedAgent) -> PlannedAgent {
         let for_all = |grant: &&ToolGrant| TOOLS.iter().any(|tool| tool.name == grant.name && !tool.parent_only);
         let mut tools: Vec<ToolGrant> = parent.tools.iter().filter(for_all).cloned().collect();
-        if tools.is_empty() {
+        if tools.is_empty() && parent.mcp.is_empty() {
             tools = GENERAL_TOOLS.iter().filter_map(|name| grant(name, None)).collect();
         }
         PlannedAgent {
             description: Some("Carries out any self-contained task and reports what it found or did.".to_owned()),
             model: parent.model.clone(),
             fallback: self.fallback(None, None, SUBAGENT_TOKENS),
-            system: default_prompts::subagent_prompt(&self.context.workspace, &tools, false, SubagentWorkspace::Shared),
+            system: default_prompts::subagent_prompt(&self.context.workspace, true, false, SubagentWorkspace::Shared),
             context: self.context(self.job().context.iter()),
             skills: self.skills(self.job().skills.iter()),
             prompt: None,
             tools,
+            mcp: parent.mcp.clone(),
             max_turns: SUBAGENT_TURNS,
-            max_tokens: self.max_tokens(None, None, SUBAGENT_TOKENS),
+            max_tokens: self.max_tokens(None, None, parent.model.default_max_tokens(SUBAGENT_TOKENS)),
             workspace: SubagentWorkspace::Shared,
             returns: None,
         }
@@ -289,7 +317,8 @@ impl PlanBuilder<'_> {
         let fallbacks = self.job().models(max_tokens, model).skip(1);
         let planned = fallbacks.filter_map(|fallback| {
             let model = resolve(fallback.spec, self.valid.servers()).ok()?;
-            Some(FallbackModel { model, max_tokens: job::value_or(fallback.max_tokens, default) })
+            let max_tokens = job::value_or(fallback.max_tokens, model.default_max_tokens(default));
+            Some(FallbackModel { model, max_tokens })
         });
         planned.collect()
     }

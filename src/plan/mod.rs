@@ -13,15 +13,16 @@ mod system_prompt;
 #[cfg(test)]
 mod tests;
 
-use indexmap::IndexMap;
+use indexmap::{IndexMap, IndexSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::agent_files::AgentFiles;
 use crate::diagnostic::Rule;
-use crate::job::{Compaction, GitAccess, Keep, Network, SubagentWorkspace};
+use crate::job::{Compaction, GitAccess, Keep, Network, SERVER_SEPARATOR, SubagentWorkspace};
 use crate::lints;
+use crate::mcp::{MAX_TOOLS, ServerGrant, ServerSpec, StartError, ToolDefinitions};
 use crate::message::ToolCall;
 use crate::providers::Model;
 use crate::redaction::Redactor;
@@ -29,7 +30,7 @@ use crate::tools::skill::{SkillText, SkillTool};
 use crate::tools::submit_result::SubmitResult;
 use crate::tools::task::{Task, TaskInput};
 use crate::tools::toolbox::MAX_RESULT_CHARS;
-use crate::tools::{TOOLS, Tool, ToolGrant, ToolSpec};
+use crate::tools::{ServerTool, TOOLS, Tool, ToolGrant, ToolSpec};
 
 pub use build::RunContext;
 pub use cost_bound::CostBound;
@@ -75,6 +76,9 @@ pub struct Plan {
     pub parent: PlannedAgent,
     /// The agents that it can delegate to, by name, in the job's order.
     pub subagents: IndexMap<String, PlannedAgent>,
+    /// The tool servers that they use, by name.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub mcp: IndexMap<String, ServerSpec>,
     /// The texts of context files and skills, as they were when the plan was made.
     #[serde(flatten)]
     pub files: AgentFiles,
@@ -135,7 +139,9 @@ impl Plan {
             let known = TOOLS.iter().find(|tool| tool.name == grant.name);
             known.is_none_or(|tool| !tool.reads_only && !NON_FILE_TOOLS.contains(&tool.name))
         };
-        self.active_checks().next().is_some() || self.agents().flat_map(|agent| &agent.tools).any(changes)
+        self.active_checks().next().is_some()
+            || self.starts_servers()
+            || self.agents().flat_map(|agent| &agent.tools).any(changes)
     }
 
     /// Whether a call names a tool that the agent doesn't have, or a subagent that doesn't exist.
@@ -146,9 +152,18 @@ impl Plan {
         if call.tool == Task::NAME && is_granted {
             return TaskInput::read(&call.input).is_ok_and(|input| input.agent.as_ref().is_some_and(is_unknown));
         }
+        let is_of_server = || self.has_server_tool(planned, &call.tool);
         let is_its_result = planned.returns.is_some() && call.tool == SubmitResult::NAME;
         let is_skill = !planned.skills.is_empty() && call.tool == SkillTool::NAME;
-        !is_granted && !is_its_result && !is_skill
+        !is_granted && !is_its_result && !is_skill && !is_of_server()
+    }
+
+    /// Whether an agent has a tool of a server. If the tools of the server aren't known, it has all that it lists.
+    fn has_server_tool(&self, agent: &PlannedAgent, name: &str) -> bool {
+        let Some((server, tool)) = name.split_once(SERVER_SEPARATOR) else { return false };
+        let known = self.mcp.get(server).and_then(|server| server.tools.as_ref());
+        let is_listed = |grant: &ServerGrant| grant.server == server && grant.allows(tool);
+        agent.mcp.iter().any(is_listed) && known.is_none_or(|tools| tools.contains_key(tool))
     }
 
     /// An agent by its id in a run: `parent`, `explorer-1`.
@@ -168,7 +183,65 @@ impl Plan {
     /// Whether any agent or check starts commands, so that a sandbox is needed.
     pub fn runs_commands(&self) -> bool {
         let is_bash = |agent: &PlannedAgent| agent.tools.iter().any(|tool| tool.name == "bash");
-        self.active_checks().next().is_some() || self.agents().any(is_bash)
+        self.active_checks().next().is_some() || self.starts_servers() || self.agents().any(is_bash)
+    }
+
+    /// Whether any tool server is a program.
+    pub fn starts_servers(&self) -> bool {
+        self.mcp.values().any(ServerSpec::is_program)
+    }
+
+    /// The tools of servers that an agent can use, in the order of its list. Those of a server that hasn't started yet aren't
+    /// known.
+    pub fn server_tools(&self, agent: &PlannedAgent) -> Vec<ServerTool> {
+        let mut tools = Vec::new();
+        for grant in &agent.mcp {
+            let known = self.mcp.get(&grant.server).and_then(|server| server.tools.as_ref()).into_iter().flatten();
+            let allowed = known.filter(|(name, _)| grant.allows(name));
+            tools.extend(allowed.map(|(name, definition)| ServerTool::new(&grant.server, name, definition)));
+        }
+        tools
+    }
+
+    /// Whether any agent can use a tool of a server.
+    pub fn allows_server_tool(&self, server: &str, tool: &str) -> bool {
+        self.agents().flat_map(|agent| &agent.mcp).any(|grant| grant.server == server && grant.allows(tool))
+    }
+
+    /// The names of a server's tools in the agents' allowlists, each once.
+    pub fn allowed_server_tools(&self, server: &str) -> Vec<String> {
+        let grants = self.agents().flat_map(|agent| &agent.mcp).filter(|grant| grant.server == server);
+        let names: IndexSet<&String> = grants.flat_map(|grant| &grant.allow).collect();
+        names.into_iter().cloned().collect()
+    }
+
+    /// An agent with more tools than providers accept in one request.
+    pub fn too_many_tools(&self) -> Option<StartError> {
+        let count = |agent: &PlannedAgent| agent.tools.len() + self.server_tools(agent).len();
+        let agent = self.agents().find(|agent| !agent.mcp.is_empty() && count(agent) > MAX_TOOLS)?;
+        let size =
+            |grant: &&ServerGrant| self.mcp.get(&grant.server).and_then(|server| Some(server.tools.as_ref()?.len()));
+        let largest = agent.mcp.iter().max_by_key(size);
+        let why = format!(
+            "and others give an agent {} tools, and models can have at most {MAX_TOOLS}: list fewer in `allow`",
+            count(agent)
+        );
+        Some(StartError { server: largest?.server.clone(), why })
+    }
+
+    /// Takes the tools of a server, as far as agents list them.
+    pub fn set_server_tools(&mut self, server: &str, mut tools: ToolDefinitions) {
+        tools.retain(|tool, _| self.allows_server_tool(server, tool));
+        if let Some(server) = self.mcp.get_mut(server) {
+            server.tools = Some(tools);
+        }
+    }
+
+    /// The same plan as it is before any server has started.
+    #[must_use]
+    pub fn without_server_tools(mut self) -> Self {
+        self.mcp.values_mut().for_each(|server| (server.tools, server.missing) = (None, None));
+        self
     }
 
     /// The tool `task` with the plan's subagents.
@@ -207,7 +280,7 @@ impl Plan {
         Some(skills.collect::<Vec<_>>()).filter(|skills| !skills.is_empty()).map(SkillTool::new)
     }
 
-    /// The definitions of an agent's tools, in the order of the allowlist, then `skill` and `submit_result`.
+    /// The definitions of an agent's tools, in the order of the allowlist, then those of servers, `skill` and `submit_result`.
     ///
     /// # Errors
     /// A tool is unknown, or has unknown options. A plan that was made from a job has neither.
@@ -220,6 +293,7 @@ impl Plan {
             (known.ok_or_else(|| format!("there is no tool `{}`", grant.name))?.build)(&grant.options)
         };
         let mut tools = agent.tools.iter().map(granted).collect::<Result<Vec<_>, String>>()?;
+        tools.extend(self.server_tools(agent).into_iter().map(|tool| Box::new(tool) as Box<dyn Tool>));
         tools.extend(self.skill_tool(agent).map(|tool| Box::new(tool) as Box<dyn Tool>));
         tools.extend(self.submit_result(agent)?.map(|tool| Box::new(tool) as Box<dyn Tool>));
         Ok(tools.iter().map(|tool| ToolSpec::of(tool.as_ref())).collect())
@@ -240,6 +314,12 @@ impl Plan {
             agent.description.iter_mut().chain(&mut agent.prompt).for_each(hide);
             hide(&mut agent.system);
             agent.returns.iter_mut().for_each(hide_json);
+        }
+        for definition in
+            self.mcp.values_mut().filter_map(|server| server.tools.as_mut()).flat_map(|tools| tools.values_mut())
+        {
+            hide(&mut definition.description);
+            hide_json(&mut definition.input_schema);
         }
         self.files.redact(mask);
         self.checks.iter_mut().flat_map(|check| [&mut check.name, &mut check.run]).for_each(hide);
@@ -276,6 +356,9 @@ pub struct PlannedAgent {
     pub prompt: Option<String>,
     /// The tools that it can use.
     pub tools: Vec<ToolGrant>,
+    /// The tools of servers that it can use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mcp: Vec<ServerGrant>,
     /// The greatest number of turns, at least 1.
     pub max_turns: u32,
     /// The greatest number of output tokens of one reply.
@@ -298,6 +381,12 @@ impl PlannedAgent {
     pub fn model_named(&self, fallback: Option<&str>) -> &Model {
         let is_named = |model: &&Model| fallback.is_some_and(|name| model.to_string() == name);
         self.models().find(is_named).unwrap_or(&self.model)
+    }
+
+    /// The greatest number of output tokens of one reply of that model.
+    pub fn max_tokens_of(&self, fallback: Option<&str>) -> u32 {
+        let is_named = |model: &&FallbackModel| fallback.is_some_and(|name| model.model.to_string() == name);
+        self.fallback.iter().find(is_named).map_or(self.max_tokens, |fallback| fallback.max_tokens)
     }
 }
 

@@ -26,12 +26,26 @@ pub trait Provider: Send + Sync {
         None
     }
 
+    /// Asks the server for the list of its models, which costs nothing. `None` if replies don't come from a server.
+    fn check_server(&self) -> Option<BoxFuture<'_, Result<ServerCheck, ProviderError>>> {
+        None
+    }
+
     /// The error for replies that were never requested, at the end of a completed run. `consumed` returns how many
     /// replies an agent received. Only scripts and records can have unused replies.
     fn unused_replies(&self, consumed: &dyn Fn(&str) -> usize) -> Option<ProviderError> {
         let _ = consumed;
         None
     }
+}
+
+/// How a server answered when it was asked for its models.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServerCheck {
+    /// It accepts the key.
+    Accepted,
+    /// It answers, but doesn't list models, so the key wasn't checked.
+    NoModelList,
 }
 
 /// The settings that stay the same for a whole conversation.

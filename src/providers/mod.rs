@@ -30,11 +30,14 @@ mod unsupported_options;
 pub mod user_servers;
 
 pub use self::api::{
-    Conversation, ConversationConfig, Provider, ProviderError, ProviderErrorKind, ReplyRequest, Retry, StreamObserver,
+    Conversation, ConversationConfig, Provider, ProviderError, ProviderErrorKind, ReplyRequest, Retry, ServerCheck,
+    StreamObserver,
 };
 pub use self::model::{Model, ServerInfo};
 pub use self::spec::{ConnectContext, DefaultEndpoint, ProviderSpec, SettingsContext};
+pub(crate) use self::transport::endpoint::bypasses_proxy;
 pub(crate) use self::transport::http::client_builder;
+pub(crate) use self::transport::transport_error::root_cause;
 pub use self::unsupported_options::{RequestOptions, UnsupportedOption};
 use crate::attachment::{Attachment, MediaSupport};
 use crate::models::{Capabilities, Retirement, find_retirement, identify_vendor};
@@ -141,6 +144,19 @@ impl Model {
         Capabilities::has_prefix_bound_thinking(&self.name)
     }
 
+    /// The output tokens of one reply by default, where an agent gets `base`: more if the model always thinks, or thinks very
+    /// much, as far as it and its window allow.
+    pub fn default_max_tokens(&self, base: u32) -> u32 {
+        let PriceKey { price_provider, price_model, .. } = self.price_key();
+        let found = Capabilities::of(price_provider, price_model);
+        if !found.is_known {
+            return base;
+        }
+        let wanted = base.saturating_add(found.thinking.default_room(self.thinking));
+        let window = self.context.map_or(u32::MAX, |window| u32::try_from(window / 4).unwrap_or(u32::MAX));
+        wanted.min(found.max_output_tokens.unwrap_or(u32::MAX)).min(window).max(base)
+    }
+
     /// The retirement that its vendor has announced, if it is used at its vendor.
     pub fn retirement(&self) -> Option<&'static Retirement> {
         let own = self.spec()?.vendor;
@@ -155,6 +171,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::job::Thinking;
     use crate::models::Retirement;
     use crate::pricing::Prices;
 
@@ -171,6 +188,29 @@ mod tests {
             assert_eq!(identify_vendor(name).map(|(vendor, _)| vendor), Some(vendor), "{name}");
             assert!(Model::new(spec.name, name).retirement().is_some(), "{name}");
         }
+    }
+
+    #[test]
+    fn models_that_always_think_get_longer_replies() {
+        let tokens = |provider: &str, name: &str, thinking, context| {
+            Model { thinking, context, ..Model::new(provider, name) }.default_max_tokens(8_000)
+        };
+        for (provider, name, expected) in [
+            ("anthropic", "claude-sonnet-4-5", 8_000),
+            ("anthropic", "claude-sonnet-5-5", 8_000),
+            ("anthropic", "claude-opus-5-5", 24_000),
+            ("openai", "gpt-5.4", 8_000),
+            ("openai", "o3", 24_000),
+            ("openai-chat", "anthropic/claude-opus-5.5", 24_000),
+            ("gemini", "gemini-2.5-pro", 24_000),
+            ("gemini", "gemini-2.5-flash", 8_000),
+            ("openai-chat", "somebodys-own", 8_000),
+        ] {
+            assert_eq!(tokens(provider, name, None, None), expected, "{name}");
+        }
+        assert_eq!(tokens("openai", "gpt-5.4", Some(Thinking::XHigh), None), 40_000);
+        assert_eq!(tokens("anthropic", "claude-opus-5-5", None, Some(50_000)), 12_500, "a quarter of the window");
+        assert_eq!(tokens("anthropic", "claude-opus-5-5", None, Some(20_000)), 8_000);
     }
 
     #[test]

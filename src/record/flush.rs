@@ -4,15 +4,12 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-
-use crate::workspace::open_beneath::is_local_filesystem;
 
 /// How many threads flush files one by one.
 const MAX_THREADS: usize = 8;
@@ -130,7 +127,10 @@ fn flush_each(batch: Vec<Waiting>) {
 /// Flushes everything on the file system of these files. Returns false if that may not have worked.
 #[cfg(target_os = "linux")]
 fn flush_file_system<'a>(files: impl Iterator<Item = &'a Arc<File>>) -> bool {
+    use std::os::fd::AsFd;
     use std::os::unix::fs::MetadataExt;
+
+    use crate::workspace::open_beneath::is_local_filesystem;
 
     let device = |file: &File| file.metadata().ok().map(|found| found.dev());
     let mut files = files.peekable();
@@ -192,6 +192,10 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn only_the_file_system_of_all_files_is_flushed_at_once() {
+        use std::os::fd::AsFd;
+
+        use crate::workspace::open_beneath::is_local_filesystem;
+
         let local = Arc::new(tempfile::tempfile().unwrap());
         assert_eq!(
             flush_file_system([&local, &local].into_iter()),

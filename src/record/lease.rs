@@ -476,7 +476,12 @@ fn remove_dead(record: &Path, found: &LeaseState) -> io::Result<bool> {
 
 /// The time since the machine was started, suspended time included.
 fn boot_ms() -> u64 {
-    let now = clock_gettime(ClockId::Boottime);
+    // Elsewhere, the monotonic clock goes on while the machine is suspended.
+    #[cfg(target_os = "linux")]
+    let clock = ClockId::Boottime;
+    #[cfg(not(target_os = "linux"))]
+    let clock = ClockId::Monotonic;
+    let now = clock_gettime(clock);
     u64::try_from(now.tv_sec).unwrap_or_default() * 1000 + u64::try_from(now.tv_nsec).unwrap_or_default() / 1_000_000
 }
 

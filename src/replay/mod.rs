@@ -208,6 +208,7 @@ impl Replay {
             redactor: Arc::default(),
             environment: Arc::default(),
             sandbox: Arc::new(Sandbox::unused()),
+            servers: None,
         };
         Ok(LiveTools { deps, stop: CancellationToken::new() })
     }

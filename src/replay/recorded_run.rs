@@ -159,9 +159,10 @@ impl RecordedRun {
                 Event::RequestStarted(request) if request.kept_turns.is_none() => {
                     // An edited plan may ask for another length. What a limit had lowered stays lowered.
                     if let Some(now) = now {
-                        let was_lowered = then.is_none_or(|then| request.max_tokens < then.max_tokens);
+                        let fallback = request.model.as_deref();
+                        let was_lowered = then.is_none_or(|then| request.max_tokens < then.max_tokens_of(fallback));
                         let most = if was_lowered { request.max_tokens } else { u32::MAX };
-                        request.max_tokens = now.max_tokens.min(most);
+                        request.max_tokens = now.max_tokens_of(fallback).min(most);
                     }
                 }
                 _ => {}

@@ -31,14 +31,17 @@ use crate::event::{
 };
 pub use crate::git::head_commit;
 use crate::job::{Compaction, Keep};
+use crate::mcp::Servers;
 use crate::plan::Plan;
 use crate::pricing::Prices;
 use crate::process::Environment;
+use crate::process::spawn::EnvironmentError;
 use crate::providers::{ConnectContext, Model, Provider, ProviderError, ProviderErrorKind};
 use crate::record::Recorder;
 use crate::redaction::Redactor;
 use crate::sandbox::Sandbox;
 use crate::sandbox::protected_paths::{ProtectedPaths, ProtectionConfig, Repositories};
+use crate::tools::ToolServers;
 use crate::workspace::Workspace;
 use crate::workspace_changes::{ChangeTracker, FileId};
 
@@ -76,6 +79,8 @@ pub struct Run<'a> {
     pub environment: Environment,
     /// How commands are confined.
     pub sandbox: Arc<Sandbox>,
+    /// The tool servers that have started.
+    pub servers: Option<Arc<Servers>>,
     /// Confines the tools of subagents that work in a copy of the workspace.
     pub confine_copy: Arc<ConfineCopy>,
     /// Writes the record.
@@ -233,6 +238,7 @@ impl Run<'_> {
             redactor: Arc::new(self.mask),
             environment: Arc::new(self.environment),
             sandbox: self.sandbox,
+            servers: self.servers.clone().map(|servers| servers as Arc<dyn ToolServers>),
         };
         let own_workspaces = self.plan.copies_workspace().then(|| {
             let workspace = Arc::clone(&tools.workspace);
@@ -292,11 +298,22 @@ impl Run<'_> {
         let parent = Agent::run_parent(&run).await;
         let unasked =
             keeper.unused_replies(&self.plan, &self.providers).filter(|_| parent.outcome == Outcome::Completed);
+        let servers_end = match &self.servers {
+            Some(servers) => servers.stop(signals.stop.is_cancelled()).await,
+            None => Ok(()),
+        };
         let (mut outcome, mut error) = match unasked.map(RunAbort::from) {
             Some(abort) => (abort.outcome, Some(abort.error_info())),
             None => (parent.outcome, error_info(&run, &parent)),
         };
-        if self.plan.agents().flat_map(|agent| &agent.tools).any(|grant| grant.name == "bash") {
+        if let Err(tampered) = servers_end
+            && outcome == Outcome::Completed
+        {
+            let abort = RunAbort::from(EnvironmentError::Tampered(tampered));
+            (outcome, error) = (abort.outcome, Some(abort.error_info()));
+        }
+        let has_bash = self.plan.agents().flat_map(|agent| &agent.tools).any(|grant| grant.name == "bash");
+        if has_bash || self.plan.starts_servers() {
             let mut planted = repositories.added_since(
                 root,
                 records,

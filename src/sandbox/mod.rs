@@ -43,6 +43,7 @@ mod tier_probe;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -229,6 +230,8 @@ impl Sandbox {
             command.current_dir(folder).env_clear().envs(variables);
             command
         };
+        #[cfg(not(target_os = "linux"))]
+        let _ = read_only;
         match &self.backend {
             Backend::Unconfined(_) => Ok(self.supervised(direct())),
             #[cfg(target_os = "linux")]
@@ -281,12 +284,26 @@ impl Sandbox {
     ///
     /// # Errors
     /// If nothing could be restored in case this program is killed.
-    pub fn watch_command(&self) -> io::Result<CommandWatch<'_>> {
+    pub fn watch_command(&self) -> io::Result<CommandWatch<&Self>> {
+        self.command_starting()?;
+        Ok(CommandWatch(self))
+    }
+
+    /// Watches what is protected as long as a server lives.
+    ///
+    /// # Errors
+    /// If nothing could be restored in case this program is killed.
+    pub fn watch_server(self: &Arc<Self>) -> io::Result<CommandWatch<Arc<Self>>> {
+        self.command_starting()?;
+        Ok(CommandWatch(Arc::clone(self)))
+    }
+
+    fn command_starting(&self) -> io::Result<()> {
         #[cfg(target_os = "linux")]
         if let Some(watch) = &self.tamper_watch {
             watch.command_starting()?;
         }
-        Ok(CommandWatch(self))
+        Ok(())
     }
 }
 
@@ -294,21 +311,21 @@ impl Sandbox {
 /// what it changed is reported for the next one.
 #[derive(Debug)]
 #[must_use]
-pub struct CommandWatch<'a>(&'a Sandbox);
+pub struct CommandWatch<S: Deref<Target = Sandbox>>(S);
 
-impl CommandWatch<'_> {
+impl<S: Deref<Target = Sandbox> + Clone> CommandWatch<S> {
     /// Checks after the command whether anything protected has changed.
     ///
     /// # Errors
     /// The first change that was found in this run, for every later command as well: the run must end.
     pub fn finish(self) -> Result<(), TamperError> {
-        let sandbox = self.0;
+        let sandbox = self.0.clone();
         drop(self);
         sandbox.tamper_error.get().cloned().map_or(Ok(()), Err)
     }
 }
 
-impl Drop for CommandWatch<'_> {
+impl<S: Deref<Target = Sandbox>> Drop for CommandWatch<S> {
     fn drop(&mut self) {
         #[cfg(target_os = "linux")]
         if let Some(Err(error)) = self.0.tamper_watch.as_ref().map(TamperWatch::command_ended) {

@@ -144,7 +144,20 @@ fn restrict_tools(list: &mut Map<String, Value>, has: fn(&Builtin) -> bool) {
         "maxProperties": 1,
         "defaultSnippets": snippets,
     });
-    list.insert("items".to_owned(), json!({ "anyOf": [names, entry] }));
+    let server = json!({
+        "type": "object",
+        "properties": {
+            "mcp": { "type": "string", "description": "The name of a tool server." },
+            "allow": {
+                "type": "array",
+                "description": "The names of its tools. `*` at the end of a name stands for anything.",
+                "items": { "type": "string", "pattern": "^([A-Za-z0-9_-]+[*]?|[*])$" },
+            },
+        },
+        "required": ["mcp", "allow"],
+        "additionalProperties": false,
+    });
+    list.insert("items".to_owned(), json!({ "anyOf": [names, entry, server] }));
 }
 
 /// The first sentence of a tool's description.

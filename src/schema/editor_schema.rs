@@ -101,6 +101,21 @@ fn merge_string_or_object(parts: &mut Map<String, Value>) {
     parts.insert("then".to_owned(), Value::Object(mapping));
 }
 
+/// Makes the fallbacks of a model models without fallbacks. A type that contains itself would need references.
+pub(super) fn nest_fallbacks(schema: &mut Value) {
+    const FALLBACK: &str = "fallback";
+    each(schema, &mut |parts| {
+        let mut model = parts.clone();
+        let properties = |model: &mut Map<String, Value>| match model.get_mut("then")?.get_mut("properties")? {
+            Value::Object(properties) => properties.shift_remove(FALLBACK),
+            _ => None,
+        };
+        let Some(mut fallback) = properties(&mut model) else { return };
+        fallback["items"] = Value::Object(model);
+        parts["then"]["properties"][FALLBACK] = fallback;
+    });
+}
+
 /// Words that are described one by one.
 fn list_words(parts: &mut Map<String, Value>) {
     let Some(Value::Array(choices)) = parts.get("oneOf") else { return };

@@ -24,6 +24,7 @@ pub fn job_schema() -> Value {
     editor_schema::drop_nulls(&mut schema);
     editor_schema::tidy_for_editors(&mut schema);
     dynamic_enums::fill_enums(&mut schema);
+    editor_schema::nest_fallbacks(&mut schema);
     editor_schema::describe(&mut schema);
     schema
 }

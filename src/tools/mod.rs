@@ -10,6 +10,7 @@ mod input;
 #[cfg(target_os = "linux")]
 mod path_swap_race_tests;
 mod read_file;
+mod server_tool;
 pub mod skill;
 pub mod submit_result;
 pub mod task;
@@ -24,6 +25,7 @@ use crate::message::ToolCall;
 use crate::text::truncate;
 
 pub use crate::message::ToolError;
+pub use server_tool::{ServerCall, ServerTool, ToolDefinition, ToolServers};
 pub use tool::{Builtin, CallFuture, Tool, ToolContext, ToolGrant, ToolOutput, ToolSpec};
 pub use tool_state::{FileVersion, TodoItem, TodoStatus, ToolState};
 

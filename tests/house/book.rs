@@ -88,6 +88,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "single-turn-with-tools",
         ],
     ),
+    ("Tool servers", &["bad-server", "unknown-server", "bad-server-entry", "bad-tool-lock", "unused-server"]),
     (
         "Context files and skills",
         &[

@@ -152,7 +152,13 @@ impl CaseRecorder {
         // Prepare the case in a temporary folder, so that it appears atomically.
         let temporary = tempfile::Builder::new().prefix(".saving-").tempdir_in(above)?;
         let at = |name: &str| temporary.path().join(name);
-        let replies = self.replies.by_agent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut replies = self.replies.by_agent.lock().unwrap_or_else(PoisonError::into_inner);
+        for (agent, list) in replies.iter_mut() {
+            for RecordedReply { reply, answers, .. } in list {
+                let mistakes = reply.tool_calls().filter(|call| plan.is_unavailable(agent, call));
+                mistakes.for_each(|call| drop(answers.remove(&call.id)));
+            }
+        }
         let workspace = self.fixture.workspace.to_string_lossy();
         // The token usage matters only if a limit ended an agent.
         let hit_limit = |outcome| outcome == Outcome::BudgetExceeded;
@@ -244,8 +250,14 @@ impl RunObserver for ReplyRecorder {
             Event::ReplyReceived(received) => {
                 let kept_turns = kept_turns.get(&entry.agent).copied().flatten();
                 let mut all = self.by_agent.lock().unwrap_or_else(PoisonError::into_inner);
-                let reply = RecordedReply { reply: received.reply.clone(), kept_turns };
+                let reply = RecordedReply { reply: received.reply.clone(), kept_turns, answers: BTreeMap::new() };
                 all.entry(entry.agent.clone()).or_default().push(reply);
+            }
+            Event::CallFinished(end) if end.tool.contains(job::SERVER_SEPARATOR) => {
+                let mut all = self.by_agent.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(last) = all.get_mut(&entry.agent).and_then(|replies| replies.last_mut()) {
+                    last.answers.insert(end.result.call_id.clone(), end.result.clone());
+                }
             }
             _ => {}
         }

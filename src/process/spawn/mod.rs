@@ -1,5 +1,7 @@
 //! Runs a shell command to its end, including every process that it started.
 
+pub(crate) mod server;
+
 use std::io::{self, PipeReader, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
@@ -200,29 +202,37 @@ impl ShellCommand<'_> {
 
     /// Starts the command, with the pipe that its output comes from.
     fn start(&self) -> io::Result<(RunningCommand, Receiver)> {
-        static CALLS: AtomicU64 = AtomicU64::new(0);
-        close_inherited_files();
-        let call_id = format!("{}.{}", std::process::id(), CALLS.fetch_add(1, Ordering::Relaxed));
         let (reader, writer) = io::pipe()?;
         let root = self.workspace.root();
         let bash = self.environment.shell(root, &self.sandbox.writable);
-        let PreparedCommand { command: shell, is_supervised, status_pipe } =
-            self.sandbox.command(bash, root, self.environment.variables(), self.read_only)?;
-        let mut shell = Command::from(shell);
-        shell.arg("-c").arg(self.command).env(CALL_ID_VARIABLE, &call_id);
-        // A killed supervisor couldn't end the processes below it.
-        shell.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer).kill_on_drop(!is_supervised);
-        detach(&mut shell, is_supervised);
-        let (child, tree) = CommandTree::start(call_id, || {
-            let child = shell.spawn()?;
-            let id = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-            Ok((child, id.ok_or_else(|| io::Error::other("the process has no id"))?))
+        let prepared = self.sandbox.command(bash, root, self.environment.variables(), self.read_only)?;
+        let stdout = writer.try_clone()?;
+        let running = start_prepared(prepared, |shell| {
+            shell.arg("-c").arg(self.command).stdin(Stdio::null()).stdout(stdout).stderr(writer);
         })?;
-        // Closes our ends of the pipe, so that reading ends when the last process closes its own.
-        drop(shell);
-        let running = RunningCommand { child, tree, is_supervised, status_pipe };
         Ok((running, Receiver::from_owned_fd(OwnedFd::from(reader))?))
     }
+}
+
+/// Starts a prepared command. `configure` sets its arguments and streams.
+fn start_prepared(prepared: PreparedCommand, configure: impl FnOnce(&mut Command)) -> io::Result<RunningCommand> {
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    close_inherited_files();
+    let call_id = format!("{}.{}", std::process::id(), CALLS.fetch_add(1, Ordering::Relaxed));
+    let PreparedCommand { command, is_supervised, status_pipe } = prepared;
+    let mut command = Command::from(command);
+    configure(&mut command);
+    // A killed supervisor couldn't end the processes below it.
+    command.env(CALL_ID_VARIABLE, &call_id).kill_on_drop(!is_supervised);
+    detach(&mut command, is_supervised);
+    let (child, tree) = CommandTree::start(call_id, || {
+        let child = command.spawn()?;
+        let id = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        Ok((child, id.ok_or_else(|| io::Error::other("the process has no id"))?))
+    })?;
+    // Closes our ends of its pipes, so that reading ends when the last process closes its own.
+    drop(command);
+    Ok(RunningCommand { child, tree, is_supervised, status_pipe })
 }
 
 /// A started command.

@@ -24,6 +24,8 @@ pub(super) fn request_members(model: &str, thinking: Option<Thinking>, max_token
         (Some(Thinking::Low), _) => (Thinking::Low, 2_048),
         (Some(Thinking::Medium), _) => (Thinking::Medium, 8_192),
         (Some(Thinking::High), _) => (Thinking::High, 16_384),
+        (Some(Thinking::XHigh), _) => (Thinking::XHigh, 32_768),
+        (Some(Thinking::Max), _) => (Thinking::Max, u32::MAX),
     };
     match support.control {
         ThinkingControl::Unsupported => Vec::new(),
@@ -62,6 +64,9 @@ mod tests {
             ("claude-sonnet-5-5", Some(Thinking::Off), off("between_tools")),
             ("claude-haiku-5-5", Some(Thinking::Off), off("disabled")),
             ("claude-opus-5-5", Some(Thinking::Low), adaptive("low")),
+            ("claude-opus-5-5", Some(Thinking::XHigh), adaptive("xhigh")),
+            ("claude-haiku-5-5", Some(Thinking::Max), adaptive("max")),
+            ("somebody/model-7", Some(Thinking::Max), budget(6000)),
             ("claude-fable-5-2", Some(Thinking::Medium), adaptive("medium")),
             ("claude-sonnet-latest", Some(Thinking::Medium), adaptive("medium")),
             ("somebody/model-7", Some(Thinking::Low), budget(2048)),

@@ -14,6 +14,8 @@ pub(super) fn thinking_config(support: &ThinkingSupport, thinking: Option<Thinki
         (Thinking::Low, _) => ("LOW", 2_048),
         (Thinking::Medium, _) => ("MEDIUM", 8_192),
         (Thinking::High, _) => ("HIGH", 24_576),
+        (Thinking::XHigh, _) => ("XHIGH", 32_768),
+        (Thinking::Max, _) => ("MAX", u32::MAX),
     };
     let mut config = Map::new();
     match support.control {

@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 
 pub use self::parse::{CallSite, ParsedScript, ScriptFile};
 pub use self::relocate::{relocate_path, relocate_value};
-pub use self::script::{AgentReplies, Script, UnusedReplies};
+pub use self::script::{AgentReplies, Script, ScriptedAnswers, UnusedReplies};
 use super::api::{Conversation, ConversationConfig, Provider, ProviderError, ReplyRequest, StreamObserver};
 use super::model::Model;
 use super::spec::{ConnectContext, ProviderSpec};

@@ -9,9 +9,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Script;
-use super::script::AgentReplies;
+use super::script::{AgentReplies, ScriptedAnswers};
 use crate::diagnostic::{Diagnostic, Severity, Source, SourceSpan};
+use crate::job::SERVER_SEPARATOR;
 use crate::message::{Block, BlockContent, Reply, StopReason, ToolCall, Usage};
+use crate::tools::ToolDefinition;
 use crate::yaml::{self, Node, NodeKind, Spanned};
 
 const PARENT: &str = "parent";
@@ -34,6 +36,9 @@ pub struct ScriptFile {
     #[serde(default)]
     #[schemars(extend("pattern" = "^/[^/]", "patternErrorMessage" = "write an absolute path"))]
     workspace: Option<Spanned<String>>,
+    /// Tool servers of the job that aren't started: each call of their tools has its `answer` or `error` here.
+    #[serde(default)]
+    mcp: Vec<Spanned<String>>,
 }
 
 /// One reply.
@@ -76,6 +81,12 @@ struct ScriptedCall {
     /// Whether this is a mistake of the model on purpose: it calls a tool or a subagent that doesn't exist.
     #[serde(default)]
     mistaken: bool,
+    /// What the tool answers, if its server is listed under `mcp`.
+    #[serde(default)]
+    answer: Option<Spanned<String>>,
+    /// The error with which it answers instead.
+    #[serde(default)]
+    error: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize, JsonSchema, Clone, Copy)]
@@ -104,6 +115,8 @@ pub struct ParsedScript {
     pub ids: Vec<Spanned<String>>,
     /// Its calls, except for mistakes on purpose.
     pub calls: Vec<CallSite>,
+    /// The tool servers that it lists.
+    pub servers: Vec<Spanned<String>>,
     /// All findings, sorted by location.
     pub findings: Vec<Diagnostic>,
 }
@@ -134,7 +147,8 @@ impl Script {
         let decoded = yaml::read::<ScriptFile>(source);
         let mut findings = decoded.findings;
         let mut agents = BTreeMap::new();
-        let (mut ids, mut calls) = (Vec::new(), Vec::new());
+        let (mut ids, mut servers) = (Vec::new(), Vec::new());
+        let mut converter = Converter::default();
         let mut workspace = None;
         if let Some(file) = decoded.value {
             if let Some(path) = file.workspace.filter(|path| !path.node.is_placeholder()) {
@@ -146,7 +160,10 @@ impl Script {
                 }
                 workspace = Some(folder.to_owned());
             }
-            agents.insert(PARENT.to_owned(), convert_replies(PARENT, file.parent, &mut calls, &mut findings));
+            servers = file.mcp;
+            let names = servers.iter().filter(|name| !name.node.is_placeholder());
+            converter.servers = names.map(|name| (name.value.clone(), BTreeMap::new())).collect();
+            agents.insert(PARENT.to_owned(), converter.replies(PARENT, file.parent));
             for (id, said) in file.subagents {
                 if id.value == PARENT {
                     let finding =
@@ -154,72 +171,125 @@ impl Script {
                     findings.push(finding.help("move the parent's replies to the key `parent`"));
                     continue;
                 }
-                agents.insert(id.value.clone(), convert_replies(&id.value, said, &mut calls, &mut findings));
+                agents.insert(id.value.clone(), converter.replies(&id.value, said));
                 ids.push(id);
             }
         }
+        let Converter { servers: tools, answers, calls, findings: more } = converter;
+        findings.extend(more);
         findings.sort_by_key(|finding| finding.span.range.start);
         let is_wrong = findings.iter().any(|finding| finding.severity == Severity::Error);
-        let script = (!is_wrong).then(|| Self { name: source.name.clone(), is_recorded: false, agents, workspace });
-        ParsedScript { script, ids, calls, findings }
+        let name = source.name.clone();
+        let script = Self { name, is_recorded: false, agents, workspace, servers: tools, answers };
+        ParsedScript { script: (!is_wrong).then_some(script), ids, calls, servers, findings }
     }
 }
 
-fn convert_replies(
-    agent: &str,
-    all: Spanned<Vec<Spanned<ScriptedReply>>>,
-    called_for: &mut Vec<CallSite>,
-    findings: &mut Vec<Diagnostic>,
-) -> AgentReplies {
-    let mut calls = 0;
-    let mut list = AgentReplies {
-        replies: Vec::with_capacity(all.value.len()),
-        place: display_place(&all.place()),
-        summaries: BTreeMap::new(),
-    };
-    for said in all.value {
-        let place = said.place();
-        let shown = display_place(&place);
-        let ScriptedReply { thinking, text, calls: called, stop, usage, kept_turns } = said.value;
-        list.summaries.extend(kept_turns.map(|kept| (list.replies.len(), kept)));
-        if !said.node.is_placeholder() && said.node.entries().next().is_none() {
-            let finding = Diagnostic::error("empty-reply", place, "this reply is empty");
-            findings.push(finding.help("add `text` or `calls`; for an empty reply, write `text: \"\"`"));
-        }
-        let mut blocks: Vec<Block> = Vec::new();
-        blocks.extend(thinking.map(|text| BlockContent::Thinking(text).into()));
-        blocks.extend(text.filter(|text| !text.is_empty()).map(|text| BlockContent::Text(text).into()));
-        let mut stop = stop.map(StopReason::from);
-        for ScriptedCall { tool, input, mistaken } in called.into_iter().flatten() {
-            calls += 1;
-            if !mistaken {
-                let named = input.as_ref().filter(|input| input.kind() == NodeKind::Mapping);
-                let named = ["agent", "subagent_type"].iter().find_map(|key| named?.get(key));
-                let subagent = named.filter(|name| name.as_str().is_some());
-                called_for.push(CallSite { agent: agent.to_owned(), tool: tool.clone(), subagent });
+/// Converts the replies of agents, and collects what their calls need.
+#[derive(Default)]
+struct Converter {
+    /// The listed tool servers with their tools.
+    servers: BTreeMap<String, BTreeMap<String, ToolDefinition>>,
+    answers: ScriptedAnswers,
+    calls: Vec<CallSite>,
+    findings: Vec<Diagnostic>,
+}
+
+impl Converter {
+    fn replies(&mut self, agent: &str, all: Spanned<Vec<Spanned<ScriptedReply>>>) -> AgentReplies {
+        let mut calls = 0;
+        let mut list = AgentReplies {
+            replies: Vec::with_capacity(all.value.len()),
+            place: display_place(&all.place()),
+            summaries: BTreeMap::new(),
+        };
+        for said in all.value {
+            let place = said.place();
+            let shown = display_place(&place);
+            let ScriptedReply { thinking, text, calls: called, stop, usage, kept_turns } = said.value;
+            list.summaries.extend(kept_turns.map(|kept| (list.replies.len(), kept)));
+            if !said.node.is_placeholder() && said.node.entries().next().is_none() {
+                let finding = Diagnostic::error("empty-reply", place, "this reply is empty");
+                self.findings.push(finding.help("add `text` or `calls`; for an empty reply, write `text: \"\"`"));
             }
-            let tool = tool.value;
-            let input = match input {
-                Some(node) if node.kind() != NodeKind::Mapping && !node.is_null() => {
-                    let message =
-                        format!("expected the input of a tool, which is a mapping, found {}", node.describe());
-                    let finding = Diagnostic::error("wrong-type", node.place(), message);
-                    findings.push(finding.help("write `input: { NAME: VALUE }`"));
-                    continue;
+            let mut blocks: Vec<Block> = Vec::new();
+            blocks.extend(thinking.map(|text| BlockContent::Thinking(text).into()));
+            blocks.extend(text.filter(|text| !text.is_empty()).map(|text| BlockContent::Text(text).into()));
+            let mut stop = stop.map(StopReason::from);
+            for ScriptedCall { tool, input, mistaken, answer, error } in called.into_iter().flatten() {
+                calls += 1;
+                if !mistaken {
+                    let named = input.as_ref().filter(|input| input.kind() == NodeKind::Mapping);
+                    let named = ["agent", "subagent_type"].iter().find_map(|key| named?.get(key));
+                    let subagent = named.filter(|name| name.as_str().is_some());
+                    self.calls.push(CallSite { agent: agent.to_owned(), tool: tool.clone(), subagent });
                 }
-                Some(node) if !node.is_null() => node.to_json().to_string(),
-                _ => "{}".to_owned(),
-            };
-            let Ok(input) = RawValue::from_string(input) else { continue };
-            let call = ToolCall { id: format!("call-{calls}"), tool, input: Arc::from(input), input_error: None };
-            blocks.push(BlockContent::Call(call).into());
-            stop = stop.or(Some(StopReason::ToolUse));
+                if !mistaken {
+                    self.answer(agent, &format!("call-{calls}"), &tool, (answer, error));
+                }
+                let tool = tool.value;
+                let input = match input {
+                    Some(node) if node.kind() != NodeKind::Mapping && !node.is_null() => {
+                        let message =
+                            format!("expected the input of a tool, which is a mapping, found {}", node.describe());
+                        let finding = Diagnostic::error("wrong-type", node.place(), message);
+                        self.findings.push(finding.help("write `input: { NAME: VALUE }`"));
+                        continue;
+                    }
+                    Some(node) if !node.is_null() => node.to_json().to_string(),
+                    _ => "{}".to_owned(),
+                };
+                let Ok(input) = RawValue::from_string(input) else { continue };
+                let call = ToolCall { id: format!("call-{calls}"), tool, input: Arc::from(input), input_error: None };
+                blocks.push(BlockContent::Call(call).into());
+                stop = stop.or(Some(StopReason::ToolUse));
+            }
+            let stop = stop.unwrap_or(StopReason::EndTurn);
+            let reply = Reply { blocks, stop, usage: usage.unwrap_or_default(), model: None, request_id: None };
+            list.replies.push((reply, shown));
         }
-        let stop = stop.unwrap_or(StopReason::EndTurn);
-        let reply = Reply { blocks, stop, usage: usage.unwrap_or_default(), model: None, request_id: None };
-        list.replies.push((reply, shown));
+        list
     }
-    list
+
+    /// Takes the answer of a server's tool, which is there if the server is listed, and not otherwise.
+    fn answer(
+        &mut self,
+        agent: &str,
+        call_id: &str,
+        tool: &Spanned<String>,
+        (answer, error): (Option<Spanned<String>>, Option<Spanned<String>>),
+    ) {
+        let tools = tool.value.split_once(SERVER_SEPARATOR);
+        let tools = tools.and_then(|(server, name)| Some((self.servers.get_mut(server)?, name)));
+        let finding = match (tools, answer, error) {
+            (None, None, None) => return,
+            (None, Some(extra), _) | (None, None, Some(extra)) => {
+                let message = "only calls of servers that are listed under `mcp` have an answer";
+                Diagnostic::error("invalid-value", extra.place(), message)
+                    .help("list the server: `mcp: [SERVER]`; or remove the answer, and the tool really runs")
+            }
+            (Some(_), Some(_), Some(error)) => {
+                Diagnostic::error("invalid-value", error.place(), "a call has either `answer` or `error`")
+                    .help("remove one of the two")
+            }
+            (Some(_), None, None) => {
+                let message = format!("the call of `{}` has no `answer`", tool.value);
+                Diagnostic::error("missing-key", tool.place(), message)
+                    .help("add `answer: TEXT` or `error: TEXT`: its server is listed under `mcp`, so it doesn't run")
+            }
+            (Some((tools, name)), Some(text), None) => {
+                tools.entry(name.to_owned()).or_insert_with(ToolDefinition::unknown);
+                self.answers.insert((agent.to_owned(), call_id.to_owned()), Ok(text.value));
+                return;
+            }
+            (Some((tools, name)), None, Some(text)) => {
+                tools.entry(name.to_owned()).or_insert_with(ToolDefinition::unknown);
+                self.answers.insert((agent.to_owned(), call_id.to_owned()), Err(text.value));
+                return;
+            }
+        };
+        self.findings.push(finding);
+    }
 }
 
 fn display_place(place: &SourceSpan) -> String {

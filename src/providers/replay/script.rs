@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::relocate;
 use crate::message::Reply;
 use crate::providers::api::{ProviderError, ProviderErrorKind};
+use crate::tools::ToolDefinition;
 
 /// The replies of every agent of a run, by the agents' ids (`parent`, `explorer-1`).
 #[derive(Debug)]
@@ -17,7 +18,14 @@ pub struct Script {
     pub agents: BTreeMap<String, AgentReplies>,
     /// The path that calls use for the workspace.
     pub workspace: Option<String>,
+    /// The tool servers whose answers it has, with what is known about their tools.
+    pub servers: BTreeMap<String, BTreeMap<String, ToolDefinition>>,
+    /// The answers of their tools.
+    pub answers: ScriptedAnswers,
 }
+
+/// Answers of servers' tools, or their errors, by the ids of agents and calls.
+pub type ScriptedAnswers = BTreeMap<(String, String), Result<String, String>>;
 
 /// The replies of one agent.
 #[derive(Debug)]

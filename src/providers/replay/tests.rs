@@ -129,7 +129,14 @@ fn a_record_gives_the_recorded_replies() {
         summaries: BTreeMap::new(),
     };
     let record = BTreeMap::from([("parent".to_owned(), list)]);
-    let script = Arc::new(Script { name: "the record".to_owned(), is_recorded: true, agents: record, workspace: None });
+    let script = Arc::new(Script {
+        name: "the record".to_owned(),
+        is_recorded: true,
+        agents: record,
+        workspace: None,
+        servers: BTreeMap::new(),
+        answers: BTreeMap::new(),
+    });
     let mut parent = open(&script, "parent");
     assert_eq!(ask(&mut *parent, &RecordingObserver::default()).unwrap().request_id.as_deref(), Some("req_1"));
     let fault = ask(&mut *parent, &RecordingObserver::default()).unwrap_err();

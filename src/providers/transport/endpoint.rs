@@ -98,7 +98,7 @@ impl Endpoint {
             secrets.iter().map(|secret| ("address".to_owned(), secret.clone())).collect();
         let display_url = connect.redactor.redact(&base_url::without_credentials(&url)).into_owned();
         let timeouts = Timeouts::new(connect)?;
-        let bypasses_proxy = bypasses_proxy(&url) || is_in_no_proxy(connect.env, &url);
+        let bypasses_proxy = bypasses_proxy(connect.env, &url);
         let proxy = if bypasses_proxy { None } else { Proxy::for_url(connect.env, &url) };
         let certificate = connect.client_identity(labels.key_name(), url.scheme())?;
         let mut endpoint = Self {
@@ -160,6 +160,16 @@ impl Endpoint {
         below.path.push_str(below.url.path().strip_prefix(self.url.path()).unwrap_or_default());
         below.display_url = self.redactor.redact(&base_url::without_credentials(&below.url)).into_owned();
         below
+    }
+
+    /// The address of the list of models: `/v1/models` for `/v1/messages`.
+    pub(super) fn models_url(&self) -> Url {
+        let mut url = self.url.clone();
+        let below = url.path().strip_suffix(&self.path).unwrap_or_default();
+        let version = self.path.match_indices('/').nth(1).map_or("", |(end, _)| &self.path[..end]);
+        let path = format!("{below}{version}/models");
+        url.set_path(&path);
+        url
     }
 
     /// Sends a header with every request, unless `providers.toml` sets it.
@@ -368,7 +378,7 @@ fn key_value(prefix: &str, key: &str) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// Whether requests bypass any proxy. A proxy can't read tunneled https, but it would see the key in http.
-fn bypasses_proxy(url: &Url) -> bool {
-    url.scheme() == "http" || base_url::is_loopback_url(url)
+/// Whether requests bypass any proxy: by `NO_PROXY`, or because it would see what is sent. It can't read tunneled https.
+pub(crate) fn bypasses_proxy(variable: &dyn Fn(&str) -> Option<String>, url: &Url) -> bool {
+    url.scheme() == "http" || base_url::is_loopback_url(url) || is_in_no_proxy(variable, url)
 }

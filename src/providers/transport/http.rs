@@ -49,11 +49,23 @@ impl Endpoint {
         match sent {
             Ok(Ok(response)) => Ok(HttpResponse { endpoint: self, response, received_bytes: 0 }),
             Ok(Err(error)) => Err(classify_transport_error(error, self)),
-            Err(_) => Err(FailedAttempt::transient(format!(
-                "{} didn't answer within {:?}",
-                self.display_url, self.timeouts.first_byte
-            ))),
+            Err(_) => Err(self.no_answer()),
         }
+    }
+
+    /// Requests the list of models with this key of a command, and waits for the response's headers.
+    pub(super) async fn get_models(&self, key: Option<&IssuedKey>) -> Result<HttpResponse<'_>, FailedAttempt> {
+        let client = self.client().await.map_err(FailedAttempt::permanent)?;
+        let request = client.get(self.models_url()).headers(self.request_headers(key));
+        match timeout(self.timeouts.first_byte, request.send()).await {
+            Ok(Ok(response)) => Ok(HttpResponse { endpoint: self, response, received_bytes: 0 }),
+            Ok(Err(error)) => Err(classify_transport_error(error, self)),
+            Err(_) => Err(self.no_answer()),
+        }
+    }
+
+    fn no_answer(&self) -> FailedAttempt {
+        FailedAttempt::transient(format!("{} didn't answer within {:?}", self.display_url, self.timeouts.first_byte))
     }
 
     /// The HTTP client, which is created once.

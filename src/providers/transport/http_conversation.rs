@@ -10,7 +10,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::message::{Message, Reply};
 use crate::providers::api::{
-    Conversation, ConversationConfig, Provider, ProviderError, ProviderErrorKind, ReplyRequest, Retry, StreamObserver,
+    Conversation, ConversationConfig, Provider, ProviderError, ProviderErrorKind, ReplyRequest, Retry, ServerCheck,
+    StreamObserver,
 };
 use crate::providers::assembler::{EventDecoder, ReplyAssembler, StreamError};
 use crate::providers::errors::api_error::{ErrorDialect, is_prefix_mismatch};
@@ -105,6 +106,21 @@ impl ProviderState {
     pub(crate) fn new(endpoint: Endpoint, retry_policy: RetryPolicy, dialect: &'static ErrorDialect) -> Self {
         Self { endpoint, retry_policy, error_dialect: dialect, learned: Arc::default() }
     }
+
+    /// Asks for the list of models once.
+    async fn check_server(&self) -> Result<ServerCheck, FailedAttempt> {
+        let key = self.endpoint.issued_key().await?;
+        let response = self.endpoint.get_models(key.as_ref()).await?;
+        match response.status().as_u16() {
+            200 => Ok(ServerCheck::Accepted),
+            // Servers with few parts of an API don't have this one.
+            404 | 405 | 501 => Ok(ServerCheck::NoModelList),
+            _ => {
+                let errors = ErrorClassifier { dialect: self.error_dialect, model: "", endpoint: &self.endpoint };
+                Err(errors.error_response(response).await)
+            }
+        }
+    }
 }
 
 /// A provider whose conversations share an endpoint.
@@ -134,6 +150,10 @@ impl<B: RequestEncoder + Sync> Provider for HttpProvider<B> {
 
     fn prepare(&self) -> Option<BoxFuture<'_, Result<(), ProviderError>>> {
         self.shared.endpoint.prepare()
+    }
+
+    fn check_server(&self) -> Option<BoxFuture<'_, Result<ServerCheck, ProviderError>>> {
+        Some(Box::pin(async { self.shared.check_server().await.map_err(|failure| failure.error) }))
     }
 }
 

@@ -9,4 +9,4 @@ pub(crate) mod rate_headers;
 pub(crate) mod retry;
 pub(crate) mod sse;
 mod tls_probe;
-mod transport_error;
+pub(crate) mod transport_error;

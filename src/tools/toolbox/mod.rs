@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use futures_util::FutureExt;
 
 use super::TOOLS;
+use super::server_tool::ToolServers;
 pub use super::tool::MAX_RESULT_CHARS;
 use super::tool::{Tool, ToolContext, ToolGrant, ToolOutput, ToolSpec};
 use super::tool_state::{FileVersion, TodoItem, ToolState};
@@ -32,6 +33,8 @@ pub struct ToolDeps {
     pub environment: Arc<Environment>,
     /// How commands are confined.
     pub sandbox: Arc<Sandbox>,
+    /// The tool servers; `None` if none runs.
+    pub servers: Option<Arc<dyn ToolServers>>,
 }
 
 /// How a call ended.

@@ -54,6 +54,7 @@ impl ToolHarness {
             redactor: Arc::new(Redactor::new(secrets).0),
             environment: Arc::new(Environment::new(&BTreeMap::new(), &[], secrets)),
             sandbox: Arc::new(Sandbox::off()),
+            servers: None,
         };
         let toolbox = Toolbox::new(grants, deps).unwrap();
         let limits =
@@ -173,7 +174,7 @@ fn a_grant_of_an_unknown_tool_is_an_error() {
     let workspace = Arc::new(Workspace::open(Path::new("."), Vec::new(), Vec::new()).unwrap());
     let grant = ToolGrant { name: "nope".into(), options: Value::Null };
     let sandbox = Arc::new(Sandbox::off());
-    let deps = ToolDeps { workspace, redactor: Arc::default(), environment: Arc::default(), sandbox };
+    let deps = ToolDeps { workspace, redactor: Arc::default(), environment: Arc::default(), sandbox, servers: None };
     let error = Toolbox::new(&[grant], deps).err();
     assert_eq!(error.as_deref(), Some("unknown tool `nope`"));
 }

@@ -1,0 +1,83 @@
+//! The client's side of a connection: what a server may ask for.
+#![expect(deprecated, reason = "servers of older protocol versions ask for sampling and roots")]
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rmcp::ClientHandler;
+use rmcp::model::{
+    ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult, CustomRequest, CustomResult,
+    ElicitRequestParams, ElicitResult, ErrorCode, ErrorData, Implementation, ListRootsResult,
+};
+use rmcp::service::{RequestContext, RoleClient};
+
+use super::stream_bounds::StreamBounds;
+
+/// The most requests of its own that a server may send.
+const MAX_REQUESTS: usize = 1_000;
+
+/// Refuses every request of a server: a run has no one to answer it, and no model to lend.
+#[derive(Debug, Clone)]
+pub(super) struct RefusingHandler {
+    refused: Arc<Mutex<Vec<&'static str>>>,
+    bounds: Arc<StreamBounds>,
+}
+
+impl RefusingHandler {
+    pub(super) fn new(bounds: &Arc<StreamBounds>) -> Self {
+        Self { refused: Arc::default(), bounds: Arc::clone(bounds) }
+    }
+
+    fn refuse(&self, what: &'static str) -> ErrorData {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.push(what);
+        // Each of them needs an answer, which the server may not read.
+        if refused.len() >= MAX_REQUESTS {
+            self.bounds.violate("it sent 1000 requests of its own");
+        }
+        ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("legwork refuses {what}"), None)
+    }
+
+    /// How many requests were refused so far.
+    pub(super) fn refused_count(&self) -> usize {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// The first request that was refused since there were `count`.
+    pub(super) fn refused_since(&self, count: usize) -> Option<&'static str> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).get(count).copied()
+    }
+}
+
+impl ClientHandler for RefusingHandler {
+    fn get_info(&self) -> ClientConfig {
+        ClientConfig::new(ClientCapabilities::default(), Implementation::new("legwork", env!("CARGO_PKG_VERSION")))
+    }
+
+    async fn create_message(
+        &self,
+        _: CreateMessageRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<CreateMessageResult, ErrorData> {
+        Err(self.refuse("sampling"))
+    }
+
+    async fn create_elicitation(
+        &self,
+        _: ElicitRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        Err(self.refuse("elicitation"))
+    }
+
+    async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<ListRootsResult, ErrorData> {
+        Err(self.refuse("roots"))
+    }
+
+    async fn on_custom_request(
+        &self,
+        _: CustomRequest,
+        _: RequestContext<RoleClient>,
+    ) -> Result<CustomResult, ErrorData> {
+        Err(self.refuse("an unknown request"))
+    }
+}

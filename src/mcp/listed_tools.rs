@@ -1,0 +1,220 @@
+//! The tools that a server lists: which of them agents get, and whether models can call them.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::tool_lock::ToolDefinitions;
+use crate::diagnostic::suggest_name;
+use crate::job::{allows_tool, tool_name_error};
+use crate::json_schema::SchemaValidator;
+use crate::redaction::Redactor;
+use crate::text::{pluralize, sanitize};
+use crate::tools::ToolDefinition;
+
+/// The most tools that a server may list.
+pub(super) const MAX_LISTED: usize = 10_000;
+/// The most tools that an agent can have. OpenAI accepts no more in one request.
+pub const MAX_TOOLS: usize = 128;
+/// The longest description of a tool, in bytes.
+const MAX_DESCRIPTION_BYTES: usize = 32 << 10;
+/// The largest schema of a tool's input, in bytes.
+const MAX_SCHEMA_BYTES: usize = 256 << 10;
+/// How many names a message lists.
+const MAX_NAMES: usize = 20;
+
+/// A tool as the server lists it.
+#[derive(Debug, Clone)]
+pub(super) struct ListedTool {
+    pub(super) name: String,
+    pub(super) description: String,
+    pub(super) input_schema: Value,
+}
+
+/// The tools that `allow` lists, each of which must exist and be one that models can call.
+///
+/// # Errors
+/// The first mistake, in a sentence that follows the server's name.
+pub(super) fn select(
+    server: &str,
+    allow: &[String],
+    listed: Vec<ListedTool>,
+    redactor: &Redactor,
+) -> Result<ToolDefinitions, String> {
+    let mut by_name: BTreeMap<String, ListedTool> = BTreeMap::new();
+    for tool in listed {
+        if let Some(twice) = by_name.insert(tool.name.clone(), tool) {
+            return Err(format!("lists the tool `{}` twice", sanitize::line(&twice.name)));
+        }
+    }
+    for pattern in allow {
+        if !by_name.keys().any(|name| allows_tool(pattern, name)) {
+            return Err(format!("has no tool `{pattern}`{}", available(pattern, &by_name)));
+        }
+    }
+    let is_used = |name: &str| allow.iter().any(|pattern| allows_tool(pattern, name));
+    by_name.retain(|name, _| is_used(name));
+    if by_name.len() > MAX_TOOLS {
+        let count = by_name.len();
+        return Err(format!(
+            "has {count} tools that `allow` lists, and models can have at most {MAX_TOOLS}: list fewer"
+        ));
+    }
+    by_name.into_iter().map(|(name, tool)| Ok((name, definition(server, tool, redactor)?))).collect()
+}
+
+/// What tools there are instead.
+fn available(wanted: &str, tools: &BTreeMap<String, ListedTool>) -> String {
+    if tools.is_empty() {
+        return ": it lists no tools".to_owned();
+    }
+    if let Some(near) = suggest_name(wanted, tools.keys().map(String::as_str)) {
+        return format!(" (did you mean `{near}`?)");
+    }
+    let names: Vec<String> = tools.keys().take(MAX_NAMES).map(|name| format!("`{}`", sanitize::line(name))).collect();
+    let more = if tools.len() > MAX_NAMES { format!(" and {} more", tools.len() - MAX_NAMES) } else { String::new() };
+    format!("; it has {}{more}", names.join(", "))
+}
+
+fn definition(server: &str, tool: ListedTool, redactor: &Redactor) -> Result<ToolDefinition, String> {
+    let name = sanitize::line(&tool.name);
+    if let Some(why) = tool_name_error(server, &tool.name) {
+        return Err(format!("has the tool `{name}`, which models can't call: {why}"));
+    }
+    if tool.description.len() > MAX_DESCRIPTION_BYTES {
+        let size = tool.description.len();
+        return Err(format!(
+            "describes the tool `{name}` with {size} bytes; at most {MAX_DESCRIPTION_BYTES} are accepted"
+        ));
+    }
+    let size = tool.input_schema.to_string().len();
+    if size > MAX_SCHEMA_BYTES {
+        return Err(format!("has a schema of {size} bytes for `{name}`; at most {MAX_SCHEMA_BYTES} are accepted"));
+    }
+    let mut schema = tool.input_schema;
+    let Value::Object(fields) = &mut schema else {
+        return Err(format!("has a schema for `{name}` that isn't an object"));
+    };
+    fields.shift_remove("$schema");
+    if fields.get("type").is_some_and(|kind| kind != "object") {
+        return Err(format!("has a schema for `{name}` whose type isn't `object`"));
+    }
+    fields.insert("type".to_owned(), "object".into());
+    SchemaValidator::new(&schema)
+        .map_err(|why| format!("has an invalid schema for `{name}`: {}", sanitize::line(&why)))?;
+    sanitize_descriptions(&mut schema, redactor);
+    Ok(ToolDefinition { description: clean(&tool.description, redactor), input_schema: schema })
+}
+
+/// A description without secrets and without characters that people can't see: they could hide instructions for the model.
+fn clean(text: &str, redactor: &Redactor) -> String {
+    sanitize::text(&redactor.redact(text)).into_owned()
+}
+
+fn sanitize_descriptions(schema: &mut Value, redactor: &Redactor) {
+    match schema {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                match value {
+                    Value::String(text) if matches!(key.as_str(), "description" | "title") => {
+                        *text = clean(text, redactor);
+                    }
+                    value => sanitize_descriptions(value, redactor),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| sanitize_descriptions(item, redactor)),
+        _ => {}
+    }
+}
+
+/// What differs between the tools that were expected and those that the server has. Further tools of the server don't count:
+/// agents don't get them.
+pub(super) fn changes(expected: &ToolDefinitions, found: &ToolDefinitions) -> Option<String> {
+    let changes: Vec<String> = expected
+        .iter()
+        .filter_map(|(name, old)| match found.get(name) {
+            None => Some(format!("`{name}` is missing")),
+            Some(new) => {
+                let parts = [
+                    (old.description != new.description).then_some("description"),
+                    (old.input_schema != new.input_schema).then_some("input"),
+                ];
+                let parts: Vec<&str> = parts.into_iter().flatten().collect();
+                (!parts.is_empty()).then(|| format!("the {} of `{name}`", parts.join(" and the ")))
+            }
+        })
+        .collect();
+    let count = pluralize(changes.len() as u64, "difference");
+    match changes.len() {
+        0 => None,
+        1..=MAX_NAMES => Some(changes.join(", ")),
+        _ => Some(format!("{count}, such as {}", changes[..MAX_NAMES].join(", "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn listed(name: &str, schema: Value) -> ListedTool {
+        ListedTool { name: name.to_owned(), description: "d".to_owned(), input_schema: schema }
+    }
+
+    fn selected(allow: &[&str], tools: Vec<ListedTool>) -> Result<Vec<String>, String> {
+        let allow: Vec<String> = allow.iter().map(ToString::to_string).collect();
+        select("git", &allow, tools, &Redactor::default()).map(|tools| tools.into_keys().collect())
+    }
+
+    #[test]
+    fn exactly_the_listed_tools_are_taken() {
+        let tools = || vec![listed("log", json!({})), listed("log_all", json!({})), listed("bad name", json!({}))];
+        assert_eq!(selected(&["log"], tools()).unwrap(), ["log"]);
+        assert_eq!(selected(&["log*"], tools()).unwrap(), ["log", "log_all"]);
+        assert!(selected(&["logs"], tools()).unwrap_err().contains("did you mean `log`"));
+        assert!(selected(&["x*"], tools()).unwrap_err().contains("it has `bad name`, `log`, `log_all`"));
+        assert!(selected(&["*"], tools()).unwrap_err().contains("can't call"));
+        assert!(selected(&["log"], vec![]).unwrap_err().contains("lists no tools"));
+        assert!(
+            selected(&["log"], vec![listed("log", json!({})), listed("log", json!({}))]).unwrap_err().contains("twice")
+        );
+        let many = (0..200).map(|number| listed(&format!("t{number}"), json!({}))).collect();
+        assert!(selected(&["*"], many).unwrap_err().contains("at most 128"));
+    }
+
+    #[test]
+    fn schemas_that_are_none_are_refused() {
+        for schema in
+            [json!([]), json!({ "type": "string" }), json!({ "properties": 5 }), json!({ "$ref": "https://x/y" })]
+        {
+            assert!(selected(&["log"], vec![listed("log", schema.clone())]).is_err(), "{schema}");
+        }
+    }
+
+    #[test]
+    fn hidden_characters_and_secrets_are_removed() {
+        let (redactor, _) = Redactor::new(&[("KEY".to_owned(), "hunter2-hunter2".to_owned())]);
+        let schema = json!({ "properties": { "a": { "description": "x\u{202e}hunter2-hunter2" } } });
+        let tool = ListedTool { description: "a\u{200b}\u{1b}[2Jb".to_owned(), ..listed("log", schema) };
+        let found = select("git", &["log".to_owned()], vec![tool], &redactor).unwrap();
+        let text = serde_json::to_string(&found).unwrap();
+        assert!(text.contains("[masked:KEY]") && !text.contains("hunter2"), "{text}");
+        assert!(!found["log"].description.contains(['\u{200b}', '\u{1b}']), "{text}");
+    }
+
+    #[test]
+    fn changed_descriptions_and_inputs_are_found() {
+        let tools = |description: &str, schema: Value| {
+            let definition = ToolDefinition { description: description.to_owned(), input_schema: schema };
+            ToolDefinitions::from([("log".to_owned(), definition)])
+        };
+        let old = tools("a", json!({}));
+        assert_eq!(changes(&old, &old), None);
+        assert_eq!(changes(&old, &tools("b", json!({}))).unwrap(), "the description of `log`");
+        assert_eq!(changes(&old, &tools("b", json!({ "x": 1 }))).unwrap(), "the description and the input of `log`");
+        assert_eq!(changes(&old, &ToolDefinitions::new()).unwrap(), "`log` is missing");
+        assert_eq!(changes(&ToolDefinitions::new(), &old), None);
+    }
+}

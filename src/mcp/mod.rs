@@ -1,0 +1,16 @@
+//! Tool servers, which speak the Model Context Protocol. legwork is their client, through the official SDK.
+
+mod call_result;
+mod client_handler;
+mod http;
+mod listed_tools;
+mod server_spec;
+mod servers;
+mod stdio;
+mod stream_bounds;
+pub mod tool_lock;
+
+pub use listed_tools::MAX_TOOLS;
+pub use server_spec::{PlannedHeader, ServerGrant, ServerSpec};
+pub use servers::{ScriptedServers, ServerConfig, ServerStart, Servers, StartError};
+pub use tool_lock::{ToolDefinitions, ToolLock};

@@ -1,0 +1,473 @@
+//! The tool servers of a run: started before it, asked during it, and ended with it.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use rmcp::RoleClient;
+use rmcp::model::{
+    CallToolRequest, CallToolRequestParams, CancelledNotificationParam, ClientRequest, PaginatedRequestParams,
+    ProtocolVersion, ServerResult,
+};
+use rmcp::service::{
+    ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, PeerRequestOptions, RunningService,
+    ServiceError,
+};
+use rmcp::transport::async_rw::AsyncRwTransport;
+use serde_json::Value;
+use tokio::process::{ChildStdin, ChildStdout};
+use tokio_util::sync::CancellationToken;
+
+use super::call_result;
+use super::client_handler::RefusingHandler;
+use super::http::{self, LastFailure};
+use super::listed_tools::{ListedTool, MAX_LISTED, changes, select};
+use super::server_spec::ServerSpec;
+use super::stdio::{BoundedReader, ProgramConfig, ServerProgram};
+use super::stream_bounds::{MAX_MESSAGE_BYTES, StreamBounds};
+use super::tool_lock::ToolDefinitions;
+use crate::message::ToolError;
+use crate::process::Environment;
+use crate::process::spawn::EnvironmentError;
+use crate::providers::replay::ScriptedAnswers;
+use crate::redaction::Redactor;
+use crate::sandbox::{Sandbox, TamperError};
+use crate::text::sanitize;
+use crate::text::truncate::ellipsize;
+use crate::tools::{CallFuture, ServerCall, ToolContext, ToolOutput, ToolServers};
+
+/// How long a server may take to start and to list its tools.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// The most pages of tools.
+const MAX_PAGES: usize = 1_000;
+/// How much longer than its timeout a call may take if the server reports progress.
+const PROGRESS_FACTOR: u32 = 10;
+/// How long a transport may take to close.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the server may take to read that a call is cancelled.
+const CANCEL_TIMEOUT: Duration = Duration::from_millis(200);
+/// The longest text of a server in a message, in characters.
+const MAX_QUOTE_CHARS: usize = 600;
+
+/// A server and what it is started with.
+pub struct ServerConfig {
+    /// Its name.
+    pub name: String,
+    /// Its declaration.
+    pub spec: ServerSpec,
+    /// The names of the tools that agents list.
+    pub allow: Vec<String>,
+    /// The variables of its program.
+    pub environment: Environment,
+    /// The headers of its requests.
+    pub headers: Vec<(String, String)>,
+    /// Confines its program.
+    pub sandbox: Arc<Sandbox>,
+    /// Watches what is protected while its program runs.
+    pub watching: Arc<Sandbox>,
+    /// The folder that its program starts in.
+    pub workspace: PathBuf,
+    /// Whether requests to its address bypass the proxy.
+    pub bypasses_proxy: bool,
+}
+
+/// Why a run can't start: a required server doesn't start, or its tools aren't as expected.
+#[derive(Debug, thiserror::Error)]
+#[error("the tool server `{server}` {why}")]
+pub struct StartError {
+    /// The server's name.
+    pub server: String,
+    /// Why, as words that follow the name.
+    pub why: String,
+}
+
+/// The servers that have started.
+#[derive(Debug)]
+pub struct ServerStart {
+    /// The servers.
+    pub servers: Arc<Servers>,
+    /// Their tools, as far as agents list them.
+    pub tools: Vec<(String, ToolDefinitions)>,
+    /// The servers that aren't required and did not start.
+    pub missing: Vec<StartError>,
+}
+
+/// The answers that a script or a record has for the calls of servers' tools. These servers aren't started.
+#[derive(Debug, Default)]
+pub struct ScriptedServers {
+    /// The servers' names.
+    pub names: BTreeSet<String>,
+    /// The answers, by the ids of agents and calls.
+    pub answers: ScriptedAnswers,
+}
+
+impl ScriptedServers {
+    fn answer(&self, call: &ServerCall<'_>, call_id: &str) -> Result<String, ToolError> {
+        match self.answers.get(&(call.agent.to_owned(), call_id.to_owned())) {
+            Some(Ok(text)) => Ok(text.clone()),
+            Some(Err(text)) => Err(ToolError(text.clone())),
+            None => Err(ToolError("the script has no answer for this call".to_owned())),
+        }
+    }
+}
+
+/// The running servers of a run.
+pub struct Servers {
+    scripted: ScriptedServers,
+    /// Empty after the end.
+    connections: Mutex<BTreeMap<String, Arc<Connection>>>,
+    redactor: Arc<Redactor>,
+}
+
+impl fmt::Debug for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.lock().keys()).finish()
+    }
+}
+
+struct Connection {
+    service: Service,
+    link: Link,
+    timeout: Duration,
+}
+
+/// The transport of a connection, and what is known about its end.
+struct Link {
+    handler: RefusingHandler,
+    /// `None` for a server with an address.
+    program: Option<ServerProgram>,
+    bounds: Arc<StreamBounds>,
+    failure: LastFailure,
+}
+
+impl Servers {
+    /// Starts servers, all at once, and lists their tools.
+    ///
+    /// # Errors
+    /// A required server doesn't start, lacks a listed tool, or has changed a tool.
+    pub async fn start(
+        configs: Vec<ServerConfig>,
+        scripted: ScriptedServers,
+        redactor: Arc<Redactor>,
+        stop: &CancellationToken,
+    ) -> Result<ServerStart, StartError> {
+        let starts = configs.iter().map(|config| start_server(config, &redactor, stop));
+        let started = join_all(starts).await;
+        let (mut connections, mut tools, mut missing) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let mut failure = None;
+        for (config, started) in configs.iter().zip(started) {
+            match started {
+                Ok((connection, definitions)) => {
+                    connections.insert(config.name.clone(), Arc::new(connection));
+                    tools.push((config.name.clone(), definitions));
+                }
+                Err(why) => {
+                    let error = StartError { server: config.name.clone(), why };
+                    if config.spec.required { failure = failure.or(Some(error)) } else { missing.push(error) }
+                }
+            }
+        }
+        let servers = Arc::new(Self { scripted, connections: Mutex::new(connections), redactor });
+        if let Some(error) = failure {
+            let _ = servers.stop(stop.is_cancelled()).await;
+            return Err(error);
+        }
+        Ok(ServerStart { servers, tools, missing })
+    }
+
+    /// Ends all servers, faster after a signal.
+    ///
+    /// # Errors
+    /// One of them has changed something that is protected.
+    pub async fn stop(&self, is_hurried: bool) -> Result<(), TamperError> {
+        let connections = std::mem::take(&mut *self.lock());
+        // No call is under way any more.
+        let ended = connections.into_values().filter_map(Arc::into_inner);
+        join_all(ended.map(|connection| connection.stop(is_hurried))).await.into_iter().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Connection>>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Connection {
+    async fn stop(self, is_hurried: bool) -> Result<(), TamperError> {
+        // Closes the program's stdin.
+        let most = if is_hurried { CANCEL_TIMEOUT } else { CLOSE_TIMEOUT };
+        let _ = tokio::time::timeout(most, self.service.cancel()).await;
+        self.link.stop(is_hurried).await
+    }
+}
+
+impl Link {
+    async fn stop(self, is_hurried: bool) -> Result<(), TamperError> {
+        match self.program {
+            Some(program) => program.stop(is_hurried).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Why a request got no answer.
+    async fn describe_end(&self, error: &ServiceError, is_closed: bool) -> String {
+        if let ServiceError::McpError(error) = error {
+            return error.message.clone().into_owned();
+        }
+        match &self.program {
+            Some(program) if is_closed || self.bounds.violation().is_some() => program.describe_end().await,
+            _ => match (self.bounds.violation(), self.failure.take()) {
+                (Some(why), _) => format!("legwork stopped it: {why}"),
+                (None, Some(why)) => why,
+                (None, None) if matches!(error, ServiceError::TransportClosed) => {
+                    "the connection was closed".to_owned()
+                }
+                (None, None) => error.to_string(),
+            },
+        }
+    }
+}
+
+fn quote(text: &str, redactor: &Redactor) -> String {
+    ellipsize(&sanitize::line(&redactor.redact(text)), MAX_QUOTE_CHARS)
+}
+
+async fn start_server(
+    config: &ServerConfig,
+    redactor: &Redactor,
+    stop: &CancellationToken,
+) -> Result<(Connection, ToolDefinitions), String> {
+    let bounds = Arc::new(StreamBounds::default());
+    let (program, streams) = match &config.spec.url {
+        Some(_) => (None, None),
+        None => {
+            let (program, reader, writer) = ServerProgram::start(&ProgramConfig {
+                command: &config.spec.command,
+                environment: &config.environment,
+                workspace: &config.workspace,
+                sandbox: &config.sandbox,
+                watching: &config.watching,
+                redactor,
+                bounds: &bounds,
+            })
+            .map_err(|why| format!("can't be started: {}", quote(&why, redactor)))?;
+            (Some(program), Some((reader, writer)))
+        }
+    };
+    let link = Link { handler: RefusingHandler::new(&bounds), program, bounds, failure: LastFailure::default() };
+    let connected = tokio::select! {
+        biased;
+        () = stop.cancelled() => Err("was stopped while it started".to_owned()),
+        connected = tokio::time::timeout(START_TIMEOUT, connect(config, streams, &link, redactor)) => {
+            connected.unwrap_or_else(|_| Err(format!("didn't start within {} s", START_TIMEOUT.as_secs())))
+        }
+    };
+    match connected {
+        Ok((service, tools)) => {
+            let timeout = Duration::from_millis(config.spec.timeout_ms);
+            Ok((Connection { service, link, timeout }, tools))
+        }
+        Err(why) => {
+            // The run doesn't start, so it doesn't matter what the server has changed: that is restored.
+            let _ = link.stop(stop.is_cancelled()).await;
+            Err(why)
+        }
+    }
+}
+
+type Service = RunningService<RoleClient, RefusingHandler>;
+
+async fn connect(
+    config: &ServerConfig,
+    streams: Option<(BoundedReader<ChildStdout>, ChildStdin)>,
+    link: &Link,
+    redactor: &Redactor,
+) -> Result<(Service, ToolDefinitions), String> {
+    let lifecycle = ClientLifecycleMode::Auto {
+        preferred_versions: vec![ProtocolVersion::LATEST],
+        legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
+    };
+    let handler = link.handler.clone();
+    let service = match streams {
+        None => {
+            let url = config.spec.url.as_deref().unwrap_or_default();
+            let transport = http::transport(url, &config.headers, config.bypasses_proxy, &link.bounds, &link.failure)?;
+            handler.serve_with_lifecycle(transport, lifecycle).await
+        }
+        Some((reader, writer)) => {
+            let transport = AsyncRwTransport::new_client(reader, writer).with_max_line_length(2 * MAX_MESSAGE_BYTES);
+            handler.serve_with_lifecycle(transport, lifecycle).await
+        }
+    };
+    let service = match (service, &link.program) {
+        (Ok(service), _) => service,
+        (Err(ClientInitializeError::ConnectionClosed(_)), Some(program)) => {
+            return Err(format!("didn't start: {}", quote(&program.describe_end().await, redactor)));
+        }
+        (Err(error), _) => {
+            let why = link.failure.take().unwrap_or_else(|| describe_start_error(&error));
+            return Err(format!("can't be used: {}", quote(&why, redactor)));
+        }
+    };
+    let listed = match list_tools(&service).await {
+        Ok(listed) => listed,
+        Err(ListError::Failed(error)) => {
+            let why = link.describe_end(&error, service.is_transport_closed()).await;
+            return Err(format!("doesn't list its tools: {}", quote(&why, redactor)));
+        }
+        Err(ListError::TooLong(why)) => return Err(why),
+    };
+    let tools = select(&config.name, &config.allow, listed, redactor)?;
+    if let Some(changed) = config.spec.tools.as_ref().and_then(|expected| changes(expected, &tools)) {
+        return Err(format!("has changed since its tools were recorded: {changed}"));
+    }
+    link.bounds.reset();
+    Ok((service, tools))
+}
+
+/// Why a server of whatever transport didn't start.
+fn describe_start_error(error: &ClientInitializeError) -> String {
+    match error {
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => describe_start_error(fallback),
+        ClientInitializeError::JsonRpcError(error) => format!("it refuses to start: {}", error.message),
+        ClientInitializeError::NoCompatibleProtocolVersion { server_supported, .. } => {
+            let versions: Vec<&str> = server_supported.iter().map(ProtocolVersion::as_str).collect();
+            format!("it speaks only other versions of the protocol: {}", versions.join(", "))
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Why the tools of a server aren't known.
+enum ListError {
+    Failed(ServiceError),
+    /// In words that follow the server's name.
+    TooLong(String),
+}
+
+async fn list_tools(peer: &Peer<RoleClient>) -> Result<Vec<ListedTool>, ListError> {
+    let mut listed = Vec::new();
+    let mut cursor: Option<String> = None;
+    for _ in 0..MAX_PAGES {
+        let params = cursor.take().map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
+        let page = peer.list_tools(params).await.map_err(ListError::Failed)?;
+        listed.extend(page.tools.into_iter().map(|tool| ListedTool {
+            name: tool.name.into_owned(),
+            description: tool.description.map(Cow::into_owned).unwrap_or_default(),
+            input_schema: Value::Object((*tool.input_schema).clone()),
+        }));
+        if listed.len() > MAX_LISTED {
+            return Err(ListError::TooLong(format!("lists more than {MAX_LISTED} tools")));
+        }
+        match page.next_cursor {
+            Some(next) => cursor = Some(next),
+            None => return Ok(listed),
+        }
+    }
+    Err(ListError::TooLong(format!("lists its tools on more than {MAX_PAGES} pages")))
+}
+
+impl ToolServers for Servers {
+    fn call<'a>(&'a self, call: ServerCall<'a>, context: &'a ToolContext<'a>) -> CallFuture<'a> {
+        Box::pin(async move {
+            let server = call.server;
+            if self.scripted.names.contains(server) {
+                return self.scripted.answer(&call, context.call_id).map(Into::into);
+            }
+            let connection = self.lock().get(server).cloned();
+            let Some(connection) = connection else {
+                return Err(ToolError(format!("the server `{server}` isn't running")));
+            };
+            let result = connection.call(&call, context, &self.redactor).await;
+            connection.link.bounds.reset();
+            if let Some(Err(error)) = connection.link.program.as_ref().map(ServerProgram::check_protected) {
+                let _ = context.failure.set(EnvironmentError::Tampered(error));
+            }
+            result
+        })
+    }
+}
+
+impl Connection {
+    async fn call(
+        &self,
+        call: &ServerCall<'_>,
+        context: &ToolContext<'_>,
+        redactor: &Redactor,
+    ) -> Result<ToolOutput, ToolError> {
+        let server = call.server;
+        if self.is_over() {
+            let end = quote(&self.link.describe_end(&ServiceError::TransportClosed, true).await, redactor);
+            return Err(ToolError(format!("not called: the server `{server}` has ended before ({end})")));
+        }
+        let arguments = serde_json::from_str(call.input.get())
+            .map_err(|error| ToolError(format!("invalid input: {error}; expected an object")))?;
+        let refused_before = self.link.handler.refused_count();
+        let request = CallToolRequest::new(CallToolRequestParams::new(call.tool.to_owned()).with_arguments(arguments));
+        let options = PeerRequestOptions::with_timeout(self.timeout)
+            .reset_timeout_on_progress()
+            .with_max_total_timeout(self.timeout * PROGRESS_FACTOR);
+        let sent = self.service.send_cancellable_request(ClientRequest::CallToolRequest(request), options).await;
+        let answer = match sent {
+            Err(error) => Err(error),
+            Ok(handle) => {
+                let (peer, id) = (handle.peer.clone(), handle.id.clone());
+                let deadline = tokio::time::sleep_until(context.limits.deadline.into());
+                let stopped = tokio::select! {
+                    answer = handle.await_response() => Ok(answer),
+                    () = context.limits.cancel.cancelled() => Err("the run was cancelled"),
+                    () = deadline => Err("the run's time is up"),
+                    () = self.link.bounds.violated() => Ok(Err(ServiceError::TransportClosed)),
+                };
+                match stopped {
+                    Ok(answer) => answer,
+                    Err(why) => {
+                        let cancelled = CancelledNotificationParam::new(Some(id), Some(why.to_owned()));
+                        let _ = tokio::time::timeout(CANCEL_TIMEOUT, peer.notify_cancelled(cancelled)).await;
+                        return Err(ToolError(format!("cancelled: {why}; the effect of the call is unknown")));
+                    }
+                }
+            }
+        };
+        let result = match answer {
+            Ok(ServerResult::CallToolResult(result)) => call_result::to_output(result),
+            Ok(ServerResult::InputRequiredResult(_)) => {
+                Err(ToolError(format!("the server `{server}` asks for input during the call, which legwork refuses")))
+            }
+            Ok(_) => Err(ToolError(format!("the server `{server}` answered with something else than a result"))),
+            Err(error) => Err(ToolError(self.describe(server, &error, redactor).await)),
+        };
+        match self.link.handler.refused_since(refused_before) {
+            None => result,
+            Some(what) => {
+                let text = result.map_or_else(|ToolError(text)| text, |output| output.text);
+                Err(ToolError(format!("[the server `{server}` asked for {what}, which legwork refuses]\n\n{text}")))
+            }
+        }
+    }
+
+    /// Whether the server can't answer any more.
+    fn is_over(&self) -> bool {
+        self.service.is_transport_closed() || self.link.bounds.violation().is_some()
+    }
+
+    /// What an error means, for the model.
+    async fn describe(&self, server: &str, error: &ServiceError, redactor: &Redactor) -> String {
+        match error {
+            ServiceError::Timeout { timeout } => format!(
+                "timed out: the server `{server}` didn't answer within {timeout:?}; the effect of the call is unknown"
+            ),
+            ServiceError::McpError(error) => error.message.clone().into_owned(),
+            error => {
+                let is_over =
+                    self.is_over() || (self.link.program.is_some() && matches!(error, ServiceError::TransportClosed));
+                let end = quote(&self.link.describe_end(error, is_over).await, redactor);
+                let tools = if is_over { ", and its tools don't work any more" } else { "" };
+                format!("the server `{server}` gave no answer, so the effect of the call is unknown{tools}: {end}")
+            }
+        }
+    }
+}
