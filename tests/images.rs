@@ -376,3 +376,53 @@ fn a_fallback_gets_the_images_that_it_takes() {
         assert_eq!(notes, 2 - count, "{second}");
     }
 }
+
+/// A folder with an image that the server refuses, and the server.
+fn refusing() -> (TestFolder, Server) {
+    let folder = folder("anthropic/claude-haiku-4-5");
+    folder.write("bad.png", large_png(5, 5, 500));
+    let bad = STANDARD.encode(large_png(5, 5, 500));
+    let server = Server::with(Checks::AllowRepeats, move |request: &Request| match request.turn() {
+        0 => reads(&["bad.png", "doc.pdf"]).number_calls(0),
+        _ if request.raw_body().to_string().contains(&bad) => {
+            Answer::status(400).error("invalid_request_error", "Could not process image")
+        }
+        1 => reads(&["pages/shot.png"]).number_calls(1),
+        _ => Answer::text("Seen."),
+    });
+    (folder, server)
+}
+
+#[test]
+fn a_run_with_a_refused_image_resumes_from_any_event() {
+    let (folder, server) = refusing();
+    let whole = run(&folder, &server, &[]);
+    let events = whole.assert_code(0).run_folder().events().len();
+    assert!(events > 15, "{events}");
+    drop(server);
+    for number in 1..events {
+        let (folder, server) = refusing();
+        let arguments = ["run", "job.yaml", "--set", "shot=pages/shot.png"];
+        let cut = folder.legwork(&arguments).env("LEGWORK_KILL_AFTER", number.to_string()).anthropic(&server).run();
+        assert_eq!(cut.signal(), Some(9), "{number}");
+        let ended = folder.legwork(&["resume", "latest"]).anthropic(&server).run();
+        ended.assert_code(0).assert_stdout("Seen.\n");
+        let files = files_of(server.finish().last().unwrap()).len();
+        assert_eq!(files, 2, "after event {number}");
+    }
+}
+
+#[test]
+fn an_image_that_the_provider_refuses_doesnt_end_the_run() {
+    let (folder, server) = refusing();
+    let ended = run(&folder, &server, &[]);
+    ended.assert_code(0).assert_stdout("Seen.\n");
+    let requests = server.finish();
+    let texts: Vec<String> = requests[2].results().into_iter().map(|result| result.text).collect();
+    let removed = "image was removed because the request with it was refused";
+    assert!(texts[0].contains(removed) && texts[1].contains("document was removed because"), "{texts:?}");
+    let counts: Vec<usize> = requests.iter().map(|request| files_of(request).len()).collect();
+    assert_eq!(counts, [1, 2, 1, 2], "{texts:?}");
+    let removed = ended.run_folder().events().into_iter().filter(|event| event["type"] == "results_truncated").count();
+    assert_eq!(removed, 1);
+}

@@ -54,6 +54,8 @@ pub(super) struct AgentContext {
     pub(super) message_file: Arc<MessageFile>,
     /// The message that the next request adds.
     pub(super) pending: Option<UserMessage>,
+    /// The calls whose results have images or documents that the model hasn't replied to.
+    pub(super) new_images: Vec<String>,
     /// The call ids that a fallback gets, by those of the journal.
     pub(super) call_aliases: HashMap<String, String>,
     /// Estimates the tokens of the prompt.
@@ -184,6 +186,7 @@ impl<'t> Agent<'t> {
                     ..MessageStore::default()
                 },
                 pending: None,
+                new_images: Vec::new(),
                 call_aliases: HashMap::new(),
                 estimator: TokenEstimator::default(),
                 known_window,

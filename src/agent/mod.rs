@@ -33,7 +33,7 @@ pub use self::run_state::{RunDeps, RunGates, RunHistory, RunState};
 use crate::attachment::Attachment;
 use crate::event::{AgentFinished, AgentStarted, LimitReached, NoteSent, Outcome, PARENT, ReplyDiscarded};
 use crate::job::SubagentWorkspace;
-use crate::message::{Message, Reply, StopReason, ToolCall, UserMessage};
+use crate::message::{Message, Reply, StopReason, ToolCall, ToolResult, UserMessage};
 use crate::plan::PlannedAgent;
 use crate::pricing;
 pub use crate::tools::toolbox::ToolDeps;
@@ -120,7 +120,9 @@ impl<'t> Agent<'t> {
                     return Ok(Outcome::ContextFull);
                 }
                 // Taken care of already.
-                RequestOutcome::ProviderFailed(error) => return Err(error.into()),
+                RequestOutcome::ProviderFailed(error) | RequestOutcome::ImagesRefused(error) => {
+                    return Err(error.into());
+                }
             };
             self.summary.turns += 1;
             match self.judge(&reply, was_asked_again) {
@@ -204,6 +206,9 @@ impl<'t> Agent<'t> {
         mut compaction: CompactionState,
     ) -> Result<RequestOutcome, RunAbort> {
         if let Some(message) = self.context.pending.take() {
+            let has_images = |result: &&ToolResult| !result.attachments.is_empty();
+            let new = message.results.iter().filter(has_images).map(|result| result.call_id.clone());
+            self.context.new_images = new.collect();
             self.context.append(Message::User(message));
         }
         loop {
@@ -216,6 +221,10 @@ impl<'t> Agent<'t> {
                 RequestOutcome::ProviderFailed(error) => {
                     self.fall_back(error)?;
                     compaction = CompactionState::default();
+                }
+                RequestOutcome::ImagesRefused(_) => {
+                    let call_ids = std::mem::take(&mut self.context.new_images);
+                    self.remove_refused_images(&call_ids)?;
                 }
                 RequestOutcome::ContextFull { reason, is_new_window } => {
                     // A server that reports another window each time is believed once.

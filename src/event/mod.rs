@@ -309,6 +309,9 @@ pub struct ResultsTruncated {
     pub call_ids: Vec<String>,
     /// The most characters that each has now.
     pub chars: u64,
+    /// Whether only their images and documents were removed, because the request with them was refused.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refused: bool,
     /// The estimated tokens of the conversation before.
     pub tokens_before: u64,
     /// The estimated tokens of the conversation after.

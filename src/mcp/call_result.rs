@@ -21,7 +21,7 @@ pub(super) fn to_output(result: CallToolResult, media: MediaSupport) -> Result<T
     if let Some(data) = result.structured_content {
         // Servers repeat the data as text for clients that don't know it.
         let is_repeated =
-            |block: &ContentBlock| matches!(block, ContentBlock::Text(text) if is_same_json(&text.text, &data));
+            |block: &ContentBlock| matches!(block, ContentBlock::Text(text) if repeats(&text.text, &data));
         if !result.content.iter().any(is_repeated) {
             parts.push(data.to_string());
         }
@@ -31,8 +31,11 @@ pub(super) fn to_output(result: CallToolResult, media: MediaSupport) -> Result<T
     if is_error { Err(ToolError(text)) } else { Ok(ToolOutput { text, attachments }) }
 }
 
-fn is_same_json(text: &str, data: &Value) -> bool {
-    serde_json::from_str::<Value>(text).is_ok_and(|parsed| parsed == *data)
+/// Whether a text says what the data says: the same JSON, or its only value, as the official SDK for Python wraps a text.
+fn repeats(text: &str, data: &Value) -> bool {
+    let only = data.as_object().filter(|fields| fields.len() == 1).and_then(|fields| fields.values().next());
+    only.and_then(Value::as_str) == Some(text)
+        || serde_json::from_str::<Value>(text).is_ok_and(|parsed| parsed == *data)
 }
 
 fn block_text(block: &ContentBlock, media: MediaSupport, attachments: &mut Vec<Attachment>) -> String {
@@ -135,6 +138,9 @@ mod tests {
     fn data_is_added_unless_a_text_repeats_it() {
         let data = json!({ "a": [1, 2] });
         assert_eq!(text(json!({ "content": [], "structuredContent": data })).unwrap(), r#"{"a":[1,2]}"#);
+        let wrapped =
+            json!({ "content": [{ "type": "text", "text": "one" }], "structuredContent": { "result": "one" } });
+        assert_eq!(text(wrapped).unwrap(), "one");
         let repeated = json!([{ "type": "text", "text": "{ \"a\": [1, 2] }" }]);
         assert_eq!(text(json!({ "content": repeated, "structuredContent": data })).unwrap(), "{ \"a\": [1, 2] }");
     }

@@ -94,8 +94,9 @@ impl MessageHistory {
         })
     }
 
-    /// Truncates the results of these calls, and removes their images and documents. Returns the calls that were found.
-    pub(super) fn truncate_results(&mut self, call_ids: &[String], chars: u64) -> Vec<String> {
+    /// Truncates the results of these calls, and removes their images and documents: to make room, or because they were
+    /// `refused`. Returns the calls that were found.
+    pub(super) fn truncate_results(&mut self, call_ids: &[String], chars: u64, refused: bool) -> Vec<String> {
         let chars = usize::try_from(chars).unwrap_or(usize::MAX);
         let call_ids: HashSet<&str> = call_ids.iter().map(String::as_str).collect();
         let mut found = Vec::new();
@@ -108,7 +109,11 @@ impl MessageHistory {
                     result.text = short.unwrap_or_else(|| std::mem::take(&mut result.text));
                     for attachment in result.attachments.drain(..) {
                         let noun = attachment.media_type.noun();
-                        result.text.push_str(&format!("\n[The {noun} was removed to make room in the conversation.]"));
+                        let why = match refused {
+                            true => "because the request with it was refused: it may be damaged",
+                            false => "to make room in the conversation",
+                        };
+                        result.text.push_str(&format!("\n[The {noun} was removed {why}.]"));
                     }
                     found.push(result.call_id.clone());
                     first_changed.get_or_insert(at);

@@ -97,11 +97,11 @@ proptest! {
         let mut short = conversation(&turns);
         let (ids, saved) = short.old_results_to_truncate(enough);
         let last = whole.turn_starts().last().copied().unwrap_or_default();
-        prop_assert_eq!(&short.truncate_results(&ids, TRUNCATED_RESULT_CHARS as u64), &ids);
+        prop_assert_eq!(&short.truncate_results(&ids, TRUNCATED_RESULT_CHARS as u64, false), &ids);
         holds(&short.messages);
         prop_assert_eq!(size(&whole) - size(&short), saved);
         prop_assert_eq!(shown(&whole.messages[last..]), shown(&short.messages[last..]), "the last turn stays whole");
-        prop_assert!(short.truncate_results(&ids, TRUNCATED_RESULT_CHARS as u64).is_empty(), "a second time changes nothing");
+        prop_assert!(short.truncate_results(&ids, TRUNCATED_RESULT_CHARS as u64, false).is_empty(), "a second time changes nothing");
         prop_assert!(saved >= enough || short.old_results_to_truncate(usize::MAX).0.is_empty(), "all that can be saved is");
 
         if let Some((kept, bytes_kept)) = whole.turns_to_keep(most) {
@@ -133,13 +133,13 @@ proptest! {
         }
         let mut squeezed = conversation(&turns);
         if let Some((ids, chars)) = whole.results_to_truncate(enough, u64::MAX) {
-            squeezed.truncate_results(&ids, chars);
+            squeezed.truncate_results(&ids, chars, false);
             holds(&squeezed.messages);
             prop_assert!(size(&whole) - size(&squeezed) >= enough);
             // Truncate again, to a smaller length.
             if let Some((ids, less)) = squeezed.results_to_truncate(1, chars) {
                 prop_assert!(less < chars);
-                squeezed.truncate_results(&ids, less);
+                squeezed.truncate_results(&ids, less, false);
                 holds(&squeezed.messages);
             }
         }

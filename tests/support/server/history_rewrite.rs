@@ -8,7 +8,7 @@ use super::request_checks::is_thinking;
 /// The note in a truncated result.
 const TRUNCATION_NOTE: &str = "[shortened to make room";
 /// The note in a result without its image.
-const REMOVED_IMAGE_NOTE: &str = "was removed to make room in the conversation";
+const REMOVED_IMAGE_NOTE: &str = " was removed ";
 /// The end of a request for a summary.
 const SUMMARY_REQUEST_TEXT: &str = "fills the model's window";
 /// The text between a prompt and a summary.
