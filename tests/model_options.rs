@@ -161,3 +161,37 @@ fn models_that_always_think_have_room_for_it_and_more_levels_are_sent() {
     let body = body("{ name: openai/gpt-6-astra, thinking: max }");
     assert_eq!((&body["max_output_tokens"], &body["reasoning"]["effort"]), (&json!(40000), &json!("max")));
 }
+
+#[test]
+fn flex_processing_is_requested_priced_and_retried_while_there_is_no_room() {
+    for (model, path, cost) in [
+        ("openai/gpt-5.1", "/service_tier", 0.0825),
+        ("openai-chat/gpt-5.1", "/service_tier", 0.0825),
+        ("gemini/gemini-2.5-pro", "/serviceTier", 0.0825),
+    ] {
+        let folder = TestFolder::new();
+        let limits = "limits: { cost_usd: 5 }\n";
+        let parent = "parent: { prompt: Go., tools: [] }";
+        folder.write("job.yaml", format!("model: {{ name: {model}, tier: flex }}\n{parent}\n{limits}"));
+        // More failures than an ordinary request is tried, and none of them is charged.
+        let server = Server::start(|request: &Request| match request.number {
+            0..4 => Answer::status(503).error("server_error", "No capacity."),
+            4..8 => Answer::status(429).error("resource_unavailable", "Resource unavailable."),
+            _ => Answer::text("Done.").usage(100_000, 4_000),
+        });
+        let program = folder.legwork(&["run", "job.yaml"]).env("LEGWORK_RETRY_BASE_MS", "1");
+        let ended = program.openai(&server).gemini(&server).run();
+        ended.assert_code(0).assert_stdout("Done.\n");
+        let requests = server.finish();
+        assert_eq!(requests.len(), 9, "{model}");
+        assert!(requests.iter().all(|request| request.raw_body().pointer(path) == Some(&json!("flex"))), "{model}");
+        assert_eq!(ended.run_folder().result()["cost_usd"], json!(cost), "{model}");
+        folder.legwork(&["run", "job.yaml", "--dry-run"]).run().assert_stdout_contains("tier flex");
+        // An ordinary request ends after its tries.
+        folder.write("job.yaml", format!("model: {model}\n{parent}\n{limits}"));
+        let server = Server::start(|_: &Request| Answer::status(503).error("server_error", "No capacity."));
+        let program = folder.legwork(&["run", "job.yaml"]).env("LEGWORK_RETRY_BASE_MS", "1");
+        program.openai(&server).gemini(&server).run().assert_code(75);
+        assert_eq!(server.count(), 6, "{model}");
+    }
+}

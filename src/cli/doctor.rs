@@ -9,11 +9,11 @@ use serde::Serialize;
 use super::env::CliEnv;
 use super::execute::{key_program_variables, start_runtime};
 use super::output::printable;
+use super::sandbox_options::detect_sandbox;
 use super::version::{VERSION, commit};
 use crate::error::Error;
 use crate::event::{EXIT_ENVIRONMENT, FORMAT};
 use crate::git::Repository;
-use crate::job::Network;
 use crate::lints::RECORD_KEY;
 use crate::providers::user_servers::{UserServer, UserServers};
 use crate::providers::{
@@ -21,8 +21,7 @@ use crate::providers::{
 };
 use crate::redaction::Redactor;
 use crate::run::Signals;
-use crate::sandbox::allowed_changes::AllowedChanges;
-use crate::sandbox::{Sandbox, SandboxMode, SandboxPolicy, Tier, programs};
+use crate::sandbox::programs;
 
 /// How long a server may take to answer.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -119,32 +118,6 @@ fn text(findings: &[Finding]) -> String {
 fn check_version() -> Finding {
     let commit = commit().map(|commit| format!(", commit {}", commit.get(..12).unwrap_or(commit))).unwrap_or_default();
     Finding::new("legwork", Status::Ok, format!("{VERSION}{commit}; writes and reads records of format {FORMAT}"))
-}
-
-/// Finds out how commands are confined here: the tier, and why it isn't the best one.
-///
-/// # Errors
-/// Why they can't be confined.
-pub(super) fn detect_sandbox(env: &CliEnv) -> Result<(Tier, Option<String>), String> {
-    let path = std::env::split_paths(env.variable("PATH").unwrap_or_default());
-    let policy = SandboxPolicy {
-        workspace: env.current_folder.canonicalize().map_err(|error| format!("the current folder: {error}"))?,
-        protected: Vec::new(),
-        protected_links: Vec::new(),
-        allowed_changes: AllowedChanges::default(),
-        network: Network::None,
-        readable: Vec::new(),
-        writable: Vec::new(),
-        home: env.folder_variable("HOME"),
-        path_dirs: path.filter(|entry| entry.is_absolute()).collect(),
-    };
-    match Sandbox::detect(SandboxMode::Auto, policy) {
-        Ok(sandbox) => Ok((sandbox.tier(), sandbox.degradation.clone())),
-        Err(error) => {
-            let remedy = error.remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
-            Err(error.reasons.join("; ") + &remedy)
-        }
-    }
 }
 
 fn check_sandbox(env: &CliEnv) -> Finding {

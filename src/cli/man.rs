@@ -21,8 +21,8 @@ pub(super) struct ManArgs {
     out: Option<PathBuf>,
 }
 
-pub(super) fn man(options: &ManArgs, env: &CliEnv) -> Result<u8, Error> {
-    let command = super::command();
+/// Prints or writes pages of the whole command line.
+pub(super) fn man(options: &ManArgs, command: clap::Command, env: &CliEnv) -> Result<u8, Error> {
     if let Some(folder) = &options.out {
         write_pages(command, folder).map_err(Error::environment(format!("can't write to {}", folder.display())))?;
         return Ok(0);

@@ -312,7 +312,7 @@ fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
             Ok(0)
         }
         Command::Doctor(options) => doctor::doctor(&options, env),
-        Command::Man(options) => man::man(&options, env),
+        Command::Man(options) => man::man(&options, self::command(), env),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut self::command(), "legwork", &mut script);

@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::event::RunOptions;
 use crate::job::{GitAccess, Network};
 use crate::plan::Plan;
+use crate::sandbox::allowed_changes::AllowedChanges;
 use crate::sandbox::protected_paths::{ProtectedPaths, ProtectionConfig, canonical_as_far_as_possible};
 use crate::sandbox::{RecordVerifier, Sandbox, SandboxMode, SandboxPolicy, SandboxUnavailable, Tier};
 
@@ -212,6 +213,32 @@ impl SandboxOptions {
             (_, None) => {}
         }
         Ok(PreparedSandbox { sandbox, protection: Some((policy, protected, records)), mode, opened })
+    }
+}
+
+/// Finds out how commands are confined here: the tier, and why it isn't the best one.
+///
+/// # Errors
+/// Why they can't be confined.
+pub(super) fn detect_sandbox(env: &CliEnv) -> Result<(Tier, Option<String>), String> {
+    let path = std::env::split_paths(env.variable("PATH").unwrap_or_default());
+    let policy = SandboxPolicy {
+        workspace: env.current_folder.canonicalize().map_err(|error| format!("the current folder: {error}"))?,
+        protected: Vec::new(),
+        protected_links: Vec::new(),
+        allowed_changes: AllowedChanges::default(),
+        network: Network::None,
+        readable: Vec::new(),
+        writable: Vec::new(),
+        home: env.folder_variable("HOME"),
+        path_dirs: path.filter(|entry| entry.is_absolute()).collect(),
+    };
+    match Sandbox::detect(SandboxMode::Auto, policy) {
+        Ok(sandbox) => Ok((sandbox.tier(), sandbox.degradation.clone())),
+        Err(error) => {
+            let remedy = error.remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
+            Err(error.reasons.join("; ") + &remedy)
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! `legwork --version`, and what `--verbose` adds to it.
 
-use super::doctor::detect_sandbox;
 use super::env::CliEnv;
+use super::sandbox_options::detect_sandbox;
 use crate::event::FORMAT;
 use crate::pricing::{TABLE_DATE, TABLE_VERSION};
 

@@ -204,7 +204,7 @@ impl LineWriter {
                     self.field("  ", "network", &serialized_name(&server.network));
                 }
             }
-            let variables: Vec<&str> = server.env.iter().map(String::as_str).chain(server.header_variables()).collect();
+            let variables: Vec<&str> = server.variables().collect();
             if !variables.is_empty() {
                 self.field("  ", "variables", &variables.join(", "));
             }

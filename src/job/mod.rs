@@ -30,12 +30,12 @@ pub use duration::{Duration, MAX_DURATION};
 pub use input::{Input, InputType, input_variable};
 pub use limit::Limit;
 pub use mcp::{
-    DEFAULT_SERVER_SECONDS, HeaderValue, HeaderVariable, MAX_SERVER_SECONDS, MAX_SERVERS, MAX_TOOL_NAME, McpServer,
-    SERVER_SEPARATOR, ServerEntry, allows_tool, server_tool_name, tool_name_error,
+    DEFAULT_SERVER_SECONDS, FileVariable, HeaderValue, HeaderVariable, MAX_SERVER_SECONDS, MAX_SERVERS, MAX_TOOL_NAME,
+    McpServer, SERVER_SEPARATOR, ServerEntry, allows_tool, server_tool_name, tool_name_error,
 };
 pub use model::{
     MAX_FALLBACKS, MAX_STOP_CHARS, MAX_STOPS, MAX_TEMPERATURE, MAX_TOKENS, MODEL_PATTERN, ModelOptions, ModelSpec,
-    Thinking,
+    ServiceTier, Thinking,
 };
 pub use prompt::{PATH_PATTERN, PromptFile, PromptText};
 pub use tool::ToolEntry;

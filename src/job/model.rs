@@ -28,7 +28,7 @@ pub enum ModelSpec {
     /// The name alone.
     Name(#[schemars(regex(pattern = MODEL_PATTERN))] String),
     /// With options.
-    Options(ModelOptions),
+    Options(Box<ModelOptions>),
 }
 
 /// A model with options.
@@ -58,6 +58,9 @@ pub struct ModelOptions {
     /// The context window: the tokens of a prompt and its reply together. Default: from the table of prices.
     #[schemars(range(min = 1))]
     pub context: Option<Spanned<u64>>,
+
+    /// Cheaper and slower processing, where the provider has it: OpenAI and Gemini.
+    pub tier: Option<Spanned<ServiceTier>>,
 
     /// Models that answer instead, in this order, if this one is overloaded or unreachable after all retries.
     #[schemars(with = "Option<Vec<serde_json::Value>>", length(max = MAX_FALLBACKS))]
@@ -95,7 +98,7 @@ impl<'de> Deserialize<'de> for ModelSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(match TextOrMapping::deserialize(deserializer)? {
             TextOrMapping::Text(name) => Self::Name(name),
-            TextOrMapping::Mapping(options) => Self::Options(options),
+            TextOrMapping::Mapping(options) => Self::Options(Box::new(options)),
         })
     }
 }
@@ -117,4 +120,12 @@ pub enum Thinking {
     XHigh,
     /// Without a bound other than `max_tokens`. Few models have it.
     Max,
+}
+
+/// How a provider processes requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ServiceTier {
+    /// At about half the price, later, and only while there is room.
+    Flex,
 }

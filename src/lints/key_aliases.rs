@@ -44,6 +44,7 @@ pub(super) static KEY_ALIASES: KeyAliases = &[
     ("secret", &["sensitive"]),
     ("name", &["model"]),
     ("thinking", &["reasoning", "reasoning_effort", "effort"]),
+    ("tier", &["service_tier"]),
     ("temperature", &["temp"]),
     ("stop", &["stop_sequences", "stop_words"]),
     ("context", &["context_window", "context_length", "context_size", "max_context_tokens", "num_ctx"]),

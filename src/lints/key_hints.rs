@@ -100,6 +100,7 @@ const MODEL: &[(&str, &str)] = &[
     ("stop", "[END]"),
     ("max_tokens", "8000"),
     ("context", "200000"),
+    ("tier", "flex"),
     ("fallback", "[openai/gpt-6]"),
 ];
 const LIMITS: &[&str] = &["cost_usd", "tokens", "wall_clock", "tool_calls", "parallel_subagents"];

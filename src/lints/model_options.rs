@@ -1,5 +1,7 @@
 //! Options of models.
 
+use std::time::SystemTime;
+
 use crate::diagnostic::{Diagnostic, SourceSpan, rule};
 use crate::job::{self, AgentModel, Job, MAX_STOP_CHARS, MAX_STOPS, MAX_TEMPERATURE, MAX_TOKENS, ModelOptions};
 use crate::providers::user_servers::UserServers;
@@ -34,7 +36,18 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
             "temperature" => model.temperature.is_none_or(|number| (0.0..=MAX_TEMPERATURE).contains(&number)),
             _ => true,
         };
-        for one in (entry.unsupported_options)(&options).into_iter().filter(is_bounded) {
+        let mut all = (entry.unsupported_options)(&options);
+        let prices = &subject.user_config.prices;
+        let is_reported = all.iter().any(|one| one.option == "tier");
+        if model.is_flex()
+            && !is_reported
+            && !model.allows_unknown_names()
+            && prices.lacks_flex(model.price_key(), SystemTime::now())
+        {
+            let why = format!("{} has no flex processing", model.name);
+            all.push(UnsupportedOption::new("tier", why, "remove `tier`, or use a newer model"));
+        }
+        for one in all.into_iter().filter(is_bounded) {
             let at = max_tokens.filter(|_| one.option == "max_tokens").map(Spanned::place);
             let at = at.unwrap_or_else(|| option_place(spec, one.option));
             let finding = Diagnostic::error("unsupported-option", at, one.why).help(one.help);
@@ -77,6 +90,7 @@ fn option_place(spec: &Spanned<job::ModelSpec>, option: &str) -> SourceSpan {
         "thinking" => options.thinking.as_ref().map(Spanned::place),
         "temperature" => options.temperature.as_ref().map(Spanned::place),
         "stop" => options.stop.as_ref().map(Spanned::place),
+        "tier" => options.tier.as_ref().map(Spanned::place),
         "context" => options.context.as_ref().map(Spanned::place),
         _ => None,
     });

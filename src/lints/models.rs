@@ -155,6 +155,7 @@ pub fn resolve(spec: &Spanned<ModelSpec>, servers: &UserServers) -> Result<Model
     model.thinking = options.thinking.as_ref().map(|thinking| thinking.value);
     model.temperature = options.temperature.as_ref().map(|temperature| temperature.value);
     model.stop = options.stop.iter().flat_map(|stop| &stop.value).map(|text| text.value.clone()).collect();
+    model.tier = options.tier.as_ref().map(|tier| tier.value);
     model.context = options.context.as_ref().map(|context| context.value).or(model.context);
     Ok(model)
 }

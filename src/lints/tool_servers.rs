@@ -101,6 +101,10 @@ fn check_server(name: &Spanned<String>, server: &McpServer, findings: &mut Vec<D
             if let Some((header, _)) = server.headers.first() {
                 report(header.place(), "only a server with `url` has headers".to_owned(), "remove `headers`");
             }
+            if let Some(variable) = &server.client_cert {
+                let message = "only a server with `url` has a client certificate".to_owned();
+                report(variable.place(), message, "remove `client_cert`");
+            }
         }
         (None, Some(url)) => {
             if let Some(variable) = server.env.first() {
@@ -109,6 +113,10 @@ fn check_server(name: &Spanned<String>, server: &McpServer, findings: &mut Vec<D
             }
             if let Some(network) = &server.network {
                 report(network.place(), "only a server with `command` has `network`".to_owned(), "remove it");
+            }
+            if let Some(variable) = server.client_cert.as_ref().filter(|_| url.value.starts_with("http:")) {
+                let message = "a client certificate needs an https:// address".to_owned();
+                report(variable.place(), message, "remove it, or use an https:// address");
             }
             if let Some((message, help)) = url_error(server, &url.value).filter(|_| !url.node.is_placeholder()) {
                 report(url.place(), message, help);

@@ -78,7 +78,13 @@ mod tests {
     use crate::pricing::{PriceKey, Prices};
 
     fn knows(list: &str, name: &str) -> bool {
-        Prices::new().has_price(PriceKey { provider: list, name, price_provider: list, price_model: name })
+        Prices::new().has_price(PriceKey {
+            provider: list,
+            name,
+            price_provider: list,
+            price_model: name,
+            is_flex: false,
+        })
     }
 
     #[test]

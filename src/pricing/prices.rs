@@ -48,6 +48,10 @@ static HAS_LOADED_ALL: AtomicBool = AtomicBool::new(false);
 /// The prompt lengths at which the rates of models in the table change.
 const TIER_STARTS: [u64; 9] = [32_000, 100_000, 128_000, 199_999, 200_000, 256_000, 272_000, 512_000, 524_288];
 
+/// The price of flex processing at Google, as a share of the standard price
+/// (<https://ai.google.dev/gemini-api/docs/flex-inference>).
+const GOOGLE_FLEX_SHARE: f64 = 0.5;
+
 impl Prices {
     /// The prices in the table, without the user's.
     pub fn new() -> Self {
@@ -115,7 +119,7 @@ impl Prices {
             Some(rates) => rates.cost(usage),
             None => {
                 let (list, name, _) = self.locate(item)?;
-                cost_in_table(list, name, usage, at)?
+                cost_in_table(list, name, usage, at, item.is_flex)?
             }
         };
         cost.is_finite().then_some(cost)
@@ -128,12 +132,21 @@ impl Prices {
             return Some(rates);
         }
         let (list, name, _) = self.locate(item)?;
-        rates_in_table(list, name, prompt_tokens, at)
+        rates_in_table(list, name, prompt_tokens, at, item.is_flex)
     }
 
     /// Whether there is a price for the model.
     pub fn has_price(&self, item: PriceKey<'_>) -> bool {
         self.user_prices_unreadable || self.user_prices.has(item) || self.locate(item).is_some()
+    }
+
+    /// Whether the table has a price for a model, but none for flex processing, which the vendor then doesn't offer.
+    pub fn lacks_flex(&self, item: PriceKey<'_>, at: SystemTime) -> bool {
+        let rates = |is_flex| {
+            let (list, name, _) = self.locate(item)?;
+            rates_in_table(list, name, 0, at, is_flex)
+        };
+        rates(false).is_some_and(|standard| rates(true) == Some(standard))
     }
 
     /// The models of a provider in the table that have a price. A vendor's list doesn't include models of other
@@ -169,8 +182,9 @@ impl Prices {
             None => {
                 let (list, name, info) = self.locate(item)?;
                 let is_for_server = self.provider_at_base_url(item.provider) == Some(list);
-                let tier =
-                    |above: u64| Some(Tier { above, rates: rates_in_table(list, name, above.saturating_add(1), at)? });
+                let tier = |above: u64| {
+                    Some(Tier { above, rates: rates_in_table(list, name, above.saturating_add(1), at, item.is_flex)? })
+                };
                 let mut tiers = [0].into_iter().chain(TIER_STARTS).map(tier).collect::<Option<Vec<_>>>()?;
                 tiers.dedup_by_key(|tier| tier.rates);
                 (Some(info.id().to_owned()), is_for_server, tiers)
@@ -196,15 +210,21 @@ fn table_of(list: &str, name: &str) -> Option<&'static Calculator> {
 }
 
 /// The cost of one request for a model that was located in the table.
-fn cost_in_table(list: &str, name: &str, usage: &Usage, at: SystemTime) -> Option<f64> {
+fn cost_in_table(list: &str, name: &str, usage: &Usage, at: SystemTime, is_flex: bool) -> Option<f64> {
     let usage = to_table_usage(usage);
     let request = PriceRequest::new(name, &usage).with_provider_id(list).with_timestamp(at);
-    Some(table_of(list, name)?.calculate(&request).ok()?.total_price).filter(|cost| cost.is_finite())
+    // The table has OpenAI's flex prices. Google's are half of the standard ones.
+    let (request, share) = match is_flex {
+        true if list == "google" => (request, GOOGLE_FLEX_SHARE),
+        true => (request.with_price_context("service_tier", "flex"), 1.0),
+        false => (request, 1.0),
+    };
+    Some(table_of(list, name)?.calculate(&request).ok()?.total_price * share).filter(|cost| cost.is_finite())
 }
 
-fn rates_in_table(list: &str, name: &str, prompt_tokens: u64, at: SystemTime) -> Option<Rates> {
+fn rates_in_table(list: &str, name: &str, prompt_tokens: u64, at: SystemTime, is_flex: bool) -> Option<Rates> {
     let prompt = prompt_tokens.max(1000);
-    let cost = |usage| cost_in_table(list, name, &usage, at);
+    let cost = |usage| cost_in_table(list, name, &usage, at, is_flex);
     let without_rounding_error = |rate: f64| (rate * 1e6).round() / 1e6;
     let of_prompt = |usage| Some(without_rounding_error(cost(usage)? / prompt as f64 * 1e6));
     let asked = Usage { input_tokens: prompt, ..Usage::default() };
@@ -253,7 +273,7 @@ mod tests {
     }
 
     fn listed<'a>(list: &'a str, name: &'a str) -> PriceKey<'a> {
-        PriceKey { provider: list, name, price_provider: list, price_model: name }
+        PriceKey { provider: list, name, price_provider: list, price_model: name, is_flex: false }
     }
 
     #[test]
@@ -287,6 +307,23 @@ mod tests {
         let before = prices.cost(listed("anthropic", "claude-opus-4-6"), &long, at("2026-02-20T00:00:00Z"));
         let after = prices.cost(listed("anthropic", "claude-opus-4-6"), &long, at("2026-11-21T00:00:00Z"));
         assert!(close(before, 0.3) && close(after, 0.15), "{before:?} {after:?}");
+    }
+
+    #[test]
+    fn flex_processing_has_its_own_price() {
+        let prices = Prices::new();
+        let now = at("2026-11-21T00:00:00Z");
+        let usage = Usage { input_tokens: 100_000, output_tokens: 10_000, ..Usage::default() };
+        for (list, name, standard) in
+            [("openai", "gpt-5", 0.225), ("google", "gemini-2.5-pro", 0.225), ("openai", "gpt-4.1", 0.28)]
+        {
+            let item = |is_flex| PriceKey { is_flex, ..listed(list, name) };
+            let has_flex = name != "gpt-4.1";
+            assert!(close(prices.cost(item(false), &usage, now), standard), "{name}");
+            let expected = if has_flex { standard / 2.0 } else { standard };
+            assert!(close(prices.cost(item(true), &usage, now), expected), "{name}");
+            assert_eq!(prices.lacks_flex(item(true), now), !has_flex, "{name}");
+        }
     }
 
     #[test]
@@ -339,7 +376,7 @@ mod tests {
         ];
         let addresses = addresses.map(|(name, base)| (name.to_owned(), base.to_owned()));
         let prices = Prices::new().with_base_urls(BTreeMap::from(addresses));
-        let item = |provider, name| PriceKey { provider, name, price_provider: "", price_model: name };
+        let item = |provider, name| PriceKey { provider, name, price_provider: "", price_model: name, is_flex: false };
         for (provider, model, list) in [
             ("router", "deepseek/deepseek-chat-v3.1", Some("openrouter")),
             ("seek", "deepseek-chat", Some("deepseek")),
@@ -445,7 +482,10 @@ mod tests {
     fn tiers(list: &str, name: &str, day: &str) -> Vec<(u64, [f64; 4])> {
         let at = format!("{day}T12:00:00Z").parse::<jiff::Timestamp>().unwrap().into();
         let sheet = Prices::new()
-            .model_pricing(PriceKey { provider: list, name, price_provider: list, price_model: name }, at)
+            .model_pricing(
+                PriceKey { provider: list, name, price_provider: list, price_model: name, is_flex: false },
+                at,
+            )
             .unwrap();
         let rounded = |rate: f64| (rate * 1e6).round() / 1e6;
         let each = |Rates { input, output, cache_read, cache_write }| [input, output, cache_read, cache_write];
@@ -472,7 +512,8 @@ mod tests {
     #[test]
     fn the_source_is_the_models_name_in_the_table() {
         let name = "claude-haiku-4-5-20251001";
-        let item = PriceKey { provider: "anthropic", name, price_provider: "anthropic", price_model: name };
+        let item =
+            PriceKey { provider: "anthropic", name, price_provider: "anthropic", price_model: name, is_flex: false };
         let sheet = Prices::new().model_pricing(item, SystemTime::now()).unwrap();
         assert_eq!((sheet.listed_as, sheet.context_window), (Some("claude-haiku-4-5".to_owned()), Some(200_000)));
         assert_eq!(Prices::new().model_pricing(PriceKey { price_model: "nonesuch", ..item }, SystemTime::now()), None);

@@ -15,6 +15,8 @@ pub struct PriceKey<'a> {
     pub price_provider: &'a str,
     /// The model's name there.
     pub price_model: &'a str,
+    /// Whether requests are for flex processing.
+    pub is_flex: bool,
 }
 
 /// US dollars for a million tokens of each kind.

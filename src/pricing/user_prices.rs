@@ -180,7 +180,7 @@ mod tests {
     use std::time::SystemTime;
 
     const QWEN: PriceKey<'_> =
-        PriceKey { provider: "local", name: "qwen3-8b", price_provider: "", price_model: "qwen3-8b" };
+        PriceKey { provider: "local", name: "qwen3-8b", price_provider: "", price_model: "qwen3-8b", is_flex: false };
 
     fn check_provider(provider: &str) -> PricedProvider {
         match provider {
@@ -234,7 +234,8 @@ mod tests {
     #[test]
     fn user_prices_take_precedence_over_the_table() {
         let name = "claude-haiku-4-5";
-        let item = PriceKey { provider: "anthropic", name, price_provider: "anthropic", price_model: name };
+        let item =
+            PriceKey { provider: "anthropic", name, price_provider: "anthropic", price_model: name, is_flex: false };
         let prices = prices("[models]\n\"anthropic/claude-haiku-4-5\" = { input = 0, output = 0.0 }\n");
         let usage = Usage { input_tokens: 1000, output_tokens: 1000, ..Usage::default() };
         assert_eq!(prices.cost(item, &usage, SystemTime::now()), Some(0.0));

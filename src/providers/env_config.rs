@@ -28,17 +28,27 @@ impl Timeouts {
     /// # Errors
     /// A variable isn't a number.
     pub(super) fn new(connect: &ConnectContext<'_>) -> Result<Self, ProviderError> {
+        Self::with_defaults(connect, 90_000, 15 * 60_000)
+    }
+
+    /// The same for flex processing, which begins late: 5 min and 30 min. OpenAI advises at least 15 min, and Google aims at 1
+    /// to 15 min.
+    pub(super) fn for_flex(connect: &ConnectContext<'_>) -> Result<Self, ProviderError> {
+        Self::with_defaults(connect, 5 * 60_000, 30 * 60_000)
+    }
+
+    fn with_defaults(connect: &ConnectContext<'_>, idle: u64, total: u64) -> Result<Self, ProviderError> {
         let configured = connect.settings.map(|it| it.settings.timeouts.clone()).unwrap_or_default();
         let millis = |name, configured: Option<Duration>, default: u64| {
             let default = configured.map_or(default, |it| u64::try_from(it.as_millis()).unwrap_or(default));
             env_millis(connect.env, name, default)
         };
-        let idle = millis("LEGWORK_IDLE_TIMEOUT_MS", configured.idle, 90_000)?;
+        let idle = millis("LEGWORK_IDLE_TIMEOUT_MS", configured.idle, idle)?;
         Ok(Self {
             connect: millis("LEGWORK_CONNECT_TIMEOUT_MS", configured.connect, 10_000)?,
             first_byte: configured.first_byte.unwrap_or(idle * 3),
             idle,
-            total: millis("LEGWORK_REQUEST_TIMEOUT_MS", configured.total, 15 * 60_000)?,
+            total: millis("LEGWORK_REQUEST_TIMEOUT_MS", configured.total, total)?,
         })
     }
 }
@@ -193,6 +203,27 @@ impl EndpointLabels {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::redaction::Redactor;
+
+    #[test]
+    fn flex_processing_has_longer_timeouts_unless_the_environment_sets_them() {
+        let of = |idle: Option<&str>| {
+            let env = |name: &str| idle.filter(|_| name == "LEGWORK_IDLE_TIMEOUT_MS").map(str::to_owned);
+            let connect = ConnectContext {
+                env: &env,
+                server: None,
+                settings: None,
+                script: None,
+                user_agent: "",
+                redactor: &Redactor::default(),
+                providers: &[],
+            };
+            [Timeouts::new(&connect).unwrap(), Timeouts::for_flex(&connect).unwrap()]
+                .map(|it| [it.connect, it.first_byte, it.idle, it.total].map(|timeout| timeout.as_secs()))
+        };
+        assert_eq!(of(None), [[10, 270, 90, 900], [10, 900, 300, 1_800]]);
+        assert_eq!(of(Some("2000")), [[10, 6, 2, 900], [10, 6, 2, 1_800]]);
+    }
 
     #[test]
     fn the_proxy_comes_from_the_environment() {

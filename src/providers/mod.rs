@@ -33,6 +33,7 @@ pub use self::api::{
     Conversation, ConversationConfig, Provider, ProviderError, ProviderErrorKind, ReplyRequest, Retry, ServerCheck,
     StreamObserver,
 };
+pub(crate) use self::client_certificate::read_identity;
 pub use self::model::{Model, ServerInfo};
 pub use self::spec::{ConnectContext, DefaultEndpoint, ProviderSpec, SettingsContext};
 pub(crate) use self::transport::endpoint::bypasses_proxy;
@@ -96,7 +97,7 @@ impl Model {
             Some((vendor, _)) if vendor != own => ("", &*self.name),
             _ => (own, &*self.name),
         };
-        PriceKey { provider: &self.provider, name: &self.name, price_provider, price_model }
+        PriceKey { provider: &self.provider, name: &self.name, price_provider, price_model, is_flex: self.is_flex() }
     }
 
     /// Which files it takes: as `providers.toml` or the table of models says. A script takes all.

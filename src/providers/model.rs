@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::attachment::MediaSupport;
-use crate::job::Thinking;
+use crate::job::{ServiceTier, Thinking};
 
 /// A model as a job names it: `provider/name` and its options.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -22,6 +22,9 @@ pub struct Model {
     /// Stop sequences: texts at which a reply ends.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stop: Vec<String>,
+    /// How the provider processes requests; the standard way if it isn't set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<ServiceTier>,
     /// The size of the context window in tokens, where the job sets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<u64>,
@@ -53,6 +56,11 @@ impl Model {
         (&self.provider, &self.name) == (&other.provider, &other.name)
     }
 
+    /// Whether requests are processed at about half the price, later, and only while there is room.
+    pub fn is_flex(&self) -> bool {
+        self.tier == Some(ServiceTier::Flex)
+    }
+
     /// The options that are set, as keys and values of a job file.
     pub fn explicit_options(&self) -> Vec<(&'static str, String)> {
         let word = |value: serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -62,6 +70,7 @@ impl Model {
         if !self.stop.is_empty() {
             options.push(("stop", serde_json::json!(self.stop).to_string()));
         }
+        options.extend(self.tier.map(|tier| ("tier", word(serde_json::json!(tier)))));
         options.extend(self.context.map(|context| ("context", context.to_string())));
         options
     }
@@ -88,9 +97,13 @@ mod tests {
             thinking: Some(Thinking::Low),
             temperature: Some(0.0),
             stop: vec!["END".to_owned(), "\"".to_owned()],
+            tier: Some(ServiceTier::Flex),
             context: Some(32_000),
             ..Model::new("anthropic", "x")
         };
-        assert_eq!(shown(model), ["thinking: low", "temperature: 0", r#"stop: ["END","\""]"#, "context: 32000"]);
+        assert_eq!(
+            shown(model),
+            ["thinking: low", "temperature: 0", r#"stop: ["END","\""]"#, "tier: flex", "context: 32000"]
+        );
     }
 }

@@ -112,6 +112,10 @@ fn effort_at_other_server(name: &str, thinking: Option<Thinking>) -> Option<&'st
     }
 }
 
+/// The member that asks for flex processing (<https://developers.openai.com/api/docs/guides/flex-processing>), with a leading
+/// comma.
+pub(super) const FLEX_TIER: &str = r#","service_tier":"flex""#;
+
 /// The temperature to send with this effort.
 pub(super) fn temperature(model: &Model, effort: Option<&str>) -> Option<f64> {
     let thinking = if effort == Some(effort_name(Thinking::Off)) { Some(Thinking::Off) } else { model.thinking };

@@ -56,6 +56,8 @@ pub(crate) struct ApiLimits {
     pub(crate) rejects_blank_stop: bool,
     /// Whether the limits apply to unknown models, too. Servers of a common API may have other limits.
     pub(crate) holds_for_all: bool,
+    /// Whether it has `tier: flex`.
+    pub(crate) has_flex_tier: bool,
     /// The provider to use for models that can't have tools in this API, as in Chat Completions.
     pub(crate) tools_elsewhere: Option<&'static str>,
     /// The provider to use for stop sequences if this API has none.
@@ -77,6 +79,10 @@ impl ApiLimits {
         }
         if self.holds_for_all || found.is_known {
             unsupported.extend(self.stop_problem(model, &found));
+        }
+        if model.is_flex() && !self.has_flex_tier {
+            let why = format!("{} doesn't support `tier: flex`", self.api);
+            unsupported.push(UnsupportedOption::new("tier", why, "remove it; OpenAI's and Google's models have it"));
         }
         unsupported
     }

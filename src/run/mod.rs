@@ -178,6 +178,7 @@ impl Run<'_> {
         let started = self.resume_state.as_ref().map(|state| &state.started);
         let (job_file, plan) = started.map_or((self.job_file, &self.plan), |it| (it.job_file.as_str(), &*it.plan));
         self.recorder.write_source(job_file, plan).map_err(record_failed)?;
+        self.sandbox.record_written().map_err(record_failed)?;
         for child in course.summaries() {
             // The run may have been interrupted just before this was written.
             self.recorder.write_summary(child).map_err(record_failed)?;

@@ -58,6 +58,7 @@ const LIMITS: ApiLimits = ApiLimits {
     max_stop_sequences: None,
     rejects_blank_stop: true,
     holds_for_all: false,
+    has_flex_tier: false,
     tools_elsewhere: None,
     stop_elsewhere: None,
 };

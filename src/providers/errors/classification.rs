@@ -26,6 +26,19 @@ pub(crate) struct ErrorClassifier<'a> {
 }
 
 impl ErrorClassifier<'_> {
+    /// How a transient failure is retried. Without room for flex processing, servers answer 429 (OpenAI: `resource
+    /// unavailable`) or 503, charge nothing, and accept the request later; fewer requests at once don't help.
+    fn retry_decision(self, status: u16, error: &ApiError) -> RetryDecision {
+        let texts = [&error.message, &error.kind, &error.code];
+        let is_unavailable = texts.into_iter().flatten().any(|text| text.to_ascii_lowercase().contains("unavailable"));
+        match status {
+            503 | 429 if self.endpoint.is_flex && (status == 503 || is_unavailable) => {
+                RetryDecision::Throttled(Throttle { retry_after: error.retry_after, is_for_rate: false })
+            }
+            _ => transient_retry(status, error.retry_after),
+        }
+    }
+
     fn hint_for(self, status: u16, class: Option<ErrorClass>, error: &ApiError) -> Option<String> {
         let endpoint = self.endpoint;
         let (url, labels) = (&endpoint.display_url, &endpoint.labels);
@@ -101,7 +114,7 @@ impl ErrorClassifier<'_> {
         error.hint = self.hint_for(status, class, parsed);
         FailedAttempt {
             error,
-            retry: if is_transient { retry_decision(status, parsed.retry_after) } else { RetryDecision::Never },
+            retry: if is_transient { self.retry_decision(status, parsed) } else { RetryDecision::Never },
             server_message: parsed.message.clone(),
             is_key_refused: (status == 401 || class == Some(ErrorClass::InvalidKey) || is_expired_key(status, parsed))
                 && !litellm::is_upstream_auth_error(parsed),
@@ -187,7 +200,7 @@ impl ErrorClassifier<'_> {
                 RetryDecision::Throttled(throttle) => {
                     RetryDecision::Throttled(Throttle { retry_after: Some(pause), ..throttle })
                 }
-                RetryDecision::Backoff | RetryDecision::After(_) => retry_decision(status.as_u16(), Some(pause)),
+                RetryDecision::Backoff | RetryDecision::After(_) => transient_retry(status.as_u16(), Some(pause)),
             };
         }
         failure
@@ -270,7 +283,7 @@ fn is_expired_key(status: u16, error: &ApiError) -> bool {
 }
 
 /// How a transient failure is retried.
-fn retry_decision(status: u16, pause: Option<Duration>) -> RetryDecision {
+fn transient_retry(status: u16, pause: Option<Duration>) -> RetryDecision {
     match (status, pause) {
         (429, _) => RetryDecision::Throttled(Throttle { retry_after: pause, is_for_rate: true }),
         // A server that is down also returns 503, but rarely with a pause.

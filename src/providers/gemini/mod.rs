@@ -21,12 +21,12 @@ use futures_util::future::BoxFuture;
 use serde_json::Value;
 
 use self::request::{GeminiEncoder, VENDOR};
-use super::api::{Conversation, ConversationConfig, Provider, ProviderError};
+use super::api::{Conversation, ConversationConfig, Provider, ProviderError, ServerCheck};
 use super::env_config::EndpointNames;
 use super::errors::api_error::{ClassRow, ErrorClass, ErrorDialect};
 use super::spec::{ApiSignature, ConnectContext, DefaultEndpoint, ProviderSpec};
 use super::transport::endpoint::Endpoint;
-use super::transport::http_conversation::{HttpConversation, LearnedLimits, ProviderState};
+use super::transport::http_conversation::{HttpConversation, LearnedLimits, ProviderState, check_server};
 use super::transport::retry::RetryPolicy;
 use super::unsupported_options::{ApiLimits, RequestOptions};
 
@@ -58,6 +58,7 @@ pub(super) const LIMITS: ApiLimits = ApiLimits {
     max_stop_sequences: Some(5),
     rejects_blank_stop: false,
     holds_for_all: true,
+    has_flex_tier: true,
     tools_elsewhere: None,
     stop_elsewhere: None,
 };
@@ -129,7 +130,8 @@ impl Provider for Gemini {
             }
         }
         let name = config.model.name.strip_prefix("models/").unwrap_or(&config.model.name);
-        let endpoint = self.endpoint.child(&format!("{name}:streamGenerateContent"), ("alt", "sse"));
+        let endpoint =
+            self.endpoint.for_model(&config.model).child(&format!("{name}:streamGenerateContent"), ("alt", "sse"));
         let shared = ProviderState::new(endpoint, self.retry_policy.clone(), &DIALECT);
         let shared = ProviderState { learned: Arc::clone(&self.learned), ..shared };
         Ok(HttpConversation::open(&Arc::new(shared), config.model.name.clone(), GeminiEncoder::new(&config)))
@@ -141,5 +143,9 @@ impl Provider for Gemini {
 
     fn prepare(&self) -> Option<BoxFuture<'_, Result<(), ProviderError>>> {
         self.endpoint.prepare()
+    }
+
+    fn check_server(&self) -> Option<BoxFuture<'_, Result<ServerCheck, ProviderError>>> {
+        Some(Box::pin(check_server(&self.endpoint, &DIALECT)))
     }
 }

@@ -29,6 +29,9 @@ pub(super) struct GeminiEncoder {
     /// The constant part of `generationConfig`.
     options: Map<String, Value>,
     has_tools: bool,
+    /// The member that asks for another service tier (<https://ai.google.dev/gemini-api/docs/flex-inference>), with a leading
+    /// comma.
+    tier: &'static str,
     /// `systemInstruction`, `tools` and the messages.
     body: EncodedBody,
     attachments: AttachmentEncoder,
@@ -63,6 +66,7 @@ impl GeminiEncoder {
             thinking: config.model.thinking,
             options,
             has_tools: !tools.is_empty(),
+            tier: if config.model.is_flex() { r#","serviceTier":"flex""# } else { "" },
             body: EncodedBody::new(fixed + r#","contents":["#),
             attachments: AttachmentEncoder::new(&config.model),
             pending_calls: Vec::new(),
@@ -140,7 +144,7 @@ impl RequestEncoder for GeminiEncoder {
         }
         let none = r#","toolConfig":{"functionCallingConfig":{"mode":"NONE"}}"#;
         let choice = if self.has_tools && !request.tools_allowed { none } else { "" };
-        let head = format!(r#"{{"generationConfig":{}{choice}"#, Value::Object(generation));
+        let head = format!(r#"{{"generationConfig":{}{choice}{}"#, Value::Object(generation), self.tier);
         self.body.chunks(head)
     }
 

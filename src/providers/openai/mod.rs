@@ -47,6 +47,7 @@ pub(super) const LIMITS: ApiLimits = ApiLimits {
     max_stop_sequences: Some(0),
     rejects_blank_stop: false,
     holds_for_all: true,
+    has_flex_tier: true,
     tools_elsewhere: None,
     stop_elsewhere: Some("openai-chat"),
 };

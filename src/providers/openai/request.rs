@@ -14,7 +14,7 @@ use crate::message::{Message, ToolResult, UserMessage};
 use crate::providers::api::{ConversationConfig, ReplyRequest};
 use crate::providers::attachments::{AttachmentEncoder, data_url, file_name};
 use crate::providers::json::{EncodedBody, is_blank, or_placeholder, text_to_send};
-use crate::providers::openai_platform::{cache_key, mark_failure, returns_reasoning, temperature};
+use crate::providers::openai_platform::{FLEX_TIER, cache_key, mark_failure, returns_reasoning, temperature};
 use crate::providers::transport::http_conversation::RequestEncoder;
 
 /// The minimum of `max_output_tokens`, according to the API's error message
@@ -78,6 +78,9 @@ impl OpenaiEncoder {
         // With minimal effort, parallel calls aren't supported.
         if !tools.is_empty() && dialect.effort != Some("minimal") {
             options.push_str(r#","parallel_tool_calls":true"#);
+        }
+        if config.model.is_flex() {
+            options.push_str(FLEX_TIER);
         }
         if dialect.has_openai_rules {
             options.push_str(&cache_key(config));

@@ -64,6 +64,7 @@ pub(super) const LIMITS: ApiLimits = ApiLimits {
     max_stop_sequences: Some(4),
     rejects_blank_stop: false,
     holds_for_all: false,
+    has_flex_tier: true,
     tools_elsewhere: Some("openai"),
     stop_elsewhere: None,
 };

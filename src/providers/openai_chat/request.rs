@@ -14,7 +14,7 @@ use crate::message::{Block, BlockContent, Message, Reply, ToolResult, UserMessag
 use crate::providers::api::{ConversationConfig, ReplyRequest};
 use crate::providers::attachments::{AttachmentEncoder, data_url, file_name};
 use crate::providers::json::{EMPTY_TEXT, EncodedBody, is_blank, or_placeholder, text_to_send};
-use crate::providers::openai_platform::{cache_key, mark_failure, temperature};
+use crate::providers::openai_platform::{FLEX_TIER, cache_key, mark_failure, temperature};
 use crate::providers::transport::http_conversation::RequestEncoder;
 
 /// The option that requests usage.
@@ -83,6 +83,9 @@ impl OpenaiChatEncoder {
         }
         if !config.model.stop.is_empty() {
             options.push_str(&format!(r#","stop":{}"#, json!(config.model.stop)));
+        }
+        if config.model.is_flex() {
+            options.push_str(FLEX_TIER);
         }
         if dialect.takes_cache_key {
             options.push_str(&cache_key(config));

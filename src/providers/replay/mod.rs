@@ -46,6 +46,7 @@ fn unsupported_options(request: &RequestOptions<'_>) -> Vec<UnsupportedOption> {
         ("thinking", model.thinking.is_some()),
         ("temperature", model.temperature.is_some()),
         ("stop", !model.stop.is_empty()),
+        ("tier", model.tier.is_some()),
     ];
     let unsupported = |(option, _)| {
         UnsupportedOption::new(option, format!("the provider `{}` doesn't support `{option}`", SPEC.name), "remove it")

@@ -14,6 +14,7 @@ use crate::providers::api::ProviderError;
 use crate::providers::api_key::ApiKey;
 use crate::providers::base_url;
 use crate::providers::env_config::{EndpointLabels, EndpointNames, Proxy, Timeouts, is_in_no_proxy};
+use crate::providers::model::Model;
 use crate::providers::spec::{ConnectContext, ProviderSpec};
 use crate::providers::transport::key_command::{IssuedKey, KeyCommand};
 use crate::providers::transport::retry::FailedAttempt;
@@ -39,6 +40,9 @@ pub(crate) struct Endpoint {
     key_headers: Vec<(HeaderName, &'static str)>,
     pub(super) user_agent: String,
     pub(super) timeouts: Timeouts,
+    flex_timeouts: Timeouts,
+    /// Whether requests are for flex processing.
+    pub(crate) is_flex: bool,
     /// The proxy between legwork and the server, if any.
     pub(super) proxy: Option<Proxy>,
     /// Whether no proxy is used, whatever the HTTP library would do.
@@ -115,6 +119,8 @@ impl Endpoint {
             key_headers: Vec::new(),
             user_agent: connect.user_agent.to_owned(),
             timeouts,
+            flex_timeouts: Timeouts::for_flex(connect)?,
+            is_flex: false,
             secrets,
             redactor: connect.redactor.clone(),
             address_redactor: Redactor::new(&named).0,
@@ -148,6 +154,14 @@ impl Endpoint {
             }
         }
         Ok(())
+    }
+
+    /// The endpoint for the requests of a model, which may wait longer. It shares the connections.
+    pub(crate) fn for_model(&self, model: &Model) -> Self {
+        if !model.is_flex() {
+            return self.clone();
+        }
+        Self { timeouts: self.flex_timeouts, is_flex: true, ..self.clone() }
     }
 
     /// The endpoint with a further path segment and query pair. It shares the connections.

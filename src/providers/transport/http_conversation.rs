@@ -17,6 +17,7 @@ use crate::providers::assembler::{EventDecoder, ReplyAssembler, StreamError};
 use crate::providers::errors::api_error::{ErrorDialect, is_prefix_mismatch};
 use crate::providers::errors::classification::{ErrorClassifier, request_id};
 use crate::providers::errors::limit_hints;
+use crate::providers::model::Model;
 use crate::providers::tool_calls::assign_call_ids;
 use crate::providers::transport::endpoint::Endpoint;
 use crate::providers::transport::http::HttpResponse;
@@ -107,20 +108,34 @@ impl ProviderState {
         Self { endpoint, retry_policy, error_dialect: dialect, learned: Arc::default() }
     }
 
-    /// Asks for the list of models once.
-    async fn check_server(&self) -> Result<ServerCheck, FailedAttempt> {
-        let key = self.endpoint.issued_key().await?;
-        let response = self.endpoint.get_models(key.as_ref()).await?;
+    /// The state for conversations with a model. It shares what was learned.
+    fn for_model(&self, model: &Model) -> Self {
+        let Self { endpoint, retry_policy, error_dialect, learned } = self;
+        Self {
+            endpoint: endpoint.for_model(model),
+            retry_policy: retry_policy.clone(),
+            error_dialect,
+            learned: Arc::clone(learned),
+        }
+    }
+}
+
+/// Asks a server for the list of its models, once.
+pub(crate) async fn check_server(
+    endpoint: &Endpoint,
+    dialect: &'static ErrorDialect,
+) -> Result<ServerCheck, ProviderError> {
+    let ask = async {
+        let key = endpoint.issued_key().await?;
+        let response = endpoint.get_models(key.as_ref()).await?;
         match response.status().as_u16() {
             200 => Ok(ServerCheck::Accepted),
             // Servers with few parts of an API don't have this one.
             404 | 405 | 501 => Ok(ServerCheck::NoModelList),
-            _ => {
-                let errors = ErrorClassifier { dialect: self.error_dialect, model: "", endpoint: &self.endpoint };
-                Err(errors.error_response(response).await)
-            }
+            _ => Err(ErrorClassifier { dialect, model: "", endpoint }.error_response(response).await),
         }
-    }
+    };
+    ask.await.map_err(|failure: FailedAttempt| failure.error)
 }
 
 /// A provider whose conversations share an endpoint.
@@ -141,7 +156,11 @@ impl<B: RequestEncoder + Sync> HttpProvider<B> {
 impl<B: RequestEncoder + Sync> Provider for HttpProvider<B> {
     fn open(&self, config: ConversationConfig) -> Result<Box<dyn Conversation>, ProviderError> {
         let encoder = (self.new_encoder)(&self.shared.endpoint, &config)?;
-        Ok(HttpConversation::open(&self.shared, config.model.name, encoder))
+        let shared = match config.model.is_flex() {
+            true => &Arc::new(self.shared.for_model(&config.model)),
+            false => &self.shared,
+        };
+        Ok(HttpConversation::open(shared, config.model.name, encoder))
     }
 
     fn warning(&self) -> Option<String> {
@@ -153,7 +172,7 @@ impl<B: RequestEncoder + Sync> Provider for HttpProvider<B> {
     }
 
     fn check_server(&self) -> Option<BoxFuture<'_, Result<ServerCheck, ProviderError>>> {
-        Some(Box::pin(async { self.shared.check_server().await.map_err(|failure| failure.error) }))
+        Some(Box::pin(check_server(&self.shared.endpoint, self.shared.error_dialect)))
     }
 }
 

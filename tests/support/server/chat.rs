@@ -7,7 +7,8 @@ use super::answer::{Answer, Block};
 use super::api::{append, call_id, check_fields, data, function_call_item, split_in_half, tool_output_item};
 use super::request::Request;
 
-const FIELDS: [&str; 11] = [
+const FIELDS: [&str; 12] = [
+    "service_tier",
     "max_tokens",
     "messages",
     "model",

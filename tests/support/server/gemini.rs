@@ -8,7 +8,7 @@ use super::request::Request;
 
 const FOLDER: &str = "/v1beta/models/";
 const METHOD: &str = ":streamGenerateContent?alt=sse";
-const FIELDS: [&str; 5] = ["contents", "generationConfig", "systemInstruction", "toolConfig", "tools"];
+const FIELDS: [&str; 6] = ["contents", "generationConfig", "serviceTier", "systemInstruction", "toolConfig", "tools"];
 const OPTIONS: [&str; 4] = ["maxOutputTokens", "stopSequences", "temperature", "thinkingConfig"];
 const PARTS: [&str; 6] = ["text", "functionCall", "functionResponse", "inlineData", "thought", "thoughtSignature"];
 /// The signature of every first call.

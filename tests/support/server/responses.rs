@@ -6,7 +6,7 @@ use super::answer::{Answer, Block};
 use super::api::{append, call_id, check_fields, event, function_call_item, split_in_half, tool_output_item};
 use super::request::Request;
 
-const FIELDS: [&str; 13] = [
+const FIELDS: [&str; 14] = [
     "include",
     "input",
     "instructions",
@@ -14,6 +14,7 @@ const FIELDS: [&str; 13] = [
     "model",
     "parallel_tool_calls",
     "prompt_cache_key",
+    "service_tier",
     "reasoning",
     "store",
     "stream",

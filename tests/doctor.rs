@@ -1,0 +1,156 @@
+//! `legwork doctor`, `man`, and the version.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use serde_json::Value;
+
+use crate::support::program::{Program, ProgramOutput};
+use crate::support::test_folder::TestFolder;
+
+/// Answers each request by its head, until the tests are over.
+fn server(answer: fn(&str) -> (u16, &'static str)) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    let reply = move |mut stream: TcpStream| {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") && head.len() < 10_000 {
+            let mut byte = [0];
+            stream.read_exact(&mut byte)?;
+            head.push(byte[0]);
+        }
+        let (status, body) = answer(&String::from_utf8_lossy(&head));
+        write!(stream, "HTTP/1.1 {status} X\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len())
+    };
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let _: std::io::Result<()> = reply(stream);
+        }
+    });
+    address
+}
+
+/// Accepts one key, and knows only the list of models.
+fn models(head: &str) -> (u16, &'static str) {
+    let is_known =
+        ["GET /v1/models ", "GET /v1beta/models ", "GET /deep/v1/models?x=1 "].iter().any(|it| head.starts_with(it));
+    match (is_known, head.contains("right-key")) {
+        (false, _) => (500, ""),
+        (true, true) => (200, "{}"),
+        (true, false) => (401, r#"{"error":{"type":"authentication_error","message":"invalid x-api-key"}}"#),
+    }
+}
+
+fn json(program: Program) -> (ProgramOutput, Vec<Value>) {
+    let ended = program.args(["--format", "json"]).run();
+    let checks = ended.json()["checks"].as_array().unwrap().clone();
+    (ended, checks)
+}
+
+fn check<'a>(checks: &'a [Value], name: &str) -> &'a Value {
+    checks.iter().find(|check| check["name"] == name).unwrap_or_else(|| panic!("{name} in {checks:#?}"))
+}
+
+#[test]
+fn each_server_is_asked_whether_it_accepts_the_key() {
+    let folder = TestFolder::new();
+    let address = server(models);
+    let doctor = || {
+        folder
+            .legwork(&["doctor"])
+            .env("ANTHROPIC_API_KEY", "right-key")
+            .env("ANTHROPIC_BASE_URL", format!("http://{address}/deep?x=1"))
+            .env("OPENAI_API_KEY", "wrong-key")
+            .env("OPENAI_BASE_URL", format!("http://{address}/v1"))
+            .env("GEMINI_API_KEY", "right-key")
+            .env("GOOGLE_GEMINI_BASE_URL", format!("http://{address}"))
+    };
+    let (ended, checks) = json(doctor());
+    ended.assert_code(5).assert_not_printed("right-key").assert_not_printed("wrong-key");
+    for (name, status) in [("anthropic", "ok"), ("gemini", "ok"), ("openai", "problem"), ("openai-chat", "problem")] {
+        assert_eq!(check(&checks, name)["status"], status, "{name}: {checks:#?}");
+    }
+    assert!(check(&checks, "openai")["help"].as_str().unwrap().contains("OPENAI_API_KEY"), "{checks:#?}");
+    let text = doctor().run();
+    text.assert_code(5).assert_stdout_contains("ok       anthropic    answers and accepts the key\n");
+    assert!(!folder.exists("runs"), "nothing is written");
+    let (ended, checks) = json(doctor().arg("--offline"));
+    ended.assert_code(0);
+    assert_eq!(check(&checks, "openai")["status"], "skipped");
+}
+
+#[test]
+fn what_keeps_runs_from_working_is_a_problem_with_advice() {
+    let folder = TestFolder::new();
+    let doctor = |more: &[&str]| json(folder.legwork(&["doctor", "--offline"]).args(more));
+    let (ended, checks) = doctor(&[]);
+    ended.assert_code(0);
+    assert_eq!(check(&checks, "keys")["status"], "warning");
+    assert_eq!(check(&checks, "disk")["status"], "ok");
+    let empty = folder.legwork(&["doctor", "--offline"]).env("ANTHROPIC_API_KEY", "");
+    let (ended, checks) = json(empty);
+    ended.assert_code(5);
+    assert_eq!(check(&checks, "anthropic")["status"], "problem");
+    let (ended, checks) = doctor(&["--out", "/proc/runs"]);
+    ended.assert_code(5);
+    assert_eq!(check(&checks, "disk")["status"], "problem");
+    folder.write(".config/legwork/providers.toml", "[servers.x]\nbase_url = 'ftp://x'\n");
+    let broken = folder.legwork(&["doctor", "--offline"]).env("XDG_CONFIG_HOME", folder.at(".config"));
+    let (ended, checks) = json(broken);
+    ended.assert_code(5);
+    assert_eq!(check(&checks, "configuration")["status"], "problem");
+}
+
+#[test]
+fn a_server_without_a_list_of_models_and_one_that_is_down_are_told_apart() {
+    let folder = TestFolder::new();
+    let without = server(|_| (404, "not found"));
+    let down = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (ended, checks) = json(
+        folder
+            .legwork(&["doctor"])
+            .env("ANTHROPIC_API_KEY", "right-key")
+            .env("ANTHROPIC_BASE_URL", format!("http://{without}"))
+            .env("GEMINI_API_KEY", "right-key")
+            .env("GOOGLE_GEMINI_BASE_URL", format!("http://{down}")),
+    );
+    ended.assert_code(5);
+    assert!(check(&checks, "anthropic")["found"].as_str().unwrap().contains("wasn't checked"), "{checks:#?}");
+    assert!(check(&checks, "gemini")["found"].as_str().unwrap().contains("can't connect"), "{checks:#?}");
+}
+
+#[test]
+fn the_version_has_details_on_request() {
+    let folder = TestFolder::new();
+    let version = format!("legwork {}\n", env!("CARGO_PKG_VERSION"));
+    folder.legwork(&["--version"]).run().assert_code(0).assert_stdout(&version);
+    folder.legwork(&["-V"]).run().assert_code(0).assert_stdout(&version);
+    let details = folder.legwork(&["--version", "--verbose"]).run();
+    details.assert_code(0).assert_stdout_contains(&version).assert_stdout_contains("records  format 2\n");
+    details.assert_stdout_contains("\nsandbox  ").assert_stdout_contains("\ncommit   ");
+    folder.legwork(&["--verbose"]).run().assert_code(2).assert_stderr_contains("--version");
+    folder.legwork(&[]).run().assert_code(2).assert_stderr_contains("Usage: legwork");
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let folder = TestFolder::new();
+    folder.legwork(&["man", "--out", "man"]).run().assert_code(0).assert_stdout("");
+    let help = folder.legwork(&["--help"]).run().stdout;
+    let commands = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let names = commands.lines().filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next());
+    let names: Vec<&str> = names.filter(|name| *name != "help" && name.starts_with(char::is_lowercase)).collect();
+    assert!(names.contains(&"run") && names.len() > 20, "{names:?}");
+    let mut expected: Vec<String> = names.iter().map(|name| format!("legwork-{name}.1")).collect();
+    expected.push("legwork.1".to_owned());
+    expected.sort();
+    let mut written: Vec<String> =
+        folder.list().into_iter().filter_map(|path| Some(path.strip_prefix("man/")?.to_owned())).collect();
+    written.sort();
+    assert_eq!(written, expected);
+    let page = folder.legwork(&["man", "run"]).run();
+    page.assert_code(0).assert_stdout_contains(".TH legwork-run 1").assert_stdout_contains("\\-\\-dry\\-run");
+    assert_eq!(page.stdout.trim_end(), folder.read("man/legwork-run.1").trim_end());
+    folder.legwork(&["man", "nonesuch"]).run().assert_code(2).assert_stderr_contains("there is no command `nonesuch`");
+    folder.legwork(&["man", "--out", "/proc/x"]).run().assert_code(5);
+}

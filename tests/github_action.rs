@@ -1,0 +1,190 @@
+//! The scripts of the GitHub Action, run as a runner runs them: with its variables and its files.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::house::source::root;
+use crate::support::program::Program;
+use crate::support::test_folder::TestFolder;
+
+const JOB: &str = "model: replay/r.yaml\ninputs: { topic: { type: string } }\nparent: { prompt: 'About {{ inputs.topic }}.', \
+                   tools: [] }\nresult: { schema: { type: object } }\n";
+const SCRIPT: &str = "parent:\n  - calls: [{ tool: submit_result, input: { a: 1 } }]\n  - text: \"```\\n@someone \
+                      ![x](http://x.test/y)\"\n";
+
+fn folder() -> TestFolder {
+    let folder = TestFolder::new();
+    folder.write("job.yaml", JOB).write("r.yaml", SCRIPT).write("temp/.keep", "").write("bin/.keep", "");
+    folder
+}
+
+fn executable(folder: &TestFolder, name: &str, script: &str) {
+    folder.write(name, script);
+    fs::set_permissions(folder.at(name), fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A script of the action, with the files of a runner and programs in `bin` before all others.
+fn step(folder: &TestFolder, script: &str) -> Program {
+    let path = format!("{}:{}", folder.at("bin").display(), std::env::var("PATH").unwrap());
+    folder
+        .program("bash", &[])
+        .arg(root().join("action").join(script))
+        .env("PATH", path)
+        .env("GITHUB_ACTIONS", "true")
+        .env("GITHUB_OUTPUT", folder.at("output"))
+        .env("GITHUB_STEP_SUMMARY", folder.at("summary"))
+        .env("GITHUB_RUN_ID", "77")
+        .env("GITHUB_RUN_ATTEMPT", "1")
+        .env("GITHUB_JOB", "Review_it")
+        .env("GITHUB_ACTION", "__self")
+        .env("RUNNER_TEMP", folder.at("temp"))
+}
+
+fn run(folder: &TestFolder) -> Program {
+    step(folder, "run.sh")
+        .env("LEGWORK", env!("CARGO_BIN_EXE_legwork"))
+        .env("LEGWORK_JOB", "job.yaml")
+        .env("LEGWORK_INPUTS", "topic: \"$(touch pwned) `id` ${{ x }}\"\n")
+        .env("LEGWORK_SANDBOX", "auto")
+}
+
+fn output<'a>(outputs: &'a str, name: &str) -> &'a str {
+    let mut values = outputs.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+    let value = values.next().unwrap_or_else(|| panic!("{name} in {outputs}"));
+    assert_eq!(values.next(), None, "{name} is set once");
+    value
+}
+
+#[test]
+fn a_job_runs_with_its_inputs_and_sets_the_outputs() {
+    let folder = folder();
+    run(&folder).env("LEGWORK_LIMIT", " cost_usd=1\n\ntool_calls=7 \n").run().assert_code(0);
+    let outputs = folder.read("output");
+    assert_eq!(output(&outputs, "outcome"), "completed");
+    assert_eq!(output(&outputs, "result"), r#"{"a":1}"#);
+    let record = folder.at(output(&outputs, "record"));
+    assert!(record.ends_with("runs/job/77-1-review-it---self"), "{record:?}");
+    let plan = fs::read_to_string(record.join("plan.json")).unwrap();
+    assert!(plan.contains("$(touch pwned) `id` ${{ x }}") && plan.contains(r#""tool_calls": 7"#), "{plan}");
+    assert!(!folder.exists("pwned"));
+    assert!(fs::read_to_string(output(&outputs, "answer")).unwrap().contains("@someone"));
+    assert!(folder.read("summary").contains("completed"));
+}
+
+#[test]
+fn an_overloaded_provider_is_asked_again_and_only_the_last_attempt_counts() {
+    let folder = folder();
+    let legwork = env!("CARGO_BIN_EXE_legwork");
+    // The first two attempts end as if the provider were overloaded.
+    let wrapper = format!(
+        "#!/bin/sh\necho \"$*\" >> attempts\necho early >> \"$GITHUB_OUTPUT\"\necho early >> \"$GITHUB_STEP_SUMMARY\"\n\
+         [ \"$(wc -l < attempts)\" -gt 2 ] || exit 75\nexec {legwork} \"$@\"\n"
+    );
+    executable(&folder, "wrapper", &wrapper);
+    let retried = || run(&folder).env("LEGWORK", folder.at("wrapper")).env("LEGWORK_RETRIES", "0 0");
+    retried().run().assert_code(0);
+    let attempts = folder.read("attempts");
+    let attempts: Vec<&str> = attempts.lines().collect();
+    assert_eq!(attempts.len(), 3);
+    assert!(attempts.iter().all(|attempt| *attempt == attempts[0]), "the same command goes on: {attempts:?}");
+    let outputs = folder.read("output");
+    assert_eq!(outputs.matches("early").count(), 1, "{outputs}");
+    assert_eq!(output(&outputs, "outcome"), "completed");
+    fs::remove_file(folder.at("attempts")).unwrap();
+    retried().env("LEGWORK_RETRIES", "0").run().assert_code(75);
+    fs::remove_file(folder.at("attempts")).unwrap();
+    retried().env("LEGWORK_RETRIES", "").run().assert_code(75);
+    assert_eq!(folder.read("attempts").lines().count(), 1);
+}
+
+#[test]
+fn other_failures_end_the_step_at_once_with_their_code() {
+    let folder = folder();
+    run(&folder).env("LEGWORK_INPUTS", "").run().assert_code(3).assert_stderr_contains("topic");
+    run(&folder).env("LEGWORK_INPUTS", "topic: [").run().assert_code(3);
+    run(&folder).env("LEGWORK_JOB", "none.yaml").run().assert_code(3);
+    run(&folder).env("LEGWORK_LIMIT", "nonesuch=1").run().assert_code(2);
+}
+
+#[test]
+fn a_cancelled_step_closes_the_record() {
+    let folder = folder();
+    folder.write("job.yaml", JOB.replace("tools: []", "tools: [bash]"));
+    folder.write("r.yaml", "parent:\n  - calls: [{ tool: bash, input: { command: 'touch started; sleep 60' } }]\n");
+    let running = run(&folder).spawn();
+    folder.wait_for("started");
+    running.signal(rustix::process::Signal::TERM);
+    running.wait().assert_code(143);
+    assert_eq!(output(&folder.read("output"), "outcome"), "interrupted");
+}
+
+/// A `gh` that records what it was asked, and knows one comment.
+const GH: &str = "#!/bin/sh\necho \"$*\" >> gh-calls\nfor word; do case $word in body=@*) cp \"${word#body=@}\" comment ;; esac; \
+                  done\ncase \"$*\" in *--paginate*) cat existing ;; esac\n";
+
+#[test]
+fn an_answer_becomes_one_comment_in_which_nothing_is_live() {
+    let folder = folder();
+    executable(&folder, "bin/gh", GH);
+    folder.write("existing", "").write("answer", "````\n@someone ![x](http://x.test/y)\n");
+    let comment = || {
+        step(&folder, "comment.sh")
+            .env("LEGWORK_JOB", "jobs/a`b.yaml")
+            .env("LEGWORK_OUTCOME", "completed")
+            .env("LEGWORK_ANSWER", folder.at("answer"))
+            .env("GITHUB_REPOSITORY", "o/r")
+            .env("PULL_REQUEST", "12")
+    };
+    comment().run().assert_code(0);
+    let text = folder.read("comment");
+    assert!(
+        text.starts_with("<!-- legwork: jobs/a_b.yaml -->\n**legwork** `jobs/a_b.yaml`: completed\n\n`````\n"),
+        "{text}"
+    );
+    assert!(text.ends_with("\n`````\n"), "{text}");
+    assert!(folder.read("gh-calls").contains("--method POST repos/o/r/issues/12/comments"));
+    folder.write("existing", "991\n992\n").write("answer", "x".repeat(70_000));
+    comment().run().assert_code(0);
+    assert!(folder.read("gh-calls").contains("--method PATCH repos/o/r/issues/comments/991"));
+    let text = folder.read("comment");
+    assert!(text.len() < 65_000 && text.contains("The answer is longer"), "{}", text.len());
+    comment().env("PULL_REQUEST", "").run().assert_code(0).assert_stdout_contains("no place for a comment");
+}
+
+#[test]
+fn a_released_binary_is_installed_only_with_its_checksum() {
+    let folder = folder();
+    let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
+    let inside = format!("release/legwork-{target}/legwork");
+    executable(&folder, &inside, "#!/bin/sh\necho legwork 1.2.3\n");
+    let archive = format!("legwork-{target}.tar.gz");
+    let packed = folder.program("tar", &["-czf", &archive, "-C", "release", &format!("legwork-{target}")]).run();
+    packed.assert_code(0);
+    let sum = folder.program("sha256sum", &[&archive]).run().stdout;
+    folder.write("SHA256SUMS", &sum);
+    // Takes the files of the release from the folder.
+    let curl = "#!/bin/sh\nfor last; do :; done\necho \"$last\" >> urls\nwhile [ $# -gt 0 ]; do [ \"$1\" = --output ] && out=$2; shift; done\ncp \
+                \"${last##*/}\" \"$out\"\n";
+    executable(&folder, "bin/curl", curl);
+    let install = || {
+        step(&folder, "install.sh")
+            .env("LEGWORK_SANDBOX", "off")
+            .env("ACTION_REPOSITORY", "o/legwork")
+            .env("ACTION_REF", "v1.2.3")
+            .env("GITHUB_SERVER_URL", "https://github.test")
+    };
+    install().run().assert_code(0).assert_stdout_contains("legwork 1.2.3");
+    let urls = folder.read("urls");
+    assert!(urls.starts_with(&format!("https://github.test/o/legwork/releases/download/v1.2.3/{archive}\n")), "{urls}");
+    assert!(fs::metadata(output(&folder.read("output"), "legwork")).unwrap().is_file());
+    folder.write("SHA256SUMS", sum.replace(|c: char| c.is_ascii_digit(), "0"));
+    install().run().assert_code(1).assert_stdout_contains("its checksum differs");
+    folder.write("SHA256SUMS", "");
+    install().run().assert_code(1).assert_stdout_contains("its checksum differs");
+    install().env("ACTION_REF", "main").run().assert_code(1).assert_stdout_contains("which version?");
+    install().env("LEGWORK_VERSION", "1.2.3/../x").run().assert_code(1).assert_stdout_contains("which version?");
+    install().env("LEGWORK_PATH", "none").run().assert_code(1).assert_stdout_contains("no executable file");
+    fs::remove_file(folder.at("output")).unwrap();
+    install().env("LEGWORK_PATH", env!("CARGO_BIN_EXE_legwork")).run().assert_code(0);
+    assert!(folder.read("output").contains("legwork=/"));
+}
