@@ -20,6 +20,7 @@
 //! and no input may cause one.
 
 pub mod text;
+pub mod attachment;
 pub mod message;
 pub mod diagnostic;
 pub mod git;

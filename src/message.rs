@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::attachment::Attachment;
+
 /// One message of a conversation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Message {
@@ -26,12 +28,30 @@ pub struct UserMessage {
     pub results: Vec<ToolResult>,
     /// A prompt or a note. Never empty if present.
     pub text: Option<String>,
+    /// Images and documents that belong to the text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<Attachment>,
 }
 
 impl UserMessage {
     /// A message with only text.
     pub fn text(text: impl Into<String>) -> Self {
-        Self { results: Vec::new(), text: Some(text.into()) }
+        Self { text: Some(text.into()), ..Self::default() }
+    }
+
+    /// A message with only the results of calls.
+    pub fn results(results: Vec<ToolResult>) -> Self {
+        Self { results, ..Self::default() }
+    }
+
+    /// All images and documents, those of results first.
+    pub fn attachments(&self) -> impl Iterator<Item = &Attachment> {
+        self.results.iter().flat_map(|result| &result.attachments).chain(&self.attachments)
+    }
+
+    /// All images and documents, those of results first.
+    pub fn attachments_mut(&mut self) -> impl Iterator<Item = &mut Attachment> {
+        self.results.iter_mut().flat_map(|result| &mut result.attachments).chain(&mut self.attachments)
     }
 }
 
@@ -173,7 +193,7 @@ pub struct ToolCall {
 }
 
 /// The result of a call.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ToolResult {
     /// The id of the call.
     pub call_id: String,
@@ -181,6 +201,9 @@ pub struct ToolResult {
     pub text: String,
     /// Whether the call failed.
     pub is_error: bool,
+    /// Images and documents that the model gets with the text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<Attachment>,
 }
 
 /// The error text that a model gets as the result of a failed tool call.

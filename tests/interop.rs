@@ -3,4 +3,5 @@
 mod llama;
 mod record_checks;
 mod sdk;
+mod tool_servers;
 mod traces;

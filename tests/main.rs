@@ -32,6 +32,7 @@ mod github_action;
 mod harness;
 mod house;
 mod human_output;
+mod images;
 mod interop;
 mod job_lifecycle;
 mod jobs;

@@ -5,8 +5,10 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 
+use crate::sandbox::path_without_bwrap;
 use crate::support::program::ProgramOutput;
 use crate::support::test_folder::TestFolder;
+use crate::support::tls;
 
 const JOB: &str = "model: replay/job.script.yaml
 mcp:
@@ -134,6 +136,34 @@ fn addresses_are_called_in_both_versions_of_the_protocol() {
     }
 }
 
+#[test]
+fn an_https_address_gets_a_client_certificate() {
+    let folder = folder(JOB, &calls(&["t__echo, input: { text: hello }"]));
+    let path = |name: &str| tls::file(name).to_string_lossy().into_owned();
+    let (certificate, key, clients) = (path("right.pem"), path("servers.key"), path("client.pem"));
+    let server = HttpServer::start(&folder, &["modern", "tls", &certificate, &key, &clients]);
+    let job = server.job().replace("http://", "https://");
+    let with_certificate = job.replace("timeout: 20s", "timeout: 20s, client_cert: { env: CLIENT_PEM }");
+    let both = folder.home().join("both.pem");
+    let text = [tls::file("client.pem"), tls::file("servers.key")].map(|path| std::fs::read_to_string(path).unwrap());
+    std::fs::write(&both, text.concat()).unwrap();
+    let run = |job: &str, pem: &std::path::Path| {
+        folder.write("job.yaml", job);
+        let program = folder.legwork(&["run", "job.yaml"]).env("MY_TOKEN", TOKEN).env("CLIENT_PEM", pem);
+        program.env("SSL_CERT_FILE", tls::file("authority.pem")).run()
+    };
+    let ended = run(&with_certificate, &both);
+    ended.assert_code(0);
+    assert!(transcript(&ended).contains("hello"));
+    run(&job, &both).assert_code(5).assert_stderr_contains("ertificate");
+    let no_key = run(&with_certificate, &tls::file("client.pem"));
+    no_key.assert_code(5).assert_stderr_contains("the file in CLIENT_PEM doesn't have a certificate and its key");
+    std::fs::copy(&both, folder.at("both.pem")).unwrap();
+    run(&with_certificate, &folder.at("both.pem")).assert_code(5).assert_stderr_contains("is in the workspace");
+    let untrusted = folder.legwork(&["run", "job.yaml"]).env("MY_TOKEN", TOKEN).env("CLIENT_PEM", &both).run();
+    untrusted.assert_code(5).assert_stderr_contains("UnknownIssuer");
+}
+
 trait ReadText {
     fn read_text(&self) -> String;
 }
@@ -225,6 +255,16 @@ fn a_call_that_takes_too_long_is_cancelled() {
     assert!(transcript.contains("didn't answer within 1s; the effect of the call is unknown"), "{transcript}");
     assert!(transcript.contains("arrived"), "progress resets the timeout: {transcript}");
     assert!(folder.read("server.log").contains("notifications/cancelled"));
+}
+
+#[test]
+fn a_server_that_reads_nothing_is_not_waited_for() {
+    let job = JOB.replace("timeout: 20s", "timeout: 1s").replace("touch]", "touch, deafen]");
+    let large = format!("t__echo, input: {{ text: {} }}", "x".repeat(1_000_000));
+    let folder = folder(&job, &calls(&["t__deafen", &large, "t__echo"]));
+    let ended = run(&folder);
+    ended.assert_code(0);
+    assert_eq!(transcript(&ended).matches("didn't answer within 1s").count(), 2, "{}", ended.full_output());
 }
 
 #[test]
@@ -328,6 +368,42 @@ fn a_server_sees_no_key_of_legwork() {
 }
 
 #[test]
+fn servers_run_in_each_tier_of_the_sandbox_and_change_nothing_that_is_protected() {
+    let job = JOB.replace("touch]", "touch, tamper]");
+    let calls = calls(&["t__touch", "t__tamper", "t__echo, input: { text: after }"]);
+    for tier in ["bubblewrap", "landlock", "off"] {
+        let folder = folder(&job, &calls);
+        let mut program = folder.legwork(&["run", "job.yaml"]).env("MY_TOKEN", TOKEN);
+        program = match tier {
+            "landlock" => program.env("PATH", path_without_bwrap(&folder)),
+            "off" => program.args(["--sandbox", "off"]),
+            _ => program,
+        };
+        let ended = program.run();
+        let text = transcript(&ended);
+        assert_eq!(folder.read("touched"), "x", "{tier}: {text}");
+        match tier {
+            "bubblewrap" => assert!(text.contains("Read-only") && text.contains("after"), "{text}"),
+            // Only what the server has changed, not what legwork itself wrote while the server ran.
+            "landlock" => {
+                drop(ended.assert_code(5).assert_stderr_contains("work/job.yaml").assert_not_printed("plan.json"))
+            }
+            _ => drop(ended.assert_code(0)),
+        }
+        assert_eq!(folder.read("job.yaml").contains("# changed"), tier == "off", "{tier}");
+    }
+}
+
+#[test]
+fn a_signal_ends_the_start_of_servers() {
+    let folder = folder(&JOB.replace("stdio, modern", "stdio, modern, silent"), &calls(&[]));
+    let running = folder.legwork(&["run", "job.yaml"]).env("MY_TOKEN", TOKEN).spawn();
+    folder.wait_for("server.log");
+    running.signal(Signal::TERM);
+    running.wait().assert_code(143).assert_stderr_contains("nothing was spent");
+}
+
+#[test]
 fn an_untrusted_job_has_no_servers() {
     let folder = folder(JOB, &calls(&["t__echo"]));
     let refused = folder.legwork(&["validate", "--untrusted", "job.yaml"]).run();
@@ -386,4 +462,60 @@ fn the_book_s_whole_job_survives_a_kill_in_the_middle_of_a_call() {
     resumed.assert_code(0).assert_stdout_contains("the milestone is closed");
     assert!(transcript(&resumed).contains("The run was interrupted during this call. Its effect is unknown"));
     folder.legwork(&["replay", "latest"]).run().assert_code(0).assert_stdout_contains("equal");
+}
+
+#[test]
+fn a_resumed_run_refuses_tools_that_have_changed() {
+    let folder = folder(&JOB.replace("env: [MY_TOKEN]", "env: [DESCRIPTION]"), &calls(&["t__slow"]));
+    let running = folder.legwork(&["run", "job.yaml"]).env("DESCRIPTION", "Says it.").spawn();
+    folder.wait_for("started");
+    running.signal(Signal::TERM);
+    running.wait().assert_code(143);
+    let resume = |description: &str| folder.legwork(&["resume", "latest"]).env("DESCRIPTION", description).run();
+    resume("Obey it.").assert_code(5).assert_stderr_contains("the description of `slow`");
+    resume("Says it.").assert_code(0);
+}
+
+#[test]
+fn an_agent_with_too_many_tools_is_refused_before_anything_is_spent() {
+    let servers: String = (0..9)
+        .map(|number| format!("  s{number}: {{ command: [/usr/bin/python3, server.py, stdio, modern] }}\n"))
+        .collect();
+    let entries: Vec<String> = (0..9).map(|number| format!("{{ mcp: s{number}, allow: [\"*\"] }}")).collect();
+    let job = format!(
+        "model: replay/job.script.yaml\nmcp:\n{servers}parent:\n  prompt: Go.\n  tools: [{}]\n",
+        entries.join(", ")
+    );
+    let folder = folder(&job, &calls(&[]));
+    run(&folder).assert_code(5).assert_stderr_contains("models can have at most 128");
+}
+
+#[test]
+fn hostile_names_of_tools_are_shown_harmlessly() {
+    let server = r#"import json, sys
+for line in sys.stdin:
+    number = json.loads(line).get("id")
+    method = json.loads(line).get("method")
+    if method == "initialize":
+        result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "t", "version": "1"}}
+    elif method == "tools/list":
+        names = ["\x1b[31mred\u202e", "::error::hunter2-hunter2\n::set-output", "x" * 1000000]
+        result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]}
+    else:
+        print(json.dumps({"jsonrpc": "2.0", "id": number, "error": {"code": -32601, "message": "no"}}), flush=True)
+        continue
+    print(json.dumps({"jsonrpc": "2.0", "id": number, "result": result}), flush=True)
+"#;
+    for allow in ["[echo]", "[\"*\"]"] {
+        let job = JOB.replace("stdio, modern", "stdio");
+        let start = job.find("[echo").unwrap();
+        let folder = folder(&format!("{}{allow} }}]\n", &job[..start]), &calls(&[]));
+        folder.write("server.py", server);
+        let ended = run(&folder);
+        let text = ended.full_output();
+        ended.assert_code(5);
+        assert!(text.len() < 5_000, "{} bytes", text.len());
+        assert!(!text.contains(['\u{1b}', '\u{202e}']) && !text.contains("\n::"), "{text}");
+        assert_eq!(text.matches(TOKEN).count(), 1, "only the harness's own line has it: {text}");
+    }
 }

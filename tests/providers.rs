@@ -116,8 +116,8 @@ fn streamed_bytes_and_complete_replies_give_the_same_result() {
 }
 
 #[test]
-fn an_image_is_replaced_by_a_note_in_results() {
-    for (model, _) in MODELS {
+fn an_image_is_replaced_by_a_note_for_a_model_that_takes_none() {
+    for (model, _) in MODELS.into_iter().filter(|(model, _)| model.ends_with("some-model")) {
         let folder = folder();
         folder.write("notes/plan.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR");
         let server = answering([

@@ -67,7 +67,7 @@ fn write_executable(path: &Path, text: &str) {
 }
 
 /// A folder of programs without `bwrap`.
-fn path_without_bwrap(folder: &TestFolder) -> PathBuf {
+pub(crate) fn path_without_bwrap(folder: &TestFolder) -> PathBuf {
     let programs = folder.home().parent().unwrap().join("programs");
     std::fs::create_dir_all(&programs).unwrap();
     for name in ["bash", "sh", "env", "cat", "ls", "sleep"] {

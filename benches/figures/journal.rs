@@ -47,7 +47,7 @@ pub(crate) fn compare(runs: usize) {
 fn journal(out: &Path, length: usize, is_flushed: bool) -> (f64, usize) {
     let recorder =
         Recorder::create(out, "bench", &new_run_id(out, "bench", Timestamp::now()), None).expect("a run's folder");
-    let result = ToolResult { call_id: "toolu_1".into(), text: "word ".repeat(length / 5), is_error: false };
+    let result = ToolResult { call_id: "toolu_1".into(), text: "word ".repeat(length / 5), ..ToolResult::default() };
     let event: Event =
         CallFinished { tool: "bash".into(), result, duration_ms: 3, file_version: None, no_result: None, merged: None }
             .into();

@@ -54,6 +54,8 @@ pub(super) struct AgentContext {
     pub(super) message_file: Arc<MessageFile>,
     /// The message that the next request adds.
     pub(super) pending: Option<UserMessage>,
+    /// The calls whose results have images or documents that the model hasn't replied to.
+    pub(super) new_images: Vec<String>,
     /// The call ids that a fallback gets, by those of the journal.
     pub(super) call_aliases: HashMap<String, String>,
     /// Estimates the tokens of the prompt.
@@ -157,6 +159,7 @@ impl<'t> Agent<'t> {
         if let Some(tool) = plan.submit_result(planned).map_err(failed)? {
             toolbox.add(Box::new(tool));
         }
+        toolbox.set_media(planned.model.media());
         let conversation = open_conversation(run, planned, &planned.model, &summary.id, &toolbox)?;
         // A fallback that can't be used is reported now, and not after hours of work.
         for fallback in planned.fallback.iter().filter(|_| !cursor.is_replay()) {
@@ -178,10 +181,12 @@ impl<'t> Agent<'t> {
                 message_file: Arc::clone(&run.deps.message_file),
                 history: MessageStore {
                     binds_thinking: planned.model.has_prefix_bound_thinking(),
+                    model: planned.model.clone(),
                     is_off: plan.compaction == Compaction::Off && planned.fallback.is_empty(),
                     ..MessageStore::default()
                 },
                 pending: None,
+                new_images: Vec::new(),
                 call_aliases: HashMap::new(),
                 estimator: TokenEstimator::default(),
                 known_window,
@@ -216,6 +221,8 @@ impl<'t> Agent<'t> {
         let context = &mut self.context;
         context.conversation = conversation;
         context.history.binds_thinking = next.model.has_prefix_bound_thinking();
+        context.history.model = next.model.clone();
+        self.toolbox.set_media(next.model.media());
         (context.known_window, context.prompt_limit) = self.run.known_limits(&next.model);
         // Other models count other tokens.
         context.estimator = TokenEstimator::default();

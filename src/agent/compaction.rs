@@ -209,19 +209,28 @@ impl Agent<'_> {
 
     /// Truncates the results of these calls in the conversation.
     pub(super) fn truncate_results(&mut self, call_ids: &[String], chars: u64) -> Result<(), RunAbort> {
+        self.shorten_results(call_ids, chars, false)
+    }
+
+    /// Removes the images and documents of these calls, because a request with them was refused.
+    pub(super) fn remove_refused_images(&mut self, call_ids: &[String]) -> Result<(), RunAbort> {
+        self.shorten_results(call_ids, MAX_RESULT_CHARS as u64, true)
+    }
+
+    fn shorten_results(&mut self, call_ids: &[String], chars: u64, refused: bool) -> Result<(), RunAbort> {
         let before = (self.context.high_tokens(), self.context.bytes());
         let mut history = self.load_history()?;
         // The journal has the original ids.
         let aliases = &self.context.call_aliases;
         let call_ids: Vec<String> = call_ids.iter().map(|id| aliases.get(id).unwrap_or(id).clone()).collect();
-        let mut call_ids = history.truncate_results(&call_ids, chars);
+        let mut call_ids = history.truncate_results(&call_ids, chars, refused);
         let originals: HashMap<&String, &String> = aliases.iter().map(|(original, alias)| (alias, original)).collect();
         call_ids.iter_mut().for_each(|id| *id = originals.get(&*id).map_or_else(|| id.clone(), |it| (*it).clone()));
         self.rebuild_conversation(&history.messages, None);
         self.replace_history(history);
         let tokens_after = self.rescale_tokens(before);
-        self.summary.compactions += 1;
-        self.record(ResultsTruncated { call_ids, chars, tokens_before: before.0, tokens_after })
+        self.summary.compactions += u32::from(!refused);
+        self.record(ResultsTruncated { call_ids, chars, refused, tokens_before: before.0, tokens_after })
     }
 
     /// Replaces all turns but the last ones by a summary that the model writes. Returns an outcome if there is no summary
@@ -243,7 +252,7 @@ impl Agent<'_> {
         let max_tokens = self.summary_max_tokens();
         let mut ended = None;
         match self.send_request(RequestKind::Summary { kept_turns, max_tokens }).await? {
-            RequestOutcome::ContextFull { .. } => state.is_summary_too_long = true,
+            RequestOutcome::ContextFull { .. } | RequestOutcome::ImagesRefused(_) => state.is_summary_too_long = true,
             outcome @ (RequestOutcome::LimitReached(_) | RequestOutcome::ProviderFailed(_)) => ended = Some(outcome),
             RequestOutcome::Reply(reply) => match reply.unusable_summary_reason() {
                 Some(_) if reply.stop == StopReason::ContextFull => state.is_summary_too_long = true,
@@ -286,6 +295,7 @@ impl Agent<'_> {
     }
 
     pub(super) fn replace_history(&mut self, history: MessageHistory) {
+        self.toolbox.set_attached(history.attachments());
         let context = &mut self.context;
         context.history.replace(&context.message_file, history);
     }

@@ -192,6 +192,11 @@ impl JournalCursor {
         Ok(false)
     }
 
+    /// Whether images that were refused are removed next.
+    pub(super) fn is_removal_next(&self) -> bool {
+        matches!(self.peek(), Some(Event::ResultsTruncated(removed)) if removed.refused)
+    }
+
     /// The limit that the agent reached next, if it is one of the whole run.
     pub(super) fn next_run_limit(&self) -> Option<LimitReached> {
         self.peek_limit().filter(LimitReached::is_run_limit)

@@ -8,7 +8,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tempfile::SpooledTempFile;
 
 use super::message_history::MessageHistory;
+use crate::attachment::Attachment;
 use crate::message::Message;
+use crate::providers::Model;
+use crate::record::read_attachment;
 
 /// How many bytes of messages stay in memory: a short run needs no file, and a map has many short runs.
 const MAX_BYTES_IN_MEMORY: usize = 64 << 10;
@@ -17,7 +20,7 @@ const MAX_BYTES_IN_MEMORY: usize = 64 << 10;
 /// any way.
 #[derive(Debug, Default)]
 pub struct MessageFile {
-    /// Where it is created; without a folder, messages aren't encoded and stay in memory.
+    /// The record, where it is created; without a folder, messages aren't encoded and stay in memory.
     folder: Option<PathBuf>,
     file: Mutex<Option<SpooledTempFile>>,
 }
@@ -40,12 +43,29 @@ impl MessageFile {
     }
 
     fn read(&self, (at, length): (u64, usize)) -> io::Result<Message> {
-        let mut file = self.lock();
-        let file = file.as_mut().ok_or(io::ErrorKind::NotFound)?;
+        let mut locked = self.lock();
+        let file = locked.as_mut().ok_or(io::ErrorKind::NotFound)?;
         let mut json = vec![0; length];
         file.seek(SeekFrom::Start(at))?;
         file.read_exact(&mut json)?;
-        Ok(serde_json::from_slice(&json)?)
+        drop(locked);
+        let mut message = serde_json::from_slice(&json)?;
+        if let Message::User(message) = &mut message {
+            message.attachments_mut().try_for_each(|attachment| self.load(attachment))?;
+        }
+        Ok(message)
+    }
+
+    /// Reads the bytes of an image or a document from the record, unless they are there. A replay has no folder and no need
+    /// for them.
+    ///
+    /// # Errors
+    /// If the record doesn't have them any more.
+    pub(super) fn load(&self, attachment: &mut Attachment) -> io::Result<()> {
+        if let Some(record) = self.folder.as_deref().filter(|_| attachment.data.is_empty()) {
+            attachment.data = read_attachment(record, attachment)?;
+        }
+        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<SpooledTempFile>> {
@@ -68,6 +88,8 @@ pub(super) struct MessageStore {
     pub(super) prompt: String,
     /// Whether the model accepts its thinking only after the exact messages that it followed.
     pub(super) binds_thinking: bool,
+    /// The model, which determines the size of images.
+    pub(super) model: Model,
     /// Whether no message is kept, because the job switches compaction off.
     pub(super) is_off: bool,
     pub(super) messages: Vec<StoredMessage>,
@@ -92,7 +114,12 @@ impl MessageStore {
             StoredMessage::InMemory(message) => Ok(message.clone()),
         };
         let messages = self.messages.iter().map(read).collect::<io::Result<Vec<_>>>()?;
-        Ok(MessageHistory { prompt: self.prompt.clone(), messages, binds_thinking: self.binds_thinking })
+        Ok(MessageHistory {
+            prompt: self.prompt.clone(),
+            messages,
+            binds_thinking: self.binds_thinking,
+            model: self.model.clone(),
+        })
     }
 
     /// Replaces all messages.

@@ -30,9 +30,10 @@ pub use self::raised_limits::{JournalSplit, RaisedLimits};
 use self::request::{RequestKind, RequestOutcome};
 pub use self::run_abort::RunAbort;
 pub use self::run_state::{RunDeps, RunGates, RunHistory, RunState};
+use crate::attachment::Attachment;
 use crate::event::{AgentFinished, AgentStarted, LimitReached, NoteSent, Outcome, PARENT, ReplyDiscarded};
 use crate::job::SubagentWorkspace;
-use crate::message::{Message, Reply, StopReason, ToolCall, UserMessage};
+use crate::message::{Message, Reply, StopReason, ToolCall, ToolResult, UserMessage};
 use crate::plan::PlannedAgent;
 use crate::pricing;
 pub use crate::tools::toolbox::ToolDeps;
@@ -119,7 +120,9 @@ impl<'t> Agent<'t> {
                     return Ok(Outcome::ContextFull);
                 }
                 // Taken care of already.
-                RequestOutcome::ProviderFailed(error) => return Err(error.into()),
+                RequestOutcome::ProviderFailed(error) | RequestOutcome::ImagesRefused(error) => {
+                    return Err(error.into());
+                }
             };
             self.summary.turns += 1;
             match self.judge(&reply, was_asked_again) {
@@ -161,9 +164,23 @@ impl<'t> Agent<'t> {
             model: self.planned.model.to_string(),
             prompt: prompt.clone(),
         })?;
+        let inputs = &self.run.deps.plan.attachments;
+        let mut attachments: Vec<Attachment> = match self.is_parent() {
+            true => inputs.iter().map(|input| input.file.clone()).collect(),
+            false => Vec::new(),
+        };
+        for attachment in &mut attachments {
+            self.load(attachment)?;
+        }
+        self.toolbox.set_attached(&attachments);
         self.context.history.prompt.clone_from(&prompt);
-        self.context.pending = Some(UserMessage::text(prompt));
+        self.context.pending = Some(UserMessage { attachments, ..UserMessage::text(prompt) });
         Ok(())
+    }
+
+    /// Reads the bytes of an image or a document from the record, unless they are there.
+    pub(super) fn load(&self, attachment: &mut Attachment) -> Result<(), RunAbort> {
+        self.context.message_file.load(attachment).map_err(|error| RunAbort::attachment_unreadable(&error))
     }
 
     /// The limit that ends the agent before its next turn.
@@ -189,6 +206,9 @@ impl<'t> Agent<'t> {
         mut compaction: CompactionState,
     ) -> Result<RequestOutcome, RunAbort> {
         if let Some(message) = self.context.pending.take() {
+            let has_images = |result: &&ToolResult| !result.attachments.is_empty();
+            let new = message.results.iter().filter(has_images).map(|result| result.call_id.clone());
+            self.context.new_images = new.collect();
             self.context.append(Message::User(message));
         }
         loop {
@@ -201,6 +221,10 @@ impl<'t> Agent<'t> {
                 RequestOutcome::ProviderFailed(error) => {
                     self.fall_back(error)?;
                     compaction = CompactionState::default();
+                }
+                RequestOutcome::ImagesRefused(_) => {
+                    let call_ids = std::mem::take(&mut self.context.new_images);
+                    self.remove_refused_images(&call_ids)?;
                 }
                 RequestOutcome::ContextFull { reason, is_new_window } => {
                     // A server that reports another window each time is believed once.

@@ -34,6 +34,8 @@ pub(super) enum RequestOutcome {
     LimitReached(LimitReached),
     /// The model failed after all retries, and a fallback can answer.
     ProviderFailed(ProviderError),
+    /// It was refused, perhaps because of the images in the last results.
+    ImagesRefused(ProviderError),
     /// It didn't fit the model's window.
     ContextFull {
         /// What the provider said.
@@ -91,6 +93,10 @@ impl Agent<'_> {
                 Some(Event::RequestFailed(failed)) if self.cursor.is_model_change_next() && self.has_fallback() => {
                     let error = ProviderError::new(failed.kind, failed.reason);
                     return Ok(Some(RequestOutcome::ProviderFailed(error)));
+                }
+                Some(Event::RequestFailed(failed)) if self.cursor.is_removal_next() => {
+                    let error = ProviderError::new(failed.kind, failed.reason);
+                    return Ok(Some(RequestOutcome::ImagesRefused(error)));
                 }
                 Some(Event::RequestFailed(failed)) if self.cursor.is_at_end() || self.cursor.is_replay() => {
                     return Err(ProviderError::new(failed.kind, failed.reason).into());
@@ -211,7 +217,7 @@ impl Agent<'_> {
         }
         let mut reply = match answer? {
             Ok(reply) => redact_reply::redact_reply(&run.deps.tools.redactor, reply),
-            Err(error) => return self.fail_request(error, used, max_tokens),
+            Err(error) => return self.fail_request(kind, error, used, max_tokens),
         };
         let is_capped_by_window = max_tokens < self.max_tokens && self.budget_cap.is_none();
         if tools_allowed && is_capped_by_window && reply.stop == StopReason::MaxTokens {
@@ -225,15 +231,21 @@ impl Agent<'_> {
 
     fn fail_request(
         &mut self,
+        kind: RequestKind,
         error: ProviderError,
         usage: Usage,
         max_tokens: u32,
     ) -> Result<RequestOutcome, RunAbort> {
+        let has_new_images = kind.kept_turns().is_none() && !self.context.new_images.is_empty();
         let is_new_window = self.learn_window(error.context_window, max_tokens);
         let window = error.context_window.filter(|_| is_new_window);
         self.record(RequestFailed { kind: error.kind, reason: error.message.clone(), usage, window })?;
         match error.kind {
             ProviderErrorKind::ContextFull => Ok(RequestOutcome::ContextFull { reason: error.message, is_new_window }),
+            // A file can look like an image and not be one.
+            ProviderErrorKind::Rejected if has_new_images && !self.context.history.is_off => {
+                Ok(RequestOutcome::ImagesRefused(error))
+            }
             ProviderErrorKind::Failed if self.has_fallback() => Ok(RequestOutcome::ProviderFailed(error)),
             _ => Err(error.into()),
         }
@@ -243,6 +255,7 @@ impl Agent<'_> {
         if kind.kept_turns().is_some() {
             return;
         }
+        self.context.new_images.clear();
         self.summary.answered_by = self.fallback_name();
         let bytes = self.context.bytes();
         self.context.estimator.set(reply.usage.prompt(), bytes);

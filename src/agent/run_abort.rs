@@ -38,6 +38,12 @@ impl RunAbort {
         Self::new(Outcome::EnvironmentFailed, format!("the messages of the conversation can't be read back: {error}"))
     }
 
+    /// An image or a document of the conversation can't be read from the record.
+    pub(super) fn attachment_unreadable(error: &io::Error) -> Self {
+        Self::new(Outcome::EnvironmentFailed, format!("an image of the conversation can't be sent: {error}"))
+            .with_hint("Restore the file in the record, or start a new run.")
+    }
+
     /// A subagent's copy of the workspace can't be made or merged.
     pub(super) fn workspace_copy(message: String) -> Self {
         Self::new(Outcome::EnvironmentFailed, message)

@@ -13,6 +13,7 @@ use super::journal_cursor::{JournalCursor, RequestSpend};
 use super::message_store::MessageFile;
 use super::own_workspaces::OwnWorkspaces;
 use super::run_abort::RunAbort;
+use crate::attachment::Attachment;
 use crate::budget::{Amount, Budget, MapBudget};
 use crate::event::{Event, Outcome, Sink};
 use crate::message::Usage;
@@ -253,6 +254,12 @@ impl RunState {
 
     pub(super) fn record(&self, agent: &str, event: impl Into<Event>) -> Result<(), RunAbort> {
         self.deps.sink.record(agent, event.into()).map_err(|error| self.abort_for_journal(&error))
+    }
+
+    /// Keeps the bytes of images and documents before an event names them.
+    pub(super) fn keep(&self, attachments: &[Attachment]) -> Result<(), RunAbort> {
+        let kept = attachments.iter().try_for_each(|attachment| self.deps.sink.keep(attachment));
+        kept.map_err(|error| self.abort_for_journal(&error))
     }
 
     /// Returns once an agent's events are on the disk.

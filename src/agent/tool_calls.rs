@@ -107,7 +107,7 @@ impl<'t> Agent<'t> {
         if let Some(hit) = self.cursor.next_run_limit() {
             self.limit = Some(hit);
         }
-        Ok(UserMessage { results, text: None })
+        Ok(UserMessage::results(results))
     }
 
     fn runs_in_parallel(&self, call: &ToolCall) -> bool {
@@ -293,7 +293,7 @@ impl<'t> Agent<'t> {
         let started = Instant::now();
         let mut end = CallFinished {
             tool: call.tool.clone(),
-            result: ToolResult { call_id: call.id.clone(), text: String::new(), is_error: true },
+            result: ToolResult { call_id: call.id.clone(), is_error: true, ..ToolResult::default() },
             duration_ms: 0,
             file_version: None,
             no_result: None,
@@ -301,7 +301,8 @@ impl<'t> Agent<'t> {
         };
         let (mut child, mut failure, mut copy) = (None, None, None);
         match disposition {
-            CallDisposition::Recorded(recorded, child) if !self.cursor.is_replay() => {
+            CallDisposition::Recorded(mut recorded, child) if !self.cursor.is_replay() => {
+                recorded.result.attachments.iter_mut().try_for_each(|attachment| self.load(attachment))?;
                 return Ok(CallProgress::Done(recorded.result, child));
             }
             CallDisposition::Recorded(recorded, its_child) => (end, child) = (*recorded, its_child),
@@ -337,6 +338,7 @@ impl<'t> Agent<'t> {
             (_, its_child) => child = its_child,
         }
         let result = end.result.clone();
+        self.run.keep(&result.attachments)?;
         self.run.record(self.id(), end)?;
         self.run.fail(failure)?;
         Ok(CallProgress::Done(result, child))
@@ -458,7 +460,12 @@ fn subagent_tool_result(call: &ToolCall, end: &AgentFinished) -> ToolResult {
         }
     };
     let is_error = matches!(end.outcome, Outcome::Stuck | Outcome::Refused | Outcome::ResultInvalid);
-    ToolResult { call_id: call.id.clone(), text: truncate_middle(text, MAX_RESULT_CHARS), is_error }
+    ToolResult {
+        call_id: call.id.clone(),
+        text: truncate_middle(text, MAX_RESULT_CHARS),
+        is_error,
+        ..ToolResult::default()
+    }
 }
 
 /// Adds to a result how the changes of a subagent came back into the workspace.

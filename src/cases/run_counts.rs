@@ -99,7 +99,12 @@ mod tests {
             let reply = Reply { blocks, stop, usage, model: None, request_id: None };
             add(ReplyReceived { turn: 1, reply, duration_ms: 1 }.into());
             for id in ended {
-                let result = ToolResult { call_id: (*id).into(), text: String::new(), is_error: *id != "fine" };
+                let result = ToolResult {
+                    call_id: (*id).into(),
+                    text: String::new(),
+                    is_error: *id != "fine",
+                    ..ToolResult::default()
+                };
                 let (tool, duration_ms) = ((*id).to_owned(), 1);
                 let ended =
                     CallFinished { tool, result, duration_ms, file_version: None, no_result: None, merged: None };

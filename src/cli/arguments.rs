@@ -55,12 +55,22 @@ pub(super) fn read_secret_inputs(
     names: &[String],
 ) -> Result<SecretInputs, Error> {
     let mut inputs = InputValues::default();
-    add_input_arguments(&mut inputs, set, set_env, env);
+    add_input_arguments(&mut inputs, set, set_env, env, &|_| false);
     inputs.secret_inputs(names).map_err(Error::Invalid)
 }
 
-pub(super) fn add_input_arguments(inputs: &mut InputValues, set: &[String], set_env: &[String], env: &CliEnv) {
+pub(super) fn add_input_arguments(
+    inputs: &mut InputValues,
+    set: &[String],
+    set_env: &[String],
+    env: &CliEnv,
+    is_image: &dyn Fn(&str) -> bool,
+) {
     for argument in set {
+        if argument.split_once('=').is_some_and(|(name, _)| is_image(name)) {
+            inputs.set_image(argument);
+            continue;
+        }
         inputs.set(argument, |contents| match contents {
             ValueSource::Stdin => {
                 let mut bytes = Vec::new();

@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::job::Job;
 use crate::lints::{self, JobTrust, RECORD_KEY, ValidJob};
 use crate::map::check_rows;
+use crate::mcp::ServerSpec;
 use crate::plan::{InputValues, Plan, RunContext};
 use crate::providers::Model;
 use crate::providers::user_servers::{ServerSettings, UserServers};
@@ -236,7 +237,7 @@ impl EmitArgs {
         let format = RowFormat::detect(&self.rows, &content);
         let rows = rows::read(name, content, format, self.id.as_deref(), job.job()).map_err(Error::Invalid)?;
         let mut inputs = InputValues::default();
-        add_input_arguments(&mut inputs, &self.set, &[], env);
+        add_input_arguments(&mut inputs, &self.set, &[], env, &|name| job.job().is_image(name));
         for argument in &self.set_env {
             // The variable needn't be set here.
             inputs.set_env(argument, |variable| Some(env.variable(variable).unwrap_or("unset").into()));
@@ -269,7 +270,7 @@ impl EmitArgs {
     }
 
     /// The variables that the processes need and that an engine has to treat as secrets: keys of providers, the job's `env` if
-    /// the name is that of a secret, and `--set-env`.
+    /// the name is that of a secret, the same of its tool servers and their headers, and `--set-env`.
     fn secrets(
         &self,
         job: &ValidJob,
@@ -285,6 +286,10 @@ impl EmitArgs {
         };
         let mut names: Vec<String> = models.iter().flat_map(|model| key_variables(model, servers, env)).collect();
         names.extend(declared.env.iter().map(|name| name.value.clone()).filter(|name| is_secret_name(name)));
+        for server in declared.mcp.values().map(ServerSpec::new) {
+            names.extend(server.env.iter().filter(|name| is_secret_name(name)).cloned());
+            names.extend(server.header_variables().map(str::to_owned));
+        }
         names.extend(self.set_env.iter().filter_map(|argument| Some(argument.split_once('=')?.1.to_owned())));
         let mut seen = HashSet::from([RECORD_KEY.to_owned()]);
         names.retain(|name| seen.insert(name.clone()));

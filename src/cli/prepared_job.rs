@@ -37,7 +37,7 @@ pub(super) struct JobArgs {
     /// one. The file needn't exist. Default: <stdin>, in the current folder.
     #[arg(long, value_name = "PATH")]
     pub(super) stdin_name: Option<PathBuf>,
-    /// Set an input: NAME=VALUE, NAME=@FILE for the text of a file, or NAME=@- for standard input
+    /// Set an input: NAME=VALUE, NAME=@FILE for the text of a file (or the image itself), or NAME=@- for standard input
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_assignment)]
     pub(super) set: Vec<String>,
     /// Set an input to the value of an environment variable
@@ -62,7 +62,7 @@ pub(super) struct JobArgs {
     /// Treat the job as untrusted: refuse `env`, `network: open` and other privileges
     ///
     /// For jobs whose author may use the workspace and nothing else. Also refuses secret inputs, `git: commit`,
-    /// `allow_changes`, `checks`, files of commits (`ref`), models that reply from a file, jobs behind symbolic links and --sandbox off.
+    /// `allow_changes`, `checks`, tool servers, files of commits (`ref`), models that reply from a file, jobs behind symbolic links and --sandbox off.
     #[arg(long)]
     pub(super) untrusted: bool,
     /// Use no network: replies come from scripts or records only
@@ -198,7 +198,8 @@ impl<'a> PreparedJob<'a> {
         if let Some(path) = &self.args.inputs {
             inputs.file(&read_files::read_source(path).map_err(|finding| Error::Invalid(vec![finding]))?);
         }
-        add_input_arguments(&mut inputs, &self.args.set, &self.args.set_env, self.env);
+        let is_image = |name: &str| self.job.job().is_image(name);
+        add_input_arguments(&mut inputs, &self.args.set, &self.args.set_env, self.env, &is_image);
         Ok(inputs)
     }
 

@@ -174,7 +174,8 @@ fn edited_plan(path: &Path, replay: &Replay, folder: &Path, env: &CliEnv) -> Res
         env.console.findings(&checked.findings);
     }
     let started = replay.started();
-    let inputs = recorded_inputs(&job, &started.plan, folder);
+    let mut inputs = recorded_inputs(&job, &started.plan, folder);
+    inputs.use_recorded(&started.plan.attachments);
     let date = match is_timestamp(&started.run_id) {
         true => format!("{}-{}-{}", &started.run_id[..4], &started.run_id[4..6], &started.run_id[6..8]),
         false => run_date(replay.started_at()),

@@ -52,7 +52,7 @@ fn replies_of_record(folder: &Path) -> Result<Script, Error> {
                     agent_replies.push((received.reply, format!("{place}:{}", entry.seq)));
                 }
                 Event::CallFinished(end) if is_of_server(&end.tool) => {
-                    let ToolResult { call_id, text, is_error } = end.result;
+                    let ToolResult { call_id, text, is_error, .. } = end.result;
                     answers.insert((agent.clone(), call_id), if is_error { Err(text) } else { Ok(text) });
                 }
                 _ => {}

@@ -264,7 +264,7 @@ fn permission_lines(plan: &Plan) -> Vec<String> {
     for (name, server) in &plan.mcp {
         let what = server.url.clone().unwrap_or_else(|| format!("{:?}", server.command));
         let network = if server.network == Network::Open { ", network: open" } else { "" };
-        let variables: Vec<&str> = server.env.iter().map(String::as_str).chain(server.header_variables()).collect();
+        let variables: Vec<&str> = server.variables().collect();
         let variables =
             if variables.is_empty() { String::new() } else { format!(", variables: {}", variables.join(", ")) };
         lines.push(format!("tool server {name}: {what}{network}{variables}"));

@@ -1,6 +1,7 @@
 //! Starts the tool servers of a run, before anything is spent.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 
 use reqwest::Url;
@@ -13,7 +14,7 @@ use crate::job::Network;
 use crate::lints::provider_keys;
 use crate::mcp::{PlannedHeader, ScriptedServers, ServerConfig, ServerSpec, ServerStart, Servers, StartError};
 use crate::process::Environment;
-use crate::providers::bypasses_proxy;
+use crate::providers::{bypasses_proxy, read_identity};
 use crate::redaction::Redactor;
 use crate::sandbox::Sandbox;
 
@@ -95,6 +96,17 @@ fn config(server: WantedServer, context: &StartContext<'_>, env: &CliEnv) -> Res
         };
         headers.push((header.clone(), value));
     }
+    let identity = match &spec.client_cert {
+        None => None,
+        Some(variable) => {
+            let Some(path) = env.variable(variable) else {
+                return Err(fail(format!("needs the variable {variable}, which isn't set")));
+            };
+            let workspace = Path::new(context.workspace);
+            let read = read_identity(path, env.variable("HOME"), workspace, variable, context.redactor);
+            Some(read.map_err(|why| fail(format!("can't be used: the file in {variable} {why}")))?)
+        }
+    };
     let own = context.sandboxes.iter().find(|(network, _)| spec.is_program() && *network == spec.network);
     let url = spec.url.as_deref().and_then(|url| Url::parse(url).ok());
     let variable = |name: &str| env.variable(name).map(str::to_owned);
@@ -102,6 +114,7 @@ fn config(server: WantedServer, context: &StartContext<'_>, env: &CliEnv) -> Res
         allow,
         environment: Environment::new(&env.variables, &granted, &[]),
         headers,
+        identity,
         sandbox: own.map_or_else(|| Arc::clone(context.sandbox), |(_, sandbox)| Arc::clone(sandbox)),
         watching: Arc::clone(context.sandbox),
         workspace: context.workspace.into(),

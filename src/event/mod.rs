@@ -18,6 +18,7 @@ pub use self::journal_entry::{JournalEntry, is_agent_id};
 pub use self::outcome::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, Outcome};
 pub use self::run_result::{Change, ChangeKind, CheckResult, ErrorInfo, RunResult, SubagentResult, summary_file};
 pub use self::run_summary::RunSummary;
+use crate::attachment::Attachment;
 pub use crate::message::Usage;
 use crate::message::{Reply, ToolResult};
 use crate::plan::Plan;
@@ -308,6 +309,9 @@ pub struct ResultsTruncated {
     pub call_ids: Vec<String>,
     /// The most characters that each has now.
     pub chars: u64,
+    /// Whether only their images and documents were removed, because the request with them was refused.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refused: bool,
     /// The estimated tokens of the conversation before.
     pub tokens_before: u64,
     /// The estimated tokens of the conversation after.
@@ -538,6 +542,15 @@ pub trait Sink: Send + Sync {
     /// # Errors
     /// They may not be on the disk; the run must stop before the next step.
     fn flush<'a>(&'a self, agent: &'a str) -> BoxFuture<'a, io::Result<()>>;
+
+    /// Keeps the bytes of an image or a document, before an event names it.
+    ///
+    /// # Errors
+    /// They couldn't be kept; the run must stop before the next step.
+    fn keep(&self, attachment: &Attachment) -> io::Result<()> {
+        let _ = attachment;
+        Ok(())
+    }
 
     /// Takes a piece of an agent's text as it streams in. It is shown, never recorded.
     fn text(&self, agent: &str, piece: &str);

@@ -3,7 +3,7 @@
 use super::display::{LineWriter, serialized_name};
 use super::{DisplayOptions, run_stats};
 use crate::job::{GitAccess, SubagentWorkspace};
-use crate::plan::{CostBound, Plan, PlannedAgent, PlannedLimits};
+use crate::plan::{CostBound, InputAttachment, Plan, PlannedAgent, PlannedLimits};
 use crate::providers::Model;
 use crate::text::pluralize;
 
@@ -37,6 +37,15 @@ pub(super) fn plan(preview: &PlanPreview<'_>) -> String {
     page.field("", "workspace", &plan.workspace);
     for (name, value) in &plan.inputs {
         page.field("", "input", &format!("{name} = {value}"));
+    }
+    for InputAttachment { input, path, file } in &plan.attachments {
+        let model = &plan.parent.model;
+        let tokens = match model.media().takes(file.media_type) {
+            true => format!("about {} in each request", pluralize(model.attachment_tokens(file), "token")),
+            false => format!("left out: {model} doesn't take it"),
+        };
+        let (kind, digest) = (file.describe(), short_digest(Some(&file.digest)));
+        page.field("", "attached", &format!("{input} = {path} ({kind}, {digest}; {tokens})"));
     }
     for name in &plan.secret_inputs {
         page.field("", "input", &format!("{name} = (secret; commands see $INPUT_{})", name.to_uppercase()));
@@ -195,7 +204,7 @@ impl LineWriter {
                     self.field("  ", "network", &serialized_name(&server.network));
                 }
             }
-            let variables: Vec<&str> = server.env.iter().map(String::as_str).chain(server.header_variables()).collect();
+            let variables: Vec<&str> = server.variables().collect();
             if !variables.is_empty() {
                 self.field("  ", "variables", &variables.join(", "));
             }

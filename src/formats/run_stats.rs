@@ -170,6 +170,10 @@ pub fn usage(usage: &Usage) -> String {
 
 /// `12 results truncated, from about 180.0k to 60.0k tokens`.
 pub fn truncation_summary(event: &ResultsTruncated) -> String {
+    if event.refused {
+        let count = pluralize(event.call_ids.len() as u64, "result");
+        return format!("images of {count} removed, because the provider refused the request with them");
+    }
     let results = pluralize(event.call_ids.len() as u64, "result");
     format!("{results} truncated, {}", token_reduction(event.tokens_before, event.tokens_after))
 }

@@ -62,7 +62,8 @@ fn by_type() -> Vec<Value> {
         of(InputType::Integer, json!({ "type": "integer", "minimum": i64::MIN, "maximum": i64::MAX })),
         of(InputType::Number, json!({ "type": "number" })),
         of(InputType::Boolean, json!({ "type": "boolean" })),
-        of(InputType::Path, path),
+        of(InputType::Path, path.clone()),
+        of(InputType::Image, path),
         of(InputType::List, json!({ "type": "array", "items": { "type": "string" } })),
         when(
             "secret",
@@ -107,6 +108,8 @@ pub enum InputType {
     Path,
     /// A list of texts.
     List,
+    /// The path of an image or a PDF, which the parent gets with its first message.
+    Image,
 }
 
 impl InputType {
@@ -119,6 +122,7 @@ impl InputType {
             Self::Boolean => "boolean",
             Self::Path => "path",
             Self::List => "list of strings",
+            Self::Image => "image",
         }
     }
 }

@@ -50,6 +50,10 @@ pub struct McpServer {
     #[serde(default)]
     pub headers: IndexMap<Spanned<String>, Spanned<HeaderValue>>,
 
+    /// A client certificate for an https address: `{ env: NAME }`, a variable with the path of a PEM file that has the
+    /// certificate and its key.
+    pub client_cert: Option<Spanned<FileVariable>>,
+
     /// Whether the run ends if the server doesn't start or lacks a listed tool. Otherwise the agents do without it.
     #[schemars(extend("default" = true))]
     pub required: Option<Spanned<bool>>,
@@ -85,6 +89,16 @@ pub struct HeaderVariable {
     /// A text before the value, such as `"Bearer "`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub prefix: String,
+}
+
+/// An environment variable that holds the path of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "file variable")]
+pub struct FileVariable {
+    /// The variable's name.
+    #[schemars(regex(pattern = ENV_PATTERN), extend("patternErrorMessage" = ENV_FORM))]
+    pub env: String,
 }
 
 impl OrText<'_> for HeaderVariable {

@@ -30,8 +30,8 @@ pub use duration::{Duration, MAX_DURATION};
 pub use input::{Input, InputType, input_variable};
 pub use limit::Limit;
 pub use mcp::{
-    DEFAULT_SERVER_SECONDS, HeaderValue, HeaderVariable, MAX_SERVER_SECONDS, MAX_SERVERS, MAX_TOOL_NAME, McpServer,
-    SERVER_SEPARATOR, ServerEntry, allows_tool, server_tool_name, tool_name_error,
+    DEFAULT_SERVER_SECONDS, FileVariable, HeaderValue, HeaderVariable, MAX_SERVER_SECONDS, MAX_SERVERS, MAX_TOOL_NAME,
+    McpServer, SERVER_SEPARATOR, ServerEntry, allows_tool, server_tool_name, tool_name_error,
 };
 pub use model::{
     MAX_FALLBACKS, MAX_STOP_CHARS, MAX_STOPS, MAX_TEMPERATURE, MAX_TOKENS, MODEL_PATTERN, ModelOptions, ModelSpec,
@@ -198,6 +198,11 @@ impl Job {
     /// The declared inputs, in the job's order.
     pub fn inputs(&self) -> impl Iterator<Item = (&Spanned<String>, &Input)> {
         self.inputs.iter().flat_map(|inputs| inputs.value.iter())
+    }
+
+    /// Whether an input is an image.
+    pub fn is_image(&self, name: &str) -> bool {
+        self.inputs().any(|(declared, input)| declared.value == name && input.kind.value == InputType::Image)
     }
 
     /// All agents, the parent first.

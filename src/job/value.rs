@@ -22,7 +22,7 @@ pub enum ListSeparator {
 /// The text isn't of that type; the message doesn't repeat the text.
 pub fn parse_value(kind: InputType, text: &str, listing: ListSeparator) -> Result<Value, String> {
     match kind {
-        InputType::String | InputType::Path => Ok(Value::from(text)),
+        InputType::String | InputType::Path | InputType::Image => Ok(Value::from(text)),
         InputType::Integer => text.parse::<i64>().map(Value::from).map_err(|_| "isn't a whole number".to_owned()),
         InputType::Number => match (text.parse::<i64>(), text.parse::<f64>()) {
             (Ok(whole), _) => Ok(Value::from(whole)),
@@ -53,7 +53,7 @@ pub fn parse_value(kind: InputType, text: &str, listing: ListSeparator) -> Resul
 pub fn check_value(input: &Input, value: Value, workspace: Option<&str>) -> Result<Value, String> {
     match (input.kind.value, &value) {
         (InputType::String, Value::String(text)) => check_choice(input, text).map(|()| value),
-        (InputType::Path, Value::String(path)) => check_path(path, workspace).map(Value::from),
+        (InputType::Path | InputType::Image, Value::String(path)) => check_path(path, workspace).map(Value::from),
         (InputType::Integer, Value::Number(number)) if number.is_i64() => Ok(value),
         (InputType::Integer, Value::Number(number)) if number.is_u64() => {
             Err("doesn't fit into a 64-bit integer".to_owned())
@@ -63,6 +63,7 @@ pub fn check_value(input: &Input, value: Value, workspace: Option<&str>) -> Resu
             None => Ok(value),
             Some(at) => Err(format!("isn't a list of strings: item {} is {}", at + 1, type_name(&items[at]))),
         },
+        (InputType::Image, other) => Err(format!("is {}, not the path of an image", type_name(other))),
         (kind, other) => Err(format!("is {}, not {}", type_name(other), with_article(kind.noun()))),
     }
 }

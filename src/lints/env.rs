@@ -33,6 +33,10 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     check_names(subject, &subject.job.env, findings);
     for server in subject.job.mcp.values() {
         check_names(subject, &server.env, findings);
+        if let Some(variable) = &server.client_cert {
+            let name = Spanned { value: variable.value.env.clone(), node: variable.node.clone() };
+            check_names(subject, &[name], findings);
+        }
         for value in server.headers.values() {
             if let HeaderValue::Variable(variable) = &value.value {
                 let name = Spanned { value: variable.env.clone(), node: value.node.clone() };

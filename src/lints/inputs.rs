@@ -23,13 +23,17 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
             let finding = Diagnostic::error("bad-default", default.place(), format!("the default {why}"));
             let kind = input.kind.value;
             findings.push(match (kind, default.text(), default.without_underscores()) {
-                (InputType::String | InputType::Path, Some(text), _) if default.as_str().is_none() => {
+                (InputType::String | InputType::Path | InputType::Image, Some(text), _)
+                    if default.as_str().is_none() =>
+                {
                     finding.help(format!("put it in quotes: \"{text}\""))
                 }
                 (InputType::Integer | InputType::Number, _, Some(number)) => {
                     finding.help("numbers have no underscores").replace_with(number)
                 }
-                (InputType::Path, ..) => finding.help("a path is relative to the workspace and stays below it"),
+                (InputType::Path | InputType::Image, ..) => {
+                    finding.help("a path is relative to the workspace and stays below it")
+                }
                 (InputType::String, ..) if input.choices.is_some() => {
                     finding.help("use a value of the enum, or add this one to it")
                 }

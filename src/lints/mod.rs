@@ -10,6 +10,7 @@ mod delegation;
 mod empty_values;
 mod env;
 mod hidden_characters;
+mod image_inputs;
 mod inputs;
 mod key_aliases;
 mod key_hints;
@@ -84,6 +85,7 @@ pub static LINTS: &[Lint] = &[
     changeable_context::LINT,
     skill_tools::LINT,
     hidden_characters::LINT,
+    image_inputs::LINT,
 ];
 
 /// All rules of all files that are checked.

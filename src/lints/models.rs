@@ -235,7 +235,8 @@ fn parse_model(
     if malformed {
         return Err(Box::new(bad("this isn't the name of a model").help(form)));
     }
-    Ok(Model { server, context: servers.context_window(provider, name), ..Model::new(provider, name) })
+    let model = Model { server, context: servers.context_window(provider, name), ..Model::new(provider, name) };
+    Ok(Model { accepts: servers.media(&model), ..model })
 }
 
 /// The help for names of providers in other programs.

@@ -10,7 +10,7 @@ use crate::job::{
     allows_tool, is_name, tool_name_error,
 };
 use crate::providers::base_url::is_loopback;
-use crate::yaml::Spanned;
+use crate::yaml::{NodeKind, Spanned};
 
 use super::{Lint, LintContext, join_names, listed_twice};
 
@@ -61,7 +61,12 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
             let message = format!("the name of the server `{}` begins with a digit, which Gemini refuses", name.value);
             findings.push(Diagnostic::error("bad-server", name.place(), message).help("begin with a letter"));
         }
-        check_server(name, server, findings);
+        let written = subject.root.get("mcp").and_then(|servers| servers.get(&name.value));
+        // A value that can't be read is reported where it is read.
+        let is_empty = written.is_none_or(|server| {
+            server.kind() == NodeKind::Mapping && server.get("command").is_none() && server.get("url").is_none()
+        });
+        check_server(name, server, is_empty, findings);
     }
     for agent in job.agents() {
         check_entries(subject, &agent, findings);
@@ -76,11 +81,12 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     check_lock(subject, findings);
 }
 
-fn check_server(name: &Spanned<String>, server: &McpServer, findings: &mut Vec<Diagnostic>) {
+fn check_server(name: &Spanned<String>, server: &McpServer, is_empty: bool, findings: &mut Vec<Diagnostic>) {
     let mut report = |place, message: String, help: &str| {
         findings.push(Diagnostic::error("bad-server", place, message).help(help));
     };
     match (&server.command, &server.url) {
+        (None, None) if !is_empty => {}
         (None, None) => {
             let help = "write `command: [PROGRAM, ARGUMENT, ...]` or `url: https://...`";
             report(name.place(), format!("the server `{}` has neither a command nor an address", name.value), help);
@@ -101,6 +107,10 @@ fn check_server(name: &Spanned<String>, server: &McpServer, findings: &mut Vec<D
             if let Some((header, _)) = server.headers.first() {
                 report(header.place(), "only a server with `url` has headers".to_owned(), "remove `headers`");
             }
+            if let Some(variable) = &server.client_cert {
+                let message = "only a server with `url` has a client certificate".to_owned();
+                report(variable.place(), message, "remove `client_cert`");
+            }
         }
         (None, Some(url)) => {
             if let Some(variable) = server.env.first() {
@@ -109,6 +119,10 @@ fn check_server(name: &Spanned<String>, server: &McpServer, findings: &mut Vec<D
             }
             if let Some(network) = &server.network {
                 report(network.place(), "only a server with `command` has `network`".to_owned(), "remove it");
+            }
+            if let Some(variable) = server.client_cert.as_ref().filter(|_| url.value.starts_with("http:")) {
+                let message = "a client certificate needs an https:// address".to_owned();
+                report(variable.place(), message, "remove it, or use an https:// address");
             }
             if let Some((message, help)) = url_error(server, &url.value).filter(|_| !url.node.is_placeholder()) {
                 report(url.place(), message, help);

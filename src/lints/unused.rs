@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 
 use crate::diagnostic::{Diagnostic, Severity, SourceSpan, rule};
-use crate::job::{Duration, Job, Limit, Network, ToolEntry, WALL_CLOCK_SECONDS, input_variable, input_variables};
+use crate::job::{
+    Duration, InputType, Job, Limit, Network, ToolEntry, WALL_CLOCK_SECONDS, input_variable, input_variables,
+};
 use crate::template::{TagPurpose, stray_tags};
 use crate::yaml::Node;
 
@@ -49,7 +51,7 @@ fn unused_inputs(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
                 "remove it: only commands get secrets, and there are no checks and no agent with `bash`".to_owned(),
             ),
             false => (
-                variables.contains(input_variable(&name.value).as_str()),
+                input.kind.value == InputType::Image || variables.contains(input_variable(&name.value).as_str()),
                 format!("nothing uses the input `{}`", name.value),
                 format!("remove it, or use it in a prompt: `{{{{ inputs.{} }}}}`", name.value),
             ),

@@ -152,7 +152,7 @@ fn template_variables(job: &Job, root: &Node) -> TemplateVariables {
     };
     names.inputs_incomplete = inputs.node.is_incomplete();
     let kind = |kind| match kind {
-        InputType::String | InputType::Path => ValueType::Text,
+        InputType::String | InputType::Path | InputType::Image => ValueType::Text,
         InputType::Integer | InputType::Number => ValueType::Number,
         InputType::Boolean => ValueType::Boolean,
         InputType::List => ValueType::List,

@@ -150,7 +150,7 @@ fn without_result(record: &Path, id: &str, job: Option<&str>, prices: &Prices, d
 /// Whether a folder has at most what a run leaves that was killed before its first event.
 fn is_fresh(record: &Path) -> bool {
     let is_ours = |name: &str| {
-        matches!(name, "job.yaml" | "plan.json" | "events.jsonl" | "subagents" | "workspace.start")
+        matches!(name, "job.yaml" | "plan.json" | "events.jsonl" | "subagents" | "attachments" | "workspace.start")
             || name.starts_with("lease")
             || name.starts_with('.')
     };

@@ -7,11 +7,15 @@ use rmcp::ClientHandler;
 use rmcp::model::{
     ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult, CustomRequest, CustomResult,
     ElicitRequestParams, ElicitResult, ErrorCode, ErrorData, Implementation, ListRootsResult,
+    ProgressNotificationParam, ProgressToken,
 };
-use rmcp::service::{RequestContext, RoleClient};
+use rmcp::service::{NotificationContext, RequestContext, RoleClient};
+use tokio::sync::broadcast;
 
 use super::stream_bounds::StreamBounds;
 
+/// How many reports of progress wait to be read. Older ones are dropped.
+const MAX_UNREAD_REPORTS: usize = 64;
 /// The most requests of its own that a server may send.
 const MAX_REQUESTS: usize = 1_000;
 
@@ -20,11 +24,21 @@ const MAX_REQUESTS: usize = 1_000;
 pub(super) struct RefusingHandler {
     refused: Arc<Mutex<Vec<&'static str>>>,
     bounds: Arc<StreamBounds>,
+    progress: broadcast::Sender<ProgressToken>,
 }
 
 impl RefusingHandler {
     pub(super) fn new(bounds: &Arc<StreamBounds>) -> Self {
-        Self { refused: Arc::default(), bounds: Arc::clone(bounds) }
+        Self {
+            refused: Arc::default(),
+            bounds: Arc::clone(bounds),
+            progress: broadcast::Sender::new(MAX_UNREAD_REPORTS),
+        }
+    }
+
+    /// The calls that the server reports progress of, from now on.
+    pub(super) fn progress(&self) -> broadcast::Receiver<ProgressToken> {
+        self.progress.subscribe()
     }
 
     fn refuse(&self, what: &'static str) -> ErrorData {
@@ -51,6 +65,11 @@ impl RefusingHandler {
 impl ClientHandler for RefusingHandler {
     fn get_info(&self) -> ClientConfig {
         ClientConfig::new(ClientCapabilities::default(), Implementation::new("legwork", env!("CARGO_PKG_VERSION")))
+    }
+
+    async fn on_progress(&self, params: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
+        // No call may be under way.
+        let _ = self.progress.send(params.progress_token);
     }
 
     async fn create_message(

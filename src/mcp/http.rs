@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use reqwest::header::{HeaderName, HeaderValue};
-use reqwest::{Client, Url};
+use reqwest::{Client, Identity, Url};
 use rmcp::model::ClientJsonRpcMessage;
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::common::client_side_sse::{BoxedSseResponse, ExponentialBackoff};
@@ -41,22 +41,33 @@ impl LastFailure {
     }
 }
 
+/// How an address is reached.
+pub(super) struct HttpSettings<'a> {
+    pub(super) url: &'a str,
+    pub(super) headers: &'a [(String, String)],
+    /// The client certificate.
+    pub(super) identity: Option<Identity>,
+    pub(super) bypasses_proxy: bool,
+}
+
 /// A transport to an address. Proxies and certificates are those of the environment, as for providers.
 ///
 /// # Errors
 /// Why it can't be used.
 pub(super) fn transport(
-    url: &str,
-    headers: &[(String, String)],
-    bypasses_proxy: bool,
+    settings: HttpSettings<'_>,
     bounds: &Arc<StreamBounds>,
     failure: &LastFailure,
 ) -> Result<StreamableHttpClientTransport<BoundedClient>, String> {
+    let HttpSettings { url, headers, identity, bypasses_proxy } = settings;
     let parsed = Url::parse(url).map_err(|error| format!("its address isn't valid: {error}"))?;
     let mut builder = client_builder(&parsed, concat!("legwork/", env!("CARGO_PKG_VERSION")));
     builder = builder.connect_timeout(CONNECT_TIMEOUT);
     if bypasses_proxy {
         builder = builder.no_proxy();
+    }
+    if let Some(identity) = identity {
+        builder = builder.identity(identity);
     }
     let client =
         builder.build().map_err(|error| format!("the HTTP client can't be created: {}", root_cause(&error)))?;

@@ -9,6 +9,7 @@ use crate::diagnostic::suggest_name;
 use crate::job::{allows_tool, tool_name_error};
 use crate::json_schema::SchemaValidator;
 use crate::redaction::Redactor;
+use crate::text::truncate::ellipsize;
 use crate::text::{pluralize, sanitize};
 use crate::tools::ToolDefinition;
 
@@ -20,6 +21,8 @@ pub const MAX_TOOLS: usize = 128;
 const MAX_DESCRIPTION_BYTES: usize = 32 << 10;
 /// The largest schema of a tool's input, in bytes.
 const MAX_SCHEMA_BYTES: usize = 256 << 10;
+/// The longest name in a message, in characters.
+const MAX_NAME_CHARS: usize = 100;
 /// How many names a message lists.
 const MAX_NAMES: usize = 20;
 
@@ -44,7 +47,7 @@ pub(super) fn select(
     let mut by_name: BTreeMap<String, ListedTool> = BTreeMap::new();
     for tool in listed {
         if let Some(twice) = by_name.insert(tool.name.clone(), tool) {
-            return Err(format!("lists the tool `{}` twice", sanitize::line(&twice.name)));
+            return Err(format!("lists the tool `{}` twice", shown(&twice.name)));
         }
     }
     for pattern in allow {
@@ -71,13 +74,18 @@ fn available(wanted: &str, tools: &BTreeMap<String, ListedTool>) -> String {
     if let Some(near) = suggest_name(wanted, tools.keys().map(String::as_str)) {
         return format!(" (did you mean `{near}`?)");
     }
-    let names: Vec<String> = tools.keys().take(MAX_NAMES).map(|name| format!("`{}`", sanitize::line(name))).collect();
+    let names: Vec<String> = tools.keys().take(MAX_NAMES).map(|name| format!("`{}`", shown(name))).collect();
     let more = if tools.len() > MAX_NAMES { format!(" and {} more", tools.len() - MAX_NAMES) } else { String::new() };
     format!("; it has {}{more}", names.join(", "))
 }
 
+/// A name of a server in a message.
+fn shown(name: &str) -> String {
+    ellipsize(&sanitize::line(name), MAX_NAME_CHARS)
+}
+
 fn definition(server: &str, tool: ListedTool, redactor: &Redactor) -> Result<ToolDefinition, String> {
-    let name = sanitize::line(&tool.name);
+    let name = shown(&tool.name);
     if let Some(why) = tool_name_error(server, &tool.name) {
         return Err(format!("has the tool `{name}`, which models can't call: {why}"));
     }
@@ -101,7 +109,7 @@ fn definition(server: &str, tool: ListedTool, redactor: &Redactor) -> Result<Too
     }
     fields.insert("type".to_owned(), "object".into());
     SchemaValidator::new(&schema)
-        .map_err(|why| format!("has an invalid schema for `{name}`: {}", sanitize::line(&why)))?;
+        .map_err(|why| format!("has an invalid schema for `{name}`: {}", ellipsize(&sanitize::line(&why), 300)))?;
     sanitize_descriptions(&mut schema, redactor);
     Ok(ToolDefinition { description: clean(&tool.description, redactor), input_schema: schema })
 }

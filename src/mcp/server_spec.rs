@@ -25,6 +25,9 @@ pub struct ServerSpec {
     /// Headers of each request, by name.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub headers: IndexMap<String, PlannedHeader>,
+    /// The variable with the path of a client certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_cert: Option<String>,
     /// Whether the run ends without it.
     pub required: bool,
     /// How long a call may take without a reply or a report of progress, in milliseconds.
@@ -70,6 +73,7 @@ impl ServerSpec {
             network: value_or(declared.network.as_ref(), Network::None),
             url: declared.url.as_ref().map(|url| url.value.clone()),
             headers: headers.collect(),
+            client_cert: declared.client_cert.as_ref().map(|variable| variable.value.env.clone()),
             required: value_or(declared.required.as_ref(), true),
             timeout_ms: declared
                 .timeout
@@ -83,6 +87,11 @@ impl ServerSpec {
     /// Whether legwork starts it as a program.
     pub fn is_program(&self) -> bool {
         self.url.is_none()
+    }
+
+    /// The variables that it gets, and those in its headers and of its client certificate.
+    pub fn variables(&self) -> impl Iterator<Item = &str> {
+        self.env.iter().map(String::as_str).chain(self.header_variables()).chain(self.client_cert.as_deref())
     }
 
     /// The variables in its headers.

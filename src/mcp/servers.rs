@@ -4,10 +4,12 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use reqwest::Identity;
 use rmcp::RoleClient;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CancelledNotificationParam, ClientRequest, PaginatedRequestParams,
@@ -20,15 +22,16 @@ use rmcp::service::{
 use rmcp::transport::async_rw::AsyncRwTransport;
 use serde_json::Value;
 use tokio::process::{ChildStdin, ChildStdout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::call_result;
 use super::client_handler::RefusingHandler;
-use super::http::{self, LastFailure};
+use super::http::{self, HttpSettings, LastFailure};
 use super::listed_tools::{ListedTool, MAX_LISTED, changes, select};
 use super::server_spec::ServerSpec;
 use super::stdio::{BoundedReader, ProgramConfig, ServerProgram};
-use super::stream_bounds::{MAX_MESSAGE_BYTES, StreamBounds};
+use super::stream_bounds::{MAX_MESSAGE_BYTES, MAX_UNANSWERED_BYTES, StreamBounds};
 use super::tool_lock::ToolDefinitions;
 use crate::message::ToolError;
 use crate::process::Environment;
@@ -38,7 +41,7 @@ use crate::redaction::Redactor;
 use crate::sandbox::{Sandbox, TamperError};
 use crate::text::sanitize;
 use crate::text::truncate::ellipsize;
-use crate::tools::{CallFuture, ServerCall, ToolContext, ToolServers};
+use crate::tools::{CallFuture, ServerCall, ToolContext, ToolOutput, ToolServers};
 
 /// How long a server may take to start and to list its tools.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -50,6 +53,8 @@ const PROGRESS_FACTOR: u32 = 10;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the server may take to read that a call is cancelled.
 const CANCEL_TIMEOUT: Duration = Duration::from_millis(200);
+/// The longest reason why a server can't be used, in characters.
+const MAX_WHY_CHARS: usize = 3_000;
 /// The longest text of a server in a message, in characters.
 const MAX_QUOTE_CHARS: usize = 600;
 
@@ -65,6 +70,8 @@ pub struct ServerConfig {
     pub environment: Environment,
     /// The headers of its requests.
     pub headers: Vec<(String, String)>,
+    /// The client certificate for its address.
+    pub identity: Option<Identity>,
     /// Confines its program.
     pub sandbox: Arc<Sandbox>,
     /// Watches what is protected while its program runs.
@@ -166,6 +173,7 @@ impl Servers {
                     tools.push((config.name.clone(), definitions));
                 }
                 Err(why) => {
+                    let why = ellipsize(&redactor.redact(&why), MAX_WHY_CHARS);
                     let error = StartError { server: config.name.clone(), why };
                     if config.spec.required { failure = failure.or(Some(error)) } else { missing.push(error) }
                 }
@@ -199,7 +207,7 @@ impl Connection {
     async fn stop(self, is_hurried: bool) -> Result<(), TamperError> {
         // Closes the program's stdin.
         let most = if is_hurried { CANCEL_TIMEOUT } else { CLOSE_TIMEOUT };
-        let _ = tokio::time::timeout(most, self.service.cancel()).await;
+        let _ = timeout(most, self.service.cancel()).await;
         self.link.stop(is_hurried).await
     }
 }
@@ -261,7 +269,7 @@ async fn start_server(
     let connected = tokio::select! {
         biased;
         () = stop.cancelled() => Err("was stopped while it started".to_owned()),
-        connected = tokio::time::timeout(START_TIMEOUT, connect(config, streams, &link, redactor)) => {
+        connected = timeout(START_TIMEOUT, connect(config, streams, &link, redactor)) => {
             connected.unwrap_or_else(|_| Err(format!("didn't start within {} s", START_TIMEOUT.as_secs())))
         }
     };
@@ -294,7 +302,13 @@ async fn connect(
     let service = match streams {
         None => {
             let url = config.spec.url.as_deref().unwrap_or_default();
-            let transport = http::transport(url, &config.headers, config.bypasses_proxy, &link.bounds, &link.failure)?;
+            let settings = HttpSettings {
+                url,
+                headers: &config.headers,
+                identity: config.identity.clone(),
+                bypasses_proxy: config.bypasses_proxy,
+            };
+            let transport = http::transport(settings, &link.bounds, &link.failure)?;
             handler.serve_with_lifecycle(transport, lifecycle).await
         }
         Some((reader, writer)) => {
@@ -348,17 +362,28 @@ enum ListError {
     TooLong(String),
 }
 
+fn timed_out(server: &str, after: Duration) -> String {
+    format!("timed out: the server `{server}` didn't answer within {after:?}")
+}
+
 async fn list_tools(peer: &Peer<RoleClient>) -> Result<Vec<ListedTool>, ListError> {
-    let mut listed = Vec::new();
+    let (mut listed, mut bytes) = (Vec::new(), 0);
     let mut cursor: Option<String> = None;
     for _ in 0..MAX_PAGES {
         let params = cursor.take().map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
         let page = peer.list_tools(params).await.map_err(ListError::Failed)?;
-        listed.extend(page.tools.into_iter().map(|tool| ListedTool {
-            name: tool.name.into_owned(),
-            description: tool.description.map(Cow::into_owned).unwrap_or_default(),
-            input_schema: Value::Object((*tool.input_schema).clone()),
-        }));
+        for tool in page.tools {
+            let tool = ListedTool {
+                name: tool.name.into_owned(),
+                description: tool.description.map(Cow::into_owned).unwrap_or_default(),
+                input_schema: Value::Object((*tool.input_schema).clone()),
+            };
+            bytes += tool.name.len() + tool.description.len() + tool.input_schema.to_string().len();
+            listed.push(tool);
+        }
+        if bytes > MAX_UNANSWERED_BYTES {
+            return Err(ListError::TooLong("describes its tools with more than 64 MiB".to_owned()));
+        }
         if listed.len() > MAX_LISTED {
             return Err(ListError::TooLong(format!("lists more than {MAX_LISTED} tools")));
         }
@@ -375,7 +400,7 @@ impl ToolServers for Servers {
         Box::pin(async move {
             let server = call.server;
             if self.scripted.names.contains(server) {
-                return self.scripted.answer(&call, context.call_id);
+                return self.scripted.answer(&call, context.call_id).map(ToolOutput::from);
             }
             let connection = self.lock().get(server).cloned();
             let Some(connection) = connection else {
@@ -397,7 +422,7 @@ impl Connection {
         call: &ServerCall<'_>,
         context: &ToolContext<'_>,
         redactor: &Redactor,
-    ) -> Result<String, ToolError> {
+    ) -> Result<ToolOutput, ToolError> {
         let server = call.server;
         if self.is_over() {
             let end = quote(&self.link.describe_end(&ServiceError::TransportClosed, true).await, redactor);
@@ -407,33 +432,43 @@ impl Connection {
             .map_err(|error| ToolError(format!("invalid input: {error}; expected an object")))?;
         let refused_before = self.link.handler.refused_count();
         let request = CallToolRequest::new(CallToolRequestParams::new(call.tool.to_owned()).with_arguments(arguments));
-        let options = PeerRequestOptions::with_timeout(self.timeout)
-            .reset_timeout_on_progress()
-            .with_max_total_timeout(self.timeout * PROGRESS_FACTOR);
+        let mut reports = self.link.handler.progress();
+        // The SDK's own timeouts wait until the server has read the cancellation, which it may never do.
+        let options = PeerRequestOptions::no_options();
         let sent = self.service.send_cancellable_request(ClientRequest::CallToolRequest(request), options).await;
         let answer = match sent {
             Err(error) => Err(error),
             Ok(handle) => {
-                let (peer, id) = (handle.peer.clone(), handle.id.clone());
-                let deadline = tokio::time::sleep_until(context.limits.deadline.into());
-                let stopped = tokio::select! {
-                    answer = handle.await_response() => Ok(answer),
-                    () = context.limits.cancel.cancelled() => Err("the run was cancelled"),
-                    () = deadline => Err("the run's time is up"),
-                    () = self.link.bounds.violated() => Ok(Err(ServiceError::TransportClosed)),
+                let (peer, id, token) = (handle.peer.clone(), handle.id.clone(), handle.progress_token.clone());
+                let (limits, total) = (context.limits, self.timeout * PROGRESS_FACTOR);
+                let mut idle = pin!(sleep(self.timeout));
+                let (mut total_timeout, mut deadline) = (pin!(sleep(total)), pin!(sleep_until(limits.deadline.into())));
+                let mut answer = pin!(handle.await_response());
+                let stopped = loop {
+                    tokio::select! {
+                        answer = &mut answer => break Ok(answer),
+                        () = limits.cancel.cancelled() => break Err("cancelled: the run was cancelled".to_owned()),
+                        () = &mut deadline => break Err("cancelled: the run's time is up".to_owned()),
+                        () = self.link.bounds.violated() => break Ok(Err(ServiceError::TransportClosed)),
+                        () = &mut idle => break Err(timed_out(server, self.timeout)),
+                        () = &mut total_timeout => break Err(timed_out(server, total)),
+                        report = reports.recv() => if report.is_ok_and(|reported| reported == token) {
+                            idle.as_mut().reset(Instant::now() + self.timeout);
+                        },
+                    }
                 };
                 match stopped {
                     Ok(answer) => answer,
                     Err(why) => {
-                        let cancelled = CancelledNotificationParam::new(Some(id), Some(why.to_owned()));
-                        let _ = tokio::time::timeout(CANCEL_TIMEOUT, peer.notify_cancelled(cancelled)).await;
-                        return Err(ToolError(format!("cancelled: {why}; the effect of the call is unknown")));
+                        let cancelled = CancelledNotificationParam::new(Some(id), Some(why.clone()));
+                        let _ = timeout(CANCEL_TIMEOUT, peer.notify_cancelled(cancelled)).await;
+                        return Err(ToolError(format!("{why}; the effect of the call is unknown")));
                     }
                 }
             }
         };
         let result = match answer {
-            Ok(ServerResult::CallToolResult(result)) => call_result::to_text(result),
+            Ok(ServerResult::CallToolResult(result)) => call_result::to_output(result, context.media),
             Ok(ServerResult::InputRequiredResult(_)) => {
                 Err(ToolError(format!("the server `{server}` asks for input during the call, which legwork refuses")))
             }
@@ -443,7 +478,7 @@ impl Connection {
         match self.link.handler.refused_since(refused_before) {
             None => result,
             Some(what) => {
-                let text = result.unwrap_or_else(|ToolError(text)| text);
+                let text = result.map_or_else(|ToolError(text)| text, |output| output.text);
                 Err(ToolError(format!("[the server `{server}` asked for {what}, which legwork refuses]\n\n{text}")))
             }
         }
@@ -457,9 +492,6 @@ impl Connection {
     /// What an error means, for the model.
     async fn describe(&self, server: &str, error: &ServiceError, redactor: &Redactor) -> String {
         match error {
-            ServiceError::Timeout { timeout } => format!(
-                "timed out: the server `{server}` didn't answer within {timeout:?}; the effect of the call is unknown"
-            ),
             ServiceError::McpError(error) => error.message.clone().into_owned(),
             error => {
                 let is_over =

@@ -1,9 +1,16 @@
 //! The capabilities of models.
 
+use super::image_tokens::ImageTokens;
+use crate::attachment::{Attachment, MediaType};
 use crate::job::Thinking;
 
 /// The temperature of a request that doesn't set one.
 pub const DEFAULT_TEMPERATURE: f64 = 1.0;
+
+/// The page of a PDF, if a model's own number isn't known: dense text, and an image.
+const UNKNOWN_PAGE_TOKENS: u32 = 4_500;
+/// The formula of a model without a known one. Many open models take a token for 28 x 28 pixels.
+const UNKNOWN_IMAGE: ImageTokens = ImageTokens::Patches { edge: 28, max: 5_000, percent: 100 };
 
 /// What a model supports.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -25,6 +32,12 @@ pub struct Capabilities {
     pub signs_calls: bool,
     /// Whether its thinking may be sent back only if the preceding messages are unchanged.
     pub has_prefix_bound_thinking: bool,
+    /// How many tokens an image takes; `None` if it takes no images.
+    pub image_tokens: Option<ImageTokens>,
+    /// How many tokens a page of a PDF takes at most; `None` if it takes no PDFs.
+    pub pdf_page_tokens: Option<u32>,
+    /// Whether the results of its calls can contain images and documents. Only Gemini models differ.
+    pub takes_media_in_results: bool,
 }
 
 /// How much a model can think, and how requests control it.
@@ -92,6 +105,18 @@ pub enum ChatTools {
     WithoutThinking,
     /// Never.
     Never,
+}
+
+impl Capabilities {
+    /// The tokens that an image or a document takes, estimated. A model that isn't in the table may take it, too.
+    pub fn attachment_tokens(&self, attachment: &Attachment) -> u64 {
+        match attachment.media_type {
+            MediaType::Pdf => {
+                u64::from(attachment.likely_pages()) * u64::from(self.pdf_page_tokens.unwrap_or(UNKNOWN_PAGE_TOKENS))
+            }
+            _ => self.image_tokens.unwrap_or(UNKNOWN_IMAGE).count(attachment.width, attachment.height),
+        }
+    }
 }
 
 impl ThinkingSupport {

@@ -1,6 +1,7 @@
 //! Tables of facts about models, by name: vendors, options, limits and retirements.
 
 mod capabilities;
+mod image_tokens;
 mod price_table;
 mod retirements;
 mod table;
@@ -11,6 +12,7 @@ pub use self::capabilities::{
     Capabilities, ChatTools, DEFAULT_TEMPERATURE, TemperatureSupport, ThinkingControl, ThinkingOff, ThinkingSupport,
     effort_name,
 };
+pub use self::image_tokens::ImageTokens;
 pub use self::retirements::{Retirement, find_retirement};
 pub use self::vendor::{VENDORS, Vendor, identify_vendor};
 

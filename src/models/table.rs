@@ -13,9 +13,15 @@
 //!   (stop), <https://github.com/opencode-ai/opencode/issues/140> (output limits);
 //! - Google: <https://ai.google.dev/gemini-api/docs/thinking>, the pages on each new model, and the guides of
 //!   <https://docs.cloud.google.com/gemini-enterprise-agent-platform/models>; error messages on output limits as in
-//!   <https://github.com/stackblitz-labs/bolt.diy/issues/955>.
+//!   <https://github.com/stackblitz-labs/bolt.diy/issues/955>;
+//! - images and PDFs: <https://platform.claude.com/docs/en/build-with-claude/vision>, `/pdf-support`,
+//!   <https://developers.openai.com/api/docs/guides/images-vision>, `/guides/pdf-files`,
+//!   <https://ai.google.dev/gemini-api/docs/image-understanding>, `/media-resolution`, and for results with media
+//!   <https://ai.google.dev/gemini-api/docs/function-calling>. A page of a PDF takes its text, at most about 3,000 tokens, and
+//!   its image.
 
 use super::capabilities::{Capabilities, ChatTools, TemperatureSupport, ThinkingControl, ThinkingOff, ThinkingSupport};
+use super::image_tokens::ImageTokens;
 use crate::job::Thinking;
 
 /// The major and minor version: `gpt-5.6-sol` is (5, 6), `claude-opus-4` is (4, 0).
@@ -45,11 +51,17 @@ enum Fact {
     Tools(ChatTools),
     SignsCalls,
     PrefixBound,
+    Images(Option<ImageTokens>),
+    Pdfs(Option<u32>),
+    ResultsWithoutMedia,
     /// Its weights are open, so it may run on any server, under other rules.
     OpenWeight,
 }
 
-use Fact::{Levels, MaxOutput, OpenWeight, PrefixBound, RejectsStop, SignsCalls, Temperature, Tools};
+use Fact::{
+    Images, Levels, MaxOutput, OpenWeight, Pdfs, PrefixBound, RejectsStop, ResultsWithoutMedia, SignsCalls,
+    Temperature, Tools,
+};
 
 /// The names that a row matches.
 #[derive(Clone, Copy)]
@@ -86,6 +98,10 @@ const fn all(words: &'static [&'static str]) -> Pattern {
 impl Pattern {
     const fn without(self, words: &'static [&'static str]) -> Self {
         Self { none: words, ..self }
+    }
+
+    const fn with_any(self, words: &'static [&'static str]) -> Self {
+        Self { any: words, ..self }
     }
 
     const fn unversioned(self) -> Self {
@@ -163,8 +179,26 @@ const fn defaults(thinking: Fact, temperature: TemperatureSupport) -> Capabiliti
         chat_tools: ChatTools::Always,
         signs_calls: false,
         has_prefix_bound_thinking: false,
+        image_tokens: None,
+        pdf_page_tokens: None,
+        takes_media_in_results: true,
     }
 }
+
+/// Anthropic's patches, at most so many. Newer models see more.
+const fn claude_images(max: u64) -> Fact {
+    Images(Some(ImageTokens::Patches { edge: 28, max, percent: 100 }))
+}
+
+const fn gpt_tiles(base: u64, tile: u64) -> Fact {
+    Images(Some(ImageTokens::ScaledTiles { base, tile }))
+}
+
+const fn gpt_patches(max: u64, percent: u64) -> Fact {
+    Images(Some(ImageTokens::Patches { edge: 32, max, percent }))
+}
+
+const TEXT_ONLY: &[Fact] = &[Images(None), Pdfs(None)];
 
 const MIN_CLAUDE_BUDGET: u32 = 1_024;
 
@@ -215,6 +249,9 @@ pub(super) const CLAUDE_ROWS: &[Row] = &[
     Row(any(&["opus"]).up_to((4, 4)), &[MaxOutput(Some(32_000))]),
     Row(any(CLAUDE).up_to((4, 5)), &[MaxOutput(Some(64_000))]),
     Row(any(CLAUDE).without(&["haiku"]).up_to((5, 0)), &[MaxOutput(Some(128_000))]),
+
+    Row(any(CLAUDE).up_to((4, 6)), &[claude_images(1_568), Pdfs(Some(4_600))]),
+    Row(any(CLAUDE), &[claude_images(4_784), Pdfs(Some(7_800))]),
 ];
 
 /// A word that is added to names of the o series, and to names that start with `codex`.
@@ -266,6 +303,23 @@ pub(super) const GPT_ROWS: &[Row] = &[
     Row(any(&["chat"]).between((5, 0), (5, 2)), &[MaxOutput(Some(16_384))]),
     Row(any(&["pro"]).between((5, 0), (5, 0)), &[MaxOutput(Some(272_000))]),
     Row(any(&["gpt"]).without(&["chat"]).between((5, 0), (5, 4)), &[MaxOutput(Some(128_000))]),
+
+    // Images and PDFs.
+    Row(any(&["oss", "instruct", "audio", "realtime", "transcribe", "tts", "search"]), TEXT_ONLY),
+    Row(all(&[O_SERIES, "o1"]).with_any(&["mini", "preview"]), TEXT_ONLY),
+    Row(all(&[O_SERIES, "o3", "mini"]), TEXT_ONLY),
+    Row(any(&["gpt"]).up_to((3, u32::MAX)), TEXT_ONLY),
+    Row(any(&["gpt"]).without(&["4o", "turbo", "vision"]).between((4, 0), (4, 0)), TEXT_ONLY),
+    Row(all(&["gpt", "4o", "mini"]), &[gpt_tiles(2_833, 5_667), Pdfs(Some(28_500))]),
+    Row(any(&["gpt"]).up_to((4, 0)), &[gpt_tiles(85, 170), Pdfs(Some(4_500))]),
+    Row(all(&["gpt", "nano"]), &[gpt_patches(1_536, 246), Pdfs(Some(6_800))]),
+    Row(all(&["gpt", "mini"]), &[gpt_patches(1_536, 246), Pdfs(Some(6_800))]),
+    Row(any(&["gpt"]).up_to((4, u32::MAX)), &[gpt_tiles(85, 170), Pdfs(Some(4_500))]),
+    Row(all(&[O_SERIES, "o4", "mini"]), &[gpt_patches(1_536, 172), Pdfs(Some(5_700))]),
+    Row(any(&[O_SERIES]), &[gpt_tiles(75, 150), Pdfs(Some(4_300))]),
+    Row(any(&["gpt"]).between((5, 0), (5, 3)), &[gpt_tiles(70, 140), Pdfs(Some(4_200))]),
+    Row(any(&["gpt"]).from((5, 4)), &[gpt_patches(10_000, 100), Pdfs(Some(5_500))]),
+    Row(any(&["chatgpt"]), &[gpt_tiles(85, 170), Pdfs(Some(4_500))]),
 ];
 
 const NOT_FOR_TEXT: &[&str] = &["image", "tts", "live", "audio", "embedding"];
@@ -291,6 +345,10 @@ pub(super) const GEMINI_ROWS: &[Row] = &[
 
     Row(any(&["gemini"]).between((2, 5), (2, 5)), &[MaxOutput(Some(65_536))]),
     Row(any(&["gemini"]).between((3, 0), (3, 1)), &[MaxOutput(Some(65_536))]),
+
+    Row(any(&["tts", "audio", "embedding"]), TEXT_ONLY),
+    Row(any(&["gemini"]).up_to((2, u32::MAX)), &[Images(Some(ImageTokens::CroppedTiles)), Pdfs(Some(258)), ResultsWithoutMedia]),
+    Row(any(&["gemini"]), &[Images(Some(ImageTokens::PerImage(1_120))), Pdfs(Some(560))]),
 ];
 
 /// Splits a Claude model's name, as written by Anthropic and the clouds: `claude-3-7-sonnet-latest`,
@@ -346,7 +404,8 @@ pub(super) fn resolve(rows: &[Row], defaults: Capabilities, parts: &NameParts) -
     let (mut is_open_weight, mut levels) = (false, None);
     // The first row that matches is applied last, so it takes precedence.
     for Row(_, facts) in rows.iter().rev().filter(|Row(pattern, _)| pattern.matches(parts)) {
-        found.is_known = true;
+        // What a model takes says nothing about its options.
+        found.is_known |= facts.iter().any(|fact| !matches!(fact, Images(_) | Pdfs(_) | ResultsWithoutMedia));
         for fact in *facts {
             match *fact {
                 Fact::Thinking(thinking) => found.thinking = thinking,
@@ -357,6 +416,9 @@ pub(super) fn resolve(rows: &[Row], defaults: Capabilities, parts: &NameParts) -
                 Tools(tools) => found.chat_tools = tools,
                 SignsCalls => found.signs_calls = true,
                 PrefixBound => found.has_prefix_bound_thinking = true,
+                Images(tokens) => found.image_tokens = tokens,
+                Pdfs(tokens) => found.pdf_page_tokens = tokens,
+                ResultsWithoutMedia => found.takes_media_in_results = false,
                 OpenWeight => is_open_weight = true,
             }
         }

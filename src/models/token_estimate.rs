@@ -49,6 +49,11 @@ impl TokenEstimator {
     }
 }
 
+/// The size of a text that is estimated at this many tokens.
+pub(crate) fn text_bytes(tokens: u64) -> usize {
+    usize::try_from(tokens.saturating_mul(BYTES_PER_TOKEN)).unwrap_or(usize::MAX)
+}
+
 /// The probable number of tokens of a reply.
 pub(crate) fn reply_tokens(bytes: usize) -> u64 {
     (bytes / BYTES_PER_REPLY_TOKEN) as u64

@@ -71,6 +71,7 @@ impl Plan {
                     workspace: context.workspace.clone(),
                     secret_inputs: values.secrets.pairs().iter().map(|(name, _)| name.clone()).collect(),
                     inputs: values.plain,
+                    attachments: values.attachments,
                     parent,
                     subagents,
                     mcp: IndexMap::new(),
@@ -170,7 +171,8 @@ impl PlanBuilder<'_> {
         let declared = self.valid.job().agents().next()?;
         let (system, returns) = (self.valid.prompts().system.as_ref(), self.valid.schemas().result.clone());
         let agent = self.agent(&declared, system, returns, (PARENT_TURNS, PARENT_TOKENS))?;
-        Some(PlannedAgent { prompt: Some(prompt?), ..agent })
+        let notes: String = self.inputs.attachments.iter().map(|input| format!("\n\n{}", input.note())).collect();
+        Some(PlannedAgent { prompt: Some(prompt? + &notes), ..agent })
     }
 
     fn subagents(&mut self, parent: Option<&PlannedAgent>) -> IndexMap<String, PlannedAgent> {

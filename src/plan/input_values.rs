@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::input_attachments::InputAttachment;
 use crate::diagnostic::{Diagnostic, Rule, Source, SourceSpan, rule, suggest_name};
 use crate::job::value::ListSeparator;
 use crate::rows::Row;
@@ -49,6 +50,10 @@ pub struct InputValues {
     /// A row of a file, and that file.
     pub(super) row: Option<(Arc<Source>, Row)>,
     pub(super) findings: Vec<Diagnostic>,
+    /// The images and documents of a recorded run, which needn't be read again.
+    pub(super) recorded: Vec<InputAttachment>,
+    /// Whether images and documents aren't read, because there is no workspace yet.
+    pub(super) reads_no_files: bool,
 }
 
 /// The source of a value in `--set NAME=@...`.
@@ -67,6 +72,8 @@ pub(super) struct InputArgument {
     pub(super) value: String,
     /// How the items of a list are separated: by commas if the argument contains the value itself, not the name of its source.
     pub(super) listing: ListSeparator,
+    /// Whether the value is the path of a file from the current folder.
+    pub(super) is_named_file: bool,
     option: &'static str,
     argument: String,
 }
@@ -128,6 +135,35 @@ impl InputValues {
             };
             Err((format!("{name} can't be read: {why}"), help.to_owned()))
         });
+    }
+
+    /// Adds `--set NAME=VALUE` for an input that is an image: `NAME=@FILE` is the path of a file from the current folder.
+    pub fn set_image(&mut self, argument: &str) {
+        let mut is_named_file = false;
+        let before = self.texts.len();
+        self.add("--set", argument, "write `--set NAME=PATH`", |value| {
+            let path = value.strip_prefix('@').filter(|path| !path.starts_with('@'));
+            is_named_file = path.is_some();
+            match path {
+                Some("-") => {
+                    let message = "an image can't be read from standard input".to_owned();
+                    Err((message, "save it to a file, and name that: `@FILE`".to_owned()))
+                }
+                Some(path) => Ok((path.to_owned(), ListSeparator::Commas)),
+                None => Ok((value.strip_prefix('@').unwrap_or(value).to_owned(), ListSeparator::Commas)),
+            }
+        });
+        self.texts[before..].iter_mut().for_each(|text| text.is_named_file = is_named_file);
+    }
+
+    /// Uses the images and documents of a recorded run instead of files.
+    pub fn use_recorded(&mut self, attachments: &[InputAttachment]) {
+        self.recorded = attachments.to_vec();
+    }
+
+    /// Reads no images and documents: only the values are checked.
+    pub fn read_no_files(&mut self) {
+        self.reads_no_files = true;
     }
 
     /// Adds `--set-env NAME=VARIABLE`; `read` looks up the variable. The items of a list are one per line.
@@ -215,11 +251,12 @@ impl InputValues {
                 return report("unreadable-input", name.len() + 1..argument.len(), message, help);
             }
         };
-        let text = InputArgument { name: name.to_owned(), value, listing, option, argument: argument.to_owned() };
-        match self.texts.iter().find(|earlier| earlier.name == name) {
+        let (name, argument) = (name.to_owned(), argument.to_owned());
+        let text = InputArgument { name, value, listing, is_named_file: false, option, argument };
+        match self.texts.iter().find(|earlier| earlier.name == text.name) {
             None => self.texts.push(text),
             Some(first) => {
-                let message = format!("the input `{name}` is given twice");
+                let message = format!("the input `{}` is given twice", text.name);
                 let finding = Diagnostic::error("duplicate-input", text.places(true).0, message);
                 self.findings.push(finding.label(first.places(true).0, "first here").help("give it once"));
             }

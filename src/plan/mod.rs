@@ -5,6 +5,7 @@ mod checks;
 mod cost_bound;
 mod default_prompts;
 pub mod diff;
+mod input_attachments;
 mod input_values;
 mod limit_overrides;
 mod resolve_inputs;
@@ -33,6 +34,7 @@ use crate::tools::{ServerTool, TOOLS, Tool, ToolGrant, ToolSpec};
 
 pub use build::RunContext;
 pub use cost_bound::CostBound;
+pub use input_attachments::InputAttachment;
 pub use input_values::{InputValues, MAX_VALUE_BYTES, RULES, SecretInputs, ValueSource};
 pub use limit_overrides::LimitOverrideError;
 
@@ -67,6 +69,9 @@ pub struct Plan {
     /// Names of the secret inputs. Commands get their values as `$INPUT_NAME`; no file has them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secret_inputs: Vec<String>,
+    /// The images and PDFs of inputs, which the parent gets with its first message.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<InputAttachment>,
     /// The agent that gets the job's prompt.
     pub parent: PlannedAgent,
     /// The agents that it can delegate to, by name, in the job's order.
@@ -304,6 +309,7 @@ impl Plan {
         let hide_json = |value: &mut Value| *value = mask.redact_json(std::mem::take(value));
         self.description.iter_mut().for_each(hide);
         self.inputs.values_mut().for_each(hide_json);
+        self.attachments.iter_mut().map(|input| &mut input.path).for_each(hide);
         for agent in std::iter::once(&mut self.parent).chain(self.subagents.values_mut()) {
             agent.description.iter_mut().chain(&mut agent.prompt).for_each(hide);
             hide(&mut agent.system);

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 use serde_json::Value;
 
+use super::input_attachments::{self, Base, InputAttachment};
 use super::{InputValues, SecretInputs};
+use crate::attachment::AttachmentTotals;
 use crate::diagnostic::{Diagnostic, Source, SourceSpan, suggest_name};
 use crate::job::value::{ListSeparator, check_value, parse_value};
-use crate::job::{Input, Job};
+use crate::job::{Input, InputType, Job};
 use crate::lints::ValidJob;
 use crate::rows::CellValue;
 use crate::yaml::{self, Node, NodeKind, Spanned};
@@ -19,12 +21,16 @@ use crate::yaml::{self, Node, NodeKind, Spanned};
 pub(super) struct ResolvedInputs {
     pub(super) plain: IndexMap<String, Value>,
     pub(super) secrets: SecretInputs,
+    /// The images and documents, in the job's order.
+    pub(super) attachments: Vec<InputAttachment>,
 }
 
 /// A given value, and its place for findings.
 struct GivenValue {
     value: Result<Value, String>,
     place: SourceSpan,
+    /// Whether the value is the path of a file from the current folder.
+    is_named_file: bool,
 }
 
 pub(super) fn resolve(job: &ValidJob, given: &InputValues, workspace: &str) -> Result<ResolvedInputs, Vec<Diagnostic>> {
@@ -38,10 +44,38 @@ pub(super) fn resolve(job: &ValidJob, given: &InputValues, workspace: &str) -> R
     // An unreadable argument may be for any input, so missing inputs aren't reported.
     let unread = !given.findings.is_empty();
     let mut values = ResolvedInputs::default();
+    let mut totals = AttachmentTotals::default();
     for (name, input) in job.job().inputs() {
-        match taken.remove(name.value.as_str()) {
-            Some(GivenValue { value, place }) => {
-                let checked = value.and_then(|value| check_value(input, value, Some(workspace)));
+        let taken = taken.remove(name.value.as_str());
+        let mut attach = |value: &Value, base: Base<'_>| {
+            let Some(path) = value.as_str().filter(|_| input.kind.value == InputType::Image && !given.reads_no_files)
+            else {
+                return Ok(());
+            };
+            let recorded = given.recorded.iter().find(|recorded| recorded.input == name.value).cloned();
+            let attachment = match recorded {
+                Some(recorded) => recorded,
+                None => InputAttachment {
+                    input: name.value.clone(),
+                    path: path.to_owned(),
+                    file: input_attachments::read(path, base)?,
+                },
+            };
+            totals.try_add(&attachment.file).map_err(|why| format!("is one too many: {why}"))?;
+            values.attachments.push(attachment);
+            Ok(())
+        };
+        match taken {
+            Some(GivenValue { value, place, is_named_file }) => {
+                let (base, root) = match is_named_file && input.kind.value == InputType::Image {
+                    true => (Base::CurrentFolder, None),
+                    false => (Base::Workspace(workspace), Some(workspace)),
+                };
+                let checked = value.and_then(|value| match root {
+                    None => Ok(value),
+                    root => check_value(input, value, root),
+                });
+                let checked = checked.and_then(|value| attach(&value, base).map(|()| value));
                 match checked.and_then(|value| reject_empty_secret(input, value)) {
                     Ok(value) => values.put(&name.value, input, value),
                     Err(why) => {
@@ -53,7 +87,17 @@ pub(super) fn resolve(job: &ValidJob, given: &InputValues, workspace: &str) -> R
                 }
             }
             None => match &input.default {
-                Some(default) => values.put(&name.value, input, default.to_json()),
+                Some(default) => {
+                    let value = default.to_json();
+                    match attach(&value, Base::Workspace(workspace)) {
+                        Ok(()) => values.put(&name.value, input, value),
+                        Err(why) => {
+                            let message = format!("the input `{}` {why}", name.value);
+                            let finding = Diagnostic::error("bad-input", default.place(), message);
+                            findings.push(finding.help(format!("give another with `--set {}=PATH`", name.value)));
+                        }
+                    }
+                }
                 None if unread => {}
                 None => findings.push(missing(name, input, given)),
             },
@@ -105,7 +149,7 @@ fn read_row(job: &Job, given: &InputValues, taken: &mut HashMap<String, GivenVal
             CellValue::Json(value) => Ok(value.clone()),
         };
         let place = SourceSpan { source: Arc::clone(source), range: cell.range.clone() };
-        taken.insert(cell.name.to_string(), GivenValue { value, place });
+        taken.insert(cell.name.to_string(), GivenValue { value, place, is_named_file: false });
     }
 }
 
@@ -129,7 +173,8 @@ fn read_arguments(
             continue;
         }
         let value = parse_value(input.kind.value, &text.value, text.listing);
-        taken.insert(text.name.clone(), GivenValue { value, place: value_place });
+        let is_named_file = text.is_named_file;
+        taken.insert(text.name.clone(), GivenValue { value, place: value_place, is_named_file });
     }
 }
 
@@ -160,7 +205,10 @@ fn read_file(job: &Job, source: &Arc<Source>, taken: &mut HashMap<String, GivenV
         if !job.inputs().any(|(declared, _)| declared.value == name) {
             findings.push(unknown(job, name, place(&key)));
         } else {
-            taken.insert(name.to_owned(), GivenValue { value: Ok(value.to_json()), place: place(&value) });
+            taken.insert(
+                name.to_owned(),
+                GivenValue { value: Ok(value.to_json()), place: place(&value), is_named_file: false },
+            );
         }
     }
 }

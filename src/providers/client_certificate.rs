@@ -8,6 +8,7 @@ use reqwest::Identity;
 
 use super::api::ProviderError;
 use super::spec::{ConnectContext, SettingsContext};
+use crate::redaction::Redactor;
 
 /// The largest PEM file in bytes.
 const MAX_PEM_BYTES: u64 = 1 << 20;
@@ -30,10 +31,7 @@ impl ConnectContext<'_> {
             pem.push('\n');
             pem.push_str(&read_pem(context, "client_key", key)?);
         }
-        // Only its private part is a secret.
-        if let Some((start, end)) = pem.find("PRIVATE KEY-----").zip(pem.rfind("-----END")) {
-            self.redactor.add(&format!("{name}.client_key"), pem.get(start..end).unwrap_or_default());
-        }
+        self.redactor.add(&format!("{name}.client_key"), private_part(&pem));
         if pem.contains("ENCRYPTED") {
             let message = format!("the client key of {label} has a password");
             return Err(ProviderError::rejected(message).with_hint("write it without one: `openssl pkey`"));
@@ -49,26 +47,62 @@ impl ConnectContext<'_> {
     }
 }
 
+/// The client certificate and its key in one PEM file. The key is masked as `name`.
+///
+/// # Errors
+/// Why it can't be used, in words that follow "the file".
+pub(crate) fn read_identity(
+    path: &str,
+    home: Option<&str>,
+    workspace: &Path,
+    name: &str,
+    redactor: &Redactor,
+) -> Result<Identity, String> {
+    let pem = read_pem_file(path, home, workspace)?;
+    redactor.add(name, private_part(&pem));
+    if pem.contains("ENCRYPTED") {
+        return Err("has a key with a password: write it without one with `openssl pkey`".to_owned());
+    }
+    let incomplete = "doesn't have a certificate and its key: it needs `BEGIN CERTIFICATE` and `BEGIN PRIVATE KEY`";
+    Identity::from_pem(pem.as_bytes()).map_err(|_| incomplete.to_owned())
+}
+
+/// The private part of PEM text, which alone is a secret.
+fn private_part(pem: &str) -> &str {
+    let part = pem.find("PRIVATE KEY-----").zip(pem.rfind("-----END")).and_then(|(start, end)| pem.get(start..end));
+    part.unwrap_or_default()
+}
+
 fn read_pem(context: SettingsContext<'_>, key: &str, path: &str) -> Result<String, ProviderError> {
-    let label = &context.settings.label;
-    let wrong = |what: &str| ProviderError::rejected(format!("the file in `{key}` of {label} {what}"));
+    let home = context.variables.get("HOME").map(String::as_str);
+    read_pem_file(path, home, context.workspace)
+        .map_err(|what| ProviderError::rejected(format!("the file in `{key}` of {} {what}", context.settings.label)))
+}
+
+/// Reads a PEM file.
+///
+/// # Errors
+/// Why it can't be used, in words that follow "the file".
+fn read_pem_file(path: &str, home: Option<&str>, workspace: &Path) -> Result<String, String> {
     let path = match path.strip_prefix("~/") {
-        Some(rest) => Path::new(context.variables.get("HOME").map_or("/", String::as_str)).join(rest),
+        Some(rest) => Path::new(home.unwrap_or("/")).join(rest),
         None => PathBuf::from(path),
     };
-    let real = path.canonicalize().map_err(|error| wrong(&format!("can't be read: {error}")))?;
-    if is_in(&real, context.workspace) || is_in(&path, context.workspace) {
-        return Err(wrong("is in the workspace, where the tools of the job can read and change it")
-            .with_hint("move it to a folder of your own"));
+    let unreadable = |error: std::io::Error| format!("can't be read: {error}");
+    let real = path.canonicalize().map_err(unreadable)?;
+    if is_in(&real, workspace) || is_in(&path, workspace) {
+        let why =
+            "is in the workspace, where the tools of the job can read and change it: move it to a folder of your own";
+        return Err(why.to_owned());
     }
     if !real.is_file() {
-        return Err(wrong("isn't a regular file"));
+        return Err("isn't a regular file".to_owned());
     }
     let mut text = String::new();
     let read = File::open(&real).and_then(|file| file.take(MAX_PEM_BYTES + 1).read_to_string(&mut text));
-    read.map_err(|error| wrong(&format!("can't be read: {error}")))?;
+    read.map_err(unreadable)?;
     if text.len() as u64 > MAX_PEM_BYTES {
-        return Err(wrong(&format!("is larger than {MAX_PEM_BYTES} bytes")));
+        return Err(format!("is larger than {MAX_PEM_BYTES} bytes"));
     }
     Ok(text)
 }

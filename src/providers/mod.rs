@@ -5,6 +5,7 @@ pub mod anthropic;
 mod api;
 mod api_key;
 mod assembler;
+mod attachments;
 pub mod base_url;
 #[cfg(test)]
 mod captured_stream_tests;
@@ -32,12 +33,14 @@ pub use self::api::{
     Conversation, ConversationConfig, Provider, ProviderError, ProviderErrorKind, ReplyRequest, Retry, ServerCheck,
     StreamObserver,
 };
+pub(crate) use self::client_certificate::read_identity;
 pub use self::model::{Model, ServerInfo};
 pub use self::spec::{ConnectContext, DefaultEndpoint, ProviderSpec, SettingsContext};
 pub(crate) use self::transport::endpoint::bypasses_proxy;
 pub(crate) use self::transport::http::client_builder;
 pub(crate) use self::transport::transport_error::root_cause;
 pub use self::unsupported_options::{RequestOptions, UnsupportedOption};
+use crate::attachment::{Attachment, MediaSupport};
 use crate::models::{Capabilities, Retirement, find_retirement, identify_vendor};
 use crate::pricing::PriceKey;
 
@@ -95,6 +98,46 @@ impl Model {
             _ => (own, &*self.name),
         };
         PriceKey { provider: &self.provider, name: &self.name, price_provider, price_model, is_flex: self.is_flex() }
+    }
+
+    /// Which files it takes: as `providers.toml` or the table of models says. A script takes all.
+    pub fn media(&self) -> MediaSupport {
+        if let Some(accepts) = self.accepts {
+            return accepts;
+        }
+        if self.is_scripted() {
+            return MediaSupport::ALL;
+        }
+        let Some((vendor, _)) = identify_vendor(&self.name) else { return MediaSupport::default() };
+        let found = self.capabilities();
+        // Few servers with the Chat Completions API take PDFs.
+        let is_at_openai = vendor == openai_platform::VENDOR
+            && !self.name.contains('/')
+            && self.server.as_ref().is_none_or(|server| server.is_official);
+        let is_common = self.spec().is_some_and(|spec| spec.is_common_api);
+        MediaSupport {
+            images: found.image_tokens.is_some(),
+            gifs: found.image_tokens.is_some() && self.takes_gifs(),
+            pdfs: found.pdf_page_tokens.is_some() && (!is_common || is_at_openai),
+        }
+    }
+
+    /// Whether it takes GIF images if it takes images: all but Gemini models
+    /// (<https://ai.google.dev/gemini-api/docs/image-understanding>).
+    pub fn takes_gifs(&self) -> bool {
+        let is_gemini = |vendor| vendor == gemini::SPEC.vendor;
+        !self.spec().is_some_and(|spec| is_gemini(spec.vendor))
+            && !identify_vendor(&self.name).is_some_and(|(vendor, _)| is_gemini(vendor))
+    }
+
+    /// The tokens that an image or a document takes, estimated.
+    pub fn attachment_tokens(&self, attachment: &Attachment) -> u64 {
+        self.capabilities().attachment_tokens(attachment)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let (vendor, name) = identify_vendor(&self.name).unwrap_or_default();
+        Capabilities::of(vendor, name)
     }
 
     /// Whether its thinking may be sent back only if the preceding messages are unchanged.

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::attachment::MediaSupport;
 use crate::job::{ServiceTier, Thinking};
 
 /// A model as a job names it: `provider/name` and its options.
@@ -30,6 +31,9 @@ pub struct Model {
     /// Set where `provider` names a server in `providers.toml` instead of a built-in provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerInfo>,
+    /// Which files it takes, if `providers.toml` says so. Otherwise the table of models does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accepts: Option<MediaSupport>,
 }
 
 /// Which API a server in `providers.toml` speaks.

@@ -37,7 +37,7 @@ pub(super) const REPORT_FILE: &str = "report.html";
 /// the next process with the folder's lock removes them.
 pub(super) const TEMP_PREFIX: &str = ".tmp-legwork-";
 /// The folders that temporary files can be in, relative to the record.
-const TEMP_DIRS: [&str; 2] = ["", "subagents"];
+const TEMP_DIRS: [&str; 3] = ["", "subagents", "attachments"];
 
 /// Options for files that only their owner may read.
 pub(super) fn private_file_options() -> OpenOptions {
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn only_temporary_files_are_removed() {
         let record = tempfile::tempdir().unwrap();
-        fs::create_dir(record.path().join("subagents")).unwrap();
+        TEMP_DIRS[1..].iter().for_each(|name| fs::create_dir(record.path().join(name)).unwrap());
         for folder in TEMP_DIRS {
             let folder = record.path().join(folder);
             temporary(&folder).unwrap().keep().unwrap();
@@ -172,7 +172,7 @@ mod tests {
         remove_temporary_files(record.path());
         for folder in TEMP_DIRS {
             let names = fs::read_dir(record.path().join(folder)).unwrap().map(|entry| entry.unwrap().file_name());
-            let mut names: Vec<_> = names.filter(|name| *name != "subagents").collect();
+            let mut names: Vec<_> = names.filter(|name| !TEMP_DIRS.iter().any(|folder| name == folder)).collect();
             names.sort();
             assert_eq!(names, [".tmpAAAAAA"]);
         }

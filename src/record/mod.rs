@@ -2,6 +2,7 @@
 //! it while a run goes on, and finds, reads, resumes and rebuilds it.
 
 mod artifacts;
+mod attachments;
 mod files;
 mod flush;
 mod follow;
@@ -17,6 +18,7 @@ mod recorder;
 mod resume;
 mod run_slot;
 
+pub use self::attachments::read_attachment;
 pub use self::files::{BASELINE_FILE, LATEST, ROWS, RUNS, remove_abandoned_files, replace_shared_file, temporary};
 pub(crate) use self::files::{open_file, open_folder};
 pub use self::flush::FlushQueue;

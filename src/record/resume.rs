@@ -76,6 +76,7 @@ impl Recorder {
             journals.insert(agent, entries);
         }
         check_consistency(&folder, &journals)?;
+        record.check_attachments(&journals)?;
         let run_id = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let reserve = reserve_disk_space(&folder);
         let last_seen = lock.lease.last_seen();

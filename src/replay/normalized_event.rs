@@ -139,7 +139,8 @@ mod tests {
     }
 
     fn answered(call_id: &str) -> Event {
-        let result = ToolResult { call_id: call_id.to_owned(), text: String::new(), is_error: false };
+        let result =
+            ToolResult { call_id: call_id.to_owned(), text: String::new(), is_error: false, ..ToolResult::default() };
         CallFinished { tool: "task".into(), result, duration_ms: 1, file_version: None, no_result: None, merged: None }
             .into()
     }

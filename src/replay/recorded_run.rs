@@ -32,9 +32,11 @@ impl RecordedRun {
     /// Reads and verifies a record's journals.
     ///
     /// # Errors
-    /// A journal can't be used, or that of a subagent that hadn't ended is missing.
+    /// A journal or an image can't be used, or the journal of a subagent that hadn't ended is missing.
     pub(super) fn read(record: &Record) -> Result<Self, Error> {
-        Self::from_journals(record, record.journals()?, false)
+        let journals = record.journals()?;
+        record.check_attachments(&journals)?;
+        Self::from_journals(record, journals, false)
     }
 
     /// Reads a record's journals up to the first defect of each, which is returned in a sentence. A missing journal isn't an

@@ -22,6 +22,7 @@ pub use self::used_limit::UsedLimit;
 use crate::agent::{
     Agent, ConfineCopy, MessageFile, OwnWorkspaces, RunAbort, RunDeps, RunGates, RunHistory, RunState, ToolDeps,
 };
+use crate::attachment::Attachment;
 use crate::budget::MapBudget;
 use crate::error::Error;
 use crate::event::{
@@ -177,6 +178,7 @@ impl Run<'_> {
         let started = self.resume_state.as_ref().map(|state| &state.started);
         let (job_file, plan) = started.map_or((self.job_file, &self.plan), |it| (it.job_file.as_str(), &*it.plan));
         self.recorder.write_source(job_file, plan).map_err(record_failed)?;
+        self.sandbox.record_written().map_err(record_failed)?;
         for child in course.summaries() {
             // The run may have been interrupted just before this was written.
             self.recorder.write_summary(child).map_err(record_failed)?;
@@ -276,7 +278,10 @@ impl Run<'_> {
             history: RunHistory { cursors, elapsed, ..RunHistory::default() },
         });
         let is_resumed = matches!(opening, Event::Resumed(_));
-        let mut recorded = keeper.record(PARENT, opening);
+        // The plan in the first event names them. A resumed run has them.
+        let mut given = self.plan.attachments.iter().map(|input| &input.file).filter(|file| !file.data.is_empty());
+        let mut recorded = given.try_for_each(|file| keeper.keep(file));
+        recorded = recorded.and_then(|()| keeper.record(PARENT, opening));
         // A new run has nothing to lose before its first call with an effect.
         if is_resumed && recorded.is_ok() {
             recorded = keeper.recorder.flush(PARENT).await;
@@ -493,6 +498,10 @@ impl Sink for RecordingSink {
 
     fn flush<'a>(&'a self, agent: &'a str) -> BoxFuture<'a, io::Result<()>> {
         Box::pin(async move { self.recorder.flush(agent).await.inspect_err(|error| self.fail(error)) })
+    }
+
+    fn keep(&self, attachment: &Attachment) -> io::Result<()> {
+        self.recorder.write_attachment(attachment).inspect_err(|error| self.fail(error))
     }
 
     fn text(&self, _: &str, _: &str) {}

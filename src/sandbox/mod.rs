@@ -298,6 +298,18 @@ impl Sandbox {
         Ok(CommandWatch(Arc::clone(self)))
     }
 
+    /// Must be called after the files of the record were written, which tool servers may not change.
+    ///
+    /// # Errors
+    /// If nothing could be restored in case this program is killed.
+    pub fn record_written(&self) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        if let Some(watch) = &self.tamper_watch {
+            watch.record_written()?;
+        }
+        Ok(())
+    }
+
     fn command_starting(&self) -> io::Result<()> {
         #[cfg(target_os = "linux")]
         if let Some(watch) = &self.tamper_watch {

@@ -23,6 +23,8 @@ pub(super) struct TamperWatch {
     pub(super) restorer: Restorer,
     /// How many commands are running.
     running: AtomicUsize,
+    /// The files of the record that never change.
+    record_files: [PathBuf; 2],
 }
 
 impl TamperWatch {
@@ -39,8 +41,8 @@ impl TamperWatch {
         // This program itself writes to the folder of all runs.
         let protected = policy.protected.iter().filter(|path| **path != out).cloned();
         // In bubblewrap's tier, that folder is bind-mounted.
-        let in_record =
-            IMMUTABLE_RECORD_FILES.map(|name| record.join(name)).into_iter().chain([out.join(".gitignore")]);
+        let record_files = IMMUTABLE_RECORD_FILES.map(|name| record.join(name));
+        let in_record = record_files.iter().cloned().chain([out.join(".gitignore")]);
         let in_record = in_record.filter(|_| tier != Tier::Bubblewrap);
         let all = protected.chain(policy.protected_links.iter().cloned()).chain(in_record);
         let needs_guard =
@@ -67,7 +69,7 @@ impl TamperWatch {
             Tier::Bubblewrap => guard,
             _ => guard.with_records(policy, &out, &record, verifier),
         };
-        Self { guard: Mutex::new(guard), restorer, running: AtomicUsize::new(0) }
+        Self { guard: Mutex::new(guard), restorer, running: AtomicUsize::new(0), record_files }
     }
 
     /// Must be called before a command is started.
@@ -85,6 +87,19 @@ impl TamperWatch {
         }
         self.running.fetch_add(1, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Must be called after the files of the record were written: tool servers run already.
+    ///
+    /// # Errors
+    /// If nothing could be restored in case this program is killed.
+    pub(super) fn record_written(&self) -> io::Result<()> {
+        if self.running.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
+        guard.accept(&self.record_files);
+        self.restorer.arm(&guard)
     }
 
     /// Must be called after a command has ended.

@@ -9,8 +9,9 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::input::{parse, schema};
-use super::tool::{Builtin, CallFuture, Tool, ToolContext, no_options};
+use super::tool::{Builtin, CallFuture, Tool, ToolContext, ToolOutput, no_options};
 use super::tool_state::ToolState;
+use crate::attachment::MediaSupport;
 use crate::message::ToolError;
 use crate::process::CallLimits;
 use crate::redaction::Redactor;
@@ -24,13 +25,13 @@ const CANCEL_GRACE: Duration = Duration::from_secs(1);
 const MAX_CONCURRENT_FILE_CALLS: usize = 8;
 
 /// A tool without options that works on files.
-pub(super) struct FileTool<I> {
+pub(super) struct FileTool<I, O = String> {
     pub(super) name: &'static str,
     /// The description for the model.
     pub(super) description: &'static str,
     pub(super) reads_only: bool,
     /// Performs a call on a blocking thread.
-    pub(super) run: fn(&I, &FileCall) -> Result<String, ToolError>,
+    pub(super) run: fn(&I, &FileCall) -> Result<O, ToolError>,
 }
 
 /// What a call can use.
@@ -39,9 +40,10 @@ pub(super) struct FileCall {
     pub(super) state: Arc<ToolState>,
     pub(super) redactor: Redactor,
     pub(super) limits: CallLimits,
+    pub(super) media: MediaSupport,
 }
 
-impl<I> FileTool<I> {
+impl<I, O> FileTool<I, O> {
     /// The row for [`TOOLS`](super::TOOLS).
     pub(super) const fn builtin(
         &self,
@@ -60,7 +62,11 @@ impl<I> FileTool<I> {
     }
 }
 
-impl<I: DeserializeOwned + JsonSchema + Send + 'static> Tool for FileTool<I> {
+impl<I, O> Tool for FileTool<I, O>
+where
+    I: DeserializeOwned + JsonSchema + Send + 'static,
+    O: Into<ToolOutput> + 'static,
+{
     fn name(&self) -> &str {
         self.name
     }
@@ -85,16 +91,19 @@ impl<I: DeserializeOwned + JsonSchema + Send + 'static> Tool for FileTool<I> {
                 state: context.state.clone(),
                 redactor: context.redactor.clone(),
                 limits: context.limits.clone(),
+                media: context.media,
             };
             let run = self.run;
-            let work = run_blocking(move || run(&input, &call));
+            let work = run_blocking(move || run(&input, &call).map(Into::into));
             if self.reads_only { until_stopped(context.limits, work).await } else { work.await }
         })
     }
 }
 
 /// Runs file work on a blocking thread. At most [`MAX_CONCURRENT_FILE_CALLS`] run at the same time.
-async fn run_blocking(work: impl FnOnce() -> Result<String, ToolError> + Send + 'static) -> Result<String, ToolError> {
+async fn run_blocking(
+    work: impl FnOnce() -> Result<ToolOutput, ToolError> + Send + 'static,
+) -> Result<ToolOutput, ToolError> {
     static PERMITS: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(MAX_CONCURRENT_FILE_CALLS);
     // The semaphore is never closed.
     let permit = PERMITS.acquire().await.ok();
@@ -112,8 +121,8 @@ async fn run_blocking(work: impl FnOnce() -> Result<String, ToolError> + Send + 
 /// expression can delay that.
 async fn until_stopped(
     limits: &CallLimits,
-    work: impl Future<Output = Result<String, ToolError>>,
-) -> Result<String, ToolError> {
+    work: impl Future<Output = Result<ToolOutput, ToolError>>,
+) -> Result<ToolOutput, ToolError> {
     let timed_out = async {
         tokio::select! {
             () = limits.cancel.cancelled() => {}

@@ -26,7 +26,7 @@ use crate::text::truncate;
 
 pub use crate::message::ToolError;
 pub use server_tool::{ServerCall, ServerTool, ToolDefinition, ToolServers};
-pub use tool::{Builtin, CallFuture, Tool, ToolContext, ToolGrant, ToolSpec};
+pub use tool::{Builtin, CallFuture, Tool, ToolContext, ToolGrant, ToolOutput, ToolSpec};
 pub use tool_state::{FileVersion, TodoItem, TodoStatus, ToolState};
 
 /// The rules about tools' options, in addition to those of the YAML reader.

@@ -136,7 +136,7 @@ impl Tool for SkillTool {
     fn call<'a>(&'a self, input: &'a RawValue, _: &'a ToolContext<'a>) -> CallFuture<'a> {
         Box::pin(async move {
             let SkillInput { name, part, .. } = parse(input)?;
-            self.find(&name)?.render(part.unwrap_or(1))
+            self.find(&name)?.render(part.unwrap_or(1)).map(Into::into)
         })
     }
 }

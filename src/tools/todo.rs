@@ -98,7 +98,7 @@ impl Tool for Todo {
             }
             let text = render(&items);
             context.state.set_todo(items);
-            Ok(text)
+            Ok(text.into())
         })
     }
 }

@@ -10,6 +10,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::tool_state::ToolState;
+use crate::attachment::{Attachment, MediaSupport};
 use crate::diagnostic::Diagnostic;
 use crate::message::ToolError;
 use crate::process::spawn::EnvironmentError;
@@ -69,8 +70,23 @@ impl ToolSpec {
     }
 }
 
+/// What a call returns to the model.
+#[derive(Debug, Default)]
+pub struct ToolOutput {
+    /// The text.
+    pub text: String,
+    /// Images and documents that follow it. The toolbox leaves out those that the model doesn't take.
+    pub attachments: Vec<Attachment>,
+}
+
+impl From<String> for ToolOutput {
+    fn from(text: String) -> Self {
+        Self { text, attachments: Vec::new() }
+    }
+}
+
 /// The result of a call, once it is finished.
-pub type CallFuture<'a> = BoxFuture<'a, Result<String, ToolError>>;
+pub type CallFuture<'a> = BoxFuture<'a, Result<ToolOutput, ToolError>>;
 
 /// A tool that an agent can call. [`TOOLS`](super::TOOLS) lists the built-in ones; a [`Toolbox`](super::toolbox::Toolbox)
 /// holds any type that implements this.
@@ -94,7 +110,7 @@ pub trait Tool: Send + Sync {
         let _ = (input, state);
     }
 
-    /// Performs a call and returns the text for the model.
+    /// Performs a call and returns what the model gets.
     ///
     /// # Errors
     /// A [`ToolError`] for the model. It never ends the run.
@@ -116,6 +132,8 @@ pub struct ToolContext<'a> {
     pub environment: &'a Environment,
     /// How commands are confined.
     pub sandbox: &'a Sandbox,
+    /// Which files the agent's model takes.
+    pub media: MediaSupport,
     /// When the call must end.
     pub limits: &'a CallLimits,
     /// Set if the run must end after this call.

@@ -14,7 +14,7 @@ fn scripted() -> TestFolder {
     let folder = TestFolder::new();
     folder.write(
         "job.yaml",
-        "model: { name: replay/replies.yaml, context: 4000 }\nparent: { prompt: Go., tools: [read_file], max_tokens: 400 }\n\
+        "model: { name: replay/replies.yaml, context: 4040 }\nparent: { prompt: Go., tools: [read_file], max_tokens: 400 }\n\
          limits: { tokens: 100000 }\n",
     );
     folder.write("notes.txt", super::lines());

@@ -106,6 +106,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "bad-default",
             "bad-enum",
             "bad-secret",
+            "image-left-out",
             "unused-input",
             "unknown-input",
             "missing-input",

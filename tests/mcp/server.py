@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A tool server for the tests, without an SDK, over stdio or HTTP. It misbehaves on order.
 
-usage: server.py stdio|http modern|legacy [many|bad-schema|twice-listed|silent|redirect|unauthorized|html]
+usage: server.py stdio|http modern|legacy [many|bad-schema|twice-listed|silent|redirect|unauthorized|html|tls CERTIFICATE KEY CLIENTS]
 
 With `modern` it speaks protocol 2026-07-28 (server/discover, stateless), with `legacy` the older handshake only. Over HTTP, it
 prints its port first. The file `server.log` has a line for each message that it got.
@@ -10,7 +10,7 @@ import json, os, sys, threading, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 KIND, GENERATION, MODE = sys.argv[1], sys.argv[2], (sys.argv[3] if len(sys.argv) > 3 else "")
-NAMES = ("echo", "die", "ask", "env", "image", "data", "slow", "progress", "flood", "requests", "big", "log", "fail", "touch")
+NAMES = ("echo", "die", "ask", "env", "image", "data", "slow", "progress", "flood", "requests", "big", "log", "fail", "touch", "tamper", "deafen")
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}}
 LOG = open("server.log", "a", buffering=1) if os.access(".", os.W_OK) else None
 
@@ -61,6 +61,10 @@ def call(name, arguments, token, emit):
                 file.write("x")
             time.sleep(600 if arguments.get("text") == "wait" else 0)
             return text("touched")
+        case "tamper":
+            with open("job.yaml", "a") as file:
+                file.write("# changed")
+            return text("changed")
         case "progress":
             for number in range(int(arguments["text"])):
                 time.sleep(0.3)
@@ -104,7 +108,12 @@ def answer(message, emit):
         reply({"tools": tools(), "resultType": "complete", "ttlMs": 0, "cacheScope": "private"})
     elif method == "tools/call":
         token = (params.get("_meta") or {}).get("progressToken")
-        reply(call(params["name"], params.get("arguments") or {}, token, emit))
+        try:
+            reply(call(params["name"], params.get("arguments") or {}, token, emit))
+        except OSError as error:
+            if KIND == "http":
+                raise
+            reply(text(str(error), isError=True))
         if KIND == "stdio":
             reply(text("twice"))
     else:
@@ -121,6 +130,10 @@ def serve_stdio():
 
     for line in sys.stdin:
         message = json.loads(line)
+        if (message.get("params") or {}).get("name") == "deafen":
+            # From now on, it reads nothing.
+            answer(message, emit)
+            time.sleep(600)
         # Notifications must arrive during a call.
         threading.Thread(target=answer, args=(message, emit), daemon=True).start()
 
@@ -193,5 +206,14 @@ if KIND == "stdio":
     serve_stdio()
 else:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if MODE == "tls":
+        import ssl
+
+        certificate, key, clients = sys.argv[4:7]
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        context.load_verify_locations(clients)
+        context.verify_mode = ssl.CERT_REQUIRED
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     print(server.server_address[1], flush=True)
     server.serve_forever()

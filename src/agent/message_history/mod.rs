@@ -3,7 +3,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::attachment::Attachment;
 use crate::message::{BlockContent, Message, ToolResult, UserMessage};
+use crate::models::token_estimate::text_bytes;
+use crate::providers::Model;
 use crate::tools::toolbox::truncate_middle;
 
 /// How many characters are left of an old result that is truncated.
@@ -39,6 +42,8 @@ pub(super) struct MessageHistory {
     pub(super) messages: Vec<Message>,
     /// Whether the model accepts its thinking only after the exact messages that it followed.
     pub(super) binds_thinking: bool,
+    /// The model, which determines the size of images.
+    pub(super) model: Model,
 }
 
 impl MessageHistory {
@@ -62,7 +67,8 @@ impl MessageHistory {
         let turns = self.turn_starts();
         let mut best = None;
         for kept in 1..turns.len().min(MAX_KEPT_TURNS + 1) {
-            let size = self.messages[turns[turns.len() - kept]..].iter().map(message_bytes).sum::<usize>();
+            let size =
+                self.messages[turns[turns.len() - kept]..].iter().map(|it| self.message_bytes(it)).sum::<usize>();
             if best.is_some() && size > most {
                 break;
             }
@@ -75,7 +81,7 @@ impl MessageHistory {
     /// the last turn are new.
     pub(super) fn old_results_to_truncate(&self, enough: usize) -> (Vec<String>, usize) {
         let end = self.turn_starts().last().copied().unwrap_or_default();
-        truncatable(&self.messages[..end], TRUNCATED_RESULT_CHARS, enough)
+        self.truncatable(&self.messages[..end], TRUNCATED_RESULT_CHARS, enough)
     }
 
     /// How short all results, new ones included, must be to save `enough` bytes: the calls, and the greatest length in
@@ -83,13 +89,14 @@ impl MessageHistory {
     pub(super) fn results_to_truncate(&self, enough: usize, below: u64) -> Option<(Vec<String>, u64)> {
         let lengths = [20_000, 10_000, 5_000, 2_500, 1_200, 600, TRUNCATED_RESULT_CHARS];
         lengths.into_iter().filter(|chars| (*chars as u64) < below).find_map(|chars| {
-            let (ids, saved) = truncatable(&self.messages, chars, usize::MAX);
+            let (ids, saved) = self.truncatable(&self.messages, chars, usize::MAX);
             (saved >= enough && !ids.is_empty()).then_some((ids, chars as u64))
         })
     }
 
-    /// Truncates the results of these calls. Returns the calls that were found.
-    pub(super) fn truncate_results(&mut self, call_ids: &[String], chars: u64) -> Vec<String> {
+    /// Truncates the results of these calls, and removes their images and documents: to make room, or because they were
+    /// `refused`. Returns the calls that were found.
+    pub(super) fn truncate_results(&mut self, call_ids: &[String], chars: u64, refused: bool) -> Vec<String> {
         let chars = usize::try_from(chars).unwrap_or(usize::MAX);
         let call_ids: HashSet<&str> = call_ids.iter().map(String::as_str).collect();
         let mut found = Vec::new();
@@ -97,8 +104,17 @@ impl MessageHistory {
         for (at, message) in self.messages.iter_mut().enumerate() {
             let Message::User(message) = message else { continue };
             for result in message.results.iter_mut().filter(|result| call_ids.contains(result.call_id.as_str())) {
-                if let Some(short) = truncated_result(&result.text, chars) {
-                    result.text = short;
+                let short = truncated_result(&result.text, chars);
+                if short.is_some() || !result.attachments.is_empty() {
+                    result.text = short.unwrap_or_else(|| std::mem::take(&mut result.text));
+                    for attachment in result.attachments.drain(..) {
+                        let noun = attachment.media_type.noun();
+                        let why = match refused {
+                            true => "because the request with it was refused: it may be damaged",
+                            false => "to make room in the conversation",
+                        };
+                        result.text.push_str(&format!("\n[The {noun} was removed {why}.]"));
+                    }
                     found.push(result.call_id.clone());
                     first_changed.get_or_insert(at);
                 }
@@ -113,9 +129,61 @@ impl MessageHistory {
     /// Replaces everything before the kept turns by a summary.
     pub(super) fn replace_with_summary(&mut self, summary: &str, kept_turns: u32) {
         let cut = self.messages_before(kept_turns).map_or(0, <[Message]>::len);
-        let first = UserMessage::text(format!("{}\n\n{SUMMARY_NOTE}\n\n{summary}", self.prompt));
+        let mut first = UserMessage::text(format!("{}\n\n{SUMMARY_NOTE}\n\n{summary}", self.prompt));
+        if let Some(Message::User(prompt)) = self.messages.first_mut() {
+            first.attachments = std::mem::take(&mut prompt.attachments);
+        }
         self.messages.splice(..cut, [Message::User(first)]);
         self.drop_thinking_after(0);
+    }
+
+    /// All images and documents.
+    pub(super) fn attachments(&self) -> impl Iterator<Item = &Attachment> {
+        self.messages.iter().flat_map(|message| match message {
+            Message::User(message) => message.attachments().collect(),
+            Message::Assistant(_) => Vec::new(),
+        })
+    }
+
+    /// The results that truncation makes shorter, oldest first, until `enough` bytes are saved: their calls, and how many bytes
+    /// that saves. Results with images or documents come first.
+    fn truncatable(&self, messages: &[Message], chars: usize, enough: usize) -> (Vec<String>, usize) {
+        let results = messages.iter().flat_map(|message| match message {
+            Message::User(message) => message.results.as_slice(),
+            Message::Assistant(_) => &[],
+        });
+        let (with, without): (Vec<&ToolResult>, Vec<_>) = results.partition(|result| !result.attachments.is_empty());
+        let (mut ids, mut saved) = (Vec::new(), 0);
+        for ToolResult { call_id, text, attachments, .. } in with.into_iter().chain(without) {
+            if saved >= enough {
+                break;
+            }
+            let short = truncated_result(text, chars);
+            if short.is_some() || !attachments.is_empty() {
+                saved += short.map_or(0, |short| text.len().saturating_sub(short.len()));
+                saved += attachments.iter().map(|attachment| self.attachment_bytes(attachment)).sum::<usize>();
+                ids.push(call_id.clone());
+            }
+        }
+        (ids, saved)
+    }
+
+    /// The size of an image or a document, in bytes of a text with as many tokens.
+    fn attachment_bytes(&self, attachment: &Attachment) -> usize {
+        text_bytes(self.model.attachment_tokens(attachment))
+    }
+
+    /// The approximate size of a message as JSON, in bytes.
+    fn message_bytes(&self, message: &Message) -> usize {
+        match message {
+            Message::User(message) => {
+                let results: usize =
+                    message.results.iter().map(|result| result.text.len() + result.call_id.len()).sum();
+                let attachments: usize = message.attachments().map(|it| self.attachment_bytes(it)).sum();
+                results + attachments + message.text.as_ref().map_or(0, String::len)
+            }
+            Message::Assistant(reply) => serde_json::to_string(&reply.blocks).map_or(0, |json| json.len()),
+        }
     }
 
     /// Changes the messages to a form that any model of any API accepts: without thinking and signatures, which only the
@@ -170,42 +238,11 @@ impl MessageHistory {
     }
 }
 
-/// The results that truncation makes shorter, oldest first, until `enough` bytes are saved: their calls, and how many bytes
-/// that saves.
-fn truncatable(messages: &[Message], chars: usize, enough: usize) -> (Vec<String>, usize) {
-    let results = messages.iter().flat_map(|message| match message {
-        Message::User(message) => message.results.as_slice(),
-        Message::Assistant(_) => &[],
-    });
-    let (mut ids, mut saved) = (Vec::new(), 0);
-    for ToolResult { call_id, text, .. } in results {
-        if saved >= enough {
-            break;
-        }
-        if let Some(short) = truncated_result(text, chars) {
-            saved += text.len().saturating_sub(short.len());
-            ids.push(call_id.clone());
-        }
-    }
-    (ids, saved)
-}
-
 /// A truncated result; `None` if truncation wouldn't save enough.
 fn truncated_result(text: &str, chars: usize) -> Option<String> {
     text.char_indices().nth(chars.saturating_add(MIN_TRUNCATED_CHARS))?;
     let text = text.strip_prefix(TRUNCATION_NOTE).map_or(text, str::trim_start);
     Some(format!("{TRUNCATION_NOTE}\n{}", truncate_middle(text.to_owned(), chars)))
-}
-
-/// The approximate size of a message as JSON, in bytes.
-fn message_bytes(message: &Message) -> usize {
-    match message {
-        Message::User(message) => {
-            let results: usize = message.results.iter().map(|result| result.text.len() + result.call_id.len()).sum();
-            results + message.text.as_ref().map_or(0, String::len)
-        }
-        Message::Assistant(reply) => serde_json::to_string(&reply.blocks).map_or(0, |json| json.len()),
-    }
 }
 
 #[cfg(test)]

@@ -34,13 +34,18 @@ fn conversation(turns: &[Turn]) -> MessageHistory {
         for length in lengths {
             number += 1;
             let (id, input) = (format!("call-{number}"), RawValue::from_string("{}".to_owned()).unwrap());
-            results.push(ToolResult { call_id: id.clone(), text: "ä".repeat(*length), is_error: length % 2 == 0 });
+            results.push(ToolResult {
+                call_id: id.clone(),
+                text: "ä".repeat(*length),
+                is_error: length % 2 == 0,
+                ..ToolResult::default()
+            });
             let input = Arc::from(input);
             calls.push(BlockContent::Call(ToolCall { id, tool: "bash".to_owned(), input, input_error: None }));
         }
         messages.messages.push(reply(calls));
         let text = (*remark || lengths.is_empty()).then(|| "Go on.".to_owned());
-        messages.messages.push(Message::User(UserMessage { results, text }));
+        messages.messages.push(Message::User(UserMessage { results, text, ..UserMessage::default() }));
         if *remark {
             messages.messages.push(Message::User(UserMessage::text("It ends here.")));
         }
@@ -74,7 +79,7 @@ fn shown(messages: &[Message]) -> Vec<String> {
 }
 
 fn size(messages: &MessageHistory) -> usize {
-    messages.messages.iter().map(message_bytes).sum()
+    messages.messages.iter().map(|message| messages.message_bytes(message)).sum()
 }
 
 fn turns() -> impl Strategy<Value = Vec<Turn>> {
@@ -92,11 +97,11 @@ proptest! {
         let mut short = conversation(&turns);
         let (ids, saved) = short.old_results_to_truncate(enough);
         let last = whole.turn_starts().last().copied().unwrap_or_default();
-        prop_assert_eq!(&short.truncate_results(&ids, TRUNCATED_RESULT_CHARS as u64), &ids);
+        prop_assert_eq!(&short.truncate_results(&ids, TRUNCATED_RESULT_CHARS as u64, false), &ids);
         holds(&short.messages);
         prop_assert_eq!(size(&whole) - size(&short), saved);
         prop_assert_eq!(shown(&whole.messages[last..]), shown(&short.messages[last..]), "the last turn stays whole");
-        prop_assert!(short.truncate_results(&ids, TRUNCATED_RESULT_CHARS as u64).is_empty(), "a second time changes nothing");
+        prop_assert!(short.truncate_results(&ids, TRUNCATED_RESULT_CHARS as u64, false).is_empty(), "a second time changes nothing");
         prop_assert!(saved >= enough || short.old_results_to_truncate(usize::MAX).0.is_empty(), "all that can be saved is");
 
         if let Some((kept, bytes_kept)) = whole.turns_to_keep(most) {
@@ -128,13 +133,13 @@ proptest! {
         }
         let mut squeezed = conversation(&turns);
         if let Some((ids, chars)) = whole.results_to_truncate(enough, u64::MAX) {
-            squeezed.truncate_results(&ids, chars);
+            squeezed.truncate_results(&ids, chars, false);
             holds(&squeezed.messages);
             prop_assert!(size(&whole) - size(&squeezed) >= enough);
             // Truncate again, to a smaller length.
             if let Some((ids, less)) = squeezed.results_to_truncate(1, chars) {
                 prop_assert!(less < chars);
-                squeezed.truncate_results(&ids, less);
+                squeezed.truncate_results(&ids, less, false);
                 holds(&squeezed.messages);
             }
         }

@@ -73,7 +73,14 @@ impl CaseLoader {
             reply_counts: script.unused(|_| 0).into_iter().map(|left| (left.agent, left.total)).collect(),
             inputs,
             missing_secrets: secrets,
-            env: job.job().env.iter().map(|name| name.value.clone()).filter(|name| !is_secret_name(name)).collect(),
+            env: job
+                .job()
+                .env
+                .iter()
+                .chain(job.job().mcp.values().flat_map(|server| &server.env))
+                .map(|name| name.value.clone())
+                .filter(|name| !is_secret_name(name))
+                .collect(),
             expect,
             source,
         })
@@ -134,6 +141,8 @@ impl CaseLoader {
     /// Checks the inputs against the job. Returns the names of secret inputs without a value.
     fn check_inputs(&mut self, job: &ValidJob, file: Option<&Path>) -> Option<Vec<String>> {
         let mut inputs = InputValues::default();
+        // The workspace of the case is made when it runs.
+        inputs.read_no_files();
         let mut named = Vec::new();
         if let Some(file) = file {
             let source = self.read_source(file)?;

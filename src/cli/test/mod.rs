@@ -64,7 +64,7 @@ pub(super) struct TestRunOptions {
     pub(super) jobs: Option<NonZeroUsize>,
     /// Treat the cases and their jobs as untrusted: refuse `env`, `network: open` and other privileges
     ///
-    /// Also refuses secret inputs, `git: commit`, `allow_changes`, `checks`, files of commits (`ref`), models that reply from a file, files behind
+    /// Also refuses secret inputs, `git: commit`, `allow_changes`, `checks`, tool servers, files of commits (`ref`), models that reply from a file, files behind
     /// symbolic links and --sandbox off.
     #[arg(long)]
     pub(super) untrusted: bool,

@@ -62,7 +62,7 @@ pub(super) struct ValidateArgs {
     deny: Option<String>,
     /// Treat the jobs as untrusted: refuse `env`, `network: open` and other privileges
     ///
-    /// Also refuses secret inputs, `git: commit`, `allow_changes`, `checks`, files of commits (`ref`), models that reply from a file, and jobs behind
+    /// Also refuses secret inputs, `git: commit`, `allow_changes`, `checks`, tool servers, files of commits (`ref`), models that reply from a file, and jobs behind
     /// symbolic links.
     #[arg(long)]
     untrusted: bool,

@@ -140,7 +140,7 @@ fn sample_value(input: &Input) -> Value {
         InputType::Integer => 1.into(),
         InputType::Number => 1.5.into(),
         InputType::Boolean => true.into(),
-        InputType::Path => "path".into(),
+        InputType::Path | InputType::Image => "path".into(),
         InputType::List => json!(["item"]),
     }
 }

@@ -14,8 +14,10 @@ use serde_json::{Value, json};
 use super::block;
 use super::reply::AnthropicDecoder;
 use super::thinking::{self, VENDOR};
+use crate::attachment::{Attachment, MediaType};
 use crate::message::{Block, BlockContent, Message, Reply, ToolResult, UserMessage};
 use crate::providers::api::{ConversationConfig, ReplyRequest};
+use crate::providers::attachments::AttachmentEncoder;
 use crate::providers::json::{
     EMPTY_TEXT, EncodedBody, Fields, field, is_blank, or_placeholder, parse_fields, string_field, text_to_send,
 };
@@ -43,6 +45,7 @@ pub(super) struct AnthropicEncoder {
     has_tools: bool,
     /// `tools` and `system` with their markers, and the messages.
     body: EncodedBody,
+    attachments: AttachmentEncoder,
     /// Whether the first reply of this turn starts with thinking; `None` before the first reply.
     starts_with_thinking: Option<bool>,
 }
@@ -64,6 +67,7 @@ impl AnthropicEncoder {
             is_vertex,
             has_tools: !tools.is_empty(),
             body: EncodedBody::new(fixed + r#","messages":["#),
+            attachments: AttachmentEncoder::new(&config.model),
             starts_with_thinking: None,
         }
     }
@@ -73,7 +77,7 @@ impl RequestEncoder for AnthropicEncoder {
     type Decoder = AnthropicDecoder;
 
     fn prompt_bytes(&self) -> usize {
-        self.body.size()
+        self.attachments.prompt_bytes(self.body.size())
     }
 
     /// Encodes a message. Consecutive messages of one role are merged: a reply that continues a paused one, and a user
@@ -81,7 +85,7 @@ impl RequestEncoder for AnthropicEncoder {
     /// (<https://platform.claude.com/docs/en/api/messages>), but not every compatible server accepts them.
     fn push(&mut self, message: &Message) {
         let (start, blocks) = match message {
-            Message::User(message) => (USER_START, user_blocks(message)),
+            Message::User(message) => (USER_START, user_blocks(message, &mut self.attachments)),
             Message::Assistant(reply) => (ASSISTANT_START, assistant_blocks(reply)),
         };
         let blocks = blocks.join(",");
@@ -100,6 +104,7 @@ impl RequestEncoder for AnthropicEncoder {
 
     fn clear(&mut self) {
         self.body.clear();
+        self.attachments.clear();
         self.starts_with_thinking = None;
     }
 
@@ -172,16 +177,36 @@ fn text_block(text: &str) -> String {
     json!({ "type": "text", "text": text }).to_string()
 }
 
-fn user_blocks(message: &UserMessage) -> Vec<String> {
-    let result = |ToolResult { call_id, text, is_error }: &ToolResult| {
-        let (id, text) = (wire_call_id(call_id), or_placeholder(text));
-        let mut block = json!({ "type": "tool_result", "tool_use_id": id, "content": text });
+/// An image or a PDF (<https://platform.claude.com/docs/en/build-with-claude/vision>, `/pdf-support`). The content of a
+/// result can have the same blocks (<https://platform.claude.com/docs/en/api/messages>).
+fn attachment_block(attachment: &Attachment, base64: &str) -> Value {
+    let kind = if attachment.media_type == MediaType::Pdf { "document" } else { "image" };
+    let source = json!({ "type": "base64", "media_type": attachment.media_type.mime(), "data": base64 });
+    json!({ "type": kind, "source": source })
+}
+
+fn user_blocks(message: &UserMessage, attachments: &mut AttachmentEncoder) -> Vec<String> {
+    let mut blocks = Vec::with_capacity(message.results.len() + 1);
+    for ToolResult { call_id, text, is_error, attachments: files } in &message.results {
+        let mut text = or_placeholder(text).to_owned();
+        let parts = attachments.encode(files, &mut text, attachment_block);
+        let id = wire_call_id(call_id);
+        let content = match parts.is_empty() {
+            true => json!(text),
+            false => [json!({ "type": "text", "text": text })].into_iter().chain(parts).collect(),
+        };
+        let mut block = json!({ "type": "tool_result", "tool_use_id": id, "content": content });
         if *is_error {
             block["is_error"] = json!(true);
         }
-        block.to_string()
-    };
-    message.results.iter().map(result).chain(text_to_send(message).map(text_block)).collect()
+        blocks.push(block.to_string());
+    }
+    // Images work best before the text that is about them.
+    let mut text = text_to_send(message).unwrap_or_default().to_owned();
+    let parts = attachments.encode(&message.attachments, &mut text, attachment_block);
+    blocks.extend(parts.iter().map(Value::to_string));
+    blocks.extend((!text.is_empty()).then(|| text_block(&text)));
+    blocks
 }
 
 fn assistant_blocks(reply: &Reply) -> Vec<String> {

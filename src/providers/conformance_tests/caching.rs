@@ -57,7 +57,7 @@ async fn conversation(dialect: &dyn WireDialect, server: &ScriptedServer) -> Vec
         let results = reply.tool_calls().map(|call| result(&call.id, "found\n", turn == 1)).collect();
         push(&mut conversation, Message::Assistant(reply));
         let text = (turn == 1).then(|| "A remark.".to_owned());
-        push(&mut conversation, Message::User(UserMessage { results, text }));
+        push(&mut conversation, Message::User(UserMessage { results, text, ..UserMessage::default() }));
     }
     let last = ReplyRequest { tools_allowed: false, ..request() };
     conversation.ask(last, &RecordingObserver::default()).await.unwrap();

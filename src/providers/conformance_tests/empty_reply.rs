@@ -45,7 +45,7 @@ async fn an_empty_reply_after_tool_results_ends_the_turn() {
         let reply = conversation.ask(request(), &seen).await.unwrap();
         let results = reply.tool_calls().map(|call| result(&call.id, "found", false)).collect();
         conversation.push(&Message::Assistant(reply));
-        conversation.push(&Message::User(UserMessage { results, text: None }));
+        conversation.push(&Message::User(UserMessage::results(results)));
         let last = conversation.ask(request(), &seen).await.unwrap();
         assert!(last.is_empty_reply() && last.stop == StopReason::EndTurn, "{last:?}");
         // Gemini's API sometimes sends an empty reply although the model has more to say.

@@ -280,5 +280,5 @@ pub(super) fn tool_call_reply() -> ReplySpec {
 }
 
 pub(super) fn result(call_id: &str, text: &str, is_error: bool) -> ToolResult {
-    ToolResult { call_id: call_id.to_owned(), text: text.to_owned(), is_error }
+    ToolResult { call_id: call_id.to_owned(), text: text.to_owned(), is_error, ..ToolResult::default() }
 }

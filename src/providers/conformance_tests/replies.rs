@@ -267,7 +267,7 @@ async fn call_ids_become_unique_within_the_conversation() {
             let results = reply.tool_calls().map(|call| result(&call.id, "found", false)).collect();
             ids.extend(reply.tool_calls().map(|call| call.id.clone()));
             conversation.push(&Message::Assistant(reply));
-            conversation.push(&Message::User(UserMessage { results, text: None }));
+            conversation.push(&Message::User(UserMessage::results(results)));
         }
         assert_eq!(ids[..2], ["a", "b"]);
         assert!(ids.iter().all(|id| !id.is_empty()));

@@ -35,7 +35,11 @@ async fn results_of_parallel_calls_are_sent_in_order_with_failures_marked() {
         let recorded = serde_json::to_string(&reply).unwrap();
         conversation.push(&Message::Assistant(serde_json::from_str(&recorded).unwrap()));
         let results = vec![result("toolu_1", "Cargo.toml \"x\"\n", false), result("toolu_2", "no such file", true)];
-        conversation.push(&Message::User(UserMessage { results, text: Some("Go on.".to_owned()) }));
+        conversation.push(&Message::User(UserMessage {
+            results,
+            text: Some("Go on.".to_owned()),
+            ..UserMessage::default()
+        }));
         conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
         let received = server.received();
         assert_eq!((received[0].connection, received[1].connection), (0, 0), "one connection serves both");
@@ -89,7 +93,7 @@ async fn each_request_starts_with_the_previous_one() {
             let results = reply.tool_calls().map(|call| result(&call.id, "found", turn == 2)).collect();
             conversation.push(&Message::Assistant(reply));
             let text = (turn == 3).then(|| "A remark.".to_owned());
-            conversation.push(&Message::User(UserMessage { results, text }));
+            conversation.push(&Message::User(UserMessage { results, text, ..UserMessage::default() }));
             sizes.push(conversation.prompt_bytes());
         }
         assert!(sizes.is_sorted() && sizes[0] > 0);
@@ -120,7 +124,11 @@ async fn no_empty_text_and_no_invalid_name_is_sent() {
         for results in [vec![result("a", "", true)], Vec::new()] {
             let reply = conversation.ask(last_request(), &RecordingObserver::default()).await.unwrap();
             conversation.push(&Message::Assistant(reply));
-            conversation.push(&Message::User(UserMessage { results, text: Some("\n".to_owned()) }));
+            conversation.push(&Message::User(UserMessage {
+                results,
+                text: Some("\n".to_owned()),
+                ..UserMessage::default()
+            }));
         }
         conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
         let words = |text: &str| text.to_owned();
@@ -150,7 +158,7 @@ async fn ids_of_any_form_are_sent_back_unchanged() {
         let reply = conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
         let results = reply.tool_calls().map(|call| result(&call.id, "found", false)).collect();
         conversation.push(&Message::Assistant(reply));
-        conversation.push(&Message::User(UserMessage { results, text: None }));
+        conversation.push(&Message::User(UserMessage::results(results)));
         conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
         let turns = dialect.parse_request(&server.received()[1].json()).turns;
         let (mut called, mut answered) = (Vec::new(), Vec::new());

@@ -14,7 +14,7 @@ async fn a_rebuilt_conversation_is_equal_and_its_ids_stay_reserved() {
         let messages = [
             Message::User(UserMessage::text("Hello")),
             Message::Assistant(reply),
-            Message::User(UserMessage { results, text: None }),
+            Message::User(UserMessage::results(results)),
         ];
         messages[1..].iter().for_each(|message| conversation.push(message));
         let size = conversation.prompt_bytes();

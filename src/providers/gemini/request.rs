@@ -9,10 +9,12 @@ use serde_json::{Map, Value, json};
 use super::encode_reply::{EncodedCall, encode_reply};
 use super::reply::GeminiDecoder;
 use super::thinking::thinking_config;
+use crate::attachment::Attachment;
 use crate::job::Thinking;
 use crate::message::{Message, ToolResult, UserMessage};
 use crate::models::Capabilities;
 use crate::providers::api::{ConversationConfig, ReplyRequest};
+use crate::providers::attachments::AttachmentEncoder;
 use crate::providers::json::{EncodedBody, is_blank, or_placeholder, text_to_send};
 use crate::providers::transport::http_conversation::RequestEncoder;
 
@@ -32,6 +34,7 @@ pub(super) struct GeminiEncoder {
     tier: &'static str,
     /// `systemInstruction`, `tools` and the messages.
     body: EncodedBody,
+    attachments: AttachmentEncoder,
     /// The calls without results yet.
     pending_calls: Vec<EncodedCall>,
 }
@@ -65,6 +68,7 @@ impl GeminiEncoder {
             has_tools: !tools.is_empty(),
             tier: if config.model.is_flex() { r#","serviceTier":"flex""# } else { "" },
             body: EncodedBody::new(fixed + r#","contents":["#),
+            attachments: AttachmentEncoder::new(&config.model),
             pending_calls: Vec::new(),
         }
     }
@@ -75,7 +79,10 @@ impl GeminiEncoder {
 
     fn push_user(&mut self, message: &UserMessage) {
         let calls = std::mem::take(&mut self.pending_calls);
-        let result = |ToolResult { call_id, text, is_error }: &ToolResult| {
+        let mut results = Vec::with_capacity(message.results.len());
+        // What older models don't take in a result follows all results.
+        let mut after = Vec::new();
+        for ToolResult { call_id, text, is_error, attachments } in &message.results {
             let call = calls.iter().find(|call| call.call_id == *call_id);
             let mut response = Map::new();
             if let Some(id) = call.and_then(|call| call.id.as_deref()) {
@@ -83,15 +90,28 @@ impl GeminiEncoder {
             }
             let outcome = if *is_error { "error" } else { "output" };
             response.insert("name".to_owned(), json!(call.map_or("unknown", |call| &call.name)));
-            response.insert("response".to_owned(), json!({ outcome: or_placeholder(text) }));
-            json!({ "functionResponse": response }).to_string()
-        };
-        let results: Vec<String> = message.results.iter().map(result).collect();
+            let mut text = or_placeholder(text).to_owned();
+            let parts = self.attachments.encode(attachments, &mut text, inline_data);
+            response.insert("response".to_owned(), json!({ outcome: text }));
+            if self.capabilities.takes_media_in_results {
+                if !parts.is_empty() {
+                    response.insert("parts".to_owned(), json!(parts));
+                }
+            } else if !parts.is_empty() {
+                let tool = call.map_or("unknown", |call| &call.name);
+                after.push(json!({ "text": format!("From the result of `{tool}`:") }));
+                after.extend(parts);
+            }
+            results.push(json!({ "functionResponse": response }).to_string());
+        }
         if !results.is_empty() {
             self.push_parts("user", &results);
         }
-        if let Some(text) = text_to_send(message) {
-            self.push_parts("user", &[json!({ "text": text }).to_string()]);
+        let mut text = text_to_send(message).unwrap_or_default().to_owned();
+        after.extend(self.attachments.encode(&message.attachments, &mut text, inline_data));
+        after.extend((!text.is_empty()).then(|| json!({ "text": text })));
+        if !after.is_empty() {
+            self.push_parts("user", &after.iter().map(Value::to_string).collect::<Vec<_>>());
         }
     }
 }
@@ -112,6 +132,7 @@ impl RequestEncoder for GeminiEncoder {
 
     fn clear(&mut self) {
         self.body.clear();
+        self.attachments.clear();
         self.pending_calls.clear();
     }
 
@@ -128,7 +149,7 @@ impl RequestEncoder for GeminiEncoder {
     }
 
     fn prompt_bytes(&self) -> usize {
-        self.body.size()
+        self.attachments.prompt_bytes(self.body.size())
     }
 
     /// Empty replies are a known bug: <https://github.com/google-gemini/gemini-cli/issues/28351>.
@@ -139,4 +160,10 @@ impl RequestEncoder for GeminiEncoder {
     fn new_decoder(&self) -> GeminiDecoder {
         GeminiDecoder::default()
     }
+}
+
+/// An image or a PDF (<https://ai.google.dev/api/caching#Part>). From Gemini 3 on, the parts of a result can be the same
+/// (<https://ai.google.dev/gemini-api/docs/function-calling>).
+fn inline_data(attachment: &Attachment, base64: &str) -> Value {
+    json!({ "inlineData": { "mimeType": attachment.media_type.mime(), "data": base64 } })
 }

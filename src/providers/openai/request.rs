@@ -5,12 +5,14 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::output_item;
 use super::reply::OpenaiDecoder;
-use crate::message::{Message, ToolResult};
+use crate::attachment::{Attachment, MediaType};
+use crate::message::{Message, ToolResult, UserMessage};
 use crate::providers::api::{ConversationConfig, ReplyRequest};
+use crate::providers::attachments::{AttachmentEncoder, data_url, file_name};
 use crate::providers::json::{EncodedBody, is_blank, or_placeholder, text_to_send};
 use crate::providers::openai_platform::{FLEX_TIER, cache_key, mark_failure, returns_reasoning, temperature};
 use crate::providers::transport::http_conversation::RequestEncoder;
@@ -42,6 +44,7 @@ pub(super) struct OpenaiEncoder {
     options: String,
     /// `instructions`, `tools` and the items.
     body: EncodedBody,
+    attachments: AttachmentEncoder,
     /// The token limit of the last request.
     max_output_tokens: AtomicU32,
 }
@@ -88,6 +91,7 @@ impl OpenaiEncoder {
             model: json!(config.model.name).to_string(),
             options,
             body: EncodedBody::new(prefix + r#","input":["#),
+            attachments: AttachmentEncoder::new(&config.model),
             max_output_tokens: AtomicU32::new(0),
         }
     }
@@ -98,17 +102,7 @@ impl RequestEncoder for OpenaiEncoder {
 
     fn push(&mut self, message: &Message) {
         let items = match message {
-            Message::User(message) => {
-                let output = |ToolResult { call_id, text, is_error }: &ToolResult| {
-                    let output = mark_failure(or_placeholder(text), *is_error);
-                    json!({ "type": "function_call_output", "call_id": call_id, "output": output }).to_string()
-                };
-                let text = text_to_send(message).map(|text| {
-                    let content = json!([{ "type": "input_text", "text": text }]);
-                    json!({ "type": "message", "role": "user", "content": content }).to_string()
-                });
-                message.results.iter().map(output).chain(text).collect()
-            }
+            Message::User(message) => encode_user(message, &mut self.attachments),
             Message::Assistant(reply) => output_item::encode_items(reply, self.dialect.has_openai_rules),
         };
         items.into_iter().for_each(|json| self.body.push(json));
@@ -116,6 +110,7 @@ impl RequestEncoder for OpenaiEncoder {
 
     fn clear(&mut self) {
         self.body.clear();
+        self.attachments.clear();
     }
 
     fn body_chunks(&self, request: &ReplyRequest) -> Vec<Bytes> {
@@ -127,7 +122,7 @@ impl RequestEncoder for OpenaiEncoder {
     }
 
     fn prompt_bytes(&self) -> usize {
-        self.body.size()
+        self.attachments.prompt_bytes(self.body.size())
     }
 
     fn new_decoder(&self) -> OpenaiDecoder {
@@ -156,4 +151,35 @@ impl RequestEncoder for OpenaiEncoder {
         }
         is_sent
     }
+}
+
+/// An image or a PDF (<https://developers.openai.com/api/docs/guides/images-vision>, `/guides/pdf-files`). The output of a
+/// call can be a list of the same parts (<https://developers.openai.com/api/reference/responses/overview>).
+fn attachment_part(attachment: &Attachment, base64: &str) -> Value {
+    let url = data_url(attachment, base64);
+    match attachment.media_type {
+        MediaType::Pdf => json!({ "type": "input_file", "filename": file_name(attachment), "file_data": url }),
+        _ => json!({ "type": "input_image", "detail": "auto", "image_url": url }),
+    }
+}
+
+fn encode_user(message: &UserMessage, attachments: &mut AttachmentEncoder) -> Vec<String> {
+    let text_part = |text: &str| json!({ "type": "input_text", "text": text });
+    let mut items = Vec::with_capacity(message.results.len() + 1);
+    for ToolResult { call_id, text, is_error, attachments: files } in &message.results {
+        let mut text = mark_failure(or_placeholder(text), *is_error).into_owned();
+        let parts = attachments.encode(files, &mut text, attachment_part);
+        let output = match parts.is_empty() {
+            true => json!(text),
+            false => [text_part(&text)].into_iter().chain(parts).collect(),
+        };
+        items.push(json!({ "type": "function_call_output", "call_id": call_id, "output": output }).to_string());
+    }
+    let mut text = text_to_send(message).unwrap_or_default().to_owned();
+    let mut content = attachments.encode(&message.attachments, &mut text, attachment_part);
+    content.extend((!text.is_empty()).then(|| text_part(&text)));
+    if !content.is_empty() {
+        items.push(json!({ "type": "message", "role": "user", "content": content }).to_string());
+    }
+    items
 }

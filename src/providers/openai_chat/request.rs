@@ -5,12 +5,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::reply::OpenaiChatDecoder;
 use super::{reasoning, tool_calls};
+use crate::attachment::{Attachment, MediaType};
 use crate::message::{Block, BlockContent, Message, Reply, ToolResult, UserMessage};
 use crate::providers::api::{ConversationConfig, ReplyRequest};
+use crate::providers::attachments::{AttachmentEncoder, data_url, file_name};
 use crate::providers::json::{EMPTY_TEXT, EncodedBody, is_blank, or_placeholder, text_to_send};
 use crate::providers::openai_platform::{FLEX_TIER, cache_key, mark_failure, temperature};
 use crate::providers::transport::http_conversation::RequestEncoder;
@@ -21,6 +23,8 @@ const STREAM_OPTIONS: &str = "stream_options";
 const MAX_TOKENS: &str = "max_tokens";
 /// How a user's text starts.
 const USER_START: &str = r#"{"role":"user","content":""#;
+/// How a user's message with images starts.
+const USER_PARTS_START: &str = r#"{"role":"user","content":["#;
 /// The newer name.
 const MAX_COMPLETION_TOKENS: &str = "max_completion_tokens";
 
@@ -45,6 +49,7 @@ pub(super) struct OpenaiChatEncoder {
     options: String,
     /// `tools`, the system prompt and the messages.
     body: EncodedBody,
+    attachments: AttachmentEncoder,
     /// Whether usage is requested. Most servers include it in a stream only then, but Mistral's refuses the option
     /// (<https://github.com/openai/openai-agents-python/issues/442>).
     asks_usage: bool,
@@ -90,17 +95,37 @@ impl OpenaiChatEncoder {
             tools: config.tools.iter().map(|tool| tool.name.clone()).collect(),
             options,
             body: EncodedBody::new(prefix),
+            attachments: AttachmentEncoder::new(&config.model),
             asks_usage: true,
             max_tokens_field: if dialect.has_openai_rules { MAX_COMPLETION_TOKENS } else { MAX_TOKENS },
         }
     }
 
     fn push_user(&mut self, message: &UserMessage) {
-        for ToolResult { call_id, text, is_error } in &message.results {
-            let content = mark_failure(or_placeholder(text), *is_error);
+        // A message with the role `tool` is only text, so images follow all results in a message of the user.
+        let mut parts = Vec::new();
+        for ToolResult { call_id, text, is_error, attachments } in &message.results {
+            let mut content = mark_failure(or_placeholder(text), *is_error).into_owned();
+            let files = self.attachments.encode(attachments, &mut content, attachment_part);
+            if !files.is_empty() {
+                parts.push(text_part(&format!("From the result of the call {call_id}:")));
+                parts.extend(files);
+            }
             self.body.push(json!({ "role": "tool", "tool_call_id": call_id, "content": content }).to_string());
         }
-        let Some(text) = text_to_send(message) else { return };
+        let mut text = text_to_send(message).unwrap_or_default().to_owned();
+        parts.extend(self.attachments.encode(&message.attachments, &mut text, attachment_part));
+        if !parts.is_empty() {
+            parts.extend((!text.is_empty()).then(|| text_part(&text)));
+            self.body.push(json!({ "role": "user", "content": parts }).to_string());
+            return;
+        }
+        if text.is_empty() {
+            return;
+        }
+        if self.body.extend_last(USER_PARTS_START, &format!(",{}", text_part(&text)), "]}".len()) {
+            return;
+        }
         // Chat templates of many models don't accept consecutive messages of one role. Without its quotes.
         let more = json!(format!("\n\n{text}")).to_string();
         if !self.body.extend_last(USER_START, &more[1..more.len() - 1], "\"}".len()) {
@@ -141,6 +166,7 @@ impl RequestEncoder for OpenaiChatEncoder {
 
     fn clear(&mut self) {
         self.body.clear();
+        self.attachments.clear();
     }
 
     fn body_chunks(&self, request: &ReplyRequest) -> Vec<Bytes> {
@@ -157,7 +183,7 @@ impl RequestEncoder for OpenaiChatEncoder {
     }
 
     fn prompt_bytes(&self) -> usize {
-        self.body.size()
+        self.attachments.prompt_bytes(self.body.size())
     }
 
     fn new_decoder(&self) -> OpenaiChatDecoder {
@@ -184,5 +210,18 @@ impl RequestEncoder for OpenaiChatEncoder {
 
     fn drop_thinking(&mut self) -> bool {
         self.body.shorten(reasoning::without_reasoning)
+    }
+}
+
+fn text_part(text: &str) -> Value {
+    json!({ "type": "text", "text": text })
+}
+
+/// An image or a PDF (<https://developers.openai.com/api/docs/guides/images-vision>, `/guides/pdf-files`).
+fn attachment_part(attachment: &Attachment, base64: &str) -> Value {
+    let url = data_url(attachment, base64);
+    match attachment.media_type {
+        MediaType::Pdf => json!({ "type": "file", "file": { "filename": file_name(attachment), "file_data": url } }),
+        _ => json!({ "type": "image_url", "image_url": { "url": url } }),
     }
 }

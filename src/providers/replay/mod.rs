@@ -14,10 +14,12 @@ pub use self::parse::{CallSite, ParsedScript, ScriptFile};
 pub use self::relocate::{relocate_path, relocate_value};
 pub use self::script::{AgentReplies, Script, ScriptedAnswers, UnusedReplies};
 use super::api::{Conversation, ConversationConfig, Provider, ProviderError, ReplyRequest, StreamObserver};
+use super::model::Model;
 use super::spec::{ConnectContext, ProviderSpec};
 use super::unsupported_options::{RequestOptions, UnsupportedOption};
 use crate::diagnostic::{Rule, rule};
 use crate::message::{Block, BlockContent, Message, Reply};
+use crate::models::token_estimate::text_bytes;
 use crate::redaction::Redactor;
 
 /// The rules for scripts, in addition to those for any file.
@@ -85,6 +87,7 @@ impl Provider for ReplayProvider {
             script: self.script.clone(),
             redactor: self.redactor.clone(),
             agent: config.agent,
+            model: config.model,
             next: 0,
             pushed: 0,
             fixed_bytes: size,
@@ -97,6 +100,7 @@ struct ReplayConversation {
     script: Arc<Script>,
     redactor: Redactor,
     agent: String,
+    model: Model,
     /// The index of the next reply.
     next: usize,
     /// How many replies the conversation already contains; when a run is resumed, they come from the journal.
@@ -111,7 +115,8 @@ impl Conversation for ReplayConversation {
         self.message_bytes += match message {
             Message::User(message) => {
                 let results: usize = message.results.iter().map(|result| result.text.len()).sum();
-                results + message.text.as_ref().map_or(0, String::len)
+                let tokens: u64 = message.attachments().map(|file| self.model.attachment_tokens(file)).sum();
+                results + message.text.as_ref().map_or(0, String::len) + text_bytes(tokens)
             }
             Message::Assistant(reply) => {
                 self.pushed += 1;

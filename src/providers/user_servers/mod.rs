@@ -6,6 +6,7 @@
 //! base_url = "http://127.0.0.1:8080/v1"    # may contain credentials
 //! key_env = "LOCAL_API_KEY"                # the variable with the key; default: no key
 //! context = 32768                          # the context window, or a table by model: { qwen3 = 40960 }
+//! images = ["qwen3-vl"]                    # the models that take images, or true; also pdfs
 //! headers = { X-Team = "build" }           # plain values, or "env:NAME"
 //! query = { api-version = "2024-10-21" }
 //!
@@ -32,6 +33,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::model::{Model, ServerInfo};
+use crate::attachment::MediaSupport;
 use crate::diagnostic::{Rule, rule};
 
 pub use self::parse::{ParsedServers, unreadable};
@@ -127,6 +129,20 @@ impl UserServers {
             return own.map(|(_, window)| *window).or(context_windows.all);
         }
         self.recorded.iter().find(|known| known.provider == name && known.name == model)?.context
+    }
+
+    /// Which files a model takes, if the file says so.
+    pub fn media(&self, model: &Model) -> Option<MediaSupport> {
+        let Some(ServerSettings { images, pdfs, .. }) = self.settings(&model.provider) else {
+            return self.recorded.iter().find(|known| known.is_same(model))?.accepts;
+        };
+        if images.is_none() && pdfs.is_none() {
+            return None;
+        }
+        let known = model.media();
+        let images = images.as_ref().map_or(known.images, |models| models.contains(&model.name));
+        let pdfs = pdfs.as_ref().map_or(known.pdfs, |models| models.contains(&model.name));
+        Some(MediaSupport { images, gifs: images && model.takes_gifs(), pdfs })
     }
 
     /// Whether the file defines, or may define, an invalid server with that name.

@@ -7,7 +7,7 @@ use reqwest::header::{HeaderName, HeaderValue};
 
 use super::redact::is_env_var_name;
 use super::settings::{
-    ClientCertificate, ConfigValue, ContextWindows, KeyCommandSettings, ServerSettings, TimeoutSettings,
+    ClientCertificate, ConfigValue, ContextWindows, KeyCommandSettings, ModelNames, ServerSettings, TimeoutSettings,
 };
 use crate::job;
 use crate::process::is_always_passed;
@@ -48,10 +48,23 @@ pub(super) fn read_settings(fields: &mut TableReader<'_, '_>, label: String) -> 
     let ttl = ttl.and_then(|(_, ttl)| ttl);
     let key_command = argv.and_then(|(_, argv)| argv).map(|argv| KeyCommandSettings { argv, ttl });
     let context_windows = fields.value("context").map(|value| read_windows(fields, value)).unwrap_or_default();
+    let images = fields.value("images").and_then(|value| read_models(fields, "images", value));
+    let pdfs = fields.value("pdfs").and_then(|value| read_models(fields, "pdfs", value));
     let timeouts = read_timeouts(fields);
     let tries = fields.count("tries").and_then(|tries| read_tries(fields, &tries));
     let client_certificate = read_client_certificate(fields);
-    ServerSettings { label, headers, query, key_command, timeouts, tries, client_certificate, context_windows }
+    ServerSettings {
+        label,
+        headers,
+        query,
+        key_command,
+        timeouts,
+        tries,
+        client_certificate,
+        context_windows,
+        images,
+        pdfs,
+    }
 }
 
 fn read_timeouts(fields: &mut TableReader<'_, '_>) -> TimeoutSettings {
@@ -286,4 +299,25 @@ fn read_windows(fields: &TableReader<'_, '_>, value: &Spanned<DeValue<'_>>) -> C
         }
         None => ContextWindows { all: window(value), models: Vec::new() },
     }
+}
+
+/// Reads the names of models, or `true` for all.
+fn read_models(fields: &TableReader<'_, '_>, key: &str, value: &Spanned<DeValue<'_>>) -> Option<ModelNames> {
+    let help = format!("write `{key} = true`, or the models' names: `{key} = [\"qwen3-vl\"]`");
+    let items = match value.get_ref() {
+        DeValue::Boolean(all) => return Some(ModelNames::All(*all)),
+        DeValue::Array(items) => items,
+        _ => {
+            fields.wrong_type(value, "`true`, `false` or a list of strings", &help);
+            return None;
+        }
+    };
+    let name = |item: &Spanned<DeValue<'_>>| match item.get_ref() {
+        DeValue::String(name) => Some(name.to_string()),
+        _ => {
+            fields.wrong_type(item, "a string", "put it in quotes");
+            None
+        }
+    };
+    items.iter().map(name).collect::<Option<_>>().map(ModelNames::Named)
 }

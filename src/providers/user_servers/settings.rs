@@ -32,6 +32,29 @@ pub struct ServerSettings {
     /// The certificate that is shown to the server.
     pub(crate) client_certificate: Option<ClientCertificate>,
     pub(super) context_windows: ContextWindows,
+    /// Which models take images.
+    pub(super) images: Option<ModelNames>,
+    /// Which models take PDFs.
+    pub(super) pdfs: Option<ModelNames>,
+}
+
+/// Some models of a server.
+#[derive(Debug, Clone)]
+pub(super) enum ModelNames {
+    /// All, or none.
+    All(bool),
+    /// Those with these names.
+    Named(Vec<String>),
+}
+
+impl ModelNames {
+    /// Whether a model is one of them.
+    pub(super) fn contains(&self, model: &str) -> bool {
+        match self {
+            Self::All(all) => *all,
+            Self::Named(names) => names.iter().any(|name| name == model),
+        }
+    }
 }
 
 /// The timeouts that the file sets.

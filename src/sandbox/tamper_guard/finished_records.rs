@@ -9,13 +9,12 @@ use rustix::fs::FileType;
 
 use super::dir_fd::{is_locked, list_path, open_dir, open_parent};
 use super::file_state::StatSnapshot;
+use super::runs_dir::RECORD_FOLDERS;
 
 /// How many files are compared after each command; those of the newest runs come first.
 const MAX_FILES: usize = 500;
 /// The file that every ended run has.
 const RESULT: &str = "result.json";
-/// The folder of subagents' files in a record.
-const SUBAGENTS: &str = "subagents";
 
 /// The folder of a run or a folder in it, and the files in that folder.
 #[derive(Debug)]
@@ -38,7 +37,7 @@ impl FinishedRecord {
         let mut left = MAX_FILES;
         let mut found = Vec::new();
         for run in runs {
-            for folder in [run.clone(), run.join(SUBAGENTS)] {
+            for folder in std::iter::once(run.clone()).chain(RECORD_FOLDERS.map(|name| run.join(name))) {
                 let opened = open(root, &folder);
                 let files: Vec<_> = names(root, &folder)
                     .into_iter()
@@ -79,7 +78,8 @@ impl FinishedRecord {
 
     /// Whether the run has been resumed and writes to its record again.
     pub(super) fn is_active(&self) -> bool {
-        let run = if self.path.ends_with(SUBAGENTS) { self.path.parent() } else { Some(self.path.as_path()) };
+        let is_within = RECORD_FOLDERS.iter().any(|name| self.path.ends_with(name));
+        let run = if is_within { self.path.parent() } else { Some(self.path.as_path()) };
         run.and_then(|run| open(&self.root, run)).is_some_and(|folder| is_locked(&folder))
     }
 }

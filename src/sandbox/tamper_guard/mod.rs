@@ -105,6 +105,14 @@ impl TamperGuard {
         self.runs.iter_mut().for_each(RunsDir::rebaseline);
     }
 
+    /// Accepts the current state of these paths, which this program itself has changed.
+    pub fn accept(&mut self, paths: &[PathBuf]) {
+        for guarded in self.paths.iter_mut().filter(|guarded| paths.contains(&guarded.path)) {
+            let mut budget = SnapshotBudget::new(self.allowed_changes.concerns(&guarded.path));
+            guarded.capture(&self.allowed_changes, &mut budget);
+        }
+    }
+
     /// Compares everything and restores what was changed. Files with the same metadata count as unchanged, since no program
     /// can set the time of the last change (ctime). With `busy`, other commands are still running.
     ///

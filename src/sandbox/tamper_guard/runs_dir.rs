@@ -25,6 +25,8 @@ const LATEST: &str = "latest";
 const QUARANTINE_SUFFIX: &str = ".not-a-record";
 /// The files of its record that a run writes while commands may run; it writes the others after the last command.
 const FILES_WRITTEN_DURING_RUN: [&str; 5] = ["events.jsonl", "lease", "job.yaml", "plan.json", "workspace.start"];
+/// The folders in a record.
+pub(super) const RECORD_FOLDERS: [&str; 2] = ["subagents", "attachments"];
 /// How long a run that has just started may take to lock its folder.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(50);
 
@@ -141,14 +143,15 @@ impl RunsDir {
         }
     }
 
-    /// Checks the run's own record, which has only files and one folder of files. The files that a run writes at its end
+    /// Checks the run's own record, which has only files and folders of files. The files that a run writes at its end
     /// aren't there yet.
     fn check_own_record(&self, own: &Path, check: &mut RunsCheck<'_>) {
-        for (within, has_folders) in [(own.to_owned(), true), (own.join("subagents"), false)] {
+        let folders = RECORD_FOLDERS.map(|name| (own.join(name), false));
+        for (within, has_folders) in [(own.to_owned(), true)].into_iter().chain(folders) {
             let Ok((folder, listing)) = list_path(&self.root, &self.relative.join(&within)) else { continue };
             for (name, kind) in listing {
                 let is_expected = match kind {
-                    FileType::Directory => has_folders && name == "subagents",
+                    FileType::Directory => has_folders && RECORD_FOLDERS.iter().any(|known| name == *known),
                     FileType::RegularFile => !has_folders || self.is_expected(&name),
                     _ => false,
                 };

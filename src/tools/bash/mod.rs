@@ -161,8 +161,8 @@ impl Tool for Bash {
                 text.push_str(why);
             }
             match failure {
-                None if text.is_empty() => Ok("(no output)".to_owned()),
-                None => Ok(text),
+                None if text.is_empty() => Ok("(no output)".to_owned().into()),
+                None => Ok(text.into()),
                 Some(failure) if text.is_empty() => Err(ToolError(failure)),
                 Some(failure) => Err(ToolError(format!("{text}\n{failure}"))),
             }

@@ -8,7 +8,8 @@ use serde::Deserialize;
 
 use super::file_tool::{FileCall, FileTool};
 use super::input::lenient_integer;
-use super::tool::{Builtin, MAX_RESULT_CHARS};
+use super::tool::{Builtin, MAX_RESULT_CHARS, ToolOutput};
+use crate::attachment::{self, Attachment, MediaType};
 use crate::message::ToolError;
 use crate::process::CallLimits;
 use crate::redaction::Redactor;
@@ -17,10 +18,11 @@ use crate::text::truncate::first;
 use crate::workspace::atomic_write::MAX_FILE_BYTES;
 
 pub(super) const BUILTIN: Builtin = TOOL.builtin("path", |_| Ok(Box::new(TOOL)));
-const TOOL: FileTool<ReadFileInput> = FileTool {
+const TOOL: FileTool<ReadFileInput, ToolOutput> = FileTool {
     name: "read_file",
     description: "Reads a text file. Each line is returned with its line number and a tab, which are not part of the file. Long \
-     files are returned in parts; use `offset` to continue. Long lines are truncated.",
+     files are returned in parts; use `offset` to continue. Long lines are truncated. An image (PNG, JPEG, GIF, WebP) or a PDF is \
+     shown to you as it is, if you can take it.",
     reads_only: true,
     run: read,
 };
@@ -53,16 +55,29 @@ struct ReadFileInput {
     limit: Option<u64>,
 }
 
-fn read(input: &ReadFileInput, call: &FileCall) -> Result<String, ToolError> {
-    let FileCall { workspace, state, redactor, limits } = call;
+fn read(input: &ReadFileInput, call: &FileCall) -> Result<ToolOutput, ToolError> {
+    let FileCall { workspace, state, redactor, limits, media } = call;
     let mut opened = workspace.open_file(&input.path)?;
     let path = opened.path.clone();
     let failed = |error: io::Error| workspace.io_error(&path, &error);
     let shown = path.display();
     let mut start = Vec::new();
     (&mut opened.file).take(SNIFFED_BYTES as u64).read_to_end(&mut start).map_err(failed)?;
+    // With `offset` or `limit`, the model wants text.
+    let wants_text = input.offset.is_some() || input.limit.is_some();
+    if let Some(kind) = MediaType::detect(&start).filter(|kind| media.takes(*kind) && !wants_text) {
+        let refused = |why| ToolError(format!("`{shown}` {why}"));
+        if opened.size > kind.max_bytes() {
+            return Err(refused(attachment::too_large(kind, opened.size)));
+        }
+        (&mut opened.file).take(attachment::MAX_BYTES).read_to_end(&mut start).map_err(failed)?;
+        let attachment = Attachment::new(kind, start).map_err(refused)?;
+        let text = format!("[`{shown}`: {}]", attachment.describe());
+        return Ok(ToolOutput { text, attachments: vec![attachment] });
+    }
     if let Some(kind) = image_format(&start) {
-        return Ok(format!("[`{shown}` is an image ({kind}, {} bytes); only text can be returned]", opened.size));
+        let size = opened.size;
+        return Ok(format!("[`{shown}` is an image ({kind}, {size} bytes); only text can be returned]").into());
     }
     if start.contains(&0) {
         return Err(ToolError(format!("`{shown}` is a binary file of {} bytes", opened.size)));
@@ -80,7 +95,7 @@ fn read(input: &ReadFileInput, call: &FileCall) -> Result<String, ToolError> {
         opened.file.rewind().map_err(failed)?;
         LineRange::read(BufReader::with_capacity(1 << 18, &mut opened.file), offset, limit, redactor, limits)
     };
-    window.map_err(failed)?.render(&shown.to_string(), offset)
+    window.map_err(failed)?.render(&shown.to_string(), offset).map(Into::into)
 }
 
 /// The image format of a file with this beginning.

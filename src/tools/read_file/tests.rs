@@ -157,3 +157,26 @@ async fn an_image_is_left_out_with_a_note() {
     harness.write("text.txt", b"GIF89a and BM are words, too\n");
     assert!(harness.ok("read_file", r#"{"path": "text.txt"}"#).await.contains("are words"));
 }
+
+#[tokio::test]
+async fn a_model_that_takes_images_gets_them() {
+    let mut harness = ToolHarness::new(&["read_file"]);
+    harness.toolbox.set_media(crate::attachment::MediaSupport { images: true, ..Default::default() });
+    let image = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x02\0\0\0\x03\x08\x06\0\0\0sum.\0\0\0\0IENDsum.";
+    let pdf = "%PDF-1.7\nwords\n%%EOF\n";
+    harness.write("notes.txt", image);
+    harness.write("cut.png", &image[..40]);
+    harness.write("a.pdf", pdf);
+    let shown = harness.call("read_file", r#"{"path": "notes.txt"}"#).await;
+    assert_eq!(shown.text, "[`notes.txt`: PNG image, 2 x 3 pixels, 45 bytes]");
+    assert_eq!((shown.is_error, shown.attachments.len()), (false, 1));
+    assert_eq!(shown.attachments[0].data, image.as_slice());
+    // The model wants text, or doesn't take it.
+    let part = harness.call("read_file", r#"{"path": "notes.txt", "limit": 5}"#).await;
+    assert_eq!(part.text, "[`notes.txt` is an image (PNG, 45 bytes); only text can be returned]");
+    let text = harness.call("read_file", r#"{"path": "a.pdf"}"#).await;
+    assert_eq!(text.text, "     1\t%PDF-1.7\n     2\twords\n     3\t%%EOF");
+    assert!(part.attachments.is_empty() && text.attachments.is_empty());
+    let cut = harness.refused("read_file", r#"{"path": "cut.png"}"#).await;
+    assert_eq!(cut, "`cut.png` is a PNG image that is cut off or damaged");
+}

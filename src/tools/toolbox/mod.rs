@@ -2,15 +2,16 @@
 
 use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use futures_util::FutureExt;
 
 use super::TOOLS;
 use super::server_tool::ToolServers;
 pub use super::tool::MAX_RESULT_CHARS;
-use super::tool::{Tool, ToolContext, ToolGrant, ToolSpec};
+use super::tool::{Tool, ToolContext, ToolGrant, ToolOutput, ToolSpec};
 use super::tool_state::{FileVersion, TodoItem, ToolState};
+use crate::attachment::{Attachment, AttachmentTotals, MediaSupport};
 use crate::diagnostic::suggest_name;
 use crate::message::{ToolCall, ToolError, ToolResult};
 pub use crate::process::CallLimits;
@@ -52,6 +53,10 @@ pub struct Toolbox {
     tools: Vec<Box<dyn Tool>>,
     deps: ToolDeps,
     state: ToolState,
+    /// Which files the agent's model takes.
+    media: MediaSupport,
+    /// The images and documents of the agent's conversation.
+    attached: Mutex<AttachmentTotals>,
 }
 
 impl Toolbox {
@@ -66,7 +71,27 @@ impl Toolbox {
         };
         let tools = grants.iter().map(build).collect::<Result<_, _>>()?;
         let state = ToolState::new(Arc::clone(&deps.redactor));
-        Ok(Self { tools, deps, state })
+        Ok(Self { tools, deps, state, media: MediaSupport::default(), attached: Mutex::default() })
+    }
+
+    /// Sets which files the agent's model takes. Without it, results are text only.
+    pub fn set_media(&mut self, media: MediaSupport) {
+        self.media = media;
+    }
+
+    /// Sets the images and documents that the conversation has. Together they are bounded.
+    pub fn set_attached<'a>(&self, attachments: impl IntoIterator<Item = &'a Attachment>) {
+        let mut totals = AttachmentTotals::default();
+        attachments.into_iter().for_each(|attachment| totals.add(attachment));
+        *self.attached.lock().unwrap_or_else(PoisonError::into_inner) = totals;
+    }
+
+    /// Adds an image or a document to the conversation, if the model takes it and there is room for it.
+    fn attach(&self, attachment: &Attachment) -> Result<(), String> {
+        if !self.media.takes(attachment.media_type) {
+            return Err("this model doesn't take it".to_owned());
+        }
+        self.attached.lock().unwrap_or_else(PoisonError::into_inner).try_add(attachment)
     }
 
     /// Adds a tool, or replaces the one with the same name.
@@ -104,6 +129,9 @@ impl Toolbox {
 
     /// Restores what a call left in the agent's state before the run was interrupted.
     pub fn restore_state(&self, call: &ToolCall, result: &ToolResult, seen: Option<&FileVersion>) {
+        let mut attached = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
+        result.attachments.iter().for_each(|attachment| attached.add(attachment));
+        drop(attached);
         if let Some(seen) = seen {
             self.state.restore_version(seen);
         }
@@ -117,10 +145,18 @@ impl Toolbox {
     pub async fn call(&self, call: &ToolCall, limits: CallLimits) -> CallOutcome {
         let state = Arc::new(self.state.for_call());
         let failure = OnceLock::new();
-        let (text, is_error) = match self.run(call, &state, &limits, &failure).await {
-            Ok(text) => (text, false),
-            Err(ToolError(text)) => (text, true),
+        let (output, is_error) = match self.run(call, &state, &limits, &failure).await {
+            Ok(output) => (output, false),
+            Err(ToolError(text)) => (text.into(), true),
         };
+        let ToolOutput { mut text, mut attachments } = output;
+        attachments.retain(|attachment| {
+            let attached = self.attach(attachment);
+            if let Err(why) = &attached {
+                text.push_str(&format!("\n[A {} was left out: {why}.]", attachment.media_type.noun()));
+            }
+            attached.is_ok()
+        });
         let text = match self.deps.redactor.redact(&text) {
             Cow::Owned(redacted) => redacted,
             Cow::Borrowed(_) => text,
@@ -128,7 +164,7 @@ impl Toolbox {
         let text = truncate_middle(text, MAX_RESULT_CHARS);
         let moved = || self.deps.workspace.check_not_moved().err().map(EnvironmentError::WorkspaceMoved);
         CallOutcome {
-            result: ToolResult { call_id: call.id.clone(), text, is_error },
+            result: ToolResult { call_id: call.id.clone(), text, is_error, attachments },
             file_version: state.seen(),
             failure: failure.into_inner().filter(EnvironmentError::ends_run).or_else(moved),
         }
@@ -140,7 +176,7 @@ impl Toolbox {
         state: &Arc<ToolState>,
         limits: &CallLimits,
         failure: &OnceLock<EnvironmentError>,
-    ) -> Result<String, ToolError> {
+    ) -> Result<ToolOutput, ToolError> {
         let Some(tool) = self.find(&call.tool) else { return Err(self.unknown_tool(&call.tool)) };
         if let Some(why) = &call.input_error {
             return Err(ToolError(why.clone()));
@@ -153,6 +189,7 @@ impl Toolbox {
             redactor: &self.deps.redactor,
             environment: &self.deps.environment,
             sandbox: &self.deps.sandbox,
+            media: self.media,
             limits,
             failure,
         };

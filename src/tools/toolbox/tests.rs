@@ -2,7 +2,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -111,8 +110,8 @@ impl Tool for StubTool {
         json!({})
     }
 
-    fn call<'a>(&'a self, _: &'a RawValue, _: &'a ToolContext<'a>) -> BoxFuture<'a, Result<String, ToolError>> {
-        Box::pin(async move { (self.0)() })
+    fn call<'a>(&'a self, _: &'a RawValue, _: &'a ToolContext<'a>) -> crate::tools::CallFuture<'a> {
+        Box::pin(async move { (self.0)().map(Into::into) })
     }
 }
 

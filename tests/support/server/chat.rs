@@ -46,7 +46,8 @@ pub(super) fn check(body: &Value) -> Vec<String> {
         let own = message.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
         wrong.extend(own.filter(|name| !known.contains(name)).map(|name| format!("message {place} has a {name}")));
         let calls = message["tool_calls"].as_array().map(Vec::as_slice).unwrap_or_default();
-        if !message["content"].is_string() && (calls.is_empty() || !message["content"].is_null()) {
+        let is_list = message["role"] == "user" && message["content"].as_array().is_some_and(|parts| !parts.is_empty());
+        if !message["content"].is_string() && !is_list && (calls.is_empty() || !message["content"].is_null()) {
             wrong.push(format!("the content of message {place} is {}", message["content"]));
         }
         for call in calls {
@@ -56,6 +57,15 @@ pub(super) fn check(body: &Value) -> Vec<String> {
         }
     }
     wrong
+}
+
+/// A part of a user's message: a text, an image or a document.
+fn user_part(part: &Value) -> Value {
+    match part["type"].as_str() {
+        Some("image_url") => json!({"type": "image", "source": part["image_url"]}),
+        Some("file") => json!({"type": "document", "source": part["file"]}),
+        _ => part.clone(),
+    }
 }
 
 pub(super) fn translate(body: &Value) -> Value {
@@ -82,7 +92,10 @@ pub(super) fn translate(body: &Value) -> Value {
                     append(&mut messages, "assistant", call);
                 }
             }
-            _ => append(&mut messages, "user", text()),
+            _ => match content.as_array() {
+                Some(parts) => parts.iter().for_each(|part| append(&mut messages, "user", user_part(part))),
+                None => append(&mut messages, "user", text()),
+            },
         }
     }
     let tool = |tool: &Value| {

@@ -10,7 +10,7 @@ const FOLDER: &str = "/v1beta/models/";
 const METHOD: &str = ":streamGenerateContent?alt=sse";
 const FIELDS: [&str; 6] = ["contents", "generationConfig", "serviceTier", "systemInstruction", "toolConfig", "tools"];
 const OPTIONS: [&str; 4] = ["maxOutputTokens", "stopSequences", "temperature", "thinkingConfig"];
-const PARTS: [&str; 5] = ["text", "functionCall", "functionResponse", "thought", "thoughtSignature"];
+const PARTS: [&str; 6] = ["text", "functionCall", "functionResponse", "inlineData", "thought", "thoughtSignature"];
 /// The signature of every first call.
 const SIGNATURE: &str = "c2lnbmVk";
 
@@ -100,6 +100,8 @@ pub(super) fn translate(path: &str, body: &Value) -> Value {
                 let thought =
                     json!({"type": "thinking", "thinking": part["text"], "signature": part["thoughtSignature"]});
                 append(&mut messages, role, thought);
+            } else if part["inlineData"].is_object() {
+                append(&mut messages, role, json!({"type": "image", "source": part["inlineData"]}));
             } else {
                 append(&mut messages, role, json!({"type": "text", "text": part["text"]}));
             }

@@ -7,6 +7,8 @@ use super::request_checks::is_thinking;
 
 /// The note in a truncated result.
 const TRUNCATION_NOTE: &str = "[shortened to make room";
+/// The note in a result without its image.
+const REMOVED_IMAGE_NOTE: &str = " was removed ";
 /// The end of a request for a summary.
 const SUMMARY_REQUEST_TEXT: &str = "fills the model's window";
 /// The text between a prompt and a summary.
@@ -85,6 +87,8 @@ fn are_same_or_truncated(then: &[Value], now: &[Value]) -> bool {
     then.iter().zip(now).all(|(then, now)| {
         let is_result = then["type"] == "tool_result" && then["tool_use_id"] == now["tool_use_id"];
         let (before, after) = (all_text(then), all_text(now));
-        then == now || (is_result && after.contains(TRUNCATION_NOTE) && after.len() < before.len())
+        let has_lost_images = after.contains(REMOVED_IMAGE_NOTE) && blocks(then).len() > blocks(now).len();
+        let is_shorter = after.contains(TRUNCATION_NOTE) && after.len() < before.len();
+        then == now || (is_result && (has_lost_images || is_shorter))
     })
 }

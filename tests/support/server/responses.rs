@@ -39,7 +39,7 @@ pub(super) fn check(body: &Value) -> Vec<String> {
     let items = body["input"].as_array().map(Vec::as_slice).unwrap_or_default();
     for (place, item) in items.iter().enumerate() {
         let good = match (item["type"].as_str(), item["role"].as_str()) {
-            (Some("message"), Some("user")) => item["content"][0]["type"] == "input_text",
+            (Some("message"), Some("user")) => parts_are_valid(&item["content"]),
             (Some("message"), Some("assistant")) => {
                 item["content"].is_string()
                     || (item["id"].is_string() && item["status"].is_string() && item["content"].is_array())
@@ -52,7 +52,9 @@ pub(super) fn check(body: &Value) -> Vec<String> {
                     && follows.is_some_and(|next| next["type"] != "function_call_output" && next["role"] != "user")
             }
             (Some("function_call"), _) => ["call_id", "name", "arguments"].iter().all(|field| item[*field].is_string()),
-            (Some("function_call_output"), _) => item["call_id"].is_string() && item["output"].is_string(),
+            (Some("function_call_output"), _) => {
+                item["call_id"].is_string() && (item["output"].is_string() || parts_are_valid(&item["output"]))
+            }
             (kind, _) => kind.is_some(),
         };
         if !good {
@@ -62,15 +64,33 @@ pub(super) fn check(body: &Value) -> Vec<String> {
     wrong
 }
 
+/// Whether content is a list of texts, images and documents.
+fn parts_are_valid(content: &Value) -> bool {
+    let is_valid = |part: &Value| match part["type"].as_str() {
+        Some("input_text") => part["text"].is_string(),
+        Some("input_image") => part["image_url"].as_str().is_some_and(|url| url.starts_with("data:image/")),
+        Some("input_file") => part["filename"].is_string() && part["file_data"].is_string(),
+        _ => false,
+    };
+    content.as_array().is_some_and(|parts| !parts.is_empty() && parts.iter().all(is_valid))
+}
+
+/// The text of content: itself, or that of its parts.
+fn text_of(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        parts => parts.as_array().into_iter().flatten().filter_map(|part| part["text"].as_str()).collect(),
+    }
+}
+
 pub(super) fn translate(body: &Value) -> Value {
     let mut messages = Vec::new();
     for item in body["input"].as_array().into_iter().flatten() {
-        let text = || match &item["content"] {
-            Value::String(text) => text.clone(),
-            parts => parts.as_array().into_iter().flatten().filter_map(|part| part["text"].as_str()).collect(),
-        };
+        let text = || text_of(&item["content"]);
         let (role, block) = match (item["type"].as_str(), item["role"].as_str()) {
-            (Some("function_call_output"), _) => ("user", tool_output_item(&item["call_id"], &item["output"])),
+            (Some("function_call_output"), _) => {
+                ("user", tool_output_item(&item["call_id"], &json!(text_of(&item["output"]))))
+            }
             (Some("function_call"), _) => {
                 ("assistant", function_call_item(&item["call_id"], &item["name"], &item["arguments"]))
             }

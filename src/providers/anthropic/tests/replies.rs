@@ -79,8 +79,17 @@ async fn every_block_is_kept_and_sent_back_unchanged() {
     // Serialized and parsed as in the journal, like on resume.
     let recorded = serde_json::to_string(&reply).unwrap();
     conversation.push(&Message::Assistant(serde_json::from_str(&recorded).unwrap()));
-    let results = vec![ToolResult { call_id: call.id.clone(), text: "Cargo.toml".to_owned(), is_error: false }];
-    conversation.push(&Message::User(UserMessage { results, text: Some("go on".to_owned()) }));
+    let results = vec![ToolResult {
+        call_id: call.id.clone(),
+        text: "Cargo.toml".to_owned(),
+        is_error: false,
+        ..ToolResult::default()
+    }];
+    conversation.push(&Message::User(UserMessage {
+        results,
+        text: Some("go on".to_owned()),
+        ..UserMessage::default()
+    }));
     conversation.ask(request(), &seen).await.unwrap();
     let received = server.received();
     assert_eq!(received[1].json()["messages"][1]["content"], mixed_sent_back());
@@ -255,9 +264,15 @@ async fn call_ids_become_unique_within_the_conversation() {
     assert_eq!(raw.get(), r#"{"type":"tool_use","id":"a-2","name":"glob","input":{"n":1},"caller":{"type":"direct"}}"#);
     let ids_of_first = ids(&first);
     conversation.push(&Message::Assistant(first));
-    let results =
-        ids_of_first.into_iter().map(|call_id| ToolResult { call_id, text: String::new(), is_error: false }).collect();
-    conversation.push(&Message::User(UserMessage { results, text: Some("again".to_owned()) }));
+    let results = ids_of_first
+        .into_iter()
+        .map(|call_id| ToolResult { call_id, text: String::new(), is_error: false, ..ToolResult::default() })
+        .collect();
+    conversation.push(&Message::User(UserMessage {
+        results,
+        text: Some("again".to_owned()),
+        ..UserMessage::default()
+    }));
     let second = conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
     assert_eq!(ids(&second), ["a-3", "a-4", "call-2", "b c-2"]);
 }

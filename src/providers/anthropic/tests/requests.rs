@@ -25,7 +25,7 @@ fn call(id: &str, tool: &str) -> BlockContent {
 }
 
 fn result(call_id: &str, text: &str, is_error: bool) -> ToolResult {
-    ToolResult { call_id: call_id.to_owned(), text: text.to_owned(), is_error }
+    ToolResult { call_id: call_id.to_owned(), text: text.to_owned(), is_error, ..ToolResult::default() }
 }
 
 #[tokio::test]
@@ -108,7 +108,7 @@ async fn cache_marks_move_and_the_bytes_before_them_stay() {
         conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
         let id = format!("toolu_{turn}");
         conversation.push(&assistant(vec![BlockContent::Text("I look.".to_owned()), call(&id, "glob")]));
-        let message = UserMessage { results: vec![result(&id, "found", false)], text: None };
+        let message = UserMessage::results(vec![result(&id, "found", false)]);
         conversation.push(&Message::User(message));
         sizes.push(conversation.prompt_bytes());
     }
@@ -143,6 +143,7 @@ async fn nothing_is_sent_that_the_api_rejects() {
     conversation.push(&Message::User(UserMessage {
         results: vec![result("x.1", "", true), result("", "  ", false)],
         text: Some("\n".to_owned()),
+        ..UserMessage::default()
     }));
     conversation.push(&assistant(vec![]));
     conversation.push(&Message::User(UserMessage::default()));
@@ -220,7 +221,7 @@ async fn a_long_conversation_is_sent_whole_at_every_turn() {
     for turn in 0..20 {
         let id = format!("toolu_{turn}");
         conversation.push(&assistant(vec![call(&id, "glob")]));
-        let message = UserMessage { results: vec![result(&id, &text, false)], text: None };
+        let message = UserMessage::results(vec![result(&id, &text, false)]);
         conversation.push(&Message::User(message));
         conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
     }

@@ -29,8 +29,9 @@ fn said(thinks: bool, id: &str) -> Message {
 }
 
 fn answered(id: &str) -> Message {
-    let result = ToolResult { call_id: id.to_owned(), text: "found".to_owned(), is_error: false };
-    Message::User(UserMessage { results: vec![result], text: None })
+    let result =
+        ToolResult { call_id: id.to_owned(), text: "found".to_owned(), is_error: false, ..ToolResult::default() };
+    Message::User(UserMessage::results(vec![result]))
 }
 
 /// Whether each request of the conversation enables thinking. There is one request after each user message.

@@ -48,5 +48,5 @@ fn sent_back(setup: &ConversationConfig, messages: impl IntoIterator<Item = Mess
 /// A message with results for the calls with these ids.
 fn answers(ids: &[&str]) -> Message {
     let results = ids.iter().map(|id| crate::providers::conformance_tests::result(id, "found", false)).collect();
-    Message::User(UserMessage { results, text: None })
+    Message::User(UserMessage::results(results))
 }

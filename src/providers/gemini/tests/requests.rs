@@ -47,7 +47,11 @@ async fn parts_are_sent_back_unchanged_and_results_separately_from_text() {
     let reply = conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
     conversation.push(&Message::Assistant(reply));
     let results = vec![result("toolu_1", "found", false), result("toolu_2", "no such file", true)];
-    conversation.push(&Message::User(UserMessage { results, text: Some("Go on.".to_owned()) }));
+    conversation.push(&Message::User(UserMessage {
+        results,
+        text: Some("Go on.".to_owned()),
+        ..UserMessage::default()
+    }));
     conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
     let received = server.received();
     let body = String::from_utf8(received[1].body.clone()).unwrap();

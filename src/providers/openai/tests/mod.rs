@@ -92,7 +92,7 @@ async fn items_are_sent_back_unchanged_and_in_order() {
     let recorded = serde_json::to_string(&reply).unwrap();
     conversation.push(&Message::Assistant(serde_json::from_str(&recorded).unwrap()));
     let results = vec![result("toolu_1", "found", false), result("toolu_2", "found", false)];
-    conversation.push(&Message::User(UserMessage { results, text: None }));
+    conversation.push(&Message::User(UserMessage::results(results)));
     conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
     let body = server.received()[1].json();
     let items = body["input"].as_array().unwrap();

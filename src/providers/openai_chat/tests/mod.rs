@@ -313,7 +313,7 @@ async fn reasoning_is_sent_back_with_calls_in_its_original_field() {
         });
         assert_eq!(thought, view);
         conversation.push(&Message::Assistant(reply));
-        conversation.push(&Message::User(UserMessage { results: vec![result("x", "found", false)], text: None }));
+        conversation.push(&Message::User(UserMessage::results(vec![result("x", "found", false)])));
         conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
         let mut message = server.received()[1].json()["messages"][2].clone();
         let fields = message.as_object_mut().unwrap();
@@ -334,7 +334,7 @@ async fn extra_fields_of_a_call_are_sent_back_with_it() {
     let reply = conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
     let recorded = serde_json::to_string(&reply).unwrap();
     conversation.push(&Message::Assistant(serde_json::from_str(&recorded).unwrap()));
-    conversation.push(&Message::User(UserMessage { results: vec![result("x", "found", false)], text: None }));
+    conversation.push(&Message::User(UserMessage::results(vec![result("x", "found", false)])));
     conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
     assert_eq!(
         server.received()[1].json()["messages"][2]["tool_calls"][0],
