@@ -364,3 +364,17 @@ fn a_run_resumes_only_if_its_cost_limit_can_be_enforced() {
     folder.write("job.yaml", job("cost_usd: 2").replace("tools: []", "tools: [glob]"));
     folder.legwork(&["replay", "latest", "--job", "job.yaml"]).run().assert_code(7).assert_stdout_contains("cost_usd");
 }
+
+#[test]
+fn every_command_shows_the_same_table() {
+    let folder = TestFolder::new();
+    let shown: Value = prices(&folder, &["--format", "json"]).json();
+    let (table, date) = (shown["table"].as_str().unwrap(), shown["table_date"].as_str().unwrap());
+    folder
+        .legwork(&["--version", "--verbose"])
+        .run()
+        .assert_code(0)
+        .assert_stdout_contains(&format!("{table} of {date}"));
+    prices(&folder, &[]).assert_code(0).assert_stdout_contains(&format!("source: {table}, as of {date}"));
+    prices(&folder, &["openai/gpt-5"]).assert_code(0).assert_stdout_contains(&format!("{table}, as of {date}"));
+}

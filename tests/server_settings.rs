@@ -502,7 +502,7 @@ fn openai_requests_name_the_organization_and_the_project() {
 }
 
 /// The servers of the book's chapter, with the host replaced: path with query, header, and its value.
-const BOOK: [(&str, &str, &str, &str); 7] = [
+const BOOK: [(&str, &str, &str, &str); 8] = [
     ("azure", "/openai/v1/responses", "authorization", "Bearer the-key-in-the-environment"),
     ("azure-entra", "/openai/v1/responses", "authorization", "Bearer the-key-printed-by-az"),
     (
@@ -516,6 +516,12 @@ const BOOK: [(&str, &str, &str, &str); 7] = [
     (
         "vertex",
         "/v1/projects/MY-PROJECT/locations/global/endpoints/openapi/chat/completions",
+        "authorization",
+        "Bearer the-key-printed-by-gcloud",
+    ),
+    (
+        "vertex-claude",
+        "/v1/projects/MY-PROJECT/locations/global/publishers/anthropic/models/m:streamRawPredict",
         "authorization",
         "Bearer the-key-printed-by-gcloud",
     ),
@@ -562,6 +568,39 @@ fn the_clouds_of_the_book_get_what_they_expect() {
         let found = headers.iter().find(|(known, _)| *known == header).and_then(|(_, value)| value.as_deref());
         assert_eq!((&*asked, found), (path, Some(value)), "{name}");
     }
+}
+
+#[test]
+fn claude_on_vertex_has_its_model_in_the_address_and_a_renewed_key() {
+    // The server checks each body, and that no header names the version of the API.
+    let server = Server::start(|request: &Request| match request.turn() {
+        0 => Answer::calls(&[("glob", serde_json::json!({ "pattern": "*.yaml" }))]).thinking("Where?", "c2lnbmF0dXJl"),
+        _ => Answer::text("Done."),
+    });
+    let base = format!("{}/v1/projects/p/locations/global/publishers/anthropic/models", server.url());
+    let model = "vertex-claude/claude-sonnet-4-5@20250929";
+    let job = format!("model: {model}\nparent: {{ prompt: Go., tools: [glob] }}\nlimits: {{ cost_usd: 1 }}\n");
+    let servers = format!(
+        "[providers.vertex-claude]\napi = \"anthropic\"\nbase_url = \"{base}/\"\nkey_command = [\"print-key\"]\n"
+    );
+    let folder = folder(&job, &servers);
+    let programs = folder.home().join("bin");
+    std::fs::create_dir(&programs).unwrap();
+    let program = programs.join("print-key");
+    std::fs::write(&program, format!("#!/bin/sh\necho {KEY}\n")).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let ended = run(&folder).env("PATH", format!("{}:/usr/bin:/bin", programs.display())).run();
+    ended.assert_code(0).assert_stdout("Done.\n").assert_not_printed(KEY);
+    let requests = server.finish();
+    assert_eq!(requests.len(), 2);
+    for request in &requests {
+        assert!(request.path().ends_with("/models/claude-sonnet-4-5@20250929:streamRawPredict"), "{}", request.path());
+        let body = request.raw_body();
+        assert_eq!((body.get("model"), &body["stream"]), (None, &serde_json::json!(true)), "{body}");
+        assert_eq!(request.header("authorization"), Some(&*format!("Bearer {KEY}")));
+        assert_eq!(request.header("x-api-key"), None);
+    }
+    assert!(ended.run_folder().result()["cost_usd"].as_f64().is_some_and(|cost| cost > 0.0));
 }
 
 /// The proxy doesn't work, so only a request that bypasses it reaches the server, whose certificate is for another name.

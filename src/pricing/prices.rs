@@ -411,6 +411,19 @@ mod tests {
     }
 
     #[test]
+    fn the_table_date_follows_the_last_check_in_the_table() {
+        // The table says of many prices when they were verified; other dates in it are those of price changes to come.
+        let mut checked: Vec<jiff::civil::Date> = Vec::new();
+        for vendor in &VENDORS {
+            let parts = vendor.price_table.json().split("verified on ").skip(1);
+            checked.extend(parts.filter_map(|rest| rest.get(..10)?.parse::<jiff::civil::Date>().ok()));
+        }
+        let last = checked.into_iter().max().unwrap();
+        let date: jiff::civil::Date = TABLE_DATE.parse().unwrap();
+        assert!((last..=last.saturating_add(jiff::Span::new().days(31))).contains(&date), "{last} {date}");
+    }
+
+    #[test]
     fn windows_are_known() {
         let prices = Prices::new();
         assert_eq!(prices.context_window(listed("anthropic", "claude-haiku-4-5")), Some(200_000));

@@ -39,6 +39,18 @@ def bodies(folder):
         yield place.name, json.loads(head), body.decode()
 
 
+def as_messages(path, what, text):
+    """A request or reply of Claude on Vertex AI as the SDK has it, before it moves the model into the address."""
+    base, _, model = path.rpartition("/publishers/anthropic/models/")
+    if not base or not model.endswith(":streamRawPredict"):
+        return path, text
+    if what == "request":
+        body = json.loads(text)
+        if body.pop("anthropic_version", None) == "vertex-2023-10-16" and "model" not in body:
+            text = json.dumps({"model": model.removesuffix(":streamRawPredict"), **body})
+    return "/v1/messages", text
+
+
 def problems(api, what, text, novel):
     try:
         match what:
@@ -93,7 +105,9 @@ def main(folder):
     counts, halves, elsewhere = collections.Counter(), collections.Counter(), collections.Counter()
     wrong, longest = collections.defaultdict(list), {}
     for name, head, text in bodies(folder):
-        api, what = api_at(head["path"], APIS), head["what"]
+        what = head["what"]
+        path, text = as_messages(head["path"], what, text)
+        api = api_at(path, APIS)
         if api is None:
             elsewhere[head["path"].split("?")[0]] += 1
             if what == "request":

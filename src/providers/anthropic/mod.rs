@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use self::request::AnthropicEncoder;
 use self::thinking::VENDOR;
-use super::api::{Provider, ProviderError};
+use super::api::{ConversationConfig, Provider, ProviderError};
 use super::env_config::EndpointNames;
 use super::errors::api_error::{ClassRow, ErrorClass, ErrorDialect};
 use super::spec::{ApiSignature, ConnectContext, DefaultEndpoint, ProviderSpec};
@@ -36,6 +36,8 @@ const NAMES: EndpointNames =
 /// The variable with a token that is sent as a bearer token only, as Anthropic's own clients do.
 const AUTH_TOKEN_ENV: &str = "ANTHROPIC_AUTH_TOKEN";
 const HOST: &str = "api.anthropic.com";
+/// The end of the address of Claude on Vertex AI. A model and `:streamRawPredict` follow it.
+const VERTEX_PATH: &str = "/publishers/anthropic/models";
 const BASE_URL: &str = "https://api.anthropic.com";
 
 /// How a job names this provider.
@@ -87,14 +89,18 @@ fn connect(context: &ConnectContext<'_>) -> Result<Arc<dyn Provider>, ProviderEr
     let token = value_of(AUTH_TOKEN_ENV).filter(|_| context.takes_key_from_env());
     let names = EndpointNames { key_env: if token.is_some() { AUTH_TOKEN_ENV } else { NAMES.key_env }, ..NAMES };
     let key = context.resolve_key(names, true)?;
-    let mut endpoint = Endpoint::new(context, names, BASE_URL, "/v1/messages")?;
+    let is_vertex = context.server.is_some_and(|server| is_vertex(&server.base_url));
+    let path = if is_vertex { VERTEX_PATH } else { "/v1/messages" };
+    let mut endpoint = Endpoint::new(context, names, BASE_URL, path)?;
     if token.as_ref().zip(value_of(NAMES.key_env)).is_some_and(|(token, key)| *token != key) {
         let both = format!("{AUTH_TOKEN_ENV} and {} are both set", NAMES.key_env);
         endpoint.set_notice(format!("{both}: {AUTH_TOKEN_ENV} is used"));
     }
-    endpoint.header("anthropic-version", "2023-06-01");
+    if !is_vertex {
+        endpoint.header("anthropic-version", "2023-06-01");
+    }
     if let Some(key) = key {
-        if token.is_none() {
+        if token.is_none() && !is_vertex {
             endpoint.key_header("x-api-key", "", &key);
         }
         if endpoint.has_credentials() && token.is_some() {
@@ -104,8 +110,20 @@ fn connect(context: &ConnectContext<'_>) -> Result<Arc<dyn Provider>, ProviderEr
         }
     }
     let retry_policy = RetryPolicy::new(context, endpoint.identity())?;
-    Ok(Arc::new(HttpProvider::new(ProviderState::new(endpoint, retry_policy, &ERROR_DIALECT), |_, config| {
-        LIMITS.check_thinking(&config.model, !config.tools.is_empty())?;
-        Ok(AnthropicEncoder::new(config))
-    })))
+    let state = ProviderState::new(endpoint, retry_policy, &ERROR_DIALECT);
+    if is_vertex {
+        let provider = HttpProvider::new(state, |_, config| new_encoder(config, true));
+        return Ok(Arc::new(provider.with_model_addresses(|model| (format!("{}:streamRawPredict", model.name), None))));
+    }
+    Ok(Arc::new(HttpProvider::new(state, |_, config| new_encoder(config, false))))
+}
+
+fn new_encoder(config: &ConversationConfig, is_vertex: bool) -> Result<AnthropicEncoder, ProviderError> {
+    LIMITS.check_thinking(&config.model, !config.tools.is_empty())?;
+    Ok(AnthropicEncoder::new(config, is_vertex))
+}
+
+/// Whether this is the address of Claude on Vertex AI: `https://.../publishers/anthropic/models`.
+fn is_vertex(base_url: &str) -> bool {
+    base_url.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/').ends_with(VERTEX_PATH)
 }

@@ -27,6 +27,8 @@ use crate::providers::transport::http_conversation::RequestEncoder;
 use crate::providers::unsupported_options::explicit_temperature;
 
 const CACHE_MARKER: &str = r#","cache_control":{"type":"ephemeral"}"#;
+/// The version of the API on Vertex AI (<https://platform.claude.com/docs/en/build-with-claude/claude-on-vertex-ai>).
+const VERTEX_VERSION: &str = "vertex-2023-10-16";
 /// The maximum length of a tool's name.
 const MAX_TOOL_NAME_CHARS: usize = 128;
 /// How a user message starts.
@@ -38,6 +40,8 @@ const ASSISTANT_START: &str = r#"{"role":"assistant","content":["#;
 #[derive(Debug)]
 pub(super) struct AnthropicEncoder {
     model: Model,
+    /// Whether the model is in the address, and the version of the API in the body.
+    is_vertex: bool,
     has_tools: bool,
     /// `tools` and `system` with their markers, and the messages.
     body: EncodedBody,
@@ -48,7 +52,7 @@ pub(super) struct AnthropicEncoder {
 
 impl AnthropicEncoder {
     /// A conversation without messages.
-    pub(super) fn new(config: &ConversationConfig) -> Self {
+    pub(super) fn new(config: &ConversationConfig, is_vertex: bool) -> Self {
         let mut fixed = String::new();
         let mut tools: Vec<String> = config.tools.iter().map(|tool| json!(tool).to_string()).collect();
         if let Some(last) = tools.last_mut() {
@@ -60,6 +64,7 @@ impl AnthropicEncoder {
         }
         Self {
             model: config.model.clone(),
+            is_vertex,
             has_tools: !tools.is_empty(),
             body: EncodedBody::new(fixed + r#","messages":["#),
             attachments: AttachmentEncoder::new(&config.model),
@@ -105,7 +110,11 @@ impl RequestEncoder for AnthropicEncoder {
 
     fn body_chunks(&self, request: &ReplyRequest) -> Vec<Bytes> {
         let model = &self.model;
-        let mut head = format!(r#"{{"model":{},"max_tokens":{},"stream":true"#, json!(model.name), request.max_tokens);
+        let name = match self.is_vertex {
+            true => format!(r#""anthropic_version":"{VERTEX_VERSION}""#),
+            false => format!(r#""model":{}"#, json!(model.name)),
+        };
+        let mut head = format!(r#"{{{name},"max_tokens":{},"stream":true"#, request.max_tokens);
         let choice = (!request.tools_allowed && self.has_tools).then(|| ("tool_choice", json!({ "type": "none" })));
         let temperature =
             explicit_temperature(VENDOR, model, model.thinking).map(|temperature| ("temperature", json!(temperature)));

@@ -17,16 +17,15 @@ mod thinking;
 
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
 use serde_json::Value;
 
 use self::request::{GeminiEncoder, VENDOR};
-use super::api::{Conversation, ConversationConfig, Provider, ProviderError, ServerCheck};
+use super::api::{Provider, ProviderError};
 use super::env_config::EndpointNames;
 use super::errors::api_error::{ClassRow, ErrorClass, ErrorDialect};
 use super::spec::{ApiSignature, ConnectContext, DefaultEndpoint, ProviderSpec};
 use super::transport::endpoint::Endpoint;
-use super::transport::http_conversation::{HttpConversation, LearnedLimits, ProviderState, check_server};
+use super::transport::http_conversation::{HttpProvider, ProviderState};
 use super::transport::retry::RetryPolicy;
 use super::unsupported_options::{ApiLimits, RequestOptions};
 
@@ -108,20 +107,8 @@ fn connect(context: &ConnectContext<'_>) -> Result<Arc<dyn Provider>, ProviderEr
         endpoint.set_notice(format!("{both}: {GOOGLE_KEY_ENV} is used, as Google's own clients do"));
     }
     let retry_policy = RetryPolicy::new(context, endpoint.identity())?;
-    Ok(Arc::new(Gemini { endpoint, retry_policy, learned: Arc::default() }))
-}
-
-struct Gemini {
-    /// The parent of the models' endpoints.
-    endpoint: Endpoint,
-    retry_policy: RetryPolicy,
-    /// Each model has its own endpoint, but all of them share the limits learned from errors.
-    learned: Arc<LearnedLimits>,
-}
-
-impl Provider for Gemini {
-    fn open(&self, config: ConversationConfig) -> Result<Box<dyn Conversation>, ProviderError> {
-        if self.endpoint.has_host(HOST) {
+    let provider = HttpProvider::new(ProviderState::new(endpoint, retry_policy, &DIALECT), |endpoint, config| {
+        if endpoint.has_host(HOST) {
             // The maximum reply length differs from request to request.
             let request = RequestOptions { model: &config.model, has_tools: false, max_tokens: u32::MAX };
             let is_of_request = |option: &str| option == "max_tokens";
@@ -129,23 +116,10 @@ impl Provider for Gemini {
                 return Err(problem.into());
             }
         }
-        let name = config.model.name.strip_prefix("models/").unwrap_or(&config.model.name);
-        let endpoint =
-            self.endpoint.for_model(&config.model).child(&format!("{name}:streamGenerateContent"), ("alt", "sse"));
-        let shared = ProviderState::new(endpoint, self.retry_policy.clone(), &DIALECT);
-        let shared = ProviderState { learned: Arc::clone(&self.learned), ..shared };
-        Ok(HttpConversation::open(&Arc::new(shared), config.model.name.clone(), GeminiEncoder::new(&config)))
-    }
-
-    fn warning(&self) -> Option<String> {
-        self.endpoint.warning()
-    }
-
-    fn prepare(&self) -> Option<BoxFuture<'_, Result<(), ProviderError>>> {
-        self.endpoint.prepare()
-    }
-
-    fn check_server(&self) -> Option<BoxFuture<'_, Result<ServerCheck, ProviderError>>> {
-        Some(Box::pin(check_server(&self.endpoint, &DIALECT)))
-    }
+        Ok(GeminiEncoder::new(config))
+    });
+    Ok(Arc::new(provider.with_model_addresses(|model| {
+        let name = model.name.strip_prefix("models/").unwrap_or(&model.name);
+        (format!("{name}:streamGenerateContent"), Some(("alt", "sse")))
+    })))
 }

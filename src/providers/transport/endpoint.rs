@@ -165,12 +165,14 @@ impl Endpoint {
     }
 
     /// The endpoint with a further path segment and query pair. It shares the connections.
-    pub(crate) fn child(&self, segment: &str, (name, value): (&str, &str)) -> Self {
+    pub(crate) fn child(&self, segment: &str, query: Option<(&str, &str)>) -> Self {
         let mut below = self.clone();
         if let Ok(mut segments) = below.url.path_segments_mut() {
             segments.pop_if_empty().push(segment);
         }
-        below.url.query_pairs_mut().append_pair(name, value);
+        if let Some((name, value)) = query {
+            below.url.query_pairs_mut().append_pair(name, value);
+        }
         below.path.push_str(below.url.path().strip_prefix(self.url.path()).unwrap_or_default());
         below.display_url = self.redactor.redact(&base_url::without_credentials(&below.url)).into_owned();
         below

@@ -109,10 +109,14 @@ impl ProviderState {
     }
 
     /// The state for conversations with a model. It shares what was learned.
-    fn for_model(&self, model: &Model) -> Self {
+    fn for_model(&self, model: &Model, address: Option<ModelAddress>) -> Self {
         let Self { endpoint, retry_policy, error_dialect, learned } = self;
+        let endpoint = endpoint.for_model(model);
         Self {
-            endpoint: endpoint.for_model(model),
+            endpoint: match address.map(|address| address(model)) {
+                Some((segment, query)) => endpoint.child(&segment, query),
+                None => endpoint,
+            },
             retry_policy: retry_policy.clone(),
             error_dialect,
             learned: Arc::clone(learned),
@@ -121,10 +125,7 @@ impl ProviderState {
 }
 
 /// Asks a server for the list of its models, once.
-pub(crate) async fn check_server(
-    endpoint: &Endpoint,
-    dialect: &'static ErrorDialect,
-) -> Result<ServerCheck, ProviderError> {
+async fn check_server(endpoint: &Endpoint, dialect: &'static ErrorDialect) -> Result<ServerCheck, ProviderError> {
     let ask = async {
         let key = endpoint.issued_key().await?;
         let response = endpoint.get_models(key.as_ref()).await?;
@@ -142,25 +143,33 @@ pub(crate) async fn check_server(
 pub(crate) struct HttpProvider<B> {
     shared: Arc<ProviderState>,
     new_encoder: NewEncoder<B>,
+    /// Set if each model has its own address.
+    model_address: Option<ModelAddress>,
 }
+
+/// What follows the endpoint in the address of a model: a segment of the path, and a parameter of the query.
+pub(crate) type ModelAddress = fn(&Model) -> (String, Option<(&'static str, &'static str)>);
 
 /// Encodes a conversation without messages, unless the model doesn't support its options.
 type NewEncoder<B> = fn(&Endpoint, &ConversationConfig) -> Result<B, ProviderError>;
 
 impl<B: RequestEncoder + Sync> HttpProvider<B> {
     pub(crate) fn new(state: ProviderState, new_encoder: NewEncoder<B>) -> Self {
-        Self { shared: Arc::new(state), new_encoder }
+        Self { shared: Arc::new(state), new_encoder, model_address: None }
+    }
+
+    /// A provider whose models have their own addresses.
+    pub(crate) fn with_model_addresses(self, address: ModelAddress) -> Self {
+        Self { model_address: Some(address), ..self }
     }
 }
 
 impl<B: RequestEncoder + Sync> Provider for HttpProvider<B> {
     fn open(&self, config: ConversationConfig) -> Result<Box<dyn Conversation>, ProviderError> {
         let encoder = (self.new_encoder)(&self.shared.endpoint, &config)?;
-        let shared = match config.model.is_flex() {
-            true => &Arc::new(self.shared.for_model(&config.model)),
-            false => &self.shared,
-        };
-        Ok(HttpConversation::open(shared, config.model.name, encoder))
+        let has_own_state = self.model_address.is_some() || config.model.is_flex();
+        let own = has_own_state.then(|| Arc::new(self.shared.for_model(&config.model, self.model_address)));
+        Ok(HttpConversation::open(own.as_ref().unwrap_or(&self.shared), config.model.name, encoder))
     }
 
     fn warning(&self) -> Option<String> {

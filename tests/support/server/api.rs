@@ -30,7 +30,7 @@ impl Api {
     /// A request's body in the Messages API's form.
     pub(super) fn translate(self, path: &str, body: &Value) -> Value {
         match self {
-            Self::Messages => body.clone(),
+            Self::Messages => with_model_of_path(path, body),
             Self::Chat => chat::translate(body),
             Self::Responses => responses::translate(body),
             Self::Gemini => gemini::translate(path, body),
@@ -160,4 +160,23 @@ pub(super) fn call_id(block: &Block) -> &str {
         Block::Call { id: Some(id), .. } => id,
         _ => "",
     }
+}
+
+/// A request's body for Claude on Vertex AI has the model in the path, and the version of the API in the body.
+fn with_model_of_path(path: &str, body: &Value) -> Value {
+    let mut body = body.clone();
+    let model = vertex_model(path).filter(|_| body.get("model").is_none());
+    if let (Some(model), Some(fields)) = (model, body.as_object_mut())
+        && fields.get("anthropic_version").is_some_and(|version| version == "vertex-2023-10-16")
+    {
+        fields.shift_remove("anthropic_version");
+        fields.insert("model".to_owned(), model.into());
+    }
+    body
+}
+
+/// The model in the path of a streamed request to Claude on Vertex AI.
+pub(super) fn vertex_model(path: &str) -> Option<&str> {
+    let (_, model) = path.rsplit_once("/publishers/anthropic/models/")?;
+    model.strip_suffix(":streamRawPredict")
 }

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use super::api::Api;
+use super::api::{Api, vertex_model};
 use super::request::Request;
 
 /// The versions that exist.
@@ -35,12 +35,14 @@ const FIELDS: [&str; 15] = [
 /// Errors in a request's first line and headers.
 pub(super) fn check_head(request: &Request, key: &str) -> Vec<String> {
     let mut wrong = Vec::new();
-    let is_known = ["/v1/messages", "/v1/chat/completions", "/v1/responses"].contains(&request.path());
+    let is_vertex = vertex_model(request.path()).is_some();
+    let is_known = is_vertex || ["/v1/messages", "/v1/chat/completions", "/v1/responses"].contains(&request.path());
     if request.method() != "POST" || !(is_known || request.api() == Api::Gemini) {
         wrong.push(format!("{} {} instead of POST /v1/messages", request.method(), request.path()));
     }
     match (request.api(), request.header("anthropic-version")) {
-        (Api::Messages, Some(version)) if VERSIONS.contains(&version) => {}
+        (Api::Messages, None) if is_vertex => {}
+        (Api::Messages, Some(version)) if !is_vertex && VERSIONS.contains(&version) => {}
         (Api::Chat | Api::Responses | Api::Gemini, None) => {}
         (_, other) => wrong.push(format!("anthropic-version is {other:?}")),
     }

@@ -38,7 +38,7 @@ fn answered(id: &str) -> Message {
 fn thinks(model: &str, messages: &[Message]) -> Vec<bool> {
     let mut setup = setup(Some(Thinking::Low));
     setup.model.name = model.to_owned();
-    let mut body = AnthropicEncoder::new(&setup);
+    let mut body = AnthropicEncoder::new(&setup, false);
     let mut thinks = Vec::new();
     for message in messages {
         body.push(message);
@@ -75,7 +75,7 @@ fn text_of(text: &str) -> Reply {
 
 #[test]
 fn a_rebuilt_conversation_thinks_again() {
-    let mut body = AnthropicEncoder::new(&setup(Some(Thinking::Low)));
+    let mut body = AnthropicEncoder::new(&setup(Some(Thinking::Low)), false);
     let asks = |body: &AnthropicEncoder| {
         let request: Value = serde_json::from_slice(&body.body_chunks(&request()).concat()).unwrap();
         request["thinking"]["type"] == json!("enabled")
