@@ -117,20 +117,6 @@ fn compacted_run() -> Vec<Value> {
     all_lines(&folder)
 }
 
-/// A run whose model fails, so that its fallback answers.
-fn run_with_fallback() -> Vec<Value> {
-    let folder = TestFolder::new();
-    let model = "model: { name: anthropic/claude-haiku-4-5, fallback: [anthropic/claude-opus-4-6] }\n";
-    folder.write("job.yaml", format!("{model}parent: {{ prompt: Go., tools: [] }}\n"));
-    let server = Server::start(|request: &Request| match request.model() {
-        "claude-haiku-4-5" => Answer::status(500).error("api_error", "Down."),
-        _ => Answer::text("Done."),
-    });
-    let program = folder.legwork(&["run", "job.yaml"]).env("LEGWORK_RETRY_BASE_MS", "1");
-    program.anthropic(&server).run().assert_code(0);
-    all_lines(&folder)
-}
-
 /// The event types in the schema.
 fn types() -> BTreeSet<String> {
     let schema = TestFolder::new().legwork(&["schema", "events"]).run().json();
@@ -146,7 +132,6 @@ fn every_line_of_a_real_run_is_valid_and_one_with_a_wrong_field_is_not() {
         resumed_run(),
         run_at_limit(),
         run_with_checks(),
-        run_with_fallback(),
         compacted_run(),
         run_with_fallback(),
     ]
