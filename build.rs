@@ -1,5 +1,11 @@
 //! Records the commit of a release build, so that `legwork --version --verbose` can name it.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a build script gets and gives its settings like this"
+)]
+
 use std::process::Command;
 
 fn main() {

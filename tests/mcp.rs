@@ -385,8 +385,8 @@ fn servers_run_in_each_tier_of_the_sandbox_and_change_nothing_that_is_protected(
         assert_eq!(folder.read("touched"), "x", "{tier}: {text}");
         match tier {
             "bubblewrap" => assert!(text.contains("Read-only") && text.contains("after"), "{text}"),
-            // Only what the server has changed, not what legwork itself wrote while the server ran.
             "landlock" => {
+                // Only what the server has changed, not what legwork itself wrote while the server ran.
                 ended.assert_code(5).assert_stderr_contains("work/job.yaml").assert_not_printed("plan.json");
             }
             _ => {

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::event::{EXIT_ENVIRONMENT, FORMAT};
 use crate::git::Repository;
 use crate::lints::RECORD_KEY;
-use crate::providers::user_servers::{UserServer, UserServers};
+use crate::providers::user_servers::{ServerSettings, UserServer, UserServers};
 use crate::providers::{
     ConnectContext, PROVIDERS, Provider, ProviderError, ProviderSpec, ServerCheck, SettingsContext, find,
 };
@@ -234,7 +234,7 @@ async fn check_server(server: &Server<'_>, servers: &UserServers, offline: bool)
     let Some(check) = provider.check_server() else {
         return finding(Status::Skipped, "it has no server".to_owned());
     };
-    let has_command = servers.settings(server.name).is_some_and(|settings| settings.has_key_command());
+    let has_command = servers.settings(server.name).is_some_and(ServerSettings::has_key_command);
     let key = if has_command { "the key of key_command" } else { "the key" };
     match tokio::time::timeout(SERVER_TIMEOUT, check).await {
         Ok(Ok(ServerCheck::Accepted)) => match warning {

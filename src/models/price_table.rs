@@ -70,7 +70,7 @@ impl PlainTable {
         let mut table = serde_json::from_str(json).ok()?;
         let mut first_words = Vec::new();
         remove_patterns(&mut table, &mut first_words);
-        Some(Self { calculator: Calculator::from_json(&table.to_string()).ok()?, first_words })
+        Some(Self { calculator: Calculator::from_json(table.to_string()).ok()?, first_words })
     }
 }
 
