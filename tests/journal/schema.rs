@@ -85,23 +85,6 @@ fn run_with_checks() -> Vec<Value> {
     all_lines(&folder)
 }
 
-/// A run in which a fallback answers.
-fn run_with_fallback() -> Vec<Value> {
-    let folder = TestFolder::new();
-    folder.write(
-        "job.yaml",
-        "model: { name: anthropic/claude-haiku-4-5, fallback: [openai/some-model] }\n\
-         parent: { prompt: Go., tools: [] }\nlimits: { tokens: 100000 }\n",
-    );
-    let server = Server::start(|request: &Request| match request.model() {
-        "some-model" => Answer::text("Done."),
-        _ => Answer::status(500).error("api_error", "Down."),
-    });
-    let program = folder.legwork(&["run", "job.yaml"]).env("LEGWORK_RETRY_BASE_MS", "1");
-    program.anthropic(&server).openai(&server).run().assert_code(0);
-    all_lines(&folder)
-}
-
 /// A run that exceeds its context window: a result is truncated, and then earlier messages are summarized.
 fn compacted_run() -> Vec<Value> {
     let folder = TestFolder::new();
@@ -146,7 +129,6 @@ fn every_line_of_a_real_run_is_valid_and_one_with_a_wrong_field_is_not() {
         resumed_run(),
         run_at_limit(),
         run_with_checks(),
-        run_with_fallback(),
         compacted_run(),
         run_with_fallback(),
     ]
