@@ -18,6 +18,8 @@ use crate::process::spawn::server::{ServerPipes, ServerProcess};
 use crate::redaction::Redactor;
 use crate::sandbox::{CommandWatch, Sandbox, TamperError, programs};
 
+/// How much of the end of a server's stderr is shown, in characters: why it ended is in its last lines.
+const MAX_SHOWN_CHARS: usize = 500;
 /// How much of a server's stderr is kept, in characters: its beginning and its end.
 const MAX_STDERR_CHARS: usize = 2_000;
 /// How often a server's processes are counted.
@@ -111,7 +113,7 @@ impl ServerProgram {
         let stderr = self.stderr.lock().unwrap_or_else(PoisonError::into_inner).take();
         let stderr = stderr.map(CommandOutput::finish).unwrap_or_default();
         if !stderr.trim().is_empty() {
-            parts.push(format!("its stderr: {}", stderr.trim()));
+            parts.push(format!("its stderr: {}", last(stderr.trim(), MAX_SHOWN_CHARS)));
         }
         self.end.get_or_init(|| parts.join("; ")).clone()
     }
@@ -200,6 +202,14 @@ impl<R: AsyncRead + Unpin> AsyncRead for BoundedReader<R> {
             return Poll::Ready(Err(io::Error::other(violation)));
         }
         Poll::Ready(Ok(()))
+    }
+}
+
+/// The last characters of a text.
+fn last(text: &str, count: usize) -> String {
+    match text.char_indices().rev().nth(count) {
+        Some((at, _)) => format!("…{}", text[at..].chars().skip(1).collect::<String>()),
+        None => text.to_owned(),
     }
 }
 

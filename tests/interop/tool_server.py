@@ -3,7 +3,9 @@
 import asyncio
 import os
 import socket
+import struct
 import sys
+import zlib
 
 import uvicorn
 from mcp.server import MCPServer
@@ -38,7 +40,13 @@ def weather(city: str) -> Weather:
 @server.tool()
 def picture() -> Image:
     """A picture."""
-    return Image(data=b"\x89PNG\r\n\x1a\n" + bytes(32), format="png")
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    size = struct.pack(">IIBBBBB", 2, 3, 8, 0, 0, 0, 0)
+    pixels = zlib.compress(b"\0\0\0" * 3)
+    data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", size) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+    return Image(data=data, format="png")
 
 
 @server.tool()

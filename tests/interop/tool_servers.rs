@@ -104,7 +104,7 @@ fn the_server_that_uses_all_of_the_protocol_is_called() {
     assert!(lock["servers"]["s"]["tools"].as_object().unwrap().len() > 8, "{lock:#}");
     folder.legwork(&["validate", "job.yaml"]).run().assert_code(0);
     let results = run(&folder, &installed);
-    let expected = ["hello", "42", "temperature", "image/png", "resource", "ompleted"];
+    let expected = ["hello", "42", "temperature", "PNG image", "resource", "ompleted"];
     for (text, (is_error, result)) in expected.iter().zip(&results) {
         assert!(!is_error && result.contains(text), "{text}: {result}");
     }
@@ -146,7 +146,7 @@ fn assert_results(results: &[(bool, String)]) {
     let expected = [
         (false, "héllo"),
         (false, r#""celsius":21.5"#),
-        (false, "image/png"),
+        (false, "PNG image, 2 x 3 pixels"),
         (false, "PATH"),
         (true, "Error executing tool fail"),
         (true, "elicitation"),

@@ -100,20 +100,6 @@ fn compacted_run() -> Vec<Value> {
     all_lines(&folder)
 }
 
-/// A run whose model fails, so that its fallback answers.
-fn run_with_fallback() -> Vec<Value> {
-    let folder = TestFolder::new();
-    let model = "model: { name: anthropic/claude-haiku-4-5, fallback: [anthropic/claude-opus-4-6] }\n";
-    folder.write("job.yaml", format!("{model}parent: {{ prompt: Go., tools: [] }}\n"));
-    let server = Server::start(|request: &Request| match request.model() {
-        "claude-haiku-4-5" => Answer::status(500).error("api_error", "Down."),
-        _ => Answer::text("Done."),
-    });
-    let program = folder.legwork(&["run", "job.yaml"]).env("LEGWORK_RETRY_BASE_MS", "1");
-    program.anthropic(&server).run().assert_code(0);
-    all_lines(&folder)
-}
-
 /// The event types in the schema.
 fn types() -> BTreeSet<String> {
     let schema = TestFolder::new().legwork(&["schema", "events"]).run().json();

@@ -392,6 +392,14 @@ fn job_context(conversation: &Conversation, outline: &Outline<'_>) -> Value {
     facts.push(("workspace", plan.workspace.clone()));
     facts.extend(outline.agents.first().map(|outlined| ("model", run_stats::agent_models(outlined.agent))));
     facts.push(("network of tools", serialized_name(&plan.network)));
+    for (name, server) in &plan.mcp {
+        let state = match (&server.missing, &server.tools) {
+            (Some(why), _) => format!("left out: it {why}"),
+            (None, Some(tools)) => pluralize(tools.len() as u64, "tool"),
+            (None, None) => "not started".to_owned(),
+        };
+        facts.push(("tool server", truncate::ellipsize(&format!("{name}: {state}"), 1_000)));
+    }
     for (name, value) in plan.inputs.iter().take(100) {
         let value = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
         facts.push(("input", format!("{name} = {}", truncate::ellipsize(&value, 1_000))));
