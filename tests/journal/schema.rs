@@ -85,6 +85,23 @@ fn run_with_checks() -> Vec<Value> {
     all_lines(&folder)
 }
 
+/// A run in which a fallback answers.
+fn run_with_fallback() -> Vec<Value> {
+    let folder = TestFolder::new();
+    folder.write(
+        "job.yaml",
+        "model: { name: anthropic/claude-haiku-4-5, fallback: [openai/some-model] }\n\
+         parent: { prompt: Go., tools: [] }\nlimits: { tokens: 100000 }\n",
+    );
+    let server = Server::start(|request: &Request| match request.model() {
+        "some-model" => Answer::text("Done."),
+        _ => Answer::status(500).error("api_error", "Down."),
+    });
+    let program = folder.legwork(&["run", "job.yaml"]).env("LEGWORK_RETRY_BASE_MS", "1");
+    program.anthropic(&server).openai(&server).run().assert_code(0);
+    all_lines(&folder)
+}
+
 /// A run that exceeds its context window: a result is truncated, and then earlier messages are summarized.
 fn compacted_run() -> Vec<Value> {
     let folder = TestFolder::new();
