@@ -83,7 +83,7 @@ fn run_call(address: &str, call: &Call) -> String {
     if call.tool == "task" {
         return agent(address, input["prompt"].as_str().expect("a prompt"));
     }
-    let output = Command::new("sh").arg("-c").arg(input["command"].as_str().expect("a command")).output();
+    let output = Command::new("bash").arg("-c").arg(input["command"].as_str().expect("a command")).output();
     String::from_utf8(output.expect("a shell").stdout).expect("text")
 }
 

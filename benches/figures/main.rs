@@ -3,7 +3,7 @@
 //!
 //! `cargo bench` runs everything; `cargo bench -- --runs 5 turns deltas` runs these two cases five times each. The
 //! names are those of the cases in `cases.rs`, and `validate` (many job files), `changes` (large workspaces),
-//! `journal` (writing events), `resume` (long records), `memory` (long runs), `map` (many rows) and `tiers` (sandboxes). `rates`
+//! `phases` (of a short run), `journal` (writing events), `resume` (long records), `memory` (long runs), `map` (many rows) and `tiers` (sandboxes). `rates`
 //! (subagents under a rate limit) takes minutes and only runs if it is named.
 #![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "this is a separate program")]
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a benchmark that fails panics")]
@@ -20,6 +20,7 @@ mod long_runs;
 mod map_rows;
 mod job_generator;
 mod measure;
+mod phases;
 mod plain_types;
 mod rate_limits;
 #[allow(dead_code, unused_imports, reason = "the tests use more of it")]
@@ -60,14 +61,18 @@ fn compare(options: &[&str]) {
     }
     println!("median (min to max) of {runs} runs each, interleaved; the whole process from start to end\n");
     println!(
-        "| {:<46} | {:<12} | {:<30} | {:>8} | {:>8} | {:<30} | {:>8} |",
-        "", "aim", "legwork", "CPU", "memory", "baseline", "memory"
+        "| {:<46} | {:<12} | {:<30} | {:>8} | {:>8} | {:>8} | {:<30} | {:>8} |",
+        "", "aim", "legwork", "ratio", "CPU", "memory", "baseline", "memory"
     );
-    println!("|{0:-<48}|{0:-<14}|{0:-<32}|{0:->9}:|{0:->9}:|{0:-<32}|{0:->9}:|", "");
+    println!("|{0:-<48}|{0:-<14}|{0:-<32}|{0:->9}:|{0:->9}:|{0:->9}:|{0:-<32}|{0:->9}:|", "");
     for case in CASES.iter().filter(|case| wanted.is_empty() || wanted.iter().any(|word| **word == case.name)) {
         row(case, legwork, runs);
     }
+    println!("\none flush of a journal (fdatasync): {:.2} ms", flush_ms());
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|word| **word == name);
+    if is_wanted("phases") {
+        phases::print(legwork, runs);
+    }
     if is_wanted("validate") {
         validate_many::compare(legwork, runs);
     }
@@ -129,9 +134,16 @@ fn row(case: &BenchCase, legwork: &Path, runs: usize) {
         ours.push(start(legwork, &arguments));
         baselines.push(start(&this_program, &["--baseline", &address, case.prompt]));
     }
+    let ratio = |ours: &[Measurement], baselines: &[Measurement]| {
+        median(ours.iter().map(|figure| figure.wall)) / median(baselines.iter().map(|figure| figure.wall))
+    };
     let [ours, baselines] = [ours, baselines].map(|figures| figures.into_iter().skip(1).collect::<Result<Vec<_>, _>>());
     let memory =
         |figures: &[Measurement]| figures.iter().map(|figure| figure.memory).max().unwrap_or_default() as f64 / 1e6;
+    let ratio = match (&ours, &baselines) {
+        (Ok(ours), Ok(baselines)) => format!("{:.2}", ratio(ours, baselines)),
+        _ => String::new(),
+    };
     let (ours, cpu, our_memory) = match &ours {
         Ok(figures) => (
             spread(figures.iter().map(|figure| figure.wall), case.turns),
@@ -147,9 +159,21 @@ fn row(case: &BenchCase, legwork: &Path, runs: usize) {
         Err(why) => (why.clone(), String::new()),
     };
     println!(
-        "| {:<46} | {:<12} | {ours:<30} | {cpu:>8} | {our_memory:>8} | {baseline:<30} | {baseline_memory:>8} |",
+        "| {:<46} | {:<12} | {ours:<30} | {ratio:>8} | {cpu:>8} | {our_memory:>8} | {baseline:<30} | {baseline_memory:>8} |",
         case.title, case.target
     );
+}
+
+/// The median time in milliseconds to append a line to a file and flush it, as a run does before each command.
+fn flush_ms() -> f64 {
+    let mut file = tempfile::tempfile().expect("a temporary file");
+    let flush = |_| {
+        let start = std::time::Instant::now();
+        std::io::Write::write_all(&mut file, &[b'x'; 200]).and_then(|()| file.sync_data()).expect("a flush");
+        start.elapsed().as_secs_f64() * 1e3
+    };
+    let times: Vec<f64> = (0..101).map(flush).collect();
+    median(times.into_iter())
 }
 
 /// Whether this binary has the option `--sandbox`, so that runs can be measured without one.

@@ -4,10 +4,12 @@
 //! because this program holds the server's buffers. A small process in between starts and measures the child.
 
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 /// The measurements of one process.
 pub(crate) struct Measurement {
+    /// When it was started, in milliseconds since 1970.
+    pub(crate) started: f64,
     /// Wall-clock time in milliseconds.
     pub(crate) wall: f64,
     /// Milliseconds of CPU time, user and system, including its children.
@@ -16,10 +18,15 @@ pub(crate) struct Measurement {
     pub(crate) memory: u64,
 }
 
+/// A time in milliseconds since 1970.
+pub(crate) fn epoch_ms(time: SystemTime) -> f64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64() * 1e3
+}
+
 /// Runs a program and prints its measurements. This runs in the process in between.
 #[allow(clippy::zombie_processes, reason = "`wait4` reaps it")]
 pub(crate) fn child(program: &str, arguments: &[&str]) {
-    let start = Instant::now();
+    let (started, start) = (epoch_ms(SystemTime::now()), Instant::now());
     let child = Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn();
     let child = child.expect("the program starts");
     let (status, used) = wait(&child);
@@ -28,7 +35,7 @@ pub(crate) fn child(program: &str, arguments: &[&str]) {
     let cpu = millis(used.ru_utime) + millis(used.ru_stime);
     // Linux counts in KiB, macOS in bytes.
     let memory = used.ru_maxrss * if cfg!(target_os = "macos") { 1 } else { 1024 };
-    println!("{status} {wall} {cpu} {memory}");
+    println!("{status} {started} {wall} {cpu} {memory}");
 }
 
 #[allow(unsafe_code, reason = "only wait4 returns the usage of one child")]
@@ -56,8 +63,8 @@ pub(crate) fn measure_with_code(command: &mut Command, code: i32) -> Result<Meas
     let words: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     match words.as_slice() {
         // The status from `wait4` has the exit code in its second byte.
-        [status, wall, cpu, memory] if *status == f64::from(code << 8) => {
-            Ok(Measurement { wall: *wall, cpu: *cpu, memory: *memory as u64 })
+        [status, started, wall, cpu, memory] if *status == f64::from(code << 8) => {
+            Ok(Measurement { started: *started, wall: *wall, cpu: *cpu, memory: *memory as u64 })
         }
         _ => {
             let errors = String::from_utf8_lossy(&output.stderr);

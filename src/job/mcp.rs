@@ -119,7 +119,7 @@ impl<'de> Deserialize<'de> for HeaderValue {
 pub struct ServerEntry {
     /// The server's name.
     pub server: Spanned<String>,
-    /// The names of tools as the server has them. `*` at the end of a name stands for anything.
+    /// The names of tools as the server has them. `*` at the end of a name matches anything.
     pub allow: Spanned<Vec<Spanned<String>>>,
 }
 

@@ -1,7 +1,7 @@
 //! Private data, untrusted text and a way out: any two are fine, all three let an attacker steal the data.
 
 use crate::diagnostic::{Diagnostic, SourceSpan, rule};
-use crate::job::{Network, ToolEntry};
+use crate::job::{Job, Network, ToolEntry};
 use crate::tools::bash::is_unrestricted;
 use crate::yaml::Spanned;
 
@@ -12,23 +12,41 @@ pub(super) const LINT: Lint = Lint { rules: &[rule!(Warning "lethal-trifecta")],
 
 fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     let job = subject.job;
-    if job.network != Network::Open {
-        return;
-    }
-    let Some(network) = subject.root.get("network") else { return };
     let Some((untrusted, _)) = job.inputs().find(|(_, input)| input.is_untrusted()) else { return };
-    let mut tools = job.agents().flat_map(|agent| agent.tools);
-    let Some((place, what)) = tools.find_map(unrestricted_bash) else { return };
+    let tools = || job.agents().flat_map(|agent| agent.tools);
+    let network = subject.root.get("network").filter(|_| job.network == Network::Open);
+    let by_command = network.zip(tools().find_map(unrestricted_bash)).map(|(network, (place, what))| {
+        let help =
+            "remove one of the three: leave out `network`, or list the commands that `bash` may run under `allow`";
+        (network.place(), (place, what), help)
+    });
+    let by_server = || {
+        let server = tools().find_map(|tool| networked_server(tool, job))?;
+        let reader = tools().find(|tool| READERS.contains(&tool.value.name()))?;
+        let help = "remove one of the three: a server without `network: open`, agents that read no files, or another job \
+                    that processes the text first";
+        Some((server, (super::tools::name_place(reader), "can read the files of the workspace"), help))
+    };
+    let Some((way_out, (place, what), help)) = by_command.or_else(by_server) else { return };
     let message =
         format!("the author of the input `{}` can trick an agent into sending out what it can read", untrusted.value);
     findings.push(
-        Diagnostic::warning("lethal-trifecta", network.place(), message)
+        Diagnostic::warning("lethal-trifecta", way_out, message)
             .label(untrusted.place(), "text from untrusted authors")
             .label(place, what)
-            .help(
-                "remove one of the three: leave out `network`, or list the commands that `bash` may run under `allow`",
-            ),
+            .help(help),
     );
+}
+
+/// The tools whose results are the content of files.
+const READERS: &[&str] = &["bash", "grep", "read_file"];
+
+/// The place where an agent gets tools of a server that reaches a network.
+fn networked_server(tool: &Spanned<ToolEntry>, job: &Job) -> Option<SourceSpan> {
+    let ToolEntry::Server(entry) = &tool.value else { return None };
+    let server = job.mcp.iter().find(|(name, _)| name.value == entry.server.value).map(|(_, server)| server)?;
+    let is_open = server.network.as_ref().is_some_and(|network| network.value == Network::Open);
+    (is_open || server.url.is_some()).then(|| entry.server.place())
 }
 
 /// The place where an entry of an allowlist permits any command, and a label for it.

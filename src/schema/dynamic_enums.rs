@@ -150,7 +150,7 @@ fn restrict_tools(list: &mut Map<String, Value>, has: fn(&Builtin) -> bool) {
             "mcp": { "type": "string", "description": "The name of a tool server." },
             "allow": {
                 "type": "array",
-                "description": "The names of its tools. `*` at the end of a name stands for anything.",
+                "description": "The names of its tools. `*` at the end of a name matches anything.",
                 "items": { "type": "string", "pattern": "^([A-Za-z0-9_-]+[*]?|[*])$" },
             },
         },
