@@ -78,7 +78,8 @@ fn findings_name_the_explain_command() {
 }
 
 /// Rules that no example can show, each with a reason.
-const WITHOUT_EXAMPLES: [(&str, &str); 12] = [
+const WITHOUT_EXAMPLES: [(&str, &str); 13] = [
+    ("bad-tool-lock", "it is about a file beside the job"),
     ("bad-set-argument", "the command line is refused before"),
     ("api-key-in-file", "it is about no job"),
     ("reserved-name", "it is about no job"),
