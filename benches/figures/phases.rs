@@ -9,11 +9,19 @@ use crate::measure::{self, epoch_ms};
 use crate::median;
 use crate::server::{Answer, Checks, KEY, Request, Server};
 
-/// Title, tools, options, and the aims in milliseconds: to the first request, from the reply to the end, and the whole run.
-const ROWS: [(&str, &str, &[&str], &str, &str, &str); 3] = [
-    ("no commands", "[]", &[], "6", "3", ""),
-    ("`bash`, without a sandbox", "[bash]", &["--sandbox", "off"], "6", "3", ""),
-    ("`bash`, in the default sandbox", "[bash]", &[], "", "3", "20"),
+/// One measured job.
+struct Row {
+    title: &'static str,
+    tools: &'static str,
+    options: &'static [&'static str],
+    /// The aims in milliseconds: to the first request, from the reply to the end, and the whole run.
+    aims: [&'static str; 3],
+}
+
+const ROWS: [Row; 3] = [
+    Row { title: "no commands", tools: "[]", options: &[], aims: ["6", "3", ""] },
+    Row { title: "`bash`, without a sandbox", tools: "[bash]", options: &["--sandbox", "off"], aims: ["6", "3", ""] },
+    Row { title: "`bash`, in the default sandbox", tools: "[bash]", options: &[], aims: ["", "3", "20"] },
 ];
 
 /// When the last request arrived, in milliseconds since 1970. The reply follows at once.
@@ -29,7 +37,7 @@ pub(crate) fn print(legwork: &Path, runs: usize) {
     println!("\n| {:<46} | to the request   | reply to end     | whole            |", "a run of one turn, in ms, with");
     println!("|{0:-<48}|{0:-<18}|{0:-<18}|{0:-<18}|", "");
     let this_program = std::env::current_exe().expect("this program");
-    for (title, tools, options, to_request, to_end, whole) in ROWS {
+    for Row { title, tools, options, aims } in ROWS {
         let server = Server::with(Checks::None, answer);
         let folder = tempfile::tempdir().expect("a temporary folder");
         std::fs::create_dir(folder.path().join("home")).expect("a home");
@@ -57,9 +65,9 @@ pub(crate) fn print(legwork: &Path, runs: usize) {
         };
         println!(
             "| {title:<46} | {:<16} | {:<16} | {:<16} |",
-            shown(&parts[0], to_request),
-            shown(&parts[1], to_end),
-            shown(&parts[2], whole)
+            shown(&parts[0], aims[0]),
+            shown(&parts[1], aims[1]),
+            shown(&parts[2], aims[2])
         );
     }
 }
