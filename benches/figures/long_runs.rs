@@ -22,6 +22,9 @@ const RECORDED_TURNS: [usize; 4] = [125, 250, 500, 1000];
 /// The lengths, in turns, of the runs whose memory is measured.
 const TURNS: [usize; 4] = [1, 200, 1000, 2000];
 
+/// The number of subagents at once.
+const CROWD: usize = 200;
+
 /// A model that calls one command a fixed number of times.
 struct Model {
     turns: AtomicUsize,
@@ -155,5 +158,44 @@ pub(crate) fn memory(program: &Path) {
             format!("{:.0} kB", more / 1e3),
             format!("{:.0} of {:.0} B", more / turns as f64, longer as f64 / turns as f64),
         );
+        if turns == TURNS[3] {
+            let growth = growth(folder.path());
+            println!("\nturn 2,000 takes {growth:.2} times as long as turn 20 (aim: 1.2)");
+        }
     }
+    let memory = crowd(program) as f64 / 1e6;
+    println!("{CROWD} subagents at once take {memory:.0} MB (aim: below 150)");
+}
+
+/// How much longer the last turns of a run took than those around the 20th, each from a reply to the next one.
+fn growth(folder: &Path) -> f64 {
+    let journal = std::fs::read_to_string(folder.join("runs/job/latest/events.jsonl")).expect("the journal");
+    let entries = journal.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+    let replies = entries.filter(|entry| entry["type"] == "reply_received");
+    let times: Vec<jiff::Timestamp> =
+        replies.map(|entry| entry["at"].as_str().expect("a time").parse().expect("a time")).collect();
+    let turns: Vec<f64> = times.windows(2).map(|pair| pair[1].duration_since(pair[0]).as_secs_f64()).collect();
+    let around = |from: usize, to: usize| median(turns[from..to].iter().copied());
+    around(turns.len() - 100, turns.len()) / around(10, 30)
+}
+
+/// The peak memory in bytes of a run with many subagents at once.
+fn crowd(program: &Path) -> u64 {
+    let server = Server::with(Checks::None, |request: &Request| {
+        if request.prompt() != "go" {
+            return Answer::text("done").delay(Duration::from_millis(500));
+        }
+        let task = |number: usize| ("task", json!({ "prompt": format!("part {number}"), "description": "a part" }));
+        match request.turn() {
+            0 => Answer::calls(&(0..CROWD).map(task).collect::<Vec<_>>()).number_calls(request.number),
+            _ => Answer::text("done"),
+        }
+    });
+    let folder = prepared();
+    let job = format!(
+        "model: anthropic/claude-sonnet-4-6\nparent: {{ prompt: go, tools: [task] }}\nsubagents:\n  worker: {{ description: \
+         Works., system: You work., tools: [read_file] }}\nlimits: {{ subagents: {CROWD}, parallel_subagents: {CROWD} }}\n"
+    );
+    std::fs::write(folder.path().join("job.yaml"), job).expect("the job");
+    measured(program, &unconfined(program, &["run", "job.yaml"]), folder.path(), &server).memory
 }
