@@ -239,7 +239,7 @@ pub enum StopReason {
 
 /// The tokens of one request, or the sum for several.
 ///
-/// The four are disjoint, as Anthropic counts them: the prompt's tokens are `input_tokens + cache_read_tokens +
+/// The first four are disjoint, as Anthropic counts them: the prompt's tokens are `input_tokens + cache_read_tokens +
 /// cache_write_tokens`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -256,6 +256,14 @@ pub struct Usage {
     /// Prompt tokens written to a cache.
     #[serde(default)]
     pub cache_write_tokens: u64,
+    /// Those of `cache_write_tokens` that are kept for an hour, which costs more. Absent: 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_write_1h_tokens: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Usage {
@@ -276,5 +284,6 @@ impl std::ops::AddAssign for Usage {
         self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
         self.cache_read_tokens = self.cache_read_tokens.saturating_add(other.cache_read_tokens);
         self.cache_write_tokens = self.cache_write_tokens.saturating_add(other.cache_write_tokens);
+        self.cache_write_1h_tokens = self.cache_write_1h_tokens.saturating_add(other.cache_write_1h_tokens);
     }
 }

@@ -8,6 +8,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::providers::MODELS;
+use crate::support::record::RunFolder;
 use crate::support::server::{Answer, Checks, Request, Server};
 use crate::support::test_folder::TestFolder;
 
@@ -146,4 +147,121 @@ fn two_runs_of_a_job_share_their_prefix() {
             assert_eq!(requests[0], other[agent][0], "{agent}");
         }
     }
+}
+
+const HOUR_MARK: &str = r#","cache_control":{"type":"ephemeral","ttl":"1h"}"#;
+
+/// A job for the items a0, a1, ... with this system prompt.
+fn map_folder(system: &str, items: usize) -> TestFolder {
+    let folder = TestFolder::new();
+    let job = "model: anthropic/claude-haiku-4-5\ninputs: { item: { type: string } }\nlimits: { cost_usd: 1 }\n";
+    let parent =
+        format!("parent: {{ system: '{system}', prompt: 'Item {{{{ inputs.item }}}}', tools: [write_file] }}\n");
+    folder.write("job.yaml", format!("{job}{parent}"));
+    write_rows(&folder, items);
+    folder
+}
+
+fn write_rows(folder: &TestFolder, items: usize) {
+    let lines: String = (0..items).map(|number| format!("a{number}\n")).collect();
+    folder.write("rows.csv", format!("item\n{lines}"));
+}
+
+/// Writes a file, then answers. Each request reads 1,000 tokens from the cache, and writes 400 for an hour and 200 more.
+fn answer_item(request: &Request) -> Answer {
+    let answer = match request.turn() {
+        0 => Answer::calls(&[("write_file", json!({"path": "a.txt", "content": "a"}))]),
+        _ => Answer::text("Done."),
+    };
+    answer.usage(100, 20).cache(1000, 600).hour_cache(400)
+}
+
+fn run_map(folder: &TestFolder, server: &Server, jobs: &str) {
+    let line = ["map", "job.yaml", "--rows", "rows.csv", "--id", "item", "--jobs", jobs];
+    folder.legwork(&line).env("LEGWORK_RETRY_BASE_MS", "1").anthropic(server).run().assert_code(0);
+}
+
+/// How many marks for an hour and for five minutes each request has.
+fn marks(server: &Server) -> Vec<(usize, usize)> {
+    let count = |request: &Arc<Request>| {
+        let body = String::from_utf8_lossy(request.bytes()).into_owned();
+        (body.matches(HOUR_MARK).count(), body.matches(MARK).count())
+    };
+    server.requests().iter().map(count).collect()
+}
+
+#[test]
+fn the_rows_of_a_map_keep_tools_and_system_prompt_in_the_cache_for_an_hour() {
+    let folder = map_folder("You write files.", 10);
+    let server = Server::start(answer_item);
+    run_map(&folder, &server, "2");
+    let marked = marks(&server);
+    assert_eq!(marked.len(), 20);
+    assert!(marked.iter().all(|(hour, other)| *hour == 2 && matches!(other, 1 | 2)), "{marked:?}");
+    for request in server.requests() {
+        let (envelope, messages) = split_request(&request);
+        assert!(envelope["tools"].contains(HOUR_MARK) && envelope["system"].contains(HOUR_MARK), "{envelope:?}");
+        assert!(!messages.contains("ttl"), "{messages}");
+    }
+    let record = RunFolder::new(folder.at("runs/job/map-rows/rows/a7"));
+    let usage = json!({
+        "input_tokens": 200, "output_tokens": 40, "cache_read_tokens": 2000, "cache_write_tokens": 1200,
+        "cache_write_1h_tokens": 800,
+    });
+    assert_eq!(record.result()["usage"], usage);
+    // Twice 100 tokens at $1 per million, 20 at $5, 1,000 at $0.10, 200 at $1.25 and 400 at $2.
+    let cost = 2.0 * (100.0 + 100.0 + 100.0 + 250.0 + 800.0) / 1e6;
+    assert!((record.result()["cost_usd"].as_f64().unwrap() - cost).abs() < 1e-12, "{}", record.result()["cost_usd"]);
+    let table = folder.read("runs/job/map-rows/results.csv");
+    assert!(table.lines().next().unwrap().contains("cache_write_tokens,cache_write_1h_tokens,"), "{table}");
+    assert!(table.lines().all(|line| line.starts_with("id") || line.contains(",1200,800,")), "{table}");
+    // All of the prompt may be written for an hour.
+    for started in record.events().iter().filter(|event| event["type"] == "request_started") {
+        let count = |name: &str| started["data"][name].as_f64().unwrap();
+        let reserved = (count("reserved_tokens") - count("max_tokens")) * 2e-6 + count("max_tokens") * 5e-6;
+        assert!((count("reserved_cost_usd") - reserved).abs() < 1e-9, "{started}");
+    }
+    let replayed = folder.legwork(&["replay", "runs/job/map-rows/rows/a7"]).run();
+    replayed.assert_code(0);
+    // Of the rows of this start, too few are left.
+    write_rows(&folder, 19);
+    run_map(&folder, &server, "2");
+    assert!(marks(&server)[20..].iter().all(|(hour, _)| *hour == 0));
+    assert_eq!(server.count(), 38);
+}
+
+#[test]
+fn the_cache_is_for_five_minutes_if_few_rows_or_one_run_would_read_it() {
+    for (system, items, jobs) in [("You write files.", 9, "2"), ("You write {{ inputs.item }}.", 10, "1")] {
+        let folder = map_folder(system, items);
+        let server = Server::start(answer_item);
+        run_map(&folder, &server, jobs);
+        assert!(
+            marks(&server).iter().all(|(hour, other)| *hour == 0 && matches!(other, 3 | 4)),
+            "{:?}",
+            marks(&server)
+        );
+    }
+    let folder = map_folder("You write files.", 1);
+    let server = Server::start(answer_item);
+    folder.legwork(&["run", "job.yaml", "--set", "item=a0"]).anthropic(&server).run().assert_code(0);
+    assert_eq!(marks(&server), [(0, 3), (0, 4)]);
+}
+
+#[test]
+fn a_server_that_refuses_an_hour_is_asked_for_it_once() {
+    let folder = map_folder("You write files.", 5);
+    let server = Server::start(|request: &Request| {
+        if String::from_utf8_lossy(request.bytes()).contains(r#""ttl""#) {
+            let why = "tools.0.custom.cache_control.ephemeral.ttl: Extra inputs are not permitted";
+            return Answer::status(400).error("invalid_request_error", why);
+        }
+        answer_item(request).hour_cache(0)
+    });
+    run_map(&folder, &server, "1");
+    let marked = marks(&server);
+    assert_eq!((marked.len(), marked[0]), (11, (2, 1)));
+    assert!(marked[1..].iter().all(|(hour, _)| *hour == 0), "{marked:?}");
+    let result = RunFolder::new(folder.at("runs/job/map-rows/rows/a0")).result();
+    assert_eq!(result["usage"].get("cache_write_1h_tokens"), None);
 }

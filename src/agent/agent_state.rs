@@ -135,6 +135,7 @@ fn open_conversation(
         model: model.clone(),
         system: run.deps.plan.system_prompt(planned),
         tools: toolbox.specs(),
+        caches_for_hour: run.caches_for_hour(planned, model),
     })?)
 }
 

@@ -137,7 +137,7 @@ impl Agent<'_> {
         self.run.check_running()?;
         let (run, model) = (self.run, self.model);
         let prompt_tokens = self.context.likely_tokens();
-        let rates = run.rates(model, prompt_tokens);
+        let rates = run.rates(self.planned, model, prompt_tokens);
         let estimate = RequestEstimate {
             prompt_tokens,
             max_tokens,

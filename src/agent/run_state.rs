@@ -16,6 +16,7 @@ use super::run_abort::RunAbort;
 use crate::attachment::Attachment;
 use crate::budget::{Amount, Budget, MapBudget};
 use crate::event::{Event, Outcome, Sink};
+use crate::map::SharedPrefixes;
 use crate::message::Usage;
 use crate::plan::{Plan, PlannedAgent};
 use crate::pricing::{Prices, Rates};
@@ -49,6 +50,8 @@ pub struct RunDeps {
     pub stop: CancellationToken,
     /// The budget of the map that the run is a row of.
     pub map_budget: Option<Arc<MapBudget>>,
+    /// What the rows of that map share.
+    pub shared_prefixes: Arc<SharedPrefixes>,
     /// What the run waits for.
     pub gates: RunGates,
     /// The part of the run that is already recorded.
@@ -344,12 +347,21 @@ impl RunState {
         self.deps.prices.cost(model.price_key(), usage, at.into())
     }
 
-    /// What the tokens of a request with a prompt of this size cost.
-    pub(super) fn rates(&self, model: &Model, prompt_tokens: u64) -> Option<Rates> {
+    /// Whether the cache of an agent's model is asked to keep the system prompt and the tools for an hour.
+    pub(super) fn caches_for_hour(&self, agent: &PlannedAgent, model: &Model) -> bool {
+        model.has_hour_cache() && self.deps.shared_prefixes.are_kept_for_hour(agent)
+    }
+
+    /// What the tokens of an agent's request with a prompt of this size cost at most.
+    pub(super) fn rates(&self, agent: &PlannedAgent, model: &Model, prompt_tokens: u64) -> Option<Rates> {
         if model.is_scripted() {
             return Some(Rates { input: 0.0, output: 0.0, cache_read: 0.0, cache_write: 0.0 });
         }
-        self.deps.prices.rates(model.price_key(), prompt_tokens, (self.deps.clock)().into())
+        let mut rates = self.deps.prices.rates(model.price_key(), prompt_tokens, (self.deps.clock)().into())?;
+        if self.caches_for_hour(agent, model) {
+            rates.cache_write = rates.cache_write_1h();
+        }
+        Some(rates)
     }
 
     /// The window of a model as the job or the price table has it, and the most tokens of a prompt, independent of the window.

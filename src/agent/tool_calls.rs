@@ -136,7 +136,7 @@ impl<'t> Agent<'t> {
         let subagents = dispositions.iter().filter(is_subagent).count() as u64;
         // Whatever the subagents spend, this agent can still read their summaries and sum up.
         let held = self.context.likely_tokens().saturating_add(subagents * SUBAGENT_SUMMARY_TOKENS);
-        let _hold = (subagents > 0).then(|| self.run.budget.hold(held, self.run.rates(self.model, held)));
+        let _hold = (subagents > 0).then(|| self.run.budget.hold(held, self.run.rates(self.planned, self.model, held)));
         let read_slots = Semaphore::new(MAX_PARALLEL_READS);
         let this = &*self;
         let calls =

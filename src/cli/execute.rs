@@ -25,6 +25,7 @@ use crate::formats;
 use crate::job::Job;
 use crate::journal::Fault;
 use crate::lints::{CostTracking, UserConfig, provider_keys};
+use crate::map::SharedPrefixes;
 use crate::mcp::{ScriptedServers, ServerSpec, ServerStart, Servers, ToolDefinitions};
 use crate::plan::Plan;
 use crate::process::WITHHELD;
@@ -60,6 +61,8 @@ pub(super) struct Execution<'a> {
     pub(super) observers: Vec<Arc<dyn RunObserver>>,
     /// The budget of the map that the run is a row of.
     pub(super) map_budget: Option<Arc<MapBudget>>,
+    /// What the rows of that map share.
+    pub(super) shared_prefixes: Arc<SharedPrefixes>,
 }
 
 /// Where the answer of a run goes.
@@ -233,6 +236,7 @@ pub(super) async fn execute(
         signals: run.signals,
         output_ready,
         map_budget: run.map_budget,
+        shared_prefixes: run.shared_prefixes,
         planted_repositories: Arc::clone(&new_repositories),
     }
     .execute()

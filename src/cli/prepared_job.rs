@@ -366,6 +366,7 @@ impl<'a> ConnectedJob<'a> {
             signals,
             observers: Vec::new(),
             map_budget: None,
+            shared_prefixes: Arc::default(),
         })
     }
 

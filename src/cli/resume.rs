@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::arguments::{
     RUN_EXIT_CODES, RUN_HELP, format_parser, limit_error, parse_assignment, parse_limits, read_secret_inputs,
@@ -197,6 +198,7 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
             signals,
             observers: Vec::new(),
             map_budget: None,
+            shared_prefixes: Arc::default(),
         },
         &PrintedRun { display_folder: &folder, format: &options.format, files, next },
         env,

@@ -213,7 +213,7 @@ impl Trajectories<'_> {
         set("llm_call_count", json!(1));
         let mut metrics = usage(&turn.usage, "prompt_tokens", "completion_tokens", "cached_tokens");
         metrics.insert("cost_usd".to_owned(), json!(turn.cost_usd));
-        metrics.insert("extra".to_owned(), json!({ "cache_write_tokens": turn.usage.cache_write_tokens }));
+        metrics.insert("extra".to_owned(), Value::Object(cache_writes(&turn.usage)));
         set("metrics", metrics.into());
         if !turn.calls.is_empty() {
             set("tool_calls", turn.calls.iter().map(tool_call).collect());
@@ -293,16 +293,24 @@ fn final_metrics(agent: &AgentConversation, steps: usize) -> Value {
     if let Some(end) = &agent.finished {
         metrics = usage(&end.usage, "total_prompt_tokens", "total_completion_tokens", "total_cached_tokens");
         metrics.insert("total_cost_usd".to_owned(), json!(end.cost_usd));
-        let extra = json!({
+        let mut extra = json!({
             "outcome": end.outcome,
             "duration_ms": end.duration_ms,
             "cost_usd": end.cost_usd,
-            "cache_write_tokens": end.usage.cache_write_tokens,
         });
+        extra.as_object_mut().into_iter().for_each(|extra| extra.extend(cache_writes(&end.usage)));
         metrics.insert("extra".to_owned(), extra);
     }
     metrics.insert("total_steps".to_owned(), json!(steps));
     metrics.into()
+}
+
+/// The tokens that were written to a cache, and those of them that it keeps for an hour, if there are any.
+fn cache_writes(usage: &Usage) -> Map<String, Value> {
+    let writes =
+        [("cache_write_tokens", usage.cache_write_tokens), ("cache_write_1h_tokens", usage.cache_write_1h_tokens)];
+    let shown = writes.into_iter().filter(|(key, tokens)| *key == "cache_write_tokens" || *tokens > 0);
+    shown.map(|(key, tokens)| (key.to_owned(), json!(tokens))).collect()
 }
 
 fn usage(usage: &Usage, prompt: &str, completion: &str, cached: &str) -> Map<String, Value> {

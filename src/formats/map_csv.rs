@@ -10,7 +10,7 @@ use crate::text::sanitize;
 
 /// The columns that every table has, before the inputs and after them.
 const FIRST_COLUMNS: [&str; 4] = ["id", "state", "outcome", "exit_code"];
-const LAST_COLUMNS: [&str; 13] = [
+const LAST_COLUMNS: [&str; 14] = [
     "text",
     "error",
     "cost_usd",
@@ -18,6 +18,7 @@ const LAST_COLUMNS: [&str; 13] = [
     "output_tokens",
     "cache_read_tokens",
     "cache_write_tokens",
+    "cache_write_1h_tokens",
     "turns",
     "tool_calls",
     "duration_ms",
@@ -92,6 +93,7 @@ impl<'a, W: io::Write> CsvTable<'a, W> {
             number(usage.output_tokens),
             number(usage.cache_read_tokens),
             number(usage.cache_write_tokens),
+            number(usage.cache_write_1h_tokens),
             number(row.turns.into()),
             number(row.tool_calls),
             number(row.duration_ms),

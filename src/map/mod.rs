@@ -8,6 +8,7 @@ mod results_gather;
 mod results_reader;
 mod results_writer;
 mod row_workspaces;
+mod shared_prefixes;
 
 pub use self::check_rows::check_rows;
 pub use self::folder::{MAP_FORMAT, MapFolder, MapManifest};
@@ -16,3 +17,4 @@ pub use self::results_gather::{GatherError, gather};
 pub use self::results_reader::{RowReading, read_row};
 pub use self::results_writer::{TableFiles, write_output_file};
 pub use self::row_workspaces::RowWorkspaces;
+pub use self::shared_prefixes::SharedPrefixes;

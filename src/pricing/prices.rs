@@ -119,7 +119,7 @@ impl Prices {
             Some(rates) => rates.cost(usage),
             None => {
                 let (list, name, _) = self.locate(item)?;
-                cost_in_table(list, name, usage, at, item.is_flex)?
+                cost_with_hour_cache(list, name, usage, at, item.is_flex)?
             }
         };
         cost.is_finite().then_some(cost)
@@ -209,6 +209,19 @@ fn table_of(list: &str, name: &str) -> Option<&'static Calculator> {
     Some(embedded.unwrap_or_else(Calculator::bundled))
 }
 
+/// The cost of one request, also where the table has no price for cache writes for an hour.
+fn cost_with_hour_cache(list: &str, name: &str, usage: &Usage, at: SystemTime, is_flex: bool) -> Option<f64> {
+    let cost = cost_in_table(list, name, usage, at, is_flex)?;
+    if usage.cache_write_1h_tokens == 0 {
+        return Some(cost);
+    }
+    let for_minutes = cost_in_table(list, name, &Usage { cache_write_1h_tokens: 0, ..*usage }, at, is_flex)?;
+    if cost > for_minutes {
+        return Some(cost);
+    }
+    Some(cost + rates_in_table(list, name, usage.prompt(), at, is_flex)?.hour_surcharge(usage))
+}
+
 /// The cost of one request for a model that was located in the table.
 fn cost_in_table(list: &str, name: &str, usage: &Usage, at: SystemTime, is_flex: bool) -> Option<f64> {
     let usage = to_table_usage(usage);
@@ -255,6 +268,7 @@ fn to_table_usage(usage: &Usage) -> genai_prices::Usage {
         (UsageKey::INPUT_TOKENS, usage.prompt() as f64),
         (UsageKey::CACHE_READ_TOKENS, usage.cache_read_tokens as f64),
         (UsageKey::CACHE_WRITE_TOKENS, usage.cache_write_tokens as f64),
+        (UsageKey::CACHE_WRITE_1H_TOKENS, usage.cache_write_1h_tokens.min(usage.cache_write_tokens) as f64),
         (UsageKey::OUTPUT_TOKENS, usage.output_tokens as f64),
     ])
 }
@@ -284,11 +298,51 @@ mod tests {
         let rates = prices.rates(listed("anthropic", "claude-haiku-4-5-20251001"), 0, now).unwrap();
         let expected = [(rates.input, 1.0), (rates.output, 5.0), (rates.cache_read, 0.1), (rates.cache_write, 1.25)];
         assert!(expected.iter().all(|(rate, price)| (rate - price).abs() < 1e-9), "{rates:?}");
-        let usage =
-            Usage { input_tokens: 1000, output_tokens: 100, cache_read_tokens: 10_000, cache_write_tokens: 200 };
+        let usage = Usage {
+            input_tokens: 1000,
+            output_tokens: 100,
+            cache_read_tokens: 10_000,
+            cache_write_tokens: 200,
+            ..Usage::default()
+        };
         let sum = (1000.0 + 500.0 + 1000.0 + 250.0) / 1e6;
         assert!(close(prices.cost(listed("anthropic", "claude-haiku-4-5"), &usage, now), sum));
         assert!(close(prices.cost(listed("anthropic", "claude-haiku-4-5"), &Usage::default(), now), 0.0));
+    }
+
+    #[test]
+    fn a_cache_write_for_an_hour_costs_twice_the_input() {
+        let now = at("2026-11-21T00:00:00Z");
+        let write =
+            |tokens, hour| Usage { cache_write_tokens: tokens, cache_write_1h_tokens: hour, ..Usage::default() };
+        // The last two lists have no price of their own for it.
+        for (list, name, input) in [
+            ("anthropic", "claude-haiku-4-5", 1.0),
+            ("anthropic", "claude-sonnet-4-5", 3.0),
+            ("openrouter", "anthropic/claude-sonnet-4", 3.0),
+            ("aws", "anthropic.claude-sonnet-4-20250514-v1:0", 3.0),
+        ] {
+            let cost = |usage| Prices::new().cost(listed(list, name), &usage, now);
+            assert!(close(cost(write(1000, 0)), 1250.0 * input / 1e6), "{list}: {:?}", cost(write(1000, 0)));
+            let sum = (600.0 * 1.25 + 400.0 * 2.0) * input / 1e6;
+            assert!(close(cost(write(1000, 400)), sum), "{list}: {:?}", cost(write(1000, 400)));
+            let rates = Prices::new().rates(listed(list, name), 1000, now).unwrap();
+            assert!(close(Some(rates.cache_write_1h()), 2.0 * input), "{list}: {rates:?}");
+        }
+    }
+
+    #[test]
+    fn no_listed_price_of_a_cache_write_for_an_hour_exceeds_the_reserved_one() {
+        let now = at("2026-11-21T00:00:00Z");
+        let prices = Prices::new();
+        for name in prices.models("anthropic") {
+            for tokens in [1000, 300_000] {
+                let usage = Usage { cache_write_tokens: tokens, cache_write_1h_tokens: tokens, ..Usage::default() };
+                let cost = prices.cost(listed("anthropic", name), &usage, now).unwrap();
+                let rate = prices.rates(listed("anthropic", name), tokens, now).unwrap().cache_write_1h();
+                assert!(cost <= rate * tokens as f64 / 1e6 + 1e-9, "{name}: {cost} {rate}");
+            }
+        }
     }
 
     #[test]
@@ -439,7 +493,13 @@ mod tests {
         let days = ["2026-01-01T00:00:00Z", "2026-11-21T00:00:00Z", "2027-06-01T00:00:00Z"];
         let usages = [
             Usage { input_tokens: 1000, output_tokens: 10, ..Usage::default() },
-            Usage { input_tokens: 5000, cache_read_tokens: 250_000, cache_write_tokens: 70, output_tokens: 1000 },
+            Usage {
+                input_tokens: 5000,
+                cache_read_tokens: 250_000,
+                cache_write_tokens: 70,
+                cache_write_1h_tokens: 20,
+                output_tokens: 1000,
+            },
         ];
         for vendor in &VENDORS {
             let whole = Calculator::bundled().providers().find(|provider| provider.id() == vendor.id).unwrap();

@@ -48,9 +48,21 @@ impl Rates {
         [self.input, self.output, self.cache_read, self.cache_write]
     }
 
+    /// The rate for prompt tokens that are written to a cache for an hour
+    /// (<https://platform.claude.com/docs/en/build-with-claude/prompt-caching>), which no list of prices has lower.
+    pub fn cache_write_1h(&self) -> f64 {
+        self.cache_write.max(2.0 * self.input)
+    }
+
     /// The cost of a request in US dollars.
     pub(super) fn cost(&self, usage: &Usage) -> f64 {
         let tokens = [usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens];
-        tokens.into_iter().zip(self.each()).map(|(tokens, rate)| tokens as f64 * rate).sum::<f64>() / 1e6
+        let cost = tokens.into_iter().zip(self.each()).map(|(tokens, rate)| tokens as f64 * rate).sum::<f64>() / 1e6;
+        cost + self.hour_surcharge(usage)
+    }
+
+    /// What the writes for an hour cost more than as many for five minutes, in US dollars.
+    pub(super) fn hour_surcharge(&self, usage: &Usage) -> f64 {
+        usage.cache_write_1h_tokens as f64 * (self.cache_write_1h() - self.cache_write) / 1e6
     }
 }

@@ -209,7 +209,13 @@ mod tests {
         let prices = prices("[models.\"local/qwen3-8b\"]\ninput = 0.1\noutput = 4\n");
         let rates = prices.rates(QWEN, 0, SystemTime::now()).unwrap();
         assert_eq!(rates, Rates { input: 0.1, output: 4.0, cache_read: 0.1, cache_write: 0.1 });
-        let usage = Usage { input_tokens: 100, output_tokens: 10, cache_read_tokens: 1000, cache_write_tokens: 900 };
+        let usage = Usage {
+            input_tokens: 100,
+            output_tokens: 10,
+            cache_read_tokens: 1000,
+            cache_write_tokens: 900,
+            ..Usage::default()
+        };
         assert!((prices.cost(QWEN, &usage, SystemTime::now()).unwrap() - 0.00024).abs() < 1e-12);
         assert!(prices.has_price(QWEN) && !prices.has_price(PriceKey { name: "qwen3", ..QWEN }));
         assert!(!Prices::new().has_price(QWEN));

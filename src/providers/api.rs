@@ -59,6 +59,9 @@ pub struct ConversationConfig {
     pub system: String,
     /// The tools, in the order of the allowlist.
     pub tools: Vec<ToolSpec>,
+    /// Whether the provider's cache should keep the system prompt and the tools for an hour, because many runs share them.
+    /// Only for models with [`Model::has_hour_cache`].
+    pub caches_for_hour: bool,
 }
 
 /// One agent's conversation. Each message is encoded once, when it is pushed, so a turn encodes only its new messages.

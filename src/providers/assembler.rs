@@ -245,5 +245,11 @@ fn is_error(fields: &Fields) -> bool {
 pub(crate) fn usage_of_whole_prompt(prompt: u64, read: u64, written: u64, output_tokens: u64) -> Usage {
     let read = read.min(prompt);
     let written = written.min(prompt - read);
-    Usage { input_tokens: prompt - read - written, output_tokens, cache_read_tokens: read, cache_write_tokens: written }
+    Usage {
+        input_tokens: prompt - read - written,
+        output_tokens,
+        cache_read_tokens: read,
+        cache_write_tokens: written,
+        ..Usage::default()
+    }
 }

@@ -156,6 +156,12 @@ impl EncodedBody {
         Self { size: prefix.len(), prefix: Bytes::from(prefix), messages: Vec::new() }
     }
 
+    /// Replaces the prefix, which must end as the one before.
+    pub(crate) fn replace_prefix(&mut self, prefix: String) {
+        self.size = self.size - self.prefix.len() + prefix.len();
+        self.prefix = Bytes::from(prefix);
+    }
+
     /// Size in bytes.
     pub(crate) fn size(&self) -> usize {
         self.size

@@ -140,6 +140,14 @@ impl Model {
         Capabilities::of(vendor, name)
     }
 
+    /// Whether its server can keep the start of a prompt in a cache for an hour, if the request asks for it: Claude with the
+    /// Messages API (<https://platform.claude.com/docs/en/build-with-claude/prompt-caching>).
+    pub fn has_hour_cache(&self) -> bool {
+        let vendor = anthropic::SPEC.vendor;
+        let is_claude = identify_vendor(&self.name).is_some_and(|(maker, _)| maker == vendor);
+        is_claude && self.spec().is_some_and(|spec| spec.vendor == vendor)
+    }
+
     /// Whether its thinking may be sent back only if the preceding messages are unchanged.
     pub fn has_prefix_bound_thinking(&self) -> bool {
         Capabilities::has_prefix_bound_thinking(&self.name)

@@ -177,6 +177,7 @@ impl Replay {
     ) -> RunState {
         RunState::new(RunDeps {
             map_budget: None,
+            shared_prefixes: Arc::default(),
             run_id: self.recorded.started.run_id.clone(),
             providers: plan.models().map(|model| (model.reply_source(), Arc::clone(provider))).collect(),
             plan,

@@ -31,6 +31,7 @@ use crate::event::{
 };
 pub use crate::git::head_commit;
 use crate::job::{Compaction, Keep};
+use crate::map::SharedPrefixes;
 use crate::mcp::Servers;
 use crate::plan::Plan;
 use crate::pricing::Prices;
@@ -103,6 +104,8 @@ pub struct Run<'a> {
     pub output_ready: watch::Receiver<bool>,
     /// The budget of the map that the run is a row of.
     pub map_budget: Option<Arc<MapBudget>>,
+    /// What the rows of that map share.
+    pub shared_prefixes: Arc<SharedPrefixes>,
     /// Receives the git repositories that commands created in the workspace.
     pub planted_repositories: Arc<OnceLock<Repositories>>,
 }
@@ -263,6 +266,7 @@ impl Run<'_> {
         let cursors = self.resume_state.map(ResumeState::into_cursors).unwrap_or_default();
         let run = RunState::new(RunDeps {
             map_budget: self.map_budget,
+            shared_prefixes: self.shared_prefixes,
             run_id: keeper.recorder.run_id.clone(),
             plan: self.plan.clone(),
             providers: self.providers.clone(),

@@ -20,7 +20,7 @@ fn bodies_that_the_api_rejects_are_rejected() {
         body["messages"] = more;
     };
     assert!(violations(|_| {}).is_empty());
-    let cases: [(&str, Change); 27] = [
+    let cases: [(&str, Change); 29] = [
         ("temperature", |body| body["temperature"] = json!(1.5)),
         ("top_k", |body| body["top_k"] = json!(1)),
         ("unknown field", |body| body["prompt"] = json!("x")),
@@ -57,6 +57,13 @@ fn bodies_that_the_api_rejects_are_rejected() {
             body["messages"] = json!([user(Value::from(vec![marked; 5]))]);
         }),
         ("cache_control is", |body| body["tools"][0]["cache_control"] = json!({"type": "forever"})),
+        ("the ttl of", |body| body["tools"][0]["cache_control"] = json!({"type": "ephemeral", "ttl": "2h"})),
+        ("after a ttl='5m' one", |body| {
+            body["tools"][0]["cache_control"] = json!({"type": "ephemeral"});
+            body["system"] = json!([
+                {"type": "text", "text": "a", "cache_control": {"type": "ephemeral", "ttl": "1h"}},
+            ]);
+        }),
     ];
     for (expected, change) in cases {
         let wrong = violations(change);

@@ -35,7 +35,7 @@ use crate::formats::map_table::RowSummary;
 use crate::formats::{self, PlanPreview, map_summary};
 use crate::git::Repository;
 use crate::isolation::Isolation;
-use crate::map::{MAP_FORMAT, MapFolder, MapManifest, Results, RowWorkspaces, check_rows};
+use crate::map::{MAP_FORMAT, MapFolder, MapManifest, Results, RowWorkspaces, SharedPrefixes, check_rows};
 use crate::plan::{InputValues, Plan};
 use crate::record::{FlushQueue, create_job_dir, new_run_id, open_folder, remove_unused_files};
 use crate::rows::{self, MAX_FILE_BYTES, RowFormat, Rows, name_mistake};
@@ -137,6 +137,8 @@ struct CheckedRows {
     foreign: Vec<String>,
     /// The plan of the first row that runs, or of the first row.
     first: RowPlan,
+    /// What the rows that run share.
+    shared_prefixes: SharedPrefixes,
 }
 
 pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
@@ -237,6 +239,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         opened_folder,
         workspaces: &workspaces,
         budget: &budget,
+        shared_prefixes: Arc::new(checked.shared_prefixes),
         flush_queue: FlushQueue::start().map_err(Error::environment("a thread can't be started"))?,
         // The time limit also stops the rows, but isn't a signal.
         signals: signals.for_part(),
@@ -414,6 +417,7 @@ fn check_all(
     let (mut to_run, mut ended, mut resumed) = (Vec::new(), 0, 0);
     let mut first: Option<RowPlan> = None;
     let mut redactor = None;
+    let mut shared_prefixes = SharedPrefixes::new(options.jobs as usize);
     let (mut others, mut foreign) = (Vec::new(), Vec::new());
     let date = today(job.env);
     let key = if recorded.is_empty() { None } else { job.env.record_key(&[&job.workspace])? };
@@ -422,18 +426,18 @@ fn check_all(
         let identity = RunIdentity { workspace: &job.workspace, run_id: id, run_date: &date };
         let (plan, secrets) = job.plan(inputs, identity)?;
         let redactor = redactor.get_or_insert_with(|| job.secrets(&plan, &secrets).redactor);
-        let is_first = first.is_none();
-        if is_first {
+        let prefixes = SharedPrefixes::of_row(&plan);
+        if first.is_none() {
             first = Some(RowPlan { plan, secrets });
         }
         if !shard.is_none_or(|shard| shard.contains(id)) {
             return Ok(());
         }
-        if !recorded.contains(id) {
-            to_run.push(number);
-            return Ok(());
-        }
-        let state = row_state(job, inputs, id, &folder.row(id), redactor, key.as_ref()).map_err(|error| match error {
+        let recorded_state = || match recorded.contains(id) {
+            true => row_state(job, inputs, id, &folder.row(id), redactor, key.as_ref()),
+            false => Ok(RowState::New),
+        };
+        let state = recorded_state().map_err(|error| match error {
             Error::NotARecord { .. } => Error::usage(
                 format!("the row `{id}`: {error}"),
                 format!("Move it away, and the row starts anew: {}", folder.row(id).display()),
@@ -448,11 +452,11 @@ fn check_all(
                     foreign.push(id.clone());
                 }
             }
-            RowState::GoesOn => {
-                resumed += 1;
+            state => {
+                resumed += usize::from(matches!(state, RowState::GoesOn));
                 to_run.push(number);
+                shared_prefixes.add_row(&prefixes);
             }
-            RowState::New | RowState::Ended { .. } => to_run.push(number),
         }
         Ok(())
     })?;
@@ -472,7 +476,7 @@ fn check_all(
     }
     // A file of rows has at least one.
     let first = first.ok_or_else(|| Error::usage("the file has no rows", "Write one row for each run."))?;
-    Ok(CheckedRows { to_run, ended, resumed, foreign, first })
+    Ok(CheckedRows { to_run, ended, resumed, foreign, first, shared_prefixes })
 }
 
 fn today(env: &CliEnv) -> String {

@@ -25,7 +25,7 @@ use crate::error::Error;
 use crate::event::RunResult;
 use crate::formats::map_table::EXIT_TEMPORARY;
 use crate::isolation::IsolationError;
-use crate::map::{MapFolder, Results, RowWorkspaces};
+use crate::map::{MapFolder, Results, RowWorkspaces, SharedPrefixes};
 use crate::plan::InputValues;
 use crate::record::{FlushQueue, Record, RunSlot};
 use crate::rows::Rows;
@@ -54,6 +54,7 @@ pub(super) struct MapRunner<'a> {
     pub(super) opened_folder: File,
     pub(super) workspaces: &'a RowWorkspaces,
     pub(super) budget: &'a Arc<MapBudget>,
+    pub(super) shared_prefixes: Arc<SharedPrefixes>,
     /// Flushes the records of all rows.
     pub(super) flush_queue: FlushQueue,
     pub(super) signals: Signals,
@@ -155,6 +156,7 @@ impl MapRunner<'_> {
         let observer = self.progress.row_started(&row.id, &execution.plan, prices, execution.resume_state.as_ref());
         execution.observers.push(observer);
         execution.map_budget = Some(Arc::clone(self.budget));
+        execution.shared_prefixes = Arc::clone(&self.shared_prefixes);
         execution.recorder.flush_queue = Some(self.flush_queue.clone());
         execution.recorder.slot = Some(slot);
         let (record, sends_traces) = (execution.recorder.folder.clone(), !execution.options.offline);

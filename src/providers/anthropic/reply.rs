@@ -126,11 +126,13 @@ fn read_stop(reply: &mut PartialReply, fields: &Fields) -> bool {
 }
 
 fn to_usage(counts: &Value) -> Usage {
+    let cache_write_tokens = token_count(counts, "/cache_creation_input_tokens");
     Usage {
         input_tokens: token_count(counts, "/input_tokens"),
         output_tokens: token_count(counts, "/output_tokens"),
         cache_read_tokens: token_count(counts, "/cache_read_input_tokens"),
-        cache_write_tokens: token_count(counts, "/cache_creation_input_tokens"),
+        cache_write_tokens,
+        cache_write_1h_tokens: token_count(counts, "/cache_creation/ephemeral_1h_input_tokens").min(cache_write_tokens),
     }
 }
 

@@ -3,7 +3,8 @@
 //! Up to four cache markers (<https://platform.claude.com/docs/en/build-with-claude/prompt-caching>) are set: on the
 //! last tool, the system prompt, and the ends of the last two user messages. The next request reads the cache up to the
 //! newest marker. This request reads it up to the marker before, even if more than 20 blocks, the API's search limit,
-//! are in between.
+//! are in between. If many runs share the tools and the system prompt, their markers are for an hour instead of five
+//! minutes. Markers for an hour must precede the others.
 
 use std::collections::HashSet;
 
@@ -27,6 +28,9 @@ use crate::providers::transport::http_conversation::RequestEncoder;
 use crate::providers::unsupported_options::explicit_temperature;
 
 const CACHE_MARKER: &str = r#","cache_control":{"type":"ephemeral"}"#;
+const HOUR_CACHE_MARKER: &str = r#","cache_control":{"type":"ephemeral","ttl":"1h"}"#;
+/// The option of [`HOUR_CACHE_MARKER`] that a server may refuse.
+const CACHE_TTL: &str = "ttl";
 /// The version of the API on Vertex AI (<https://platform.claude.com/docs/en/build-with-claude/claude-on-vertex-ai>).
 const VERTEX_VERSION: &str = "vertex-2023-10-16";
 /// The maximum length of a tool's name.
@@ -45,6 +49,8 @@ pub(super) struct AnthropicEncoder {
     has_tools: bool,
     /// `tools` and `system` with their markers, and the messages.
     body: EncodedBody,
+    /// The start of `body` with the usual markers, if it has markers for an hour.
+    usual_prefix: Option<String>,
     attachments: AttachmentEncoder,
     /// Whether the first reply of this turn starts with thinking; `None` before the first reply.
     starts_with_thinking: Option<bool>,
@@ -53,20 +59,17 @@ pub(super) struct AnthropicEncoder {
 impl AnthropicEncoder {
     /// A conversation without messages.
     pub(super) fn new(config: &ConversationConfig, is_vertex: bool) -> Self {
-        let mut fixed = String::new();
-        let mut tools: Vec<String> = config.tools.iter().map(|tool| json!(tool).to_string()).collect();
-        if let Some(last) = tools.last_mut() {
-            *last = with_cache_marker(last);
-            fixed = format!(r#","tools":[{}]"#, tools.join(","));
-        }
-        if !is_blank(&config.system) {
-            fixed.push_str(&format!(r#","system":[{}]"#, with_cache_marker(&text_block(&config.system))));
-        }
+        let usual_prefix = encode_prefix(config, CACHE_MARKER);
+        let (prefix, usual_prefix) = match config.caches_for_hour {
+            true => (encode_prefix(config, HOUR_CACHE_MARKER), Some(usual_prefix)),
+            false => (usual_prefix, None),
+        };
         Self {
             model: config.model.clone(),
             is_vertex,
-            has_tools: !tools.is_empty(),
-            body: EncodedBody::new(fixed + r#","messages":["#),
+            has_tools: !config.tools.is_empty(),
+            body: EncodedBody::new(prefix),
+            usual_prefix,
             attachments: AttachmentEncoder::new(&config.model),
             starts_with_thinking: None,
         }
@@ -143,6 +146,19 @@ impl RequestEncoder for AnthropicEncoder {
         AnthropicDecoder::default()
     }
 
+    // Such as `tools.20.custom.cache_control.ephemeral.ttl: Extra inputs are not permitted`, from older models on Bedrock.
+    fn refused_option(&self, message: &str) -> Option<&'static str> {
+        let mut words = message.split(|char: char| !char.is_ascii_alphanumeric());
+        (self.usual_prefix.is_some() && words.any(|word| word == CACHE_TTL)).then_some(CACHE_TTL)
+    }
+
+    fn drop_option(&mut self, option: &'static str) -> bool {
+        let prefix = self.usual_prefix.take_if(|_| option == CACHE_TTL);
+        let is_sent = prefix.is_some();
+        prefix.into_iter().for_each(|prefix| self.body.replace_prefix(prefix));
+        is_sent
+    }
+
     fn drop_thinking(&mut self) -> bool {
         self.body.shorten(without_thinking)
     }
@@ -168,9 +184,19 @@ impl RequestEncoder for AnthropicEncoder {
     }
 }
 
-/// The object with a cache marker as its last member.
-fn with_cache_marker(object: &str) -> String {
-    format!("{}{CACHE_MARKER}}}", object.strip_suffix('}').unwrap_or(object))
+/// `tools` and `system` with a marker each, and the start of the messages.
+fn encode_prefix(config: &ConversationConfig, marker: &str) -> String {
+    let with_marker = |object: &str| format!("{}{marker}}}", object.strip_suffix('}').unwrap_or(object));
+    let mut prefix = String::new();
+    let mut tools: Vec<String> = config.tools.iter().map(|tool| json!(tool).to_string()).collect();
+    if let Some(last) = tools.last_mut() {
+        *last = with_marker(last);
+        prefix = format!(r#","tools":[{}]"#, tools.join(","));
+    }
+    if !is_blank(&config.system) {
+        prefix.push_str(&format!(r#","system":[{}]"#, with_marker(&text_block(&config.system))));
+    }
+    prefix + r#","messages":["#
 }
 
 fn text_block(text: &str) -> String {

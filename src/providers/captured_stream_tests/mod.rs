@@ -42,7 +42,7 @@ fn a_call_of_a_real_model_is_equal_over_all_apis() {
                 input_tokens: 207 - read_from_cache,
                 output_tokens: 35,
                 cache_read_tokens: read_from_cache,
-                cache_write_tokens: 0,
+                ..Usage::default()
             };
             assert_eq!((reply.stop, reply.usage), (StopReason::ToolUse, usage));
             assert_eq!(reply.model.as_deref(), Some("SmolLM2-135M-Instruct.Q4_1.gguf"));

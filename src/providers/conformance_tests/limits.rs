@@ -73,7 +73,7 @@ async fn missing_usage_is_estimated() {
             let server = ScriptedServer::start([answer]).await;
             let mut conversation = bounded(&*dialect, &server.url, &[("LEGWORK_IDLE_TIMEOUT_MS", "200")]);
             let prompt = (conversation.prompt_bytes() / 3) as u64;
-            let Usage { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens } =
+            let Usage { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, .. } =
                 conversation.ask(request(), &RecordingObserver::default()).await.unwrap().usage;
             assert_eq!(
                 (input_tokens, cache_read_tokens, cache_write_tokens),

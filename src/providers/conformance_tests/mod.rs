@@ -42,8 +42,13 @@ pub(super) fn dialects() -> Vec<Box<dyn WireDialect>> {
 pub(super) const TEST_KEY: &str = "sk-ant-test-0123456789";
 
 /// The usage of every reply, for servers that count all of it.
-pub(super) const USAGE: Usage =
-    Usage { input_tokens: 10, output_tokens: 42, cache_read_tokens: 7, cache_write_tokens: 5 };
+pub(super) const USAGE: Usage = Usage {
+    input_tokens: 10,
+    output_tokens: 42,
+    cache_read_tokens: 7,
+    cache_write_tokens: 5,
+    cache_write_1h_tokens: 0,
+};
 
 /// A part of a reply.
 #[derive(Debug, Clone)]
@@ -191,6 +196,7 @@ pub(super) fn setup(dialect: &dyn WireDialect) -> ConversationConfig {
         model: Model::new(dialect.spec().name, name),
         system: "Be brief.".to_owned(),
         tools: vec![tool("glob"), tool("grep")],
+        caches_for_hour: false,
     }
 }
 

@@ -45,7 +45,13 @@ fn open(script: &Arc<Script>, agent: &str) -> Box<dyn Conversation> {
         redactor: &Redactor::default(),
     };
     let model = Model::new("replay", "tour.script.yaml");
-    let setup = ConversationConfig { agent: agent.to_owned(), model, system: "abc".to_owned(), tools: Vec::new() };
+    let setup = ConversationConfig {
+        agent: agent.to_owned(),
+        model,
+        system: "abc".to_owned(),
+        tools: Vec::new(),
+        caches_for_hour: false,
+    };
     (SPEC.connect)(&connect).unwrap().open(setup).unwrap()
 }
 

@@ -17,6 +17,8 @@ pub(crate) struct Answer {
     stop: Option<String>,
     /// Input, output, read from a cache, written to one.
     pub(super) usage: [u64; 4],
+    /// The tokens written to a cache that keeps them for an hour.
+    pub(super) hour_cache: u64,
     pub(super) error: Option<(String, String)>,
     pub(super) ending: Ending,
     pub(super) hang: bool,
@@ -73,6 +75,7 @@ impl Answer {
             blocks: Vec::new(),
             stop: None,
             usage: [12, 7, 0, 0],
+            hour_cache: 0,
             error: None,
             ending: Ending::Whole,
             hang: false,
@@ -176,6 +179,12 @@ impl Answer {
     /// Tokens of the prompt that were read from a cache, and written to one. By default 0.
     pub(crate) fn cache(mut self, read: u64, written: u64) -> Self {
         self.usage[2..].copy_from_slice(&[read, written]);
+        self
+    }
+
+    /// How many of the tokens that were written to a cache are kept for an hour. By default 0.
+    pub(crate) fn hour_cache(mut self, tokens: u64) -> Self {
+        self.hour_cache = tokens;
         self
     }
 

@@ -258,13 +258,20 @@ fn is_valid_tool_result(block: &Value) -> bool {
     }
 }
 
-/// Cache marks: at most four, of a known kind, never on reasoning.
+/// Cache marks: at most four, of a known kind, never on reasoning, and those for an hour first.
 fn check_cache_markers(body: &Value, wrong: &mut Vec<String>) {
-    let mut count = 0;
+    let (mut count, mut is_short) = (0, false);
     for_each_cache_marker(body, &mut |holder, mark| {
         count += 1;
         if mark["type"] != "ephemeral" {
             wrong.push(format!("cache_control is {mark}"));
+        }
+        match mark["ttl"].as_str() {
+            Some("1h") if is_short => wrong.push(String::from("a ttl='1h' cache_control block after a ttl='5m' one")),
+            Some("1h") => {}
+            Some("5m") => is_short = true,
+            None if mark["ttl"].is_null() => is_short = true,
+            _ => wrong.push(format!("the ttl of cache_control is {}", mark["ttl"])),
         }
         if is_thinking(holder) {
             wrong.push(String::from("cache_control on a thinking block"));
@@ -280,8 +287,8 @@ fn check_cache_markers(body: &Value, wrong: &mut Vec<String>) {
 fn for_each_cache_marker(body: &Value, found: &mut dyn FnMut(&Value, &Value)) {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let mut holders = vec![body.clone()];
-    holders.extend(list(&body["system"]));
     holders.extend(list(&body["tools"]));
+    holders.extend(list(&body["system"]));
     for message in list(&body["messages"]) {
         for block in list(&message["content"]) {
             holders.extend(list(&block["content"]));

@@ -123,6 +123,9 @@ impl Answer {
         let [input, _, read, written] = self.usage;
         json!({
             "input_tokens": input, "cache_creation_input_tokens": written, "cache_read_input_tokens": read,
+            "cache_creation": {
+                "ephemeral_5m_input_tokens": written - self.hour_cache, "ephemeral_1h_input_tokens": self.hour_cache,
+            },
             "output_tokens": output, "service_tier": "standard",
         })
     }
@@ -185,7 +188,10 @@ impl Answer {
         let delta = json!({"stop_reason": self.stop_reason(), "stop_sequence": null});
         // Cumulative: the final usage.
         let mut usage = self.usage_json(self.usage[1]);
-        usage.as_object_mut().expect("an object").shift_remove("service_tier");
+        let counts = usage.as_object_mut().expect("an object");
+        for key in ["service_tier", "cache_creation"] {
+            counts.shift_remove(key);
+        }
         events.push(event("message_delta", &json!({"type": "message_delta", "delta": delta, "usage": usage})));
         events.push(event("message_stop", &json!({"type": "message_stop"})));
         events

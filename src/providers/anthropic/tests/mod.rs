@@ -68,6 +68,7 @@ pub(super) fn setup(thinking: Option<Thinking>) -> ConversationConfig {
         model: Model { thinking, ..Model::new("anthropic", "claude-sonnet-4-5") },
         system: "Be brief.".to_owned(),
         tools: vec![tool("glob"), tool("grep")],
+        caches_for_hour: false,
     }
 }
 

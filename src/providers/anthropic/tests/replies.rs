@@ -68,7 +68,8 @@ async fn every_block_is_kept_and_sent_back_unchanged() {
     assert_eq!(reply.stop, StopReason::ToolUse);
     assert_eq!(reply.model.as_deref(), Some("claude-sonnet-4-5-20250929"));
     assert_eq!(reply.request_id.as_deref(), Some("req_head"));
-    let usage = Usage { input_tokens: 10, output_tokens: 42, cache_read_tokens: 7, cache_write_tokens: 5 };
+    let usage =
+        Usage { input_tokens: 10, output_tokens: 42, cache_read_tokens: 7, cache_write_tokens: 5, ..Usage::default() };
     assert_eq!(reply.usage, usage);
     assert!(matches!(&reply.blocks[0].content, BlockContent::Thinking(text) if text == "Let me see — é😀"));
     assert!(reply.blocks[2].raw.is_none() && reply.blocks[3].raw.is_none());

@@ -128,6 +128,35 @@ async fn cache_marks_move_and_the_bytes_before_them_stay() {
 }
 
 #[tokio::test]
+async fn marks_for_an_hour_precede_the_others_until_a_server_refuses_them() {
+    let refusal = |why: &str| {
+        let body = json!({ "type": "error", "error": { "type": "invalid_request_error", "message": why } });
+        ScriptedResponse::new("400 Bad Request", "content-type: application/json\r\n", &body.to_string())
+    };
+    let (other, ttl) = ("system.0: it was throttled", "tools.1.custom.cache_control.ephemeral.ttl: Extra inputs");
+    let server = ScriptedServer::start([answer(), refusal(other), refusal(ttl), answer(), refusal(ttl)]).await;
+    let hour = ConversationConfig { caches_for_hour: true, ..setup(None) };
+    let mut conversation = open_conversation(&server.url, hour);
+    conversation.push(&Message::User(UserMessage::text("Hello")));
+    let mut sizes = Vec::new();
+    for is_answered in [true, false, true, false] {
+        sizes.push(conversation.prompt_bytes());
+        let asked = conversation.ask(request(), &RecordingObserver::default()).await;
+        assert_eq!(asked.is_ok(), is_answered);
+    }
+    let bodies: Vec<String> =
+        server.received().into_iter().map(|received| String::from_utf8(received.body).unwrap()).collect();
+    let (mark, hour_mark) =
+        (r#","cache_control":{"type":"ephemeral"}"#, r#","cache_control":{"type":"ephemeral","ttl":"1h"}"#);
+    let counts: Vec<_> =
+        bodies.iter().map(|body| (body.matches(hour_mark).count(), body.matches(mark).count())).collect();
+    assert_eq!(counts, [(2, 1), (2, 1), (2, 1), (0, 3), (0, 3)]);
+    assert!(bodies[0].rfind(hour_mark) < bodies[0].find(mark));
+    assert_eq!(bodies[0].replace(hour_mark, mark), bodies[3]);
+    assert_eq!(sizes[2] - sizes[3], 2 * (hour_mark.len() - mark.len()));
+}
+
+#[tokio::test]
 async fn nothing_is_sent_that_the_api_rejects() {
     let server = ScriptedServer::start([answer()]).await;
     let mut conversation = prompted(&server.url);

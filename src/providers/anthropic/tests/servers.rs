@@ -29,6 +29,7 @@ async fn a_zero_count_does_not_replace_an_earlier_one() {
         output_tokens: output,
         cache_read_tokens: read,
         cache_write_tokens: written,
+        ..Usage::default()
     };
     for (start, end, expected) in [
         (

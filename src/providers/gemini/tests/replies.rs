@@ -220,7 +220,7 @@ async fn tokens_are_counted_in_disjoint_kinds() {
     let all = json!({ "promptTokenCount": 100, "cachedContentTokenCount": 60, "toolUsePromptTokenCount": 5,
         "candidatesTokenCount": 7, "thoughtsTokenCount": 30, "totalTokenCount": 142 });
     let (reply, _) = streamed(&[counted(all)]).await;
-    let expected = Usage { input_tokens: 45, output_tokens: 37, cache_read_tokens: 60, cache_write_tokens: 0 };
+    let expected = Usage { input_tokens: 45, output_tokens: 37, cache_read_tokens: 60, ..Usage::default() };
     assert_eq!((reply.usage, reply.usage.total()), (expected, 142));
     // A count from an earlier response is kept if the last response doesn't have it.
     let first = counted(json!({ "promptTokenCount": 100, "cachedContentTokenCount": 60 }));

@@ -341,7 +341,7 @@ fn headers_delay_a_request_before_it_is_rejected() {
 #[test]
 fn token_limits_use_the_average_usage_of_requests() {
     let (mut state, now) = (GovernorState::new(SECOND), Instant::now());
-    let usage = Usage { input_tokens: 1_000, output_tokens: 200, cache_read_tokens: 50_000, cache_write_tokens: 0 };
+    let usage = Usage { input_tokens: 1_000, output_tokens: 200, cache_read_tokens: 50_000, ..Usage::default() };
     state.on_reply(&usage);
     let number = state.admit(now).unwrap();
     let report = |unit, remaining| {
