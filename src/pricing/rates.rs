@@ -48,8 +48,8 @@ impl Rates {
         [self.input, self.output, self.cache_read, self.cache_write]
     }
 
-    /// The rate for prompt tokens that are written to a cache for an hour
-    /// (<https://platform.claude.com/docs/en/build-with-claude/prompt-caching>), which no list of prices has lower.
+    /// The rate for prompt tokens that are written to a cache for an hour: twice that for input
+    /// (<https://platform.claude.com/docs/en/build-with-claude/prompt-caching>).
     pub fn cache_write_1h(&self) -> f64 {
         self.cache_write.max(2.0 * self.input)
     }
