@@ -109,7 +109,7 @@ pub struct ServerGrant {
     /// The server's name.
     #[serde(rename = "name")]
     pub server: String,
-    /// The names of its tools. `*` at the end stands for anything.
+    /// The names of its tools. `*` at the end matches anything.
     pub allow: Vec<String>,
 }
 

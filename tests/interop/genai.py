@@ -32,6 +32,7 @@ class GenerateContentRequest(pydantic.BaseModel):
     tools: typing.Optional[list[types.Tool]] = None
     toolConfig: typing.Optional[types.ToolConfig] = None
     generationConfig: typing.Optional[types.GenerationConfig] = None
+    serviceTier: typing.Optional[types.ServiceTier] = None
 
 
 class Status(pydantic.BaseModel):
