@@ -21,6 +21,8 @@ pub mod landlock;
 #[cfg(target_os = "linux")]
 mod mounts;
 mod policy;
+#[cfg(target_os = "linux")]
+mod probe_cache;
 pub mod programs;
 pub mod protected_paths;
 #[cfg(target_os = "linux")]
@@ -84,7 +86,7 @@ enum Backend {
     #[cfg(target_os = "linux")]
     Landlock(Arc<landlock::Landlock>, Arc<ScratchDirs>),
     #[cfg(target_os = "linux")]
-    Bubblewrap(Box<bubblewrap::Bubblewrap>),
+    Bubblewrap(Arc<bubblewrap::Bubblewrap>),
 }
 
 impl Sandbox {
@@ -117,21 +119,41 @@ impl Sandbox {
     /// # Errors
     /// If no acceptable tier works.
     pub fn detect(mode: SandboxMode, policy: SandboxPolicy) -> Result<Self, SandboxUnavailable> {
+        Self::detect_with_cache(mode, policy, None)
+    }
+
+    /// The same, but if bubblewrap has worked here before, according to the file `cache`, then its test runs in the background,
+    /// and the first command waits for it. If it fails, no command is started. The file grants nothing else, and other tiers
+    /// aren't remembered.
+    ///
+    /// # Errors
+    /// If no acceptable tier works.
+    pub fn detect_with_cache(
+        mode: SandboxMode,
+        policy: SandboxPolicy,
+        cache: Option<PathBuf>,
+    ) -> Result<Self, SandboxUnavailable> {
         let writable = policy.writable_roots().cloned().collect();
-        let sandbox = if mode == SandboxMode::Off { Self::off() } else { Self::detect_tier(mode, policy)? };
+        let sandbox = if mode == SandboxMode::Off { Self::off() } else { Self::detect_tier(mode, policy, cache)? };
         Ok(Self { writable, ..sandbox })
     }
 
     #[cfg(target_os = "linux")]
-    fn detect_tier(mode: SandboxMode, policy: SandboxPolicy) -> Result<Self, SandboxUnavailable> {
+    fn detect_tier(
+        mode: SandboxMode,
+        policy: SandboxPolicy,
+        cache: Option<PathBuf>,
+    ) -> Result<Self, SandboxUnavailable> {
         let scratch = ScratchDirs::create(&policy).map_err(|error| SandboxUnavailable {
             reasons: vec![format!("the folders for HOME and /tmp can't be created ({error})")],
             remedy: None,
         })?;
         let scratch = Arc::new(scratch);
-        let mut unavailable = match bubblewrap::Bubblewrap::detect(policy.clone(), Arc::clone(&scratch)) {
+        let cache = cache.map(probe_cache::ProbeCache::new);
+        let mut unavailable = match bubblewrap::Bubblewrap::detect(policy.clone(), Arc::clone(&scratch), cache.as_ref())
+        {
             Ok((bubblewrap, degradation)) => {
-                return Ok(Self::new(Backend::Bubblewrap(Box::new(bubblewrap)), degradation));
+                return Ok(Self::new(Backend::Bubblewrap(bubblewrap), degradation));
             }
             Err(error) => error,
         };
@@ -169,7 +191,7 @@ impl Sandbox {
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn detect_tier(_: SandboxMode, _: SandboxPolicy) -> Result<Self, SandboxUnavailable> {
+    fn detect_tier(_: SandboxMode, _: SandboxPolicy, _: Option<PathBuf>) -> Result<Self, SandboxUnavailable> {
         Err(SandboxUnavailable { reasons: vec!["there is no sandbox for this system yet".to_owned()], remedy: None })
     }
 
@@ -236,6 +258,7 @@ impl Sandbox {
             Backend::Unconfined(_) => Ok(self.supervised(direct())),
             #[cfg(target_os = "linux")]
             Backend::Landlock(landlock, scratch) => {
+                scratch.settle();
                 let mut command = direct();
                 command.env("HOME", scratch.home());
                 let mut prepared = self.supervised(command);
