@@ -144,7 +144,9 @@ impl ShellCommand<'_> {
         let deadline = tokio::time::sleep_until(self.limits.deadline.into());
         let timeout = tokio::time::sleep_until((Instant::now() + self.timeout).into());
         tokio::pin!(deadline, timeout);
-        let mut process_check = tokio::time::interval(PROCESS_CHECK_INTERVAL);
+        // Not at once: most commands have ended before the first check.
+        let first_check = tokio::time::Instant::now() + PROCESS_CHECK_INTERVAL;
+        let mut process_check = tokio::time::interval_at(first_check, PROCESS_CHECK_INTERVAL);
         process_check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut is_terminating = false;
         let mut is_open = true;
