@@ -415,6 +415,7 @@ fn no_command_starts_if_a_probe_fails_that_succeeded_before() {
         remembered.set(behavior);
         let (ended, requests) = remembered.run(|_| ());
         ended.assert_code(5).assert_stderr_contains("worked in an earlier run").assert_stderr_contains(why);
+        ended.assert_stderr_contains("`legwork resume` looks for another sandbox");
         assert_eq!(ended.run_folder().result()["outcome"], "environment_failed");
         assert!(!remembered.folder.exists("changed"), "{behavior}: the command ran");
         assert_eq!(requests, 1);

@@ -199,8 +199,8 @@ impl Bubblewrap {
         tier_probe::check_status(printed, &sets, !self.filter.is_empty())
     }
 
-    /// Waits for the probe if it runs in the background.
-    fn confirm(&self) -> io::Result<()> {
+    /// See [`Sandbox::confirm`](super::Sandbox::confirm).
+    pub(super) fn confirm(&self) -> io::Result<()> {
         let wait = || {
             let pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner).take();
             let Some(PendingProbe { probe, cached }) = pending else { return Ok(()) };
@@ -209,7 +209,7 @@ impl Bubblewrap {
                 cached.forget();
                 let cause = restriction(|setting| fs::read_to_string(setting).ok());
                 let cause = cause.map(|(what, _)| format!(" ({what})")).unwrap_or_default();
-                format!("bubblewrap, which worked in an earlier run, can't be used any more: {reason}{cause}")
+                format!("bubblewrap worked in an earlier run, and now it doesn't: {reason}{cause}")
             })
         };
         self.confirmed.get_or_init(wait).clone().map_err(io::Error::other)

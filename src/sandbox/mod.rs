@@ -1,7 +1,8 @@
 //! The sandbox: what commands may read, change and reach, and how that is enforced.
 //!
 //! [`Sandbox::detect`] finds the best [`Tier`] that works, once and before anything is spent; [`Sandbox::command`] then
-//! prepares every command of the run for that tier.
+//! prepares every command of the run for that tier. A test of bubblewrap that has succeeded in an earlier run may still be running
+//! when the first request is sent, but not when the first command starts.
 
 pub mod allowed_changes;
 #[cfg(target_os = "linux")]
@@ -281,6 +282,20 @@ impl Sandbox {
     #[cfg(not(target_os = "linux"))]
     fn supervised(&self, command: Command) -> PreparedCommand {
         PreparedCommand { command, is_supervised: false, status_pipe: None }
+    }
+
+    /// Waits for the test of the sandbox if it is still running. [`command`](Self::command) does so, too.
+    ///
+    /// # Errors
+    /// The sandbox worked in an earlier run, but no longer does. No command may be started.
+    pub fn confirm(&self) -> io::Result<()> {
+        match &self.backend {
+            Backend::Unconfined(_) => Ok(()),
+            #[cfg(target_os = "linux")]
+            Backend::Landlock(..) => Ok(()),
+            #[cfg(target_os = "linux")]
+            Backend::Bubblewrap(bubblewrap) => bubblewrap.confirm(),
+        }
     }
 
     /// A note for the model if a failed command's output looks as if the sandbox kept it from changing a git folder.

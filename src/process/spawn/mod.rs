@@ -89,6 +89,9 @@ pub enum EnvironmentError {
     /// A command can't be started.
     #[error("bash can't be started: {0}")]
     NotStarted(io::Error),
+    /// The sandbox no longer works.
+    #[error("commands can't be confined any more: {0}")]
+    Unconfined(io::Error),
     /// The workspace was moved or replaced.
     #[error("{0}")]
     WorkspaceMoved(io::Error),
@@ -110,6 +113,7 @@ impl ShellCommand<'_> {
     /// If the command can't be started, or changed something that is protected.
     pub(crate) async fn run(&self, output: &mut CommandOutput) -> Result<ProcessOutcome, EnvironmentError> {
         self.workspace.check_not_moved().map_err(EnvironmentError::WorkspaceMoved)?;
+        self.sandbox.confirm().map_err(EnvironmentError::Unconfined)?;
         let watch = self.sandbox.watch_command().map_err(EnvironmentError::NotStarted)?;
         let outcome = self.start_and_wait(output).await;
         watch.finish().map_err(EnvironmentError::Tampered)?;
