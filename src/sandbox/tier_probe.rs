@@ -2,6 +2,7 @@
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
+#[cfg(target_os = "linux")]
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -10,12 +11,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
-use super::policy::SandboxPolicy;
-use super::programs;
+#[cfg(target_os = "linux")]
+use super::{policy::SandboxPolicy, programs};
 
 /// How long all probes of a tier may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Prints what the kernel says about the shell, without starting another program.
+#[cfg(target_os = "linux")]
 pub(super) const STATUS_SCRIPT: &str = "while read -r line; do echo \"$line\"; done < /proc/self/status\n";
 
 /// When probes that start now must have ended.
@@ -24,6 +26,7 @@ pub(super) fn deadline() -> Instant {
 }
 
 /// The shell that bubblewrap's probe runs.
+#[cfg(target_os = "linux")]
 pub(super) fn shell(policy: &SandboxPolicy) -> Option<PathBuf> {
     let usual = ["/usr/bin", "/bin"].map(PathBuf::from);
     let writable: Vec<PathBuf> = policy.writable_roots().cloned().collect();
@@ -32,6 +35,7 @@ pub(super) fn shell(policy: &SandboxPolicy) -> Option<PathBuf> {
         .or_else(|| programs::find("bash", ["/bin".into()].into_iter(), &[]))
 }
 
+#[cfg(target_os = "linux")]
 /// Checks the content of `/proc/self/status`, see proc_pid_status(5): that these sets of capabilities are empty, that there is
 /// no way to gain privileges, and optionally that system calls are filtered.
 pub(super) fn check_status(status: &str, empty_sets: &[&str], is_filtered: bool) -> Result<(), String> {

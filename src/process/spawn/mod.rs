@@ -377,5 +377,5 @@ pub(crate) fn format_duration(duration: Duration) -> String {
     parts.iter().filter(|(count, _)| *count > 0).map(|(count, unit)| format!("{count}{unit}")).collect()
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests;
