@@ -271,9 +271,11 @@ impl Sandbox {
     /// A note for the model if a failed command's output looks as if the sandbox kept it from changing a git folder.
     pub fn explain_failure(&self, output: &str) -> Option<&'static str> {
         let is_confined = !matches!(self.backend, Backend::Unconfined(_));
-        let is_denied = ["Read-only file system", "Permission denied", "Operation not permitted"]
-            .iter()
-            .any(|error| output.contains(error));
+        let denials: &[&str] = match self.tier() {
+            Tier::Seatbelt => &["Operation not permitted"],
+            _ => &["Read-only file system", "Permission denied"],
+        };
+        let is_denied = denials.iter().any(|error| output.contains(error));
         let is_about_git = output.contains(".git") || output.contains("object");
         if !(is_confined && is_denied && is_about_git) {
             return None;
