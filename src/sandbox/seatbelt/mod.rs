@@ -18,7 +18,7 @@ use self::profile::{Profile, ProfilePaths};
 #[cfg(target_os = "macos")]
 use super::{
     home,
-    policy::{SandboxPolicy, SandboxUnavailable},
+    policy::{PreparedCommand, SandboxPolicy, SandboxUnavailable},
     scratch_dirs::ScratchDirs,
     tier_probe,
 };
@@ -97,6 +97,7 @@ impl Seatbelt {
         variables: &BTreeMap<String, String>,
         read_only: bool,
     ) -> Command {
+        self.scratch.settle();
         let profile = if read_only { &self.read_only_profile } else { &self.profile };
         self.command_with(profile, program, folder, variables)
     }
@@ -140,7 +141,8 @@ impl Seatbelt {
         let mut shell = self.command_with(&profile, Path::new("/bin/bash"), Path::new("/"), &variables);
         shell.args(["-c", PROBE_SCRIPT, "bash"]).arg(&closed);
         shell.args([std::process::id().to_string(), port.to_string()]);
-        let printed = tier_probe::run(&mut shell, tier_probe::deadline())?;
+        let prepared = PreparedCommand { command: shell, is_supervised: false, status_pipe: None };
+        let printed = tier_probe::Probe::start(move || Ok(prepared), tier_probe::deadline())?.wait()?;
         listener.set_nonblocking(true).map_err(explain)?;
         // Independent of what the shell reports.
         let has_connected = !matches!(listener.accept(), Err(error) if error.kind() == ErrorKind::WouldBlock);
