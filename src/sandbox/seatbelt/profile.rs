@@ -3,7 +3,7 @@
 //! Apple documents the program in sandbox-exec(1), but not the language. Only constructs are used that published profiles use
 //! (those of Chromium, Bazel, Nix and other agents). Of the rules with a filter that name the same operation, the last one that
 //! matches decides, so exceptions follow what they are exceptions from. A rule for all operations of a group (`file-write*`)
-//! doesn't override one that names a single operation (`file-write-unlink`).
+//! doesn't override one that names a single operation (`file-write-unlink`), so the rules about moving name it everywhere.
 //!
 //! A path is never a part of the text: it is the value of a parameter, so nothing in it can change the rules.
 
@@ -134,13 +134,12 @@ impl Profile {
         profile.rule("allow file-read-metadata", &["literal"], &ancestors(&shown));
 
         profile.section("What can be changed, and exceptions.");
-        profile.rule("allow file-write*", &["subpath"], &paths.writable);
-        // Checked at the existing name of a hard link: without a filter, a file that is only readable could get a writable name.
-        profile.rule("allow file-link", &["subpath"], &paths.writable);
+        // `file-link` is checked at the existing name: without a filter, a file that is only readable could get a writable one.
+        profile.rule("allow file-write* file-write-unlink file-link", &["subpath"], &paths.writable);
+        profile.rule("deny file-write-setugid", &["subpath"], &paths.writable);
         profile.rule("allow file-write-data", &["literal"], &devices);
         profile.rule("allow file-write-data", &["subpath"], &open_files);
-        profile.text.push_str("(deny file-write-setugid)\n");
-        profile.rule("deny file-write* file-link", &["literal", "subpath"], &protected);
+        profile.rule("deny file-write* file-write-unlink file-link", &["literal", "subpath"], &protected);
         // A folder that is moved takes its protected files to another path.
         let above = ancestors(&protected).into_iter().filter(|path| is_within(path, &paths.writable));
         let unmovable: Vec<PathBuf> = paths.writable.iter().cloned().chain(above).collect();
@@ -280,10 +279,9 @@ mod tests {
             "(allow file-read* (subpath /Users/ada/work) (subpath /private/tmp/run/home))",
             "(allow file-read-metadata (literal /Users) (literal /Users/ada) (literal /dev) (literal /private) (literal \
              /private/tmp) (literal /private/tmp/run))",
-            "(allow file-write* (subpath /private/tmp/run/home) (subpath /Users/ada/work))",
-            "(allow file-link (subpath /private/tmp/run/home) (subpath /Users/ada/work))",
-            "(deny file-write-setugid)",
-            "(deny file-write* file-link (literal /Users/ada/work/.git) (subpath /Users/ada/work/.git) (literal \
+            "(allow file-write* file-write-unlink file-link (subpath /private/tmp/run/home) (subpath /Users/ada/work))",
+            "(deny file-write-setugid (subpath /private/tmp/run/home) (subpath /Users/ada/work))",
+            "(deny file-write* file-write-unlink file-link (literal /Users/ada/work/.git) (subpath /Users/ada/work/.git) (literal \
              /Users/ada/work/a/b/c) (subpath /Users/ada/work/a/b/c))",
             "(deny file-write-unlink (literal /Users/ada/work) (literal /Users/ada/work/a) (literal /Users/ada/work/a/b) \
              (literal /private/tmp/run/home))",
@@ -301,13 +299,16 @@ mod tests {
         assert_eq!(
             writes,
             [
-                "(allow file-write* (subpath /private/tmp/run/home) (subpath /Users/ada/work))",
+                "(allow file-write* file-write-unlink file-link (subpath /private/tmp/run/home) (subpath /Users/ada/work))",
                 "(allow file-write-data (literal /dev/null) (literal /dev/zero) (literal /dev/random) (literal /dev/urandom))",
                 "(allow file-write-data (subpath /dev/fd) (subpath /dev/stdin) (subpath /dev/stdout) (subpath /dev/stderr))",
             ]
         );
         let none = Profile::new(&ProfilePaths::default(), Network::None).unwrap();
-        assert!(!rules(&none).iter().any(|rule| rule == "(allow file-write*)" || rule == "(allow file-link)"));
+        assert!(
+            !rules(&none).iter().any(|rule| rule.starts_with("(allow file-write*") || rule.ends_with("link)")),
+            "{none:?}"
+        );
     }
 
     #[test]
