@@ -18,7 +18,7 @@ pub const TABLE_VERSION: &str = "genai-prices 0.2.1";
 /// The publication date of the table.
 pub const TABLE_DATE: &str = "2026-10-30";
 
-/// The prices: the user's take precedence over those of the table, whose parts are decoded when they are first needed.
+/// The prices: the user's take precedence over those of the table, of which a lookup decodes what it needs.
 #[derive(Debug, Default, Clone)]
 pub struct Prices {
     user_prices: Arc<UserPrices>,
@@ -79,21 +79,12 @@ impl Prices {
         &self.user_prices
     }
 
-    /// Starts to decode the parts of the table for these models on another thread. Lookups wait for it.
+    /// Starts to decode the whole table on another thread, if a lookup of these models needs it. Lookups wait for it.
     pub fn load_in_background<'a>(&self, items: impl IntoIterator<Item = PriceKey<'a>>) {
-        for item in items {
-            let is_elsewhere =
-                self.base_urls.contains_key(item.provider) && !HAS_LOADED_ALL.swap(true, Ordering::Relaxed);
-            let vendor = Vendor::find(item.price_provider);
-            let load = move || {
-                vendor.inspect(|vendor| vendor.price_table.load());
-                let _ = is_elsewhere.then(Calculator::bundled);
-            };
-            let is_decoded = vendor.is_none_or(|vendor| vendor.price_table.is_loaded());
-            if is_elsewhere || !is_decoded {
-                // Without a thread, the first lookup decodes it.
-                let _ = std::thread::Builder::new().name("prices".to_owned()).spawn(load);
-            }
+        let is_elsewhere = items.into_iter().any(|item| self.base_urls.contains_key(item.provider));
+        if is_elsewhere && !HAS_LOADED_ALL.swap(true, Ordering::Relaxed) {
+            // Without a thread, the first lookup decodes it.
+            let _ = std::thread::Builder::new().name("prices".to_owned()).spawn(Calculator::bundled);
         }
     }
 
@@ -469,7 +460,7 @@ mod tests {
         // The table says of many prices when they were verified; other dates in it are those of price changes to come.
         let mut checked: Vec<jiff::civil::Date> = Vec::new();
         for vendor in &VENDORS {
-            let parts = vendor.price_table.json().split("verified on ").skip(1);
+            let parts = vendor.price_table.text().split("verified on ").skip(1);
             checked.extend(parts.filter_map(|rest| rest.get(..10)?.parse::<jiff::civil::Date>().ok()));
         }
         let last = checked.into_iter().max().unwrap();
@@ -505,7 +496,9 @@ mod tests {
             let whole = Calculator::bundled().providers().find(|provider| provider.id() == vendor.id).unwrap();
             let own = vendor.price_table.whole().unwrap().providers().next().unwrap();
             let stale = format!(
-                "src/pricing/{0}.json is stale: jq -c '[.[] | select(.id == \"{0}\")]' data/prices.json in the crate's source",
+                "src/pricing/{0}.tsv is stale: jq -r '.[] | select(.id == \"{0}\") | ({{id, name, api_pattern: \"-\"}} | \
+                 tojson), (.models[] | \"\\(.match)\\t\\(del(.match, .name, .description))\")' data/prices.json in the \
+                 crate's source",
                 vendor.id
             );
             assert_eq!(ids_of(own), ids_of(whole), "{stale}");
@@ -608,7 +601,9 @@ mod tests {
             }
         }
         for vendor in &VENDORS {
-            check(&serde_json::from_str(vendor.price_table.json()).unwrap());
+            for line in vendor.price_table.text().lines() {
+                check(&serde_json::from_str(line.rsplit('\t').next().unwrap()).unwrap());
+            }
         }
     }
 }
