@@ -551,7 +551,4 @@ pub trait Sink: Send + Sync {
         let _ = attachment;
         Ok(())
     }
-
-    /// Takes a piece of an agent's text as it streams in. It is shown, never recorded.
-    fn text(&self, agent: &str, piece: &str);
 }

@@ -1,5 +1,7 @@
 //! Lenient parsing of servers' JSON, and helpers for request bodies.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use indexmap::IndexMap;
 use serde::de::DeserializeOwned;
@@ -11,6 +13,78 @@ use crate::message::UserMessage;
 
 /// The fields of a JSON object, with each value as raw JSON.
 pub(crate) type Fields = IndexMap<String, Box<RawValue>>;
+
+/// The fields of a JSON object as slices of its text, because most events of a stream are read once and dropped. If several
+/// fields have the same name, the last one counts, as in [`Fields`].
+#[derive(Debug, Default)]
+pub(crate) struct FieldRefs<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl FieldRefs<'_> {
+    /// The fields as values of their own.
+    pub(crate) fn to_fields(&self) -> Fields {
+        self.0.iter().map(|(name, value)| (name.clone().into_owned(), (*value).to_owned())).collect()
+    }
+}
+
+impl<'de> Deserialize<'de> for FieldRefs<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = FieldRefs<'de>;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<FieldRefs<'de>, A::Error> {
+                let mut fields = Vec::with_capacity(8);
+                while let Some((FieldName(name), value)) = map.next_entry()? {
+                    fields.push((name, value));
+                }
+                Ok(FieldRefs(fields))
+            }
+        }
+        deserializer.deserialize_map(Visitor)
+    }
+}
+
+/// The name of a field, borrowed unless it has escapes.
+struct FieldName<'a>(Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for FieldName<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = FieldName<'de>;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a name")
+            }
+            fn visit_borrowed_str<E>(self, name: &'de str) -> Result<FieldName<'de>, E> {
+                Ok(FieldName(Cow::Borrowed(name)))
+            }
+            fn visit_str<E>(self, name: &str) -> Result<FieldName<'de>, E> {
+                Ok(FieldName(Cow::Owned(name.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Visitor)
+    }
+}
+
+/// An object whose fields are found by name.
+pub(crate) trait FieldLookup {
+    /// The value of a field as raw JSON.
+    fn raw_field(&self, name: &str) -> Option<&RawValue>;
+}
+
+impl FieldLookup for Fields {
+    fn raw_field(&self, name: &str) -> Option<&RawValue> {
+        self.get(name).map(|value| &**value)
+    }
+}
+
+impl FieldLookup for FieldRefs<'_> {
+    fn raw_field(&self, name: &str) -> Option<&RawValue> {
+        self.0.iter().rev().find(|(known, _)| known == name).map(|(_, value)| *value)
+    }
+}
 
 /// The placeholder for an empty text, which most APIs refuse.
 pub(crate) const EMPTY_TEXT: &str = "(nothing)";
@@ -37,24 +111,39 @@ impl<'de> Deserialize<'de> for LossyString {
     }
 }
 
+/// The value, if it is a string; a slice of the JSON unless it has escapes.
+pub(crate) fn str_value(value: &RawValue) -> Option<Cow<'_, str>> {
+    let json = value.get();
+    let inner = json.strip_prefix('"')?;
+    match inner.strip_suffix('"').filter(|inner| memchr::memchr(b'\\', inner.as_bytes()).is_none()) {
+        Some(text) => Some(Cow::Borrowed(text)),
+        None => serde_json::from_str::<LossyString>(json).ok().map(|text| Cow::Owned(text.0)),
+    }
+}
+
 /// The value, if it is a string.
 pub(crate) fn string_value(value: &RawValue) -> Option<String> {
-    serde_json::from_str::<LossyString>(value.get()).ok().map(|text| text.0)
+    str_value(value).map(Cow::into_owned)
+}
+
+/// The value of a field, if it is a string; a slice of the JSON unless it has escapes.
+pub(crate) fn str_field<'f>(fields: &'f impl FieldLookup, name: &str) -> Option<Cow<'f, str>> {
+    str_value(fields.raw_field(name)?)
 }
 
 /// The value of a field, if it is a string.
-pub(crate) fn string_field(fields: &Fields, name: &str) -> Option<String> {
-    string_value(fields.get(name)?)
+pub(crate) fn string_field(fields: &impl FieldLookup, name: &str) -> Option<String> {
+    str_field(fields, name).map(Cow::into_owned)
 }
 
 /// The value of a field, if it is a string that isn't empty.
-pub(crate) fn non_empty_field(fields: &Fields, name: &str) -> Option<String> {
+pub(crate) fn non_empty_field(fields: &impl FieldLookup, name: &str) -> Option<String> {
     string_field(fields, name).filter(|text| !text.is_empty())
 }
 
 /// The value of a field, if it has this type.
-pub(crate) fn field<T: DeserializeOwned>(fields: &Fields, name: &str) -> Option<T> {
-    serde_json::from_str(fields.get(name)?.get()).ok()
+pub(crate) fn field<T: DeserializeOwned>(fields: &impl FieldLookup, name: &str) -> Option<T> {
+    serde_json::from_str(fields.raw_field(name)?.get()).ok()
 }
 
 /// The fields of an object in raw JSON; none for anything else.
@@ -81,12 +170,14 @@ pub(crate) struct GrowingObject {
     fields: Fields,
     /// The current values of the strings that have grown.
     texts: IndexMap<String, String>,
+    /// The position of the string that grew last, which mostly grows next, too.
+    last_grown: usize,
 }
 
 impl GrowingObject {
     /// An object at its start.
     pub(crate) fn new(fields: Fields) -> Self {
-        Self { fields, texts: IndexMap::new() }
+        Self { fields, ..Self::default() }
     }
 
     /// The value of a string.
@@ -101,12 +192,13 @@ impl GrowingObject {
 
     /// Appends to a string.
     pub(crate) fn append(&mut self, name: &str, piece: &str) {
-        if let Some(text) = self.texts.get_mut(name) {
-            text.push_str(piece);
-        } else {
-            let start = string_field(&self.fields, name).unwrap_or_default();
-            self.texts.insert(name.to_owned(), start + piece);
+        if let Some((_, text)) = self.texts.get_index_mut(self.last_grown).filter(|(known, _)| *known == name) {
+            return text.push_str(piece);
         }
+        let start = || string_field(&self.fields, name).unwrap_or_default();
+        let entry = self.texts.entry(name.to_owned());
+        self.last_grown = entry.index();
+        entry.or_insert_with(start).push_str(piece);
     }
 
     /// Replaces a value.

@@ -507,8 +507,6 @@ impl Sink for RecordingSink {
     fn keep(&self, attachment: &Attachment) -> io::Result<()> {
         self.recorder.write_attachment(attachment).inspect_err(|error| self.fail(error))
     }
-
-    fn text(&self, _: &str, _: &str) {}
 }
 
 impl RecordingSink {

@@ -11,7 +11,7 @@ use crate::message::{Block, StopReason, Usage};
 use crate::providers::assembler::{
     EventDecoder, PartialReply, StreamError, not_a_reply, parse_body, parse_event, read_field,
 };
-use crate::providers::json::{Fields, field, non_empty_field, string_field, token_count};
+use crate::providers::json::{FieldLookup, FieldRefs, Fields, field, non_empty_field, str_field, token_count};
 
 /// The events of a reply.
 #[derive(Debug, Default)]
@@ -37,15 +37,13 @@ impl AnthropicDecoder {
     }
 
     fn start_block(&mut self, reply: &mut PartialReply, index: u64, fields: Fields) {
-        reply.add_output(content_bytes(&fields));
-        let block = PendingBlock::new(index, fields);
-        reply.show_text(&block.initial_text());
-        self.blocks.push(block);
+        reply.add_output(fields.iter().map(|(name, value)| content_bytes(name, value)).sum());
+        self.blocks.push(PendingBlock::new(index, fields));
     }
 
     /// Takes the `usage` of a message or an event. Null is ignored, and so is a prompt of zero tokens, which some servers
     /// send at the start and others at the end. The API counts a reply's tokens at its end.
-    fn count(&mut self, reply: &mut PartialReply, fields: &Fields, is_end: bool) {
+    fn count(&mut self, reply: &mut PartialReply, fields: &impl FieldLookup, is_end: bool) {
         let later: Value = field(fields, "usage").unwrap_or_default();
         let has_prompt = to_usage(&later).prompt() > 0;
         for (name, count) in later.as_object().into_iter().flatten() {
@@ -68,8 +66,8 @@ impl EventDecoder for AnthropicDecoder {
         let is_known = name.starts_with("message_") || name.starts_with("content_block_");
         let Some(event) = parse_event(data, is_known)? else { return Ok(()) };
         let index = || read_field::<u64>(&event, "index");
-        match string_field(&event, "type").unwrap_or_default().as_str() {
-            "message_start" => self.start_message(reply, &read_field(&event, "message")?, false)?,
+        match &*str_field(&event, "type").unwrap_or_default() {
+            "message_start" => self.start_message(reply, &read_field::<Fields>(&event, "message")?, false)?,
             "content_block_start" => {
                 let index = index()?;
                 if self.block(index).is_some_and(|block| !block.has_ended) {
@@ -81,11 +79,11 @@ impl EventDecoder for AnthropicDecoder {
                 let Some(block) = self.block(index()?) else {
                     return Err(StreamError::malformed("there is a delta for a block that never started"));
                 };
-                block.push_delta(reply, read_field(&event, "delta")?)?;
+                block.push_delta(reply, &read_field::<FieldRefs<'_>>(&event, "delta")?)?;
             }
             "content_block_stop" => self.block(index()?).into_iter().for_each(|block| block.has_ended = true),
             "message_delta" => {
-                self.is_stop_after_blocks |= read_stop(reply, &read_field(&event, "delta")?);
+                self.is_stop_after_blocks |= read_stop(reply, &read_field::<Fields>(&event, "delta")?);
                 self.count(reply, &event, true);
             }
             "message_stop" => reply.is_finished = true,
