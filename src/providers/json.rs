@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes, BytesMut};
 use indexmap::IndexMap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -238,14 +238,32 @@ pub(crate) struct EncodedBody {
     /// Members with a comma before each, and the start of the list.
     prefix: Bytes,
     messages: Vec<Bytes>,
+    /// The older messages, many in one piece and with commas between them, so that a turn doesn't pass on each of them.
+    blocks: Vec<Bytes>,
+    /// How many messages are in blocks, of which they are slices.
+    in_blocks: usize,
+    /// The length of the other messages in bytes.
+    loose_bytes: usize,
     size: usize,
 }
+
+/// The messages at the end that are never in blocks, because they can still change and get marks.
+const LOOSE_MESSAGES: usize = 8;
+/// The length of the other loose messages in bytes from which they become a block.
+const BLOCK_BYTES: usize = 32 << 10;
 
 impl EncodedBody {
     /// A body without messages. `prefix` ends with the opening bracket of the list, and elements that always precede the
     /// messages.
     pub(crate) fn new(prefix: String) -> Self {
-        Self { size: prefix.len(), prefix: Bytes::from(prefix), messages: Vec::new() }
+        Self {
+            size: prefix.len(),
+            prefix: Bytes::from(prefix),
+            messages: Vec::new(),
+            blocks: Vec::new(),
+            in_blocks: 0,
+            loose_bytes: 0,
+        }
     }
 
     /// Replaces the prefix, which must end as the one before.
@@ -262,7 +280,46 @@ impl EncodedBody {
     /// Appends a message.
     pub(crate) fn push(&mut self, json: String) {
         self.size += json.len() + 1;
+        self.loose_bytes += json.len();
         self.messages.push(Bytes::from(json));
+        if self.loose_bytes >= BLOCK_BYTES {
+            self.add_block();
+        }
+    }
+
+    /// Joins the older ones of the loose messages, if they are long enough for a block.
+    fn add_block(&mut self) {
+        let end = self.messages.len().saturating_sub(LOOSE_MESSAGES);
+        let Some(old) = self.messages.get_mut(self.in_blocks..end) else { return };
+        let length: usize = old.iter().map(|message| message.len() + 1).sum();
+        if length < BLOCK_BYTES {
+            return;
+        }
+        let mut joined = BytesMut::with_capacity(length);
+        for message in old.iter() {
+            if !joined.is_empty() {
+                joined.put_u8(b',');
+            }
+            joined.put_slice(message);
+        }
+        let block = joined.freeze();
+        let mut at = 0;
+        for message in old {
+            let next = at + message.len();
+            // The memory is that of the block from now on.
+            *message = block.slice(at..next);
+            at = next + 1;
+        }
+        self.blocks.push(block);
+        self.in_blocks = end;
+        self.loose_bytes = self.messages[end..].iter().map(Bytes::len).sum();
+    }
+
+    /// Passes on each message by itself, as some have changed.
+    fn drop_blocks(&mut self) {
+        self.blocks.clear();
+        self.in_blocks = 0;
+        self.loose_bytes = self.messages.iter().map(Bytes::len).sum();
     }
 
     /// Appends to the last message, before its last `closing` bytes, if it starts with `start`. Returns whether it does.
@@ -273,6 +330,7 @@ impl EncodedBody {
         let (head, end) = last.split_at(last.len().saturating_sub(closing));
         *last = Bytes::from([head, more.as_bytes(), end].concat());
         self.size += more.len();
+        self.loose_bytes += more.len();
         true
     }
 
@@ -285,6 +343,7 @@ impl EncodedBody {
                 *message = Bytes::from(json);
             }
         }
+        self.drop_blocks();
         self.size < before
     }
 
@@ -292,12 +351,13 @@ impl EncodedBody {
     pub(crate) fn clear(&mut self) {
         self.size = self.prefix.len();
         self.messages.clear();
+        self.drop_blocks();
     }
 
     /// The whole body: `head`, which starts the object, the prefix, the messages, and both closing brackets.
     pub(crate) fn chunks(&self, head: String) -> Vec<Bytes> {
         let mut chunks = vec![Bytes::from(head), self.prefix.clone()];
-        for message in &self.messages {
+        for message in self.blocks.iter().chain(&self.messages[self.in_blocks..]) {
             if chunks.len() > 2 || !self.prefix.ends_with(b"[") {
                 chunks.push(Bytes::from_static(b","));
             }
@@ -305,5 +365,71 @@ impl EncodedBody {
         }
         chunks.push(Bytes::from_static(b"]}"));
         chunks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_read_with_and_without_copies() {
+        for json in [
+            r#"{"a":"x","b":[1,{"a":2}],"a":"y","c":null}"#,
+            r#" { "\u0061" : "z\n\ud800" , "b":"" } "#,
+            r#"{"a":7}"#,
+            "{}",
+        ] {
+            let refs: FieldRefs<'_> = serde_json::from_str(json).unwrap();
+            let fields: Fields = serde_json::from_str(json).unwrap();
+            for name in ["a", "b", "c", "d"] {
+                let raw = |value: Option<&RawValue>| value.map(|value| value.get().to_owned());
+                assert_eq!(raw(refs.raw_field(name)), raw(fields.raw_field(name)), "{name} of {json}");
+                assert_eq!(str_field(&refs, name), str_field(&fields, name));
+            }
+            assert_eq!(to_raw(&refs.to_fields()).get(), to_raw(&fields).get());
+        }
+        let text = |json: &str| str_value(serde_json::from_str(json).unwrap()).map(Cow::into_owned);
+        assert_eq!(text(r#""a \"b\" \ud83d\ude00 \ud800""#).as_deref(), Some("a \"b\" 😀 \u{fffd}\u{fffd}\u{fffd}"));
+        assert_eq!(text(r#""\\""#).as_deref(), Some("\\"));
+        assert_eq!((text("7"), text(r#"["a"]"#), text(r#""""#)), (None, None, Some(String::new())));
+        assert!(serde_json::from_str::<FieldRefs<'_>>("[]").is_err());
+        assert!(serde_json::from_str::<FieldRefs<'_>>(r#"{"a":1"#).is_err());
+    }
+
+    #[test]
+    fn a_body_is_the_same_in_blocks() {
+        for length in [10, 3_000, 40_000] {
+            let mut body = EncodedBody::new("[".to_owned());
+            let mut messages: Vec<String> = Vec::new();
+            let whole = |body: &EncodedBody| String::from_utf8(body.chunks(String::new()).concat()).unwrap();
+            let check = |body: &EncodedBody, messages: &[String]| {
+                assert_eq!(whole(body), format!("[{}]}}", messages.join(",")));
+                assert_eq!(body.size(), 1 + messages.iter().map(|message| message.len() + 1).sum::<usize>());
+            };
+            for number in 0..60 {
+                let message = format!("{{{number}{}}}", "x".repeat(length));
+                messages.push(message.clone());
+                body.push(message);
+                if number % 7 == 0 {
+                    assert!(body.extend_last("{", ",more", 1));
+                    let last = messages.last_mut().unwrap();
+                    last.insert_str(last.len() - 1, ",more");
+                }
+                check(&body, &messages);
+            }
+            // The number of pieces doesn't grow with the number of messages.
+            let most = 2 * (LOOSE_MESSAGES + (60 * length) / BLOCK_BYTES + BLOCK_BYTES / length) + 5;
+            assert!(body.chunks(String::new()).len() <= most || length == 10, "{}", body.chunks(String::new()).len());
+            assert_eq!(body.blocks.is_empty(), length == 10);
+            assert!(body.shorten(|message| message.starts_with(b"{3x").then(|| "{}".to_owned())));
+            messages[3] = "{}".to_owned();
+            check(&body, &messages);
+            messages.push("{last}".to_owned());
+            body.push("{last}".to_owned());
+            check(&body, &messages);
+            body.clear();
+            check(&body, &[]);
+        }
     }
 }

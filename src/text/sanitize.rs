@@ -45,22 +45,32 @@ pub(crate) fn escape_markdown(text: &str, max_chars: usize) -> String {
 
 /// Replaces invisible characters, but keeps line breaks, and joiners where a script or an emoji needs them.
 pub(crate) fn replace_control_chars(text: &str) -> String {
-    if text.bytes().all(|byte| byte == b'\n' || matches!(byte, b' '..=b'~')) {
-        return text.to_owned();
-    }
     let mut visible = String::with_capacity(text.len());
     let mut before = '\n';
-    let mut chars = text.chars().peekable();
-    while let Some(char) = chars.next() {
+    let mut rest = text;
+    loop {
+        let (plain, other) =
+            rest.split_at(prefix_length(rest, |byte| byte == b'\n' || byte == b'\t' || matches!(byte, b' '..=b'~')));
+        visible.push_str(plain);
+        before = plain.chars().next_back().unwrap_or(before);
+        let mut chars = other.chars();
+        let Some(char) = chars.next() else { return visible };
+        rest = chars.as_str();
         match char {
-            '\n' => visible.push(char),
-            '\r' if chars.peek() == Some(&'\n') => {}
+            '\r' if rest.starts_with('\n') => {}
             '\u{200c}' | '\u{200d}' if !before.is_ascii() && replacement_char(before).is_none() => visible.push(char),
             _ => visible.push(replacement_char(char).unwrap_or(char)),
         }
         before = char;
     }
-    visible
+}
+
+/// The length of the longest beginning of a text that consists of such ASCII characters, in bytes. Looks at many bytes at once.
+pub(crate) fn prefix_length(text: &str, is_plain: impl Fn(u8) -> bool) -> usize {
+    let (blocks, _) = text.as_bytes().as_chunks::<32>();
+    let is_plain_block = |block: &&[u8; 32]| block.iter().fold(true, |all, byte| all & is_plain(*byte));
+    let whole = 32 * blocks.iter().take_while(is_plain_block).count();
+    whole + text.as_bytes()[whole..].iter().take_while(|byte| is_plain(**byte)).count()
 }
 
 /// Neutralizes a line of untrusted Markdown: links, images and HTML are shown as source text. Emphasis, lists, headings and
@@ -248,6 +258,20 @@ pub(crate) fn line_start(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn characters_are_replaced_at_every_position() {
+        for length in 0..100 {
+            let plain = "a\t\nz ~".chars().cycle().take(length).collect::<String>();
+            assert_eq!(replace_control_chars(&plain), plain);
+            for (text, shown) in
+                [("\u{1b}", "␛"), ("ä", "ä"), ("\r\n", "\n"), ("\u{202e}", "\u{fffd}"), ("\u{7f}", "␡")]
+            {
+                let [text, shown] = [text, shown].map(|middle| format!("{plain}{middle}{plain}{middle}"));
+                assert_eq!(replace_control_chars(&text), shown);
+            }
+        }
+    }
 
     #[test]
     fn terminal_control_is_replaced() {
