@@ -2,7 +2,7 @@
 
 use std::sync::{LazyLock, OnceLock};
 
-use genai_prices::Calculator;
+use genai_prices::{Calculator, ModelInfo};
 use serde::Deserialize;
 
 /// How many names get a table of their own. For more, the whole table is decoded once.
@@ -22,6 +22,8 @@ struct NamedTable {
     name: String,
     /// `None` if the whole table is needed.
     table: Option<Calculator>,
+    /// The model that it means.
+    model: OnceLock<Option<ModelInfo<'static>>>,
 }
 
 /// The table of a vendor, from its file.
@@ -42,16 +44,27 @@ pub(super) static GOOGLE: PriceTable = price_table!("../pricing/google.tsv");
 impl PriceTable {
     /// A table that finds this model if the vendor's table has it.
     pub fn for_model(&self, name: &str) -> Option<&Calculator> {
-        if let Some(whole) = LazyLock::get(&self.whole) {
-            return whole.as_ref();
+        self.of_name(name).and_then(|known| known.table.as_ref()).or_else(|| self.whole())
+    }
+
+    /// The model that a name means, as `find` finds it in the table of [`Self::for_model`]. Names that were looked up before
+    /// aren't searched again.
+    pub fn model(
+        &'static self,
+        name: &str,
+        find: impl FnOnce(&'static Calculator) -> Option<ModelInfo<'static>>,
+    ) -> Option<ModelInfo<'static>> {
+        let find = || find(self.for_model(name)?);
+        match self.of_name(name) {
+            Some(known) => *known.model.get_or_init(find),
+            None => find(),
         }
-        for slot in &self.of_names {
-            let known = slot.get_or_init(|| NamedTable { name: name.to_owned(), table: self.decode_for(name) });
-            if known.name == name {
-                return known.table.as_ref().or_else(|| self.whole());
-            }
-        }
-        self.whole()
+    }
+
+    /// What is known of a name, unless there are too many others.
+    fn of_name(&self, name: &str) -> Option<&NamedTable> {
+        let new = || NamedTable { name: name.to_owned(), table: self.decode_for(name), model: OnceLock::new() };
+        self.of_names.iter().map(|slot| slot.get_or_init(new)).find(|known| known.name == name)
     }
 
     /// The whole table.
@@ -64,8 +77,12 @@ impl PriceTable {
         self.text
     }
 
-    /// A table with the models that a name can mean; `None` if only the whole table shows which model it is.
+    /// A table with the models that a name can mean; `None` if only the whole table shows which model it is, or if that was
+    /// decoded anyway.
     fn decode_for(&self, name: &str) -> Option<Calculator> {
+        if LazyLock::get(&self.whole).is_some() {
+            return None;
+        }
         // Matching ignores case.
         let name = name.to_lowercase();
         let mut is_certain = false;
@@ -174,8 +191,9 @@ mod tests {
 
     #[test]
     fn a_name_gets_the_models_that_it_can_mean() {
+        // Another table than the one of all tests, of which the whole may be decoded.
+        let own = price_table!("../pricing/anthropic.tsv");
         let models = |table: &Calculator| table.providers().next().unwrap().models().count();
-        let whole = models(ANTHROPIC.whole().unwrap());
         for (name, expected) in [
             ("claude-haiku-4-5", Some(1)),
             ("Claude-Haiku-4-5", Some(1)),
@@ -186,9 +204,13 @@ mod tests {
             ("nonesuch-20251001", None),
             ("", None),
         ] {
-            assert_eq!(ANTHROPIC.decode_for(name).as_ref().map(models), expected, "{name}");
+            assert_eq!(own.decode_for(name).as_ref().map(models), expected, "{name}");
         }
-        assert!(whole > 20, "{whole}");
+        assert!(models(own.whole().unwrap()) > 20);
+        // More names than have their own tables.
+        for number in 0..2 * MAX_NAMES {
+            assert_eq!(models(own.for_model(&format!("nonesuch-{number}")).unwrap()), models(own.whole().unwrap()));
+        }
         // Each rule is understood.
         for table in [&ANTHROPIC, &OPENAI, &GOOGLE] {
             assert!(super::models(table.text).all(|(rule, _)| serde_json::from_str::<Rule>(rule).is_ok()));

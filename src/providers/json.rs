@@ -156,10 +156,10 @@ pub(crate) fn to_raw(value: &impl Serialize) -> Box<RawValue> {
     to_raw_value(value).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
-/// A token count, which some servers write as a float; 0 for anything else. `path` is a JSON pointer.
+/// A token count, which some servers write as a float; 0 for anything else. `path` has a slash before each name.
 pub(crate) fn token_count(counts: &Value, path: &str) -> u64 {
     const MAX: f64 = 1e15;
-    let count = counts.pointer(path);
+    let count = path.split('/').skip(1).try_fold(counts, |object, name| object.get(name));
     let from_float = |count: &Value| count.as_f64().filter(|number| (0.0..=MAX).contains(number));
     count.and_then(|count| count.as_u64().or_else(|| from_float(count).map(|number| number as u64))).unwrap_or_default()
 }
@@ -250,7 +250,7 @@ pub(crate) struct EncodedBody {
 /// The messages at the end that are never in blocks, because they can still change and get marks.
 const LOOSE_MESSAGES: usize = 8;
 /// The length of the other loose messages in bytes from which they become a block.
-const BLOCK_BYTES: usize = 32 << 10;
+const BLOCK_BYTES: usize = 16 << 10;
 
 impl EncodedBody {
     /// A body without messages. `prefix` ends with the opening bracket of the list, and elements that always precede the
