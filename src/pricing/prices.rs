@@ -26,8 +26,10 @@ pub struct Prices {
     /// The base addresses of providers with an address other than their own, without credentials.
     base_urls: Arc<BTreeMap<String, String>>,
     /// The last rates that were looked up.
-    last_rates: Arc<Mutex<Vec<(RatesKey, Option<Rates>)>>>,
+    last_rates: Arc<Mutex<KeptRates>>,
 }
+
+type KeptRates = Vec<(RatesKey, Option<Rates>)>;
 
 /// What the rates in an embedded table depend on. They change at most once a minute.
 #[derive(Debug, Clone, PartialEq, Eq)]

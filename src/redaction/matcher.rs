@@ -30,7 +30,7 @@ struct PatternSet {
     start: StateID,
 }
 
-/// The pairs of bytes with which a match can begin, one bit for each pair.
+/// The pairs of bytes with which a match can begin, one bit for each pair: the bit of the first byte plus 256 times the second.
 struct PatternStarts(Box<[u64; 1 << 10]>);
 
 impl PatternStarts {
@@ -59,20 +59,32 @@ impl PatternStarts {
     }
 
     fn set(&mut self, first: u8, second: u8) {
-        self.0[usize::from(first) << 2 | usize::from(second >> 6)] |= 1 << (second & 63);
+        let pair = u16::from_le_bytes([first, second]);
+        self.0[usize::from(pair >> 6)] |= 1 << (pair & 63);
     }
 
-    /// Whether a match can begin with these two bytes.
-    fn contains(&self, first: u8, second: u8) -> bool {
-        self.0[usize::from(first) << 2 | usize::from(second >> 6)] >> (second & 63) & 1 == 1
+    /// 1 if a match can begin with these two bytes. The other bits have no meaning.
+    fn bit(&self, first: u8, second: u8) -> u64 {
+        let pair = u16::from_le_bytes([first, second]);
+        self.0[usize::from(pair >> 6)] >> (pair & 63)
     }
 
     /// How many bytes at the beginning can be skipped, as no match begins in them. The last byte can always be the first of a
     /// match.
     fn skippable(&self, bytes: &[u8]) -> usize {
-        let pairs = bytes.iter().zip(bytes.get(1..).unwrap_or_default());
-        let found = pairs.into_iter().position(|(first, second)| self.contains(*first, *second));
-        found.unwrap_or(bytes.len().saturating_sub(1))
+        const STEP: usize = 8;
+        let mut at = 0;
+        // Many pairs at once, without a branch for each.
+        while let Some(block) = bytes.get(at..=at + STEP) {
+            let found = (0..STEP).fold(0, |found, place| found | self.bit(block[place], block[place + 1]));
+            if found & 1 == 1 {
+                break;
+            }
+            at += STEP;
+        }
+        let mut rest = bytes[at..].iter().zip(&bytes[(at + 1).min(bytes.len())..]);
+        let found = rest.position(|(first, second)| self.bit(*first, *second) & 1 == 1);
+        found.map_or(bytes.len().saturating_sub(1), |more| at + more)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::message::{Block, BlockContent, ToolCall};
@@ -63,6 +64,15 @@ impl PendingBlock {
                 Ok(())
             }
         }
+    }
+
+    /// Takes one delta of a known kind that has nothing but its content.
+    ///
+    /// # Errors
+    /// As above.
+    pub(super) fn push_plain(&mut self, reply: &mut PartialReply, delta: &PlainDelta<'_>) -> Result<(), StreamError> {
+        let is_first = !std::mem::replace(&mut self.has_deltas, true);
+        self.push_known(reply, delta.field, delta.value, is_first)
     }
 
     fn push_known(
@@ -141,6 +151,53 @@ impl PendingBlock {
         let more = |name: &str, value: &RawValue| !own.contains(&name) && !matches!(value.get(), "null" | "[]");
         let has_more = own.is_empty() || fields.iter().any(|(name, value)| more(name, value));
         Block { content, raw: has_more.then(|| Arc::from(to_raw(&fields))) }
+    }
+}
+
+/// The event of most deltas of a text or an input, read in one pass.
+pub(super) struct PlainDelta<'a> {
+    /// The index of its block.
+    pub(super) index: u64,
+    field: &'static str,
+    value: &'a RawValue,
+}
+
+impl<'a> PlainDelta<'a> {
+    /// Reads an event; `None` if it has anything else than the API's own fields for a piece of a text or an input.
+    pub(super) fn parse(data: &'a str) -> Option<Self> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Event<'a> {
+            #[serde(rename = "type")]
+            kind: &'a str,
+            index: u64,
+            #[serde(borrow)]
+            delta: Piece<'a>,
+        }
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Piece<'a> {
+            #[serde(rename = "type")]
+            kind: &'a str,
+            #[serde(borrow)]
+            text: Option<&'a RawValue>,
+            #[serde(borrow)]
+            thinking: Option<&'a RawValue>,
+            #[serde(borrow)]
+            partial_json: Option<&'a RawValue>,
+        }
+        let event: Event<'a> = serde_json::from_str(data).ok()?;
+        let (field, value) = match (event.delta.kind, event.delta) {
+            ("text_delta", Piece { text: Some(text), thinking: None, partial_json: None, .. }) => ("text", text),
+            ("thinking_delta", Piece { text: None, thinking: Some(text), partial_json: None, .. }) => {
+                ("thinking", text)
+            }
+            ("input_json_delta", Piece { text: None, thinking: None, partial_json: Some(text), .. }) => {
+                ("partial_json", text)
+            }
+            _ => return None,
+        };
+        (event.kind == "content_block_delta").then_some(Self { index: event.index, field, value })
     }
 }
 

@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::block::{PendingBlock, content_bytes};
+use super::block::{PendingBlock, PlainDelta, content_bytes};
 use crate::message::{Block, StopReason, Usage};
 use crate::providers::assembler::{
     EventDecoder, PartialReply, StreamError, not_a_reply, parse_body, parse_event, read_field,
@@ -55,6 +55,12 @@ impl AnthropicDecoder {
         reply.counted = to_usage(&self.counts);
     }
 
+    /// Whether nothing of the reply is missing. `message_stop` isn't required: some servers omit it, a connection may break
+    /// before it, and it contains no part of the reply.
+    fn is_complete(&self) -> bool {
+        self.is_stop_after_blocks && self.blocks.iter().all(|block| block.has_ended)
+    }
+
     /// The newest block with this index. Some servers reuse the index of a finished block.
     fn block(&mut self, index: u64) -> Option<&mut PendingBlock> {
         self.blocks.iter_mut().rev().find(|block| block.index == index)
@@ -63,6 +69,15 @@ impl AnthropicDecoder {
 
 impl EventDecoder for AnthropicDecoder {
     fn decode_event(&mut self, reply: &mut PartialReply, name: &str, data: &str) -> Result<(), StreamError> {
+        // Most events are such deltas.
+        if name == "content_block_delta"
+            && let Some(delta) = PlainDelta::parse(data)
+            && let Some(block) = self.block(delta.index)
+        {
+            block.push_plain(reply, &delta)?;
+            reply.is_complete = self.is_complete();
+            return Ok(());
+        }
         let is_known = name.starts_with("message_") || name.starts_with("content_block_");
         let Some(event) = parse_event(data, is_known)? else { return Ok(()) };
         let index = || read_field::<u64>(&event, "index");
@@ -89,9 +104,7 @@ impl EventDecoder for AnthropicDecoder {
             "message_stop" => reply.is_finished = true,
             _ => {}
         }
-        // `message_stop` isn't required: some servers omit it, a connection may break before it, and it contains no part
-        // of the reply.
-        reply.is_complete = self.is_stop_after_blocks && self.blocks.iter().all(|block| block.has_ended);
+        reply.is_complete = self.is_complete();
         Ok(())
     }
 
@@ -144,5 +157,53 @@ fn parse_stop_reason(reason: String) -> StopReason {
         "pause_turn" => StopReason::Pause,
         "model_context_window_exceeded" => StopReason::ContextFull,
         _ => StopReason::Other(reason),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_deltas_are_read_like_all_others() {
+        let plain = [
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"one \"two\" \ud83d\ude00 \ud800"}}"#,
+            r#"{"delta":{"text":"three","type":"text_delta"},"index":0,"type":"content_block_delta"}"#,
+            r#"{"type":"content_block_delta","index":1,"delta":{"type":"thinking_delta","thinking":"hm"}}"#,
+            r#"{"type":"content_block_delta","index":2,"delta":{"type":"input_json_delta","partial_json":"{\"a\":1}"}}"#,
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":7}}"#,
+        ];
+        let other = [
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x","text":"y"}}"#,
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x","more":1}}"#,
+            r#"{"type":"content_block_delta","index":0,"more":1,"delta":{"type":"text_delta","text":"x"}}"#,
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","thinking":"x"}}"#,
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":null}}"#,
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"novel_delta","text":"x"}}"#,
+            r#"{"type":"content_block_delta","index":1,"delta":{"type":"signature_delta","signature":"s"}}"#,
+            r#"{"type":"content_block_stop","index":0,"delta":{"type":"text_delta","text":"x"}}"#,
+            r#"{"type":"content_block_delta","index":"0","delta":{"type":"text_delta","text":"x"}}"#,
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x"}"#,
+            r#"{"type":"error","error":{}}"#,
+        ];
+        let decode = |event: &str, name: &str| {
+            let (mut decoder, mut reply) = (AnthropicDecoder::default(), PartialReply::default());
+            for (index, kind) in ["text", "thinking", "tool_use"].into_iter().enumerate() {
+                let start = format!(
+                    r#"{{"type":"content_block_start","index":{index},"content_block":{{"type":"{kind}","text":"a"}}}}"#
+                );
+                decoder.decode_event(&mut reply, "content_block_start", &start).unwrap();
+            }
+            let outcome = decoder.decode_event(&mut reply, name, event).map_err(|error| format!("{error:?}"));
+            (outcome, format!("{reply:?}"), serde_json::to_string(&decoder.finish(&mut reply).unwrap()).unwrap())
+        };
+        for event in plain.iter().chain(&other) {
+            assert_eq!(PlainDelta::parse(event).is_some(), plain.contains(event), "{event}");
+            // Without the name, an event isn't read in one pass, and one that isn't JSON is skipped.
+            if event.ends_with("}}") || event.starts_with(r#"{"delta"#) {
+                assert_eq!(decode(event, "content_block_delta"), decode(event, ""), "{event}");
+            }
+        }
+        assert!(decode(other[9], "content_block_delta").0.is_err());
     }
 }
