@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use serde_json::{Value, json};
 
 use crate::support::program::{Program, ProgramOutput};
+use crate::support::server::{Answer, Request, Server};
 use crate::support::test_folder::TestFolder;
 
 /// Whether bubblewrap works on this machine. If not, a note is printed to stderr.
@@ -333,6 +334,96 @@ fn bubblewrap_is_probed_once_for_read_write_and_read_only() {
         assert_eq!(folder.exists("new"), written);
         let starts = std::fs::read_to_string(starts).unwrap().lines().count();
         assert_eq!(starts, 2, "one trial, one command");
+    }
+}
+
+/// A job, and a `bwrap` whose behavior depends on which files are next to it. The first run has succeeded.
+struct RememberedProbe {
+    folder: TestFolder,
+    programs: PathBuf,
+}
+
+impl RememberedProbe {
+    /// `None` if bubblewrap doesn't work here.
+    fn new() -> Option<Self> {
+        if !bubblewrap_works() {
+            return None;
+        }
+        let real = ["/usr/bin", "/bin", "/usr/local/bin"].iter().map(|folder| Path::new(folder).join("bwrap"));
+        let real = real.into_iter().find(|path| path.exists()).unwrap();
+        let folder = prepared("", &[]);
+        let programs = path_without_bwrap(&folder);
+        let text =
+            "cd PROGRAMS; while [ -e slow ]; do /bin/sleep 0.02; done; [ ! -e broken ] || { echo broken >&2; exit 1; }
+            [ ! -e pretends ] || { while [ \"$1\" != -- ]; do shift; done; shift; exec \"$@\"; }; exec REAL \"$@\"";
+        let text = text.replace("PROGRAMS", programs.to_str().unwrap()).replace("REAL", real.to_str().unwrap());
+        write_executable(&programs.join("bwrap"), &text);
+        let remembered = Self { folder, programs };
+        let (ended, requests) = remembered.run(|_| ());
+        ended.assert_code(0);
+        assert_eq!((command_outputs(&ended), requests), (vec!["ran".to_owned()], 2));
+        assert_eq!(std::fs::read_to_string(remembered.cache()).unwrap().lines().count(), 1);
+        Some(remembered)
+    }
+
+    fn cache(&self) -> PathBuf {
+        self.folder.home().join(".cache/legwork/sandbox-probes")
+    }
+
+    fn set(&self, behavior: &str) {
+        std::fs::write(self.programs.join(behavior), "").unwrap();
+    }
+
+    /// Runs the job, which calls `bash` once. Returns the number of requests.
+    fn run(&self, asked: impl Fn(&Path) + Send + Sync + 'static) -> (ProgramOutput, usize) {
+        let programs = self.programs.clone();
+        let server = Server::start(move |request: &Request| {
+            asked(&programs);
+            match request.turn() {
+                0 => Answer::calls(&[("bash", json!({ "command": ": > changed; echo ran" }))]),
+                _ => Answer::text("Done."),
+            }
+        });
+        let program = self.folder.legwork(&["run", "job.yaml", "--sandbox", "required"]).anthropic(&server);
+        let ended = program.env("PATH", &self.programs).run();
+        (ended, server.finish().len())
+    }
+}
+
+#[test]
+fn the_first_request_waits_for_the_probe_only_if_no_earlier_run_has_passed_it() {
+    let Some(remembered) = RememberedProbe::new() else { return };
+    remembered.set("slow");
+    // The probe ends only after the request.
+    let (ended, requests) = remembered.run(|programs| drop(std::fs::remove_file(programs.join("slow"))));
+    ended.assert_code(0);
+    assert_eq!((command_outputs(&ended), requests), (vec!["ran".to_owned()], 2));
+    assert_eq!(sandbox(&ended), "bubblewrap");
+    // A file that others could have written is ignored.
+    remembered.set("broken");
+    std::fs::set_permissions(remembered.cache(), std::fs::Permissions::from_mode(0o666)).unwrap();
+    let (ended, requests) = remembered.run(|_| ());
+    ended.assert_code(5).assert_stderr_contains("bubblewrap can't be used: broken");
+    assert_eq!(requests, 0);
+}
+
+#[test]
+fn no_command_starts_if_a_probe_fails_that_succeeded_before() {
+    for (behavior, why) in [("broken", "broken"), ("pretends", "commands")] {
+        let Some(remembered) = RememberedProbe::new() else { return };
+        std::fs::remove_file(remembered.folder.at("changed")).unwrap();
+        remembered.set(behavior);
+        let (ended, requests) = remembered.run(|_| ());
+        ended.assert_code(5).assert_stderr_contains("worked in an earlier run").assert_stderr_contains(why);
+        ended.assert_stderr_contains("`legwork resume` looks for another sandbox");
+        assert_eq!(ended.run_folder().result()["outcome"], "environment_failed");
+        assert!(!remembered.folder.exists("changed"), "{behavior}: the command ran");
+        assert_eq!(requests, 1);
+        // The next run finds it out before anything is spent.
+        assert_eq!(std::fs::read_to_string(remembered.cache()).unwrap(), "");
+        let (ended, requests) = remembered.run(|_| ());
+        ended.assert_code(5).assert_stderr_contains("bubblewrap can't be used");
+        assert_eq!(requests, 0);
     }
 }
 

@@ -106,7 +106,7 @@ impl RunAbort {
 
 impl From<EnvironmentError> for RunAbort {
     fn from(error: EnvironmentError) -> Self {
-        let (message, hint) = match error {
+        let (message, hint) = match &error {
             // Nothing that the command left behind can be trusted.
             EnvironmentError::Tampered(error) => {
                 (error.to_string(), "Read the last calls in transcript.md, and check the workspace before you use it.")
@@ -116,6 +116,10 @@ impl From<EnvironmentError> for RunAbort {
                 format!("a command can't be started: {error}"),
                 "Allow the run more file descriptors (ulimit -n), processes or memory, or lower \
                  limits.parallel_subagents; then continue with `legwork resume`.",
+            ),
+            EnvironmentError::Unconfined(_) => (
+                error.to_string(),
+                "`legwork resume` looks for another sandbox before it goes on; `legwork doctor` says which ones work here.",
             ),
             EnvironmentError::WorkspaceMoved(error) => {
                 (error.to_string(), "Put it back, or name it with --workspace; then continue with `legwork resume`.")

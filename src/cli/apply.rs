@@ -446,7 +446,8 @@ impl<'a> Protection<'a> {
     fn protected<'p>(&mut self, changes: &RunChanges, allowed: &[String], files: Vec<&'p Path>) -> Vec<&'p Path> {
         let key = (changes.job_files.clone(), changes.plan.protect.clone(), allowed.to_vec());
         let found = self.found.entry(key).or_insert_with(|| {
-            let own = self.env.user_config_files_below(self.workspace);
+            let files = self.env.user_config_files();
+            let own = files.into_iter().filter(|file| file.starts_with(self.workspace));
             let job_files: Vec<PathBuf> = changes.job_files.iter().map(PathBuf::from).chain(own).collect();
             ProtectedPaths::find(&ProtectionConfig {
                 workspace: self.workspace,

@@ -268,7 +268,8 @@ impl<'a> PreparedJob<'a> {
         let providers = connect_providers(self.env, plan, &scripts, &secrets.redactor, job, &is_live)?;
         let protected: Vec<PathBuf> =
             self.protected_paths().into_iter().chain(scripts.values().map(PathBuf::from)).collect();
-        Ok(ConnectedJob { prepared: self, secrets, scripts, providers, protected })
+        let config_files = self.env.user_config_files();
+        Ok(ConnectedJob { prepared: self, secrets, scripts, providers, protected, config_files })
     }
 
     /// Refuses a folder of records that a relative path reaches through a link out of the current folder.
@@ -315,6 +316,8 @@ pub(super) struct ConnectedJob<'a> {
     providers: BTreeMap<String, Arc<dyn Provider>>,
     /// Absolute paths that no tool may change.
     protected: Vec<PathBuf>,
+    /// The user's configuration files. No tool may change them either.
+    config_files: Vec<PathBuf>,
 }
 
 impl<'a> ConnectedJob<'a> {
@@ -371,8 +374,8 @@ impl<'a> ConnectedJob<'a> {
     }
 
     fn protected_in(&self, plan: &Plan) -> Vec<PathBuf> {
-        let below = self.prepared.env.user_config_files_below(Path::new(&plan.workspace));
-        self.protected.iter().cloned().chain(below).collect()
+        let is_below = |file: &&PathBuf| file.starts_with(&plan.workspace);
+        self.protected.iter().chain(self.config_files.iter().filter(is_below)).cloned().collect()
     }
 }
 

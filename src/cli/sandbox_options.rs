@@ -169,7 +169,8 @@ impl SandboxOptions {
         let workspace = scope.workspace.clone();
         // If the workspace is in the folder of runs, protecting that folder would make the whole workspace read-only.
         let runs_folder = canonical_as_far_as_possible(runs_folder);
-        let records = if workspace.starts_with(&runs_folder) { runs_folder.join(scope.job) } else { runs_folder };
+        let is_copy = workspace.starts_with(&runs_folder);
+        let records = if is_copy { runs_folder.join(scope.job) } else { runs_folder };
         let protected = ProtectedPaths::find(&ProtectionConfig {
             workspace: &workspace,
             job_files,
@@ -204,7 +205,10 @@ impl SandboxOptions {
             home,
             path_dirs: path.filter(|entry| entry.is_absolute()).collect(),
         };
-        let sandbox = Sandbox::detect(self.mode(), policy.clone()).map_err(Error::SandboxUnavailable)?;
+        // Each copy of a workspace is another place, and would displace what is worth remembering.
+        let cache = env.xdg_file("XDG_CACHE_HOME", ".cache", "sandbox-probes").filter(|_| !is_copy);
+        let sandbox = Sandbox::detect_with_cache(self.mode(), policy.clone(), cache);
+        let sandbox = sandbox.map_err(Error::SandboxUnavailable)?;
         match (sandbox.tier(), &sandbox.degradation) {
             (Tier::Off, _) => {
                 env.warn_once(&format!("commands are not confined (sandbox: off): {UNCONFINED_RISK}"));

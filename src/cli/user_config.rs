@@ -14,6 +14,7 @@ use crate::pricing::{Prices, UserPrices};
 use crate::providers::base_url::{display_base, is_loopback, is_on_host_of};
 use crate::providers::user_servers::{FILE_NAME, ParsedServers, UserServers, unreadable};
 use crate::providers::{PROVIDERS, ProviderSpec, find};
+use crate::sandbox::protected_paths::canonical_as_far_as_possible;
 use crate::{toml_file, yaml};
 
 impl CliEnv {
@@ -90,15 +91,10 @@ impl CliEnv {
         (config, [findings, price_findings].concat())
     }
 
-    /// The configuration files that are in the workspace. No tool may change them.
-    pub(super) fn user_config_files_below(&self, workspace: &Path) -> Vec<PathBuf> {
+    /// The absolute paths of the configuration files, without links in the part that exists.
+    pub(super) fn user_config_files(&self) -> Vec<PathBuf> {
         let files = [self.config_file(FILE_NAME), self.prices_file()].into_iter().flatten();
-        let canonical = |file: PathBuf| {
-            let (parent, real) =
-                file.ancestors().skip(1).find_map(|parent| Some((parent, parent.canonicalize().ok()?)))?;
-            Some(real.join(file.strip_prefix(parent).ok()?))
-        };
-        files.filter_map(canonical).filter(|file| file.starts_with(workspace)).collect()
+        files.map(|file| canonical_as_far_as_possible(&file)).collect()
     }
 
     /// The base URLs that the user has set: the name of the provider or server, the URL, and the provider with its API.

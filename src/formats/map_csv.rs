@@ -128,7 +128,7 @@ fn text_cell(text: &str) -> String {
     if text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠']) {
         format!("'{text}")
     } else {
-        text
+        text.into_owned()
     }
 }
 

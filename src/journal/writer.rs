@@ -19,6 +19,8 @@ pub(crate) type JournalEnd = (u64, String);
 #[derive(Debug)]
 pub(crate) struct Journal {
     file: Arc<File>,
+    /// Device and inode of the file.
+    id: (u64, u64),
     path: PathBuf,
     /// Whether the file's name may not be on the disk yet.
     is_new: bool,
@@ -34,9 +36,14 @@ pub(crate) struct Journal {
 
 impl Journal {
     /// Continues a journal after `seq` lines, of which the last has the checksum `sum`.
-    pub(crate) fn new(file: File, path: PathBuf, (seq, sum): JournalEnd) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// If the file's metadata can't be read.
+    pub(crate) fn new(file: File, path: PathBuf, (seq, sum): JournalEnd) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        Ok(Self {
             file: Arc::new(file),
+            id: id(&metadata),
             path,
             is_new: seq == 0,
             is_unflushed: true,
@@ -44,7 +51,7 @@ impl Journal {
             sum,
             stamp: None,
             is_broken: false,
-        }
+        })
     }
 
     pub(crate) fn end(&self) -> JournalEnd {
@@ -90,19 +97,17 @@ impl Journal {
         self.is_broken = true;
     }
 
+    /// Checks with one system call that the file at the path is the one that was written, as it was written: who is to read it
+    /// opens the path.
     fn check_unchanged(&self) -> io::Result<()> {
-        let metadata = self.file.metadata()?;
-        let not_found = |reason: &str| Err(io::Error::new(io::ErrorKind::NotFound, reason));
-        if metadata.nlink() == 0 {
-            return not_found("the journal was deleted");
-        }
-        // Otherwise readers would open another file.
-        let is_same = |found: Metadata| (found.dev(), found.ino()) == (metadata.dev(), metadata.ino());
-        if !std::fs::symlink_metadata(&self.path).is_ok_and(is_same) {
-            return not_found("the journal was moved or replaced");
-        }
+        let found = std::fs::symlink_metadata(&self.path).ok().filter(|found| id(found) == self.id);
+        let Some(found) = found else {
+            let is_deleted = self.file.metadata()?.nlink() == 0;
+            let reason = if is_deleted { "the journal was deleted" } else { "the journal was moved or replaced" };
+            return Err(io::Error::new(io::ErrorKind::NotFound, reason));
+        };
         // Rarely has to be read: on file systems that update the time late, or if someone touched the file.
-        if self.stamp.is_some_and(|before| before != stamp(&metadata)) && !self.has_same_content()? {
+        if self.stamp.is_some_and(|before| before != stamp(&found)) && !self.has_same_content()? {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "another program changed the journal"));
         }
         Ok(())
@@ -117,6 +122,10 @@ impl Journal {
         let is_whole = entries.by_ref().all(|entry| entry.is_ok());
         Ok(is_whole && entries.position().1 == self.sum)
     }
+}
+
+fn id(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
 }
 
 fn stamp(metadata: &Metadata) -> (u64, i64, i64) {

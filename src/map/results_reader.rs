@@ -167,8 +167,12 @@ enum FileError {
 /// Reads a file of the record; `None` if it doesn't exist.
 fn read_file(record: &Path, name: &str) -> Result<Option<Vec<u8>>, FileError> {
     let mut content = Vec::new();
-    let read =
-        open_file(record, name, MAX_FILE_BYTES).and_then(|file| file.take(MAX_FILE_BYTES).read_to_end(&mut content));
+    let read = open_file(record, name, MAX_FILE_BYTES).and_then(|file| {
+        // One read instead of many small ones.
+        let size = file.metadata().map_or(0, |found| found.len().min(MAX_FILE_BYTES));
+        content.reserve_exact(usize::try_from(size).unwrap_or_default() + 1);
+        file.take(MAX_FILE_BYTES).read_to_end(&mut content)
+    });
     match read {
         Ok(_) => Ok(Some(content)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -1,7 +1,8 @@
 //! What /proc reports about processes, and the descendants of a process.
 
 use std::collections::HashSet;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::Path;
 
 use rustix::process::{Pid, Signal, getpid, kill_process};
@@ -24,7 +25,7 @@ impl ProcStat {
     /// Reads the status of a process; `None` if it no longer exists.
     pub(crate) fn of(process: Pid) -> Option<Self> {
         // Not with getsid and getpgid: they can return 0, at which rustix panics.
-        Self::parse(&fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).ok()?)
+        Self::parse(&read_proc(Path::new(&format!("/proc/{}/stat", process.as_raw_nonzero())))?)
     }
 
     /// Parses the text of `/proc/PID/stat`, see proc_pid_stat(5).
@@ -60,8 +61,16 @@ pub(crate) fn children_of_first_thread(process: Pid) -> Option<Vec<Pid>> {
 }
 
 fn read_children(thread: &Path) -> Option<Vec<Pid>> {
-    let list = fs::read_to_string(thread.join("children")).ok()?;
+    let list = read_proc(&thread.join("children"))?;
     Some(list.split_whitespace().filter_map(parse_pid).collect())
+}
+
+/// Reads a file of /proc, in which the name of a process needn't be UTF-8. The size of such a file isn't known before, and
+/// `fs::read` would begin with a few bytes.
+fn read_proc(path: &Path) -> Option<String> {
+    let mut text = Vec::with_capacity(1024);
+    File::open(path).ok()?.read_to_end(&mut text).ok()?;
+    Some(String::from_utf8_lossy(&text).into_owned())
 }
 
 fn parse_pid(text: &str) -> Option<Pid> {
@@ -110,7 +119,7 @@ pub(crate) fn exceeds(roots: impl IntoIterator<Item = Pid>, max: usize) -> bool 
 
 /// The number of threads on the machine, see proc_loadavg(5).
 pub(crate) fn thread_count() -> Option<usize> {
-    let text = fs::read_to_string("/proc/loadavg").ok()?;
+    let text = read_proc(Path::new("/proc/loadavg"))?;
     text.split_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
 }
 
@@ -152,6 +161,19 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(!folder.path().join("seen").exists());
+    }
+
+    #[test]
+    fn a_process_cannot_hide_behind_its_name() {
+        use std::os::unix::ffi::OsStrExt;
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join(std::ffi::OsStr::from_bytes(b"a\xff) S 1"));
+        fs::copy("/bin/sleep", &program).unwrap();
+        let mut child = Command::new(program).arg("131").spawn().unwrap();
+        let stat = ProcStat::of(Pid::from_child(&child));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(stat.map(|stat| stat.parent), Some(Pid::as_raw(Some(getpid()))));
     }
 
     #[test]

@@ -152,9 +152,11 @@ mod linux {
                 // All at once, so that none can start new ones. The group may be gone already.
                 let _ = kill_process_group(command, Signal::KILL);
             }
-            process_tree::kill_trees(orphans.iter().map(|orphan| orphan.id));
             let is_left = |orphan: &&Orphan| !matches!(waitpid(Some(orphan.id), WaitOptions::NOHANG), Ok(Some(_)));
-            let left: Vec<&Orphan> = orphans.iter().filter(is_left).collect();
+            // The init process of a namespace has usually ended already, with everything in the namespace.
+            let mut left: Vec<&Orphan> = orphans.iter().filter(is_left).collect();
+            process_tree::kill_trees(left.iter().map(|orphan| orphan.id));
+            left.retain(is_left);
             // When an orphan ends, its children become ours.
             if let Some(left) = left.first() {
                 pause = (pause + Duration::from_millis(1)).min(MAX_PAUSE);

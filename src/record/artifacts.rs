@@ -4,6 +4,8 @@ use std::io::Read;
 use std::sync::Arc;
 use std::{fs, io};
 
+use tempfile::NamedTempFile;
+
 use super::files::{
     BASELINE_FILE, JOB_FILE, PATCH_FILE, PLAN_FILE, REPORT_FILE, RESULT_FILE, TRANSCRIPT_FILE, open_file,
 };
@@ -25,7 +27,7 @@ impl Recorder {
     /// If a file couldn't be written.
     pub fn write_source(&self, job_file: &str, plan: &Plan) -> io::Result<[WrittenFile; 2]> {
         let plan = serde_json::to_vec_pretty(plan)?;
-        let job_file = self.write(JOB_FILE, job_file.as_bytes())?;
+        let job_file = self.write_unread(JOB_FILE, job_file.as_bytes())?;
         let plan = self.write(PLAN_FILE, &plan)?;
         Ok([(JOB_FILE.to_owned(), job_file), (PLAN_FILE.to_owned(), plan)])
     }
@@ -100,30 +102,29 @@ impl Recorder {
     /// # Errors
     /// If a file couldn't be written. The journal is complete all the same, unless it couldn't be flushed.
     pub async fn finish(
-        &self,
+        self: &Arc<Self>,
         plan: &Plan,
         result: &RunResult,
         changed: Option<&WorkspaceChanged>,
         keep_journals: bool,
     ) -> io::Result<()> {
-        let write_files = || {
-            self.make_patch(changed)?;
-            self.make_readable(plan, Some(result))?;
-            self.write_temporary(RESULT_FILE, |out| write_result_json(result, out))
-        };
-        let (file, _) = write_files().or_else(|error| match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                self.release_disk_space();
-                write_files()
+        let file = match &self.slot {
+            // Other rows of the map go on meanwhile.
+            Some(_) => {
+                let (recorder, plan, result, changed) =
+                    (Arc::clone(self), plan.clone(), result.clone(), changed.cloned());
+                let write = move || recorder.write_derived_files(&plan, &result, changed.as_ref());
+                tokio::task::spawn_blocking(write).await.map_err(io::Error::other)??
             }
-            _ => Err(error),
-        })?;
+            None => self.write_derived_files(plan, result, changed)?,
+        };
         let mut request = self.take_unflushed(PARENT);
         // It says that the run has ended, so it must not be incomplete after a crash of the machine.
         request.files.push(Arc::new(file.as_file().try_clone()?));
         // A failure may be one too many, so it is counted before another row begins.
         if let Some(slot) = self.slot.as_ref().filter(|_| result.exit_code == 0) {
             slot.give_up();
+            request.is_last = true;
         }
         self.flush_with_journal(PARENT, request).await?;
         if !keep_journals {
@@ -139,6 +140,28 @@ impl Recorder {
         self.remove_run_files(result);
         self.return_disk_space();
         Ok(())
+    }
+
+    /// Writes the files derived from the journal. Returns `result.json`, which hasn't got its name yet.
+    fn write_derived_files(
+        &self,
+        plan: &Plan,
+        result: &RunResult,
+        changed: Option<&WorkspaceChanged>,
+    ) -> io::Result<NamedTempFile> {
+        let write_files = || {
+            self.make_patch(changed)?;
+            self.make_readable(plan, Some(result))?;
+            self.write_temporary(RESULT_FILE, |out| write_result_json(result, out))
+        };
+        let written = write_files().or_else(|error| match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                self.release_disk_space();
+                write_files()
+            }
+            _ => Err(error),
+        });
+        written.map(|(file, _)| file)
     }
 
     /// Removes the files that only a running or resumable run needs.

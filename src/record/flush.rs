@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
+/// How long the flush at the end of a run waits for others, which it is shared with. Meanwhile another row has its place.
+const MAX_WAIT: Duration = Duration::from_millis(10);
 /// How many threads flush files one by one.
 const MAX_THREADS: usize = 8;
 
@@ -20,6 +22,8 @@ pub(super) struct FlushRequest {
     pub(super) files: Vec<Arc<File>>,
     /// The folders in which files or folders were created.
     pub(super) folders: Vec<PathBuf>,
+    /// Whether nothing but the end of the run waits for it.
+    pub(super) is_last: bool,
 }
 
 impl FlushRequest {
@@ -85,7 +89,13 @@ struct FlushTimes {
 fn flush_all(receiver: &Receiver<Waiting>) {
     let mut times = FlushTimes { one: Duration::from_millis(1), file_system: Duration::ZERO };
     while let Ok(first) = receiver.recv() {
-        let batch: Vec<Waiting> = std::iter::once(first).chain(receiver.try_iter()).collect();
+        let mut batch: Vec<Waiting> = std::iter::once(first).chain(receiver.try_iter()).collect();
+        let end = Instant::now() + MAX_WAIT;
+        while batch.iter().all(|(request, _)| request.is_last)
+            && let Ok(next) = receiver.recv_timeout(end.saturating_duration_since(Instant::now()))
+        {
+            batch.push(next);
+        }
         let count = u32::try_from(batch.len()).unwrap_or(u32::MAX);
         let start = Instant::now();
         // Other programs may have written gigabytes. Then it takes less time to flush file by file.
@@ -171,6 +181,7 @@ mod tests {
         let request = |name: &str| FlushRequest {
             files: vec![Arc::new(tempfile::tempfile_in(folder.path()).unwrap())],
             folders: vec![folder.path().join(name)],
+            is_last: name.is_empty(),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {

@@ -1,7 +1,7 @@
 //! The journals of one run: the parent's and those of its subagents.
 
 use std::collections::HashMap;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -31,6 +31,11 @@ impl JournalSet {
         Self { folder, key, open: HashMap::new(), ends }
     }
 
+    /// Whether an agent's journal is open for appending.
+    pub(super) fn is_open(&self, agent: &str) -> bool {
+        self.open.contains_key(agent)
+    }
+
     /// Appends an event to its agent's journal.
     pub(super) fn append(
         &mut self,
@@ -44,11 +49,13 @@ impl JournalSet {
             self.create(child, faults)?;
         }
         if !self.open.contains_key(agent) {
-            self.create(agent, faults)?;
             let path = self.folder.join(journal_file(agent));
-            let file = appending().open(&path)?;
+            let file = match self.create(agent, faults)? {
+                Some(file) => file,
+                None => appending().open(&path)?,
+            };
             let end = self.ends.get(agent).cloned().unwrap_or_default();
-            self.open.insert(agent.to_owned(), Journal::new(file, path, end));
+            self.open.insert(agent.to_owned(), Journal::new(file, path, end)?);
         }
         let journal = self.open.get_mut(agent).ok_or(io::ErrorKind::NotFound)?;
         let entry = JournalEntry { seq: journal.next_seq(), at, agent: agent.to_owned(), event };
@@ -68,7 +75,7 @@ impl JournalSet {
         };
         let path = self.folder.join(journal_file(agent));
         let folders = path.ancestors().skip(1).take(if is_new { MAX_NEW_PARENTS } else { 0 });
-        FlushRequest { files: vec![file], folders: folders.map(Path::to_owned).collect() }
+        FlushRequest { files: vec![file], folders: folders.map(Path::to_owned).collect(), is_last: false }
     }
 
     /// An agent's events couldn't be flushed.
@@ -76,17 +83,17 @@ impl JournalSet {
         self.open.get_mut(agent).map(Journal::break_off);
     }
 
-    /// Creates an agent's journal without a line, unless it exists.
-    fn create(&mut self, agent: &str, faults: &FaultInjection) -> io::Result<()> {
+    /// Creates an agent's journal without a line; `None` if it exists.
+    fn create(&mut self, agent: &str, faults: &FaultInjection) -> io::Result<Option<File>> {
         if self.ends.contains_key(agent) {
-            return Ok(());
+            return Ok(None);
         }
         let path = self.folder.join(journal_file(agent));
         faults.operation()?;
         create_parent_dir(&path, &self.folder)?;
-        appending().create_new(true).open(path)?;
+        let file = appending().create_new(true).open(path)?;
         self.ends.insert(agent.to_owned(), JournalEnd::default());
-        Ok(())
+        Ok(Some(file))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Locks a run's folder, so that only one process writes to it.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
@@ -21,6 +21,8 @@ const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(super) struct RecordLock {
     folder: File,
+    /// Device and inode of the folder.
+    id: (u64, u64),
     /// Keeps processes on other machines away.
     pub(super) lease: Lease,
 }
@@ -33,9 +35,10 @@ impl RecordLock {
     pub(super) fn take(folder: &Path) -> Result<Self, Error> {
         let failed = |source| Error::Record { path: folder.to_owned(), source };
         let opened = open_folder(folder).map_err(failed)?;
+        let id = opened.metadata().map(|found| id(&found)).map_err(failed)?;
         let start = Instant::now();
         if simulated_boot_id().is_some() {
-            return Ok(Self { folder: opened, lease: Lease::take(folder)? });
+            return Ok(Self { folder: opened, id, lease: Lease::take(folder)? });
         }
         let mut taken = flock(&opened, FlockOperation::NonBlockingLockExclusive);
         while taken == Err(rustix::io::Errno::WOULDBLOCK) && start.elapsed() < LOCK_TIMEOUT {
@@ -44,7 +47,7 @@ impl RecordLock {
         }
         match taken {
             Ok(()) | Err(rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOLCK) => {
-                Ok(Self { folder: opened, lease: Lease::take(folder)? })
+                Ok(Self { folder: opened, id, lease: Lease::take(folder)? })
             }
             Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse { path: folder.to_owned() }),
             Err(errno) => Err(failed(io::Error::from(errno))),
@@ -58,8 +61,7 @@ impl RecordLock {
 
     /// Whether the folder at a path is the one that is locked. It isn't if it was moved or removed before the lock was taken.
     pub(super) fn is_of(&self, path: &Path) -> bool {
-        let found = std::fs::symlink_metadata(path).and_then(|found| Ok((found, self.folder.metadata()?)));
-        found.is_ok_and(|(found, locked)| (found.dev(), found.ino()) == (locked.dev(), locked.ino()))
+        std::fs::symlink_metadata(path).is_ok_and(|found| id(&found) == self.id)
     }
 
     /// Checks that this is still the folder at a path, which may have been moved and replaced by another one, and that no other
@@ -69,8 +71,7 @@ impl RecordLock {
     /// If it isn't, or if one has.
     pub(super) fn check(&self, path: &Path) -> io::Result<()> {
         self.lease.check()?;
-        let (found, locked) = (std::fs::metadata(path)?, self.folder.metadata()?);
-        if (found.dev(), found.ino()) == (locked.dev(), locked.ino()) {
+        if id(&std::fs::metadata(path)?) == self.id {
             return Ok(());
         }
         Err(io::Error::new(io::ErrorKind::NotFound, "the run's folder was replaced by another one"))
@@ -102,8 +103,12 @@ impl RemovalLock {
             return Ok(None);
         }
         let (found, locked) = (std::fs::symlink_metadata(folder)?, opened.metadata()?);
-        Ok(((found.dev(), found.ino()) == (locked.dev(), locked.ino())).then_some(Self(opened)))
+        Ok((id(&found) == id(&locked)).then_some(Self(opened)))
     }
+}
+
+fn id(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
 }
 
 #[cfg(test)]

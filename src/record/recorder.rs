@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use rustix::fs::{FallocateFlags, fallocate};
 use tempfile::NamedTempFile;
 
-use super::files::{LATEST, RUNS, create_parent_dir, remove_temporary_files, temporary};
+use super::files::{LATEST, RUNS, create_parent_dir, private_file_options, remove_temporary_files, temporary};
 use super::flush::{FlushQueue, FlushRequest};
 use super::journal_set::JournalSet;
 use super::lease::remove_unused_leases;
@@ -174,8 +174,13 @@ impl Recorder {
     /// # Errors
     /// If it couldn't be written completely. Half a line is cut off when the journal is read.
     pub fn append(&self, agent: &str, event: Event, at: Timestamp) -> io::Result<JournalEntry> {
-        self.lock.check(&self.folder)?;
         let mut journals = lock_mutex(&self.journals);
+        // An open journal notices by itself if the folder was moved or replaced.
+        if journals.is_open(agent) {
+            self.lock.lease.check()?;
+        } else {
+            self.lock.check(&self.folder)?;
+        }
         let entry = journals.append(agent, event, at, &self.faults)?;
         if matches!(entry.event, Event::RunStarted(_)) {
             lock_mutex(&self.unstarted).take();
@@ -222,6 +227,21 @@ impl Recorder {
     /// milliseconds.
     pub(super) fn return_disk_space(&self) {
         lock_mutex(&UNUSED_RESERVES).extend(lock_mutex(&self.reserve).take());
+    }
+
+    /// Writes a file of the record that no run reads. A new one needs no temporary file, since half a file does no harm.
+    pub(super) fn write_unread(&self, name: &str, content: &[u8]) -> io::Result<ExistingFile> {
+        self.lock.check(&self.folder)?;
+        self.faults.operation()?;
+        match private_file_options().write(true).create_new(true).open(self.folder.join(name)) {
+            Ok(file) => {
+                let mut file = &file;
+                self.faults.write(|| file.write_all(&content[..content.len() / 2]))?;
+                file.write_all(content).map(|()| ExistingFile::Missing)
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => self.write(name, content),
+            Err(error) => Err(error),
+        }
     }
 
     /// Writes a file of the record so that it appears completely or not at all.

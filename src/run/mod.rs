@@ -189,7 +189,7 @@ impl Run<'_> {
         }
 
         let keeper = Arc::new(RecordingSink {
-            recorder: self.recorder,
+            recorder: Arc::new(self.recorder),
             observers: self.observers,
             clock: self.clock,
             state: Mutex::new(RecordedState {
@@ -458,7 +458,7 @@ fn error_info(run: &RunState, parent: &AgentFinished) -> Option<ErrorInfo> {
 
 /// Records events, then shows them.
 struct RecordingSink {
-    recorder: Recorder,
+    recorder: Arc<Recorder>,
     observers: Vec<Arc<dyn RunObserver>>,
     clock: fn() -> Timestamp,
     state: Mutex<RecordedState>,

@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use rustix::fs::MemfdFlags;
@@ -18,7 +18,9 @@ use rustix::fs::MemfdFlags;
 use super::landlock::SocketScope;
 use super::mounts::{HostPaths, MountLayout};
 use super::policy::{PreparedCommand, SandboxPolicy, SandboxUnavailable};
+use super::probe_cache::{CachedProbe, ProbeCache};
 use super::scratch_dirs::ScratchDirs;
+use super::tier_probe::Probe;
 use super::{programs, seccomp, tier_probe};
 use crate::job::Network;
 
@@ -40,28 +42,56 @@ const FLAGS: [&str; 9] = [
 pub(super) struct Bubblewrap {
     program: PathBuf,
     policy: SandboxPolicy,
-    host_paths: HostPaths,
+    /// Found when the first command is prepared, which is the probe.
+    host_paths: OnceLock<HostPaths>,
     /// The seccomp filter; empty if system calls aren't known for this architecture.
     filter: Vec<u8>,
+    options: BwrapOptions,
+    /// For commands that share the machine's network, if the kernel supports it.
+    socket_scope: Option<SocketScope>,
+    /// A probe that hasn't ended yet.
+    pending: Mutex<Option<PendingProbe>>,
+    /// The result of that probe.
+    confirmed: OnceLock<Result<(), String>>,
+    /// Dropped after the probe.
     scratch: Arc<ScratchDirs>,
+}
+
+/// What not every machine allows. The default is the best.
+#[derive(Debug, Clone, Copy)]
+struct BwrapOptions {
     /// A separate `/proc`. A container that hides parts of its own `/proc` forbids it.
     new_proc: bool,
     /// Commands can't make user namespaces. Needs bubblewrap 0.8.
     disable_userns: bool,
-    /// For commands that share the machine's network, if the kernel supports it.
-    socket_scope: Option<SocketScope>,
+}
+
+impl Default for BwrapOptions {
+    fn default() -> Self {
+        Self { new_proc: true, disable_userns: true }
+    }
+}
+
+/// A probe that runs in the background, because it has succeeded in an earlier run.
+#[derive(Debug)]
+struct PendingProbe {
+    probe: Probe,
+    cached: CachedProbe,
 }
 
 impl Bubblewrap {
     /// Looks for a `bwrap` that can be trusted and probes it with the flags that every command gets. Also returns what is
     /// missing compared with the best setup.
     ///
+    /// If the same probe has succeeded before, according to `cache`, this doesn't wait for its end: the first command does.
+    ///
     /// # Errors
     /// If it can't be used.
     pub(super) fn detect(
         policy: SandboxPolicy,
         scratch: Arc<ScratchDirs>,
-    ) -> Result<(Self, Option<String>), SandboxUnavailable> {
+        cache: Option<&ProbeCache>,
+    ) -> Result<(Arc<Self>, Option<String>), SandboxUnavailable> {
         let unavailable = |reason: &str, remedy| SandboxUnavailable {
             reasons: vec![format!("bubblewrap can't be used: {reason}")],
             remedy,
@@ -75,37 +105,44 @@ impl Bubblewrap {
         })?;
         let shell = tier_probe::shell(&policy)
             .ok_or_else(|| unavailable("there is no bash to test it with", Some("Install bash")))?;
-        let host_paths = HostPaths::detect(&policy);
-        let filter = seccomp::bubblewrap_filter(policy.network);
         let has_network = policy.network == Network::Open;
         // A bwrap with the set-user-id bit needs the privileges that the scope would take away.
         let is_setuid = fs::metadata(&program).is_ok_and(|metadata| metadata.mode() & 0o4000 != 0);
-        let socket_scope = if has_network && !is_setuid { SocketScope::new().ok() } else { None };
-        let (new_proc, disable_userns) = (true, true);
-        let mut bubblewrap =
-            Self { program, policy, host_paths, filter, scratch, new_proc, disable_userns, socket_scope };
+        let mut bubblewrap = Arc::new(Self {
+            filter: seccomp::bubblewrap_filter(policy.network),
+            socket_scope: if has_network && !is_setuid { SocketScope::new().ok() } else { None },
+            program,
+            policy,
+            host_paths: OnceLock::new(),
+            options: BwrapOptions::default(),
+            pending: Mutex::default(),
+            confirmed: OnceLock::new(),
+            scratch,
+        });
         let deadline = tier_probe::deadline();
+        let cached = cache.and_then(|cache| bubblewrap.cached_probe(cache, &shell));
+        if let Some(cached) = cached.clone().filter(CachedProbe::has_succeeded)
+            && let Ok(probe) = bubblewrap.start_probe(&shell, deadline)
+        {
+            *bubblewrap.pending.lock().unwrap_or_else(PoisonError::into_inner) = Some(PendingProbe { probe, cached });
+            let degradation = bubblewrap.degradation();
+            return Ok((bubblewrap, degradation));
+        }
         let mut first_error = None;
         for (new_proc, disable_userns) in [(true, true), (true, false), (false, true), (false, false)] {
-            bubblewrap = Self { new_proc, disable_userns, ..bubblewrap };
-            if let Err(error) = bubblewrap.probe(&shell, deadline) {
+            if let Some(bubblewrap) = Arc::get_mut(&mut bubblewrap) {
+                bubblewrap.options = BwrapOptions { new_proc, disable_userns };
+            }
+            let printed = bubblewrap.start_probe(&shell, deadline).and_then(Probe::wait);
+            if let Err(error) = printed.and_then(|printed| bubblewrap.check_probe(&printed)) {
                 first_error.get_or_insert(error);
                 continue;
             }
-            let mut degradations = Vec::new();
-            if !new_proc {
-                degradations.push(
-                    "the system doesn't let bubblewrap mount a new /proc, so commands see the names and arguments of \
-                     other processes",
-                );
+            if let Some(cached) = cached.filter(|_| new_proc && disable_userns) {
+                cached.remember();
             }
-            if has_network && bubblewrap.socket_scope.is_none() {
-                degradations.push(
-                    "commands with network access reach abstract unix sockets, such as those of D-Bus and X11; \
-                     preventing that takes Linux 6.12 and a bwrap without the set-user-id bit",
-                );
-            }
-            return Ok((bubblewrap, (!degradations.is_empty()).then(|| degradations.join("; "))));
+            let degradation = bubblewrap.degradation();
+            return Ok((bubblewrap, degradation));
         }
         let reason = first_error.unwrap_or_default();
         Err(match restriction(|setting| fs::read_to_string(setting).ok()) {
@@ -114,14 +151,68 @@ impl Bubblewrap {
         })
     }
 
-    fn probe(&self, shell: &Path, deadline: Instant) -> Result<(), String> {
-        // A read-only workspace needs fewer mounts and no other kind of mount, so it works if this works.
-        // The pipe for bubblewrap's report must stay open.
-        let prepared = self.command(shell, &self.policy.workspace, &BTreeMap::new(), false);
-        let mut prepared = prepared.map_err(|error| error.to_string())?;
-        let status = tier_probe::run(prepared.command.args(["-c", tier_probe::STATUS_SCRIPT]), deadline)?;
+    /// What is missing compared with the best setup.
+    fn degradation(&self) -> Option<String> {
+        let mut degradations = Vec::new();
+        if !self.options.new_proc {
+            degradations.push(
+                "the system doesn't let bubblewrap mount a new /proc, so commands see the names and arguments of other \
+                 processes",
+            );
+        }
+        if self.policy.network == Network::Open && self.socket_scope.is_none() {
+            degradations.push(
+                "commands with network access reach abstract unix sockets, such as those of D-Bus and X11; preventing \
+                 that takes Linux 6.12 and a bwrap without the set-user-id bit",
+            );
+        }
+        (!degradations.is_empty()).then(|| degradations.join("; "))
+    }
+
+    /// The place in the cache for the result of the probe with the best options. It depends on all that the result depends on.
+    fn cached_probe(&self, cache: &ProbeCache, shell: &Path) -> Option<CachedProbe> {
+        let SandboxPolicy { workspace, network, readable, writable, home, path_dirs, .. } = &self.policy;
+        let settings = RESTRICTIONS.map(|(setting, ..)| fs::read_to_string(setting).ok());
+        let setup = format!(
+            "{FLAGS:?} {:?} {:?} {:?} {settings:?} {workspace:?} {network:?} {readable:?} {writable:?} {home:?} {path_dirs:?}",
+            self.options,
+            self.filter,
+            self.socket_scope.is_some(),
+        );
+        cache.probe(&setup, &[&self.program, shell], &self.policy)
+    }
+
+    fn start_probe(self: &Arc<Self>, shell: &Path, deadline: Instant) -> Result<Probe, String> {
+        let (bubblewrap, shell) = (Arc::clone(self), shell.to_owned());
+        let prepare = move || {
+            // A read-only workspace needs fewer mounts and no other kind of mount, so it works if this works.
+            let workspace = &bubblewrap.policy.workspace;
+            let mut prepared = bubblewrap.prepare_command(&shell, workspace, &BTreeMap::new(), false)?;
+            prepared.command.args(["-c", tier_probe::BASH_STATUS_SCRIPT]);
+            Ok(prepared)
+        };
+        Probe::start(prepare, deadline)
+    }
+
+    fn check_probe(&self, printed: &str) -> Result<(), String> {
         let sets = ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"];
-        tier_probe::check_status(&status, &sets, !self.filter.is_empty())
+        tier_probe::check_status(printed, &sets, !self.filter.is_empty())
+    }
+
+    /// See [`Sandbox::confirm`](super::Sandbox::confirm).
+    pub(super) fn confirm(&self) -> io::Result<()> {
+        let wait = || {
+            let pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let Some(PendingProbe { probe, cached }) = pending else { return Ok(()) };
+            probe.wait().and_then(|printed| self.check_probe(&printed)).map_err(|reason| {
+                // The next run waits for its probe before anything is spent, and looks for another tier.
+                cached.forget();
+                let cause = restriction(|setting| fs::read_to_string(setting).ok());
+                let cause = cause.map(|(what, _)| format!(" ({what})")).unwrap_or_default();
+                format!("bubblewrap worked in an earlier run, and now it doesn't: {reason}{cause}")
+            })
+        };
+        self.confirmed.get_or_init(wait).clone().map_err(io::Error::other)
     }
 
     /// See [`Sandbox::command`](super::Sandbox::command).
@@ -132,9 +223,23 @@ impl Bubblewrap {
         variables: &BTreeMap<String, String>,
         read_only: bool,
     ) -> io::Result<PreparedCommand> {
-        let layout = MountLayout::new(&self.policy, &self.host_paths, &self.scratch, read_only, self.new_proc);
+        self.confirm()?;
+        self.prepare_command(program, folder, variables, read_only)
+    }
+
+    fn prepare_command(
+        &self,
+        program: &Path,
+        folder: &Path,
+        variables: &BTreeMap<String, String>,
+        read_only: bool,
+    ) -> io::Result<PreparedCommand> {
+        self.scratch.settle();
+        let BwrapOptions { new_proc, disable_userns } = self.options;
+        let host_paths = self.host_paths.get_or_init(|| HostPaths::detect(&self.policy));
+        let layout = MountLayout::new(&self.policy, host_paths, &self.scratch, read_only, new_proc);
         let mut arguments: Vec<OsString> = FLAGS.map(OsString::from).into();
-        if self.disable_userns {
+        if disable_userns {
             arguments.push("--disable-userns".into());
         }
         if self.policy.network == Network::None {
@@ -164,6 +269,18 @@ impl Bubblewrap {
         pass_fd(&mut command, "--json-status-fd", writer.into());
         command.arg("--").arg(program);
         Ok(PreparedCommand { command, is_supervised: false, status_pipe: Some(status_pipe) })
+    }
+}
+
+impl Drop for Bubblewrap {
+    fn drop(&mut self) {
+        let pending = self.pending.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        // No command was started. A probe that is still running is killed.
+        if let Some(PendingProbe { probe, cached }) = pending
+            && let Some(Err(_)) = probe.result()
+        {
+            cached.forget();
+        }
     }
 }
 

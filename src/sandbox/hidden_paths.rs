@@ -1,7 +1,7 @@
 //! System files that commands don't see although the user could read them.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, FileType};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -67,15 +67,17 @@ pub(super) fn unreadable_by_others(tops: &[(PathBuf, usize)]) -> BTreeSet<PathBu
                 if looked_at > MAX_ENTRIES {
                     return found;
                 }
+                // Of links, only the targets matter.
+                let is_examined = |kind: &FileType| kind.is_dir() || kind.is_file();
+                let Some(kind) = entry.file_type().ok().filter(is_examined) else { continue };
                 let Ok(metadata) = entry.metadata() else { continue };
-                let kind = metadata.file_type();
                 // Each hidden file costs every command a mount.
                 let is_empty = || match kind.is_dir() {
                     true => fs::read_dir(entry.path()).is_ok_and(|mut entries| entries.next().is_none()),
                     false => metadata.len() == 0,
                 };
                 let open_to_all = metadata.mode() & if kind.is_dir() { 0o005 } else { 0o004 } != 0;
-                if !open_to_all && (kind.is_dir() || kind.is_file()) && !is_empty() {
+                if !open_to_all && !is_empty() {
                     found.insert(entry.path());
                 } else if open_to_all && kind.is_dir() && depth > 1 {
                     open.push((entry.path(), depth - 1));

@@ -55,13 +55,13 @@ const TOOLCHAINS: &[Toolchain] = &[
 
 /// The toolchains that exist, as absolute paths, with the hidden paths in each.
 pub fn toolchains(home: &Path) -> impl Iterator<Item = (PathBuf, Vec<PathBuf>)> {
-    TOOLCHAINS.iter().filter_map(|(path, hidden, config_files)| {
-        let path = home.join(path);
+    let existing = TOOLCHAINS.iter().map(|(path, hidden, config_files)| (home.join(path), hidden, config_files));
+    existing.filter(|(path, ..)| path.is_dir()).map(|(path, hidden, config_files)| {
         let hidden = hidden.iter().map(|name| path.join(name)).filter(|path| path.exists());
         let configs = config_files.iter().flat_map(|name| expand(&path, name));
         let configs = configs.filter(|path| contains_credential(path));
         let hidden = hidden.chain(configs).collect();
-        path.is_dir().then_some((path, hidden))
+        (path, hidden)
     })
 }
 

@@ -1,7 +1,8 @@
 //! The sandbox: what commands may read, change and reach, and how that is enforced.
 //!
 //! [`Sandbox::detect`] finds the best [`Tier`] that works, once and before anything is spent; [`Sandbox::command`] then
-//! prepares every command of the run for that tier.
+//! prepares every command of the run for that tier. A test of bubblewrap that has succeeded in an earlier run may still be running
+//! when the first request is sent, but not when the first command starts.
 
 pub mod allowed_changes;
 #[cfg(target_os = "linux")]
@@ -21,6 +22,8 @@ pub mod landlock;
 #[cfg(target_os = "linux")]
 mod mounts;
 mod policy;
+#[cfg(target_os = "linux")]
+mod probe_cache;
 pub mod programs;
 pub mod protected_paths;
 #[cfg(target_os = "linux")]
@@ -84,7 +87,7 @@ enum Backend {
     #[cfg(target_os = "linux")]
     Landlock(Arc<landlock::Landlock>, Arc<ScratchDirs>),
     #[cfg(target_os = "linux")]
-    Bubblewrap(Box<bubblewrap::Bubblewrap>),
+    Bubblewrap(Arc<bubblewrap::Bubblewrap>),
 }
 
 impl Sandbox {
@@ -117,21 +120,41 @@ impl Sandbox {
     /// # Errors
     /// If no acceptable tier works.
     pub fn detect(mode: SandboxMode, policy: SandboxPolicy) -> Result<Self, SandboxUnavailable> {
+        Self::detect_with_cache(mode, policy, None)
+    }
+
+    /// The same, but if bubblewrap has worked here before, according to the file `cache`, then its test runs in the background,
+    /// and the first command waits for it. If it fails, no command is started. The file grants nothing else, and other tiers
+    /// aren't remembered.
+    ///
+    /// # Errors
+    /// If no acceptable tier works.
+    pub fn detect_with_cache(
+        mode: SandboxMode,
+        policy: SandboxPolicy,
+        cache: Option<PathBuf>,
+    ) -> Result<Self, SandboxUnavailable> {
         let writable = policy.writable_roots().cloned().collect();
-        let sandbox = if mode == SandboxMode::Off { Self::off() } else { Self::detect_tier(mode, policy)? };
+        let sandbox = if mode == SandboxMode::Off { Self::off() } else { Self::detect_tier(mode, policy, cache)? };
         Ok(Self { writable, ..sandbox })
     }
 
     #[cfg(target_os = "linux")]
-    fn detect_tier(mode: SandboxMode, policy: SandboxPolicy) -> Result<Self, SandboxUnavailable> {
+    fn detect_tier(
+        mode: SandboxMode,
+        policy: SandboxPolicy,
+        cache: Option<PathBuf>,
+    ) -> Result<Self, SandboxUnavailable> {
         let scratch = ScratchDirs::create(&policy).map_err(|error| SandboxUnavailable {
             reasons: vec![format!("the folders for HOME and /tmp can't be created ({error})")],
             remedy: None,
         })?;
         let scratch = Arc::new(scratch);
-        let mut unavailable = match bubblewrap::Bubblewrap::detect(policy.clone(), Arc::clone(&scratch)) {
+        let cache = cache.map(probe_cache::ProbeCache::new);
+        let mut unavailable = match bubblewrap::Bubblewrap::detect(policy.clone(), Arc::clone(&scratch), cache.as_ref())
+        {
             Ok((bubblewrap, degradation)) => {
-                return Ok(Self::new(Backend::Bubblewrap(Box::new(bubblewrap)), degradation));
+                return Ok(Self::new(Backend::Bubblewrap(bubblewrap), degradation));
             }
             Err(error) => error,
         };
@@ -169,7 +192,7 @@ impl Sandbox {
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn detect_tier(_: SandboxMode, _: SandboxPolicy) -> Result<Self, SandboxUnavailable> {
+    fn detect_tier(_: SandboxMode, _: SandboxPolicy, _: Option<PathBuf>) -> Result<Self, SandboxUnavailable> {
         Err(SandboxUnavailable { reasons: vec!["there is no sandbox for this system yet".to_owned()], remedy: None })
     }
 
@@ -236,6 +259,7 @@ impl Sandbox {
             Backend::Unconfined(_) => Ok(self.supervised(direct())),
             #[cfg(target_os = "linux")]
             Backend::Landlock(landlock, scratch) => {
+                scratch.settle();
                 let mut command = direct();
                 command.env("HOME", scratch.home());
                 let mut prepared = self.supervised(command);
@@ -258,6 +282,20 @@ impl Sandbox {
     #[cfg(not(target_os = "linux"))]
     fn supervised(&self, command: Command) -> PreparedCommand {
         PreparedCommand { command, is_supervised: false, status_pipe: None }
+    }
+
+    /// Waits for the test of the sandbox if it is still running. [`command`](Self::command) does so, too.
+    ///
+    /// # Errors
+    /// The sandbox worked in an earlier run, but no longer does. No command may be started.
+    pub fn confirm(&self) -> io::Result<()> {
+        match &self.backend {
+            Backend::Unconfined(_) => Ok(()),
+            #[cfg(target_os = "linux")]
+            Backend::Landlock(..) => Ok(()),
+            #[cfg(target_os = "linux")]
+            Backend::Bubblewrap(bubblewrap) => bubblewrap.confirm(),
+        }
     }
 
     /// A note for the model if a failed command's output looks as if the sandbox kept it from changing a git folder.

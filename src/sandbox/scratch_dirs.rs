@@ -7,7 +7,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 
@@ -35,7 +36,15 @@ const CLEANUP_SCRIPT: &str = "exec 3<&0; { trap '' HUP INT TERM; read -r _; for 
 pub(super) struct ScratchDirs {
     folder: PathBuf,
     _lock: File,
-    _cleanup: Option<PipeWriter>,
+    cleanup: Option<CleanupProcess>,
+}
+
+#[derive(Debug)]
+struct CleanupProcess {
+    /// The shell that starts the process in the background, until it is reaped.
+    shell: Mutex<Option<Child>>,
+    /// The pipe whose end the process waits for.
+    _pipe: PipeWriter,
 }
 
 impl ScratchDirs {
@@ -65,7 +74,16 @@ impl ScratchDirs {
         // `keep`: from here on, the cleanup process removes it.
         fs::rename(new.keep(), &folder)?;
         let cleanup = spawn_cleanup(&folder).ok();
-        Ok(Self { folder, _lock: lock, _cleanup: cleanup })
+        Ok(Self { folder, _lock: lock, cleanup })
+    }
+
+    /// Waits until the cleanup process has started and is no child of this process any more. Must be called before a command is
+    /// started.
+    pub(super) fn settle(&self) {
+        let Some(cleanup) = &self.cleanup else { return };
+        if let Some(mut shell) = cleanup.shell.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            let _ = shell.wait();
+        }
     }
 
     /// The folder that replaces the home folder.
@@ -81,6 +99,7 @@ impl ScratchDirs {
 
 impl Drop for ScratchDirs {
     fn drop(&mut self) {
+        self.settle();
         remove_folder(&self.folder);
     }
 }
@@ -104,15 +123,14 @@ fn open_lock(folder: &Path, create: bool) -> io::Result<File> {
     options.open(folder.join(LOCK))
 }
 
-fn spawn_cleanup(folder: &Path) -> io::Result<PipeWriter> {
+fn spawn_cleanup(folder: &Path) -> io::Result<CleanupProcess> {
     let (reader, writer) = io::pipe()?;
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", CLEANUP_SCRIPT, "legwork-cleanup"]).arg(folder).current_dir("/");
     shell.env_clear().env("PATH", "/usr/bin:/bin");
     // A process group of its own, so that a signal to ours doesn't reach it.
     shell.process_group(0).stdin(OwnedFd::from(reader)).stdout(Stdio::null()).stderr(Stdio::null());
-    shell.status()?;
-    Ok(writer)
+    Ok(CleanupProcess { shell: Mutex::new(Some(shell.spawn()?)), _pipe: writer })
 }
 
 /// Removes the folders of runs that were killed together with their cleanup processes.

@@ -2,8 +2,8 @@
 //! and it ends the command's whole process tree when the command itself has ended, when it gets a signal, and when this
 //! program has ended in any way.
 //!
-//! It is forked between fork and exec, so it is a copy of this program that never executes another. Nothing here may allocate,
-//! lock or panic: only system calls are made, and /proc is read into buffers on the stack.
+//! It forks the command between fork and exec, so it is a copy of this program that never executes another. Nothing here may
+//! allocate, lock or panic: only system calls are made, and /proc is read into buffers on the stack.
 //!
 //! If the run was killed, another process restores protected files, see [`super::restorer`]. That one waits for the end of a
 //! pipe that the supervisor holds open until the tree has ended, so that no command can interfere.
@@ -45,14 +45,10 @@ pub(super) fn supervise(command: &mut Command, kept_open: [Option<Arc<OwnedFd>>;
         rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
         let supervisor = getpid();
         let before = block_signals(&all_signals())?;
-        match fork()? {
-            Some(command) => run_supervisor(command, runner, kept_open),
-            None => {
-                block_signals(&before)?;
-                rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-                if getppid() == Some(supervisor) { Ok(()) } else { Err(io::ErrorKind::Interrupted.into()) }
-            }
-        }
+        fork_supervised(runner, kept_open)?;
+        block_signals(&before)?;
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        if getppid() == Some(supervisor) { Ok(()) } else { Err(io::ErrorKind::Interrupted.into()) }
     };
     // SAFETY: between fork and exec only system calls are made: nothing is allocated, locked or dropped.
     unsafe {
@@ -68,14 +64,82 @@ pub fn request_termination(supervisor: Pid) {
     }
 }
 
-/// Forks without the handlers that the C library runs for multi-threaded programs.
+/// Starts the process that becomes the command, and returns there; this process becomes its supervisor. Like fork(2), but it
+/// doesn't run the handlers that the C library has for multi-threaded programs.
+///
+/// The memory isn't copied, as the process is about to execute a program: until then, this process waits, see vfork(2). Then it
+/// continues on another stack, because the new process has returned to callers whose frames are on this one.
+#[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
-fn fork() -> io::Result<Option<Pid>> {
+fn fork_supervised(runner: Pid, kept_open: [RawFd; 2]) -> io::Result<()> {
+    extern "C" fn supervise(command: i32, runner: i32, first_kept: RawFd, second_kept: RawFd) -> ! {
+        match (Pid::from_raw(command), Pid::from_raw(runner)) {
+            (Some(command), Some(runner)) => run_supervisor(command, runner, [first_kept, second_kept]),
+            _ => end_like(None),
+        }
+    }
+    let stack_end = STACK.0.get().wrapping_add(1);
+    let result: i64;
+    // SAFETY: for the new process, this is a system call that returns once; it has its own registers and leaves `STACK` alone. The
+    // other process, the only one with this copy of the memory apart from the new one, doesn't use its old stack again: it
+    // calls a function that never returns, with the registers of that function's arguments and an aligned stack.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            "test rax, rax",
+            "jle 2f",
+            "mov rsp, r12",
+            "mov edi, eax",
+            "mov esi, r13d",
+            "mov edx, r14d",
+            "mov ecx, r15d",
+            "call {supervise}",
+            "ud2",
+            "2:",
+            supervise = sym supervise,
+            inlateout("rax") libc::SYS_clone => result,
+            in("rdi") u64::from((libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD).cast_unsigned()),
+            in("rsi") 0_u64,
+            in("rdx") 0_u64,
+            in("r10") 0_u64,
+            in("r8") 0_u64,
+            in("r12") stack_end,
+            in("r13") runner.as_raw_nonzero().get(),
+            in("r14") kept_open[0],
+            in("r15") kept_open[1],
+            lateout("rcx") _,
+            lateout("r11") _,
+        );
+    }
+    if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-result as i32)) }
+}
+
+/// The stack of the supervisor. Each supervisor has its own copy.
+#[cfg(target_arch = "x86_64")]
+static STACK: SupervisorStack = SupervisorStack(std::cell::UnsafeCell::new([0; 256 << 10]));
+
+#[cfg(target_arch = "x86_64")]
+#[repr(align(16))]
+struct SupervisorStack(std::cell::UnsafeCell<[u8; 256 << 10]>);
+
+// SAFETY: only supervisors use it, which have one thread.
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+unsafe impl Sync for SupervisorStack {}
+
+/// Starts the process that becomes the command, and returns there; this process becomes its supervisor. Doesn't run the
+/// handlers that the C library has for multi-threaded programs.
+#[cfg(not(target_arch = "x86_64"))]
+#[allow(unsafe_code)]
+fn fork_supervised(runner: Pid, kept_open: [RawFd; 2]) -> io::Result<()> {
     // SAFETY: no memory is shared, and the child continues on a copy of this stack. Only plain system calls follow.
     match unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } {
-        0 => Ok(None),
+        0 => Ok(()),
         -1 => Err(io::Error::last_os_error()),
-        child => Ok(Pid::from_raw(child as i32)),
+        command => match Pid::from_raw(command as i32) {
+            Some(command) => run_supervisor(command, runner, kept_open),
+            None => end_like(None),
+        },
     }
 }
 

@@ -3,20 +3,25 @@
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::process::Stdio;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
-use super::policy::SandboxPolicy;
+use super::policy::{PreparedCommand, SandboxPolicy};
 use super::programs;
 
 /// How long all probes of a tier may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Prints what the kernel says about the shell, without starting another program.
+/// How long a probe may take to end after it was killed.
+const KILL_TIMEOUT: Duration = Duration::from_millis(500);
+/// Prints what the kernel says about a POSIX shell, without starting another program.
 pub(super) const STATUS_SCRIPT: &str = "while read -r line; do echo \"$line\"; done < /proc/self/status\n";
+/// The same for bash, which reads a file line by line with several system calls a line.
+pub(super) const BASH_STATUS_SCRIPT: &str = "mapfile -t lines < /proc/self/status && printf '%s\\n' \"${lines[@]}\"";
 
 /// When probes that start now must have ended.
 pub(super) fn deadline() -> Instant {
@@ -52,42 +57,105 @@ pub(super) fn check_status(status: &str, empty_sets: &[&str], is_filtered: bool)
     Err(problem.to_owned())
 }
 
-/// Runs a confined shell to its end, or kills it at the deadline. Returns what it printed.
-///
-/// # Errors
-/// If it can't be started, fails or doesn't end in time.
-pub(super) fn run(shell: &mut Command, deadline: Instant) -> Result<String, String> {
-    shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    let explain = |error: io::Error| error.to_string();
-    let mut child = shell.spawn().map_err(explain)?;
-    let process = Pid::from_child(&child);
-    let (ended, has_ended) = channel::<()>();
-    let watchdog = thread::Builder::new().spawn(move || {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let timed_out = has_ended.recv_timeout(left) == Err(RecvTimeoutError::Timeout);
-        if timed_out {
-            // Processes in a sandbox end with their parent.
-            let _ = kill_process_group(process, Signal::KILL);
+/// A confined shell that is running on a thread of its own. It is killed if this is dropped.
+#[derive(Debug)]
+pub(super) struct Probe {
+    output: Receiver<Result<String, String>>,
+    shell: Arc<Mutex<ProbeShell>>,
+    deadline: Instant,
+}
+
+#[derive(Debug, Default)]
+struct ProbeShell {
+    /// From its start until it is reaped. It leads a process group.
+    process: Option<Pid>,
+    is_cancelled: bool,
+}
+
+impl Probe {
+    /// Starts a confined shell, which `prepare` returns. It is killed at the deadline.
+    ///
+    /// # Errors
+    /// There can't be another thread.
+    pub(super) fn start(
+        prepare: impl FnOnce() -> io::Result<PreparedCommand> + Send + 'static,
+        deadline: Instant,
+    ) -> Result<Self, String> {
+        let (sender, output) = channel();
+        let shell = Arc::<Mutex<ProbeShell>>::default();
+        let running = Arc::clone(&shell);
+        let run = move || {
+            let result = prepare().and_then(|prepared| run(prepared, &running));
+            // Nobody waits for it any more if it was cancelled.
+            let _ = sender.send(result.map_err(|error| error.to_string()));
+        };
+        thread::Builder::new().name("probe".to_owned()).spawn(run).map_err(|error| error.to_string())?;
+        Ok(Self { output, shell, deadline })
+    }
+
+    /// The result if the shell has ended.
+    pub(super) fn result(&self) -> Option<Result<String, String>> {
+        self.output.try_recv().ok()
+    }
+
+    /// Waits for the end. Returns what the shell printed.
+    ///
+    /// # Errors
+    /// If it can't be started, fails or doesn't end in time.
+    pub(super) fn wait(self) -> Result<String, String> {
+        match self.output.recv_timeout(self.deadline.saturating_duration_since(Instant::now())) {
+            Ok(result) => result,
+            Err(RecvTimeoutError::Timeout) => {
+                Err(format!("a test command didn't end within {} seconds", PROBE_TIMEOUT.as_secs()))
+            }
+            Err(RecvTimeoutError::Disconnected) => Err("a test command was broken off".to_owned()),
         }
-        timed_out
-    });
-    let watchdog = watchdog.map_err(explain)?;
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        let mut shell = lock(&self.shell);
+        shell.is_cancelled = true;
+        if let Some(process) = shell.process {
+            // It isn't reaped yet, so the process id is still its own. Processes in a sandbox end with their parent.
+            let _ = kill_process_group(process, Signal::KILL);
+            drop(shell);
+            let _ = self.output.recv_timeout(KILL_TIMEOUT);
+        }
+    }
+}
+
+fn lock(shell: &Mutex<ProbeShell>) -> MutexGuard<'_, ProbeShell> {
+    shell.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs a confined shell to its end.
+fn run(prepared: PreparedCommand, running: &Mutex<ProbeShell>) -> io::Result<String> {
+    // The pipe for the report of bubblewrap must stay open.
+    let PreparedCommand { mut command, status_pipe: _status_pipe, .. } = prepared;
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut child = {
+        let mut running = lock(running);
+        if running.is_cancelled {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        let child = command.spawn()?;
+        running.process = Some(Pid::from_child(&child));
+        child
+    };
+    drop(command);
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     // The output is a page or two, which fits into the pipes' buffers. Errors show up as missing output.
     let _ = child.stdout.take().map(|mut pipe| pipe.read_to_end(&mut stdout));
     let _ = child.stderr.take().map(|mut pipe| pipe.read_to_end(&mut stderr));
-    // It isn't reaped before the other thread has ended, so the process id is still its own.
-    let _ = waitid(WaitId::Pid(process), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
-    drop(ended);
-    let timed_out = watchdog.join().unwrap_or(true);
-    let status = child.wait().map_err(explain)?;
-    if timed_out {
-        return Err(format!("a test command didn't end within {} seconds", PROBE_TIMEOUT.as_secs()));
-    }
+    let _ = waitid(WaitId::Pid(Pid::from_child(&child)), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+    lock(running).process = None;
+    let status = child.wait()?;
     if !status.success() {
         let stderr = String::from_utf8_lossy(&stderr);
         let line = stderr.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no error message");
-        return Err(line.chars().take(200).collect());
+        return Err(io::Error::other(line.chars().take(200).collect::<String>()));
     }
     Ok(String::from_utf8_lossy(&stdout).into_owned())
 }

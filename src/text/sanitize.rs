@@ -1,5 +1,7 @@
 //! Makes text from files, models and tools safe to print to terminals, CI logs and Markdown.
 
+use std::borrow::Cow;
+
 /// The replacement for a character that could control a terminal or change the text direction; `None` for a harmless one.
 /// Tabs are harmless, line breaks aren't.
 pub(crate) fn replacement_char(char: char) -> Option<char> {
@@ -44,17 +46,18 @@ pub(crate) fn escape_markdown(text: &str, max_chars: usize) -> String {
 }
 
 /// Replaces invisible characters, but keeps line breaks, and joiners where a script or an emoji needs them.
-pub(crate) fn replace_control_chars(text: &str) -> String {
+pub(crate) fn replace_control_chars(text: &str) -> Cow<'_, str> {
+    let mut plain = plain_prefix(text);
+    if plain == text.len() {
+        return Cow::Borrowed(text);
+    }
     let mut visible = String::with_capacity(text.len());
-    let mut before = '\n';
-    let mut rest = text;
+    let (mut rest, mut before) = (text, '\n');
     loop {
-        let (plain, other) =
-            rest.split_at(prefix_length(rest, |byte| byte == b'\n' || byte == b'\t' || matches!(byte, b' '..=b'~')));
-        visible.push_str(plain);
-        before = plain.chars().next_back().unwrap_or(before);
-        let mut chars = other.chars();
-        let Some(char) = chars.next() else { return visible };
+        visible.push_str(&rest[..plain]);
+        before = rest[..plain].chars().next_back().unwrap_or(before);
+        let mut chars = rest[plain..].chars();
+        let Some(char) = chars.next() else { return Cow::Owned(visible) };
         rest = chars.as_str();
         match char {
             '\r' if rest.starts_with('\n') => {}
@@ -62,23 +65,27 @@ pub(crate) fn replace_control_chars(text: &str) -> String {
             _ => visible.push(replacement_char(char).unwrap_or(char)),
         }
         before = char;
+        plain = plain_prefix(rest);
     }
 }
 
-/// The length of the longest beginning of a text that consists of such ASCII characters, in bytes. Looks at many bytes at once.
-pub(crate) fn prefix_length(text: &str, is_plain: impl Fn(u8) -> bool) -> usize {
-    let (blocks, _) = text.as_bytes().as_chunks::<32>();
-    let is_plain_block = |block: &&[u8; 32]| block.iter().fold(true, |all, byte| all & is_plain(*byte));
-    let whole = 32 * blocks.iter().take_while(is_plain_block).count();
-    whole + text.as_bytes()[whole..].iter().take_while(|byte| is_plain(**byte)).count()
+/// How many bytes at the start of a text are visible ASCII characters and line feeds.
+fn plain_prefix(text: &str) -> usize {
+    const STRIDE: usize = 32;
+    let is_plain = |byte: &u8| (b' '..=b'~').contains(byte) | (*byte == b'\n');
+    // Without an early exit, so that the compiler can test many bytes at once.
+    let all_plain = |chunk: &&[u8]| chunk.iter().fold(true, |plain, byte| plain & is_plain(byte));
+    let strides = text.as_bytes().chunks_exact(STRIDE).take_while(all_plain).count() * STRIDE;
+    strides + text.as_bytes()[strides..].iter().take_while(|byte| is_plain(byte)).count()
 }
 
 /// Neutralizes a line of untrusted Markdown: links, images and HTML are shown as source text. Emphasis, lists, headings and
 /// inline code stay.
 pub(crate) fn neutralize_markdown_line(line: &str) -> String {
-    let line = replace_control_chars(&line.replace('\n', " "));
+    let line = line.replace('\n', " ");
+    let line = replace_control_chars(&line);
     let mut escaped = String::with_capacity(line.len() + 8);
-    let mut rest = line.as_str();
+    let mut rest = &*line;
     // The previous character, unless it was escaped.
     let mut before = ' ';
     while let Some(char) = rest.chars().next() {

@@ -14,6 +14,7 @@ mod text_blocks;
 mod timeline;
 mod verdict;
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::sync::LazyLock;
 
@@ -103,13 +104,17 @@ fn environment() -> Result<Environment<'static>, minijinja::Error> {
     // The names end in .html, which switches escaping on.
     for (name, text) in TEMPLATES {
         // A tag at the end of a line makes no empty line.
-        templates.add_template_owned(name, text.replace("%}\n", "%}"))?;
+        let text = text.replace("%}\n", "%}");
+        // Part of the template, so that pages don't copy them more often than they are written.
+        let raw = |text: &str| format!("{{% raw %}}{text}{{% endraw %}}");
+        let text = text.replace("{{ style|safe }}", &raw(STYLE)).replace("{{ script|safe }}", &raw(SCRIPT));
+        templates.add_template_owned(name, text)?;
     }
     Ok(templates)
 }
 
 /// Makes control characters visible, which aren't allowed in HTML.
-pub(super) fn show_control_chars(text: &str) -> String {
+pub(super) fn show_control_chars(text: &str) -> Cow<'_, str> {
     sanitize::replace_control_chars(text)
 }
 
@@ -175,7 +180,7 @@ fn page_context(conversation: &Conversation, outline: &Outline<'_>, max_chars: u
     };
     static HASHES: LazyLock<[String; 2]> = LazyLock::new(|| [STYLE, SCRIPT].map(csp_hash));
     context! {
-        style => STYLE, script => SCRIPT, style_hash => HASHES[0].as_str(), script_hash => HASHES[1].as_str(),
+        style_hash => HASHES[0].as_str(), script_hash => HASHES[1].as_str(),
         job => conversation.plan.job.as_str(), description => conversation.plan.description.as_deref(),
         outcome => outcome.replace('_', " "), state, run_id, exit_code => result.map(|result| result.exit_code),
         started => start_of(conversation), duration => run_stats::duration(result.map_or(clock.total(), |it| it.duration_ms)),

@@ -89,6 +89,9 @@ pub enum EnvironmentError {
     /// A command can't be started.
     #[error("bash can't be started: {0}")]
     NotStarted(io::Error),
+    /// The sandbox no longer works.
+    #[error("commands can't be confined any more: {0}")]
+    Unconfined(io::Error),
     /// The workspace was moved or replaced.
     #[error("{0}")]
     WorkspaceMoved(io::Error),
@@ -110,6 +113,7 @@ impl ShellCommand<'_> {
     /// If the command can't be started, or changed something that is protected.
     pub(crate) async fn run(&self, output: &mut CommandOutput) -> Result<ProcessOutcome, EnvironmentError> {
         self.workspace.check_not_moved().map_err(EnvironmentError::WorkspaceMoved)?;
+        self.sandbox.confirm().map_err(EnvironmentError::Unconfined)?;
         let watch = self.sandbox.watch_command().map_err(EnvironmentError::NotStarted)?;
         let outcome = self.start_and_wait(output).await;
         watch.finish().map_err(EnvironmentError::Tampered)?;
@@ -144,7 +148,9 @@ impl ShellCommand<'_> {
         let deadline = tokio::time::sleep_until(self.limits.deadline.into());
         let timeout = tokio::time::sleep_until((Instant::now() + self.timeout).into());
         tokio::pin!(deadline, timeout);
-        let mut process_check = tokio::time::interval(PROCESS_CHECK_INTERVAL);
+        // Not at once: most commands have ended before the first check.
+        let first_check = tokio::time::Instant::now() + PROCESS_CHECK_INTERVAL;
+        let mut process_check = tokio::time::interval_at(first_check, PROCESS_CHECK_INTERVAL);
         process_check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut is_terminating = false;
         let mut is_open = true;

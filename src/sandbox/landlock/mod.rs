@@ -23,8 +23,9 @@ use rustix::thread::{
 };
 
 use super::chmod_broker::{ChmodBroker, WritableRoots};
-use super::policy::SandboxPolicy;
+use super::policy::{PreparedCommand, SandboxPolicy};
 use super::readable_paths::find_readable;
+use super::tier_probe::Probe;
 use super::{seccomp, tier_probe};
 use crate::job::Network;
 
@@ -93,7 +94,8 @@ impl Landlock {
         shell.args(["-c", &script, "sh", &std::process::id().to_string()]);
         shell.env_clear().env("PATH", "/usr/bin:/bin").current_dir("/");
         self.confine(&mut shell, true);
-        let printed = tier_probe::run(&mut shell, tier_probe::deadline())?;
+        let prepared = PreparedCommand { command: shell, is_supervised: false, status_pipe: None };
+        let printed = Probe::start(|| Ok(prepared), tier_probe::deadline())?.wait()?;
         tier_probe::check_status(&printed, &["CapPrm", "CapEff"], true)?;
         let has = |line: &str| printed.lines().any(|printed| printed == line);
         let problems = [
