@@ -15,6 +15,7 @@ else
     case "$(uname -s)-$(uname -m)" in
         Linux-x86_64) target=x86_64-unknown-linux-musl ;;
         Linux-aarch64) target=aarch64-unknown-linux-musl ;;
+        Darwin-arm64) target=aarch64-apple-darwin ;;
         *) fail "there is no released binary for this runner; build one and name it with the input \`path\`" ;;
     esac
     version=${LEGWORK_VERSION:-${ACTION_REF:-}}
@@ -30,7 +31,9 @@ else
             --output "$folder/$file" "$release/$file" || fail "$release/$file can't be downloaded"
     done
     expected=$(awk -v name="$archive" '$2 == name || $2 == "*" name { print $1 }' "$folder/SHA256SUMS")
-    actual=$(sha256sum "$folder/$archive" | cut -d ' ' -f 1)
+    sum=(sha256sum)
+    command -v sha256sum > /dev/null || sum=(shasum --algorithm 256)
+    actual=$("${sum[@]}" "$folder/$archive" | cut -d ' ' -f 1)
     [ -n "$expected" ] && [ "$expected" = "$actual" ] || fail "$archive isn't the file of the release: its checksum differs"
     tar --extract --gzip --no-same-owner --directory "$folder" --file "$folder/$archive"
     legwork=$folder/legwork-$target/legwork

@@ -81,7 +81,7 @@ limits
 
 env         CARGO_HOME, RUSTUP_HOME
 network     none (requested)
-sandbox     auto: bubblewrap, or landlock if bubblewrap doesn't work
+sandbox     auto: bubblewrap, or landlock if bubblewrap doesn't work; on macOS, seatbelt
 compaction  summary
 keep        always
 cost        at most $1.50 (limits.cost_usd)

@@ -6,12 +6,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::program::{ProgramOutput, RunningProgram};
+use crate::support::program::ProgramOutput;
 use crate::support::test_folder::TestFolder;
 
 /// A job with an input for each kind of value.
@@ -415,12 +415,14 @@ fn more_shards_than_rows_are_pointed_out() {
 }
 
 /// A server to which rows report. It keeps them waiting until it is opened.
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "pods are processes with namespaces"))]
 struct Reports {
     lines: Arc<Mutex<Vec<String>>>,
     is_open: Arc<AtomicBool>,
     port: u16,
 }
 
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "pods are processes with namespaces"))]
 impl Reports {
     fn listen() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -456,6 +458,10 @@ impl Reports {
 #[test]
 #[cfg(target_os = "linux")]
 fn killed_pods_are_repeated_until_every_row_has_finished_once() {
+    use std::time::Instant;
+
+    use crate::support::program::RunningProgram;
+
     const ROWS: usize = 24;
     const SHARDS: usize = 4;
     let folder = TestFolder::new();

@@ -68,6 +68,8 @@ mod runs;
 mod sandbox;
 #[cfg(target_os = "linux")]
 mod sandbox_attacks;
+#[cfg(target_os = "macos")]
+mod seatbelt;
 mod secrets;
 mod server_settings;
 mod show;

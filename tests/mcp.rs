@@ -5,7 +5,6 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::sandbox::path_without_bwrap;
 use crate::support::program::ProgramOutput;
 use crate::support::test_folder::TestFolder;
 use crate::support::tls;
@@ -368,8 +367,11 @@ fn a_server_sees_no_key_of_legwork() {
     assert!(!ended.full_output().contains("state-secret"), "{}", ended.full_output());
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn servers_run_in_each_tier_of_the_sandbox_and_change_nothing_that_is_protected() {
+    use crate::sandbox::path_without_bwrap;
+
     let job = JOB.replace("touch]", "touch, tamper]");
     let calls = calls(&["t__touch", "t__tamper", "t__echo, input: { text: after }"]);
     for tier in ["bubblewrap", "landlock", "off"] {

@@ -408,6 +408,30 @@ fn the_first_request_waits_for_the_probe_only_if_no_earlier_run_has_passed_it() 
 }
 
 #[test]
+fn the_rows_of_a_map_share_a_probe() {
+    let Some(remembered) = RememberedProbe::new() else { return };
+    let folder = &remembered.folder;
+    let bwrap = std::fs::read_to_string(remembered.programs.join("bwrap")).unwrap();
+    let count = format!("#!/bin/sh\necho >> {}", remembered.programs.join("starts").display());
+    // A changed program is probed anew.
+    std::fs::write(remembered.programs.join("bwrap"), bwrap.replacen("#!/bin/sh", &count, 1)).unwrap();
+    folder.write("rows.csv", "item\na\nb\nc\n");
+    let job = folder.read("job.yaml").replace("parent:", "inputs: { item: { type: string } }\nparent:");
+    folder.write("job.yaml", job.replace("Go.", "'{{ inputs.item }}'"));
+    let server = Server::start(|request: &Request| match request.turn() {
+        0 => Answer::calls(&[("bash", json!({ "command": "echo ran" }))]),
+        _ => Answer::text("Done."),
+    });
+    let arguments = "map job.yaml --rows rows.csv --id item --isolate none --jobs 1 --sandbox required";
+    let arguments: Vec<&str> = arguments.split(' ').collect();
+    let ended = folder.legwork(&arguments).anthropic(&server).env("PATH", &remembered.programs).run();
+    ended.assert_code(0);
+    assert_eq!(server.finish().len(), 6);
+    let starts = std::fs::read_to_string(remembered.programs.join("starts")).unwrap().lines().count();
+    assert_eq!(starts, 4, "one probe, three commands");
+}
+
+#[test]
 fn no_command_starts_if_a_probe_fails_that_succeeded_before() {
     for (behavior, why) in [("broken", "broken"), ("pretends", "commands")] {
         let Some(remembered) = RememberedProbe::new() else { return };

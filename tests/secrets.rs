@@ -1,6 +1,6 @@
 //! Secrets: which processes can read them, and that nothing stored, shown or sent contains one.
 
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
 
@@ -54,6 +54,8 @@ fn no_process_finds_the_key_in_an_environment() {
 #[cfg(target_os = "linux")]
 #[test]
 fn other_processes_cannot_read_our_key() {
+    use std::os::unix::fs::MetadataExt;
+
     let folder = folder_with("parent: { prompt: Wait., tools: [] }\n");
     let server = Server::start(|_: &Request| Answer::text("never").hang());
     let running = folder.legwork(&["run", "job.yaml"]).anthropic(&server).env("HARMLESS", "1").spawn();

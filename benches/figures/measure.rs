@@ -25,6 +25,7 @@ pub(crate) fn epoch_ms(time: SystemTime) -> f64 {
 
 /// Runs a program and prints its measurements. This runs in the process in between.
 #[allow(clippy::zombie_processes, reason = "`wait4` reaps it")]
+#[allow(clippy::cast_lossless, reason = "the types of times differ between systems")]
 pub(crate) fn child(program: &str, arguments: &[&str]) {
     let (started, start) = (epoch_ms(SystemTime::now()), Instant::now());
     let child = Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn();

@@ -40,19 +40,22 @@ pub(crate) fn print(legwork: &Path, runs: usize) {
     for Row { title, tools, options, aims } in ROWS {
         let server = Server::with(Checks::None, answer);
         let folder = tempfile::tempdir().expect("a temporary folder");
-        std::fs::create_dir(folder.path().join("home")).expect("a home");
+        // Not one in the other: commands could write to what is remembered in the home folder.
+        let (workspace, home) = (folder.path().join("work"), folder.path().join("home"));
+        std::fs::create_dir(&workspace).expect("a workspace");
+        std::fs::create_dir(&home).expect("a home");
         let job = format!("model: anthropic/claude-sonnet-4-6\nparent: {{ prompt: go, tools: {tools} }}\n");
-        std::fs::write(folder.path().join("job.yaml"), job).expect("the job");
+        std::fs::write(workspace.join("job.yaml"), job).expect("the job");
         let mut parts: [Vec<f64>; 3] = Default::default();
         for run in 0..=runs.max(9) {
             let mut command = Command::new(&this_program);
             command.arg("--measure").arg(legwork).args(["run", "job.yaml"]).args(options);
-            command.current_dir(folder.path()).env_clear().env("HOME", folder.path().join("home"));
+            command.current_dir(&workspace).env_clear().env("HOME", &home);
             command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("NO_PROXY", "127.0.0.1");
             command.env("ANTHROPIC_BASE_URL", server.url()).env("ANTHROPIC_API_KEY", KEY);
             let figure = measure::measure(&mut command).unwrap_or_else(|why| panic!("{title}: {why}"));
             let arrived = *ARRIVED.lock().unwrap_or_else(PoisonError::into_inner);
-            // The first run only warms the caches.
+            // The first run only warms the caches. Later ones don't wait for the probe of bubblewrap.
             if run > 0 {
                 parts[0].push(arrived - figure.started);
                 parts[1].push(figure.started + figure.wall - arrived);

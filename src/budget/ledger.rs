@@ -605,7 +605,7 @@ mod tests {
         std::os::unix::fs::symlink("one.json", &other).unwrap();
         refused("a link");
         fs::remove_file(&other).unwrap();
-        rustix::fs::mknodat(CWD, &other, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&other).status().unwrap().success());
         refused("a pipe");
     }
 }

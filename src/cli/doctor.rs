@@ -21,7 +21,7 @@ use crate::providers::{
 };
 use crate::redaction::Redactor;
 use crate::run::Signals;
-use crate::sandbox::programs;
+use crate::sandbox::{Tier, programs};
 
 /// How long a server may take to answer.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -124,10 +124,14 @@ fn check_sandbox(env: &CliEnv) -> Finding {
     let finding = |status, found: String| Finding::new("sandbox", status, found);
     match detect_sandbox(env) {
         Ok((tier, None)) => finding(Status::Ok, tier.to_string()),
-        Ok((tier, Some(reason))) => finding(Status::Warning, format!("{tier}: {reason}"))
-            .help("see \"Sandbox and threat model\" in the book; --sandbox required refuses this tier"),
-        Err(reason) => finding(Status::Problem, reason)
-            .help("install bubblewrap; jobs whose agents and checks run no commands need no sandbox"),
+        Ok((tier, Some(reason))) => finding(Status::Warning, format!("{tier}: {reason}")).help(match tier {
+            Tier::Landlock => "see \"Sandbox and threat model\" in the book; --sandbox required refuses this tier",
+            _ => "see \"Sandbox and threat model\" in the book",
+        }),
+        Err(reason) => finding(Status::Problem, reason).help(match cfg!(target_os = "linux") {
+            true => "install bubblewrap; jobs whose agents and checks run no commands need no sandbox",
+            false => "jobs whose agents and checks run no commands need no sandbox",
+        }),
     }
 }
 

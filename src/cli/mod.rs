@@ -57,7 +57,6 @@ use crate::lints::provider_keys;
 use crate::pricing::Prices;
 use crate::process::fd_limit;
 use crate::providers::user_servers::UserServers;
-#[cfg(target_os = "linux")]
 use crate::sandbox::restorer;
 use crate::schema;
 
@@ -199,7 +198,6 @@ pub fn command() -> clap::Command {
 
 /// Runs the command line and returns the exit code.
 pub fn main() -> u8 {
-    #[cfg(target_os = "linux")]
     if let Some(code) = run_restorer() {
         return code;
     }
@@ -250,7 +248,6 @@ pub fn main() -> u8 {
 
 /// Runs as the restorer: the process that restores protected files if the legwork that started it is killed. `None` if
 /// this process isn't one.
-#[cfg(target_os = "linux")]
 fn run_restorer() -> Option<u8> {
     #[allow(clippy::disallowed_methods)]
     let mut arguments = std::env::args_os().skip(1);

@@ -131,8 +131,10 @@ impl SandboxOptions {
             return "unused: no agent or check can run commands".to_owned();
         }
         let tier = match self.mode() {
-            SandboxMode::Auto => "auto: bubblewrap, or landlock if bubblewrap doesn't work".to_owned(),
-            SandboxMode::Required => "required: bubblewrap".to_owned(),
+            SandboxMode::Auto => {
+                "auto: bubblewrap, or landlock if bubblewrap doesn't work; on macOS, seatbelt".to_owned()
+            }
+            SandboxMode::Required => "required: bubblewrap; on macOS, seatbelt".to_owned(),
             SandboxMode::Off => format!("off: commands are not confined, {UNCONFINED_RISK}"),
         };
         let more = [("read", &self.allow_read), ("change", &self.allow_write)].into_iter();

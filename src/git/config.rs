@@ -132,7 +132,7 @@ mod tests {
     fn a_fifo_does_not_block() {
         let folder = tempfile::TempDir::new().unwrap();
         let pipe = folder.path().join("config");
-        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         assert_eq!(GitConfig::read(&pipe).entries.len(), 0);
     }
 }

@@ -11,6 +11,9 @@ const RESERVED: u64 = 48;
 /// closed as soon as it ends.
 const PER_AGENT: u64 = 24;
 
+/// `OPEN_MAX`: macOS refuses a higher soft limit, whatever the hard one is, see setrlimit(2) there.
+const MACOS_OPEN_MAX: u64 = 10_240;
+
 /// The limit that this process started with.
 static ORIGINAL: OnceLock<Rlimit> = OnceLock::new();
 
@@ -18,8 +21,13 @@ static ORIGINAL: OnceLock<Rlimit> = OnceLock::new();
 /// many systems start with a soft limit of 1024 only because select(2) can't handle more, which legwork doesn't use.
 pub fn raise_limit() {
     let original = ORIGINAL.get_or_init(|| getrlimit(Resource::Nofile));
+    let current = if cfg!(target_os = "macos") {
+        Some(original.maximum.map_or(MACOS_OPEN_MAX, |maximum| maximum.min(MACOS_OPEN_MAX)))
+    } else {
+        original.maximum
+    };
     // If the system refuses, the old limit stays.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: original.maximum, maximum: original.maximum });
+    let _ = setrlimit(Resource::Nofile, Rlimit { current, maximum: original.maximum });
 }
 
 /// The limit for child processes, some of which may use select(2); `None` if it was never raised.

@@ -4,6 +4,10 @@ pub(crate) mod bounded_output;
 mod environment;
 pub mod fd_limit;
 pub(crate) mod job_control;
+#[cfg(any(test, target_os = "macos"))]
+mod orphan_guard;
+#[cfg(target_os = "macos")]
+mod process_table;
 #[cfg(target_os = "linux")]
 mod process_tree;
 pub(crate) mod program;

@@ -2,15 +2,22 @@
 //!
 //! On Linux, this process is the subreaper of its descendants: the processes that a command leaves behind become our
 //! children. They are attributed to their command by session, or by a variable in their environment if they started their
-//! own session. On other systems, only the command's process group is killed.
+//! own session. On macOS, they are those in the command's session and those that were seen as its descendants while it ran.
+//! On other systems, only the command's process group is killed.
 //!
 //! A child that starts its own session must be started with [`CommandTree::start`], or it is treated as an orphan.
 
+#[cfg(target_os = "macos")]
+use std::collections::HashSet;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::process::{Pid, Signal};
 
+#[cfg(target_os = "macos")]
+use super::orphan_guard::OrphanGuard;
+#[cfg(target_os = "macos")]
+use super::process_table::{self, ProcessId};
 #[cfg(target_os = "linux")]
 use crate::sandbox::restorer::is_restorer;
 
@@ -20,6 +27,9 @@ pub(crate) const CALL_ID_VARIABLE: &str = "LEGWORK_CALL";
 /// The running commands, with their call ids.
 static RUNNING: Mutex<Vec<(Pid, String)>> = Mutex::new(Vec::new());
 
+#[cfg(target_os = "macos")]
+static ORPHAN_GUARD: OrphanGuard = OrphanGuard::new();
+
 fn running() -> MutexGuard<'static, Vec<(Pid, String)>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -28,8 +38,11 @@ fn running() -> MutexGuard<'static, Vec<(Pid, String)>> {
 pub(crate) struct CommandTree {
     /// The command's process; its session and its group have the same id.
     id: Pid,
-    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only the process group is killed there"))]
+    #[cfg(target_os = "linux")]
     call_id: String,
+    /// The processes that were seen while the command ran.
+    #[cfg(target_os = "macos")]
+    seen: Mutex<HashSet<ProcessId>>,
     ended: bool,
 }
 
@@ -38,24 +51,45 @@ impl CommandTree {
     pub(crate) fn start<T>(call_id: String, spawn: impl FnOnce() -> io::Result<(T, Pid)>) -> io::Result<(T, Self)> {
         #[cfg(target_os = "linux")]
         become_subreaper()?;
+        #[cfg(target_os = "macos")]
+        ORPHAN_GUARD.arm()?;
         // Locked during the start, so that the new process isn't mistaken for an orphan.
         let mut running = running();
         let (started, id) = spawn()?;
         running.push((id, call_id.clone()));
-        Ok((started, Self { id, call_id, ended: false }))
+        // Nothing shows the variables of another process there.
+        #[cfg(not(target_os = "linux"))]
+        drop(call_id);
+        #[cfg(target_os = "macos")]
+        ORPHAN_GUARD.started(id);
+        let tree = Self {
+            id,
+            #[cfg(target_os = "linux")]
+            call_id,
+            #[cfg(target_os = "macos")]
+            seen: Mutex::default(),
+            ended: false,
+        };
+        Ok((started, tree))
     }
 
     pub(crate) fn id(&self) -> Pid {
         self.id
     }
 
-    /// Whether the command has more than `max` processes, including orphans. Only Linux tells.
+    /// Whether the command has more than `max` processes, including orphans. Only Linux and macOS tell.
     pub(crate) fn has_more_than(&self, max: usize) -> bool {
         #[cfg(target_os = "linux")]
         {
             linux::has_more_than(self.id, &self.call_id, max)
         }
-        #[cfg(not(target_os = "linux"))]
+        #[cfg(target_os = "macos")]
+        {
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            *seen = process_table::members(self.id, &seen);
+            seen.len() > max
+        }
+        #[cfg(not(any(target_os = "linux", target_os = "macos")))]
         {
             max == 0
         }
@@ -70,11 +104,20 @@ impl CommandTree {
         // The group may be empty.
         #[cfg(not(target_os = "linux"))]
         let _ = rustix::process::kill_process_group(self.id, Signal::KILL);
+        #[cfg(target_os = "macos")]
+        macos::kill_members(self.id, self.take_seen()).await;
     }
 
     fn forget(&mut self) {
         self.ended = true;
         running().retain(|(id, _)| *id != self.id);
+        #[cfg(target_os = "macos")]
+        ORPHAN_GUARD.ended(self.id);
+    }
+
+    #[cfg(target_os = "macos")]
+    fn take_seen(&mut self) -> HashSet<ProcessId> {
+        std::mem::take(self.seen.get_mut().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -87,6 +130,11 @@ impl Drop for CommandTree {
             if let Ok(runtime) = tokio::runtime::Handle::try_current() {
                 let (id, call_id) = (self.id, std::mem::take(&mut self.call_id));
                 runtime.spawn(async move { linux::kill_orphans(id, &call_id).await });
+            }
+            #[cfg(target_os = "macos")]
+            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                let (id, seen) = (self.id, self.take_seen());
+                runtime.spawn(macos::kill_members(id, seen));
             }
         }
     }
@@ -101,6 +149,8 @@ pub fn kill_all() {
         kill_trees(children_of(rustix::process::getpid()).into_iter().filter(|child| !is_restorer(*child)));
     }
     for (id, _) in running().iter() {
+        #[cfg(target_os = "macos")]
+        process_table::kill(&process_table::members(*id, &HashSet::new()));
         // It may have ended already.
         let _ = rustix::process::kill_process_group(*id, Signal::KILL);
     }
@@ -112,6 +162,34 @@ fn become_subreaper() -> io::Result<()> {
     static DONE: OnceLock<rustix::io::Result<()>> = OnceLock::new();
     let done = DONE.get_or_init(|| rustix::process::set_child_subreaper(Some(rustix::process::getpid())));
     (*done).map_err(io::Error::from)
+}
+
+#[cfg(target_os = "macos")]
+mod macos {
+    use std::collections::HashSet;
+    use std::time::{Duration, Instant};
+
+    use rustix::process::Pid;
+
+    use crate::process::process_table::{self, ProcessId};
+
+    /// How long to try to kill processes. One that waits for a device, or that has other privileges, may not end.
+    const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+    /// The pause between two attempts.
+    const PAUSE: Duration = Duration::from_millis(5);
+
+    /// Kills the processes of a command that has ended, until none is left.
+    pub(super) async fn kill_members(command: Pid, mut seen: HashSet<ProcessId>) {
+        let begun = Instant::now();
+        while begun.elapsed() < KILL_TIMEOUT {
+            seen = process_table::members(command, &seen);
+            if seen.is_empty() {
+                return;
+            }
+            process_table::kill(&seen);
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
 }
 
 #[cfg(target_os = "linux")]

@@ -354,11 +354,9 @@ impl Drop for Lease {
 
 impl Owner {
     fn this_process() -> Self {
-        static BOOT: LazyLock<String> = LazyLock::new(|| {
-            fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
-        });
+        static BOOT: LazyLock<String> = LazyLock::new(|| boot_id().trim().to_owned());
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        // Elsewhere than on Linux, a restart of the machine isn't noticed.
+        // Elsewhere than on Linux and macOS, a restart of the machine isn't noticed.
         let boot = simulated_boot_id().unwrap_or_else(|| BOOT.clone());
         let boot = if boot.is_empty() { host.clone() } else { boot };
         Self { id: random_id(), host: host.chars().take(100).collect(), boot, pid: std::process::id() }
@@ -472,6 +470,24 @@ fn remove_dead(record: &Path, found: &LeaseState) -> io::Result<bool> {
     }
     fs::remove_file(record.join(&aside))?;
     Ok(is_expected)
+}
+
+/// What the system calls the time since it was started; empty if it doesn't say.
+#[cfg(not(target_os = "macos"))]
+fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
+}
+
+#[cfg(target_os = "macos")]
+#[allow(unsafe_code)]
+fn boot_id() -> String {
+    let mut buffer = [0_u8; 64];
+    let mut length = buffer.len();
+    let (name, none) = (c"kern.bootsessionuuid".as_ptr(), std::ptr::null_mut());
+    // SAFETY: the buffer has this many bytes, and no new value is given.
+    let status = unsafe { libc::sysctlbyname(name, buffer.as_mut_ptr().cast(), &raw mut length, none, 0) };
+    let text = if status == 0 { buffer.get(..length).unwrap_or_default() } else { &[] };
+    String::from_utf8_lossy(text).trim_end_matches('\0').to_owned()
 }
 
 /// The time since the machine was started, suspended time included.

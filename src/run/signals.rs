@@ -90,12 +90,24 @@ impl Signals {
     }
 }
 
-/// Whether the parent process made us ignore hang-ups, as `nohup` does. Only known on Linux.
+/// Whether the parent process made us ignore hang-ups, as `nohup` does.
+#[cfg(target_os = "linux")]
 fn hangup_is_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     // The lowest bit is signal 1.
     ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
+}
+
+/// Whether the parent process made us ignore hang-ups, as `nohup` does.
+#[cfg(not(target_os = "linux"))]
+#[allow(unsafe_code)]
+fn hangup_is_ignored() -> bool {
+    // SAFETY: all zeros is a valid action, and without a new action, the call only writes the current one.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(libc::SIGHUP, std::ptr::null(), &raw mut action) == 0 && action.sa_sigaction == libc::SIG_IGN
+    }
 }
 
 /// Waits until our parent has another id: then it has ended. A parent-death signal would be simpler, but it comes at the

@@ -121,6 +121,10 @@ impl Bubblewrap {
         });
         let deadline = tier_probe::deadline();
         let cached = cache.and_then(|cache| bubblewrap.cached_probe(cache, &shell));
+        if cached.as_ref().is_some_and(CachedProbe::has_succeeded_now) {
+            let degradation = bubblewrap.degradation();
+            return Ok((bubblewrap, degradation));
+        }
         if let Some(cached) = cached.clone().filter(CachedProbe::has_succeeded)
             && let Ok(probe) = bubblewrap.start_probe(&shell, deadline)
         {
@@ -199,18 +203,26 @@ impl Bubblewrap {
         tier_probe::check_status(printed, &sets, !self.filter.is_empty())
     }
 
+    /// Judges a probe that ran in the background.
+    fn conclude(&self, printed: Result<String, String>, cached: CachedProbe) -> Result<(), String> {
+        let result = printed.and_then(|printed| self.check_probe(&printed));
+        match result {
+            Ok(()) => cached.remember_now(),
+            // The next run waits for its probe before anything is spent, and looks for another tier.
+            Err(_) => cached.forget(),
+        }
+        result
+    }
+
     /// See [`Sandbox::confirm`](super::Sandbox::confirm).
     pub(super) fn confirm(&self) -> io::Result<()> {
         let wait = || {
             let pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner).take();
             let Some(PendingProbe { probe, cached }) = pending else { return Ok(()) };
-            probe.wait().and_then(|printed| self.check_probe(&printed)).map_err(|reason| {
-                // The next run waits for its probe before anything is spent, and looks for another tier.
-                cached.forget();
-                let cause = restriction(|setting| fs::read_to_string(setting).ok());
-                let cause = cause.map(|(what, _)| format!(" ({what})")).unwrap_or_default();
-                format!("bubblewrap worked in an earlier run, and now it doesn't: {reason}{cause}")
-            })
+            let Err(reason) = self.conclude(probe.wait(), cached) else { return Ok(()) };
+            let cause = restriction(|setting| fs::read_to_string(setting).ok());
+            let cause = cause.map(|(what, _)| format!(" ({what})")).unwrap_or_default();
+            Err(format!("bubblewrap worked in an earlier run, and now it doesn't: {reason}{cause}"))
         };
         self.confirmed.get_or_init(wait).clone().map_err(io::Error::other)
     }
@@ -277,9 +289,9 @@ impl Drop for Bubblewrap {
         let pending = self.pending.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         // No command was started. A probe that is still running is killed.
         if let Some(PendingProbe { probe, cached }) = pending
-            && let Some(Err(_)) = probe.result()
+            && let Some(printed) = probe.result()
         {
-            cached.forget();
+            let _ = self.conclude(printed, cached);
         }
     }
 }

@@ -120,7 +120,7 @@ fn add_readable(path: PathBuf, hidden: &[PathBuf], readable: &mut Vec<PathBuf>) 
 }
 
 /// Links the toolchains of one home folder, and `opened` paths in it, into another home folder, unless something is there.
-#[cfg(target_os = "linux")]
+#[cfg(any(target_os = "linux", target_os = "macos"))]
 pub(super) fn link_toolchains(home: &Path, other: &Path, opened: &[PathBuf]) {
     for path in toolchains(home).map(|(path, _)| path).chain(opened.iter().cloned()) {
         let Ok(name) = path.strip_prefix(home) else { continue };

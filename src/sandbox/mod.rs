@@ -28,20 +28,17 @@ pub mod programs;
 pub mod protected_paths;
 #[cfg(target_os = "linux")]
 mod readable_paths;
-#[cfg(target_os = "linux")]
 pub mod restorer;
-#[cfg(target_os = "linux")]
 mod scratch_dirs;
+#[cfg(any(test, target_os = "macos"))]
+mod seatbelt;
 #[cfg(target_os = "linux")]
 pub mod seccomp;
 #[cfg(target_os = "linux")]
 pub mod supervisor;
 mod tamper_error;
-#[cfg(target_os = "linux")]
 pub mod tamper_guard;
-#[cfg(target_os = "linux")]
 mod tamper_watch;
-#[cfg(target_os = "linux")]
 mod tier_probe;
 
 use std::collections::BTreeMap;
@@ -55,10 +52,8 @@ use std::sync::{Arc, OnceLock};
 pub use self::policy::{
     PreparedCommand, RecordVerifier, SandboxMode, SandboxPolicy, SandboxUnavailable, Tier, VerifyRecord,
 };
-#[cfg(target_os = "linux")]
 use self::scratch_dirs::ScratchDirs;
 pub use self::tamper_error::TamperError;
-#[cfg(target_os = "linux")]
 use self::tamper_watch::TamperWatch;
 use crate::job::GitAccess;
 
@@ -70,14 +65,12 @@ pub struct Sandbox {
     /// was asked for.
     pub(crate) degradation: Option<String>,
     git: GitAccess,
-    #[cfg(target_os = "linux")]
     tamper_watch: Option<TamperWatch>,
     /// The first one that was found.
     tamper_error: OnceLock<TamperError>,
     /// Folders that commands may change.
     pub(crate) writable: Vec<PathBuf>,
     /// Kept open by the supervisors of commands.
-    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "there are supervisors on Linux only"))]
     held_open: Option<Arc<OwnedFd>>,
 }
 
@@ -88,6 +81,8 @@ enum Backend {
     Landlock(Arc<landlock::Landlock>, Arc<ScratchDirs>),
     #[cfg(target_os = "linux")]
     Bubblewrap(Arc<bubblewrap::Bubblewrap>),
+    #[cfg(target_os = "macos")]
+    Seatbelt(Box<seatbelt::Seatbelt>),
 }
 
 impl Sandbox {
@@ -106,7 +101,6 @@ impl Sandbox {
             backend,
             degradation,
             git: GitAccess::Read,
-            #[cfg(target_os = "linux")]
             tamper_watch: None,
             tamper_error: OnceLock::new(),
             writable: Vec::new(),
@@ -145,11 +139,7 @@ impl Sandbox {
         policy: SandboxPolicy,
         cache: Option<PathBuf>,
     ) -> Result<Self, SandboxUnavailable> {
-        let scratch = ScratchDirs::create(&policy).map_err(|error| SandboxUnavailable {
-            reasons: vec![format!("the folders for HOME and /tmp can't be created ({error})")],
-            remedy: None,
-        })?;
-        let scratch = Arc::new(scratch);
+        let scratch = Arc::new(Self::create_scratch_dirs(&policy)?);
         let cache = cache.map(probe_cache::ProbeCache::new);
         let mut unavailable = match bubblewrap::Bubblewrap::detect(policy.clone(), Arc::clone(&scratch), cache.as_ref())
         {
@@ -191,9 +181,27 @@ impl Sandbox {
         Ok(landlock)
     }
 
-    #[cfg(not(target_os = "linux"))]
+    /// There is one tier only, so `required` means the same as `auto`.
+    #[cfg(target_os = "macos")]
+    #[allow(clippy::needless_pass_by_value, reason = "other systems keep it")]
+    fn detect_tier(_: SandboxMode, policy: SandboxPolicy, _: Option<PathBuf>) -> Result<Self, SandboxUnavailable> {
+        let seatbelt = seatbelt::Seatbelt::detect(&policy, Arc::new(Self::create_scratch_dirs(&policy)?))?;
+        let limitation = "macOS can't end all processes of a command: one that starts a session of its own and whose parent \
+             ends at once goes on, confined";
+        Ok(Self::new(Backend::Seatbelt(Box::new(seatbelt)), Some(limitation.to_owned())))
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "macos")))]
     fn detect_tier(_: SandboxMode, _: SandboxPolicy, _: Option<PathBuf>) -> Result<Self, SandboxUnavailable> {
-        Err(SandboxUnavailable { reasons: vec!["there is no sandbox for this system yet".to_owned()], remedy: None })
+        Err(SandboxUnavailable { reasons: vec!["there is no sandbox for this system".to_owned()], remedy: None })
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "macos"))]
+    fn create_scratch_dirs(policy: &SandboxPolicy) -> Result<ScratchDirs, SandboxUnavailable> {
+        ScratchDirs::create(policy).map_err(|error| SandboxUnavailable {
+            reasons: vec![format!("the folders for HOME and /tmp can't be created ({error})")],
+            remedy: None,
+        })
     }
 
     /// Compares after each command what the tier can't protect, such as protected paths that don't exist yet. `record`
@@ -209,14 +217,12 @@ impl Sandbox {
         record: &Path,
         verifier: Option<RecordVerifier>,
     ) -> Self {
-        #[cfg(target_os = "linux")]
-        if let Backend::Landlock(..) | Backend::Bubblewrap(_) = self.backend {
-            let restorer = restorer::Restorer::new(self.tier(), self.held_open.clone());
-            let watch = TamperWatch::new(policy, self.tier(), out, record, verifier, restorer);
-            return Self { tamper_watch: Some(watch), git: policy.allowed_changes.git, ..self };
+        if let Backend::Unconfined(_) = self.backend {
+            return self;
         }
-        let _ = (policy, out, record, verifier);
-        self
+        let restorer = restorer::Restorer::new(self.tier(), self.held_open.clone());
+        let watch = TamperWatch::new(policy, self.tier(), out, record, verifier, restorer);
+        Self { tamper_watch: Some(watch), git: policy.allowed_changes.git, ..self }
     }
 
     /// The tier in use.
@@ -227,6 +233,8 @@ impl Sandbox {
             Backend::Landlock(..) => Tier::Landlock,
             #[cfg(target_os = "linux")]
             Backend::Bubblewrap(_) => Tier::Bubblewrap,
+            #[cfg(target_os = "macos")]
+            Backend::Seatbelt(_) => Tier::Seatbelt,
         }
     }
 
@@ -253,8 +261,6 @@ impl Sandbox {
             command.current_dir(folder).env_clear().envs(variables);
             command
         };
-        #[cfg(not(target_os = "linux"))]
-        let _ = read_only;
         match &self.backend {
             Backend::Unconfined(_) => Ok(self.supervised(direct())),
             #[cfg(target_os = "linux")]
@@ -268,6 +274,8 @@ impl Sandbox {
             }
             #[cfg(target_os = "linux")]
             Backend::Bubblewrap(bubblewrap) => bubblewrap.command(program, folder, variables, read_only),
+            #[cfg(target_os = "macos")]
+            Backend::Seatbelt(seatbelt) => Ok(self.supervised(seatbelt.command(program, folder, variables, read_only))),
         }
     }
 
@@ -295,13 +303,19 @@ impl Sandbox {
             Backend::Landlock(..) => Ok(()),
             #[cfg(target_os = "linux")]
             Backend::Bubblewrap(bubblewrap) => bubblewrap.confirm(),
+            #[cfg(target_os = "macos")]
+            Backend::Seatbelt(_) => Ok(()),
         }
     }
 
     /// A note for the model if a failed command's output looks as if the sandbox kept it from changing a git folder.
     pub fn explain_failure(&self, output: &str) -> Option<&'static str> {
         let is_confined = !matches!(self.backend, Backend::Unconfined(_));
-        let is_denied = ["Read-only file system", "Permission denied"].iter().any(|error| output.contains(error));
+        let denials: &[&str] = match self.tier() {
+            Tier::Seatbelt => &["Operation not permitted"],
+            _ => &["Read-only file system", "Permission denied"],
+        };
+        let is_denied = denials.iter().any(|error| output.contains(error));
         let is_about_git = output.contains(".git") || output.contains("object");
         if !(is_confined && is_denied && is_about_git) {
             return None;
@@ -341,7 +355,6 @@ impl Sandbox {
     /// # Errors
     /// If nothing could be restored in case this program is killed.
     pub fn record_written(&self) -> io::Result<()> {
-        #[cfg(target_os = "linux")]
         if let Some(watch) = &self.tamper_watch {
             watch.record_written()?;
         }
@@ -349,7 +362,6 @@ impl Sandbox {
     }
 
     fn command_starting(&self) -> io::Result<()> {
-        #[cfg(target_os = "linux")]
         if let Some(watch) = &self.tamper_watch {
             watch.command_starting()?;
         }
@@ -377,7 +389,6 @@ impl<S: Deref<Target = Sandbox> + Clone> CommandWatch<S> {
 
 impl<S: Deref<Target = Sandbox>> Drop for CommandWatch<S> {
     fn drop(&mut self) {
-        #[cfg(target_os = "linux")]
         if let Some(Err(error)) = self.0.tamper_watch.as_ref().map(TamperWatch::command_ended) {
             let _ = self.0.tamper_error.set(error);
         }

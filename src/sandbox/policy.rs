@@ -50,6 +50,8 @@ pub enum Tier {
     Off,
     /// Landlock rules, a seccomp filter and no capabilities, applied to the process itself.
     Landlock,
+    /// A profile that the kernel of macOS enforces, applied by `sandbox-exec`.
+    Seatbelt,
     /// Separate namespaces, made by bubblewrap.
     Bubblewrap,
 }
@@ -60,6 +62,7 @@ impl fmt::Display for Tier {
             Self::Unused => "unused",
             Self::Off => "off",
             Self::Landlock => "landlock",
+            Self::Seatbelt => "seatbelt",
             Self::Bubblewrap => "bubblewrap",
         })
     }
@@ -68,10 +71,10 @@ impl fmt::Display for Tier {
 /// The sandbox that the user asked for on the command line. The comments are the help about the option.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum SandboxMode {
-    /// With bubblewrap, or with landlock if bubblewrap doesn't work
+    /// With bubblewrap, or with landlock if bubblewrap doesn't work; on macOS, with seatbelt
     #[default]
     Auto,
-    /// With bubblewrap only
+    /// With bubblewrap only; on macOS, with seatbelt
     Required,
     /// Not at all: commands can do whatever you can do
     Off,

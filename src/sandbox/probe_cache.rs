@@ -7,6 +7,7 @@ use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
@@ -25,6 +26,13 @@ const NAMESPACES: [&str; 6] = ["user", "mnt", "pid", "net", "ipc", "cgroup"];
 const PROCESS_STATE: [&str; 2] = ["/proc/self/attr/current", "/proc/self/uid_map"];
 /// The lines of `/proc/self/status` that say the same.
 const STATUS_FIELDS: [&str; 6] = ["Uid:", "Gid:", "Groups:", "Cap", "NoNewPrivs:", "Seccomp:"];
+
+/// The probes that have succeeded since this process was started, newest first.
+static SUCCEEDED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn succeeded() -> MutexGuard<'static, Vec<String>> {
+    SUCCEEDED.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The file with one entry a line, newest first.
 #[derive(Debug, Clone)]
@@ -111,13 +119,28 @@ impl ProbeCache {
 }
 
 impl CachedProbe {
-    /// Whether the probe has succeeded before.
+    /// Whether the probe has succeeded in this process, for another row of a map. It isn't repeated then.
+    pub(super) fn has_succeeded_now(&self) -> bool {
+        succeeded().contains(&self.key)
+    }
+
+    /// Whether the probe has succeeded before, perhaps in another process.
     pub(super) fn has_succeeded(&self) -> bool {
         self.cache.read().contains(&self.key)
     }
 
-    /// Adds the entry. If that fails, the next run waits for its probe again.
+    /// Remembers the probe in this process.
+    pub(super) fn remember_now(self) {
+        let mut succeeded = succeeded();
+        if !succeeded.contains(&self.key) {
+            succeeded.insert(0, self.key);
+            succeeded.truncate(MAX_ENTRIES);
+        }
+    }
+
+    /// Adds the entry to the file, too. If that fails, the next run waits for its probe again.
     pub(super) fn remember(self) {
+        self.clone().remember_now();
         let mut entries = self.cache.read();
         entries.retain(|entry| *entry != self.key);
         entries.insert(0, self.key);

@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::fs::MemfdFlags;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::Pid;
 
@@ -43,7 +42,7 @@ pub fn is_restorer(process: Pid) -> bool {
 /// Starts the process and tells it when a check is due.
 #[derive(Debug)]
 pub(super) struct Restorer {
-    /// Whether commands end with bubblewrap, which may be after the pipe does.
+    /// Whether commands may end after the pipe does: with bubblewrap, or with macOS, where no process waits for their end.
     commands_outlive_pipe: bool,
     /// The lock of the record: the run can't be resumed before everything is restored.
     record_lock: Option<Arc<OwnedFd>>,
@@ -62,8 +61,7 @@ struct RestorerProcess {
 
 impl Restorer {
     pub(super) fn new(tier: Tier, record_lock: Option<Arc<OwnedFd>>) -> Self {
-        // Bubblewrap ends commands by itself.
-        Self { commands_outlive_pipe: tier == Tier::Bubblewrap, record_lock, started: Mutex::default() }
+        Self { commands_outlive_pipe: tier != Tier::Landlock, record_lock, started: Mutex::default() }
     }
 
     /// From now on, a check with this guard is due if this program ends.
@@ -98,6 +96,7 @@ impl Restorer {
     }
 
     /// The pipe whose end the process waits for. Every process that ends commands and may outlive this program holds it open.
+    #[cfg(target_os = "linux")]
     pub(super) fn liveness_pipe(&self) -> Option<Arc<OwnedFd>> {
         let started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
         started.as_ref().and_then(|started| started.liveness_pipe.clone())
@@ -105,14 +104,12 @@ impl Restorer {
 
     #[allow(unsafe_code)]
     fn start(&self, guard: &TamperGuard) -> io::Result<RestorerProcess> {
-        let create = |flags| rustix::fs::memfd_create("legwork-restore", MemfdFlags::CLOEXEC | flags);
-        // Some systems require this flag, and kernels before 6.3 don't know it.
-        let memory = File::from(create(MemfdFlags::NOEXEC_SEAL).or_else(|_| create(MemfdFlags::empty()))?);
+        let memory = create_memory()?;
         memory.write_all_at(&[0, 0], 0)?;
         let (reader, writer) = io::pipe()?;
         let kept_open: Vec<Arc<OwnedFd>> = guard.roots().into_iter().chain(self.record_lock.clone()).collect();
         let inherited: Vec<RawFd> = kept_open.iter().map(AsRawFd::as_raw_fd).chain([memory.as_raw_fd()]).collect();
-        let mut command = Command::new("/proc/self/exe");
+        let mut command = own_program()?;
         command.arg0("legwork").arg(ARGUMENT).arg(memory.as_raw_fd().to_string());
         command.current_dir("/");
         command.stdin(OwnedFd::from(reader)).stdout(Stdio::null()).stderr(Stdio::null());
@@ -140,6 +137,32 @@ impl Restorer {
     }
 }
 
+/// A file that has no name and isn't open in any command.
+#[cfg(target_os = "linux")]
+fn create_memory() -> io::Result<File> {
+    use rustix::fs::MemfdFlags;
+
+    let create = |flags| rustix::fs::memfd_create("legwork-restore", MemfdFlags::CLOEXEC | flags);
+    // Some systems require this flag, and kernels before 6.3 don't know it.
+    Ok(File::from(create(MemfdFlags::NOEXEC_SEAL).or_else(|_| create(MemfdFlags::empty()))?))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn create_memory() -> io::Result<File> {
+    tempfile::tempfile()
+}
+
+#[cfg(target_os = "linux")]
+#[allow(clippy::unnecessary_wraps, reason = "other systems have to look for it")]
+fn own_program() -> io::Result<Command> {
+    Ok(Command::new("/proc/self/exe"))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn own_program() -> io::Result<Command> {
+    std::env::current_exe().map(Command::new)
+}
+
 impl Drop for RestorerProcess {
     fn drop(&mut self) {
         // It ends with the pipe, at once if no check is due. It is reaped here because not every init process of a container
@@ -160,8 +183,10 @@ impl Drop for RestorerProcess {
 /// If there is no such memory.
 pub fn run_restorer(descriptor: &str) -> io::Result<()> {
     let number: u32 = descriptor.parse().map_err(|_| io::ErrorKind::InvalidInput)?;
-    let mut memory = File::open(format!("/proc/self/fd/{number}"))?;
+    let mut memory = File::open(format!("/dev/fd/{number}"))?;
     io::copy(&mut io::stdin().lock(), &mut io::sink())?;
+    // On macOS, the place in the file is the one of the process that wrote it.
+    memory.rewind()?;
     let mut header = [0; HEADER as usize];
     memory.read_exact(&mut header)?;
     let [is_due, commands_outlive_pipe] = header.map(|byte| byte == 1);

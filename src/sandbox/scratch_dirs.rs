@@ -95,6 +95,12 @@ impl ScratchDirs {
     pub(super) fn tmp(&self) -> PathBuf {
         self.folder.join("tmp")
     }
+
+    /// A folder that commands have no access to.
+    #[cfg(target_os = "macos")]
+    pub(super) fn closed(&self) -> PathBuf {
+        self.folder.join("closed")
+    }
 }
 
 impl Drop for ScratchDirs {

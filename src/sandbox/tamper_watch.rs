@@ -40,13 +40,12 @@ impl TamperWatch {
         let allowed = &policy.allowed_changes;
         // This program itself writes to the folder of all runs.
         let protected = policy.protected.iter().filter(|path| **path != out).cloned();
-        // In bubblewrap's tier, that folder is bind-mounted.
+        // In other tiers than landlock's, that folder can't be changed.
         let record_files = IMMUTABLE_RECORD_FILES.map(|name| record.join(name));
         let in_record = record_files.iter().cloned().chain([out.join(".gitignore")]);
-        let in_record = in_record.filter(|_| tier != Tier::Bubblewrap);
+        let in_record = in_record.filter(|_| tier == Tier::Landlock);
         let all = protected.chain(policy.protected_links.iter().cloned()).chain(in_record);
-        let needs_guard =
-            |path: &PathBuf| tier != Tier::Bubblewrap || !is_bind_mounted(path) || allowed.allows_below(path);
+        let needs_guard = |path: &PathBuf| tier == Tier::Landlock || !is_prevented(path) || allowed.allows_below(path);
         let mut guarded: Vec<PathBuf> = all.filter(needs_guard).collect();
         if allowed.git == GitAccess::Commit {
             // The parts of git folders that commands may change: a whole folder in the workspace, or single folders of one
@@ -66,8 +65,8 @@ impl TamperWatch {
         guarded.retain(|path| !git_folders.iter().any(|folder| path != folder && path.starts_with(folder)));
         let guard = TamperGuard::new(policy, &guarded);
         let guard = match tier {
-            Tier::Bubblewrap => guard,
-            _ => guard.with_records(policy, &out, &record, verifier),
+            Tier::Landlock => guard.with_records(policy, &out, &record, verifier),
+            _ => guard,
         };
         Self { guard: Mutex::new(guard), restorer, running: AtomicUsize::new(0), record_files }
     }
@@ -113,7 +112,7 @@ impl TamperWatch {
     }
 }
 
-/// Whether bubblewrap binds a path read-only, and no other path leads to the same file.
-fn is_bind_mounted(path: &Path) -> bool {
+/// Whether bubblewrap or seatbelt prevents changes of a path, and no other path leads to the same file.
+fn is_prevented(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir() || (metadata.is_file() && metadata.nlink() == 1))
 }

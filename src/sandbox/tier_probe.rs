@@ -2,6 +2,7 @@
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
+#[cfg(target_os = "linux")]
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -11,16 +12,19 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
-use super::policy::{PreparedCommand, SandboxPolicy};
-use super::programs;
+use super::policy::PreparedCommand;
+#[cfg(target_os = "linux")]
+use super::{policy::SandboxPolicy, programs};
 
 /// How long all probes of a tier may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a probe may take to end after it was killed.
 const KILL_TIMEOUT: Duration = Duration::from_millis(500);
 /// Prints what the kernel says about a POSIX shell, without starting another program.
+#[cfg(target_os = "linux")]
 pub(super) const STATUS_SCRIPT: &str = "while read -r line; do echo \"$line\"; done < /proc/self/status\n";
 /// The same for bash, which reads a file line by line with several system calls a line.
+#[cfg(target_os = "linux")]
 pub(super) const BASH_STATUS_SCRIPT: &str = "mapfile -t lines < /proc/self/status && printf '%s\\n' \"${lines[@]}\"";
 
 /// When probes that start now must have ended.
@@ -29,6 +33,7 @@ pub(super) fn deadline() -> Instant {
 }
 
 /// The shell that bubblewrap's probe runs.
+#[cfg(target_os = "linux")]
 pub(super) fn shell(policy: &SandboxPolicy) -> Option<PathBuf> {
     let usual = ["/usr/bin", "/bin"].map(PathBuf::from);
     let writable: Vec<PathBuf> = policy.writable_roots().cloned().collect();
@@ -39,6 +44,7 @@ pub(super) fn shell(policy: &SandboxPolicy) -> Option<PathBuf> {
 
 /// Checks the content of `/proc/self/status`, see proc_pid_status(5): that these sets of capabilities are empty, that there is
 /// no way to gain privileges, and optionally that system calls are filtered.
+#[cfg(target_os = "linux")]
 pub(super) fn check_status(status: &str, empty_sets: &[&str], is_filtered: bool) -> Result<(), String> {
     let field = |name: &str| {
         let mut fields = status.lines().filter_map(|line| line.split_once(':'));
@@ -94,6 +100,7 @@ impl Probe {
     }
 
     /// The result if the shell has ended.
+    #[cfg(target_os = "linux")]
     pub(super) fn result(&self) -> Option<Result<String, String>> {
         self.output.try_recv().ok()
     }

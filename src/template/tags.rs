@@ -43,8 +43,7 @@ impl Tag {
 
 /// All tags of a text, in order. There are none between `{% raw %}` and `{% endraw %}`.
 pub(super) fn tags(text: &str) -> Vec<Tag> {
-    let mut tags = Vec::new();
-    let mut from = 0;
+    let (mut tags, mut from, mut comments_end) = (Vec::new(), 0, true);
     while let Some((start, kind)) = opening(text, from) {
         let close = match kind {
             TagKind::Variable => "}}",
@@ -52,13 +51,18 @@ pub(super) fn tags(text: &str) -> Vec<Tag> {
             TagKind::Comment => "#}",
         };
         let end = match kind {
+            TagKind::Comment if !comments_end => None,
             TagKind::Comment => text[start + 2..].find(close).map(|end| start + 2 + end + 2),
             _ => end_of_tag(text, start + 2, close),
         };
+        // If this comment doesn't end, no later one does.
+        comments_end &= kind != TagKind::Comment || end.is_some();
         from = end.unwrap_or(start + 2);
-        let line = text[start..].find('\n').map_or(text.len(), |end| start + end);
-        let shown = opening(text, start + 2).map_or(line, |(next, _)| next.min(line));
-        let tag = Tag { kind, range: start..end.unwrap_or(shown), is_closed: end.is_some() };
+        let shown = || {
+            let next = opening(text, start + 2).map_or(text.len(), |(next, _)| next);
+            text[start..next].find('\n').map_or(next, |end| start + end)
+        };
+        let tag = Tag { kind, range: start..end.unwrap_or_else(shown), is_closed: end.is_some() };
         if kind == TagKind::Block && tag.content(text) == "raw" {
             from = end_of_raw(text, from).unwrap_or(text.len());
         }
@@ -97,9 +101,8 @@ fn end_of_tag(text: &str, from: usize, close: &str) -> Option<usize> {
         at += 1;
     }
     // The missing character may be a quote or a bracket.
-    let end = from + text[from..].find(close)?;
     let next = opening(text, from).map_or(text.len(), |(next, _)| next);
-    (end < next).then_some(end + 2)
+    text[from..next].find(close).map(|end| from + end + 2)
 }
 
 pub(super) fn end_of_raw(text: &str, from: usize) -> Option<usize> {

@@ -23,7 +23,7 @@ trap 'rm -f "$component"' EXIT
 sed '1,/^---$/d' templates/run.yml > "$component"
 "$venv/bin/check-jsonschema" --builtin-schema vendor.gitlab-ci --data-transform gitlab-ci "$component"
 "$venv/bin/hadolint" Dockerfile
-for script in action/*.sh .ci/run .ci/package tests/interop/*.sh tests/engines/*.sh tests/packages/*.sh; do
+for script in action/*.sh .ci/run .ci/macos .ci/package tests/interop/*.sh tests/engines/*.sh tests/packages/*.sh; do
     bash -n "$script"
 done
 echo "the files of the packages are valid"

@@ -1,10 +1,8 @@
 //! Complete but unusual replies: odd stop reasons, odd calls, and too many or too large calls.
 
-use std::sync::{Arc, OnceLock};
-
 use serde_json::json;
 
-use super::{FinishedRun, JOB, MAX_TRIES, answers_then, call};
+use super::{FinishedRun, MAX_TRIES, answers_then, call};
 use crate::runs::folder_with;
 use crate::support::server::{Answer, Request, ScriptedAgents, Server};
 
@@ -182,7 +180,9 @@ fn an_input_nested_ten_thousand_levels_deep_is_an_error() {
 #[cfg(target_os = "linux")]
 #[test]
 fn an_input_of_fifty_megabytes_is_an_error_and_not_stored() {
-    let folder = folder_with(JOB);
+    use std::sync::{Arc, OnceLock};
+
+    let folder = folder_with(super::JOB);
     let pid = Arc::new(OnceLock::new());
     let peak = Arc::new(OnceLock::new());
     let (of, seen) = (Arc::clone(&pid), Arc::clone(&peak));

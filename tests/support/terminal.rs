@@ -55,7 +55,9 @@ impl Screen {
 impl Terminal {
     /// Starts a program on a terminal with this many columns and rows.
     pub(crate) fn start(program: Program, columns: u16, rows: u16) -> Self {
-        let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
+        let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        // Not every system does that when it is opened.
+        rustix::io::fcntl_setfd(&controller, rustix::io::FdFlags::CLOEXEC).expect("a terminal");
         grantpt(&controller).and_then(|()| unlockpt(&controller)).expect("a terminal");
         set_size(&controller, columns, rows);
         let name = ptsname(&controller, Vec::new()).expect("the name of the terminal");

@@ -148,7 +148,7 @@ fn a_pipe_in_place_of_an_object_does_not_block() {
     let (head, tail) = object.trim().split_at(2);
     let object = folder.at(format!(".git/objects/{head}/{tail}"));
     std::fs::remove_file(&object).unwrap();
-    rustix::fs::mkfifoat(rustix::fs::CWD, &object, rustix::fs::Mode::RWXU).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&object).status().unwrap().success());
     write_job_with_commands(&folder, &["echo 4 >> a.txt"]);
     folder.legwork(RUN).timeout(Duration::from_secs(180)).run().assert_code(0);
     let result = record(&folder).result();

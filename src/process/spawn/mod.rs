@@ -384,4 +384,5 @@ pub(crate) fn format_duration(duration: Duration) -> String {
 }
 
 #[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests;

@@ -6,7 +6,6 @@ use super::*;
 use crate::redaction::Redactor;
 
 /// Held by tests that leave many processes behind, because a process that hides its origin counts for every command.
-#[cfg(target_os = "linux")]
 static MANY_PROCESSES: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 async fn outcome_of(command: &str, max_processes: usize) -> ProcessOutcome {
@@ -40,7 +39,6 @@ fn processes(line: &str) -> usize {
     lines.filter(|found| String::from_utf8_lossy(found).replace('\0', " ").trim_end() == own(line)).count()
 }
 
-#[cfg(target_os = "linux")]
 #[tokio::test]
 async fn too_many_processes_are_killed_wherever_they_went() {
     let _alone = MANY_PROCESSES.lock().await;
@@ -57,7 +55,6 @@ async fn too_many_processes_are_killed_wherever_they_went() {
     assert!(matches!(few, ProcessOutcome::Exited(_)), "{few:?}");
 }
 
-#[cfg(target_os = "linux")]
 #[tokio::test]
 async fn processes_that_have_ended_do_not_count() {
     let _alone = MANY_PROCESSES.lock().await;
@@ -66,7 +63,6 @@ async fn processes_that_have_ended_do_not_count() {
 }
 
 /// The orphans of a command that has ended exist until they have been killed.
-#[cfg(target_os = "linux")]
 #[tokio::test]
 async fn orphans_of_another_command_do_not_count() {
     let _alone = MANY_PROCESSES.lock().await;
@@ -86,7 +82,6 @@ async fn orphans_of_another_command_do_not_count() {
 }
 
 /// Five hundred processes, each in its own session, that start two more when another one ends.
-#[cfg(target_os = "linux")]
 #[tokio::test]
 async fn processes_that_react_to_the_end_of_others_all_end() {
     let bomb = "export left=8; export BOMB='[ $left -gt 0 ] || exit; left=$((left - 1)); \

@@ -15,6 +15,7 @@ pub(super) const SEARCH_TIME: Duration = Duration::from_secs(30);
 /// The shortest time limit of a search, whatever the run's own limit. Enough for most workspaces.
 pub(super) const MIN_SEARCH_TIME: Duration = Duration::from_secs(5);
 /// Kernel file systems, which have many entries and no repositories: proc, sysfs, cgroup2, debugfs, tracefs, devpts.
+#[cfg(target_os = "linux")]
 const KERNEL_FILESYSTEMS: [i64; 6] = [0x9fa0, 0x6265_6572, 0x6367_7270, 0x6462_6720, 0x7472_6163, 0x1cd1];
 
 /// The repositories in a folder.

@@ -279,7 +279,7 @@ fn many_files_and_a_link_loop_do_not_delay_the_search() {
     for folder in 0..20 {
         fs::create_dir(bench.root.join(format!("ws/f{folder}"))).unwrap();
     }
-    rustix::fs::mkfifoat(rustix::fs::CWD, bench.root.join("ws/f3/.git"), rustix::fs::Mode::RWXU).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(bench.root.join("ws/f3/.git")).status().unwrap().success());
     let found = bench.find();
     bench.has(&found, &["ws/near/.git/hooks", "ws/f3/.git"]);
 }

@@ -11,8 +11,12 @@ use rustix::io::Errno;
 
 use crate::workspace::open_beneath::{DIR_FLAGS, entries, open_regular_file};
 
+/// How a folder is opened only to open or change what is in it. Linux requires no permission for this.
+#[cfg(target_os = "linux")]
 pub(super) const PATH_FLAGS: OFlags =
     OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+#[cfg(not(target_os = "linux"))]
+pub(super) const PATH_FLAGS: OFlags = DIR_FLAGS;
 /// How many names of a folder are read.
 const MAX_NAMES: usize = 500_000;
 
@@ -81,7 +85,7 @@ pub(super) fn kind(folder: &OwnedFd, name: &OsStr) -> Option<FileType> {
     stat(folder, name).as_ref().map(kind_of)
 }
 
-#[allow(clippy::unnecessary_cast, reason = "the field's type depends on the architecture")]
+#[allow(clippy::unnecessary_cast, clippy::cast_lossless, reason = "the field's type depends on the system")]
 pub(super) fn hard_links(stat: &Stat) -> u64 {
     stat.st_nlink as u64
 }

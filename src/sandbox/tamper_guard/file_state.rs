@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
-use rustix::fs::{FileType, Stat, readlinkat};
+use rustix::fs::{FileType, RawMode, Stat, readlinkat};
 
 use super::dir_fd::{kind_of, read, stat};
 
@@ -78,6 +78,12 @@ impl StatSnapshot {
     /// The metadata of the file at a path, if there is one.
     pub(super) fn at(folder: &OwnedFd, name: &OsStr) -> Option<Self> {
         stat(folder, name).as_ref().map(Self::of)
+    }
+
+    /// The kind of the file and its mode.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the type differs between systems")]
+    pub(super) fn raw_mode(&self) -> RawMode {
+        self.0[2] as RawMode
     }
 
     /// Mode, user and group.

@@ -43,7 +43,7 @@ impl FinishedRecord {
                     .into_iter()
                     .filter_map(|name| Some((StatSnapshot::at(opened.as_ref()?, &name)?, name)))
                     .filter_map(|(metadata, name)| {
-                        (FileType::from_raw_mode(metadata.permissions()[0]) == FileType::RegularFile)
+                        (FileType::from_raw_mode(metadata.raw_mode()) == FileType::RegularFile)
                             .then_some((name, metadata))
                     })
                     .collect();

@@ -19,10 +19,10 @@ use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+use rustix::fs::{CWD, Mode, mkdirat, openat};
 use rustix::io::Errno;
 
-use self::dir_fd::{open_parent, open_parent_or};
+use self::dir_fd::{PATH_FLAGS, open_parent, open_parent_or};
 use self::file_state::{FileState, SnapshotBudget};
 use self::finished_records::FinishedRecord;
 use self::runs_dir::RunsDir;
@@ -174,10 +174,9 @@ impl GuardedPath {
 
 /// Opens the folders that commands may change.
 fn open_roots(policy: &SandboxPolicy) -> Vec<(PathBuf, Arc<OwnedFd>)> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let roots = policy.writable_roots().filter_map(|root| {
         let root = root.canonicalize().ok()?;
-        let file = openat(CWD, &root, flags, Mode::empty()).ok()?;
+        let file = openat(CWD, &root, PATH_FLAGS, Mode::empty()).ok()?;
         Some((root, Arc::new(file)))
     });
     roots.collect()

@@ -2,14 +2,12 @@
 
 use std::ffi::OsStr;
 use std::io::Write;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, Uid, chmodat, chownat, fchmod, fchown, openat, renameat, symlinkat, unlinkat,
-};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, Uid, chmodat, chownat, fchmod, fchown, renameat, symlinkat, unlinkat};
 use rustix::io::Errno;
 
-use super::dir_fd::{PATH_FLAGS, kind, open_dir};
+use super::dir_fd::{kind, open_dir};
 use super::file_state::{FileState, SnapshotBudget, StatSnapshot};
 use crate::workspace::open_beneath::{create_temporary, entries};
 
@@ -51,10 +49,23 @@ pub(super) fn restore_file(folder: &OwnedFd, name: &OsStr, state: &mut FileState
 /// Opens a folder, even if no one may read or search it.
 fn open_inaccessible_dir(folder: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
     open_dir(folder, name).or_else(|_| {
-        let opened = openat(folder, name, PATH_FLAGS, Mode::empty())?;
-        chmodat(CWD, format!("/proc/self/fd/{}", opened.as_raw_fd()), Mode::RWXU, AtFlags::empty())?;
+        make_accessible(folder, name)?;
         open_dir(folder, name)
     })
+}
+
+/// Gives the owner all rights to a folder, but not to what a link leads to.
+#[cfg(target_os = "linux")]
+fn make_accessible(folder: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
+    use std::os::fd::AsRawFd;
+
+    let opened = rustix::fs::openat(folder, name, super::dir_fd::PATH_FLAGS, Mode::empty())?;
+    chmodat(rustix::fs::CWD, format!("/proc/self/fd/{}", opened.as_raw_fd()), Mode::RWXU, AtFlags::empty())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn make_accessible(folder: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
+    chmodat(folder, name, Mode::RWXU, AtFlags::SYMLINK_NOFOLLOW)
 }
 
 /// Gives a folder its former owner and mode.
@@ -63,10 +74,10 @@ pub(super) fn restore_dir_permissions(folder: &OwnedFd, name: &OsStr, metadata: 
 }
 
 fn set_owner_and_mode(file: impl AsFd, metadata: &StatSnapshot) -> Result<(), Errno> {
-    let [mode, user, group] = metadata.permissions();
+    let [_, user, group] = metadata.permissions();
     // Only root can change the owner, and only root needs to.
     let _ = fchown(&file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
-    fchmod(&file, Mode::from_raw_mode(mode & 0o7777))
+    fchmod(&file, Mode::from_raw_mode(metadata.raw_mode() & 0o7777))
 }
 
 /// Removes whatever is there, with everything in it.

@@ -11,8 +11,6 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{CWD, Mode, OFlags, openat};
-
 use super::super::allowed_changes::AllowedChanges;
 use super::file_state::{FileState, StatSnapshot};
 use super::runs_dir::{JobDir, RunsDir};
@@ -193,8 +191,7 @@ impl SnapshotReader<'_> {
         if let Some(root) = self.roots.get(&number) {
             return Some(Arc::clone(root));
         }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = openat(CWD, format!("/proc/self/fd/{number}"), flags, Mode::empty()).ok()?;
+        let root = reopen(number)?;
         Some(Arc::clone(self.roots.entry(number).or_insert(Arc::new(root))))
     }
 
@@ -240,14 +237,34 @@ impl SnapshotReader<'_> {
     }
 }
 
+/// Opens an inherited folder, which stays open.
+#[cfg(target_os = "linux")]
+fn reopen(number: u64) -> Option<OwnedFd> {
+    use rustix::fs::{CWD, Mode, OFlags, openat};
+
+    openat(CWD, format!("/proc/self/fd/{number}"), super::dir_fd::PATH_FLAGS & !OFlags::NOFOLLOW, Mode::empty()).ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+#[allow(unsafe_code)]
+fn reopen(number: u64) -> Option<OwnedFd> {
+    let number = i32::try_from(number).ok()?;
+    // SAFETY: only duplicated, whatever the number refers to. A closed one is an error.
+    let inherited = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
+    inherited.try_clone_to_owned().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::super::tamper_error::TamperError;
+    use super::super::dir_fd::PATH_FLAGS;
     use super::super::file_state::SnapshotBudget;
     use super::super::tree_check::{self, Location, TreeCheck};
     use std::ffi::OsStr;
     use std::fs;
     use std::os::unix::fs::symlink;
+
+    use rustix::fs::{CWD, Mode, openat};
 
     use super::*;
 
@@ -259,7 +276,7 @@ mod tests {
         fs::write(folder.path().join("a/large"), vec![0; 2 << 20]).unwrap();
         symlink("nowhere", folder.path().join("a/link")).unwrap();
         drop(std::os::unix::net::UnixListener::bind(folder.path().join("a/socket")).unwrap());
-        let root = openat(CWD, folder.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let root = openat(CWD, folder.path(), PATH_FLAGS, Mode::empty()).unwrap();
         let rules = AllowedChanges::default();
         let (policy, name) = (rules.policy_for(&folder.path().join("a")), OsStr::new("a"));
         let at = Location::new(&root, name, &policy);

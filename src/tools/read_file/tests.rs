@@ -83,7 +83,7 @@ async fn a_long_file_says_where_to_continue() {
 async fn anything_but_files_is_refused_without_blocking() {
     let harness = ToolHarness::new(&["read_file"]);
     harness.write("src/lib.rs", "");
-    rustix::fs::mkfifoat(rustix::fs::CWD, harness.path("pipe"), rustix::fs::Mode::RWXU).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(harness.path("pipe")).status().unwrap().success());
     std::os::unix::fs::symlink("/etc/hostname", harness.path("link")).unwrap();
     for (path, why) in [
         ("src", "is a folder"),
