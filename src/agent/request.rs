@@ -1,7 +1,6 @@
-//! One request, from its reservation to its reply. While it waits, text is shown, and failed tries are recorded and
-//! counted.
+//! One request, from its reservation to its reply. While it waits, failed tries are recorded and counted.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -15,7 +14,6 @@ use crate::budget::{RequestEstimate, Reservation, ReserveError};
 use crate::event::{Event, LimitReached, Outcome, ReplyReceived, RequestFailed, RequestStarted, Retrying};
 use crate::message::{Reply, StopReason, Usage};
 use crate::providers::{Model, ProviderError, ProviderErrorKind, ReplyRequest, Retry, StreamObserver};
-use crate::redaction::TextRedactor;
 
 /// What a request is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,7 +175,6 @@ impl Agent<'_> {
             model,
             reservation: &reservation,
             failed_tries: Mutex::new(FailedTries { usage: Usage::default(), cost: Some(0.0), limit: None }),
-            text_redactor: Mutex::new(run.deps.tools.redactor.text_stream()),
             stopped: CancellationToken::new(),
         };
         let request = ReplyRequest {
@@ -304,8 +301,6 @@ struct RequestObserver<'a> {
     model: &'a Model,
     reservation: &'a Reservation<'a>,
     failed_tries: Mutex<FailedTries>,
-    /// The text of this try, on its way to the user.
-    text_redactor: Mutex<TextRedactor>,
     /// Cancelled when the limits leave no room for another try.
     stopped: CancellationToken,
 }
@@ -318,30 +313,17 @@ struct FailedTries {
 }
 
 impl RequestObserver<'_> {
-    /// Shows the rest of the text.
     fn finish(self) -> FailedTries {
-        self.show(&lock(&self.text_redactor).finish());
         self.failed_tries.into_inner().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn show(&self, text: &str) {
-        if !text.is_empty() {
-            self.run.deps.sink.text(self.agent, text);
-        }
     }
 }
 
 impl StreamObserver for RequestObserver<'_> {
-    fn on_text(&self, piece: &str) {
-        self.show(&lock(&self.text_redactor).feed(piece));
-    }
-
     fn on_retry(&self, retry: &Retry) {
-        *lock(&self.text_redactor) = self.run.deps.tools.redactor.text_stream();
         // If it can't be recorded, that stops the run.
         let _ = self.run.record(self.agent, Retrying { retry: retry.clone() });
         let cost = self.run.cost(self.model, &retry.usage, (self.run.deps.clock)());
-        let mut tries = lock(&self.failed_tries);
+        let mut tries = self.failed_tries.lock().unwrap_or_else(PoisonError::into_inner);
         tries.usage += retry.usage;
         tries.cost = tries.cost.zip(cost).map(|(before, now)| before + now);
         if let Err(hit) = self.reservation.count_failed(&retry.usage, cost) {
@@ -349,8 +331,4 @@ impl StreamObserver for RequestObserver<'_> {
             self.stopped.cancel();
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

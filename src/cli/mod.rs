@@ -54,6 +54,7 @@ use crate::cases;
 use crate::error::Error;
 use crate::formats::run_table;
 use crate::lints::provider_keys;
+use crate::pricing::Prices;
 use crate::process::fd_limit;
 use crate::providers::user_servers::UserServers;
 use crate::sandbox::restorer;
@@ -278,7 +279,10 @@ fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
         fd_limit::raise_limit();
     }
     match command {
-        Command::Run(options) => run::run(&options, env),
+        Command::Run(options) => {
+            Prices::prepare_in_background();
+            run::run(&options, env)
+        }
         Command::Map(options) => map::map(&options, env),
         Command::Resume(options) => resume::resume(&options, env),
         Command::Replay(options) => replay::replay(&options, env),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::{Event, PARENT};
@@ -22,7 +22,26 @@ pub struct JournalEntry {
     pub event: Event,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
+struct LineRef<'a> {
+    seq: u64,
+    at: Timestamp,
+    agent: &'a str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    data: EventData<'a>,
+}
+
+/// The data of an event, without its type.
+struct EventData<'a>(&'a Event);
+
+impl Serialize for EventData<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize_data(serializer)
+    }
+}
+
+#[derive(Deserialize)]
 struct Line<'a> {
     seq: u64,
     at: Timestamp,
@@ -40,14 +59,10 @@ impl JournalEntry {
     /// # Errors
     /// A value can't be written as JSON.
     pub fn to_json(&self) -> serde_json::Result<String> {
-        let json = serde_json::to_string(&Line {
-            seq: self.seq,
-            at: self.at,
-            agent: self.agent.clone(),
-            kind: Cow::Borrowed(self.event.kind()),
-            data: Cow::Owned(self.event.data()?),
-        })?;
-        Ok(if json.contains(['\n', '\r']) { json.replace(['\n', '\r'], " ") } else { json })
+        let (seq, at, agent, kind) = (self.seq, self.at, self.agent.as_str(), self.event.kind());
+        let json = serde_json::to_string(&LineRef { seq, at, agent, kind, data: EventData(&self.event) })?;
+        let has_line_end = memchr::memchr2(b'\n', b'\r', json.as_bytes()).is_some();
+        Ok(if has_line_end { json.replace(['\n', '\r'], " ") } else { json })
     }
 
     /// Parses a line. Its checksum is ignored here.

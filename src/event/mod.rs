@@ -11,7 +11,7 @@ use std::io;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 pub use self::journal_entry::{JournalEntry, is_agent_id};
@@ -44,8 +44,8 @@ macro_rules! events {
                 match self { $(Self::$name(_) => $kind,)* }
             }
 
-            fn data(&self) -> serde_json::Result<Box<RawValue>> {
-                match self { $(Self::$name(data) => serde_json::value::to_raw_value(data),)* }
+            fn serialize_data<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                match self { $(Self::$name(data) => data.serialize(serializer),)* }
             }
 
             fn parse(kind: &str, data: &RawValue) -> serde_json::Result<Self> {
@@ -551,7 +551,4 @@ pub trait Sink: Send + Sync {
         let _ = attachment;
         Ok(())
     }
-
-    /// Takes a piece of an agent's text as it streams in. It is shown, never recorded.
-    fn text(&self, agent: &str, piece: &str);
 }

@@ -59,7 +59,9 @@ pub(super) fn count(findings: &[Diagnostic], severity: Severity) -> usize {
 
 /// A code fence that is longer than any run of backticks in the text, so that the text can't end the block.
 pub(super) fn code_fence(text: &str) -> String {
-    let longest_run = text.split(|letter| letter != '`').map(str::len).max().unwrap_or_default();
+    // Most texts have no backtick.
+    let from_first = memchr::memchr(b'`', text.as_bytes()).map_or("", |at| &text[at..]);
+    let longest_run = from_first.split(|letter| letter != '`').map(str::len).max().unwrap_or_default();
     "`".repeat(longest_run.max(2) + 1)
 }
 

@@ -9,6 +9,9 @@ use crate::event::{FORMAT, JournalEntry};
 /// The longest line that is read, in bytes. A line has at most one reply, or everything that a run has changed.
 const MAX_LINE_BYTES: u64 = 256 << 20;
 
+/// The most memory that is kept for the next line, in bytes.
+const MAX_KEPT_BYTES: usize = 1 << 20;
+
 /// Why a journal can't be read to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
@@ -58,6 +61,8 @@ pub struct JournalReader<R> {
     /// The length in bytes of the complete lines that were read.
     whole_bytes: u64,
     is_done: bool,
+    /// The memory of the last line.
+    buffer: Vec<u8>,
 }
 
 impl<R: BufRead> JournalReader<R> {
@@ -68,14 +73,24 @@ impl<R: BufRead> JournalReader<R> {
 
     /// Reads a journal after `lines` lines, of which the last has the checksum `sum`.
     pub(crate) fn continue_at(input: R, lines: u64, sum: String) -> Self {
-        Self { input, line: lines, sum, seal: None, whole_bytes: 0, is_done: false }
+        Self { input, line: lines, sum, seal: None, whole_bytes: 0, is_done: false, buffer: Vec::new() }
     }
 
     fn read_next(&mut self) -> Result<Option<JournalEntry>, JournalError> {
-        // Bytes, because a line may be cut inside a character.
-        let mut line = Vec::new();
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.clear();
+        let next = self.read_into(&mut buffer);
+        // A single long line doesn't keep its memory.
+        if buffer.capacity() <= MAX_KEPT_BYTES {
+            self.buffer = buffer;
+        }
+        next
+    }
+
+    /// Reads the next line. These are bytes, because a line may be cut inside a character.
+    fn read_into(&mut self, line: &mut Vec<u8>) -> Result<Option<JournalEntry>, JournalError> {
         self.line += 1;
-        if self.input.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? == 0 {
+        if self.input.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', line)? == 0 {
             return Ok(None);
         }
         let length = line.len() as u64;
@@ -85,16 +100,16 @@ impl<R: BufRead> JournalReader<R> {
         let has_end = line.pop_if(|last| *last == b'\n').is_some();
         if has_end
             && self.line == 1
-            && let Some((format, version)) = other_format(&line)
+            && let Some((format, version)) = other_format(line)
         {
             return Err(JournalError::OtherFormat { format, version });
         }
-        let decoded = self.decode(&line);
+        let decoded = self.decode(line);
         if !has_end {
             // An incomplete line is the beginning of what was to be written. A complete line that ends with another byte than
             // a line feed was changed.
             let is_invalid = decoded.is_err();
-            let has_other_end = line.pop().is_some() && is_invalid && self.decode(&line).is_ok();
+            let has_other_end = line.pop().is_some() && is_invalid && self.decode(line).is_ok();
             return Err(match has_other_end {
                 true => self.modified("it doesn't end with a line feed"),
                 false => JournalError::Torn { line: self.line },
@@ -116,7 +131,7 @@ impl<R: BufRead> JournalReader<R> {
         if checksum(&self.sum, body) != sum {
             return Err(self.modified("its checksum is wrong"));
         }
-        let entry = JournalEntry::from_json(&format!("{body}}}"))
+        let entry = JournalEntry::from_json(&[body, "}"].concat())
             .map_err(|error| JournalError::Unrecognized { line: self.line, why: error.to_string() })?;
         Ok((entry, body, sum))
     }

@@ -1,8 +1,8 @@
 //! Looks up the prices of models: first the user's, then the table's.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use genai_prices::{Calculator, ModelInfo, PriceRequest, UsageKey};
@@ -18,13 +18,28 @@ pub const TABLE_VERSION: &str = "genai-prices 0.2.1";
 /// The publication date of the table.
 pub const TABLE_DATE: &str = "2026-10-30";
 
-/// The prices: the user's take precedence over those of the table, whose parts are decoded when they are first needed.
+/// The prices: the user's take precedence over those of the table, of which a lookup decodes what it needs.
 #[derive(Debug, Default, Clone)]
 pub struct Prices {
     user_prices: Arc<UserPrices>,
     user_prices_unreadable: bool,
     /// The base addresses of providers with an address other than their own, without credentials.
     base_urls: Arc<BTreeMap<String, String>>,
+    /// The last rates that were looked up.
+    last_rates: Arc<Mutex<KeptRates>>,
+}
+
+type KeptRates = Vec<(RatesKey, Option<Rates>)>;
+
+/// What the rates in an embedded table depend on. They change at most once a minute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct RatesKey {
+    list: &'static str,
+    name: String,
+    is_flex: bool,
+    /// The number of the [`TIER_STARTS`] below the length of the prompt.
+    tier: usize,
+    minute: u64,
 }
 
 /// The price of a model.
@@ -47,6 +62,9 @@ static HAS_LOADED_ALL: AtomicBool = AtomicBool::new(false);
 
 /// The prompt lengths at which the rates of models in the table change.
 const TIER_STARTS: [u64; 9] = [32_000, 100_000, 128_000, 199_999, 200_000, 256_000, 272_000, 512_000, 524_288];
+
+/// How many rates are kept for the next lookups.
+const MAX_LAST_RATES: usize = 16;
 
 /// The price of flex processing at Google, as a share of the standard price
 /// (<https://ai.google.dev/gemini-api/docs/flex-inference>).
@@ -79,21 +97,20 @@ impl Prices {
         &self.user_prices
     }
 
-    /// Starts to decode the parts of the table for these models on another thread. Lookups wait for it.
+    /// Prepares what every lookup needs on another thread. Lookups wait for it.
+    pub fn prepare_in_background() {
+        // The usual stack can take two megabytes of memory at once.
+        let thread = std::thread::Builder::new().name("prices".to_owned()).stack_size(256 << 10);
+        // Without a thread, the first lookup prepares it.
+        let _ = thread.spawn(|| drop(Calculator::from_json("[]")));
+    }
+
+    /// Starts to decode the whole table on another thread, if a lookup of these models needs it. Lookups wait for it.
     pub fn load_in_background<'a>(&self, items: impl IntoIterator<Item = PriceKey<'a>>) {
-        for item in items {
-            let is_elsewhere =
-                self.base_urls.contains_key(item.provider) && !HAS_LOADED_ALL.swap(true, Ordering::Relaxed);
-            let vendor = Vendor::find(item.price_provider);
-            let load = move || {
-                vendor.inspect(|vendor| vendor.price_table.load());
-                let _ = is_elsewhere.then(Calculator::bundled);
-            };
-            let is_decoded = vendor.is_none_or(|vendor| vendor.price_table.is_loaded());
-            if is_elsewhere || !is_decoded {
-                // Without a thread, the first lookup decodes it.
-                let _ = std::thread::Builder::new().name("prices".to_owned()).spawn(load);
-            }
+        let is_elsewhere = items.into_iter().any(|item| self.base_urls.contains_key(item.provider));
+        if is_elsewhere && !HAS_LOADED_ALL.swap(true, Ordering::Relaxed) {
+            // Without a thread, the first lookup decodes it.
+            let _ = std::thread::Builder::new().name("prices".to_owned()).spawn(Calculator::bundled);
         }
     }
 
@@ -108,7 +125,7 @@ impl Prices {
     fn locate<'i>(&self, item: PriceKey<'i>) -> Option<(&'i str, &'i str, ModelInfo<'static>)> {
         let at_address = self.provider_at_base_url(item.provider).map(|list| (list, item.name));
         let mut places = at_address.into_iter().chain([(item.price_provider, item.price_model)]);
-        places.find_map(|(list, name)| Some((list, name, find_model(table_of(list, name)?, list, name)?)))
+        places.find_map(|(list, name)| Some((list, name, find_in_list(list, name)?)))
     }
 
     /// The cost of one request in US dollars, at the prices of the time `at`. `None` if the price is unknown. For
@@ -131,8 +148,38 @@ impl Prices {
         if let Some(rates) = self.user_prices.rates(item, prompt_tokens) {
             return Some(rates);
         }
+        if let Some(vendor) = Vendor::find(item.price_provider).filter(|_| !self.base_urls.contains_key(item.provider))
+        {
+            return self.embedded_rates(vendor.id, item, prompt_tokens, at);
+        }
         let (list, name, _) = self.locate(item)?;
         rates_in_table(list, name, prompt_tokens, at, item.is_flex)
+    }
+
+    /// The rates of a vendor's model, of which each turn of a run asks for the same ones.
+    fn embedded_rates(
+        &self,
+        list: &'static str,
+        item: PriceKey<'_>,
+        prompt_tokens: u64,
+        at: SystemTime,
+    ) -> Option<Rates> {
+        let tier = TIER_STARTS.partition_point(|start| *start < prompt_tokens);
+        let minute = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() / 60;
+        let key = RatesKey { list, name: item.price_model.to_owned(), is_flex: item.is_flex, tier, minute };
+        let mut last = self.last_rates.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, rates)) = last.iter().find(|(known, _)| *known == key) {
+            return *rates;
+        }
+        // Any other length in the tier has the same rates.
+        let prompt_tokens = tier.checked_sub(1).map_or(0, |start| TIER_STARTS[start] + 1);
+        let rates =
+            self.locate(item).and_then(|(list, name, _)| rates_in_table(list, name, prompt_tokens, at, item.is_flex));
+        if last.len() >= MAX_LAST_RATES {
+            last.clear();
+        }
+        last.push((key, rates));
+        rates
     }
 
     /// Whether there is a price for the model.
@@ -247,6 +294,14 @@ fn rates_in_table(list: &str, name: &str, prompt_tokens: u64, at: SystemTime, is
         cache_read: of_prompt(Usage { cache_read_tokens: prompt, ..Usage::default() })?,
         cache_write: of_prompt(Usage { cache_write_tokens: prompt, ..Usage::default() })?,
     })
+}
+
+/// A provider's model.
+fn find_in_list(list: &str, name: &str) -> Option<ModelInfo<'static>> {
+    match Vendor::find(list) {
+        Some(vendor) => vendor.price_table.model(name, |table| find_model(table, list, name)),
+        None => find_model(table_of(list, name)?, list, name),
+    }
 }
 
 /// A provider's model in the table.
@@ -469,7 +524,7 @@ mod tests {
         // The table says of many prices when they were verified; other dates in it are those of price changes to come.
         let mut checked: Vec<jiff::civil::Date> = Vec::new();
         for vendor in &VENDORS {
-            let parts = vendor.price_table.json().split("verified on ").skip(1);
+            let parts = vendor.price_table.text().split("verified on ").skip(1);
             checked.extend(parts.filter_map(|rest| rest.get(..10)?.parse::<jiff::civil::Date>().ok()));
         }
         let last = checked.into_iter().max().unwrap();
@@ -505,7 +560,9 @@ mod tests {
             let whole = Calculator::bundled().providers().find(|provider| provider.id() == vendor.id).unwrap();
             let own = vendor.price_table.whole().unwrap().providers().next().unwrap();
             let stale = format!(
-                "src/pricing/{0}.json is stale: jq -c '[.[] | select(.id == \"{0}\")]' data/prices.json in the crate's source",
+                "src/pricing/{0}.tsv is stale: jq -r '.[] | select(.id == \"{0}\") | ({{id, name, api_pattern: \"-\"}} | \
+                 tojson), (.models[] | \"\\(.match)\\t\\(del(.match, .name, .description))\")' data/prices.json in the \
+                 crate's source",
                 vendor.id
             );
             assert_eq!(ids_of(own), ids_of(whole), "{stale}");
@@ -516,6 +573,28 @@ mod tests {
                 let price = |table: &Calculator| table.calculate(&request).map(|price| price.total_price).ok();
                 for table in [vendor.price_table.whole(), vendor.price_table.for_model(&model)] {
                     assert_eq!(price(table.unwrap()), price(Calculator::bundled()), "{model} on {day}: {stale}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn kept_rates_are_those_of_each_prompt_and_time() {
+        let prices = Prices::new();
+        for vendor in &VENDORS {
+            let table = vendor.price_table.whole().unwrap();
+            for name in ids_of(table.providers().next().unwrap()).iter().filter(|name| !name.contains("audio")) {
+                for day in ["2026-03-12T23:59:59Z", "2026-11-21T12:00:30Z"].map(at) {
+                    for prompt in [0, 999, 200_000, 200_001, 900_000] {
+                        for is_flex in [false, true] {
+                            let item = PriceKey { is_flex, ..listed(vendor.id, name) };
+                            let expected = rates_in_table(vendor.id, name, prompt, day, is_flex);
+                            let expected = expected.filter(|_| prices.has_price(item));
+                            for _ in 0..2 {
+                                assert_eq!(prices.rates(item, prompt, day), expected, "{name}: {prompt} {is_flex}");
+                            }
+                        }
+                    }
                 }
             }
         }
@@ -608,7 +687,9 @@ mod tests {
             }
         }
         for vendor in &VENDORS {
-            check(&serde_json::from_str(vendor.price_table.json()).unwrap());
+            for line in vendor.price_table.text().lines() {
+                check(&serde_json::from_str(line.rsplit('\t').next().unwrap()).unwrap());
+            }
         }
     }
 }

@@ -115,9 +115,6 @@ pub struct ReplyRequest {
 
 /// Receives notifications while a reply is being received.
 pub trait StreamObserver: Send + Sync {
-    /// A piece of the reply's text has arrived. It is for display only: when the attempt fails, `on_retry` or an error
-    /// follows, and the next attempt starts over.
-    fn on_text(&self, piece: &str);
     /// An attempt has failed, and the next one follows after `retry.wait()`.
     fn on_retry(&self, retry: &Retry);
 }

@@ -3,7 +3,7 @@
 use super::transport::sse::{MAX_EVENT_BYTES, TooLong};
 use crate::message::{Block, BlockContent, Reply, StopReason, Usage};
 use crate::models::token_estimate::{TokenEstimator, reply_tokens};
-use crate::providers::json::{Fields, field, non_empty_field};
+use crate::providers::json::{FieldLookup, FieldRefs, Fields, non_empty_field, str_field};
 
 /// Why a stream yields no reply.
 #[derive(Debug)]
@@ -67,8 +67,6 @@ pub(crate) struct PartialReply {
     pub(crate) is_finished: bool,
     prompt_bytes: usize,
     output_bytes: usize,
-    /// Text that wasn't passed on yet.
-    new_text: String,
 }
 
 impl PartialReply {
@@ -77,13 +75,8 @@ impl PartialReply {
         self.output_bytes += bytes;
     }
 
-    /// Passes on a piece of the reply's text, for display.
-    pub(crate) fn show_text(&mut self, piece: &str) {
-        self.new_text.push_str(piece);
-    }
-
     /// Adopts the id and the model, if these fields name them.
-    pub(crate) fn identify(&mut self, fields: &Fields, id: &str, model: &str) {
+    pub(crate) fn identify(&mut self, fields: &impl FieldLookup, id: &str, model: &str) {
         self.id = non_empty_field(fields, id).or(self.id.take());
         self.model = non_empty_field(fields, model).or(self.model.take());
     }
@@ -118,36 +111,26 @@ impl<D: EventDecoder> ReplyAssembler<D> {
         Self { decoder, reply: PartialReply { prompt_bytes, ..PartialReply::default() } }
     }
 
-    /// Takes one event, unless the reply has ended. `on_text` is called with new text.
+    /// Takes one event, unless the reply has ended.
     ///
     /// # Errors
     /// The API reports an error, or an event of the API is malformed.
-    pub(crate) fn push_event(&mut self, name: &str, data: &str, on_text: &dyn Fn(&str)) -> Result<(), StreamError> {
+    pub(crate) fn push_event(&mut self, name: &str, data: &str) -> Result<(), StreamError> {
         if self.reply.is_finished {
             return Ok(());
         }
         if name == "error" {
             return Err(StreamError::Api(data.to_owned()));
         }
-        self.decoder.decode_event(&mut self.reply, name, data)?;
-        self.pass_text(on_text);
-        Ok(())
+        self.decoder.decode_event(&mut self.reply, name, data)
     }
 
     /// Takes a whole response that isn't streamed.
     ///
     /// # Errors
     /// It isn't a reply.
-    pub(crate) fn push_body(&mut self, body: &[u8], on_text: &dyn Fn(&str)) -> Result<(), StreamError> {
-        self.decoder.decode_body(&mut self.reply, &String::from_utf8_lossy(body))?;
-        self.pass_text(on_text);
-        Ok(())
-    }
-
-    fn pass_text(&mut self, on_text: &dyn Fn(&str)) {
-        if !self.reply.new_text.is_empty() {
-            on_text(&std::mem::take(&mut self.reply.new_text));
-        }
+    pub(crate) fn push_body(&mut self, body: &[u8]) -> Result<(), StreamError> {
+        self.decoder.decode_body(&mut self.reply, &String::from_utf8_lossy(body))
     }
 
     /// Whether the reply is complete and nothing follows.
@@ -210,8 +193,8 @@ pub(crate) fn not_a_reply(what: &str) -> StreamError {
 ///
 /// # Errors
 /// It reports an error, or can't be parsed though its name is known.
-pub(crate) fn parse_event(data: &str, is_known: bool) -> Result<Option<Fields>, StreamError> {
-    match serde_json::from_str::<Fields>(data) {
+pub(crate) fn parse_event(data: &str, is_known: bool) -> Result<Option<FieldRefs<'_>>, StreamError> {
+    match serde_json::from_str::<FieldRefs<'_>>(data) {
         Ok(event) if is_error(&event) => Err(StreamError::Api(data.to_owned())),
         Ok(event) => Ok(Some(event)),
         Err(error) if is_known && data.trim_start().starts_with('{') => {
@@ -225,20 +208,20 @@ pub(crate) fn parse_event(data: &str, is_known: bool) -> Result<Option<Fields>, 
 ///
 /// # Errors
 /// It has another form.
-pub(crate) fn read_field<T: serde::de::DeserializeOwned + Default>(
-    fields: &Fields,
+pub(crate) fn read_field<'f, T: serde::Deserialize<'f> + Default>(
+    fields: &'f impl FieldLookup,
     name: &str,
 ) -> Result<T, StreamError> {
-    let value = fields.get(name).map_or(Ok(None), |value| serde_json::from_str::<Option<T>>(value.get()));
+    let value = fields.raw_field(name).map_or(Ok(None), |value| serde_json::from_str::<Option<T>>(value.get()));
     let value = value.map_err(|error| StreamError::malformed(format!("`{name}` can't be read: {error}")))?;
     Ok(value.unwrap_or_default())
 }
 
 /// Whether a response or an event reports an error.
-fn is_error(fields: &Fields) -> bool {
-    let says = |name| field::<String>(fields, name).is_some_and(|word| word == "error");
+fn is_error(fields: &impl FieldLookup) -> bool {
+    let says = |name| str_field(fields, name).is_some_and(|word| word == "error");
     let has_error = |error: &str| !matches!(error, "null" | "false" | "\"\"" | "{}");
-    says("type") || says("object") || fields.get("error").is_some_and(|error| has_error(error.get()))
+    says("type") || says("object") || fields.raw_field("error").is_some_and(|error| has_error(error.get()))
 }
 
 /// The usage, given the tokens of the whole prompt and those of it that were read from and written to a cache.

@@ -58,9 +58,10 @@ impl StreamRedactor {
 
     fn buffer(&mut self, piece: &[u8]) {
         if let Some((matcher, state)) = &mut self.matcher {
-            for byte in piece {
-                state.step(matcher, *byte, |start, end, label| add_range(&mut self.ranges, start, end, label));
-            }
+            state.search(matcher, piece, |start, end, label| {
+                add_range(&mut self.ranges, start, end, label);
+                true
+            });
         }
         self.buffered.extend_from_slice(piece);
     }
@@ -129,41 +130,4 @@ fn add_range(ranges: &mut VecDeque<RedactedRange>, start: u64, end: u64, label: 
         }
     }
     ranges.push_back(range);
-}
-
-/// Redacts a stream of text. Every piece that it returns is valid text.
-pub struct TextRedactor {
-    stream: StreamRedactor,
-    /// The beginning of a character whose end is still held back.
-    partial_char: Vec<u8>,
-}
-
-impl TextRedactor {
-    pub(super) fn new(stream: StreamRedactor) -> Self {
-        Self { stream, partial_char: Vec::new() }
-    }
-
-    /// Takes a piece and returns what can't be part of a secret any more.
-    pub fn feed<'a>(&mut self, piece: &'a str) -> Cow<'a, str> {
-        match self.stream.feed(piece.as_bytes()) {
-            Cow::Borrowed(_) => Cow::Borrowed(piece),
-            Cow::Owned(bytes) => Cow::Owned(self.take_complete_chars(&bytes)),
-        }
-    }
-
-    /// Returns the rest.
-    pub fn finish(&mut self) -> String {
-        let rest = self.stream.finish();
-        self.take_complete_chars(&rest)
-    }
-
-    fn take_complete_chars(&mut self, bytes: &[u8]) -> String {
-        self.partial_char.extend_from_slice(bytes);
-        let end = match std::str::from_utf8(&self.partial_char) {
-            Err(error) if error.error_len().is_none() => error.valid_up_to(),
-            _ => self.partial_char.len(),
-        };
-        let rest = self.partial_char.split_off(end);
-        String::from_utf8_lossy(&std::mem::replace(&mut self.partial_char, rest)).into_owned()
-    }
 }

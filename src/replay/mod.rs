@@ -312,6 +312,4 @@ impl Sink for EventCollector {
     fn flush<'a>(&'a self, _: &'a str) -> BoxFuture<'a, io::Result<()>> {
         Box::pin(std::future::ready(Ok(())))
     }
-
-    fn text(&self, _: &str, _: &str) {}
 }

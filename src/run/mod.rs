@@ -29,6 +29,7 @@ use crate::event::{
     AgentFinished, ErrorInfo, Event, FORMAT, JournalEntry, Outcome, PARENT, Resumed, RunFinished, RunOptions,
     RunResult, RunStarted, RunSummary, Sink,
 };
+use crate::formats::html;
 pub use crate::git::head_commit;
 use crate::job::{Compaction, Keep};
 use crate::map::SharedPrefixes;
@@ -300,6 +301,10 @@ impl Run<'_> {
         keeper.recorder.remove_result().map_err(broken)?;
         keeper.recorder.keep_alive(self.clock);
 
+        if !html::has_compiled_templates() {
+            // The task begins when the parent waits for the first time, and the thread is the one that ends the record.
+            tokio::spawn(async { tokio::task::spawn_blocking(html::compile_templates).await });
+        }
         let parent = Agent::run_parent(&run).await;
         let unasked =
             keeper.unused_replies(&self.plan, &self.providers).filter(|_| parent.outcome == Outcome::Completed);
@@ -507,8 +512,6 @@ impl Sink for RecordingSink {
     fn keep(&self, attachment: &Attachment) -> io::Result<()> {
         self.recorder.write_attachment(attachment).inspect_err(|error| self.fail(error))
     }
-
-    fn text(&self, _: &str, _: &str) {}
 }
 
 impl RecordingSink {

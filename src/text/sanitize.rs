@@ -267,6 +267,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn characters_are_replaced_at_every_position() {
+        for length in 0..100 {
+            let plain = "a\t\nz ~".chars().cycle().take(length).collect::<String>();
+            assert_eq!(replace_control_chars(&plain), plain);
+            for (text, shown) in
+                [("\u{1b}", "␛"), ("ä", "ä"), ("\r\n", "\n"), ("\u{202e}", "\u{fffd}"), ("\u{7f}", "␡")]
+            {
+                let [text, shown] = [text, shown].map(|middle| format!("{plain}{middle}{plain}{middle}"));
+                assert_eq!(replace_control_chars(&text), shown);
+            }
+        }
+    }
+
+    #[test]
     fn terminal_control_is_replaced() {
         assert_eq!(line("a\x1b[31m\nb\u{9b}0m\u{202e}\0"), "a␛[31m b\u{fffd}0m\u{fffd}␀");
     }

@@ -24,6 +24,13 @@ fn join(head: &str, left_out: usize, tail: &str) -> String {
 
 /// The first `count` characters.
 pub(crate) fn first(text: &str, count: usize) -> &str {
+    if text.len() <= count {
+        return text;
+    }
+    // Most texts are ASCII, where a character is a byte.
+    if text.as_bytes()[..count].is_ascii() {
+        return &text[..count];
+    }
     text.char_indices().nth(count).map_or(text, |(at, _)| &text[..at])
 }
 
@@ -34,6 +41,10 @@ pub(crate) fn ellipsize(text: &str, max_chars: usize) -> String {
 }
 
 fn last(text: &str, count: usize) -> &str {
+    let at = text.len().saturating_sub(count);
+    if text.as_bytes()[at..].is_ascii() {
+        return &text[at..];
+    }
     match count.checked_sub(1) {
         None => "",
         Some(count) => text.char_indices().rev().nth(count).map_or(text, |(at, _)| &text[at..]),
@@ -82,7 +93,9 @@ impl HeadTail {
         let mut head = self.head;
         if !self.dropped {
             head.extend_from_slice(&self.tail);
-            return truncate_middle(String::from_utf8_lossy(&head).into_owned(), 2 * self.half + NOTICE_CHARS);
+            let text = String::from_utf8(head);
+            let text = text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+            return truncate_middle(text, 2 * self.half + NOTICE_CHARS);
         }
         let head = String::from_utf8_lossy(&head);
         let tail = String::from_utf8_lossy(&self.tail);

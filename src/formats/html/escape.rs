@@ -3,17 +3,19 @@
 /// A text for HTML, in elements and attributes.
 pub(super) fn escape(text: &str) -> String {
     let mut html = String::with_capacity(text.len() + text.len() / 16);
-    for char in text.chars() {
-        match char {
-            '<' => html += "&lt;",
-            '>' => html += "&gt;",
-            '&' => html += "&amp;",
-            '"' => html += "&quot;",
-            '\'' => html += "&#39;",
-            _ => html.push(char),
-        }
+    let mut rest = text;
+    while let Some(at) = rest.bytes().position(|byte| matches!(byte, b'<' | b'>' | b'&' | b'"' | b'\'')) {
+        html += &rest[..at];
+        html += match rest.as_bytes()[at] {
+            b'<' => "&lt;",
+            b'>' => "&gt;",
+            b'&' => "&amp;",
+            b'"' => "&quot;",
+            _ => "&#39;",
+        };
+        rest = &rest[at + 1..];
     }
-    html
+    html + rest
 }
 
 /// The length of an escaped text in bytes.

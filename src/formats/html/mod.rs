@@ -63,14 +63,25 @@ const MAX_FILES: usize = 500;
 const MAX_AGENTS: usize = 500;
 const MAX_MISSING: usize = 20;
 
+/// The compiled templates, which are the same for all reports: the rows of a map have a thousand.
+static COMPILED: LazyLock<Result<Environment<'static>, String>> =
+    LazyLock::new(|| environment().map_err(|error| error.to_string()));
+
+/// Compiles the templates. A report does it otherwise, when someone waits for it.
+pub fn compile_templates() {
+    LazyLock::force(&COMPILED);
+}
+
+/// Whether [`compile_templates`] has nothing to do.
+pub fn has_compiled_templates() -> bool {
+    LazyLock::get(&COMPILED).is_some()
+}
+
 /// Writes a recorded run.
 ///
 /// # Errors
 /// Writing to `out` failed.
 pub fn report(conversation: &Conversation, out: &mut dyn Write) -> io::Result<()> {
-    // Compiled once: the rows of a map have a thousand reports.
-    static COMPILED: LazyLock<Result<Environment<'static>, String>> =
-        LazyLock::new(|| environment().map_err(|error| error.to_string()));
     let templates = COMPILED.as_ref().map_err(|error| io::Error::other(error.as_str()))?;
     let outline = Outline::of(conversation);
     let max_chars = text_limit(conversation);

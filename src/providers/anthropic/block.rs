@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::message::{Block, BlockContent, ToolCall};
 use crate::providers::assembler::{PartialReply, StreamError};
-use crate::providers::json::{Fields, GrowingObject, field, parse_fields, string_field, string_value, to_raw};
+use crate::providers::json::{
+    FieldLookup, FieldRefs, Fields, GrowingObject, field, parse_fields, str_field, str_value, string_field, to_raw,
+};
 use crate::providers::tool_calls::{MAX_INPUT_BYTES, parse_input};
 
 /// A block that is being received.
@@ -48,48 +51,73 @@ impl PendingBlock {
     ///
     /// # Errors
     /// The field of a known delta isn't a string, so a part of the block would be missing.
-    pub(super) fn push_delta(&mut self, reply: &mut PartialReply, mut delta: Fields) -> Result<(), StreamError> {
-        let kind = string_field(&delta, "type").unwrap_or_default();
-        let known = DELTAS.iter().find(|(known, _)| *known == kind).map(|(_, field)| *field);
-        delta.retain(|name, _| name != "type" && known.is_none_or(|known| known == name));
-        reply.add_output(content_bytes(&delta));
+    pub(super) fn push_delta(&mut self, reply: &mut PartialReply, delta: &FieldRefs<'_>) -> Result<(), StreamError> {
+        let kind = str_field(delta, "type").unwrap_or_default();
         let is_first = !std::mem::replace(&mut self.has_deltas, true);
-        for (name, value) in delta {
-            match (name.as_str(), string_value(&value)) {
-                ("partial_json", Some(piece)) => {
-                    let input = self.input.get_or_insert_default();
-                    if input.len() <= MAX_INPUT_BYTES {
-                        input.push_str(&piece);
-                    }
-                }
-                // A signature arrives once. The official clients replace it, too.
-                ("signature", Some(_)) => self.object.insert(name, value),
-                ("citation", _) => self.citations.push(value),
-                (field, Some(piece)) => {
-                    if is_first
-                        && known.is_some()
-                        && piece.len() >= MIN_REPEAT_BYTES
-                        && self.object.text(field).as_ref() == Some(&piece)
-                    {
-                        continue;
-                    }
-                    if known == Some("text") {
-                        reply.show_text(&piece);
-                    }
-                    self.object.append(field, &piece);
-                }
-                (_, None) if known.is_none() => self.object.insert(name, value),
-                (_, None) if value.get() == "null" => {}
-                (field, None) => return Err(StreamError::malformed(format!("`{field}` of a delta isn't a string"))),
+        match DELTAS.iter().find(|(known, _)| *known == kind) {
+            Some((_, name)) => match delta.raw_field(name) {
+                Some(value) => self.push_known(reply, name, value, is_first),
+                None => Ok(()),
+            },
+            None => {
+                delta.to_fields().into_iter().for_each(|(name, value)| self.push_unknown(reply, name, value));
+                Ok(())
             }
+        }
+    }
+
+    /// Takes one delta of a known kind that has nothing but its content.
+    ///
+    /// # Errors
+    /// As above.
+    pub(super) fn push_plain(&mut self, reply: &mut PartialReply, delta: &PlainDelta<'_>) -> Result<(), StreamError> {
+        let is_first = !std::mem::replace(&mut self.has_deltas, true);
+        self.push_known(reply, delta.field, delta.value, is_first)
+    }
+
+    fn push_known(
+        &mut self,
+        reply: &mut PartialReply,
+        name: &str,
+        value: &RawValue,
+        is_first: bool,
+    ) -> Result<(), StreamError> {
+        reply.add_output(content_bytes(name, value));
+        match (name, str_value(value)) {
+            ("partial_json", Some(piece)) => self.push_input(&piece),
+            // A signature arrives once. The official clients replace it, too.
+            ("signature", Some(_)) => self.object.insert(name.to_owned(), value.to_owned()),
+            ("citation", _) => self.citations.push(value.to_owned()),
+            (_, Some(piece)) => {
+                let is_repeat = || self.object.text(name).is_some_and(|start| start == piece);
+                if !(is_first && piece.len() >= MIN_REPEAT_BYTES && is_repeat()) {
+                    self.object.append(name, &piece);
+                }
+            }
+            (_, None) if value.get() == "null" => {}
+            (_, None) => return Err(StreamError::malformed(format!("`{name}` of a delta isn't a string"))),
         }
         Ok(())
     }
 
-    /// The text of the block at its start; empty for any other block.
-    pub(super) fn initial_text(&self) -> String {
-        let is_text = self.object.text("type").is_some_and(|kind| kind == "text");
-        self.object.text("text").filter(|_| is_text).unwrap_or_default()
+    fn push_unknown(&mut self, reply: &mut PartialReply, name: String, value: Box<RawValue>) {
+        if name == "type" {
+            return;
+        }
+        reply.add_output(content_bytes(&name, &value));
+        match (name.as_str(), str_value(&value)) {
+            ("partial_json", Some(piece)) => self.push_input(&piece),
+            ("citation", _) => self.citations.push(value),
+            (_, Some(piece)) if name != "signature" => self.object.append(&name, &piece),
+            _ => self.object.insert(name, value),
+        }
+    }
+
+    fn push_input(&mut self, piece: &str) {
+        let input = self.input.get_or_insert_default();
+        if input.len() <= MAX_INPUT_BYTES {
+            input.push_str(piece);
+        }
     }
 
     /// The finished block.
@@ -126,10 +154,57 @@ impl PendingBlock {
     }
 }
 
-/// The approximate size in bytes of the content of a block or a delta.
-pub(super) fn content_bytes(fields: &Fields) -> usize {
-    let content = fields.iter().filter(|(name, _)| !["type", "id", "name", "signature"].contains(&name.as_str()));
-    content.map(|(_, value)| value.get().len().saturating_sub(2)).sum()
+/// The event of most deltas of a text or an input, read in one pass.
+pub(super) struct PlainDelta<'a> {
+    /// The index of its block.
+    pub(super) index: u64,
+    field: &'static str,
+    value: &'a RawValue,
+}
+
+impl<'a> PlainDelta<'a> {
+    /// Reads an event; `None` if it has anything else than the API's own fields for a piece of a text or an input.
+    pub(super) fn parse(data: &'a str) -> Option<Self> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Event<'a> {
+            #[serde(rename = "type")]
+            kind: &'a str,
+            index: u64,
+            #[serde(borrow)]
+            delta: Piece<'a>,
+        }
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Piece<'a> {
+            #[serde(rename = "type")]
+            kind: &'a str,
+            #[serde(borrow)]
+            text: Option<&'a RawValue>,
+            #[serde(borrow)]
+            thinking: Option<&'a RawValue>,
+            #[serde(borrow)]
+            partial_json: Option<&'a RawValue>,
+        }
+        let event: Event<'a> = serde_json::from_str(data).ok()?;
+        let (field, value) = match (event.delta.kind, event.delta) {
+            ("text_delta", Piece { text: Some(text), thinking: None, partial_json: None, .. }) => ("text", text),
+            ("thinking_delta", Piece { text: None, thinking: Some(text), partial_json: None, .. }) => {
+                ("thinking", text)
+            }
+            ("input_json_delta", Piece { text: None, thinking: None, partial_json: Some(text), .. }) => {
+                ("partial_json", text)
+            }
+            _ => return None,
+        };
+        (event.kind == "content_block_delta").then_some(Self { index: event.index, field, value })
+    }
+}
+
+/// The approximate size in bytes of the content in a field of a block or a delta.
+pub(super) fn content_bytes(name: &str, value: &RawValue) -> usize {
+    let is_content = !["type", "id", "name", "signature"].contains(&name);
+    if is_content { value.get().len().saturating_sub(2) } else { 0 }
 }
 
 /// Changes the id of a call.

@@ -6,12 +6,12 @@
 
 use serde_json::Value;
 
-use super::block::{PendingBlock, content_bytes};
+use super::block::{PendingBlock, PlainDelta, content_bytes};
 use crate::message::{Block, StopReason, Usage};
 use crate::providers::assembler::{
     EventDecoder, PartialReply, StreamError, not_a_reply, parse_body, parse_event, read_field,
 };
-use crate::providers::json::{Fields, field, non_empty_field, string_field, token_count};
+use crate::providers::json::{FieldLookup, FieldRefs, Fields, field, non_empty_field, str_field, token_count};
 
 /// The events of a reply.
 #[derive(Debug, Default)]
@@ -37,15 +37,13 @@ impl AnthropicDecoder {
     }
 
     fn start_block(&mut self, reply: &mut PartialReply, index: u64, fields: Fields) {
-        reply.add_output(content_bytes(&fields));
-        let block = PendingBlock::new(index, fields);
-        reply.show_text(&block.initial_text());
-        self.blocks.push(block);
+        reply.add_output(fields.iter().map(|(name, value)| content_bytes(name, value)).sum());
+        self.blocks.push(PendingBlock::new(index, fields));
     }
 
     /// Takes the `usage` of a message or an event. Null is ignored, and so is a prompt of zero tokens, which some servers
     /// send at the start and others at the end. The API counts a reply's tokens at its end.
-    fn count(&mut self, reply: &mut PartialReply, fields: &Fields, is_end: bool) {
+    fn count(&mut self, reply: &mut PartialReply, fields: &impl FieldLookup, is_end: bool) {
         let later: Value = field(fields, "usage").unwrap_or_default();
         let has_prompt = to_usage(&later).prompt() > 0;
         for (name, count) in later.as_object().into_iter().flatten() {
@@ -57,6 +55,12 @@ impl AnthropicDecoder {
         reply.counted = to_usage(&self.counts);
     }
 
+    /// Whether nothing of the reply is missing. `message_stop` isn't required: some servers omit it, a connection may break
+    /// before it, and it contains no part of the reply.
+    fn is_complete(&self) -> bool {
+        self.is_stop_after_blocks && self.blocks.iter().all(|block| block.has_ended)
+    }
+
     /// The newest block with this index. Some servers reuse the index of a finished block.
     fn block(&mut self, index: u64) -> Option<&mut PendingBlock> {
         self.blocks.iter_mut().rev().find(|block| block.index == index)
@@ -65,11 +69,20 @@ impl AnthropicDecoder {
 
 impl EventDecoder for AnthropicDecoder {
     fn decode_event(&mut self, reply: &mut PartialReply, name: &str, data: &str) -> Result<(), StreamError> {
+        // Most events are such deltas.
+        if name == "content_block_delta"
+            && let Some(delta) = PlainDelta::parse(data)
+            && let Some(block) = self.block(delta.index)
+        {
+            block.push_plain(reply, &delta)?;
+            reply.is_complete = self.is_complete();
+            return Ok(());
+        }
         let is_known = name.starts_with("message_") || name.starts_with("content_block_");
         let Some(event) = parse_event(data, is_known)? else { return Ok(()) };
         let index = || read_field::<u64>(&event, "index");
-        match string_field(&event, "type").unwrap_or_default().as_str() {
-            "message_start" => self.start_message(reply, &read_field(&event, "message")?, false)?,
+        match &*str_field(&event, "type").unwrap_or_default() {
+            "message_start" => self.start_message(reply, &read_field::<Fields>(&event, "message")?, false)?,
             "content_block_start" => {
                 let index = index()?;
                 if self.block(index).is_some_and(|block| !block.has_ended) {
@@ -81,19 +94,17 @@ impl EventDecoder for AnthropicDecoder {
                 let Some(block) = self.block(index()?) else {
                     return Err(StreamError::malformed("there is a delta for a block that never started"));
                 };
-                block.push_delta(reply, read_field(&event, "delta")?)?;
+                block.push_delta(reply, &read_field::<FieldRefs<'_>>(&event, "delta")?)?;
             }
             "content_block_stop" => self.block(index()?).into_iter().for_each(|block| block.has_ended = true),
             "message_delta" => {
-                self.is_stop_after_blocks |= read_stop(reply, &read_field(&event, "delta")?);
+                self.is_stop_after_blocks |= read_stop(reply, &read_field::<Fields>(&event, "delta")?);
                 self.count(reply, &event, true);
             }
             "message_stop" => reply.is_finished = true,
             _ => {}
         }
-        // `message_stop` isn't required: some servers omit it, a connection may break before it, and it contains no part
-        // of the reply.
-        reply.is_complete = self.is_stop_after_blocks && self.blocks.iter().all(|block| block.has_ended);
+        reply.is_complete = self.is_complete();
         Ok(())
     }
 
@@ -146,5 +157,53 @@ fn parse_stop_reason(reason: String) -> StopReason {
         "pause_turn" => StopReason::Pause,
         "model_context_window_exceeded" => StopReason::ContextFull,
         _ => StopReason::Other(reason),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_deltas_are_read_like_all_others() {
+        let plain = [
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"one \"two\" \ud83d\ude00 \ud800"}}"#,
+            r#"{"delta":{"text":"three","type":"text_delta"},"index":0,"type":"content_block_delta"}"#,
+            r#"{"type":"content_block_delta","index":1,"delta":{"type":"thinking_delta","thinking":"hm"}}"#,
+            r#"{"type":"content_block_delta","index":2,"delta":{"type":"input_json_delta","partial_json":"{\"a\":1}"}}"#,
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":7}}"#,
+        ];
+        let other = [
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x","text":"y"}}"#,
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x","more":1}}"#,
+            r#"{"type":"content_block_delta","index":0,"more":1,"delta":{"type":"text_delta","text":"x"}}"#,
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","thinking":"x"}}"#,
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":null}}"#,
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"novel_delta","text":"x"}}"#,
+            r#"{"type":"content_block_delta","index":1,"delta":{"type":"signature_delta","signature":"s"}}"#,
+            r#"{"type":"content_block_stop","index":0,"delta":{"type":"text_delta","text":"x"}}"#,
+            r#"{"type":"content_block_delta","index":"0","delta":{"type":"text_delta","text":"x"}}"#,
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x"}"#,
+            r#"{"type":"error","error":{}}"#,
+        ];
+        let decode = |event: &str, name: &str| {
+            let (mut decoder, mut reply) = (AnthropicDecoder::default(), PartialReply::default());
+            for (index, kind) in ["text", "thinking", "tool_use"].into_iter().enumerate() {
+                let start = format!(
+                    r#"{{"type":"content_block_start","index":{index},"content_block":{{"type":"{kind}","text":"a"}}}}"#
+                );
+                decoder.decode_event(&mut reply, "content_block_start", &start).unwrap();
+            }
+            let outcome = decoder.decode_event(&mut reply, name, event).map_err(|error| format!("{error:?}"));
+            (outcome, format!("{reply:?}"), serde_json::to_string(&decoder.finish(&mut reply).unwrap()).unwrap())
+        };
+        for event in plain.iter().chain(&other) {
+            assert_eq!(PlainDelta::parse(event).is_some(), plain.contains(event), "{event}");
+            // Without the name, an event isn't read in one pass, and one that isn't JSON is skipped.
+            if event.ends_with("}}") || event.starts_with(r#"{"delta"#) {
+                assert_eq!(decode(event, "content_block_delta"), decode(event, ""), "{event}");
+            }
+        }
+        assert!(decode(other[9], "content_block_delta").0.is_err());
     }
 }

@@ -19,7 +19,7 @@ const RESPONSES_CUT: &str = include_str!("llama-cpp-responses-cut.sse");
 fn read(mut growth: ReplyAssembler<impl EventDecoder>, stream: &str, size: usize) -> Reply {
     let mut decoder = Decoder::new(1 << 20);
     for piece in stream.as_bytes().chunks(size) {
-        decoder.feed(piece, |name, data| growth.push_event(name, data, &|_| {})).unwrap();
+        decoder.feed(piece, |name, data| growth.push_event(name, data)).unwrap();
     }
     assert!(growth.is_finished());
     growth.finish(None).unwrap()

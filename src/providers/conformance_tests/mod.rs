@@ -146,7 +146,7 @@ pub(super) fn read(mut growth: ReplyAssembler<impl EventDecoder>, chunks: &[&[u8
     let mut decoder = Decoder::new(1 << 20);
     let (mut taken, mut complete) = (0, None);
     for chunk in chunks {
-        decoder.feed(chunk, |name, data| growth.push_event(name, data, &|_| {})).unwrap();
+        decoder.feed(chunk, |name, data| growth.push_event(name, data)).unwrap();
         taken += chunk.len();
         complete = complete.or(growth.is_complete().then_some(taken));
     }
@@ -155,17 +155,11 @@ pub(super) fn read(mut growth: ReplyAssembler<impl EventDecoder>, chunks: &[&[u8
 
 #[derive(Default)]
 pub(super) struct RecordingObserver {
-    /// The text so far, except that of failed attempts.
-    pub(super) text: Mutex<String>,
     pub(super) retries: Mutex<Vec<Retry>>,
 }
 
 impl StreamObserver for RecordingObserver {
-    fn on_text(&self, piece: &str) {
-        self.text.lock().unwrap().push_str(piece);
-    }
     fn on_retry(&self, retry: &Retry) {
-        self.text.lock().unwrap().clear();
         self.retries.lock().unwrap().push(retry.clone());
     }
 }

@@ -32,7 +32,7 @@ pub(super) struct PendingPart {
 }
 
 impl PendingPart {
-    /// Takes a part and shows its text. Returns whether it has any content.
+    /// Takes a part. Returns whether it has any content.
     pub(super) fn push(parts: &mut Vec<Self>, reply: &mut PartialReply, mut fields: Fields) -> bool {
         // Some servers send all fields that a part can have.
         fields.retain(|_, value| value.get() != "null");
@@ -47,9 +47,6 @@ impl PendingPart {
         }
         let text = string_field(&fields, "text").unwrap_or_default();
         let has_text = !text.is_empty();
-        if !is_thought {
-            reply.show_text(&text);
-        }
         reply.add_output(text.len());
         let grows = |last: &&mut Self| is_plain && last.is_plain && last.is_thought == is_thought;
         match parts.last_mut().filter(grows) {

@@ -13,7 +13,7 @@ use crate::message::{Block, StopReason};
 use crate::providers::assembler::{
     EventDecoder, PartialReply, StreamError, not_a_reply, parse_body, parse_event, read_field, usage_of_whole_prompt,
 };
-use crate::providers::json::{Fields, field, non_empty_field, token_count};
+use crate::providers::json::{FieldLookup, Fields, field, non_empty_field, token_count};
 
 /// The events of a reply.
 #[derive(Debug, Default)]
@@ -46,7 +46,7 @@ impl ReplyEnd {
 
 impl GeminiDecoder {
     /// Takes one response object. Returns whether it is from this API.
-    fn push_response(&mut self, reply: &mut PartialReply, response: &Fields) -> Result<bool, StreamError> {
+    fn push_response(&mut self, reply: &mut PartialReply, response: &impl FieldLookup) -> Result<bool, StreamError> {
         reply.identify(response, "responseId", "modelVersion");
         self.count(reply, response);
         let feedback: Option<Fields> = read_field(response, "promptFeedback")?;
@@ -70,7 +70,7 @@ impl GeminiDecoder {
 
     /// Takes the counts of a response. The prompt's includes cached tokens, but not those that Google's own tools added;
     /// the candidates' doesn't include thoughts.
-    fn count(&mut self, reply: &mut PartialReply, response: &Fields) {
+    fn count(&mut self, reply: &mut PartialReply, response: &impl FieldLookup) {
         let later: Value = field(response, "usageMetadata").unwrap_or_default();
         for (name, count) in later.as_object().into_iter().flatten().filter(|(_, count)| !count.is_null()) {
             self.counts[name] = count.clone();

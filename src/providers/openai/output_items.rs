@@ -2,7 +2,7 @@
 
 use super::output_item;
 use crate::message::{Block, BlockContent};
-use crate::providers::json::{Fields, string_field as text_field};
+use crate::providers::json::{Fields, str_field as text_field};
 use crate::providers::tool_calls::to_tool_call;
 
 /// Items, in the order in which they started.
@@ -36,15 +36,17 @@ impl PendingItem {
         !value.is_empty() && text_field(&self.fields, name).as_deref() == Some(value)
     }
 
-    /// The text of a finished message that no delta contained; later calls don't return it again.
-    pub(super) fn take_unreported_text(&mut self) -> Option<String> {
+    /// The length in bytes of a finished message's text that no delta contained; later calls don't count it again.
+    pub(super) fn count_new_text(&mut self) -> usize {
         if !self.is_finished || !self.is("type", "message") {
-            return None;
+            return 0;
         }
         let text = output_item::message_text(&self.fields);
-        let new = text.strip_prefix(&self.text_parts.text()).filter(|new| !new.is_empty())?.to_owned();
-        self.text_parts = TextParts::whole(text);
-        Some(new)
+        let new = text.strip_prefix(&self.text_parts.text()).unwrap_or_default().len();
+        if new > 0 {
+            self.text_parts = TextParts::whole(text);
+        }
+        new
     }
 
     /// Whether a finished item may be the same as this finished one, by its text.
@@ -209,13 +211,13 @@ impl OutputItems {
 }
 
 /// Separates the messages of a reply.
-pub(super) const MESSAGE_SEPARATOR: &str = "\n\n";
+const MESSAGE_SEPARATOR: &str = "\n\n";
 
 /// The block of an item that never ended.
 fn partial_block(fields: &Fields, text: String) -> Option<Block> {
     let content = match text_field(fields, "type").as_deref() {
         Some("function_call") => {
-            let [id, name] = ["call_id", "name"].map(|name| text_field(fields, name).unwrap_or_default());
+            let [id, name] = ["call_id", "name"].map(|name| text_field(fields, name).unwrap_or_default().into_owned());
             BlockContent::Call(to_tool_call(id, name, Some(&text)))
         }
         _ if text.is_empty() => return None,

@@ -8,14 +8,16 @@
 //! identified by its id first. Not every server numbers events, and nothing is lost within a connection, so sequence
 //! numbers are ignored.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
-use super::output_items::{ItemRef, MESSAGE_SEPARATOR, OutputItems, PendingItem};
+use super::output_items::{ItemRef, OutputItems, PendingItem};
 use crate::message::{Block, StopReason};
 use crate::providers::assembler::{
     EventDecoder, PartialReply, StreamError, not_a_reply, parse_body, parse_event, read_field, usage_of_whole_prompt,
 };
-use crate::providers::json::{Fields, field, non_empty_field, string_field, token_count};
+use crate::providers::json::{FieldLookup, Fields, field, non_empty_field, str_field, string_field, token_count};
 use crate::providers::tool_calls::MAX_INPUT_BYTES;
 
 /// The events of a reply.
@@ -24,8 +26,6 @@ pub(super) struct OpenaiDecoder {
     /// The limit on its tokens, if the server may report a truncated reply as complete, as llama.cpp does.
     max_output_tokens: Option<u32>,
     items: OutputItems,
-    /// The item whose text was shown last.
-    last_text_item: Option<usize>,
 }
 
 /// What an item's text is.
@@ -43,21 +43,9 @@ impl OpenaiDecoder {
         Self { max_output_tokens, ..Self::default() }
     }
 
-    fn show_text(&mut self, reply: &mut PartialReply, position: usize, piece: &str) {
-        if !piece.is_empty() {
-            if self.last_text_item.replace(position).is_some_and(|before| before != position) {
-                reply.show_text(MESSAGE_SEPARATOR);
-            }
-            reply.show_text(piece);
-        }
-    }
-
-    /// Shows the new text of an item.
-    fn show_new_text(&mut self, reply: &mut PartialReply, position: usize) {
-        if let Some(new) = self.items.get(position).and_then(PendingItem::take_unreported_text) {
-            reply.add_output(new.len());
-            self.show_text(reply, position, &new);
-        }
+    /// Counts the text of an item that no delta contained.
+    fn count_new_text(&mut self, reply: &mut PartialReply, position: usize) {
+        reply.add_output(self.items.get(position).map_or(0, PendingItem::count_new_text));
     }
 
     /// Takes a response object. `kind` is how the response ended, if it did. Returns whether it failed.
@@ -94,7 +82,7 @@ impl OpenaiDecoder {
         reply.is_finished = true;
         let output: Vec<Option<Fields>> = read_field(response, "output")?;
         for position in self.items.merge_output(output.into_iter().flatten().collect()) {
-            self.show_new_text(reply, position);
+            self.count_new_text(reply, position);
         }
         Ok(false)
     }
@@ -104,21 +92,21 @@ impl EventDecoder for OpenaiDecoder {
     fn decode_event(&mut self, reply: &mut PartialReply, name: &str, data: &str) -> Result<(), StreamError> {
         let is_known = name.is_empty() || name.starts_with("response.");
         let Some(event) = parse_event(data, is_known)? else { return Ok(()) };
-        let kind = non_empty_field(&event, "type").unwrap_or_else(|| name.to_owned());
+        let kind = str_field(&event, "type").filter(|kind| !kind.is_empty()).unwrap_or(Cow::Borrowed(name));
         let kind = kind.strip_prefix("response.").unwrap_or_default();
         let (subject, phase) = kind.rsplit_once('.').unwrap_or((kind, ""));
-        let id = string_field(&event, "item_id").unwrap_or_default();
+        let id = str_field(&event, "item_id").unwrap_or_default();
         let item_ref = ItemRef { id: &id, index: field(&event, "output_index") };
-        let delta_or = |whole| string_field(&event, "delta").or_else(|| string_field(&event, whole));
+        let delta_or = |whole| str_field(&event, "delta").or_else(|| str_field(&event, whole));
         let part: Fields = field(&event, "part").unwrap_or_default();
-        let part_kind = string_field(&part, "type").unwrap_or_default();
-        let part_text = |name| Some(string_field(&part, name).unwrap_or_default());
-        let update = match (subject, phase, part_kind.as_str()) {
+        let part_kind = str_field(&part, "type").unwrap_or_default();
+        let part_text = |name| Some(str_field(&part, name).unwrap_or_default());
+        let update = match (subject, phase, &*part_kind) {
             ("output_item", "added" | "done", _) => {
                 let item: Fields = read_field(&event, "item")?;
                 let id = string_field(&item, "id").unwrap_or_default();
                 let position = self.items.record_item(ItemRef { id: &id, ..item_ref }, item, phase == "done");
-                self.show_new_text(reply, position);
+                self.count_new_text(reply, position);
                 None
             }
             ("output_text", ..) => delta_or("text").map(|text| (TextKind::Text, text)),
@@ -127,7 +115,7 @@ impl EventDecoder for OpenaiDecoder {
             ("content_part", "done", "output_text") => part_text("text").map(|text| (TextKind::Text, text)),
             ("content_part", "done", "refusal") => part_text("refusal").map(|text| (TextKind::Refusal, text)),
             _ if subject.starts_with("reasoning") => {
-                reply.add_output(string_field(&event, "delta").map_or(0, |piece| piece.len()));
+                reply.add_output(str_field(&event, "delta").map_or(0, |piece| piece.len()));
                 None
             }
             _ => None,
@@ -142,11 +130,10 @@ impl EventDecoder for OpenaiDecoder {
             let parts = &mut item.text_parts;
             let new = if phase == "done" { parts.end_part(part, &text) } else { parts.push_delta(part, &text, most) };
             reply.add_output(new.len());
-            if kind != TextKind::Input {
-                self.show_text(reply, position, new);
-            }
         }
-        if event.contains_key("response") && self.push_response(reply, &read_field(&event, "response")?, kind)? {
+        if event.raw_field("response").is_some()
+            && self.push_response(reply, &read_field::<Fields>(&event, "response")?, kind)?
+        {
             return Err(StreamError::Api(data.to_owned()));
         }
         Ok(())

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use crate::message::{Block, BlockContent};
-use crate::providers::json::{Fields, GrowingObject, field, parse_fields, string_field, string_value, to_raw};
+use crate::providers::json::{
+    FieldLookup, Fields, GrowingObject, field, parse_fields, str_field, string_field, string_value, to_raw,
+};
 
 /// The field with the text (DeepSeek, llama.cpp, SGLang and others).
 const CONTENT: &str = "reasoning_content";
@@ -31,9 +33,9 @@ pub(super) struct PendingReasoning {
 
 impl PendingReasoning {
     /// Takes the reasoning in a delta; returns its size in bytes.
-    pub(super) fn push_delta(&mut self, delta: &Fields) -> usize {
+    pub(super) fn push_delta(&mut self, delta: &impl FieldLookup) -> usize {
         // If both fields are present, they are equal.
-        let text = [CONTENT, TEXT].into_iter().find_map(|field| Some((field, string_field(delta, field)?)));
+        let text = [CONTENT, TEXT].into_iter().find_map(|field| Some((field, str_field(delta, field)?)));
         let mut size = 0;
         if let Some((field, piece)) = text {
             self.field.get_or_insert(field);

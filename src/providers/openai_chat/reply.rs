@@ -17,7 +17,9 @@ use crate::message::{Block, BlockContent, StopReason};
 use crate::providers::assembler::{
     EventDecoder, PartialReply, StreamError, not_a_reply, parse_body, parse_event, read_field, usage_of_whole_prompt,
 };
-use crate::providers::json::{Fields, field, non_empty_field, string_field, to_raw, token_count};
+use crate::providers::json::{
+    FieldLookup, FieldRefs, Fields, field, non_empty_field, str_field, string_field, to_raw, token_count,
+};
 
 /// The chunks of a reply.
 #[derive(Debug, Default)]
@@ -37,12 +39,12 @@ impl OpenaiChatDecoder {
         Self { calls: PendingCalls::with_tools(tools), ..Self::default() }
     }
 
-    fn push_chunk(&mut self, reply: &mut PartialReply, chunk: &Fields) -> Result<(), StreamError> {
+    fn push_chunk(&mut self, reply: &mut PartialReply, chunk: &impl FieldLookup) -> Result<(), StreamError> {
         reply.identify(chunk, "id", "model");
-        let choices: Vec<Fields> = read_field(chunk, "choices")?;
+        let choices: Vec<FieldRefs<'_>> = read_field(chunk, "choices")?;
         self.is_certainly_complete |= count(reply, chunk) && choices.is_empty();
         for choice in choices {
-            if choice.get("index").is_some_and(|index| !matches!(index.get(), "0" | "null" | "\"0\"")) {
+            if choice.raw_field("index").is_some_and(|index| !matches!(index.get(), "0" | "null" | "\"0\"")) {
                 continue;
             }
             count(reply, &choice);
@@ -51,7 +53,7 @@ impl OpenaiChatDecoder {
                 Some(delta) => delta,
                 None => read_field(&choice, "message")?,
             };
-            self.push_delta(reply, delta)?;
+            self.push_delta(reply, &delta)?;
             if let Some(reason) = non_empty_field(&choice, "finish_reason") {
                 let stop = parse_stop_reason(&reason)?;
                 // Without the reason of a content filter, the reply wouldn't say why it was refused.
@@ -63,20 +65,22 @@ impl OpenaiChatDecoder {
         Ok(())
     }
 
-    fn push_delta(&mut self, reply: &mut PartialReply, mut delta: Fields) -> Result<(), StreamError> {
-        reply.add_output(self.reasoning.push_delta(&delta));
-        self.push_content(reply, &delta);
-        if let Some(piece) = string_field(&delta, "refusal") {
-            reply.show_text(&piece);
+    fn push_delta(&mut self, reply: &mut PartialReply, delta: &FieldRefs<'_>) -> Result<(), StreamError> {
+        reply.add_output(self.reasoning.push_delta(delta));
+        self.push_content(reply, delta);
+        if let Some(piece) = str_field(delta, "refusal") {
             reply.add_output(piece.len());
             self.refusal.push_str(&piece);
         }
-        let calls: Vec<Option<Fields>> = read_field(&delta, "tool_calls")?;
+        let calls: Vec<Option<Fields>> = read_field(delta, "tool_calls")?;
         let mut calls: Vec<Fields> = calls.into_iter().flatten().collect();
         // The older form, with at most one call; some servers send both.
-        let function = delta.shift_remove("function_call").filter(|function| function.get() != "null");
+        let function = delta.raw_field("function_call").filter(|function| function.get() != "null");
         if let Some(function) = function.filter(|_| calls.is_empty()) {
-            calls.push(Fields::from_iter([("index".to_owned(), to_raw(&0)), ("function".to_owned(), function)]));
+            calls.push(Fields::from_iter([
+                ("index".to_owned(), to_raw(&0)),
+                ("function".to_owned(), function.to_owned()),
+            ]));
         }
         reply.add_output(self.calls.push_deltas(calls).map_err(StreamError::Malformed)?);
         Ok(())
@@ -84,11 +88,13 @@ impl OpenaiChatDecoder {
 
     /// Takes the content: a string, or a list of parts with text or thoughts (Mistral's
     /// `{"type": "thinking", "thinking": [{"text": ...}]}`).
-    fn push_content(&mut self, reply: &mut PartialReply, delta: &Fields) {
+    fn push_content(&mut self, reply: &mut PartialReply, delta: &FieldRefs<'_>) {
+        if let Some(piece) = str_field(delta, "content") {
+            reply.add_output(piece.len());
+            return self.text.push_str(&piece);
+        }
         let parts: Vec<Fields> = field(delta, "content").unwrap_or_default();
-        let texts = parts.iter().filter_map(|part| string_field(part, "text"));
-        for piece in string_field(delta, "content").into_iter().chain(texts) {
-            reply.show_text(&piece);
+        for piece in parts.iter().filter_map(|part| str_field(part, "text")) {
             reply.add_output(piece.len());
             self.text.push_str(&piece);
         }
@@ -135,8 +141,8 @@ impl EventDecoder for OpenaiChatDecoder {
 
 /// Keeps the latest counts, under the names of all servers, except zero. Returns whether anything was counted. Some
 /// servers count reasoning only in the total. Some (Portkey, for Claude) don't count cached tokens in the prompt.
-fn count(reply: &mut PartialReply, fields: &Fields) -> bool {
-    let counts: Value = field(fields, "usage").unwrap_or_default();
+fn count(reply: &mut PartialReply, fields: &impl FieldLookup) -> bool {
+    let Some(counts) = field::<Value>(fields, "usage").filter(|counts| !counts.is_null()) else { return false };
     // For cached tokens, the other names are those of DeepSeek, Moonshot, and Anthropic behind a gateway.
     const READ: [&str; 4] = [
         "/prompt_tokens_details/cached_tokens",

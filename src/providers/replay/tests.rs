@@ -1,5 +1,4 @@
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::time::Instant;
 
 use super::*;
@@ -24,13 +23,9 @@ subagents:
     - text: cargo nextest
 "#;
 
-#[derive(Default)]
-struct RecordingObserver(Mutex<String>);
+struct IgnoringObserver;
 
-impl StreamObserver for RecordingObserver {
-    fn on_text(&self, piece: &str) {
-        self.0.lock().unwrap().push_str(piece);
-    }
+impl StreamObserver for IgnoringObserver {
     fn on_retry(&self, _: &Retry) {}
 }
 
@@ -59,7 +54,7 @@ fn tour() -> Arc<Script> {
     Arc::new(Script::read(&Source::new("tour.script.yaml", TOUR)).unwrap())
 }
 
-fn ask(conversation: &mut dyn Conversation, seen: &RecordingObserver) -> Result<Reply, ProviderError> {
+fn ask(conversation: &mut dyn Conversation, seen: &IgnoringObserver) -> Result<Reply, ProviderError> {
     let ask = ReplyRequest {
         max_tokens: 1,
         tools_allowed: true,
@@ -74,10 +69,10 @@ fn ask(conversation: &mut dyn Conversation, seen: &RecordingObserver) -> Result<
 #[test]
 fn replies_come_in_order_and_end() {
     let script = tour();
-    let seen = RecordingObserver::default();
+    let seen = IgnoringObserver;
     let mut parent = open(&script, "parent");
     let first = ask(&mut *parent, &seen).unwrap();
-    assert_eq!(*seen.0.lock().unwrap(), "I look first.");
+    assert_eq!(first.text(), "I look first.");
     let calls: Vec<_> = first.tool_calls().map(|call| (&*call.id, &*call.tool, call.input.get())).collect();
     assert_eq!(calls, [("call-1", "glob", r#"{"pattern":"**/*.toml","deep":[1,2.5,null]}"#), ("call-2", "todo", "{}")]);
     assert_eq!(first.stop, StopReason::ToolUse);
@@ -114,7 +109,7 @@ fn replies_come_in_order_and_end() {
 #[test]
 fn a_resumed_conversation_continues_at_the_same_reply() {
     let script = tour();
-    let seen = RecordingObserver::default();
+    let seen = IgnoringObserver;
     let mut before = open(&script, "parent");
     let first = ask(&mut *before, &seen).unwrap();
     let mut after = open(&script, "parent");
@@ -144,8 +139,8 @@ fn a_record_gives_the_recorded_replies() {
         answers: BTreeMap::new(),
     });
     let mut parent = open(&script, "parent");
-    assert_eq!(ask(&mut *parent, &RecordingObserver::default()).unwrap().request_id.as_deref(), Some("req_1"));
-    let fault = ask(&mut *parent, &RecordingObserver::default()).unwrap_err();
+    assert_eq!(ask(&mut *parent, &IgnoringObserver).unwrap().request_id.as_deref(), Some("req_1"));
+    let fault = ask(&mut *parent, &IgnoringObserver).unwrap_err();
     assert_eq!(fault.message, "the record has no reply 2 for the agent parent");
     assert_eq!(fault.hint.unwrap(), "the run differs from the recorded one");
 }

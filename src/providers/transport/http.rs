@@ -6,15 +6,16 @@
 //! it, and it may be billed twice.
 
 use std::convert::Infallible;
+use std::pin::{Pin, pin};
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::stream;
 use reqwest::header::{CONTENT_LENGTH, HeaderMap};
 use reqwest::{Client, ClientBuilder, Response, Url};
 use tokio::time::error::Elapsed;
-use tokio::time::timeout;
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use crate::providers::api::{ProviderError, ProviderErrorKind};
 use crate::providers::transport::endpoint::Endpoint;
@@ -35,7 +36,7 @@ impl Endpoint {
     ) -> Result<HttpResponse<'_>, FailedAttempt> {
         let client = self.client().await.map_err(FailedAttempt::permanent)?;
         let may_be_stale = self.may_reuse_connection.load(Ordering::Relaxed);
-        let begun = Instant::now();
+        let begun = std::time::Instant::now();
         let mut sent = self.send(client, chunks.clone(), key).await;
         // A connection that was already closed fails at once. After a longer time, the server may have worked on the
         // request, so it counts as a failed attempt.
@@ -47,7 +48,7 @@ impl Endpoint {
         let is_cut = self.is_plaintext() && matches!(&sent, Ok(Err(error)) if is_connection_closed(error));
         self.was_closed_in_plaintext.store(is_cut, Ordering::Relaxed);
         match sent {
-            Ok(Ok(response)) => Ok(HttpResponse { endpoint: self, response, received_bytes: 0 }),
+            Ok(Ok(response)) => Ok(HttpResponse::new(self, response)),
             Ok(Err(error)) => Err(classify_transport_error(error, self)),
             Err(_) => Err(self.no_answer()),
         }
@@ -58,7 +59,7 @@ impl Endpoint {
         let client = self.client().await.map_err(FailedAttempt::permanent)?;
         let request = client.get(self.models_url()).headers(self.request_headers(key));
         match timeout(self.timeouts.first_byte, request.send()).await {
-            Ok(Ok(response)) => Ok(HttpResponse { endpoint: self, response, received_bytes: 0 }),
+            Ok(Ok(response)) => Ok(HttpResponse::new(self, response)),
             Ok(Err(error)) => Err(classify_transport_error(error, self)),
             Err(_) => Err(self.no_answer()),
         }
@@ -132,9 +133,50 @@ pub(crate) struct HttpResponse<'a> {
     endpoint: &'a Endpoint,
     response: Response,
     received_bytes: usize,
+    idle: IdleTimer,
 }
 
-impl HttpResponse<'_> {
+/// Limits the time between two chunks. The timer is only set again when it expires, as a chunk can arrive every few
+/// microseconds.
+struct IdleTimer {
+    limit: Duration,
+    /// When the last chunk arrived.
+    since: Instant,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl IdleTimer {
+    fn new(limit: Duration) -> Self {
+        let since = Instant::now();
+        Self { limit, since, timer: Box::pin(sleep_until(since + limit)) }
+    }
+
+    /// Waits for a chunk, or until the limit is reached.
+    async fn wait<T>(&mut self, chunk: impl Future<Output = T>) -> Option<T> {
+        let mut chunk = pin!(chunk);
+        loop {
+            tokio::select! {
+                biased;
+                chunk = &mut chunk => {
+                    self.since = Instant::now();
+                    return Some(chunk);
+                }
+                () = &mut self.timer => {}
+            }
+            let end = self.since + self.limit;
+            if Instant::now() >= end {
+                return None;
+            }
+            self.timer.as_mut().reset(end);
+        }
+    }
+}
+
+impl<'e> HttpResponse<'e> {
+    fn new(endpoint: &'e Endpoint, response: Response) -> Self {
+        Self { endpoint, response, received_bytes: 0, idle: IdleTimer::new(endpoint.timeouts.idle) }
+    }
+
     /// Its status code.
     pub(crate) fn status(&self) -> reqwest::StatusCode {
         self.response.status()
@@ -165,8 +207,8 @@ impl HttpResponse<'_> {
     /// The next bytes of its body, `None` at its end.
     pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, FailedAttempt> {
         let idle = self.endpoint.timeouts.idle;
-        match timeout(idle, self.response.chunk()).await {
-            Ok(Ok(chunk)) => {
+        match self.idle.wait(self.response.chunk()).await {
+            Some(Ok(chunk)) => {
                 self.received_bytes += chunk.as_ref().map_or(0, Bytes::len);
                 if self.received_bytes > MAX_RESPONSE_BYTES {
                     let message =
@@ -176,12 +218,12 @@ impl HttpResponse<'_> {
                 }
                 Ok(chunk)
             }
-            Ok(Err(error)) => Err(FailedAttempt::transient(format!(
+            Some(Err(error)) => Err(FailedAttempt::transient(format!(
                 "the response of {} was cut off: {}",
                 self.endpoint.display_url,
                 self.endpoint.quote(&root_cause(&error.without_url()))
             ))),
-            Err(_) => Err(FailedAttempt::transient(format!("{} sent nothing for {idle:?}", self.endpoint.display_url))),
+            None => Err(FailedAttempt::transient(format!("{} sent nothing for {idle:?}", self.endpoint.display_url))),
         }
     }
 

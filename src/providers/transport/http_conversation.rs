@@ -215,7 +215,6 @@ impl<B: RequestEncoder> HttpConversation<B> {
         &self,
         chunks: Vec<Bytes>,
         assembler: &mut ReplyAssembler<B::Decoder>,
-        observer: &dyn StreamObserver,
         permit: &mut Permit,
         key_number: &mut Option<u64>,
     ) -> Result<Option<String>, FailedAttempt> {
@@ -231,22 +230,21 @@ impl<B: RequestEncoder> HttpConversation<B> {
         }
         let request_id = request_id(&response).map(|id| self.shared.endpoint.quote(id));
         if response.media_type() == "text/event-stream" {
-            self.read_stream(response, assembler, observer).await?;
+            self.read_stream(response, assembler).await?;
             return Ok(request_id);
         }
         let media_type = response.media_type();
         let body = response.body(MAX_EVENT_BYTES).await?;
-        let text = |piece: &str| observer.on_text(piece);
         if [&b"event:"[..], b"data:", b":"].iter().any(|start| body.trim_ascii_start().starts_with(start)) {
             // A stream with the wrong content type.
             let mut decoder = Decoder::new(MAX_EVENT_BYTES);
-            let mut each = |name: &str, data: &str| assembler.push_event(name, data, &text);
+            let mut each = |name: &str, data: &str| assembler.push_event(name, data);
             decoder.feed(&body, &mut each).map_err(|why| self.classify_stream_error(why))?;
             decoder.finish(&mut each).map_err(|why| self.classify_stream_error(why))?;
             let first = || String::from_utf8_lossy(&body).lines().find_map(data_field).map(str::to_owned);
             return if assembler.is_complete() { Ok(request_id) } else { Err(self.ended_early(first().as_deref())) };
         }
-        self.read_document(&body, &media_type, assembler, &text)?;
+        self.read_document(&body, &media_type, assembler)?;
         Ok(request_id)
     }
 
@@ -255,14 +253,13 @@ impl<B: RequestEncoder> HttpConversation<B> {
         body: &[u8],
         media_type: &str,
         assembler: &mut ReplyAssembler<B::Decoder>,
-        on_text: &dyn Fn(&str),
     ) -> Result<(), FailedAttempt> {
         if body.len() > MAX_EVENT_BYTES {
             let why = format!("it is longer than {MAX_EVENT_BYTES} bytes");
             return Err(self.errors().not_a_reply(media_type, &why, body));
         }
         let is_cut = body.trim_ascii_start().first() == Some(&b'{') && !is_document(body);
-        assembler.push_body(body, on_text).map_err(|why| match why {
+        assembler.push_body(body).map_err(|why| match why {
             StreamError::Malformed(_) if is_cut => {
                 FailedAttempt::transient(format!("{} sent incomplete JSON", self.shared.endpoint.display_url))
             }
@@ -275,10 +272,8 @@ impl<B: RequestEncoder> HttpConversation<B> {
         &self,
         mut response: HttpResponse<'_>,
         assembler: &mut ReplyAssembler<B::Decoder>,
-        observer: &dyn StreamObserver,
     ) -> Result<(), FailedAttempt> {
         let mut decoder = Decoder::new(MAX_EVENT_BYTES);
-        let text = |piece: &str| observer.on_text(piece);
         // The first event, or the latest error, to recognize another API.
         let mut first_event: Option<String> = None;
         // The bytes before the first event, as the body may not be a stream at all.
@@ -298,7 +293,7 @@ impl<B: RequestEncoder> HttpConversation<B> {
                 if first_event.is_none() || data.starts_with("{\"error\"") {
                     first_event = Some(data.chars().take(MAX_INSPECTED_CHARS).collect());
                 }
-                assembler.push_event(name, data, &text)
+                assembler.push_event(name, data)
             };
             let is_over = chunk.is_none();
             idle += chunk.as_ref().map_or(0, Bytes::len);
@@ -330,7 +325,7 @@ impl<B: RequestEncoder> HttpConversation<B> {
             }
         }
         if first_event.is_none() && is_document(&start) {
-            return self.read_document(&start, &response.media_type(), assembler, &text);
+            return self.read_document(&start, &response.media_type(), assembler);
         }
         if assembler.is_complete() { Ok(()) } else { Err(self.ended_early(first_event.as_deref())) }
     }
@@ -467,7 +462,7 @@ impl<B: RequestEncoder + Sync> Conversation for HttpConversation<B> {
                 let mut assembler = ReplyAssembler::new(self.encoder.prompt_bytes(), self.encoder.new_decoder());
                 let endpoint = &self.shared.endpoint;
                 let mut key_number = None;
-                let exchange = self.attempt(chunks.clone(), &mut assembler, observer, &mut permit, &mut key_number);
+                let exchange = self.attempt(chunks.clone(), &mut assembler, &mut permit, &mut key_number);
                 let total = endpoint.timeouts.total;
                 let outcome = timeout(total, exchange).await.unwrap_or_else(|_| {
                     let url = &endpoint.display_url;

@@ -25,19 +25,11 @@ pub(super) const SECRET: &str = "sk-ant-test-0123456789";
 
 #[derive(Default)]
 pub(super) struct RecordingObserver {
-    /// The text so far, except that of failed attempts.
-    pub(super) text: Mutex<String>,
-    /// The text of each failed attempt.
-    pub(super) dropped: Mutex<Vec<String>>,
     pub(super) retries: Mutex<Vec<Retry>>,
 }
 
 impl StreamObserver for RecordingObserver {
-    fn on_text(&self, piece: &str) {
-        self.text.lock().unwrap().push_str(piece);
-    }
     fn on_retry(&self, retry: &Retry) {
-        self.dropped.lock().unwrap().push(std::mem::take(&mut self.text.lock().unwrap()));
         self.retries.lock().unwrap().push(retry.clone());
     }
 }

@@ -153,12 +153,6 @@ async fn an_item_is_taken_from_its_final_event_or_the_response() {
         let reply = reply_of(&events).await;
         assert_eq!((reply.text().as_str(), reply.blocks.len()), ("Hi!", 1), "{events:?}");
     }
-    let unsaid = ask_once(
-        &OpenaiDialect,
-        vec![ScriptedResponse::stream([sent(&[completed(&[message("Hi!")])]).concat().as_bytes()])],
-    )
-    .await;
-    assert_eq!(*unsaid.1.text.lock().unwrap(), "Hi!");
 }
 
 #[tokio::test]
