@@ -99,10 +99,8 @@ impl Prices {
 
     /// Prepares what every lookup needs on another thread. Lookups wait for it.
     pub fn prepare_in_background() {
-        // The usual stack can take two megabytes of memory at once.
-        let thread = std::thread::Builder::new().name("prices".to_owned()).stack_size(256 << 10);
         // Without a thread, the first lookup prepares it.
-        let _ = thread.spawn(|| drop(Calculator::from_json("[]")));
+        let _ = std::thread::Builder::new().name("prices".to_owned()).spawn(|| drop(Calculator::from_json("[]")));
     }
 
     /// Starts to decode the whole table on another thread, if a lookup of these models needs it. Lookups wait for it.
