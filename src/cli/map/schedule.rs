@@ -54,6 +54,12 @@ pub(super) fn run_rows<F: AsyncFn(usize, Arc<RunSlot>) + Sync>(
                             && let Some(row) = next()
                         {
                             active.push(run(row, slots.slot()));
+                            // The request of this row leaves before the next row starts.
+                            tokio::select! {
+                                biased;
+                                _ = active.next() => {}
+                                () = tokio::task::yield_now() => {}
+                            }
                         }
                         if active.is_empty() {
                             break;
