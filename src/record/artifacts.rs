@@ -108,6 +108,7 @@ impl Recorder {
         changed: Option<&WorkspaceChanged>,
         keep_journals: bool,
     ) -> io::Result<()> {
+        let mut request = self.take_unflushed(PARENT);
         let file = match &self.slot {
             // Other rows of the map go on meanwhile.
             Some(_) => {
@@ -116,9 +117,14 @@ impl Recorder {
                 let write = move || recorder.write_derived_files(&plan, &result, changed.as_ref());
                 tokio::task::spawn_blocking(write).await.map_err(io::Error::other)??
             }
-            None => self.write_derived_files(plan, result, changed)?,
+            // The disk takes the journal meanwhile.
+            None => {
+                let flushed = self.flush_in_background(PARENT, std::mem::take(&mut request));
+                let written = self.write_derived_files(plan, result, changed);
+                flushed.await?;
+                written?
+            }
         };
-        let mut request = self.take_unflushed(PARENT);
         // It says that the run has ended, so it must not be incomplete after a crash of the machine.
         request.files.push(Arc::new(file.as_file().try_clone()?));
         // A failure may be one too many, so it is counted before another row begins.

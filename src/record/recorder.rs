@@ -212,6 +212,21 @@ impl Recorder {
         flush.await.inspect_err(|_| lock_mutex(&self.journals).break_off(agent))
     }
 
+    /// Starts to flush a request that contains an agent's journal. The future waits for the end.
+    pub(super) fn flush_in_background(
+        self: &Arc<Self>,
+        agent: &'static str,
+        request: FlushRequest,
+    ) -> impl Future<Output = io::Result<()>> + use<> {
+        let recorder = Arc::clone(self);
+        let started = recorder.faults.operation();
+        let flushing = tokio::task::spawn_blocking(move || request.flush(&mut HashSet::new()));
+        async move {
+            let flushed = flushing.await.map_err(io::Error::other).flatten();
+            started.and(flushed).inspect_err(|_| lock_mutex(&recorder.journals).break_off(agent))
+        }
+    }
+
     /// What must be flushed for an agent's events to be on the disk.
     pub(super) fn take_unflushed(&self, agent: &str) -> FlushRequest {
         lock_mutex(&self.journals).take_unflushed(agent)
