@@ -44,6 +44,9 @@ subagents:
 limits: { parallel_subagents: 8 }
 ";
 
+/// The aim of a turn with a command: 1.6 times the baseline's, and one flush.
+pub(crate) const FLUSHED: &str = "1.6 + flush";
+
 /// All measurements.
 pub(crate) const CASES: [BenchCase; 6] = [
     BenchCase {
@@ -60,7 +63,7 @@ pub(crate) const CASES: [BenchCase; 6] = [
     BenchCase {
         name: "turns",
         title: "100 turns of `bash: true`",
-        target: "1.6 + flush",
+        target: FLUSHED,
         job: WORK_JOB,
         arguments: RUN,
         prompt: "go",

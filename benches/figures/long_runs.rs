@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use crate::aims;
 use crate::measure::{self, Measurement};
 use crate::server::{Answer, Checks, KEY, Request, Server};
 use crate::{has_sandbox_option, median};
@@ -163,10 +164,14 @@ pub(crate) fn memory(program: &Path) {
         if turns == TURNS[3] {
             let growth = growth(folder.path());
             println!("\nturn 2,000 takes {growth:.2} times as long as turn 20 (aim: 1.2)");
+            aims::at_most("turn 2,000, as a multiple of turn 20", 1.2, growth, "times");
+            let room = (figure.memory as f64 - size as f64) / 1e6;
+            aims::at_most("memory of 2,000 turns without the conversation", 64.0, room, "MB");
         }
     }
     let memory = crowd(program) as f64 / 1e6;
     println!("{CROWD} subagents at once take {memory:.0} MB (aim: below 150)");
+    aims::at_most("memory of 200 subagents at once", 150.0, memory, "MB");
 }
 
 /// How much longer the last turns of a run took than those around the 20th, each from a reply to the next one.

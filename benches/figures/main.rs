@@ -14,6 +14,7 @@ mod body_dump;
 mod cases;
 mod workspace_changes;
 mod validate_many;
+mod aims;
 mod baseline;
 mod journal;
 mod long_runs;
@@ -65,10 +66,11 @@ fn compare(options: &[&str]) {
         "", "aim", "legwork", "ratio", "CPU", "memory", "baseline", "memory"
     );
     println!("|{0:-<48}|{0:-<14}|{0:-<32}|{0:->9}:|{0:->9}:|{0:->9}:|{0:-<32}|{0:->9}:|", "");
+    let flush = flush_ms();
     for case in CASES.iter().filter(|case| wanted.is_empty() || wanted.iter().any(|word| **word == case.name)) {
-        row(case, legwork, runs);
+        row(case, legwork, runs, flush);
     }
-    println!("\none flush of a journal (fdatasync): {:.2} ms", flush_ms());
+    println!("\none flush of a journal (fdatasync): {flush:.2} ms");
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|word| **word == name);
     if is_wanted("phases") {
         phases::print(legwork, runs);
@@ -99,10 +101,12 @@ fn compare(options: &[&str]) {
         sandbox_tiers::print(legwork);
     }
     let size = std::fs::metadata(legwork).expect("the executable").len();
-    println!("\nthe executable: {:.1} MB (aim: under 15 MB)", size as f64 / 1e6);
+    aims::at_most("the executable", 15.0, size as f64 / 1e6, "MB");
+    aims::print();
 }
 
-fn row(case: &BenchCase, legwork: &Path, runs: usize) {
+/// Runs a case and prints its row. `flush` is the time of one flush in milliseconds.
+fn row(case: &BenchCase, legwork: &Path, runs: usize, flush: f64) {
     let server = Server::with(Checks::None, case.answers);
     let folder = tempfile::tempdir().expect("a temporary folder");
     std::fs::create_dir(folder.path().join("home")).expect("a home");
@@ -141,7 +145,16 @@ fn row(case: &BenchCase, legwork: &Path, runs: usize) {
     let memory =
         |figures: &[Measurement]| figures.iter().map(|figure| figure.memory).max().unwrap_or_default() as f64 / 1e6;
     let ratio = match (&ours, &baselines) {
-        (Ok(ours), Ok(baselines)) => format!("{:.2}", ratio(ours, baselines)),
+        (Ok(ours), Ok(baselines)) => {
+            let per_turn = |figures: &[Measurement]| median(figures.iter().map(|figure| figure.wall)) / case.turns;
+            if case.target == cases::FLUSHED {
+                let title = format!("{}, a turn", case.title);
+                aims::at_most(&title, 1.6 * per_turn(baselines) + flush, per_turn(ours), "ms");
+            } else if let Ok(aim) = case.target.parse() {
+                aims::at_most(case.title, aim, ratio(ours, baselines), "times");
+            }
+            format!("{:.2}", ratio(ours, baselines))
+        }
         _ => String::new(),
     };
     let (ours, cpu, our_memory) = match &ours {

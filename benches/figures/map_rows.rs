@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::aims;
 use crate::baseline::{connect, request_reply};
 use crate::measure::{Measurement, measure};
 use crate::server::{Answer, Checks, KEY, Request, Server};
@@ -94,6 +95,10 @@ fn row(
     let (bare, bare_cpu) = (median(&bare, |figure| figure.wall), median(&bare, |figure| figure.cpu));
     let memory = ours.iter().map(|figure| figure.memory).max().unwrap_or_default() as f64 / 1e6;
     let (times, megabytes) = AIMS;
+    if call == "glob" {
+        aims::at_most(&format!("{ROWS} rows, {title}, as a multiple of the ideal"), times, takes / ideal, "times");
+        aims::at_most(&format!("{ROWS} rows, {title}: memory"), megabytes, memory, "MB");
+    }
     println!(
         "| {title:<36} | {ideal:>5.0} ms | {takes:>5.0} ms ({:>4.2} times) | {cpu:>5.0} ms | {memory:>5.0} MB | {bare:>8.0} ms | {bare_cpu:>5.0} ms | {times} times, {megabytes} MB",
         takes / ideal

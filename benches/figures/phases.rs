@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
+use crate::aims;
 use crate::measure::{self, epoch_ms};
 use crate::median;
 use crate::server::{Answer, Checks, KEY, Request, Server};
@@ -37,7 +38,7 @@ pub(crate) fn print(legwork: &Path, runs: usize) {
     println!("\n| {:<46} | to the request   | reply to end     | whole            |", "a run of one turn, in ms, with");
     println!("|{0:-<48}|{0:-<18}|{0:-<18}|{0:-<18}|", "");
     let this_program = std::env::current_exe().expect("this program");
-    for Row { title, tools, options, aims } in ROWS {
+    for Row { title, tools, options, aims: of_parts } in ROWS {
         let server = Server::with(Checks::None, answer);
         let folder = tempfile::tempdir().expect("a temporary folder");
         // Not one in the other: commands could write to what is remembered in the home folder.
@@ -62,15 +63,22 @@ pub(crate) fn print(legwork: &Path, runs: usize) {
                 parts[2].push(figure.wall);
             }
         }
+        for ((part, what), aim) in
+            parts.iter().zip(["to the first request", "from the reply to the end", "whole"]).zip(of_parts)
+        {
+            if let Ok(aim) = aim.parse() {
+                aims::at_most(&format!("one turn, {title}: {what}"), aim, median(part.iter().copied()), "ms");
+            }
+        }
         let shown = |part: &[f64], aim: &str| {
             let aim = if aim.is_empty() { String::new() } else { format!(" (aim: {aim})") };
             format!("{:.1}{aim}", median(part.iter().copied()))
         };
         println!(
             "| {title:<46} | {:<16} | {:<16} | {:<16} |",
-            shown(&parts[0], aims[0]),
-            shown(&parts[1], aims[1]),
-            shown(&parts[2], aims[2])
+            shown(&parts[0], of_parts[0]),
+            shown(&parts[1], of_parts[1]),
+            shown(&parts[2], of_parts[2])
         );
     }
 }

@@ -4,6 +4,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
+use crate::aims;
 use serde_json::{Value, json};
 
 /// The number of calls in a run. The first one warms the caches and isn't counted.
@@ -28,6 +29,11 @@ pub(crate) fn print(legwork: &Path) {
         let (takes, adds) = match call(legwork, tier, option) {
             Ok(takes) => {
                 let base = *without.get_or_insert(takes);
+                match tier {
+                    "landlock" => aims::at_most("a call of `bash: true` in landlock adds", 2.0, takes - base, "ms"),
+                    "bubblewrap" => aims::at_most("a call of `bash: true` in bubblewrap takes", 5.0, takes, "ms"),
+                    _ => {}
+                }
                 let adds = if tier == "off" { String::new() } else { format!("{:.2} ms", takes - base) };
                 (format!("{takes:.2} ms"), adds)
             }

@@ -8,6 +8,7 @@ use legwork::diagnostic::Severity;
 use legwork::template::JobDir;
 use legwork::{lints, yaml};
 
+use crate::aims;
 use crate::measure::{self, Measurement};
 use crate::{job_generator, median, plain_types};
 
@@ -61,13 +62,21 @@ pub(crate) fn compare(legwork: &Path, runs: usize) {
             }
         }
     }
-    for ((_, title, aim, _), figures) in ROWS.iter().zip(&figures) {
+    for ((kind, title, aim, arguments), figures) in ROWS.iter().zip(&figures) {
         let rate = |wall: f64| FILES as f64 / wall * 1e3;
         let walls = figures.iter().map(|figure| figure.wall);
         let (least, greatest) = walls.clone().fold((f64::MAX, 0.0_f64), |(a, b), wall| (a.min(wall), b.max(wall)));
-        let rates = format!("{:.0} ({:.0} to {:.0})", rate(median(walls)), rate(greatest), rate(least));
+        let rates = format!("{:.0} ({:.0} to {:.0})", rate(median(walls.clone())), rate(greatest), rate(least));
         let cpu = median(figures.iter().map(|figure| figure.cpu)) * 1e3 / FILES as f64;
+        let middle = rate(median(walls));
         let memory = figures.iter().map(|figure| figure.memory).max().unwrap_or_default() as f64 / 1e6;
+        match (*kind, arguments[0]) {
+            ("good", "validate") => {
+                aims::at_least("`validate`, all cores of this machine", 10_000.0, middle, "files/s");
+            }
+            ("good", "--check") => aims::at_least("`validate`, one core", 6_000.0, middle, "files/s"),
+            _ => {}
+        }
         println!(
             "| {title:<48} | {aim:<14} | {rates:<32} | {:>12} | {:>9} |",
             format!("{cpu:.1} µs"),
