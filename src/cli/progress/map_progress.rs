@@ -171,12 +171,13 @@ impl ShownMap {
         let digits = self.total.to_string().len();
         let line = format!("[{:>digits$}/{}] {} {}", state.ended, self.total, printable(id), printable(&what));
         let so_far = self.spend_and_failures(&state);
+        if self.screen.is_none() {
+            // The lines of rows that end at the same time come in the order of their numbers.
+            self.console.eprint(&format!("{line}; so far {so_far}"));
+        }
         drop(state);
         match &self.screen {
-            None => {
-                self.console.eprint(&format!("{line}; so far {so_far}"));
-                self.heartbeat.line_printed();
-            }
+            None => self.heartbeat.line_printed(),
             // Rows that ended well are counted only, and those that a signal has stopped have a line together.
             Some(_) if result.is_ok_and(|result| result.exit_code == 0) => {}
             Some(_) if was_stopped && self.signals.first().is_some() => {}
