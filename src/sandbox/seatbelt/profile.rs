@@ -251,12 +251,12 @@ mod tests {
             hidden: paths(&["/Users", "/private/tmp"]),
             toolchains: paths(&["/Users/ada/.cargo"]),
             credentials: paths(&["/Users/ada/.cargo/credentials"]),
-            readable: paths(&["/Users/ada/work", "/private/tmp/run/home"]),
-            writable: paths(&["/private/tmp/run/home", "/Users/ada/work"]),
+            readable: paths(&["/Users/ada/code", "/private/tmp/run/home"]),
+            writable: paths(&["/private/tmp/run/home", "/Users/ada/code"]),
             protected: paths(&[
-                "/Users/ada/work/.git",
-                "/Users/ada/work/.git/hooks",
-                "/Users/ada/work/a/b/c",
+                "/Users/ada/code/.git",
+                "/Users/ada/code/.git/hooks",
+                "/Users/ada/code/a/b/c",
                 "/etc/x",
             ]),
         }
@@ -276,14 +276,14 @@ mod tests {
              /System/Volumes/Data/private/tmp))",
             "(allow file-read* (subpath /Users/ada/.cargo))",
             "(deny file-read* (subpath /Users/ada/.cargo/credentials))",
-            "(allow file-read* (subpath /Users/ada/work) (subpath /private/tmp/run/home))",
+            "(allow file-read* (subpath /Users/ada/code) (subpath /private/tmp/run/home))",
             "(allow file-read-metadata (literal /Users) (literal /Users/ada) (literal /dev) (literal /private) (literal \
              /private/tmp) (literal /private/tmp/run))",
-            "(allow file-write* file-write-unlink file-link (subpath /private/tmp/run/home) (subpath /Users/ada/work))",
-            "(deny file-write-setugid (subpath /private/tmp/run/home) (subpath /Users/ada/work))",
-            "(deny file-write* file-write-unlink file-link (literal /Users/ada/work/.git) (subpath /Users/ada/work/.git) (literal \
-             /Users/ada/work/a/b/c) (subpath /Users/ada/work/a/b/c))",
-            "(deny file-write-unlink (literal /Users/ada/work) (literal /Users/ada/work/a) (literal /Users/ada/work/a/b) \
+            "(allow file-write* file-write-unlink file-link (subpath /private/tmp/run/home) (subpath /Users/ada/code))",
+            "(deny file-write-setugid (subpath /private/tmp/run/home) (subpath /Users/ada/code))",
+            "(deny file-write* file-write-unlink file-link (literal /Users/ada/code/.git) (subpath /Users/ada/code/.git) (literal \
+             /Users/ada/code/a/b/c) (subpath /Users/ada/code/a/b/c))",
+            "(deny file-write-unlink (literal /Users/ada/code) (literal /Users/ada/code/a) (literal /Users/ada/code/a/b) \
              (literal /private/tmp/run/home))",
             "(deny network*)",
         ];
@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(
             writes,
             [
-                "(allow file-write* file-write-unlink file-link (subpath /private/tmp/run/home) (subpath /Users/ada/work))",
+                "(allow file-write* file-write-unlink file-link (subpath /private/tmp/run/home) (subpath /Users/ada/code))",
                 "(allow file-write-data (literal /dev/null) (literal /dev/zero) (literal /dev/random) (literal /dev/urandom))",
                 "(allow file-write-data (subpath /dev/fd) (subpath /dev/stdin) (subpath /dev/stdout) (subpath /dev/stderr))",
             ]
@@ -329,12 +329,12 @@ mod tests {
     #[test]
     fn a_path_can_not_change_the_rules() {
         let hostile = [
-            b"/Users/ada/work/\"))(allow default)(deny file-write* (subpath \"/x".as_slice(),
-            b"/Users/ada/work/a\n(allow network*)\n; b",
-            b"/Users/ada/work/#| |# \\ ' $HOME `x` \x1b[2J \xe2\x80\xae \xff P0=/ -D",
+            b"/Users/ada/code/\"))(allow default)(deny file-write* (subpath \"/x".as_slice(),
+            b"/Users/ada/code/a\n(allow network*)\n; b",
+            b"/Users/ada/code/#| |# \\ ' $HOME `x` \x1b[2J \xe2\x80\xae \xff P0=/ -D",
         ];
         let hostile: Vec<PathBuf> = hostile.iter().map(|path| PathBuf::from(OsStr::from_bytes(path))).collect();
-        let plain = paths(&["/Users/ada/work/1", "/Users/ada/work/2", "/Users/ada/work/3"]);
+        let plain = paths(&["/Users/ada/code/1", "/Users/ada/code/2", "/Users/ada/code/3"]);
         let with = |protected: &[PathBuf]| {
             let profile =
                 Profile::new(&ProfilePaths { protected: protected.to_vec(), ..sample() }, Network::None).unwrap();
@@ -383,7 +383,7 @@ mod tests {
 
     #[test]
     fn a_profile_that_is_too_long_is_refused() {
-        let protected = (0..5_000).map(|number| PathBuf::from(format!("/Users/ada/work/{number}/.git"))).collect();
+        let protected = (0..5_000).map(|number| PathBuf::from(format!("/Users/ada/code/{number}/.git"))).collect();
         let error = Profile::new(&ProfilePaths { protected, ..sample() }, Network::None).unwrap_err();
         assert!(error.contains("too many protected paths (5000)"), "{error}");
     }
