@@ -234,6 +234,8 @@ fn a_map_that_goes_on_is_kept() {
     let map = ["map", "job.yaml", "--rows", "rows.csv", "--id", "item", "--jobs", "1"];
     let running = folder.legwork(&map).anthropic(&server).spawn();
     server.wait_for(2);
+    // The second row starts while the first one's record is still being written.
+    folder.wait_for("runs/job/map-rows/rows/first/result.json");
     let list = folder.legwork(&["runs", "--outcome", "running"]).run();
     list.assert_code(0).assert_stdout_contains("1 completed, 1 running");
     prune(&folder, &["--keep", "0", "--include-resumable"])

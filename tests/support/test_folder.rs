@@ -65,7 +65,7 @@ impl TestFolder {
     pub(crate) fn wait_for(&self, name: &str) -> &Self {
         let deadline = Instant::now() + Duration::from_secs(180);
         while !self.exists(name) {
-            assert!(Instant::now() < deadline, "{name} didn't appear within a minute");
+            assert!(Instant::now() < deadline, "{name} didn't appear within three minutes");
             std::thread::sleep(Duration::from_millis(2));
         }
         self
