@@ -181,7 +181,14 @@ fn a_server_that_cannot_be_used_ends_the_run_before_anything_is_spent() {
         (
             "[/usr/bin/python3, server.py, stdio, modern]",
             "[sh, -c, 'echo broken >&2; exit 4']",
-            "exit code 4; its stderr: broken",
+            "didn't start: it ended with exit code 4; its stderr: broken",
+        ),
+        // It ends between the two requests that start a server of the older protocol.
+        (
+            "[/usr/bin/python3, server.py, stdio, modern]",
+            r#"[bash, -c, 'read -r first; exec <&-; error="{\"code\":-32601,\"message\":\"no\"}";
+                echo "{\"jsonrpc\":\"2.0\",\"id\":0,\"error\":$error}"; echo broken >&2; sleep 0.1; exit 4']"#,
+            "didn't start: it ended with exit code 4; its stderr: broken",
         ),
         ("stdio, modern", "stdio, modern, bad-schema", "has an invalid schema for"),
         ("stdio, modern", "stdio, modern, many", "lists more than 10000 tools"),

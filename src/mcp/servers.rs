@@ -225,8 +225,9 @@ impl Link {
         if let ServiceError::McpError(error) = error {
             return error.message.clone().into_owned();
         }
+        let is_lost = is_closed || matches!(error, ServiceError::TransportSend(_));
         match &self.program {
-            Some(program) if is_closed || self.bounds.violation().is_some() => program.describe_end().await,
+            Some(program) if is_lost || self.bounds.violation().is_some() => program.describe_end().await,
             _ => match (self.bounds.violation(), self.failure.take()) {
                 (Some(why), _) => format!("legwork stopped it: {why}"),
                 (None, Some(why)) => why,
@@ -318,7 +319,7 @@ async fn connect(
     };
     let service = match (service, &link.program) {
         (Ok(service), _) => service,
-        (Err(ClientInitializeError::ConnectionClosed(_)), Some(program)) => {
+        (Err(error), Some(program)) if is_connection_lost(&error) => {
             return Err(format!("didn't start: {}", quote(&program.describe_end().await, redactor)));
         }
         (Err(error), _) => {
@@ -340,6 +341,15 @@ async fn connect(
     }
     link.bounds.reset();
     Ok((service, tools))
+}
+
+/// Whether a server ended, or stopped reading or writing, before it had started.
+fn is_connection_lost(error: &ClientInitializeError) -> bool {
+    match error {
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => is_connection_lost(fallback),
+        ClientInitializeError::ConnectionClosed(_) | ClientInitializeError::TransportError { .. } => true,
+        _ => false,
+    }
 }
 
 /// Why a server of whatever transport didn't start.
@@ -494,8 +504,8 @@ impl Connection {
         match error {
             ServiceError::McpError(error) => error.message.clone().into_owned(),
             error => {
-                let is_over =
-                    self.is_over() || (self.link.program.is_some() && matches!(error, ServiceError::TransportClosed));
+                let is_lost = matches!(error, ServiceError::TransportClosed | ServiceError::TransportSend(_));
+                let is_over = self.is_over() || (self.link.program.is_some() && is_lost);
                 let end = quote(&self.link.describe_end(error, is_over).await, redactor);
                 let tools = if is_over { ", and its tools don't work any more" } else { "" };
                 format!("the server `{server}` gave no answer, so the effect of the call is unknown{tools}: {end}")

@@ -24,7 +24,7 @@ const MAX_SHOWN_CHARS: usize = 500;
 const MAX_STDERR_CHARS: usize = 2_000;
 /// How often a server's processes are counted.
 const PROCESS_CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// How long to wait for the exit code of a server that closed its stdout.
+/// How long to wait for the exit code of a server that closed its stdin or stdout.
 const EXIT_GRACE: Duration = Duration::from_millis(500);
 
 /// A running program.
@@ -105,7 +105,7 @@ impl ServerProgram {
         if parts.is_empty() {
             parts.push(match status {
                 Some(status) => format!("it ended with {}", describe_status(status)),
-                None => "it closed its stdout".to_owned(),
+                None => "it closed its stdin or stdout".to_owned(),
             });
         }
         // What it wrote last may not have been read yet.
