@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::support::in_parallel;
 use crate::support::program::{Program, ProgramOutput};
 use crate::support::record::RunFolder;
 use crate::support::server::{Answer, Checks, KEY, Request, ScriptedAgents, Server};
@@ -137,7 +138,7 @@ fn start_on(folder: &TestFolder, server: &Server, machine: &str) -> Program {
 
 #[test]
 fn a_run_that_another_process_executes_is_left_alone() {
-    for [here, there] in [["", ""], ["a", "b"]] {
+    in_parallel([["", ""], ["a", "b"]], |[here, there]| {
         let folder = folder_with(&job("result: { schema: { type: object, properties: {} } }\n"));
         let server = Server::with(Checks::AllowRepeats, |_: &Request| Answer::empty().hang());
         let running = start_on(&folder, &server, here).args(["--result", "out.json"]).spawn();
@@ -152,7 +153,7 @@ fn a_run_that_another_process_executes_is_left_alone() {
         assert_eq!(server.count(), 1);
         running.signal(Signal::KILL);
         running.wait();
-    }
+    });
 }
 
 #[test]

@@ -10,9 +10,9 @@ use crate::run_failures::{assert_complete_record, wait_until};
 use crate::runs::folder_with;
 use crate::signals::assert_no_processes;
 use crate::support::program::{Program, ProgramOutput, RunningProgram};
-use crate::support::report_skipped;
 use crate::support::server::{Answer, Request, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
+use crate::support::{in_parallel, report_skipped};
 
 /// Opens and locks a file whose descriptor all processes inherit. If the file can be locked again, they have all ended.
 const HOLD_LOCK: &str = "exec 9>lock; flock -s 9; ";
@@ -51,7 +51,7 @@ fn run_in_all_tiers(tool: &str, command: &str) -> Vec<(String, bool)> {
         let result = &requests[1].results()[0];
         (result.text.clone(), result.is_error)
     };
-    TIERS.map(of_tier).to_vec()
+    in_parallel(TIERS, of_tier)
 }
 
 #[test]

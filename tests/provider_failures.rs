@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 
 use crate::runs::folder_with;
+use crate::support::in_parallel;
 use crate::support::program::{Program, ProgramOutput};
 use crate::support::server::{Answer, KEY, Request, Server};
 use crate::support::tcp_peer::{PeerBehaviour, TcpPeer};
@@ -224,16 +225,17 @@ fn failing_connections_are_tried_six_times() {
 fn endless_headers_are_tried_six_times() {
     let half = "HTTP/1.1 200 OK\r\ncontent-type: text/ev";
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 900\r\n\r\n";
-    for (text, hangs, why) in [
+    let answers = [
         (half, false, "the request to"),
         (half, true, "didn't answer within 120ms"),
         (head, false, "was cut off"),
         (head, true, "sent nothing for 40ms"),
-    ] {
+    ];
+    in_parallel(answers, |(text, hangs, why)| {
         let answer = if hangs { Answer::raw(text).hang() } else { Answer::raw(text) };
         let server = Server::start(move |_: &Request| answer.clone());
         run_unanswered(&server.url(), hangs).ended.assert_stderr_contains(why);
         server.wait_for(MAX_TRIES);
         assert_eq!(server.finish().len(), MAX_TRIES, "{why}");
-    }
+    });
 }

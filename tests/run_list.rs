@@ -5,6 +5,7 @@ use std::fs;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::support::in_parallel;
 use crate::support::program::ProgramOutput;
 use crate::support::server::{Answer, Checks, Request, Server};
 use crate::support::test_folder::TestFolder;
@@ -107,7 +108,7 @@ fn an_empty_list_is_no_error() {
 #[test]
 fn a_run_is_running_until_its_process_is_gone() {
     // On this machine its lock says so, on another one its lease.
-    for machine in ["", "elsewhere"] {
+    in_parallel(["", "elsewhere"], |machine| {
         let (folder, server) = hanging();
         let mut run = folder.legwork(&["run", "job.yaml", "--key", "k"]).anthropic(&server);
         if !machine.is_empty() {
@@ -130,7 +131,7 @@ fn a_run_is_running_until_its_process_is_gone() {
         assert!(row["started_at"].is_string() && row["ended_at"].is_string() && row["duration_ms"].is_u64());
         // The list doesn't take the lease from it.
         assert!(folder.exists("runs/job/k/lease"));
-    }
+    });
 }
 
 #[test]

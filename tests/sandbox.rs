@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
+use crate::support::in_parallel;
 use crate::support::program::{Program, ProgramOutput};
 use crate::support::server::{Answer, Request, Server};
 use crate::support::test_folder::TestFolder;
@@ -289,12 +290,13 @@ fn a_bwrap_that_commands_can_write_is_not_used() {
 
 #[test]
 fn a_bwrap_that_fails_hangs_or_pretends_is_unavailable() {
-    for (text, why) in [
+    let programs = [
         ("echo no such luck >&2; exit 1", "no such luck"),
         ("exit 0", "capabilities"),
         ("while [ \"$1\" != -- ]; do shift; done; shift; exec \"$@\"", "privileges"),
         ("exec sleep 77", "didn't end within 5 seconds"),
-    ] {
+    ];
+    in_parallel(programs, |(text, why)| {
         let folder = prepared("", &["echo ran"]);
         let programs = path_without_bwrap(&folder);
         write_executable(&programs.join("bwrap"), text);
@@ -310,7 +312,7 @@ fn a_bwrap_that_fails_hangs_or_pretends_is_unavailable() {
                 assert_eq!((sandbox(&ended).as_str(), command_outputs(&ended)), ("landlock", vec!["ran".to_owned()]));
             }
         }
-    }
+    });
 }
 
 #[test]

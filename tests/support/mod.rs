@@ -16,3 +16,20 @@ pub(crate) fn report_skipped(why: &str) {
     let test = std::thread::current().name().unwrap_or_default().to_owned();
     let _ = writeln!(std::io::stderr(), "skipped {test}: {why}");
 }
+
+/// Tests several items at the same time, because they mostly wait: each on a thread that has the name of the test. Returns
+/// the results in the order of the items.
+pub(crate) fn in_parallel<T: Send, R: Send>(
+    items: impl IntoIterator<Item = T>,
+    test: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    let (name, test) = (std::thread::current().name().unwrap_or_default().to_owned(), &test);
+    std::thread::scope(|scope| {
+        let start = |item| {
+            let thread = std::thread::Builder::new().name(name.clone());
+            thread.spawn_scoped(scope, move || test(item)).expect("a thread")
+        };
+        let threads: Vec<_> = items.into_iter().map(start).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|why| std::panic::resume_unwind(why))).collect()
+    })
+}

@@ -1,3 +1,5 @@
+use futures_util::future::join_all;
+
 use super::super::ProviderErrorKind;
 use super::super::test_server::ConnectionEnd;
 use super::*;
@@ -16,7 +18,7 @@ fn good(dialect: &dyn WireDialect) -> ScriptedResponse {
 
 #[tokio::test]
 async fn temporary_statuses_are_retried() {
-    for dialect in dialects() {
+    join_all(dialects().into_iter().map(async |dialect| {
         for status in [408, 409, 425, 429, 500, 502, 503, 529] {
             let answer = error(&*dialect, status, "");
             let (reply, seen, requests) = ask_once(&*dialect, vec![answer.clone(), answer, good(&*dialect)]).await;
@@ -29,12 +31,14 @@ async fn temporary_statuses_are_retried() {
         let fault = fault.unwrap_err();
         assert_eq!((fault.kind, requests), (ProviderErrorKind::Failed, 6));
         assert!(fault.message.ends_with("(tried 6 times)"), "{}", fault.message);
-    }
+    }))
+    .await;
 }
 
 #[tokio::test]
 async fn a_rate_limit_is_bounded_by_time_not_by_attempts() {
-    for dialect in dialects() {
+    // At the same time, because they mostly wait.
+    join_all(dialects().into_iter().map(async |dialect| {
         for (status, headers) in [(429, ""), (529, ""), (503, "retry-after-ms: 1\r\n")] {
             let refusals = vec![error(&*dialect, status, headers); 9];
             let (reply, seen, requests) = ask_once(&*dialect, [refusals, vec![good(&*dialect)]].concat()).await;
@@ -46,7 +50,8 @@ async fn a_rate_limit_is_bounded_by_time_not_by_attempts() {
         let fault = fault.unwrap_err();
         assert_eq!((fault.kind, requests), (ProviderErrorKind::Failed, 1));
         assert!(fault.message.contains("the next try would start in more than a year"), "{}", fault.message);
-    }
+    }))
+    .await;
 }
 
 /// Responses that aren't the API's: an HTML page, unrelated JSON, an empty body, compressed JSON, a redirect, a
