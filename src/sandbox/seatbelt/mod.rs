@@ -81,10 +81,11 @@ impl Seatbelt {
             home::link_toolchains(&home, &scratch.home(), &opened);
         }
         let folders = || [scratch.home(), scratch.tmp()];
-        let profile = |read_only| Profile::new(&ProfilePaths::new(policy, folders(), read_only), policy.network);
-        let profiles = profile(false).and_then(|profile_| Ok((profile_, profile(true)?)));
-        let (profile, read_only_profile) = profiles.map_err(|reason| unavailable(&reason))?;
-        let seatbelt = Self { profile, read_only_profile, scratch };
+        let profile_for = |read_only| {
+            let paths = ProfilePaths::new(policy, folders(), read_only);
+            Profile::new(&paths, policy.network).map_err(|reason| unavailable(&reason))
+        };
+        let seatbelt = Self { profile: profile_for(false)?, read_only_profile: profile_for(true)?, scratch };
         seatbelt.probe(policy).map_err(|reason| unavailable(&reason))?;
         Ok(seatbelt)
     }
