@@ -190,6 +190,16 @@ fn a_server_that_cannot_be_used_ends_the_run_before_anything_is_spent() {
                 echo "{\"jsonrpc\":\"2.0\",\"id\":0,\"error\":$error}"; echo broken >&2; sleep 0.1; exit 4']"#,
             "didn't start: it ended with exit code 4; its stderr: broken",
         ),
+        (
+            "[/usr/bin/python3, server.py, stdio, modern]",
+            r#"[bash, -c, 'read -r first; echo "{\"jsonrpc\":\"2.0\",\"id\":0,\"result\":{}}"; read -r more']"#,
+            "can't be used: its first response is not that of a tool server",
+        ),
+        (
+            "[/usr/bin/python3, server.py, stdio, modern]",
+            r#"[bash, -c, 'read -r first; echo "{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}"; read -r more']"#,
+            "can't be used: its first response has the id 7, not that of the request, 0",
+        ),
         ("stdio, modern", "stdio, modern, bad-schema", "has an invalid schema for"),
         ("stdio, modern", "stdio, modern, many", "lists more than 10000 tools"),
         ("stdio, modern", "stdio, modern, twice-listed", "lists the tool `echo` twice"),

@@ -234,7 +234,10 @@ impl Link {
                 (None, None) if matches!(error, ServiceError::TransportClosed) => {
                     "the connection was closed".to_owned()
                 }
-                (None, None) => error.to_string(),
+                (None, None) => match error {
+                    ServiceError::TransportSend(lost) => lost.error.to_string(),
+                    error => error.to_string(),
+                },
             },
         }
     }
@@ -360,6 +363,13 @@ fn describe_start_error(error: &ClientInitializeError) -> String {
         ClientInitializeError::NoCompatibleProtocolVersion { server_supported, .. } => {
             let versions: Vec<&str> = server_supported.iter().map(ProtocolVersion::as_str).collect();
             format!("it speaks only other versions of the protocol: {}", versions.join(", "))
+        }
+        ClientInitializeError::TransportError { error, .. } => error.error.to_string(),
+        ClientInitializeError::ExpectedInitResponse(_) | ClientInitializeError::ExpectedInitResult(_) => {
+            "its first response is not that of a tool server".to_owned()
+        }
+        ClientInitializeError::ConflictInitResponseId(expected, sent) => {
+            format!("its first response has the id {sent}, not that of the request, {expected}")
         }
         other => other.to_string(),
     }
