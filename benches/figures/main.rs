@@ -72,10 +72,8 @@ fn compare(options: &[&str]) {
     }
     println!("\none flush of a journal (fdatasync): {flush:.2} ms");
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|word| **word == name);
-    // First of all that write many files: on some file systems, new files are slow while others are being removed.
-    if is_wanted("map") {
-        map_rows::print(legwork, runs);
-    }
+    // First of all that write many files, and its own remain until the end.
+    let maps = if is_wanted("map") { map_rows::print(legwork, runs) } else { Vec::new() };
     if is_wanted("phases") {
         phases::print(legwork, runs);
     }
@@ -104,6 +102,7 @@ fn compare(options: &[&str]) {
     let size = std::fs::metadata(legwork).expect("the executable").len();
     aims::at_most("the executable", 15.0, size as f64 / 1e6, "MB");
     aims::print();
+    drop(maps);
 }
 
 /// Runs a case and prints its row. `flush` is the time of one flush in milliseconds.

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
+use tempfile::TempDir;
 
 use crate::aims;
 use crate::baseline::{connect, request_reply};
@@ -26,8 +27,10 @@ const AIMS: (f64, f64) = (1.3, 300.0);
 /// As long as legwork's own system prompt and its tools.
 const SYSTEM_BYTES: usize = 2_000;
 
-/// Prints a line for rows that share a workspace, and one for rows with copies of their own.
-pub(crate) fn print(legwork: &Path, runs: usize) {
+/// Prints a line for rows that share a workspace, and one for rows with copies of their own. Returns the folders with the
+/// records, to be removed after all other measurements: on some file systems, new files take long to create for minutes
+/// after many others were removed.
+pub(crate) fn print(legwork: &Path, runs: usize) -> Vec<TempDir> {
     println!(
         "\n| {ROWS} rows of {TURNS} turns, {JOBS} at once | ideal    | takes                | CPU      | memory   | bare client | its CPU  | aim"
     );
@@ -35,7 +38,6 @@ pub(crate) fn print(legwork: &Path, runs: usize) {
         "|{0:-<38}|---------:|---------------------:|---------:|---------:|------------:|---------:|----------------------",
         ""
     );
-    // Removed at the end: on some file systems, new files take long to create after many others were removed.
     let mut folders = Vec::new();
     let disk = std::env::temp_dir();
     let memory = Path::new("/dev/shm");
@@ -52,6 +54,7 @@ pub(crate) fn print(legwork: &Path, runs: usize) {
             });
         }
     }
+    folders
 }
 
 /// Measures maps and the bare client in new folders.
