@@ -188,3 +188,24 @@ fn a_released_binary_is_installed_only_with_its_checksum() {
     install().env("LEGWORK_PATH", env!("CARGO_BIN_EXE_legwork")).run().assert_code(0);
     assert!(folder.read("output").contains("legwork=/"));
 }
+
+#[test]
+fn the_artifacts_of_steps_and_matrix_jobs_have_different_names() {
+    let text = fs::read_to_string(root().join("action.yml")).unwrap();
+    let action: serde_yaml::Value = serde_yaml::from_str(&text).unwrap();
+    let name = |step: &str, index: &str, attempt: &str| {
+        let values = [
+            ("github.job", "review"),
+            ("github.action", step),
+            ("strategy.job-index", index),
+            ("github.run_attempt", attempt),
+        ];
+        let name = action["inputs"]["artifact"]["default"].as_str().unwrap().to_owned();
+        let name =
+            values.iter().fold(name, |name, (variable, value)| name.replace(&format!("${{{{ {variable} }}}}"), value));
+        assert!(!name.contains(['$', '{', ' ']), "{name}");
+        name
+    };
+    let names = [name("a", "0", "1"), name("b", "0", "1"), name("a", "1", "1"), name("a", "0", "2")];
+    assert!((1..4).all(|at| !names[at..].contains(&names[at - 1])), "{names:?}");
+}

@@ -42,7 +42,7 @@ jobs:
       matrix:
         shard: [{list}]
     steps:
-      - uses: actions/checkout@v5
+      - uses: actions/checkout@v7
         with:
           persist-credentials: false
       - name: Install
@@ -66,7 +66,7 @@ jobs:
           mv {folder} "shards/${{{{ matrix.shard }}}}"
       - name: Keep the records
         if: always()
-        uses: actions/upload-artifact@v4
+        uses: actions/upload-artifact@v7
         with:
           name: shard-${{{{ matrix.shard }}}}
           path: shards
@@ -77,12 +77,12 @@ jobs:
     if: always()
     runs-on: ubuntu-latest
     steps:
-      - uses: actions/checkout@v5
+      - uses: actions/checkout@v7
         with:
           persist-credentials: false
       - name: Install
         run: cargo install --locked legwork
-      - uses: actions/download-artifact@v5
+      - uses: actions/download-artifact@v8
         with:
           pattern: shard-*
           path: shards
@@ -92,7 +92,7 @@ jobs:
           {gather}
       - name: Keep the results
         if: always()
-        uses: actions/upload-artifact@v4
+        uses: actions/upload-artifact@v7
         with:
           name: results
           path: gathered
