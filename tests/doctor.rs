@@ -195,7 +195,7 @@ fn every_command_has_a_manual_page() {
     let names: Vec<&str> = names.filter(|name| *name != "help" && name.starts_with(char::is_lowercase)).collect();
     assert!(names.contains(&"run") && names.len() > 20, "{names:?}");
     let mut expected: Vec<String> = names.iter().map(|name| format!("legwork-{name}.1")).collect();
-    expected.push("legwork.1".to_owned());
+    expected.extend(["legwork.1", "legwork-mcp-lock.1", "legwork-runs-prune.1"].map(str::to_owned));
     expected.sort();
     let mut written: Vec<String> =
         folder.list().into_iter().filter_map(|path| Some(path.strip_prefix("man/")?.to_owned())).collect();
@@ -204,6 +204,13 @@ fn every_command_has_a_manual_page() {
     let page = folder.legwork(&["man", "run"]).run();
     page.assert_code(0).assert_stdout_contains(".TH legwork-run 1").assert_stdout_contains("\\-\\-dry\\-run");
     assert_eq!(page.stdout.trim_end(), folder.read("man/legwork-run.1").trim_end());
+    let page = folder.legwork(&["man", "runs", "prune"]).run();
+    page.assert_code(0).assert_stdout_contains(".TH legwork-runs-prune 1");
+    let referenced = written.iter().flat_map(|page| {
+        let page = folder.read(&format!("man/{page}")).replace('\\', "");
+        page.lines().filter_map(|line| Some(format!("{}.1", line.strip_suffix("(1)")?))).collect::<Vec<_>>()
+    });
+    assert_eq!(referenced.filter(|page| !written.contains(page)).collect::<Vec<_>>(), [""; 0], "each has a page");
     folder.legwork(&["man", "nonesuch"]).run().assert_code(2).assert_stderr_contains("there is no command `nonesuch`");
     folder.legwork(&["man", "--out", "/proc/x"]).run().assert_code(5);
 }
