@@ -189,6 +189,22 @@ fn bad_options_are_named() {
 }
 
 #[test]
+fn the_shard_of_an_engine_is_named_and_a_slurm_array_with_gaps_is_refused() {
+    let folder = writing("");
+    rows(&folder, 2);
+    let slurm = |more: &[(&str, &str)]| {
+        let program = folder.legwork(MAP).args(["--shard", "auto", "--dry-run"]).env("SLURM_ARRAY_TASK_ID", "3");
+        more.iter()
+            .fold(program, |program, (name, value)| program.env(&format!("SLURM_ARRAY_TASK_{name}"), value))
+            .run()
+    };
+    slurm(&[("MIN", "3"), ("MAX", "7"), ("COUNT", "5")]).assert_code(0).assert_stdout_contains("in shard 1/5");
+    slurm(&[("MIN", "3"), ("MAX", "7"), ("COUNT", "2")]).assert_code(2).assert_stderr_contains("the 2 tasks");
+    let unbounded = slurm(&[]);
+    unbounded.assert_code(2).assert_stderr_contains("--shard K/N instead").assert_not_printed("LEGWORK_SHARDS");
+}
+
+#[test]
 fn a_dry_run_says_what_would_run_and_writes_nothing() {
     let folder = writing("");
     rows(&folder, 3);

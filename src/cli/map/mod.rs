@@ -185,7 +185,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let summary = format!(
         "{name}: {} rows{}: {} ended before, {} to go on, {} to start",
         rows.rows.len(),
-        options.shard.as_ref().map(|shard| format!(", {of_shard} of them in shard {shard}")).unwrap_or_default(),
+        shard.map(|shard| format!(", {of_shard} of them in shard {shard}")).unwrap_or_default(),
         checked.ended,
         checked.resumed,
         checked.to_run.len() - checked.resumed,
