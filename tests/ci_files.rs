@@ -213,7 +213,8 @@ fn a_device_or_pipe_is_not_replaced_and_a_link_stays() {
     let map: &[&str] = &["map", "job.yaml", "--rows", "rows.csv"];
     folder.legwork(map).run().assert_code(0);
     let run: &[&str] = &["run", "job.yaml", "--set", "x=1"];
-    for command in [run, map, &["map", "job.yaml", "--rows", "rows.csv", "--name", "new"], &["gather", "runs/job/new"]] {
+    for command in [run, map, &["map", "job.yaml", "--rows", "rows.csv", "--name", "new"], &["gather", "runs/job/new"]]
+    {
         for file in ["pipe", "to-pipe"] {
             let ended = folder.legwork(command).args(["--junit", file]).run();
             ended.assert_code(2).assert_stderr_contains(&format!("--junit {file}: not a regular file"));

@@ -247,6 +247,23 @@ fn a_changed_job_or_row_is_noticed_before_anything_runs() {
 }
 
 #[test]
+fn a_repository_that_git_refuses_is_named_as_the_reason() {
+    let folder = writing("");
+    rows(&folder, 1);
+    folder.git(&["init", "--quiet"]);
+    let server = Server::start(write_then_answer);
+    let unborn = folder.legwork(MAP).args(["--isolate", "worktree"]).anthropic(&server).run();
+    unborn.assert_code(5).assert_stderr_contains("no commit yet").assert_stderr_contains("--isolate copy");
+    folder.write("x", "");
+    folder.git(&["add", "x"]);
+    folder.git(&["commit", "--quiet", "--message", "x"]);
+    // As in a container whose user isn't the owner of the checkout.
+    let foreign = || folder.legwork(MAP).anthropic(&server).env("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1");
+    foreign().run().assert_code(5).assert_stderr_contains("dubious ownership").assert_stderr_contains("--isolate copy");
+    foreign().args(["--isolate", "copy"]).run().assert_code(0);
+}
+
+#[test]
 fn rows_in_worktrees_leave_the_repository_as_it_is() {
     let folder = writing("");
     folder.write("kept.txt", "committed").write(".gitignore", "runs/\n").write("out/.keep", "");
