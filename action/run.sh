@@ -4,6 +4,10 @@
 # because macOS has no long ones.
 set -euo pipefail
 
+if ! [[ ${LEGWORK_RETRIES-} =~ ^[0-9[:space:]]*$ ]]; then
+    echo "::error::legwork: the input \`retries\` isn't a list of seconds, such as 120 600"
+    exit 2
+fi
 folder=$(mktemp -d "${RUNNER_TEMP:-/tmp}/legwork-XXXXXX")
 answer=$folder/answer.md
 # The same key in every attempt: the next attempt goes on where the last one ended. It differs between the steps of a workflow.

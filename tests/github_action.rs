@@ -111,6 +111,7 @@ fn other_failures_end_the_step_at_once_with_their_code() {
     run(&folder).env("LEGWORK_INPUTS", "topic: [").run().assert_code(3);
     run(&folder).env("LEGWORK_JOB", "none.yaml").run().assert_code(3);
     run(&folder).env("LEGWORK_LIMIT", "nonesuch=1").run().assert_code(2);
+    run(&folder).env("LEGWORK_RETRIES", "2m").run().assert_code(2).assert_stdout_contains("`retries`");
 }
 
 /// A job that waits until the file `started` exists, and then sleeps.
