@@ -41,6 +41,7 @@ use crate::plan::{InputValues, Plan};
 use crate::record::{FlushQueue, create_job_dir, new_run_id, open_folder, remove_unused_files};
 use crate::rows::{self, MAX_FILE_BYTES, RowFormat, Rows, name_mistake};
 use crate::run::{Signals, head_commit};
+use crate::text::pluralize;
 
 /// The time of a map without a limit: a year.
 const NO_TIME_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -184,8 +185,8 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     }
     let of_shard = checked.to_run.len() + checked.ended;
     let summary = format!(
-        "{name}: {} rows{}: {} ended before, {} to go on, {} to start",
-        rows.rows.len(),
+        "{name}: {}{}: {} ended before, {} to go on, {} to start",
+        pluralize(rows.rows.len() as u64, "row"),
         shard.map(|shard| format!(", {of_shard} of them in shard {shard}")).unwrap_or_default(),
         checked.ended,
         checked.resumed,
