@@ -13,6 +13,11 @@ marker="<!-- legwork: $(printf '%s' "$LEGWORK_JOB" | tr -c '[:alnum:]/._-' _) --
 # A fence that is longer than every run of backticks in the answer. GitHub takes 65,536 characters.
 head -c 60000 "$LEGWORK_ANSWER" > "$folder/answer"
 longest=$({ grep -o '`*' "$folder/answer" || true; } | awk '{ if (length > n) n = length } END { print n + 0 }')
+# With such a fence, the comment could be longer than GitHub takes.
+if [ "$longest" -gt 1000 ]; then
+    printf 'The answer has %s backticks in a row: see the record of the run.' "$longest" > "$folder/answer"
+    longest=0
+fi
 fence=$(printf '%*s' "$((longest > 2 ? longest + 1 : 3))" '' | tr ' ' '`')
 {
     printf '%s\n' "$marker"

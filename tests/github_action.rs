@@ -189,6 +189,9 @@ fn an_answer_becomes_one_comment_in_which_nothing_is_live() {
     assert!(folder.read("gh-calls").contains("--method PATCH repos/o/r/issues/comments/991"));
     let text = folder.read("comment");
     assert!(text.len() < 65_000 && text.contains("The answer is longer"), "{}", text.len());
+    folder.write("answer", "`".repeat(60_000));
+    comment().run().assert_code(0);
+    assert!(folder.read("comment").len() < 65_000 && folder.read("comment").contains("60000 backticks"));
     comment().env("PULL_REQUEST", "").run().assert_code(0).assert_stdout_contains("no place for a comment");
 }
 
