@@ -93,9 +93,13 @@ fn what_keeps_runs_from_working_is_a_problem_with_advice() {
     let (ended, checks) = json(empty);
     ended.assert_code(5);
     assert_eq!(check(&checks, "anthropic")["status"], "problem");
-    let (ended, checks) = doctor(&["--out", "/proc/runs"]);
-    ended.assert_code(5);
-    assert_eq!(check(&checks, "disk")["status"], "problem");
+    folder.write("file", "");
+    std::os::unix::fs::symlink("nowhere", folder.at("link")).unwrap();
+    for out in ["/proc/runs", "file", "file/runs", "link"] {
+        let (ended, checks) = doctor(&["--out", out]);
+        ended.assert_code(5);
+        assert_eq!(check(&checks, "disk")["status"], "problem", "{out}");
+    }
     folder.write(".config/legwork/providers.toml", "[servers.x]\nbase_url = 'ftp://x'\n");
     let broken = folder.legwork(&["doctor", "--offline"]).env("XDG_CONFIG_HOME", folder.at(".config"));
     let (ended, checks) = json(broken);

@@ -29,7 +29,7 @@ use crate::sandbox::{Tier, programs};
 /// How long a server may take to answer.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long git may take to print its version.
-const GIT_TIMEOUT: Duration = Duration::from_secs(5);
+const GIT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Less free space than this is a problem, in bytes.
 const MIN_FREE_BYTES: u64 = 100 << 20;
 /// Less free space than this is worth a warning, in bytes.
@@ -272,9 +272,14 @@ async fn check_server(server: &Server<'_>, servers: &UserServers, offline: bool)
 
 /// Checks the disk of the folder of runs, or of its nearest folder that exists.
 fn check_disk(out: &Path) -> Finding {
-    let existing = out.ancestors().find(|folder| folder.is_dir()).unwrap_or(out);
+    // A link that leads nowhere exists, too.
+    let existing = out.ancestors().find(|path| path.symlink_metadata().is_ok()).unwrap_or(out);
     let finding = |status, found: String| Finding::new("disk", status, found);
     let shown = existing.to_string_lossy();
+    if !existing.is_dir() {
+        return finding(Status::Problem, format!("{shown} isn't a folder"))
+            .help("name another folder for records with --out");
+    }
     if let Err(error) = tempfile::tempfile_in(existing) {
         return finding(Status::Problem, format!("{shown} isn't writable: {error}"))
             .help("name another folder for records with --out");
@@ -301,7 +306,8 @@ fn check_record_key(env: &CliEnv) -> Finding {
     if env.variable(RECORD_KEY).is_some() {
         return match env.record_key(&[]) {
             Ok(_) => finding(Status::Ok, format!("in {RECORD_KEY}")),
-            Err(_) => finding(Status::Problem, format!("the one in {RECORD_KEY} is too short")),
+            Err(_) => finding(Status::Problem, format!("the one in {RECORD_KEY} is too short"))
+                .help("use at least 16 random characters, for example from `openssl rand -hex 32`"),
         };
     }
     let unsigned = |why: &str| {
