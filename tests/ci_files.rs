@@ -200,6 +200,34 @@ fn a_file_that_cannot_be_written_does_not_lose_the_run() {
 }
 
 #[test]
+fn a_device_or_pipe_is_not_replaced_and_a_link_stays() {
+    let folder = TestFolder::new();
+    folder.write(
+        "job.yaml",
+        "model: replay/r.yaml\ninputs: { x: { type: string } }\nparent: { prompt: Go., tools: [] }\n",
+    );
+    folder.write("r.yaml", "parent: [{ text: Done. }]\n").write("rows.csv", "x\n1\n").write("target", "old");
+    folder.program("mkfifo", &["pipe"]).run().assert_code(0);
+    std::os::unix::fs::symlink("pipe", folder.at("to-pipe")).unwrap();
+    std::os::unix::fs::symlink("target", folder.at("to-file")).unwrap();
+    let map: &[&str] = &["map", "job.yaml", "--rows", "rows.csv"];
+    folder.legwork(map).run().assert_code(0);
+    let run: &[&str] = &["run", "job.yaml", "--set", "x=1"];
+    for command in [run, map, &["map", "job.yaml", "--rows", "rows.csv", "--name", "new"], &["gather", "runs/job/new"]]
+    {
+        for file in ["pipe", "to-pipe"] {
+            let ended = folder.legwork(command).args(["--junit", file]).run();
+            ended.assert_code(2).assert_stderr_contains(&format!("--junit {file}: not a regular file"));
+        }
+        folder.legwork(command).args(["--junit", "to-file"]).run().assert_code(0);
+        assert!(folder.at("to-file").is_symlink() && folder.read("target").contains("<testsuite"), "{command:?}");
+        folder.write("target", "old");
+    }
+    let is_pipe = std::os::unix::fs::FileTypeExt::is_fifo(&fs::metadata(folder.at("to-pipe")).unwrap().file_type());
+    assert!(is_pipe && folder.at("to-pipe").is_symlink());
+}
+
+#[test]
 fn outputs_that_cannot_be_written_are_only_a_warning() {
     let folder = scripted("", &json!({ "a": 1 }));
     let start = || folder.legwork(&["run", "job.yaml"]);

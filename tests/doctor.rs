@@ -1,7 +1,9 @@
 //! `legwork doctor`, `man`, and the version.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 
 use serde_json::Value;
 
@@ -91,14 +93,69 @@ fn what_keeps_runs_from_working_is_a_problem_with_advice() {
     let (ended, checks) = json(empty);
     ended.assert_code(5);
     assert_eq!(check(&checks, "anthropic")["status"], "problem");
-    let (ended, checks) = doctor(&["--out", "/proc/runs"]);
-    ended.assert_code(5);
-    assert_eq!(check(&checks, "disk")["status"], "problem");
+    folder.write("file", "");
+    std::os::unix::fs::symlink("nowhere", folder.at("link")).unwrap();
+    for out in ["/proc/runs", "file", "file/runs", "link"] {
+        let (ended, checks) = doctor(&["--out", out]);
+        ended.assert_code(5);
+        assert_eq!(check(&checks, "disk")["status"], "problem", "{out}");
+    }
     folder.write(".config/legwork/providers.toml", "[servers.x]\nbase_url = 'ftp://x'\n");
     let broken = folder.legwork(&["doctor", "--offline"]).env("XDG_CONFIG_HOME", folder.at(".config"));
     let (ended, checks) = json(broken);
     ended.assert_code(5);
     assert_eq!(check(&checks, "configuration")["status"], "problem");
+}
+
+#[test]
+fn a_page_instead_of_a_list_of_models_is_a_problem() {
+    let folder = TestFolder::new();
+    let page = server(|_| (200, "\n<html>Please log in</html>"));
+    let list = server(|_| (200, "\n[]"));
+    let doctor = folder.legwork(&["doctor"]).env("ANTHROPIC_API_KEY", "right-key").env("GEMINI_API_KEY", "right-key");
+    let (ended, checks) = json(
+        doctor
+            .env("ANTHROPIC_BASE_URL", format!("http://{page}"))
+            .env("GOOGLE_GEMINI_BASE_URL", format!("http://{list}")),
+    );
+    ended.assert_code(5);
+    assert_eq!(check(&checks, "gemini")["status"], "ok", "{checks:#?}");
+    let page = check(&checks, "anthropic");
+    assert!(page["found"].as_str().unwrap().contains("Please log in"), "{page}");
+    assert!(page["help"].as_str().unwrap().contains("ANTHROPIC_BASE_URL"), "{page}");
+}
+
+#[test]
+fn a_record_key_that_a_run_could_not_use_is_a_warning() {
+    let folder = TestFolder::new();
+    folder.write("state/none/.keep", "").write("state/short/legwork/record.key", "abc").write("state/file/legwork", "");
+    fs::set_permissions(folder.at("state/short/legwork/record.key"), fs::Permissions::from_mode(0o600)).unwrap();
+    for (state, status, found) in [
+        ("none", "ok", "the first run makes"),
+        ("short", "warning", "doesn't contain a key"),
+        ("file", "warning", "Not a directory"),
+    ] {
+        // The key must not be in the workspace.
+        folder.write("work/.keep", "");
+        let doctor = folder.legwork(&["doctor", "--offline"]).in_folder("work");
+        let (ended, checks) = json(doctor.env("XDG_STATE_HOME", folder.at("state").join(state)));
+        ended.assert_code(0);
+        let key = check(&checks, "record key");
+        assert!(key["status"] == status && key["found"].as_str().unwrap().contains(found), "{state}: {key}");
+    }
+    let inside = folder.legwork(&["doctor", "--offline"]).env("XDG_STATE_HOME", folder.at("state/none"));
+    assert_eq!(check(&json(inside).1, "record key")["status"], "warning");
+}
+
+#[test]
+fn a_git_that_hangs_is_a_warning() {
+    let folder = TestFolder::new();
+    folder.write("bin/git", "#!/bin/sh\nexec sleep 100\n");
+    fs::set_permissions(folder.at("bin/git"), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", folder.at("bin").display(), std::env::var("PATH").unwrap());
+    let (ended, checks) = json(folder.legwork(&["doctor", "--offline"]).env("PATH", path));
+    ended.assert_code(0);
+    assert_eq!(check(&checks, "git")["status"], "warning");
 }
 
 #[test]
@@ -142,7 +199,7 @@ fn every_command_has_a_manual_page() {
     let names: Vec<&str> = names.filter(|name| *name != "help" && name.starts_with(char::is_lowercase)).collect();
     assert!(names.contains(&"run") && names.len() > 20, "{names:?}");
     let mut expected: Vec<String> = names.iter().map(|name| format!("legwork-{name}.1")).collect();
-    expected.push("legwork.1".to_owned());
+    expected.extend(["legwork.1", "legwork-mcp-lock.1", "legwork-runs-prune.1"].map(str::to_owned));
     expected.sort();
     let mut written: Vec<String> =
         folder.list().into_iter().filter_map(|path| Some(path.strip_prefix("man/")?.to_owned())).collect();
@@ -151,6 +208,13 @@ fn every_command_has_a_manual_page() {
     let page = folder.legwork(&["man", "run"]).run();
     page.assert_code(0).assert_stdout_contains(".TH legwork-run 1").assert_stdout_contains("\\-\\-dry\\-run");
     assert_eq!(page.stdout.trim_end(), folder.read("man/legwork-run.1").trim_end());
+    let page = folder.legwork(&["man", "runs", "prune"]).run();
+    page.assert_code(0).assert_stdout_contains(".TH legwork-runs-prune 1");
+    let referenced = written.iter().flat_map(|page| {
+        let page = folder.read(&format!("man/{page}")).replace('\\', "");
+        page.lines().filter_map(|line| Some(format!("{}.1", line.strip_suffix("(1)")?))).collect::<Vec<_>>()
+    });
+    assert_eq!(referenced.filter(|page| !written.contains(page)).collect::<Vec<_>>(), [""; 0], "each has a page");
     folder.legwork(&["man", "nonesuch"]).run().assert_code(2).assert_stderr_contains("there is no command `nonesuch`");
     folder.legwork(&["man", "--out", "/proc/x"]).run().assert_code(5);
 }

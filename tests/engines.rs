@@ -305,6 +305,19 @@ fn kubernetes_fails_a_shard_for_good_only_with_a_final_exit_code() {
 }
 
 #[test]
+fn the_runners_of_github_let_bubblewrap_work() {
+    let folder = repository();
+    let parsed = yaml(&emitted(&folder, "github", &[]));
+    let steps = parsed["jobs"]["map"]["steps"].as_array().unwrap();
+    let step = steps.iter().find(|step| step["name"] == "Install").unwrap();
+    let path = install(&folder, &[("sudo", "echo \"$*\" >> commands"), ("cargo", "")]);
+    let script = format!("set -e\n{}", step["run"].as_str().unwrap());
+    assert!(bash(&folder, &path, &script, &[]).wait().unwrap().success());
+    let commands = folder.read("commands");
+    assert!(commands.contains(" bubblewrap\n") && commands.contains("apparmor_restrict_unprivileged_userns=0\n"));
+}
+
+#[test]
 fn names_are_valid_for_kubernetes() {
     let folder = repository();
     let long = format!("{}-", "x".repeat(63));

@@ -385,4 +385,12 @@ fn shards_of_a_map_on_separate_machines_are_gathered_until_none_is_missing() {
     let found: Vec<Value> = lines(&folder, "all/results.jsonl").iter().map(|row| row["id"].clone()).collect();
     assert_eq!(found, ids.iter().map(|id| json!(id)).collect::<Vec<_>>());
     assert_eq!(lines(&folder, "all/results.jsonl")[3]["inputs"], json!({ "n": "about row-3" }));
+
+    // A shard may have no rows.
+    map("1/1000", "machine-3").assert_code(0).assert_stderr_contains("0 of them in shard 1/1000");
+    gather_all(&["machine-1", "machine-2", "machine-3"]).assert_code(0);
+    let folders = ["machine-1/job/map-rows", "machine-2/job/map-rows", "machine-3/job/map-rows"];
+    let apply = |folders: &[&str]| folder.legwork(&["apply", "--check"]).args(folders).run();
+    apply(&folders).assert_code(0);
+    apply(&folders[2..]).assert_code(2).assert_stderr_contains("no row of this map has been started yet");
 }

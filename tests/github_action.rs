@@ -1,4 +1,4 @@
-//! The scripts of the GitHub Action, run as a runner runs them: with its variables and its files.
+//! The scripts of the GitHub Action and of the component for GitLab, run as their runners run them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -23,12 +23,15 @@ fn executable(folder: &TestFolder, name: &str, script: &str) {
     fs::set_permissions(folder.at(name), fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// A script of the action, with the files of a runner and programs in `bin` before all others.
+/// A script of the action.
 fn step(folder: &TestFolder, script: &str) -> Program {
+    runner(folder, folder.program("bash", &[]).arg(root().join("action").join(script)))
+}
+
+/// A program in the environment of a runner, with programs in `bin` before all others.
+fn runner(folder: &TestFolder, program: Program) -> Program {
     let path = format!("{}:{}", folder.at("bin").display(), std::env::var("PATH").unwrap());
-    folder
-        .program("bash", &[])
-        .arg(root().join("action").join(script))
+    program
         .env("PATH", path)
         .env("GITHUB_ACTIONS", "true")
         .env("GITHUB_OUTPUT", folder.at("output"))
@@ -41,7 +44,11 @@ fn step(folder: &TestFolder, script: &str) -> Program {
 }
 
 fn run(folder: &TestFolder) -> Program {
-    step(folder, "run.sh")
+    with_settings(step(folder, "run.sh"))
+}
+
+fn with_settings(program: Program) -> Program {
+    program
         .env("LEGWORK", env!("CARGO_BIN_EXE_legwork"))
         .env("LEGWORK_JOB", "job.yaml")
         .env("LEGWORK_INPUTS", "topic: \"$(touch pwned) `id` ${{ x }}\"\n")
@@ -63,7 +70,7 @@ fn a_job_runs_with_its_inputs_and_sets_the_outputs() {
     assert_eq!(output(&outputs, "outcome"), "completed");
     assert_eq!(output(&outputs, "result"), r#"{"a":1}"#);
     let record = folder.at(output(&outputs, "record"));
-    assert!(record.ends_with("runs/job/77-1-review-it---self"), "{record:?}");
+    assert!(record.ends_with("runs/job/77-1---self-review-it"), "{record:?}");
     let plan = fs::read_to_string(record.join("plan.json")).unwrap();
     assert!(plan.contains("$(touch pwned) `id` ${{ x }}") && plan.contains(r#""tool_calls": 7"#), "{plan}");
     assert!(!folder.exists("pwned"));
@@ -104,18 +111,52 @@ fn other_failures_end_the_step_at_once_with_their_code() {
     run(&folder).env("LEGWORK_INPUTS", "topic: [").run().assert_code(3);
     run(&folder).env("LEGWORK_JOB", "none.yaml").run().assert_code(3);
     run(&folder).env("LEGWORK_LIMIT", "nonesuch=1").run().assert_code(2);
+    run(&folder).env("LEGWORK_RETRIES", "2m").run().assert_code(2).assert_stdout_contains("`retries`");
+}
+
+/// A job that waits until the file `started` exists, and then sleeps.
+fn sleeping_job(folder: &TestFolder) {
+    folder.write("job.yaml", JOB.replace("tools: []", "tools: [bash]"));
+    folder.write("r.yaml", "parent:\n  - calls: [{ tool: bash, input: { command: 'touch started; sleep 60' } }]\n");
 }
 
 #[test]
 fn a_cancelled_step_closes_the_record() {
     let folder = folder();
-    folder.write("job.yaml", JOB.replace("tools: []", "tools: [bash]"));
-    folder.write("r.yaml", "parent:\n  - calls: [{ tool: bash, input: { command: 'touch started; sleep 60' } }]\n");
+    sleeping_job(&folder);
     let running = run(&folder).spawn();
     folder.wait_for("started");
     running.signal(rustix::process::Signal::TERM);
     running.wait().assert_code(143);
     assert_eq!(output(&folder.read("output"), "outcome"), "interrupted");
+}
+
+/// The runner sends SIGINT to the shell of the step and to no other process.
+#[test]
+fn the_signal_of_a_cancelled_workflow_reaches_the_run() {
+    let folder = folder();
+    sleeping_job(&folder);
+    let action = fs::read_to_string(root().join("action.yml")).unwrap();
+    let mut commands = action.lines().filter_map(|line| line.trim().strip_prefix("run: "));
+    folder.write("step.sh", commands.find(|command| command.contains("action/run.sh")).unwrap());
+    let shell = folder.program("bash", &["--noprofile", "--norc", "-e", "-o", "pipefail", "step.sh"]);
+    let running = with_settings(runner(&folder, shell)).env("ACTION_PATH", root()).spawn();
+    folder.wait_for("started");
+    running.signal(rustix::process::Signal::INT);
+    running.wait().assert_code(143);
+    assert_eq!(output(&folder.read("output"), "outcome"), "interrupted");
+}
+
+#[test]
+fn a_step_that_is_cancelled_between_attempts_keeps_the_outputs() {
+    let folder = folder();
+    executable(&folder, "wrapper", "#!/bin/sh\necho record=r >> \"$GITHUB_OUTPUT\"\nexit 75\n");
+    executable(&folder, "bin/sleep", "#!/bin/sh\n[ \"$1\" = 0 ] || touch pausing\nPATH=${PATH#*:} exec sleep \"$1\"\n");
+    let running = run(&folder).env("LEGWORK", folder.at("wrapper")).env("LEGWORK_RETRIES", "600").spawn();
+    folder.wait_for("pausing");
+    running.signal(rustix::process::Signal::TERM);
+    running.wait().assert_code(75);
+    assert_eq!(output(&folder.read("output"), "record"), "r");
 }
 
 /// A `gh` that records what it was asked, and knows one comment.
@@ -148,7 +189,30 @@ fn an_answer_becomes_one_comment_in_which_nothing_is_live() {
     assert!(folder.read("gh-calls").contains("--method PATCH repos/o/r/issues/comments/991"));
     let text = folder.read("comment");
     assert!(text.len() < 65_000 && text.contains("The answer is longer"), "{}", text.len());
+    folder.write("answer", "`".repeat(60_000));
+    comment().run().assert_code(0);
+    assert!(folder.read("comment").len() < 65_000 && folder.read("comment").contains("60000 backticks"));
     comment().env("PULL_REQUEST", "").run().assert_code(0).assert_stdout_contains("no place for a comment");
+}
+
+#[test]
+fn the_scripts_run_with_the_tools_of_macos() {
+    let folder = folder();
+    // They have no long options, and another `stat`.
+    let short = "#!/bin/sh\nfor word; do case $word in --*) echo \"illegal option $word\" >&2; exit 1 ;; esac; done\n\
+                 PATH=${PATH#*:} exec \"${0##*/}\" \"$@\"\n";
+    for tool in ["cat", "cut", "grep", "head", "tr", "wc"] {
+        executable(&folder, &format!("bin/{tool}"), short);
+    }
+    executable(&folder, "bin/stat", "#!/bin/sh\nexit 1\n");
+    executable(&folder, "bin/gh", GH);
+    run(&folder).run().assert_code(0);
+    folder.write("existing", "991\n992\n");
+    let comment = step(&folder, "comment.sh").env("LEGWORK_JOB", "job.yaml").env("GITHUB_REPOSITORY", "o/r");
+    let comment = comment.env("LEGWORK_ANSWER", output(&folder.read("output"), "answer")).env("PULL_REQUEST", "12");
+    comment.run().assert_code(0);
+    assert!(folder.read("gh-calls").contains("--method PATCH repos/o/r/issues/comments/991"));
+    assert!(folder.read("comment").contains("@someone"));
 }
 
 #[test]
@@ -208,4 +272,23 @@ fn the_artifacts_of_steps_and_matrix_jobs_have_different_names() {
     };
     let names = [name("a", "0", "1"), name("b", "0", "1"), name("a", "1", "1"), name("a", "0", "2")];
     assert!((1..4).all(|at| !names[at..].contains(&names[at - 1])), "{names:?}");
+}
+
+#[test]
+fn the_component_for_gitlab_runs_in_an_image_that_starts_legwork() {
+    let folder = folder();
+    let component = fs::read_to_string(root().join("templates/run.yml")).unwrap();
+    let (_, job) = component.split_once("\n---\n").unwrap();
+    let job: serde_json::Value = serde_yaml::from_str(job).unwrap();
+    let job = job.as_object().unwrap().values().next().unwrap();
+    assert_eq!(job["image"], serde_json::json!({ "name": "$[[ inputs.image ]]", "entrypoint": [""] }));
+    let script: Vec<&str> = job["script"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
+    executable(&folder, "bin/legwork", &format!("#!/bin/sh\nexec {} \"$@\"\n", env!("CARGO_BIN_EXE_legwork")));
+    folder.write("in puts.yaml", "topic: x\n");
+    let shell = folder.program("sh", &["-e", "-c", &script.join("\n")]);
+    let run = runner(&folder, shell).env("LEGWORK_JOB", "job.yaml").env("LEGWORK_INPUTS", "in puts.yaml");
+    let run = run.env("LEGWORK_MODEL", "").env("LEGWORK_LIMIT", "tool_calls=7").env("LEGWORK_SANDBOX", "auto");
+    run.run().assert_code(0);
+    assert!(folder.read("answer.md").contains("@someone"));
+    assert!(folder.read("legwork.env").contains("LEGWORK_OUTCOME=") && folder.exists("legwork.xml"));
 }

@@ -189,6 +189,22 @@ fn bad_options_are_named() {
 }
 
 #[test]
+fn the_shard_of_an_engine_is_named_and_a_slurm_array_with_gaps_is_refused() {
+    let folder = writing("");
+    rows(&folder, 2);
+    let slurm = |more: &[(&str, &str)]| {
+        let program = folder.legwork(MAP).args(["--shard", "auto", "--dry-run"]).env("SLURM_ARRAY_TASK_ID", "3");
+        more.iter()
+            .fold(program, |program, (name, value)| program.env(&format!("SLURM_ARRAY_TASK_{name}"), value))
+            .run()
+    };
+    slurm(&[("MIN", "3"), ("MAX", "7"), ("COUNT", "5")]).assert_code(0).assert_stdout_contains("in shard 1/5");
+    slurm(&[("MIN", "3"), ("MAX", "7"), ("COUNT", "2")]).assert_code(2).assert_stderr_contains("the 2 tasks");
+    let unbounded = slurm(&[]);
+    unbounded.assert_code(2).assert_stderr_contains("--shard K/N instead").assert_not_printed("LEGWORK_SHARDS");
+}
+
+#[test]
 fn a_dry_run_says_what_would_run_and_writes_nothing() {
     let folder = writing("");
     rows(&folder, 3);
@@ -228,6 +244,23 @@ fn a_changed_job_or_row_is_noticed_before_anything_runs() {
     folder.write("job.yaml", job);
     folder.legwork(&map).anthropic(&server).run().assert_code(2).assert_stderr_contains("(and 1 more rows)");
     assert_eq!(server.finish().len(), 6);
+}
+
+#[test]
+fn a_repository_that_git_refuses_is_named_as_the_reason() {
+    let folder = writing("");
+    rows(&folder, 1);
+    folder.git(&["init", "--quiet"]);
+    let server = Server::start(write_then_answer);
+    let unborn = folder.legwork(MAP).args(["--isolate", "worktree"]).anthropic(&server).run();
+    unborn.assert_code(5).assert_stderr_contains("no commit yet").assert_stderr_contains("--isolate copy");
+    folder.write("x", "");
+    folder.git(&["add", "x"]);
+    folder.git(&["commit", "--quiet", "--message", "x"]);
+    // As in a container whose user isn't the owner of the checkout.
+    let foreign = || folder.legwork(MAP).anthropic(&server).env("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1");
+    foreign().run().assert_code(5).assert_stderr_contains("dubious ownership").assert_stderr_contains("--isolate copy");
+    foreign().args(["--isolate", "copy"]).run().assert_code(0);
 }
 
 #[test]

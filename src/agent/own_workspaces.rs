@@ -106,7 +106,9 @@ impl OwnWorkspaces {
         let excluded = [self.out.clone()];
         fs::create_dir_all(&state).map_err(|error| failed(&error))?;
         let taken = match Snapshot::take(Isolation::for_workspace(root), root, &state, &excluded) {
-            Err(IsolationError::NoCommit) => Snapshot::take(Isolation::Copy, root, &state, &excluded),
+            Err(IsolationError::NoCommit | IsolationError::Unusable(_)) => {
+                Snapshot::take(Isolation::Copy, root, &state, &excluded)
+            }
             taken => taken,
         };
         let snapshot = taken.map_err(|error| failed(&error))?.ok_or_else(|| failed(&"it is shared"))?;

@@ -233,12 +233,17 @@ struct Candidate {
 /// The runs that the command line names, each once.
 fn find_candidates(options: &ApplyArgs, env: &CliEnv) -> Result<Vec<Candidate>, Error> {
     let mut candidates = Vec::new();
+    let mut empty = None;
     for wanted in &options.runs {
         match find_map(&options.out, wanted)? {
             Some(map) => {
                 let name = map.canonicalize().unwrap_or_else(|_| map.clone());
                 let name = name.file_name().unwrap_or_default().to_string_lossy().into_owned();
                 let ids = row_ids(&map, env)?;
+                if ids.is_empty() {
+                    empty.get_or_insert(map);
+                    continue;
+                }
                 candidates.extend(ids.into_iter().map(|id| Candidate {
                     label: if options.runs.len() == 1 { id.clone() } else { format!("{name}/{id}") },
                     folder: map.join("rows").join(&id),
@@ -259,6 +264,9 @@ fn find_candidates(options: &ApplyArgs, env: &CliEnv) -> Result<Vec<Candidate>, 
             }
         }
     }
+    if let Some(path) = empty.filter(|_| candidates.is_empty()) {
+        return Err(Error::NotARecord { path, why: "no row of this map has been started yet".to_owned() });
+    }
     // A row that is named itself is applied even if its run didn't complete.
     let real = |candidate: &Candidate| candidate.folder.canonicalize().unwrap_or_else(|_| candidate.folder.clone());
     let named: HashSet<PathBuf> = candidates.iter().filter(|it| it.row.is_none()).map(real).collect();
@@ -275,7 +283,9 @@ fn find_candidates(options: &ApplyArgs, env: &CliEnv) -> Result<Vec<Candidate>, 
 
 /// Finds a map by its folder, its name, or JOB/MAP below the folder of runs; `None` if there is none of that name.
 fn find_map(out: &Path, wanted: &str) -> Result<Option<PathBuf>, Error> {
-    let is_map = |folder: &PathBuf| folder.join(MAP_FILE).is_file();
+    // A shard without rows has only tables, and nothing in them.
+    let is_empty = |table: PathBuf| fs::metadata(table).is_ok_and(|found| found.is_file() && found.len() == 0);
+    let is_map = |folder: &PathBuf| folder.join(MAP_FILE).is_file() || is_empty(folder.join("results.jsonl"));
     if let Some(folder) = [PathBuf::from(wanted), out.join(wanted)].into_iter().find(is_map) {
         return Ok(Some(folder));
     }
@@ -309,17 +319,16 @@ fn snapshots(candidates: &[Candidate]) -> Vec<PathBuf> {
     maps.into_iter().filter_map(snapshot).filter(|folder| folder.is_dir()).collect()
 }
 
-/// The ids of a map's rows: first those in its results, in their order, then the others by id.
+/// The ids of a map's rows that have a record: first those in its results, in their order, then the others by id.
 fn row_ids(map: &Path, env: &CliEnv) -> Result<Vec<String>, Error> {
     let folder = map.join("rows");
-    let failed = |source: io::Error| match source.kind() {
-        io::ErrorKind::NotFound => {
-            Error::NotARecord { path: map.to_owned(), why: "no row of this map has been started yet".to_owned() }
-        }
-        _ => Error::Record { path: folder.clone(), source },
-    };
+    let failed = |source: io::Error| Error::Record { path: folder.clone(), source };
     let mut found = HashSet::new();
-    for entry in fs::read_dir(&folder).map_err(failed)? {
+    let entries = match fs::read_dir(&folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed)?,
+    };
+    for entry in entries {
         let entry = entry.map_err(failed)?;
         let Ok(name) = entry.file_name().into_string() else { continue };
         // Runs can't have such names, but files that were moved aside do.
@@ -350,10 +359,6 @@ fn row_ids(map: &Path, env: &CliEnv) -> Result<Vec<String>, Error> {
     others.retain(|id| !(id.contains('.') && is_set_aside(id)));
     others.sort();
     ids.extend(others);
-    if ids.is_empty() {
-        let why = "no row of this map has been started yet".to_owned();
-        return Err(Error::NotARecord { path: map.to_owned(), why });
-    }
     Ok(ids)
 }
 

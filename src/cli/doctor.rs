@@ -1,5 +1,6 @@
 //! `legwork doctor`: checks whether this machine is ready for runs, without spending anything.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,12 +10,14 @@ use serde::Serialize;
 use super::env::CliEnv;
 use super::execute::{key_program_variables, start_runtime};
 use super::output::printable;
+use super::record_key::check_key_file;
 use super::sandbox_options::detect_sandbox;
 use super::version::{VERSION, commit};
 use crate::error::Error;
 use crate::event::{EXIT_ENVIRONMENT, FORMAT};
 use crate::git::Repository;
 use crate::lints::RECORD_KEY;
+use crate::process::program::{ProgramCall, ProgramOutcome};
 use crate::providers::user_servers::{ServerSettings, UserServer, UserServers};
 use crate::providers::{
     ConnectContext, PROVIDERS, Provider, ProviderError, ProviderSpec, ServerCheck, SettingsContext, find,
@@ -25,6 +28,8 @@ use crate::sandbox::{Tier, programs};
 
 /// How long a server may take to answer.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long git may take to print its version.
+const GIT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Less free space than this is a problem, in bytes.
 const MIN_FREE_BYTES: u64 = 100 << 20;
 /// Less free space than this is worth a warning, in bytes.
@@ -83,7 +88,7 @@ impl Finding {
 }
 
 pub(super) fn doctor(options: &DoctorArgs, env: &CliEnv) -> Result<u8, Error> {
-    let mut findings = vec![check_version(), check_sandbox(env), check_git(env)];
+    let mut findings = vec![check_version(), check_sandbox(env), check_git(env)?];
     findings.extend(check_servers(env, options.offline)?);
     findings.push(check_disk(&env.current_folder.join(&options.out)));
     findings.push(check_record_key(env));
@@ -135,21 +140,32 @@ fn check_sandbox(env: &CliEnv) -> Finding {
     }
 }
 
-fn check_git(env: &CliEnv) -> Finding {
+fn check_git(env: &CliEnv) -> Result<Finding, Error> {
     let finding = |status, found: String| Finding::new("git", status, found);
     let path = std::env::split_paths(env.variable("PATH").unwrap_or_default()).filter(|entry| entry.is_absolute());
     let Some(git) = programs::find("git", path, &[]) else {
-        return finding(Status::Warning, "there is no git on the PATH".to_owned())
-            .help("it is needed for rows in worktrees, `apply`, and context files of a commit");
+        return Ok(finding(Status::Warning, "there is no git on the PATH".to_owned())
+            .help("it is needed for rows in worktrees, `apply`, and context files of a commit"));
     };
-    // Not in the current folder, whose configuration could name programs.
-    let output = std::process::Command::new(git).arg("--version").env_clear().current_dir("/").output();
-    let version = output.ok().filter(|output| output.status.success());
-    let Some(version) = version.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()) else {
-        return finding(Status::Warning, "git doesn't run".to_owned()).help("reinstall it");
+    // It doesn't run in the current folder, whose configuration could name programs.
+    let call = ProgramCall {
+        program: &git,
+        arguments: &["--version".to_owned()],
+        environment: &BTreeMap::new(),
+        timeout: GIT_TIMEOUT,
+        max_bytes: 1_000,
+    };
+    let version = match start_runtime()?.block_on(Signals::exit_unless_done(call.run()))? {
+        Ok(ProgramOutcome::Exited(status, output)) if status.success() => {
+            String::from_utf8_lossy(&output).trim().to_owned()
+        }
+        _ => {
+            let shown = git.to_string_lossy();
+            return Ok(finding(Status::Warning, format!("{shown} doesn't run")).help("reinstall it"));
+        }
     };
     let place = if Repository::discover(&env.current_folder).is_some() { "in" } else { "not in" };
-    finding(Status::Ok, format!("{version}; the current folder is {place} a repository"))
+    Ok(finding(Status::Ok, format!("{version}; the current folder is {place} a repository")))
 }
 
 /// A provider or server, and whether it is ready to be asked.
@@ -256,9 +272,14 @@ async fn check_server(server: &Server<'_>, servers: &UserServers, offline: bool)
 
 /// Checks the disk of the folder of runs, or of its nearest folder that exists.
 fn check_disk(out: &Path) -> Finding {
-    let existing = out.ancestors().find(|folder| folder.is_dir()).unwrap_or(out);
+    // A link that leads nowhere exists, too.
+    let existing = out.ancestors().find(|path| path.symlink_metadata().is_ok()).unwrap_or(out);
     let finding = |status, found: String| Finding::new("disk", status, found);
     let shown = existing.to_string_lossy();
+    if !existing.is_dir() {
+        return finding(Status::Problem, format!("{shown} isn't a folder"))
+            .help("name another folder for records with --out");
+    }
     if let Err(error) = tempfile::tempfile_in(existing) {
         return finding(Status::Problem, format!("{shown} isn't writable: {error}"))
             .help("name another folder for records with --out");
@@ -285,13 +306,22 @@ fn check_record_key(env: &CliEnv) -> Finding {
     if env.variable(RECORD_KEY).is_some() {
         return match env.record_key(&[]) {
             Ok(_) => finding(Status::Ok, format!("in {RECORD_KEY}")),
-            Err(_) => finding(Status::Problem, format!("the one in {RECORD_KEY} is too short")),
+            Err(_) => finding(Status::Problem, format!("the one in {RECORD_KEY} is too short"))
+                .help("use at least 16 random characters, for example from `openssl rand -hex 32`"),
         };
     }
-    match env.xdg_file("XDG_STATE_HOME", ".local/state", "record.key") {
-        Some(path) if path.is_file() => finding(Status::Ok, path.to_string_lossy().into_owned()),
-        Some(path) => finding(Status::Ok, format!("the first run makes {}", path.to_string_lossy())),
-        None => finding(Status::Warning, "there is no folder for it: records aren't signed".to_owned())
-            .help(format!("set HOME or {RECORD_KEY}")),
+    let unsigned = |why: &str| {
+        finding(Status::Warning, format!("records aren't signed: {why}"))
+            .help(format!("resuming them needs --trust-record; correct it, or set {RECORD_KEY}"))
+    };
+    let path = match env.record_key_file(&[&env.current_folder]) {
+        Ok(path) => path,
+        Err(why) => return unsigned(&why),
+    };
+    let shown = path.to_string_lossy();
+    match check_key_file(&path) {
+        Ok(true) => finding(Status::Ok, shown.into_owned()),
+        Ok(false) => finding(Status::Ok, format!("the first run makes {shown}")),
+        Err(error) => unsigned(&format!("{shown}: {error}")),
     }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::arguments::format_parser;
 use super::env::CliEnv;
 use super::output::shell_quote;
+use super::output_files::check_output_file;
 use super::read_files;
 use crate::error::Error;
 use crate::formats;
@@ -46,6 +47,7 @@ pub(super) fn gather(options: &GatherArgs, env: &CliEnv) -> Result<u8, Error> {
         check_folder(folder)?;
     }
     let wanted = options.rows.as_deref().map(|file| read_ids(file, options.id.as_deref())).transpose()?;
+    options.junit.as_deref().map_or(Ok(()), |path| check_output_file("--junit", path))?;
     let to = options.to.as_deref().unwrap_or(&options.folders[0]);
     fs::create_dir_all(to).map_err(|error| {
         Error::usage(format!("--to {}: {error}", to.display()), "Name a folder that you can write to.")

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::env::CliEnv;
+use super::version::VERSION;
 use crate::error::Error;
 
 /// Options of `legwork man`.
@@ -13,9 +14,9 @@ With --out, writes legwork.1, and legwork-run.1 and so on, a page for each comma
 
 Exit codes: 0, or 5 if a file can't be written.")]
 pub(super) struct ManArgs {
-    /// Print the page of this command instead of the main page
+    /// Print the page of this command, such as `runs prune`, instead of the main page
     #[arg(conflicts_with = "out")]
-    command: Option<String>,
+    command: Vec<String>,
     /// Write the pages of all commands to this folder
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -27,43 +28,46 @@ pub(super) fn man(options: &ManArgs, command: clap::Command, env: &CliEnv) -> Re
         write_pages(command, folder).map_err(Error::environment(format!("can't write to {}", folder.display())))?;
         return Ok(0);
     }
-    let command = match &options.command {
-        None => command,
-        Some(name) => {
-            let found = commands(command).find(|(known, _)| known == name).map(|(_, page)| page);
-            found.ok_or_else(|| {
-                Error::usage(format!("there is no command `{name}`"), "`legwork --help` lists the commands.")
-            })?
-        }
+    let name = ["legwork"].into_iter().chain(options.command.iter().map(String::as_str)).collect::<Vec<_>>().join("-");
+    let Some((_, command)) = pages(command).into_iter().find(|(known, _)| *known == name) else {
+        let message = format!("there is no command `{}`", options.command.join(" "));
+        return Err(Error::usage(message, "`legwork --help` lists the commands."));
     };
-    env.console.print(page(command).map_err(Error::environment("the page can't be made"))?.trim_end());
+    env.console.print(render(command).map_err(Error::environment("the page can't be made"))?.trim_end());
     Ok(0)
 }
 
-/// Each command that is documented, as a page of its own.
-fn commands(main: clap::Command) -> impl Iterator<Item = (String, clap::Command)> {
-    let mut main = main;
+/// The commands, each with the name of its page.
+fn pages(main: clap::Command) -> Vec<(String, clap::Command)> {
+    let mut main = without_help(main);
     // Gives the commands their full names and the options that they inherit.
     main.build();
-    let commands: Vec<_> = main
-        .get_subcommands()
-        .filter(|command| !command.is_hide_set() && command.get_name() != "help")
-        .cloned()
-        .collect();
-    commands.into_iter().map(|command| (command.get_name().to_owned(), command))
+    let mut pages = vec![main];
+    let mut next = 0;
+    while let Some(command) = pages.get(next) {
+        let below: Vec<_> = command.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect();
+        pages.extend(below);
+        next += 1;
+    }
+    let name = |command: &clap::Command| command.get_display_name().unwrap_or(command.get_name()).to_owned();
+    pages.into_iter().map(|command| (name(&command), command)).collect()
 }
 
-fn page(command: clap::Command) -> io::Result<String> {
+/// A page would refer to a page of the command `help`.
+fn without_help(command: clap::Command) -> clap::Command {
+    command.disable_help_subcommand(true).mut_subcommands(without_help)
+}
+
+fn render(command: clap::Command) -> io::Result<String> {
     let mut text = Vec::new();
-    clap_mangen::Man::new(command).render(&mut text)?;
+    clap_mangen::Man::new(command).source(format!("legwork {VERSION}")).render(&mut text)?;
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 fn write_pages(main: clap::Command, folder: &Path) -> io::Result<()> {
     std::fs::create_dir_all(folder)?;
-    std::fs::write(folder.join("legwork.1"), page(main.clone())?)?;
-    for (name, command) in commands(main) {
-        std::fs::write(folder.join(format!("legwork-{name}.1")), page(command)?)?;
+    for (name, command) in pages(main) {
+        std::fs::write(folder.join(format!("{name}.1")), render(command)?)?;
     }
     Ok(())
 }

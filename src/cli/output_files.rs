@@ -9,7 +9,7 @@ use super::read_files::parent_folder;
 use crate::error::Error;
 use crate::event::RunResult;
 use crate::formats::{ci_variables, junit};
-use crate::map::write_output_file;
+use crate::map::{output_target, write_output_file};
 use crate::plan::Plan;
 
 /// The options that name files for how a run ended.
@@ -104,12 +104,7 @@ impl OutputFileArgs {
 impl OutputFiles {
     /// Creates the folders of the files, and checks that they are writable.
     pub(super) fn make_folders(&self) -> Result<(), Error> {
-        self.0.iter().try_for_each(|file| {
-            let folder = parent_folder(&file.path);
-            let refused = |error: io::Error| file.usage_error(&format!("can't write to {}: {error}", folder.display()));
-            fs::create_dir_all(folder).map_err(refused)?;
-            tempfile::tempfile_in(folder).map(drop).map_err(refused)
-        })
+        self.0.iter().try_for_each(|file| check_output_file(file.content.option(), &file.path))
     }
 
     /// Writes all files, each atomically. A run without a result leaves no file of `--result`. `record` is the run's folder.
@@ -154,21 +149,32 @@ impl OutputFile {
     }
 
     fn remove_stale(&self) -> Result<(), Error> {
-        let found = match fs::symlink_metadata(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            found => found.map_err(|error| self.usage_error(&error.to_string()))?,
-        };
-        if !found.is_file() && !found.is_symlink() {
-            return Err(self.usage_error("not a regular file"));
+        let target = output_target(&self.path).map_err(|error| self.usage_error(&error.to_string()))?;
+        if !target.exists() {
+            return Ok(());
         }
-        fs::remove_file(&self.path)
+        fs::remove_file(&target)
             .map_err(|error| self.usage_error(&format!("the existing file can't be replaced: {error}")))
     }
 
     fn usage_error(&self, why: &str) -> Error {
-        Error::usage(
-            format!("{} {}: {why}", self.content.option(), self.path.display()),
-            "Name a file in a folder that you can write to.",
-        )
+        usage_error(self.content.option(), &self.path, why)
     }
+}
+
+/// Checks before a run that a file can be written, and creates its folder.
+///
+/// # Errors
+/// It can't be written, or exists and isn't a regular file.
+pub(super) fn check_output_file(option: &str, path: &Path) -> Result<(), Error> {
+    let target = output_target(path).map_err(|error| usage_error(option, path, &error.to_string()))?;
+    let folder = parent_folder(&target);
+    let refused =
+        |error: io::Error| usage_error(option, path, &format!("can't write to {}: {error}", folder.display()));
+    fs::create_dir_all(folder).map_err(refused)?;
+    tempfile::tempfile_in(folder).map(drop).map_err(refused)
+}
+
+fn usage_error(option: &str, path: &Path, why: &str) -> Error {
+    Error::usage(format!("{option} {}: {why}", path.display()), "Name a file in a folder that you can write to.")
 }

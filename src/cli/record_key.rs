@@ -3,7 +3,9 @@
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access};
 
 use super::env::CliEnv;
 use super::output::printable;
@@ -40,25 +42,60 @@ impl CliEnv {
             self.warn_once(&format!("the record isn't signed, so resuming it needs --trust-record: {why}"));
             None
         };
-        let Some(path) = self.xdg_file("XDG_STATE_HOME", ".local/state", "record.key") else {
-            return Ok(unsigned(&format!("there is no folder for the key; set HOME or {RECORD_KEY}")));
+        let path = match self.record_key_file(folders) {
+            Ok(path) => path,
+            Err(why) => return Ok(unsigned(&why)),
         };
         let shown = printable(&path.to_string_lossy());
-        if folders.iter().any(|folder| is_within(&path, folder)) {
-            let why = format!(
-                "the key file {shown} would be in the workspace or its repository; set XDG_STATE_HOME or {RECORD_KEY}"
-            );
-            return Ok(unsigned(&why));
-        }
         Ok(read_or_create(&path).map_or_else(|error| unsigned(&format!("{shown}: {error}")), Some))
+    }
+
+    /// The file with the key, or why there is none.
+    pub(super) fn record_key_file(&self, folders: &[&Path]) -> Result<PathBuf, String> {
+        let Some(path) = self.xdg_file("XDG_STATE_HOME", ".local/state", "record.key") else {
+            return Err(format!("there is no folder for the key; set HOME or {RECORD_KEY}"));
+        };
+        if folders.iter().any(|folder| is_within(&path, folder)) {
+            let shown = printable(&path.to_string_lossy());
+            return Err(format!(
+                "the key file {shown} would be in the workspace or its repository; set XDG_STATE_HOME or {RECORD_KEY}"
+            ));
+        }
+        Ok(path)
     }
 }
 
+/// Whether the file has a usable key. Otherwise the next run creates it.
+///
+/// # Errors
+/// The key can't be used, or the file can't be created.
+pub(super) fn check_key_file(path: &Path) -> io::Result<bool> {
+    if !is_missing(path) {
+        return read(path).map(|_| true);
+    }
+    let existing = path.ancestors().skip(1).find(|folder| !is_missing(folder)).unwrap_or(path);
+    if !existing.is_dir() {
+        return Err(io::Error::new(ErrorKind::NotADirectory, format!("{} isn't a folder", existing.display())));
+    }
+    match access(existing, Access::WRITE_OK | Access::EXEC_OK) {
+        Ok(()) => Ok(false),
+        Err(error) => Err(io::Error::new(error.kind(), format!("{} isn't writable", existing.display()))),
+    }
+}
+
+fn is_missing(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
+}
+
 fn read_or_create(path: &Path) -> io::Result<RecordKey> {
-    if fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+    if is_missing(path) {
         create_key_file(path)?;
     }
     // Another run may have created it in the meantime.
+    read(path)
+}
+
+fn read(path: &Path) -> io::Result<RecordKey> {
     let found = fs::symlink_metadata(path)?;
     let why = match () {
         () if !found.is_file() => Some("it isn't a regular file"),

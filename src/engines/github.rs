@@ -48,6 +48,8 @@ jobs:
       - name: Install
         run: |
           sudo apt-get update && sudo apt-get install --yes bubblewrap
+          # Ubuntu keeps bubblewrap from creating user namespaces.
+          sudo sysctl --ignore --quiet --write kernel.apparmor_restrict_unprivileged_userns=0
           cargo install --locked legwork
       - name: Run
 {env}        run: |

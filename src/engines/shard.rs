@@ -79,9 +79,9 @@ impl Shard {
                 hint: "write --shard K/N instead of `auto`".to_owned(),
             })
         };
-        let missing = |index: &str, names: &str| ShardError {
+        let missing = |index: &str, names: &str, hint: String| ShardError {
             message: format!("--shard auto: {index} is set, but not {names}, so the number of shards is unknown"),
-            hint: format!("set {COUNT_VARIABLE} to the number of shards"),
+            hint,
         };
         let outside = |index: &str| ShardError {
             message: format!("--shard auto: the value of {index} doesn't fit the number of shards"),
@@ -90,10 +90,20 @@ impl Shard {
         if let Some(id) = number("SLURM_ARRAY_TASK_ID")? {
             const BOUNDS: &str = "SLURM_ARRAY_TASK_MIN and SLURM_ARRAY_TASK_MAX";
             let bounds = number("SLURM_ARRAY_TASK_MIN")?.zip(number("SLURM_ARRAY_TASK_MAX")?);
-            let (first, last) = bounds.ok_or_else(|| missing("SLURM_ARRAY_TASK_ID", BOUNDS))?;
+            let (first, last) = bounds.ok_or_else(|| {
+                missing("SLURM_ARRAY_TASK_ID", BOUNDS, "write --shard K/N instead of `auto`".to_owned())
+            })?;
             let step = number("SLURM_ARRAY_TASK_STEP")?.unwrap_or(1).max(1);
             let index = id.checked_sub(first).filter(|offset| offset % step == 0).map(|offset| offset / step);
             let count = last.checked_sub(first).map(|span| span / step + 1);
+            // `--array=3,7` has the bounds of `--array=3-7`, and no tasks for the shards between.
+            let tasks = number("SLURM_ARRAY_TASK_COUNT")?;
+            if let Some(tasks) = tasks.filter(|tasks| count.is_some_and(|count| count != *tasks)) {
+                return Err(ShardError {
+                    message: format!("--shard auto: the {tasks} tasks of the Slurm array aren't a range of numbers"),
+                    hint: "submit it with --array=0-N, or write --shard K/N instead of `auto`".to_owned(),
+                });
+            }
             return index
                 .zip(count)
                 .and_then(|(index, count)| Self::new(index, count))
@@ -109,7 +119,9 @@ impl Shard {
                 }
             }
             let names = [engine.count, &[COUNT_VARIABLE]].concat().join(" or ");
-            let count = count.ok_or_else(|| missing(engine.index, &names))?;
+            let count = count.ok_or_else(|| {
+                missing(engine.index, &names, format!("set {COUNT_VARIABLE} to the number of shards"))
+            })?;
             let index = value.checked_sub(engine.first);
             return index.and_then(|index| Self::new(index, count)).ok_or_else(|| outside(engine.index));
         }

@@ -22,6 +22,9 @@ pub enum IsolationError {
         /// What git printed.
         message: String,
     },
+    /// Git doesn't use the repository.
+    #[error("{0}")]
+    Unusable(Box<Self>),
     /// The repository has no commit yet.
     #[error("the repository has no commit yet, so it can have no worktrees")]
     NoCommit,
@@ -31,6 +34,10 @@ pub enum IsolationError {
 }
 
 impl IsolationError {
+    pub(super) fn unusable(self) -> Self {
+        Self::Unusable(Box::new(self))
+    }
+
     pub(super) fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { path, source }

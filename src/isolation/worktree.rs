@@ -47,8 +47,10 @@ fn run(mut command: Command, name: &'static str) -> Result<String, IsolationErro
     let output = command.output().map_err(|error| failed(error.to_string()))?;
     if !output.status.success() {
         let printed = String::from_utf8_lossy(&output.stderr);
-        let last = printed.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it printed nothing");
-        return Err(failed(last.trim().to_owned()));
+        // Warnings come before, and advice after it.
+        let fatal = printed.lines().find(|line| line.starts_with("fatal:"));
+        let line = fatal.or_else(|| printed.lines().rev().find(|line| !line.trim().is_empty()));
+        return Err(failed(line.unwrap_or("it printed nothing").trim().to_owned()));
     }
     Ok(String::from_utf8_lossy(&output.stdout).trim_end_matches('\n').to_owned())
 }
@@ -72,6 +74,8 @@ pub(super) fn take_snapshot(
     let repository = Repository::discover(&workspace).ok_or(IsolationError::NotARepository)?;
     let root = repository.worktree;
     let subfolder = workspace.strip_prefix(&root).unwrap_or(Path::new("")).to_owned();
+    // Git doesn't use a repository of another user, for example.
+    run(git(&root, &["rev-parse", "--git-dir"]), "rev-parse").map_err(IsolationError::unusable)?;
     let commit = run(git(&root, &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]), "rev-parse")
         .map_err(|_| IsolationError::NoCommit)?;
     fs::create_dir_all(folder).map_err(IsolationError::io(folder))?;

@@ -92,11 +92,11 @@ impl Results {
         Ok(())
     }
 
-    /// Writes all tables at the end of this process's rows, and JUnit XML if it is asked for.
+    /// Writes all tables at the end of this process's rows.
     ///
     /// # Errors
     /// If they can't be written.
-    pub fn finish(&mut self, junit: Option<&Path>) -> io::Result<()> {
+    pub fn finish(&mut self) -> io::Result<()> {
         self.refresh(true)?;
         for _ in 0..MAX_FINAL_WRITES {
             self.write_all()?;
@@ -105,7 +105,15 @@ impl Results {
                 break;
             }
         }
-        junit.map_or(Ok(()), |path| self.files.write_junit(path))
+        Ok(())
+    }
+
+    /// Writes JUnit XML to a file, atomically.
+    ///
+    /// # Errors
+    /// If it can't be written.
+    pub fn write_junit(&self, path: &Path) -> io::Result<()> {
+        self.files.write_junit(path)
     }
 
     /// All rows in short.
@@ -266,7 +274,8 @@ mod tests {
         let line: Value = serde_json::from_str(map.read("results.jsonl").lines().next().unwrap()).unwrap();
         assert_eq!((&line["inputs"], &line["result"]), (&json!({ "n": "c" }), &json!({ "answer": "of c" })));
         assert_eq!((&line["text"], &line["record"]), (&json!("first"), &json!("rows/c")));
-        results.finish(Some(&map.at("out/junit.xml"))).unwrap();
+        results.finish().unwrap();
+        results.write_junit(&map.at("out/junit.xml")).unwrap();
         assert_eq!(map.lines(), pairs(&[("a", "refused"), ("c", "completed")]));
         assert!(map.read("out/junit.xml").contains("tests=\"3\" failures=\"1\" errors=\"1\""));
         assert!(map.read("results.csv").lines().nth(1).unwrap().starts_with("a,ended,refused,1,a,of a,first,"));
@@ -303,16 +312,16 @@ mod tests {
         one.row_ended("a").unwrap();
         map.end("b", "stuck", 4);
         other.row_ended("b").unwrap();
-        one.finish(None).unwrap();
+        one.finish().unwrap();
         fs::create_dir(map.at("rows/c")).unwrap();
-        other.finish(None).unwrap();
+        other.finish().unwrap();
         assert_eq!(map.lines(), pairs(&[("a", "completed"), ("b", "stuck")]));
         assert_eq!(other.table().rows[2].state, RowState::Unfinished);
         // The row runs anew.
         fs::remove_dir_all(map.at("rows/b")).unwrap();
         map.end("b", "completed", 0);
         map.end("c", "completed", 0);
-        one.finish(None).unwrap();
+        one.finish().unwrap();
         assert_eq!(map.lines(), pairs(&[("a", "completed"), ("b", "completed"), ("c", "completed")]));
     }
 
@@ -323,7 +332,7 @@ mod tests {
         fs::rename(map.at("rows/a"), map.at("rows/b")).unwrap();
         map.end("a", "completed", 1);
         let mut results = map.open();
-        results.finish(None).unwrap();
+        results.finish().unwrap();
         let problems: Vec<_> = results.table().problems.iter().map(|it| (it.kind, it.message.as_str())).collect();
         assert_eq!(
             problems,

@@ -166,6 +166,22 @@ impl TableFiles {
     }
 }
 
+/// The file that a path leads to, which needn't exist.
+///
+/// # Errors
+/// If it isn't a regular file, or can't be looked at.
+pub fn output_target(path: &Path) -> io::Result<PathBuf> {
+    match fs::metadata(path) {
+        Ok(found) if !found.is_file() => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
+        Ok(_) => path.canonicalize(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(match fs::read_link(path) {
+            Ok(link) => path.parent().unwrap_or(path).join(link),
+            Err(_) => path.to_owned(),
+        }),
+        Err(error) => Err(error),
+    }
+}
+
 /// Whether a file is empty or its last byte ends a line.
 fn ends_with_a_line(file: &mut File) -> io::Result<bool> {
     if file.seek(SeekFrom::End(0))? == 0 {
@@ -177,11 +193,13 @@ fn ends_with_a_line(file: &mut File) -> io::Result<bool> {
     Ok(last == [b'\n'])
 }
 
-/// Writes a file that the user has named, atomically. The umask decides who may read it.
+/// Writes a file that the user has named, atomically. The umask decides who may read it. A link stays, and its file is written.
 ///
 /// # Errors
-/// If its folder doesn't exist, or it can't be written.
+/// If it can't be written, or exists and isn't a regular file: a device such as `/dev/stdout` must not be replaced.
 pub fn write_output_file(path: &Path, content: &[u8]) -> io::Result<()> {
+    let target = output_target(path)?;
+    let path = target.as_path();
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
     let mode = Permissions::from_mode(0o666);

@@ -23,6 +23,7 @@ use super::env::CliEnv;
 use super::execute::check_cost_limit;
 use super::next_command::NextCommand;
 use super::output::printable;
+use super::output_files::check_output_file;
 use super::prepared_job::{JobArgs, PreparedJob, RunIdentity};
 use super::progress::{MapProgress, can_be_live};
 use super::{ci_files, output_queue, read_files};
@@ -40,6 +41,7 @@ use crate::plan::{InputValues, Plan};
 use crate::record::{FlushQueue, create_job_dir, new_run_id, open_folder, remove_unused_files};
 use crate::rows::{self, MAX_FILE_BYTES, RowFormat, Rows, name_mistake};
 use crate::run::{Signals, head_commit};
+use crate::text::pluralize;
 
 /// The time of a map without a limit: a year.
 const NO_TIME_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -183,9 +185,9 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     }
     let of_shard = checked.to_run.len() + checked.ended;
     let summary = format!(
-        "{name}: {} rows{}: {} ended before, {} to go on, {} to start",
-        rows.rows.len(),
-        options.shard.as_ref().map(|shard| format!(", {of_shard} of them in shard {shard}")).unwrap_or_default(),
+        "{name}: {}{}: {} ended before, {} to go on, {} to start",
+        pluralize(rows.rows.len() as u64, "row"),
+        shard.map(|shard| format!(", {of_shard} of them in shard {shard}")).unwrap_or_default(),
         checked.ended,
         checked.resumed,
         checked.to_run.len() - checked.resumed,
@@ -194,6 +196,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     if options.dry_run {
         return print_dry_run(options, env, &summary, isolation, &checked.first.plan.redacted(&secrets.redactor));
     }
+    options.junit.as_deref().map_or(Ok(()), |path| check_output_file("--junit", path))?;
     if checked.to_run.is_empty() {
         env.console.eprint(&printable(&summary));
         return finish_again(options, &job, &rows, &folder, manifest, shard);
@@ -262,7 +265,8 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let result_error = result_error.into_inner().unwrap_or_else(PoisonError::into_inner);
     let timed_out = deadline <= Instant::now();
     let closed = budget.close();
-    let finished = results.finish(options.junit.as_deref());
+    let finished = results.finish();
+    let junit_written = options.junit.as_deref().map_or(Ok(()), |path| write_junit(&results, path));
     if has_completed(&results) {
         workspaces.discard_snapshot();
     }
@@ -283,6 +287,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         return Err(results_failed(error));
     }
     finished.and(closed).map_err(results_failed)?;
+    junit_written?;
     let is_limited = timed_out || budget.exhausted().is_some();
     let code = match signals.first() {
         Some(signal) => 128 + signal,
@@ -300,6 +305,10 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let shown = options.job.out.join(job.prepared.job.name()).join(&name);
     ci_files::write_map(env, results.table(), code, &shown, next.as_deref());
     Ok(code)
+}
+
+fn write_junit(results: &Results, path: &Path) -> Result<(), Error> {
+    results.write_junit(path).map_err(Error::environment(format!("can't write {}", path.display())))
 }
 
 /// Brings the tables up to date if all rows of this shard have ended before. This needs no key and no provider.
@@ -324,7 +333,8 @@ fn finish_again(
     let shown = options.job.out.join(job.job.name()).join(&*name);
     let prices = job.env.prices()?.clone();
     let mut results = Results::open(folder, job.job.name(), &ids, prices).map_err(failed)?;
-    results.finish(options.junit.as_deref()).map_err(failed)?;
+    results.finish().map_err(failed)?;
+    options.junit.as_deref().map_or(Ok(()), |path| write_junit(&results, path))?;
     if has_completed(&results) {
         workspaces.discard_snapshot();
     }

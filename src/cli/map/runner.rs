@@ -273,7 +273,9 @@ impl MapRunner<'_> {
 }
 
 pub(super) fn isolation_error(error: IsolationError) -> Error {
-    Error::environment("the rows' workspaces can't be made (--isolate none shares the workspace)")(io::Error::other(
-        error,
-    ))
+    let instead = match error {
+        IsolationError::Io { .. } => "--isolate none shares the workspace",
+        _ => "--isolate copy needs no git",
+    };
+    Error::environment(format!("the rows' workspaces can't be made ({instead})"))(io::Error::other(error))
 }

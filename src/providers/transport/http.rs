@@ -239,6 +239,18 @@ impl<'e> HttpResponse<'e> {
         Ok(body)
     }
 
+    /// The start of its body: something other than white space, unless nothing else is within `max_bytes`.
+    pub(crate) async fn start(&mut self, max_bytes: usize) -> Result<Vec<u8>, FailedAttempt> {
+        let mut start = Vec::new();
+        while start.trim_ascii().is_empty() && start.len() <= max_bytes {
+            match self.chunk().await? {
+                Some(chunk) => start.extend_from_slice(&chunk),
+                None => break,
+            }
+        }
+        Ok(start)
+    }
+
     /// Reads the rest of the body after the end of a reply, so that the connection can be reused, but waits only
     /// briefly.
     pub(crate) async fn drain(mut self) {

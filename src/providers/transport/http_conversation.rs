@@ -33,6 +33,8 @@ const MAX_EMPTY_RETRIES: u32 = 2;
 const MAX_BYTES_WITHOUT_PROGRESS: usize = 2 * MAX_EVENT_BYTES;
 /// The maximum number of characters of an unexpected event that are inspected.
 const MAX_INSPECTED_CHARS: usize = 64 << 10;
+/// The maximum number of bytes of a list of models that are inspected.
+const MAX_LIST_START_BYTES: usize = 64 << 10;
 
 /// Encodes a conversation for one API, each message once.
 pub(crate) trait RequestEncoder: Send + 'static {
@@ -128,12 +130,17 @@ impl ProviderState {
 async fn check_server(endpoint: &Endpoint, dialect: &'static ErrorDialect) -> Result<ServerCheck, ProviderError> {
     let ask = async {
         let key = endpoint.issued_key().await?;
-        let response = endpoint.get_models(key.as_ref()).await?;
+        let mut response = endpoint.get_models(key.as_ref()).await?;
+        let errors = ErrorClassifier { dialect, model: "", endpoint };
         match response.status().as_u16() {
-            200 => Ok(ServerCheck::Accepted),
+            // A login page answers every address with 200. A list may be long, so only its start is read.
+            200 => match response.start(MAX_LIST_START_BYTES).await? {
+                start if matches!(start.trim_ascii_start().first(), Some(b'{' | b'[')) => Ok(ServerCheck::Accepted),
+                start => Err(errors.not_a_reply(&response.media_type(), "it isn't JSON", &start)),
+            },
             // Servers with few parts of an API don't have this one.
             404 | 405 | 501 => Ok(ServerCheck::NoModelList),
-            _ => Err(ErrorClassifier { dialect, model: "", endpoint }.error_response(response).await),
+            _ => Err(errors.error_response(response).await),
         }
     };
     ask.await.map_err(|failure: FailedAttempt| failure.error)
