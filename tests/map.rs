@@ -300,6 +300,76 @@ fn rows_in_copies_see_uncommitted_files_and_change_only_their_copy() {
     server.finish();
 }
 
+/// A repository with a folder `sub`, and a script that changes a file in the workspace after listing it.
+fn repository_with_subfolder() -> TestFolder {
+    let folder = TestFolder::new();
+    folder.write(
+        "job.yaml",
+        "model: anthropic/claude-haiku-4-5\ninputs:\n  item: { type: string }\nparent: { prompt: 'Item {{ inputs.item }}', \
+         tools: [glob, write_file] }\n",
+    );
+    folder.write(
+        "script.yaml",
+        "parent:\n  - calls: [{ tool: glob, input: { pattern: '*' } }, { tool: write_file, input: { path: kept.txt, content: \
+         new, overwrite: true } }]\n  - text: Done.\n",
+    );
+    folder.write("sub/kept.txt", "old\n").write(".gitignore", "/ignored\n*.log\n").write("sub/skipped.log", "");
+    rows(&folder, 1);
+    folder.commit_all();
+    folder
+}
+
+#[test]
+fn a_workspace_below_the_root_of_a_repository_keeps_the_changes_of_its_rows() {
+    let folder = repository_with_subfolder();
+    folder.write("ignored/kept.txt", "old\n");
+    std::fs::create_dir(folder.at("empty")).unwrap();
+    let map = |name: &str, workspace: &str, more: &[&str]| {
+        let map = ["--name", name, "--workspace", workspace, "--model", "replay/script.yaml"];
+        let ended = folder.legwork(MAP).args(map).args(more).run();
+        ended.assert_code(0);
+        let row = RunFolder::new(folder.at("runs/job").join(name).join("rows/a0"));
+        assert!(!row.file("events.jsonl").contains("skipped.log"), "{name}");
+        row.file("changes.patch")
+    };
+    for (name, workspace, more, isolation) in [
+        ("worktree", "sub", &[][..], "worktree"),
+        ("copy", "sub", &["--isolate", "copy"], "copy"),
+        // Git has none of its files.
+        ("ignored", "ignored", &[], "copy"),
+        ("empty", "empty", &[], "worktree"),
+    ] {
+        let patch = map(name, workspace, more);
+        assert!(patch.contains("+new"), "{name}: {patch}");
+        assert_eq!(patch.contains("-old"), workspace != "empty", "{name}: {patch}");
+        let manifest: Value = serde_json::from_str(&folder.read(&format!("runs/job/{name}/map.json"))).unwrap();
+        assert_eq!(manifest["isolation"], isolation, "{name}");
+    }
+    let refused = ["--name", "x", "--workspace", "ignored", "--isolate", "worktree", "--model", "replay/script.yaml"];
+    let refused = folder.legwork(MAP).args(refused).run();
+    refused.assert_code(5).assert_stderr_contains("git ignores the workspace").assert_stderr_contains("--isolate copy");
+}
+
+#[test]
+fn why_git_cannot_make_worktrees_is_reported() {
+    let folder = repository_with_subfolder();
+    folder.git(&["init", "--quiet", "inner"]);
+    folder.write("inner/file", "");
+    let map = || folder.legwork(MAP).args(["--model", "replay/script.yaml"]).run();
+    map()
+        .assert_code(5)
+        .assert_stderr_contains("'inner/' does not have a commit checked out; fatal: adding files failed");
+    std::fs::remove_dir_all(folder.at("inner")).unwrap();
+    // Line ends that git would change in a commit are no obstacle.
+    folder.git(&["config", "core.autocrlf", "true"]);
+    folder.git(&["config", "core.safecrlf", "true"]);
+    folder.write("mixed.txt", "a\nb\r\n");
+    map().assert_code(0);
+    folder.git(&["config", "core.repositoryformatversion", "99"]);
+    let ended = folder.legwork(MAP).args(["--name", "x", "--model", "replay/script.yaml"]).run();
+    ended.assert_code(5).assert_stderr_contains("`git rev-parse` failed: ").assert_stderr_contains("found 99");
+}
+
 #[test]
 fn shards_together_run_every_row_once() {
     let folder = writing("");

@@ -106,13 +106,14 @@ impl OwnWorkspaces {
         let excluded = [self.out.clone()];
         fs::create_dir_all(&state).map_err(|error| failed(&error))?;
         let taken = match Snapshot::take(Isolation::for_workspace(root), root, &state, &excluded) {
-            Err(IsolationError::NoCommit) => Snapshot::take(Isolation::Copy, root, &state, &excluded),
+            // Without a commit, or if git can't be used here.
+            Err(IsolationError::NoCommit | IsolationError::Git { .. }) => {
+                Snapshot::take(Isolation::Copy, root, &state, &excluded)
+            }
             taken => taken,
         };
         let snapshot = taken.map_err(|error| failed(&error))?.ok_or_else(|| failed(&"it is shared"))?;
         let folder = snapshot.make_workspace(&self.copy(id)).map_err(|error| failed(&error))?;
-        // A subfolder of the repository without any file doesn't exist in a worktree.
-        fs::create_dir_all(&folder).map_err(|error| failed(&error))?;
         let workspace = Workspace::open(&folder, Vec::new(), Vec::new()).map_err(|error| failed(&error))?;
         let tracker = self.tracker(id, workspace);
         tracker.take_baseline(&Deadline::new(COMPARISON_TIMEOUT, stop)).map_err(|error| failed(&error))?;

@@ -28,6 +28,9 @@ pub enum IsolationError {
     /// The workspace isn't in a git repository.
     #[error("the workspace isn't in a git repository, so it can have no worktrees")]
     NotARepository,
+    /// Git ignores the workspace.
+    #[error("git ignores the workspace, so a worktree has none of its files")]
+    Ignored,
 }
 
 impl IsolationError {

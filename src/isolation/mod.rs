@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use self::copy::remove_tree;
 pub use self::error::IsolationError;
-pub use self::worktree::WORKSPACES_FOLDER;
 use self::worktree::WorktreeSnapshot;
 use crate::git::Repository;
+pub use crate::workspace::WORKSPACES_FOLDER;
 
 /// How runs are kept apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +34,7 @@ impl Isolation {
     /// The best way for a workspace whose files agents can change: a worktree where git tracks it, else a copy.
     pub fn for_workspace(workspace: &Path) -> Self {
         match Repository::discover(workspace) {
+            Some(repository) if worktree::ignores_workspace(&repository.worktree, workspace) => Self::Copy,
             Some(_) => Self::Worktree,
             None => Self::Copy,
         }
@@ -110,7 +111,12 @@ impl Snapshot {
         }
         let made = match self {
             Self::Git { repository, subfolder, commit, tree } => {
-                worktree::add(repository, target, commit, tree).map(|()| target.join(subfolder))
+                worktree::add(repository, target, commit, tree).and_then(|()| {
+                    let folder = target.join(subfolder);
+                    // A folder without any file isn't in the worktree.
+                    fs::create_dir_all(&folder).map_err(IsolationError::io(&folder))?;
+                    Ok(folder)
+                })
             }
             Self::Copy { folder } => copy::copy_tree(folder, target, &[]).map(|()| target.to_owned()),
         };

@@ -273,7 +273,7 @@ impl MapRunner<'_> {
 }
 
 pub(super) fn isolation_error(error: IsolationError) -> Error {
-    Error::environment("the rows' workspaces can't be made (--isolate none shares the workspace)")(io::Error::other(
-        error,
-    ))
+    Error::environment(
+        "the rows' workspaces can't be made (--isolate copy doesn't use git, and --isolate none shares the workspace)",
+    )(io::Error::other(error))
 }
