@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::ToolDeps;
-use crate::apply::{FileSource, FileState, MergeSession, TargetFiles};
+use crate::apply::{Blocker, FileSource, FileState, MergeSession, TargetFiles};
 use crate::event::MergedChanges;
 use crate::git::objects::object_id;
 use crate::isolation::{Isolation, IsolationError, Snapshot, WORKSPACES_FOLDER};
@@ -213,7 +213,7 @@ impl OwnWorkspaces {
         if let Ok(merged) = merged {
             session.accept(merged);
         }
-        for (path, _, state) in session.changed_files() {
+        for (path, _, state) in session.changes_to_write() {
             let written = self.workspace.with_path_lock(path, || session.source().files.write(path, state));
             written.map_err(|error| failed(io::Error::new(error.kind(), format!("`{}`: {error}", path.display()))))?;
         }
@@ -274,6 +274,10 @@ impl Source {
 impl FileSource for Source {
     fn current(&self, path: &Path) -> Result<Option<FileState>, String> {
         self.files.current(path)
+    }
+
+    fn blocker(&self, path: &Path) -> Option<Blocker> {
+        self.files.blocker(path)
     }
 
     fn content_of(&self, path: &Path, object: &str) -> Option<Vec<u8>> {

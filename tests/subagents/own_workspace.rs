@@ -64,6 +64,20 @@ fn assert_merged(folder: &TestFolder, why: &str) {
 }
 
 #[test]
+fn a_folder_that_a_subagent_replaces_by_a_file_comes_back() {
+    let folder = folder_with(JOB);
+    folder.write("data/inner", "x\n");
+    let server = Server::start(|request: &Request| match (request.prompt().as_str(), request.turn()) {
+        ("Parent.", 0) => Answer::calls(&[task("rm -r data && echo file > data")]),
+        (command, 0) => bash(command),
+        _ => Answer::text("Done."),
+    });
+    folder.legwork(&["run", "job.yaml"]).anthropic(&server).run().assert_code(0);
+    assert_eq!(folder.read("data"), "file\n");
+    server.finish();
+}
+
+#[test]
 fn changes_of_two_subagents_in_one_file_are_merged() {
     for git in [true, false] {
         let folder = folder(git);
