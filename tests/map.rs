@@ -520,6 +520,32 @@ fn a_limit_holds_for_all_rows_and_processes() {
 }
 
 #[test]
+fn rows_that_reached_a_limit_of_the_map_go_on_when_it_is_higher() {
+    let folder = writing("");
+    rows(&folder, 6);
+    // Each request uses 1,000 tokens.
+    let server = Server::start(|request: &Request| write_then_answer(request).usage(900, 100));
+    let start = |limit: &str| run(&folder, &server, &["--jobs", "2", "--limit", limit]);
+    start("tokens=5000").assert_code(4);
+    let ended = |outcome: &str| outcomes(&folder).into_values().filter(|found| found == outcome).count();
+    let (completed, stopped) = (ended("completed"), ended("budget_exceeded"));
+    assert!(stopped > 0 && completed + stopped < 6, "{completed} completed, {stopped} stopped");
+    // Nothing is lost by another try with the same limit.
+    let requests = server.count();
+    start("tokens=5000")
+        .assert_code(4)
+        .assert_stderr_contains(&format!("{completed} ended before, {stopped} to go on"));
+    assert_eq!((server.count(), ended("completed")), (requests, completed));
+    start("tokens=1000000").assert_code(0);
+    assert_eq!(ended("completed"), 6);
+    assert!(!folder.exists("runs/.workspaces"), "{:?}", folder.list());
+    let patch = |number: usize| record(&folder, &format!("a{number}")).file("changes.patch");
+    assert!((0..6).all(|number| patch(number).contains(&format!("b/out/a{number}.txt"))));
+    let first = server.finish().iter().filter(|request| request.turn() == 0).count();
+    assert_eq!(first, 6, "no row starts anew");
+}
+
+#[test]
 fn processes_that_are_killed_at_random_use_a_limit_well_and_never_exceed_it() {
     const PROCESSES: usize = 20;
     const KILLS: usize = 20;
