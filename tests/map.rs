@@ -546,6 +546,21 @@ fn rows_that_reached_a_limit_of_the_map_go_on_when_it_is_higher() {
 }
 
 #[test]
+fn a_row_whose_workspace_was_removed_says_how_it_can_start_anew() {
+    let folder = writing("");
+    rows(&folder, 1);
+    let server = Server::start(|_: &Request| Answer::status(401));
+    run(&folder, &server, &[]).assert_code(5);
+    std::fs::remove_dir_all(folder.at("runs/.workspaces")).unwrap();
+    let again = run(&folder, &server, &[]);
+    let record = folder.at("runs/job/map-rows/rows/a0");
+    again.assert_stderr_contains(
+        "its workspace was removed, so it can't go on. Remove its record, and the row starts anew: ",
+    );
+    again.assert_stderr_contains(&record.to_string_lossy());
+}
+
+#[test]
 fn processes_that_are_killed_at_random_use_a_limit_well_and_never_exceed_it() {
     const PROCESSES: usize = 20;
     const KILLS: usize = 20;

@@ -125,6 +125,9 @@ impl MapRunner<'_> {
                 if let Error::Invalid(findings) = error {
                     why = findings.first().map(|finding| finding.message.clone()).unwrap_or(why);
                 }
+                if let Error::Usage { hint: Some(hint), .. } = error {
+                    why.push_str(&format!(". {}", hint.trim_end_matches('.')));
+                }
                 self.progress.row_ended(id, Err(&why), is_failure(error.exit_code()));
                 lock(&self.errors).insert(id.clone(), error.exit_code());
                 error.exit_code()
