@@ -351,6 +351,51 @@ fn a_workspace_below_the_root_of_a_repository_keeps_the_changes_of_its_rows() {
 }
 
 #[test]
+fn files_of_a_stranger_in_the_folder_of_runs_lead_to_no_other_folder() {
+    let map = |folder: &TestFolder| folder.legwork(MAP).args(["--model", "replay/script.yaml"]).run();
+    let precious = |folder: &TestFolder| assert_eq!(folder.read("../precious/a0/file"), "mine");
+    let folder = || {
+        let folder = repository_with_subfolder();
+        folder.write("../precious/a0/file", "mine");
+        folder
+    };
+    // A snapshot that map.json puts elsewhere is neither used nor removed.
+    for isolation in ["copy", "worktree"] {
+        let folder = folder();
+        let elsewhere = folder.at("../precious/a0");
+        let repository = folder.at("../other");
+        folder.git(&["clone", "--quiet", ".", "../other"]);
+        folder.write("../other/.git/info/attributes", "* filter=x");
+        let ran = format!("touch {}; cat", folder.at("../ran").display());
+        folder.git(&["-C", "../other", "config", "filter.x.smudge", &ran]);
+        let snapshot = match isolation {
+            "copy" => json!({ "kind": "copy", "folder": elsewhere }),
+            _ => json!({
+                "kind": "git", "repository": repository, "subfolder": "", "commit": folder.git(&["rev-parse", "HEAD"]).trim(),
+                "tree": folder.git(&["rev-parse", "HEAD^{tree}"]).trim(),
+            }),
+        };
+        let manifest = json!({
+            "format": 1, "job": "job", "rows_file": "rows.csv", "isolation": isolation, "snapshot": snapshot,
+            "started_at": "2026-01-01T00:00:00Z",
+        });
+        folder.write("runs/job/map-rows/map.json", manifest.to_string());
+        map(&folder).assert_code(0).assert_stderr_contains("the snapshot of the workspace is gone");
+        precious(&folder);
+        assert!(!folder.exists("../ran"), "a filter of the other repository ran");
+        assert!(
+            !folder.exists("../other/.git/worktrees") && record(&folder, "a0").file("changes.patch").contains("+new")
+        );
+    }
+    // Nothing is replaced or removed below a link.
+    let folder = folder();
+    std::fs::create_dir_all(folder.at("runs/.workspaces/job")).unwrap();
+    std::os::unix::fs::symlink(folder.at("../precious"), folder.at("runs/.workspaces/job/map-rows")).unwrap();
+    map(&folder).assert_code(2).assert_stderr_contains("runs/.workspaces/job/map-rows isn't a folder");
+    precious(&folder);
+}
+
+#[test]
 fn why_git_cannot_make_worktrees_is_reported() {
     let folder = repository_with_subfolder();
     folder.git(&["init", "--quiet", "inner"]);

@@ -91,6 +91,26 @@ impl Snapshot {
         }
     }
 
+    /// Whether it can be a snapshot of this workspace whose copy is below this folder, which has no links. What a file says
+    /// about a snapshot could be about any folder or repository.
+    pub fn is_of(&self, workspace: &Path, copies: &Path) -> bool {
+        let is_folder = |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
+        match self {
+            Self::Git { repository, subfolder, commit, tree } => {
+                let is_name = |name: &String| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+                let found = Repository::discover(workspace);
+                found.is_some_and(|found| found.worktree == *repository)
+                    && workspace.strip_prefix(repository).is_ok_and(|path| path == subfolder)
+                    && is_name(commit)
+                    && is_name(tree)
+            }
+            Self::Copy { folder } => {
+                let above = folder.parent().filter(|_| folder.file_name().is_some_and(|name| name == BASE_COPY));
+                above.is_some_and(|above| above.parent() == Some(copies) && is_folder(above) && is_folder(folder))
+            }
+        }
+    }
+
     /// Whether it can still be used: git removes objects that nothing refers to after some weeks.
     pub fn is_available(&self) -> bool {
         match self {
