@@ -185,6 +185,21 @@ fn every_kind_of_change_is_applied() {
 }
 
 #[test]
+fn a_folder_that_becomes_a_file_and_the_reverse_are_applied_also_again() {
+    let folder = repository();
+    row(&folder, "all", &["rm -r sub; echo file > sub; rm gone.txt; mkdir gone.txt; echo inner > gone.txt/inner"]);
+    // A file that the patch doesn't delete keeps the folder.
+    folder.write("sub/mine.txt", "mine\n");
+    let kept = apply(&folder, &["fixes"]).run();
+    kept.assert_code(1).assert_stdout_contains("sub: it is a folder").assert_stdout_contains("0 files written");
+    assert_eq!((folder.read("sub/mine.txt").as_str(), folder.read("gone.txt").as_str()), ("mine\n", "gone\n"));
+    fs::remove_file(folder.at("sub/mine.txt")).unwrap();
+    apply(&folder, &["fixes"]).run().assert_code(0).assert_stdout_contains("4 files written");
+    sh(&format!("diff -r -x .git {} {}", folder.at("../copies/all").display(), folder.path().display()));
+    apply(&folder, &["fixes"]).run().assert_code(0).assert_stdout_contains("1 unchanged; 0 files written");
+}
+
+#[test]
 fn a_file_with_uncommitted_changes_is_refused_unless_allowed() {
     let folder = repository();
     row(&folder, "dirty", &["sed -i 's/^20$/twenty/' lines.txt; echo x > x.txt"]);

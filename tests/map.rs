@@ -333,6 +333,121 @@ fn rows_in_copies_see_uncommitted_files_and_change_only_their_copy() {
     server.finish();
 }
 
+/// A repository with a folder `sub`, and a script that changes a file in the workspace after listing it.
+fn repository_with_subfolder() -> TestFolder {
+    let folder = TestFolder::new();
+    folder.write(
+        "job.yaml",
+        "model: anthropic/claude-haiku-4-5\ninputs:\n  item: { type: string }\nparent: { prompt: 'Item {{ inputs.item }}', \
+         tools: [glob, write_file] }\n",
+    );
+    folder.write(
+        "script.yaml",
+        "parent:\n  - calls: [{ tool: glob, input: { pattern: '*' } }, { tool: write_file, input: { path: kept.txt, content: \
+         new, overwrite: true } }]\n  - text: Done.\n",
+    );
+    folder.write("sub/kept.txt", "old\n").write(".gitignore", "/ignored\n*.log\n").write("sub/skipped.log", "");
+    rows(&folder, 1);
+    folder.commit_all();
+    folder
+}
+
+#[test]
+fn a_workspace_below_the_root_of_a_repository_keeps_the_changes_of_its_rows() {
+    let folder = repository_with_subfolder();
+    folder.write("ignored/kept.txt", "old\n");
+    std::fs::create_dir(folder.at("empty")).unwrap();
+    let map = |name: &str, workspace: &str, more: &[&str]| {
+        let map = ["--name", name, "--workspace", workspace, "--model", "replay/script.yaml"];
+        let ended = folder.legwork(MAP).args(map).args(more).run();
+        ended.assert_code(0);
+        let row = RunFolder::new(folder.at("runs/job").join(name).join("rows/a0"));
+        assert!(!row.file("events.jsonl").contains("skipped.log"), "{name}");
+        row.file("changes.patch")
+    };
+    for (name, workspace, more, isolation) in [
+        ("worktree", "sub", &[][..], "worktree"),
+        ("copy", "sub", &["--isolate", "copy"], "copy"),
+        // Git has none of its files.
+        ("ignored", "ignored", &[], "copy"),
+        ("empty", "empty", &[], "worktree"),
+    ] {
+        let patch = map(name, workspace, more);
+        assert!(patch.contains("+new"), "{name}: {patch}");
+        assert_eq!(patch.contains("-old"), workspace != "empty", "{name}: {patch}");
+        let manifest: Value = serde_json::from_str(&folder.read(&format!("runs/job/{name}/map.json"))).unwrap();
+        assert_eq!(manifest["isolation"], isolation, "{name}");
+    }
+    let refused = ["--name", "x", "--workspace", "ignored", "--isolate", "worktree", "--model", "replay/script.yaml"];
+    let refused = folder.legwork(MAP).args(refused).run();
+    refused.assert_code(5).assert_stderr_contains("git ignores the workspace").assert_stderr_contains("--isolate copy");
+}
+
+#[test]
+fn files_of_a_stranger_in_the_folder_of_runs_lead_to_no_other_folder() {
+    let map = |folder: &TestFolder| folder.legwork(MAP).args(["--model", "replay/script.yaml"]).run();
+    let precious = |folder: &TestFolder| assert_eq!(folder.read("../precious/a0/file"), "mine");
+    let folder = || {
+        let folder = repository_with_subfolder();
+        folder.write("../precious/a0/file", "mine");
+        folder
+    };
+    // A snapshot that map.json puts elsewhere is neither used nor removed.
+    for isolation in ["copy", "worktree"] {
+        let folder = folder();
+        let elsewhere = folder.at("../precious/a0");
+        let repository = folder.at("../other");
+        folder.git(&["clone", "--quiet", ".", "../other"]);
+        folder.write("../other/.git/info/attributes", "* filter=x");
+        let ran = format!("touch {}; cat", folder.at("../ran").display());
+        folder.git(&["-C", "../other", "config", "filter.x.smudge", &ran]);
+        let snapshot = match isolation {
+            "copy" => json!({ "kind": "copy", "folder": elsewhere }),
+            _ => json!({
+                "kind": "git", "repository": repository, "subfolder": "", "commit": folder.git(&["rev-parse", "HEAD"]).trim(),
+                "tree": folder.git(&["rev-parse", "HEAD^{tree}"]).trim(),
+            }),
+        };
+        let manifest = json!({
+            "format": 1, "job": "job", "rows_file": "rows.csv", "isolation": isolation, "snapshot": snapshot,
+            "started_at": "2026-01-01T00:00:00Z",
+        });
+        folder.write("runs/job/map-rows/map.json", manifest.to_string());
+        map(&folder).assert_code(0).assert_stderr_contains("the snapshot of the workspace is gone");
+        precious(&folder);
+        assert!(!folder.exists("../ran"), "a filter of the other repository ran");
+        assert!(
+            !folder.exists("../other/.git/worktrees") && record(&folder, "a0").file("changes.patch").contains("+new")
+        );
+    }
+    // Nothing is replaced or removed below a link.
+    let folder = folder();
+    std::fs::create_dir_all(folder.at("runs/.workspaces/job")).unwrap();
+    std::os::unix::fs::symlink(folder.at("../precious"), folder.at("runs/.workspaces/job/map-rows")).unwrap();
+    map(&folder).assert_code(2).assert_stderr_contains("runs/.workspaces/job/map-rows isn't a folder");
+    precious(&folder);
+}
+
+#[test]
+fn why_git_cannot_make_worktrees_is_reported() {
+    let folder = repository_with_subfolder();
+    folder.git(&["init", "--quiet", "inner"]);
+    folder.write("inner/file", "");
+    let map = || folder.legwork(MAP).args(["--model", "replay/script.yaml"]).run();
+    map()
+        .assert_code(5)
+        .assert_stderr_contains("'inner/' does not have a commit checked out; fatal: adding files failed");
+    std::fs::remove_dir_all(folder.at("inner")).unwrap();
+    // Line ends that git would change in a commit are no obstacle.
+    folder.git(&["config", "core.autocrlf", "true"]);
+    folder.git(&["config", "core.safecrlf", "true"]);
+    folder.write("mixed.txt", "a\nb\r\n");
+    map().assert_code(0);
+    folder.git(&["config", "core.repositoryformatversion", "99"]);
+    let ended = folder.legwork(MAP).args(["--name", "x", "--model", "replay/script.yaml"]).run();
+    ended.assert_code(5).assert_stderr_contains("`git rev-parse` failed: ").assert_stderr_contains("found 99");
+}
+
 #[test]
 fn shards_together_run_every_row_once() {
     let folder = writing("");
@@ -480,6 +595,47 @@ fn a_limit_holds_for_all_rows_and_processes() {
     let again = run(&folder, &server, &["--limit", "tokens=1000000", "--retry", "failed"]);
     again.assert_code(0);
     assert!(outcomes(&folder).values().all(|outcome| outcome == "completed"));
+}
+
+#[test]
+fn rows_that_reached_a_limit_of_the_map_go_on_when_it_is_higher() {
+    let folder = writing("");
+    rows(&folder, 6);
+    // Each request uses 1,000 tokens.
+    let server = Server::start(|request: &Request| write_then_answer(request).usage(900, 100));
+    let start = |limit: &str| run(&folder, &server, &["--jobs", "2", "--limit", limit]);
+    start("tokens=5000").assert_code(4);
+    let ended = |outcome: &str| outcomes(&folder).into_values().filter(|found| found == outcome).count();
+    let (completed, stopped) = (ended("completed"), ended("budget_exceeded"));
+    assert!(stopped > 0 && completed + stopped < 6, "{completed} completed, {stopped} stopped");
+    // Nothing is lost by another try with the same limit.
+    let requests = server.count();
+    start("tokens=5000")
+        .assert_code(4)
+        .assert_stderr_contains(&format!("{completed} ended before, {stopped} to go on"));
+    assert_eq!((server.count(), ended("completed")), (requests, completed));
+    start("tokens=1000000").assert_code(0);
+    assert_eq!(ended("completed"), 6);
+    assert!(!folder.exists("runs/.workspaces"), "{:?}", folder.list());
+    let patch = |number: usize| record(&folder, &format!("a{number}")).file("changes.patch");
+    assert!((0..6).all(|number| patch(number).contains(&format!("b/out/a{number}.txt"))));
+    let first = server.finish().iter().filter(|request| request.turn() == 0).count();
+    assert_eq!(first, 6, "no row starts anew");
+}
+
+#[test]
+fn a_row_whose_workspace_was_removed_says_how_it_can_start_anew() {
+    let folder = writing("");
+    rows(&folder, 1);
+    let server = Server::start(|_: &Request| Answer::status(401));
+    run(&folder, &server, &[]).assert_code(5);
+    std::fs::remove_dir_all(folder.at("runs/.workspaces")).unwrap();
+    let again = run(&folder, &server, &[]);
+    let record = folder.at("runs/job/map-rows/rows/a0");
+    again.assert_stderr_contains(
+        "its workspace was removed, so it can't go on. Remove its record, and the row starts anew: ",
+    );
+    again.assert_stderr_contains(&record.to_string_lossy());
 }
 
 #[test]

@@ -31,6 +31,7 @@ use self::request::{RequestKind, RequestOutcome};
 pub use self::run_abort::RunAbort;
 pub use self::run_state::{RunDeps, RunGates, RunHistory, RunState};
 use crate::attachment::Attachment;
+use crate::budget::MAP_LIMIT;
 use crate::event::{AgentFinished, AgentStarted, LimitReached, NoteSent, Outcome, PARENT, ReplyDiscarded};
 use crate::job::SubagentWorkspace;
 use crate::message::{Message, Reply, StopReason, ToolCall, ToolResult, UserMessage};
@@ -291,15 +292,18 @@ impl<'t> Agent<'t> {
     }
 
     /// Sends one last request, without tools and not a turn, for a summary of the work. Its reply does not change the
-    /// outcome.
+    /// outcome. After a limit of the map, the agent goes on later instead.
     pub(super) async fn finish_at_limit(&mut self, outcome: Outcome, hit: LimitReached) -> Result<Outcome, RunAbort> {
-        let message = self.record_limit(outcome, hit)?;
+        let LimitReached { limit, message } = self.record_limit(outcome, hit)?;
+        // A resumed agent gets the recorded note.
+        let recorded = self.cursor.next_note();
+        if limit == MAP_LIMIT && recorded.is_none() {
+            return Ok(outcome);
+        }
         let note = format!(
             "The work ends here: {message}. You can't use tools any more. Answer now with what you have: what you did, \
              what you found, and what is still open."
         );
-        // A resumed agent gets the recorded note.
-        let recorded = self.cursor.next_note();
         self.record(NoteSent { text: note.clone() })?;
         let note = recorded.unwrap_or(note);
         let pending = self.context.pending.get_or_insert_default();
@@ -310,12 +314,12 @@ impl<'t> Agent<'t> {
         }
     }
 
-    /// Records the limit that ends the agent, in its recorded form if there is one. Returns the message.
-    fn record_limit(&mut self, outcome: Outcome, hit: LimitReached) -> Result<String, RunAbort> {
+    /// Records the limit that ends the agent, in its recorded form if there is one. Returns what was recorded.
+    fn record_limit(&mut self, outcome: Outcome, hit: LimitReached) -> Result<LimitReached, RunAbort> {
         let hit = self.cursor.recorded_limit(&hit).unwrap_or(hit);
         self.record(hit.clone())?;
         self.run.note(outcome, &hit.message);
-        Ok(hit.message)
+        Ok(hit)
     }
 
     /// Sends the last request. If the limits have no room for it with all results of the last calls, results are truncated

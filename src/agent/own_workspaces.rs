@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::ToolDeps;
-use crate::apply::{FileSource, FileState, MergeSession, TargetFiles};
+use crate::apply::{Blocker, FileSource, FileState, MergeSession, TargetFiles};
 use crate::event::MergedChanges;
 use crate::git::objects::object_id;
 use crate::isolation::{Isolation, IsolationError, Snapshot, WORKSPACES_FOLDER};
@@ -106,15 +106,14 @@ impl OwnWorkspaces {
         let excluded = [self.out.clone()];
         fs::create_dir_all(&state).map_err(|error| failed(&error))?;
         let taken = match Snapshot::take(Isolation::for_workspace(root), root, &state, &excluded) {
-            Err(IsolationError::NoCommit | IsolationError::Unusable(_)) => {
+            // Without a commit, or if git can't be used here.
+            Err(IsolationError::NoCommit | IsolationError::Git { .. }) => {
                 Snapshot::take(Isolation::Copy, root, &state, &excluded)
             }
             taken => taken,
         };
         let snapshot = taken.map_err(|error| failed(&error))?.ok_or_else(|| failed(&"it is shared"))?;
         let folder = snapshot.make_workspace(&self.copy(id)).map_err(|error| failed(&error))?;
-        // A subfolder of the repository without any file doesn't exist in a worktree.
-        fs::create_dir_all(&folder).map_err(|error| failed(&error))?;
         let workspace = Workspace::open(&folder, Vec::new(), Vec::new()).map_err(|error| failed(&error))?;
         let tracker = self.tracker(id, workspace);
         tracker.take_baseline(&Deadline::new(COMPARISON_TIMEOUT, stop)).map_err(|error| failed(&error))?;
@@ -214,7 +213,7 @@ impl OwnWorkspaces {
         if let Ok(merged) = merged {
             session.accept(merged);
         }
-        for (path, _, state) in session.changed_files() {
+        for (path, _, state) in session.changes_to_write() {
             let written = self.workspace.with_path_lock(path, || session.source().files.write(path, state));
             written.map_err(|error| failed(io::Error::new(error.kind(), format!("`{}`: {error}", path.display()))))?;
         }
@@ -275,6 +274,10 @@ impl Source {
 impl FileSource for Source {
     fn current(&self, path: &Path) -> Result<Option<FileState>, String> {
         self.files.current(path)
+    }
+
+    fn blocker(&self, path: &Path) -> Option<Blocker> {
+        self.files.blocker(path)
     }
 
     fn content_of(&self, path: &Path, object: &str) -> Option<Vec<u8>> {

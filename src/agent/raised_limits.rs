@@ -9,8 +9,10 @@ use crate::message::StopReason;
 /// The key of an agent's own limit in `limit_reached`.
 pub(super) const MAX_TURNS: &str = "max_turns";
 
+/// The name of a map's limits, which are no limit of a run.
+const MAP: &str = "map";
 /// The limits of the whole run after which an agent sends a final request.
-const RUN_LIMITS: [&str; 4] = ["cost_usd", "tokens", "tool_calls", "subagents"];
+const RUN_LIMITS: [&str; 5] = ["cost_usd", "tokens", "tool_calls", "subagents", MAP];
 
 /// The limits that `--limit` raises.
 #[derive(Debug, Clone, Default)]
@@ -22,6 +24,11 @@ pub struct RaisedLimits {
 }
 
 impl RaisedLimits {
+    /// Adds the limits of the map that the run is a row of.
+    pub fn add_map_limits(&mut self) {
+        self.names.insert(MAP.to_owned());
+    }
+
     /// Whether the limit that ended an agent is among them.
     fn has(&self, agent: &str, limit: &str) -> bool {
         if limit == MAX_TURNS {

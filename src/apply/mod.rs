@@ -60,6 +60,18 @@ pub trait FileSource {
 
     /// The earlier content of a file that has this name in git, if it is known.
     fn content_of(&self, path: &Path, object: &str) -> Option<Vec<u8>>;
+
+    /// Why there is no file at a path, if something else is in its place.
+    fn blocker(&self, path: &Path) -> Option<Blocker>;
+}
+
+/// What is in the place of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Blocker {
+    /// A folder with these files and empty folders.
+    Folder(Vec<PathBuf>),
+    /// A file that has the name of a folder above it.
+    FileAbove,
 }
 
 /// Why a file of a patch can't be merged.
@@ -186,12 +198,17 @@ impl<S: FileSource> MergeSession<S> {
             .map_err(|error| of_patch(format!("line {} of the patch: {}", error.line, error.why)))?;
         let mut merged = MergedPatch { files: BTreeMap::new(), bytes: 0 };
         let mut conflicts = Vec::new();
+        let mut files = Vec::new();
         let mut sections = sections.iter().peekable();
         while let Some(section) = sections.next() {
             // A file that becomes a link, or a link that becomes a file, has two sections.
             let is_replacement =
                 |next: &&FilePatch| section.new.is_none() && next.old.is_none() && next.path == section.path;
-            let replacement = sections.next_if(is_replacement);
+            files.push((section, sections.next_if(is_replacement)));
+        }
+        // Deleted files make room for others: a folder can become a file.
+        files.sort_by_key(|(section, replacement)| section.new.is_some() || replacement.is_some());
+        for (section, replacement) in files {
             match self.merge_file(&merged, section, replacement) {
                 Ok((before, after)) => {
                     let size = |state: &Option<FileState>| state.as_ref().map_or(0, |state| state.content.len());
@@ -221,6 +238,7 @@ impl<S: FileSource> MergeSession<S> {
                 conflicts.push(FileConflict { path: path.clone(), why, lines: Vec::new(), earlier: Vec::new() });
             }
         }
+        conflicts.sort_by(|one: &FileConflict, other| one.path.cmp(&other.path));
         if conflicts.is_empty() { Ok(merged) } else { Err(conflicts) }
     }
 
@@ -247,6 +265,17 @@ impl<S: FileSource> MergeSession<S> {
         changed.map(|(path, file)| (path.as_path(), file.original.as_ref(), file.state.as_ref()))
     }
 
+    /// The changed files in the order in which they can be written. Deletions first, the deepest folders first: a file can take
+    /// the place of a folder, and a folder that of a file.
+    pub fn changes_to_write(&self) -> Vec<(&Path, Option<&FileState>, Option<&FileState>)> {
+        let mut changes: Vec<_> = self.changed_files().collect();
+        changes.sort_by_key(|(path, _, after)| match after {
+            Some(_) => (1, 0),
+            None => (0, usize::MAX - path.components().count()),
+        });
+        changes
+    }
+
     /// The source of the files.
     pub fn source(&self) -> &S {
         &self.source
@@ -266,7 +295,10 @@ impl<S: FileSource> MergeSession<S> {
         if path.ancestors().skip(1).any(is_deleted) {
             return Ok(None);
         }
-        self.source.current(path)
+        match self.source.blocker(path) {
+            Some(Blocker::Folder(files)) if files.iter().all(|file| is_deleted(file)) => Ok(None),
+            _ => self.source.current(path),
+        }
     }
 
     /// Why a file can't exist together with others that patches create.
@@ -304,6 +336,10 @@ impl<S: FileSource> MergeSession<S> {
         section: &FilePatch,
         replacement: Option<&FilePatch>,
     ) -> Result<(Option<FileState>, Option<FileState>), SectionConflict> {
+        let is_only_deleted = section.new.is_none() && replacement.is_none();
+        if is_only_deleted && !self.files.contains_key(&section.path) && self.source.blocker(&section.path).is_some() {
+            return Ok((None, None));
+        }
         let before = self.state(merged, &section.path)?;
         let Some(replacement) = replacement else {
             let after = self.merge_section(before.clone(), section)?;

@@ -9,11 +9,14 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::{FileKind, FileSource, FileState, is_object};
+use super::{Blocker, FileKind, FileSource, FileState, is_object};
 use crate::record::open_file;
 
 /// The largest file that is merged, in bytes. Patches have no larger ones.
 const MAX_FILE_BYTES: u64 = 16 << 20;
+
+/// How many files are looked for in a folder that a file replaces.
+const MAX_REPLACED: usize = 10_000;
 
 /// The files below a folder.
 #[derive(Debug)]
@@ -142,6 +145,25 @@ impl TargetFiles {
         Ok(self.root.join(path))
     }
 
+    /// The files and empty folders in a folder, and the folder itself if there are too many.
+    fn list(&self, folder: &Path) -> Vec<PathBuf> {
+        let (mut folders, mut found) = (vec![folder.to_owned()], Vec::new());
+        while let Some(next) = folders.pop() {
+            let entries: Vec<_> = fs::read_dir(self.root.join(&next)).into_iter().flatten().flatten().collect();
+            if entries.is_empty() {
+                found.push(next.clone());
+            }
+            for entry in entries {
+                let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+                (if is_folder { &mut folders } else { &mut found }).push(next.join(entry.file_name()));
+            }
+            if found.len() + folders.len() > MAX_REPLACED {
+                return vec![folder.to_owned()];
+            }
+        }
+        found
+    }
+
     fn git(&self) -> Command {
         let mut command = Command::new("git");
         command
@@ -202,6 +224,19 @@ impl FileSource for TargetFiles {
         let kind = if data.permissions().mode() & 0o100 != 0 { FileKind::Executable } else { FileKind::Regular };
         let content = fs::read(&target).map_err(|error| error.to_string())?;
         Ok(Some(FileState { content, kind }))
+    }
+
+    fn blocker(&self, path: &Path) -> Option<Blocker> {
+        let found = |path: &Path| fs::symlink_metadata(self.root.join(path)).ok();
+        // A link could lead elsewhere, so it isn't known what it means for the file.
+        let above = path.ancestors().skip(1).find_map(found);
+        match above {
+            Some(data) if data.is_file() => Some(Blocker::FileAbove),
+            Some(data) if data.is_dir() && found(path).is_some_and(|data| data.is_dir()) => {
+                Some(Blocker::Folder(self.list(path)))
+            }
+            _ => None,
+        }
     }
 
     fn content_of(&self, path: &Path, object: &str) -> Option<Vec<u8>> {

@@ -18,6 +18,16 @@ impl FileSource for MemoryFiles {
     fn content_of(&self, _: &Path, object: &str) -> Option<Vec<u8>> {
         self.known.iter().find(|content| is_object(Some(object), content)).cloned()
     }
+
+    fn blocker(&self, path: &Path) -> Option<Blocker> {
+        let below: Vec<PathBuf> =
+            self.files.keys().filter(|file| file.starts_with(path) && *file != path).cloned().collect();
+        let is_file_above = path.ancestors().skip(1).any(|above| self.files.contains_key(above));
+        match below.is_empty() {
+            true => is_file_above.then_some(Blocker::FileAbove),
+            false => Some(Blocker::Folder(below)),
+        }
+    }
 }
 
 fn regular(text: &str) -> FileState {

@@ -1,6 +1,6 @@
 //! Writes the merged files into the workspace.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::{FileSource, MergeSession, TargetFiles};
 
@@ -17,13 +17,9 @@ pub struct WriteReport {
 
 /// Writes the files that the patches of a session changed one by one, and stops at the first that can't be written.
 pub fn write_back(session: &MergeSession<TargetFiles>) -> WriteReport {
-    let mut changes: Vec<_> = session.changed_files().collect();
-    // Deletions first, the deepest folders first: a file can take the place of a folder, and a folder that of a file.
-    changes
-        .sort_by_key(|(path, _, after)| (after.is_some(), if after.is_some() { 0 } else { usize::MAX - depth(path) }));
     let files = session.source();
     let mut report = WriteReport::default();
-    for (path, before, after) in changes {
+    for (path, before, after) in session.changes_to_write() {
         if report.failed.is_some() {
             report.unwritten.push(path.to_owned());
             continue;
@@ -38,8 +34,4 @@ pub fn write_back(session: &MergeSession<TargetFiles>) -> WriteReport {
         }
     }
     report
-}
-
-fn depth(path: &Path) -> usize {
-    path.components().count()
 }

@@ -13,7 +13,7 @@ use super::request_estimate::{Amount, MIN_REPLY_TOKENS, RequestEstimate, Reserve
 use crate::event::LimitReached;
 
 /// The key of a map's limits in a row's record.
-pub(super) const MAP_LIMIT: &str = "limits.map";
+pub const MAP_LIMIT: &str = "limits.map";
 
 /// How often a request that waits looks whether other processes have returned something. The pauses become longer.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);

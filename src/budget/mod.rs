@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 
-pub use self::map_budget::MapBudget;
+pub use self::map_budget::{MAP_LIMIT, MapBudget};
 use self::request_estimate::worst_case_use;
 pub use self::request_estimate::{Amount, MIN_REPLY_TOKENS, RequestEstimate, ReserveError};
 use crate::event::LimitReached;

@@ -25,6 +25,8 @@ pub(super) struct KeyedTarget<'a> {
     pub(super) workspace: &'a Path,
     /// Whether `latest` in the job's folder links to the run when it is new.
     pub(super) links_latest: bool,
+    /// Whether it is a row of a map, so that it goes on after a limit of the map.
+    pub(super) is_row: bool,
     /// Whether a run that has started is set aside, and a new one begins.
     pub(super) is_fresh: bool,
     /// When the run starts if it is new.
@@ -67,7 +69,7 @@ pub(super) fn open_keyed_run(
         out: &job.out,
         folder: target.folder,
         links_latest: target.links_latest,
-        raises_a_limit: !job.limits.is_empty(),
+        raises_a_limit: !job.limits.is_empty() || target.is_row,
         is_fresh: target.is_fresh,
         key: Some(key),
     };
@@ -120,7 +122,9 @@ fn continue_run(
         return Err(Error::Copied { path: folder.to_owned(), original });
     }
     state.last_seen = last_seen;
-    let used = record.result.as_ref().map_or(Ok(None), |result| state.used_limit(result)).map_err(limit_error)?;
+    state.is_row = target.is_row;
+    let result = record.result.as_ref().filter(|_| !(target.is_row && state.reached_map_limit()));
+    let used = result.map_or(Ok(None), |result| state.used_limit(result)).map_err(limit_error)?;
     let mut plan = record.plan.clone();
     let limits = changed_limits(&state, &plan, &job.limits)?;
     state.replace_limits(&mut plan, limits).map_err(limit_error)?;

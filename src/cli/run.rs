@@ -99,6 +99,7 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
             folder: &folder,
             workspace: &job.workspace.clone(),
             links_latest: true,
+            is_row: false,
             is_fresh: options.fresh,
             now: started,
         };

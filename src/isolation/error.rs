@@ -22,22 +22,18 @@ pub enum IsolationError {
         /// What git printed.
         message: String,
     },
-    /// Git doesn't use the repository.
-    #[error("{0}")]
-    Unusable(Box<Self>),
     /// The repository has no commit yet.
     #[error("the repository has no commit yet, so it can have no worktrees")]
     NoCommit,
     /// The workspace isn't in a git repository.
     #[error("the workspace isn't in a git repository, so it can have no worktrees")]
     NotARepository,
+    /// Git ignores the workspace.
+    #[error("git ignores the workspace, so a worktree has none of its files")]
+    Ignored,
 }
 
 impl IsolationError {
-    pub(super) fn unusable(self) -> Self {
-        Self::Unusable(Box::new(self))
-    }
-
     pub(super) fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { path, source }

@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use self::copy::remove_tree;
 pub use self::error::IsolationError;
-pub use self::worktree::WORKSPACES_FOLDER;
 use self::worktree::WorktreeSnapshot;
 use crate::git::Repository;
+pub use crate::workspace::WORKSPACES_FOLDER;
 
 /// How runs are kept apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +34,7 @@ impl Isolation {
     /// The best way for a workspace whose files agents can change: a worktree where git tracks it, else a copy.
     pub fn for_workspace(workspace: &Path) -> Self {
         match Repository::discover(workspace) {
+            Some(repository) if worktree::ignores_workspace(&repository.worktree, workspace) => Self::Copy,
             Some(_) => Self::Worktree,
             None => Self::Copy,
         }
@@ -90,6 +91,26 @@ impl Snapshot {
         }
     }
 
+    /// Whether it can be a snapshot of this workspace whose copy is below this folder, which has no links. What a file says
+    /// about a snapshot could be about any folder or repository.
+    pub fn is_of(&self, workspace: &Path, copies: &Path) -> bool {
+        let is_folder = |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
+        match self {
+            Self::Git { repository, subfolder, commit, tree } => {
+                let is_name = |name: &String| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+                let found = Repository::discover(workspace);
+                found.is_some_and(|found| found.worktree == *repository)
+                    && workspace.strip_prefix(repository).is_ok_and(|path| path == subfolder)
+                    && is_name(commit)
+                    && is_name(tree)
+            }
+            Self::Copy { folder } => {
+                let above = folder.parent().filter(|_| folder.file_name().is_some_and(|name| name == BASE_COPY));
+                above.is_some_and(|above| above.parent() == Some(copies) && is_folder(above) && is_folder(folder))
+            }
+        }
+    }
+
     /// Whether it can still be used: git removes objects that nothing refers to after some weeks.
     pub fn is_available(&self) -> bool {
         match self {
@@ -110,7 +131,12 @@ impl Snapshot {
         }
         let made = match self {
             Self::Git { repository, subfolder, commit, tree } => {
-                worktree::add(repository, target, commit, tree).map(|()| target.join(subfolder))
+                worktree::add(repository, target, commit, tree).and_then(|()| {
+                    let folder = target.join(subfolder);
+                    // A folder without any file isn't in the worktree.
+                    fs::create_dir_all(&folder).map_err(IsolationError::io(&folder))?;
+                    Ok(folder)
+                })
             }
             Self::Copy { folder } => copy::copy_tree(folder, target, &[]).map(|()| target.to_owned()),
         };

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
@@ -11,15 +11,16 @@ use rustix::fs::{FlockOperation, flock};
 use super::copy::remove_tree;
 use super::error::IsolationError;
 use crate::git::Repository;
+use crate::workspace::WORKSPACES_FOLDER;
 
-/// The folder of all workspaces of their own, in the folder of all runs.
-pub const WORKSPACES_FOLDER: &str = ".workspaces";
 /// How often git may find the list of worktrees changing, because the user's own git doesn't take our lock.
 const MAX_ATTEMPTS: u32 = 5;
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 /// How long to wait for the lock at most. The command of an agent could hold it.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// How many of the last lines of what a failed git command prints are reported. The reason is often not in the last one.
+const REPORTED_LINES: usize = 4;
 
 /// A git command with the settings that all commands here have.
 fn git(folder: &Path, arguments: &[&str]) -> Command {
@@ -27,7 +28,7 @@ fn git(folder: &Path, arguments: &[&str]) -> Command {
     command
         .args(["--no-pager", "--no-optional-locks"])
         .args(["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0"])
-        .args(["-c", "advice.detachedHead=false", "-c", "worktree.useRelativePaths=false"])
+        .args(["-c", "advice.detachedHead=false", "-c", "worktree.useRelativePaths=false", "-c", "core.safecrlf=false"])
         .args(arguments)
         .current_dir(folder)
         .env("GIT_TERMINAL_PROMPT", "0")
@@ -42,17 +43,37 @@ fn git(folder: &Path, arguments: &[&str]) -> Command {
 }
 
 /// Runs a git command and returns what it prints.
-fn run(mut command: Command, name: &'static str) -> Result<String, IsolationError> {
-    let failed = |message: String| IsolationError::Git { command: name, message };
-    let output = command.output().map_err(|error| failed(error.to_string()))?;
+fn run(command: Command, name: &'static str) -> Result<String, IsolationError> {
+    let output = try_run(command, name)?;
     if !output.status.success() {
-        let printed = String::from_utf8_lossy(&output.stderr);
-        // Warnings come before, and advice after it.
-        let fatal = printed.lines().find(|line| line.starts_with("fatal:"));
-        let line = fatal.or_else(|| printed.lines().rev().find(|line| !line.trim().is_empty()));
-        return Err(failed(line.unwrap_or("it printed nothing").trim().to_owned()));
+        return Err(failure(&output, name));
     }
     Ok(String::from_utf8_lossy(&output.stdout).trim_end_matches('\n').to_owned())
+}
+
+/// Runs a git command that may fail.
+fn try_run(mut command: Command, name: &'static str) -> Result<Output, IsolationError> {
+    command.output().map_err(|error| IsolationError::Git { command: name, message: error.to_string() })
+}
+
+/// Why a git command has failed.
+fn failure(output: &Output, name: &'static str) -> IsolationError {
+    let printed = String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<&str> = printed.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let last = lines[lines.len().saturating_sub(REPORTED_LINES)..].join("; ").replace(":; ", ": ");
+    let message = if last.is_empty() { "it printed nothing".to_owned() } else { last };
+    IsolationError::Git { command: name, message }
+}
+
+/// Whether git ignores a workspace below the root of a repository.
+pub(super) fn ignores_workspace(root: &Path, workspace: &Path) -> bool {
+    workspace.strip_prefix(root).is_ok_and(|path| !path.as_os_str().is_empty() && is_ignored(root, path))
+}
+
+/// Whether git ignores a file or folder of a repository, given relative to its root.
+fn is_ignored(root: &Path, path: &Path) -> bool {
+    let path = format!("./{}", path.to_string_lossy());
+    run(git(root, &["check-ignore", "--quiet", "--", &path]), "check-ignore").is_ok()
 }
 
 /// The objects of a snapshot.
@@ -74,10 +95,15 @@ pub(super) fn take_snapshot(
     let repository = Repository::discover(&workspace).ok_or(IsolationError::NotARepository)?;
     let root = repository.worktree;
     let subfolder = workspace.strip_prefix(&root).unwrap_or(Path::new("")).to_owned();
-    // Git doesn't use a repository of another user, for example.
-    run(git(&root, &["rev-parse", "--git-dir"]), "rev-parse").map_err(IsolationError::unusable)?;
-    let commit = run(git(&root, &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]), "rev-parse")
-        .map_err(|_| IsolationError::NoCommit)?;
+    let head = try_run(git(&root, &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]), "rev-parse")?;
+    if !head.status.success() {
+        // Without a commit, git prints nothing. It says so if it refuses the repository, for example because of its owner.
+        return Err(if head.stderr.is_empty() { IsolationError::NoCommit } else { failure(&head, "rev-parse") });
+    }
+    let commit = String::from_utf8_lossy(&head.stdout).trim_end().to_owned();
+    if ignores_workspace(&root, &workspace) {
+        return Err(IsolationError::Ignored);
+    }
     fs::create_dir_all(folder).map_err(IsolationError::io(folder))?;
     let temporary =
         tempfile::Builder::new().prefix(".index-").tempdir_in(folder).map_err(IsolationError::io(folder))?;
@@ -94,10 +120,7 @@ pub(super) fn take_snapshot(
         .filter_map(|path| path.strip_prefix(&root).ok())
         .filter(|path| !path.as_os_str().is_empty())
         // `git add` fails if it is given an ignored path, even one to leave out.
-        .filter(|path| {
-            let path = format!("./{}", path.to_string_lossy());
-            run(git(&root, &["check-ignore", "--quiet", "--", &path]), "check-ignore").is_err()
-        })
+        .filter(|path| !is_ignored(&root, path))
         .map(|path| format!(":(exclude,literal,top){}", path.to_string_lossy()))
         .collect();
     let mut add = vec!["add", "--all", "--", ":/"];

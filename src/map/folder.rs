@@ -102,6 +102,23 @@ impl MapFolder {
         Ok(())
     }
 
+    /// Checks that the folders of the rows' own workspaces are folders, up to the folder of all runs: below a link, something
+    /// else would be replaced and removed.
+    ///
+    /// # Errors
+    /// If one is something else.
+    pub fn check_workspaces(out: &Path, workspaces: &Path) -> Result<(), Error> {
+        let mut folders = workspaces.ancestors().take_while(|folder| *folder != out);
+        let is_other = |folder: &&Path| fs::symlink_metadata(folder).is_ok_and(|found| !found.is_dir());
+        match folders.find(is_other) {
+            None => Ok(()),
+            Some(folder) => Err(Error::usage(
+                format!("{} isn't a folder", folder.display()),
+                "It isn't from legwork. Move it away.",
+            )),
+        }
+    }
+
     /// Reads the manifest; `None` if the folder doesn't exist or is empty.
     ///
     /// # Errors

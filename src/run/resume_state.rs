@@ -8,6 +8,7 @@ use jiff::Timestamp;
 
 use super::used_limit::{UsedLimit, limit_value};
 use crate::agent::{JournalCursor, RaisedLimits, Stopwatch};
+use crate::budget::MAP_LIMIT;
 use crate::event::{
     Event, JournalEntry, Outcome, PARENT, Resumed, RunOptions, RunResult, RunStarted, RunSummary, WorkspaceChanged,
 };
@@ -25,6 +26,8 @@ pub struct ResumeState {
     pub last_seen: Option<Timestamp>,
     /// Whether a secret had another value before, which can't be redacted any more.
     pub has_new_secrets: bool,
+    /// Whether the run is a row of a map, whose limits may be higher than before.
+    pub is_row: bool,
 }
 
 impl ResumeState {
@@ -33,7 +36,8 @@ impl ResumeState {
         let first = journals.get(PARENT)?.first()?;
         let Event::RunStarted(started) = &first.event else { return None };
         let started = started.clone();
-        let mut state = Self { started, journals, limits: BTreeMap::new(), last_seen: None, has_new_secrets: false };
+        let mut state =
+            Self { started, journals, limits: BTreeMap::new(), last_seen: None, has_new_secrets: false, is_row: false };
         state.has_new_secrets = state.last_resume().is_some_and(|resumed| resumed.has_new_secrets);
         Some(state)
     }
@@ -128,6 +132,11 @@ impl ResumeState {
         all.max_by_key(|(at, _)| *at).map(|(_, limit)| limit.as_str())
     }
 
+    /// Whether the last limit that an agent reached is one of the map that the run is a row of.
+    pub fn reached_map_limit(&self) -> bool {
+        self.last_limit() == Some(MAP_LIMIT)
+    }
+
     /// How many calls were started, and how many of them for a subagent.
     fn calls_started(&self) -> (u64, u64) {
         let past = self.journals.iter().map(|(agent, entries)| {
@@ -150,7 +159,12 @@ impl ResumeState {
                 _ => {}
             }
         }
-        RaisedLimits { names, subagents: self.journals.keys().filter(|id| *id != PARENT).cloned().collect() }
+        let subagents = self.journals.keys().filter(|id| *id != PARENT).cloned().collect();
+        let mut raised = RaisedLimits { names, subagents };
+        if self.is_row && self.reached_map_limit() {
+            raised.add_map_limits();
+        }
+        raised
     }
 
     /// Whether any call or check was started, which may have changed something.

@@ -10,7 +10,7 @@ use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use serde::{Deserialize, Serialize};
 
-use super::open_beneath;
+use super::{WORKSPACES_FOLDER, open_beneath};
 
 /// How much of an ignore file is read, in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 10;
@@ -52,7 +52,8 @@ impl IgnoreFiles {
     }
 
     /// The ignore files above the workspace, up to the root of its repository, outermost folder first. Empty if the
-    /// workspace is itself the root of a repository, or in none.
+    /// workspace is itself the root of a repository, or in none. A copy of a workspace is below the folder of runs, whose
+    /// rules ignore everything and don't count.
     pub(crate) fn read_above(root: &Path) -> Vec<(PathBuf, Self)> {
         let is_repository = |folder: &Path| folder.join(".git").symlink_metadata().is_ok();
         if is_repository(root) {
@@ -62,6 +63,10 @@ impl IgnoreFiles {
         for folder in root.ancestors().skip(1) {
             above.push(folder.to_owned());
             if is_repository(folder) {
+                let copies = root.ancestors().find(|folder| folder.file_name() == Some(OsStr::new(WORKSPACES_FOLDER)));
+                if let Some(runs) = copies.and_then(Path::parent) {
+                    above.retain(|folder| !folder.starts_with(runs));
+                }
                 let open = |path: PathBuf| {
                     let files = Self::read_in(File::open(&path).ok()?.as_fd());
                     Some((path, files))

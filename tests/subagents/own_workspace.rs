@@ -64,6 +64,45 @@ fn assert_merged(folder: &TestFolder, why: &str) {
 }
 
 #[test]
+fn a_folder_that_a_subagent_replaces_by_a_file_comes_back() {
+    let folder = folder_with(JOB);
+    folder.write("data/inner", "x\n");
+    let server = Server::start(|request: &Request| match (request.prompt().as_str(), request.turn()) {
+        ("Parent.", 0) => Answer::calls(&[task("rm -r data && echo file > data")]),
+        (command, 0) => bash(command),
+        _ => Answer::text("Done."),
+    });
+    folder.legwork(&["run", "job.yaml"]).anthropic(&server).run().assert_code(0);
+    assert_eq!(folder.read("data"), "file\n");
+    server.finish();
+}
+
+#[test]
+fn changes_in_a_copy_of_a_folder_inside_a_repository_come_back() {
+    let serve = || {
+        Server::start(|request: &Request| match (request.prompt().as_str(), request.turn()) {
+            ("Parent.", 0) => Answer::calls(&[task("echo new >> file")]),
+            (command, 0) => bash(command),
+            _ => Answer::text("Done."),
+        })
+    };
+    // A repository without a commit, and a folder that git ignores.
+    for has_commit in [false, true] {
+        let folder = folder_with(JOB);
+        folder.write("sub/file", "old\n").write(".gitignore", "sub\n");
+        folder.git(&["init", "--quiet"]);
+        if has_commit {
+            folder.commit_all();
+        }
+        let server = serve();
+        folder.legwork(&["run", "job.yaml", "--workspace", "sub"]).anthropic(&server).run().assert_code(0);
+        assert_eq!(folder.read("sub/file"), "old\nnew\n", "a commit: {has_commit}");
+        assert_no_copy_left(&folder, "sub");
+        server.finish();
+    }
+}
+
+#[test]
 fn changes_of_two_subagents_in_one_file_are_merged() {
     for git in [true, false] {
         let folder = folder(git);

@@ -35,7 +35,7 @@ use crate::formats::map_table::EXIT_TEMPORARY;
 use crate::formats::map_table::RowSummary;
 use crate::formats::{self, PlanPreview, map_summary};
 use crate::git::Repository;
-use crate::isolation::Isolation;
+use crate::isolation::{Isolation, Snapshot};
 use crate::map::{MAP_FORMAT, MapFolder, MapManifest, Results, RowWorkspaces, SharedPrefixes, check_rows};
 use crate::plan::{InputValues, Plan};
 use crate::record::{FlushQueue, create_job_dir, new_run_id, open_folder, remove_unused_files};
@@ -325,7 +325,9 @@ fn finish_again(
     let out = job.out.canonicalize().map_err(|source| Error::Record { path: job.out.clone(), source })?;
     let name = folder.path.file_name().unwrap_or_default().to_string_lossy();
     let of_rows = MapFolder::workspaces(&out, job.job.name(), &name);
+    MapFolder::check_workspaces(&out, &of_rows)?;
     let snapshot = manifest.and_then(|manifest| manifest.snapshot);
+    let snapshot = snapshot.filter(|snapshot| snapshot.is_of(&job.workspace, &of_rows));
     let workspaces = RowWorkspaces::new(&job.workspace, &of_rows, snapshot);
     remove_leftovers(&workspaces, folder, job.env);
     let ids: Vec<String> = rows.rows.iter().map(|row| row.id.clone()).collect();
@@ -559,6 +561,7 @@ impl MapSetup<'_> {
         create_job_dir(&job.out, &self.folder.path)?;
         let out = job.out.canonicalize().map_err(|source| Error::Record { path: job.out.clone(), source })?;
         let workspaces = MapFolder::workspaces(&out, job.job.name(), self.name);
+        MapFolder::check_workspaces(&out, &workspaces)?;
         let _lock = self.folder.lock()?;
         let take = || {
             RowWorkspaces::take_snapshot(self.isolation, &job.workspace, &workspaces, &out, self.process)
@@ -586,7 +589,8 @@ impl MapSetup<'_> {
             let message = "another process has started the map with another --isolate at the same time";
             return Err(Error::usage(message, "Start it with the same options."));
         }
-        if manifest.snapshot.as_ref().is_some_and(|snapshot| !snapshot.is_available()) {
+        let is_usable = |snapshot: &Snapshot| snapshot.is_of(&job.workspace, &workspaces) && snapshot.is_available();
+        if !manifest.snapshot.as_ref().map_or(self.isolation == Isolation::None, is_usable) {
             job.env.console.warning(
                 "the snapshot of the workspace is gone, so rows that start now begin with the workspace as it is now",
             );
@@ -608,7 +612,7 @@ impl MapSetup<'_> {
 
 /// Removes the workspaces of rows that have ended, which killed processes have left.
 fn remove_leftovers(workspaces: &RowWorkspaces, folder: &MapFolder, env: &CliEnv) {
-    if let Err(error) = workspaces.remove_leftovers(|id| row::has_ended(&folder.row(id))) {
+    if let Err(error) = workspaces.remove_leftovers(|id| row::has_ended_in(&folder.row(id))) {
         env.console.warning(&format!("the workspaces of rows that have ended can't be removed: {error}"));
     }
 }

@@ -7,11 +7,12 @@ use clap::ValueEnum;
 use crate::cli::keyed_run::run_date;
 use crate::cli::prepared_job::{PreparedJob, RunIdentity};
 use crate::error::Error;
-use crate::event::{PARENT, RunResult};
+use crate::event::{Outcome, PARENT, RunResult};
 use crate::journal::RecordKey;
 use crate::plan::{InputValues, Plan, SecretInputs};
 use crate::record::Record;
 use crate::redaction::Redactor;
+use crate::run::ResumeState;
 
 /// The exit code if a row has ended badly.
 pub(super) const EXIT_FAILED: u8 = 1;
@@ -89,16 +90,27 @@ pub(super) fn row_state(
             break;
         }
     }
+    let has_ended = record.result.as_ref().is_some_and(|result| has_ended(&record, result));
     Ok(match (difference, record.result) {
         (Some(difference), _) => RowState::OtherPlan(difference),
-        (None, Some(result)) if !result.outcome.can_be_resumed() => {
+        (None, Some(result)) if has_ended => {
             RowState::Ended { result: Box::new(result), is_foreign: key.is_some_and(|key| !entries.is_sealed_by(key)) }
         }
         (None, _) => RowState::GoesOn,
     })
 }
 
-/// Whether the run of a record has ended for good, so that its workspace isn't needed any more.
-pub(super) fn has_ended(folder: &Path) -> bool {
-    Record::open(folder).is_ok_and(|record| record.result.is_some_and(|result| !result.outcome.can_be_resumed()))
+/// Whether the run of a row has ended for good. A row that reached a limit of the map goes on when that is higher.
+pub(super) fn has_ended(record: &Record, result: &RunResult) -> bool {
+    let reached_map_limit =
+        || record.journals().ok().and_then(ResumeState::new).is_some_and(|state| state.reached_map_limit());
+    match result.outcome {
+        Outcome::BudgetExceeded => !reached_map_limit(),
+        outcome => !outcome.can_be_resumed(),
+    }
+}
+
+/// Whether the run of the record in a folder has ended for good, so that its workspace isn't needed any more.
+pub(super) fn has_ended_in(folder: &Path) -> bool {
+    Record::open(folder).is_ok_and(|record| record.result.as_ref().is_some_and(|result| has_ended(&record, result)))
 }

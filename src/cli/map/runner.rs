@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use tokio::sync::{OnceCell, watch};
 
-use super::row::Retry;
+use super::row::{Retry, has_ended, has_ended_in};
 use super::schedule;
 use crate::budget::MapBudget;
 use crate::cli::env::CliEnv;
@@ -22,7 +22,7 @@ use crate::cli::output::printable;
 use crate::cli::prepared_job::{ConnectedJob, RunParts};
 use crate::cli::progress::MapProgress;
 use crate::error::Error;
-use crate::event::RunResult;
+use crate::event::{Outcome, RunResult};
 use crate::formats::map_table::EXIT_TEMPORARY;
 use crate::isolation::IsolationError;
 use crate::map::{MapFolder, Results, RowWorkspaces, SharedPrefixes};
@@ -125,6 +125,9 @@ impl MapRunner<'_> {
                 if let Error::Invalid(findings) = error {
                     why = findings.first().map(|finding| finding.message.clone()).unwrap_or(why);
                 }
+                if let Error::Usage { hint: Some(hint), .. } = error {
+                    why.push_str(&format!(". {}", hint.trim_end_matches('.')));
+                }
                 self.progress.row_ended(id, Err(&why), is_failure(error.exit_code()));
                 lock(&self.errors).insert(id.clone(), error.exit_code());
                 error.exit_code()
@@ -180,7 +183,11 @@ impl MapRunner<'_> {
             }
         }
         executed.warnings.iter().for_each(|warning| self.progress.warning(&row.id, warning));
-        if !executed.result.outcome.can_be_resumed() {
+        let has_ended = match executed.result.outcome {
+            Outcome::BudgetExceeded => has_ended_in(&self.folder.row(&row.id)),
+            outcome => !outcome.can_be_resumed(),
+        };
+        if has_ended {
             self.remove_workspace(&row.id);
         }
         Ok(Box::new(executed.result))
@@ -221,13 +228,18 @@ impl MapRunner<'_> {
         let prepared = &self.job.prepared;
         // Another process may have run the row anew since all rows were checked.
         let is_fresh = self.retry.is_some()
-            && Record::open(&folder)
-                .is_ok_and(|record| record.result.is_some_and(|result| Retry::applies(result.exit_code)));
+            && Record::open(&folder).is_ok_and(|record| {
+                record
+                    .result
+                    .as_ref()
+                    .is_some_and(|result| Retry::applies(result.exit_code) && has_ended(&record, result))
+            });
         let workspace = self.workspaces.path(id);
         let target = KeyedTarget {
             folder: &folder,
             workspace: &workspace,
             links_latest: false,
+            is_row: true,
             is_fresh,
             now: (self.env.clock)(),
         };
@@ -275,7 +287,7 @@ impl MapRunner<'_> {
 pub(super) fn isolation_error(error: IsolationError) -> Error {
     let instead = match error {
         IsolationError::Io { .. } => "--isolate none shares the workspace",
-        _ => "--isolate copy needs no git",
+        _ => "--isolate copy doesn't use git",
     };
     Error::environment(format!("the rows' workspaces can't be made ({instead})"))(io::Error::other(error))
 }
