@@ -200,7 +200,7 @@ fn a_file_that_cannot_be_written_does_not_lose_the_run() {
 }
 
 #[test]
-fn a_device_or_pipe_is_not_replaced_and_a_link_stays() {
+fn devices_pipes_and_links_are_refused_and_stay() {
     let folder = TestFolder::new();
     folder.write(
         "job.yaml",
@@ -208,23 +208,53 @@ fn a_device_or_pipe_is_not_replaced_and_a_link_stays() {
     );
     folder.write("r.yaml", "parent: [{ text: Done. }]\n").write("rows.csv", "x\n1\n").write("target", "old");
     folder.program("mkfifo", &["pipe"]).run().assert_code(0);
-    std::os::unix::fs::symlink("pipe", folder.at("to-pipe")).unwrap();
-    std::os::unix::fs::symlink("target", folder.at("to-file")).unwrap();
+    std::os::unix::fs::symlink("target", folder.at("link")).unwrap();
     let map: &[&str] = &["map", "job.yaml", "--rows", "rows.csv"];
     folder.legwork(map).run().assert_code(0);
     let run: &[&str] = &["run", "job.yaml", "--set", "x=1"];
-    for command in [run, map, &["map", "job.yaml", "--rows", "rows.csv", "--name", "new"], &["gather", "runs/job/new"]]
+    for command in
+        [run, map, &["map", "job.yaml", "--rows", "rows.csv", "--name", "new"], &["gather", "runs/job/map-rows"]]
     {
-        for file in ["pipe", "to-pipe"] {
+        for (file, why) in
+            [("pipe", "not a regular file"), ("link", "it is a link"), ("/dev/null", "not a regular file")]
+        {
             let ended = folder.legwork(command).args(["--junit", file]).run();
-            ended.assert_code(2).assert_stderr_contains(&format!("--junit {file}: not a regular file"));
+            ended.assert_code(2).assert_stderr_contains(&format!("--junit {file}: {why}"));
         }
-        folder.legwork(command).args(["--junit", "to-file"]).run().assert_code(0);
-        assert!(folder.at("to-file").is_symlink() && folder.read("target").contains("<testsuite"), "{command:?}");
-        folder.write("target", "old");
     }
-    let is_pipe = std::os::unix::fs::FileTypeExt::is_fifo(&fs::metadata(folder.at("to-pipe")).unwrap().file_type());
-    assert!(is_pipe && folder.at("to-pipe").is_symlink());
+    let is_pipe = std::os::unix::fs::FileTypeExt::is_fifo(&fs::metadata(folder.at("pipe")).unwrap().file_type());
+    assert!(
+        is_pipe && folder.at("link").is_symlink() && folder.read("target") == "old" && !folder.exists("runs/job/new")
+    );
+}
+
+#[test]
+fn links_that_an_agent_makes_are_not_followed() {
+    let folder = TestFolder::new();
+    let job = "inputs: { x: { type: string, default: a } }\nparent: { prompt: Go., tools: [bash] }\nresult: { schema: { type: object } }\n";
+    folder.write("job.yaml", &format!("model: replay/r.yaml\n{job}")).write("rows.csv", "x\n1\n");
+    let command =
+        "ln -s ../../home/bashrc out/j.xml; ln -s ../../home/bashrc out/data; mv out moved; ln -s ../home out";
+    let calls =
+        json!([{ "tool": "bash", "input": { "command": command } }, { "tool": "submit_result", "input": { "a": 1 } }]);
+    folder.write("r.yaml", &json!({ "parent": [{ "calls": calls }, { "text": "Done." }] }).to_string());
+    folder.write("home/bashrc", "mine").write("work/.keep", "");
+    let options = ["--workspace", "work", "--junit", "work/out/j.xml"];
+    let written = |command: &[&str], files: &[&str]| {
+        folder.legwork(command).args(options).run().assert_code(0);
+        assert_eq!(
+            (folder.read("home/bashrc").as_str(), fs::read_dir(folder.at("home")).unwrap().count()),
+            ("mine", 1)
+        );
+        for file in files {
+            let path = folder.at("work/moved").join(file);
+            assert!(path.symlink_metadata().unwrap().is_file(), "{command:?}: {file}");
+        }
+        fs::remove_dir_all(folder.at("work/moved")).unwrap();
+        fs::remove_file(folder.at("work/out")).unwrap();
+    };
+    written(&["run", "job.yaml", "--result", "work/out/data"], &["j.xml", "data"]);
+    written(&["map", "job.yaml", "--rows", "rows.csv", "--isolate", "none"], &["j.xml"]);
 }
 
 #[test]

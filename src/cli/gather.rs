@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::arguments::format_parser;
 use super::env::CliEnv;
 use super::output::shell_quote;
-use super::output_files::check_output_file;
+use super::output_target::OutputTarget;
 use super::read_files;
 use crate::error::Error;
 use crate::formats;
@@ -47,7 +47,7 @@ pub(super) fn gather(options: &GatherArgs, env: &CliEnv) -> Result<u8, Error> {
         check_folder(folder)?;
     }
     let wanted = options.rows.as_deref().map(|file| read_ids(file, options.id.as_deref())).transpose()?;
-    options.junit.as_deref().map_or(Ok(()), |path| check_output_file("--junit", path))?;
+    let junit = options.junit.as_deref().map(|path| OutputTarget::of_option("--junit", path)).transpose()?;
     let to = options.to.as_deref().unwrap_or(&options.folders[0]);
     fs::create_dir_all(to).map_err(|error| {
         Error::usage(format!("--to {}: {error}", to.display()), "Name a folder that you can write to.")
@@ -55,10 +55,7 @@ pub(super) fn gather(options: &GatherArgs, env: &CliEnv) -> Result<u8, Error> {
     let mut files = map::gather(&options.folders, wanted.as_deref(), to, env.prices()?).map_err(gather_error)?;
     let failed = |source| Error::Environment { message: format!("can't write the tables in {}", to.display()), source };
     files.write().map_err(failed)?;
-    if let Some(junit) = &options.junit {
-        let failed = Error::environment(format!("can't write {}", junit.display()));
-        files.write_junit(junit).map_err(failed)?;
-    }
+    junit.map_or(Ok(()), |junit| junit.write(&files.junit()))?;
     let table = &files.table;
     let text = formats::find(formats::GATHERED, &options.format)(table, env.console.stdout_display());
     env.console.print_formatted(&options.format, &text);

@@ -8,6 +8,7 @@ use super::arguments::{require_utf8, resolve_workspace};
 use super::env::CliEnv;
 use super::execute::start_runtime;
 use super::output::printable;
+use super::output_target::OutputTarget;
 use super::read_files::read_job;
 use super::sandbox_options::{SandboxOptions, SandboxScope};
 use super::secrets::server_secrets;
@@ -16,7 +17,6 @@ use crate::diagnostic::Severity;
 use crate::error::Error;
 use crate::job::{DEFAULT_SERVER_SECONDS, Job};
 use crate::lints::{self, JobTrust, UserConfig, ValidJob, provider_keys};
-use crate::map::write_output_file;
 use crate::mcp::{ScriptedServers, ServerSpec, ServerStart, StartError, ToolLock};
 use crate::record::RUNS;
 use crate::redaction::Redactor;
@@ -86,8 +86,8 @@ fn lock(options: &LockArgs, env: &CliEnv) -> Result<u8, Error> {
         env.console.eprint(&format!("{shown} is up to date: {counts}"));
         return Ok(0);
     }
-    let failed = Error::environment(format!("can't write {}", path.display()));
-    write_output_file(&path, text.as_bytes()).map_err(failed)?;
+    let target = OutputTarget::open(&path).map_err(Error::environment(format!("can't write {}", path.display())))?;
+    target.write(&text)?;
     env.console.eprint(&format!("Wrote {shown}: {counts}"));
     Ok(0)
 }

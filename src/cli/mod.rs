@@ -20,6 +20,7 @@ mod next_command;
 mod output;
 mod output_files;
 mod output_queue;
+mod output_target;
 mod prepared_job;
 mod prices;
 mod process_hardening;

@@ -1,15 +1,13 @@
 //! The files that `run` and `resume` write in addition to the record: `--result`, `--junit` and `--dotenv`.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use super::env::CliEnv;
-use super::read_files::parent_folder;
+use super::output_target::{self, OutputTarget, is_file};
 use crate::error::Error;
 use crate::event::RunResult;
 use crate::formats::{ci_variables, junit};
-use crate::map::{output_target, write_output_file};
 use crate::plan::Plan;
 
 /// The options that name files for how a run ended.
@@ -54,6 +52,8 @@ struct OutputFile {
     content: Content,
     /// The path as the user wrote it.
     path: PathBuf,
+    /// Where it is written, once its folder is open.
+    target: Option<OutputTarget>,
 }
 
 /// The files of a run.
@@ -63,7 +63,9 @@ pub(super) struct OutputFiles(Vec<OutputFile>);
 impl OutputFileArgs {
     fn files(&self) -> Vec<OutputFile> {
         let named = [(Content::Result, &self.result), (Content::Junit, &self.junit), (Content::Dotenv, &self.dotenv)];
-        let file = |(content, path): (Content, &Option<PathBuf>)| Some(OutputFile { content, path: path.clone()? });
+        let file = |(content, path): (Content, &Option<PathBuf>)| {
+            Some(OutputFile { content, path: path.clone()?, target: None })
+        };
         named.into_iter().filter_map(file).collect()
     }
 
@@ -102,9 +104,12 @@ impl OutputFileArgs {
 }
 
 impl OutputFiles {
-    /// Creates the folders of the files, and checks that they are writable.
-    pub(super) fn make_folders(&self) -> Result<(), Error> {
-        self.0.iter().try_for_each(|file| check_output_file(file.content.option(), &file.path))
+    /// Opens the folders of the files before an agent starts, and creates missing ones.
+    pub(super) fn open_folders(&mut self) -> Result<(), Error> {
+        self.0.iter_mut().try_for_each(|file| {
+            file.target = Some(OutputTarget::of_option(file.content.option(), &file.path)?);
+            Ok(())
+        })
     }
 
     /// Writes all files, each atomically. A run without a result leaves no file of `--result`. `record` is the run's folder.
@@ -125,10 +130,11 @@ impl OutputFiles {
 
 impl OutputFile {
     fn write(&self, result: &RunResult, record: &Path, env: &CliEnv) -> Result<(), Error> {
+        let Some(target) = &self.target else { return Ok(()) };
         let content = match self.content {
             Content::Result => match &result.result {
                 Some(data) => format!("{data:#}\n"),
-                None => return self.remove_stale(),
+                None => return target.remove(),
             },
             Content::Junit => junit::run_report(result, &record.to_string_lossy()),
             Content::Dotenv => {
@@ -144,37 +150,18 @@ impl OutputFile {
                 text
             }
         };
-        let failed = Error::environment(format!("can't write {}", self.path.display()));
-        write_output_file(&self.path, content.as_bytes()).map_err(failed)
+        target.write(&content)
     }
 
     fn remove_stale(&self) -> Result<(), Error> {
-        let target = output_target(&self.path).map_err(|error| self.usage_error(&error.to_string()))?;
-        if !target.exists() {
+        if !is_file(&self.path).map_err(|error| self.usage_error(&error.to_string()))? {
             return Ok(());
         }
-        fs::remove_file(&target)
+        fs::remove_file(&self.path)
             .map_err(|error| self.usage_error(&format!("the existing file can't be replaced: {error}")))
     }
 
     fn usage_error(&self, why: &str) -> Error {
-        usage_error(self.content.option(), &self.path, why)
+        output_target::usage_error(self.content.option(), &self.path, why)
     }
-}
-
-/// Checks before a run that a file can be written, and creates its folder.
-///
-/// # Errors
-/// It can't be written, or exists and isn't a regular file.
-pub(super) fn check_output_file(option: &str, path: &Path) -> Result<(), Error> {
-    let target = output_target(path).map_err(|error| usage_error(option, path, &error.to_string()))?;
-    let folder = parent_folder(&target);
-    let refused =
-        |error: io::Error| usage_error(option, path, &format!("can't write to {}: {error}", folder.display()));
-    fs::create_dir_all(folder).map_err(refused)?;
-    tempfile::tempfile_in(folder).map(drop).map_err(refused)
-}
-
-fn usage_error(option: &str, path: &Path, why: &str) -> Error {
-    Error::usage(format!("{option} {}: {why}", path.display()), "Name a file in a folder that you can write to.")
 }

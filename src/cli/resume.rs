@@ -100,9 +100,9 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
                 let hint = "only an interrupted run can be resumed (choose another with `legwork resume RUN`)";
                 env.console.eprint_problem(&format!("{message}; {hint}"));
             }
-            let files = options.files.prepare()?;
+            let mut files = options.files.prepare()?;
             options.files.check_result_option(&record.plan)?;
-            files.make_folders()?;
+            files.open_folders()?;
             record.result.iter().try_for_each(|result| files.write(result, &folder, env))?;
             return Ok(ended.exit_code());
         }
@@ -175,8 +175,8 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     let protected: Vec<PathBuf> = state.started.protected.iter().map(PathBuf::from).collect();
     let sandbox = sandbox_options.prepare_sandbox(env, &(&plan).into(), &protected, &out)?;
     let result_path = files.result.clone();
-    let files = files.prepare()?;
-    files.make_folders()?;
+    let mut files = files.prepare()?;
+    files.open_folders()?;
     let next = NextCommand::resume(&options.set, &options.set_env, &plan.secret_inputs);
     execute_and_print(
         Execution {

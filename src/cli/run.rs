@@ -73,7 +73,7 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     options.files.check(Some(&args.job))?;
     // With a key, another process may just be writing the files.
     let is_now = !options.dry_run && options.key.is_none();
-    let files = if is_now { options.files.prepare()? } else { OutputFileArgs::default().prepare()? };
+    let mut files = if is_now { options.files.prepare()? } else { OutputFileArgs::default().prepare()? };
     let limits = parse_limits(&options.limit);
     let has_cost_limit = limits.contains_key("cost_usd");
     let job = PreparedJob::read(args, limits, has_cost_limit, env)?;
@@ -109,7 +109,7 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     let job = job.connect(&plan, secrets)?;
     let providers = job.providers(&plan)?;
     job.prepared.check_out()?;
-    files.make_folders()?;
+    files.open_folders()?;
     let (workspace, out) = (&job.prepared.workspace, &job.prepared.out);
     let begin_case = |name| CaseRecorder::begin(name, &args.job, workspace, out, &job.secrets.redactor);
     let case = options.save_case.as_deref().map(begin_case).transpose()?;
@@ -164,18 +164,18 @@ fn run_with_key(
     let OpenRun { plan, recorder, resume_state } = match opened? {
         KeyedRun::Open(run) => *run,
         KeyedRun::Ended(record) => {
-            let files = options.files.prepare()?;
-            files.make_folders()?;
+            let mut files = options.files.prepare()?;
+            files.open_folders()?;
             let next = next(&record.plan);
             let printed = PrintedRun { display_folder: &display_folder, format: &options.format, files, next };
             return print_ended(&record, &printed, env);
         }
     };
-    let files = options.files.prepare()?;
+    let mut files = options.files.prepare()?;
     let next = next(&plan);
     let job = job.connect(&plan, secrets)?;
     let providers = job.providers(&plan)?;
-    files.make_folders()?;
+    files.open_folders()?;
     let sandbox = job.sandbox(&plan)?;
     let to_record = args.to_run_options(env, options.files.result.as_deref());
     let parts = RunParts { plan, providers, sandbox, recorder, options: to_record, resume_state, signals };

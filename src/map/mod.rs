@@ -15,6 +15,6 @@ pub use self::folder::{MAP_FORMAT, MapFolder, MapManifest};
 pub use self::results::Results;
 pub use self::results_gather::{GatherError, gather};
 pub use self::results_reader::{RowReading, read_row};
-pub use self::results_writer::{TableFiles, output_target, write_output_file};
+pub use self::results_writer::TableFiles;
 pub use self::row_workspaces::RowWorkspaces;
 pub use self::shared_prefixes::SharedPrefixes;

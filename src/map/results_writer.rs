@@ -2,9 +2,9 @@
 //! so that readers always see a complete one.
 
 use std::collections::HashMap;
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::formats::map_csv::CsvTable;
@@ -157,28 +157,9 @@ impl TableFiles {
         Ok(line)
     }
 
-    /// Writes JUnit XML to a file, atomically.
-    ///
-    /// # Errors
-    /// If it can't be written.
-    pub fn write_junit(&self, path: &Path) -> io::Result<()> {
-        write_output_file(path, map_junit::map_report(&self.table).as_bytes())
-    }
-}
-
-/// The file that a path leads to, which needn't exist.
-///
-/// # Errors
-/// If it isn't a regular file, or can't be looked at.
-pub fn output_target(path: &Path) -> io::Result<PathBuf> {
-    match fs::metadata(path) {
-        Ok(found) if !found.is_file() => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
-        Ok(_) => path.canonicalize(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(match fs::read_link(path) {
-            Ok(link) => path.parent().unwrap_or(path).join(link),
-            Err(_) => path.to_owned(),
-        }),
-        Err(error) => Err(error),
+    /// All rows as JUnit XML.
+    pub fn junit(&self) -> String {
+        map_junit::map_report(&self.table)
     }
 }
 
@@ -191,20 +172,4 @@ fn ends_with_a_line(file: &mut File) -> io::Result<bool> {
     file.seek(SeekFrom::End(-1))?;
     file.read_exact(&mut last)?;
     Ok(last == [b'\n'])
-}
-
-/// Writes a file that the user has named, atomically. The umask decides who may read it. A link stays, and its file is written.
-///
-/// # Errors
-/// If it can't be written, or exists and isn't a regular file: a device such as `/dev/stdout` must not be replaced.
-pub fn write_output_file(path: &Path, content: &[u8]) -> io::Result<()> {
-    let target = output_target(path)?;
-    let path = target.as_path();
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::create_dir_all(folder)?;
-    let mode = Permissions::from_mode(0o666);
-    let mut file = tempfile::Builder::new().prefix(".legwork-").permissions(mode).tempfile_in(folder)?;
-    file.write_all(content)?;
-    file.persist(path)?;
-    Ok(())
 }

@@ -23,7 +23,7 @@ use super::env::CliEnv;
 use super::execute::check_cost_limit;
 use super::next_command::NextCommand;
 use super::output::printable;
-use super::output_files::check_output_file;
+use super::output_target::OutputTarget;
 use super::prepared_job::{JobArgs, PreparedJob, RunIdentity};
 use super::progress::{MapProgress, can_be_live};
 use super::{ci_files, output_queue, read_files};
@@ -196,10 +196,10 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     if options.dry_run {
         return print_dry_run(options, env, &summary, isolation, &checked.first.plan.redacted(&secrets.redactor));
     }
-    options.junit.as_deref().map_or(Ok(()), |path| check_output_file("--junit", path))?;
+    let junit = options.junit.as_deref().map(|path| OutputTarget::of_option("--junit", path)).transpose()?;
     if checked.to_run.is_empty() {
         env.console.eprint(&printable(&summary));
-        return finish_again(options, &job, &rows, &folder, manifest, shard);
+        return finish_again(options, &job, &rows, &folder, manifest, shard, junit.as_ref());
     }
     if env.record_key(&[&job.workspace])?.is_none() {
         let message = "a map needs signed records, or its rows couldn't be recognized later";
@@ -266,7 +266,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let timed_out = deadline <= Instant::now();
     let closed = budget.close();
     let finished = results.finish();
-    let junit_written = options.junit.as_deref().map_or(Ok(()), |path| write_junit(&results, path));
+    let junit_written = junit.map_or(Ok(()), |junit| junit.write(&results.junit()));
     if has_completed(&results) {
         workspaces.discard_snapshot();
     }
@@ -307,10 +307,6 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     Ok(code)
 }
 
-fn write_junit(results: &Results, path: &Path) -> Result<(), Error> {
-    results.write_junit(path).map_err(Error::environment(format!("can't write {}", path.display())))
-}
-
 /// Brings the tables up to date if all rows of this shard have ended before. This needs no key and no provider.
 fn finish_again(
     options: &MapArgs,
@@ -319,6 +315,7 @@ fn finish_again(
     folder: &MapFolder,
     manifest: Option<MapManifest>,
     shard: Option<Shard>,
+    junit: Option<&OutputTarget>,
 ) -> Result<u8, Error> {
     let failed = |source| Error::Record { path: folder.path.clone(), source };
     create_job_dir(&job.out, &folder.path)?;
@@ -336,7 +333,7 @@ fn finish_again(
     let prices = job.env.prices()?.clone();
     let mut results = Results::open(folder, job.job.name(), &ids, prices).map_err(failed)?;
     results.finish().map_err(failed)?;
-    options.junit.as_deref().map_or(Ok(()), |path| write_junit(&results, path))?;
+    junit.map_or(Ok(()), |junit| junit.write(&results.junit()))?;
     if has_completed(&results) {
         workspaces.discard_snapshot();
     }
