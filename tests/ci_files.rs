@@ -222,6 +222,9 @@ fn devices_pipes_and_links_are_refused_and_stay() {
             ended.assert_code(2).assert_stderr_contains(&format!("--junit {file}: {why}"));
         }
     }
+    std::os::unix::fs::symlink("..", folder.at("above")).unwrap();
+    let ended = folder.legwork(run).args(["--junit", "above/j.xml"]).run();
+    ended.assert_code(2).assert_stderr_contains("`above` is a symbolic link to ").assert_stderr_contains("--junit");
     let is_pipe = std::os::unix::fs::FileTypeExt::is_fifo(&fs::metadata(folder.at("pipe")).unwrap().file_type());
     assert!(
         is_pipe && folder.at("link").is_symlink() && folder.read("target") == "old" && !folder.exists("runs/job/new")

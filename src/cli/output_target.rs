@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 
+use super::arguments::reject_escaping_symlinks;
 use super::read_files::parent_folder;
 use crate::error::Error;
 use crate::workspace::open_beneath::create_temporary;
@@ -47,8 +48,10 @@ impl OutputTarget {
     /// The same for the file that a command line option names.
     ///
     /// # Errors
-    /// As above.
+    /// As above, or a link leads out of the current folder.
     pub(super) fn of_option(option: &str, path: &Path) -> Result<Self, Error> {
+        let hint = format!("Remove the link, or name the file of {option} by the path that it leads to.");
+        reject_escaping_symlinks(Path::new("."), parent_folder(path), &hint)?;
         Self::open(path).map_err(|error| usage_error(option, path, &error.to_string()))
     }
 

@@ -118,3 +118,18 @@ fn a_run_that_a_script_cannot_repeat_is_not_saved() {
     assert!(!folder.exists("jobs/tests"));
     assert_eq!(leftover_files(&folder), Vec::<String>::new());
 }
+
+#[test]
+fn a_link_that_the_run_has_made_leads_the_case_nowhere() {
+    let folder = TestFolder::new();
+    folder.write("job.yaml", JOB);
+    let outside = folder.home().join("elsewhere");
+    std::fs::create_dir_all(&outside).unwrap();
+    let command = format!("ln -s {} tests", outside.display());
+    let answers = [Answer::calls(&[("bash", json!({ "command": command }))]), Answer::text("Done.")];
+    let server = Server::start(ScriptedAgents::of(answers));
+    let ended = folder.legwork(&["run", "job.yaml", "--save-case", "real"]).anthropic(&server).run();
+    ended.assert_code(0).assert_stderr_contains("no case was saved in tests/job/real: `tests/job` is a symbolic link");
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
+    server.finish();
+}

@@ -42,6 +42,7 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(15);
 
 /// Records a case.
 pub(super) struct CaseRecorder {
+    job_file: PathBuf,
     /// The folder of the case, which doesn't exist yet.
     folder: PathBuf,
     fixture: WorkspaceCopy,
@@ -67,12 +68,7 @@ impl CaseRecorder {
             return Err(Error::usage(format!("`{name}` isn't a valid case name"), hint));
         }
         let tests_folder = job_file.parent().unwrap_or(Path::new("")).join(TESTS_FOLDER);
-        let of_job = Path::new(TESTS_FOLDER).join(job_file.file_stem().unwrap_or_default());
-        reject_escaping_symlinks(
-            parent_folder(job_file),
-            &of_job,
-            "Remove the link: cases are saved next to their job.",
-        )?;
+        check_links(job_file)?;
         let folder = tests_folder.join(job_file.file_stem().unwrap_or_default()).join(name);
         if fs::symlink_metadata(&folder).is_ok() {
             let message = format!("{} already exists", folder.display());
@@ -81,6 +77,7 @@ impl CaseRecorder {
         let copied = WorkspaceCopy::copy(workspace, &[out.to_owned(), tests_folder], redactor);
         let fixture = copied.map_err(Error::environment("the workspace can't be copied for --save-case"))?;
         Ok(Self {
+            job_file: job_file.to_owned(),
             folder,
             fixture,
             redactor: redactor.clone(),
@@ -106,7 +103,9 @@ impl CaseRecorder {
             return env.console.warning(&why);
         }
         let shown = printable(&self.folder.to_string_lossy());
-        if let Err(error) = self.write(plan, &result, env) {
+        // The run may have made links.
+        let written = check_links(&self.job_file).map_err(|error| io::Error::other(error.to_string()));
+        if let Err(error) = written.and_then(|()| self.write(plan, &result, env)) {
             return env.console.warning(&format!("no case was saved in {shown}: {error}"));
         }
         env.console.eprint(&format!("case:   {shown} ({})", self.fixture.summary()));
@@ -262,4 +261,10 @@ impl RunObserver for ReplyRecorder {
             _ => {}
         }
     }
+}
+
+/// Checks that cases are saved next to their job.
+fn check_links(job_file: &Path) -> Result<(), Error> {
+    let of_job = Path::new(TESTS_FOLDER).join(job_file.file_stem().unwrap_or_default());
+    reject_escaping_symlinks(parent_folder(job_file), &of_job, "Remove the link: cases are saved next to their job.")
 }
