@@ -235,12 +235,12 @@ fn devices_pipes_and_links_are_refused_and_stay() {
 fn links_that_an_agent_makes_are_not_followed() {
     let folder = TestFolder::new();
     let job = "inputs: { x: { type: string, default: a } }\nparent: { prompt: Go., tools: [bash] }\nresult: { schema: { type: object } }\n";
-    folder.write("job.yaml", &format!("model: replay/r.yaml\n{job}")).write("rows.csv", "x\n1\n");
+    folder.write("job.yaml", format!("model: replay/r.yaml\n{job}")).write("rows.csv", "x\n1\n");
     let command =
         "ln -s ../../home/bashrc out/j.xml; ln -s ../../home/bashrc out/data; mv out moved; ln -s ../home out";
     let calls =
         json!([{ "tool": "bash", "input": { "command": command } }, { "tool": "submit_result", "input": { "a": 1 } }]);
-    folder.write("r.yaml", &json!({ "parent": [{ "calls": calls }, { "text": "Done." }] }).to_string());
+    folder.write("r.yaml", json!({ "parent": [{ "calls": calls }, { "text": "Done." }] }).to_string());
     folder.write("home/bashrc", "mine").write("work/.keep", "");
     let options = ["--workspace", "work", "--junit", "work/out/j.xml"];
     let written = |command: &[&str], files: &[&str]| {
