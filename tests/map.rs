@@ -345,6 +345,11 @@ fn a_workspace_below_the_root_of_a_repository_keeps_the_changes_of_its_rows() {
         let manifest: Value = serde_json::from_str(&folder.read(&format!("runs/job/{name}/map.json"))).unwrap();
         assert_eq!(manifest["isolation"], isolation, "{name}");
     }
+    // A repository that ignores everything, as for the settings in a home folder.
+    let ignored = folder.read(".gitignore");
+    folder.write(".gitignore", "*\n");
+    assert!(map("all", "ignored", &[]).contains("-old"));
+    folder.write(".gitignore", ignored);
     let refused = ["--name", "x", "--workspace", "ignored", "--isolate", "worktree", "--model", "replay/script.yaml"];
     let refused = folder.legwork(MAP).args(refused).run();
     refused.assert_code(5).assert_stderr_contains("git ignores the workspace").assert_stderr_contains("--isolate copy");
