@@ -134,6 +134,13 @@ fn all_mistakes_are_reported_with_their_places_before_anything_is_spent() {
     // An input that no row and no option gives.
     let ended = folder.legwork(&["map", "job.yaml", "--rows", "-"]).stdin("item\n1\n2\n").anthropic(&server).run();
     ended.assert_code(3).assert_stderr_contains("<stdin>:2:1").assert_stderr_contains("error[missing-input]");
+    // Null is no id.
+    let ended = folder
+        .legwork(&["map", "job.yaml", "--rows", "-", "--id", "key", "--set", "place=here"])
+        .stdin("{\"key\": null, \"item\": 1}\n")
+        .anthropic(&server)
+        .run();
+    ended.assert_code(3).assert_stderr_contains("the row has no `key`, which is its id");
     // A mistake in an option is reported once, not once for each row.
     let twice = ["map", "job.yaml", "--rows", "-", "--set", "place=a", "--set", "item=1"];
     let ended = folder.legwork(&twice).stdin("item\n1\n2\n").anthropic(&server).run();
