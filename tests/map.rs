@@ -180,6 +180,8 @@ fn bad_options_are_named() {
         (&["--name", "../x"][..], "--name: the name `../x` is a path"),
         (&["--limit", "turns=3"], "a map has no such limit"),
         (&["--limit", "tokens=none"], "isn't valid for `tokens`"),
+        (&["--junit", "rows.csv"], "--junit rows.csv: it is the file of rows"),
+        (&["--junit", "/proc/none/junit.xml"], "--junit /proc/none/junit.xml: can't write to /proc/none"),
         (&["--shard", "4/3"], "this isn't a shard"),
         (&["--shard", "auto"], "no variable of an engine is set"),
         (&["--jobs", "0"], "--jobs"),

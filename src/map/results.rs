@@ -105,7 +105,15 @@ impl Results {
                 break;
             }
         }
-        junit.map_or(Ok(()), |path| self.files.write_junit(path))
+        junit.map_or(Ok(()), |path| self.write_junit(path))
+    }
+
+    /// Writes the tables as JUnit XML, at a path that the user has named.
+    ///
+    /// # Errors
+    /// If the file can't be written.
+    pub fn write_junit(&self, path: &Path) -> io::Result<()> {
+        self.files.write_junit(path)
     }
 
     /// All rows in short.

@@ -23,6 +23,7 @@ use super::env::CliEnv;
 use super::execute::check_cost_limit;
 use super::next_command::NextCommand;
 use super::output::printable;
+use super::output_files::OutputFileArgs;
 use super::prepared_job::{JobArgs, PreparedJob, RunIdentity};
 use super::progress::{MapProgress, can_be_live};
 use super::{ci_files, output_queue, read_files};
@@ -194,6 +195,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     if options.dry_run {
         return print_dry_run(options, env, &summary, isolation, &checked.first.plan.redacted(&secrets.redactor));
     }
+    prepare_junit(options, &job)?;
     if checked.to_run.is_empty() {
         env.console.eprint(&printable(&summary));
         return finish_again(options, &job, &rows, &folder, manifest, shard);
@@ -262,7 +264,8 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let result_error = result_error.into_inner().unwrap_or_else(PoisonError::into_inner);
     let timed_out = deadline <= Instant::now();
     let closed = budget.close();
-    let finished = results.finish(options.junit.as_deref());
+    let finished = results.finish(None);
+    let junit = write_junit(options, &results);
     if has_completed(&results) {
         workspaces.discard_snapshot();
     }
@@ -283,6 +286,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         return Err(results_failed(error));
     }
     finished.and(closed).map_err(results_failed)?;
+    junit?;
     let is_limited = timed_out || budget.exhausted().is_some();
     let code = match signals.first() {
         Some(signal) => 128 + signal,
@@ -326,7 +330,8 @@ fn finish_again(
     let shown = options.job.out.join(job.job.name()).join(&*name);
     let prices = job.env.prices()?.clone();
     let mut results = Results::open(folder, job.job.name(), &ids, prices).map_err(failed)?;
-    results.finish(options.junit.as_deref()).map_err(failed)?;
+    results.finish(None).map_err(failed)?;
+    write_junit(options, &results)?;
     if has_completed(&results) {
         workspaces.discard_snapshot();
     }
@@ -335,6 +340,25 @@ fn finish_again(
     let code = results.table().exit_code_of(|row| is_of_shard(row).then(|| row.code()));
     ci_files::write_map(job.env, results.table(), code, &shown, None);
     Ok(code)
+}
+
+/// Checks that the file of `--junit` can be written, before anything is spent, and removes that of an earlier start.
+fn prepare_junit(options: &MapArgs, job: &PreparedJob<'_>) -> Result<(), Error> {
+    let files = OutputFileArgs { junit: options.junit.clone(), ..OutputFileArgs::default() };
+    files.check(Some(job.args.job_path()))?;
+    let is_rows = |junit: &PathBuf| {
+        junit.canonicalize().is_ok_and(|junit| options.rows.canonicalize().is_ok_and(|rows| rows == junit))
+    };
+    if let Some(junit) = options.junit.as_ref().filter(|junit| is_rows(junit)) {
+        let message = format!("--junit {}: it is the file of rows", junit.display());
+        return Err(Error::usage(message, "Name another file."));
+    }
+    files.prepare()?.make_folders()
+}
+
+fn write_junit(options: &MapArgs, results: &Results) -> Result<(), Error> {
+    let Some(path) = &options.junit else { return Ok(()) };
+    results.write_junit(path).map_err(Error::environment(format!("can't write {}", path.display())))
 }
 
 /// Prints to stderr how the rows ended, and where the tables are.
