@@ -200,6 +200,25 @@ fn a_folder_that_becomes_a_file_and_the_reverse_are_applied_also_again() {
 }
 
 #[test]
+fn a_file_that_git_checked_out_with_other_line_ends_keeps_its_own() {
+    let folder = plain_folder();
+    folder.write(".gitattributes", "* text=auto\n");
+    folder.commit_all();
+    row(&folder, "a", &["sed -i 's/^3$/three/' lines.txt; rm sub/inner.txt"]);
+    row(&folder, "b", &["sed -i 's/^20$/twenty/' lines.txt"]);
+    let crlf = |text: &str| text.replace('\n', "\r\n");
+    folder.write("lines.txt", crlf(&lines())).write("sub/inner.txt", crlf(&lines()));
+    // For git, nothing has changed.
+    folder.git(&["add", "--all"]);
+    assert_eq!(folder.git(&["status", "--porcelain"]), "");
+    apply(&folder, &["fixes"]).run().assert_code(0).assert_stdout_contains("2 runs: 2 applied; 2 files written");
+    let merged = lines().replace("\n3\n", "\nthree\n").replace("\n20\n", "\ntwenty\n");
+    assert_eq!(folder.read("lines.txt"), crlf(&merged));
+    assert!(!folder.exists("sub/inner.txt"));
+    apply(&folder, &["fixes"]).run().assert_code(0).assert_stdout_contains("2 unchanged; 0 files written");
+}
+
+#[test]
 fn a_file_with_uncommitted_changes_is_refused_unless_allowed() {
     let folder = repository();
     row(&folder, "dirty", &["sed -i 's/^20$/twenty/' lines.txt; echo x > x.txt"]);

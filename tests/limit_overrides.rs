@@ -227,6 +227,36 @@ fn subagents_and_calls_stopped_by_a_limit_resume() {
 }
 
 #[test]
+fn a_subagent_in_a_copy_adds_to_what_was_merged_before_the_limit() {
+    let bash = |command: &str| json!({"tool": "bash", "input": {"command": command}});
+    let task = json!({"tool": "task", "input": {"prompt": "one"}});
+    let script = json!({
+        "parent": [{"calls": [task]}, {"text": "So far."}, {"text": "Done."}],
+        "subagents": {
+            "a-1": [
+                {"calls": [bash("echo one >> log"), bash("echo two >> log")]},
+                {"text": "cut short"},
+                {"calls": [bash("echo three >> log")]},
+                {"text": "all"},
+            ],
+        },
+    });
+    let job = "parent: { prompt: Go., tools: [task] }\nsubagents: { a: { tools: [bash], workspace: own } }\nlimits: { tool_calls: \
+               2 }\n";
+    for git in [true, false] {
+        let folder = scripted(job, &script);
+        if git {
+            folder.write(".gitignore", "runs/\n").commit_all();
+        }
+        folder.legwork(&["run", "job.yaml"]).run().assert_code(4);
+        assert_eq!(folder.read("log"), "one\n");
+        folder.legwork(&["resume", "--limit", "tool_calls=9"]).run().assert_code(0).assert_stdout("Done.\n");
+        assert_eq!(folder.read("log"), "one\ntwo\nthree\n", "git: {git}");
+        assert!(!folder.exists("runs/.workspaces"), "{:?}", folder.list());
+    }
+}
+
+#[test]
 fn a_run_killed_after_a_raised_limit_resumes() {
     for order in ["LEGWORK_KILL_AFTER", "LEGWORK_KILL_AT"] {
         let mut number = 1;

@@ -134,6 +134,13 @@ fn all_mistakes_are_reported_with_their_places_before_anything_is_spent() {
     // An input that no row and no option gives.
     let ended = folder.legwork(&["map", "job.yaml", "--rows", "-"]).stdin("item\n1\n2\n").anthropic(&server).run();
     ended.assert_code(3).assert_stderr_contains("<stdin>:2:1").assert_stderr_contains("error[missing-input]");
+    // Null is no id.
+    let ended = folder
+        .legwork(&["map", "job.yaml", "--rows", "-", "--id", "key", "--set", "place=here"])
+        .stdin("{\"key\": null, \"item\": 1}\n")
+        .anthropic(&server)
+        .run();
+    ended.assert_code(3).assert_stderr_contains("the row has no `key`, which is its id");
     // A mistake in an option is reported once, not once for each row.
     let twice = ["map", "job.yaml", "--rows", "-", "--set", "place=a", "--set", "item=1"];
     let ended = folder.legwork(&twice).stdin("item\n1\n2\n").anthropic(&server).run();
@@ -173,6 +180,8 @@ fn bad_options_are_named() {
         (&["--name", "../x"][..], "--name: the name `../x` is a path"),
         (&["--limit", "turns=3"], "a map has no such limit"),
         (&["--limit", "tokens=none"], "isn't valid for `tokens`"),
+        (&["--junit", "rows.csv"], "--junit rows.csv: it is the file of rows"),
+        (&["--junit", "/proc/none/junit.xml"], "--junit /proc/none/junit.xml: can't write to /proc/none"),
         (&["--shard", "4/3"], "this isn't a shard"),
         (&["--shard", "auto"], "no variable of an engine is set"),
         (&["--jobs", "0"], "--jobs"),
@@ -378,6 +387,11 @@ fn a_workspace_below_the_root_of_a_repository_keeps_the_changes_of_its_rows() {
         let manifest: Value = serde_json::from_str(&folder.read(&format!("runs/job/{name}/map.json"))).unwrap();
         assert_eq!(manifest["isolation"], isolation, "{name}");
     }
+    // A repository that ignores everything, as for the settings in a home folder.
+    let ignored = folder.read(".gitignore");
+    folder.write(".gitignore", "*\n");
+    assert!(map("all", "ignored", &[]).contains("-old"));
+    folder.write(".gitignore", ignored);
     let refused = ["--name", "x", "--workspace", "ignored", "--isolate", "worktree", "--model", "replay/script.yaml"];
     let refused = folder.legwork(MAP).args(refused).run();
     refused.assert_code(5).assert_stderr_contains("git ignores the workspace").assert_stderr_contains("--isolate copy");

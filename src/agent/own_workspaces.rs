@@ -158,11 +158,12 @@ impl OwnWorkspaces {
         }
     }
 
-    /// Merges the changes in a copy into the workspace, all of them or none. Blocks.
+    /// Merges the changes in a copy into the workspace, all of them or none. If the agent may continue in its copy, the next
+    /// merge begins with what is merged now. Blocks.
     ///
     /// # Errors
     /// If a file can't be written. Part of the changes may be in the workspace then; merging again completes them.
-    pub(super) fn merge(&self, id: &str, stop: CancellationToken) -> Result<MergedChanges, String> {
+    pub(super) fn merge(&self, id: &str, may_continue: bool, stop: CancellationToken) -> Result<MergedChanges, String> {
         let conflict = |why: String| Ok(MergedChanges { conflicts: vec![why], ..MergedChanges::default() });
         let Some(snapshot) = self.snapshot(id) else { return conflict("its copy of the workspace is gone".to_owned()) };
         let folder = snapshot.workspace_in(&self.copy(id));
@@ -171,7 +172,8 @@ impl OwnWorkspaces {
             Err(error) => return conflict(format!("its copy of the workspace can't be read: {error}")),
         };
         let deadline = Deadline::new(COMPARISON_TIMEOUT, stop);
-        let Some(changed) = self.tracker(id, workspace).compare_with_baseline(&deadline) else {
+        let tracker = self.tracker(id, workspace);
+        let Some(changed) = tracker.compare_with_baseline(&deadline) else {
             return conflict("the state of its copy at the start isn't known".to_owned());
         };
         if deadline.is_expired() || changed.total.is_some() {
@@ -216,6 +218,9 @@ impl OwnWorkspaces {
         for (path, _, state) in session.changes_to_write() {
             let written = self.workspace.with_path_lock(path, || session.source().files.write(path, state));
             written.map_err(|error| failed(io::Error::new(error.kind(), format!("`{}`: {error}", path.display()))))?;
+        }
+        if may_continue {
+            tracker.take_baseline(&deadline).map_err(failed)?;
         }
         let files = changed.changes.into_iter().map(|change| change.path).collect();
         Ok(MergedChanges { files, note: changed.incomplete, ..MergedChanges::default() })

@@ -386,7 +386,9 @@ impl<'t> Agent<'t> {
         let Some(copies) = &self.run.deps.own_workspaces else { return Ok(end.result) };
         let (merging, stop) = (Arc::clone(copies), self.run.deps.stop.clone());
         let agent = id.to_owned();
-        let merged = tokio::task::spawn_blocking(move || merging.merge(&agent, stop)).await;
+        // An agent that a limit ended continues in its copy when the limit is raised.
+        let may_continue = child.outcome.is_a_limit();
+        let merged = tokio::task::spawn_blocking(move || merging.merge(&agent, may_continue, stop)).await;
         let mut merged = merged.unwrap_or_else(|error| Err(error.to_string())).map_err(RunAbort::workspace_copy)?;
         // A signal shortens the comparison, and a resumed run can repeat it.
         self.run.check_running()?;
@@ -399,8 +401,7 @@ impl<'t> Agent<'t> {
         // Once the copy is gone, the merge can't be repeated.
         self.run.record(self.id(), end)?;
         self.run.flush(self.id()).await?;
-        // An agent that a limit ended continues in its copy when the limit is raised.
-        if !child.outcome.is_a_limit() {
+        if !may_continue {
             copies.remove(id);
         }
         Ok(result)

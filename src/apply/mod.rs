@@ -387,7 +387,7 @@ impl<S: FileSource> MergeSession<S> {
                 }
             }
             (Some(old), None) => match current {
-                Some(current) if !is_object(old.object.as_deref(), &current.content) => {
+                Some(current) if !is_object_with_any_line_ends(old.object.as_deref(), &current.content) => {
                     Err("it was changed, and the run deleted it".into())
                 }
                 _ => Ok(None),
@@ -439,9 +439,16 @@ impl<S: FileSource> MergeSession<S> {
             .filter(is_base)
             .or_else(|| self.source.content_of(&section.path, old_object).filter(is_base))
             .ok_or("it was changed since the run started, and its content at that time isn't known")?;
-        let base = text(base)?;
+        let (base, current) = (text(base)?, text(current.to_owned())?);
         let theirs = applied(&base)?;
-        match merge(&base, &text(current.to_owned())?, &theirs) {
+        // Git may have checked out the file with other line ends for the run.
+        let (base, theirs) = match LineEnd::of(&current) {
+            Some(line_end) if LineEnd::of(&base).is_some_and(|base| base != line_end) => {
+                (line_end.convert(&base), line_end.convert(&theirs))
+            }
+            _ => (base, theirs),
+        };
+        match merge(&base, &current, &theirs) {
             Ok(merged) => Ok(merged.into_bytes()),
             Err(conflicts) => {
                 let lines: Vec<usize> = conflicts.iter().take(MAX_NAMED_LINES).map(|conflict| conflict.line).collect();
@@ -456,6 +463,38 @@ impl<S: FileSource> MergeSession<S> {
 /// Whether a content has a name in git. Names are SHA-1.
 fn is_object(object: Option<&str>, content: &[u8]) -> bool {
     object.is_some_and(|object| hex(&object_id(content, false)) == object)
+}
+
+/// Whether a content has a name in git, if only its line ends may differ.
+fn is_object_with_any_line_ends(object: Option<&str>, content: &[u8]) -> bool {
+    let has_other = |text: &str| {
+        [LineEnd::Lf, LineEnd::Crlf].iter().any(|line_end| is_object(object, line_end.convert(text).as_bytes()))
+    };
+    is_object(object, content)
+        || str::from_utf8(content).is_ok_and(|text| LineEnd::of(text).is_some() && has_other(text))
+}
+
+/// How all lines of a text end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LineEnd {
+    Lf,
+    Crlf,
+}
+
+impl LineEnd {
+    /// The line end of a text; `None` if it has none, or both.
+    fn of(text: &str) -> Option<Self> {
+        match (text.matches('\n').count(), text.matches("\r\n").count()) {
+            (0, _) => None,
+            (_, 0) => Some(Self::Lf),
+            (all, crlf) => (all == crlf).then_some(Self::Crlf),
+        }
+    }
+
+    fn convert(self, text: &str) -> String {
+        let lf = text.replace("\r\n", "\n");
+        if self == Self::Lf { lf } else { lf.replace('\n', "\r\n") }
+    }
 }
 
 /// Refuses a symbolic link that no file system can have.

@@ -37,11 +37,9 @@ impl OutputTarget {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         is_file(path)?;
         let name = path.file_name().ok_or_else(|| unusable("not the path of a file"))?.to_owned();
-        let folder = parent_folder(path);
-        fs::create_dir_all(folder)?;
-        let folder = openat(rustix::fs::CWD, folder, FOLDER, Mode::empty())?;
-        let (_, temporary) = create_temporary(folder.as_fd(), Mode::RUSR | Mode::WUSR)?;
-        unlinkat(&folder, temporary.as_str(), AtFlags::empty())?;
+        let parent = parent_folder(path);
+        let folder = open_writable(parent)
+            .map_err(|error| io::Error::new(error.kind(), format!("can't write to {}: {error}", parent.display())))?;
         Ok(Self { path: path.to_owned(), folder, name })
     }
 
@@ -87,6 +85,15 @@ impl OutputTarget {
             Err(error) => Err(self.failed()(error.into())),
         }
     }
+}
+
+/// Opens a folder, creates it if it doesn't exist, and checks that files can be created in it.
+fn open_writable(folder: &Path) -> io::Result<OwnedFd> {
+    fs::create_dir_all(folder)?;
+    let folder = openat(rustix::fs::CWD, folder, FOLDER, Mode::empty())?;
+    let (_, temporary) = create_temporary(folder.as_fd(), Mode::RUSR | Mode::WUSR)?;
+    unlinkat(&folder, temporary.as_str(), AtFlags::empty())?;
+    Ok(folder)
 }
 
 /// Whether there is a file at a path.

@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use self::copy::remove_tree;
 pub use self::error::IsolationError;
+pub use self::worktree::WORKSPACES_FOLDER;
 use self::worktree::WorktreeSnapshot;
 use crate::git::Repository;
-pub use crate::workspace::WORKSPACES_FOLDER;
 
 /// How runs are kept apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,8 +11,9 @@ use rustix::fs::{FlockOperation, flock};
 use super::copy::remove_tree;
 use super::error::IsolationError;
 use crate::git::Repository;
-use crate::workspace::WORKSPACES_FOLDER;
 
+/// The folder of all workspaces of their own, in the folder of all runs.
+pub const WORKSPACES_FOLDER: &str = ".workspaces";
 /// How often git may find the list of worktrees changing, because the user's own git doesn't take our lock.
 const MAX_ATTEMPTS: u32 = 5;
 const RETRY_DELAY: Duration = Duration::from_millis(100);

@@ -61,6 +61,9 @@ pub enum CellValue {
     Json(Value),
 }
 
+/// The value of a key that has none.
+const NO_VALUE: CellValue = CellValue::Json(Value::Null);
+
 impl CellValue {
     /// The value as text: the same for a text and for the JSON value that it stands for.
     fn to_text(&self) -> String {
@@ -173,7 +176,7 @@ impl<'a> RowReader<'a> {
             return;
         }
         let id = match self.id_column {
-            Some(column) => match values.iter().find(|(_, used)| used.is_id) {
+            Some(column) => match values.iter().find(|(cell, used)| used.is_id && cell.value != NO_VALUE) {
                 Some((cell, _)) => (cell.value.to_text(), cell.range.clone()),
                 None => {
                     let message = format!("the row has no `{column}`, which is its id");

@@ -111,6 +111,7 @@ fn every_mistake_has_its_line_and_column() {
         ),
         ("r.csv", "path\na\n", Some("id"), vec!["1:1 bad-row-id the header has no column `id`, which --id names"]),
         ("r.jsonl", "{\"path\":\"a\"}", Some("id"), vec!["1:1 bad-row-id the row has no `id`, which is its id"]),
+        ("r.jsonl", "{\"id\":null}", Some("id"), vec!["1:1 bad-row-id the row has no `id`, which is its id"]),
         (
             "r.jsonl",
             "{\"path\":\"a\"}\n[1]\n{\"path\":}\n{\"path\":\"b\",\"path\":\"c\"}\n{\"paht\":1}\n{\"path\":\"a\"}\n",

@@ -10,13 +10,16 @@ use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use serde::{Deserialize, Serialize};
 
-use super::{WORKSPACES_FOLDER, open_beneath};
+use super::open_beneath;
 
 /// How much of an ignore file is read, in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 10;
 /// The most text of ignore files that is compiled at once for a folder and its ancestors, in bytes. Compiled patterns take
 /// up to 600 times as much memory as their text.
 const MAX_COMPILED_BYTES: usize = 128 << 10;
+
+/// A name that is only ignored with all others.
+const ANY_NAME: &str = "any-name-of-a-file";
 
 /// The texts of the ignore files in one folder.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,8 +55,8 @@ impl IgnoreFiles {
     }
 
     /// The ignore files above the workspace, up to the root of its repository, outermost folder first. Empty if the
-    /// workspace is itself the root of a repository, or in none. A copy of a workspace is below the folder of runs, whose
-    /// rules ignore everything and don't count.
+    /// workspace is itself the root of a repository, or in none. Rules that ignore the workspace with everything in it don't
+    /// count: the folder of runs has such a rule, and copies of workspaces are below it.
     pub(crate) fn read_above(root: &Path) -> Vec<(PathBuf, Self)> {
         let is_repository = |folder: &Path| folder.join(".git").symlink_metadata().is_ok();
         if is_repository(root) {
@@ -63,18 +66,22 @@ impl IgnoreFiles {
         for folder in root.ancestors().skip(1) {
             above.push(folder.to_owned());
             if is_repository(folder) {
-                let copies = root.ancestors().find(|folder| folder.file_name() == Some(OsStr::new(WORKSPACES_FOLDER)));
-                if let Some(runs) = copies.and_then(Path::parent) {
-                    above.retain(|folder| !folder.starts_with(runs));
-                }
                 let open = |path: PathBuf| {
                     let files = Self::read_in(File::open(&path).ok()?.as_fd());
                     Some((path, files))
                 };
-                return above.into_iter().rev().filter_map(open).collect();
+                let found = above.into_iter().rev().filter_map(open);
+                return found.filter(|(path, files)| !files.ignore_all_of(path, root)).collect();
             }
         }
         Vec::new()
+    }
+
+    /// Whether these files of the folder `path` ignore another folder and every file in it, whatever its name.
+    fn ignore_all_of(&self, path: &Path, folder: &Path) -> bool {
+        let rules = [IgnoreRules::new(path, self, &[])];
+        let is_ignored = |path: &Path, is_folder| match_path(&rules, 1, path, path, is_folder).is_ignore();
+        is_ignored(folder, true) && is_ignored(&folder.join(ANY_NAME), false)
     }
 
     /// Whether there are no ignore files.

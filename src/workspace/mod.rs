@@ -24,8 +24,6 @@ use crate::diagnostic::suggest_name;
 use crate::git::is_dot_git;
 use crate::message::ToolError;
 
-/// The folder of all copies of workspaces, in the folder of all runs.
-pub const WORKSPACES_FOLDER: &str = ".workspaces";
 /// How many entries of a folder are searched for a similar name.
 const MAX_SIMILAR_NAMES: usize = 10_000;
 

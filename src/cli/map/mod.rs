@@ -23,6 +23,7 @@ use super::env::CliEnv;
 use super::execute::check_cost_limit;
 use super::next_command::NextCommand;
 use super::output::printable;
+use super::output_files::OutputFileArgs;
 use super::output_target::OutputTarget;
 use super::prepared_job::{JobArgs, PreparedJob, RunIdentity};
 use super::progress::{MapProgress, can_be_live};
@@ -196,7 +197,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     if options.dry_run {
         return print_dry_run(options, env, &summary, isolation, &checked.first.plan.redacted(&secrets.redactor));
     }
-    let junit = options.junit.as_deref().map(|path| OutputTarget::of_option("--junit", path)).transpose()?;
+    let junit = options.junit.as_deref().map(|path| prepare_junit(path, options, &job)).transpose()?;
     if checked.to_run.is_empty() {
         env.console.eprint(&printable(&summary));
         return finish_again(options, &job, &rows, &folder, manifest, shard, junit.as_ref());
@@ -342,6 +343,19 @@ fn finish_again(
     let code = results.table().exit_code_of(|row| is_of_shard(row).then(|| row.code()));
     ci_files::write_map(job.env, results.table(), code, &shown, None);
     Ok(code)
+}
+
+/// Opens the file of `--junit` before anything is spent, and removes that of an earlier start.
+fn prepare_junit(path: &Path, options: &MapArgs, job: &PreparedJob<'_>) -> Result<OutputTarget, Error> {
+    OutputFileArgs { junit: Some(path.to_owned()), ..OutputFileArgs::default() }.check(Some(job.args.job_path()))?;
+    let is_rows = path.canonicalize().is_ok_and(|junit| options.rows.canonicalize().is_ok_and(|rows| rows == junit));
+    if is_rows {
+        let message = format!("--junit {}: it is the file of rows", path.display());
+        return Err(Error::usage(message, "Name another file."));
+    }
+    let target = OutputTarget::of_option("--junit", path)?;
+    target.remove()?;
+    Ok(target)
 }
 
 /// Prints to stderr how the rows ended, and where the tables are.
