@@ -10,6 +10,11 @@ use crate::plan::diff::PlanChange;
 use crate::providers::ProviderError;
 use crate::sandbox::SandboxUnavailable;
 
+/// The record of a run belongs to another process: the cause of an [`io::Error`].
+#[derive(Debug, thiserror::Error)]
+#[error("another process has taken over this run, because this one was suspended for too long")]
+pub struct TakenOver;
+
 /// Why a command of the command line failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -86,6 +91,12 @@ pub enum Error {
     /// Another process executes the run with this key.
     #[error("{}: another process is executing this run", path.display())]
     KeyInUse {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Another process has taken over the run, because this one was suspended.
+    #[error("{}: {}", path.display(), TakenOver)]
+    TakenOver {
         /// The folder.
         path: PathBuf,
     },
@@ -233,6 +244,7 @@ impl Error {
             Self::KeyInUse { .. } => {
                 Some("Repeat the command later: it prints the answer of the run, or resumes it.".into())
             }
+            Self::TakenOver { .. } => Some("The other process goes on with it. Repeat the command later.".into()),
             Self::OtherPlan { .. } => {
                 Some("Use another key, or add --fresh to keep the old record under another name and start anew.".into())
             }
@@ -266,7 +278,7 @@ impl Error {
             | Self::NotARecord { .. } => EXIT_USAGE,
             Self::RunEnded { exit_code, .. } => *exit_code,
             Self::StoppedAtStart { signal } => 128 + signal,
-            Self::KeyInUse { .. } => Outcome::ProviderFailed.exit_code(None),
+            Self::KeyInUse { .. } | Self::TakenOver { .. } => Outcome::ProviderFailed.exit_code(None),
             Self::Invalid(_) => EXIT_INVALID,
             Self::InUse { .. }
             | Self::SandboxUnavailable(_)

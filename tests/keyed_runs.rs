@@ -178,6 +178,36 @@ fn a_run_whose_machine_was_lost_is_taken_over() {
 }
 
 #[test]
+fn a_process_that_was_suspended_leaves_the_run_to_the_one_that_has_taken_it_over() {
+    let folder = folder_with(
+        "model: replay/r.yaml\nparent: { prompt: Go., tools: [bash] }\nresult: { schema: { type: object } }\n",
+    );
+    let wait = json!({ "tool": "bash", "input": { "command": "touch started; until [ -e go ]; do sleep 0.05; done" } });
+    let submit = json!({ "tool": "submit_result", "input": {} });
+    let replies = json!({ "parent": [{ "calls": [wait] }, { "calls": [submit] }, { "text": "Moved." }] });
+    folder.write("r.yaml", replies.to_string());
+    let start = |machine: &str| {
+        let program = folder.legwork(RUN).env("LEGWORK_BOOT_ID", machine);
+        program.env("LEGWORK_LEASE_OBSERVATION_MS", "2000")
+    };
+    let suspended = start("a").spawn();
+    folder.wait_for("started");
+    suspended.signal(Signal::STOP);
+    start("b").run().assert_code(0).assert_stdout("Moved.\n");
+    let files = ["result.json", "events.jsonl", "transcript.md"];
+    let written = files.map(|file| folder.read(&format!("runs/job/k/{file}")));
+    folder.write("go", "");
+    suspended.signal(Signal::CONT);
+    suspended
+        .wait()
+        .assert_code(75)
+        .assert_stdout("")
+        .assert_stderr_contains("another process has taken over this run");
+    assert_eq!(files.map(|file| folder.read(&format!("runs/job/k/{file}"))), written);
+    start("a").run().assert_code(0).assert_stdout("Moved.\n");
+}
+
+#[test]
 fn processes_that_start_at_once_run_it_once() {
     let folder = folder_with(&job(""));
     let server =

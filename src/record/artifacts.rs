@@ -133,6 +133,7 @@ impl Recorder {
             request.is_last = true;
         }
         self.flush_with_journal(PARENT, request).await?;
+        self.lock.check(&self.folder)?;
         if !keep_journals {
             for subagent in &result.subagents {
                 self.faults.operation()?;
@@ -189,6 +190,7 @@ impl Recorder {
     pub fn write_result(&self, result: &RunResult) -> io::Result<()> {
         self.release_disk_space();
         self.make_result(result).map(drop).or_else(|_| {
+            self.lock.check(&self.folder)?;
             for name in [TRANSCRIPT_FILE, REPORT_FILE] {
                 let _ = fs::remove_file(self.folder.join(name));
             }

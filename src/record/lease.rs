@@ -24,7 +24,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::files::{open_file, temporary};
-use crate::error::Error;
+use crate::error::{Error, TakenOver};
 use crate::workspace::open_beneath::is_local_filesystem;
 
 /// The file, which exists while a run goes on and after it was killed.
@@ -35,8 +35,6 @@ const PERIOD: Duration = Duration::from_secs(1);
 const OBSERVATION: Duration = Duration::from_secs(10);
 /// How often the count is read meanwhile.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// If the owner hasn't counted for this long, it checks whether the lease is still its own before it goes on.
-const LATE: Duration = Duration::from_secs(4);
 /// How many other processes may take or release the lease while this one tries to.
 const MAX_ATTEMPTS: usize = 10;
 /// The greatest size of the file in bytes.
@@ -118,7 +116,7 @@ struct Counter {
     /// Where the second line begins.
     offset: u64,
     count: AtomicU64,
-    /// When it last counted, in milliseconds of the boot clock.
+    /// When it last counted in time, or had checked whose lease it is, in milliseconds of the boot clock.
     last_ms: AtomicU64,
     /// The time at which the last owner was seen, which stays in the file until the run starts.
     last_seen: Option<Timestamp>,
@@ -127,7 +125,8 @@ struct Counter {
 }
 
 impl Counter {
-    fn count(&self) -> io::Result<()> {
+    /// Counts in the file.
+    fn write(&self) -> io::Result<()> {
         let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         let at = self.clock.get().map(|clock| clock()).or(self.last_seen);
         // In place and always of the same length, so nothing can be left over.
@@ -135,8 +134,23 @@ impl Counter {
         if self.is_remote {
             self.file.sync_data()?;
         }
-        self.last_ms.store(boot_ms(), Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Counts in time. An owner that is late stays late until it has checked whose lease it is: this thread may be the first to
+    /// run after a suspension.
+    fn count(&self) -> io::Result<()> {
+        // Before it writes: it may be suspended meanwhile.
+        let now = boot_ms();
+        self.write()?;
+        if !self.is_late(now) {
+            self.last_ms.fetch_max(now, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn is_late(&self, now: u64) -> bool {
+        u128::from(now.saturating_sub(self.last_ms.load(Ordering::Relaxed))) >= late().as_millis()
     }
 }
 
@@ -255,16 +269,17 @@ impl Lease {
     /// # Errors
     /// If it isn't, or if the file can't be written.
     pub(super) fn check(&self) -> io::Result<()> {
-        let late = boot_ms().saturating_sub(self.counter.last_ms.load(Ordering::Relaxed));
-        if u128::from(late) < LATE.as_millis() || self.is_released.load(Ordering::Relaxed) {
+        let now = boot_ms();
+        if !self.counter.is_late(now) || self.is_released.load(Ordering::Relaxed) {
             return Ok(());
         }
-        self.counter.count()?;
+        self.counter.write()?;
         match read(&self.record) {
-            Some(found) if found.owner == self.owner => Ok(()),
-            _ => Err(io::Error::other(
-                "another process has taken over this run, because this one was suspended for too long",
-            )),
+            Some(found) if found.owner == self.owner => {
+                self.counter.last_ms.fetch_max(now, Ordering::Relaxed);
+                Ok(())
+            }
+            _ => Err(io::Error::other(TakenOver)),
         }
     }
 
@@ -373,6 +388,11 @@ pub(super) fn simulated_boot_id() -> Option<String> {
     #[allow(clippy::disallowed_methods)]
     let boot = if cfg!(debug_assertions) { std::env::var("LEGWORK_BOOT_ID").ok() } else { None };
     boot
+}
+
+/// If the owner hasn't counted for this long, it checks whether the lease is still its own before it goes on.
+fn late() -> Duration {
+    observation() * 2 / 5
 }
 
 /// How long the count must stand still. Tests of debug builds can make it shorter.
@@ -556,6 +576,7 @@ mod tests {
         let second = Lease::take(folder.path()).unwrap();
         first.check().unwrap();
         first.counter.last_ms.store(0, Ordering::Relaxed);
+        first.counter.count().unwrap();
         assert!(first.check().unwrap_err().to_string().contains("another process has taken over"));
         first.release();
         second.counter.last_ms.store(0, Ordering::Relaxed);

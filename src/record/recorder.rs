@@ -294,6 +294,7 @@ impl Recorder {
 
     /// Gives a temporary file its name.
     pub(super) fn persist(&self, file: NamedTempFile, name: &str) -> io::Result<()> {
+        self.lock.lease.check()?;
         self.faults.operation()?;
         file.persist(self.folder.join(name)).map(drop).map_err(|error| error.error)
     }

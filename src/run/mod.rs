@@ -24,7 +24,7 @@ use crate::agent::{
 };
 use crate::attachment::Attachment;
 use crate::budget::MapBudget;
-use crate::error::Error;
+use crate::error::{Error, TakenOver};
 use crate::event::{
     AgentFinished, ErrorInfo, Event, FORMAT, JournalEntry, Outcome, PARENT, Resumed, RunFinished, RunOptions,
     RunResult, RunStarted, RunSummary, Sink,
@@ -149,7 +149,10 @@ impl Run<'_> {
         let elapsed = self.resume_state.as_ref().map(ResumeState::elapsed).unwrap_or_default();
         let folder = self.recorder.folder.clone();
         let record_failed = |source| Error::Record { path: folder.clone(), source };
-        let broken = |source| Error::BrokenRecord { path: folder.clone(), source };
+        let broken = |source: io::Error| match source.get_ref() {
+            Some(error) if error.is::<TakenOver>() => Error::TakenOver { path: folder.clone() },
+            _ => Error::BrokenRecord { path: folder.clone(), source },
+        };
         let root = Path::new(&self.plan.workspace);
         let commit = head_commit(root);
         let names = self.protected.iter().map(|path| path.to_string_lossy().into_owned()).collect();

@@ -111,7 +111,7 @@ impl MapRunner<'_> {
                 self.progress.row_ended(id, Ok(result), is_failure(result.exit_code));
                 result.exit_code
             }
-            Err(Error::InUse { .. } | Error::KeyInUse { .. }) => {
+            Err(Error::InUse { .. } | Error::KeyInUse { .. } | Error::TakenOver { .. }) => {
                 self.progress.row_ended(id, Err("another process runs it"), false);
                 EXIT_TEMPORARY
             }
