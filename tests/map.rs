@@ -612,6 +612,21 @@ fn a_limit_holds_for_all_rows_and_processes() {
 }
 
 #[test]
+fn the_command_after_a_limit_also_runs_the_rows_that_reached_it() {
+    let folder = writing("");
+    rows(&folder, 4);
+    let server = Server::start(|request: &Request| write_then_answer(request).usage(900, 100));
+    let limited = run(&folder, &server, &["--isolate", "none", "--jobs", "1", "--limit", "tokens=7000"]);
+    limited.assert_code(4);
+    assert!(outcomes(&folder).values().any(|outcome| outcome == "budget_exceeded"));
+    let command = limited.stderr.lines().last().unwrap().strip_prefix("resume: legwork ").unwrap();
+    let words: Vec<&str> = command.split(' ').collect();
+    let resumed = folder.legwork(&words).anthropic(&server).run();
+    resumed.assert_code(0).assert_not_printed("resume:");
+    assert!(outcomes(&folder).values().all(|outcome| outcome == "completed"));
+}
+
+#[test]
 fn rows_that_reached_a_limit_of_the_map_go_on_when_it_is_higher() {
     let folder = writing("");
     rows(&folder, 6);
