@@ -3,8 +3,9 @@
 //!
 //! `cargo bench` runs everything; `cargo bench -- --runs 5 turns deltas` runs these two cases five times each. The
 //! names are those of the cases in `cases.rs`, and `validate` (many job files), `changes` (large workspaces),
-//! `phases` (of a short run), `journal` (writing events), `resume` (long records), `memory` (long runs), `map` (many rows) and `tiers` (sandboxes). `rates`
-//! (subagents under a rate limit) takes minutes and only runs if it is named.
+//! `phases` (of a short run), `journal` (writing events), `resume` (long records), `memory` (long runs), `map` (many rows), `tiers` (sandboxes)
+//! and `builds` (of the program itself, which takes minutes). `rates` (subagents under a rate limit) takes minutes, has no aim,
+//! and only runs if it is named.
 #![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "this is a separate program")]
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a benchmark that fails panics")]
 
@@ -16,6 +17,7 @@ mod workspace_changes;
 mod validate_many;
 mod aims;
 mod baseline;
+mod builds;
 mod journal;
 mod long_runs;
 mod map_rows;
@@ -98,6 +100,9 @@ fn compare(options: &[&str]) {
     }
     if is_wanted("tiers") {
         sandbox_tiers::print(legwork);
+    }
+    if is_wanted("builds") {
+        builds::time();
     }
     let size = std::fs::metadata(legwork).expect("the executable").len();
     aims::at_most("the executable", 15.0, size as f64 / 1e6, "MB");
