@@ -154,6 +154,14 @@ pub enum Error {
         /// The folder that was searched.
         out: PathBuf,
     },
+    /// It is the name of a map, which has a run for each row.
+    #[error("`{wanted}` is a map, which has a run for each of its rows")]
+    IsMap {
+        /// The name.
+        wanted: String,
+        /// The map's folder.
+        map: PathBuf,
+    },
     /// Several runs match a name.
     #[error("several runs begin with `{wanted}`: {}", ids.join(", "))]
     AmbiguousRun {
@@ -218,11 +226,16 @@ impl Error {
             Self::Workspace { .. } => Some("Choose an existing folder with --workspace DIR.".into()),
             Self::NoSuchRun { .. } => {
                 Some(
-                "Name a run by its folder, its id or the beginning of its id, its key, JOB/KEY, MAP/ROW, JOB/MAP/ROW, \
-                     JOB/latest, or latest."
+                "Name a run by its folder, its id or the beginning of its id, its key, JOB/KEY, the id of a row, MAP/ROW, \
+                     JOB/MAP/ROW, JOB/latest, or latest."
                     .into(),
             )
             }
+            Self::IsMap { map, .. } => Some(format!(
+                "Name a row: {}/ROW. How all of them ended is in {} and report.html.",
+                map.file_name().unwrap_or_default().to_string_lossy(),
+                map.join("results.csv").display()
+            )),
             Self::NoRuns { .. } => Some(
                 "Start one with `legwork run JOB.yaml`, or name the folder of your runs with --out DIR.".into(),
             ),
@@ -269,6 +282,7 @@ impl Error {
             Self::Usage { .. }
             | Self::NoSuchRun { .. }
             | Self::NoRuns { .. }
+            | Self::IsMap { .. }
             | Self::AmbiguousRun { .. }
             | Self::CommitMismatch { .. }
             | Self::ForeignRecord { .. }

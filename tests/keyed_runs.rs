@@ -472,12 +472,17 @@ fn commands_take_keys_and_rows() {
     std::fs::remove_file(folder.at("runs/job/latest")).unwrap();
     let resumed = folder.legwork(&["resume", "m/row"]).run();
     resumed.assert_code(0).assert_stdout("Over.\n").assert_stderr_contains("runs/job/m/rows/row");
-    for row in ["m/row", "job/m/row"] {
+    for row in ["row", "m/row", "job/m/row"] {
         folder.legwork(&["replay", row]).run().assert_code(0);
         folder.legwork(&["show", row]).run().assert_code(0).assert_stdout_contains("Over.");
         folder.legwork(&["diff", "a", row]).run().assert_code(0);
     }
-    folder.legwork(&["show", "m"]).run().assert_code(2).assert_stderr_contains("JOB/MAP/ROW");
+    folder.legwork(&["show", "x"]).run().assert_code(2).assert_stderr_contains("JOB/MAP/ROW");
+    folder.write("runs/job/m/map.json", "{}");
+    for map in ["m", "job/m", "runs/job/m"] {
+        let shown = folder.legwork(&["show", map]).run();
+        shown.assert_code(2).assert_stderr_contains("is a map, which").assert_stderr_contains("Name a row: m/ROW");
+    }
     std::fs::remove_dir_all(folder.at("runs/other")).unwrap();
     assert_eq!(newest(), "a", "rows don't count");
 }

@@ -14,7 +14,7 @@ use crate::plan::{InputValues, LimitOverrideError, MAX_VALUE_BYTES, SecretInputs
 
 /// The help about the argument RUN.
 pub(super) const RUN_HELP: &str = "\
-RUN is a folder, a run id or its first characters, a key, JOB/KEY, MAP/ROW, JOB/MAP/ROW, JOB/latest, or latest.";
+RUN is a folder, a run id or its first characters, a key, the id of a row, JOB/KEY, MAP/ROW, JOB/MAP/ROW, JOB/latest, or latest.";
 
 /// The help about the exit codes of a run.
 pub(super) const RUN_EXIT_CODES: &str = "\

@@ -39,7 +39,7 @@ Only the record is needed: no key, no network, no workspace. legwork replays the
 every agent's turns, messages, calls and results with the record. It ignores times, cost and the sandbox. An interrupted \
 run is compared up to its last event.
 
-RUN is a folder, a run id or its first characters, a key, JOB/KEY, MAP/ROW, JOB/MAP/ROW, JOB/latest, or latest.
+RUN is a folder, a run id or its first characters, a key, the id of a row, JOB/KEY, MAP/ROW, JOB/MAP/ROW, JOB/latest, or latest.
 
 Exit codes: 0 if nothing differs, 7 if something does, 2 if the record can't be used, 3 if the job of --job is invalid.")]
 pub(super) struct ReplayArgs {

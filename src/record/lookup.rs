@@ -1,10 +1,11 @@
-//! Finds a run by its folder, its id or the beginning of its id, its key, `JOB/KEY`, `MAP/ROW`, `JOB/MAP/ROW`, `JOB/latest`, or
-//! `latest`.
+//! Finds a run by its folder, its id or the beginning of its id, its key, `JOB/KEY`, the id of a row, `MAP/ROW`, `JOB/MAP/ROW`,
+//! `JOB/latest`, or `latest`.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use super::files::{LATEST, PLAN_FILE, ROWS};
+use super::keyed::MAP_FILE;
 use super::read::first_event;
 use crate::error::Error;
 
@@ -19,25 +20,23 @@ pub fn find_run(out: &Path, wanted: &str, is_foreign: &dyn Fn(&Path) -> bool) ->
     if is_run(as_folder) {
         return Ok(as_folder.to_owned());
     }
-    let no_such_run = || Error::NoSuchRun { wanted: wanted.to_owned(), out: out.to_owned() };
+    let no_such_run = || {
+        let (wanted, out) = (wanted.to_owned(), out.to_owned());
+        match map_named(&out, &wanted) {
+            Some(map) => Error::IsMap { wanted, map },
+            None if !Path::new(&wanted).exists() && !has_runs(&out) => Error::NoRuns { out },
+            None => Error::NoSuchRun { wanted, out },
+        }
+    };
     if wanted.contains('/') {
         let below = out.join(wanted);
         let is_latest = below.file_name() == Some(LATEST.as_ref());
         if is_run(&below) || has_run_name(&below) {
             return if is_latest && is_foreign(&below) { Err(no_such_run()) } else { Ok(below) };
         }
-        let mut rows = rows_named(out, as_folder);
-        return match rows.len() {
-            0 if !as_folder.exists() && all_runs(out).is_empty() => Err(Error::NoRuns { out: out.to_owned() }),
-            0 => Err(no_such_run()),
-            1 => Ok(rows.remove(0)),
-            _ => Err(ambiguous(out, wanted, &rows)),
-        };
+        return only(out, wanted, rows_named(out, as_folder))?.ok_or_else(no_such_run);
     }
     let runs = all_runs(out);
-    if runs.is_empty() && !as_folder.exists() {
-        return Err(Error::NoRuns { out: out.to_owned() });
-    }
     if wanted == LATEST {
         let mut runs: Vec<PathBuf> = runs;
         runs.sort_by_cached_key(|run| start_order(run));
@@ -49,12 +48,31 @@ pub fn find_run(out: &Path, wanted: &str, is_foreign: &dyn Fn(&Path) -> bool) ->
         runs.into_iter().partition(|run| name(run).is_some_and(|id| id == wanted));
     let starts = |run: &PathBuf| name(run).is_some_and(|id| id.starts_with(wanted));
     let mut matches = if exact.is_empty() { others.into_iter().filter(starts).collect() } else { exact };
-    matches.sort();
-    match matches.len() {
-        0 => Err(no_such_run()),
-        1 => Ok(matches.remove(0)),
-        _ => Err(ambiguous(out, wanted, &matches)),
+    if matches.is_empty() {
+        matches = rows_named(out, as_folder);
     }
+    only(out, wanted, matches)?.ok_or_else(no_such_run)
+}
+
+/// The one run that matches a name, if any does.
+fn only(out: &Path, wanted: &str, mut matches: Vec<PathBuf>) -> Result<Option<PathBuf>, Error> {
+    matches.sort();
+    if matches.len() > 1 { Err(ambiguous(out, wanted, &matches)) } else { Ok(matches.pop()) }
+}
+
+/// The map with a folder, a name, or `JOB/MAP`.
+fn map_named(out: &Path, wanted: &str) -> Option<PathBuf> {
+    let of_jobs = folders(out).map(|job| job.join(wanted));
+    [PathBuf::from(wanted), out.join(wanted)].into_iter().chain(of_jobs).find(|folder| is_map(folder))
+}
+
+fn is_map(folder: &Path) -> bool {
+    folder.join(MAP_FILE).is_file()
+}
+
+/// Whether there is any run or map.
+fn has_runs(out: &Path) -> bool {
+    folders(out).any(|job| folders(&job).any(|run| is_run(&run) || has_run_name(&run) || is_map(&run)))
 }
 
 /// The error for several runs that match a name. Runs with the same id are listed with their jobs.
@@ -69,7 +87,7 @@ fn ambiguous(out: &Path, wanted: &str, runs: &[PathBuf]) -> Error {
     Error::AmbiguousRun { wanted: wanted.to_owned(), ids: runs.iter().filter_map(id).collect() }
 }
 
-/// The records of the rows of maps that are named `MAP/ROW` or `JOB/MAP/ROW`.
+/// The records of the rows of maps that are named `ROW`, `MAP/ROW` or `JOB/MAP/ROW`.
 fn rows_named(out: &Path, wanted: &Path) -> Vec<PathBuf> {
     let parts: Option<Vec<_>> = wanted
         .components()
@@ -80,13 +98,15 @@ fn rows_named(out: &Path, wanted: &Path) -> Vec<PathBuf> {
         })
         .collect();
     let rows: Vec<PathBuf> = match parts.as_deref() {
+        Some([row]) => {
+            let maps = folders(out).flat_map(|job| folders(&job).collect::<Vec<_>>());
+            maps.map(|map| map.join(ROWS).join(row)).collect()
+        }
         Some([map, row]) => folders(out).map(|job| job.join(map).join(ROWS).join(row)).collect(),
         Some([job, map, row]) => vec![out.join(job).join(map).join(ROWS).join(row)],
         _ => Vec::new(),
     };
-    let mut rows: Vec<PathBuf> = rows.into_iter().filter(|row| is_run(row)).collect();
-    rows.sort();
-    rows
+    rows.into_iter().filter(|row| is_run(row)).collect()
 }
 
 /// The length of the time in a run's id.
@@ -214,6 +234,7 @@ mod tests {
             ("nightly", "a/nightly"),
             ("nightly.", "a/nightly.1"),
             ("b/shared", "b/shared"),
+            ("8", "b/m/rows/8"),
             ("m/8", "b/m/rows/8"),
             ("a/m/7", "a/m/rows/7"),
         ] {
@@ -226,9 +247,15 @@ mod tests {
         assert_eq!(ambiguous("shared"), "a/shared b/shared");
         assert_eq!(ambiguous("night"), "nightly nightly-2 nightly.1");
         assert_eq!(ambiguous("m/7"), "a/m/7 b/m/7");
-        for unknown in ["m", "m/9", "c/m/7", "7", "m/../m/8", "../x/m/7", "a/m/rows/9"] {
+        assert_eq!(ambiguous("7"), "a/m/7 b/m/7");
+        for unknown in ["m", "m/9", "c/m/7", "9", "..", "m/../m/8", "../x/m/7", "a/m/rows/9"] {
             let found: Result<String, Error> = find(unknown);
             assert!(matches!(found, Err(Error::NoSuchRun { .. })), "{unknown}: {found:?}");
+        }
+        fs::write(out.path().join("b/m/map.json"), "{}").unwrap();
+        for map in ["m", "b/m"] {
+            let found: Result<String, Error> = find(map);
+            assert!(matches!(&found, Err(Error::IsMap { map, .. }) if map.ends_with("b/m")), "{map}: {found:?}");
         }
     }
 }
