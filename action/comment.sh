@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Leaves the answer of a run as a comment on the pull request, or updates the comment of an earlier run of the same job. The
+# Leaves the answer of a run as a comment on the pull request, or updates the comment of an earlier run of the same step. The
 # answer is in a code block: a model has written it, so no image of it is loaded, no one is mentioned, and no link is live. The
 # options of tools are short, because macOS has no long ones.
 set -euo pipefail
@@ -9,7 +9,7 @@ if ! [[ ${PULL_REQUEST:-} =~ ^[0-9]+$ ]]; then
     exit 0
 fi
 folder=$(mktemp -d "${RUNNER_TEMP:-/tmp}/legwork-XXXXXX")
-marker="<!-- legwork: $(printf '%s' "$LEGWORK_JOB" | tr -c '[:alnum:]/._-' _) -->"
+marker="<!-- legwork: $(printf '%s' "$LEGWORK_JOB $LEGWORK_STEP" | tr -c '[:alnum:]/._-' _) -->"
 # A fence that is longer than every run of backticks in the answer. GitHub takes 65,536 characters.
 head -c 60000 "$LEGWORK_ANSWER" > "$folder/answer"
 longest=$({ grep -o '`*' "$folder/answer" || true; } | awk '{ if (length > n) n = length } END { print n + 0 }')
@@ -30,7 +30,8 @@ fence=$(printf '%*s' "$((longest > 2 ? longest + 1 : 3))" '' | tr ' ' '`')
 } > "$folder/body"
 repository=repos/$GITHUB_REPOSITORY
 existing=$(gh api --paginate "$repository/issues/$PULL_REQUEST/comments?per_page=100" \
-    --jq ".[] | select(.user.type == \"Bot\" and (.body | startswith(\"$marker\"))) | .id" | head -n 1)
+    --jq ".[] | select(.user.type == \"Bot\" and (.body | startswith(\"$marker\"))) | .id")
+existing=${existing%%$'\n'*}
 if [ -n "$existing" ]; then
     gh api --method PATCH "$repository/issues/comments/$existing" --field "body=@$folder/body" > /dev/null
 else

@@ -427,6 +427,23 @@ fn more_shards_than_rows_are_pointed_out() {
     output.assert_stdout_contains("#SBATCH --array=0-1999\n").assert_stdout_contains("MaxArraySize=2001");
 }
 
+#[test]
+fn the_command_in_the_comments_names_rows_without_a_record() {
+    let folder = repository();
+    folder.write("write.script.yaml", "parent: [{ text: Done. }]\n");
+    let model = ["--model", "replay/write.script.yaml"];
+    folder.write("first.csv", "id,topic\na,one\n");
+    let map = ["map", "jobs/write.yaml", "--rows", "first.csv", "--name", "map-rows", "--id", "id"];
+    folder.legwork(&map).args(["--set", "token=x"]).args(model).run().assert_code(0);
+    for engine in ["slurm", "kubernetes"] {
+        let text = emitted(&folder, engine, &model);
+        let command = text.lines().find_map(|line| line.strip_prefix("#     legwork gather ")).unwrap();
+        let words = ["gather"].into_iter().chain(command.split(' ')).collect::<Vec<_>>();
+        let gathered = folder.legwork(&words).run();
+        gathered.assert_code(75).assert_stdout_contains("2 missing");
+    }
+}
+
 /// A server to which rows report. It keeps them waiting until it is opened.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "pods are processes with namespaces"))]
 struct Reports {

@@ -171,6 +171,7 @@ fn an_answer_becomes_one_comment_in_which_nothing_is_live() {
     let comment = || {
         step(&folder, "comment.sh")
             .env("LEGWORK_JOB", "jobs/a`b.yaml")
+            .env("LEGWORK_STEP", "my review-job-0-a")
             .env("LEGWORK_OUTCOME", "completed")
             .env("LEGWORK_ANSWER", folder.at("answer"))
             .env("GITHUB_REPOSITORY", "o/r")
@@ -179,7 +180,9 @@ fn an_answer_becomes_one_comment_in_which_nothing_is_live() {
     comment().run().assert_code(0);
     let text = folder.read("comment");
     assert!(
-        text.starts_with("<!-- legwork: jobs/a_b.yaml -->\n**legwork** `jobs/a_b.yaml`: completed\n\n`````\n"),
+        text.starts_with(
+            "<!-- legwork: jobs/a_b.yaml_my_review-job-0-a -->\n**legwork** `jobs/a_b.yaml`: completed\n\n`````\n"
+        ),
         "{text}"
     );
     assert!(text.ends_with("\n`````\n"), "{text}");
@@ -208,7 +211,8 @@ fn the_scripts_run_with_the_tools_of_macos() {
     executable(&folder, "bin/gh", GH);
     run(&folder).run().assert_code(0);
     folder.write("existing", "991\n992\n");
-    let comment = step(&folder, "comment.sh").env("LEGWORK_JOB", "job.yaml").env("GITHUB_REPOSITORY", "o/r");
+    let comment = step(&folder, "comment.sh").env("LEGWORK_JOB", "job.yaml").env("LEGWORK_STEP", "step");
+    let comment = comment.env("GITHUB_REPOSITORY", "o/r");
     let comment = comment.env("LEGWORK_ANSWER", output(&folder.read("output"), "answer")).env("PULL_REQUEST", "12");
     comment.run().assert_code(0);
     assert!(folder.read("gh-calls").contains("--method PATCH repos/o/r/issues/comments/991"));
@@ -254,24 +258,34 @@ fn a_released_binary_is_installed_only_with_its_checksum() {
 }
 
 #[test]
-fn the_artifacts_of_steps_and_matrix_jobs_have_different_names() {
+fn the_artifacts_and_comments_of_steps_and_matrix_jobs_have_different_names() {
     let text = fs::read_to_string(root().join("action.yml")).unwrap();
     let action: serde_yaml::Value = serde_yaml::from_str(&text).unwrap();
-    let name = |step: &str, index: &str, attempt: &str| {
+    let filled = |text: &serde_yaml::Value, step: &str, index: &str, attempt: &str| {
         let values = [
+            ("github.workflow", "pull"),
             ("github.job", "review"),
             ("github.action", step),
             ("strategy.job-index", index),
             ("github.run_attempt", attempt),
         ];
-        let name = action["inputs"]["artifact"]["default"].as_str().unwrap().to_owned();
+        let name = text.as_str().unwrap().to_owned();
         let name =
             values.iter().fold(name, |name, (variable, value)| name.replace(&format!("${{{{ {variable} }}}}"), value));
         assert!(!name.contains(['$', '{', ' ']), "{name}");
         name
     };
-    let names = [name("a", "0", "1"), name("b", "0", "1"), name("a", "1", "1"), name("a", "0", "2")];
+    let artifact = |step, index, attempt| filled(&action["inputs"]["artifact"]["default"], step, index, attempt);
+    let names = [artifact("a", "0", "1"), artifact("b", "0", "1"), artifact("a", "1", "1"), artifact("a", "0", "2")];
     assert!((1..4).all(|at| !names[at..].contains(&names[at - 1])), "{names:?}");
+    let comment = |step, index, attempt| {
+        let steps = action["runs"]["steps"].as_sequence().unwrap();
+        let step_name = steps.iter().find_map(|step| step["env"].get("LEGWORK_STEP")).unwrap();
+        filled(step_name, step, index, attempt)
+    };
+    let names = [comment("a", "0", "1"), comment("b", "0", "1"), comment("a", "1", "1")];
+    assert!((1..3).all(|at| !names[at..].contains(&names[at - 1])), "{names:?}");
+    assert_eq!(comment("a", "0", "2"), names[0], "a later attempt updates the comment");
 }
 
 #[test]

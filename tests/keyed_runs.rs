@@ -138,7 +138,8 @@ fn start_on(folder: &TestFolder, server: &Server, machine: &str) -> Program {
 
 #[test]
 fn a_run_that_another_process_executes_is_left_alone() {
-    in_parallel([["", ""], ["a", "b"]], |[here, there]| {
+    // A simulated machine has no locks.
+    in_parallel([["", ""], ["a", "b"], ["a", "a"]], |[here, there]| {
         let folder = folder_with(&job("result: { schema: { type: object, properties: {} } }\n"));
         let server = Server::with(Checks::AllowRepeats, |_: &Request| Answer::empty().hang());
         let running = start_on(&folder, &server, here).args(["--result", "out.json"]).spawn();

@@ -30,13 +30,22 @@ fn hanging() -> (TestFolder, Server) {
 }
 
 fn runs(folder: &TestFolder, arguments: &[&str]) -> ProgramOutput {
+    runs_on(folder, "", arguments)
+}
+
+/// The command on a simulated machine, unless its name is empty.
+fn runs_on(folder: &TestFolder, machine: &str, arguments: &[&str]) -> ProgramOutput {
     // A run on another machine counts once a second.
-    folder.legwork(&["runs"]).args(arguments).env("LEGWORK_LEASE_OBSERVATION_MS", "2000").run()
+    let program = folder.legwork(&["runs"]).args(arguments).env("LEGWORK_LEASE_OBSERVATION_MS", "2000");
+    if machine.is_empty() { program.run() } else { program.env("LEGWORK_BOOT_ID", machine).run() }
 }
 
 /// The names and the outcomes of the runs in a list.
 fn listed(folder: &TestFolder, arguments: &[&str]) -> Vec<(String, String)> {
-    let output = runs(folder, &["--format", "json"].iter().chain(arguments).copied().collect::<Vec<_>>());
+    statuses(&runs(folder, &["--format", "json"].iter().chain(arguments).copied().collect::<Vec<_>>()))
+}
+
+fn statuses(output: &ProgramOutput) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let list = output.assert_code(0).json();
     list["runs"].as_array().unwrap().iter().map(|run| (text(&run["run"]), text(&run["outcome"]))).collect()
@@ -107,8 +116,8 @@ fn an_empty_list_is_no_error() {
 
 #[test]
 fn a_run_is_running_until_its_process_is_gone() {
-    // On this machine its lock says so, on another one its lease.
-    in_parallel(["", "elsewhere"], |machine| {
+    // On this machine its lock says so, on another one or on a file system without locks its lease.
+    in_parallel([["", ""], ["elsewhere", ""], ["unlocked", "unlocked"]], |[machine, here]| {
         let (folder, server) = hanging();
         let mut run = folder.legwork(&["run", "job.yaml", "--key", "k"]).anthropic(&server);
         if !machine.is_empty() {
@@ -116,9 +125,9 @@ fn a_run_is_running_until_its_process_is_gone() {
         }
         let running = run.spawn();
         server.wait_for(1);
-        let list = || listed(&folder, &[]);
+        let list = || statuses(&runs_on(&folder, here, &["--format", "json"]));
         assert_eq!(list(), [("job/k".to_owned(), "running".to_owned())], "{machine}");
-        runs(&folder, &["prune", "--keep", "0", "--include-resumable"])
+        runs_on(&folder, here, &["prune", "--keep", "0", "--include-resumable"])
             .assert_code(0)
             .assert_stdout("")
             .assert_stderr_contains("in use: job/k");
@@ -126,7 +135,7 @@ fn a_run_is_running_until_its_process_is_gone() {
         running.signal(Signal::KILL);
         running.wait();
         assert_eq!(list(), [("job/k".to_owned(), "interrupted".to_owned())], "{machine}");
-        let row = runs(&folder, &["--format", "json"]).json()["runs"][0].clone();
+        let row = runs_on(&folder, here, &["--format", "json"]).json()["runs"][0].clone();
         assert_eq!((&row["resumable"], &row["exit_code"]), (&json!(true), &json!(null)));
         assert!(row["started_at"].is_string() && row["ended_at"].is_string() && row["duration_ms"].is_u64());
         // The list doesn't take the lease from it.

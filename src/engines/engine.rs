@@ -33,11 +33,11 @@ impl MapCommand<'_> {
         }
     }
 
-    /// The shell command that joins the results of all shards, whose folders are in `shards`.
-    pub(super) fn gather_command(&self) -> String {
+    /// The shell command that joins the results of all shards in folders, which are words for a shell.
+    pub(super) fn gather_command(&self, folders: &str) -> String {
         // With `=`, a column whose name begins with `-` isn't read as an option.
         let id = self.id.map(|column| format!(" {}", shell_word(&format!("--id={column}")))).unwrap_or_default();
-        format!("legwork gather shards/* --rows {}{id} --to gathered", shell_word(self.rows))
+        format!("legwork gather {folders} --rows {}{id}", shell_word(self.rows))
     }
 }
 

@@ -19,7 +19,7 @@ fn emit(map: &MapCommand<'_>) -> String {
     let name = yaml_string(job);
     let shell = without_expressions(&command_line(map.words));
     let folder = without_expressions(&shell_word(map.folder));
-    let gather = without_expressions(&map.gather_command());
+    let gather = without_expressions(&map.gather_command("shards/*"));
     let list: Vec<String> = (1..=*shards).map(|shard| shard.to_string()).collect();
     let list = list.join(", ");
     let secrets: String = map
@@ -91,7 +91,7 @@ jobs:
           merge-multiple: true
       - name: Gather
         run: |
-          {gather}
+          {gather} --to gathered
       - name: Keep the results
         if: always()
         uses: actions/upload-artifact@v7

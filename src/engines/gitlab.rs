@@ -20,7 +20,7 @@ fn emit(map: &MapCommand<'_>) -> String {
     let (map_job, gather_job) = (yaml_string(&format!("map {job}")), yaml_string(&format!("gather {job}")));
     let image = yaml_string(image.unwrap_or_default());
     let command = command_line(map.words);
-    let gather = map.gather_command();
+    let gather = map.gather_command("shards/*");
     let folder = shell_word(map.folder);
     // `parallel` is 2 at least. Without it, CI_NODE_INDEX isn't set.
     let parallel = if *shards > 1 { format!("  parallel: {shards}\n") } else { String::new() };
@@ -65,7 +65,7 @@ stages: [map, gather]
   when: always
   script:
     - |
-      {gather}
+      {gather} --to gathered
   artifacts:
     when: always
     paths: [gathered/]

@@ -28,7 +28,7 @@ fn emit(map: &MapCommand<'_>) -> String {
     let command = words.join("\n            - ");
     let parallelism = (*shards).min(MAX_PARALLELISM);
     let keys: String = map.secrets.iter().map(|secret| format!("#       --from-literal={secret}=... \\\n")).collect();
-    let folder = shell_word(folder);
+    let gather = map.gather_command(&shell_word(folder));
     format!(
         r#"# One pod for each shard. The claim `legwork` is a volume that all pods share (ReadWriteMany), with the repository in it;
 # the pods write their records there. The secret `legwork` has the keys, and a LEGWORK_RECORD_KEY that is the same for all
@@ -41,7 +41,7 @@ fn emit(map: &MapCommand<'_>) -> String {
 #
 # When all pods have ended, collect the results in the volume:
 #
-#     legwork gather {folder}
+#     {gather}
 apiVersion: batch/v1
 kind: Job
 metadata:

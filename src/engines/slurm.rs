@@ -24,7 +24,7 @@ fn emit(map: &MapCommand<'_>) -> String {
     let MapCommand { job, shards, .. } = map;
     // Not `--shard auto`: with `sbatch --array=3,7 FILE` for some of the tasks, Slurm's variables describe only these.
     let command = command_line(map.words);
-    let folder = shell_word(map.folder);
+    let gather = map.gather_command(&shell_word(map.folder));
     let last = shards.saturating_sub(1);
     let array_size = match *shards > DEFAULT_MAX_TASKS {
         true => {
@@ -49,7 +49,7 @@ fn emit(map: &MapCommand<'_>) -> String {
 # same LEGWORK_RECORD_KEY (for example from `openssl rand -hex 32`), so that one node can resume the runs of another.
 # When all tasks have ended, collect the results:
 #
-#     legwork gather {folder}
+#     {gather}
 {array_size}
 set -u
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::isolation::{Isolation, Snapshot, WORKSPACES_FOLDER};
-use crate::record::{MAP_FILE, RemovalLock, open_file, open_folder, temporary};
+use crate::record::{MAP_FILE, RemovalLock, is_without_locks, open_file, open_folder, temporary};
 
 /// The version of `map.json`.
 pub const MAP_FORMAT: u32 = 1;
@@ -57,10 +57,8 @@ impl MapFolder {
         let folder = open_folder(&self.path).map_err(failed)?;
         match flock(&folder, FlockOperation::LockExclusive) {
             // Without locks, the first manifest that is written counts.
-            Ok(()) | Err(rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOLCK) => {
-                Ok(folder)
-            }
-            Err(errno) => Err(failed(errno.into())),
+            Err(errno) if !is_without_locks(errno) => Err(failed(errno.into())),
+            _ => Ok(folder),
         }
     }
 

@@ -8,6 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use tempfile::NamedTempFile;
 
 use crate::workspace::open_beneath;
@@ -111,6 +112,11 @@ fn remove_temporary_files_in(folder: &Path) {
             let _ = fs::remove_file(entry.path());
         }
     }
+}
+
+/// Whether a lock can't be taken because the file system has none.
+pub(crate) fn is_without_locks(errno: Errno) -> bool {
+    matches!(errno, Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK)
 }
 
 /// Replaces a file in a folder that many processes write to, so that others see the old file or the new one. `is_durable`

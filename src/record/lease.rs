@@ -19,11 +19,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use super::files::{open_file, temporary};
+use super::files::{is_without_locks, open_file, temporary};
 use crate::error::{Error, TakenOver};
 use crate::workspace::open_beneath::is_local_filesystem;
 
@@ -86,9 +86,10 @@ impl SeenLease {
         Some(Self { record: record.to_owned(), state: read(record)? })
     }
 
-    /// Whether its owner is or was a process of this machine, since the machine was started.
+    /// Whether the lock of the record says whether its owner is alive: it is or was a process of this machine, since the machine
+    /// was started.
     pub(super) fn is_local(&self) -> bool {
-        self.state.owner.boot == Owner::this_process().boot
+        self.state.owner.boot == Owner::this_process().boot && has_locks(&self.record)
     }
 
     /// When the owner was last alive, if its run had started.
@@ -202,11 +203,12 @@ impl LocalCounters {
 }
 
 impl Lease {
-    /// Takes the lease of a record whose lock this process holds. This may take [`OBSERVATION`] where another machine had it.
+    /// Takes the lease of a record. This may take [`OBSERVATION`] where another machine had it, or if this process doesn't hold
+    /// the record's lock because the file system has none.
     ///
     /// # Errors
     /// If another process has it ([`Error::InUse`]), or the file can't be written.
-    pub(super) fn take(record: &Path) -> Result<Self, Error> {
+    pub(super) fn take(record: &Path, is_locked: bool) -> Result<Self, Error> {
         let failed = |source| Error::Record { path: record.join(LEASE_FILE), source };
         let in_use = || Error::InUse { path: record.to_owned() };
         let owner = Owner::this_process();
@@ -216,7 +218,7 @@ impl Lease {
                 return Ok(Self::start(record, owner, file, last_seen, had_owner));
             }
             match read(record) {
-                Some(found) if !is_dead(record, &found) => return Err(in_use()),
+                Some(found) if !is_dead(record, &found, is_locked) => return Err(in_use()),
                 Some(found) if !remove_dead(record, &found).map_err(failed)? => return Err(in_use()),
                 Some(found) => (had_owner, last_seen) = (true, found.at),
                 // It is damaged, perhaps by a crash of the machine: the record's lock keeps other processes of this machine out.
@@ -456,9 +458,15 @@ fn is_local(record: &Path) -> bool {
     simulated_boot_id().is_none() && File::open(record).is_ok_and(|folder| is_local_filesystem(folder.as_fd()))
 }
 
-/// Whether the owner of a lease is dead. On this machine it is, because this process has got the folder's lock.
-fn is_dead(record: &Path, found: &LeaseState) -> bool {
-    if found.owner.boot == Owner::this_process().boot {
+/// Whether the file system of a record has locks.
+fn has_locks(record: &Path) -> bool {
+    let locked = File::open(record).map(|folder| flock(&folder, FlockOperation::NonBlockingLockShared));
+    simulated_boot_id().is_none() && locked.is_ok_and(|locked| !locked.is_err_and(is_without_locks))
+}
+
+/// Whether the owner of a lease is dead. On this machine it is if this process has got the folder's lock.
+fn is_dead(record: &Path, found: &LeaseState, is_locked: bool) -> bool {
+    if is_locked && found.owner.boot == Owner::this_process().boot {
         return true;
     }
     let start = Instant::now();
@@ -533,16 +541,16 @@ mod tests {
     fn the_time_of_a_killed_owner_stays_until_the_next_one_starts() {
         let folder = tempfile::tempdir().unwrap();
         let record = folder.path();
-        let seen = || Lease::take(record).unwrap().last_seen();
+        let seen = || Lease::take(record, true).unwrap().last_seen();
         assert_eq!(seen(), None);
         assert!(!record.join(LEASE_FILE).exists(), "the run never started");
-        let lease = Lease::take(record).unwrap();
+        let lease = Lease::take(record, true).unwrap();
         lease.start_clock(clock);
         // It ends like a killed process: the file stays.
         drop(lease);
         assert_eq!(seen(), Some(clock()));
         assert_eq!(seen(), Some(clock()), "this run didn't start either");
-        Lease::take(record).unwrap().release();
+        Lease::take(record, true).unwrap().release();
         assert!(!record.join(LEASE_FILE).exists());
         fs::write(record.join(LEASE_FILE), "{").unwrap();
         assert_eq!(seen(), None, "a damaged file doesn't block the record for ever");
@@ -551,7 +559,7 @@ mod tests {
     #[test]
     fn a_lease_that_was_left_moves_to_the_next_run() {
         let [first, second, third] = std::array::from_fn(|_| tempfile::tempdir().unwrap());
-        let lease = |folder: &tempfile::TempDir| Lease::take(folder.path()).unwrap();
+        let lease = |folder: &tempfile::TempDir| Lease::take(folder.path(), true).unwrap();
         let owner = |folder: &tempfile::TempDir| read(folder.path()).map(|state| state.owner);
         let left = lease(&first);
         left.start_clock(clock);
@@ -570,10 +578,10 @@ mod tests {
     #[test]
     fn an_owner_that_was_late_notices_that_it_has_lost_the_lease() {
         let folder = tempfile::tempdir().unwrap();
-        let first = Lease::take(folder.path()).unwrap();
+        let first = Lease::take(folder.path(), true).unwrap();
         first.counter.last_ms.store(0, Ordering::Relaxed);
         first.check().unwrap();
-        let second = Lease::take(folder.path()).unwrap();
+        let second = Lease::take(folder.path(), true).unwrap();
         first.check().unwrap();
         first.counter.last_ms.store(0, Ordering::Relaxed);
         first.counter.count().unwrap();
@@ -586,7 +594,7 @@ mod tests {
     #[test]
     fn a_lease_that_changes_while_it_is_taken_over_is_put_back() {
         let folder = tempfile::tempdir().unwrap();
-        let lease = Lease::take(folder.path()).unwrap();
+        let lease = Lease::take(folder.path(), true).unwrap();
         let seen = read(folder.path()).unwrap();
         lease.counter.count().unwrap();
         assert!(!remove_dead(folder.path(), &seen).unwrap(), "the owner has counted meanwhile");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::files::open_folder;
+use super::files::{is_without_locks, open_folder};
 use super::lease::{Lease, simulated_boot_id};
 use crate::error::Error;
 
@@ -28,7 +28,7 @@ pub(super) struct RecordLock {
 }
 
 impl RecordLock {
-    /// Takes the lock, waiting up to two seconds. On a file system without locks, this succeeds without protecting anything.
+    /// Takes the lock, waiting up to two seconds. On a file system without locks, only the lease keeps other processes away.
     ///
     /// # Errors
     /// If another process holds it, or the folder can't be opened.
@@ -38,7 +38,7 @@ impl RecordLock {
         let id = opened.metadata().map(|found| id(&found)).map_err(failed)?;
         let start = Instant::now();
         if simulated_boot_id().is_some() {
-            return Ok(Self { folder: opened, id, lease: Lease::take(folder)? });
+            return Ok(Self { folder: opened, id, lease: Lease::take(folder, false)? });
         }
         let mut taken = flock(&opened, FlockOperation::NonBlockingLockExclusive);
         while taken == Err(rustix::io::Errno::WOULDBLOCK) && start.elapsed() < LOCK_TIMEOUT {
@@ -46,8 +46,9 @@ impl RecordLock {
             taken = flock(&opened, FlockOperation::NonBlockingLockExclusive);
         }
         match taken {
-            Ok(()) | Err(rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOLCK) => {
-                Ok(Self { folder: opened, id, lease: Lease::take(folder)? })
+            Ok(()) => Ok(Self { folder: opened, id, lease: Lease::take(folder, true)? }),
+            Err(errno) if is_without_locks(errno) => {
+                Ok(Self { folder: opened, id, lease: Lease::take(folder, false)? })
             }
             Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse { path: folder.to_owned() }),
             Err(errno) => Err(failed(io::Error::from(errno))),

@@ -20,7 +20,7 @@ mod run_slot;
 
 pub use self::attachments::read_attachment;
 pub use self::files::{BASELINE_FILE, LATEST, ROWS, RUNS, remove_abandoned_files, replace_shared_file, temporary};
-pub(crate) use self::files::{open_file, open_folder};
+pub(crate) use self::files::{is_without_locks, open_file, open_folder};
 pub use self::flush::FlushQueue;
 pub use self::follow::{JournalTail, RunWatch};
 pub use self::keyed::{KeyedPath, KeyedRecord, MAP_FILE, StartedRecord};
