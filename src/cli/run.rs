@@ -116,7 +116,9 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     // From here on, a signal must let the record be closed.
     let signals = Signals::catch()?;
     let sandbox = job.sandbox(&plan)?;
-    let recorder = Recorder::create(out, &plan.job, &run_id, env.record_key(&[workspace])?)?;
+    let record_key = env.record_key(&[workspace])?;
+    let next = NextCommand::resume(&args.set, &args.set_env, &plan.secret_inputs, record_key.is_some());
+    let recorder = Recorder::create(out, &plan.job, &run_id, record_key)?;
     let display_folder = args.out.join(&plan.job).join(&recorder.run_id);
     let record = recorder.folder.clone();
     let options_to_record = args.to_run_options(env, options.files.result.as_deref());
@@ -131,7 +133,6 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     };
     let mut execution = job.execution(parts)?;
     execution.observers.extend(case.as_ref().map(CaseRecorder::observer));
-    let next = NextCommand::resume(&args.set, &args.set_env, &plan.secret_inputs);
     let printed = PrintedRun { display_folder: &display_folder, format: &options.format, files, next };
     let code = execute_and_print(execution, &printed, env)?;
     if let Some(case) = case {
