@@ -17,6 +17,7 @@ use crate::plan::{InputValues, Plan};
 use crate::record::{Record, Recorder, new_run_id};
 use crate::rows::name_mistake;
 use crate::run::Signals;
+use crate::text::pluralize;
 
 /// Options of `legwork run`.
 #[derive(Debug, clap::Args)]
@@ -206,7 +207,7 @@ fn print_changes(changes: &[PlanChange], env: &CliEnv) {
     lines.by_ref().take(MOST_LINES).for_each(|line| env.console.eprint_problem(&format!("  {}", printable(line))));
     match lines.count() {
         0 => {}
-        more => env.console.eprint_problem(&format!("  ({more} more lines)")),
+        more => env.console.eprint_problem(&format!("  ({})", pluralize(more as u64, "more line"))),
     }
 }
 
