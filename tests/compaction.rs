@@ -122,6 +122,23 @@ fn long_conversations_are_compacted_with_every_provider() {
     }
 }
 
+#[test]
+fn the_plan_of_an_agent_follows_the_summary() {
+    let folder = folder(&with_window("anthropic/claude-haiku-4-5"), "");
+    let (next, asked) = (reader(20), AtomicUsize::new(0));
+    let server = Server::start(move |request: &Request| match asked.fetch_add(1, Ordering::SeqCst) {
+        0 => Answer::calls(&[("todo", json!({ "items": [{ "text": "Read all notes", "status": "in_progress" }] }))]),
+        _ => next(request),
+    });
+    let ended = run(&folder, &server);
+    ended.assert_code(0).assert_stdout("All is read.\n");
+    let prompt = server.finish().last().unwrap().prompt();
+    assert!(
+        prompt.contains("the notes were read.\n\n[Your plan, as you last set it with `todo`:]\n[>] Read all notes"),
+        "{prompt}"
+    );
+}
+
 /// Compaction is reported and counted in the record.
 fn assert_recorded(folder: &TestFolder, record: &RunFolder, requests: u64) {
     let result = record.result();

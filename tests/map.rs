@@ -246,12 +246,12 @@ fn a_changed_job_or_row_is_noticed_before_anything_runs() {
     folder.write("rows.csv", "id,item\nnew,a9\nsecond,a1\n");
     let ended = folder.legwork(&map).anthropic(&server).run();
     ended.assert_code(0).assert_stderr_contains("1 ended before, 0 to go on, 1 to start");
-    ended.assert_stderr_contains("records of 1 rows").assert_stderr_contains("first");
+    ended.assert_stderr_contains("records of 1 row that").assert_stderr_contains("first");
     assert_eq!(server.count(), 6);
     assert_eq!(results(&folder).into_keys().collect::<Vec<_>>(), ["new", "second"]);
     let job = folder.read("job.yaml").replace("'Item", "'The item");
     folder.write("job.yaml", job);
-    folder.legwork(&map).anthropic(&server).run().assert_code(2).assert_stderr_contains("(and 1 more rows)");
+    folder.legwork(&map).anthropic(&server).run().assert_code(2).assert_stderr_contains("(and 1 more row)");
     assert_eq!(server.finish().len(), 6);
 }
 
@@ -514,7 +514,7 @@ fn a_signal_ends_all_rows_and_the_same_command_goes_on() {
     server.wait_for(6);
     running.signal(Signal::INT);
     let ended = running.wait();
-    ended.assert_code(130).assert_stderr_contains("3 rows weren't started");
+    ended.assert_code(130).assert_stderr_contains("not started: 3 rows");
     let kept = folder.at("runs/.workspaces/job/map-rows/a0/out/a0.txt");
     assert!(kept.exists(), "a row that goes on keeps its workspace");
     hangs.store(false, Ordering::SeqCst);
@@ -740,7 +740,7 @@ fn a_map_whose_folder_is_removed_starts_no_more_rows() {
     });
     let ended = run(&folder, &server, &["--isolate", "none", "--jobs", "1"]);
     ended.assert_code(5).assert_stderr_contains("the map's folder was removed or replaced while the map ran");
-    assert!(ended.stderr.contains("10 rows weren't started") && !ended.stderr.contains("table:"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("not started: 10 rows") && !ended.stderr.contains("table:"), "{}", ended.stderr);
     assert!(!folder.exists("runs/job/map-rows"), "half a map is left");
     run(&folder, &server, &["--isolate", "none"]).assert_code(0);
     assert_eq!(outcomes(&folder).len(), 12);
@@ -760,7 +760,7 @@ fn results_from_another_machine_are_named() {
     assert!(!again.stderr.contains("another key"), "{}", again.stderr);
     let foreign = keyed("two");
     foreign.assert_code(0).assert_stderr_contains(
-        "the records of 2 rows that have ended were made on another machine or with another key: a0, a1; their results count",
+        "the records of 2 ended rows were made on another machine or with another key: a0, a1; their results count",
     );
     server.finish();
 }
@@ -812,7 +812,7 @@ fn failures_are_retried_only_if_asked_for_and_can_stop_the_map() {
     rows(&folder, 6);
     let server = Server::start(write_then_answer);
     let ended = run(&folder, &server, &["--isolate", "none", "--jobs", "1", "--max-failures", "2", "--junit", "j.xml"]);
-    ended.assert_code(1).assert_stderr_contains("4 rows weren't started").assert_stderr_contains("checks_failed");
+    ended.assert_code(1).assert_stderr_contains("not started: 4 rows").assert_stderr_contains("checks_failed");
     assert!(folder.read("j.xml").contains("<failure"));
     assert_eq!(server.count(), 4);
     folder.write("good", "");

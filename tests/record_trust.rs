@@ -124,6 +124,10 @@ fn a_run_that_cannot_store_the_key_warns_and_runs() {
         .assert_stderr_contains("LEGWORK_RECORD_KEY")
         .assert_stderr_contains("--trust-record");
     homeless(&["resume", "latest", "--trust-record"]).run().assert_code(0).assert_stdout("Done.\n");
+    let limited = homeless(&["run", "job.yaml", "--limit", "tokens=1"]).run();
+    let command = limited.assert_code(4).stderr.lines().last().unwrap().strip_prefix("resume: legwork ").unwrap();
+    let words: Vec<&str> = command.split(' ').collect();
+    homeless(&words).run().assert_not_printed("was made on another machine");
 }
 
 #[test]

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 
 use super::agent_state::Agent;
 use super::journal_cursor::CompactionStep;
-use super::message_history::{MessageHistory, SUMMARY_CUT_NOTE, SUMMARY_INSTRUCTION, TRUNCATED_RESULT_CHARS};
+use super::message_history::{
+    MessageHistory, PLAN_NOTE, SUMMARY_CUT_NOTE, SUMMARY_INSTRUCTION, TRUNCATED_RESULT_CHARS,
+};
 use super::request::{RequestKind, RequestOutcome};
 use super::run_abort::RunAbort;
 use crate::event::{ContextCompacted, ResultsTruncated};
@@ -16,6 +18,8 @@ use crate::tools::toolbox::{MAX_RESULT_CHARS, truncate_middle};
 
 /// The most tokens of a summary.
 const MAX_SUMMARY_TOKENS: u32 = 16_000;
+/// The longest plan that a summary repeats, in characters.
+const MAX_PLAN_CHARS: usize = 4_000;
 /// How many times a summary is requested before one request.
 const MAX_SUMMARY_TRIES: u32 = 2;
 
@@ -284,8 +288,12 @@ impl Agent<'_> {
         let text = self.run.deps.tools.redactor.redact(reply.text().trim()).into_owned();
         // A server may send more than it is asked for.
         let most = MAX_RESULT_CHARS.min(max_tokens as usize * MAX_BYTES_PER_TOKEN as usize);
-        let text = truncate_middle(text, most);
-        if reply.stop == StopReason::MaxTokens { format!("{text}\n{SUMMARY_CUT_NOTE}") } else { text }
+        let plan = truncate_middle(self.toolbox.plan(), MAX_PLAN_CHARS.min(most / 2));
+        let mut text = truncate_middle(text, most - plan.chars().count().min(most / 2));
+        if reply.stop == StopReason::MaxTokens {
+            text = format!("{text}\n{SUMMARY_CUT_NOTE}");
+        }
+        if plan.is_empty() { text } else { format!("{text}\n\n{PLAN_NOTE}\n{plan}") }
     }
 
     /// Reads the messages of the conversation.

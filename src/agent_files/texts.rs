@@ -91,11 +91,6 @@ impl AgentFiles {
         entries.iter().filter_map(|entry| self.skills.get(entry))
     }
 
-    /// Whether there are neither context files nor skills.
-    pub fn is_empty(&self) -> bool {
-        self.context.is_empty() && self.skills.is_empty()
-    }
-
     /// Takes the texts of a record for the entries that both have: a run keeps the texts that it started with.
     pub fn keep_recorded(&mut self, recorded: &Self) {
         for (entry, files) in &mut self.context {

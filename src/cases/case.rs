@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::expect::{CASE_SECONDS, Expect};
-use crate::diagnostic::Source;
 
 /// A valid case.
 #[derive(Debug)]
@@ -33,8 +31,6 @@ pub struct Case {
     pub env: Vec<String>,
     /// The expectations.
     pub expect: Expect,
-    /// The text of `expect.yaml`.
-    pub source: Arc<Source>,
 }
 
 impl Case {

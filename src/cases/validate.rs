@@ -137,7 +137,7 @@ fn with_nearest(finding: Diagnostic, word: &str, known: &[&str]) -> Diagnostic {
     match suggest_name(word, known.iter().copied()) {
         Some(near) => finding.help(format!("did you mean `{near}`?")),
         None if known.is_empty() => finding,
-        None => finding.help(format!("known names: {}", known.join(", "))),
+        None => finding.help(format!("expected one of {}", known.join(", "))),
     }
 }
 

@@ -60,12 +60,12 @@ pub(super) fn gather(options: &GatherArgs, env: &CliEnv) -> Result<u8, Error> {
     let text = formats::find(formats::GATHERED, &options.format)(table, env.console.stdout_display());
     env.console.print_formatted(&options.format, &text);
     let is_found = |id: &String| files.state(id).is_some_and(|state| state != RowState::Missing);
-    if let Some(wanted) = wanted.filter(|wanted| !table.rows.is_empty() && !wanted.iter().any(is_found)) {
+    if wanted.is_some_and(|wanted| !table.rows.is_empty() && !wanted.iter().any(is_found)) {
         let how = match &options.id {
             Some(_) => "check that --id names the same column as for the map",
             None => "if the map was started with --id COLUMN, give the same option here",
         };
-        env.console.warning(&format!("none of the {} rows of the file has a record: {how}", wanted.len()));
+        env.console.warning(&format!("no row of the file has a record: {how}"));
     }
     env.console.eprint(&format!("tables: {}", shell_quote(to)));
     Ok(table.exit_code())

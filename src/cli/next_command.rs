@@ -21,9 +21,9 @@ pub(super) enum NextCommand {
 impl NextCommand {
     /// For a run without a key. Secret inputs aren't in the record, so they are set again in the same way. A value on the command
     /// line isn't repeated.
-    pub(super) fn resume(set: &[String], set_env: &[String], secret_inputs: &[String]) -> Self {
+    pub(super) fn resume(set: &[String], set_env: &[String], secret_inputs: &[String], is_signed: bool) -> Self {
         let name_of = |argument: &String| argument.split_once('=').map(|(name, _)| name.to_owned());
-        let mut options = Vec::new();
+        let mut options = if is_signed { Vec::new() } else { vec!["--trust-record".to_owned()] };
         for name in secret_inputs {
             let is_it = |argument: &&String| name_of(argument).as_ref() == Some(name);
             let is_file = |argument: &&String| {
@@ -118,7 +118,7 @@ mod tests {
     fn secret_inputs_are_set_again() {
         let set = ["a=1", "file=@secret.txt", "typed=abc", "stdin=@-"].map(str::to_owned);
         let secrets = ["file", "typed", "stdin", "variable"].map(str::to_owned);
-        let next = NextCommand::resume(&set, &["variable=TOKEN".to_owned()], &secrets);
+        let next = NextCommand::resume(&set, &["variable=TOKEN".to_owned()], &secrets, true);
         let line = next.line(Path::new("my runs/j/1"), Some("cost_usd=2"));
         assert_eq!(
             line,

@@ -85,6 +85,7 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     let workspace = record.as_ref().ok().map(|record| Path::new(&record.plan.workspace));
     let folders = [options.workspace.as_deref(), workspace, Some(&folder)];
     let key = env.record_key(&folders.into_iter().flatten().collect::<Vec<_>>())?;
+    let has_key = key.is_some();
     let reopened = match Recorder::resume(&folder, !limits.is_empty(), key) {
         Err(ended @ Error::RunEnded { outcome, .. }) => {
             let record = record?;
@@ -177,7 +178,7 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     let result_path = files.result.clone();
     let mut files = files.prepare()?;
     files.open_folders()?;
-    let next = NextCommand::resume(&options.set, &options.set_env, &plan.secret_inputs);
+    let next = NextCommand::resume(&options.set, &options.set_env, &plan.secret_inputs, has_key);
     execute_and_print(
         Execution {
             plan,

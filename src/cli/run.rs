@@ -17,6 +17,7 @@ use crate::plan::{InputValues, Plan};
 use crate::record::{Record, Recorder, new_run_id};
 use crate::rows::name_mistake;
 use crate::run::Signals;
+use crate::text::pluralize;
 
 /// Options of `legwork run`.
 #[derive(Debug, clap::Args)]
@@ -116,7 +117,9 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     // From here on, a signal must let the record be closed.
     let signals = Signals::catch()?;
     let sandbox = job.sandbox(&plan)?;
-    let recorder = Recorder::create(out, &plan.job, &run_id, env.record_key(&[workspace])?)?;
+    let record_key = env.record_key(&[workspace])?;
+    let next = NextCommand::resume(&args.set, &args.set_env, &plan.secret_inputs, record_key.is_some());
+    let recorder = Recorder::create(out, &plan.job, &run_id, record_key)?;
     let display_folder = args.out.join(&plan.job).join(&recorder.run_id);
     let record = recorder.folder.clone();
     let options_to_record = args.to_run_options(env, options.files.result.as_deref());
@@ -131,7 +134,6 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     };
     let mut execution = job.execution(parts)?;
     execution.observers.extend(case.as_ref().map(CaseRecorder::observer));
-    let next = NextCommand::resume(&args.set, &args.set_env, &plan.secret_inputs);
     let printed = PrintedRun { display_folder: &display_folder, format: &options.format, files, next };
     let code = execute_and_print(execution, &printed, env)?;
     if let Some(case) = case {
@@ -205,7 +207,7 @@ fn print_changes(changes: &[PlanChange], env: &CliEnv) {
     lines.by_ref().take(MOST_LINES).for_each(|line| env.console.eprint_problem(&format!("  {}", printable(line))));
     match lines.count() {
         0 => {}
-        more => env.console.eprint_problem(&format!("  ({more} more lines)")),
+        more => env.console.eprint_problem(&format!("  ({})", pluralize(more as u64, "more line"))),
     }
 }
 

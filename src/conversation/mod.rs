@@ -132,8 +132,6 @@ pub struct Turn {
     pub number: u32,
     /// The purpose of the request.
     pub kind: TurnKind,
-    /// Whether the model may call tools.
-    pub tools_allowed: bool,
     /// When the reply was complete, or the request had failed for good; `None` if the run ended before.
     pub replied_at: Option<Timestamp>,
     /// From request to last byte, retries included, in milliseconds.

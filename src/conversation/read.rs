@@ -407,9 +407,9 @@ impl<'p> AgentReader<'p> {
             (None, false) => TurnKind::FinalReply,
         };
         self.open_request = Some(self.agent.steps.len());
-        let (number, tools_allowed) = (request.turn, request.tools_allowed);
+        let number = request.turn;
         let fallback = request.model.clone().map(|model| self.shorten(model));
-        self.push(at, StepKind::Turn(Box::new(Turn { number, kind, tools_allowed, fallback, ..Turn::default() })));
+        self.push(at, StepKind::Turn(Box::new(Turn { number, kind, fallback, ..Turn::default() })));
     }
 
     /// The turn of the request that has no end yet.

@@ -46,8 +46,6 @@ impl MapCommand<'_> {
 pub struct Engine {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What the file is, in a few words.
-    pub about: &'static str,
     /// How many shards it can start at most.
     pub max_shards: u32,
     /// Whether it runs containers, so that it needs an image.

@@ -5,7 +5,6 @@ use super::engine::{Engine, MapCommand, RETRYABLE, command_line, shell_word, yam
 /// The engine.
 pub(super) const ENGINE: Engine = Engine {
     name: "github",
-    about: "a workflow for GitHub Actions: a matrix with one job for each shard",
     // https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-syntax#jobsjob_idstrategymatrix
     max_shards: 256,
     needs_image: false,

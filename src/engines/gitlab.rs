@@ -5,7 +5,6 @@ use super::engine::{Engine, MapCommand, RETRYABLE, command_line, shell_word, yam
 /// The engine.
 pub(super) const ENGINE: Engine = Engine {
     name: "gitlab",
-    about: "a pipeline for GitLab CI: a parallel job with one instance for each shard",
     // https://docs.gitlab.com/ci/yaml/#parallel
     max_shards: 200,
     needs_image: true,

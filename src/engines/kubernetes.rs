@@ -5,7 +5,6 @@ use super::engine::{Engine, MapCommand, RETRYABLE, shell_word, yaml_string};
 /// The engine.
 pub(super) const ENGINE: Engine = Engine {
     name: "kubernetes",
-    about: "a manifest for `kubectl apply`: an Indexed Job with one pod for each shard",
     // With `backoffLimitPerIndex` and without `maxFailedIndexes`, `completions` is 100,000 at most.
     max_shards: 100_000,
     needs_image: true,

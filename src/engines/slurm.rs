@@ -5,7 +5,6 @@ use super::engine::{Engine, MapCommand, RETRYABLE, command_line, shell_word};
 /// The engine.
 pub(super) const ENGINE: Engine = Engine {
     name: "slurm",
-    about: "a batch script for `sbatch`: a job array with one task for each shard",
     // The greatest `MaxArraySize` that slurm.conf allows.
     max_shards: 4_000_000,
     needs_image: false,

@@ -38,7 +38,7 @@ pub struct McpServer {
     }))]
     pub env: Vec<Spanned<String>>,
 
-    /// The network access of the program. Default: none.
+    /// What the program may reach.
     #[schemars(extend("default" = "none"))]
     pub network: Option<Spanned<Network>>,
 

@@ -307,7 +307,7 @@ pub struct Parent {
     #[schemars(length(max = MAX_AGENT_FILES))]
     pub context: Vec<Spanned<ContextEntry>>,
 
-    /// Skills that this agent, in addition to the job's can use: folders of the workspace with a `SKILL.md`.
+    /// Skills that this agent can use, in addition to the job's: folders of the workspace with a `SKILL.md`.
     #[serde(default)]
     #[schemars(length(max = MAX_AGENT_FILES))]
     pub skills: Vec<Spanned<SkillEntry>>,
@@ -344,7 +344,7 @@ pub struct Subagent {
     #[schemars(length(max = MAX_AGENT_FILES))]
     pub context: Vec<Spanned<ContextEntry>>,
 
-    /// Skills that this agent, in addition to the job's can use: folders of the workspace with a `SKILL.md`.
+    /// Skills that this agent can use, in addition to the job's: folders of the workspace with a `SKILL.md`.
     #[serde(default)]
     #[schemars(length(max = MAX_AGENT_FILES))]
     pub skills: Vec<Spanned<SkillEntry>>,
@@ -472,9 +472,9 @@ pub enum GitAccess {
 pub enum Compaction {
     /// No compaction: the agent ends.
     Off,
-    /// Old tool results are shortened.
+    /// Old tool results are truncated.
     Results,
-    /// Old tool results are shortened; if that isn't enough, the model summarizes the conversation.
+    /// Old tool results are truncated; if that isn't enough, the model summarizes the conversation.
     #[default]
     Summary,
 }

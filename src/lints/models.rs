@@ -188,7 +188,7 @@ fn suggest_provider(provider: &str, servers: &UserServers) -> String {
     match suggest_name(provider, provider_names(servers)) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!(
-            "known are {}; name your own server with `[providers.NAME]` in {}",
+            "expected one of {}; name your own server with `[providers.NAME]` in {}",
             join_names(provider_names(servers)),
             servers.file().unwrap_or(FILE_NAME)
         ),

@@ -176,6 +176,6 @@ fn undeclared_subagent(id: &Spanned<String>, name: &str, names: &[&str]) -> Opti
 fn list_subagents(names: &[&str]) -> String {
     match names {
         [only] => format!("the only subagent is `{only}`"),
-        several => format!("known are {}", join_names(several.iter().copied())),
+        several => format!("expected one of {}", join_names(several.iter().copied())),
     }
 }

@@ -150,7 +150,7 @@ impl ToolList<'_> {
             (None, _) if name.to_lowercase().starts_with("web") => {
                 unknown_tool(entry).help("there is no web tool; with `network: open`, `bash` can run `curl`")
             }
-            (None, _) => unknown_tool(entry).help(format!("known are {}", join_names(known()))),
+            (None, _) => unknown_tool(entry).help(format!("expected one of {}", join_names(known()))),
         }
     }
 

@@ -19,7 +19,6 @@ use super::key_aliases;
 /// A job without errors, with its prompt files. Plans are made only from this, and only [`super::check`] makes it.
 #[derive(Debug)]
 pub struct ValidJob {
-    source: Arc<Source>,
     name: String,
     job: Job,
     prompts: Prompts,
@@ -43,7 +42,7 @@ impl ValidJob {
     pub(super) fn new(source: &Arc<Source>, job: Job, loaded: LoadedFiles, servers: &UserServers) -> Option<Self> {
         let name = name_of(&job, source)?;
         let LoadedFiles { prompts, schemas, files, tool_lock } = loaded;
-        Some(Self { source: source.clone(), name, job, prompts, schemas, files, servers: servers.clone(), tool_lock })
+        Some(Self { name, job, prompts, schemas, files, servers: servers.clone(), tool_lock })
     }
 
     /// The job's name.
@@ -79,11 +78,6 @@ impl ValidJob {
     /// The lock file of its tool servers, if there is one.
     pub fn tool_lock(&self) -> Option<&ToolLock> {
         self.tool_lock.as_ref()
-    }
-
-    /// Its file.
-    pub fn source(&self) -> &Arc<Source> {
-        &self.source
     }
 }
 

@@ -210,19 +210,4 @@ impl MapFolder {
     pub fn ledger(&self) -> PathBuf {
         self.path.join("ledger")
     }
-
-    /// One line of JSON for each row that has ended.
-    pub fn results_jsonl(&self) -> PathBuf {
-        self.path.join("results.jsonl")
-    }
-
-    /// The same as a table.
-    pub fn results_csv(&self) -> PathBuf {
-        self.path.join("results.csv")
-    }
-
-    /// The same for people.
-    pub fn report(&self) -> PathBuf {
-        self.path.join("report.html")
-    }
 }

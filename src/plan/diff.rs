@@ -25,25 +25,6 @@ pub struct PlanChange {
     pub diff: Option<String>,
 }
 
-impl PlanChange {
-    /// The agent whose setting it is: `parent`, or a subagent's name.
-    pub fn agent(&self) -> Option<&str> {
-        let mut parts = self.path.split('.');
-        match parts.next() {
-            Some("parent") => Some("parent"),
-            Some("subagents") => parts.next(),
-            _ => None,
-        }
-    }
-
-    /// The path below the agent: `system`, `tools.bash`. The whole path if it isn't a setting of an agent.
-    pub fn key(&self) -> &str {
-        let below = self.path.strip_prefix("parent.");
-        let below = below.or_else(|| Some(self.path.strip_prefix("subagents.")?.split_once('.')?.1));
-        below.unwrap_or(&self.path)
-    }
-}
-
 impl std::fmt::Display for PlanChange {
     /// One line, or one line followed by a diff, without a final line end.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -256,16 +237,6 @@ mod tests {
         }));
         let [found] = found.as_slice() else { panic!("{found:?}") };
         assert_eq!(found.to_string(), "parent.system\n@@ -1,2 +1,2 @@\n You are kind.\n-And quick.\n+And slow.");
-        assert_eq!((found.agent(), found.key()), (Some("parent"), "system"));
         assert!(found.before.is_some() && found.after.is_some());
-    }
-
-    #[test]
-    fn a_difference_knows_its_agent() {
-        let of = |path: &str| plan_change(path, None, None);
-        let explorer = of("subagents.explorer.tools.bash.allow");
-        assert_eq!((explorer.agent(), explorer.key()), (Some("explorer"), "tools.bash.allow"));
-        assert_eq!((of("limits.tokens").agent(), of("limits.tokens").key()), (None, "limits.tokens"));
-        assert_eq!(of("subagents.explorer").agent(), Some("explorer"));
     }
 }

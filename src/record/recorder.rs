@@ -96,21 +96,6 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Creates a record at a path below `out/<job>`, whose last part is the run's id. `latest` stays as it is.
-    ///
-    /// # Errors
-    /// If the folder exists already or can't be created.
-    pub fn create_at(out: &Path, folder: &Path, key: Option<RecordKey>) -> Result<Self, Error> {
-        let run_id = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        create_job_dir(out, folder.parent().unwrap_or(out))?;
-        DirBuilder::new().mode(0o700).create(folder).map_err(record_error(folder))?;
-        let reserve = reserve_disk_space(folder);
-        let lock = RecordLock::take(folder)?;
-        let mut recorder = Self::new(folder.to_owned(), run_id, lock, reserve, HashMap::new(), key);
-        recorder.remove_if_unstarted();
-        Ok(recorder)
-    }
-
     /// Removes the record at the end if the run hasn't started by then.
     pub(super) fn remove_if_unstarted(&mut self) {
         *lock_mutex(&self.unstarted) = Some(UnstartedRun { latest: None });

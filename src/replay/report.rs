@@ -124,7 +124,7 @@ impl ReplayReport {
             [first, others @ ..] => {
                 let (first_differs, also) = match self.plan.is_empty() {
                     true => ("first difference at", "also differs at"),
-                    false => ("the conversation would first change at", "would also change at"),
+                    false => ("the conversation would first differ at", "would also differ at"),
                 };
                 text += &format!("{first_differs} {first}\n{}", truncated_diff(&first.diff()));
                 for other in others {

@@ -102,11 +102,6 @@ impl Templates {
         self.texts.values().map(|text| text.text.len()).sum()
     }
 
-    /// The place of the whole text.
-    pub fn place(&self, template: &Template) -> Option<SourceSpan> {
-        self.texts.get(&template.name).map(|text| text.origin.place(0..text.text.len()))
-    }
-
     /// The prompt files that were read.
     pub fn sources(&self) -> impl Iterator<Item = &Arc<Source>> {
         self.texts.values().filter_map(|text| match &text.origin {

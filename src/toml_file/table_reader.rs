@@ -129,10 +129,10 @@ impl<'t, 's> TableReader<'t, 's> {
         let finding = Diagnostic::error("unknown-key", self.reading.place(key.span()), message);
         self.reading.report(match suggest(name, known) {
             Some(near) if near.is_certain => {
-                finding.help(format!("did you mean `{}`? known are {list}", near.name)).replace_with(near.name)
+                finding.help(format!("did you mean `{}`? expected one of {list}", near.name)).replace_with(near.name)
             }
-            Some(near) => finding.help(format!("did you mean `{}`? known are {list}", near.name)),
-            None => finding.help(format!("known are {list}")),
+            Some(near) => finding.help(format!("did you mean `{}`? expected one of {list}", near.name)),
+            None => finding.help(format!("expected one of {list}")),
         });
     }
 

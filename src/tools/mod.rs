@@ -27,7 +27,7 @@ use crate::text::truncate;
 pub use crate::message::ToolError;
 pub use server_tool::{ServerCall, ServerTool, ToolDefinition, ToolServers};
 pub use tool::{Builtin, CallFuture, Tool, ToolContext, ToolGrant, ToolOutput, ToolSpec};
-pub use tool_state::{FileVersion, TodoItem, TodoStatus, ToolState};
+pub use tool_state::{FileVersion, ToolState};
 
 /// The rules about tools' options, in addition to those of the YAML reader.
 pub const RULES: &[Rule] = &[

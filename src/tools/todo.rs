@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::input::{parse, schema};
 use super::tool::{Builtin, CallFuture, Tool, ToolContext, no_options};
-use super::tool_state::{TodoItem, TodoStatus, ToolState};
+use super::tool_state::ToolState;
 use crate::message::ToolError;
 use crate::text::truncate::first;
 
@@ -32,30 +32,41 @@ const MAX_TEXT_CHARS: usize = 500;
 struct TodoInput {
     /// All steps, in order. They replace the current plan.
     #[serde(alias = "todos")]
-    #[schemars(with = "Vec<TodoItem>")]
-    items: Vec<ItemInput>,
+    items: Vec<TodoItem>,
 }
 
-/// A [`TodoItem`] as models write it.
-#[derive(Deserialize)]
+/// A step of an agent's plan.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "models add some fields out of habit")]
-struct ItemInput {
+struct TodoItem {
+    /// What to do, in a few words.
     #[serde(alias = "content", alias = "step", alias = "task")]
     text: String,
+    /// The status of the step.
     status: TodoStatus,
     #[serde(default, rename = "activeForm", alias = "active_form")]
+    #[schemars(skip)]
     active_form: Option<IgnoredAny>,
     #[serde(default)]
+    #[schemars(skip)]
     id: Option<IgnoredAny>,
     #[serde(default)]
+    #[schemars(skip)]
     priority: Option<IgnoredAny>,
 }
 
-impl TodoInput {
-    fn into_items(self) -> Vec<TodoItem> {
-        self.items.into_iter().map(|ItemInput { text, status, .. }| TodoItem { text, status }).collect()
-    }
+/// The status of a step.
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum TodoStatus {
+    /// Not started.
+    Pending,
+    /// Being worked on.
+    InProgress,
+    /// Finished.
+    #[serde(alias = "completed")]
+    Done,
 }
 
 struct Todo;
@@ -77,13 +88,13 @@ impl Tool for Todo {
 
     fn restore_state(&self, input: &RawValue, state: &ToolState) {
         if let Ok(input) = parse::<TodoInput>(input) {
-            state.set_todo(input.into_items());
+            state.set_plan(render(&input.items));
         }
     }
 
     fn call<'a>(&'a self, input: &'a RawValue, context: &'a ToolContext<'a>) -> CallFuture<'a> {
         Box::pin(async move {
-            let items = parse::<TodoInput>(input)?.into_items();
+            let TodoInput { items } = parse(input)?;
             if items.len() > MAX_ITEMS {
                 return Err(ToolError(format!("a plan can have at most {MAX_ITEMS} steps")));
             }
@@ -96,18 +107,15 @@ impl Tool for Todo {
             if items.iter().any(|item| item.text.trim().is_empty()) {
                 return Err(ToolError::new("a step has no text"));
             }
-            let text = render(&items);
-            context.state.set_todo(items);
-            Ok(text.into())
+            let plan = render(&items);
+            context.state.set_plan(plan.clone());
+            Ok(if plan.is_empty() { "the plan is empty".to_owned() } else { plan }.into())
         })
     }
 }
 
 /// The plan with one line per step.
 fn render(items: &[TodoItem]) -> String {
-    if items.is_empty() {
-        return "the plan is empty".to_owned();
-    }
     let lines = items.iter().map(|item| {
         let mark = match item.status {
             TodoStatus::Pending => "[ ]",
@@ -142,13 +150,11 @@ mod tests {
             .await;
         assert_eq!(text, "[x] look\n[>] leap");
         harness.refused("todo", r#"{"items": [{"text": "x", "status": "done", "other": 1}]}"#).await;
-        let items = harness.toolbox.todo();
         let text = harness.refused("todo", r#"{"items": [{"text": " ", "status": "done"}]}"#).await;
         assert_eq!(text, "a step has no text");
-        assert_eq!(
-            items.iter().map(|item| item.status).collect::<Vec<_>>(),
-            [TodoStatus::Done, TodoStatus::InProgress]
-        );
+        assert_eq!(harness.toolbox.plan(), "[x] look\n[>] leap");
+        assert_eq!(harness.ok("todo", r#"{"items": []}"#).await, "the plan is empty");
+        assert_eq!(harness.toolbox.plan(), "");
     }
 
     #[test]

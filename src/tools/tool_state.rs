@@ -25,7 +25,7 @@ pub struct ToolState {
 #[derive(Debug, Default)]
 struct SharedState {
     files: Mutex<HashMap<PathBuf, String>>,
-    todo: Mutex<Vec<TodoItem>>,
+    plan: Mutex<String>,
 }
 
 /// The version of a file that an agent has seen.
@@ -36,29 +36,6 @@ pub struct FileVersion {
     /// SHA-256 of its content, in hexadecimal digits.
     #[schemars(regex(pattern = "^[0-9a-f]{64}$"))]
     pub sha256: String,
-}
-
-/// A step of an agent's plan.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct TodoItem {
-    /// What to do, in a few words.
-    pub text: String,
-    /// The status of the step.
-    pub status: TodoStatus,
-}
-
-/// The status of a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum TodoStatus {
-    /// Not started.
-    Pending,
-    /// Being worked on.
-    InProgress,
-    /// Finished.
-    #[serde(alias = "completed")]
-    Done,
 }
 
 impl ToolState {
@@ -104,13 +81,13 @@ impl ToolState {
         seen.is_some_and(|seen| seen != hex(&Sha256::digest(content)))
     }
 
-    /// The agent's plan.
-    pub fn todo(&self) -> Vec<TodoItem> {
-        lock(&self.shared.todo).clone()
+    /// The agent's plan, a line for each step.
+    pub(super) fn plan(&self) -> String {
+        lock(&self.shared.plan).clone()
     }
 
-    pub(super) fn set_todo(&self, items: Vec<TodoItem>) {
-        *lock(&self.shared.todo) = items;
+    pub(super) fn set_plan(&self, plan: String) {
+        *lock(&self.shared.plan) = plan;
     }
 }
 

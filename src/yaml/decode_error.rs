@@ -50,7 +50,7 @@ impl ErrorDetail {
     ) -> Self {
         let list = match known {
             [] => "none is known".to_owned(),
-            _ => format!("known are {}", listed(known)),
+            _ => format!("expected one of {}", listed(known)),
         };
         let help = match near {
             Some(near) => format!("did you mean `{}`? {list}", near.name),

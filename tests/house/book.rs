@@ -324,9 +324,10 @@ fn command_section(command: &mut Command) -> String {
 fn argument_entry(argument: &Arg) -> String {
     let values: Vec<String> =
         argument.get_value_names().unwrap_or_default().iter().map(|name| format!("<{name}>")).collect();
+    let short = argument.get_short().map(|short| format!("-{short}, ")).unwrap_or_default();
     let name = match argument.get_long() {
-        Some(long) if argument.get_action().takes_values() => format!("--{long} {}", values.join(" ")),
-        Some(long) => format!("--{long}"),
+        Some(long) if argument.get_action().takes_values() => format!("{short}--{long} {}", values.join(" ")),
+        Some(long) => format!("{short}--{long}"),
         None => values.join(" "),
     };
     let help = argument.get_long_help().or(argument.get_help()).map(ToString::to_string).unwrap_or_default();

@@ -313,6 +313,27 @@ fn the_page_about_records_agrees_with_the_schemas() {
 }
 
 #[test]
+fn the_book_has_every_key_of_a_job_in_a_table() {
+    let pages = ["docs/src/job-reference.md", "docs/src/tool-servers.md"].map(read).join("\n");
+    let rows = pages.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    let listed: BTreeSet<&str> = rows.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+    let schema: Value = serde_json::from_str(&read("schemas/job.schema.json")).unwrap();
+    let (mut keys, mut open) = (BTreeSet::new(), vec![&schema]);
+    while let Some(value) = open.pop() {
+        // A key of a job has a description; the names of tools are on their own page.
+        let properties = value["properties"].as_object().into_iter().flatten();
+        let described = properties.filter(|(_, key)| key["description"].is_string() && key["doNotSuggest"].is_null());
+        keys.extend(described.map(|(key, _)| key.as_str()));
+        open.extend(value.as_object().into_iter().flat_map(|object| object.values()));
+        open.extend(value.as_array().into_iter().flatten());
+    }
+    // Keys of the mappings in which a file, a skill or a header is written: other rows show them.
+    let parts = ["file", "folder", "ref", "prefix"];
+    let missing: Vec<&&str> = keys.iter().filter(|key| !listed.contains(**key) && !parts.contains(*key)).collect();
+    assert!(keys.len() > 50 && missing.is_empty(), "{} keys; without a row: {missing:?}", keys.len());
+}
+
+#[test]
 fn the_book_shows_the_job_that_init_writes() {
     let folder = TestFolder::new();
     folder.legwork(&["init"]).run().assert_code(0);
@@ -321,18 +342,51 @@ fn the_book_shows_the_job_that_init_writes() {
 }
 
 #[test]
-fn contributing_names_files_that_exist() {
-    let page = read("docs/src/contributing.md");
-    let folders = ["src/", "tests/", "benches/", "fuzz/", "jobs/", "schemas/", "docs/", ".ci/"];
-    let spans = page.split('`').skip(1).step_by(2);
-    let paths =
-        spans.filter(|span| folders.iter().any(|folder| span.starts_with(folder)) && !span.contains([' ', '*']));
-    // Words in capitals are placeholders, as in `src/tools/NAME.rs`.
-    let paths: Vec<&str> = paths.filter(|path| !path.contains(char::is_uppercase)).collect();
-    assert!(paths.len() > 15, "only {paths:?}");
-    for path in paths {
-        assert!(root().join(path).exists(), "docs/src/contributing.md: there is no {path}");
+fn texts_about_the_source_name_files_that_exist() {
+    for (text, at_least) in [("docs/src/contributing.md", 15), ("jobs/tour.script.yaml", 8)] {
+        let page = read(text);
+        let folders = ["src/", "tests/", "benches/", "fuzz/", "jobs/", "schemas/", "docs/", ".ci/"];
+        let spans = page.split('`').skip(1).step_by(2);
+        let paths =
+            spans.filter(|span| folders.iter().any(|folder| span.starts_with(folder)) && !span.contains([' ', '*']));
+        // Words in capitals are placeholders, as in `src/tools/NAME.rs`.
+        let paths: Vec<&str> = paths.filter(|path| !path.contains(char::is_uppercase)).collect();
+        assert!(paths.len() > at_least, "only {paths:?}");
+        for path in paths {
+            assert!(root().join(path).exists(), "{text}: there is no {path}");
+        }
     }
+}
+
+/// Compares an output with the text block of a page that begins with these characters. In the block, `[...]` stands for what
+/// is left out.
+fn assert_shown(page: &str, start: &str, output: &str) {
+    let blocks = code_blocks(&read(page), &["text"]);
+    let shown = blocks.iter().find_map(|block| block.strip_prefix(start)).expect("the page shows this output");
+    let mut rest = output;
+    for part in shown.split("[...]").map(|part| part.trim_matches([' ', '\n'])) {
+        rest = rest.split_once(part).unwrap_or_else(|| panic!("{page}: not in the output:\n{part}\n\n{output}")).1;
+    }
+}
+
+#[test]
+fn the_book_shows_the_plan_of_the_job_that_init_writes() {
+    let folder = TestFolder::new();
+    folder.legwork(&["init"]).run().assert_code(0);
+    let ended = folder.legwork(&["run", "jobs/first.yaml", "--dry-run"]).run();
+    let workspace = folder.path().canonicalize().unwrap();
+    let plan = ended.assert_code(0).stdout.replace(workspace.to_str().unwrap(), "/home/you/project");
+    assert_shown("docs/src/getting-started.md", "job   ", &plan);
+}
+
+#[test]
+fn the_book_shows_the_findings_of_its_example() {
+    let folder = TestFolder::new();
+    let page = "docs/src/validation.md";
+    let job = code_blocks(&read(page), &["text"]).into_iter().find(|block| block.starts_with("inputs:")).unwrap();
+    let ended = folder.write("jobs/review.yaml", job).legwork(&["validate"]).run();
+    let output = format!("{}{}", ended.assert_code(3).stdout, ended.stderr);
+    assert_shown(page, "$ legwork validate\n", &output);
 }
 
 #[test]

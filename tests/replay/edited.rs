@@ -29,7 +29,7 @@ fn an_edited_prompt_is_shown_as_a_diff_and_takes_effect_at_the_first_turn() {
     ended
         .assert_code(7)
         .assert_stdout_contains("plan: parent.system\n@@ -1,2 +1,2 @@\n You lead.\n-Be brief.\n+Be thorough.\n");
-    ended.assert_stdout_contains("the conversation would first change at parent, turn 1, event ");
+    ended.assert_stdout_contains("the conversation would first differ at parent, turn 1, event ");
     ended.assert_stdout_contains("the system prompt changed");
     let json = edited("Look at the", "Look well at the");
     assert_eq!(paths(&json), ["parent.prompt"]);

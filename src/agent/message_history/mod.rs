@@ -28,6 +28,9 @@ const SUMMARY_NOTE: &str = "[The conversation had to be shortened. This summary,
 /// The note after a summary that `max_tokens` cut.
 pub(super) const SUMMARY_CUT_NOTE: &str = "[The summary was cut here.]";
 
+/// The note between a summary and the agent's plan.
+pub(super) const PLAN_NOTE: &str = "[Your plan, as you last set it with `todo`:]";
+
 /// Asks the model for a summary.
 pub(super) const SUMMARY_INSTRUCTION: &str = "The conversation fills the model's window. Write a summary now, as text without tool \
     calls; it will replace everything above. You will continue from the prompt, the summary and your last steps. Keep what \

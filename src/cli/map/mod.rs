@@ -171,9 +171,9 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     }
     if !checked.foreign.is_empty() {
         env.console.warning(&format!(
-            "the records of {} rows that have ended were made on another machine or with another key: {}; their results count; \
-             if you don't know who made them, move them away",
-            checked.foreign.len(),
+            "the records of {} were made on another machine or with another key: {}; their results count; if you don't know who \
+             made them, move them away",
+            pluralize(checked.foreign.len() as u64, "ended row"),
             first_names(&checked.foreign),
         ));
     }
@@ -278,8 +278,8 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         env.console.eprint_problem("limit:  the time of the map is up");
     }
     if !unstarted.is_empty() {
-        env.console
-            .eprint_problem(&format!("{} rows weren't started; the same command goes on with them", unstarted.len()));
+        let count = pluralize(unstarted.len() as u64, "row");
+        env.console.eprint_problem(&format!("not started: {count}; the same command goes on"));
     }
     if setup.folder.path.is_dir() {
         print_summary(&results, &options.job.out.join(job.prepared.job.name()).join(&name), env);
@@ -486,7 +486,7 @@ fn check_all(
     if let Some((id, difference)) = others.first() {
         let more = match others.len() - 1 {
             0 => String::new(),
-            more => format!(" (and {more} more rows)"),
+            more => format!(" (and {})", pluralize(more as u64, "more row")),
         };
         return Err(Error::usage(
             format!("the record of the row `{id}` belongs to another plan{more}: {difference}"),
@@ -639,9 +639,9 @@ fn note_other_rows(folder: &MapFolder, ids: &[String], env: &CliEnv) {
         return;
     }
     env.console.warning(&format!(
-        "the map has records of {} rows that the file of rows doesn't have (any more): {}; they are kept, and aren't part of \
-         the results",
-        others.len(),
+        "the map has records of {} that the file of rows doesn't have (any more): {}; they are kept, and aren't part of the \
+         results",
+        pluralize(others.len() as u64, "row"),
         first_names(&others),
     ));
 }

@@ -62,7 +62,7 @@ impl CaseLoader {
         let replies = self.load_replies(folder, job.as_deref());
         let inputs = Some(folder.join(INPUTS_FILE)).filter(|path| path.exists());
         let secrets = job.as_ref().and_then(|job| self.check_inputs(job, inputs.as_deref()));
-        let (job, source, expect, (replies, script), secrets) = (job?, source?, expect?, replies?, secrets?);
+        let (job, expect, (replies, script), secrets) = (job?, expect?, replies?, secrets?);
         Some(Case {
             name: found.name(),
             folder: folder.clone(),
@@ -82,7 +82,6 @@ impl CaseLoader {
                 .filter(|name| !is_secret_name(name))
                 .collect(),
             expect,
-            source,
         })
     }
 

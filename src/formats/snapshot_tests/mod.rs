@@ -55,7 +55,7 @@ fn text_shows_excerpts_and_fixes() {
     2 | max_turn: ä
       | ^^^^^^^^
       |
-    help: did you mean `max_turns`? known are `name`, `max_turns`, `list`
+    help: did you mean `max_turns`? expected one of `name`, `max_turns`, `list`
       |
     2 | max_turns: ä
       |         +
@@ -131,7 +131,7 @@ fn json_has_all_fields() {
           "severity": "error",
           "code": "unknown-key",
           "message": "unknown key `max_turn`",
-          "help": "did you mean `max_turns`? known are `name`, `max_turns`, `list`",
+          "help": "did you mean `max_turns`? expected one of `name`, `max_turns`, `list`",
           "labels": [],
           "fix": {
             "file": "jobs/a.yaml",
@@ -152,7 +152,7 @@ fn json_has_all_fields() {
 fn github_has_annotations() {
     insta::assert_snapshot!(show("github", &findings_of(SMALL)), @r#"
     ::error file=jobs/a.yaml,line=1,endLine=1,col=7,endColumn=9,title=wrong-type::expected a string, found the integer 12%0Aput it in quotes: "12"
-    ::error file=jobs/a.yaml,line=2,endLine=2,col=1,endColumn=9,title=unknown-key::unknown key `max_turn`%0Adid you mean `max_turns`? known are `name`, `max_turns`, `list`
+    ::error file=jobs/a.yaml,line=2,endLine=2,col=1,endColumn=9,title=unknown-key::unknown key `max_turn`%0Adid you mean `max_turns`? expected one of `name`, `max_turns`, `list`
     ::error file=jobs/a.yaml,line=2,endLine=2,col=11,endColumn=12,title=wrong-type::expected an integer, found the string "ä"%0Awrite a whole number, such as 10
     ::error file=jobs/a.yaml,line=4,endLine=4,col=5,endColumn=8,title=wrong-type::expected a boolean, found the string "yes"%0Ain YAML 1.2 the booleans are `true` and `false`
     ::error file=jobs/a.yaml,line=5,endLine=5,col=1,endColumn=5,title=duplicate-key::key `name` is set twice in this mapping%0Aremove one of the two

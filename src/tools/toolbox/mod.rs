@@ -10,7 +10,7 @@ use super::TOOLS;
 use super::server_tool::ToolServers;
 pub use super::tool::MAX_RESULT_CHARS;
 use super::tool::{Tool, ToolContext, ToolGrant, ToolOutput, ToolSpec};
-use super::tool_state::{FileVersion, TodoItem, ToolState};
+use super::tool_state::{FileVersion, ToolState};
 use crate::attachment::{Attachment, AttachmentTotals, MediaSupport};
 use crate::diagnostic::suggest_name;
 use crate::message::{ToolCall, ToolError, ToolResult};
@@ -122,9 +122,9 @@ impl Toolbox {
         self.tools.is_empty()
     }
 
-    /// The agent's plan, from its last call of `todo`.
-    pub fn todo(&self) -> Vec<TodoItem> {
-        self.state.todo()
+    /// The agent's plan, from its last call of `todo`, a line for each step.
+    pub fn plan(&self) -> String {
+        self.state.plan()
     }
 
     /// Restores what a call left in the agent's state before the run was interrupted.

@@ -232,7 +232,7 @@ async fn the_state_of_earlier_calls_is_restored() {
     later.toolbox.restore_state(&read, &shown, Some(&seen));
     later.toolbox.restore_state(&plan("look"), &planned, None);
     later.toolbox.restore_state(&plan(" "), &refused, None);
-    assert_eq!(later.toolbox.todo().iter().map(|item| item.text.as_str()).collect::<Vec<_>>(), ["look"]);
+    assert_eq!(later.toolbox.plan(), "[ ] look");
     let edit = r#"{"path": "a.txt", "old_text": "old", "new_text": "new"}"#;
     assert!(later.refused("edit_file", edit).await.contains("read it again"));
     later.write("a.txt", "old\n");

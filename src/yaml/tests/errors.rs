@@ -150,10 +150,10 @@ fn helps_and_fixes() {
         of("merge-key", 0),
     ].join("\n"), @r#"
     put it in quotes: "12" | Some(("12", "\"12\""))
-    did you mean `model`? known are `name`, `model`, `keep`, `inputs`, `parent`, `subagents`, `limits` | Some(("modle", "model"))
-    known are `name`, `model`, `keep`, `inputs`, `parent`, `subagents`, `limits` | None
-    known are `always`, `on_failure` | None
-    did you mean `string`? known are `string`, `integer` | Some(("strng", "string"))
+    did you mean `model`? expected one of `name`, `model`, `keep`, `inputs`, `parent`, `subagents`, `limits` | Some(("modle", "model"))
+    expected one of `name`, `model`, `keep`, `inputs`, `parent`, `subagents`, `limits` | None
+    expected one of `always`, `on_failure` | None
+    did you mean `string`? expected one of `string`, `integer` | Some(("strng", "string"))
     in YAML 1.2 the booleans are `true` and `false` | Some(("yes", "true"))
     write the keys out, or use an alias (`*name`) for a whole value | None
     "#);
