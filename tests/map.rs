@@ -1,6 +1,8 @@
 //! `legwork map`: one job over many rows.
 
 use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -340,6 +342,48 @@ fn rows_in_copies_see_uncommitted_files_and_change_only_their_copy() {
     rows(&folder, 4);
     run(&folder, &server, &[]).assert_code(0).assert_stderr_contains("the snapshot of the workspace is gone");
     server.finish();
+}
+
+#[test]
+fn a_copy_keeps_the_holes_of_a_disk_image_and_no_set_user_id_bit() {
+    let folder = writing("");
+    let image = std::fs::File::create(folder.at("disk.img")).unwrap();
+    let bytes = 1 << 28;
+    image.set_len(bytes).unwrap();
+    image.write_all_at(b"data", 100_000_000).unwrap();
+    folder.write("tool", "");
+    std::fs::set_permissions(folder.at("tool"), Permissions::from_mode(0o4755)).unwrap();
+    rows(&folder, 1);
+    // The copy stays as long as the row can go on.
+    let server = Server::start(|_: &Request| Answer::status(401));
+    run(&folder, &server, &["--isolate", "copy"]).assert_code(5);
+    let copy = std::fs::File::open(folder.at("runs/.workspaces/job/map-rows/a0/disk.img")).unwrap();
+    let (found, mut data) = (copy.metadata().unwrap(), [0; 4]);
+    copy.read_exact_at(&mut data, 100_000_000).unwrap();
+    assert_eq!((found.len(), &data), (bytes, b"data"));
+    // File systems without holes store all of it.
+    let stored = image.metadata().unwrap().blocks();
+    assert!(found.blocks() < stored + 1_000, "{} instead of {stored} blocks", found.blocks());
+    let tool = folder.at("runs/.workspaces/job/map-rows/a0/tool").metadata().unwrap();
+    assert_eq!(tool.permissions().mode() & 0o7777, 0o755);
+}
+
+#[test]
+fn a_copy_that_fails_leaves_nothing() {
+    let folder = writing("");
+    rows(&folder, 1);
+    // The path of the copy is too long for the system.
+    let mut deep = folder.at("deep");
+    while deep.as_os_str().len() < 4_000 {
+        deep.push("x".repeat(200.min(4_060 - deep.as_os_str().len())));
+    }
+    std::fs::create_dir_all(&deep).unwrap();
+    let server = Server::start(write_then_answer);
+    let failed = run(&folder, &server, &["--isolate", "copy"]);
+    failed.assert_code(5).assert_stderr_contains("the rows' workspaces can't be made");
+    assert_eq!(failed.stderr.matches("os error").count(), 1, "{}", failed.stderr);
+    let left = folder.list();
+    assert!(!left.iter().any(|path| path.starts_with("runs/.workspaces") && path.contains("deep")), "{left:?}");
 }
 
 /// A repository with a folder `sub`, and a script that changes a file in the workspace after listing it.
