@@ -697,6 +697,51 @@ fn rows_that_reached_a_limit_of_the_map_go_on_when_it_is_higher() {
 }
 
 #[test]
+fn a_row_in_its_own_workspace_goes_on_although_the_user_has_committed() {
+    let folder = repository_with_subfolder();
+    let in_subfolder = |server: &Server, isolation: &str| {
+        let options = ["--workspace", "sub", "--isolate", isolation, "--name", isolation];
+        run(&folder, server, &options)
+    };
+    let rejecting = Server::start(|_: &Request| Answer::status(401));
+    for isolation in ["copy", "worktree", "none"] {
+        in_subfolder(&rejecting, isolation).assert_code(5);
+    }
+    folder.git(&["commit", "--quiet", "--allow-empty", "--message=more"]);
+    let server = Server::start(write_then_answer);
+    for isolation in ["copy", "worktree"] {
+        in_subfolder(&server, isolation).assert_code(0);
+    }
+    let shared = in_subfolder(&server, "none");
+    shared.assert_code(1).assert_stderr_contains("is at commit").assert_stderr_contains("move its record away");
+    shared.assert_not_printed("--fresh");
+}
+
+#[test]
+fn a_sparse_checkout_with_files_outside_of_it_can_have_worktrees() {
+    let folder = TestFolder::new();
+    folder.write(
+        "job.yaml",
+        "model: replay/script.yaml\ninputs:\n  item: { type: string }\nparent: { prompt: 'Item {{ inputs.item }}', tools: \
+         [bash] }\n",
+    );
+    let status = json!([{ "tool": "bash", "input": { "command": "echo new > kept/new.txt; git status --short" } }]);
+    folder.write("script.yaml", json!({ "parent": [{ "calls": status }, { "text": "Done." }] }).to_string());
+    folder.write(".gitignore", "runs/\n").write("kept/x.txt", "x").write("left-out/y.txt", "y");
+    folder.commit_all();
+    folder.git(&["sparse-checkout", "set", "kept"]);
+    folder.write("outside/new.txt", "new");
+    rows(&folder, 2);
+    folder.legwork(MAP).args(["--isolate", "worktree", "--sandbox", "off"]).run().assert_code(0);
+    for id in ["a0", "a1"] {
+        let patch = record(&folder, id).file("changes.patch");
+        assert!(patch.contains("b/kept/new.txt") && patch.matches("diff --git").count() == 1, "{patch}");
+        let transcript = record(&folder, id).transcript();
+        assert!(transcript.contains("?? kept/new.txt") && !transcript.contains(" D left-out"), "{transcript}");
+    }
+}
+
+#[test]
 fn a_row_whose_workspace_was_removed_says_how_it_can_start_anew() {
     let folder = writing("");
     rows(&folder, 1);
