@@ -916,6 +916,27 @@ fn failures_are_retried_only_if_asked_for_and_can_stop_the_map() {
 }
 
 #[test]
+fn rows_that_fail_each_time_do_not_keep_others_from_being_retried() {
+    let folder = writing("checks: [{ name: good, run: 'test -e good' }]\n");
+    rows(&folder, 4);
+    let server = Server::start(write_then_answer);
+    let map = |more: &[&str]| {
+        let options = ["--isolate", "none", "--jobs", "1", "--max-failures", "2"];
+        run(&folder, &server, &[&options[..], more].concat()).assert_code(1).stderr.clone()
+    };
+    let rows_run = |printed: &str| -> Vec<String> {
+        let ended = printed.lines().filter(|line| line.contains("checks_failed:") && line.starts_with('['));
+        ended.map(|line| line.split(' ').nth(1).unwrap().to_owned()).collect()
+    };
+    assert_eq!(rows_run(&map(&[])), ["a0", "a1"]);
+    for expected in [["a2", "a3"], ["a0", "a1"], ["a2", "a3"]] {
+        assert_eq!(rows_run(&map(&["--retry", "failed"])), expected);
+    }
+    let last = run(&folder, &server, &["--isolate", "none", "--jobs", "1", "--max-failures", "3", "--retry", "failed"]);
+    last.assert_stderr_contains("1 row wasn't started; the same command goes on with it");
+}
+
+#[test]
 fn a_time_limit_stops_the_map_and_it_goes_on() {
     let folder = writing("");
     rows(&folder, 3);
