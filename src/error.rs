@@ -154,6 +154,12 @@ pub enum Error {
         /// The folder that was searched.
         out: PathBuf,
     },
+    /// A map was named instead of a run.
+    #[error("{} is a map, and this command needs one of its rows", path.display())]
+    NotARun {
+        /// The folder of the map.
+        path: PathBuf,
+    },
     /// Several runs match a name.
     #[error("several runs begin with `{wanted}`: {}", ids.join(", "))]
     AmbiguousRun {
@@ -226,6 +232,10 @@ impl Error {
             Self::NoRuns { .. } => Some(
                 "Start one with `legwork run JOB.yaml`, or name the folder of your runs with --out DIR.".into(),
             ),
+            Self::NotARun { .. } => Some(
+                "Name a row as MAP/ROW; `legwork runs --rows` lists the rows. The same `legwork map` command goes on with a map."
+                    .into(),
+            ),
             Self::AmbiguousRun { .. } => Some("Give more characters of the id, or the job as well: JOB/ID.".into()),
             Self::OtherFormat { version: Some(version), .. } => {
                 Some(format!("Legwork {version}, which wrote it, can read it."))
@@ -269,6 +279,7 @@ impl Error {
             Self::Usage { .. }
             | Self::NoSuchRun { .. }
             | Self::NoRuns { .. }
+            | Self::NotARun { .. }
             | Self::AmbiguousRun { .. }
             | Self::CommitMismatch { .. }
             | Self::ForeignRecord { .. }

@@ -478,8 +478,20 @@ fn commands_take_keys_and_rows() {
         folder.legwork(&["diff", "a", row]).run().assert_code(0);
     }
     folder.legwork(&["show", "m"]).run().assert_code(2).assert_stderr_contains("JOB/MAP/ROW");
+    folder.write("runs/job/m/map.json", "{}");
+    for map in ["m", "job/m", "runs/job/m"] {
+        folder
+            .legwork(&["resume", map])
+            .run()
+            .assert_code(2)
+            .assert_stderr_contains("is a map, and this command needs");
+    }
     std::fs::remove_dir_all(folder.at("runs/other")).unwrap();
     assert_eq!(newest(), "a", "rows don't count");
+    std::fs::remove_dir_all(folder.at("runs/job/a")).unwrap();
+    let only_a_map = folder.legwork(&["show", "m"]).run();
+    only_a_map.assert_code(2).assert_stderr_contains("is a map").assert_not_printed("there are no runs");
+    folder.legwork(&["show", "x"]).run().assert_code(2).assert_not_printed("there are no runs");
 }
 
 #[test]

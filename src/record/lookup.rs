@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use super::files::{LATEST, PLAN_FILE, ROWS};
+use super::keyed::MAP_FILE;
 use super::read::first_event;
 use crate::error::Error;
 
@@ -15,6 +16,17 @@ use crate::error::Error;
 /// # Errors
 /// If there is no run yet, or not exactly one matches.
 pub fn find_run(out: &Path, wanted: &str, is_foreign: &dyn Fn(&Path) -> bool) -> Result<PathBuf, Error> {
+    find(out, wanted, is_foreign).map_err(|error| match error {
+        Error::NoSuchRun { .. } | Error::NoRuns { .. } => match (map_named(out, wanted), error) {
+            (Some(path), _) => Error::NotARun { path },
+            (None, Error::NoRuns { out }) if has_maps(&out) => Error::NoSuchRun { wanted: wanted.to_owned(), out },
+            (None, error) => error,
+        },
+        error => error,
+    })
+}
+
+fn find(out: &Path, wanted: &str, is_foreign: &dyn Fn(&Path) -> bool) -> Result<PathBuf, Error> {
     let as_folder = Path::new(wanted);
     if is_run(as_folder) {
         return Ok(as_folder.to_owned());
@@ -87,6 +99,16 @@ fn rows_named(out: &Path, wanted: &Path) -> Vec<PathBuf> {
     let mut rows: Vec<PathBuf> = rows.into_iter().filter(|row| is_run(row)).collect();
     rows.sort();
     rows
+}
+
+/// The folder of a map that is named by its path, its name, or JOB/MAP.
+fn map_named(out: &Path, wanted: &str) -> Option<PathBuf> {
+    let below = folders(out).map(|job| job.join(wanted));
+    [PathBuf::from(wanted), out.join(wanted)].into_iter().chain(below).find(|folder| folder.join(MAP_FILE).is_file())
+}
+
+fn has_maps(out: &Path) -> bool {
+    folders(out).any(|job| folders(&job).any(|map| map.join(MAP_FILE).is_file()))
 }
 
 /// The length of the time in a run's id.
