@@ -232,7 +232,8 @@ impl Error {
             )
             }
             Self::IsMap { map, .. } => Some(format!(
-                "Name a row: {}/ROW. How all of them ended is in {} and report.html.",
+                "Name a row: {}/ROW. `legwork runs --rows` lists them, and how they ended is in {}. To go on with all of them, \
+                 repeat the command `legwork map`.",
                 map.file_name().unwrap_or_default().to_string_lossy(),
                 map.join("results.csv").display()
             )),

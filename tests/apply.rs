@@ -185,6 +185,19 @@ fn every_kind_of_change_is_applied() {
 }
 
 #[test]
+fn a_file_that_one_row_deletes_and_another_one_replaces_by_a_link_is_a_conflict() {
+    let folder = repository();
+    row(&folder, "a", &["rm gone.txt"]);
+    row(&folder, "b", &["rm gone.txt; ln -s lines.txt gone.txt"]);
+    for first in ["applied   a: gone.txt", "unchanged a"] {
+        let ended = apply(&folder, &["fixes"]).run();
+        ended.assert_code(1).assert_stdout_contains(first);
+        ended.assert_stdout_contains("gone.txt: it was deleted, and the run changed it");
+        assert!(fs::symlink_metadata(folder.at("gone.txt")).is_err());
+    }
+}
+
+#[test]
 fn a_folder_that_becomes_a_file_and_the_reverse_are_applied_also_again() {
     let folder = repository();
     row(&folder, "all", &["rm -r sub; echo file > sub; rm gone.txt; mkdir gone.txt; echo inner > gone.txt/inner"]);

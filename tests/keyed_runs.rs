@@ -486,6 +486,8 @@ fn commands_take_keys_and_rows() {
     }
     std::fs::remove_dir_all(folder.at("runs/other")).unwrap();
     assert_eq!(newest(), "a", "rows don't count");
+    std::fs::remove_dir_all(folder.at("runs/job/a")).unwrap();
+    folder.legwork(&["show", "x"]).run().assert_code(2).assert_not_printed("there are no runs");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! `legwork map`: one job over many rows.
 
 use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -342,6 +344,48 @@ fn rows_in_copies_see_uncommitted_files_and_change_only_their_copy() {
     server.finish();
 }
 
+#[test]
+fn a_copy_keeps_the_holes_of_a_disk_image_and_no_set_user_id_bit() {
+    let folder = writing("");
+    let image = std::fs::File::create(folder.at("disk.img")).unwrap();
+    let bytes = 1 << 28;
+    image.set_len(bytes).unwrap();
+    image.write_all_at(b"data", 100_000_000).unwrap();
+    folder.write("tool", "");
+    std::fs::set_permissions(folder.at("tool"), Permissions::from_mode(0o4755)).unwrap();
+    rows(&folder, 1);
+    // The copy stays as long as the row can go on.
+    let server = Server::start(|_: &Request| Answer::status(401));
+    run(&folder, &server, &["--isolate", "copy"]).assert_code(5);
+    let copy = std::fs::File::open(folder.at("runs/.workspaces/job/map-rows/a0/disk.img")).unwrap();
+    let (found, mut data) = (copy.metadata().unwrap(), [0; 4]);
+    copy.read_exact_at(&mut data, 100_000_000).unwrap();
+    assert_eq!((found.len(), &data), (bytes, b"data"));
+    // File systems without holes store all of it.
+    let stored = image.metadata().unwrap().blocks();
+    assert!(found.blocks() < stored + 1_000, "{} instead of {stored} blocks", found.blocks());
+    let tool = folder.at("runs/.workspaces/job/map-rows/a0/tool").metadata().unwrap();
+    assert_eq!(tool.permissions().mode() & 0o7777, 0o755);
+}
+
+#[test]
+fn a_copy_that_fails_leaves_nothing() {
+    let folder = writing("");
+    rows(&folder, 1);
+    // The path of the copy is too long for the system.
+    let mut deep = folder.at("deep");
+    while deep.as_os_str().len() < 4_000 {
+        deep.push("x".repeat(200.min(4_060 - deep.as_os_str().len())));
+    }
+    std::fs::create_dir_all(&deep).unwrap();
+    let server = Server::start(write_then_answer);
+    let failed = run(&folder, &server, &["--isolate", "copy"]);
+    failed.assert_code(5).assert_stderr_contains("the rows' workspaces can't be made");
+    assert_eq!(failed.stderr.matches("os error").count(), 1, "{}", failed.stderr);
+    let left = folder.list();
+    assert!(!left.iter().any(|path| path.starts_with("runs/.workspaces") && path.contains("deep")), "{left:?}");
+}
+
 /// A repository with a folder `sub`, and a script that changes a file in the workspace after listing it.
 fn repository_with_subfolder() -> TestFolder {
     let folder = TestFolder::new();
@@ -653,6 +697,51 @@ fn rows_that_reached_a_limit_of_the_map_go_on_when_it_is_higher() {
 }
 
 #[test]
+fn a_row_in_its_own_workspace_goes_on_although_the_user_has_committed() {
+    let folder = repository_with_subfolder();
+    let in_subfolder = |server: &Server, isolation: &str| {
+        let options = ["--workspace", "sub", "--isolate", isolation, "--name", isolation];
+        run(&folder, server, &options)
+    };
+    let rejecting = Server::start(|_: &Request| Answer::status(401));
+    for isolation in ["copy", "worktree", "none"] {
+        in_subfolder(&rejecting, isolation).assert_code(5);
+    }
+    folder.git(&["commit", "--quiet", "--allow-empty", "--message=more"]);
+    let server = Server::start(write_then_answer);
+    for isolation in ["copy", "worktree"] {
+        in_subfolder(&server, isolation).assert_code(0);
+    }
+    let shared = in_subfolder(&server, "none");
+    shared.assert_code(1).assert_stderr_contains("is at commit").assert_stderr_contains("move its record away");
+    shared.assert_not_printed("--fresh");
+}
+
+#[test]
+fn a_sparse_checkout_with_files_outside_of_it_can_have_worktrees() {
+    let folder = TestFolder::new();
+    folder.write(
+        "job.yaml",
+        "model: replay/script.yaml\ninputs:\n  item: { type: string }\nparent: { prompt: 'Item {{ inputs.item }}', tools: \
+         [bash] }\n",
+    );
+    let status = json!([{ "tool": "bash", "input": { "command": "echo new > kept/new.txt; git status --short" } }]);
+    folder.write("script.yaml", json!({ "parent": [{ "calls": status }, { "text": "Done." }] }).to_string());
+    folder.write(".gitignore", "runs/\n").write("kept/x.txt", "x").write("left-out/y.txt", "y");
+    folder.commit_all();
+    folder.git(&["sparse-checkout", "set", "kept"]);
+    folder.write("outside/new.txt", "new");
+    rows(&folder, 2);
+    folder.legwork(MAP).args(["--isolate", "worktree", "--sandbox", "off"]).run().assert_code(0);
+    for id in ["a0", "a1"] {
+        let patch = record(&folder, id).file("changes.patch");
+        assert!(patch.contains("b/kept/new.txt") && patch.matches("diff --git").count() == 1, "{patch}");
+        let transcript = record(&folder, id).transcript();
+        assert!(transcript.contains("?? kept/new.txt") && !transcript.contains(" D left-out"), "{transcript}");
+    }
+}
+
+#[test]
 fn a_row_whose_workspace_was_removed_says_how_it_can_start_anew() {
     let folder = writing("");
     rows(&folder, 1);
@@ -824,6 +913,27 @@ fn failures_are_retried_only_if_asked_for_and_can_stop_the_map() {
     assert_eq!(server.count(), 16);
     assert!(outcomes(&folder).values().all(|outcome| outcome == "completed"));
     assert!(folder.exists("runs/job/map-rows/rows/a0.1/result.json"), "the earlier record is kept");
+}
+
+#[test]
+fn rows_that_fail_each_time_do_not_keep_others_from_being_retried() {
+    let folder = writing("checks: [{ name: good, run: 'test -e good' }]\n");
+    rows(&folder, 4);
+    let server = Server::start(write_then_answer);
+    let map = |more: &[&str]| {
+        let options = ["--isolate", "none", "--jobs", "1", "--max-failures", "2"];
+        run(&folder, &server, &[&options[..], more].concat()).assert_code(1).stderr.clone()
+    };
+    let rows_run = |printed: &str| -> Vec<String> {
+        let ended = printed.lines().filter(|line| line.contains("checks_failed:") && line.starts_with('['));
+        ended.map(|line| line.split(' ').nth(1).unwrap().to_owned()).collect()
+    };
+    assert_eq!(rows_run(&map(&[])), ["a0", "a1"]);
+    for expected in [["a2", "a3"], ["a0", "a1"], ["a2", "a3"]] {
+        assert_eq!(rows_run(&map(&["--retry", "failed"])), expected);
+    }
+    let last = run(&folder, &server, &["--isolate", "none", "--jobs", "1", "--max-failures", "3", "--retry", "failed"]);
+    last.assert_stderr_contains("1 row wasn't started; the same command goes on with it");
 }
 
 #[test]

@@ -347,6 +347,9 @@ impl<S: FileSource> MergeSession<S> {
         };
         let after = self.merge_section(None, replacement)?;
         if before != after {
+            if before.is_none() {
+                return Err("it was deleted, and the run changed it".into());
+            }
             self.merge_section(before.clone(), section)?;
         }
         Ok((before, after))

@@ -131,13 +131,19 @@ fn continue_run(
     if used.is_some_and(|used| !used.leaves_more(&plan.limits, plan.parent.max_turns)) {
         return Ok(KeyedRun::Ended(Box::new(record)));
     }
+    let start_anew = match target.is_row {
+        true => "move its record away, and the row starts anew",
+        false => "start anew with --fresh",
+    };
     let (_, then) = state.last_workspace();
     let now = head_commit(target.workspace);
-    if then != now.as_deref() {
+    // A row's own workspace changes by the row only. A copy may be below a repository in which the user goes on.
+    let is_shared = !target.is_row || target.workspace == job.workspace;
+    if is_shared && then != now.as_deref() {
         let [now, then] = [now.as_deref(), then].map(|commit| commit.unwrap_or("none").to_owned());
         return Err(Error::usage(
             format!("the workspace is at commit {now}, and the run `{run_id}` was at {then}"),
-            format!("Check out that commit, resume it with `{}`, or start anew with --fresh.", force_command(folder)),
+            format!("Check out that commit, resume it with `{}`, or {start_anew}.", force_command(folder)),
         ));
     }
     let digests = recorder.digests(&run_id, &secrets.redacted_command_secrets());
@@ -147,7 +153,7 @@ fn continue_run(
             format!("these secrets have changed since the run `{run_id}` was interrupted: {changed}"),
             format!(
                 "The workspace may contain the old values, which would no longer be masked. Set the old values, resume it \
-                 with `{}`, or start anew with --fresh.",
+                 with `{}`, or {start_anew}.",
                 force_command(folder)
             ),
         ));

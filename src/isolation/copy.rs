@@ -1,11 +1,17 @@
 //! Copies of a folder. Where the file system can share blocks, no data is copied.
 
 use std::fs::{self, File, Permissions};
-use std::io;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
+
 use super::error::IsolationError;
+
+/// The unit of [`MetadataExt::blocks`].
+const BLOCK_BYTES: u64 = 512;
 
 /// Copies files, folders and symbolic links with their permissions. Sockets, pipes and devices are left out.
 pub(super) fn copy_tree(from: &Path, to: &Path, excluded: &[PathBuf]) -> Result<(), IsolationError> {
@@ -14,7 +20,12 @@ pub(super) fn copy_tree(from: &Path, to: &Path, excluded: &[PathBuf]) -> Result<
     let mut modes = Vec::new();
     while let Some(folder) = folders.pop() {
         let source = from.join(&folder);
-        for entry in fs::read_dir(&source).map_err(IsolationError::io(&source))? {
+        let listing = match fs::read_dir(&source) {
+            // It was deleted meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && source != from => continue,
+            listing => listing.map_err(IsolationError::io(&source))?,
+        };
+        for entry in listing {
             let entry = entry.map_err(IsolationError::io(&source))?;
             let path = entry.path();
             // The copy may be below the folder that is copied.
@@ -58,9 +69,29 @@ fn copy_file(from: &Path, to: &Path, mode: &Permissions) -> io::Result<()> {
     let Some(mut source) = existing(File::open(from))? else { return Ok(()) };
     let mut target = fs::OpenOptions::new().write(true).create_new(true).open(to)?;
     if !clone_blocks(&source, &target) {
-        io::copy(&mut source, &mut target)?;
+        copy_data(&mut source, &mut target)?;
     }
-    target.set_permissions(mode.clone())
+    // Without the set-user-ID bit: the copy may have another owner.
+    target.set_permissions(Permissions::from_mode(mode.mode() & 0o777))
+}
+
+/// Copies the content of a file. What isn't stored on the disk, such as the free space of a disk image, isn't stored in the copy.
+fn copy_data(source: &mut File, target: &mut File) -> io::Result<()> {
+    let data = source.metadata()?;
+    if data.blocks() * BLOCK_BYTES >= data.len() {
+        return io::copy(source, target).map(drop);
+    }
+    let mut end = 0;
+    loop {
+        let start = match seek(&*source, SeekFrom::Data(end)) {
+            Err(Errno::NXIO) => return target.set_len(data.len().max(end)),
+            start => start?,
+        };
+        end = seek(&*source, SeekFrom::Hole(start))?;
+        seek(&*source, SeekFrom::Start(start))?;
+        seek(&*target, SeekFrom::Start(start))?;
+        io::copy(&mut source.take(end - start), target)?;
+    }
 }
 
 #[cfg(target_os = "linux")]

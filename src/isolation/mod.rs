@@ -85,7 +85,10 @@ impl Snapshot {
             Isolation::Copy => {
                 let copy = folder.join(BASE_COPY);
                 remove_tree(&copy)?;
-                copy::copy_tree(workspace, &copy, excluded)?;
+                copy::copy_tree(workspace, &copy, excluded).inspect_err(|_| {
+                    // The disk may be full. The first failure is reported.
+                    let _ = remove_tree(&copy);
+                })?;
                 Ok(Some(Self::Copy { folder: copy }))
             }
         }

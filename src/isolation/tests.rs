@@ -145,14 +145,14 @@ fn a_copy_has_everything_but_the_excluded_folders() {
     fs::write(root.join("locked/inner/file"), "text").unwrap();
     std::os::unix::fs::symlink("../outside", root.join("link")).unwrap();
     assert!(Command::new("mkfifo").arg(root.join("pipe")).status().unwrap().success());
-    fs::set_permissions(root.join("locked/inner/file"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(root.join("locked/inner/file"), fs::Permissions::from_mode(0o4755)).unwrap();
     fs::set_permissions(root.join("locked"), fs::Permissions::from_mode(0o555)).unwrap();
     let snapshot = Snapshot::take(Isolation::Copy, root, elsewhere.path(), &[root.join("runs")]).unwrap().unwrap();
     let target = elsewhere.path().join("a");
     snapshot.make_workspace(&target).unwrap();
     let expected = [("link", "-> ../outside"), ("locked/inner/file", "text")];
     assert_eq!(contents(&target), expected.map(|(name, text)| (name.to_owned(), text.to_owned())).into());
-    let mode = |name: &str| target.join(name).metadata().unwrap().permissions().mode() & 0o777;
+    let mode = |name: &str| target.join(name).metadata().unwrap().permissions().mode() & 0o7777;
     assert_eq!((mode("locked/inner/file"), mode("locked")), (0o755, 0o555));
     snapshot.remove_workspace(&target).unwrap();
     snapshot.discard().unwrap();

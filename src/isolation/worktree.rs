@@ -30,6 +30,8 @@ fn git(folder: &Path, arguments: &[&str]) -> Command {
         .args(["--no-pager", "--no-optional-locks"])
         .args(["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0"])
         .args(["-c", "advice.detachedHead=false", "-c", "worktree.useRelativePaths=false", "-c", "core.safecrlf=false"])
+        // It would leave an index of its own in the user's git folder.
+        .args(["-c", "core.splitIndex=false"])
         .args(arguments)
         .current_dir(folder)
         .env("GIT_TERMINAL_PROMPT", "0")
@@ -124,7 +126,12 @@ pub(super) fn take_snapshot(
         .filter(|path| !is_ignored(&root, path))
         .map(|path| format!(":(exclude,literal,top){}", path.to_string_lossy()))
         .collect();
-    let mut add = vec!["add", "--all", "--", ":/"];
+    let mut add = vec!["add", "--all"];
+    // In a sparse checkout, git refuses files outside of it without this. Older gits don't know it, and need it nowhere else.
+    if repository.git_dir.join("info/sparse-checkout").exists() {
+        add.push("--sparse");
+    }
+    add.extend(["--", ":/"]);
     add.extend(pathspecs.iter().map(String::as_str));
     run(with_index(&add), "add")?;
     let tree = run(with_index(&["write-tree"]), "write-tree")?;
@@ -159,7 +166,8 @@ pub(super) fn add(repository: &Path, target: &Path, commit: &str, tree: &str) ->
         std::thread::sleep(RETRY_DELAY);
     }
     run(git(target, &["read-tree", "--reset", "-u", tree]), "read-tree")?;
-    run(git(target, &["read-tree", commit]), "read-tree")?;
+    // With `--reset`, the files that a sparse checkout leaves out don't count as deleted.
+    run(git(target, &["read-tree", "--reset", commit]), "read-tree")?;
     // Without this, every file would look changed until git compares its content.
     run(git(target, &["update-index", "--quiet", "--refresh", "--unmerged"]), "update-index").map(drop).or(Ok(()))
 }

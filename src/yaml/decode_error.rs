@@ -50,6 +50,7 @@ impl ErrorDetail {
     ) -> Self {
         let list = match known {
             [] => "none is known".to_owned(),
+            [only] => format!("expected `{only}`"),
             _ => format!("expected one of {}", listed(known)),
         };
         let help = match near {

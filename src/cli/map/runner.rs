@@ -285,9 +285,11 @@ impl MapRunner<'_> {
 }
 
 pub(super) fn isolation_error(error: IsolationError) -> Error {
-    let instead = match error {
-        IsolationError::Io { .. } => "--isolate none shares the workspace",
-        _ => "--isolate copy doesn't use git",
-    };
-    Error::environment(format!("the rows' workspaces can't be made ({instead})"))(io::Error::other(error))
+    let failed = "the rows' workspaces can't be made";
+    match error {
+        IsolationError::Io { path, source } => {
+            Error::environment(format!("{failed} (--isolate none shares the workspace): `{}`", path.display()))(source)
+        }
+        error => Error::environment(format!("{failed} (--isolate copy doesn't use git)"))(io::Error::other(error)),
+    }
 }
