@@ -933,7 +933,7 @@ fn rows_that_fail_each_time_do_not_keep_others_from_being_retried() {
         assert_eq!(rows_run(&map(&["--retry", "failed"])), expected);
     }
     let last = run(&folder, &server, &["--isolate", "none", "--jobs", "1", "--max-failures", "3", "--retry", "failed"]);
-    last.assert_stderr_contains("1 row wasn't started; the same command goes on with it");
+    last.assert_stderr_contains("not started: 1 row; the same command goes on");
 }
 
 #[test]

@@ -438,6 +438,7 @@ fn check_all(
     let recorded: HashSet<String> =
         folder.recorded_rows().map_err(|source| Error::Record { path: folder.rows(), source })?.into_iter().collect();
     let (mut to_run, mut ended, mut resumed) = (Vec::new(), 0, 0);
+    let mut retried = Vec::new();
     let mut first: Option<RowPlan> = None;
     let mut redactor = None;
     let mut shared_prefixes = SharedPrefixes::new(options.jobs as usize);
@@ -477,7 +478,10 @@ fn check_all(
             }
             state => {
                 resumed += usize::from(matches!(state, RowState::GoesOn));
-                to_run.push(number);
+                match state {
+                    RowState::Ended { result, .. } => retried.push((result.finished_at, number)),
+                    _ => to_run.push(number),
+                }
                 shared_prefixes.add_row(&prefixes);
             }
         }
@@ -497,6 +501,9 @@ fn check_all(
             ),
         ));
     }
+    // Otherwise, rows that fail each time could keep all others from being started if the map stops early each time.
+    retried.sort_unstable();
+    to_run.extend(retried.into_iter().map(|(_, number)| number));
     // A file of rows has at least one.
     let first = first.ok_or_else(|| Error::usage("the file has no rows", "Write one row for each run."))?;
     Ok(CheckedRows { to_run, ended, resumed, foreign, first, shared_prefixes })
