@@ -544,6 +544,51 @@ fn two_maps_on_the_same_folder_share_the_rows() {
 }
 
 #[test]
+fn a_row_that_another_process_has_run_gets_no_second_line_while_the_map_runs() {
+    let folder = writing("");
+    rows(&folder, 3);
+    let ledger = folder.at("runs/job/map-rows/ledger");
+    let done = folder.at("done");
+    let server = Server::with(Checks::AllowRepeats, move |request: &Request| {
+        let waits_for: &dyn Fn() -> bool = match request.prompt().as_str() {
+            // The first process ends this row when the second one has found that it is to run.
+            "Item a0" => &|| std::fs::read_dir(&ledger).is_ok_and(|processes| processes.count() >= 2),
+            _ => &|| done.exists(),
+        };
+        for _ in 0..2_000 {
+            if waits_for() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        write_then_answer(request)
+    });
+    let start = || folder.legwork(MAP).args(["--isolate", "none", "--jobs", "1"]).anthropic(&server).spawn();
+    let first = start();
+    server.wait_for(1);
+    let second = start();
+    // Two of a0, and one of each other row: the second process is done with a0 and can't have a1.
+    server.wait_for(4);
+    assert_eq!(results(&folder).into_keys().collect::<Vec<_>>(), ["a0"]);
+    folder.write("done", "");
+    for running in [first, second] {
+        running.wait();
+    }
+    folder.legwork(MAP).run().assert_code(0);
+    assert_eq!(outcomes(&folder).len(), 3);
+}
+
+#[test]
+fn why_a_row_cannot_run_is_printed_with_quiet_too() {
+    let folder = writing("");
+    rows(&folder, 1);
+    let server = Server::start(write_then_answer);
+    folder.write("runs/job/map-rows/rows/a0/notes.txt", "not from legwork");
+    let ended = run(&folder, &server, &["--isolate", "none", "--quiet"]);
+    ended.assert_code(5).assert_stderr_contains("it contains `notes.txt`, and no run has started in it");
+}
+
+#[test]
 fn a_signal_ends_all_rows_and_the_same_command_goes_on() {
     let folder = writing("");
     rows(&folder, 6);

@@ -106,8 +106,10 @@ impl MapRunner<'_> {
         let id = &self.rows.rows[number].id;
         let ended = self.execute_row(number, slot).await;
         let is_failure = |code: u8| code != 0 && code != EXIT_TEMPORARY && code < 128;
+        // The process that has run a row appends its line.
+        let has_run_here = matches!(&ended, Ok((_, has_run_here)) if *has_run_here);
         let code = match &ended {
-            Ok(result) => {
+            Ok((result, _)) => {
                 self.progress.row_ended(id, Ok(result), is_failure(result.exit_code));
                 result.exit_code
             }
@@ -138,20 +140,21 @@ impl MapRunner<'_> {
         }
         let written = {
             let mut results = lock(&self.results);
-            results.row_ended(id).and_then(|()| results.update())
+            results.row_ended(id, has_run_here).and_then(|()| results.update())
         };
         if let Err(error) = written {
             lock(&self.result_error).get_or_insert(error);
         }
     }
 
-    async fn execute_row(&self, number: usize, slot: Arc<RunSlot>) -> Result<Box<RunResult>, Error> {
+    /// Runs a row. Returns its result, and whether it has run here: another process may have been faster.
+    async fn execute_row(&self, number: usize, slot: Arc<RunSlot>) -> Result<(Box<RunResult>, bool), Error> {
         let row = &self.rows.rows[number];
         let mut inputs = self.inputs.clone();
         inputs.set_row(&self.rows.source, row.clone());
         let opened = self.open_row(&row.id, &inputs)?;
         let execution = match opened {
-            OpenedRow::Ended(result) => return Ok(result),
+            OpenedRow::Ended(result) => return Ok((result, false)),
             OpenedRow::Execution(execution) => execution,
         };
         let mut execution = *execution;
@@ -190,7 +193,7 @@ impl MapRunner<'_> {
         if has_ended {
             self.remove_workspace(&row.id);
         }
-        Ok(Box::new(executed.result))
+        Ok((Box::new(executed.result), true))
     }
 }
 
