@@ -961,6 +961,37 @@ fn failures_are_retried_only_if_asked_for_and_can_stop_the_map() {
 }
 
 #[test]
+fn two_processes_that_retry_the_same_rows_run_each_of_them_once() {
+    let folder = writing("checks: [{ name: good, run: 'test -e good' }]\n");
+    rows(&folder, 2);
+    let (retries, first) = (folder.at("retries"), Arc::new(AtomicBool::new(true)));
+    let server = Server::with(Checks::AllowRepeats, move |request: &Request| {
+        // The first process waits at the first row of its retry until the second one has ended.
+        if retries.exists() && first.swap(false, Ordering::SeqCst) {
+            for _ in 0..2_000 {
+                if !retries.exists() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        write_then_answer(request)
+    });
+    run(&folder, &server, &["--isolate", "none"]).assert_code(1);
+    assert_eq!(server.count(), 4);
+    folder.write("retries", "");
+    let retry = || folder.legwork(MAP).args(["--retry", "failed", "--jobs", "1"]).anthropic(&server);
+    let waiting = retry().spawn();
+    server.wait_for(5);
+    retry().run().assert_code(75);
+    assert_eq!(server.count(), 7, "the second process has run the second row");
+    std::fs::remove_file(folder.at("retries")).unwrap();
+    waiting.wait().assert_code(1);
+    assert_eq!(server.count(), 8, "the first process doesn't run it again");
+    assert!(!folder.exists("runs/job/map-rows/rows/a1.2"), "{:?}", folder.list());
+}
+
+#[test]
 fn rows_that_fail_each_time_do_not_keep_others_from_being_retried() {
     let folder = writing("checks: [{ name: good, run: 'test -e good' }]\n");
     rows(&folder, 4);

@@ -52,6 +52,15 @@ pub struct StartedRecord {
     key: Option<RecordKey>,
 }
 
+/// A run that is to start anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetAside {
+    /// Whatever has run.
+    Any,
+    /// The run that ended at this time, and not one that another process has started since.
+    EndedAt(Timestamp),
+}
+
 /// How to open a record at a given path.
 #[derive(Debug, Clone)]
 pub struct KeyedPath<'a> {
@@ -63,8 +72,8 @@ pub struct KeyedPath<'a> {
     pub links_latest: bool,
     /// Whether a limit may be raised, so that a run that ended at one can go on.
     pub raises_a_limit: bool,
-    /// Whether a run that has started is set aside: its record gets the next free number at the end of its name.
-    pub is_fresh: bool,
+    /// Which run is set aside if it has started: its record gets the next free number at the end of its name.
+    pub set_aside: Option<SetAside>,
     /// Seals the record.
     pub key: Option<RecordKey>,
 }
@@ -87,7 +96,7 @@ impl KeyedRecord {
                 }
                 Err(error) => return Err(record_error(folder)(error)),
             }
-            if !path.is_fresh
+            if !path.sets_aside()
                 && let Some(ended) = path.read_ended()?
             {
                 return Ok(Self::Started(Box::new(ended)));
@@ -102,7 +111,7 @@ impl KeyedRecord {
             match first_event(folder) {
                 Ok(None) => return path.start(lock).map(Box::new).map(Self::New),
                 // Also a record that can't be read.
-                Ok(Some(_)) | Err(Error::NotARecord { .. } | Error::OtherFormat { .. }) if path.is_fresh => {
+                Ok(Some(_)) | Err(Error::NotARecord { .. } | Error::OtherFormat { .. }) if path.sets_aside() => {
                     set_aside(folder, lock)?;
                     continue;
                 }
@@ -121,6 +130,16 @@ impl KeyedRecord {
 }
 
 impl KeyedPath<'_> {
+    /// Whether the run that the record has now is set aside.
+    fn sets_aside(&self) -> bool {
+        match self.set_aside {
+            None => false,
+            Some(SetAside::Any) => true,
+            Some(SetAside::EndedAt(at)) => Record::open(self.folder)
+                .is_ok_and(|record| record.result.is_some_and(|result| result.finished_at == at)),
+        }
+    }
+
     /// Creates the folder. Returns false if another process was faster.
     fn create(&self) -> Result<bool, Error> {
         let parent = self.folder.parent().unwrap_or(self.out);

@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use jiff::Timestamp;
 use tokio::sync::{OnceCell, watch};
 
-use super::row::{Retry, has_ended, has_ended_in};
+use super::row::has_ended_in;
 use super::schedule;
 use crate::budget::MapBudget;
 use crate::cli::env::CliEnv;
@@ -27,7 +28,7 @@ use crate::formats::map_table::EXIT_TEMPORARY;
 use crate::isolation::IsolationError;
 use crate::map::{MapFolder, Results, RowWorkspaces, SharedPrefixes};
 use crate::plan::InputValues;
-use crate::record::{FlushQueue, Record, RunSlot};
+use crate::record::{FlushQueue, RunSlot, SetAside};
 use crate::rows::Rows;
 use crate::run::Signals;
 
@@ -43,8 +44,8 @@ pub(super) struct MapRunner<'a> {
     pub(super) jobs: usize,
     /// After how many failures no more rows start.
     pub(super) max_failures: Option<u32>,
-    /// Which rows run anew.
-    pub(super) retry: Option<Retry>,
+    /// The rows that run anew, by id, and when they have ended before.
+    pub(super) retried: HashMap<String, Timestamp>,
     pub(super) env: &'a CliEnv,
     pub(super) job: &'a ConnectedJob<'a>,
     pub(super) rows: &'a Rows,
@@ -229,21 +230,14 @@ impl MapRunner<'_> {
     fn open_row(&self, id: &str, inputs: &InputValues) -> Result<OpenedRow<'_>, Error> {
         let folder = self.folder.row(id);
         let prepared = &self.job.prepared;
-        // Another process may have run the row anew since all rows were checked.
-        let is_fresh = self.retry.is_some()
-            && Record::open(&folder).is_ok_and(|record| {
-                record
-                    .result
-                    .as_ref()
-                    .is_some_and(|result| Retry::applies(result.exit_code) && has_ended(&record, result))
-            });
         let workspace = self.workspaces.path(id);
         let target = KeyedTarget {
             folder: &folder,
             workspace: &workspace,
             links_latest: false,
             is_row: true,
-            is_fresh,
+            // Another process may have run the row anew since all rows were checked.
+            set_aside: self.retried.get(id).copied().map(SetAside::EndedAt),
             now: (self.env.clock)(),
         };
         let open = match open_keyed_run(prepared, inputs, &self.job.secrets, &target)? {
