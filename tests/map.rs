@@ -941,6 +941,23 @@ fn what_isnt_from_legwork_in_a_maps_folder_is_named_and_not_waited_for() {
 }
 
 #[test]
+fn a_file_of_junit_replaces_nothing_in_a_record() {
+    let folder = writing("");
+    rows(&folder, 1);
+    let server = Server::start(write_then_answer);
+    let own = "runs/job/map-rows/junit.xml";
+    run(&folder, &server, &["--isolate", "none", "--junit", own]).assert_code(0);
+    let before = folder.list();
+    for name in ["map.json", "results.csv", "rows/a0/events.jsonl", "rows/a0/result.json"] {
+        let ended = run(&folder, &server, &["--junit", &format!("runs/job/map-rows/{name}")]);
+        ended.assert_code(2).assert_stderr_contains("it is part of a record");
+    }
+    assert_eq!(folder.list(), before);
+    run(&folder, &server, &["--junit", own]).assert_code(0);
+    assert_eq!(server.finish().len(), 2);
+}
+
+#[test]
 fn failures_are_retried_only_if_asked_for_and_can_stop_the_map() {
     let folder = writing("checks: [{ name: good, run: 'test -e good' }]\n");
     rows(&folder, 6);

@@ -11,7 +11,8 @@ use jiff::Timestamp;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::files::{
-    BASELINE_FILE, JOB_FILE, PATCH_FILE, PLAN_FILE, REPORT_FILE, TEMP_PREFIX, TRANSCRIPT_FILE, remove_temporary_files,
+    BASELINE_FILE, JOB_FILE, PATCH_FILE, PLAN_FILE, REPORT_FILE, RESULT_FILE, TEMP_PREFIX, TRANSCRIPT_FILE,
+    remove_temporary_files,
 };
 use super::lease::LEASE_FILE;
 use super::lock::RecordLock;
@@ -215,6 +216,26 @@ impl StartedRecord {
     }
 }
 
+/// Whether a path is that of a file which legwork itself keeps in a record or in the folder of a map that exists.
+pub fn is_record_file(path: &Path) -> bool {
+    let journal = journal_file(PARENT);
+    let kept = [
+        &journal,
+        JOB_FILE,
+        PLAN_FILE,
+        RESULT_FILE,
+        TRANSCRIPT_FILE,
+        REPORT_FILE,
+        PATCH_FILE,
+        BASELINE_FILE,
+        MAP_FILE,
+        "results.jsonl",
+        "results.csv",
+    ];
+    path.file_name().is_some_and(|name| kept.iter().any(|kept| name == *kept))
+        && [&journal, MAP_FILE].iter().any(|kept| path.with_file_name(kept).exists())
+}
+
 fn not_a_record(folder: &Path, why: impl Into<String>) -> Error {
     Error::NotARecord { path: folder.to_owned(), why: why.into() }
 }
@@ -223,6 +244,9 @@ fn not_a_record(folder: &Path, why: impl Into<String>) -> Error {
 /// run whose journal wasn't flushed. Nothing is removed if anything else is there.
 fn remove_leftovers(folder: &Path) -> Result<(), Error> {
     let failed = || record_error(folder);
+    if folder.join(MAP_FILE).exists() {
+        return Err(not_a_record(folder, "it is the folder of a map; choose another name"));
+    }
     let journal = journal_file(PARENT);
     // Files at the end of a run are written after its journal was created.
     let mut at_end: &[&str] = &[PATCH_FILE, TRANSCRIPT_FILE, REPORT_FILE];
@@ -238,7 +262,6 @@ fn remove_leftovers(folder: &Path) -> Result<(), Error> {
             || name.starts_with(TEMP_PREFIX)
             || name.starts_with("lease.");
         match name.as_str() {
-            MAP_FILE => return Err(not_a_record(folder, "it is the folder of a map; choose another name")),
             LEASE_FILE => {}
             _ if is_leftover && entry.file_type().is_ok_and(|kind| kind.is_file()) => leftovers.push(entry.path()),
             _ => {
