@@ -47,6 +47,9 @@ use crate::text::pluralize;
 
 /// The time of a map without a limit: a year.
 const NO_TIME_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
+/// How long a map may take to end after a signal: hundreds of rows write their results. GitHub's runner waits for 7.5 seconds
+/// before it sends the next signal, and containers for 10.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(7);
 /// How many rows are named in a message.
 const MAX_NAMED: usize = 5;
 
@@ -213,7 +216,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let job = job.connect(&checked.first.plan, secrets)?;
     job.prepared.check_out()?;
     // From here on, a signal must let the records be closed.
-    let signals = Signals::catch()?;
+    let signals = Signals::catch_within(SHUTDOWN_GRACE)?;
     env.console.eprint(&printable(&summary));
     let process = new_run_id(&job.prepared.out, job.prepared.job.name(), (env.clock)());
     let setup = MapSetup { folder, name: &name, isolation, process: &process };
