@@ -758,7 +758,7 @@ fn a_row_in_its_own_workspace_goes_on_although_the_user_has_committed() {
         in_subfolder(&server, isolation).assert_code(0);
     }
     let shared = in_subfolder(&server, "none");
-    shared.assert_code(1).assert_stderr_contains("is at commit").assert_stderr_contains("move its record away");
+    shared.assert_code(5).assert_stderr_contains("is at commit").assert_stderr_contains("move its record away");
     shared.assert_not_printed("--fresh");
 }
 
@@ -897,6 +897,26 @@ fn results_from_another_machine_are_named() {
         "the records of 2 ended rows were made on another machine or with another key: a0, a1; their results count",
     );
     server.finish();
+}
+
+#[test]
+fn a_row_that_cannot_go_on_because_of_its_key_says_what_to_do() {
+    let folder = writing("");
+    rows(&folder, 2);
+    let answers = AtomicUsize::new(0);
+    let server = Server::with(Checks::AllowRepeats, move |request: &Request| {
+        let is_refused = request.prompt() == "Item a0" && answers.fetch_add(1, Ordering::SeqCst) == 0;
+        if is_refused { Answer::status(401) } else { write_then_answer(request) }
+    });
+    let keyed = |key: &str| {
+        let key = format!("a key of many characters: {key}");
+        folder.legwork(MAP).args(["--isolate", "none"]).env("LEGWORK_RECORD_KEY", key).anthropic(&server).run()
+    };
+    keyed("one").assert_code(5);
+    let foreign = keyed("two");
+    foreign.assert_code(5).assert_stderr_contains("Machines that share runs need the same LEGWORK_RECORD_KEY");
+    foreign.assert_stderr_contains("resume: legwork map job.yaml");
+    keyed("one").assert_code(0);
 }
 
 #[test]

@@ -23,7 +23,7 @@ use crate::cli::output::printable;
 use crate::cli::prepared_job::{ConnectedJob, RunParts};
 use crate::cli::progress::MapProgress;
 use crate::error::Error;
-use crate::event::{Outcome, RunResult};
+use crate::event::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, Outcome, RunResult};
 use crate::formats::map_table::EXIT_TEMPORARY;
 use crate::isolation::IsolationError;
 use crate::map::{MapFolder, Results, RowWorkspaces, SharedPrefixes};
@@ -128,12 +128,19 @@ impl MapRunner<'_> {
                 if let Error::Invalid(findings) = error {
                     why = findings.first().map(|finding| finding.message.clone()).unwrap_or(why);
                 }
-                if let Error::Usage { hint: Some(hint), .. } = error {
+                let has_hint =
+                    matches!(error, Error::Usage { .. } | Error::ForeignRecord { .. } | Error::Copied { .. });
+                if let Some(hint) = error.hint().filter(|_| has_hint) {
                     why.push_str(&format!(". {}", hint.trim_end_matches('.')));
                 }
                 self.progress.row_ended(id, Err(&why), is_failure(error.exit_code()));
-                lock(&self.errors).insert(id.clone(), error.exit_code());
-                error.exit_code()
+                // The row hasn't ended badly: something around it keeps it from running.
+                let code = match error.exit_code() {
+                    EXIT_USAGE | EXIT_INVALID => EXIT_ENVIRONMENT,
+                    code => code,
+                };
+                lock(&self.errors).insert(id.clone(), code);
+                code
             }
         };
         if is_failure(code) {
