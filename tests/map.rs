@@ -133,6 +133,14 @@ fn all_mistakes_are_reported_with_their_places_before_anything_is_spent() {
     let found = ended.stderr.matches("error[bad-input]").count();
     assert_eq!(found, 100, "{}", ended.full_output());
     ended.assert_stderr_contains("rows.csv:3:1").assert_stderr_contains("rows.csv:102:1");
+    // A number that is only too large is named as that.
+    let large = "item\n99999999999999999999\n";
+    let ended = folder
+        .legwork(&["map", "job.yaml", "--rows", "-", "--set", "place=here"])
+        .stdin(large)
+        .anthropic(&server)
+        .run();
+    ended.assert_code(3).assert_stderr_contains("`item` doesn't fit into a 64-bit integer");
     // An input that no row and no option gives.
     let ended = folder.legwork(&["map", "job.yaml", "--rows", "-"]).stdin("item\n1\n2\n").anthropic(&server).run();
     ended.assert_code(3).assert_stderr_contains("<stdin>:2:1").assert_stderr_contains("error[missing-input]");
