@@ -219,6 +219,12 @@ impl Error {
                             --allow-read DIR; `required: false` runs the job without the server.";
                 Some(text.to_owned())
             }
+            Self::Record { source, .. }
+                if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>
+            {
+                // In another folder, runs with a key and rows of a map that have ended would be paid for again.
+                Some("Free some disk space, then repeat the command; with --out DIR, it starts anew in another folder.".into())
+            }
             Self::Record { .. } => Some("Choose another folder with --out DIR.".into()),
             Self::BrokenRecord { path, .. } => {
                 Some(format!("Free some disk space, then resume the run: legwork resume {}", path.display()))

@@ -340,6 +340,10 @@ fn what_is_no_record_stays_as_it_is() {
         .write("runs/job/map/map.json", "{}")
         .write("runs/job/notes/notes.txt", "mine");
     folder.write("elsewhere/job.yaml", "");
+    // Whatever comes first when the folder is listed.
+    for name in ["results.jsonl", "results.csv", "report.html", "rows/a/plan.json", "ledger/lock", "other"] {
+        folder.write(&format!("runs/job/map/{name}"), "");
+    }
     std::os::unix::fs::symlink("../../elsewhere", folder.at("runs/job/link")).unwrap();
     let before = folder.list();
     for (key, why) in [

@@ -133,6 +133,14 @@ fn all_mistakes_are_reported_with_their_places_before_anything_is_spent() {
     let found = ended.stderr.matches("error[bad-input]").count();
     assert_eq!(found, 100, "{}", ended.full_output());
     ended.assert_stderr_contains("rows.csv:3:1").assert_stderr_contains("rows.csv:102:1");
+    // A number that is only too large is named as that.
+    let large = "item\n99999999999999999999\n";
+    let ended = folder
+        .legwork(&["map", "job.yaml", "--rows", "-", "--set", "place=here"])
+        .stdin(large)
+        .anthropic(&server)
+        .run();
+    ended.assert_code(3).assert_stderr_contains("`item` doesn't fit into a 64-bit integer");
     // An input that no row and no option gives.
     let ended = folder.legwork(&["map", "job.yaml", "--rows", "-"]).stdin("item\n1\n2\n").anthropic(&server).run();
     ended.assert_code(3).assert_stderr_contains("<stdin>:2:1").assert_stderr_contains("error[missing-input]");
@@ -544,6 +552,51 @@ fn two_maps_on_the_same_folder_share_the_rows() {
 }
 
 #[test]
+fn a_row_that_another_process_has_run_gets_no_second_line_while_the_map_runs() {
+    let folder = writing("");
+    rows(&folder, 3);
+    let ledger = folder.at("runs/job/map-rows/ledger");
+    let done = folder.at("done");
+    let server = Server::with(Checks::AllowRepeats, move |request: &Request| {
+        let waits_for: &dyn Fn() -> bool = match request.prompt().as_str() {
+            // The first process ends this row when the second one has found that it is to run.
+            "Item a0" => &|| std::fs::read_dir(&ledger).is_ok_and(|processes| processes.count() >= 2),
+            _ => &|| done.exists(),
+        };
+        for _ in 0..2_000 {
+            if waits_for() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        write_then_answer(request)
+    });
+    let start = || folder.legwork(MAP).args(["--isolate", "none", "--jobs", "1"]).anthropic(&server).spawn();
+    let first = start();
+    server.wait_for(1);
+    let second = start();
+    // Two of a0, and one of each other row: the second process is done with a0 and can't have a1.
+    server.wait_for(4);
+    assert_eq!(results(&folder).into_keys().collect::<Vec<_>>(), ["a0"]);
+    folder.write("done", "");
+    for running in [first, second] {
+        running.wait();
+    }
+    folder.legwork(MAP).run().assert_code(0);
+    assert_eq!(outcomes(&folder).len(), 3);
+}
+
+#[test]
+fn why_a_row_cannot_run_is_printed_with_quiet_too() {
+    let folder = writing("");
+    rows(&folder, 1);
+    let server = Server::start(write_then_answer);
+    folder.write("runs/job/map-rows/rows/a0/notes.txt", "not from legwork");
+    let ended = run(&folder, &server, &["--isolate", "none", "--quiet"]);
+    ended.assert_code(5).assert_stderr_contains("it contains `notes.txt`, and no run has started in it");
+}
+
+#[test]
 fn a_signal_ends_all_rows_and_the_same_command_goes_on() {
     let folder = writing("");
     rows(&folder, 6);
@@ -713,7 +766,7 @@ fn a_row_in_its_own_workspace_goes_on_although_the_user_has_committed() {
         in_subfolder(&server, isolation).assert_code(0);
     }
     let shared = in_subfolder(&server, "none");
-    shared.assert_code(1).assert_stderr_contains("is at commit").assert_stderr_contains("move its record away");
+    shared.assert_code(5).assert_stderr_contains("is at commit").assert_stderr_contains("move its record away");
     shared.assert_not_printed("--fresh");
 }
 
@@ -855,6 +908,26 @@ fn results_from_another_machine_are_named() {
 }
 
 #[test]
+fn a_row_that_cannot_go_on_because_of_its_key_says_what_to_do() {
+    let folder = writing("");
+    rows(&folder, 2);
+    let answers = AtomicUsize::new(0);
+    let server = Server::with(Checks::AllowRepeats, move |request: &Request| {
+        let is_refused = request.prompt() == "Item a0" && answers.fetch_add(1, Ordering::SeqCst) == 0;
+        if is_refused { Answer::status(401) } else { write_then_answer(request) }
+    });
+    let keyed = |key: &str| {
+        let key = format!("a key of many characters: {key}");
+        folder.legwork(MAP).args(["--isolate", "none"]).env("LEGWORK_RECORD_KEY", key).anthropic(&server).run()
+    };
+    keyed("one").assert_code(5);
+    let foreign = keyed("two");
+    foreign.assert_code(5).assert_stderr_contains("Machines that share runs need the same LEGWORK_RECORD_KEY");
+    foreign.assert_stderr_contains("resume: legwork map job.yaml");
+    keyed("one").assert_code(0);
+}
+
+#[test]
 fn what_isnt_from_legwork_in_a_maps_folder_is_named_and_not_waited_for() {
     let folder = writing("");
     rows(&folder, 2);
@@ -896,6 +969,23 @@ fn what_isnt_from_legwork_in_a_maps_folder_is_named_and_not_waited_for() {
 }
 
 #[test]
+fn a_file_of_junit_replaces_nothing_in_a_record() {
+    let folder = writing("");
+    rows(&folder, 1);
+    let server = Server::start(write_then_answer);
+    let own = "runs/job/map-rows/junit.xml";
+    run(&folder, &server, &["--isolate", "none", "--junit", own]).assert_code(0);
+    let before = folder.list();
+    for name in ["map.json", "results.csv", "rows/a0/events.jsonl", "rows/a0/result.json"] {
+        let ended = run(&folder, &server, &["--junit", &format!("runs/job/map-rows/{name}")]);
+        ended.assert_code(2).assert_stderr_contains("it is part of a record");
+    }
+    assert_eq!(folder.list(), before);
+    run(&folder, &server, &["--junit", own]).assert_code(0);
+    assert_eq!(server.finish().len(), 2);
+}
+
+#[test]
 fn failures_are_retried_only_if_asked_for_and_can_stop_the_map() {
     let folder = writing("checks: [{ name: good, run: 'test -e good' }]\n");
     rows(&folder, 6);
@@ -913,6 +1003,37 @@ fn failures_are_retried_only_if_asked_for_and_can_stop_the_map() {
     assert_eq!(server.count(), 16);
     assert!(outcomes(&folder).values().all(|outcome| outcome == "completed"));
     assert!(folder.exists("runs/job/map-rows/rows/a0.1/result.json"), "the earlier record is kept");
+}
+
+#[test]
+fn two_processes_that_retry_the_same_rows_run_each_of_them_once() {
+    let folder = writing("checks: [{ name: good, run: 'test -e good' }]\n");
+    rows(&folder, 2);
+    let (retries, first) = (folder.at("retries"), Arc::new(AtomicBool::new(true)));
+    let server = Server::with(Checks::AllowRepeats, move |request: &Request| {
+        // The first process waits at the first row of its retry until the second one has ended.
+        if retries.exists() && first.swap(false, Ordering::SeqCst) {
+            for _ in 0..2_000 {
+                if !retries.exists() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        write_then_answer(request)
+    });
+    run(&folder, &server, &["--isolate", "none"]).assert_code(1);
+    assert_eq!(server.count(), 4);
+    folder.write("retries", "");
+    let retry = || folder.legwork(MAP).args(["--retry", "failed", "--jobs", "1"]).anthropic(&server);
+    let waiting = retry().spawn();
+    server.wait_for(5);
+    retry().run().assert_code(75);
+    assert_eq!(server.count(), 7, "the second process has run the second row");
+    std::fs::remove_file(folder.at("retries")).unwrap();
+    waiting.wait().assert_code(1);
+    assert_eq!(server.count(), 8, "the first process doesn't run it again");
+    assert!(!folder.exists("runs/job/map-rows/rows/a1.2"), "{:?}", folder.list());
 }
 
 #[test]

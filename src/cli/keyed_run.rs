@@ -13,7 +13,7 @@ use super::secrets::RunSecrets;
 use crate::error::Error;
 use crate::plan::diff::PlanChange;
 use crate::plan::{InputValues, Plan};
-use crate::record::{KeyedPath, KeyedRecord, Record, Recorder, ResumedRecord, StartedRecord};
+use crate::record::{KeyedPath, KeyedRecord, Record, Recorder, ResumedRecord, SetAside, StartedRecord};
 use crate::run::{ResumeState, head_commit};
 
 /// Which run it is, and where it is recorded.
@@ -27,8 +27,8 @@ pub(super) struct KeyedTarget<'a> {
     pub(super) links_latest: bool,
     /// Whether it is a row of a map, so that it goes on after a limit of the map.
     pub(super) is_row: bool,
-    /// Whether a run that has started is set aside, and a new one begins.
-    pub(super) is_fresh: bool,
+    /// Which run is set aside if it has started, so that a new one begins.
+    pub(super) set_aside: Option<SetAside>,
     /// When the run starts if it is new.
     pub(super) now: Timestamp,
 }
@@ -70,7 +70,7 @@ pub(super) fn open_keyed_run(
         folder: target.folder,
         links_latest: target.links_latest,
         raises_a_limit: !job.limits.is_empty() || target.is_row,
-        is_fresh: target.is_fresh,
+        set_aside: target.set_aside,
         key: Some(key),
     };
     let opened = KeyedRecord::open(&path).map_err(|error| match error {

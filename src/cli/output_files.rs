@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::event::RunResult;
 use crate::formats::{ci_variables, junit};
 use crate::plan::Plan;
+use crate::record::is_record_file;
 
 /// The options that name files for how a run ended.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -69,13 +70,16 @@ impl OutputFileArgs {
         named.into_iter().filter_map(file).collect()
     }
 
-    /// Refuses files that are the job file, and two options with the same file.
+    /// Refuses files that are the job file or part of a record, and two options with the same file.
     pub(super) fn check(&self, job: Option<&Path>) -> Result<(), Error> {
         let files = self.files();
         for (number, file) in files.iter().enumerate() {
             let real = file.path.canonicalize().ok();
             if real.is_some() && real == job.and_then(|job| job.canonicalize().ok()) {
                 return Err(file.usage_error("it is the job file"));
+            }
+            if is_record_file(&file.path) {
+                return Err(file.usage_error("it is part of a record"));
             }
             if let Some(other) = files[..number].iter().find(|other| other.path == file.path) {
                 return Err(file.usage_error(&format!("{} names the same file", other.content.option())));

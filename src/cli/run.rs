@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::formats::{self, PlanPreview};
 use crate::plan::diff::PlanChange;
 use crate::plan::{InputValues, Plan};
-use crate::record::{Record, Recorder, new_run_id};
+use crate::record::{Record, Recorder, SetAside, new_run_id};
 use crate::rows::name_mistake;
 use crate::run::Signals;
 use crate::text::pluralize;
@@ -101,7 +101,7 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
             workspace: &job.workspace.clone(),
             links_latest: true,
             is_row: false,
-            is_fresh: options.fresh,
+            set_aside: options.fresh.then_some(SetAside::Any),
             now: started,
         };
         return run_with_key(options, env, job, &inputs, secrets, &target);

@@ -1,11 +1,15 @@
 //! Parses and checks the values of inputs.
 
+use std::num::IntErrorKind;
 use std::path::Path;
 
 use serde_json::Value;
 
 use super::{Input, InputType};
 use crate::template::leaves_dir;
+
+/// What is wrong with an integer that is too large or too small.
+const DOES_NOT_FIT: &str = "doesn't fit into a 64-bit integer";
 
 /// How the items of a list are separated in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +27,10 @@ pub enum ListSeparator {
 pub fn parse_value(kind: InputType, text: &str, listing: ListSeparator) -> Result<Value, String> {
     match kind {
         InputType::String | InputType::Path | InputType::Image => Ok(Value::from(text)),
-        InputType::Integer => text.parse::<i64>().map(Value::from).map_err(|_| "isn't a whole number".to_owned()),
+        InputType::Integer => text.parse::<i64>().map(Value::from).map_err(|error| match error.kind() {
+            IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => DOES_NOT_FIT.to_owned(),
+            _ => "isn't a whole number".to_owned(),
+        }),
         InputType::Number => match (text.parse::<i64>(), text.parse::<f64>()) {
             (Ok(whole), _) => Ok(Value::from(whole)),
             (_, Ok(number)) if number.is_finite() => Ok(Value::from(number)),
@@ -55,9 +62,7 @@ pub fn check_value(input: &Input, value: Value, workspace: Option<&str>) -> Resu
         (InputType::String, Value::String(text)) => check_choice(input, text).map(|()| value),
         (InputType::Path | InputType::Image, Value::String(path)) => check_path(path, workspace).map(Value::from),
         (InputType::Integer, Value::Number(number)) if number.is_i64() => Ok(value),
-        (InputType::Integer, Value::Number(number)) if number.is_u64() => {
-            Err("doesn't fit into a 64-bit integer".to_owned())
-        }
+        (InputType::Integer, Value::Number(number)) if number.is_u64() => Err(DOES_NOT_FIT.to_owned()),
         (InputType::Number, Value::Number(_)) | (InputType::Boolean, Value::Bool(_)) => Ok(value),
         (InputType::List, Value::Array(items)) => match items.iter().position(|item| !item.is_string()) {
             None => Ok(value),

@@ -64,12 +64,13 @@ impl Results {
         Ok(results)
     }
 
-    /// Takes the result of a row whose record is complete, and appends its line to `results.jsonl`.
+    /// Takes the result of a row whose record is complete, and appends its line to `results.jsonl` if it has run in this
+    /// process: otherwise, the other one does that.
     ///
     /// # Errors
     /// If it can't be written.
-    pub fn row_ended(&mut self, id: &str) -> io::Result<()> {
-        if let Some(line) = self.read(id)? {
+    pub fn row_ended(&mut self, id: &str, has_run_here: bool) -> io::Result<()> {
+        if let Some(line) = self.read(id)?.filter(|_| has_run_here) {
             self.files.append(&line)?;
         }
         Ok(())
@@ -263,9 +264,9 @@ mod tests {
         let mut results = map.open();
         assert_eq!(map.lines(), []);
         map.end("c", "completed", 0);
-        results.row_ended("c").unwrap();
+        results.row_ended("c", true).unwrap();
         map.end("a", "refused", 1);
-        results.row_ended("a").unwrap();
+        results.row_ended("a", true).unwrap();
         assert_eq!(map.lines(), pairs(&[("c", "completed"), ("a", "refused")]));
         assert_eq!(results.table().exit_code(), 75, "b hasn't started");
         let line: Value = serde_json::from_str(map.read("results.jsonl").lines().next().unwrap()).unwrap();
@@ -292,10 +293,10 @@ mod tests {
         assert_eq!(map.lines(), pairs(&[("a", "completed")]));
         fs::write(map.at("results.jsonl"), "{\"id\":\"a\",\"ou").unwrap();
         map.end("b", "completed", 0);
-        results.row_ended("b").unwrap();
+        results.row_ended("b", true).unwrap();
         assert_eq!(map.lines(), pairs(&[("a", "completed"), ("b", "completed")]));
         fs::remove_file(map.at("results.jsonl")).unwrap();
-        results.row_ended("b").unwrap();
+        results.row_ended("b", true).unwrap();
         assert_eq!(map.lines(), pairs(&[("a", "completed"), ("b", "completed")]), "once, although it ended twice");
         assert_eq!(results.table().exit_code(), 0);
     }
@@ -305,9 +306,9 @@ mod tests {
         let map = TestMap::new(&["a", "b", "c"]);
         let (mut one, mut other) = (map.open(), map.open());
         map.end("a", "completed", 0);
-        one.row_ended("a").unwrap();
+        one.row_ended("a", true).unwrap();
         map.end("b", "stuck", 4);
-        other.row_ended("b").unwrap();
+        other.row_ended("b", true).unwrap();
         one.finish().unwrap();
         fs::create_dir(map.at("rows/c")).unwrap();
         other.finish().unwrap();

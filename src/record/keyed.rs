@@ -11,7 +11,8 @@ use jiff::Timestamp;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::files::{
-    BASELINE_FILE, JOB_FILE, PATCH_FILE, PLAN_FILE, REPORT_FILE, TEMP_PREFIX, TRANSCRIPT_FILE, remove_temporary_files,
+    BASELINE_FILE, JOB_FILE, PATCH_FILE, PLAN_FILE, REPORT_FILE, RESULT_FILE, TEMP_PREFIX, TRANSCRIPT_FILE,
+    remove_temporary_files,
 };
 use super::lease::LEASE_FILE;
 use super::lock::RecordLock;
@@ -52,6 +53,15 @@ pub struct StartedRecord {
     key: Option<RecordKey>,
 }
 
+/// A run that is to start anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetAside {
+    /// Whatever has run.
+    Any,
+    /// The run that ended at this time, and not one that another process has started since.
+    EndedAt(Timestamp),
+}
+
 /// How to open a record at a given path.
 #[derive(Debug, Clone)]
 pub struct KeyedPath<'a> {
@@ -63,8 +73,8 @@ pub struct KeyedPath<'a> {
     pub links_latest: bool,
     /// Whether a limit may be raised, so that a run that ended at one can go on.
     pub raises_a_limit: bool,
-    /// Whether a run that has started is set aside: its record gets the next free number at the end of its name.
-    pub is_fresh: bool,
+    /// Which run is set aside if it has started: its record gets the next free number at the end of its name.
+    pub set_aside: Option<SetAside>,
     /// Seals the record.
     pub key: Option<RecordKey>,
 }
@@ -87,7 +97,7 @@ impl KeyedRecord {
                 }
                 Err(error) => return Err(record_error(folder)(error)),
             }
-            if !path.is_fresh
+            if !path.sets_aside()
                 && let Some(ended) = path.read_ended()?
             {
                 return Ok(Self::Started(Box::new(ended)));
@@ -102,7 +112,7 @@ impl KeyedRecord {
             match first_event(folder) {
                 Ok(None) => return path.start(lock).map(Box::new).map(Self::New),
                 // Also a record that can't be read.
-                Ok(Some(_)) | Err(Error::NotARecord { .. } | Error::OtherFormat { .. }) if path.is_fresh => {
+                Ok(Some(_)) | Err(Error::NotARecord { .. } | Error::OtherFormat { .. }) if path.sets_aside() => {
                     set_aside(folder, lock)?;
                     continue;
                 }
@@ -121,6 +131,16 @@ impl KeyedRecord {
 }
 
 impl KeyedPath<'_> {
+    /// Whether the run that the record has now is set aside.
+    fn sets_aside(&self) -> bool {
+        match self.set_aside {
+            None => false,
+            Some(SetAside::Any) => true,
+            Some(SetAside::EndedAt(at)) => Record::open(self.folder)
+                .is_ok_and(|record| record.result.is_some_and(|result| result.finished_at == at)),
+        }
+    }
+
     /// Creates the folder. Returns false if another process was faster.
     fn create(&self) -> Result<bool, Error> {
         let parent = self.folder.parent().unwrap_or(self.out);
@@ -196,6 +216,26 @@ impl StartedRecord {
     }
 }
 
+/// Whether a path is that of a file which legwork itself keeps in a record or in the folder of a map that exists.
+pub fn is_record_file(path: &Path) -> bool {
+    let journal = journal_file(PARENT);
+    let kept = [
+        &journal,
+        JOB_FILE,
+        PLAN_FILE,
+        RESULT_FILE,
+        TRANSCRIPT_FILE,
+        REPORT_FILE,
+        PATCH_FILE,
+        BASELINE_FILE,
+        MAP_FILE,
+        "results.jsonl",
+        "results.csv",
+    ];
+    path.file_name().is_some_and(|name| kept.iter().any(|kept| name == *kept))
+        && [&journal, MAP_FILE].iter().any(|kept| path.with_file_name(kept).exists())
+}
+
 fn not_a_record(folder: &Path, why: impl Into<String>) -> Error {
     Error::NotARecord { path: folder.to_owned(), why: why.into() }
 }
@@ -204,6 +244,9 @@ fn not_a_record(folder: &Path, why: impl Into<String>) -> Error {
 /// run whose journal wasn't flushed. Nothing is removed if anything else is there.
 fn remove_leftovers(folder: &Path) -> Result<(), Error> {
     let failed = || record_error(folder);
+    if folder.join(MAP_FILE).exists() {
+        return Err(not_a_record(folder, "it is the folder of a map; choose another name"));
+    }
     let journal = journal_file(PARENT);
     // Files at the end of a run are written after its journal was created.
     let mut at_end: &[&str] = &[PATCH_FILE, TRANSCRIPT_FILE, REPORT_FILE];
@@ -219,7 +262,6 @@ fn remove_leftovers(folder: &Path) -> Result<(), Error> {
             || name.starts_with(TEMP_PREFIX)
             || name.starts_with("lease.");
         match name.as_str() {
-            MAP_FILE => return Err(not_a_record(folder, "it is the folder of a map; choose another name")),
             LEASE_FILE => {}
             _ if is_leftover && entry.file_type().is_ok_and(|kind| kind.is_file()) => leftovers.push(entry.path()),
             _ => {

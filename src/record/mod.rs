@@ -23,7 +23,7 @@ pub use self::files::{BASELINE_FILE, LATEST, ROWS, RUNS, remove_abandoned_files,
 pub(crate) use self::files::{is_without_locks, open_file, open_folder};
 pub use self::flush::FlushQueue;
 pub use self::follow::{JournalTail, RunWatch};
-pub use self::keyed::{KeyedPath, KeyedRecord, MAP_FILE, StartedRecord};
+pub use self::keyed::{KeyedPath, KeyedRecord, MAP_FILE, SetAside, StartedRecord, is_record_file};
 pub use self::lease::SeenLease;
 pub use self::lock::RemovalLock;
 pub use self::lookup::{find_run, folders, is_timestamp};

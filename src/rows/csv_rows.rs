@@ -25,6 +25,9 @@ pub(super) fn read(reader: &mut RowReader<'_>) {
         let end = offset + usize::try_from(records.position().byte()).unwrap_or_default();
         let start = start + text[start..end].len() - text[start..end].trim_start_matches(['\r', '\n']).len();
         let range = start..start + text[start..end].trim_end_matches(['\r', '\n']).len();
+        if header.is_some() && reader.is_full(range.clone()) {
+            return;
+        }
         let fields = scan(text, range.clone());
         let mistakes: Vec<&Field> = fields.iter().filter(|field| field.mistake.is_some()).collect();
         for field in &mistakes {
@@ -54,9 +57,6 @@ pub(super) fn read(reader: &mut RowReader<'_>) {
             header = Some(columns);
             continue;
         };
-        if reader.is_full(range.clone()) {
-            return;
-        }
         if fields.len() != columns.len() {
             let message = format!("the row has {} fields, and the header has {}", fields.len(), columns.len());
             reader.error("rows-syntax", range, message, "quote fields that have a comma");

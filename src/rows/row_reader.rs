@@ -81,12 +81,14 @@ pub(super) struct RowReader<'a> {
     /// Without a job, every column may be an input.
     pub(super) job: Option<&'a Job>,
     pub(super) rows: Vec<Row>,
-    /// The place of the first row with each id, in lower case.
-    pub(super) ids: HashMap<String, Range<usize>>,
+    /// The number and the place of the first row with each id, in lower case.
+    pub(super) ids: HashMap<String, (usize, Range<usize>)>,
     pub(super) findings: Vec<Diagnostic>,
     pub(super) omitted: OmittedFindings,
     /// Whether the mistakes concern all rows, so that checking their values would repeat them.
     pub(super) has_wrong_columns: bool,
+    /// How many rows were read, also those with mistakes.
+    count: usize,
     /// Whether the rest of the file wasn't read.
     is_too_long: bool,
 }
@@ -102,7 +104,7 @@ impl<'a> RowReader<'a> {
     pub(super) fn new(source: &'a Arc<Source>, id_column: Option<&'a str>, job: Option<&'a Job>) -> Self {
         let (rows, ids, findings) = (Vec::new(), HashMap::new(), Vec::new());
         let (omitted, has_wrong_columns) = (OmittedFindings::default(), false);
-        Self { source, id_column, job, rows, ids, findings, omitted, has_wrong_columns, is_too_long: false }
+        Self { source, id_column, job, rows, ids, findings, omitted, has_wrong_columns, count: 0, is_too_long: false }
     }
 
     pub(super) fn text(&self) -> &'a str {
@@ -194,13 +196,13 @@ impl<'a> RowReader<'a> {
         }
         // Without all columns, different rows may look the same.
         let is_partial = self.has_wrong_columns && self.id_column.is_none();
-        if let Some(first) = self.ids.get(&id.to_ascii_lowercase()).cloned().filter(|_| !is_partial) {
+        if let Some((number, first)) = self.ids.get(&id.to_ascii_lowercase()).cloned().filter(|_| !is_partial) {
             let (message, help) = match self.id_column {
                 None => (
                     "the row has the same values as another one".to_owned(),
                     "remove one of them, or name a column of ids with --id",
                 ),
-                Some(_) if self.rows.iter().any(|row| row.id == id) => {
+                Some(_) if self.rows[number].id == id => {
                     (format!("two rows have the id `{id}`"), "give each row an id of its own")
                 }
                 Some(_) => (
@@ -214,14 +216,15 @@ impl<'a> RowReader<'a> {
             self.report(finding);
             return;
         }
-        self.ids.insert(id.to_ascii_lowercase(), place);
+        self.ids.insert(id.to_ascii_lowercase(), (self.rows.len(), place));
         let cells = values.into_iter().filter(|(_, used)| used.is_input).map(|(cell, _)| cell).collect();
         self.rows.push(Row { id, range, cells });
     }
 
-    /// Whether the file has more rows than are allowed; then the rest isn't read.
+    /// Counts a row. Returns whether the file has more of them than are allowed; then the rest isn't read.
     pub(super) fn is_full(&mut self, range: Range<usize>) -> bool {
-        let is_full = self.rows.len() >= MAX_ROWS;
+        self.count += 1;
+        let is_full = self.count > MAX_ROWS;
         if is_full {
             let help = "split the file, and run `legwork map` for each part";
             self.error("too-large", range, format!("the file has more than {MAX_ROWS} rows"), help);

@@ -149,6 +149,12 @@ fn hostile_sizes_are_refused() {
         read_as("r.csv", many.as_bytes(), None).unwrap_err(),
         ["100002:1 too-large the file has more than 100000 rows"]
     );
+    // Rows with mistakes count, too, and a repeated id isn't looked for in all rows.
+    let repeated = "path\n".to_owned()
+        + &(0..60_000).fold(String::new(), |text, row| text + &format!("{row}\n"))
+        + &"59999\n".repeat(60_000);
+    let found = read_as("r.csv", repeated.as_bytes(), Some("path")).unwrap_err();
+    assert_eq!((found.len(), found.last().unwrap().contains("39001 more findings")), (1_001, true));
     let deep = format!("{{\"path\": {}}}", "[".repeat(100_000));
     assert_eq!(read_as("r.jsonl", deep.as_bytes(), None).unwrap_err().len(), 1);
     let wrong = "{\"x\":1}\n".repeat(5_000);

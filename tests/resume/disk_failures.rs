@@ -18,7 +18,7 @@ fn fail_and_resume(work: &Workload, order: &str, number: u64) -> bool {
     let failed = folder.legwork(RUN).env(order, number.to_string()).run();
     assert_not_repeated(&folder, &why);
     if !folder.exists("runs/job/latest") {
-        failed.assert_code(5).assert_stderr_contains("--out");
+        failed.assert_code(5).assert_stderr_contains("Free some disk space, then repeat the command");
         assert!(!folder.list().iter().any(|name| name.ends_with(".jsonl")), "{why}: half a record stays");
         folder.legwork(RESUME).run().assert_code(2).assert_stdout("").assert_stderr_contains("no runs");
         return true;

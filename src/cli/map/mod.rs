@@ -5,7 +5,7 @@ mod row;
 mod runner;
 mod schedule;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use jiff::Timestamp;
 use tokio::sync::OnceCell;
 
 use self::map_limits::WholeMapLimits;
@@ -46,6 +47,9 @@ use crate::text::pluralize;
 
 /// The time of a map without a limit: a year.
 const NO_TIME_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
+/// How long a map may take to end after a signal: hundreds of rows write their results. GitHub's runner waits for 7.5 seconds
+/// before it sends the next signal, and containers for 10.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(7);
 /// How many rows are named in a message.
 const MAX_NAMED: usize = 5;
 
@@ -136,6 +140,8 @@ struct CheckedRows {
     ended: usize,
     /// How many of `to_run` go on.
     resumed: usize,
+    /// Those of `to_run` that `--retry` runs anew, by id, and when they have ended before.
+    retried: HashMap<String, Timestamp>,
     /// Those of `ended` whose records were made on another machine or with another key.
     foreign: Vec<String>,
     /// The plan of the first row that runs, or of the first row.
@@ -210,7 +216,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let job = job.connect(&checked.first.plan, secrets)?;
     job.prepared.check_out()?;
     // From here on, a signal must let the records be closed.
-    let signals = Signals::catch()?;
+    let signals = Signals::catch_within(SHUTDOWN_GRACE)?;
     env.console.eprint(&printable(&summary));
     let process = new_run_id(&job.prepared.out, job.prepared.job.name(), (env.clock)());
     let setup = MapSetup { folder, name: &name, isolation, process: &process };
@@ -234,7 +240,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let runner = MapRunner {
         jobs,
         max_failures: options.max_failures,
-        retry: options.retry,
+        retried: checked.retried,
         env,
         job: &job,
         rows: &rows,
@@ -503,10 +509,11 @@ fn check_all(
     }
     // Otherwise, rows that fail each time could keep all others from being started if the map stops early each time.
     retried.sort_unstable();
-    to_run.extend(retried.into_iter().map(|(_, number)| number));
+    to_run.extend(retried.iter().map(|(_, number)| *number));
+    let retried = retried.into_iter().map(|(ended_at, number)| (rows.rows[number].id.clone(), ended_at)).collect();
     // A file of rows has at least one.
     let first = first.ok_or_else(|| Error::usage("the file has no rows", "Write one row for each run."))?;
-    Ok(CheckedRows { to_run, ended, resumed, foreign, first, shared_prefixes })
+    Ok(CheckedRows { to_run, ended, resumed, retried, foreign, first, shared_prefixes })
 }
 
 fn today(env: &CliEnv) -> String {

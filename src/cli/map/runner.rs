@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use jiff::Timestamp;
 use tokio::sync::{OnceCell, watch};
 
-use super::row::{Retry, has_ended, has_ended_in};
+use super::row::has_ended_in;
 use super::schedule;
 use crate::budget::MapBudget;
 use crate::cli::env::CliEnv;
@@ -22,12 +23,12 @@ use crate::cli::output::printable;
 use crate::cli::prepared_job::{ConnectedJob, RunParts};
 use crate::cli::progress::MapProgress;
 use crate::error::Error;
-use crate::event::{Outcome, RunResult};
+use crate::event::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, Outcome, RunResult};
 use crate::formats::map_table::EXIT_TEMPORARY;
 use crate::isolation::IsolationError;
 use crate::map::{MapFolder, Results, RowWorkspaces, SharedPrefixes};
 use crate::plan::InputValues;
-use crate::record::{FlushQueue, Record, RunSlot};
+use crate::record::{FlushQueue, RunSlot, SetAside};
 use crate::rows::Rows;
 use crate::run::Signals;
 
@@ -43,8 +44,8 @@ pub(super) struct MapRunner<'a> {
     pub(super) jobs: usize,
     /// After how many failures no more rows start.
     pub(super) max_failures: Option<u32>,
-    /// Which rows run anew.
-    pub(super) retry: Option<Retry>,
+    /// The rows that run anew, by id, and when they have ended before.
+    pub(super) retried: HashMap<String, Timestamp>,
     pub(super) env: &'a CliEnv,
     pub(super) job: &'a ConnectedJob<'a>,
     pub(super) rows: &'a Rows,
@@ -106,8 +107,10 @@ impl MapRunner<'_> {
         let id = &self.rows.rows[number].id;
         let ended = self.execute_row(number, slot).await;
         let is_failure = |code: u8| code != 0 && code != EXIT_TEMPORARY && code < 128;
+        // The process that has run a row appends its line.
+        let has_run_here = matches!(&ended, Ok((_, has_run_here)) if *has_run_here);
         let code = match &ended {
-            Ok(result) => {
+            Ok((result, _)) => {
                 self.progress.row_ended(id, Ok(result), is_failure(result.exit_code));
                 result.exit_code
             }
@@ -125,12 +128,19 @@ impl MapRunner<'_> {
                 if let Error::Invalid(findings) = error {
                     why = findings.first().map(|finding| finding.message.clone()).unwrap_or(why);
                 }
-                if let Error::Usage { hint: Some(hint), .. } = error {
+                let has_hint =
+                    matches!(error, Error::Usage { .. } | Error::ForeignRecord { .. } | Error::Copied { .. });
+                if let Some(hint) = error.hint().filter(|_| has_hint) {
                     why.push_str(&format!(". {}", hint.trim_end_matches('.')));
                 }
                 self.progress.row_ended(id, Err(&why), is_failure(error.exit_code()));
-                lock(&self.errors).insert(id.clone(), error.exit_code());
-                error.exit_code()
+                // The row hasn't ended badly: something around it keeps it from running.
+                let code = match error.exit_code() {
+                    EXIT_USAGE | EXIT_INVALID => EXIT_ENVIRONMENT,
+                    code => code,
+                };
+                lock(&self.errors).insert(id.clone(), code);
+                code
             }
         };
         if is_failure(code) {
@@ -138,20 +148,21 @@ impl MapRunner<'_> {
         }
         let written = {
             let mut results = lock(&self.results);
-            results.row_ended(id).and_then(|()| results.update())
+            results.row_ended(id, has_run_here).and_then(|()| results.update())
         };
         if let Err(error) = written {
             lock(&self.result_error).get_or_insert(error);
         }
     }
 
-    async fn execute_row(&self, number: usize, slot: Arc<RunSlot>) -> Result<Box<RunResult>, Error> {
+    /// Runs a row. Returns its result, and whether it has run here: another process may have been faster.
+    async fn execute_row(&self, number: usize, slot: Arc<RunSlot>) -> Result<(Box<RunResult>, bool), Error> {
         let row = &self.rows.rows[number];
         let mut inputs = self.inputs.clone();
         inputs.set_row(&self.rows.source, row.clone());
         let opened = self.open_row(&row.id, &inputs)?;
         let execution = match opened {
-            OpenedRow::Ended(result) => return Ok(result),
+            OpenedRow::Ended(result) => return Ok((result, false)),
             OpenedRow::Execution(execution) => execution,
         };
         let mut execution = *execution;
@@ -190,7 +201,7 @@ impl MapRunner<'_> {
         if has_ended {
             self.remove_workspace(&row.id);
         }
-        Ok(Box::new(executed.result))
+        Ok((Box::new(executed.result), true))
     }
 }
 
@@ -226,21 +237,14 @@ impl MapRunner<'_> {
     fn open_row(&self, id: &str, inputs: &InputValues) -> Result<OpenedRow<'_>, Error> {
         let folder = self.folder.row(id);
         let prepared = &self.job.prepared;
-        // Another process may have run the row anew since all rows were checked.
-        let is_fresh = self.retry.is_some()
-            && Record::open(&folder).is_ok_and(|record| {
-                record
-                    .result
-                    .as_ref()
-                    .is_some_and(|result| Retry::applies(result.exit_code) && has_ended(&record, result))
-            });
         let workspace = self.workspaces.path(id);
         let target = KeyedTarget {
             folder: &folder,
             workspace: &workspace,
             links_latest: false,
             is_row: true,
-            is_fresh,
+            // Another process may have run the row anew since all rows were checked.
+            set_aside: self.retried.get(id).copied().map(SetAside::EndedAt),
             now: (self.env.clock)(),
         };
         let open = match open_keyed_run(prepared, inputs, &self.job.secrets, &target)? {

@@ -173,7 +173,12 @@ impl ShownMap {
         let so_far = self.spend_and_failures(&state);
         if self.screen.is_none() {
             // The lines of rows that end at the same time come in the order of their numbers.
-            self.console.eprint(&format!("{line}; so far {so_far}"));
+            let line = format!("{line}; so far {so_far}");
+            match result {
+                // The summary has no reason for a row that couldn't run.
+                Err(_) if is_failure => self.console.eprint_problem(&line),
+                _ => self.console.eprint(&line),
+            }
         }
         drop(state);
         match &self.screen {
