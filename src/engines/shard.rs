@@ -95,7 +95,7 @@ impl Shard {
             })?;
             let step = number("SLURM_ARRAY_TASK_STEP")?.unwrap_or(1).max(1);
             let index = id.checked_sub(first).filter(|offset| offset % step == 0).map(|offset| offset / step);
-            let count = last.checked_sub(first).map(|span| span / step + 1);
+            let count = last.checked_sub(first).and_then(|span| (span / step).checked_add(1));
             // `--array=3,7` has the bounds of `--array=3-7`, and no tasks for the shards between.
             let tasks = number("SLURM_ARRAY_TASK_COUNT")?;
             if let Some(tasks) = tasks.filter(|tasks| count.is_some_and(|count| count != *tasks)) {

@@ -34,6 +34,14 @@ fn every_engine_names_its_shard() {
         (vec![], "--shard auto: no variable of an engine is set"),
         (slurm("11").to_vec(), "--shard auto: the value of SLURM_ARRAY_TASK_ID doesn't fit the number of shards"),
         (
+            vec![
+                ("SLURM_ARRAY_TASK_ID", "0"),
+                ("SLURM_ARRAY_TASK_MIN", "0"),
+                ("SLURM_ARRAY_TASK_MAX", "18446744073709551615"),
+            ],
+            "--shard auto: the value of SLURM_ARRAY_TASK_ID doesn't fit the number of shards",
+        ),
+        (
             vec![("JOB_COMPLETION_INDEX", "0")],
             "--shard auto: JOB_COMPLETION_INDEX is set, but not LEGWORK_SHARDS, so the number of shards is unknown",
         ),
