@@ -10,9 +10,10 @@ if ! [[ ${PULL_REQUEST:-} =~ ^[0-9]+$ ]]; then
 fi
 folder=$(mktemp -d "${RUNNER_TEMP:-/tmp}/legwork-XXXXXX")
 marker="<!-- legwork: $(printf '%s' "$LEGWORK_JOB $LEGWORK_STEP" | tr -c '[:alnum:]/._-' _) -->"
-# A fence that is longer than every run of backticks in the answer. GitHub takes 65,536 characters.
+# A fence that is longer than every run of backticks in the answer. GitHub takes 65,536 characters. Bytes, because the end of the
+# excerpt may be half a character, and grep would take it for a binary file without matches.
 head -c 60000 "$LEGWORK_ANSWER" > "$folder/answer"
-longest=$({ grep -o '`*' "$folder/answer" || true; } | awk '{ if (length > n) n = length } END { print n + 0 }')
+longest=$({ LC_ALL=C grep -a -o '`*' "$folder/answer" || true; } | awk '{ if (length > n) n = length } END { print n + 0 }')
 # With such a fence, the comment could be longer than GitHub takes.
 if [ "$longest" -gt 1000 ]; then
     printf 'The answer has %s backticks in a row: see the record of the run.' "$longest" > "$folder/answer"

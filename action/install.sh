@@ -9,7 +9,7 @@ fail() {
 }
 
 if [ -n "${LEGWORK_PATH:-}" ]; then
-    [ -x "$LEGWORK_PATH" ] || fail "the input \`path\` names no executable file"
+    [ -f "$LEGWORK_PATH" ] && [ -x "$LEGWORK_PATH" ] || fail "the input \`path\` names no executable file"
     legwork=$(realpath "$LEGWORK_PATH")
 else
     case "$(uname -s)-$(uname -m)" in

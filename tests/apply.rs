@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::program::{Program, ProgramOutput};
@@ -213,6 +214,19 @@ fn a_folder_that_becomes_a_file_and_the_reverse_are_applied_also_again() {
 }
 
 #[test]
+fn a_folder_that_becomes_a_link_is_applied_also_again() {
+    let folder = repository();
+    row(&folder, "a", &["rm -r sub; ln -s ../elsewhere sub"]);
+    sh(&format!("mkdir {0}; echo theirs > {0}/inner.txt", folder.at("../elsewhere").display()));
+    apply(&folder, &["fixes"]).run().assert_code(0).assert_stdout_contains("2 files written");
+    apply(&folder, &["fixes"]).run().assert_code(0).assert_stdout_contains("1 unchanged; 0 files written");
+    assert_eq!(folder.read("../elsewhere/inner.txt"), "theirs\n");
+    // With a link to another place, it isn't known what the deletion means.
+    sh(&format!("cd {} && rm sub && ln -s . sub", folder.path().display()));
+    apply(&folder, &["fixes"]).run().assert_code(1).assert_stdout_contains("sub/inner.txt: `sub` isn't a folder");
+}
+
+#[test]
 fn a_file_that_git_checked_out_with_other_line_ends_keeps_its_own() {
     let folder = plain_folder();
     folder.write(".gitattributes", "* text=auto\n");
@@ -248,6 +262,56 @@ fn a_file_with_uncommitted_changes_is_refused_unless_allowed() {
     let ended = apply(&folder, &["fixes"]).run();
     ended.assert_code(1).assert_stdout_contains("untracked.txt: it isn't tracked by git");
     assert_eq!(folder.read("untracked.txt"), "1\n");
+}
+
+#[test]
+fn a_file_in_which_git_does_not_look_for_changes_is_refused_unless_allowed() {
+    for flag in ["--assume-unchanged", "--skip-worktree"] {
+        let folder = repository();
+        row(&folder, "a", &["sed -i 's/^20$/twenty/' lines.txt"]);
+        folder.git(&["update-index", flag, "lines.txt"]);
+        folder.write("lines.txt", lines().replace("\n2\n", "\nmine\n"));
+        assert_eq!(folder.git(&["status", "--porcelain"]), "");
+        let ended = apply(&folder, &["fixes"]).run();
+        ended.assert_code(1).assert_stdout_contains("lines.txt: git doesn't look for changes in it");
+        apply(&folder, &["fixes", "--allow-dirty"]).run().assert_code(0);
+        assert_eq!(folder.read("lines.txt"), lines().replace("\n2\n", "\nmine\n").replace("\n20\n", "\ntwenty\n"));
+    }
+}
+
+#[test]
+fn a_signal_while_files_are_written_leaves_no_row_half_applied() {
+    let folder = repository();
+    row(&folder, "a", &["for number in $(seq 1000 3000); do echo x > f$number; done"]);
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let running = apply(&folder, &["fixes"]).spawn();
+        folder.wait_for("f1000");
+        running.signal(signal);
+        // It may have written everything just before.
+        let ended = running.wait();
+        assert!(ended.exited_with(0) || ended.exited_with(128 + signal.as_raw()), "{}", ended.full_output());
+        ended.assert_stdout_contains("1 applied; 2001 files written");
+        let names = folder.list();
+        assert_eq!(names.iter().filter(|name| name.starts_with('f')).count(), 2001);
+        assert!(!names.iter().any(|name| name.contains(".legwork-")), "no temporary file is left");
+        folder.git(&["clean", "--quiet", "--force"]);
+    }
+}
+
+#[test]
+fn a_run_in_a_folder_with_much_text_has_a_complete_patch() {
+    let folder = plain_folder();
+    // More than the record of a run stores of its workspace.
+    for number in 0..40 {
+        folder.write(&format!("text/{number}.txt"), "text\n".repeat(200_000));
+    }
+    row(&folder, "a", &["sed -i 's/^20$/twenty/' lines.txt"]);
+    row(&folder, "b", &["echo more >> text/0.txt; echo more >> text/39.txt"]);
+    let ended = apply(&folder, &["fixes"]).run();
+    ended
+        .assert_code(1)
+        .assert_stdout_contains("applied   a: lines.txt")
+        .assert_stdout_contains("weren't stored (`text/");
 }
 
 #[test]

@@ -306,6 +306,22 @@ fn records_without_a_manifest_belong_to_the_job_of_the_first() {
     gathered.assert_stdout_contains("1 row: 1 completed");
 }
 
+/// Links aren't followed, and what is behind them isn't left out silently.
+#[test]
+fn a_map_behind_a_symbolic_link_is_named() {
+    let folder = TestFolder::new();
+    row(&folder, "shards/1", "a");
+    row(&folder, "elsewhere/2", "b");
+    fs::create_dir(folder.at("unrelated")).unwrap();
+    for (target, link) in [("../elsewhere/2", "2"), ("1", "current"), ("../unrelated", "data"), ("..", "loop")] {
+        std::os::unix::fs::symlink(target, folder.at("shards").join(link)).unwrap();
+    }
+    let ended = gather(&folder, &["shards", "--to", "out"]);
+    ended.assert_stdout_contains("foreign: there is a map behind this symbolic link");
+    let named: Vec<&str> = ended.stdout.lines().filter(|line| line.starts_with("foreign")).collect();
+    assert!(matches!(named.as_slice(), [only] if only.contains("(shards/2)")), "{named:?}");
+}
+
 #[test]
 fn tables_without_records_can_be_joined() {
     let folder = TestFolder::new();

@@ -233,7 +233,7 @@ fn a_dry_run_says_what_would_run_and_writes_nothing() {
     assert!(!folder.exists("runs"));
     // A worktree lacks what is in submodules.
     folder.write(".gitmodules", "").commit_all();
-    let submodules = "git worktrees don't have the files of submodules";
+    let submodules = "git worktrees don't have the files of submodules and nested repositories (see .gitmodules)";
     let dry_run = |more: &[&str]| folder.legwork(MAP).arg("--dry-run").args(more).run();
     dry_run(&[]).assert_code(0).assert_stderr_contains(submodules);
     assert!(!dry_run(&["--isolate", "copy"]).assert_code(0).stderr.contains(submodules));
@@ -273,6 +273,7 @@ fn a_repository_that_git_refuses_is_named_as_the_reason() {
     let server = Server::start(write_then_answer);
     let unborn = folder.legwork(MAP).args(["--isolate", "worktree"]).anthropic(&server).run();
     unborn.assert_code(5).assert_stderr_contains("no commit yet").assert_stderr_contains("--isolate copy");
+    assert!(!folder.exists("runs/.workspaces"), "{:?}", folder.list());
     folder.write("x", "");
     folder.git(&["add", "x"]);
     folder.git(&["commit", "--quiet", "--message", "x"]);
@@ -807,6 +808,44 @@ fn a_row_whose_workspace_was_removed_says_how_it_can_start_anew() {
         "its workspace was removed, so it can't go on. Remove its record, and the row starts anew: ",
     );
     again.assert_stderr_contains(&record.to_string_lossy());
+    run(&folder, &server, &["--quiet"]).assert_stderr_contains("row a0: its workspace was removed");
+}
+
+/// The files have other content in git than in the working tree, as those in Git LFS.
+#[test]
+fn what_git_filters_is_changed_by_rows_and_merged_although_the_user_has_committed() {
+    let folder = TestFolder::new();
+    let job = "model: replay/script.yaml\ninputs:\n  item: { type: string }\nparent: { prompt: 'Item {{ inputs.item }}', \
+               tools: [bash] }\n";
+    folder.write("job.yaml", job).write(".gitignore", "runs/\nscript.yaml\n");
+    folder.write(".gitattributes", "data/** filter=mark\n").write("data/a.txt", "1\n2\n3\n4\n5\n6\n7\n8\n");
+    folder.commit_all();
+    folder.git(&["config", "filter.mark.clean", "sed s/^/#/"]);
+    folder.git(&["config", "filter.mark.smudge", "sed s/^#//"]);
+    folder.git(&["config", "filter.mark.required", "true"]);
+    folder.git(&["add", "--renormalize", "."]);
+    folder.git(&["commit", "--quiet", "--message=filtered"]);
+    assert!(folder.git(&["show", "HEAD:data/a.txt"]).starts_with("#1\n"));
+    let command = json!([{ "tool": "bash", "input": { "command": "sed -i s/7/seven/ data/a.txt" } }]);
+    folder.write("script.yaml", json!({ "parent": [{ "calls": command }, { "text": "Done." }] }).to_string());
+    rows(&folder, 1);
+    // Its files aren't in worktrees.
+    folder.write("nested/file", "x");
+    let nested = |arguments: &[&str]| folder.git(&[&["-C", "nested"], arguments].concat());
+    nested(&["init", "--quiet"]);
+    nested(&["add", "file"]);
+    nested(&["commit", "--quiet", "--message=nested"]);
+
+    // With this variable, git would take the patterns of legwork's own commands for names of files.
+    let ended = folder.legwork(MAP).args(["--sandbox", "off"]).env("GIT_LITERAL_PATHSPECS", "1").run();
+    ended.assert_code(0).assert_stderr_contains("nested repositories (nested)");
+    let patch = record(&folder, "a0").file("changes.patch");
+    assert!(patch.contains("\n-7\n+seven\n") && !patch.contains('#'), "{patch}");
+
+    folder.write("data/a.txt", "1\ntwo\n3\n4\n5\n6\n7\n8\n");
+    folder.git(&["commit", "--quiet", "--all", "--message=later"]);
+    folder.legwork(&["apply", "map-rows"]).run().assert_code(0).assert_stdout_contains("1 applied");
+    assert_eq!(folder.read("data/a.txt"), "1\ntwo\n3\n4\n5\n6\nseven\n8\n");
 }
 
 #[test]

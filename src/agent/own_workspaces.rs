@@ -4,7 +4,6 @@
 //! are merged into the workspace in the order of the calls, three-way. Merging again what is already merged changes nothing,
 //! so that a run that was killed meanwhile merges again when it is resumed. A copy is removed after the call has its result.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -13,13 +12,12 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::ToolDeps;
-use crate::apply::{Blocker, FileSource, FileState, MergeSession, TargetFiles};
+use crate::apply::{MergeSession, TargetFiles};
 use crate::event::MergedChanges;
-use crate::git::objects::object_id;
 use crate::isolation::{Isolation, IsolationError, Snapshot, WORKSPACES_FOLDER};
 use crate::sandbox::Sandbox;
 use crate::sandbox::protected_paths::ProtectedPaths;
-use crate::text::{hex, sanitize};
+use crate::text::sanitize;
 use crate::workspace::Workspace;
 use crate::workspace_changes::{COMPARISON_TIMEOUT, ChangeTracker, Deadline};
 
@@ -29,8 +27,6 @@ const COPIES_FOLDER: &str = ".subagents";
 const SNAPSHOT_FILE: &str = "snapshot.json";
 /// The most conflicts that are listed.
 const MAX_CONFLICTS: usize = 20;
-/// The largest file that is searched for as the common ancestor of a merge, in bytes.
-const MAX_BASE_BYTES: u64 = 16 << 20;
 
 /// How the tools in a copy are confined.
 #[derive(Debug)]
@@ -184,8 +180,9 @@ impl OwnWorkspaces {
             return Ok(MergedChanges { note: changed.incomplete, ..MergedChanges::default() });
         }
         let failed = |error: io::Error| format!("the changes of {id} can't be merged into the workspace: {error}");
-        let source = Source::new(self.workspace.root(), &snapshot, &paths).map_err(failed)?;
-        let mut session = MergeSession::new(source);
+        let mut files = TargetFiles::new(self.workspace.root()).map_err(failed)?;
+        files.add_snapshot(snapshot);
+        let mut session = MergeSession::new(files);
         let merged = session.prepare(id, &changed.patch);
         let mut conflicts: Vec<String> = Vec::new();
         let describe = |path: &Path, why: &str| format!("`{}`: {why}", sanitize::line(&path.to_string_lossy()));
@@ -216,7 +213,7 @@ impl OwnWorkspaces {
             session.accept(merged);
         }
         for (path, _, state) in session.changes_to_write() {
-            let written = self.workspace.with_path_lock(path, || session.source().files.write(path, state));
+            let written = self.workspace.with_path_lock(path, || session.source().write(path, state));
             written.map_err(|error| failed(io::Error::new(error.kind(), format!("`{}`: {error}", path.display()))))?;
         }
         if may_continue {
@@ -250,45 +247,5 @@ impl OwnWorkspaces {
     pub fn remove_all(&self) {
         let copies: Vec<_> = fs::read_dir(&self.folder).into_iter().flatten().flatten().collect();
         copies.iter().filter_map(|copy| copy.file_name().into_string().ok()).for_each(|id| self.remove(&id));
-    }
-}
-
-/// The files of the workspace, and the common ancestors of the files that a copy changed.
-struct Source {
-    files: TargetFiles,
-    /// Where contents are in the copy that the changed copy was made from, by their names in git.
-    ancestors: BTreeMap<String, PathBuf>,
-}
-
-impl Source {
-    fn new(root: &Path, snapshot: &Snapshot, changed: &[PathBuf]) -> io::Result<Self> {
-        let mut ancestors = BTreeMap::new();
-        if let Snapshot::Copy { folder } = snapshot {
-            for path in changed.iter().map(|path| folder.join(path)) {
-                let is_small_file =
-                    fs::symlink_metadata(&path).is_ok_and(|data| data.is_file() && data.len() <= MAX_BASE_BYTES);
-                if let Some(content) = is_small_file.then(|| fs::read(&path).ok()).flatten() {
-                    ancestors.insert(hex(&object_id(&content, false)), path);
-                }
-            }
-        }
-        Ok(Self { files: TargetFiles::new(root)?, ancestors })
-    }
-}
-
-impl FileSource for Source {
-    fn current(&self, path: &Path) -> Result<Option<FileState>, String> {
-        self.files.current(path)
-    }
-
-    fn blocker(&self, path: &Path) -> Option<Blocker> {
-        self.files.blocker(path)
-    }
-
-    fn content_of(&self, path: &Path, object: &str) -> Option<Vec<u8>> {
-        match self.ancestors.get(object) {
-            Some(ancestor) => fs::read(ancestor).ok(),
-            None => self.files.content_of(path, object),
-        }
     }
 }

@@ -199,6 +199,16 @@ impl<S: FileSource> MergeSession<S> {
         let mut merged = MergedPatch { files: BTreeMap::new(), bytes: 0 };
         let mut conflicts = Vec::new();
         let mut files = Vec::new();
+        // The links of the patch that are there already. What it deletes to make room for them is gone then.
+        let is_created = |section: &&FilePatch| {
+            section.old.is_none() && section.is_link() && !self.files.contains_key(&section.path)
+        };
+        let is_there = |section: &&FilePatch| match (self.source.current(&section.path), section.apply_exactly("")) {
+            (Ok(Some(state)), Some(target)) => state.kind == FileKind::Link && state.content == target.as_bytes(),
+            _ => false,
+        };
+        let present_links: Vec<&Path> =
+            sections.iter().filter(is_created).filter(is_there).map(|section| section.path.as_path()).collect();
         let mut sections = sections.iter().peekable();
         while let Some(section) = sections.next() {
             // A file that becomes a link, or a link that becomes a file, has two sections.
@@ -209,6 +219,10 @@ impl<S: FileSource> MergeSession<S> {
         // Deleted files make room for others: a folder can become a file.
         files.sort_by_key(|(section, replacement)| section.new.is_some() || replacement.is_some());
         for (section, replacement) in files {
+            let is_only_deleted = section.new.is_none() && replacement.is_none();
+            if is_only_deleted && section.path.ancestors().skip(1).any(|above| present_links.contains(&above)) {
+                continue;
+            }
             match self.merge_file(&merged, section, replacement) {
                 Ok((before, after)) => {
                     let size = |state: &Option<FileState>| state.as_ref().map_or(0, |state| state.content.len());

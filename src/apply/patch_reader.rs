@@ -47,6 +47,11 @@ pub(super) struct PatchError {
 }
 
 impl FilePatch {
+    /// Whether the file is a symbolic link afterwards.
+    pub(super) fn is_link(&self) -> bool {
+        self.new.as_ref().is_some_and(|new| new.mode.as_deref() == Some(LINK_MODE))
+    }
+
     /// The lines of the old content that the patch changes, counted from 0. A range without lines is an insertion.
     pub(super) fn changed_lines(&self) -> Vec<Range<usize>> {
         let mut ranges: Vec<Range<usize>> = Vec::new();

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::{Blocker, FileKind, FileSource, FileState, is_object};
+use crate::git::CALLER_VARIABLES;
+use crate::isolation::Snapshot;
 use crate::record::open_file;
 
 /// The largest file that is merged, in bytes. Patches have no larger ones.
@@ -24,6 +26,8 @@ pub struct TargetFiles {
     root: PathBuf,
     /// Copies of the folder that were made earlier.
     copies: Vec<PathBuf>,
+    /// The names of commits and trees that may have the content that a patch was made from.
+    trees: Vec<String>,
 }
 
 /// What git knows about the files of a folder.
@@ -31,6 +35,8 @@ pub struct TargetFiles {
 pub struct CommittedFiles {
     tracked: HashSet<PathBuf>,
     changed: HashSet<PathBuf>,
+    /// Those in which git was told not to look for changes.
+    unwatched: HashSet<PathBuf>,
 }
 
 impl CommittedFiles {
@@ -39,6 +45,9 @@ impl CommittedFiles {
         match () {
             () if self.changed.contains(path) => Some("it has changes that aren't committed"),
             () if !self.tracked.contains(path) => Some("it isn't tracked by git"),
+            () if self.unwatched.contains(path) => {
+                Some("git doesn't look for changes in it (assume-unchanged or skip-worktree)")
+            }
             () => None,
         }
     }
@@ -50,12 +59,16 @@ impl TargetFiles {
     /// # Errors
     /// If the folder can't be resolved.
     pub fn new(root: &Path) -> io::Result<Self> {
-        Ok(Self { root: root.canonicalize()?, copies: Vec::new() })
+        Ok(Self { root: root.canonicalize()?, copies: Vec::new(), trees: vec!["HEAD".to_owned()] })
     }
 
-    /// Adds a copy of the folder that was made earlier, and may have the content that a patch was made from.
-    pub fn add_copy(&mut self, copy: PathBuf) {
-        self.copies.push(copy);
+    /// Adds a snapshot that may have the content that a patch was made from. It needn't exist.
+    pub fn add_snapshot(&mut self, snapshot: Snapshot) {
+        match snapshot {
+            Snapshot::Copy { folder } => self.copies.push(folder),
+            Snapshot::Git { tree, .. } if tree.bytes().all(|byte| byte.is_ascii_hexdigit()) => self.trees.push(tree),
+            Snapshot::Git { .. } => {}
+        }
     }
 
     /// The folder.
@@ -81,8 +94,13 @@ impl TargetFiles {
         prefix.pop_if(|last| *last == b'\n');
         let status = ["status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=no", "--", "."];
         let changed = listed(&self.run_git(&status)?, "XY ".len(), &prefix);
-        let tracked = listed(&self.run_git(&["ls-files", "-z", "--", "."])?, 0, b"");
-        Ok(Some(CommittedFiles { tracked, changed }))
+        let files = self.run_git(&["ls-files", "-v", "-z", "--", "."])?;
+        let tracked = listed(&files, "H ".len(), b"");
+        // In lower case: assume-unchanged. S: skip-worktree.
+        let is_unwatched = |entry: &&[u8]| entry.first().is_some_and(|tag| tag.is_ascii_lowercase() || *tag == b'S');
+        let unwatched: Vec<&[u8]> = files.split(|byte| *byte == 0).filter(is_unwatched).collect();
+        let unwatched = listed(&unwatched.join(&0), "S ".len(), b"");
+        Ok(Some(CommittedFiles { tracked, changed, unwatched }))
     }
 
     /// Writes the new state of a file: a new file that replaces the old one.
@@ -173,10 +191,7 @@ impl TargetFiles {
             .env("GIT_NO_LAZY_FETCH", "1")
             .env("GIT_TERMINAL_PROMPT", "0")
             .stdin(Stdio::null());
-        // A variable of the caller's could name another repository.
-        for variable in
-            ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_PREFIX"]
-        {
+        for variable in CALLER_VARIABLES {
             command.env_remove(variable);
         }
         command
@@ -244,9 +259,7 @@ impl FileSource for TargetFiles {
         if !is_name {
             return None;
         }
-        // Repositories with SHA-256 have no such name, and neither have files with CRLF line endings.
-        let committed = || self.git_content(&format!("HEAD:./{}", path.to_str()?));
-        let with_crlf = |content: Vec<u8>| Some(String::from_utf8(content).ok()?.replace('\n', "\r\n").into_bytes());
+        let with_crlf = |content: &[u8]| Some(str::from_utf8(content).ok()?.replace('\n', "\r\n").into_bytes());
         let is_wanted = |content: &Vec<u8>| is_object(Some(object), content);
         let copied = |copy: &PathBuf| {
             let mut content = Vec::new();
@@ -259,9 +272,15 @@ impl FileSource for TargetFiles {
         };
         let by_name = || self.git_content(object);
         let in_copy = self.copies.iter().find_map(copied);
-        in_copy
-            .or_else(by_name)
-            .or_else(|| committed().filter(is_wanted))
-            .or_else(|| committed().and_then(with_crlf).filter(is_wanted))
+        // In repositories with SHA-256, no object has this name. Neither has the content of a file that git changes when it
+        // checks it out: by its line ends, its encoding, or a filter such as that of Git LFS.
+        let in_tree = |tree: &String| {
+            let name = format!("{tree}:./{}", path.to_str()?);
+            let stored = self.git_content(&name)?;
+            let crlf = with_crlf(&stored).filter(is_wanted);
+            let checked_out = || self.run_git(&["cat-file", "--filters", &name]).ok();
+            Some(stored).filter(is_wanted).or(crlf).or_else(checked_out).filter(is_wanted)
+        };
+        in_copy.or_else(by_name).or_else(|| self.trees.iter().find_map(in_tree))
     }
 }

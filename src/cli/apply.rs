@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Deserialize;
 
@@ -23,6 +24,7 @@ use crate::map::{MapManifest, RowReading, read_row};
 use crate::pricing::Prices;
 use crate::record::{RUNS, find_run, open_file};
 use crate::rows::MAX_ROWS;
+use crate::run::Signals;
 use crate::sandbox::protected_paths::{ProtectedPaths, ProtectionConfig};
 use crate::workspace_changes::has_tracked_files;
 
@@ -30,6 +32,8 @@ use crate::workspace_changes::has_tracked_files;
 const EXIT_CONFLICT: u8 = 1;
 /// The file that makes a folder one of a map.
 const MAP_FILE: &str = "map.json";
+/// How long the files may take to be written after a signal.
+const WRITE_GRACE: Duration = Duration::from_secs(30);
 /// How much of map.json is read, in bytes.
 const MAX_MAP_BYTES: u64 = 1 << 20;
 /// How many files the plan of a run may protect or not protect.
@@ -48,7 +52,7 @@ RUN names a run as for `legwork show`. MAP is the folder of a map, its name, or 
 order of its results.jsonl; rows that didn't complete are skipped unless they are named themselves.
 
 Exit codes: 0 if all changes are applied; 1 if those of some run aren't, because of a conflict or because they may not be (the \
-others are applied); 2 for a usage error; 5 if a file can't be written.")]
+others are applied); 2 for a usage error; 5 if a file can't be written; 129, 130 or 143 after a signal.")]
 pub(super) struct ApplyArgs {
     /// The runs and maps, in the order in which their changes are applied
     #[arg(required = true, value_name = "RUN|MAP")]
@@ -75,7 +79,7 @@ pub(super) fn apply(options: &ApplyArgs, env: &CliEnv) -> Result<u8, Error> {
     let workspace = resolve_workspace(&options.workspace)?;
     let unreadable = || Error::environment(format!("the workspace {} can't be read", workspace.display()));
     let mut files = TargetFiles::new(&workspace).map_err(unreadable())?;
-    snapshots(&candidates).into_iter().for_each(|copy| files.add_copy(copy));
+    snapshots(&candidates).into_iter().for_each(|snapshot| files.add_snapshot(snapshot));
     let committed = match options.allow_dirty {
         true => None,
         false => files.committed_files().map_err(Error::environment(
@@ -103,13 +107,18 @@ pub(super) fn apply(options: &ApplyArgs, env: &CliEnv) -> Result<u8, Error> {
         }
         runs.push(run);
     }
+    let mut signals = None;
     let path_text = |path: &Path| path.to_string_lossy().into_owned();
     let written = match options.check {
         true => WriteReport {
             written: session.changed_files().map(|(path, ..)| path.to_owned()).collect(),
             ..WriteReport::default()
         },
-        false => write_back(&session),
+        false => {
+            // A signal would otherwise leave half of a run's changes, and temporary files. A second SIGINT still does.
+            signals = Some(Signals::catch_within(WRITE_GRACE)?);
+            write_back(&session)
+        }
     };
     let report = ApplyReport {
         format: 1,
@@ -123,10 +132,15 @@ pub(super) fn apply(options: &ApplyArgs, env: &CliEnv) -> Result<u8, Error> {
     let text = formats::find(APPLY_REPORTS, &options.format)(&report, env.console.stdout_display());
     env.console.print_formatted(&options.format, &text);
     let is_rejected = |run: &AppliedRun| matches!(run.status, ApplyStatus::Conflict | ApplyStatus::Refused);
+    let signal = signals.and_then(|signals| signals.first());
     Ok(match &report.failed {
         Some(failed) => {
             report_failure(&report, failed, env);
             EXIT_ENVIRONMENT
+        }
+        None if let Some(number) = signal => {
+            env.console.warning("the signal came while files were written, so all of them were written first");
+            128 + number
         }
         None if report.runs.iter().any(is_rejected) => EXIT_CONFLICT,
         None => 0,
@@ -305,18 +319,16 @@ fn find_map(out: &Path, wanted: &str) -> Result<Option<PathBuf>, Error> {
     }
 }
 
-/// The copies of the workspace that the maps of these runs started from, where they still exist.
-fn snapshots(candidates: &[Candidate]) -> Vec<PathBuf> {
+/// The snapshots of the workspace that the maps of these runs started from. A record can come from anywhere, so they may be of
+/// any folder.
+fn snapshots(candidates: &[Candidate]) -> Vec<Snapshot> {
     let maps: HashSet<&Path> = candidates.iter().filter_map(|candidate| candidate.folder.parent()?.parent()).collect();
     let snapshot = |map: &Path| {
         let mut text = Vec::new();
         open_file(map, MAP_FILE, MAX_MAP_BYTES).ok()?.take(MAX_MAP_BYTES).read_to_end(&mut text).ok()?;
-        match serde_json::from_slice::<MapManifest>(&text).ok()?.snapshot? {
-            Snapshot::Copy { folder } => Some(folder),
-            Snapshot::Git { .. } => None,
-        }
+        serde_json::from_slice::<MapManifest>(&text).ok()?.snapshot
     };
-    maps.into_iter().filter_map(snapshot).filter(|folder| folder.is_dir()).collect()
+    maps.into_iter().filter_map(snapshot).collect()
 }
 
 /// The ids of a map's rows that have a record: first those in its results, in their order, then the others by id.

@@ -122,6 +122,14 @@ impl Snapshot {
         }
     }
 
+    /// The paths of the submodules and nested repositories whose files workspaces from this snapshot don't have.
+    pub fn missing_repositories(&self) -> Vec<String> {
+        match self {
+            Self::Git { repository, tree, .. } => worktree::missing_repositories(repository, tree),
+            Self::Copy { .. } => Vec::new(),
+        }
+    }
+
     /// Makes a workspace at `target`, which doesn't exist or is what is left of an earlier try. Returns the folder for the
     /// tools to work in.
     ///

@@ -47,6 +47,8 @@ fn repository() -> tempfile::TempDir {
         ("deleted", "1"),
         ("staged", "1"),
         ("sub/inner", "1"),
+        ("assumed", "1"),
+        ("skipped", "1"),
         (".gitignore", "ignored\n"),
     ] {
         fs::create_dir_all(root.join(name).parent().unwrap()).unwrap();
@@ -58,6 +60,10 @@ fn repository() -> tempfile::TempDir {
     fs::remove_file(root.join("deleted")).unwrap();
     fs::write(root.join("staged"), "2").unwrap();
     git(root, &["add", "staged"]);
+    git(root, &["update-index", "--assume-unchanged", "assumed"]);
+    git(root, &["update-index", "--skip-worktree", "skipped"]);
+    fs::write(root.join("assumed"), "2").unwrap();
+    fs::write(root.join("skipped"), "2").unwrap();
     fs::write(root.join("new file"), "new").unwrap();
     fs::write(root.join("ignored"), "x").unwrap();
     fs::create_dir(root.join("runs")).unwrap();
@@ -76,6 +82,8 @@ fn expected() -> BTreeMap<String, String> {
         ("changed", "2"),
         ("staged", "2"),
         ("sub/inner", "1"),
+        ("assumed", "2"),
+        ("skipped", "2"),
         (".gitignore", "ignored\n"),
         ("new file", "new"),
     ];
@@ -105,7 +113,8 @@ fn a_worktree_begins_with_the_uncommitted_changes_and_leaves_the_repository_alon
         assert_eq!(snapshot.make_workspace(target).unwrap(), *target);
         assert_eq!(contents(target), expected());
         let status = git(target, &["status", "--porcelain"]);
-        assert_eq!(status.lines().collect::<Vec<_>>(), [" M changed", " D deleted", " M staged", "?? \"new file\""]);
+        let expected = [" M assumed", " M changed", " D deleted", " M skipped", " M staged", "?? \"new file\""];
+        assert_eq!(status.lines().collect::<Vec<_>>(), expected);
     }
     fs::write(root.join("kept"), "1").unwrap();
     assert_eq!(git(&root, &["worktree", "list"]).lines().count(), 3);
@@ -122,6 +131,23 @@ fn a_worktree_begins_with_the_uncommitted_changes_and_leaves_the_repository_alon
     assert_eq!(state(), before);
     assert!(snapshot.is_available() && !root.join("hook-ran").exists() && !root.join(".git/hook-ran").exists());
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0, "nothing is left");
+}
+
+/// Git compares whole seconds, and reads a file again that isn't older than the index.
+#[test]
+fn a_change_in_the_second_in_which_the_index_was_written_is_not_lost() {
+    let (folder, elsewhere) = (repository(), tempfile::tempdir().unwrap());
+    let root = folder.path().canonicalize().unwrap();
+    fs::write(root.join("kept"), "1").unwrap();
+    git(&root, &["add", "kept"]);
+    fs::write(root.join("kept"), "2").unwrap();
+    let same_second = fs::metadata(root.join("kept")).unwrap().modified().unwrap();
+    fs::File::options().write(true).open(root.join(".git/index")).unwrap().set_modified(same_second).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    let snapshot = Snapshot::take(Isolation::Worktree, &root, elsewhere.path(), &[]).unwrap().unwrap();
+    snapshot.make_workspace(&elsewhere.path().join("a")).unwrap();
+    assert_eq!(fs::read_to_string(elsewhere.path().join("a/kept")).unwrap(), "2");
+    snapshot.remove_workspace(&elsewhere.path().join("a")).unwrap();
 }
 
 #[test]

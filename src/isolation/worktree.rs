@@ -1,7 +1,10 @@
 //! Worktrees, made by the user's own git. Hooks are off, and only the worktrees' own folders below `.git/worktrees` and new
 //! objects are written.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -10,7 +13,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::copy::remove_tree;
 use super::error::IsolationError;
-use crate::git::Repository;
+use crate::git::{CALLER_VARIABLES, Repository};
 
 /// The folder of all workspaces of their own, in the folder of all runs.
 pub const WORKSPACES_FOLDER: &str = ".workspaces";
@@ -36,10 +39,7 @@ fn git(folder: &Path, arguments: &[&str]) -> Command {
         .current_dir(folder)
         .env("GIT_TERMINAL_PROMPT", "0")
         .stdin(Stdio::null());
-    // A variable of the caller's could name another repository.
-    for variable in
-        ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_PREFIX"]
-    {
+    for variable in CALLER_VARIABLES {
         command.env_remove(variable);
     }
     command
@@ -112,12 +112,22 @@ pub(super) fn take_snapshot(
         tempfile::Builder::new().prefix(".index-").tempdir_in(folder).map_err(IsolationError::io(folder))?;
     let index = temporary.path().join("index");
     // The user's index knows which files haven't changed, which saves reading them all.
-    let _ = fs::copy(repository.git_dir.join("index"), &index);
+    let _ = copy_with_time(&repository.git_dir.join("index"), &index);
     let with_index = |arguments: &[&str]| {
         let mut command = git(&root, arguments);
         command.env("GIT_INDEX_FILE", &index);
         command
     };
+    let is_sparse = repository.git_dir.join("info/sparse-checkout").exists();
+    let listing = try_run(with_index(&["ls-files", "-v", "-z"]), "ls-files")?.stdout;
+    for (option, paths) in unwatched_files(&root, &listing, is_sparse) {
+        // Otherwise `add` leaves out what has changed in these files.
+        let list = temporary.path().join("paths");
+        fs::write(&list, paths).map_err(IsolationError::io(&list))?;
+        let mut command = with_index(&["update-index", "-z", option, "--stdin"]);
+        command.stdin(File::open(&list).map_err(IsolationError::io(&list))?);
+        run(command, "update-index")?;
+    }
     let pathspecs: Vec<String> = excluded
         .iter()
         .filter_map(|path| path.strip_prefix(&root).ok())
@@ -128,7 +138,7 @@ pub(super) fn take_snapshot(
         .collect();
     let mut add = vec!["add", "--all"];
     // In a sparse checkout, git refuses files outside of it without this. Older gits don't know it, and need it nowhere else.
-    if repository.git_dir.join("info/sparse-checkout").exists() {
+    if is_sparse {
         add.push("--sparse");
     }
     add.extend(["--", ":/"]);
@@ -138,8 +148,44 @@ pub(super) fn take_snapshot(
     Ok(WorktreeSnapshot { repository: root, subfolder, commit, tree })
 }
 
+/// Copies an index with its time: git reads again what was written in the same second as the index or later.
+fn copy_with_time(from: &Path, to: &Path) -> io::Result<()> {
+    let mut source = File::open(from)?;
+    let mut target = File::create_new(to)?;
+    io::copy(&mut source, &mut target)?;
+    target.set_modified(source.metadata()?.modified()?)
+}
+
+/// The files in which git was told not to look for changes, each list with the option of `update-index` that makes it look.
+/// `listing` is from `ls-files -v -z`. What a sparse checkout leaves out isn't among them.
+fn unwatched_files(root: &Path, listing: &[u8], is_sparse: bool) -> Vec<(&'static str, Vec<u8>)> {
+    let (mut unchanged, mut skipped) = (Vec::new(), Vec::new());
+    for entry in listing.split_inclusive(|byte| *byte == 0) {
+        let [tag, b' ', path @ .., 0] = entry else { continue };
+        if tag.is_ascii_lowercase() {
+            unchanged.extend_from_slice(&entry[2..]);
+        }
+        let exists = || fs::symlink_metadata(root.join(OsStr::from_bytes(path))).is_ok();
+        if tag.eq_ignore_ascii_case(&b's') && (!is_sparse || exists()) {
+            skipped.extend_from_slice(&entry[2..]);
+        }
+    }
+    let lists = [("--no-assume-unchanged", unchanged), ("--no-skip-worktree", skipped)];
+    lists.into_iter().filter(|(_, paths)| !paths.is_empty()).collect()
+}
+
 pub(super) fn has_tree(repository: &Path, tree: &str) -> bool {
     run(git(repository, &["cat-file", "-e", &format!("{tree}^{{tree}}")]), "cat-file").is_ok()
+}
+
+/// The paths of the repositories in a tree that have files in the working tree.
+pub(super) fn missing_repositories(repository: &Path, tree: &str) -> Vec<String> {
+    let listing = try_run(git(repository, &["ls-tree", "-r", "-z", tree]), "ls-tree").map(|output| output.stdout);
+    let listing = listing.unwrap_or_default();
+    let entries = listing.split(|byte| *byte == 0).filter(|entry| entry.starts_with(b"160000 "));
+    let paths = entries.filter_map(|entry| entry.splitn(2, |byte| *byte == b'\t').nth(1)).map(OsStr::from_bytes);
+    let has_files = |path: &&OsStr| fs::read_dir(repository.join(path)).is_ok_and(|mut files| files.next().is_some());
+    paths.filter(has_files).map(|path| path.to_string_lossy().into_owned()).collect()
 }
 
 /// Adds a worktree at a commit, with the files of a tree. What differs from the commit is uncommitted there, too.

@@ -163,9 +163,19 @@ impl Gathering {
         for folder in folders {
             let failed = |source| GatherError::Folder { path: folder.clone(), source };
             let real = folder.canonicalize().map_err(failed)?;
-            let mut search = Search { to, searched: &mut searched, found: Vec::new() };
+            let mut search = Search { to, searched: &mut searched, found: Vec::new(), links: Vec::new() };
             search.visit(folder, &real, 0).map_err(failed)?;
-            let found = search.found;
+            let Search { found, links, .. } = search;
+            // Those within the folder lead to what is found anyway.
+            let is_outside = |target: &Path| !target.starts_with(&real) && !real.starts_with(target);
+            for (shown, target) in links.into_iter().filter(|(_, target)| is_outside(target)) {
+                let mut behind = Search { to, searched: &mut searched, found: Vec::new(), links: Vec::new() };
+                // A folder that can't be read may be anything.
+                if behind.visit(&shown, &target, 1).is_ok() && !behind.found.is_empty() {
+                    let message = "there is a map behind this symbolic link, which isn't followed; name it itself";
+                    self.problem(ProblemKind::Foreign, None, Some(shown.display().to_string()), message.to_owned());
+                }
+            }
             if searched > MAX_SEARCHED {
                 return Err(GatherError::TooMany(folder.clone()));
             }
@@ -434,6 +444,8 @@ struct Search<'a> {
     to: &'a Path,
     searched: &'a mut usize,
     found: Vec<FoundMap>,
+    /// Symbolic links to folders, each with its target.
+    links: Vec<(PathBuf, PathBuf)>,
 }
 
 impl Search<'_> {
@@ -454,7 +466,11 @@ impl Search<'_> {
         let listing = fs::read_dir(path)?;
         if depth < MAX_DEPTH {
             let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
-            let mut folders: Vec<_> = listing.flatten().filter(is_folder).map(|entry| entry.file_name()).collect();
+            let (folders, others): (Vec<_>, Vec<_>) = listing.flatten().partition(is_folder);
+            let links = others.iter().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()));
+            let targets = links.filter_map(|link| Some((link.file_name(), link.path().canonicalize().ok()?)));
+            self.links.extend(targets.filter(|(_, to)| to.is_dir()).map(|(name, to)| (shown.join(name), to)));
+            let mut folders: Vec<_> = folders.iter().map(fs::DirEntry::file_name).collect();
             folders.sort();
             for name in folders {
                 self.visit(&shown.join(&name), &path.join(&name), depth + 1)?;

@@ -9,6 +9,11 @@ use crate::isolation::{Isolation, IsolationError, Snapshot};
 /// The names of snapshots' folders. An id of a row doesn't begin with a dot.
 const SNAPSHOT_PREFIX: &str = ".snapshot-";
 
+/// Removes the folder of a snapshot, and the map's, the job's and the folder of all workspaces, as far as they are empty.
+fn remove_empty_folders(of_snapshot: &Path) {
+    of_snapshot.ancestors().take(4).for_each(|folder| drop(fs::remove_dir(folder)));
+}
+
 /// Makes and removes the workspaces of a map's rows.
 #[derive(Debug)]
 pub struct RowWorkspaces {
@@ -36,7 +41,8 @@ impl RowWorkspaces {
         out: &Path,
         process: &str,
     ) -> Result<Option<Snapshot>, IsolationError> {
-        Snapshot::take(isolation, workspace, &folder.join(format!("{SNAPSHOT_PREFIX}{process}")), &[out.to_owned()])
+        let own = folder.join(format!("{SNAPSHOT_PREFIX}{process}"));
+        Snapshot::take(isolation, workspace, &own, &[out.to_owned()]).inspect_err(|_| remove_empty_folders(&own))
     }
 
     /// Removes what other processes have left of snapshots that no map uses. No process may take one meanwhile.

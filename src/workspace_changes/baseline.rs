@@ -89,7 +89,6 @@ impl BaselineScan<'_> {
             return None;
         }
         if self.read_bytes.saturating_add(file.stat.size) > MAX_READ_BYTES {
-            self.baseline.not_stored += 1;
             return None;
         }
         self.read_bytes += file.stat.size;
@@ -102,7 +101,6 @@ impl BaselineScan<'_> {
         let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
         let Some(original) = text else { return Some(BaselineContent::Hash(sha256)) };
         if self.stored_bytes.saturating_add(original.len() as u64) > MAX_STORED_BYTES {
-            self.baseline.not_stored += 1;
             return Some(BaselineContent::Hash(sha256));
         }
         let text = self.tracker.mask.redact(&original).into_owned();

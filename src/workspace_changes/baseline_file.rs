@@ -68,8 +68,6 @@ pub(super) struct Baseline {
     pub(super) last_path: Option<OsString>,
     /// Whether some folders were nested too deep to visit.
     pub(super) too_deep: bool,
-    /// How many files exceeded the limits.
-    pub(super) not_stored: u64,
     /// How many files have a secret in their paths.
     pub(super) secret_paths: u64,
     /// The files that legwork's own output went to. A resumed run may print elsewhere.

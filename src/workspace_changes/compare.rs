@@ -220,10 +220,6 @@ impl Comparison<'_> {
             let last_path = Path::new(last_path).display();
             gaps.push(format!("files that come after `{last_path}` weren't checked: there are more than {MAX_FILES}"));
         }
-        if baseline.not_stored > 0 {
-            let files = pluralize(baseline.not_stored, "file");
-            gaps.push(format!("the contents of {files} were too large to store"));
-        }
         if baseline.secret_paths > 0 {
             let files = pluralize(baseline.secret_paths, "file");
             gaps.push(format!("{files} with a secret in the path can't be tracked"));

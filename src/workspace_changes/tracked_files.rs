@@ -10,7 +10,7 @@ use rustix::fs::fstat;
 
 use super::file_stat::{FileStat, LINK_MODE, UnixTime};
 use crate::git::index::IndexReader;
-use crate::git::{Repository, open_regular_file};
+use crate::git::{ATTRIBUTES_FILE, FilteredFiles, Repository, open_regular_file};
 
 /// The largest index that is read, in bytes: enough for half a million files.
 const MAX_INDEX_BYTES: u64 = 64 << 20;
@@ -29,15 +29,18 @@ pub(super) struct TrackedFile {
     inode: u32,
     mtime: (u32, u32),
     ctime: (u32, u32),
+    /// Whether its content in the working tree may differ from that of the object by more than line ends.
+    is_filtered: bool,
 }
 
 impl TrackedFile {
-    /// Whether the file is unchanged since git wrote the index at `index_written`. A file as young as the index could have
-    /// been changed afterwards without a change of its metadata.
+    /// Whether the file has the content of the object, because it is unchanged since git wrote the index at `index_written`. A
+    /// file as young as the index could have been changed afterwards without a change of its metadata.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the index keeps the lower 32 bits")]
     pub(super) fn matches_stat(&self, stat: &FileStat, index_written: UnixTime) -> bool {
         let low = |time: UnixTime| (time.0 as u32, time.1 as u32);
         !stat.is_link()
+            && !self.is_filtered
             && self.mode == stat.mode
             && self.size == stat.size as u32
             && self.inode == stat.inode as u32
@@ -69,7 +72,12 @@ impl TrackedFiles {
         }
         let prefix = root.strip_prefix(&repository.worktree).ok()?;
         let hash_length = if repository.sha256 { 32 } else { 20 };
-        let files = parse(&bytes, hash_length, prefix)?;
+        let mut files = parse(&bytes, hash_length, prefix)?;
+        let nested = files.keys().filter(|path| path.file_name().is_some_and(|name| name == ATTRIBUTES_FILE));
+        let filtered = FilteredFiles::read(repository, root, nested.cloned());
+        if !filtered.is_empty() {
+            files.iter_mut().for_each(|(path, file)| file.is_filtered = filtered.contains(&root.join(path)));
+        }
         Some(Self { files, written_at: (stat.st_mtime as i64, stat.st_mtime_nsec as i64) })
     }
 }
@@ -92,6 +100,7 @@ fn parse(bytes: &[u8], hash_length: usize, prefix: &Path) -> Option<HashMap<Path
             inode: entry.inode,
             mtime: entry.mtime,
             ctime: entry.ctime,
+            is_filtered: false,
         };
         files.insert(path.to_owned(), tracked);
     }

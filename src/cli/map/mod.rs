@@ -183,13 +183,6 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
             first_names(&checked.foreign),
         ));
     }
-    let repository = Repository::discover(&job.workspace).filter(|_| isolation == Isolation::Worktree);
-    if repository.is_some_and(|repository| repository.worktree.join(".gitmodules").exists()) {
-        env.console.warning(
-            "git worktrees don't have the files of submodules, so the rows don't see them; with --isolate copy, each row gets a \
-             copy of the whole folder",
-        );
-    }
     let of_shard = checked.to_run.len() + checked.ended;
     let summary = format!(
         "{name}: {}{}: {} ended before, {} to go on, {} to start",
@@ -201,6 +194,10 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     );
     let secrets = job.secrets(&checked.first.plan, &checked.first.secrets);
     if options.dry_run {
+        let repository = Repository::discover(&job.workspace).filter(|_| isolation == Isolation::Worktree);
+        if repository.is_some_and(|repository| repository.worktree.join(".gitmodules").exists()) {
+            warn_about_submodules(env, "see .gitmodules");
+        }
         return print_dry_run(options, env, &summary, isolation, &checked.first.plan.redacted(&secrets.redactor));
     }
     let junit = options.junit.as_deref().map(|path| prepare_junit(path, options, &job)).transpose()?;
@@ -623,6 +620,10 @@ impl MapSetup<'_> {
             self.folder.write_manifest(&manifest, true)?;
         }
         RowWorkspaces::remove_unused_snapshots(&workspaces, manifest.snapshot.as_ref());
+        let missing = manifest.snapshot.as_ref().map(Snapshot::missing_repositories).unwrap_or_default();
+        if !missing.is_empty() {
+            warn_about_submodules(job.env, &first_names(&missing));
+        }
         Ok(RowWorkspaces::new(&job.workspace, &workspaces, manifest.snapshot))
     }
 
@@ -664,6 +665,13 @@ fn note_other_rows(folder: &MapFolder, ids: &[String], env: &CliEnv) {
 fn first_names(ids: &[String]) -> String {
     let named = ids.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
     if ids.len() > MAX_NAMED { format!("{named}, ...") } else { named }
+}
+
+fn warn_about_submodules(env: &CliEnv, which: &str) {
+    env.console.warning(&format!(
+        "git worktrees don't have the files of submodules and nested repositories ({which}), so the rows don't see them; with \
+         --isolate copy, each row gets a copy of the whole folder",
+    ));
 }
 
 /// The id of the row whose earlier record has this name.

@@ -171,7 +171,10 @@ impl ShownMap {
         let digits = self.total.to_string().len();
         let line = format!("[{:>digits$}/{}] {} {}", state.ended, self.total, printable(id), printable(&what));
         let so_far = self.spend_and_failures(&state);
-        if self.screen.is_none() {
+        if let (true, true, Err(why)) = (self.console.is_quiet, is_failure, result) {
+            // No record has the reason.
+            self.console.warning(&format!("row {id}: {why}"));
+        } else if self.screen.is_none() {
             // The lines of rows that end at the same time come in the order of their numbers.
             let line = format!("{line}; so far {so_far}");
             match result {
