@@ -85,7 +85,11 @@ impl Snapshot {
             Isolation::Copy => {
                 let copy = folder.join(BASE_COPY);
                 remove_tree(&copy)?;
-                copy::copy_tree(workspace, &copy, excluded).inspect_err(|_| {
+                // In a worktree or a submodule, `.git` is a file: git would change the user's branches and index from a copy.
+                let link = workspace.join(".git");
+                let link = link.symlink_metadata().is_ok_and(|found| !found.is_dir()).then_some(link);
+                let excluded: Vec<PathBuf> = excluded.iter().cloned().chain(link).collect();
+                copy::copy_tree(workspace, &copy, &excluded).inspect_err(|_| {
                     // The disk may be full. The first failure is reported.
                     let _ = remove_tree(&copy);
                 })?;

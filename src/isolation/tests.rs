@@ -185,6 +185,19 @@ fn a_copy_has_everything_but_the_excluded_folders() {
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
 }
 
+/// Git would commit to the user's branch there.
+#[test]
+fn a_copy_of_a_worktree_is_no_repository() {
+    let (folder, elsewhere) = (repository(), tempfile::tempdir().unwrap());
+    let worktree = elsewhere.path().join("worktree");
+    git(folder.path(), &["worktree", "add", "--quiet", worktree.to_str().unwrap()]);
+    let snapshot = Snapshot::take(Isolation::Copy, &worktree, elsewhere.path(), &[]).unwrap().unwrap();
+    let target = elsewhere.path().join("a");
+    snapshot.make_workspace(&target).unwrap();
+    assert!(worktree.join(".git").is_file() && target.join("kept").is_file());
+    assert!(!target.join(".git").exists());
+}
+
 #[test]
 fn a_workspace_that_can_have_no_worktree_is_an_error() {
     let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -27,11 +27,13 @@ impl Installed {
         self.0.join("bin/python").display().to_string()
     }
 
-    /// What the servers need in addition to this folder: the Python that it was made with, which may be in a home folder.
-    fn options(&self) -> [String; 2] {
+    /// What the servers need: this folder, which may be in a folder for temporary files, and the Python that it was made with,
+    /// which may be in a home folder.
+    fn options(&self) -> [String; 4] {
         let mut command = Command::new(self.python());
         let output = command.args(["-c", "import sys; print(sys.base_prefix)"]).output().expect("its Python");
-        ["--allow-read".to_owned(), String::from_utf8(output.stdout).unwrap().trim().to_owned()]
+        let python = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+        ["--allow-read".to_owned(), python, "--allow-read".to_owned(), self.0.display().to_string()]
     }
 
     /// The command of the server that uses all of the protocol.
