@@ -185,6 +185,11 @@ fn the_version_has_details_on_request() {
     let details = folder.legwork(&["--version", "--verbose"]).run();
     details.assert_code(0).assert_stdout_contains(&version).assert_stdout_contains("records  format 2\n");
     details.assert_stdout_contains("\nsandbox  ").assert_stdout_contains("\ncommit   ");
+    // Each tier, not only the best one.
+    #[cfg(target_os = "linux")]
+    if details.stdout.contains("bubblewrap works here") {
+        details.assert_stdout_contains("landlock");
+    }
     folder.legwork(&["--verbose"]).run().assert_code(2).assert_stderr_contains("--version");
     folder.legwork(&[]).run().assert_code(2).assert_stderr_contains("Usage: legwork");
 }

@@ -75,7 +75,7 @@ struct Arguments {
     /// Print the version
     #[arg(short = 'V', long)]
     version: bool,
-    /// With --version: also print the commit, the build, the format of records, and the sandbox that works here
+    /// With --version: also print the commit, the build, the format of records, and the tiers of the sandbox that work here
     #[arg(long, requires = "version")]
     verbose: bool,
 }

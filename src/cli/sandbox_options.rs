@@ -228,6 +228,20 @@ impl SandboxOptions {
 /// Why they can't be confined.
 pub(super) fn detect_sandbox(env: &CliEnv) -> Result<(Tier, Option<String>), String> {
     let path = std::env::split_paths(env.variable("PATH").unwrap_or_default());
+    detect_with_programs(env, path.filter(|entry| entry.is_absolute()).collect())
+}
+
+/// Whether landlock would confine commands here if there were no bubblewrap.
+///
+/// # Errors
+/// Why it can't.
+#[cfg(target_os = "linux")]
+pub(super) fn detect_landlock(env: &CliEnv) -> Result<(), String> {
+    detect_with_programs(env, Vec::new()).map(drop)
+}
+
+/// Finds out how commands are confined with the programs in these folders.
+fn detect_with_programs(env: &CliEnv, path_dirs: Vec<PathBuf>) -> Result<(Tier, Option<String>), String> {
     let policy = SandboxPolicy {
         workspace: env.current_folder.canonicalize().map_err(|error| format!("the current folder: {error}"))?,
         protected: Vec::new(),
@@ -237,7 +251,7 @@ pub(super) fn detect_sandbox(env: &CliEnv) -> Result<(Tier, Option<String>), Str
         readable: Vec::new(),
         writable: Vec::new(),
         home: env.folder_variable("HOME"),
-        path_dirs: path.filter(|entry| entry.is_absolute()).collect(),
+        path_dirs,
     };
     match Sandbox::detect(SandboxMode::Auto, policy) {
         Ok(sandbox) => Ok((sandbox.tier(), sandbox.degradation.clone())),

@@ -1,9 +1,13 @@
 //! `legwork --version`, and what `--verbose` adds to it.
 
 use super::env::CliEnv;
+#[cfg(target_os = "linux")]
+use super::sandbox_options::detect_landlock;
 use super::sandbox_options::detect_sandbox;
 use crate::event::FORMAT;
 use crate::pricing::{TABLE_DATE, TABLE_VERSION};
+#[cfg(target_os = "linux")]
+use crate::sandbox::Tier;
 
 /// The version of the program.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -21,6 +25,14 @@ pub(super) fn print(verbose: bool, env: &CliEnv) {
     }
     let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
     let sandbox = match detect_sandbox(env) {
+        #[cfg(target_os = "linux")]
+        Ok((tier @ Tier::Bubblewrap, reason)) => {
+            let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+            match detect_landlock(env) {
+                Ok(()) => format!("{tier} works here{reason}; so does landlock"),
+                Err(why) => format!("{tier} works here{reason}; landlock doesn't: {why}"),
+            }
+        }
         Ok((tier, None)) => format!("{tier} works here"),
         Ok((tier, Some(reason))) => format!("{tier} works here: {reason}"),
         Err(reason) => format!("none works here: {reason}"),
