@@ -27,13 +27,14 @@ impl Installed {
         self.0.join("bin/python").display().to_string()
     }
 
-    /// What the servers need: this folder, which may be in a folder for temporary files, and the Python that it was made with,
-    /// which may be in a home folder.
-    fn options(&self) -> [String; 4] {
+    /// What the servers need: this folder and the one of our own server, which may be in a folder for temporary files, and the
+    /// Python that it was made with, which may be in a home folder.
+    fn options(&self) -> Vec<String> {
         let mut command = Command::new(self.python());
         let output = command.args(["-c", "import sys; print(sys.base_prefix)"]).output().expect("its Python");
         let python = String::from_utf8(output.stdout).unwrap().trim().to_owned();
-        ["--allow-read".to_owned(), python, "--allow-read".to_owned(), self.0.display().to_string()]
+        let folders = [python, self.0.display().to_string(), root().join("tests/interop").display().to_string()];
+        folders.into_iter().flat_map(|folder| ["--allow-read".to_owned(), folder]).collect()
     }
 
     /// The command of the server that uses all of the protocol.
