@@ -32,7 +32,7 @@ impl FilteredFiles {
         Self { patterns }
     }
 
-    /// Whether there are none.
+    /// Whether git leaves the content of all files as it is.
     pub(crate) fn is_empty(&self) -> bool {
         self.patterns.is_empty()
     }
