@@ -1,5 +1,6 @@
 //! Renders the texts of a job from memory, within bounds on time and size.
 
+use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -31,27 +32,63 @@ impl Templates {
 /// Renders the texts of [`Templates`].
 #[derive(Debug)]
 pub struct Engine<'a> {
-    environment: Environment<'a>,
+    limited: LimitedEnvironment,
     values: minijinja::Value,
     templates: &'a Templates,
     /// The steps that are left.
-    pub(super) fuel: u64,
-    /// The sizes that are left.
-    pub(super) limits: Arc<RenderLimits>,
+    fuel: u64,
+}
+
+thread_local! {
+    /// Making an environment takes longer than rendering a prompt, and a map needs one for each row.
+    static IDLE: RefCell<Option<(Environment<'static>, Arc<RenderLimits>)>> = const { RefCell::new(None) };
+}
+
+/// An environment whose filters, tests and functions keep the limits. The thread's next engine uses it again.
+#[derive(Debug)]
+struct LimitedEnvironment {
+    environment: Environment<'static>,
+    limits: Arc<RenderLimits>,
+}
+
+impl LimitedEnvironment {
+    /// One without texts, of whose limits nothing is used.
+    fn new() -> Self {
+        let (environment, limits) = IDLE.take().unwrap_or_else(|| {
+            let mut environment = environment();
+            let limits = Arc::new(RenderLimits::default());
+            limits.install(&mut environment);
+            let printing = limits.clone();
+            environment.set_formatter(move |out, state, value| printing.print(out, state, value));
+            (environment, limits)
+        });
+        Self { environment, limits }
+    }
+}
+
+impl Drop for LimitedEnvironment {
+    fn drop(&mut self) {
+        let mut environment = std::mem::replace(&mut self.environment, Environment::empty());
+        environment.clear_templates();
+        self.limits.reset();
+        // Fails at the end of the thread.
+        let _ = IDLE.try_with(|idle| idle.replace(Some((environment, self.limits.clone()))));
+    }
 }
 
 impl<'a> Engine<'a> {
     pub(super) fn new(values: minijinja::Value, templates: &'a Templates, is_needed: impl Fn(&str) -> bool) -> Self {
-        let mut environment = environment();
-        let limits = Arc::new(RenderLimits::default());
-        limits.install(&mut environment);
+        let mut limited = LimitedEnvironment::new();
         for (name, guarded) in templates.instrumented.iter().filter(|(name, _)| is_needed(name)) {
             // A text that couldn't be parsed when it was loaded is missing here, so that rendering it fails.
-            let _ = environment.add_template(name, &guarded.text);
+            let _ = limited.environment.add_template_owned(name.clone(), guarded.text.clone());
         }
-        let printing = limits.clone();
-        environment.set_formatter(move |out, state, value| printing.print(out, state, value));
-        Self { environment, values, templates, fuel: FUEL, limits }
+        Self { limited, values, templates, fuel: FUEL }
+    }
+
+    /// Whether the limits leave nothing for further texts.
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.fuel == 0 || self.limited.limits.is_exhausted()
     }
 
     /// Renders a text. Everything that one engine renders draws on the same number of steps.
@@ -60,9 +97,9 @@ impl<'a> Engine<'a> {
     /// A value doesn't suit what the template does with it, or rendering takes too long or too much: a finding with the
     /// code `render-failed` at that place.
     pub fn render(&mut self, template: &Template) -> Result<String, Box<Diagnostic>> {
-        self.environment.set_fuel(Some(self.fuel));
+        self.limited.environment.set_fuel(Some(self.fuel));
         let mut out = BoundedWriter::default();
-        let text = self.environment.get_template(&template.name);
+        let text = self.limited.environment.get_template(&template.name);
         let rendered = text.and_then(|text| {
             let captured = text.render_captured_to(self.values.clone(), &mut out)?;
             Ok(captured.state().fuel_levels().map_or(0, |(spent, _)| spent))
@@ -76,7 +113,7 @@ impl<'a> Engine<'a> {
             };
             Diagnostic::error("render-failed", place, message)
         };
-        let exceeded = self.limits.take_exceeded();
+        let exceeded = self.limited.limits.take_exceeded();
         match rendered {
             _ if out.is_full => {
                 let mib = MAX_RENDERED_BYTES / 1024 / 1024;

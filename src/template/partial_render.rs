@@ -62,7 +62,7 @@ impl PartialRenderer<'_> {
 
     /// Whether the limits leave nothing for further texts.
     pub fn is_exhausted(&self) -> bool {
-        self.engine.fuel == 0 || self.engine.limits.is_exhausted()
+        self.engine.is_exhausted()
     }
 }
 

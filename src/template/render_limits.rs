@@ -81,6 +81,12 @@ impl Default for RenderLimits {
 }
 
 impl RenderLimits {
+    /// Forgets all that was used.
+    pub(super) fn reset(&self) {
+        self.left.store(MAX_WORK, Ordering::Relaxed);
+        self.take_exceeded();
+    }
+
     /// The limit that was exceeded since the last call.
     pub(super) fn take_exceeded(&self) -> Option<ExceededLimit> {
         self.exceeded.lock().unwrap_or_else(PoisonError::into_inner).take()
