@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use indexmap::IndexMap;
+use serde_json::Value;
 use tokio::sync::watch;
 
 use super::env::CliEnv;
@@ -80,6 +82,8 @@ pub(super) struct PrintedRun<'a> {
 /// A run that has ended. Its record is complete.
 pub(super) struct ExecutedRun {
     pub(super) result: RunResult,
+    /// The values of its inputs, as the record has them.
+    pub(super) inputs: IndexMap<String, Value>,
     /// What to tell the user about the workspace.
     pub(super) warnings: Vec<String>,
 }
@@ -105,7 +109,7 @@ pub(super) fn execute_and_print(mut run: Execution<'_>, printed: &PrintedRun<'_>
     let (record, sends_traces) = (run.recorder.folder.clone(), !run.options.offline);
     let executed = runtime.block_on(execute(run, output_ready, env));
     drop(progress);
-    let ExecutedRun { result, warnings } = executed?;
+    let ExecutedRun { result, warnings, .. } = executed?;
     // The files are written before the warnings and the answer, since a reader of the output may stall.
     let written = printed.files.write(&result, printed.display_folder, env);
     warnings.iter().for_each(|warning| env.console.warning(warning));
@@ -210,8 +214,10 @@ pub(super) async fn execute(
     })?;
     let new_repositories = Arc::new(OnceLock::new());
     let tracks_changes = run.plan.changes_files();
+    let plan = run.plan.redacted(&redactor);
+    let inputs = plan.inputs.clone();
     let result = Run {
-        plan: run.plan.redacted(&redactor),
+        plan,
         job_file: run.job_file,
         protected: run.protected_paths,
         found,
@@ -249,7 +255,7 @@ pub(super) async fn execute(
                 .to_owned(),
         );
     }
-    Ok(ExecutedRun { result, warnings })
+    Ok(ExecutedRun { result, inputs, warnings })
 }
 
 /// Starts the tool servers of a plan, and adds their tools to it. `None` if it has none.

@@ -9,9 +9,13 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
+use indexmap::IndexMap;
+use serde_json::Value;
+
 use super::folder::MapFolder;
 use super::results_reader::{RowReading, read_row};
 use super::results_writer::TableFiles;
+use crate::event::RunResult;
 use crate::formats::map_table::{MapRow, MapTable, ProblemKind, RowState, TableProblem};
 use crate::pricing::Prices;
 
@@ -64,16 +68,24 @@ impl Results {
         Ok(results)
     }
 
-    /// Takes the result of a row whose record is complete, and appends its line to `results.jsonl` if it has run in this
-    /// process: otherwise, the other one does that.
+    /// Takes the inputs and the result of a row that has run in this process, and appends its line to `results.jsonl`. Its
+    /// record is complete.
     ///
     /// # Errors
     /// If it can't be written.
-    pub fn row_ended(&mut self, id: &str, has_run_here: bool) -> io::Result<()> {
-        if let Some(line) = self.read(id)?.filter(|_| has_run_here) {
-            self.files.append(&line)?;
-        }
-        Ok(())
+    pub fn row_ended(&mut self, id: &str, inputs: IndexMap<String, Value>, result: RunResult) -> io::Result<()> {
+        self.seen.extend(stamp(&self.folder.row(id).join("result.json")).map(|found| (id.to_owned(), found)));
+        self.problems.remove(id);
+        let line = self.put(MapRow::ended(id, inputs, result))?;
+        self.files.append(&line)
+    }
+
+    /// Reads the record of a row that this process couldn't run. If another one has, that one appends its line.
+    ///
+    /// # Errors
+    /// If the tables can't be written.
+    pub fn row_not_run(&mut self, id: &str) -> io::Result<()> {
+        self.read(id).map(drop)
     }
 
     /// Writes `results.csv` and `report.html` if that is due.
@@ -179,15 +191,29 @@ impl Results {
             }
             RowReading::Absent => MapRow::new(id, RowState::NotStarted),
         };
-        let report = format!("{path}/report.html");
-        let report = self.folder.path.join(&report).is_file().then_some(report);
-        row.record = Some(path);
         self.seen.extend(found.map(|found| (id.to_owned(), found)));
-        if row.state != RowState::Ended {
-            self.files.note(&row, report);
-            return Ok(None);
+        match row.state {
+            RowState::Ended => self.put(row).map(Some),
+            _ => {
+                let report = self.report_of(&row);
+                row.record = Some(path);
+                self.files.note(&row, report);
+                Ok(None)
+            }
         }
-        self.files.put(&row, report).map(Some)
+    }
+
+    /// Takes a row that has ended. Returns its line.
+    fn put(&mut self, mut row: MapRow) -> io::Result<String> {
+        let report = self.report_of(&row);
+        row.record = Some(format!("rows/{}", row.id));
+        self.files.put(&row, report)
+    }
+
+    /// The path of a row's report, if it has one.
+    fn report_of(&self, row: &MapRow) -> Option<String> {
+        let report = format!("rows/{}/report.html", row.id);
+        self.folder.path.join(&report).is_file().then_some(report)
     }
 }
 
@@ -245,6 +271,12 @@ mod tests {
             fs::write(folder.join("result.json"), result.to_string()).unwrap();
         }
 
+        /// Hands over the result of a row that has ended.
+        fn row_ended(&self, results: &mut Results, id: &str) {
+            let result = serde_json::from_str(&self.read(&format!("rows/{id}/result.json"))).unwrap();
+            results.row_ended(id, IndexMap::from([("n".to_owned(), json!(id))]), result).unwrap();
+        }
+
         fn lines(&self) -> Vec<(String, String)> {
             let parse = |line: &str| serde_json::from_str::<Value>(line).unwrap();
             let pair = |line: Value| {
@@ -264,9 +296,9 @@ mod tests {
         let mut results = map.open();
         assert_eq!(map.lines(), []);
         map.end("c", "completed", 0);
-        results.row_ended("c", true).unwrap();
+        map.row_ended(&mut results, "c");
         map.end("a", "refused", 1);
-        results.row_ended("a", true).unwrap();
+        map.row_ended(&mut results, "a");
         assert_eq!(map.lines(), pairs(&[("c", "completed"), ("a", "refused")]));
         assert_eq!(results.table().exit_code(), 75, "b hasn't started");
         let line: Value = serde_json::from_str(map.read("results.jsonl").lines().next().unwrap()).unwrap();
@@ -293,10 +325,10 @@ mod tests {
         assert_eq!(map.lines(), pairs(&[("a", "completed")]));
         fs::write(map.at("results.jsonl"), "{\"id\":\"a\",\"ou").unwrap();
         map.end("b", "completed", 0);
-        results.row_ended("b", true).unwrap();
+        map.row_ended(&mut results, "b");
         assert_eq!(map.lines(), pairs(&[("a", "completed"), ("b", "completed")]));
         fs::remove_file(map.at("results.jsonl")).unwrap();
-        results.row_ended("b", true).unwrap();
+        map.row_ended(&mut results, "b");
         assert_eq!(map.lines(), pairs(&[("a", "completed"), ("b", "completed")]), "once, although it ended twice");
         assert_eq!(results.table().exit_code(), 0);
     }
@@ -306,9 +338,9 @@ mod tests {
         let map = TestMap::new(&["a", "b", "c"]);
         let (mut one, mut other) = (map.open(), map.open());
         map.end("a", "completed", 0);
-        one.row_ended("a", true).unwrap();
+        map.row_ended(&mut one, "a");
         map.end("b", "stuck", 4);
-        other.row_ended("b", true).unwrap();
+        map.row_ended(&mut other, "b");
         one.finish().unwrap();
         fs::create_dir(map.at("rows/c")).unwrap();
         other.finish().unwrap();

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use indexmap::IndexMap;
 use jiff::Timestamp;
+use serde_json::Value;
 use tokio::sync::{OnceCell, watch};
 
 use super::row::has_ended_in;
@@ -31,6 +33,9 @@ use crate::plan::InputValues;
 use crate::record::{FlushQueue, RunSlot, SetAside};
 use crate::rows::Rows;
 use crate::run::Signals;
+
+/// The values of a run's inputs.
+type Inputs = IndexMap<String, Value>;
 
 /// A row whose record was opened.
 enum OpenedRow<'a> {
@@ -107,8 +112,6 @@ impl MapRunner<'_> {
         let id = &self.rows.rows[number].id;
         let ended = self.execute_row(number, slot).await;
         let is_failure = |code: u8| code != 0 && code != EXIT_TEMPORARY && code < 128;
-        // The process that has run a row appends its line.
-        let has_run_here = matches!(&ended, Ok((_, has_run_here)) if *has_run_here);
         let code = match &ended {
             Ok((result, _)) => {
                 self.progress.row_ended(id, Ok(result), is_failure(result.exit_code));
@@ -148,21 +151,25 @@ impl MapRunner<'_> {
         }
         let written = {
             let mut results = lock(&self.results);
-            results.row_ended(id, has_run_here).and_then(|()| results.update())
+            let taken = match ended {
+                Ok((result, Some(inputs))) => results.row_ended(id, inputs, *result),
+                _ => results.row_not_run(id),
+            };
+            taken.and_then(|()| results.update())
         };
         if let Err(error) = written {
             lock(&self.result_error).get_or_insert(error);
         }
     }
 
-    /// Runs a row. Returns its result, and whether it has run here: another process may have been faster.
-    async fn execute_row(&self, number: usize, slot: Arc<RunSlot>) -> Result<(Box<RunResult>, bool), Error> {
+    /// Runs a row. Returns its result, and its inputs if it has run here: another process may have been faster.
+    async fn execute_row(&self, number: usize, slot: Arc<RunSlot>) -> Result<(Box<RunResult>, Option<Inputs>), Error> {
         let row = &self.rows.rows[number];
         let mut inputs = self.inputs.clone();
         inputs.set_row(&self.rows.source, row.clone());
         let opened = self.open_row(&row.id, &inputs)?;
         let execution = match opened {
-            OpenedRow::Ended(result) => return Ok((result, false)),
+            OpenedRow::Ended(result) => return Ok((result, None)),
             OpenedRow::Execution(execution) => execution,
         };
         let mut execution = *execution;
@@ -201,7 +208,7 @@ impl MapRunner<'_> {
         if has_ended {
             self.remove_workspace(&row.id);
         }
-        Ok((Box::new(executed.result), true))
+        Ok((Box::new(executed.result), Some(executed.inputs)))
     }
 }
 
