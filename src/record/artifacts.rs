@@ -27,8 +27,8 @@ impl Recorder {
     /// If a file couldn't be written.
     pub fn write_source(&self, job_file: &str, plan: &Plan) -> io::Result<[WrittenFile; 2]> {
         let plan = serde_json::to_vec_pretty(plan)?;
-        let job_file = self.write_unread(JOB_FILE, job_file.as_bytes())?;
-        let plan = self.write(PLAN_FILE, &plan)?;
+        let job_file = self.write_new(JOB_FILE, job_file.as_bytes())?;
+        let plan = self.write_new(PLAN_FILE, &plan)?;
         Ok([(JOB_FILE.to_owned(), job_file), (PLAN_FILE.to_owned(), plan)])
     }
 
@@ -129,8 +129,8 @@ impl Recorder {
         request.files.push(Arc::new(file.as_file().try_clone()?));
         // A failure may be one too many, so it is counted before another row begins.
         if let Some(slot) = self.slot.as_ref().filter(|_| result.exit_code == 0) {
-            slot.give_up();
-            request.is_last = true;
+            // Nothing is gained by sharing a flush if no row begins meanwhile.
+            request.can_wait = slot.give_up();
         }
         self.flush_with_journal(PARENT, request).await?;
         self.lock.check(&self.folder)?;

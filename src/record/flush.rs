@@ -22,8 +22,8 @@ pub(super) struct FlushRequest {
     pub(super) files: Vec<Arc<File>>,
     /// The folders in which files or folders were created.
     pub(super) folders: Vec<PathBuf>,
-    /// Whether nothing but the end of the run waits for it.
-    pub(super) is_last: bool,
+    /// Whether it can wait a little for other requests: nothing but the end of the run waits for it.
+    pub(super) can_wait: bool,
 }
 
 impl FlushRequest {
@@ -91,7 +91,7 @@ fn flush_all(receiver: &Receiver<Waiting>) {
     while let Ok(first) = receiver.recv() {
         let mut batch: Vec<Waiting> = std::iter::once(first).chain(receiver.try_iter()).collect();
         let end = Instant::now() + MAX_WAIT;
-        while batch.iter().all(|(request, _)| request.is_last)
+        while batch.iter().all(|(request, _)| request.can_wait)
             && let Ok(next) = receiver.recv_timeout(end.saturating_duration_since(Instant::now()))
         {
             batch.push(next);
@@ -181,7 +181,7 @@ mod tests {
         let request = |name: &str| FlushRequest {
             files: vec![Arc::new(tempfile::tempfile_in(folder.path()).unwrap())],
             folders: vec![folder.path().join(name)],
-            is_last: name.is_empty(),
+            can_wait: name.is_empty(),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {

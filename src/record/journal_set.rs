@@ -75,7 +75,7 @@ impl JournalSet {
         };
         let path = self.folder.join(journal_file(agent));
         let folders = path.ancestors().skip(1).take(if is_new { MAX_NEW_PARENTS } else { 0 });
-        FlushRequest { files: vec![file], folders: folders.map(Path::to_owned).collect(), is_last: false }
+        FlushRequest { files: vec![file], folders: folders.map(Path::to_owned).collect(), can_wait: false }
     }
 
     /// An agent's events couldn't be flushed.

@@ -229,8 +229,9 @@ impl Recorder {
         lock_mutex(&UNUSED_RESERVES).extend(lock_mutex(&self.reserve).take());
     }
 
-    /// Writes a file of the record that no run reads. A new one needs no temporary file, since half a file does no harm.
-    pub(super) fn write_unread(&self, name: &str, content: &[u8]) -> io::Result<ExistingFile> {
+    /// Writes a file of the record before the journal has a line. Until then the record counts as new, so half a file does no
+    /// harm, and a new one needs no temporary file.
+    pub(super) fn write_new(&self, name: &str, content: &[u8]) -> io::Result<ExistingFile> {
         self.lock.check(&self.folder)?;
         self.faults.operation()?;
         match private_file_options().write(true).create_new(true).open(self.folder.join(name)) {

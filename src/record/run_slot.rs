@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 #[derive(Debug, Default)]
 pub struct RunSlots {
     given_up: AtomicUsize,
+    is_closed: AtomicBool,
     changed: Notify,
 }
 
@@ -22,6 +23,11 @@ impl RunSlots {
     /// How many runs have given their slot up and haven't ended.
     pub fn given_up(&self) -> usize {
         self.given_up.load(Ordering::SeqCst)
+    }
+
+    /// No further run begins.
+    pub fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
     }
 
     /// Waits until a run gives its slot up.
@@ -38,12 +44,14 @@ pub struct RunSlot {
 }
 
 impl RunSlot {
-    /// Gives the slot up: the run has done all its work, and its record is complete except for the name of its result.
-    pub fn give_up(&self) {
+    /// Gives the slot up: the run has done all its work, and its record is complete except for the name of its result. Returns
+    /// whether another run may begin in its place.
+    pub fn give_up(&self) -> bool {
         if !self.is_given_up.swap(true, Ordering::SeqCst) {
             self.slots.given_up.fetch_add(1, Ordering::SeqCst);
             self.slots.changed.notify_one();
         }
+        !self.slots.is_closed.load(Ordering::SeqCst)
     }
 }
 
@@ -63,10 +71,11 @@ mod tests {
     async fn a_slot_is_given_up_once_and_until_the_run_ends() {
         let slots = Arc::new(RunSlots::default());
         let [first, second] = [slots.slot(), slots.slot()];
-        first.give_up();
-        first.give_up();
+        assert!(first.give_up());
+        slots.close();
+        assert!(!first.give_up() && !second.give_up());
         slots.changed().await;
-        assert_eq!(slots.given_up(), 1);
+        assert_eq!(slots.given_up(), 2);
         drop((first, second));
         assert_eq!(slots.given_up(), 0);
     }
