@@ -6,7 +6,6 @@ use std::thread::{Builder, available_parallelism, scope};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::watch;
 
 use crate::cli::execute::start_runtime;
 use crate::error::Error;
@@ -36,23 +35,21 @@ pub(super) fn run_rows<F: AsyncFn(usize, Arc<RunSlot>) + Sync>(
         let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
         if may_start() { queue.pop_front() } else { None }
     };
-    // A runtime drives the connections that its rows have opened and that rows on other threads may use, so none ends early.
-    let (left, working) = watch::channel(threads);
     let mut failures = Vec::new();
     scope(|scope| {
         for (number, runtime) in runtimes.into_iter().enumerate() {
             // Together they have exactly as many places as there are jobs.
             let places = jobs / threads + usize::from(number < jobs % threads);
-            let (next, left) = (&next, &left);
-            let mut working = working.clone();
+            let next = &next;
             let work = move || {
-                let ends = EndOnDrop(left);
                 runtime.block_on(async {
                     let (mut active, slots) = (FuturesUnordered::new(), Arc::new(RunSlots::default()));
                     loop {
-                        while active.len() < places + slots.given_up().min(places)
-                            && let Some(row) = next()
-                        {
+                        while active.len() < places + slots.given_up().min(places) {
+                            let Some(row) = next() else {
+                                slots.close();
+                                break;
+                            };
                             active.push(run(row, slots.slot()));
                             // The request of this row leaves before the next row starts.
                             tokio::select! {
@@ -69,34 +66,19 @@ pub(super) fn run_rows<F: AsyncFn(usize, Arc<RunSlot>) + Sync>(
                             () = slots.changed() => {}
                         }
                     }
-                    drop(active);
-                    drop(ends);
-                    let _ = working.wait_for(|left| *left == 0).await;
                 });
                 // A thread that reads from a slow disk must not delay the end.
                 runtime.shutdown_background();
             };
             let started =
                 Builder::new().name(format!("rows-{number}")).stack_size(STACK_BYTES).spawn_scoped(scope, work);
-            if let Err(error) = started {
-                drop(EndOnDrop(left));
-                failures.push(error);
-            }
+            failures.extend(started.err());
         }
     });
     match failures.pop() {
         // Fewer threads run all rows, too.
         Some(error) if failures.len() + 1 == threads => Err(Error::environment("no thread can be started")(error)),
         _ => Ok(queue.into_inner().unwrap_or_else(PoisonError::into_inner).into()),
-    }
-}
-
-/// Counts a thread that has no more rows, also if it panics.
-struct EndOnDrop<'a>(&'a watch::Sender<usize>);
-
-impl Drop for EndOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.send_modify(|left| *left = left.saturating_sub(1));
     }
 }
 

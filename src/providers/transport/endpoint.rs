@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Client, Identity, Url};
+use reqwest::{Identity, Url};
 use sha2::{Digest, Sha256};
-use tokio::sync::OnceCell;
 
 use crate::providers::api::ProviderError;
 use crate::providers::api_key::ApiKey;
@@ -16,6 +15,7 @@ use crate::providers::base_url;
 use crate::providers::env_config::{EndpointLabels, EndpointNames, Proxy, Timeouts, is_in_no_proxy};
 use crate::providers::model::Model;
 use crate::providers::spec::{ConnectContext, ProviderSpec};
+use crate::providers::transport::clients::Clients;
 use crate::providers::transport::key_command::{IssuedKey, KeyCommand};
 use crate::providers::transport::retry::FailedAttempt;
 use crate::redaction::Redactor;
@@ -60,7 +60,8 @@ pub(crate) struct Endpoint {
     pub(super) may_reuse_connection: Arc<AtomicBool>,
     /// Whether the server closed the connection of the last plaintext request.
     pub(super) was_closed_in_plaintext: Arc<AtomicBool>,
-    pub(super) client: Arc<OnceCell<Client>>,
+    /// Those of all threads.
+    pub(super) clients: Arc<Clients>,
     /// All providers, for recognizing replies of another API.
     pub(crate) providers: &'static [ProviderSpec],
 }
@@ -126,7 +127,7 @@ impl Endpoint {
             address_redactor: Redactor::new(&named).0,
             may_reuse_connection: Arc::default(),
             was_closed_in_plaintext: Arc::default(),
-            client: Arc::default(),
+            clients: Arc::default(),
             providers: connect.providers,
         };
         endpoint.add_configured_values(connect)?;
@@ -252,7 +253,7 @@ impl Endpoint {
             return None;
         }
         Some(Box::pin(async {
-            self.client().await?;
+            self.client()?;
             self.issued_key().await.map(drop).map_err(|failure| failure.error)
         }))
     }

@@ -34,15 +34,15 @@ impl Endpoint {
         chunks: Vec<Bytes>,
         key: Option<&IssuedKey>,
     ) -> Result<HttpResponse<'_>, FailedAttempt> {
-        let client = self.client().await.map_err(FailedAttempt::permanent)?;
+        let client = self.client().map_err(FailedAttempt::permanent)?;
         let may_be_stale = self.may_reuse_connection.load(Ordering::Relaxed);
         let begun = std::time::Instant::now();
-        let mut sent = self.send(client, chunks.clone(), key).await;
+        let mut sent = self.send(&client, chunks.clone(), key).await;
         // A connection that was already closed fails at once. After a longer time, the server may have worked on the
         // request, so it counts as a failed attempt.
         let is_at_once = begun.elapsed() <= self.timeouts.connect / 5;
         if may_be_stale && is_at_once && matches!(&sent, Ok(Err(error)) if is_connection_closed(error)) {
-            sent = self.send(client, chunks, key).await;
+            sent = self.send(&client, chunks, key).await;
         }
         self.may_reuse_connection.store(matches!(sent, Ok(Ok(_))), Ordering::Relaxed);
         let is_cut = self.is_plaintext() && matches!(&sent, Ok(Err(error)) if is_connection_closed(error));
@@ -56,7 +56,7 @@ impl Endpoint {
 
     /// Requests the list of models with this key of a command, and waits for the response's headers.
     pub(super) async fn get_models(&self, key: Option<&IssuedKey>) -> Result<HttpResponse<'_>, FailedAttempt> {
-        let client = self.client().await.map_err(FailedAttempt::permanent)?;
+        let client = self.client().map_err(FailedAttempt::permanent)?;
         let request = client.get(self.models_url()).headers(self.request_headers(key));
         match timeout(self.timeouts.first_byte, request.send()).await {
             Ok(Ok(response)) => Ok(HttpResponse::new(self, response)),
@@ -69,17 +69,22 @@ impl Endpoint {
         FailedAttempt::transient(format!("{} didn't answer within {:?}", self.display_url, self.timeouts.first_byte))
     }
 
-    /// The HTTP client, which is created once.
+    /// This thread's HTTP client, which is created once.
     ///
     /// # Errors
     /// It can't be created: the client certificate or the system's certificates can't be used.
-    pub(super) async fn client(&self) -> Result<&Client, ProviderError> {
-        self.client.get_or_try_init(|| async { self.build_client() }).await
+    pub(super) fn client(&self) -> Result<Client, ProviderError> {
+        if let Some(client) = self.clients.get() {
+            return Ok(client);
+        }
+        let client = self.build_client()?;
+        self.clients.insert(client.clone());
+        Ok(client)
     }
 
     /// The client and address for a TLS probe, if the server closed the connection of the last plaintext request.
-    pub(crate) fn closed_plaintext_client(&self) -> Option<(&Client, &Url)> {
-        Some((self.client.get()?, &self.url)).filter(|_| self.was_closed_in_plaintext.load(Ordering::Relaxed))
+    pub(crate) fn closed_plaintext_client(&self) -> Option<(Client, &Url)> {
+        Some((self.clients.get()?, &self.url)).filter(|_| self.was_closed_in_plaintext.load(Ordering::Relaxed))
     }
 
     async fn send(

@@ -1,5 +1,6 @@
 //! HTTP: connections, streams, retries and rate limits.
 
+mod clients;
 pub(crate) mod endpoint;
 pub(crate) mod http;
 pub(crate) mod http_conversation;

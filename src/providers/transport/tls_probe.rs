@@ -20,7 +20,7 @@ pub(crate) async fn diagnose_closed_connection(
     outcome: Result<Retry, ProviderError>,
 ) -> Result<Retry, ProviderError> {
     match (outcome, endpoint.closed_plaintext_client()) {
-        (Err(error), Some((client, url))) if speaks_tls(client, url).await => Err(tls_required(endpoint, &error)),
+        (Err(error), Some((client, url))) if speaks_tls(&client, url).await => Err(tls_required(endpoint, &error)),
         (outcome, _) => outcome,
     }
 }
