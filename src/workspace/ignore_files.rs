@@ -41,14 +41,21 @@ pub(crate) struct IgnoreFiles {
 impl IgnoreFiles {
     /// Reads the ignore files in an open folder.
     pub(crate) fn read_in(folder: BorrowedFd<'_>) -> Self {
+        Self::read_listed(folder, |_| true)
+    }
+
+    /// Reads the ignore files in an open folder; only those that `may_exist` are looked for.
+    fn read_listed(folder: BorrowedFd<'_>, may_exist: impl Fn(&str) -> bool) -> Self {
         let read = |folder: BorrowedFd<'_>, name: &str| {
             read_text(open_beneath::open_regular_file(folder, OsStr::new(name)).ok()??)
         };
-        let dot_git = rustix::fs::statat(folder, ".git", rustix::fs::AtFlags::SYMLINK_NOFOLLOW).is_ok();
+        let in_folder = |name: &str| may_exist(name).then(|| read(folder, name)).flatten();
+        let dot_git =
+            may_exist(".git") && rustix::fs::statat(folder, ".git", rustix::fs::AtFlags::SYMLINK_NOFOLLOW).is_ok();
         let info = dot_git.then(|| open_beneath::open_dir(folder, Path::new(".git/info")).ok()).flatten();
         Self {
-            ignore: read(folder, ".ignore"),
-            git: read(folder, ".gitignore"),
+            ignore: in_folder(".ignore"),
+            git: in_folder(".gitignore"),
             exclude: info.and_then(|info| read(info.as_fd(), "exclude")),
             repository: dot_git,
         }
@@ -118,6 +125,16 @@ impl IgnoreRules {
     /// Reads and compiles the ignore files in an open folder.
     pub(crate) fn read_in(folder: BorrowedFd<'_>, path: &Path, outer: &[Self]) -> Self {
         Self::new(path, &IgnoreFiles::read_in(folder), outer)
+    }
+
+    /// Like [`Self::read_in`], for a folder whose names are known.
+    pub(crate) fn read_listed(
+        folder: BorrowedFd<'_>,
+        path: &Path,
+        outer: &[Self],
+        may_exist: impl Fn(&str) -> bool,
+    ) -> Self {
+        Self::new(path, &IgnoreFiles::read_listed(folder, may_exist), outer)
     }
 
     /// The rules of the ignore files that [`IgnoreFiles::read_above`] finds.

@@ -183,7 +183,10 @@ impl<'a> WalkState<'a> {
     fn enter(&mut self, path: PathBuf, folder: OwnedFd) -> io::Result<()> {
         let entries = open_beneath::list_dir(&folder, |count| self.entries + count < MAX_ENTRIES)?;
         self.entries += entries.len();
-        self.rules.push(IgnoreRules::read_in(folder.as_fd(), &path, &self.rules));
+        let is_whole = self.entries < MAX_ENTRIES;
+        let may_exist =
+            |name: &str| !is_whole || entries.binary_search_by(|entry| entry.0.as_os_str().cmp(name.as_ref())).is_ok();
+        self.rules.push(IgnoreRules::read_listed(folder.as_fd(), &path, &self.rules, may_exist));
         if let Some(outer) = self.levels.len().checked_sub(OPEN_FOLDERS) {
             self.levels[outer].folder = None;
         }
