@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::run_failures::wait_until;
 use crate::support::program::{ProgramOutput, RunningProgram};
 use crate::support::record::RunFolder;
 use crate::support::server::{Answer, Checks, Request, Server};
@@ -580,12 +581,7 @@ fn a_row_that_another_process_has_run_gets_no_second_line_while_the_map_runs() {
     // Two of a0, and one of each other row: the second process is done with a0 and can't have a1.
     server.wait_for(4);
     // The next row begins while the end of a0 is flushed.
-    for _ in 0..2_000 {
-        if !results(&folder).is_empty() {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until(|| !results(&folder).is_empty());
     assert_eq!(results(&folder).into_keys().collect::<Vec<_>>(), ["a0"]);
     folder.write("done", "");
     for running in [first, second] {

@@ -76,8 +76,7 @@ impl Results {
     pub fn row_ended(&mut self, id: &str, inputs: IndexMap<String, Value>, result: RunResult) -> io::Result<()> {
         self.seen.extend(stamp(&self.folder.row(id).join("result.json")).map(|found| (id.to_owned(), found)));
         self.problems.remove(id);
-        let line = self.put(MapRow::ended(id, inputs, result))?;
-        self.files.append(&line)
+        self.put(MapRow::ended(id, inputs, result))?.map_or(Ok(()), |line| self.files.append(&line))
     }
 
     /// Reads the record of a row that this process couldn't run. If another one has, that one appends its line.
@@ -173,7 +172,7 @@ impl Results {
         self.problems.remove(id);
         let path = format!("rows/{id}");
         let problem = |kind, message| TableProblem { kind, id: Some(id.to_owned()), path: Some(path.clone()), message };
-        let mut row = match read_row(&record, id, Some(&self.job), &self.prices) {
+        let row = match read_row(&record, id, Some(&self.job), &self.prices) {
             RowReading::Row(row, defect) => {
                 // A run that goes on may be writing the last line of its journal.
                 let defect = defect.filter(|(kind, _)| row.state != RowState::Unfinished || *kind != ProblemKind::Torn);
@@ -192,28 +191,20 @@ impl Results {
             RowReading::Absent => MapRow::new(id, RowState::NotStarted),
         };
         self.seen.extend(found.map(|found| (id.to_owned(), found)));
-        match row.state {
-            RowState::Ended => self.put(row).map(Some),
-            _ => {
-                let report = self.report_of(&row);
-                row.record = Some(path);
-                self.files.note(&row, report);
-                Ok(None)
-            }
+        self.put(row)
+    }
+
+    /// Takes a row. Returns its line if the run has ended.
+    fn put(&mut self, mut row: MapRow) -> io::Result<Option<String>> {
+        let path = format!("rows/{}", row.id);
+        let report = format!("{path}/report.html");
+        let report = self.folder.path.join(&report).is_file().then_some(report);
+        row.record = Some(path);
+        if row.state != RowState::Ended {
+            self.files.note(&row, report);
+            return Ok(None);
         }
-    }
-
-    /// Takes a row that has ended. Returns its line.
-    fn put(&mut self, mut row: MapRow) -> io::Result<String> {
-        let report = self.report_of(&row);
-        row.record = Some(format!("rows/{}", row.id));
-        self.files.put(&row, report)
-    }
-
-    /// The path of a row's report, if it has one.
-    fn report_of(&self, row: &MapRow) -> Option<String> {
-        let report = format!("rows/{}/report.html", row.id);
-        self.folder.path.join(&report).is_file().then_some(report)
+        self.files.put(&row, report).map(Some)
     }
 }
 

@@ -229,8 +229,8 @@ impl Recorder {
         lock_mutex(&UNUSED_RESERVES).extend(lock_mutex(&self.reserve).take());
     }
 
-    /// Writes a file of the record before the journal has a line. Until then the record counts as new, so half a file does no
-    /// harm, and a new one needs no temporary file.
+    /// Writes a file whose content is in the journal's first line, too. Half of it does no harm, so a new one needs no temporary
+    /// file.
     pub(super) fn write_new(&self, name: &str, content: &[u8]) -> io::Result<ExistingFile> {
         self.lock.check(&self.folder)?;
         self.faults.operation()?;

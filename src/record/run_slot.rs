@@ -10,11 +10,17 @@ use tokio::sync::Notify;
 #[derive(Debug, Default)]
 pub struct RunSlots {
     given_up: AtomicUsize,
-    is_closed: AtomicBool,
+    /// Whether no further run begins.
+    is_closed: Arc<AtomicBool>,
     changed: Notify,
 }
 
 impl RunSlots {
+    /// Slots for runs; `is_closed` says that no further one begins.
+    pub fn new(is_closed: Arc<AtomicBool>) -> Self {
+        Self { is_closed, ..Self::default() }
+    }
+
     /// A slot for a run.
     pub fn slot(self: &Arc<Self>) -> Arc<RunSlot> {
         Arc::new(RunSlot { slots: Arc::clone(self), is_given_up: AtomicBool::new(false) })
@@ -23,11 +29,6 @@ impl RunSlots {
     /// How many runs have given their slot up and haven't ended.
     pub fn given_up(&self) -> usize {
         self.given_up.load(Ordering::SeqCst)
-    }
-
-    /// No further run begins.
-    pub fn close(&self) {
-        self.is_closed.store(true, Ordering::SeqCst);
     }
 
     /// Waits until a run gives its slot up.
@@ -69,10 +70,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_slot_is_given_up_once_and_until_the_run_ends() {
-        let slots = Arc::new(RunSlots::default());
+        let is_closed = Arc::<AtomicBool>::default();
+        let slots = Arc::new(RunSlots::new(Arc::clone(&is_closed)));
         let [first, second] = [slots.slot(), slots.slot()];
         assert!(first.give_up());
-        slots.close();
+        is_closed.store(true, Ordering::SeqCst);
         assert!(!first.give_up() && !second.give_up());
         slots.changed().await;
         assert_eq!(slots.given_up(), 2);

@@ -1,9 +1,5 @@
 //! Tool inputs: schemas for the model, and lenient parsing.
 
-use std::any::TypeId;
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
-
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::Deserialize;
@@ -14,16 +10,8 @@ use serde_json::value::RawValue;
 use crate::message::ToolError;
 use crate::redaction::MARKER_PREFIX;
 
-/// The schemas that were made: the rows of a map need the same ones a thousand times.
-static SCHEMAS: Mutex<BTreeMap<TypeId, Value>> = Mutex::new(BTreeMap::new());
-
 /// The JSON Schema of an input, as providers expect it: one object without references, titles or formats.
-pub(super) fn schema<T: JsonSchema + 'static>() -> Value {
-    let mut schemas = SCHEMAS.lock().unwrap_or_else(PoisonError::into_inner);
-    schemas.entry(TypeId::of::<T>()).or_insert_with(make_schema::<T>).clone()
-}
-
-fn make_schema<T: JsonSchema>() -> Value {
+pub(super) fn schema<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;
         settings.meta_schema = None;
@@ -80,7 +68,7 @@ fn documented_variants(options: Option<&Value>) -> Option<Value> {
 }
 
 /// Parses an input. The error tells the model what was wrong and what is expected.
-pub(super) fn parse<T: DeserializeOwned + JsonSchema + 'static>(input: &RawValue) -> Result<T, ToolError> {
+pub(super) fn parse<T: DeserializeOwned + JsonSchema>(input: &RawValue) -> Result<T, ToolError> {
     serde_json::from_str(input.get()).map_err(|error| {
         let error = error.to_string();
         let what = error.rsplit_once(" at line ").map_or(error.as_str(), |(what, _)| what);

@@ -1,6 +1,6 @@
 //! Ignore files such as `.gitignore`, opened beneath the workspace's descriptor.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
 use super::open_beneath;
@@ -41,24 +42,23 @@ pub(crate) struct IgnoreFiles {
 impl IgnoreFiles {
     /// Reads the ignore files in an open folder.
     pub(crate) fn read_in(folder: BorrowedFd<'_>) -> Self {
-        Self::read_listed(folder, |_| true)
-    }
-
-    /// Reads the ignore files in an open folder; only those that `may_exist` are looked for.
-    fn read_listed(folder: BorrowedFd<'_>, may_exist: impl Fn(&str) -> bool) -> Self {
         let read = |folder: BorrowedFd<'_>, name: &str| {
             read_text(open_beneath::open_regular_file(folder, OsStr::new(name)).ok()??)
         };
-        let in_folder = |name: &str| may_exist(name).then(|| read(folder, name)).flatten();
-        let dot_git =
-            may_exist(".git") && rustix::fs::statat(folder, ".git", rustix::fs::AtFlags::SYMLINK_NOFOLLOW).is_ok();
+        let dot_git = rustix::fs::statat(folder, ".git", rustix::fs::AtFlags::SYMLINK_NOFOLLOW).is_ok();
         let info = dot_git.then(|| open_beneath::open_dir(folder, Path::new(".git/info")).ok()).flatten();
         Self {
-            ignore: in_folder(".ignore"),
-            git: in_folder(".gitignore"),
+            ignore: read(folder, ".ignore"),
+            git: read(folder, ".gitignore"),
             exclude: info.and_then(|info| read(info.as_fd(), "exclude")),
             repository: dot_git,
         }
+    }
+
+    /// Reads the ignore files in an open folder with these entries.
+    pub(crate) fn read_listed(folder: BorrowedFd<'_>, entries: &[(OsString, FileType)]) -> Self {
+        let is_relevant = |name: &OsString| name == ".gitignore" || name == ".ignore" || name == ".git";
+        if entries.iter().any(|(name, _)| is_relevant(name)) { Self::read_in(folder) } else { Self::default() }
     }
 
     /// The ignore files above the workspace, up to the root of its repository, outermost folder first. Empty if the
@@ -125,16 +125,6 @@ impl IgnoreRules {
     /// Reads and compiles the ignore files in an open folder.
     pub(crate) fn read_in(folder: BorrowedFd<'_>, path: &Path, outer: &[Self]) -> Self {
         Self::new(path, &IgnoreFiles::read_in(folder), outer)
-    }
-
-    /// Like [`Self::read_in`], for a folder whose names are known.
-    pub(crate) fn read_listed(
-        folder: BorrowedFd<'_>,
-        path: &Path,
-        outer: &[Self],
-        may_exist: impl Fn(&str) -> bool,
-    ) -> Self {
-        Self::new(path, &IgnoreFiles::read_listed(folder, may_exist), outer)
     }
 
     /// The rules of the ignore files that [`IgnoreFiles::read_above`] finds.

@@ -12,7 +12,7 @@ use ignore::Match;
 use ignore::overrides::{Override, OverrideBuilder};
 use rustix::fs::{AtFlags, FileType, Stat};
 
-use super::ignore_files::{IgnoreRules, match_path};
+use super::ignore_files::{IgnoreFiles, IgnoreRules, match_path};
 use super::path_resolver::{MAX_DEPTH, ResolvedPath};
 use super::{Workspace, open_beneath};
 use crate::message::ToolError;
@@ -183,10 +183,8 @@ impl<'a> WalkState<'a> {
     fn enter(&mut self, path: PathBuf, folder: OwnedFd) -> io::Result<()> {
         let entries = open_beneath::list_dir(&folder, |count| self.entries + count < MAX_ENTRIES)?;
         self.entries += entries.len();
-        let is_whole = self.entries < MAX_ENTRIES;
-        let may_exist =
-            |name: &str| !is_whole || entries.binary_search_by(|entry| entry.0.as_os_str().cmp(name.as_ref())).is_ok();
-        self.rules.push(IgnoreRules::read_listed(folder.as_fd(), &path, &self.rules, may_exist));
+        let files = IgnoreFiles::read_listed(folder.as_fd(), &entries);
+        self.rules.push(IgnoreRules::new(&path, &files, &self.rules));
         if let Some(outer) = self.levels.len().checked_sub(OPEN_FOLDERS) {
             self.levels[outer].folder = None;
         }

@@ -152,10 +152,7 @@ impl<'a> WorkspaceWalk<'a> {
     }
 
     fn enter(&mut self, folder: &OwnedFd, path: &Path, entries: &[(OsString, FileType)]) {
-        let is_relevant =
-            |(name, _): &(OsString, FileType)| name == ".gitignore" || name == ".ignore" || name == ".git";
-        let files =
-            if entries.iter().any(is_relevant) { IgnoreFiles::read_in(folder.as_fd()) } else { IgnoreFiles::default() };
+        let files = IgnoreFiles::read_listed(folder.as_fd(), entries);
         let Some(baseline) = self.baseline else {
             self.rules.push(IgnoreRules::new(path, &files, &self.rules));
             if !files.is_empty() {

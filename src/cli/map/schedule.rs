@@ -1,6 +1,7 @@
 //! Runs many rows at once on a few threads, each with a runtime of its own.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, available_parallelism, scope};
 
@@ -30,26 +31,26 @@ pub(super) fn run_rows<F: AsyncFn(usize, Arc<RunSlot>) + Sync>(
     let processors = available_parallelism().map_or(1, usize::from);
     let threads = jobs.min(2 * processors);
     let runtimes = (0..threads).map(|_| start_runtime()).collect::<Result<Vec<_>, _>>()?;
-    let queue = Mutex::new(VecDeque::from(rows));
+    let (queue, is_closed) = (Mutex::new(VecDeque::from(rows)), Arc::<AtomicBool>::default());
     let next = || {
         let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
-        if may_start() { queue.pop_front() } else { None }
+        let row = if may_start() { queue.pop_front() } else { None };
+        is_closed.store(row.is_none() || queue.is_empty(), Ordering::SeqCst);
+        row
     };
     let mut failures = Vec::new();
     scope(|scope| {
         for (number, runtime) in runtimes.into_iter().enumerate() {
             // Together they have exactly as many places as there are jobs.
             let places = jobs / threads + usize::from(number < jobs % threads);
-            let next = &next;
+            let (next, is_closed) = (&next, &is_closed);
             let work = move || {
                 runtime.block_on(async {
-                    let (mut active, slots) = (FuturesUnordered::new(), Arc::new(RunSlots::default()));
+                    let (mut active, slots) = (FuturesUnordered::new(), Arc::new(RunSlots::new(Arc::clone(is_closed))));
                     loop {
-                        while active.len() < places + slots.given_up().min(places) {
-                            let Some(row) = next() else {
-                                slots.close();
-                                break;
-                            };
+                        while active.len() < places + slots.given_up().min(places)
+                            && let Some(row) = next()
+                        {
                             active.push(run(row, slots.slot()));
                             // The request of this row leaves before the next row starts.
                             tokio::select! {
@@ -84,7 +85,7 @@ pub(super) fn run_rows<F: AsyncFn(usize, Arc<RunSlot>) + Sync>(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
     use std::time::Duration;
 
     use super::*;
@@ -128,6 +129,14 @@ mod tests {
         };
         assert!(run_rows((0..4).collect(), 1, &|| true, &run).unwrap().is_empty());
         assert_eq!(begun.load(Ordering::SeqCst), 4);
+    }
+
+    #[test]
+    fn the_last_rows_know_that_none_follows() {
+        let followed = Mutex::new(Vec::new());
+        let run = async |row: usize, slot: Arc<RunSlot>| followed.lock().unwrap().push((row, slot.give_up()));
+        assert!(run_rows((0..3).collect(), 1, &|| true, &run).unwrap().is_empty());
+        assert_eq!(followed.into_inner().unwrap(), [(0, true), (1, true), (2, false)]);
     }
 
     #[test]

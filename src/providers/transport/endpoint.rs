@@ -15,9 +15,9 @@ use crate::providers::base_url;
 use crate::providers::env_config::{EndpointLabels, EndpointNames, Proxy, Timeouts, is_in_no_proxy};
 use crate::providers::model::Model;
 use crate::providers::spec::{ConnectContext, ProviderSpec};
-use crate::providers::transport::clients::Clients;
 use crate::providers::transport::key_command::{IssuedKey, KeyCommand};
 use crate::providers::transport::retry::FailedAttempt;
+use crate::providers::transport::thread_clients::ThreadClients;
 use crate::redaction::Redactor;
 
 /// The maximum length in characters of a server's text within a message.
@@ -60,8 +60,7 @@ pub(crate) struct Endpoint {
     pub(super) may_reuse_connection: Arc<AtomicBool>,
     /// Whether the server closed the connection of the last plaintext request.
     pub(super) was_closed_in_plaintext: Arc<AtomicBool>,
-    /// Those of all threads.
-    pub(super) clients: Arc<Clients>,
+    pub(super) clients: Arc<ThreadClients>,
     /// All providers, for recognizing replies of another API.
     pub(crate) providers: &'static [ProviderSpec],
 }

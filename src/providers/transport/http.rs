@@ -78,7 +78,7 @@ impl Endpoint {
             return Ok(client);
         }
         let client = self.build_client()?;
-        self.clients.insert(client.clone());
+        self.clients.set(client.clone());
         Ok(client)
     }
 
