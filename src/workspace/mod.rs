@@ -63,7 +63,7 @@ impl Workspace {
             path.strip_prefix(&canonical).map(Path::to_owned).ok().filter(|path| path != Path::new(""))
         };
         Ok(Self {
-            protection: WriteProtection::new(folder.as_fd(), protected.into_iter().filter_map(beneath).collect()),
+            protection: WriteProtection::new(protected.into_iter().filter_map(beneath).collect()),
             excluded: excluded.into_iter().filter_map(beneath).collect(),
             folder,
             given: root.to_owned(),

@@ -18,17 +18,13 @@ pub(crate) struct WriteProtection {
     paths: Vec<(PathBuf, PathBuf)>,
     /// Paths from the root that may be written to although they are below a protected one.
     pub(super) allowed: Vec<PathBuf>,
-    /// The protected files that existed at the start, which stay protected if they are moved.
-    at_start: Vec<(PathBuf, FileId)>,
 }
 
 impl WriteProtection {
     /// Protects some paths from the root.
-    pub(crate) fn new(root: BorrowedFd<'_>, paths: Vec<PathBuf>) -> Self {
+    pub(crate) fn new(paths: Vec<PathBuf>) -> Self {
         let paths = paths.into_iter().map(|path| (path.clone(), lowercase(&path))).collect();
-        let mut protection = Self { paths, allowed: Vec::new(), at_start: Vec::new() };
-        protection.at_start = protection.existing(root).map(|(path, id)| (path.to_owned(), id)).collect();
-        protection
+        Self { paths, allowed: Vec::new() }
     }
 
     /// Refuses a protected path from the root, judging by names alone.
@@ -60,15 +56,15 @@ impl WriteProtection {
     }
 
     /// Refuses a protected file under another name: through a hard link, or because the file system treats different names
-    /// as equal.
+    /// as equal. Only the files that are at the protected paths now count: the inode of one that was replaced is free for any
+    /// other file.
     pub(crate) fn check_file_ids(
         &self,
         root: BorrowedFd<'_>,
         path: &Path,
         ids: impl IntoIterator<Item = FileId>,
     ) -> Result<(), ToolError> {
-        let at_start = self.at_start.iter().map(|(path, id)| (path.as_path(), *id));
-        let protected = self.existing(root).chain(at_start).filter(|(protected, _)| !self.is_allowed(path, protected));
+        let protected = self.existing(root).filter(|(protected, _)| !self.is_allowed(path, protected));
         let protected: Vec<FileId> = protected.map(|(_, id)| id).collect();
         if ids.into_iter().any(|id| protected.contains(&id)) { Err(refusal(path)) } else { Ok(()) }
     }

@@ -107,14 +107,19 @@ async fn files_that_become_protected_later_are_refused_under_every_name() {
         harness.refused("write_file", &input(path, "bad")).await;
     }
     harness.refused("edit_file", r#"{"path": "hard.yaml", "old_text": "job", "new_text": "bad"}"#).await;
-    // A protected file stays protected wherever it is moved.
+}
+
+#[tokio::test]
+async fn a_file_with_the_inode_of_a_replaced_protected_file_can_be_written() {
+    let harness = ToolHarness::new(&["edit_file"]);
+    harness.write("job.yaml", "job");
     let harness = harness.reopened();
-    std::fs::rename(harness.path("prompts"), harness.path("p")).unwrap();
-    std::fs::rename(harness.path("job.yaml"), harness.path("j.yaml")).unwrap();
-    for path in ["p/deep/a.md", "p/new", "j.yaml"] {
-        assert!(harness.refused("write_file", &input(path, "bad")).await.contains("read-only for tools"), "{path}");
-    }
-    assert_eq!((harness.text("j.yaml"), harness.text("p/deep/a.md")), ("job".into(), "prompt".into()));
+    // An editor replaces the job, and the file system reuses the inode.
+    std::fs::rename(harness.path("job.yaml"), harness.path("notes")).unwrap();
+    harness.write("job.yaml", "new job");
+    harness.ok("edit_file", r#"{"path": "notes", "old_text": "job", "new_text": "text"}"#).await;
+    assert_eq!(harness.text("notes"), "text");
+    harness.refused("edit_file", r#"{"path": "job.yaml", "old_text": "job", "new_text": "bad"}"#).await;
 }
 
 #[tokio::test]
