@@ -270,6 +270,7 @@ fn the_root_folder_as_workspace_does_not_hang() {
     let folder = folder_with("read_file, grep, glob, write_file", &[calls]);
     let script = "mkdir root && mount -t tmpfs x root && cd root && mkdir proc dev sys tmp bin && \
                   for folder in proc dev sys; do mount --rbind /$folder $folder || exit 9; done && \
+                  { ! [ -d dev/shm ] || mount -t tmpfs x dev/shm; } && \
                   touch bin/legwork && mount --bind \"$0\" bin/legwork && \
                   for file in $(ldd \"$0\" | grep -o '/[^ ]*'); do \
                     mkdir -p ./${file%/*} && cp $file ./$file || exit 9; \
