@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs::Permissions;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -558,12 +558,15 @@ fn two_maps_on_the_same_folder_share_the_rows() {
 fn a_row_that_another_process_has_run_gets_no_second_line_while_the_map_runs() {
     let folder = writing("");
     rows(&folder, 3);
-    let ledger = folder.at("runs/job/map-rows/ledger");
+    let table = folder.at("runs/job/map-rows/results.jsonl");
     let done = folder.at("done");
+    let of_first = OnceLock::new();
     let server = Server::with(Checks::AllowRepeats, move |request: &Request| {
+        let inode = || table.metadata().unwrap().ino();
+        let of_first = *of_first.get_or_init(inode);
         let waits_for: &dyn Fn() -> bool = match request.prompt().as_str() {
-            // The first process ends this row when the second one has found that it is to run.
-            "Item a0" => &|| std::fs::read_dir(&ledger).is_ok_and(|processes| processes.count() >= 2),
+            // The first process ends this row when the second one has found that it is to run, and has written its table.
+            "Item a0" => &|| inode() != of_first,
             _ => &|| done.exists(),
         };
         for _ in 0..2_000 {
