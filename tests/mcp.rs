@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 
+use crate::run_failures::wait_until;
 use crate::support::program::ProgramOutput;
 use crate::support::test_folder::TestFolder;
 use crate::support::tls;
@@ -301,7 +302,8 @@ fn a_signal_cancels_the_call_and_ends_the_server() {
 fn a_call_that_was_killed_is_not_repeated() {
     let folder = folder(JOB, &calls(&["t__touch, input: { text: wait }", "t__touch"]));
     let running = folder.legwork(&["run", "job.yaml"]).env("MY_TOKEN", TOKEN).spawn();
-    folder.wait_for("touched");
+    // The file exists before the server has written into it.
+    wait_until(|| std::fs::read(folder.at("touched")).is_ok_and(|text| text == b"x"));
     running.signal(Signal::KILL);
     running.wait();
     let resumed = folder.legwork(&["resume", "latest"]).env("MY_TOKEN", TOKEN).run();
