@@ -51,7 +51,7 @@ fn waiting_for_reserved_tokens_ends_with_the_wall_clock_or_a_signal() {
             _ => Answer::empty().hang(),
         })
     };
-    let (folder, server) = (three_subagents_job("tokens: 10000, wall_clock: 2s"), hanging());
+    let (folder, server) = (three_subagents_job("tokens: 10000, wall_clock: 5s"), hanging());
     let ended = run(&folder, &server);
     ended.assert_code(4);
     let result = ended.run_folder().result();

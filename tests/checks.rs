@@ -226,7 +226,7 @@ fn only_checks_whose_condition_is_true_run() {
 #[test]
 fn a_check_without_an_exit_code_fails_with_a_reason() {
     let folder = folder(
-        "checks:\n  - { name: slow, run: echo begun; sleep 301, timeout: 1s }\n  - { name: killed, run: 'echo x; kill -9 $$' }\n  \
+        "checks:\n  - { name: slow, run: echo begun; sleep 301, timeout: 3s }\n  - { name: killed, run: 'echo x; kill -9 $$' }\n  \
          - { name: unknown, run: no-such-command-here }\n",
         &["Done."],
     );
@@ -242,7 +242,7 @@ fn a_check_without_an_exit_code_fails_with_a_reason() {
             expected_check("unknown", 1, 127)
         ]
     );
-    assert_eq!(output(&ended, "slow"), "begun\ntimed out after 1s");
+    assert_eq!(output(&ended, "slow"), "begun\ntimed out after 3s");
     assert_eq!(output(&ended, "killed"), "x\nkilled by signal 9");
 }
 

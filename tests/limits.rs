@@ -26,7 +26,7 @@ fn assert_outcome(ended: &ProgramOutput, code: i32, outcome: &str) -> Value {
 
 fn timed(tools: &str) -> TestFolder {
     folder_with(&format!(
-        "parent:\n  prompt: Go.\n  tools: {tools}\nsubagents:\n  a: {{ tools: [bash] }}\nlimits: {{ wall_clock: 2s, parallel_subagents: 2 }}\n"
+        "parent:\n  prompt: Go.\n  tools: {tools}\nsubagents:\n  a: {{ tools: [bash] }}\nlimits: {{ wall_clock: 5s, parallel_subagents: 2 }}\n"
     ))
 }
 

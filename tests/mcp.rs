@@ -264,25 +264,25 @@ fn servers_that_send_too_much_are_stopped() {
 #[test]
 fn a_call_that_takes_too_long_is_cancelled() {
     let folder = folder(
-        &JOB.replace("timeout: 20s", "timeout: 1s"),
-        &calls(&["t__slow", "t__progress, input: { text: \"5\" }"]),
+        &JOB.replace("timeout: 20s", "timeout: 3s"),
+        &calls(&["t__slow", "t__progress, input: { text: \"14\" }"]),
     );
     let ended = run(&folder);
     ended.assert_code(0);
     let transcript = transcript(&ended);
-    assert!(transcript.contains("didn't answer within 1s; the effect of the call is unknown"), "{transcript}");
+    assert!(transcript.contains("didn't answer within 3s; the effect of the call is unknown"), "{transcript}");
     assert!(transcript.contains("arrived"), "progress resets the timeout: {transcript}");
     assert!(folder.read("server.log").contains("notifications/cancelled"));
 }
 
 #[test]
 fn a_server_that_reads_nothing_is_not_waited_for() {
-    let job = JOB.replace("timeout: 20s", "timeout: 1s").replace("touch]", "touch, deafen]");
+    let job = JOB.replace("timeout: 20s", "timeout: 3s").replace("touch]", "touch, deafen]");
     let large = format!("t__echo, input: {{ text: {} }}", "x".repeat(1_000_000));
     let folder = folder(&job, &calls(&["t__deafen", &large, "t__echo"]));
     let ended = run(&folder);
     ended.assert_code(0);
-    assert_eq!(transcript(&ended).matches("didn't answer within 1s").count(), 2, "{}", ended.full_output());
+    assert_eq!(transcript(&ended).matches("didn't answer within 3s").count(), 2, "{}", ended.full_output());
 }
 
 #[test]
