@@ -245,7 +245,7 @@ fn not_a_record(folder: &Path, why: impl Into<String>) -> Error {
 fn remove_leftovers(folder: &Path) -> Result<(), Error> {
     let failed = || record_error(folder);
     if folder.join(MAP_FILE).exists() {
-        return Err(not_a_record(folder, "it is the folder of a map; choose another name"));
+        return Err(not_a_record(folder, "it is the folder of a map; move it away, or choose another name"));
     }
     let journal = journal_file(PARENT);
     // Files at the end of a run are written after its journal was created.
@@ -265,12 +265,19 @@ fn remove_leftovers(folder: &Path) -> Result<(), Error> {
             LEASE_FILE => {}
             _ if is_leftover && entry.file_type().is_ok_and(|kind| kind.is_file()) => leftovers.push(entry.path()),
             _ => {
-                let why = format!("it contains `{name}`, and no run has started in it; choose another name");
+                let why = format!(
+                    "it contains `{name}`, and no run has started in it; move that away, or choose another name"
+                );
                 return Err(not_a_record(folder, why));
             }
         }
     }
-    leftovers.iter().try_for_each(fs::remove_file).map_err(failed())
+    let remove = |leftover: &PathBuf| match fs::remove_file(leftover) {
+        // Another process has taken its temporary file away.
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    };
+    leftovers.iter().try_for_each(remove).map_err(failed())
 }
 
 /// Moves a locked record to its name and the next free number.

@@ -31,7 +31,8 @@ impl RecordLock {
     /// Takes the lock, waiting up to two seconds. On a file system without locks, only the lease keeps other processes away.
     ///
     /// # Errors
-    /// If another process holds it, or the folder can't be opened.
+    /// If another process holds it, or the folder can't be opened; [`io::ErrorKind::NotFound`] if it was moved or removed
+    /// meanwhile.
     pub(super) fn take(folder: &Path) -> Result<Self, Error> {
         let failed = |source| Error::Record { path: folder.to_owned(), source };
         let opened = open_folder(folder).map_err(failed)?;
@@ -46,6 +47,9 @@ impl RecordLock {
             taken = flock(&opened, FlockOperation::NonBlockingLockExclusive);
         }
         match taken {
+            // While this process waited, the folder was moved or removed. Another one at its path has an owner of its own, whose
+            // lease must not be taken: this lock says nothing about that owner. While the lock is held, the folder stays.
+            Ok(()) if !is_at(folder, id) => Err(failed(io::ErrorKind::NotFound.into())),
             Ok(()) => Ok(Self { folder: opened, id, lease: Lease::take(folder, true)? }),
             Err(errno) if is_without_locks(errno) => {
                 Ok(Self { folder: opened, id, lease: Lease::take(folder, false)? })
@@ -62,7 +66,7 @@ impl RecordLock {
 
     /// Whether the folder at a path is the one that is locked. It isn't if it was moved or removed before the lock was taken.
     pub(super) fn is_of(&self, path: &Path) -> bool {
-        std::fs::symlink_metadata(path).is_ok_and(|found| id(&found) == self.id)
+        is_at(path, self.id)
     }
 
     /// Checks that this is still the folder at a path, which may have been moved and replaced by another one, and that no other
@@ -108,6 +112,11 @@ impl RemovalLock {
     }
 }
 
+/// Whether the folder at a path is the one with this device and inode.
+fn is_at(path: &Path, folder: (u64, u64)) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|found| id(&found) == folder)
+}
+
 fn id(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
@@ -123,6 +132,31 @@ mod tests {
         assert!(matches!(RecordLock::take(folder.path()), Err(Error::InUse { .. })));
         drop(first);
         RecordLock::take(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn the_lease_of_a_folder_that_replaced_the_locked_one_is_not_taken() {
+        let root = tempfile::tempdir().unwrap();
+        let (folder, moved) = (root.path().join("key"), root.path().join("key.1"));
+        std::fs::create_dir(&folder).unwrap();
+        let first = RecordLock::take(&folder).unwrap();
+        let waiting = {
+            let folder = folder.clone();
+            std::thread::spawn(move || RecordLock::take(&folder).map(drop))
+        };
+        // It has opened the folder and waits for the lock.
+        std::thread::sleep(5 * LOCK_POLL_INTERVAL);
+        std::fs::rename(&folder, &moved).unwrap();
+        std::fs::create_dir(&folder).unwrap();
+        let second = RecordLock::take(&folder).unwrap();
+        let lease = || std::fs::read_to_string(folder.join("lease")).unwrap();
+        let owner = lease();
+        drop(first);
+        let refused = waiting.join().unwrap();
+        // On a busy machine, it opens the second folder.
+        assert!(matches!(refused, Err(Error::Record { .. } | Error::InUse { .. })));
+        assert_eq!(lease(), owner);
+        drop(second);
     }
 
     #[test]
