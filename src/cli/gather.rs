@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use super::arguments::format_parser;
 use super::env::CliEnv;
 use super::output::shell_quote;
-use super::output_target::OutputTarget;
+use super::output_files::OutputFileArgs;
 use super::read_files;
 use crate::error::Error;
 use crate::formats;
 use crate::formats::map_table::RowState;
 use crate::map::{self, GatherError};
+use crate::record::is_record_file;
 use crate::rows::{self, MAX_FILE_BYTES, RowFormat};
 
 /// Options of `legwork gather`.
@@ -47,8 +48,10 @@ pub(super) fn gather(options: &GatherArgs, env: &CliEnv) -> Result<u8, Error> {
         check_folder(folder)?;
     }
     let wanted = options.rows.as_deref().map(|file| read_ids(file, options.id.as_deref())).transpose()?;
-    let junit = options.junit.as_deref().map(|path| OutputTarget::of_option("--junit", path)).transpose()?;
     let to = options.to.as_deref().unwrap_or(&options.folders[0]);
+    check_target(to)?;
+    let junit = options.junit.as_deref().map(|path| OutputFileArgs::open_junit(path, None, options.rows.as_deref()));
+    let junit = junit.transpose()?;
     fs::create_dir_all(to).map_err(|error| {
         Error::usage(format!("--to {}: {error}", to.display()), "Name a folder that you can write to.")
     })?;
@@ -80,6 +83,19 @@ fn check_folder(folder: &Path) -> Result<(), Error> {
     Err(Error::usage(format!("{}: {why}", folder.display()), "Name folders of maps, such as RUNS/JOB/MAP."))
 }
 
+/// Refuses to write tables over a run's own report or between the records of a map.
+fn check_target(to: &Path) -> Result<(), Error> {
+    let real = to.canonicalize().unwrap_or_else(|_| to.to_owned());
+    let why = match () {
+        () if is_record_file(&real.join("events.jsonl")) => "it is the record of a run",
+        () if real.ends_with("rows") && is_record_file(&real.with_file_name("map.json")) => {
+            "it is the folder of a map's records"
+        }
+        () => return Ok(()),
+    };
+    Err(Error::usage(format!("--to {}: {why}", to.display()), "Name another folder for the tables with --to DIR."))
+}
+
 fn read_ids(file: &Path, id_column: Option<&str>) -> Result<Vec<String>, Error> {
     let content = read_files::read_bounded(file, MAX_FILE_BYTES)
         .map_err(|why| Error::Invalid(vec![read_files::unreadable_file(file, &why)]))?;
@@ -93,6 +109,7 @@ fn gather_error(error: GatherError) -> Error {
         GatherError::NoMap(_) => {
             Error::usage(message, "Name folders of maps, such as RUNS/JOB/MAP, or folders above them.")
         }
+        GatherError::OnlyTable(_) => Error::usage(message, "Name another folder for the tables with --to DIR."),
         GatherError::TooMany(_) => Error::usage(message, "Name the folders of the maps themselves."),
         GatherError::Folder { source, .. } if source.kind() == io::ErrorKind::NotFound => {
             Error::usage(message, "Name an existing folder.")

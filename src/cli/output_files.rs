@@ -88,6 +88,22 @@ impl OutputFileArgs {
         Ok(())
     }
 
+    /// Opens the file of `--junit` for the results of a map. `rows` is the file of its rows.
+    ///
+    /// # Errors
+    /// If it is the file of rows or of the job, part of a record or of a map, or can't be written.
+    pub(super) fn open_junit(path: &Path, job: Option<&Path>, rows: Option<&Path>) -> Result<OutputTarget, Error> {
+        Self { junit: Some(path.to_owned()), ..Self::default() }.check(job)?;
+        let is_rows = path
+            .canonicalize()
+            .is_ok_and(|junit| rows.is_some_and(|rows| rows.canonicalize().is_ok_and(|rows| rows == junit)));
+        if is_rows {
+            let message = format!("--junit {}: it is the file of rows", path.display());
+            return Err(Error::usage(message, "Name another file."));
+        }
+        OutputTarget::of_option("--junit", path)
+    }
+
     /// Removes the files of an earlier run, so that they can't be mistaken for this run's.
     pub(super) fn prepare(&self) -> Result<OutputFiles, Error> {
         let files = OutputFiles(self.files());

@@ -7,13 +7,14 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::folder::MAP_FORMAT;
 use super::results_reader::{RowReading, read_row};
 use super::results_writer::TableFiles;
 use crate::event::ErrorInfo;
 use crate::formats::map_table::{MapRow, ProblemKind, RowState, TABLE_FORMAT, TableProblem};
 use crate::pricing::Prices;
 use crate::record::open_file;
-use crate::rows::id_mistake;
+use crate::rows::{id_mistake, original_id};
 use crate::text::pluralize;
 
 /// How deep below a named folder maps are searched for: `artifact/runs/JOB/MAP`.
@@ -37,6 +38,9 @@ pub enum GatherError {
     /// There is no map.
     #[error("there is no map in {0}")]
     NoMap(String),
+    /// The joined tables would replace one that is the only source of its rows.
+    #[error("`{}` has a table and no records, and the table would be replaced", .0.display())]
+    OnlyTable(PathBuf),
     /// There are too many entries.
     #[error("{}: there are more than {MAX_ENTRIES} rows", .0.display())]
     TooMany(PathBuf),
@@ -74,6 +78,9 @@ pub fn gather(
     let mut gathering = Gathering::default();
     gathering.find_maps(folders, &to)?;
     gathering.list_rows()?;
+    if let Some(map) = gathering.tables.keys().map(|number| &gathering.maps[*number]).find(|map| map.path == to) {
+        return Err(GatherError::OnlyTable(map.shown.clone()));
+    }
     gathering.find_job();
     let name = match gathering.maps.as_slice() {
         [map] => map.name(),
@@ -189,7 +196,15 @@ impl Gathering {
                     self.problem(ProblemKind::Duplicate, None, path, "the folder is named twice".to_owned());
                     continue;
                 }
-                match read_job_name(&map.path, "map.json", MAX_MANIFEST_BYTES) {
+                match read_job_name(&map.path, "map.json", MAX_MANIFEST_BYTES, Some(MAP_FORMAT)) {
+                    Err(NameError::OtherFormat(format)) => {
+                        let message = format!(
+                            "its map.json has the format {format}, and this legwork reads format {MAP_FORMAT}; none of its rows \
+                             is used"
+                        );
+                        self.problem(ProblemKind::Foreign, None, path, message);
+                        continue;
+                    }
                     Ok(Some(job)) if self.job.as_ref().is_some_and(|known| *known != job) => {
                         let known = self.job.clone().unwrap_or_default();
                         let message =
@@ -198,7 +213,9 @@ impl Gathering {
                         continue;
                     }
                     Ok(job) => self.job = self.job.take().or(job),
-                    Err(why) => self.problem(ProblemKind::Torn, None, path, format!("map.json {why}")),
+                    Err(NameError::Invalid(why)) => {
+                        self.problem(ProblemKind::Torn, None, path, format!("map.json {why}"));
+                    }
                 }
                 self.maps.push(map);
             }
@@ -233,7 +250,9 @@ impl Gathering {
                 self.count(number)?;
                 let entry = entry.map_err(failed)?;
                 let name = entry.file_name();
-                let id = name.to_str().filter(|id| id_mistake(id).is_none());
+                let is_id = |id: &str| id_mistake(id).is_none();
+                // The number of an earlier record can make the name longer than an id may be.
+                let id = name.to_str().filter(|name| is_id(name) || original_id(name).is_some_and(is_id));
                 match id {
                     Some(id) => self.rows.entry(id.to_owned()).or_default().push(Found::Record(number)),
                     // File managers leave such files.
@@ -260,7 +279,7 @@ impl Gathering {
                     Found::Line(..) => None,
                 })
                 .filter(|record| fs::symlink_metadata(record).is_ok_and(|found| found.is_dir()))
-                .find_map(|record| read_job_name(&record, "plan.json", MAX_PLAN_BYTES).ok().flatten());
+                .find_map(|record| read_job_name(&record, "plan.json", MAX_PLAN_BYTES, None).ok().flatten());
         }
     }
 
@@ -484,22 +503,43 @@ impl Search<'_> {
     }
 }
 
-/// The job in `map.json` or `plan.json`; `None` if the file doesn't exist.
-fn read_job_name(folder: &Path, name: &str, max_bytes: u64) -> Result<Option<String>, String> {
+/// Why the name of a job can't be read.
+enum NameError {
+    OtherFormat(u64),
+    Invalid(String),
+}
+
+/// The job in `map.json` or `plan.json`; `None` if the file doesn't exist. `only_format` is the only format that is read.
+fn read_job_name(
+    folder: &Path,
+    name: &str,
+    max_bytes: u64,
+    only_format: Option<u32>,
+) -> Result<Option<String>, NameError> {
     #[derive(Deserialize)]
     struct Named {
         job: String,
+    }
+    #[derive(Deserialize)]
+    struct Versioned {
+        format: u64,
     }
     let mut content = Vec::new();
     let read = open_file(folder, name, max_bytes).and_then(|file| file.take(max_bytes).read_to_end(&mut content));
     match read {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        read => read.map_err(|error| format!("can't be read: {error}"))?,
+        read => read.map_err(|error| NameError::Invalid(format!("can't be read: {error}")))?,
     };
+    match (only_format, serde_json::from_slice::<Versioned>(&content)) {
+        (Some(only), Ok(Versioned { format })) if format != u64::from(only) => {
+            return Err(NameError::OtherFormat(format));
+        }
+        _ => {}
+    }
     match serde_json::from_slice::<Named>(&content) {
         Ok(named) => Ok(Some(named.job)),
-        Err(error) if error.is_eof() => Err("ends in the middle".to_owned()),
-        Err(error) => Err(format!("can't be read: {error}")),
+        Err(error) if error.is_eof() => Err(NameError::Invalid("ends in the middle".to_owned())),
+        Err(error) => Err(NameError::Invalid(format!("can't be read: {error}"))),
     }
 }
 

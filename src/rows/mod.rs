@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use self::row_reader::RowReader;
-pub use self::row_reader::{Cell, CellValue, MAX_ROWS, Row, Rows, id_mistake, name_mistake};
+pub use self::row_reader::{Cell, CellValue, MAX_ROWS, Row, Rows, id_mistake, name_mistake, original_id};
 use crate::diagnostic::{Diagnostic, Rule, Source, SourceSpan, rule};
 use crate::job::Job;
 

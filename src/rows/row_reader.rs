@@ -267,6 +267,12 @@ pub fn id_mistake(id: &str) -> Option<String> {
     name_mistake("id", id)
 }
 
+/// The id of the row whose earlier record has this name: `--retry` adds a number.
+pub fn original_id(name: &str) -> Option<&str> {
+    let (id, number) = name.rsplit_once('.')?;
+    (!number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit())).then_some(id)
+}
+
 /// Why an id, a key or the name of a map can't name a folder; `noun` says which of them it is.
 pub fn name_mistake(noun: &str, id: &str) -> Option<String> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
