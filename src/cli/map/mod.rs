@@ -40,8 +40,8 @@ use crate::git::Repository;
 use crate::isolation::{Isolation, Snapshot};
 use crate::map::{MAP_FORMAT, MapFolder, MapManifest, Results, RowWorkspaces, SharedPrefixes, check_rows};
 use crate::plan::{InputValues, Plan};
-use crate::record::{FlushQueue, create_job_dir, new_run_id, open_folder, remove_unused_files};
-use crate::rows::{self, MAX_FILE_BYTES, RowFormat, Rows, name_mistake};
+use crate::record::{FlushQueue, Record, create_job_dir, new_run_id, open_folder, remove_unused_files};
+use crate::rows::{self, MAX_FILE_BYTES, RowFormat, Rows, name_mistake, original_id};
 use crate::run::{Signals, head_commit};
 use crate::text::pluralize;
 
@@ -144,6 +144,8 @@ struct CheckedRows {
     retried: HashMap<String, Timestamp>,
     /// Those of `ended` whose records were made on another machine or with another key.
     foreign: Vec<String>,
+    /// Why rows of this shard can't run, a message each: what has the names of their records can't be used.
+    unusable: Vec<String>,
     /// The plan of the first row that runs, or of the first row.
     first: RowPlan,
     /// What the rows that run share.
@@ -183,9 +185,16 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
             first_names(&checked.foreign),
         ));
     }
-    let of_shard = checked.to_run.len() + checked.ended;
+    for message in checked.unusable.iter().take(MAX_NAMED) {
+        env.console.warning(message);
+    }
+    let of_shard = checked.to_run.len() + checked.ended + checked.unusable.len();
+    let unusable = match checked.unusable.len() {
+        0 => String::new(),
+        count => format!(", {count} can't run"),
+    };
     let summary = format!(
-        "{name}: {}{}: {} ended before, {} to go on, {} to start",
+        "{name}: {}{}: {} ended before, {} to go on, {} to start{unusable}",
         pluralize(rows.rows.len() as u64, "row"),
         shard.map(|shard| format!(", {of_shard} of them in shard {shard}")).unwrap_or_default(),
         checked.ended,
@@ -350,13 +359,7 @@ fn finish_again(
 
 /// Opens the file of `--junit` before anything is spent, and removes that of an earlier start.
 fn prepare_junit(path: &Path, options: &MapArgs, job: &PreparedJob<'_>) -> Result<OutputTarget, Error> {
-    OutputFileArgs { junit: Some(path.to_owned()), ..OutputFileArgs::default() }.check(Some(job.args.job_path()))?;
-    let is_rows = path.canonicalize().is_ok_and(|junit| options.rows.canonicalize().is_ok_and(|rows| rows == junit));
-    if is_rows {
-        let message = format!("--junit {}: it is the file of rows", path.display());
-        return Err(Error::usage(message, "Name another file."));
-    }
-    let target = OutputTarget::of_option("--junit", path)?;
+    let target = OutputFileArgs::open_junit(path, Some(job.args.job_path()), Some(&options.rows))?;
     target.remove()?;
     Ok(target)
 }
@@ -445,7 +448,7 @@ fn check_all(
     let mut first: Option<RowPlan> = None;
     let mut redactor = None;
     let mut shared_prefixes = SharedPrefixes::new(options.jobs as usize);
-    let (mut others, mut foreign) = (Vec::new(), Vec::new());
+    let (mut others, mut foreign, mut unusable) = (Vec::new(), Vec::new(), Vec::new());
     let date = today(job.env);
     let key = if recorded.is_empty() { None } else { job.env.record_key(&[&job.workspace])? };
     check_rows(inputs, rows, |number, inputs| {
@@ -464,14 +467,15 @@ fn check_all(
             true => row_state(job, inputs, id, &folder.row(id), redactor, key.as_ref()),
             false => Ok(RowState::New),
         };
-        let state = recorded_state().map_err(|error| match error {
-            Error::NotARecord { .. } => Error::usage(
-                format!("the row `{id}`: {error}"),
-                format!("Move it away, and the row starts anew: {}", folder.row(id).display()),
-            ),
-            other => other,
-        });
-        match state? {
+        let state = match recorded_state() {
+            // The other rows run all the same.
+            Err(error @ Error::NotARecord { .. }) => {
+                unusable.push(format!("the row `{id}` can't run: {error}{}", advice_for(&folder.row(id), &error)));
+                return Ok(());
+            }
+            state => state?,
+        };
+        match state {
             RowState::OtherPlan(difference) => others.push((id.clone(), difference)),
             RowState::Ended { result, is_foreign } if options.retry.is_none() || !Retry::applies(result.exit_code) => {
                 ended += 1;
@@ -510,7 +514,17 @@ fn check_all(
     let retried = retried.into_iter().map(|(ended_at, number)| (rows.rows[number].id.clone(), ended_at)).collect();
     // A file of rows has at least one.
     let first = first.ok_or_else(|| Error::usage("the file has no rows", "Write one row for each run."))?;
-    Ok(CheckedRows { to_run, ended, resumed, retried, foreign, first, shared_prefixes })
+    Ok(CheckedRows { to_run, ended, resumed, retried, foreign, unusable, first, shared_prefixes })
+}
+
+/// What to do about a record that can't be used.
+fn advice_for(record: &Path, error: &Error) -> &'static str {
+    match error {
+        Error::NotARecord { path, .. } if *path != record && Record::has_started(record) => {
+            "; remove that file, and the row goes on from its journal"
+        }
+        _ => "; move the record away, and the row starts anew",
+    }
 }
 
 fn today(env: &CliEnv) -> String {
@@ -672,12 +686,6 @@ fn warn_about_submodules(env: &CliEnv, which: &str) {
         "git worktrees don't have the files of submodules and nested repositories ({which}), so the rows don't see them; with \
          --isolate copy, each row gets a copy of the whole folder",
     ));
-}
-
-/// The id of the row whose earlier record has this name.
-fn original_id(name: &str) -> Option<&str> {
-    let (id, number) = name.rsplit_once('.')?;
-    (!number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit())).then_some(id)
 }
 
 /// Refuses to retry rows whose earlier records would get the ids of other rows.

@@ -7,10 +7,10 @@ use clap::ValueEnum;
 use crate::cli::keyed_run::run_date;
 use crate::cli::prepared_job::{PreparedJob, RunIdentity};
 use crate::error::Error;
-use crate::event::{Outcome, PARENT, RunResult};
+use crate::event::{Event, Outcome, PARENT, RunResult, RunStarted, RunSummary};
 use crate::journal::RecordKey;
 use crate::plan::{InputValues, Plan, SecretInputs};
-use crate::record::Record;
+use crate::record::{Record, is_set_aside};
 use crate::redaction::Redactor;
 use crate::run::ResumeState;
 
@@ -71,10 +71,30 @@ pub(super) fn row_state(
         Err(error @ Error::OtherFormat { .. }) => return Err(error),
         // A process was killed before its run started, or a power failure has taken the start away.
         Err(Error::NotARecord { .. }) if !Record::has_started(folder) => return Ok(RowState::New),
-        Err(error) => return Err(error),
+        Err(error) => match Record::open_damaged(folder) {
+            // Everything in `result.json` is also in the journal.
+            Ok((record, _)) => Record { result: Some(result_of_journal(&record).ok_or(error)?), ..record },
+            Err(_) => return Err(error),
+        },
     };
-    let Ok(mut entries) = record.entries(PARENT) else { return Ok(RowState::New) };
-    let Some(Ok(first)) = entries.next() else { return Ok(RowState::New) };
+    let first = record.entries(PARENT).ok().and_then(|mut entries| Some((entries.next()?.ok()?, entries)));
+    let Some((first, entries)) = first else {
+        return match record.result {
+            None => Ok(RowState::New),
+            Some(_) => Err(not_a_record(folder, "it has a result, but its journal is missing or empty".to_owned())),
+        };
+    };
+    if let Event::RunStarted(RunStarted { run_id, .. }) = &first.event
+        && run_id != id
+    {
+        return Err(not_a_record(
+            folder,
+            match is_set_aside(&folder.with_file_name(run_id), folder) {
+                true => format!("it is an earlier record of the row `{run_id}`"),
+                false => format!("it is the record of the run `{run_id}`"),
+            },
+        ));
+    }
     // The day was read shortly before the run started.
     let before = first.at.checked_sub(jiff::SignedDuration::from_hours(24)).unwrap_or(first.at);
     let mut difference = None;
@@ -98,6 +118,20 @@ pub(super) fn row_state(
         }
         (None, _) => RowState::GoesOn,
     })
+}
+
+/// The result of a run whose `result.json` can't be read.
+fn result_of_journal(record: &Record) -> Option<RunResult> {
+    let mut summary = RunSummary::default();
+    for entry in record.entries(PARENT).ok()? {
+        let entry = entry.ok()?;
+        summary.apply(&entry.event, entry.at);
+    }
+    summary.result()
+}
+
+fn not_a_record(folder: &Path, why: String) -> Error {
+    Error::NotARecord { path: folder.to_owned(), why }
 }
 
 /// Whether the run of a row has ended for good. A row that reached a limit of the map goes on when that is higher.
