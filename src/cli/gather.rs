@@ -13,7 +13,6 @@ use crate::error::Error;
 use crate::formats;
 use crate::formats::map_table::RowState;
 use crate::map::{self, GatherError};
-use crate::record::is_record_file;
 use crate::rows::{self, MAX_FILE_BYTES, RowFormat};
 
 /// Options of `legwork gather`.
@@ -87,8 +86,8 @@ fn check_folder(folder: &Path) -> Result<(), Error> {
 fn check_target(to: &Path) -> Result<(), Error> {
     let real = to.canonicalize().unwrap_or_else(|_| to.to_owned());
     let why = match () {
-        () if is_record_file(&real.join("events.jsonl")) => "it is the record of a run",
-        () if real.ends_with("rows") && is_record_file(&real.with_file_name("map.json")) => {
+        () if real.join("events.jsonl").exists() => "it is the record of a run",
+        () if real.ends_with("rows") && real.with_file_name("map.json").exists() => {
             "it is the folder of a map's records"
         }
         () => return Ok(()),
