@@ -310,6 +310,18 @@ fn a_raised_limit_lets_a_run_go_on() {
 }
 
 #[test]
+fn a_limit_of_an_earlier_start_need_not_be_repeated() {
+    let folder = scripted("{ prompt: Go., tools: [] }", "", &json!([{"text": "Done."}]));
+    let run = |more: &[&str]| folder.legwork(RUN).args(more).run();
+    run(&["--limit", "max_turns=3", "--limit", "cost_usd=2"]).assert_code(0);
+    for more in [&[][..], &["--limit", "max_turns=3"], &["--limit", "tokens=5000"]] {
+        run(more).assert_code(0).assert_stdout("Done.\n").assert_stderr_contains("has ended before");
+    }
+    folder.write("job.yaml", folder.read("job.yaml").replace("tools: []", "tools: [], max_turns: 7"));
+    run(&[]).assert_code(2).assert_stderr_contains("parent.max_turns: 3 -> 7");
+}
+
+#[test]
 fn a_bad_key_is_a_usage_error() {
     let folder = scripted("{ prompt: Go., tools: [] }", "", &json!([{"text": "Done."}]));
     let long = "x".repeat(101);

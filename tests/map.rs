@@ -51,6 +51,13 @@ fn record(folder: &TestFolder, id: &str) -> RunFolder {
     RunFolder::new(folder.at("runs/job/map-rows/rows").join(id))
 }
 
+/// Asserts that rows in copies that have changed files have left only what they started from.
+fn assert_only_snapshot_is_left(folder: &TestFolder) {
+    let left: Vec<_> = std::fs::read_dir(folder.at("runs/.workspaces/job/map-rows")).unwrap().flatten().collect();
+    let names: Vec<_> = left.iter().map(|entry| entry.file_name().into_string().unwrap()).collect();
+    assert!(names.len() == 1 && names[0].starts_with(".snapshot-"), "{names:?}");
+}
+
 /// The lines of results.jsonl by id.
 fn results(folder: &TestFolder) -> BTreeMap<String, Value> {
     let lines = folder.read("runs/job/map-rows/results.jsonl");
@@ -322,6 +329,33 @@ fn rows_in_worktrees_leave_the_repository_as_it_is() {
 }
 
 #[test]
+fn rows_can_commit_in_their_worktrees_and_not_move_branches_and_tags() {
+    let folder = TestFolder::new();
+    folder.write("job.yaml", "model: replay/r.yaml\ninputs: { item: { type: string } }\nparent: { prompt: Go., tools: [bash] }\ngit: commit\n");
+    let commands = [
+        "echo new > x && git add x && git -c user.name=a -c user.email=a@b.c commit --quiet --message=row && git log --oneline",
+        "git update-ref refs/heads/main HEAD",
+        "git branch --force other HEAD",
+        "git tag t1",
+        "git pack-refs --all",
+    ];
+    let calls = commands.map(|command| json!({"calls": [{"tool": "bash", "input": {"command": command}}]}));
+    let replies: Vec<Value> = calls.into_iter().chain([json!({"text": "Done."})]).collect();
+    folder.write("r.yaml", json!({ "parent": replies }).to_string()).write("x", "old\n").write(".gitignore", "runs/\n");
+    folder.commit_all();
+    folder.git(&["branch", "other"]);
+    rows(&folder, 1);
+    let state = || [&["show-ref"][..], &["status", "--porcelain"], &["reflog", "--all"]].map(|it| folder.git(it));
+    let before = state();
+    let ended = folder.legwork(MAP).run();
+    ended.assert_code(0);
+    assert_eq!(state(), before);
+    let transcript = record(&folder, "a0").transcript();
+    assert!(transcript.contains(" row\n"), "{transcript}");
+    assert!(record(&folder, "a0").file("changes.patch").contains("+new"));
+}
+
+#[test]
 fn rows_in_copies_see_uncommitted_files_and_change_only_their_copy() {
     let folder = TestFolder::new();
     folder.write(
@@ -329,7 +363,7 @@ fn rows_in_copies_see_uncommitted_files_and_change_only_their_copy() {
         "model: anthropic/claude-haiku-4-5\ninputs:\n  item: { type: string }\nparent: { prompt: 'Item {{ inputs.item }}', \
          tools: [glob, edit_file, read_file] }\n",
     );
-    folder.write("notes.txt", "start\n").write("deep/x.txt", "x");
+    folder.write("notes.txt", "start\n1\n2\n3\n").write("deep/x.txt", "x");
     rows(&folder, 3);
     let server = Server::start(|request: &Request| match request.turn() {
         0 => Answer::calls(&[("glob", json!({"pattern": "**/*.txt"})), ("read_file", json!({"path": "notes.txt"}))]),
@@ -343,14 +377,25 @@ fn rows_in_copies_see_uncommitted_files_and_change_only_their_copy() {
         _ => Answer::text("Done."),
     });
     run(&folder, &server, &[]).assert_code(0);
-    assert_eq!(folder.read("notes.txt"), "start\n");
+    assert_eq!(folder.read("notes.txt"), "start\n1\n2\n3\n");
     for number in 0..3 {
         let patch = record(&folder, &format!("a{number}")).file("changes.patch");
         assert!(patch.contains(&format!("+Item a{number}")) && patch.contains("-start"), "{patch}");
     }
-    assert!(!folder.exists("runs/.workspaces"), "{:?}", folder.list());
-    // Another row later begins with the workspace as it is then.
+    assert_only_snapshot_is_left(&folder);
+    // Each patch is merged with what the row started from, also when it is there already.
+    let apply = || folder.legwork(&["apply", "map-rows"]).run();
+    apply().assert_code(1).assert_stdout_contains("1 applied").assert_stdout_contains("(changed before by a0)");
+    folder.write("notes.txt", format!("{}last\n", folder.read("notes.txt")));
+    apply().assert_code(1).assert_stdout_contains("1 unchanged");
+    // Another row later begins with the same state.
     rows(&folder, 4);
+    run(&folder, &server, &[]).assert_code(0);
+    assert!(record(&folder, "a3").file("changes.patch").contains("-start"));
+    // Without the copy, it begins with the workspace as it is then.
+    std::fs::remove_dir_all(folder.at("runs/.workspaces")).unwrap();
+    folder.write("notes.txt", "start\n");
+    rows(&folder, 5);
     run(&folder, &server, &[]).assert_code(0).assert_stderr_contains("the snapshot of the workspace is gone");
     server.finish();
 }
@@ -535,7 +580,7 @@ fn shards_together_run_every_row_once() {
     assert!(all.values().all(|outcome| outcome == "completed"), "{all:?}");
     // The last shard leaves the tables of all.
     folder.legwork(MAP).run().assert_code(0).assert_stderr_contains("20 ended before");
-    assert!(!folder.exists("runs/.workspaces"), "{:?}", folder.list());
+    assert_only_snapshot_is_left(&folder);
 }
 
 #[test]
@@ -750,7 +795,7 @@ fn rows_that_reached_a_limit_of_the_map_go_on_when_it_is_higher() {
     assert_eq!((server.count(), ended("completed")), (requests, completed));
     start("tokens=1000000").assert_code(0);
     assert_eq!(ended("completed"), 6);
-    assert!(!folder.exists("runs/.workspaces"), "{:?}", folder.list());
+    assert_only_snapshot_is_left(&folder);
     let patch = |number: usize| record(&folder, &format!("a{number}")).file("changes.patch");
     assert!((0..6).all(|number| patch(number).contains(&format!("b/out/a{number}.txt"))));
     let first = server.finish().iter().filter(|request| request.turn() == 0).count();
@@ -1003,15 +1048,53 @@ fn what_isnt_from_legwork_in_a_maps_folder_is_named_and_not_waited_for() {
         std::fs::rename(map.join(name), &kept).unwrap();
         plant(&map.join(name));
         let ended = folder.legwork(MAP).anthropic(&server).timeout(Duration::from_secs(60)).run();
-        assert!(ended.exited_with(2) || ended.exited_with(5), "{name}\n{}", ended.full_output());
         let path = map.join(name);
         assert!(ended.stderr.contains(path.to_str().unwrap()), "{name}\n{}", ended.stderr);
-        assert!(ended.stderr.contains("help: "), "{name}\n{}", ended.stderr);
+        match name {
+            "rows/a0/result.json" => ended.assert_code(0).assert_stderr_contains("Its journal is used instead"),
+            "rows/a0/events.jsonl" => {
+                ended.assert_code(5).assert_stderr_contains("move the record away, and the row starts anew")
+            }
+            _ => {
+                assert!(ended.exited_with(2) || ended.exited_with(5), "{name}\n{}", ended.full_output());
+                ended.assert_stderr_contains("help: ")
+            }
+        };
         let _ = std::fs::remove_file(&path).or_else(|_| std::fs::remove_dir(&path));
         std::fs::rename(&kept, &path).unwrap();
     }
     run(&folder, &server, &[]).assert_code(0);
     assert_eq!(server.count(), 4);
+}
+
+#[test]
+fn a_record_that_cannot_be_used_keeps_only_its_row_from_running() {
+    let folder = writing("");
+    rows(&folder, 3);
+    let server = Server::with(Checks::AllowRepeats, write_then_answer);
+    run(&folder, &server, &["--isolate", "none"]).assert_code(0);
+    let at = |id: &str| folder.at("runs/job/map-rows/rows").join(id);
+    // The record of another row, one without a journal, and one with a damaged result.
+    std::fs::rename(at("a0"), at("a3")).unwrap();
+    std::fs::write(at("a1").join("events.jsonl"), "").unwrap();
+    std::fs::write(at("a2").join("result.json"), "{").unwrap();
+    rows(&folder, 4);
+    for _ in 0..2 {
+        let ended = run(&folder, &server, &[]);
+        ended.assert_code(5).assert_stderr_contains("2 can't run");
+        ended
+            .assert_stderr_contains("the row `a3` can't run: ")
+            .assert_stderr_contains("it is the record of the run `a0`");
+        ended.assert_stderr_contains("it has a result, but its journal is missing or empty");
+        ended.assert_stderr_contains("Its journal is used instead");
+    }
+    assert_eq!(server.count(), 8, "only a0 ran again");
+    assert_eq!(outcomes(&folder).get("a2").map(String::as_str), Some("completed"));
+    for id in ["a1", "a3"] {
+        std::fs::rename(at(id), folder.at(id)).unwrap();
+    }
+    run(&folder, &server, &[]).assert_code(0);
+    assert_eq!(server.count(), 12);
 }
 
 #[test]

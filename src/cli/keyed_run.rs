@@ -196,6 +196,10 @@ fn differences(
         let mut planned = planned.without_server_tools().redacted(&secrets.redactor);
         planned.files.keep_recorded(&recorded.files);
         planned.workspace.clone_from(&recorded.workspace);
+        // The same job can only have other limits because of an earlier `--limit`.
+        if run.started.job_file == job.source.text {
+            planned.take_limits(&recorded);
+        }
         found = recorded.changes_to(&planned);
         if found.is_empty() {
             break;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::isolation::{Isolation, Snapshot, WORKSPACES_FOLDER};
-use crate::record::{MAP_FILE, RemovalLock, is_without_locks, open_file, open_folder, temporary};
+use crate::record::{MAP_FILE, PATCH_FILE, RemovalLock, is_without_locks, open_file, open_folder, temporary};
 
 /// The version of `map.json`.
 pub const MAP_FORMAT: u32 = 1;
@@ -204,6 +204,11 @@ impl MapFolder {
     /// The record of a row.
     pub fn row(&self, id: &str) -> PathBuf {
         self.rows().join(id)
+    }
+
+    /// Whether a row has changed files.
+    pub fn has_changes(&self, id: &str) -> bool {
+        self.row(id).join(PATCH_FILE).exists()
     }
 
     /// The claims of all processes on the limits of the map.

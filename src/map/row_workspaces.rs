@@ -108,9 +108,13 @@ impl RowWorkspaces {
         Ok(removed)
     }
 
-    /// Removes the snapshot, because no row needs it any more, and the folders that are empty then.
-    pub fn discard_snapshot(&self) {
+    /// Removes the snapshot, because no row needs it any more, and the folders that are empty then. A copy is kept if rows have
+    /// changed files: `apply` merges with what they started from.
+    pub fn discard_snapshot(&self, has_changes: impl Fn() -> bool) {
         if let Some(snapshot) = &self.snapshot {
+            if matches!(snapshot, Snapshot::Copy { .. }) && has_changes() {
+                return;
+            }
             // What can't be removed only takes up space.
             let _ = snapshot.discard();
             if let Snapshot::Copy { folder } = snapshot {

@@ -29,6 +29,15 @@ impl Plan {
         limits.iter().try_for_each(|(name, value)| self.set_limit(name, value))
     }
 
+    /// Takes the limits that `--limit` can set from another plan of the same job.
+    pub fn take_limits(&mut self, other: &Self) {
+        self.limits = other.limits.clone();
+        self.parent.max_turns = other.parent.max_turns;
+        for (name, subagent) in &mut self.subagents {
+            subagent.max_turns = other.subagents.get(name).map_or(subagent.max_turns, |other| other.max_turns);
+        }
+    }
+
     fn set_limit(&mut self, name: &str, value: &str) -> Result<(), LimitOverrideError> {
         let bad = |expected: &str| LimitOverrideError {
             message: format!("--limit {name}={value}: `{value}` isn't valid for `{name}`"),

@@ -26,11 +26,11 @@ pub const LATEST: &str = "latest";
 pub const BASELINE_FILE: &str = "workspace.start";
 
 /// What the run has changed in the workspace, if anything.
-pub(super) const PATCH_FILE: &str = "changes.patch";
+pub const PATCH_FILE: &str = "changes.patch";
 
 pub(super) const JOB_FILE: &str = "job.yaml";
 pub(super) const PLAN_FILE: &str = "plan.json";
-pub(super) const RESULT_FILE: &str = "result.json";
+pub const RESULT_FILE: &str = "result.json";
 pub(super) const TRANSCRIPT_FILE: &str = "transcript.md";
 pub(super) const REPORT_FILE: &str = "report.html";
 

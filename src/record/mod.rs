@@ -19,7 +19,9 @@ mod resume;
 mod run_slot;
 
 pub use self::attachments::read_attachment;
-pub use self::files::{BASELINE_FILE, LATEST, ROWS, RUNS, remove_abandoned_files, replace_shared_file, temporary};
+pub use self::files::{
+    BASELINE_FILE, LATEST, PATCH_FILE, RESULT_FILE, ROWS, RUNS, remove_abandoned_files, replace_shared_file, temporary,
+};
 pub(crate) use self::files::{is_without_locks, open_file, open_folder};
 pub use self::flush::FlushQueue;
 pub use self::follow::{JournalTail, RunWatch};

@@ -33,6 +33,7 @@ use crate::budget::MapBudget;
 use crate::budget::ledger::Ledger;
 use crate::engines::Shard;
 use crate::error::Error;
+use crate::event::EXIT_ENVIRONMENT;
 use crate::formats::map_table::EXIT_TEMPORARY;
 use crate::formats::map_table::RowSummary;
 use crate::formats::{self, PlanPreview, map_summary};
@@ -40,7 +41,7 @@ use crate::git::Repository;
 use crate::isolation::{Isolation, Snapshot};
 use crate::map::{MAP_FORMAT, MapFolder, MapManifest, Results, RowWorkspaces, SharedPrefixes, check_rows};
 use crate::plan::{InputValues, Plan};
-use crate::record::{FlushQueue, Record, create_job_dir, new_run_id, open_folder, remove_unused_files};
+use crate::record::{FlushQueue, RESULT_FILE, Record, create_job_dir, new_run_id, open_folder, remove_unused_files};
 use crate::rows::{self, MAX_FILE_BYTES, RowFormat, Rows, name_mistake, original_id};
 use crate::run::{Signals, head_commit};
 use crate::text::pluralize;
@@ -144,8 +145,10 @@ struct CheckedRows {
     retried: HashMap<String, Timestamp>,
     /// Those of `ended` whose records were made on another machine or with another key.
     foreign: Vec<String>,
-    /// Why rows of this shard can't run, a message each: what has the names of their records can't be used.
-    unusable: Vec<String>,
+    /// Why rows of this shard can't run, by id: what has the names of their records can't be used.
+    unusable: BTreeMap<String, String>,
+    /// What is wrong with the records of ended rows that can be used all the same, a message each.
+    defects: Vec<String>,
     /// The plan of the first row that runs, or of the first row.
     first: RowPlan,
     /// What the rows that run share.
@@ -185,7 +188,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
             first_names(&checked.foreign),
         ));
     }
-    for message in checked.unusable.iter().take(MAX_NAMED) {
+    for message in checked.unusable.values().take(MAX_NAMED).chain(checked.defects.iter().take(MAX_NAMED)) {
         env.console.warning(message);
     }
     let of_shard = checked.to_run.len() + checked.ended + checked.unusable.len();
@@ -212,7 +215,11 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let junit = options.junit.as_deref().map(|path| prepare_junit(path, options, &job)).transpose()?;
     if checked.to_run.is_empty() {
         env.console.eprint(&printable(&summary));
-        return finish_again(options, &job, &rows, &folder, manifest, shard, junit.as_ref());
+        let code_of = |row: &RowSummary| {
+            let code = if checked.unusable.contains_key(&row.id) { EXIT_ENVIRONMENT } else { row.code() };
+            shard.is_none_or(|shard| shard.contains(&row.id)).then_some(code)
+        };
+        return finish_again(options, &job, &rows, &folder, manifest, code_of, junit.as_ref());
     }
     if env.record_key(&[&job.workspace])?.is_none() {
         let message = "a map needs signed records, or its rows couldn't be recognized later";
@@ -264,7 +271,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         progress,
         results: Mutex::new(&mut results),
         failures: AtomicUsize::new(0),
-        errors: Mutex::default(),
+        errors: Mutex::new(checked.unusable.into_keys().map(|id| (id, EXIT_ENVIRONMENT)).collect()),
         result_error: Mutex::default(),
         has_collector: OnceCell::new(),
         has_lost_traces: AtomicBool::new(false),
@@ -281,7 +288,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let finished = results.finish();
     let junit_written = junit.map_or(Ok(()), |junit| junit.write(&results.junit()));
     if has_completed(&results) {
-        workspaces.discard_snapshot();
+        workspaces.discard_snapshot(|| ids.iter().any(|id| setup.folder.has_changes(id)));
     }
     if let Some(reason) = budget.exhausted() {
         env.console.eprint_problem(&format!("limit:  {reason}"));
@@ -327,7 +334,7 @@ fn finish_again(
     rows: &Rows,
     folder: &MapFolder,
     manifest: Option<MapManifest>,
-    shard: Option<Shard>,
+    code_of: impl Fn(&RowSummary) -> Option<u8>,
     junit: Option<&OutputTarget>,
 ) -> Result<u8, Error> {
     let failed = |source| Error::Record { path: folder.path.clone(), source };
@@ -348,11 +355,10 @@ fn finish_again(
     results.finish().map_err(failed)?;
     junit.map_or(Ok(()), |junit| junit.write(&results.junit()))?;
     if has_completed(&results) {
-        workspaces.discard_snapshot();
+        workspaces.discard_snapshot(|| ids.iter().any(|id| folder.has_changes(id)));
     }
     print_summary(&results, &shown, job.env);
-    let is_of_shard = |row: &RowSummary| shard.is_none_or(|shard| shard.contains(&row.id));
-    let code = results.table().exit_code_of(|row| is_of_shard(row).then(|| row.code()));
+    let code = results.table().exit_code_of(code_of);
     ci_files::write_map(job.env, results.table(), code, &shown, None);
     Ok(code)
 }
@@ -448,7 +454,8 @@ fn check_all(
     let mut first: Option<RowPlan> = None;
     let mut redactor = None;
     let mut shared_prefixes = SharedPrefixes::new(options.jobs as usize);
-    let (mut others, mut foreign, mut unusable) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut others, mut foreign) = (Vec::new(), Vec::new());
+    let (mut unusable, mut defects) = (BTreeMap::new(), Vec::new());
     let date = today(job.env);
     let key = if recorded.is_empty() { None } else { job.env.record_key(&[&job.workspace])? };
     check_rows(inputs, rows, |number, inputs| {
@@ -470,18 +477,22 @@ fn check_all(
         let state = match recorded_state() {
             // The other rows run all the same.
             Err(error @ Error::NotARecord { .. }) => {
-                unusable.push(format!("the row `{id}` can't run: {error}{}", advice_for(&folder.row(id), &error)));
+                let advice = advice_for(&folder.row(id), &error);
+                unusable.insert(id.clone(), format!("the row `{id}` can't run: {error}{advice}"));
                 return Ok(());
             }
             state => state?,
         };
         match state {
             RowState::OtherPlan(difference) => others.push((id.clone(), difference)),
-            RowState::Ended { result, is_foreign } if options.retry.is_none() || !Retry::applies(result.exit_code) => {
+            RowState::Ended { result, is_foreign, defect }
+                if options.retry.is_none() || !Retry::applies(result.exit_code) =>
+            {
                 ended += 1;
                 if is_foreign {
                     foreign.push(id.clone());
                 }
+                defects.extend(defect.map(|defect| format!("the row `{id}`: {defect} Its journal is used instead")));
             }
             state => {
                 resumed += usize::from(matches!(state, RowState::GoesOn));
@@ -514,13 +525,13 @@ fn check_all(
     let retried = retried.into_iter().map(|(ended_at, number)| (rows.rows[number].id.clone(), ended_at)).collect();
     // A file of rows has at least one.
     let first = first.ok_or_else(|| Error::usage("the file has no rows", "Write one row for each run."))?;
-    Ok(CheckedRows { to_run, ended, resumed, retried, foreign, unusable, first, shared_prefixes })
+    Ok(CheckedRows { to_run, ended, resumed, retried, foreign, unusable, defects, first, shared_prefixes })
 }
 
 /// What to do about a record that can't be used.
 fn advice_for(record: &Path, error: &Error) -> &'static str {
     match error {
-        Error::NotARecord { path, .. } if *path != record && Record::has_started(record) => {
+        Error::NotARecord { path, .. } if path.ends_with(RESULT_FILE) && Record::has_started(record) => {
             "; remove that file, and the row goes on from its journal"
         }
         _ => "; move the record away, and the row starts anew",

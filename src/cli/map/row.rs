@@ -36,6 +36,8 @@ pub(super) enum RowState {
         result: Box<RunResult>,
         /// Whether the record was made on another machine or with another key.
         is_foreign: bool,
+        /// Why `result.json` couldn't be read, a sentence; the result is that of the journal then.
+        defect: Option<String>,
     },
     /// It belongs to another plan. Says what differs first.
     OtherPlan(String),
@@ -66,6 +68,7 @@ pub(super) fn row_state(
     redactor: &Redactor,
     key: Option<&RecordKey>,
 ) -> Result<RowState, Error> {
+    let mut defect = None;
     let record = match Record::open(folder) {
         Ok(record) => record,
         Err(error @ Error::OtherFormat { .. }) => return Err(error),
@@ -73,7 +76,10 @@ pub(super) fn row_state(
         Err(Error::NotARecord { .. }) if !Record::has_started(folder) => return Ok(RowState::New),
         Err(error) => match Record::open_damaged(folder) {
             // Everything in `result.json` is also in the journal.
-            Ok((record, _)) => Record { result: Some(result_of_journal(&record).ok_or(error)?), ..record },
+            Ok((record, missing)) => {
+                defect = missing.into_iter().next();
+                Record { result: Some(result_of_journal(&record).ok_or(error)?), ..record }
+            }
             Err(_) => return Err(error),
         },
     };
@@ -114,7 +120,8 @@ pub(super) fn row_state(
     Ok(match (difference, record.result) {
         (Some(difference), _) => RowState::OtherPlan(difference),
         (None, Some(result)) if has_ended => {
-            RowState::Ended { result: Box::new(result), is_foreign: key.is_some_and(|key| !entries.is_sealed_by(key)) }
+            let is_foreign = key.is_some_and(|key| !entries.is_sealed_by(key));
+            RowState::Ended { result: Box::new(result), is_foreign, defect }
         }
         (None, _) => RowState::GoesOn,
     })
