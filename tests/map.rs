@@ -1068,6 +1068,38 @@ fn what_isnt_from_legwork_in_a_maps_folder_is_named_and_not_waited_for() {
 }
 
 #[test]
+fn a_limit_of_a_later_start_counts_what_a_killed_start_without_one_has_used() {
+    let folder = writing("");
+    rows(&folder, 4);
+    let answer = |request: &Request| match request.prompt().as_str() {
+        "Item a3" => Answer::empty().hang(),
+        _ => Answer::text("Done.").usage(900, 100),
+    };
+    let server = Server::with(Checks::AllowRepeats, answer);
+    let map = [MAP, &["--isolate", "none", "--jobs", "1"]].concat();
+    let killed = folder.legwork(&map).anthropic(&server).spawn();
+    server.wait_for(4);
+    folder.wait_for("runs/job/map-rows/rows/a2/result.json");
+    killed.signal(Signal::KILL);
+    killed.wait();
+    let limited = folder.legwork(&map).args(["--limit", "tokens=2500"]).anthropic(&server).run();
+    limited.assert_code(4).assert_stderr_contains("3000 of the map's 2500 tokens are used");
+    limited.assert_stderr_contains("--jobs 1 --limit tokens=6000");
+    assert_eq!(server.count(), 4);
+}
+
+#[test]
+fn an_id_column_is_the_same_at_each_start() {
+    let folder = writing("");
+    rows(&folder, 2);
+    let server = Server::with(Checks::AllowRepeats, write_then_answer);
+    run(&folder, &server, &["--isolate", "none"]).assert_code(0);
+    let without = folder.legwork(&["map", "job.yaml", "--rows", "rows.csv"]).anthropic(&server).run();
+    without.assert_code(2).assert_stderr_contains("was started with --id item").assert_stderr_contains("Add --id item");
+    assert_eq!(server.count(), 4);
+}
+
+#[test]
 fn a_record_that_cannot_be_used_keeps_only_its_row_from_running() {
     let folder = writing("");
     rows(&folder, 3);

@@ -56,6 +56,10 @@ impl Spend {
         Self { tokens: self.tokens.saturating_add(other.tokens), cost_usd: self.cost_usd + other.cost_usd }
     }
 
+    fn max(self, other: Self) -> Self {
+        Self { tokens: self.tokens.max(other.tokens), cost_usd: self.cost_usd.max(other.cost_usd) }
+    }
+
     fn minus(self, other: Self) -> Self {
         // Sums of fractions don't return to exactly 0.
         Self { tokens: self.tokens.saturating_sub(other.tokens), cost_usd: (self.cost_usd - other.cost_usd).max(0.0) }
@@ -160,7 +164,10 @@ struct OtherProcess {
 #[derive(Debug, Default)]
 struct Total {
     own: Spend,
+    /// What the files of the others say.
     others: Spend,
+    /// What the records said at the start, without `own`: the files of killed processes may say less.
+    recorded: Spend,
 }
 
 impl OwnSpend {
@@ -250,6 +257,28 @@ impl Ledger {
         self.shared.lock_total().own = own.spent;
     }
 
+    /// Counts what the records of all rows have used together and the files of the ledger don't have: without a limit, a process
+    /// writes its file once a second, and what it used since then is missing if it was killed.
+    ///
+    /// # Errors
+    /// If the files can't be read or written.
+    pub fn count_recorded(&self, recorded: Spend) -> io::Result<()> {
+        let shared = &*self.shared;
+        let mut own = shared.lock();
+        // Another process that starts at the same time must see what this one has counted.
+        let _turn = shared.wait_for_turn();
+        shared.read_others(&mut own)?;
+        let missing = recorded.minus(own.others_claimed().plus(own.spent));
+        // Costs are rounded in the records.
+        if missing.tokens > 0 {
+            own.spent = own.spent.plus(missing);
+            let claim = Claim { claimed: own.used(), spent: own.spent, is_final: false };
+            shared.write(&mut own, claim)?;
+        }
+        *shared.lock_total() = Total { own: own.spent, recorded: recorded.minus(own.spent), ..Total::default() };
+        Ok(())
+    }
+
     /// Returns a reservation.
     pub fn release(&self, reserved: Spend) {
         let mut own = self.shared.lock();
@@ -271,7 +300,7 @@ impl Ledger {
     /// is part of it.
     pub fn total(&self) -> Spend {
         let total = self.shared.lock_total();
-        total.own.plus(total.others)
+        total.own.plus(total.others.max(total.recorded))
     }
 }
 
@@ -545,6 +574,23 @@ mod tests {
         let hit = refused();
         assert!(!hit.may_change && hit.claimed.tokens == 600, "{hit:?}");
         assert_eq!(other.total(), tokens(600));
+    }
+
+    #[test]
+    fn what_a_killed_process_without_a_limit_has_not_written_is_counted_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let killed = Ledger::open(folder.path(), "killed", MapLimits::default()).unwrap();
+        killed.reserve(tokens(300)).unwrap().unwrap();
+        killed.count(tokens(300));
+        drop(killed);
+        assert_eq!(file(folder.path(), "killed.json").spent, tokens(0));
+        for name in ["one", "other"] {
+            let ledger = Ledger::open(folder.path(), name, LIMITS).unwrap();
+            ledger.count_recorded(tokens(300)).unwrap();
+            assert_eq!(ledger.total(), tokens(300), "{name}");
+            let hit = ledger.reserve(tokens(701)).unwrap().unwrap_err();
+            assert_eq!((hit.limit, hit.claimed), ("tokens", tokens(300)), "{name}");
+        }
     }
 
     #[test]

@@ -28,8 +28,8 @@ pub struct MapBudget {
     returned: Notify,
     /// Held by the request that waits for something to be returned. All others wait for it, in order.
     waiting: Mutex<()>,
-    /// Set when a request got nothing: the key of the limit, and why in one sentence.
-    exhausted: OnceLock<(&'static str, String)>,
+    /// Set when a request got nothing: the limit that left no room, and why in one sentence.
+    exhausted: OnceLock<(MapLimitHit, String)>,
 }
 
 impl MapBudget {
@@ -43,12 +43,18 @@ impl MapBudget {
         self.exhausted.get().map(|(_, message)| message.as_str())
     }
 
-    /// An argument for `--limit` that allows twice as much as the limit that is used up.
+    /// An argument for `--limit` that allows twice as much as the limit that is used up, or as what is used.
     pub fn limit_argument(&self) -> Option<String> {
-        let (limit, _) = self.exhausted.get()?;
+        let (MapLimitHit { limit, claimed, .. }, _) = self.exhausted.get()?;
         Some(match (*limit, self.limits) {
+            ("cost_usd", MapLimits { cost_usd: Some(limit), .. }) if claimed.cost_usd > limit => {
+                // Whole cents.
+                format!("cost_usd={}", (200.0 * claimed.cost_usd).ceil() / 100.0)
+            }
             ("cost_usd", MapLimits { cost_usd: Some(limit), .. }) => format!("cost_usd={}", 2.0 * limit),
-            (_, MapLimits { tokens: Some(limit), .. }) => format!("tokens={}", limit.saturating_mul(2)),
+            (_, MapLimits { tokens: Some(limit), .. }) => {
+                format!("tokens={}", limit.max(claimed.tokens).saturating_mul(2))
+            }
             _ => return None,
         })
     }
@@ -56,6 +62,14 @@ impl MapBudget {
     /// What all processes have used of the map's limits, and the limits.
     pub fn spent(&self) -> (Spend, MapLimits) {
         (self.ledger.total(), self.limits)
+    }
+
+    /// Counts what the records of the rows have used, if killed processes haven't counted all of it.
+    ///
+    /// # Errors
+    /// If the ledger can't be read or written.
+    pub fn count_recorded(&self, tokens: u64, cost_usd: f64) -> io::Result<()> {
+        self.ledger.count_recorded(Spend { tokens, cost_usd })
     }
 
     /// Returns what this process hasn't used, so that other processes can.
@@ -128,7 +142,7 @@ impl MapBudget {
                 estimate.prompt_tokens
             ),
         };
-        let _ = self.exhausted.set((hit.limit, message.clone()));
+        let _ = self.exhausted.set((hit.clone(), message.clone()));
         Err(ReserveError::Limit(LimitReached::new(MAP_LIMIT, message)))
     }
 

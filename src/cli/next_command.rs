@@ -14,8 +14,8 @@ const MAX_CHARS: usize = 2_000;
 pub(super) enum NextCommand {
     /// By `legwork resume` with these options.
     Resume(Vec<String>),
-    /// By the same command again; `None` if it can't be printed.
-    Again(Option<String>),
+    /// By the same command again, with these arguments; `None` if it can't be printed.
+    Again(Option<Vec<String>>),
 }
 
 impl NextCommand {
@@ -44,19 +44,23 @@ impl NextCommand {
         let arguments: Option<Vec<&str>> = env.arguments.iter().map(Option::as_deref).collect();
         Self::Again(arguments.and_then(|mut arguments| {
             arguments.retain(|argument| !without.contains(argument));
-            repeatable(&arguments, secret_inputs, redactor)
+            is_repeatable(&arguments, secret_inputs, redactor)
+                .then(|| arguments.into_iter().map(str::to_owned).collect())
         }))
     }
 
     /// The line that says how to go on with the run in a folder. `limit` is an argument of `--limit` that it needs.
     pub(super) fn line(&self, folder: &Path, limit: Option<&str>) -> String {
+        let name = limit.and_then(|limit| limit.split_once('=')).map(|(name, _)| name);
         let limit = limit.map(|limit| format!(" --limit {}", quote_word(limit))).unwrap_or_default();
         match self {
             Self::Resume(options) => {
                 let options: String = options.iter().map(|option| format!(" {}", quote_word(option))).collect();
                 format!("resume: legwork resume {}{limit}{options}", printable(&shell_quote(folder)))
             }
-            Self::Again(Some(command)) => format!("resume: {command}{limit}"),
+            Self::Again(Some(arguments)) => {
+                format!("resume: {}{limit}", command_line(&without_limit(arguments, name)))
+            }
             Self::Again(None) => match limit.as_str() {
                 "" => "resume: the same command again".to_owned(),
                 limit => format!("resume: the same command again, with{limit}"),
@@ -65,8 +69,27 @@ impl NextCommand {
     }
 }
 
-/// The command line, if it does the same when it is typed again: without secrets, control characters and standard input.
-fn repeatable(arguments: &[&str], secret_inputs: &[String], redactor: &Redactor) -> Option<String> {
+/// The arguments without the `--limit` that another one replaces.
+fn without_limit<'a>(arguments: &'a [String], name: Option<&str>) -> Vec<&'a str> {
+    let is_it = |value: &str| value.split_once('=').is_some_and(|(found, _)| Some(found) == name);
+    let mut kept: Vec<&str> = Vec::new();
+    for argument in arguments {
+        match kept.last() {
+            Some(&"--limit") if is_it(argument) => drop(kept.pop()),
+            _ if argument.strip_prefix("--limit=").is_some_and(is_it) => {}
+            _ => kept.push(argument),
+        }
+    }
+    kept
+}
+
+fn command_line(arguments: &[&str]) -> String {
+    let words: Vec<String> = arguments.iter().map(|argument| quote_word(argument)).collect();
+    format!("legwork {}", words.join(" "))
+}
+
+/// Whether the command does the same when it is typed again: without secrets, control characters and standard input.
+fn is_repeatable(arguments: &[&str], secret_inputs: &[String], redactor: &Redactor) -> bool {
     let is_secret = |value: &str| {
         value
             .split_once('=')
@@ -77,13 +100,12 @@ fn repeatable(arguments: &[&str], secret_inputs: &[String], redactor: &Redactor)
         let set = if before == "--set" { Some(*argument) } else { argument.strip_prefix("--set=") };
         let reads_stdin = *argument == "-" || argument.ends_with("=@-") || argument.ends_with("=-");
         if set.is_some_and(is_secret) || reads_stdin || printable(argument) != *argument {
-            return None;
+            return false;
         }
         before = argument;
     }
-    let words: Vec<String> = arguments.iter().map(|argument| quote_word(argument)).collect();
-    let command = format!("legwork {}", words.join(" "));
-    (command.chars().count() <= MAX_CHARS && redactor.redact(&command) == command).then_some(command)
+    let command = command_line(arguments);
+    command.chars().count() <= MAX_CHARS && redactor.redact(&command) == command
 }
 
 #[cfg(test)]
@@ -94,12 +116,11 @@ mod tests {
     fn a_command_is_printed_only_if_it_can_be_repeated() {
         let redactor = Redactor::new(&[("KEY".to_owned(), "hunter2hunter2".to_owned())]).0;
         let secrets = ["token".to_owned()];
-        let command = |arguments: &[&str]| repeatable(arguments, &secrets, &redactor);
-        assert_eq!(
-            command(&["run", "it's.yaml", "--set", "a=b c"]).unwrap(),
-            r"legwork run 'it'\''s.yaml' --set 'a=b c'"
-        );
-        assert!(command(&["map", "j", "--set", "token=@file", "--set-env=token=T"]).is_some());
+        let can_be_printed = |arguments: &[&str]| is_repeatable(arguments, &secrets, &redactor);
+        let good = ["run", "it's.yaml", "--set", "a=b c"];
+        assert!(can_be_printed(&good));
+        assert_eq!(command_line(&good), r"legwork run 'it'\''s.yaml' --set 'a=b c'");
+        assert!(can_be_printed(&["map", "j", "--set", "token=@file", "--set-env=token=T"]));
         for bad in [
             &["--set", "token=abc"][..],
             &["--set=token=abc"],
@@ -110,7 +131,7 @@ mod tests {
             &["--set", "a=hunter2hunter2"],
             &[&"x".repeat(MAX_CHARS)],
         ] {
-            assert_eq!(command(bad), None, "{bad:?}");
+            assert!(!can_be_printed(bad), "{bad:?}");
         }
     }
 
@@ -125,10 +146,14 @@ mod tests {
             "resume: legwork resume 'my runs/j/1' --limit cost_usd=2 --set file=@secret.txt --set typed=... --set stdin=... \
              --set-env variable=TOKEN"
         );
-        let again = |command: Option<&str>| {
-            NextCommand::Again(command.map(str::to_owned)).line(Path::new("r"), Some("tokens=5"))
+        let again = |arguments: Option<&[&str]>| {
+            let arguments = arguments.map(|it| it.iter().map(|argument| (*argument).to_owned()).collect());
+            NextCommand::Again(arguments).line(Path::new("r"), Some("tokens=5"))
         };
-        assert_eq!(again(Some("legwork map j")), "resume: legwork map j --limit tokens=5");
+        for old in [&[][..], &["--limit", "tokens=4"], &["--limit=tokens=4"]] {
+            let arguments = [&["map", "j"], old, &["--limit", "cost_usd=1"]].concat();
+            assert_eq!(again(Some(&arguments)), "resume: legwork map j --limit cost_usd=1 --limit tokens=5");
+        }
         assert_eq!(again(None), "resume: the same command again, with --limit tokens=5");
     }
 }

@@ -27,12 +27,25 @@ pub struct MapManifest {
     pub job: String,
     /// The file of rows as the user named it; `-` for standard input.
     pub rows_file: String,
+    /// Where the ids of the rows come from. Older maps don't say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ids: Option<RowIds>,
     /// How rows are kept apart.
     pub isolation: Isolation,
     /// The workspace that rows start from, if they are kept apart.
     pub snapshot: Option<Snapshot>,
     /// When the map was started first.
     pub started_at: Timestamp,
+}
+
+/// Where the ids of a map's rows come from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RowIds {
+    /// From the values of each row.
+    Digest,
+    /// From this column.
+    Column(String),
 }
 
 /// The paths in a map's folder.
@@ -146,7 +159,9 @@ impl MapFolder {
             serde_json::from_str(&text).map_err(|error| not_a_map(format!("its {MAP_FILE} is damaged: {error}")))?;
         match manifest.format {
             MAP_FORMAT => Ok(Some(manifest)),
-            format => Err(Error::OtherFormat { path, format: format.into(), version: None }),
+            format => Err(not_a_map(format!(
+                "its {MAP_FILE} has the format {format}, and this legwork reads format {MAP_FORMAT}"
+            ))),
         }
     }
 

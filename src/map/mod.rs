@@ -11,7 +11,7 @@ mod row_workspaces;
 mod shared_prefixes;
 
 pub use self::check_rows::check_rows;
-pub use self::folder::{MAP_FORMAT, MapFolder, MapManifest};
+pub use self::folder::{MAP_FORMAT, MapFolder, MapManifest, RowIds};
 pub use self::results::Results;
 pub use self::results_gather::{GatherError, gather};
 pub use self::results_reader::{RowReading, read_row};

@@ -63,7 +63,7 @@ impl Results {
             last_write: None,
             interval: MIN_INTERVAL,
         };
-        results.refresh(false)?;
+        results.refresh(true)?;
         results.write_all()?;
         Ok(results)
     }

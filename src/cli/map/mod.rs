@@ -23,7 +23,7 @@ use super::arguments::parse_assignment;
 use super::env::CliEnv;
 use super::execute::check_cost_limit;
 use super::next_command::NextCommand;
-use super::output::printable;
+use super::output::{printable, quote_word};
 use super::output_files::OutputFileArgs;
 use super::output_target::OutputTarget;
 use super::prepared_job::{JobArgs, PreparedJob, RunIdentity};
@@ -39,7 +39,7 @@ use crate::formats::map_table::RowSummary;
 use crate::formats::{self, PlanPreview, map_summary};
 use crate::git::Repository;
 use crate::isolation::{Isolation, Snapshot};
-use crate::map::{MAP_FORMAT, MapFolder, MapManifest, Results, RowWorkspaces, SharedPrefixes, check_rows};
+use crate::map::{MAP_FORMAT, MapFolder, MapManifest, Results, RowIds, RowWorkspaces, SharedPrefixes, check_rows};
 use crate::plan::{InputValues, Plan};
 use crate::record::{FlushQueue, RESULT_FILE, Record, create_job_dir, new_run_id, open_folder, remove_unused_files};
 use crate::rows::{self, MAX_FILE_BYTES, RowFormat, Rows, name_mistake, original_id};
@@ -171,6 +171,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let mut inputs = job.inputs()?;
     let folder = MapFolder::new(&job.out, job.job.name(), &name);
     let manifest = folder.read_manifest()?;
+    manifest.as_ref().map_or(Ok(()), |manifest| check_ids(manifest, options))?;
     folder.check_subfolders()?;
     let checked = check_all(options, &job, &rows, &mut inputs, &folder, shard)?;
     let isolation = isolation(options, &job, manifest.as_ref(), &checked.first.plan)?;
@@ -243,6 +244,8 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let prices = env.prices()?.clone();
     let opened_folder = open_folder(&setup.folder.path).map_err(results_failed)?;
     let mut results = Results::open(&setup.folder, job.prepared.job.name(), &ids, prices).map_err(results_failed)?;
+    let (usage, cost_usd, _) = results.table().totals();
+    budget.count_recorded(usage.total(), cost_usd).map_err(results_failed)?;
     job.secrets.register_github_masks(env);
     let time = limits.wall_clock.unwrap_or(NO_TIME_LIMIT).min(NO_TIME_LIMIT);
     let deadline = Instant::now() + time;
@@ -542,6 +545,25 @@ fn today(env: &CliEnv) -> String {
     (env.clock)().strftime("%Y-%m-%d").to_string()
 }
 
+fn row_ids(options: &MapArgs) -> RowIds {
+    options.id.clone().map_or(RowIds::Digest, RowIds::Column)
+}
+
+/// Refuses another `--id` than before: with other ids, all rows would run again.
+fn check_ids(manifest: &MapManifest, options: &MapArgs) -> Result<(), Error> {
+    let (before, help) = match &manifest.ids {
+        Some(ids) if *ids != row_ids(options) => match ids {
+            RowIds::Digest => ("without --id".to_owned(), "Remove --id".to_owned()),
+            RowIds::Column(column) => (format!("with --id {column}"), format!("Add --id {}", quote_word(column))),
+        },
+        _ => return Ok(()),
+    };
+    Err(Error::usage(
+        format!("the map was started {before}, and with other ids all its rows would run again"),
+        format!("{help}, or choose another name for the map with --name NAME."),
+    ))
+}
+
 /// How the rows are kept apart: as before, as the user says, or as the job needs it.
 fn isolation(
     options: &MapArgs,
@@ -621,6 +643,7 @@ impl MapSetup<'_> {
                     format: MAP_FORMAT,
                     job: job.job.name().to_owned(),
                     rows_file: options.rows.to_string_lossy().into_owned(),
+                    ids: Some(row_ids(options)),
                     isolation: self.isolation,
                     snapshot: take()?,
                     started_at: (job.env.clock)(),
@@ -632,6 +655,7 @@ impl MapSetup<'_> {
                 }
             }
         };
+        check_ids(&manifest, options)?;
         if manifest.isolation != self.isolation {
             let message = "another process has started the map with another --isolate at the same time";
             return Err(Error::usage(message, "Start it with the same options."));
