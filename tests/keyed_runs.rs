@@ -267,7 +267,7 @@ fn another_plan_is_refused_and_fresh_keeps_the_old_record() {
         .legwork(&["run", "job.yaml", "--key", "k.1"])
         .run()
         .assert_code(2)
-        .assert_stderr_contains("it is the record of the run `k`");
+        .assert_stderr_contains("isn't the record of this run, but of the run `k`");
 }
 
 #[test]
@@ -331,6 +331,8 @@ fn a_bad_key_is_a_usage_error() {
         ("", "is empty"),
         ("latest", "the name of the newest run"),
         ("LATEST", "the name of the newest run"),
+        ("map.json", "which is part of a map"),
+        ("rows", "which is part of a map"),
         (".hidden", "begin with a letter or digit"),
         ("a b", "has a character that isn't allowed"),
         ("é", "begin with a letter or digit"),

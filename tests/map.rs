@@ -356,6 +356,30 @@ fn rows_can_commit_in_their_worktrees_and_not_move_branches_and_tags() {
 }
 
 #[test]
+fn a_workspace_with_changes_that_do_not_fit_into_a_patch_is_kept() {
+    let folder = TestFolder::new();
+    folder.write(
+        "job.yaml",
+        "model: replay/r.yaml\ninputs: { item: { type: string } }\nparent: { prompt: Go., tools: [bash] }\n",
+    );
+    let command = r"printf '\0\1' > bin; [ $(basename $PWD) = a0 ] || rm bin; echo x > text";
+    let call = json!({"calls": [{"tool": "bash", "input": {"command": command}}]});
+    folder.write("r.yaml", json!({"parent": [call, {"text": "Done."}]}).to_string()).write(".gitignore", "runs/\n");
+    folder.commit_all();
+    rows(&folder, 2);
+    let ended = folder.legwork(MAP).run();
+    ended.assert_code(0).assert_stderr_contains("changes.patch isn't complete: ");
+    ended.assert_stderr_contains("the row's workspace is kept: ");
+    folder.legwork(MAP).run().assert_code(0);
+    assert!(folder.exists("runs/.workspaces/job/map-rows/a0/bin"));
+    assert!(!folder.exists("runs/.workspaces/job/map-rows/a1"));
+    let pruned = folder.legwork(&["runs", "prune", "--keep", "0"]).run();
+    pruned.assert_code(0);
+    assert!(!folder.exists("runs/.workspaces"), "{:?}", folder.list());
+    assert_eq!(folder.git(&["worktree", "list"]).lines().count(), 1);
+}
+
+#[test]
 fn rows_in_copies_see_uncommitted_files_and_change_only_their_copy() {
     let folder = TestFolder::new();
     folder.write(

@@ -101,13 +101,20 @@ fn continue_run(
     run: StartedRecord,
 ) -> Result<KeyedRun, Error> {
     let folder = target.folder;
+    if !run.has_our_key && run.has_ended() && !target.is_row {
+        let message = format!("{}: this record was made on another machine or with another key", folder.display());
+        let help = "Its run has ended. Use the LEGWORK_RECORD_KEY with which it was made, another --key, or --fresh.";
+        return Err(Error::usage(message, help));
+    }
     if !run.has_our_key {
         return Err(Error::ForeignRecord { path: folder.to_owned() });
     }
     let run_id = folder.file_name().unwrap_or_default().to_string_lossy();
     if run.started.run_id != run_id {
-        let why = format!("it is the record of the run `{}`", run.started.run_id);
-        return Err(Error::NotARecord { path: folder.to_owned(), why });
+        return Err(Error::usage(
+            format!("{} isn't the record of this run, but of the run `{}`", folder.display(), run.started.run_id),
+            "Move it away, or choose another name.",
+        ));
     }
     let changes = differences(job, inputs, secrets, target.workspace, &run)?;
     if !changes.is_empty() {

@@ -68,6 +68,11 @@ impl RowWorkspaces {
         }
     }
 
+    /// Whether each row has a workspace of its own.
+    pub fn are_own(&self) -> bool {
+        self.snapshot.is_some()
+    }
+
     /// The folder for the tools of a row, which needn't exist yet.
     pub fn path(&self, id: &str) -> PathBuf {
         match &self.snapshot {

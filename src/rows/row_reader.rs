@@ -283,6 +283,10 @@ pub fn name_mistake(noun: &str, id: &str) -> Option<String> {
         _ if id.eq_ignore_ascii_case("latest") => {
             Some(format!("the {noun} can't be `{id}`, which is the name of the newest run"))
         }
+        // The folder of the job would look like that of a map.
+        _ if noun != "id" && ["map.json", "rows"].iter().any(|taken| id.eq_ignore_ascii_case(taken)) => {
+            Some(format!("the {noun} can't be `{id}`, which is part of a map"))
+        }
         Some(first) if !first.is_ascii_alphanumeric() => {
             Some(format!("the {noun} `{id}` doesn't begin with a letter or digit"))
         }

@@ -687,7 +687,7 @@ impl MapSetup<'_> {
 
 /// Removes the workspaces of rows that have ended, which killed processes have left.
 fn remove_leftovers(workspaces: &RowWorkspaces, folder: &MapFolder, env: &CliEnv) {
-    if let Err(error) = workspaces.remove_leftovers(|id| row::has_ended_in(&folder.row(id))) {
+    if let Err(error) = workspaces.remove_leftovers(|id| row::needs_no_workspace(&folder.row(id))) {
         env.console.warning(&format!("the workspaces of rows that have ended can't be removed: {error}"));
     }
 }

@@ -151,7 +151,17 @@ pub(super) fn has_ended(record: &Record, result: &RunResult) -> bool {
     }
 }
 
-/// Whether the run of the record in a folder has ended for good, so that its workspace isn't needed any more.
+/// Whether the run of the record in a folder has ended for good.
 pub(super) fn has_ended_in(folder: &Path) -> bool {
-    Record::open(folder).is_ok_and(|record| record.result.as_ref().is_some_and(|result| has_ended(&record, result)))
+    ended_result(folder).is_some()
+}
+
+/// Whether the workspace of a row isn't needed any more: its run has ended for good, and its patch has all changes.
+pub(super) fn needs_no_workspace(folder: &Path) -> bool {
+    ended_result(folder).is_some_and(|result| result.changes_incomplete.is_none())
+}
+
+fn ended_result(folder: &Path) -> Option<RunResult> {
+    let record = Record::open(folder).ok()?;
+    record.result.clone().filter(|result| has_ended(&record, result))
 }

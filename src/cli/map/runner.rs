@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::{OnceCell, watch};
 
-use super::row::has_ended_in;
+use super::row::{has_ended_in, needs_no_workspace};
 use super::schedule;
 use crate::budget::MapBudget;
 use crate::cli::env::CliEnv;
@@ -205,8 +205,14 @@ impl MapRunner<'_> {
             Outcome::BudgetExceeded => has_ended_in(&self.folder.row(&row.id)),
             outcome => !outcome.can_be_resumed(),
         };
-        if has_ended {
-            self.remove_workspace(&row.id);
+        match &executed.result.changes_incomplete {
+            Some(why) if has_ended && self.workspaces.are_own() => {
+                let path = shown(&self.workspaces.path(&row.id));
+                let warning = format!("changes.patch isn't complete: {why}; the row's workspace is kept: {path}");
+                self.progress.warning(&row.id, &warning);
+            }
+            None if has_ended => self.remove_workspace(&row.id),
+            _ => {}
         }
         Ok((Box::new(executed.result), Some(executed.inputs)))
     }
@@ -258,7 +264,9 @@ impl MapRunner<'_> {
             KeyedRun::Open(open) => *open,
             KeyedRun::Ended(record) => {
                 // Its process may have been killed before it removed the workspace.
-                self.remove_workspace(id);
+                if needs_no_workspace(&folder) {
+                    self.remove_workspace(id);
+                }
                 let gone = || Error::NotARecord { path: folder.clone(), why: "its result is gone".to_owned() };
                 return record.result.map(|result| OpenedRow::Ended(Box::new(result))).ok_or_else(gone);
             }
