@@ -30,6 +30,7 @@ pub const PATCH_FILE: &str = "changes.patch";
 
 pub(super) const JOB_FILE: &str = "job.yaml";
 pub(super) const PLAN_FILE: &str = "plan.json";
+/// How the run ended. It is written last.
 pub const RESULT_FILE: &str = "result.json";
 pub(super) const TRANSCRIPT_FILE: &str = "transcript.md";
 pub(super) const REPORT_FILE: &str = "report.html";
