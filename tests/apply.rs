@@ -150,6 +150,26 @@ fn a_conflict_names_the_line_and_both_rows_and_keeps_the_rest_of_that_row_out() 
 }
 
 #[test]
+fn applying_again_changes_nothing_even_if_lines_repeat() {
+    let base = "x\np\nq\nr\n1\n1\n1\n";
+    let folder = TestFolder::new();
+    folder.write("f", base).commit_all();
+    row(&folder, "a", &["sed -i '$ d' f"]);
+    row(&folder, "b", &["sed -i s/x/y/ f"]);
+    apply(&folder, &["fixes"]).run().assert_code(0).assert_stdout_contains("2 applied");
+    folder.commit_all();
+    let unchanged = "unchanged a\nunchanged b\n2 runs: 2 unchanged; 0 files written\n";
+    apply(&folder, &["fixes"]).run().assert_code(0).assert_stdout(unchanged);
+    assert_eq!(folder.read("f"), "y\np\nq\nr\n1\n1\n");
+    // With another change of the user's, the contents are compared.
+    folder.write("f", "y\np\nmine\nr\n1\n1\n");
+    apply(&folder, &["fixes"]).run().assert_code(0).assert_stdout(unchanged);
+    folder.write("f", base);
+    apply(&folder, &["fixes", "--allow-dirty"]).run().assert_code(0).assert_stdout_contains("2 applied");
+    assert_eq!(folder.read("f"), "y\np\nq\nr\n1\n1\n");
+}
+
+#[test]
 fn the_order_is_that_of_the_results() {
     let folder = repository();
     for id in ["a", "b", "c"] {

@@ -9,10 +9,11 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::ToolDeps;
-use crate::apply::{MergeSession, TargetFiles};
+use crate::apply::{ContentChange, MergeSession, TargetFiles};
 use crate::event::MergedChanges;
 use crate::isolation::{Isolation, IsolationError, Snapshot, WORKSPACES_FOLDER};
 use crate::sandbox::Sandbox;
@@ -25,6 +26,8 @@ use crate::workspace_changes::{COMPARISON_TIMEOUT, ChangeTracker, Deadline};
 const COPIES_FOLDER: &str = ".subagents";
 /// The file that says from which snapshot a copy was made. It is written last: without it, a copy isn't complete.
 const SNAPSHOT_FILE: &str = "snapshot.json";
+/// The file that says which contents a merge was about to write, for one that is repeated after a kill.
+const MERGE_FILE: &str = "merge.json";
 /// The most conflicts that are listed.
 const MAX_CONFLICTS: usize = 20;
 
@@ -113,15 +116,15 @@ impl OwnWorkspaces {
         let workspace = Workspace::open(&folder, Vec::new(), Vec::new()).map_err(|error| failed(&error))?;
         let tracker = self.tracker(id, workspace);
         tracker.take_baseline(&Deadline::new(COMPARISON_TIMEOUT, stop)).map_err(|error| failed(&error))?;
-        self.write_snapshot(id, &snapshot).map_err(|error| failed(&error))
+        self.write_state(id, SNAPSHOT_FILE, &snapshot).map_err(|error| failed(&error))
     }
 
-    fn write_snapshot(&self, id: &str, snapshot: &Snapshot) -> io::Result<()> {
+    fn write_state(&self, id: &str, name: &str, value: &impl Serialize) -> io::Result<()> {
         let state = self.state(id);
         let mut file = tempfile::NamedTempFile::new_in(&state)?;
-        file.write_all(&serde_json::to_vec(snapshot)?)?;
+        file.write_all(&serde_json::to_vec(value)?)?;
         file.as_file().sync_all()?;
-        file.persist(state.join(SNAPSHOT_FILE)).map_err(|error| error.error)?;
+        file.persist(state.join(name)).map_err(|error| error.error)?;
         Ok(())
     }
 
@@ -182,7 +185,12 @@ impl OwnWorkspaces {
         let failed = |error: io::Error| format!("the changes of {id} can't be merged into the workspace: {error}");
         let mut files = TargetFiles::new(self.workspace.root()).map_err(failed)?;
         files.add_snapshot(snapshot);
-        let mut session = MergeSession::new(files);
+        let begun = fs::read(self.state(id).join(MERGE_FILE)).ok();
+        let begun: Option<Vec<ContentChange>> = begun.and_then(|text| serde_json::from_slice(&text).ok());
+        let mut session = match begun {
+            Some(changes) => MergeSession::repeat(files, &changes),
+            None => MergeSession::new(files),
+        };
         let merged = session.prepare(id, &changed.patch);
         let mut conflicts: Vec<String> = Vec::new();
         let describe = |path: &Path, why: &str| format!("`{}`: {why}", sanitize::line(&path.to_string_lossy()));
@@ -210,6 +218,7 @@ impl OwnWorkspaces {
             return Ok(MergedChanges { conflicts, ..MergedChanges::default() });
         }
         if let Ok(merged) = merged {
+            self.write_state(id, MERGE_FILE, &merged.content_changes()).map_err(failed)?;
             session.accept(merged);
         }
         for (path, _, state) in session.changes_to_write() {
@@ -218,6 +227,8 @@ impl OwnWorkspaces {
         }
         if may_continue {
             tracker.take_baseline(&deadline).map_err(failed)?;
+            // The next merge isn't a repetition of this one.
+            let _ = fs::remove_file(self.state(id).join(MERGE_FILE));
         }
         let files = changed.changes.into_iter().map(|change| change.path).collect();
         Ok(MergedChanges { files, note: changed.incomplete, ..MergedChanges::default() })
@@ -247,5 +258,33 @@ impl OwnWorkspaces {
     pub fn remove_all(&self) {
         let copies: Vec<_> = fs::read_dir(&self.folder).into_iter().flatten().flatten().collect();
         copies.iter().filter_map(|copy| copy.file_name().into_string().ok()).for_each(|id| self.remove(&id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn merging_again_changes_nothing_even_if_lines_repeat() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let (workspace, out) = (root.join("workspace"), root.join("runs"));
+        for folder in [&workspace, &out] {
+            fs::create_dir(folder).unwrap();
+        }
+        fs::write(workspace.join("f"), "x\n1\n1\n1\n").unwrap();
+        let opened = Arc::new(Workspace::open(&workspace, Vec::new(), Vec::new()).unwrap());
+        let copies =
+            OwnWorkspaces::new(&out, &out.join("run"), opened, None, Arc::new(|_: &Path| Err("unused".to_owned())));
+        for (id, text) in [("a", "x\n1\n1\n"), ("b", "y\n1\n1\n1\n")] {
+            copies.make(id, CancellationToken::new()).unwrap();
+            fs::write(copies.copy(id).join("f"), text).unwrap();
+        }
+        for id in ["a", "b", "b"] {
+            let merged = copies.merge(id, false, CancellationToken::new()).unwrap();
+            assert_eq!((merged.conflicts, merged.files), (vec![], vec!["f".to_owned()]), "{id}");
+        }
+        assert_eq!(fs::read_to_string(workspace.join("f")).unwrap(), "y\n1\n1\n");
     }
 }

@@ -8,9 +8,12 @@ mod target_files;
 mod tests;
 mod write_back;
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
 
 use self::patch_reader::{FilePatch, LINK_MODE};
 pub use self::report::{APPLY_REPORTS, AppliedRun, ApplyReport, ApplyStatus, FileProblem, UnwrittenFile};
@@ -95,6 +98,27 @@ pub struct MergeSession<S> {
     files: BTreeMap<PathBuf, SessionFile>,
     /// The size of the contents in `files`.
     bytes: usize,
+    /// The files whose content at the start of the session wasn't the one that a patch was made from.
+    diverged: RefCell<BTreeSet<PathBuf>>,
+    /// The files that begin with the content that the first patch was made from.
+    replayed: BTreeSet<PathBuf>,
+    /// The changes of `replayed` files, in order.
+    replay: Vec<ContentChange>,
+    /// For files about which it is known, the changes that are there already; `None` if the session doesn't look for such
+    /// changes.
+    present: Option<HashMap<PathBuf, HashSet<ContentNames>>>,
+}
+
+/// The names in git of a file's contents before and after a run.
+type ContentNames = (String, String);
+
+/// A change of a file's content, and the result of its merge.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContentChange {
+    path: PathBuf,
+    names: ContentNames,
+    /// The name in git of the merged content.
+    merged: String,
 }
 
 /// A file that a patch of the session names.
@@ -113,6 +137,8 @@ struct Edit {
     label: String,
     /// The name of the content that the patch was made from.
     base: Option<String>,
+    /// The name of the content that the patch gives.
+    target: Option<String>,
     /// The changed lines of that content.
     lines: Vec<Range<usize>>,
 }
@@ -135,6 +161,16 @@ impl MergedPatch {
     /// The files whose state the patch changes.
     pub fn changed_files(&self) -> impl Iterator<Item = &Path> {
         self.files.iter().filter(|(_, file)| file.before != file.after).map(|(path, _)| path.as_path())
+    }
+
+    /// The changes of contents, for [`MergeSession::repeat`].
+    pub fn content_changes(&self) -> Vec<ContentChange> {
+        let change = |(path, file): (&PathBuf, &MergedFile)| {
+            let names = file.edit.base.clone().zip(file.edit.target.clone())?;
+            let merged = hex(&object_id(&file.after.as_ref()?.content, false));
+            Some(ContentChange { path: path.clone(), names, merged })
+        };
+        self.files.iter().filter_map(change).collect()
     }
 
     /// Whether the patch is about a file, also one that already has the state after it.
@@ -172,7 +208,48 @@ impl From<&str> for SectionConflict {
 impl<S: FileSource> MergeSession<S> {
     /// Starts with the files as they are.
     pub fn new(source: S) -> Self {
-        Self { source, files: BTreeMap::new(), bytes: 0 }
+        Self {
+            source,
+            files: BTreeMap::new(),
+            bytes: 0,
+            diverged: RefCell::default(),
+            replayed: BTreeSet::new(),
+            replay: Vec::new(),
+            present: None,
+        }
+    }
+
+    /// Starts with the contents that patches were made from, for the `diverged` files of an earlier session. If a file of the
+    /// workspace has a content that this session gives it, patches have been applied to it already.
+    pub fn replay(source: S, diverged: BTreeSet<PathBuf>) -> Self {
+        Self { replayed: diverged, ..Self::new(source) }
+    }
+
+    /// Starts with the files as they are, in which there can be changes of the patches already. `changes` are those of an
+    /// earlier session, in order: where a file still has the content after one of them, that one and those before it are in it.
+    /// In other files, contents are compared.
+    pub fn repeat(source: S, changes: &[ContentChange]) -> Self {
+        let mut found: HashMap<&Path, Option<FileState>> = HashMap::new();
+        let mut present: HashMap<PathBuf, HashSet<ContentNames>> = HashMap::new();
+        for ContentChange { path, names, merged } in changes.iter().rev() {
+            let found = found.entry(path).or_insert_with(|| source.current(path).ok().flatten());
+            let has_result =
+                || found.as_ref().is_some_and(|found| is_object_with_any_line_ends(Some(merged), &found.content));
+            if present.contains_key(path) || has_result() {
+                present.entry(path.clone()).or_default().insert(names.clone());
+            }
+        }
+        Self { present: Some(present), ..Self::new(source) }
+    }
+
+    /// The files whose content at the start of the session wasn't the one that a patch was made from.
+    pub fn diverged(&self) -> BTreeSet<PathBuf> {
+        self.diverged.borrow().clone()
+    }
+
+    /// What a session that was started with [`MergeSession::replay`] did, for [`MergeSession::repeat`].
+    pub fn into_replay(self) -> Vec<ContentChange> {
+        self.replay
     }
 
     /// Merges a patch whole and makes it part of the session, or reports its conflicts and merges nothing of it. `label` names
@@ -228,7 +305,8 @@ impl<S: FileSource> MergeSession<S> {
                     let size = |state: &Option<FileState>| state.as_ref().map_or(0, |state| state.content.len());
                     merged.bytes += size(&before) + size(&after);
                     let base = section.old.as_ref().and_then(|old| old.object.clone());
-                    let edit = Edit { label: label.to_owned(), base, lines: section.changed_lines() };
+                    let target = section.new.as_ref().and_then(|new| new.object.clone());
+                    let edit = Edit { label: label.to_owned(), base, target, lines: section.changed_lines() };
                     if merged.files.insert(section.path.clone(), MergedFile { before, after, edit }).is_some() {
                         return Err(of_patch(format!("the patch has `{}` twice", section.path.display())));
                     }
@@ -259,6 +337,10 @@ impl<S: FileSource> MergeSession<S> {
     /// Makes a patch part of the session. It must have been merged with the session as it is now.
     pub fn accept(&mut self, merged: MergedPatch) {
         self.bytes += merged.bytes;
+        if !self.replayed.is_empty() {
+            let changes = merged.content_changes().into_iter();
+            self.replay.extend(changes.filter(|change| self.replayed.contains(&change.path)));
+        }
         for (path, MergedFile { before, after, edit }) in merged.files {
             let is_changed = before != after;
             let file = self.files.entry(path).or_insert_with(|| SessionFile {
@@ -354,7 +436,10 @@ impl<S: FileSource> MergeSession<S> {
         if is_only_deleted && !self.files.contains_key(&section.path) && self.source.blocker(&section.path).is_some() {
             return Ok((None, None));
         }
-        let before = self.state(merged, &section.path)?;
+        let mut before = self.state(merged, &section.path)?;
+        if let Some(base) = self.replayed_base(section) {
+            before = before.map(|state| FileState { content: base, ..state });
+        }
         let Some(replacement) = replacement else {
             let after = self.merge_section(before.clone(), section)?;
             return Ok((before, after));
@@ -367,6 +452,18 @@ impl<S: FileSource> MergeSession<S> {
             self.merge_section(before.clone(), section)?;
         }
         Ok((before, after))
+    }
+
+    /// The content that a patch was made from, if the session starts with it.
+    fn replayed_base(&self, section: &FilePatch) -> Option<Vec<u8>> {
+        let is_first = self.replayed.contains(&section.path) && !self.files.contains_key(&section.path);
+        let object = section.old.as_ref().filter(|_| is_first)?.object.as_ref()?;
+        self.source.content_of(&section.path, object).filter(|content| is_object(Some(object), content))
+    }
+
+    /// The changes that are in a file of the workspace already, if it is known.
+    fn known_changes(&self, path: &Path) -> Option<&HashSet<ContentNames>> {
+        self.present.as_ref()?.get(path)
     }
 
     fn merge_section(
@@ -421,7 +518,10 @@ impl<S: FileSource> MergeSession<S> {
                 let (Some(old_object), Some(new_object)) = (&old.object, &new.object) else {
                     return Ok(Some(FileState { kind, ..current }));
                 };
-                if is_object(Some(new_object), &current.content) {
+                let names = (old_object.clone(), new_object.clone());
+                if is_object(Some(new_object), &current.content)
+                    || self.known_changes(&section.path).is_some_and(|known| known.contains(&names))
+                {
                     return Ok(Some(FileState { kind, ..current }));
                 }
                 let content = self.merge_content(section, old_object, new_object, &current.content)?;
@@ -450,14 +550,20 @@ impl<S: FileSource> MergeSession<S> {
             return Ok(applied(&text(current.to_owned())?)?.into_bytes());
         }
         let original = self.files.get(&section.path).and_then(|file| file.original.as_ref());
-        let original = original.map(|state| state.content.clone());
-        let is_base = |content: &Vec<u8>| is_object(Some(old_object), content);
-        let base = original
-            .filter(is_base)
-            .or_else(|| self.source.content_of(&section.path, old_object).filter(is_base))
-            .ok_or("it was changed since the run started, and its content at that time isn't known")?;
+        let original = original.map_or(current, |state| &state.content);
+        let (base, has_diverged) = match is_object(Some(old_object), original) {
+            true => (original.to_owned(), false),
+            false => {
+                let base = self.source.content_of(&section.path, old_object);
+                let base = base.filter(|content| is_object(Some(old_object), content));
+                (base.ok_or("it was changed since the run started, and its content at that time isn't known")?, true)
+            }
+        };
         let (base, current) = (text(base)?, text(current.to_owned())?);
         let theirs = applied(&base)?;
+        if has_diverged {
+            self.diverged.borrow_mut().insert(section.path.clone());
+        }
         // Git may have checked out the file with other line ends for the run.
         let (base, theirs) = match LineEnd::of(&current) {
             Some(line_end) if LineEnd::of(&base).is_some_and(|base| base != line_end) => {
@@ -465,6 +571,10 @@ impl<S: FileSource> MergeSession<S> {
             }
             _ => (base, theirs),
         };
+        let is_unknown = has_diverged && self.present.is_some() && self.known_changes(&section.path).is_none();
+        if is_unknown && str::from_utf8(original).is_ok_and(|original| contains(original, &base, &theirs)) {
+            return Ok(current.into_bytes());
+        }
         match merge(&base, &current, &theirs) {
             Ok(merged) => Ok(merged.into_bytes()),
             Err(conflicts) => {
@@ -475,6 +585,13 @@ impl<S: FileSource> MergeSession<S> {
             }
         }
     }
+}
+
+/// Whether the change from `base` to `changed` is in a text: it can be taken out of it, and applying it again gives the text.
+fn contains(text: &str, base: &str, changed: &str) -> bool {
+    let is_restored =
+        |without: String| without != text && merge(base, &without, changed).is_ok_and(|with| with == text);
+    merge(changed, text, base).is_ok_and(is_restored)
 }
 
 /// Whether a content has a name in git. Names are SHA-1.

@@ -21,7 +21,7 @@ const MAX_FILE_BYTES: u64 = 16 << 20;
 const MAX_REPLACED: usize = 10_000;
 
 /// The files below a folder.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct TargetFiles {
     root: PathBuf,
     /// Copies of the folder that were made earlier.

@@ -299,3 +299,70 @@ fn a_file_that_changes_before_it_is_written_stays_and_ends_the_writing() {
     let text = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
     assert_eq!((text("a").as_str(), text("b").as_str(), text("c").as_str()), ("2\n", "mine\n", "1\n"));
 }
+
+/// The patch from one text to another, as for [`patch`], without git.
+fn quick_patch(before: &str, after: &str) -> String {
+    let id = |text: &str| hex(&object_id(text.as_bytes(), false));
+    let hunks: String = crate::text::diff::hunks(before, after).iter().map(ToString::to_string).collect();
+    format!("diff --git a/f b/f\nindex {}..{} 100644\n--- a/f\n+++ b/f\n{hunks}", id(before), id(after))
+}
+
+/// Merges patches of `f` into a workspace in which it has a text, as `legwork apply` does. Returns the new text; `None` if there
+/// is a conflict.
+fn apply_all(text: &str, base: &str, rows: &[&String]) -> Option<String> {
+    let source = || session(&[("f", text)], &[base]).source;
+    let merge_all = |session: &mut MergeSession<MemoryFiles>| {
+        rows.iter().all(|row| session.merge_patch("row", &quick_patch(base, row)).is_ok())
+    };
+    let mut session = MergeSession::new(source());
+    let mut is_clean = merge_all(&mut session);
+    if !session.diverged().is_empty() {
+        let mut replay = MergeSession::replay(source(), session.diverged());
+        merge_all(&mut replay);
+        session = MergeSession::repeat(source(), &replay.into_replay());
+        is_clean = merge_all(&mut session);
+    }
+    let changed = states(&session).pop().and_then(|(_, text)| text);
+    is_clean.then(|| changed.unwrap_or_else(|| text.to_owned()))
+}
+
+#[test]
+fn applying_again_changes_nothing_even_if_lines_repeat() {
+    let mut random = 7_u32;
+    let mut next = |below: u32| {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (random >> 16) % below
+    };
+    let (mut clean, mut merged_elsewhere) = (0, 0);
+    for at in 0..3_000 {
+        let alphabet = [2, 3, 6][at % 3];
+        let base: Vec<u32> = (0..1 + next(8)).map(|_| next(alphabet)).collect();
+        let text = |lines: &[u32]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+        let mut row = || {
+            let mut lines = base.clone();
+            for _ in 0..1 + next(2) {
+                let at = next(u32::try_from(lines.len()).unwrap() + 1) as usize;
+                match next(3) {
+                    0 if at < lines.len() => drop(lines.remove(at)),
+                    1 if at < lines.len() => lines[at] = next(alphabet),
+                    _ => lines.insert(at, next(alphabet)),
+                }
+            }
+            text(&lines)
+        };
+        let (a, b, c) = (row(), row(), row());
+        let base = text(&base);
+        let direct = merge(&base, &a, &b).ok();
+        let first = apply_all(&base, &base, &[&a, &b]);
+        assert_eq!(first, direct, "{base:?} {a:?} {b:?}: the first time");
+        let Some(first) = first else { continue };
+        clean += 1;
+        assert_eq!(apply_all(&first, &base, &[&a, &b]).as_ref(), Some(&first), "{base:?} {a:?} {b:?}");
+        // A third row that comes later, with another change.
+        if let (false, Ok(all)) = ([&a, &b].contains(&&c), merge(&base, &first, &c)) {
+            merged_elsewhere += 1;
+            assert_eq!(apply_all(&first, &base, &[&a, &b, &c]).as_ref(), Some(&all), "{base:?} {a:?} {b:?} {c:?}");
+        }
+    }
+    assert!(clean > 1_000 && merged_elsewhere > 500, "{clean} {merged_elsewhere}");
+}

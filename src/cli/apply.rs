@@ -86,26 +86,18 @@ pub(super) fn apply(options: &ApplyArgs, env: &CliEnv) -> Result<u8, Error> {
             "git can't say which files have changes that aren't committed (--allow-dirty applies without that check)",
         ))?,
     };
-    let mut session = MergeSession::new(files);
+    let obstacle = |path: &Path| committed.as_ref().and_then(|committed| committed.obstacle(path));
     let mut protection = Protection::new(env, &workspace, &options.out);
-    let mut runs = Vec::new();
-    for candidate in &candidates {
-        let mut run = AppliedRun {
-            run: candidate.label.clone(),
-            folder: candidate.folder.to_string_lossy().into_owned(),
-            status: ApplyStatus::Unchanged,
-            reason: None,
-            files: Vec::new(),
-            problems: Vec::new(),
-        };
-        let is_restorable = |path: &Path| committed.as_ref().and_then(|committed| committed.obstacle(path));
-        match merge_run(&mut session, candidate, &is_restorable, &mut protection)? {
-            Verdict::Merged(files) if files.is_empty() => {}
-            Verdict::Merged(files) => (run.status, run.files) = (ApplyStatus::Applied, files),
-            Verdict::Rejected(status, reason) => (run.status, run.reason) = (status, Some(reason)),
-            Verdict::Problems(status, problems) => (run.status, run.problems) = (status, problems),
-        }
-        runs.push(run);
+    let mut session = MergeSession::new(files.clone());
+    let mut runs = merge_runs(&mut session, &candidates, &obstacle, &mut protection)?;
+    let diverged = session.diverged();
+    if !diverged.is_empty() {
+        // Changes that are in such a file already could be merged into it once more, where lines repeat.
+        drop(session);
+        let mut replay = MergeSession::replay(files.clone(), diverged);
+        merge_runs(&mut replay, &candidates, &|_| None, &mut protection)?;
+        session = MergeSession::repeat(files, &replay.into_replay());
+        runs = merge_runs(&mut session, &candidates, &obstacle, &mut protection)?;
     }
     let mut signals = None;
     let path_text = |path: &Path| path.to_string_lossy().into_owned();
@@ -164,6 +156,34 @@ enum Verdict {
     Rejected(ApplyStatus, String),
     /// They aren't, because of these files.
     Problems(ApplyStatus, Vec<FileProblem>),
+}
+
+/// Merges the changes of all runs into the session, in order.
+fn merge_runs(
+    session: &mut MergeSession<TargetFiles>,
+    candidates: &[Candidate],
+    obstacle: &dyn Fn(&Path) -> Option<&'static str>,
+    protection: &mut Protection<'_>,
+) -> Result<Vec<AppliedRun>, Error> {
+    let mut runs = Vec::new();
+    for candidate in candidates {
+        let mut run = AppliedRun {
+            run: candidate.label.clone(),
+            folder: candidate.folder.to_string_lossy().into_owned(),
+            status: ApplyStatus::Unchanged,
+            reason: None,
+            files: Vec::new(),
+            problems: Vec::new(),
+        };
+        match merge_run(session, candidate, obstacle, protection)? {
+            Verdict::Merged(files) if files.is_empty() => {}
+            Verdict::Merged(files) => (run.status, run.files) = (ApplyStatus::Applied, files),
+            Verdict::Rejected(status, reason) => (run.status, run.reason) = (status, Some(reason)),
+            Verdict::Problems(status, problems) => (run.status, run.problems) = (status, problems),
+        }
+        runs.push(run);
+    }
+    Ok(runs)
 }
 
 /// Merges the changes of a run into the session, whole or not at all.
