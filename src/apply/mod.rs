@@ -24,7 +24,7 @@ use crate::git::objects::object_id;
 use crate::text::hex;
 use crate::text::merge::merge;
 
-/// How much content the merged files may have together, in bytes.
+/// How much content a session may hold at once, in bytes.
 const MAX_SESSION_BYTES: usize = 1 << 30;
 /// The longest target of a symbolic link in bytes, as in Linux.
 const MAX_LINK_BYTES: usize = 4095;
@@ -302,8 +302,7 @@ impl<S: FileSource> MergeSession<S> {
             }
             match self.merge_file(&merged, section, replacement) {
                 Ok((before, after)) => {
-                    let size = |state: &Option<FileState>| state.as_ref().map_or(0, |state| state.content.len());
-                    merged.bytes += size(&before) + size(&after);
+                    merged.bytes += content_size(&before) + content_size(&after);
                     let base = section.old.as_ref().and_then(|old| old.object.clone());
                     let target = section.new.as_ref().and_then(|new| new.object.clone());
                     let edit = Edit { label: label.to_owned(), base, target, lines: section.changed_lines() };
@@ -336,13 +335,18 @@ impl<S: FileSource> MergeSession<S> {
 
     /// Makes a patch part of the session. It must have been merged with the session as it is now.
     pub fn accept(&mut self, merged: MergedPatch) {
-        self.bytes += merged.bytes;
         if !self.replayed.is_empty() {
             let changes = merged.content_changes().into_iter();
             self.replay.extend(changes.filter(|change| self.replayed.contains(&change.path)));
         }
         for (path, MergedFile { before, after, edit }) in merged.files {
             let is_changed = before != after;
+            // A file that is known already has its former state replaced. Of a new one, the state before is kept, too.
+            self.bytes += content_size(&after);
+            match self.files.get(&path) {
+                Some(file) => self.bytes -= content_size(&file.state),
+                None => self.bytes += content_size(&before),
+            }
             let file = self.files.entry(path).or_insert_with(|| SessionFile {
                 original: before.clone(),
                 state: before,
@@ -585,6 +589,10 @@ impl<S: FileSource> MergeSession<S> {
             }
         }
     }
+}
+
+fn content_size(state: &Option<FileState>) -> usize {
+    state.as_ref().map_or(0, |state| state.content.len())
 }
 
 /// Whether the change from `base` to `changed` is in a text: it can be taken out of it, and applying it again gives the text.

@@ -92,6 +92,21 @@ fn patches_of_several_runs_are_merged_in_order() {
 }
 
 #[test]
+fn the_size_of_a_session_counts_each_file_once() {
+    let base = lines(1..=30);
+    let mut session = session(&[("file", &base)], &[]);
+    for line in 2..30 {
+        let changed = base.replace(&format!("\n{line}\n"), &format!("\n{line} x\n"));
+        let _ = session.merge_patch("row", &patch("file", Some(&base), Some(&changed)));
+    }
+    session.merge_patch("row", &patch("new", None, Some("12345"))).unwrap();
+    let held = states(&session).iter().filter_map(|(_, text)| text.as_ref()).map(String::len).sum::<usize>();
+    assert_eq!(session.bytes, base.len() + held);
+    session.merge_patch("row", &patch("new", Some("12345"), None)).unwrap();
+    assert_eq!(session.bytes, base.len() + held - 5);
+}
+
+#[test]
 fn a_patch_with_a_conflict_is_not_merged_at_all() {
     let base = lines(1..=9);
     let mut session = session(&[("file", &base)], &[]);
