@@ -4,7 +4,7 @@ mod hostile_records;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::process::Signal;
@@ -446,6 +446,50 @@ fn runs_are_applied_in_the_order_of_the_command_line() {
     ended.assert_code(1);
     assert_eq!(statuses(&ended), [format!("{} applied", ids[1]), format!("{} conflict", ids[0])]);
     assert_eq!(folder.read("lines.txt"), lines().replace("\n5\n", "\ny\n"));
+}
+
+#[test]
+fn changes_that_were_made_in_a_folder_above_or_below_are_refused() {
+    let folder = TestFolder::new();
+    folder.write("f", "1\n").write("sub/f", "1\n").commit_all();
+    let job = "name: job\nmodel: anthropic/claude-haiku-4-5\nparent: { prompt: Go., tools: [] }\n\
+               checks: [{ name: edit, run: 'echo 2 > f' }]\nlimits: { cost_usd: 1 }\n";
+    folder.write("../job.yaml", job).write("../replies.yaml", "parent: [{ text: done }]\n");
+    folder.write("../rows.jsonl", "{\"id\":\"a\"}\n");
+    let start = |arguments: &[&str]| {
+        let ended = folder.legwork(arguments).args(&["--model", "replay/../replies.yaml", "--out", OUT]).run();
+        ended.assert_code(0);
+    };
+    let map = |name: &str, more: &[&str]| {
+        start(&[&["map", "../job.yaml", "--rows", "../rows.jsonl", "--id", "id", "--name", name], more].concat());
+    };
+    let below = folder.at("sub").canonicalize().unwrap();
+    let assert_refused = |name: &str, workspace: &str, made_in: &Path| {
+        let ended = apply(&folder, &[name, "--workspace", workspace, "--allow-dirty"]).run();
+        let made_in = made_in.display();
+        ended.assert_code(2).assert_stderr_contains(&format!("were made in {made_in}, not in "));
+        ended.assert_stderr_contains(&format!("use --workspace {made_in}, or"));
+    };
+    for isolation in ["worktree", "copy"] {
+        map(isolation, &["--workspace", "sub", "--isolate", isolation]);
+        assert_refused(isolation, ".", &below);
+        assert_eq!((folder.read("f").as_str(), folder.read("sub/f").as_str()), ("1\n", "1\n"));
+        apply(&folder, &[isolation, "--workspace", "sub"])
+            .run()
+            .assert_code(0)
+            .assert_stdout_contains("applied   a: f");
+        assert_eq!((folder.read("f").as_str(), folder.read("sub/f").as_str()), ("1\n", "2\n"));
+        folder.write("sub/f", "1\n");
+    }
+    map("root", &["--isolate", "copy"]);
+    assert_refused("root", "sub", &folder.path().canonicalize().unwrap());
+    start(&["run", "../job.yaml", "--workspace", "sub"]);
+    assert_refused("job/latest", ".", &below);
+    // A worktree of the repository has the same paths, although it is below.
+    folder.write("sub/f", "1\n");
+    folder.git(&["worktree", "add", "-q", "tree"]);
+    start(&["run", "../job.yaml", "--workspace", "tree"]);
+    apply(&folder, &["job/latest"]).run().assert_code(0).assert_stdout_contains(": f\n");
 }
 
 #[test]

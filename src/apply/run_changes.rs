@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::patch_reader;
 use crate::error::Error;
@@ -23,6 +23,8 @@ pub struct RunChanges {
     pub plan: Plan,
     /// The absolute paths of the job file and of what it includes, where the run was started.
     pub job_files: Vec<String>,
+    /// The absolute path of the workspace, where the run was started.
+    pub workspace: PathBuf,
     /// How the run ended; `None` if it hasn't.
     pub outcome: Option<Outcome>,
     /// The patch, or why it can't be applied.
@@ -50,14 +52,15 @@ impl RunChanges {
             }
         }
         let outcome = summary.result().map(|result| result.outcome);
-        let job_files = summary.started.map(|(_, started)| started.protected).unwrap_or_default();
+        let started = summary.started.map(|(_, started)| started);
+        let (workspace, job_files) = started.map(|it| (it.workspace.into(), it.protected)).unwrap_or_default();
         let patch = match (outcome, summary.changed) {
             (None, _) => Err("the run hasn't ended".to_owned()),
             (Some(_), None) if record.plan.changes_files() => Err("the changes of the run aren't known".to_owned()),
             (Some(_), None) => Ok(String::new()),
             (Some(_), Some(changed)) => usable_patch(folder, changed),
         };
-        Ok(Self { plan: record.plan.clone(), job_files, outcome, patch, record })
+        Ok(Self { plan: record.plan.clone(), job_files, workspace, outcome, patch, record })
     }
 
     /// Whether the record was made with a key, so that the permissions in its plan are those that the run had.

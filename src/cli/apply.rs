@@ -18,7 +18,8 @@ use crate::apply::{
 use crate::error::Error;
 use crate::event::{EXIT_ENVIRONMENT, Outcome};
 use crate::formats;
-use crate::isolation::Snapshot;
+use crate::git::Repository;
+use crate::isolation::WORKSPACES_FOLDER;
 use crate::journal::RecordKey;
 use crate::map::{MapManifest, RowReading, read_row};
 use crate::pricing::Prices;
@@ -79,7 +80,8 @@ pub(super) fn apply(options: &ApplyArgs, env: &CliEnv) -> Result<u8, Error> {
     let workspace = resolve_workspace(&options.workspace)?;
     let unreadable = || Error::environment(format!("the workspace {} can't be read", workspace.display()));
     let mut files = TargetFiles::new(&workspace).map_err(unreadable())?;
-    snapshots(&candidates).into_iter().for_each(|snapshot| files.add_snapshot(snapshot));
+    let maps = manifests(&candidates);
+    maps.values().filter_map(|map| map.snapshot.clone()).for_each(|snapshot| files.add_snapshot(snapshot));
     let committed = match options.allow_dirty {
         true => None,
         false => files.committed_files().map_err(Error::environment(
@@ -89,15 +91,15 @@ pub(super) fn apply(options: &ApplyArgs, env: &CliEnv) -> Result<u8, Error> {
     let obstacle = |path: &Path| committed.as_ref().and_then(|committed| committed.obstacle(path));
     let mut protection = Protection::new(env, &workspace, &options.out);
     let mut session = MergeSession::new(files.clone());
-    let mut runs = merge_runs(&mut session, &candidates, &obstacle, &mut protection)?;
+    let mut runs = merge_runs(&mut session, &candidates, &maps, &obstacle, &mut protection)?;
     let diverged = session.diverged();
     if !diverged.is_empty() {
         // Changes that are in such a file already could be merged into it once more, where lines repeat.
         drop(session);
         let mut replay = MergeSession::replay(files.clone(), diverged);
-        merge_runs(&mut replay, &candidates, &|_| None, &mut protection)?;
+        merge_runs(&mut replay, &candidates, &maps, &|_| None, &mut protection)?;
         session = MergeSession::repeat(files, &replay.into_replay());
-        runs = merge_runs(&mut session, &candidates, &obstacle, &mut protection)?;
+        runs = merge_runs(&mut session, &candidates, &maps, &obstacle, &mut protection)?;
     }
     let mut signals = None;
     let path_text = |path: &Path| path.to_string_lossy().into_owned();
@@ -162,6 +164,7 @@ enum Verdict {
 fn merge_runs(
     session: &mut MergeSession<TargetFiles>,
     candidates: &[Candidate],
+    maps: &HashMap<PathBuf, MapManifest>,
     obstacle: &dyn Fn(&Path) -> Option<&'static str>,
     protection: &mut Protection<'_>,
 ) -> Result<Vec<AppliedRun>, Error> {
@@ -175,7 +178,7 @@ fn merge_runs(
             files: Vec::new(),
             problems: Vec::new(),
         };
-        match merge_run(session, candidate, obstacle, protection)? {
+        match merge_run(session, candidate, maps, obstacle, protection)? {
             Verdict::Merged(files) if files.is_empty() => {}
             Verdict::Merged(files) => (run.status, run.files) = (ApplyStatus::Applied, files),
             Verdict::Rejected(status, reason) => (run.status, run.reason) = (status, Some(reason)),
@@ -190,6 +193,7 @@ fn merge_runs(
 fn merge_run(
     session: &mut MergeSession<TargetFiles>,
     candidate: &Candidate,
+    maps: &HashMap<PathBuf, MapManifest>,
     obstacle: &dyn Fn(&Path) -> Option<&'static str>,
     protection: &mut Protection<'_>,
 ) -> Result<Verdict, Error> {
@@ -201,6 +205,9 @@ fn merge_run(
         Ok(changes) => changes,
         Err(error) => return refused(error.to_string()),
     };
+    let map = candidate.map_folder().and_then(|folder| maps.get(folder));
+    let recorded = map.and_then(|map| map.workspace.as_ref()).unwrap_or(&changes.workspace);
+    check_workspace(session.source().root(), &candidate.label, recorded)?;
     if candidate.row.is_some() && changes.outcome != Some(Outcome::Completed) {
         let how = changes.outcome.map_or("it hasn't ended".to_owned(), |outcome| format!("it ended as {outcome}"));
         return Ok(Verdict::Rejected(ApplyStatus::Skipped, how));
@@ -262,6 +269,13 @@ struct Candidate {
     folder: PathBuf,
     /// The id, if it is a row of a map that was named as a whole.
     row: Option<String>,
+}
+
+impl Candidate {
+    /// The folder of the map, if the run is a row of one.
+    fn map_folder(&self) -> Option<&Path> {
+        self.folder.parent()?.parent()
+    }
 }
 
 /// The runs that the command line names, each once.
@@ -339,16 +353,37 @@ fn find_map(out: &Path, wanted: &str) -> Result<Option<PathBuf>, Error> {
     }
 }
 
-/// The snapshots of the workspace that the maps of these runs started from. A record can come from anywhere, so they may be of
-/// any folder.
-fn snapshots(candidates: &[Candidate]) -> Vec<Snapshot> {
-    let maps: HashSet<&Path> = candidates.iter().filter_map(|candidate| candidate.folder.parent()?.parent()).collect();
-    let snapshot = |map: &Path| {
+/// The manifests of the maps that these runs are rows of, by the maps' folders. A record can come from anywhere, so their
+/// snapshots may be of any folder.
+fn manifests(candidates: &[Candidate]) -> HashMap<PathBuf, MapManifest> {
+    let maps: HashSet<&Path> = candidates.iter().filter_map(Candidate::map_folder).collect();
+    let manifest = |map: &Path| {
         let mut text = Vec::new();
         open_file(map, MAP_FILE, MAX_MAP_BYTES).ok()?.take(MAX_MAP_BYTES).read_to_end(&mut text).ok()?;
-        serde_json::from_slice::<MapManifest>(&text).ok()?.snapshot
+        Some((map.to_owned(), serde_json::from_slice::<MapManifest>(&text).ok()?))
     };
-    maps.into_iter().filter_map(snapshot).collect()
+    maps.into_iter().filter_map(manifest).collect()
+}
+
+/// Refuses changes that were made in a folder above or below the workspace: their paths would lead to other files. Records
+/// from other machines have other absolute paths.
+fn check_workspace(workspace: &Path, run: &str, recorded: &Path) -> Result<(), Error> {
+    let Ok(recorded) = recorded.canonicalize() else { return Ok(()) };
+    let is_nested = recorded.starts_with(workspace) || workspace.starts_with(&recorded);
+    let is_of_row = recorded.components().any(|part| part.as_os_str() == WORKSPACES_FOLDER);
+    // A worktree has the same paths as its repository, wherever it is.
+    let is_other_worktree = || match (Repository::discover(&recorded), Repository::discover(workspace)) {
+        (Some(one), Some(other)) => one.worktree != other.worktree && one.common_dir == other.common_dir,
+        _ => false,
+    };
+    if recorded == workspace || !is_nested || is_of_row || is_other_worktree() {
+        return Ok(());
+    }
+    let (recorded, workspace) = (recorded.display(), workspace.display());
+    Err(Error::usage(
+        format!("the changes of {run} were made in {recorded}, not in {workspace}"),
+        format!("Their paths begin there: use --workspace {recorded}, or run the command in that folder."),
+    ))
 }
 
 /// The ids of a map's rows that have a record: first those in its results, in their order, then the others by id.

@@ -30,6 +30,9 @@ pub struct MapManifest {
     /// Where the ids of the rows come from. Older maps don't say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ids: Option<RowIds>,
+    /// The workspace that the map was started in, absolute.
+    #[serde(default)]
+    pub workspace: Option<PathBuf>,
     /// How rows are kept apart.
     pub isolation: Isolation,
     /// The workspace that rows start from, if they are kept apart.

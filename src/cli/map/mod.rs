@@ -644,6 +644,7 @@ impl MapSetup<'_> {
                     job: job.job.name().to_owned(),
                     rows_file: options.rows.to_string_lossy().into_owned(),
                     ids: Some(row_ids(options)),
+                    workspace: Some(job.workspace.clone()),
                     isolation: self.isolation,
                     snapshot: take()?,
                     started_at: (job.env.clock)(),
