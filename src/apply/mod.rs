@@ -325,8 +325,15 @@ impl<S: FileSource> MergeSession<S> {
             }
         }
         for path in merged.files.iter().filter(|(_, file)| file.after.is_some()).map(|(path, _)| path) {
-            if let Some(why) = self.shape_conflict(&merged, path) {
-                conflicts.push(FileConflict { path: path.clone(), why, lines: Vec::new(), earlier: Vec::new() });
+            if let Some((why, others)) = self.shape_conflict(&merged, path) {
+                let edits = others.iter().filter_map(|other| self.files.get(*other)).flat_map(|file| &file.edits);
+                let mut earlier: Vec<String> = Vec::new();
+                for Edit { label, .. } in edits {
+                    if earlier.len() < MAX_NAMED_RUNS && !earlier.contains(label) {
+                        earlier.push(label.clone());
+                    }
+                }
+                conflicts.push(FileConflict { path: path.clone(), why, lines: Vec::new(), earlier });
             }
         }
         conflicts.sort_by(|one: &FileConflict, other| one.path.cmp(&other.path));
@@ -401,19 +408,20 @@ impl<S: FileSource> MergeSession<S> {
         }
     }
 
-    /// Why a file can't exist together with others that patches create.
-    fn shape_conflict(&self, merged: &MergedPatch, path: &Path) -> Option<String> {
+    /// Why a file can't exist together with others that patches create, and these files.
+    fn shape_conflict<'a>(&'a self, merged: &MergedPatch, path: &'a Path) -> Option<(String, Vec<&'a Path>)> {
         let exists = |path: &Path| match (merged.files.get(path), self.files.get(path)) {
             (Some(file), _) => file.after.is_some(),
             (None, Some(file)) => file.state.is_some(),
             (None, None) => false,
         };
         if let Some(above) = path.ancestors().skip(1).find(|above| exists(above)) {
-            return Some(format!("`{}` is a file", above.display()));
+            return Some((format!("`{}` is a file", above.display()), vec![above]));
         }
-        let below = |other: &&PathBuf| other.as_path() != path && exists(other);
-        let in_session = self.files.range(path.to_owned()..).map(|(other, _)| other);
-        in_session.take_while(|other| other.starts_with(path)).find(below).map(|_| "it is a folder".to_owned())
+        let in_session = self.files.range(path.to_owned()..).map(|(other, _)| other.as_path());
+        let below = in_session.take_while(|other| other.starts_with(path));
+        let below: Vec<&Path> = below.filter(|other| *other != path && exists(other)).collect();
+        (!below.is_empty()).then(|| ("it is a folder".to_owned(), below))
     }
 
     /// The labels of the patches of the session that changed the same place of a file.

@@ -247,9 +247,13 @@ fn files_and_folders_of_one_name_are_a_conflict() {
     session.merge_patch("one", &patch("new", None, Some("x\n"))).unwrap();
     let below = session.merge_patch("two", &patch("new/file", None, Some("x\n"))).unwrap_err().remove(0);
     assert_eq!((below.path, below.why.as_str()), ("new/file".into(), "`new` is a file"));
+    assert_eq!(below.earlier, ["one"]);
     session.merge_patch("three", &patch("folder/file", None, Some("x\n"))).unwrap();
+    session.merge_patch("again", &patch("folder/other", None, Some("x\n"))).unwrap();
+    session.merge_patch("again", &patch("folder/third", None, Some("x\n"))).unwrap();
     let above = session.merge_patch("four", &patch("folder", None, Some("x\n"))).unwrap_err().remove(0);
     assert_eq!((above.path, above.why.as_str()), ("folder".into(), "it is a folder"));
+    assert_eq!(above.earlier, ["three", "again"]);
     // A file that the same patch deletes makes room.
     let replaced = patch("a", Some("1\n"), None) + &patch("a/b", None, Some("x\n"));
     session.merge_patch("five", &replaced).unwrap();
