@@ -33,6 +33,7 @@ pub struct TargetFiles {
 /// What git knows about the files of a folder.
 #[derive(Debug)]
 pub struct CommittedFiles {
+    root: PathBuf,
     tracked: HashSet<PathBuf>,
     changed: HashSet<PathBuf>,
     /// Those in which git was told not to look for changes.
@@ -40,14 +41,24 @@ pub struct CommittedFiles {
 }
 
 impl CommittedFiles {
-    /// Why git can't restore a file that exists: it has changes that aren't committed, or git doesn't track it.
+    /// Why git can't restore a file that exists, and what to do: it has changes that aren't committed, or git doesn't track it.
     pub fn obstacle(&self, path: &Path) -> Option<&'static str> {
+        let folders = || path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
+        let is_nested = || folders().any(|folder| fs::symlink_metadata(self.root.join(folder).join(".git")).is_ok());
         match () {
-            () if self.changed.contains(path) => Some("it has changes that aren't committed"),
-            () if !self.tracked.contains(path) => Some("it isn't tracked by git"),
-            () if self.unwatched.contains(path) => {
-                Some("git doesn't look for changes in it (assume-unchanged or skip-worktree)")
+            () if self.changed.contains(path) => {
+                Some("it has changes that aren't committed; commit or stash it, or use --allow-dirty")
             }
+            () if !self.tracked.contains(path) && is_nested() => {
+                Some("it is in a nested repository, whose changes aren't looked for; use --allow-dirty")
+            }
+            () if !self.tracked.contains(path) => {
+                Some("it isn't tracked by git; commit or stash it, or use --allow-dirty")
+            }
+            () if self.unwatched.contains(path) => Some(
+                "git doesn't look for changes in it (assume-unchanged or skip-worktree); commit or stash it, or use \
+                 --allow-dirty",
+            ),
             () => None,
         }
     }
@@ -100,7 +111,7 @@ impl TargetFiles {
         let is_unwatched = |entry: &&[u8]| entry.first().is_some_and(|tag| tag.is_ascii_lowercase() || *tag == b'S');
         let unwatched: Vec<&[u8]> = files.split(|byte| *byte == 0).filter(is_unwatched).collect();
         let unwatched = listed(&unwatched.join(&0), "S ".len(), b"");
-        Ok(Some(CommittedFiles { tracked, changed, unwatched }))
+        Ok(Some(CommittedFiles { root: self.root.clone(), tracked, changed, unwatched }))
     }
 
     /// Writes the new state of a file: a new file that replaces the old one.

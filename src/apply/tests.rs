@@ -192,13 +192,21 @@ fn files_are_written_with_their_kind_and_uncommitted_ones_are_found() {
     std::fs::write(root.join("sub/dirty"), "2\n").unwrap();
     std::fs::write(root.join("new"), "2\n").unwrap();
     let committed = TargetFiles::new(root).unwrap().committed_files().unwrap().unwrap();
+    let assert_obstacle = |committed: &target_files::CommittedFiles, path: &str, why: &str| {
+        let found = committed.obstacle(Path::new(path)).unwrap();
+        assert!(found.starts_with(why) && found.contains("--allow-dirty"), "{path}: {found}");
+    };
     assert_eq!(committed.obstacle(Path::new("clean")), None);
-    assert_eq!(committed.obstacle(Path::new("dirty")), Some("it has changes that aren't committed"));
-    assert_eq!(committed.obstacle(Path::new("sub/dirty")), Some("it has changes that aren't committed"));
-    assert_eq!(committed.obstacle(Path::new("new")), Some("it isn't tracked by git"));
+    assert_obstacle(&committed, "dirty", "it has changes that aren't committed; commit or stash it");
+    assert_obstacle(&committed, "sub/dirty", "it has changes that aren't committed; commit or stash it");
+    assert_obstacle(&committed, "new", "it isn't tracked by git; commit or stash it");
+    std::fs::create_dir_all(root.join("nested/deep")).unwrap();
+    std::fs::write(root.join("nested/.git"), "gitdir: ../.git/modules/nested").unwrap();
+    assert_obstacle(&committed, "nested/deep/file", "it is in a nested repository, whose changes aren't looked for");
+    std::fs::remove_dir_all(root.join("nested")).unwrap();
     let below = TargetFiles::new(&root.join("sub")).unwrap().committed_files().unwrap().unwrap();
-    assert_eq!(below.obstacle(Path::new("dirty")), Some("it has changes that aren't committed"));
-    assert_eq!(below.obstacle(Path::new("clean")), Some("it isn't tracked by git"));
+    assert_obstacle(&below, "dirty", "it has changes that aren't committed");
+    assert_obstacle(&below, "clean", "it isn't tracked by git");
     std::fs::write(root.join(".git/index"), "broken").unwrap();
     assert!(TargetFiles::new(root).unwrap().committed_files().is_err());
 
