@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::ToolDeps;
 use crate::apply::{ContentChange, MergeSession, TargetFiles};
-use crate::event::MergedChanges;
+use crate::event::{Change, MergedChanges};
 use crate::isolation::{Isolation, IsolationError, Snapshot, WORKSPACES_FOLDER};
 use crate::sandbox::Sandbox;
 use crate::sandbox::protected_paths::ProtectedPaths;
@@ -196,8 +196,15 @@ impl OwnWorkspaces {
         let describe = |path: &Path, why: &str| format!("`{}`: {why}", sanitize::line(&path.to_string_lossy()));
         match &merged {
             Ok(merged) => {
-                let missing = paths.iter().filter(|path| !merged.contains(path));
-                conflicts.extend(missing.map(|path| describe(path, "it isn't text, or is too large to be merged")));
+                // Only of a change that can be part of a patch, it is known how many lines it has.
+                let why = |change: &Change| match change.lines_added {
+                    Some(_) => {
+                        "all changes of this agent together are a patch of more than 1 MiB, which can't be merged"
+                    }
+                    None => "it isn't text, or is larger than 1 MiB, so it can't be merged",
+                };
+                let missing = changed.changes.iter().filter(|change| !merged.contains(Path::new(&change.path)));
+                conflicts.extend(missing.map(|change| describe(Path::new(&change.path), why(change))));
             }
             Err(found) => {
                 let why = |why: &str| sanitize::line(why);
@@ -265,8 +272,8 @@ impl OwnWorkspaces {
 mod tests {
     use super::*;
 
-    #[test]
-    fn merging_again_changes_nothing_even_if_lines_repeat() {
+    /// A workspace with one file, and the copies of it.
+    fn workspace() -> (tempfile::TempDir, PathBuf, OwnWorkspaces) {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         let (workspace, out) = (root.join("workspace"), root.join("runs"));
@@ -275,8 +282,35 @@ mod tests {
         }
         fs::write(workspace.join("f"), "x\n1\n1\n1\n").unwrap();
         let opened = Arc::new(Workspace::open(&workspace, Vec::new(), Vec::new()).unwrap());
-        let copies =
-            OwnWorkspaces::new(&out, &out.join("run"), opened, None, Arc::new(|_: &Path| Err("unused".to_owned())));
+        let confine: Arc<ConfineCopy> = Arc::new(|_| Err("unused".to_owned()));
+        let copies = OwnWorkspaces::new(&out, &out.join("run"), opened, None, confine);
+        (folder, workspace, copies)
+    }
+
+    #[test]
+    fn why_a_change_is_not_merged_is_said_for_each_file() {
+        let (_folder, workspace, copies) = workspace();
+        copies.make("a", CancellationToken::new()).unwrap();
+        for number in 0..12 {
+            let text = format!("{number:099}\n").repeat(1_000);
+            fs::write(copies.copy("a").join(format!("text{number:02}")), text).unwrap();
+        }
+        fs::write(copies.copy("a").join("binary"), "\0").unwrap();
+        let merged = copies.merge("a", false, CancellationToken::new()).unwrap();
+        assert_eq!(
+            merged.conflicts,
+            [
+                "`binary`: it isn't text, or is larger than 1 MiB, so it can't be merged",
+                "`text10`: all changes of this agent together are a patch of more than 1 MiB, which can't be merged",
+                "`text11`: all changes of this agent together are a patch of more than 1 MiB, which can't be merged",
+            ]
+        );
+        assert!(!workspace.join("text00").exists());
+    }
+
+    #[test]
+    fn merging_again_changes_nothing_even_if_lines_repeat() {
+        let (_folder, workspace, copies) = workspace();
         for (id, text) in [("a", "x\n1\n1\n"), ("b", "y\n1\n1\n1\n")] {
             copies.make(id, CancellationToken::new()).unwrap();
             fs::write(copies.copy(id).join("f"), text).unwrap();
