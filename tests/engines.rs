@@ -284,6 +284,25 @@ fn ci_systems_try_again_what_can_go_on_and_nothing_else() {
 }
 
 #[test]
+fn gitlab_keeps_the_records_of_a_script_that_takes_too_long_and_does_not_repeat_it() {
+    let parsed = yaml(&emitted(&repository(), "gitlab", &[]));
+    let job = &parsed["map write"];
+    assert_eq!(job["retry"]["when"], serde_json::json!(["runner_system_failure"]));
+    let minutes = |value: &Value| {
+        let text = value.as_str().unwrap();
+        let (number, factor) = match text.strip_suffix('h') {
+            Some(hours) => (hours, 60),
+            None => (text.strip_suffix('m').unwrap(), 1),
+        };
+        number.parse::<u32>().unwrap() * factor
+    };
+    // Otherwise GitLab doesn't run `after_script`, which moves the records to the artifacts.
+    let variables = &job["variables"];
+    let scripts = minutes(&variables["RUNNER_SCRIPT_TIMEOUT"]) + minutes(&variables["RUNNER_AFTER_SCRIPT_TIMEOUT"]);
+    assert!(scripts < minutes(&job["timeout"]));
+}
+
+#[test]
 fn kubernetes_fails_a_shard_for_good_only_with_a_final_exit_code() {
     let parsed = yaml(&emitted(&repository(), "kubernetes", &[]));
     let spec = &parsed["spec"];

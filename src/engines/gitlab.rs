@@ -37,8 +37,14 @@ stages: [map, gather]
   # without records, so it runs all rows of the shard. The other codes are final.
   retry:
     max: 1
-    when: [runner_system_failure, stuck_or_timeout_failure]
+    when: [runner_system_failure]
     exit_codes: [{RETRYABLE}]
+  # A script that takes too long is stopped early enough to keep its records (GitLab Runner 16.4 or later). For longer
+  # shards, raise `timeout` and RUNNER_SCRIPT_TIMEOUT together. A runner can have a lower limit of its own.
+  timeout: 1h
+  variables:
+    RUNNER_SCRIPT_TIMEOUT: 50m
+    RUNNER_AFTER_SCRIPT_TIMEOUT: 5m
   script:
     - |
       for delay in 60 300 900 0; do
