@@ -397,6 +397,8 @@ fn a_wrong_command_line_or_file_is_refused() {
         (&[(1, "gitlab")], &["--image", "a b"], "isn't the name of an image"),
         (&[(4, "-")], &[], "have no standard input"),
         (&[(1, "github"), (4, "../rows.csv")], &[], "has only the files of the repository"),
+        (&[(1, "kubernetes")], &["--image", "a", "--out", "/records"], "--out /records: kubernetes has only the files"),
+        (&[(1, "github")], &["--out", "../records"], "--out ../records: github has only the files"),
         (&[], &["--set", "style=a\nb"], "U+000A"),
         (&[], &["--out", "a\u{2028}b"], "U+2028"),
         (&[], &["--set", "style=\u{202e}"], "U+202E"),
@@ -435,6 +437,15 @@ fn a_wrong_command_line_or_file_is_refused() {
     let secret = folder.legwork(&words).args(["--set", "token=hunter2-hunter2"]).run();
     secret.assert_code(3).assert_stderr_contains("would be in the file").assert_not_printed("hunter2");
     folder.legwork(&words).run().assert_code(3).assert_stderr_contains("`--set-env token=VARIABLE`");
+}
+
+#[test]
+fn a_path_that_begins_with_a_dash_is_not_an_option() {
+    for engine in ENGINES {
+        let text = emitted(&repository(), engine, &["--out=-x"]);
+        assert!(text.contains(" ./-x/write/map-rows"), "{engine}\n{text}");
+        assert!(!text.contains(" -x/"), "{engine}\n{text}");
+    }
 }
 
 #[test]

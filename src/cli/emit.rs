@@ -81,9 +81,9 @@ pub(super) fn emit(options: &EmitArgs, env: &CliEnv) -> Result<u8, Error> {
         return Err(Error::usage(format!("unknown engine `{}`", options.engine), "`legwork emit --help` lists them."));
     };
     options.check_engine(engine)?;
-    let job_path = options.path("JOB", &options.job, engine)?;
-    let rows_path = options.path("--rows", &options.rows, engine)?;
-    let out = text("--out", &options.out)?;
+    let job_path = options.file("JOB", &options.job, engine)?;
+    let rows_path = options.file("--rows", &options.rows, engine)?;
+    let out = path("--out", &options.out, engine)?;
     WholeMapLimits::parse(&options.limit)?;
     let limits = options.limits(engine)?;
 
@@ -98,7 +98,7 @@ pub(super) fn emit(options: &EmitArgs, env: &CliEnv) -> Result<u8, Error> {
     let model = options.model.as_deref().map(|model| lints::model_argument(model, &config.servers)).transpose();
     let model = model.map_err(|finding| Error::Invalid(vec![*finding]))?;
     if let Some(model) = model.as_ref().filter(|model| model.is_scripted()) {
-        options.path("--model", Path::new(&model.name), engine)?;
+        options.file("--model", Path::new(&model.name), engine)?;
         if !Path::new(&model.name).exists() {
             let message = format!("--model {model}: there is no such file");
             return Err(Error::usage(message, "Name a script or the folder of a recorded run."));
@@ -162,19 +162,13 @@ impl EmitArgs {
         }
     }
 
-    /// A path for the command line of the processes. They start in their copy of the current folder.
-    fn path(&self, option: &str, path: &Path, engine: &Engine) -> Result<String, Error> {
-        let text = text(option, path)?;
-        if text == "-" {
+    /// The path of a file for the command line of the processes.
+    fn file(&self, option: &str, file: &Path, engine: &Engine) -> Result<String, Error> {
+        if file == Path::new("-") {
             let message = format!("{option} -: the processes that {} starts have no standard input", engine.name);
             return Err(Error::usage(message, "Name a file."));
         }
-        let leaves = path.is_absolute() || path.components().any(|part| part == std::path::Component::ParentDir);
-        if leaves && engine.is_elsewhere {
-            let message = format!("{option} {text}: {} has only the files of the repository", engine.name);
-            return Err(Error::usage(message, "Name a file of the repository by its path from the current folder."));
-        }
-        Ok(if text.starts_with('-') { format!("./{text}") } else { text })
+        path(option, file, engine)
     }
 
     /// The limits of each process. If the processes don't share a ledger, each gets an equal part of what the map may spend.
@@ -224,7 +218,7 @@ impl EmitArgs {
             }
             require_visible(&format!("--set {name}"), value)?;
             if let Some(file) = value.strip_prefix('@').filter(|file| !file.starts_with('@')) {
-                self.path(&format!("--set {name}"), Path::new(file), engine)?;
+                self.file(&format!("--set {name}"), Path::new(file), engine)?;
             }
         }
         Ok(())
@@ -338,14 +332,19 @@ fn key_variables(model: &Model, servers: &UserServers, env: &CliEnv) -> Vec<Stri
     names
 }
 
-/// A path as text.
-fn text(option: &str, path: &Path) -> Result<String, Error> {
+/// A path for the command line of the processes. They start in their copy of the current folder.
+fn path(option: &str, path: &Path, engine: &Engine) -> Result<String, Error> {
     let Some(text) = path.to_str() else {
         let message = format!("{option} {}: this path isn't valid UTF-8", path.display());
         return Err(Error::usage(message, "Rename the file or folder, or use another one."));
     };
     require_visible(option, text)?;
-    Ok(text.to_owned())
+    let leaves = path.is_absolute() || path.components().any(|part| part == std::path::Component::ParentDir);
+    if leaves && engine.is_elsewhere {
+        let message = format!("{option} {text}: {} has only the files of the repository", engine.name);
+        return Err(Error::usage(message, "Give a path below the current folder."));
+    }
+    Ok(if text.starts_with('-') { format!("./{text}") } else { text.to_owned() })
 }
 
 /// Refuses line breaks and other characters that would let the file mean something other than it shows.
