@@ -440,6 +440,33 @@ fn a_wrong_command_line_or_file_is_refused() {
 }
 
 #[test]
+fn ci_systems_get_only_what_a_checkout_has() {
+    const ROWS: &str = "id,topic\na,one\n";
+    let folder = repository();
+    folder.write("below/write.yaml", JOB).write("below/rows.csv", ROWS).commit_all();
+    folder.write(".gitignore", "rows.csv\n").write("below/new.csv", ROWS).write("jobs/rows.csv", ROWS);
+    let root = folder.path().canonicalize().unwrap();
+    for engine in ENGINES {
+        let image: &[&str] = if ["kubernetes", "gitlab"].contains(&engine) { &["--image", "a"] } else { &[] };
+        let is_checkout = ["github", "gitlab"].contains(&engine);
+        let emit = |below: &str, job: &str, rows: &str| {
+            let words = ["emit", engine, job, "--rows", rows, "--id", "id", "--shards", "1", "--set-env", "token=T"];
+            folder.legwork(&words).args(image).in_folder(folder.at(below)).run()
+        };
+        let output = emit("below", "write.yaml", "rows.csv");
+        output.assert_code(if is_checkout { 2 } else { 0 });
+        assert_eq!(output.stderr.contains(&format!("Run it in {}", root.display())), is_checkout, "{}", output.stderr);
+        // git tracks the first file in spite of the rule.
+        for (rows, is_ignored) in [("rows.csv", false), ("below/new.csv", false), ("jobs/rows.csv", true)] {
+            let output = emit("", "jobs/write.yaml", rows);
+            output.assert_code(0);
+            let warning = format!("git ignores {rows}, so {engine} doesn't have it");
+            assert_eq!(output.stderr.contains(&warning), is_checkout && is_ignored, "{rows}: {}", output.stderr);
+        }
+    }
+}
+
+#[test]
 fn a_path_that_begins_with_a_dash_is_not_an_option() {
     for engine in ENGINES {
         let text = emitted(&repository(), engine, &["--out=-x"]);

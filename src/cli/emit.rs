@@ -13,6 +13,8 @@ use super::secrets::is_secret_name;
 use crate::diagnostic::{Diagnostic, Source, SourceSpan};
 use crate::engines::{self, ENGINES, Engine, MapCommand};
 use crate::error::Error;
+use crate::git::Repository;
+use crate::isolation;
 use crate::job::Job;
 use crate::lints::{self, JobTrust, RECORD_KEY, ValidJob};
 use crate::map::check_rows;
@@ -81,6 +83,7 @@ pub(super) fn emit(options: &EmitArgs, env: &CliEnv) -> Result<u8, Error> {
         return Err(Error::usage(format!("unknown engine `{}`", options.engine), "`legwork emit --help` lists them."));
     };
     options.check_engine(engine)?;
+    let checkout_root = options.checkout_root(engine)?;
     let job_path = options.file("JOB", &options.job, engine)?;
     let rows_path = options.file("--rows", &options.rows, engine)?;
     let out = path("--out", &options.out, engine)?;
@@ -112,6 +115,12 @@ pub(super) fn emit(options: &EmitArgs, env: &CliEnv) -> Result<u8, Error> {
         env.console.findings(&findings);
     }
     options.check_shown(job.job(), engine)?;
+    let script = model.as_ref().filter(|model| model.is_scripted()).map(|model| &model.name);
+    let is_missing =
+        |file: &&String| checkout_root.as_ref().is_some_and(|root| isolation::is_ignored(root, file.as_ref()));
+    for file in [&job_path, &rows_path].into_iter().chain(script).filter(is_missing) {
+        env.console.warning(&format!("git ignores {file}, so {} doesn't have it", engine.name));
+    }
     let count = options.check_rows(&job, &rows_path, model.as_ref(), env)?;
     if count < options.shards as usize {
         let message = format!("{} shards share {count} rows, so some have nothing to do", options.shards);
@@ -160,6 +169,19 @@ impl EmitArgs {
             Some(image) => require_visible("--image", image),
             None => Ok(()),
         }
+    }
+
+    /// The root of the git repository that the processes check out. They start there, so it has to be the current folder.
+    fn checkout_root(&self, engine: &Engine) -> Result<Option<PathBuf>, Error> {
+        let folder = resolve_workspace(Path::new("."))?;
+        let is_checkout = engine.is_elsewhere && !engine.shares_folder;
+        let Some(repository) = Repository::discover(&folder).filter(|_| is_checkout) else { return Ok(None) };
+        let root = repository.worktree;
+        if root == folder {
+            return Ok(Some(root));
+        }
+        let message = format!("{} starts in the root of the repository, not in this folder", self.engine);
+        Err(Error::usage(message, format!("Run it in {}, with paths from there.", root.display())))
     }
 
     /// The path of a file for the command line of the processes.

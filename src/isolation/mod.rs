@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use self::copy::remove_tree;
 pub use self::error::IsolationError;
-pub use self::worktree::WORKSPACES_FOLDER;
 use self::worktree::WorktreeSnapshot;
+pub use self::worktree::{WORKSPACES_FOLDER, is_ignored};
 use crate::git::Repository;
 
 /// How runs are kept apart.

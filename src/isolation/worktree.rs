@@ -74,7 +74,7 @@ pub(super) fn ignores_workspace(root: &Path, workspace: &Path) -> bool {
 }
 
 /// Whether git ignores a file or folder of a repository, given relative to its root.
-fn is_ignored(root: &Path, path: &Path) -> bool {
+pub fn is_ignored(root: &Path, path: &Path) -> bool {
     let path = format!("./{}", path.to_string_lossy());
     run(git(root, &["check-ignore", "--quiet", "--", &path]), "check-ignore").is_ok()
 }
