@@ -347,6 +347,17 @@ fn names_are_valid_for_kubernetes() {
 }
 
 #[test]
+fn two_maps_of_a_job_have_different_names_in_kubernetes() {
+    let folder = repository();
+    let name =
+        |more: &[&str]| yaml(&emitted(&folder, "kubernetes", more))["metadata"]["name"].as_str().unwrap().to_owned();
+    assert_eq!(name(&[]), "write");
+    let second = name(&["--name", "map2"]);
+    assert!(second.starts_with("write-map2-"), "{second}");
+    assert_ne!(second, name(&["--name", "MAP2"]));
+}
+
+#[test]
 fn the_secrets_are_the_variables_of_the_jobs_models_and_of_secret_inputs() {
     let folder = repository();
     let secrets = |text: &str| {

@@ -134,6 +134,7 @@ pub(super) fn emit(options: &EmitArgs, env: &CliEnv) -> Result<u8, Error> {
     let secrets = options.secrets(&job, model.as_ref(), &config.servers, env)?;
     let file = (engine.emit)(&MapCommand {
         job: job.name(),
+        name: options.name.as_deref(),
         words: &options.words(&job_path, &rows_path, &out, &limits),
         folder: &format!("{}/{}/{name}", out.trim_end_matches('/'), job.name()),
         rows: &rows_path,

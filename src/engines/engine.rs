@@ -8,6 +8,8 @@ pub(super) const RETRYABLE: u8 = 75;
 pub struct MapCommand<'a> {
     /// The name of the job.
     pub job: &'a str,
+    /// The name of the map, if it isn't the default.
+    pub name: Option<&'a str>,
     /// The words of the command without its shard: `legwork map JOB --rows FILE` and further options.
     pub words: &'a [String],
     /// The map's folder: OUT/JOB/MAP.

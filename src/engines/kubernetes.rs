@@ -1,6 +1,9 @@
 //! A manifest for Kubernetes: an Indexed Job with one pod for each shard.
 
+use sha2::{Digest, Sha256};
+
 use super::engine::{Engine, MapCommand, RETRYABLE, shell_word, yaml_string};
+use crate::text::hex;
 
 /// The engine.
 pub(super) const ENGINE: Engine = Engine {
@@ -16,12 +19,15 @@ pub(super) const ENGINE: Engine = Engine {
 /// The greatest length of a name (RFC 1123).
 const MAX_NAME_BYTES: usize = 63;
 
+/// How many digits of a digest keep the names of maps apart.
+const DIGEST_CHARS: usize = 8;
+
 /// How many pods run at once at most. `parallelism` can be changed while the Job runs.
 const MAX_PARALLELISM: u32 = 50;
 
 fn emit(map: &MapCommand<'_>) -> String {
     let MapCommand { job, shards, folder, image, .. } = map;
-    let name = yaml_string(&job_name(job, *shards));
+    let name = yaml_string(&job_name(job, map.name, *shards));
     let image = yaml_string(image.unwrap_or_default());
     let words: Vec<String> = map.words.iter().map(String::as_str).chain(["--shard", "auto"]).map(argument).collect();
     let command = words.join("\n            - ");
@@ -98,11 +104,19 @@ spec:
 }
 
 /// A name for the Job. With `-` and the index of a pod it is the pod's host name, so together they have at most 63 characters.
-/// It also ends with a letter or digit.
-fn job_name(job: &str, shards: u32) -> String {
+/// It also ends with a letter or digit. If the map has a name of its own, a digest keeps the maps of a job apart, whatever has
+/// to be replaced or cut off.
+fn job_name(job: &str, map: Option<&str>, shards: u32) -> String {
     let index = shards.saturating_sub(1).to_string().len();
-    let name: String = job.chars().take(MAX_NAME_BYTES - 1 - index).collect();
-    name.trim_end_matches('-').to_owned()
+    let max_chars = MAX_NAME_BYTES - 1 - index;
+    let label = |name: &str, max_chars: usize| {
+        let name: String = name.chars().take(max_chars).collect();
+        name.trim_end_matches('-').to_owned()
+    };
+    let Some(map) = map else { return label(job, max_chars) };
+    let digest: String = hex(&Sha256::digest(format!("{job} {map}"))).chars().take(DIGEST_CHARS).collect();
+    let name = format!("{job}-{map}").to_ascii_lowercase().replace(['.', '_'], "-");
+    format!("{}-{digest}", label(&name, max_chars - 1 - DIGEST_CHARS))
 }
 
 /// A word of a container's command, in which Kubernetes replaces `$(NAME)` and turns `$$` into `$`.
@@ -116,14 +130,40 @@ mod tests {
 
     #[test]
     fn the_name_and_the_index_fit_into_a_host_name() {
-        assert_eq!(job_name("find-test-framework", 60), "find-test-framework");
-        assert_eq!(job_name("a-", 1), "a");
+        assert_eq!(job_name("find-test-framework", None, 60), "find-test-framework");
+        assert_eq!(job_name("a-", None, 1), "a");
         let long = "a".repeat(64);
         for (shards, length) in [(1, 61), (10, 61), (11, 60), (100_000, 57)] {
-            assert_eq!(job_name(&long, shards).len(), length, "{shards}");
+            assert_eq!(job_name(&long, None, shards).len(), length, "{shards}");
         }
         let dashes = format!("{}---{}", "a".repeat(58), "b");
-        assert_eq!(job_name(&dashes, 1), "a".repeat(58));
+        assert_eq!(job_name(&dashes, None, 1), "a".repeat(58));
+    }
+
+    #[test]
+    fn maps_with_names_have_names_of_their_own() {
+        let long = "a".repeat(64);
+        let pairs = [
+            ("a", "b"),
+            ("a", "B"),
+            ("a", "b.c"),
+            ("a", "b_c"),
+            ("a", "b-c"),
+            ("a-b", "c"),
+            (&*long, "b"),
+            (&*long, "c"),
+        ];
+        let mut names: Vec<String> = pairs.iter().map(|(job, map)| job_name(job, Some(map), 100)).collect();
+        assert!(names[0].starts_with("a-b-") && names[2].starts_with("a-b-c-"), "{names:?}");
+        for name in &names {
+            assert!(
+                name.len() <= 60
+                    && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+            );
+        }
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), pairs.len(), "{names:?}");
     }
 
     #[test]
