@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::support::program::ProgramOutput;
 use crate::support::test_folder::TestFolder;
+use crate::user_servers::configure;
 
 /// A job with an input for each kind of value.
 const JOB: &str = "\
@@ -374,6 +375,31 @@ fn the_secrets_are_the_variables_of_the_jobs_models_and_of_secret_inputs() {
     assert_eq!(secrets(&scripted), ["TOPIC_TOKEN"]);
     let manifest = emitted(&folder, "kubernetes", &[]);
     assert!(manifest.contains("--from-literal=ANTHROPIC_API_KEY=... \\\n#       --from-literal=TOPIC_TOKEN=... \\\n"));
+}
+
+#[test]
+fn the_comments_name_the_other_variables_and_the_file_of_servers() {
+    const FILE: &str = "# ~/.config/legwork/providers.toml, or legwork/providers.toml in $XDG_CONFIG_HOME.\n";
+    let folder = repository();
+    folder.write("replies.script.yaml", "parent: [{ text: Done. }]\n");
+    let server =
+        "[providers.local]\napi = \"openai-chat\"\nbase_url = \"http://127.0.0.1:1/v1\"\nkey_env = \"LOCAL_KEY\"\n";
+    configure(&folder, &format!("{server}[providers.gemini]\ntries = 3\n"));
+    let job =
+        JOB.replace("model: anthropic/claude-haiku-5-5", "model: local/m\nenv: [LANG, BUILD_TOKEN, TOPIC_TOKEN, TZ]");
+    for engine in ENGINES {
+        folder.write("jobs/write.yaml", JOB);
+        let text = emitted(&folder, engine, &[]);
+        assert!(!text.contains("providers.toml") && !text.contains("aren't secrets"), "{engine}\n{text}");
+        assert!(emitted(&folder, engine, &["--model", "gemini/gemini-3-flash"]).contains(FILE), "{engine}");
+        folder.write("jobs/write.yaml", &job);
+        let text = emitted(&folder, engine, &[]);
+        assert!(text.contains("# The job also uses variables that aren't secrets (LANG, TZ): "), "{engine}\n{text}");
+        assert!(text.contains(FILE) && text.contains("LOCAL_KEY") && text.contains("BUILD_TOKEN"), "{engine}\n{text}");
+        // Without the file, the job isn't valid.
+        assert!(emitted(&folder, engine, &["--model", "replay/replies.script.yaml"]).contains(FILE), "{engine}");
+        assert!(engine == "slurm" || yaml(&text).is_object());
+    }
 }
 
 #[test]

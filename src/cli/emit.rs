@@ -131,7 +131,14 @@ pub(super) fn emit(options: &EmitArgs, env: &CliEnv) -> Result<u8, Error> {
         env.console.warning(&format!("{message}--limit {}", limits.join(" --limit ")));
     }
     let name = options.map_name()?;
-    let secrets = options.secrets(&job, model.as_ref(), &config.servers, env)?;
+    let servers = &config.servers;
+    let job_models: Vec<Model> =
+        lints::model_specs(job.job()).filter_map(|spec| lints::resolve(spec, servers).ok()).collect();
+    let models = model.as_ref().map_or(job_models.as_slice(), std::slice::from_ref);
+    let (secrets, variables) = options.variables(job.job(), models, servers, env);
+    // A job is valid only where the servers of its models are known, even if `--model` replaces the models.
+    let needs_providers_file = models.iter().any(|model| servers.settings(&model.provider).is_some())
+        || job_models.iter().any(|model| model.server.is_some());
     let file = (engine.emit)(&MapCommand {
         job: job.name(),
         name: options.name.as_deref(),
@@ -141,6 +148,8 @@ pub(super) fn emit(options: &EmitArgs, env: &CliEnv) -> Result<u8, Error> {
         id: options.id.as_deref(),
         shards: options.shards,
         secrets: &secrets,
+        variables: &variables,
+        needs_providers_file,
         image: options.image.as_deref(),
     });
     env.console.print(file.trim_end());
@@ -286,31 +295,30 @@ impl EmitArgs {
         }
     }
 
-    /// The variables that the processes need and that an engine has to treat as secrets: keys of providers, the job's `env` if
-    /// the name is that of a secret, the same of its tool servers and their headers, and `--set-env`.
-    fn secrets(
+    /// The variables that the processes need: those that an engine has to treat as secrets, and the others. Secrets are
+    /// keys of providers, the job's `env` if the name is that of a secret, the same of its tool servers and their headers,
+    /// and `--set-env`.
+    fn variables(
         &self,
-        job: &ValidJob,
-        model: Option<&Model>,
+        job: &Job,
+        models: &[Model],
         servers: &UserServers,
         env: &CliEnv,
-    ) -> Result<Vec<String>, Error> {
-        let declared = job.job();
-        let specs = lints::model_specs(declared);
-        let models: Vec<Model> = match model {
-            Some(model) => vec![model.clone()],
-            None => specs.filter_map(|spec| lints::resolve(spec, servers).ok()).collect(),
-        };
-        let mut names: Vec<String> = models.iter().flat_map(|model| key_variables(model, servers, env)).collect();
-        names.extend(declared.env.iter().map(|name| name.value.clone()).filter(|name| is_secret_name(name)));
-        for server in declared.mcp.values().map(ServerSpec::new) {
-            names.extend(server.env.iter().filter(|name| is_secret_name(name)).cloned());
-            names.extend(server.header_variables().map(str::to_owned));
-        }
-        names.extend(self.set_env.iter().filter_map(|argument| Some(argument.split_once('=')?.1.to_owned())));
+    ) -> (Vec<String>, Vec<String>) {
+        let tool_servers: Vec<ServerSpec> = job.mcp.values().map(ServerSpec::new).collect();
+        let declared = job.env.iter().map(|name| name.value.clone());
+        let declared = declared.chain(tool_servers.iter().flat_map(|server| server.env.iter().cloned()));
+        let (declared_secrets, mut others): (Vec<String>, Vec<String>) =
+            declared.partition(|name| is_secret_name(name));
+        let mut secrets: Vec<String> = models.iter().flat_map(|model| key_variables(model, servers, env)).collect();
+        secrets.extend(declared_secrets);
+        secrets.extend(tool_servers.iter().flat_map(ServerSpec::header_variables).map(str::to_owned));
+        secrets.extend(self.set_env.iter().filter_map(|argument| Some(argument.split_once('=')?.1.to_owned())));
         let mut seen = HashSet::from([RECORD_KEY.to_owned()]);
-        names.retain(|name| seen.insert(name.clone()));
-        Ok(names)
+        for names in [&mut secrets, &mut others] {
+            names.retain(|name| seen.insert(name.clone()));
+        }
+        (secrets, others)
     }
 
     /// The words of the command without its shard.

@@ -22,6 +22,10 @@ pub struct MapCommand<'a> {
     pub shards: u32,
     /// The variables with secrets that the processes need.
     pub secrets: &'a [String],
+    /// The other variables that the job uses.
+    pub variables: &'a [String],
+    /// Whether the processes need the user's `providers.toml`.
+    pub needs_providers_file: bool,
     /// The container image, for engines that run containers.
     pub image: Option<&'a str>,
 }
@@ -33,6 +37,23 @@ impl MapCommand<'_> {
             [] => "no keys".to_owned(),
             names => names.join(", "),
         }
+    }
+
+    /// Comments about what has to be prepared in addition to keys, if anything. The arguments say how the processes of this
+    /// engine get variables and files.
+    pub(super) fn preparation(&self, variables: &str, file: &str) -> String {
+        let mut comments = String::new();
+        if !self.variables.is_empty() {
+            let names = self.variables.join(", ");
+            comments.push_str(&format!("# The job also uses variables that aren't secrets ({names}): {variables}.\n"));
+        }
+        if self.needs_providers_file {
+            comments.push_str(&format!(
+                "# The job uses your providers.toml, so {file}, with the programs and files that it names:\n\
+                 # ~/.config/legwork/providers.toml, or legwork/providers.toml in $XDG_CONFIG_HOME.\n"
+            ));
+        }
+        comments
     }
 
     /// The shell command that joins the results of all shards in folders, which are words for a shell.

@@ -28,8 +28,10 @@ fn emit(map: &MapCommand<'_>) -> String {
         .map(|name| format!("          {name}: ${{{{ secrets.{name} }}}}\n"))
         .collect();
     let env = if secrets.is_empty() { String::new() } else { format!("        env:\n{secrets}") };
+    let preparation = map
+        .preparation("add them to `env` of the step Run, unless the runner sets them", "write it in a step before Run");
     format!(
-        r#"name: {name}
+        r#"{preparation}name: {name}
 on: workflow_dispatch
 permissions:
   contents: read

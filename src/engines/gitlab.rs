@@ -24,9 +24,11 @@ fn emit(map: &MapCommand<'_>) -> String {
     // `parallel` is 2 at least. Without it, CI_NODE_INDEX isn't set.
     let parallel = if *shards > 1 { format!("  parallel: {shards}\n") } else { String::new() };
     let secrets = map.secret_names();
+    let preparation =
+        map.preparation("set them as CI/CD variables, unless the image sets them", "it has to be in the image");
     format!(
         r#"# It needs {secrets} as masked CI/CD variables of the project. The image has legwork and a shell.
-stages: [map, gather]
+{preparation}stages: [map, gather]
 
 {map_job}:
   stage: map

@@ -33,6 +33,8 @@ fn emit(map: &MapCommand<'_>) -> String {
     let command = words.join("\n            - ");
     let parallelism = (*shards).min(MAX_PARALLELISM);
     let keys: String = map.secrets.iter().map(|secret| format!("#       --from-literal={secret}=... \\\n")).collect();
+    let preparation =
+        map.preparation("add them to `env`, unless the image sets them", "it has to be in the image or mounted");
     let gather = map.gather_command(&shell_word(folder));
     format!(
         r#"# One pod for each shard. The claim `legwork` is a volume that all pods share (ReadWriteMany), with the repository in it;
@@ -42,7 +44,7 @@ fn emit(map: &MapCommand<'_>) -> String {
 #     kubectl create secret generic legwork \
 {keys}#       --from-literal=LEGWORK_RECORD_KEY="$(openssl rand -hex 32)"
 #
-# To submit it again, which runs only what isn't finished, first remove the old one: kubectl delete --filename FILE
+{preparation}# To submit it again, which runs only what isn't finished, first remove the old one: kubectl delete --filename FILE
 #
 # When all pods have ended, collect the results in the volume:
 #
@@ -104,8 +106,8 @@ spec:
 }
 
 /// A name for the Job. With `-` and the index of a pod it is the pod's host name, so together they have at most 63 characters.
-/// It also ends with a letter or digit. If the map has a name of its own, a digest keeps the maps of a job apart, whatever has
-/// to be replaced or cut off.
+/// It also ends with a letter or digit. If the map has a name of its own, a digest keeps the maps of a job apart, whatever
+/// has to be replaced or cut off.
 fn job_name(job: &str, map: Option<&str>, shards: u32) -> String {
     let index = shards.saturating_sub(1).to_string().len();
     let max_chars = MAX_NAME_BYTES - 1 - index;

@@ -24,6 +24,7 @@ fn emit(map: &MapCommand<'_>) -> String {
     // Not `--shard auto`: with `sbatch --array=3,7 FILE` for some of the tasks, Slurm's variables describe only these.
     let command = command_line(map.words);
     let gather = map.gather_command(&shell_word(map.folder));
+    let preparation = map.preparation("set them in your shell, too", "every node needs it");
     let last = shards.saturating_sub(1);
     let array_size = match *shards > DEFAULT_MAX_TASKS {
         true => {
@@ -46,7 +47,7 @@ fn emit(map: &MapCommand<'_>) -> String {
 #
 # The nodes get the variables of your shell, unless your site changes the default of --export. They need {secrets} and the
 # same LEGWORK_RECORD_KEY (for example from `openssl rand -hex 32`), so that one node can resume the runs of another.
-# When all tasks have ended, collect the results:
+{preparation}# When all tasks have ended, collect the results:
 #
 #     {gather}
 {array_size}
