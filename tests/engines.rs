@@ -474,6 +474,8 @@ fn a_wrong_command_line_or_file_is_refused() {
     let secret = folder.legwork(&words).args(["--set", "token=hunter2-hunter2"]).run();
     secret.assert_code(3).assert_stderr_contains("would be in the file").assert_not_printed("hunter2");
     folder.legwork(&words).run().assert_code(3).assert_stderr_contains("`--set-env token=VARIABLE`");
+    configure(&folder, "[providers.local]\n");
+    with(&[], &[]).assert_code(5).assert_stdout("").assert_stderr_contains("error[missing-key]");
 }
 
 #[test]

@@ -31,7 +31,7 @@ use crate::rows::{self, RowFormat};
 The file starts `legwork map` once for each shard. Exit code 75 and signals are tried again, and then only what isn't finished runs; \
 the exit codes 1 to 5 and 7 are final. What has to be prepared, such as keys, is in the file's comments.
 
-Exit codes: 0; 2 for a usage error; 3 if the job or the rows are invalid.")]
+Exit codes: 0; 2 for a usage error; 3 if the job or the rows are invalid; 5 if prices.toml or providers.toml has mistakes.")]
 pub(super) struct EmitArgs {
     /// The engine
     #[arg(value_parser = PossibleValuesParser::new(ENGINES.iter().map(|engine| engine.name)))]

@@ -52,7 +52,9 @@ impl Shard {
         if argument == "auto" {
             return Self::from_engine(variable);
         }
-        let parts = argument.split_once('/').and_then(|(k, n)| Some((k.parse::<u64>().ok()?, n.parse::<u64>().ok()?)));
+        // `parse` takes a `+`, too.
+        let number = |text: &str| text.parse::<u64>().ok().filter(|_| !text.starts_with('+'));
+        let parts = argument.split_once('/').and_then(|(k, n)| Some((number(k)?, number(n)?)));
         let shard = parts.and_then(|(k, n)| Self::new(k.checked_sub(1)?, n));
         shard.ok_or_else(|| ShardError {
             message: format!("--shard {argument}: this isn't a shard"),

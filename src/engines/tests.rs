@@ -53,7 +53,7 @@ fn every_engine_names_its_shard() {
     ] {
         assert_eq!(shard("auto", &variables), Err(expected.to_owned()), "{variables:?}");
     }
-    for wrong in ["0/3", "4/3", "1", "a/b", "1/0", "-1/3", ""] {
+    for wrong in ["0/3", "4/3", "1", "a/b", "1/0", "-1/3", "+1/3", "1/+3", ""] {
         assert_eq!(shard(wrong, &[]), Err(format!("--shard {wrong}: this isn't a shard")));
     }
 }
