@@ -457,7 +457,7 @@ fn changes_that_were_made_in_a_folder_above_or_below_are_refused() {
     folder.write("../job.yaml", job).write("../replies.yaml", "parent: [{ text: done }]\n");
     folder.write("../rows.jsonl", "{\"id\":\"a\"}\n");
     let start = |arguments: &[&str]| {
-        let ended = folder.legwork(arguments).args(&["--model", "replay/../replies.yaml", "--out", OUT]).run();
+        let ended = folder.legwork(arguments).args(["--model", "replay/../replies.yaml", "--out", OUT]).run();
         ended.assert_code(0);
     };
     let map = |name: &str, more: &[&str]| {
