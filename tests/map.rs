@@ -192,6 +192,57 @@ fn mistakes_in_the_syntax_and_in_the_values_of_rows_are_reported_together() {
 }
 
 #[test]
+fn each_row_that_a_text_of_the_job_cannot_be_rendered_with_is_reported() {
+    let folder = TestFolder::new();
+    let job = |prompt: &str, rest: &str| {
+        let head = "model: replay/x\ninputs: { s: { type: string }, n: { type: integer, default: 1 } }\n";
+        format!("{head}parent: {{ prompt: \"{prompt}\", tools: [] }}\n{rest}")
+    };
+    let second = "{{ (inputs.s | split('-'))[1] | upper }}";
+    let map = |rows: &str, more: &[&str]| {
+        folder.write("rows.csv", rows);
+        let ended = folder.legwork(&["map", "job.yaml", "--rows", "rows.csv"]).args(more).run();
+        ended.assert_code(3);
+        ended
+    };
+    folder.write("job.yaml", job(second, ""));
+    let ended = map("s\na-b\nb\nc\nd-e\n", &[]);
+    ended.assert_stderr_contains("2 errors").assert_stderr_contains("--> rows.csv:3:1");
+    ended.assert_stderr_contains("--> rows.csv:4:1").assert_stderr_contains("job.yaml:3:");
+    // A row with a mistake of its own doesn't hide those of others.
+    let ended = map("s,n\nb,1\nc,x\nd,1\na-b,1\n", &[]);
+    ended.assert_stderr_contains("3 errors").assert_stderr_contains("--> rows.csv:2:1");
+    ended.assert_stderr_contains("--> rows.csv:3:3").assert_stderr_contains("--> rows.csv:4:1");
+    // What all rows share is a mistake of the job.
+    let ended = map("s,n\nb,1\nc,x\nd,1\n", &[]);
+    ended.assert_stderr_contains("2 errors").assert_stderr_contains("--> job.yaml:3:");
+    ended.assert_stderr_contains("with this row and all others");
+    let bad: String = (0..3_000).map(|row| format!("b{row}\n")).collect();
+    let ended = map(&format!("s\n{bad}a-b\n"), &[]);
+    ended.assert_stderr_contains("--> rows.csv:1001:1").assert_stderr_contains("2000 more findings are not shown");
+    let ended = map(&format!("s\na-b\n{bad}"), &[]);
+    ended.assert_stderr_contains("--> rows.csv:1002:1").assert_stderr_contains("2000 more findings are not shown");
+    let ended = map(&format!("s\n{bad}"), &[]);
+    ended.assert_stderr_contains("--> job.yaml:3:").assert_stderr_contains("\n1 error\n");
+    // An empty prompt, a condition, and a variable of a check that is too large.
+    let checks =
+        "checks:\n- { name: one, when: '{{ inputs.s }}', run: 'true' }\n- { name: two, run: 'test $INPUT_S' }\n";
+    folder.write("job.yaml", job("{{ inputs.s }}", checks));
+    let long = "y".repeat(140_000);
+    let ended = map(&format!("s\ntrue\n \nfalse\n{long}\n"), &[]);
+    ended.assert_stderr_contains("4 errors");
+    for (code, line) in [("empty-prompt", 3), ("bad-condition", 3), ("bad-condition", 5), ("bad-input", 5)] {
+        let place = format!("--> rows.csv:{line}:1\n");
+        let found = ended.stderr.split("error[").any(|it| it.starts_with(code) && it.contains(&place));
+        assert!(found, "{code}: {}", ended.full_output());
+    }
+    // Each option with a mistake is reported, but not for each row.
+    let ended = map("s,n\na,1\nb,2\n", &["--set", "s=foo", "--set", "n=7"]);
+    ended.assert_stderr_contains("2 errors").assert_stderr_contains("the input `s` is also a column");
+    ended.assert_stderr_contains("the input `n` is also a column");
+}
+
+#[test]
 fn bad_options_are_named() {
     let folder = writing("");
     rows(&folder, 2);

@@ -193,6 +193,12 @@ impl InputValues {
         self.row = Some((Arc::clone(source), row));
     }
 
+    /// Whether a place is in an argument of `--set` or `--set-env`, or in a file of `--inputs`.
+    pub fn is_in_option(&self, place: &SourceSpan) -> bool {
+        let name = &place.source.name;
+        name.starts_with("--") || self.files.iter().any(|file| file.name == *name)
+    }
+
     /// The values for the secret inputs of an existing plan. Exactly these inputs must be given.
     ///
     /// # Errors
