@@ -182,7 +182,7 @@ fn mistakes_in_the_syntax_and_in_the_values_of_rows_are_reported_together() {
     let ended = folder.legwork(&["map", "job.yaml", "--rows", "rows.jsonl"]).run();
     // A row with the same values as an earlier one is a mistake, too.
     ended.assert_code(3).assert_stderr_contains("180 errors");
-    for place in ["rows.jsonl:2:7", "rows.jsonl:3:7", "rows.jsonl:240:"] {
+    for place in ["rows.jsonl:2:7", "rows.jsonl:3:2", "rows.jsonl:240:"] {
         ended.assert_stderr_contains(place);
     }
     // What is wrong with the header isn't repeated for each row.
@@ -240,6 +240,32 @@ fn each_row_that_a_text_of_the_job_cannot_be_rendered_with_is_reported() {
     let ended = map("s,n\na,1\nb,2\n", &["--set", "s=foo", "--set", "n=7"]);
     ended.assert_stderr_contains("2 errors").assert_stderr_contains("the input `s` is also a column");
     ended.assert_stderr_contains("the input `n` is also a column");
+}
+
+#[test]
+fn a_file_of_rows_that_is_not_a_table_with_a_header_is_named_as_that() {
+    let folder = TestFolder::new();
+    folder.write(
+        "job.yaml",
+        "model: replay/x\ninputs: { path: { type: string }, n: { type: integer, default: 1 } }\nparent: { prompt: '{{ \
+         inputs.path }}{{ inputs.n }}', tools: [] }\n",
+    );
+    for (rows, message, help) in [
+        (
+            "src\ntests\n",
+            "the file seems to have no header line",
+            "the first line must name the columns, separated by commas",
+        ),
+        ("path,src\na,b\n", "the job has no input `src`", "the first line must name the columns, separated by commas"),
+        ("paht\na\n", "the job has no input `paht`", "did you mean `path`? the first line must name the columns"),
+        ("path\tn\na\t1\n", "the columns are separated by tabs", "separate them with commas"),
+        ("path,n\na\n", "the row has 1 field, and the header has 2", "write a comma between two fields"),
+        ("path,n\na,1,b\n", "the row has 3 fields, and the header has 2", "quote fields that have a comma"),
+    ] {
+        let ended = folder.legwork(&["map", "job.yaml", "--rows", "-"]).stdin(rows).run();
+        ended.assert_code(3).assert_stderr_contains(message).assert_stderr_contains(help);
+        ended.assert_stderr_contains("\n1 error\n");
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::row_reader::{Cell, CellValue, ColumnUse, RowReader};
+use crate::text::pluralize;
 
 pub(super) fn read(reader: &mut RowReader<'_>) {
     let text = reader.text();
@@ -28,6 +29,14 @@ pub(super) fn read(reader: &mut RowReader<'_>) {
         if header.is_some() && reader.is_full(range.clone()) {
             return;
         }
+        if header.is_none()
+            && let Some(separator) = wrong_separator(reader, &text[range.clone()])
+        {
+            let message = format!("the columns are separated by {separator}");
+            reader.error("rows-syntax", range, message, "separate them with commas, in all lines");
+            reader.has_wrong_columns = true;
+            return;
+        }
         let fields = scan(text, range.clone());
         let mistakes: Vec<&Field> = fields.iter().filter(|field| field.mistake.is_some()).collect();
         for field in &mistakes {
@@ -47,6 +56,12 @@ pub(super) fn read(reader: &mut RowReader<'_>) {
             continue;
         }
         let Some(columns) = &header else {
+            if !is_header(reader, &record) {
+                let message = "the file seems to have no header line: its first line names no input of the job";
+                reader.error("unknown-input", range, message, reader.known_names());
+                reader.has_wrong_columns = true;
+                return;
+            }
             let columns = read_header(reader, &record, &fields);
             if let Some(id) = reader.id_column.filter(|id| !columns.iter().any(|(name, _)| **name == **id)) {
                 let names: Vec<&str> = columns.iter().map(|(name, _)| &**name).collect();
@@ -58,8 +73,13 @@ pub(super) fn read(reader: &mut RowReader<'_>) {
             continue;
         };
         if fields.len() != columns.len() {
-            let message = format!("the row has {} fields, and the header has {}", fields.len(), columns.len());
-            reader.error("rows-syntax", range, message, "quote fields that have a comma");
+            let count = pluralize(fields.len() as u64, "field");
+            let help = match fields.len() < columns.len() {
+                true => "write a comma between two fields, also if one is empty",
+                false => "quote fields that have a comma",
+            };
+            let message = format!("the row has {count}, and the header has {}", columns.len());
+            reader.error("rows-syntax", range, message, help);
             continue;
         }
         let cells = columns.iter().zip(&record).zip(fields);
@@ -70,6 +90,19 @@ pub(super) fn read(reader: &mut RowReader<'_>) {
         let cells = cells.collect();
         reader.row(range, cells);
     }
+}
+
+/// Whether the first record names a column that is known or may be misspelled. Without inputs, that can't be decided.
+fn is_header(reader: &RowReader<'_>, record: &csv::StringRecord) -> bool {
+    !reader.has_inputs() || record.iter().any(|name| reader.is_known(name) || reader.suggestion(name).is_some())
+}
+
+/// What separates the columns of a header instead of commas.
+fn wrong_separator(reader: &RowReader<'_>, header: &str) -> Option<&'static str> {
+    let line = header.lines().next().unwrap_or_default();
+    let names = |separator: char| line.split(separator).map(|name| name.trim().trim_matches('"'));
+    let separates = |separator| line.contains(separator) && names(separator).any(|name| reader.is_known(name));
+    [(';', "semicolons"), ('\t', "tabs")].into_iter().find(|(it, _)| separates(*it)).map(|(_, what)| what)
 }
 
 fn read_header(

@@ -1,6 +1,5 @@
 //! Rows in JSON: an array of objects, or one object per line. Values are borrowed from the text, which gives their places.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -57,21 +56,29 @@ fn read_row(reader: &mut RowReader<'_>, range: Range<usize>) {
     };
     let mut cells: Vec<(Cell, super::row_reader::ColumnUse)> = Vec::with_capacity(members.len());
     let mut is_whole = true;
-    for (name, value) in members {
-        let place = range_in(text, value.get());
+    for (key, value) in members {
+        let (key_place, place) = (range_in(text, key.get()), range_in(text, value.get()));
+        let name = match serde_json::from_str::<String>(key.get()) {
+            Ok(name) => name,
+            Err(error) => {
+                is_whole = false;
+                report_syntax(reader, key_place, &error, "expected a key");
+                continue;
+            }
+        };
         if cells.iter().any(|(cell, _)| *cell.name == *name) {
             let message = format!("the row has the key `{name}` twice");
-            reader.error("duplicate-input", place, message, "remove one of them");
+            reader.error("duplicate-input", key_place, message, "remove one of them");
             is_whole = false;
             continue;
         }
-        let Some(used) = reader.column(&name, place.clone()) else {
+        let Some(used) = reader.column(&name, key_place) else {
             is_whole = false;
             continue;
         };
         match serde_json::from_str(value.get()) {
             Ok(value) => {
-                cells.push((Cell { name: Arc::from(&*name), value: CellValue::Json(value), range: place }, used));
+                cells.push((Cell { name: Arc::from(name), value: CellValue::Json(value), range: place }, used));
             }
             Err(error) => {
                 is_whole = false;
@@ -113,7 +120,7 @@ fn range_in(text: &str, piece: &str) -> Range<usize> {
 }
 
 /// The members of an object, repeated keys included.
-struct Object<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+struct Object<'a>(Vec<(&'a RawValue, &'a RawValue)>);
 
 impl<'de> Deserialize<'de> for Object<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -128,8 +135,8 @@ impl<'de> Deserialize<'de> for Object<'de> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut members = Vec::new();
-                while let Some((Key(name), value)) = map.next_entry::<Key<'de>, &'de RawValue>()? {
-                    members.push((name, value));
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
                 }
                 Ok(Object(members))
             }
@@ -138,7 +145,3 @@ impl<'de> Deserialize<'de> for Object<'de> {
         deserializer.deserialize_map(Members)
     }
 }
-
-/// A key, borrowed where it has no escapes.
-#[derive(Deserialize)]
-struct Key<'a>(#[serde(borrow)] Cow<'a, str>);

@@ -66,7 +66,7 @@ pub fn read(
     job: &Job,
 ) -> Result<Rows, Vec<Diagnostic>> {
     let source = decode(name, content).map_err(|finding| vec![*finding])?;
-    read_rows(format, RowReader::new(&source, id_column, Some(job)))
+    read_rows(format, RowReader::new(&source, format == RowFormat::Csv, id_column, Some(job)))
 }
 
 /// Reads only the ids of the rows of a file, in its order. The job isn't known, so every column may be an input.
@@ -80,7 +80,7 @@ pub fn read_ids(
     id_column: Option<&str>,
 ) -> Result<Vec<String>, Vec<Diagnostic>> {
     let source = decode(name, content).map_err(|finding| vec![*finding])?;
-    let rows = read_rows(format, RowReader::new(&source, id_column, None))?;
+    let rows = read_rows(format, RowReader::new(&source, format == RowFormat::Csv, id_column, None))?;
     if !rows.findings.is_empty() {
         return Err(rows.findings);
     }

@@ -77,6 +77,8 @@ impl CellValue {
 /// Collects rows and findings.
 pub(super) struct RowReader<'a> {
     pub(super) source: &'a Arc<Source>,
+    /// Whether the first line names the columns, as in CSV.
+    pub(super) has_header: bool,
     pub(super) id_column: Option<&'a str>,
     /// Without a job, every column may be an input.
     pub(super) job: Option<&'a Job>,
@@ -101,10 +103,27 @@ pub(super) struct ColumnUse {
 }
 
 impl<'a> RowReader<'a> {
-    pub(super) fn new(source: &'a Arc<Source>, id_column: Option<&'a str>, job: Option<&'a Job>) -> Self {
+    pub(super) fn new(
+        source: &'a Arc<Source>,
+        has_header: bool,
+        id_column: Option<&'a str>,
+        job: Option<&'a Job>,
+    ) -> Self {
         let (rows, ids, findings) = (Vec::new(), HashMap::new(), Vec::new());
         let (omitted, has_wrong_columns) = (OmittedFindings::default(), false);
-        Self { source, id_column, job, rows, ids, findings, omitted, has_wrong_columns, count: 0, is_too_long: false }
+        Self {
+            source,
+            has_header,
+            id_column,
+            job,
+            rows,
+            ids,
+            findings,
+            omitted,
+            has_wrong_columns,
+            count: 0,
+            is_too_long: false,
+        }
     }
 
     pub(super) fn text(&self) -> &'a str {
@@ -133,6 +152,36 @@ impl<'a> RowReader<'a> {
         self.report(finding);
     }
 
+    /// Whether a name is that of an input or of the column of ids.
+    pub(super) fn is_known(&self, name: &str) -> bool {
+        self.id_column == Some(name) || self.job.is_some_and(|job| job.inputs().any(|(known, _)| known.value == name))
+    }
+
+    /// Whether the job is known and has inputs.
+    pub(super) fn has_inputs(&self) -> bool {
+        self.job.is_some_and(|job| job.inputs().next().is_some())
+    }
+
+    /// The input of which an unknown name may be a misspelling.
+    pub(super) fn suggestion(&self, name: &str) -> Option<&'a str> {
+        let known = self.job.into_iter().flat_map(Job::inputs).map(|(name, _)| name.value.as_str());
+        suggest_name(name, known).filter(|_| name.chars().any(char::is_alphabetic))
+    }
+
+    /// The help for unknown names.
+    pub(super) fn known_names(&self) -> String {
+        if !self.has_inputs() {
+            return "the job has no inputs".to_owned();
+        }
+        let known: Vec<&str> =
+            self.job.into_iter().flat_map(Job::inputs).map(|(name, _)| name.value.as_str()).collect();
+        let inputs = format!("inputs are `{}`; name the column of ids with --id", known.join("`, `"));
+        match self.has_header {
+            true => format!("the first line must name the columns, separated by commas; the job's {inputs}"),
+            false => format!("its {inputs}"),
+        }
+    }
+
     /// What a column or key is used for; a finding if it is neither an input nor the id.
     pub(super) fn column(&mut self, name: &str, range: Range<usize>) -> Option<ColumnUse> {
         let is_id = self.id_column == Some(name);
@@ -145,20 +194,14 @@ impl<'a> RowReader<'a> {
                 None
             }
             None if !is_id => {
-                let known: Vec<&str> = job.inputs().map(|(name, _)| name.value.as_str()).collect();
-                let finding =
-                    Diagnostic::error("unknown-input", self.place(range), format!("the job has no input `{name}`"));
-                let is_name = name.chars().any(char::is_alphabetic);
-                self.report(match suggest_name(name, known.iter().copied()).filter(|_| is_name) {
-                    Some(meant) => finding.help(format!("did you mean `{meant}`?")),
-                    None if known.is_empty() => finding.help("the job has no inputs"),
-                    None if !is_name => finding.help(format!(
-                        "the first line of a CSV file names the columns; the job's inputs are `{}`",
-                        known.join("`, `")
-                    )),
-                    None => finding
-                        .help(format!("its inputs are `{}`; name the column of ids with --id", known.join("`, `"))),
-                });
+                let help = match self.suggestion(name) {
+                    Some(meant) if self.has_header => {
+                        format!("did you mean `{meant}`? the first line must name the columns")
+                    }
+                    Some(meant) => format!("did you mean `{meant}`?"),
+                    None => self.known_names(),
+                };
+                self.error("unknown-input", range, format!("the job has no input `{name}`"), help);
                 None
             }
             input => Some(ColumnUse { is_id, is_input: input.is_some() }),
@@ -180,6 +223,8 @@ impl<'a> RowReader<'a> {
         let id = match self.id_column {
             Some(column) => match values.iter().find(|(cell, used)| used.is_id && cell.value != NO_VALUE) {
                 Some((cell, _)) => (cell.value.to_text(), cell.range.clone()),
+                // The column of ids is wrong, which was reported.
+                None if self.has_wrong_columns => return,
                 None => {
                     let message = format!("the row has no `{column}`, which is its id");
                     self.error("bad-row-id", range, message, "give every row an id");
