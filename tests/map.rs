@@ -1265,6 +1265,12 @@ fn failures_are_retried_only_if_asked_for_and_can_stop_the_map() {
     assert_eq!(server.count(), 16);
     assert!(outcomes(&folder).values().all(|outcome| outcome == "completed"));
     assert!(folder.exists("runs/job/map-rows/rows/a0.1/result.json"), "the earlier record is kept");
+    // It doesn't count as another row that the file no longer has.
+    folder.write("rows.csv", "item\na2\n");
+    let ended = run(&folder, &server, &[]);
+    ended
+        .assert_code(0)
+        .assert_stderr_contains("records of 5 rows that the file of rows doesn't have (any more): a0, a1, a3,");
 }
 
 #[test]

@@ -696,9 +696,11 @@ fn remove_leftovers(workspaces: &RowWorkspaces, folder: &MapFolder, env: &CliEnv
 /// Says which records belong to no row of the file.
 fn note_other_rows(folder: &MapFolder, ids: &[String], env: &CliEnv) {
     let known: HashSet<&str> = ids.iter().map(String::as_str).collect();
-    let mut others: Vec<String> = folder.recorded_rows().unwrap_or_default();
+    let recorded: HashSet<String> = folder.recorded_rows().unwrap_or_default().into_iter().collect();
     // `--retry` adds a number to the names of earlier records.
-    others.retain(|id| !known.contains(id.as_str()) && !original_id(id).is_some_and(|id| known.contains(id)));
+    let is_earlier = |id: &str| original_id(id).is_some_and(|id| known.contains(id) || recorded.contains(id));
+    let others = recorded.iter().filter(|id| !known.contains(id.as_str()) && !is_earlier(id));
+    let mut others: Vec<String> = others.cloned().collect();
     others.sort_unstable();
     if others.is_empty() {
         return;
