@@ -224,6 +224,26 @@ fn processes_that_start_at_once_run_it_once() {
 }
 
 #[test]
+fn processes_that_start_anew_at_once_leave_complete_records_and_no_leases() {
+    let call = json!({"tool": "bash", "input": {"command": "echo ran >> log; sleep 0.05"}});
+    let folder = scripted("{ prompt: Go., tools: [bash] }", "", &json!([{"calls": [call]}, {"text": "Done."}]));
+    let start = || folder.legwork(RUN).args(["--fresh", "--sandbox", "off"]).spawn();
+    let running: Vec<_> = (0..10).map(|_| start()).collect();
+    let mut count = 0;
+    for running in running {
+        let ended = running.wait();
+        assert!(ended.exited_with(0) || ended.exited_with(75), "{}", ended.full_output());
+        count += usize::from(ended.exited_with(0));
+    }
+    let records = std::fs::read_dir(folder.at("runs/job")).unwrap().flatten().map(|entry| entry.path());
+    let records: Vec<_> = records.filter(|path| !path.ends_with("latest")).collect();
+    assert_eq!((records.len(), folder.read("log").lines().count()), (count, count));
+    for record in records {
+        assert!(record.join("result.json").is_file() && !record.join("lease").exists(), "{}", record.display());
+    }
+}
+
+#[test]
 fn another_plan_is_refused_and_fresh_keeps_the_old_record() {
     let job = |prompt: &str| {
         format!(

@@ -221,7 +221,8 @@ pub fn cost(usd: Option<f64>) -> String {
     match usd {
         None => "unknown".to_owned(),
         Some(usd) if usd >= 1.0 || (usd * 100.0).fract() == 0.0 => format!("${usd:.2}"),
-        Some(usd) => format!("${usd:.4}"),
+        // A half is rounded up, also if a sum of fractions is a little less.
+        Some(usd) => format!("${:.4}", usd + 1e-9),
     }
 }
 
@@ -286,5 +287,6 @@ mod tests {
         );
         let estimates = [estimated_cost(None), estimated_cost(Some(0.0)), estimated_cost(Some(0.01234))];
         assert_eq!(estimates, ["unknown", "$0.00", "about $0.0123 (estimate)"]);
+        assert_eq!([0.000_15, 0.000_15 + 1e-19, 0.000_1].map(|usd| cost(Some(usd))), ["$0.0002", "$0.0002", "$0.0001"]);
     }
 }
