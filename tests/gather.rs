@@ -350,6 +350,41 @@ fn tables_without_records_can_be_joined() {
 }
 
 #[test]
+fn no_record_and_no_other_source_is_replaced() {
+    let folder = TestFolder::new();
+    let id = row(&folder, "one", "a");
+    row(&folder, "two", "b");
+    folder.write("rows.csv", format!("n\n{id}\n"));
+    let files = ["rows.csv", "one/map.json", &format!("one/rows/{id}/result.json")].map(str::to_owned);
+    let before = files.clone().map(|file| folder.read(&file));
+    for (file, why) in files.iter().zip(["it is the file of rows", "it is part of a record", "it is part of a record"])
+    {
+        let refused = gather(&folder, &["one", "two", "--rows", "rows.csv", "--id", "n", "--junit", file]);
+        refused.assert_code(2).assert_stderr_contains(&format!("--junit {file}: {why}"));
+    }
+    for (to, why) in [("one/rows", "a map's records"), (&format!("one/rows/{id}"), "the record of a run")] {
+        gather(&folder, &["one", "two", "--to", to]).assert_code(2).assert_stderr_contains(why);
+    }
+    assert_eq!(files.map(|file| folder.read(&file)), before);
+    // A table without records is the only source of its rows.
+    gather(&folder, &["one"]).assert_code(0);
+    fs::remove_dir_all(folder.at("one/rows")).unwrap();
+    let table = folder.read("one/results.jsonl") + "damaged\n";
+    folder.write("one/results.jsonl", &table);
+    gather(&folder, &["one", "two"]).assert_code(2).assert_stderr_contains("has a table and no records");
+    assert_eq!(folder.read("one/results.jsonl"), table);
+    for _ in 0..2 {
+        let gathered = gather(&folder, &["one", "two", "--to", "joined", "--format", "json"]);
+        gathered.assert_code(5);
+        assert_eq!(problems(&gathered.json()), [("damaged".to_owned(), "results.jsonl".to_owned())]);
+    }
+    // A map of another format.
+    edit(&folder, "two/map.json", |map| map["format"] = json!(7));
+    let gathered = gather(&folder, &["one", "two", "--to", "joined"]);
+    gathered.assert_code(5).assert_stdout_contains("its map.json has the format 7, and this legwork reads format 1");
+}
+
+#[test]
 fn wrong_arguments_are_explained() {
     let folder = TestFolder::new();
     folder.write("rows.csv", "id,n\na,1\na,2\n../x,3\n").write("empty/x", "").write("file", "");

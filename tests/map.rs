@@ -1345,7 +1345,9 @@ fn map_and_gather_end_with_the_same_code_and_leave_out_what_was_set_aside() {
         "model: anthropic/claude-haiku-4-5\ninputs:\n  item: { type: string }\nparent: { prompt: 'Item {{ inputs.item }}', \
          tools: [write_file], max_turns: 2 }\nchecks: [{ name: good, run: 'test -e good' }]\n",
     );
-    rows(&folder, 3);
+    // With the number of an earlier record, the name of the first one is longer than an id may be.
+    let long = format!("a0{}", "x".repeat(98));
+    folder.write("rows.csv", format!("item\n{long}\na1\na2\n"));
     // The last row never comes to an end.
     let server = Server::start(|request: &Request| match request.prompt() == "Item a2" {
         true => {
@@ -1372,7 +1374,8 @@ fn map_and_gather_end_with_the_same_code_and_leave_out_what_was_set_aside() {
     assert!(folder.exists("runs/job/map-rows/rows/a2.2/result.json"), "the earlier records are kept");
     let applied = folder.legwork(&["apply", "map-rows", "--check", "--format", "json"]).run().json();
     let named: Vec<&str> = applied["runs"].as_array().unwrap().iter().map(|run| run["run"].as_str().unwrap()).collect();
-    assert_eq!(named, ["a0", "a1", "a2"]);
+    assert_eq!(named, [&long, "a1", "a2"]);
+    assert!(folder.exists(&format!("runs/job/map-rows/rows/{long}.1/result.json")));
     server.finish();
 }
 
