@@ -446,7 +446,7 @@ fn a_workspace_with_changes_that_do_not_fit_into_a_patch_is_kept() {
     rows(&folder, 2);
     let ended = folder.legwork(MAP).run();
     ended.assert_code(0).assert_stderr_contains("changes.patch isn't complete: ");
-    ended.assert_stderr_contains("the row's workspace is kept: ");
+    ended.assert_stderr_contains("runs/.workspaces/job/map-rows/a0\n");
     folder.legwork(MAP).run().assert_code(0);
     assert!(folder.exists("runs/.workspaces/job/map-rows/a0/bin"));
     assert!(!folder.exists("runs/.workspaces/job/map-rows/a1"));

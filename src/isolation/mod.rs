@@ -164,8 +164,8 @@ impl Snapshot {
     /// The folder for the tools in a workspace that was made at `target`.
     pub fn workspace_in(&self, target: &Path) -> PathBuf {
         match self {
-            Self::Git { subfolder, .. } => target.join(subfolder),
-            Self::Copy { .. } => target.to_owned(),
+            Self::Git { subfolder, .. } if !subfolder.as_os_str().is_empty() => target.join(subfolder),
+            Self::Git { .. } | Self::Copy { .. } => target.to_owned(),
         }
     }
 
