@@ -106,17 +106,17 @@ pub struct MergeSession<S> {
     replay: Vec<ContentChange>,
     /// For files about which it is known, the changes that are there already; `None` if the session doesn't look for such
     /// changes.
-    present: Option<HashMap<PathBuf, HashSet<ContentNames>>>,
+    present: Option<HashMap<PathBuf, HashSet<BlobIds>>>,
 }
 
-/// The names in git of a file's contents before and after a run.
-type ContentNames = (String, String);
+/// The git object ids of a file's content before and after a run.
+type BlobIds = (String, String);
 
 /// A change of a file's content, and the result of its merge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContentChange {
     path: PathBuf,
-    names: ContentNames,
+    names: BlobIds,
     /// The name in git of the merged content.
     merged: String,
 }
@@ -230,7 +230,7 @@ impl<S: FileSource> MergeSession<S> {
     /// In other files, contents are compared.
     pub fn repeat(source: S, changes: &[ContentChange]) -> Self {
         let mut found: HashMap<&Path, Option<FileState>> = HashMap::new();
-        let mut present: HashMap<PathBuf, HashSet<ContentNames>> = HashMap::new();
+        let mut present: HashMap<PathBuf, HashSet<BlobIds>> = HashMap::new();
         for ContentChange { path, names, merged } in changes.iter().rev() {
             let found = found.entry(path).or_insert_with(|| source.current(path).ok().flatten());
             let has_result =
@@ -474,7 +474,7 @@ impl<S: FileSource> MergeSession<S> {
     }
 
     /// The changes that are in a file of the workspace already, if it is known.
-    fn known_changes(&self, path: &Path) -> Option<&HashSet<ContentNames>> {
+    fn known_changes(&self, path: &Path) -> Option<&HashSet<BlobIds>> {
         self.present.as_ref()?.get(path)
     }
 

@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use super::arguments::{format_parser, resolve_workspace};
 use super::env::CliEnv;
+use super::output::shell_quote;
 use crate::apply::{
     APPLY_REPORTS, AppliedRun, ApplyReport, ApplyStatus, FileConflict, FileProblem, MergeSession, MergedPatch,
     RunChanges, TargetFiles, UnwrittenFile, WriteReport, write_back,
@@ -19,7 +20,7 @@ use crate::error::Error;
 use crate::event::{EXIT_ENVIRONMENT, Outcome};
 use crate::formats;
 use crate::git::Repository;
-use crate::isolation::WORKSPACES_FOLDER;
+use crate::isolation::is_own_workspace;
 use crate::journal::RecordKey;
 use crate::map::{MapManifest, RowReading, read_row};
 use crate::pricing::Prices;
@@ -367,19 +368,17 @@ fn manifests(candidates: &[Candidate]) -> HashMap<PathBuf, MapManifest> {
 fn check_workspace(workspace: &Path, run: &str, recorded: &Path) -> Result<(), Error> {
     let Ok(recorded) = recorded.canonicalize() else { return Ok(()) };
     let is_nested = recorded.starts_with(workspace) || workspace.starts_with(&recorded);
-    let is_of_row = recorded.components().any(|part| part.as_os_str() == WORKSPACES_FOLDER);
     // A worktree has the same paths as its repository, wherever it is.
     let is_other_worktree = || match (Repository::discover(&recorded), Repository::discover(workspace)) {
         (Some(one), Some(other)) => one.worktree != other.worktree && one.common_dir == other.common_dir,
         _ => false,
     };
-    if recorded == workspace || !is_nested || is_of_row || is_other_worktree() {
+    if recorded == workspace || !is_nested || is_own_workspace(&recorded) || is_other_worktree() {
         return Ok(());
     }
-    let (recorded, workspace) = (recorded.display(), workspace.display());
     Err(Error::usage(
-        format!("the changes of {run} were made in {recorded}, not in {workspace}"),
-        format!("Their paths begin there: use --workspace {recorded}, or run the command in that folder."),
+        format!("the changes of {run} were made in {}, not in {}", recorded.display(), workspace.display()),
+        format!("Their paths begin there: use --workspace {}, or run the command there.", shell_quote(&recorded)),
     ))
 }
 

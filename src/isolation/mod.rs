@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use self::copy::remove_tree;
 pub use self::error::IsolationError;
 use self::worktree::WorktreeSnapshot;
-pub use self::worktree::{WORKSPACES_FOLDER, is_ignored};
+pub use self::worktree::{WORKSPACES_FOLDER, is_ignored, is_own_workspace};
 use crate::git::Repository;
 
 /// How runs are kept apart.

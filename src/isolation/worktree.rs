@@ -17,6 +17,11 @@ use crate::git::{CALLER_VARIABLES, Repository};
 
 /// The folder of all workspaces of their own, in the folder of all runs.
 pub const WORKSPACES_FOLDER: &str = ".workspaces";
+
+/// Whether a folder is the workspace of its own that a row or a subagent has, or is in one.
+pub fn is_own_workspace(folder: &Path) -> bool {
+    folder.components().any(|part| part.as_os_str() == WORKSPACES_FOLDER)
+}
 /// How often git may find the list of worktrees changing, because the user's own git doesn't take our lock.
 const MAX_ATTEMPTS: u32 = 5;
 const RETRY_DELAY: Duration = Duration::from_millis(100);
@@ -280,10 +285,9 @@ impl WorktreeList {
 
     /// Removes the notes that a killed git hasn't finished. Every later git would fail because of them. Only our own are removed.
     fn remove_incomplete(&self) {
-        let is_ours = |worktree: &Path| worktree.components().any(|part| part.as_os_str() == WORKSPACES_FOLDER);
         for (entry, worktree) in self.entries() {
             let is_incomplete = fs::metadata(entry.join("commondir")).map_or(true, |file| file.len() == 0);
-            if is_incomplete && is_ours(&worktree) {
+            if is_incomplete && is_own_workspace(&worktree) {
                 // If it can't be removed, git says what is wrong with it.
                 let _ = self.remove(&entry, &worktree);
             }

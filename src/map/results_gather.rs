@@ -197,7 +197,7 @@ impl Gathering {
                     continue;
                 }
                 match read_job_name(&map.path, "map.json", MAX_MANIFEST_BYTES, Some(MAP_FORMAT)) {
-                    Err(NameError::OtherFormat(format)) => {
+                    Err(JobNameError::OtherFormat(format)) => {
                         let message = format!(
                             "its map.json has the format {format}, and this legwork reads format {MAP_FORMAT}; none of its rows \
                              is used"
@@ -213,7 +213,7 @@ impl Gathering {
                         continue;
                     }
                     Ok(job) => self.job = self.job.take().or(job),
-                    Err(NameError::Invalid(why)) => {
+                    Err(JobNameError::Invalid(why)) => {
                         self.problem(ProblemKind::Torn, None, path, format!("map.json {why}"));
                     }
                 }
@@ -504,7 +504,7 @@ impl Search<'_> {
 }
 
 /// Why the name of a job can't be read.
-enum NameError {
+enum JobNameError {
     OtherFormat(u64),
     Invalid(String),
 }
@@ -515,7 +515,7 @@ fn read_job_name(
     name: &str,
     max_bytes: u64,
     only_format: Option<u32>,
-) -> Result<Option<String>, NameError> {
+) -> Result<Option<String>, JobNameError> {
     #[derive(Deserialize)]
     struct Named {
         job: String,
@@ -528,18 +528,18 @@ fn read_job_name(
     let read = open_file(folder, name, max_bytes).and_then(|file| file.take(max_bytes).read_to_end(&mut content));
     match read {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        read => read.map_err(|error| NameError::Invalid(format!("can't be read: {error}")))?,
+        read => read.map_err(|error| JobNameError::Invalid(format!("can't be read: {error}")))?,
     };
     match (only_format, serde_json::from_slice::<Versioned>(&content)) {
         (Some(only), Ok(Versioned { format })) if format != u64::from(only) => {
-            return Err(NameError::OtherFormat(format));
+            return Err(JobNameError::OtherFormat(format));
         }
         _ => {}
     }
     match serde_json::from_slice::<Named>(&content) {
         Ok(named) => Ok(Some(named.job)),
-        Err(error) if error.is_eof() => Err(NameError::Invalid("ends in the middle".to_owned())),
-        Err(error) => Err(NameError::Invalid(format!("can't be read: {error}"))),
+        Err(error) if error.is_eof() => Err(JobNameError::Invalid("ends in the middle".to_owned())),
+        Err(error) => Err(JobNameError::Invalid(format!("can't be read: {error}"))),
     }
 }
 

@@ -14,7 +14,7 @@ pub use self::repositories::Repositories;
 use self::repositories::{MIN_SEARCH_TIME, SEARCH_TIME};
 use super::allowed_changes::AllowedChanges;
 use crate::git::{self, GitConfig};
-use crate::isolation::WORKSPACES_FOLDER;
+use crate::isolation::is_own_workspace;
 use crate::job::GitAccess;
 pub use crate::workspace::path_resolver::canonical_as_far_as_possible;
 
@@ -385,8 +385,7 @@ impl ProtectedPathSearch<'_> {
         let is_outside = |path: &PathBuf| !path.starts_with(&self.root) && path.is_dir();
         let canonical = |path: PathBuf| path.canonicalize().ok().filter(is_outside);
         // In a workspace of its own, an agent can commit, and the user's branches and tags stay as they are.
-        let is_own = self.root.components().any(|part| part.as_os_str() == WORKSPACES_FOLDER);
-        let of_common: &[&str] = if is_own { &["objects"] } else { &["objects", "refs", "logs"] };
+        let of_common: &[&str] = if is_own_workspace(&self.root) { &["objects"] } else { &["objects", "refs", "logs"] };
         let of_common = of_common.iter().map(|name| common.join(name));
         let writes = of_common.chain([folder.clone()]).filter_map(canonical).collect();
         Some((writes, [common, folder].into_iter().filter_map(canonical).collect()))
