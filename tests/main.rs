@@ -83,4 +83,5 @@ mod tool_memory;
 mod untrusted_jobs;
 mod user_servers;
 mod validate;
+mod ways_to_continue;
 mod workspace_changes;

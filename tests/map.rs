@@ -958,7 +958,7 @@ fn a_row_whose_workspace_was_removed_says_how_it_can_start_anew() {
     let again = run(&folder, &server, &[]);
     let record = folder.at("runs/job/map-rows/rows/a0");
     again.assert_stderr_contains(
-        "its workspace was removed, so it can't go on. Remove its record, and the row starts anew: ",
+        "its workspace was removed, so it can't continue. Remove its record, and the row starts again: ",
     );
     again.assert_stderr_contains(&record.to_string_lossy());
     run(&folder, &server, &["--quiet"]).assert_stderr_contains("row a0: its workspace was removed");

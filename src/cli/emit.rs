@@ -8,6 +8,7 @@ use clap::builder::PossibleValuesParser;
 use super::arguments::{add_input_arguments, parse_assignment, resolve_workspace};
 use super::env::CliEnv;
 use super::map::map_limits::WholeMapLimits;
+use super::prepared_job::run_date;
 use super::read_files;
 use super::secrets::is_secret_name;
 use crate::diagnostic::{Diagnostic, Source, SourceSpan};
@@ -270,8 +271,9 @@ impl EmitArgs {
         }
         let mut context = RunContext {
             workspace: resolve_workspace(Path::new("."))?.to_string_lossy().into_owned(),
+            inputs_from: None,
             run_id: String::new(),
-            run_date: (env.clock)().strftime("%Y-%m-%d").to_string(),
+            run_date: run_date((env.clock)()),
             model_override: model.cloned(),
         };
         check_rows(&mut inputs, &rows, |number, inputs| {

@@ -4,25 +4,27 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use jiff::{Timestamp, ToSpan};
+use jiff::Timestamp;
 
 use super::arguments::limit_error;
-use super::prepared_job::{PreparedJob, RunIdentity};
+use super::plan_differences::{RecordedRun, plan_differences};
+use super::prepared_job::{PreparedJob, RunIdentity, run_date};
 use super::resume::{find_original, load_resume_state};
 use super::secrets::RunSecrets;
 use crate::error::Error;
-use crate::plan::diff::PlanChange;
 use crate::plan::{InputValues, Plan};
 use crate::record::{KeyedPath, KeyedRecord, Record, Recorder, ResumedRecord, SetAside, StartedRecord};
 use crate::run::{ResumeState, head_commit};
 
 /// Which run it is, and where it is recorded.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct KeyedTarget<'a> {
     /// The record, absolute and below the folder of all runs. Its last part is the run's id.
     pub(super) folder: &'a Path,
     /// The folder that the tools work in, absolute.
     pub(super) workspace: &'a Path,
+    /// Makes the workspace of a run that is new, before its plan: inputs can name files in it.
+    pub(super) make_workspace: &'a dyn Fn() -> Result<(), Error>,
     /// Whether `latest` in the job's folder links to the run when it is new.
     pub(super) links_latest: bool,
     /// Whether it is a row of a map, so that it goes on after a limit of the map.
@@ -79,6 +81,7 @@ pub(super) fn open_keyed_run(
     })?;
     match opened {
         KeyedRecord::New(recorder) => {
+            (target.make_workspace)()?;
             let date = run_date(target.now);
             let run = RunIdentity { workspace: target.workspace, run_id: &recorder.run_id, run_date: &date };
             let (plan, _) = job.plan(inputs, run)?;
@@ -86,11 +89,6 @@ pub(super) fn open_keyed_run(
         }
         KeyedRecord::Started(started) => continue_run(job, inputs, secrets, target, *started),
     }
-}
-
-/// The day of a time, as templates see it.
-pub(super) fn run_date(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%d").to_string()
 }
 
 fn continue_run(
@@ -116,7 +114,8 @@ fn continue_run(
             "Move it away, or choose another name.",
         ));
     }
-    let changes = differences(job, inputs, secrets, target.workspace, &run)?;
+    let recorded = RecordedRun { plan: &run.record.plan, started: &run.started, started_at: run.started_at };
+    let changes = plan_differences(job, inputs, &secrets.redactor, &recorded)?;
     if !changes.is_empty() {
         return Err(Error::OtherPlan { path: folder.to_owned(), changes });
     }
@@ -175,55 +174,6 @@ fn continue_run(
 /// A command that resumes a run in spite of a changed commit or secret.
 fn force_command(folder: &Path) -> String {
     format!("legwork resume {} --force", super::output::shell_quote(folder))
-}
-
-/// What differs between the recorded plan and the one that the job and its inputs have now. The workspace and the limits of
-/// `--limit` may differ. `now` is the workspace of now.
-fn differences(
-    job: &PreparedJob<'_>,
-    inputs: &InputValues,
-    secrets: &RunSecrets,
-    now: &Path,
-    run: &StartedRecord,
-) -> Result<Vec<PlanChange>, Error> {
-    let mut recorded = run.record.plan.clone().without_server_tools();
-    recorded.set_limits(&job.limits).map_err(limit_error)?;
-    // The day was read shortly before the run started.
-    let days = [run.started_at, run.started_at.checked_sub(24.hours()).unwrap_or(run.started_at)].map(run_date);
-    let mut found = Vec::new();
-    for day in days.iter().rev() {
-        let plan =
-            |workspace: &Path| job.plan(inputs, RunIdentity { workspace, run_id: &run.started.run_id, run_date: day });
-        // Prompts name the workspace.
-        let planned = match plan(Path::new(&recorded.workspace)) {
-            Ok((planned, _)) => planned,
-            // An absolute path as an input may only be valid in the workspace of now.
-            Err(_) => move_texts(plan(now)?.0, now, &recorded.workspace),
-        };
-        let mut planned = planned.without_server_tools().redacted(&secrets.redactor);
-        planned.files.keep_recorded(&recorded.files);
-        planned.workspace.clone_from(&recorded.workspace);
-        // The same job can only have other limits because of an earlier `--limit`.
-        if run.started.job_file == job.source.text {
-            planned.take_limits(&recorded);
-        }
-        found = recorded.changes_to(&planned);
-        if found.is_empty() {
-            break;
-        }
-    }
-    Ok(found)
-}
-
-/// A plan with another workspace in its prompts.
-fn move_texts(mut plan: Plan, from: &Path, to: &str) -> Plan {
-    let from = from.to_string_lossy();
-    for agent in std::iter::once(&mut plan.parent).chain(plan.subagents.values_mut()) {
-        for text in std::iter::once(&mut agent.system).chain(&mut agent.prompt) {
-            *text = text.replace(&*from, to);
-        }
-    }
-    plan
 }
 
 /// The limits of `--limit` that differ from those with which the run has run so far.

@@ -21,6 +21,7 @@ mod output;
 mod output_files;
 mod output_queue;
 mod output_target;
+mod plan_differences;
 mod prepared_job;
 mod prices;
 mod process_hardening;

@@ -5,6 +5,8 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use super::arguments::{
     add_input_arguments, limit_error, parse_assignment, reject_escaping_symlinks, require_utf8, resolve_workspace,
 };
@@ -210,6 +212,7 @@ impl<'a> PreparedJob<'a> {
     pub(super) fn plan(&self, inputs: &InputValues, run: RunIdentity<'_>) -> Result<(Plan, SecretInputs), Error> {
         let context = RunContext {
             workspace: run.workspace.to_string_lossy().into_owned(),
+            inputs_from: Some(self.workspace.to_string_lossy().into_owned()),
             run_id: run.run_id.to_owned(),
             run_date: run.run_date.to_owned(),
             model_override: self.model.clone(),
@@ -377,6 +380,11 @@ impl<'a> ConnectedJob<'a> {
         let is_below = |file: &&PathBuf| file.starts_with(&plan.workspace);
         self.protected.iter().chain(self.config_files.iter().filter(is_below)).cloned().collect()
     }
+}
+
+/// The day of a time, as templates see it.
+pub(super) fn run_date(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%d").to_string()
 }
 
 /// What each run has of its own.

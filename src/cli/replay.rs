@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use super::arguments::{parse_assignment, read_secret_inputs, resolve_workspace};
 use super::env::CliEnv;
 use super::execute::start_runtime;
-use super::keyed_run::run_date;
 use super::output::printable;
+use super::prepared_job::run_date;
 use super::read_files;
 use super::resume::runs_folder;
 use super::sandbox_options::SandboxOptions;
@@ -182,6 +182,7 @@ fn edited_plan(path: &Path, replay: &Replay, folder: &Path, env: &CliEnv) -> Res
     };
     let context = RunContext {
         workspace: started.workspace.clone(),
+        inputs_from: None,
         run_id: started.run_id.clone(),
         run_date: date,
         model_override: model_override(&started.job_file, &started.plan, &user_config.servers),

@@ -3,11 +3,11 @@
 use super::arguments::{RUN_EXIT_CODES, format_parser, parse_assignment, parse_limits};
 use super::env::CliEnv;
 use super::execute::{PrintedRun, execute_and_print, print_ended_run};
-use super::keyed_run::{KeyedRun, KeyedTarget, OpenRun, keyed_folder, open_keyed_run, run_date};
+use super::keyed_run::{KeyedRun, KeyedTarget, OpenRun, keyed_folder, open_keyed_run};
 use super::next_command::NextCommand;
 use super::output::printable;
 use super::output_files::OutputFileArgs;
-use super::prepared_job::{JobArgs, PreparedJob, RunIdentity, RunParts};
+use super::prepared_job::{JobArgs, PreparedJob, RunIdentity, RunParts, run_date};
 use super::save_case::CaseRecorder;
 use super::secrets::RunSecrets;
 use crate::error::Error;
@@ -99,6 +99,7 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
         let target = KeyedTarget {
             folder: &folder,
             workspace: &job.workspace.clone(),
+            make_workspace: &|| Ok(()),
             links_latest: true,
             is_row: false,
             set_aside: options.fresh.then_some(SetAside::Any),

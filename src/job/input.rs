@@ -81,6 +81,11 @@ fn by_type() -> Vec<Value> {
 }
 
 impl Input {
+    /// Whether its value is a path of the workspace.
+    pub fn is_path(&self) -> bool {
+        matches!(self.kind.value, InputType::Path | InputType::Image)
+    }
+
     /// Whether its value is secret.
     pub fn is_secret(&self) -> bool {
         crate::yaml::value_or(self.secret.as_ref(), false)

@@ -29,6 +29,9 @@ const GENERAL_TOOLS: &[&str] = &["read_file", "glob", "grep"];
 pub struct RunContext {
     /// The folder that the tools work in, absolute.
     pub workspace: String,
+    /// The folder below which an absolute path is a path of the workspace, too: a row's workspace is a copy of the one in which
+    /// the inputs are given, and the workspace of an interrupted run may have been another.
+    pub inputs_from: Option<String>,
     /// The value of `{{ run.id }}`; `<run.id>` in a dry run.
     pub run_id: String,
     /// The value of `{{ run.date }}`, `YYYY-MM-DD`; `<run.date>` in a dry run.
@@ -48,7 +51,7 @@ impl Plan {
         given: &InputValues,
         context: &RunContext,
     ) -> Result<(Self, SecretInputs), Vec<Diagnostic>> {
-        let values = resolve_inputs::resolve(job, given, &context.workspace)?;
+        let values = resolve_inputs::resolve(job, given, &context.workspace, context.inputs_from.as_deref())?;
         let mut builder = PlanBuilder {
             valid: job,
             context,

@@ -101,6 +101,7 @@ mod tests {
         let job = lints::check(&Source::new("job.yaml", text), None).job.unwrap();
         let facts = RunContext {
             workspace: "/w".to_owned(),
+            inputs_from: None,
             run_id: String::new(),
             run_date: String::new(),
             model_override: None,
@@ -132,6 +133,7 @@ mod tests {
         let job = lints::check(&Source::new("job.yaml", format!("model: {HAIKU}\n{alone}")), None).job.unwrap();
         let facts = RunContext {
             workspace: "/w".to_owned(),
+            inputs_from: None,
             run_id: String::new(),
             run_date: String::new(),
             model_override: None,

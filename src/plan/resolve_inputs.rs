@@ -1,6 +1,7 @@
 //! Matches the given values with the inputs that a job declares.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use indexmap::IndexMap;
@@ -33,7 +34,13 @@ struct GivenValue {
     is_named_file: bool,
 }
 
-pub(super) fn resolve(job: &ValidJob, given: &InputValues, workspace: &str) -> Result<ResolvedInputs, Vec<Diagnostic>> {
+/// Matches the values with the inputs. An absolute path below `inputs_from` is one of the workspace, too.
+pub(super) fn resolve(
+    job: &ValidJob,
+    given: &InputValues,
+    workspace: &str,
+    inputs_from: Option<&str>,
+) -> Result<ResolvedInputs, Vec<Diagnostic>> {
     let mut findings = given.findings.clone();
     let mut taken = HashMap::new();
     for source in &given.files {
@@ -73,7 +80,7 @@ pub(super) fn resolve(job: &ValidJob, given: &InputValues, workspace: &str) -> R
                 };
                 let checked = value.and_then(|value| match root {
                     None => Ok(value),
-                    root => check_value(input, value, root),
+                    root => check_value(input, in_workspace(input, value, workspace, inputs_from), root),
                 });
                 let checked = checked.and_then(|value| attach(&value, base).map(|()| value));
                 match checked.and_then(|value| reject_empty_secret(input, value)) {
@@ -114,6 +121,17 @@ impl ResolvedInputs {
                 self.plain.insert(name.to_owned(), value);
             }
         }
+    }
+}
+
+/// A value as it is in the workspace: an absolute path below the folder in which the inputs are given becomes a relative one.
+fn in_workspace(input: &Input, value: Value, workspace: &str, inputs_from: Option<&str>) -> Value {
+    let Some(from) = inputs_from.filter(|_| input.is_path()) else { return value };
+    let path = value.as_str().map(Path::new).filter(|path| path.is_absolute() && !path.starts_with(workspace));
+    match path.and_then(|path| path.strip_prefix(from).ok()) {
+        Some(relative) if relative.as_os_str().is_empty() => Value::from("."),
+        Some(relative) => Value::from(relative.to_string_lossy()),
+        None => value,
     }
 }
 

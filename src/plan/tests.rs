@@ -13,6 +13,7 @@ fn valid(text: &str) -> ValidJob {
 fn facts() -> RunContext {
     RunContext {
         workspace: "/home/me/project".to_owned(),
+        inputs_from: None,
         run_id: "<run.id>".to_owned(),
         run_date: "<run.date>".to_owned(),
         model_override: None,

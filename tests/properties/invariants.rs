@@ -113,6 +113,7 @@ fn check_plan(job: &ValidJob) {
     }
     let facts = RunContext {
         workspace: "/workspace".to_owned(),
+        inputs_from: None,
         run_id: "<run.id>".to_owned(),
         run_date: "<run.date>".to_owned(),
         model_override: None,

@@ -26,7 +26,7 @@ use super::next_command::NextCommand;
 use super::output::{printable, quote_word};
 use super::output_files::OutputFileArgs;
 use super::output_target::OutputTarget;
-use super::prepared_job::{JobArgs, PreparedJob, RunIdentity};
+use super::prepared_job::{JobArgs, PreparedJob, RunIdentity, run_date};
 use super::progress::{MapProgress, can_be_live};
 use super::{ci_files, output_queue, read_files};
 use crate::budget::MapBudget;
@@ -459,7 +459,7 @@ fn check_all(
     let mut shared_prefixes = SharedPrefixes::new(options.jobs as usize);
     let (mut others, mut foreign) = (Vec::new(), Vec::new());
     let (mut unusable, mut defects) = (BTreeMap::new(), Vec::new());
-    let date = today(job.env);
+    let date = run_date((job.env.clock)());
     let key = if recorded.is_empty() { None } else { job.env.record_key(&[&job.workspace])? };
     check_rows(inputs, rows, |number, inputs| {
         let id = &rows.rows[number].id;
@@ -539,10 +539,6 @@ fn advice_for(record: &Path, error: &Error) -> &'static str {
         }
         _ => "; move the record away, and the row starts anew",
     }
-}
-
-fn today(env: &CliEnv) -> String {
-    (env.clock)().strftime("%Y-%m-%d").to_string()
 }
 
 fn row_ids(options: &MapArgs) -> RowIds {

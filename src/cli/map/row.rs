@@ -4,10 +4,10 @@ use std::path::Path;
 
 use clap::ValueEnum;
 
-use crate::cli::keyed_run::run_date;
-use crate::cli::prepared_job::{PreparedJob, RunIdentity};
+use crate::cli::plan_differences::{RecordedRun, plan_differences};
+use crate::cli::prepared_job::PreparedJob;
 use crate::error::Error;
-use crate::event::{Event, Outcome, PARENT, RunResult, RunStarted, RunSummary};
+use crate::event::{Event, Outcome, PARENT, RunResult, RunSummary};
 use crate::journal::RecordKey;
 use crate::plan::{InputValues, Plan, SecretInputs};
 use crate::record::{Record, is_set_aside};
@@ -90,9 +90,11 @@ pub(super) fn row_state(
             Some(_) => Err(not_a_record(folder, "it has a result, but its journal is missing or empty".to_owned())),
         };
     };
-    if let Event::RunStarted(RunStarted { run_id, .. }) = &first.event
-        && run_id != id
-    {
+    let Event::RunStarted(started) = &first.event else {
+        return Err(not_a_record(folder, "its journal doesn't start with the start of a run".to_owned()));
+    };
+    let run_id = &started.run_id;
+    if run_id != id {
         return Err(not_a_record(
             folder,
             match is_set_aside(&folder.with_file_name(run_id), folder) {
@@ -101,21 +103,8 @@ pub(super) fn row_state(
             },
         ));
     }
-    // The day was read shortly before the run started.
-    let before = first.at.checked_sub(jiff::SignedDuration::from_hours(24)).unwrap_or(first.at);
-    let mut difference = None;
-    for day in [first.at, before].map(run_date) {
-        let run = |workspace| RunIdentity { workspace, run_id: id, run_date: &day };
-        let planned =
-            job.plan(inputs, run(Path::new(&record.plan.workspace))).or_else(|_| job.plan(inputs, run(&job.workspace)));
-        let mut planned = planned?.0.redacted(redactor);
-        planned.workspace.clone_from(&record.plan.workspace);
-        planned.files.keep_recorded(&record.plan.files);
-        difference = record.plan.changes_to(&planned).first().map(ToString::to_string);
-        if difference.is_none() {
-            break;
-        }
-    }
+    let recorded = RecordedRun { plan: &record.plan, started, started_at: first.at };
+    let difference = plan_differences(job, inputs, redactor, &recorded)?.first().map(ToString::to_string);
     let has_ended = record.result.as_ref().is_some_and(|result| has_ended(&record, result));
     Ok(match (difference, record.result) {
         (Some(difference), _) => RowState::OtherPlan(difference),

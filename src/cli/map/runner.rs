@@ -254,6 +254,7 @@ impl MapRunner<'_> {
         let target = KeyedTarget {
             folder: &folder,
             workspace: &workspace,
+            make_workspace: &|| self.workspaces.make(id).map(drop).map_err(isolation_error),
             links_latest: false,
             is_row: true,
             // Another process may have run the row anew since all rows were checked.
@@ -271,15 +272,11 @@ impl MapRunner<'_> {
                 return record.result.map(|result| OpenedRow::Ended(Box::new(result))).ok_or_else(gone);
             }
         };
-        match &open.resume_state {
-            None => drop(self.workspaces.make(id).map_err(isolation_error)?),
-            Some(_) if workspace.is_dir() => {}
-            Some(_) => {
-                return Err(Error::usage(
-                    "its workspace was removed, so it can't go on",
-                    format!("Remove its record, and the row starts anew: {}", shown(&folder)),
-                ));
-            }
+        if open.resume_state.is_some() && !workspace.is_dir() {
+            return Err(Error::usage(
+                "its workspace was removed, so it can't continue",
+                format!("Remove its record, and the row starts again: {}", shown(&folder)),
+            ));
         }
         let providers = self.job.providers(&open.plan)?;
         let sandbox = self.job.sandbox(&open.plan)?;

@@ -160,6 +160,7 @@ impl CaseLoader {
         let model = Model::new("replay", SCRIPT_FILE);
         let context = RunContext {
             workspace: "/workspace".to_owned(),
+            inputs_from: None,
             run_id: "<run.id>".to_owned(),
             run_date: "<run.date>".to_owned(),
             model_override: Some(model),
