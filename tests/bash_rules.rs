@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::support::program::ProgramOutput;
+use crate::support::report_skipped;
 use crate::support::test_folder::TestFolder;
 
 #[derive(Deserialize)]
@@ -42,14 +43,25 @@ fn yes() -> bool {
     true
 }
 
+/// The programs of the corpus that build software.
+const BUILD_TOOLS: [&str; 1] = ["cargo"];
+
+/// The folders of the programs of this machine.
+fn path() -> std::ffi::OsString {
+    std::env::var_os("PATH").unwrap_or_default()
+}
+
 impl BypassAttempt {
     /// Whether the required program is installed.
     fn can_be_tried(&self) -> bool {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let is_there = |name: &String| std::env::split_paths(&path).any(|folder| folder.join(name).exists());
+        let is_there = |name: &String| std::env::split_paths(&path()).any(|folder| folder.join(name).exists());
         let tried = self.needs.as_ref().is_none_or(is_there);
         if !tried {
-            eprintln!("SKIPPED: {:?} takes {}, which isn't here", self.command, self.needs.as_deref().unwrap_or("?"));
+            report_skipped(&format!(
+                "{:?} takes {}, which isn't here",
+                self.command,
+                self.needs.as_deref().unwrap_or("?")
+            ));
         }
         tried
     }
@@ -81,6 +93,7 @@ impl BypassFixture {
         let outside = folder.path().parent().unwrap().join("outside");
         let fixture = Self { folder, outside };
         fixture.reset();
+        fixture.write_stubs();
         let evil = format!("#!/bin/sh\n: > '{}'\n", fixture.mark().display());
         let run = "#!/bin/sh\necho run\n\"$@\"\n";
         fixture.folder.write("a.txt", "one\ntwo\n").write("run.sh", run).write("sub/deep/x", "x\n");
@@ -97,6 +110,25 @@ impl BypassFixture {
 
     fn mark(&self) -> PathBuf {
         self.outside.join("mark")
+    }
+
+    /// Programs that build software would build what is around the folder: these have their names and do nothing.
+    fn write_stubs(&self) {
+        for name in BUILD_TOOLS {
+            let stub = self.stubs().join(name);
+            std::fs::create_dir_all(self.stubs()).unwrap();
+            std::fs::write(&stub, "#!/bin/sh\n").unwrap();
+            std::fs::set_permissions(stub, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        }
+    }
+
+    fn stubs(&self) -> PathBuf {
+        self.folder.home().with_file_name("stubs")
+    }
+
+    /// A `PATH` on which the stubs are first.
+    fn path_with_stubs(&self, path: &std::ffi::OsStr) -> std::ffi::OsString {
+        std::env::join_paths([self.stubs()].into_iter().chain(std::env::split_paths(path))).unwrap()
     }
 
     fn substitute_paths(&self, command: &str) -> String {
@@ -150,8 +182,8 @@ impl BypassFixture {
         let program = self.folder.legwork(&["run", "job.yaml", "--sandbox", sandbox]).timeout(Duration::from_secs(300));
         match tier {
             // Without bwrap, the program uses landlock.
-            Tier::Landlock => program.env("PATH", self.path_without_bwrap()).run(),
-            _ => program.run(),
+            Tier::Landlock => program.env("PATH", self.path_with_stubs(self.path_without_bwrap().as_os_str())).run(),
+            _ => program.env("PATH", self.path_with_stubs(&path())).run(),
         }
     }
 
@@ -175,7 +207,7 @@ impl BypassFixture {
         let has =
             ended.stdout == "done\n" && named(&ended.run_folder().result()) == Some(format!("{tier:?}").to_lowercase());
         if !has {
-            eprintln!("SKIPPED: no {tier:?} here: {}", ended.stderr);
+            report_skipped(&format!("no {tier:?} here: {}", ended.stderr));
         }
         has
     }
@@ -184,7 +216,7 @@ impl BypassFixture {
     fn path_without_bwrap(&self) -> PathBuf {
         let folder = self.folder.home().with_file_name("programs");
         if std::fs::create_dir(&folder).is_ok() {
-            let path = std::env::var_os("PATH").unwrap_or_default();
+            let path = path();
             let all = std::env::split_paths(&path).filter_map(|folder| std::fs::read_dir(folder).ok()).flatten();
             for program in all.flatten().filter(|program| program.file_name() != "bwrap") {
                 // PATH resolves a name to the first match only.
@@ -217,7 +249,7 @@ fn each_bypass_leaves_a_marker_in_a_plain_shell() {
         let command = fixture.substitute_paths(&bypass.command);
         let mut bash = Command::new("bash");
         bash.args(["-c", &command]).current_dir(fixture.folder.path()).env_clear();
-        bash.env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", fixture.folder.home());
+        bash.env("PATH", fixture.path_with_stubs(&path())).env("HOME", fixture.folder.home());
         let output = bash.stdin(Stdio::null()).output().unwrap();
         let start = Instant::now();
         while fixture.outside_changes().is_none() && start.elapsed() < Duration::from_secs(120) {
