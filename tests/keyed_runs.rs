@@ -180,16 +180,29 @@ fn a_run_whose_machine_was_lost_is_taken_over() {
 
 #[test]
 fn a_process_that_was_suspended_leaves_the_run_to_the_one_that_has_taken_it_over() {
+    a_suspended_process_leaves_its_run_to_the_new_owner(|_| None);
+}
+
+// There, the files of a run are compared after each command, and what a command added is taken away.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_process_that_was_suspended_in_landlocks_tier_leaves_the_files_of_the_new_owner_alone() {
+    a_suspended_process_leaves_its_run_to_the_new_owner(|folder| Some(crate::sandbox::path_without_bwrap(folder)));
+}
+
+/// `path` makes the PATH of the processes.
+fn a_suspended_process_leaves_its_run_to_the_new_owner(path: impl Fn(&TestFolder) -> Option<std::path::PathBuf>) {
     let folder = folder_with(
         "model: replay/r.yaml\nparent: { prompt: Go., tools: [bash] }\nresult: { schema: { type: object } }\n",
     );
-    let wait = json!({ "tool": "bash", "input": { "command": "touch started; until [ -e go ]; do sleep 0.05; done" } });
+    let wait = json!({ "tool": "bash", "input": { "command": ": > started; until [ -e go ]; do sleep 0.05; done" } });
     let submit = json!({ "tool": "submit_result", "input": {} });
     let replies = json!({ "parent": [{ "calls": [wait] }, { "calls": [submit] }, { "text": "Moved." }] });
     folder.write("r.yaml", replies.to_string());
+    let programs = path(&folder);
     let start = |machine: &str| {
-        let program = folder.legwork(RUN).env("LEGWORK_BOOT_ID", machine);
-        program.env("LEGWORK_LEASE_OBSERVATION_MS", "2000")
+        let program = folder.legwork(RUN).env("LEGWORK_BOOT_ID", machine).env("LEGWORK_LEASE_OBSERVATION_MS", "2000");
+        programs.iter().fold(program, |program, programs| program.env("PATH", programs))
     };
     let suspended = start("a").spawn();
     folder.wait_for("started");

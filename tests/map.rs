@@ -529,14 +529,11 @@ fn a_copy_keeps_the_holes_of_a_disk_image_and_no_set_user_id_bit() {
 fn a_copy_that_fails_leaves_nothing() {
     let folder = writing("");
     rows(&folder, 1);
-    // The path of the copy is too long for the system.
-    let mut deep = folder.at("deep");
-    while deep.as_os_str().len() < 4_000 {
-        deep.push("x".repeat(200.min(4_060 - deep.as_os_str().len())));
-    }
-    std::fs::create_dir_all(&deep).unwrap();
+    folder.write("deep/large", vec![b'x'; 300 << 10]);
     let server = Server::start(write_then_answer);
-    let failed = run(&folder, &server, &["--isolate", "copy"]);
+    let line = "trap '' XFSZ && ulimit -f 128 && exec \"$0\" \"$@\"";
+    let shell = folder.program("/bin/bash", &["-c", line, env!("CARGO_BIN_EXE_legwork")]);
+    let failed = shell.args(MAP).args(["--isolate", "copy"]).anthropic(&server).run();
     failed.assert_code(5).assert_stderr_contains("the rows' workspaces can't be made");
     assert_eq!(failed.stderr.matches("os error").count(), 1, "{}", failed.stderr);
     let left = folder.list();
@@ -1401,4 +1398,116 @@ fn the_cost_of_a_row_that_was_killed_is_part_of_the_totals() {
     let totals = gathered.json();
     assert_eq!((&totals["cost_usd"], &totals["rows_of_unknown_cost"]), (&json!(0.0045), &json!(0)), "{totals}");
     assert_eq!(totals["usage"]["input_tokens"], 3_000);
+}
+
+/// Rows that each run this command without a sandbox.
+fn commanding(command: &str) -> TestFolder {
+    let folder = TestFolder::new();
+    folder.write(
+        "job.yaml",
+        "model: replay/r.yaml\ninputs: { item: { type: string } }\nparent: { prompt: Go., tools: [bash] }\n",
+    );
+    let command = serde_json::to_string(command).unwrap();
+    folder.write(
+        "r.yaml",
+        format!("parent:\n  - calls: [{{ tool: bash, input: {{ command: {command} }} }}]\n  - text: done\n"),
+    );
+    folder
+}
+
+#[test]
+fn what_commands_put_in_place_of_the_files_of_a_map_is_not_written_to() {
+    let map = "runs/job/map-rows";
+    for (name, plant) in [
+        ("a link", format!("ln -sfn $PWD/../home/victim {map}/results.jsonl")),
+        ("a hard link", format!("rm -f {map}/results.jsonl; ln ../home/victim {map}/results.jsonl")),
+        ("a pipe", format!("rm -f {map}/results.jsonl; mkfifo {map}/results.jsonl")),
+        ("a folder behind a link", format!("mv {map}/ledger ledger && ln -s $PWD/../home/folder {map}/ledger")),
+        (
+            "other tables",
+            format!("for name in results.csv report.html; do ln -sfn $PWD/../home/victim {map}/$name; done"),
+        ),
+    ] {
+        let folder = commanding(&format!("mkdir planted 2>/dev/null && {{ {plant}; }}; true"));
+        std::fs::create_dir(folder.home().join("folder")).unwrap();
+        std::fs::write(folder.home().join("victim"), "mine\n").unwrap();
+        rows(&folder, 3);
+        let ended = folder.legwork(MAP).args(["--sandbox", "off", "--isolate", "none", "--jobs", "1"]).run();
+        ended.assert_code(0);
+        assert_eq!(std::fs::read_to_string(folder.home().join("victim")).unwrap(), "mine\n", "{name}");
+        assert_eq!(std::fs::read_dir(folder.home().join("folder")).unwrap().count(), 0, "{name}");
+        let lines = folder.read(&format!("{map}/results.jsonl"));
+        assert_eq!(lines.lines().count(), 3, "{name}");
+        assert!(!folder.at(format!("{map}/results.jsonl")).is_symlink(), "{name}");
+    }
+}
+
+#[test]
+fn what_git_ignores_in_the_workspace_of_a_row_is_named() {
+    let folder = writing("");
+    folder.write(".gitignore", "runs/\nout/\n*.log\n").write("kept.txt", "x");
+    folder.commit_all();
+    rows(&folder, 2);
+    let server = Server::start(write_then_answer);
+    for isolate in ["worktree", "copy"] {
+        let ended = run(&folder, &server, &["--isolate", isolate, "--name", isolate]);
+        ended.assert_code(0);
+        ended
+            .assert_stderr_contains("row a0: git ignores what the row made here")
+            .assert_stderr_contains("workspace: out/");
+        let result = folder.read(&format!("runs/job/{isolate}/rows/a0/result.json"));
+        let result: Value = serde_json::from_str(&result).unwrap();
+        assert_eq!((&result["changes_ignored"], &result["changed_files"]), (&json!(["out/"]), &json!(0)), "{isolate}");
+    }
+    // Where the files stay, nothing is lost.
+    let ended = run(&folder, &server, &["--isolate", "none", "--name", "none"]);
+    ended.assert_code(0);
+    assert!(!ended.stderr.contains("git ignores"), "{}", ended.stderr);
+}
+
+#[test]
+fn rows_wait_while_the_provider_is_down_and_go_on_when_it_is_back() {
+    let folder = writing("");
+    rows(&folder, 12);
+    let failures = AtomicUsize::new(0);
+    let server = Server::with(Checks::AllowRepeats, move |request: &Request| {
+        match failures.fetch_add(1, Ordering::SeqCst) >= 60 {
+            true => write_then_answer(request),
+            false => Answer::status(503),
+        }
+    });
+    let program =
+        folder.legwork(MAP).args(["--jobs", "4", "--isolate", "none", "--max-failures", "1"]).anthropic(&server);
+    let ended = program.env("LEGWORK_RETRY_BASE_MS", "1").env("LEGWORK_OUTAGE_MS", "36000").run();
+    ended.assert_code(0).assert_stderr_contains("while the provider fails, no row starts");
+    for number in 0..12 {
+        assert_eq!(folder.read(&format!("out/a{number}.txt")), format!("a{number}"));
+    }
+    assert_eq!(folder.read("runs/job/map-rows/results.jsonl").lines().count(), 12);
+}
+
+#[test]
+fn a_map_whose_provider_stays_down_ends_with_75_and_most_rows_never_start() {
+    let folder = writing("");
+    rows(&folder, 60);
+    let server = Server::with(Checks::AllowRepeats, |_: &Request| Answer::status(503));
+    let program = folder.legwork(MAP).args(["--jobs", "4", "--isolate", "none"]).anthropic(&server);
+    let ended = program.env("LEGWORK_RETRY_BASE_MS", "1").env("LEGWORK_OUTAGE_MS", "2000").run();
+    ended.assert_code(75).assert_stderr_contains("the provider hasn't replied").assert_stderr_contains("not started: ");
+    let begun = std::fs::read_dir(folder.at("runs/job/map-rows/rows")).unwrap().count();
+    assert!(begun <= 4, "{begun}");
+    // The same command goes on with all of them.
+    let server = Server::start(write_then_answer);
+    run(&folder, &server, &["--jobs", "4", "--isolate", "none"]).assert_code(0);
+}
+
+#[test]
+fn no_more_rows_run_at_once_than_there_are_descriptors_for() {
+    let folder = commanding("true");
+    rows(&folder, 60);
+    let line = "ulimit -n 256 && exec \"$0\" \"$@\"";
+    let shell = folder.program("/bin/bash", &["-c", line, env!("CARGO_BIN_EXE_legwork")]);
+    let ended = shell.args(MAP).args(["--sandbox", "off", "--isolate", "none", "--jobs", "60"]).run();
+    ended.assert_code(0).assert_stderr_contains("the limit of open files (see `ulimit -n`) allows no more");
+    assert_eq!(folder.read("runs/job/map-rows/results.jsonl").lines().count(), 60);
 }

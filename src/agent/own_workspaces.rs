@@ -4,8 +4,8 @@
 //! are merged into the workspace in the order of the calls, three-way. Merging again what is already merged changes nothing,
 //! so that a run that was killed meanwhile merges again when it is resumed. A copy is removed after the call has its result.
 
-use std::fs;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,13 +13,15 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::ToolDeps;
-use crate::apply::{ContentChange, MergeSession, TargetFiles};
+use crate::apply::{ContentChange, MergeSession, TargetFiles, overwrite};
 use crate::event::{Change, MergedChanges};
 use crate::isolation::{Isolation, IsolationError, Snapshot, WORKSPACES_FOLDER};
+use crate::record::temporary_in;
 use crate::sandbox::Sandbox;
 use crate::sandbox::protected_paths::ProtectedPaths;
 use crate::text::sanitize;
 use crate::workspace::Workspace;
+use crate::workspace::open_root::OpenRoot;
 use crate::workspace_changes::{COMPARISON_TIMEOUT, ChangeTracker, Deadline};
 
 /// The folder of the copies in that of all workspaces. No job has such a name.
@@ -28,8 +30,13 @@ const COPIES_FOLDER: &str = ".subagents";
 const SNAPSHOT_FILE: &str = "snapshot.json";
 /// The file that says which contents a merge was about to write, for one that is repeated after a kill.
 const MERGE_FILE: &str = "merge.json";
+/// The greatest size of these files in bytes. A merge has at most some thousand files.
+const MAX_STATE_BYTES: u64 = 64 << 20;
 /// The most conflicts that are listed.
 const MAX_CONFLICTS: usize = 20;
+
+/// How many of the ignored files that aren't taken over are named.
+const MAX_IGNORED_NAMED: usize = 20;
 
 /// How the tools in a copy are confined.
 #[derive(Debug)]
@@ -51,25 +58,29 @@ pub struct OwnWorkspaces {
     /// The folder of this run's copies.
     folder: PathBuf,
     workspace: Arc<Workspace>,
-    /// The folder of all runs, which isn't copied.
-    out: PathBuf,
+    /// The folder of all runs, which isn't copied. It is opened before a command can replace it.
+    out: OpenRoot,
     git: Option<PathBuf>,
     confine: Arc<ConfineCopy>,
 }
 
 impl OwnWorkspaces {
     /// The copies of a run with this record in the folder of all runs, `out`. `git` is a git program that no tool can change.
+    ///
+    /// # Errors
+    /// If that folder can't be opened.
     pub fn new(
         out: &Path,
         record: &Path,
         workspace: Arc<Workspace>,
         git: Option<PathBuf>,
         confine: Arc<ConfineCopy>,
-    ) -> Self {
-        let [out, record] = [out, record].map(|path| path.canonicalize().unwrap_or_else(|_| path.to_owned()));
-        let name = record.strip_prefix(&out).ok().or_else(|| record.file_name().map(Path::new));
-        let folder = out.join(WORKSPACES_FOLDER).join(COPIES_FOLDER).join(name.unwrap_or(Path::new("run")));
-        Self { folder, workspace, out, git, confine }
+    ) -> io::Result<Self> {
+        let out = OpenRoot::open(out)?;
+        let record = record.canonicalize().unwrap_or_else(|_| record.to_owned());
+        let name = record.strip_prefix(out.path()).ok().or_else(|| record.file_name().map(Path::new));
+        let folder = out.path().join(WORKSPACES_FOLDER).join(COPIES_FOLDER).join(name.unwrap_or(Path::new("run")));
+        Ok(Self { folder, workspace, out, git, confine })
     }
 
     /// Where the copy of an agent is.
@@ -84,9 +95,15 @@ impl OwnWorkspaces {
 
     /// The snapshot of a complete copy.
     fn snapshot(&self, id: &str) -> Option<Snapshot> {
-        let text = fs::read(self.state(id).join(SNAPSHOT_FILE)).ok()?;
+        let text = self.out.read(&self.state(id).join(SNAPSHOT_FILE), MAX_STATE_BYTES).ok()?;
         let snapshot: Snapshot = serde_json::from_slice(&text).ok()?;
-        snapshot.workspace_in(&self.copy(id)).is_dir().then_some(snapshot)
+        self.out.is_dir(&snapshot.workspace_in(&self.copy(id))).then_some(snapshot)
+    }
+
+    /// The copy of an agent as a workspace without protected paths.
+    fn open_copy(&self, id: &str, snapshot: &Snapshot) -> io::Result<Workspace> {
+        let folder = self.out.subfolder(&snapshot.workspace_in(&self.copy(id)))?;
+        Workspace::in_folder(&folder, Vec::new(), Vec::new())
     }
 
     /// Whether an agent has a complete copy.
@@ -100,32 +117,30 @@ impl OwnWorkspaces {
     /// Why it can't, in a sentence.
     pub(super) fn make(&self, id: &str, stop: CancellationToken) -> Result<(), String> {
         self.remove(id);
-        let (state, root) = (self.state(id), self.workspace.root());
+        let state = self.state(id);
         let failed = |error: &dyn std::fmt::Display| format!("the workspace can't be copied for {id}: {error}");
-        let excluded = [self.out.clone()];
-        fs::create_dir_all(&state).map_err(|error| failed(&error))?;
-        let taken = match Snapshot::take(Isolation::for_workspace(root), root, &state, &excluded) {
+        let excluded = [self.out.path().to_owned()];
+        self.out.create_dir(&state, 0o777).map_err(|error| failed(&error))?;
+        let root = self.workspace.open_root().map_err(|error| failed(&error))?;
+        let take = |isolation| Snapshot::take(isolation, &root, &self.out, &state, &excluded);
+        let taken = match take(Isolation::for_workspace(root.path())) {
             // Without a commit, or if git can't be used here.
-            Err(IsolationError::NoCommit | IsolationError::Git { .. }) => {
-                Snapshot::take(Isolation::Copy, root, &state, &excluded)
-            }
+            Err(IsolationError::NoCommit | IsolationError::Git { .. }) => take(Isolation::Copy),
             taken => taken,
         };
         let snapshot = taken.map_err(|error| failed(&error))?.ok_or_else(|| failed(&"it is shared"))?;
-        let folder = snapshot.make_workspace(&self.copy(id)).map_err(|error| failed(&error))?;
-        let workspace = Workspace::open(&folder, Vec::new(), Vec::new()).map_err(|error| failed(&error))?;
-        let tracker = self.tracker(id, workspace);
+        snapshot.make_workspace(&self.out, &self.copy(id)).map_err(|error| failed(&error))?;
+        let workspace = self.open_copy(id, &snapshot).map_err(|error| failed(&error))?;
+        let tracker = self.tracker(id, workspace).map_err(|error| failed(&error))?;
         tracker.take_baseline(&Deadline::new(COMPARISON_TIMEOUT, stop)).map_err(|error| failed(&error))?;
         self.write_state(id, SNAPSHOT_FILE, &snapshot).map_err(|error| failed(&error))
     }
 
     fn write_state(&self, id: &str, name: &str, value: &impl Serialize) -> io::Result<()> {
-        let state = self.state(id);
-        let mut file = tempfile::NamedTempFile::new_in(&state)?;
-        file.write_all(&serde_json::to_vec(value)?)?;
-        file.as_file().sync_all()?;
-        file.persist(state.join(name)).map_err(|error| error.error)?;
-        Ok(())
+        let file = temporary_in(self.out.open_dir(&self.state(id))?.as_fd())?;
+        file.file().write_all(&serde_json::to_vec(value)?)?;
+        file.file().sync_all()?;
+        file.persist(name.as_ref()).map(drop)
     }
 
     /// The tools' folder, confinement and environment for an agent that has a copy. Call it from the thread that starts the
@@ -136,9 +151,9 @@ impl OwnWorkspaces {
     pub(super) fn tools(&self, id: &str, shared: &ToolDeps) -> Result<ToolDeps, String> {
         let missing = || format!("the copy of the workspace for {id} is gone");
         let folder = self.snapshot(id).ok_or_else(missing)?.workspace_in(&self.copy(id));
-        let folder = folder.canonicalize().map_err(|error| format!("{}: {error}", missing()))?;
-        let ConfinedCopy { sandbox, protected } = (self.confine)(&folder)?;
-        let workspace = Workspace::open(&folder, protected.paths, Vec::new())
+        let folder = self.out.subfolder(&folder).map_err(|error| format!("{}: {error}", missing()))?;
+        let ConfinedCopy { sandbox, protected } = (self.confine)(folder.path())?;
+        let workspace = Workspace::in_folder(&folder, protected.paths, Vec::new())
             .map_err(|error| format!("the copy of the workspace for {id} can't be opened: {error}"))?
             .with_unprotected(&protected.allowed_changes.unprotected)
             .in_place_of(self.workspace.root());
@@ -146,15 +161,15 @@ impl OwnWorkspaces {
     }
 
     /// Tracks the changes in a copy. The patch stays in this process, so nothing is masked: a masked one couldn't be merged.
-    fn tracker(&self, id: &str, workspace: Workspace) -> ChangeTracker {
-        ChangeTracker {
+    fn tracker(&self, id: &str, workspace: Workspace) -> io::Result<ChangeTracker> {
+        Ok(ChangeTracker {
             workspace: Arc::new(workspace),
-            record: self.state(id),
+            record: self.out.subfolder(&self.state(id))?,
             mask: Arc::default(),
             outputs: Vec::new(),
             git: self.git.clone(),
             shows_content: true,
-        }
+        })
     }
 
     /// Merges the changes in a copy into the workspace, all of them or none. If the agent may continue in its copy, the next
@@ -165,13 +180,12 @@ impl OwnWorkspaces {
     pub(super) fn merge(&self, id: &str, may_continue: bool, stop: CancellationToken) -> Result<MergedChanges, String> {
         let conflict = |why: String| Ok(MergedChanges { conflicts: vec![why], ..MergedChanges::default() });
         let Some(snapshot) = self.snapshot(id) else { return conflict("its copy of the workspace is gone".to_owned()) };
-        let folder = snapshot.workspace_in(&self.copy(id));
-        let workspace = match Workspace::open(&folder, Vec::new(), Vec::new()) {
-            Ok(workspace) => workspace,
+        let opened = self.open_copy(id, &snapshot).and_then(|workspace| self.tracker(id, workspace));
+        let tracker = match opened {
+            Ok(tracker) => tracker,
             Err(error) => return conflict(format!("its copy of the workspace can't be read: {error}")),
         };
         let deadline = Deadline::new(COMPARISON_TIMEOUT, stop);
-        let tracker = self.tracker(id, workspace);
         let Some(changed) = tracker.compare_with_baseline(&deadline) else {
             return conflict("the state of its copy at the start isn't known".to_owned());
         };
@@ -179,13 +193,14 @@ impl OwnWorkspaces {
             return conflict("it changed too many files to compare them all".to_owned());
         }
         let paths: Vec<PathBuf> = changed.changes.iter().map(|change| PathBuf::from(&change.path)).collect();
+        let note = describe_gaps(changed.incomplete, &changed.ignored);
         if paths.is_empty() {
-            return Ok(MergedChanges { note: changed.incomplete, ..MergedChanges::default() });
+            return Ok(MergedChanges { note, ..MergedChanges::default() });
         }
         let failed = |error: io::Error| format!("the changes of {id} can't be merged into the workspace: {error}");
-        let mut files = TargetFiles::new(self.workspace.root()).map_err(failed)?;
+        let mut files = TargetFiles::in_folder(self.workspace.open_root().map_err(failed)?);
         files.add_snapshot(snapshot);
-        let begun = fs::read(self.state(id).join(MERGE_FILE)).ok();
+        let begun = self.out.read(&self.state(id).join(MERGE_FILE), MAX_STATE_BYTES).ok();
         let begun: Option<Vec<ContentChange>> = begun.and_then(|text| serde_json::from_slice(&text).ok());
         let mut session = match begun {
             Some(changes) => MergeSession::repeat(files, &changes),
@@ -222,29 +237,33 @@ impl OwnWorkspaces {
                 conflicts.truncate(MAX_CONFLICTS);
                 conflicts.push(format!("and {more} more"));
             }
-            return Ok(MergedChanges { conflicts, ..MergedChanges::default() });
+            return Ok(MergedChanges {
+                conflicts,
+                note: describe_gaps(None, &changed.ignored),
+                ..MergedChanges::default()
+            });
         }
         if let Ok(merged) = merged {
             self.write_state(id, MERGE_FILE, &merged.content_changes()).map_err(failed)?;
             session.accept(merged);
         }
-        for (path, _, state) in session.changes_to_write() {
-            let written = self.workspace.with_path_lock(path, || session.source().write(path, state));
-            written.map_err(|error| failed(io::Error::new(error.kind(), format!("`{}`: {error}", path.display()))))?;
+        // No other call of this run is under way.
+        if let Some((path, why)) = overwrite(&session).failed {
+            return Err(failed(io::Error::other(format!("`{}`: {why}", path.display()))));
         }
         if may_continue {
             tracker.take_baseline(&deadline).map_err(failed)?;
             // The next merge isn't a repetition of this one.
-            let _ = fs::remove_file(self.state(id).join(MERGE_FILE));
+            let _ = self.out.remove_file(&self.state(id).join(MERGE_FILE));
         }
         let files = changed.changes.into_iter().map(|change| change.path).collect();
-        Ok(MergedChanges { files, note: changed.incomplete, ..MergedChanges::default() })
+        Ok(MergedChanges { files, note, ..MergedChanges::default() })
     }
 
     /// Removes the copy of an agent, complete or not.
     pub(super) fn remove(&self, id: &str) {
         let folder = self.folder.join(id);
-        if folder.symlink_metadata().is_err() {
+        if self.out.stat(&folder).is_err() {
             return;
         }
         // For an incomplete copy, git may have noted a worktree, too.
@@ -252,10 +271,10 @@ impl OwnWorkspaces {
         let unknown =
             || Snapshot::Git { repository, subfolder: PathBuf::new(), commit: String::new(), tree: String::new() };
         // What can't be removed is in a folder that git ignores, and is removed when the run is resumed.
-        let _ = self.snapshot(id).unwrap_or_else(unknown).remove_workspace(&self.copy(id));
-        let _ = Snapshot::Copy { folder }.discard();
-        for folder in self.folder.ancestors().take_while(|folder| **folder != *self.out) {
-            if fs::remove_dir(folder).is_err() {
+        let _ = self.snapshot(id).unwrap_or_else(unknown).remove_workspace(&self.out, &self.copy(id));
+        let _ = self.out.remove_tree(&folder);
+        for folder in self.folder.ancestors().take_while(|folder| **folder != *self.out.path()) {
+            if self.out.remove_dir(folder).is_err() {
                 break;
             }
         }
@@ -263,13 +282,29 @@ impl OwnWorkspaces {
 
     /// Removes all copies of the run.
     pub fn remove_all(&self) {
-        let copies: Vec<_> = fs::read_dir(&self.folder).into_iter().flatten().flatten().collect();
-        copies.iter().filter_map(|copy| copy.file_name().into_string().ok()).for_each(|id| self.remove(&id));
+        let copies = self.out.names(&self.folder).unwrap_or_default();
+        copies.into_iter().filter_map(|copy| copy.into_string().ok()).for_each(|id| self.remove(&id));
     }
+}
+
+/// What isn't taken over from a copy, for the parent.
+fn describe_gaps(incomplete: Option<String>, ignored: &[String]) -> Option<String> {
+    let named: Vec<String> =
+        ignored.iter().take(MAX_IGNORED_NAMED).map(|path| format!("`{}`", sanitize::line(path))).collect();
+    let more = match ignored.len().saturating_sub(MAX_IGNORED_NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let ignored =
+        (!named.is_empty()).then(|| format!("not taken over, because git ignores it: {}{more}", named.join(", ")));
+    let gaps: Vec<String> = ignored.into_iter().chain(incomplete).collect();
+    (!gaps.is_empty()).then(|| gaps.join("; "))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     /// A workspace with one file, and the copies of it.
@@ -283,7 +318,7 @@ mod tests {
         fs::write(workspace.join("f"), "x\n1\n1\n1\n").unwrap();
         let opened = Arc::new(Workspace::open(&workspace, Vec::new(), Vec::new()).unwrap());
         let confine: Arc<ConfineCopy> = Arc::new(|_| Err("unused".to_owned()));
-        let copies = OwnWorkspaces::new(&out, &out.join("run"), opened, None, confine);
+        let copies = OwnWorkspaces::new(&out, &out.join("run"), opened, None, confine).unwrap();
         (folder, workspace, copies)
     }
 

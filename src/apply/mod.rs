@@ -19,6 +19,7 @@ use self::patch_reader::{FilePatch, LINK_MODE};
 pub use self::report::{APPLY_REPORTS, AppliedRun, ApplyReport, ApplyStatus, FileProblem, UnwrittenFile};
 pub use self::run_changes::RunChanges;
 pub use self::target_files::TargetFiles;
+pub(crate) use self::write_back::overwrite;
 pub use self::write_back::{WriteReport, write_back};
 use crate::git::objects::object_id;
 use crate::text::hex;

@@ -1,18 +1,25 @@
 //! The files of a workspace that patches are applied to.
 
 use std::collections::HashSet;
-use std::ffi::OsString;
-use std::fs;
-use std::io::{self, Read, Write};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+use rustix::fs::{AtFlags, FileType, RawMode, Stat, readlinkat, statat, unlinkat};
+use rustix::io::Errno;
 
 use super::{Blocker, FileKind, FileSource, FileState, is_object};
 use crate::git::CALLER_VARIABLES;
 use crate::isolation::Snapshot;
 use crate::record::open_file;
+use crate::workspace::atomic_write::CompleteFile;
+use crate::workspace::new_file::create_link;
+use crate::workspace::open_beneath::{entries, open_regular_file};
+use crate::workspace::open_root::OpenRoot;
 
 /// The largest file that is merged, in bytes. Patches have no larger ones.
 const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -20,10 +27,10 @@ const MAX_FILE_BYTES: u64 = 16 << 20;
 /// How many files are looked for in a folder that a file replaces.
 const MAX_REPLACED: usize = 10_000;
 
-/// The files below a folder.
+/// The files below a folder, which is opened once. Nothing is reached through a link, also if one is swapped in meanwhile.
 #[derive(Debug, Clone)]
 pub struct TargetFiles {
-    root: PathBuf,
+    root: OpenRoot,
     /// Copies of the folder that were made earlier.
     copies: Vec<PathBuf>,
     /// The names of commits and trees that may have the content that a patch was made from.
@@ -33,7 +40,7 @@ pub struct TargetFiles {
 /// What git knows about the files of a folder.
 #[derive(Debug)]
 pub struct CommittedFiles {
-    root: PathBuf,
+    root: OpenRoot,
     tracked: HashSet<PathBuf>,
     changed: HashSet<PathBuf>,
     /// Those in which git was told not to look for changes.
@@ -44,7 +51,7 @@ impl CommittedFiles {
     /// Why git can't restore a file that exists, and what to do: it has changes that aren't committed, or git doesn't track it.
     pub fn obstacle(&self, path: &Path) -> Option<&'static str> {
         let folders = || path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
-        let is_nested = || folders().any(|folder| fs::symlink_metadata(self.root.join(folder).join(".git")).is_ok());
+        let is_nested = || folders().any(|folder| self.root.stat(&folder.join(".git")).is_ok());
         match () {
             () if self.changed.contains(path) => {
                 Some("it has changes that aren't committed; commit or stash it, or use --allow-dirty")
@@ -70,7 +77,12 @@ impl TargetFiles {
     /// # Errors
     /// If the folder can't be resolved.
     pub fn new(root: &Path) -> io::Result<Self> {
-        Ok(Self { root: root.canonicalize()?, copies: Vec::new(), trees: vec!["HEAD".to_owned()] })
+        Ok(Self::in_folder(OpenRoot::open(root)?))
+    }
+
+    /// The files below an open folder.
+    pub(crate) fn in_folder(root: OpenRoot) -> Self {
+        Self { root, copies: Vec::new(), trees: vec!["HEAD".to_owned()] }
     }
 
     /// Adds a snapshot that may have the content that a patch was made from. It needn't exist.
@@ -84,7 +96,12 @@ impl TargetFiles {
 
     /// The folder.
     pub fn root(&self) -> &Path {
-        &self.root
+        self.root.path()
+    }
+
+    /// Whether something other than a folder is at a path.
+    pub fn has_file(&self, path: &Path) -> bool {
+        self.root.stat(path).is_ok_and(|found| kind_of(&found) != FileType::Directory)
     }
 
     /// What git knows about the files; `None` outside of git.
@@ -92,7 +109,7 @@ impl TargetFiles {
     /// # Errors
     /// If git fails.
     pub fn committed_files(&self) -> io::Result<Option<CommittedFiles>> {
-        if !self.root.ancestors().any(|folder| fs::symlink_metadata(folder.join(".git")).is_ok()) {
+        if !self.root().ancestors().any(|folder| folder.join(".git").symlink_metadata().is_ok()) {
             return Ok(None);
         }
         let listed = |output: &[u8], skipped: usize, prefix: &[u8]| -> HashSet<PathBuf> {
@@ -119,72 +136,80 @@ impl TargetFiles {
     /// # Errors
     /// If it can't be written, or the path leads through a symbolic link.
     pub fn write(&self, path: &Path, state: Option<&FileState>) -> io::Result<()> {
-        let target = self.resolve(path)?;
-        let folder = target.parent().unwrap_or(&self.root);
+        match self.begin_write(path, state)? {
+            None => Ok(()),
+            Some(write) => {
+                write.file().sync_data()?;
+                write.finish(false)
+            }
+        }
+    }
+
+    /// Writes the content of a file that isn't there until the write is finished, and must be on the disk by then. Deletes a
+    /// file, or creates a link, at once.
+    pub(super) fn begin_write(&self, path: &Path, state: Option<&FileState>) -> io::Result<Option<FileWrite>> {
         let Some(state) = state else {
-            fs::remove_file(&target)?;
+            let (folder, name) = self.open_parent(path)?.ok_or(io::ErrorKind::NotFound)?;
+            unlinkat(folder, name, AtFlags::empty())?;
             // Git has no empty folders either.
-            for folder in folder.ancestors().take_while(|folder| *folder != self.root) {
-                if fs::remove_dir(folder).is_err() {
+            for folder in path.ancestors().skip(1).take_while(|folder| !folder.as_os_str().is_empty()) {
+                let Ok(Some((above, name))) = self.open_parent(folder) else { break };
+                if unlinkat(above, name, AtFlags::REMOVEDIR).is_err() {
                     break;
                 }
             }
-            return Ok(());
+            return Ok(None);
         };
-        fs::create_dir_all(folder)?;
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        let parent = path.parent().unwrap_or(Path::new(""));
+        let folder = self.root.create_dir(parent, 0o777).map_err(|error| self.explain(path, error))?;
         if state.kind == FileKind::Link {
-            let temporary = tempfile::Builder::new().prefix(".legwork-").tempdir_in(folder)?;
-            let link = temporary.path().join("link");
-            symlink(Path::new(std::ffi::OsStr::from_bytes(&state.content)), &link)?;
-            return fs::rename(link, &target);
+            create_link(folder.as_fd(), name, Path::new(OsStr::from_bytes(&state.content)))?;
+            return Ok(None);
         }
-        let executable = state.kind == FileKind::Executable;
-        let kept = fs::symlink_metadata(&target).ok().filter(fs::Metadata::is_file).map(|found| {
-            let mode = found.permissions().mode() & 0o7777;
-            if executable { mode | 0o111 } else { mode & !0o111 }
-        });
-        // The umask applies to a new file.
-        let new = fs::Permissions::from_mode(if executable { 0o777 } else { 0o666 });
-        let mut file = tempfile::Builder::new().prefix(".legwork-").permissions(new).tempfile_in(folder)?;
-        file.write_all(&state.content)?;
-        if let Some(mode) = kept {
-            file.as_file().set_permissions(fs::Permissions::from_mode(mode))?;
-        }
-        file.as_file().sync_data()?;
-        file.persist(&target).map_err(|error| error.error)?;
-        Ok(())
+        let bits: RawMode = if state.kind == FileKind::Executable { 0o111 } else { 0 };
+        let before = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).ok();
+        let replaced = before.as_ref().filter(|before| kind_of(before) == FileType::RegularFile);
+        let mode = replaced.map_or(0o666, |before| before.st_mode & 0o666) | bits;
+        let file = CompleteFile::write(folder.as_fd(), &state.content, replaced, mode)?;
+        Ok(Some(FileWrite { folder, name: name.to_owned(), before, file }))
     }
 
-    /// The absolute path of a file. None of the folders above it may be a link, which could lead elsewhere.
-    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
-        let mut absolute = self.root.clone();
-        for part in path.parent().into_iter().flat_map(Path::components) {
-            absolute.push(part);
-            match fs::symlink_metadata(&absolute) {
-                Ok(data) if !data.is_dir() => {
-                    let why =
-                        format!("`{}` isn't a folder", absolute.strip_prefix(&self.root).unwrap_or(path).display());
-                    return Err(io::Error::new(io::ErrorKind::NotADirectory, why));
-                }
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
+    /// Opens the folder above a file; `None` if it doesn't exist. None of the folders may be a link, which could lead elsewhere.
+    fn open_parent<'a>(&self, path: &'a Path) -> io::Result<Option<(OwnedFd, &'a OsStr)>> {
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        match self.root.open_dir(path.parent().unwrap_or(Path::new(""))) {
+            Ok(folder) => Ok(Some((folder, name))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(self.explain(path, error)),
         }
-        Ok(self.root.join(path))
+    }
+
+    /// Says which part of a path isn't a folder, if that is why it can't be opened.
+    fn explain(&self, path: &Path, error: io::Error) -> io::Error {
+        let mut above: Vec<&Path> = path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()).collect();
+        above.reverse();
+        let is_other = |above: &&Path| self.root.stat(above).is_ok_and(|found| kind_of(&found) != FileType::Directory);
+        match above.into_iter().find(is_other) {
+            Some(other) => {
+                io::Error::new(io::ErrorKind::NotADirectory, format!("`{}` isn't a folder", other.display()))
+            }
+            None => error,
+        }
     }
 
     /// The files and empty folders in a folder, and the folder itself if there are too many.
     fn list(&self, folder: &Path) -> Vec<PathBuf> {
         let (mut folders, mut found) = (vec![folder.to_owned()], Vec::new());
         while let Some(next) = folders.pop() {
-            let entries: Vec<_> = fs::read_dir(self.root.join(&next)).into_iter().flatten().flatten().collect();
-            if entries.is_empty() {
+            let opened = self.root.open_dir(&next).ok();
+            let listed = opened.as_ref().and_then(|opened| entries(opened).ok());
+            let listed: Vec<_> = listed.into_iter().flatten().flatten().take(MAX_REPLACED + 1).collect();
+            if listed.is_empty() {
                 found.push(next.clone());
             }
-            for entry in entries {
-                let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-                (if is_folder { &mut folders } else { &mut found }).push(next.join(entry.file_name()));
+            for (name, kind) in listed {
+                (if kind == FileType::Directory { &mut folders } else { &mut found }).push(next.join(name));
             }
             if found.len() + folders.len() > MAX_REPLACED {
                 return vec![folder.to_owned()];
@@ -197,7 +222,7 @@ impl TargetFiles {
         let mut command = Command::new("git");
         command
             .args(["--no-pager", "--no-optional-locks", "-c", "core.fsmonitor=false"])
-            .current_dir(&self.root)
+            .current_dir(self.root())
             // A missing object of a partial clone isn't worth a network connection.
             .env("GIT_NO_LAZY_FETCH", "1")
             .env("GIT_TERMINAL_PROMPT", "0")
@@ -227,38 +252,80 @@ impl TargetFiles {
     }
 }
 
+/// A file that is complete except for its name.
+pub(super) struct FileWrite {
+    folder: OwnedFd,
+    name: OsString,
+    /// What had the name when the write began.
+    before: Option<Stat>,
+    file: CompleteFile,
+}
+
+impl FileWrite {
+    /// The new file.
+    pub(super) fn file(&self) -> &File {
+        self.file.file()
+    }
+
+    /// Gives the file its name. If that is checked, not if another program has changed the old one since the write began.
+    pub(super) fn finish(self, is_checked: bool) -> io::Result<()> {
+        #[allow(clippy::unnecessary_cast, reason = "the field types differ between systems")]
+        let state = |stat: &Stat| {
+            (
+                stat.st_ino as u64,
+                stat.st_size,
+                stat.st_mtime,
+                stat.st_mtime_nsec as i64,
+                stat.st_ctime,
+                stat.st_ctime_nsec as i64,
+            )
+        };
+        let now = statat(&self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW).ok();
+        if is_checked && now.as_ref().map(state) != self.before.as_ref().map(state) {
+            return Err(io::Error::other("it changed in the meantime"));
+        }
+        self.file.persist(&self.name).map(drop)
+    }
+}
+
+fn kind_of(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
 impl FileSource for TargetFiles {
     fn current(&self, path: &Path) -> Result<Option<FileState>, String> {
-        let target = self.resolve(path).map_err(|error| error.to_string())?;
-        let data = match fs::symlink_metadata(&target) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            data => data.map_err(|error| error.to_string())?,
+        let text = |error: io::Error| error.to_string();
+        let Some((folder, name)) = self.open_parent(path).map_err(text)? else { return Ok(None) };
+        let found = match statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(None),
+            found => found.map_err(|error| text(error.into()))?,
         };
-        if data.is_symlink() {
-            let link = fs::read_link(&target).map_err(|error| error.to_string())?;
-            return Ok(Some(FileState { content: link.into_os_string().into_vec(), kind: FileKind::Link }));
+        match kind_of(&found) {
+            FileType::Symlink => {
+                let link = readlinkat(&folder, name, Vec::new()).map_err(|error| text(error.into()))?;
+                return Ok(Some(FileState { content: link.into_bytes(), kind: FileKind::Link }));
+            }
+            FileType::Directory => return Err("it is a folder".to_owned()),
+            _ => {}
         }
-        if data.is_dir() {
-            return Err("it is a folder".to_owned());
-        }
-        if !data.is_file() {
-            return Err("it isn't a regular file".to_owned());
-        }
-        if data.len() > MAX_FILE_BYTES {
+        let not_regular = || "it isn't a regular file".to_owned();
+        let file = open_regular_file(folder.as_fd(), name).map_err(text)?.ok_or_else(not_regular)?;
+        let mut content = Vec::new();
+        (&file).take(MAX_FILE_BYTES + 1).read_to_end(&mut content).map_err(text)?;
+        if content.len() as u64 > MAX_FILE_BYTES {
             return Err("it is larger than 16 MiB".to_owned());
         }
-        let kind = if data.permissions().mode() & 0o100 != 0 { FileKind::Executable } else { FileKind::Regular };
-        let content = fs::read(&target).map_err(|error| error.to_string())?;
+        let mode = rustix::fs::fstat(&file).map_err(|error| text(error.into()))?.st_mode;
+        let kind = if mode & 0o100 != 0 { FileKind::Executable } else { FileKind::Regular };
         Ok(Some(FileState { content, kind }))
     }
 
     fn blocker(&self, path: &Path) -> Option<Blocker> {
-        let found = |path: &Path| fs::symlink_metadata(self.root.join(path)).ok();
+        let found = |path: &Path| self.root.stat(path).ok().map(|found| kind_of(&found));
         // A link could lead elsewhere, so it isn't known what it means for the file.
-        let above = path.ancestors().skip(1).find_map(found);
-        match above {
-            Some(data) if data.is_file() => Some(Blocker::FileAbove),
-            Some(data) if data.is_dir() && found(path).is_some_and(|data| data.is_dir()) => {
+        match path.ancestors().skip(1).find_map(found) {
+            Some(FileType::RegularFile) => Some(Blocker::FileAbove),
+            Some(FileType::Directory) if found(path) == Some(FileType::Directory) => {
                 Some(Blocker::Folder(self.list(path)))
             }
             _ => None,

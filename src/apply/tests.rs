@@ -393,3 +393,67 @@ fn applying_again_changes_nothing_even_if_lines_repeat() {
     }
     assert!(clean > 1_000 && merged_elsewhere > 500, "{clean} {merged_elsewhere}");
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn files_are_never_written_or_read_outside_while_folders_and_links_are_swapped() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+    let folder = tempfile::tempdir().unwrap();
+    let (root, outside) = (folder.path().join("root"), folder.path().join("outside"));
+    for made in [root.join("d/e"), outside.join("e")] {
+        std::fs::create_dir_all(made).unwrap();
+    }
+    std::fs::write(outside.join("e/secret"), "secret").unwrap();
+    std::os::unix::fs::symlink("../outside", root.join("link")).unwrap();
+    let files = TargetFiles::new(&root).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let _ = renameat_with(CWD, root.join("d"), CWD, root.join("link"), RenameFlags::EXCHANGE);
+            }
+        });
+        let mut written = 0;
+        for number in 0..2_000 {
+            let path = PathBuf::from(format!("d/e/{number}"));
+            written += usize::from(files.write(&path, Some(&regular("x"))).is_ok());
+            assert!(!matches!(files.current(Path::new("d/e/secret")), Ok(Some(_))), "try {number}");
+            let _ = files.write(Path::new("d/e/secret"), None);
+        }
+        done.store(true, Ordering::Relaxed);
+        assert!(written > 0);
+    });
+    let found: Vec<_> = std::fs::read_dir(outside.join("e")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(found, ["secret"]);
+}
+
+#[test]
+fn thousands_of_files_are_written_in_batches_and_a_failure_stops_them_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let patch = |count: usize| -> String {
+        let section = |number: usize| {
+            format!(
+                "diff --git a/d/{number:04} b/d/{number:04}\nnew file mode 100644\nindex {}..{}\n--- /dev/null\n+++ \
+                 b/d/{number:04}\n@@ -0,0 +1 @@\n+x\n",
+                "0".repeat(40),
+                hex(&object_id(b"x\n", false))
+            )
+        };
+        (0..count).map(section).collect()
+    };
+    let mut session = MergeSession::new(TargetFiles::new(folder.path()).unwrap());
+    session.merge_patch("x", &patch(1_000)).unwrap();
+    // A folder that appeared meanwhile is in the way of one of them.
+    std::fs::create_dir_all(folder.path().join("d/0300")).unwrap();
+    let report = write_back(&session);
+    assert_eq!((report.written.len(), report.unwritten.len()), (300, 699));
+    assert_eq!(report.failed.unwrap().0, PathBuf::from("d/0300"));
+    assert_eq!(std::fs::read_dir(folder.path().join("d")).unwrap().count(), 301, "and no temporary file");
+    std::fs::remove_dir(folder.path().join("d/0300")).unwrap();
+    let mut session = MergeSession::new(TargetFiles::new(folder.path()).unwrap());
+    session.merge_patch("x", &patch(1_000)).unwrap();
+    assert_eq!(write_back(&session).written.len(), 700);
+}

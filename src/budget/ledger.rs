@@ -10,19 +10,22 @@
 //! one that was only suspended still has what it claimed.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{DirBuilder, File};
 use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::fs::{AtFlags, CWD, FlockOperation, Timespec, Timestamps, UTIME_NOW, flock, utimensat};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, flock, openat, utimensat};
 use serde::{Deserialize, Serialize};
 
-use crate::record::{open_file, remove_abandoned_files, replace_shared_file};
+use crate::record::{open_file_in, remove_abandoned_files, replace_shared_file};
+use crate::workspace::open_beneath;
+use crate::workspace::open_root::OpenRoot;
 
 /// The suffix of the processes' files.
 const SUFFIX: &str = ".json";
@@ -125,7 +128,7 @@ pub struct Ledger {
 
 #[derive(Debug)]
 struct SharedLedger {
-    folder: PathBuf,
+    folder: OpenRoot,
     name: String,
     limits: MapLimits,
     /// The lock file; `None` if it can't be opened.
@@ -215,16 +218,16 @@ impl Ledger {
     /// If the folder or the file can't be written, or no thread can be started.
     pub fn open(folder: &Path, name: &str, limits: MapLimits) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        remove_abandoned_files(folder);
+        let folder = OpenRoot::of(open_beneath::open_root(folder)?, folder);
+        remove_abandoned_files(folder.folder());
         // It could be a link or a pipe.
-        let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits();
-        let mut options = File::options();
-        options.write(true).create(true).truncate(false).mode(0o600).custom_flags(flags.cast_signed());
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let lock_file = openat(folder.folder(), LOCK_FILE, flags, Mode::RUSR | Mode::WUSR).ok().map(File::from);
         let shared = Arc::new(SharedLedger {
-            folder: folder.to_owned(),
+            folder,
             name: format!("{name}{SUFFIX}"),
             limits,
-            lock_file: options.open(folder.join(LOCK_FILE)).ok(),
+            lock_file,
             own: Mutex::default(),
             total: Mutex::default(),
         });
@@ -408,8 +411,7 @@ impl SharedLedger {
 
     /// Reads the files of all other processes that haven't ended.
     fn read_others(&self, own: &mut OwnSpend) -> io::Result<()> {
-        for entry in fs::read_dir(&self.folder)? {
-            let name = entry?.file_name();
+        for name in self.folder.names(Path::new(""))? {
             let Some(name) = name.to_str().filter(|name| name.ends_with(SUFFIX) && **name != *self.name) else {
                 continue;
             };
@@ -418,11 +420,11 @@ impl SharedLedger {
                 own.others.insert(name.to_owned(), new);
             }
             if own.others.len() > MAX_FILES {
-                return Err(io::Error::other(format!("`{}` has too many files", self.folder.display())));
+                return Err(io::Error::other(format!("`{}` has too many files", self.folder.path().display())));
             }
         }
         for (name, other) in own.others.iter_mut().filter(|(_, other)| !other.claim.is_final) {
-            let (claim, touched) = read_claim(&self.folder, name)
+            let (claim, touched) = read_claim(self.folder.folder(), name)
                 .map_err(|error| io::Error::new(error.kind(), format!("`{name}` in the map's ledger: {error}")))?;
             if (claim, touched) != (other.claim, other.touched) {
                 *other = OtherProcess { claim, touched, unchanged: 0 };
@@ -434,7 +436,7 @@ impl SharedLedger {
     /// Writes the file of this process so that others see it complete.
     fn write(&self, own: &mut OwnSpend, claim: Claim) -> io::Result<()> {
         let is_durable = self.limits != MapLimits::default();
-        replace_shared_file(&self.folder, &self.name, is_durable, &mut |out| {
+        replace_shared_file(self.folder.folder(), &self.name, is_durable, &mut |out| {
             serde_json::to_writer(out, &claim).map_err(Into::into)
         })?;
         own.written = claim;
@@ -445,7 +447,7 @@ impl SharedLedger {
     fn touch(&self) -> io::Result<()> {
         let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
         let times = Timestamps { last_access: now, last_modification: now };
-        utimensat(CWD, self.folder.join(&self.name), &times, AtFlags::SYMLINK_NOFOLLOW).map_err(Into::into)
+        utimensat(self.folder.folder(), self.name.as_str(), &times, AtFlags::SYMLINK_NOFOLLOW).map_err(Into::into)
     }
 }
 
@@ -466,9 +468,9 @@ fn beat_interval() -> Duration {
 }
 
 /// Reads a file and when it was last touched.
-fn read_claim(folder: &Path, name: &str) -> io::Result<(Claim, Option<SystemTime>)> {
+fn read_claim(folder: BorrowedFd<'_>, name: &str) -> io::Result<(Claim, Option<SystemTime>)> {
     let mut text = String::new();
-    let mut file = open_file(folder, name, MAX_FILE_BYTES)?;
+    let mut file = open_file_in(folder, name, MAX_FILE_BYTES)?;
     file.read_to_string(&mut text)?;
     let claim: Claim = serde_json::from_str(&text)?;
     let is_valid = |spend: Spend| spend.cost_usd.is_finite() && spend.cost_usd >= 0.0;
@@ -480,6 +482,9 @@ fn read_claim(folder: &Path, name: &str) -> io::Result<(Claim, Option<SystemTime
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::fd::AsFd;
+
     use super::*;
 
     const LIMITS: MapLimits = MapLimits { tokens: Some(1_000), cost_usd: None };
@@ -489,7 +494,7 @@ mod tests {
     }
 
     fn file(folder: &Path, name: &str) -> Claim {
-        read_claim(folder, name).unwrap().0
+        read_claim(File::open(folder).unwrap().as_fd(), name).unwrap().0
     }
 
     #[test]

@@ -19,12 +19,15 @@ use crate::formats::run_table::{RowKind, RunStatus};
 use crate::isolation::{Snapshot, WORKSPACES_FOLDER};
 use crate::map::{MapFolder, RowWorkspaces};
 use crate::record::{LATEST, RemovalLock, folders, point_latest_to, read_overview};
+use crate::workspace::open_root::OpenRoot;
 use crate::workspace_changes::tracked_paths;
 
 /// The beginning of the name of a record that is being removed. Names of records don't begin with a dot.
 const REMOVED_PREFIX: &str = ".removed-";
 /// The folder of the workspaces of subagents, in that folder.
 const SUBAGENTS: &str = ".subagents";
+/// The greatest size of the file that says from which snapshot a copy was made, in bytes.
+const MAX_SNAPSHOT_BYTES: u64 = 1 << 20;
 /// The sandbox in which the records of other runs can't be protected, so that their removal would look like an attack.
 const WATCHING_SANDBOX: &str = "landlock";
 
@@ -248,25 +251,26 @@ fn aside(folder: &Path) -> PathBuf {
 /// paths that belong to the record are removed, whatever the files in it say.
 fn remove_workspaces(out: &Path, entry: &Entry, aside: &Path) {
     // Git notes the absolute path of a worktree.
-    let Ok(out) = &out.canonicalize() else { return };
+    let Ok(root) = OpenRoot::open(out) else { return };
+    let out = root.path();
     let name = file_name(&entry.folder);
     if entry.row.kind == RowKind::Map {
         let folder = MapFolder::workspaces(out, &entry.row.job, &name);
         let manifest = MapFolder { path: aside.to_owned() }.read_manifest().ok().flatten();
         if is_below(out, &folder) {
             if let Some(snapshot @ Snapshot::Git { .. }) = manifest.and_then(|manifest| manifest.snapshot) {
-                let _ = RowWorkspaces::new(out, &folder, Some(snapshot)).remove_leftovers(|_| true);
+                let _ = RowWorkspaces::new(out, &root, &folder, Some(snapshot)).remove_leftovers(|_| true);
             }
-            let _ = Snapshot::Copy { folder: folder.clone() }.discard();
-            remove_empty(out, &folder);
+            let _ = root.remove_tree(&folder);
+            remove_empty(&root, &folder);
         }
     }
     let copies = out.join(WORKSPACES_FOLDER).join(SUBAGENTS).join(entry.row.run.split('/').collect::<PathBuf>());
     // The record of a row is `rows/ID` in that of its map.
     let depth = if entry.row.kind == RowKind::Map { 2 } else { 0 };
     if is_below(out, &copies) {
-        remove_copies(&copies, depth);
-        remove_empty(out, &copies);
+        remove_copies(&root, &copies, depth);
+        remove_empty(&root, &copies);
     }
 }
 
@@ -277,9 +281,9 @@ fn is_below(out: &Path, folder: &Path) -> bool {
 }
 
 /// Removes the folders above a removed one that are empty now.
-fn remove_empty(out: &Path, folder: &Path) {
-    for folder in folder.ancestors().take_while(|folder| *folder != out) {
-        if fs::remove_dir(folder).is_err() && folder.exists() {
+fn remove_empty(out: &OpenRoot, folder: &Path) {
+    for folder in folder.ancestors().take_while(|folder| *folder != out.path()) {
+        if out.remove_dir(folder).is_err() && out.stat(folder).is_ok() {
             break;
         }
     }
@@ -287,24 +291,24 @@ fn remove_empty(out: &Path, folder: &Path) {
 
 /// Removes the copies of subagents in a folder that has a folder for each of them, `depth` levels below it. For a worktree,
 /// git's note of it is removed, too.
-fn remove_copies(folder: &Path, depth: usize) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+fn remove_copies(out: &OpenRoot, folder: &Path, depth: usize) {
+    for name in out.names(folder).unwrap_or_default() {
+        let path = folder.join(name);
+        if !out.is_dir(&path) {
             continue;
         }
-        let path = entry.path();
         if depth > 0 {
-            remove_copies(&path, depth - 1);
+            remove_copies(out, &path, depth - 1);
             continue;
         }
-        let snapshot = fs::read(path.join("start/snapshot.json")).ok();
+        let snapshot = out.read(&path.join("start/snapshot.json"), MAX_SNAPSHOT_BYTES).ok();
         let snapshot: Option<Snapshot> = snapshot.and_then(|text| serde_json::from_slice(&text).ok());
         if let Some(snapshot) = snapshot {
-            let _ = snapshot.remove_workspace(&path.join("copy"));
+            let _ = snapshot.remove_workspace(out, &path.join("copy"));
         }
-        let _ = Snapshot::Copy { folder: path }.discard();
+        let _ = out.remove_tree(&path);
     }
-    let _ = fs::remove_dir(folder);
+    let _ = out.remove_dir(folder);
 }
 
 /// Deletes what killed processes have left of records that they were removing. Returns the disk space.

@@ -230,7 +230,7 @@ fn merge_run(
     }
     let dirty: Vec<FileProblem> = merged
         .changed_files()
-        .filter(|path| fs::symlink_metadata(session.source().root().join(path)).is_ok_and(|found| !found.is_dir()))
+        .filter(|path| session.source().has_file(path))
         .filter_map(|path| Some(problem(path, obstacle(path)?.to_owned())))
         .collect();
     if !dirty.is_empty() {

@@ -3,17 +3,17 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, renameat, statat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, statat, unlinkat};
 use rustix::io::Errno;
 
 use super::arguments::reject_escaping_symlinks;
 use super::read_files::parent_folder;
 use crate::error::Error;
-use crate::workspace::open_beneath::create_temporary;
+use crate::workspace::atomic_write::CompleteFile;
 
 #[cfg(target_os = "linux")]
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -66,13 +66,7 @@ impl OutputTarget {
     }
 
     fn replace(&self, content: &[u8]) -> io::Result<()> {
-        let mode = Mode::from_raw_mode(0o666);
-        let (mut file, temporary) = create_temporary(self.folder.as_fd(), mode)?;
-        let written = file.write_all(content);
-        let renamed = written.and_then(|()| Ok(renameat(&self.folder, temporary.as_str(), &self.folder, &self.name)?));
-        renamed.inspect_err(|_| {
-            let _ = unlinkat(&self.folder, temporary.as_str(), AtFlags::empty());
-        })
+        CompleteFile::write(self.folder.as_fd(), content, None, 0o666)?.persist(&self.name).map(drop)
     }
 
     /// Removes the file, if there is one.
@@ -91,8 +85,8 @@ impl OutputTarget {
 fn open_writable(folder: &Path) -> io::Result<OwnedFd> {
     fs::create_dir_all(folder)?;
     let folder = openat(rustix::fs::CWD, folder, FOLDER, Mode::empty())?;
-    let (_, temporary) = create_temporary(folder.as_fd(), Mode::RUSR | Mode::WUSR)?;
-    unlinkat(&folder, temporary.as_str(), AtFlags::empty())?;
+    // The file is removed at once.
+    CompleteFile::write(folder.as_fd(), b"", None, 0o600)?;
     Ok(folder)
 }
 

@@ -461,7 +461,7 @@ pub struct CheckFinished {
 }
 
 /// The changes of the run in the workspace.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct WorkspaceChanged {
     /// The files, in the order of their paths.
     pub changes: Vec<Change>,
@@ -473,6 +473,10 @@ pub struct WorkspaceChanged {
     /// What `changes` and `patch` leave out, in one sentence, if anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incomplete: Option<String>,
+    /// The files and folders that the run made or changed and that git ignores, if it had a workspace of its own, with which they
+    /// are removed. At most 100; folders end with `/`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ignored: Vec<String>,
 }
 
 /// An agent has ended.

@@ -71,6 +71,10 @@ pub struct RunResult {
     /// What `changes` and `changes.patch` leave out, in one sentence; null if they are complete.
     #[serde(default)]
     pub changes_incomplete: Option<String>,
+    /// The files and folders that the run made or changed and that git ignores, if it had a workspace of its own, such as a row of
+    /// a map: `changes` and `changes.patch` don't have them. At most 100; folders end with `/`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes_ignored: Vec<String>,
 }
 
 /// The error of a run that didn't complete.

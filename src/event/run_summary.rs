@@ -86,7 +86,7 @@ impl RunSummary {
         let parent = self.parent.as_ref()?;
         let subagents = self.summaries().filter(|end| !self.resumed_subagents.contains(&end.id));
         let (usage, cost_usd) = sum(std::iter::once(parent).chain(subagents.clone()));
-        let unchanged = WorkspaceChanged { changes: Vec::new(), total: None, patch: String::new(), incomplete: None };
+        let unchanged = WorkspaceChanged::default();
         let changed = self.changed.clone().or((!started.plan.changes_files()).then_some(unchanged));
         Some(RunResult {
             format: FORMAT,
@@ -110,6 +110,7 @@ impl RunSummary {
             subagents: subagents.cloned().map(SubagentResult::from).collect(),
             checks: self.checks.clone(),
             changed_files: changed.as_ref().map(|changed| changed.total.unwrap_or(changed.changes.len() as u64)),
+            changes_ignored: changed.as_ref().map(|changed| changed.ignored.clone()).unwrap_or_default(),
             changes_incomplete: changed.as_ref().and_then(|changed| changed.incomplete.clone()),
             changes: changed.map(|changed| changed.changes),
         })
@@ -224,7 +225,13 @@ mod tests {
             Change { path: "a".into(), change: ChangeKind::Added, lines_added: Some(2), lines_removed: Some(0) };
         let result = |total: Option<u64>, incomplete: Option<&str>| {
             let incomplete = incomplete.map(str::to_owned);
-            let changed = WorkspaceChanged { changes: vec![change.clone()], total, patch: String::new(), incomplete };
+            let changed = WorkspaceChanged {
+                changes: vec![change.clone()],
+                total,
+                patch: String::new(),
+                incomplete,
+                ignored: Vec::new(),
+            };
             let ended = [end(PARENT, Outcome::Completed, None), changed.into(), over(Outcome::Completed)];
             course([started()].into_iter().chain(ended)).result().unwrap()
         };

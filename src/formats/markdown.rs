@@ -168,7 +168,14 @@ pub fn subagent_summary(finished: &AgentFinished) -> String {
     if let Some(front) = front.as_object_mut() {
         front.retain(|name, value| name == "cost_usd" || !value.is_null());
     }
-    let front = serde_yaml::to_string(&front).unwrap_or_default();
+    let description = finished.description.as_deref().map(replace_control_chars).filter(|text| has_markup(text));
+    if let (Some(front), Some(_)) = (front.as_object_mut(), &description) {
+        front["description"] = "".into();
+    }
+    let mut front = serde_yaml::to_string(&front).unwrap_or_default();
+    if let Some(description) = description {
+        front = front.replacen("description: ''", &format!("description: {}", inert_yaml_string(&description)), 1);
+    }
     let is_cost = |line: &&str| line.starts_with("cost_usd: ") && finished.cost_usd.is_some_and(|usd| usd > 0.0);
     let marked = |line: &str| match Some(line).filter(is_cost) {
         Some(line) => format!("{line}  # an estimate\n"),
@@ -184,4 +191,17 @@ pub fn subagent_summary(finished: &AgentFinished) -> String {
     }
     let _ = write_model_text(&mut body, &finished.text);
     format!("---\n{}---\n\n{}\n", replace_control_chars(&front), String::from_utf8_lossy(&body).trim_end())
+}
+
+/// Whether a viewer that doesn't know front matter could take part of a text for an image, a link, HTML or a block.
+fn has_markup(text: &str) -> bool {
+    text.contains(['[', ']', '<', '>', '&', '`', '\\', '\n', '\r', '\u{85}'])
+}
+
+/// A text as a string of YAML on one line that is no Markdown: what could be markup is escaped.
+fn inert_yaml_string(text: &str) -> String {
+    let quoted = serde_json::to_string(text).unwrap_or_default();
+    let is_markup = |char: char| matches!(char, '[' | ']' | '<' | '>' | '&' | '`');
+    let escaped = |char: char| if is_markup(char) { format!("\\u{:04x}", char as u32) } else { char.to_string() };
+    quoted.chars().map(escaped).collect()
 }

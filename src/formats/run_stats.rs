@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(change_totals(&result(Some(150))).unwrap(), "150 files changed, +300 -0");
         assert_eq!(change_totals(&result(Some(170))).unwrap(), "170 files changed, +300 -0 in the first 150");
         let last = |total| {
-            let changed = WorkspaceChanged { changes: listed.clone(), total, patch: String::new(), incomplete: None };
+            let changed = WorkspaceChanged { changes: listed.clone(), total, ..WorkspaceChanged::default() };
             changed_file_lines(&changed, 100).lines().last().unwrap_or_default().to_owned()
         };
         assert_eq!(last(None), "and 50 more; see result.json");

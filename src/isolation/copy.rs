@@ -1,78 +1,98 @@
 //! Copies of a folder. Where the file system can share blocks, no data is copied.
 
-use std::fs::{self, File, Permissions};
+use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{SeekFrom, seek};
+use rustix::fs::{FileType, Mode, OFlags, SeekFrom, fchmod, fstat, openat, readlinkat, seek, symlinkat};
 use rustix::io::Errno;
 
 use super::error::IsolationError;
+use crate::workspace::open_beneath::{self, entries, file_id, open_dir, open_regular_file};
+use crate::workspace::open_root::OpenRoot;
 
 /// The unit of [`MetadataExt::blocks`].
 const BLOCK_BYTES: u64 = 512;
 
-/// Copies files, folders and symbolic links with their permissions. Sockets, pipes and devices are left out.
-pub(super) fn copy_tree(from: &Path, to: &Path, excluded: &[PathBuf]) -> Result<(), IsolationError> {
-    fs::create_dir_all(to).map_err(IsolationError::io(to))?;
+/// Copies files, folders and symbolic links with their permissions, from one open folder to another one. Sockets, pipes, devices
+/// and what is in pseudo file systems are left out, and what is at the `excluded` paths from the root.
+pub(super) fn copy_tree(from: &OpenRoot, to: &OpenRoot, excluded: &[PathBuf]) -> Result<(), IsolationError> {
+    let target_id = fstat(to.folder()).map(|stat| file_id(&stat)).map_err(|error| at(to, "")(error.into()))?;
     let mut folders = vec![PathBuf::new()];
     let mut modes = Vec::new();
     while let Some(folder) = folders.pop() {
-        let source = from.join(&folder);
-        let listing = match fs::read_dir(&source) {
-            // It was deleted meanwhile.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && source != from => continue,
-            listing => listing.map_err(IsolationError::io(&source))?,
+        let source = match open_dir(from.folder(), &folder) {
+            // It was deleted or replaced by a link meanwhile.
+            Err(error) if is_gone(&error) && !folder.as_os_str().is_empty() => continue,
+            source => source.map_err(at(from, &folder))?,
         };
-        for entry in listing {
-            let entry = entry.map_err(IsolationError::io(&source))?;
-            let path = entry.path();
-            // The copy may be below the folder that is copied.
-            if path == to || excluded.contains(&path) {
+        let stat = fstat(&source).map_err(|error| at(from, &folder)(error.into()))?;
+        // The copy may be below the folder that is copied.
+        if file_id(&stat) == target_id {
+            continue;
+        }
+        let target = open_beneath::create_dir(to.folder(), &folder, Mode::RWXU).map_err(at(to, &folder))?;
+        if !folder.as_os_str().is_empty() {
+            modes.push((folder.clone(), stat.st_mode));
+        }
+        for entry in entries(&source).map_err(|error| at(from, &folder)(error.into()))? {
+            let (name, kind) = entry.map_err(|error| at(from, &folder)(error.into()))?;
+            let relative = folder.join(&name);
+            if excluded.contains(&relative) {
                 continue;
             }
-            let relative = folder.join(entry.file_name());
-            let target = to.join(&relative);
-            let Some(data) = existing(fs::symlink_metadata(&path)).map_err(IsolationError::io(&path))? else {
-                continue;
+            let copied = match kind {
+                FileType::Directory => {
+                    folders.push(relative);
+                    continue;
+                }
+                FileType::Symlink => copy_link(&source, &target, &name),
+                FileType::RegularFile => copy_file(&source, &target, &name),
+                _ => continue,
             };
-            let kind = data.file_type();
-            if kind.is_dir() {
-                fs::create_dir(&target).map_err(IsolationError::io(&target))?;
-                modes.push((target, data.permissions()));
-                folders.push(relative);
-            } else if kind.is_symlink() {
-                let link = fs::read_link(&path).map_err(IsolationError::io(&path))?;
-                symlink(link, &target).map_err(IsolationError::io(&target))?;
-            } else if !(kind.is_fifo() || kind.is_socket() || kind.is_block_device() || kind.is_char_device()) {
-                copy_file(&path, &target, &data.permissions()).map_err(IsolationError::io(&path))?;
+            match copied {
+                Err(error) if is_gone(&error) => {}
+                copied => copied.map_err(at(from, &relative))?,
             }
         }
     }
     // Last and from the inside out, because a folder may be read-only.
     for (folder, mode) in modes.into_iter().rev() {
-        fs::set_permissions(&folder, mode).map_err(IsolationError::io(&folder))?;
+        let opened = open_dir(to.folder(), &folder).map_err(at(to, &folder))?;
+        fchmod(&opened, Mode::from_raw_mode(mode & 0o7777)).map_err(|error| at(to, &folder)(error.into()))?;
     }
     Ok(())
 }
 
-/// `None` if the file was deleted meanwhile.
-fn existing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        result => result.map(Some),
-    }
+/// An error at a path from a root.
+fn at<P: AsRef<Path>>(root: &OpenRoot, path: P) -> impl FnOnce(io::Error) -> IsolationError + use<P> {
+    let path = root.path().join(path);
+    move |source| IsolationError::Io { path, source }
 }
 
-fn copy_file(from: &Path, to: &Path, mode: &Permissions) -> io::Result<()> {
-    let Some(mut source) = existing(File::open(from))? else { return Ok(()) };
-    let mut target = fs::OpenOptions::new().write(true).create_new(true).open(to)?;
+/// Whether something was deleted meanwhile, or is another kind of file now.
+fn is_gone(error: &io::Error) -> bool {
+    let numbers = [Errno::NOENT, Errno::NOTDIR, Errno::LOOP, Errno::INVAL];
+    numbers.iter().any(|number| error.raw_os_error() == Some(number.raw_os_error()))
+}
+
+fn copy_link(source: &OwnedFd, target: &OwnedFd, name: &OsStr) -> io::Result<()> {
+    let link = readlinkat(source, name, Vec::new())?;
+    Ok(symlinkat(link, target, name)?)
+}
+
+fn copy_file(source: &OwnedFd, target: &OwnedFd, name: &OsStr) -> io::Result<()> {
+    let Some(mut source) = open_regular_file(source.as_fd(), name)? else { return Ok(()) };
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut target = File::from(openat(target, name, flags, Mode::RUSR | Mode::WUSR)?);
     if !clone_blocks(&source, &target) {
         copy_data(&mut source, &mut target)?;
     }
     // Without the set-user-ID bit: the copy may have another owner.
-    target.set_permissions(Permissions::from_mode(mode.mode() & 0o777))
+    Ok(fchmod(&target, Mode::from_raw_mode(fstat(&source)?.st_mode & 0o777))?)
 }
 
 /// Copies the content of a file. What isn't stored on the disk, such as the free space of a disk image, isn't stored in the copy.
@@ -104,29 +124,13 @@ fn clone_blocks(_: &File, _: &File) -> bool {
     false
 }
 
-/// Lets the owner change all folders below a folder, so that it can be removed.
-fn make_writable(folder: &Path) {
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        let is_folder = fs::symlink_metadata(&folder).is_ok_and(|data| data.is_dir());
-        if !is_folder {
-            continue;
-        }
-        let _ = fs::set_permissions(&folder, Permissions::from_mode(0o700));
-        folders.extend(fs::read_dir(&folder).into_iter().flatten().flatten().map(|entry| entry.path()));
-    }
+/// Opens a folder below `out`, and creates it if it is missing.
+pub(super) fn create_dir(out: &OpenRoot, folder: &Path) -> Result<OpenRoot, IsolationError> {
+    let created = out.create_dir(folder, 0o777).map_err(IsolationError::io(folder))?;
+    Ok(OpenRoot::of(created, folder))
 }
 
-/// Removes a folder and everything in it, also below folders that were made read-only.
-pub(super) fn remove_tree(folder: &Path) -> Result<(), IsolationError> {
-    let is_gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
-    match fs::remove_dir_all(folder) {
-        Ok(()) => Ok(()),
-        Err(error) if is_gone(&error) => Ok(()),
-        Err(_) => {
-            make_writable(folder);
-            fs::remove_dir_all(folder).or_else(|error| if is_gone(&error) { Ok(()) } else { Err(error) })
-        }
-        .map_err(IsolationError::io(folder)),
-    }
+/// Removes whatever is at a path below `out`.
+pub(super) fn remove_tree(out: &OpenRoot, path: &Path) -> Result<(), IsolationError> {
+    out.remove_tree(path).map_err(IsolationError::io(path))
 }

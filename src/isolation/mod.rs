@@ -7,16 +7,16 @@ mod worktree;
 #[cfg(test)]
 mod tests;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use self::copy::remove_tree;
+use self::copy::{create_dir, remove_tree};
 pub use self::error::IsolationError;
 use self::worktree::WorktreeSnapshot;
 pub use self::worktree::{WORKSPACES_FOLDER, is_ignored, is_own_workspace};
 use crate::git::Repository;
+use crate::workspace::open_root::OpenRoot;
 
 /// How runs are kept apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,14 +64,15 @@ pub enum Snapshot {
 }
 
 impl Snapshot {
-    /// Takes a snapshot of a workspace. `folder` is a folder of the caller's for temporary files and, without git, for the
-    /// copy. What is in `excluded` isn't copied. Returns `None` if the runs share the workspace.
+    /// Takes a snapshot of a workspace. `folder` is a folder below `out` for temporary files and, without git, for the copy. What
+    /// is in `excluded` isn't copied. Returns `None` if the runs share the workspace.
     ///
     /// # Errors
     /// If the workspace can't be read, or git fails.
     pub fn take(
         isolation: Isolation,
-        workspace: &Path,
+        workspace: &OpenRoot,
+        out: &OpenRoot,
         folder: &Path,
         excluded: &[PathBuf],
     ) -> Result<Option<Self>, IsolationError> {
@@ -79,19 +80,21 @@ impl Snapshot {
             Isolation::None => Ok(None),
             Isolation::Worktree => {
                 let WorktreeSnapshot { repository, subfolder, commit, tree } =
-                    worktree::take_snapshot(workspace, folder, excluded)?;
+                    worktree::take_snapshot(workspace.path(), out, folder, excluded)?;
                 Ok(Some(Self::Git { repository, subfolder, commit, tree }))
             }
             Isolation::Copy => {
                 let copy = folder.join(BASE_COPY);
-                remove_tree(&copy)?;
+                remove_tree(out, &copy)?;
                 // In a worktree or a submodule, `.git` is a file: git would change the user's branches and index from a copy.
-                let link = workspace.join(".git");
-                let link = link.symlink_metadata().is_ok_and(|found| !found.is_dir()).then_some(link);
-                let excluded: Vec<PathBuf> = excluded.iter().cloned().chain(link).collect();
-                copy::copy_tree(workspace, &copy, &excluded).inspect_err(|_| {
+                let link = PathBuf::from(".git");
+                let link = (workspace.stat(&link).is_ok() && !workspace.is_dir(&link)).then_some(link);
+                let beneath = |path: &PathBuf| workspace.relative(path).ok().map(Path::to_owned);
+                let excluded: Vec<PathBuf> = excluded.iter().filter_map(beneath).chain(link).collect();
+                let made = create_dir(out, &copy).and_then(|target| copy::copy_tree(workspace, &target, &excluded));
+                made.inspect_err(|_| {
                     // The disk may be full. The first failure is reported.
-                    let _ = remove_tree(&copy);
+                    let _ = remove_tree(out, &copy);
                 })?;
                 Ok(Some(Self::Copy { folder: copy }))
             }
@@ -101,7 +104,7 @@ impl Snapshot {
     /// Whether it can be a snapshot of this workspace whose copy is below this folder, which has no links. What a file says
     /// about a snapshot could be about any folder or repository.
     pub fn is_of(&self, workspace: &Path, copies: &Path) -> bool {
-        let is_folder = |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
+        let is_folder = |path: &Path| path.symlink_metadata().is_ok_and(|found| found.is_dir());
         match self {
             Self::Git { repository, subfolder, commit, tree } => {
                 let is_name = |name: &String| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -134,30 +137,31 @@ impl Snapshot {
         }
     }
 
-    /// Makes a workspace at `target`, which doesn't exist or is what is left of an earlier try. Returns the folder for the
+    /// Makes a workspace at `target` below `out`, which doesn't exist or is what is left of an earlier try. Returns the folder for the
     /// tools to work in.
     ///
     /// # Errors
     /// If a file can't be written, or git fails. Nothing is left at `target` then.
-    pub fn make_workspace(&self, target: &Path) -> Result<PathBuf, IsolationError> {
-        self.remove_workspace(target)?;
-        if let Some(parent) = target.parent() {
-            fs::create_dir_all(parent).map_err(IsolationError::io(parent))?;
-        }
+    pub fn make_workspace(&self, out: &OpenRoot, target: &Path) -> Result<PathBuf, IsolationError> {
+        self.remove_workspace(out, target)?;
+        target.parent().map_or(Ok(()), |parent| create_dir(out, parent).map(drop))?;
         let made = match self {
             Self::Git { repository, subfolder, commit, tree } => {
-                worktree::add(repository, target, commit, tree).and_then(|()| {
+                worktree::add(repository, out, target, commit, tree).and_then(|()| {
                     let folder = target.join(subfolder);
                     // A folder without any file isn't in the worktree.
-                    fs::create_dir_all(&folder).map_err(IsolationError::io(&folder))?;
+                    create_dir(out, &folder)?;
                     Ok(folder)
                 })
             }
-            Self::Copy { folder } => copy::copy_tree(folder, target, &[]).map(|()| target.to_owned()),
+            Self::Copy { folder } => out.subfolder(folder).map_err(IsolationError::io(folder)).and_then(|base| {
+                copy::copy_tree(&base, &create_dir(out, target)?, &[])?;
+                Ok(target.to_owned())
+            }),
         };
         made.inspect_err(|_| {
             // The first failure is reported.
-            let _ = self.remove_workspace(target);
+            let _ = self.remove_workspace(out, target);
         })
     }
 
@@ -169,16 +173,16 @@ impl Snapshot {
         }
     }
 
-    /// Removes a workspace that was made at `target`, if there is one.
+    /// Removes a workspace that was made at `target` below `out`, if there is one.
     ///
     /// # Errors
     /// If it can't be removed.
-    pub fn remove_workspace(&self, target: &Path) -> Result<(), IsolationError> {
+    pub fn remove_workspace(&self, out: &OpenRoot, target: &Path) -> Result<(), IsolationError> {
         // Git's note first: a folder that a killed process has left is found again, and a note isn't.
         if let Self::Git { repository, .. } = self {
             worktree::forget(repository, |worktree| worktree == target)?;
         }
-        remove_tree(target)
+        remove_tree(out, target)
     }
 
     /// Removes git's notes of workspaces below a folder that don't exist any more.
@@ -198,10 +202,10 @@ impl Snapshot {
     ///
     /// # Errors
     /// If they can't be removed.
-    pub fn discard(&self) -> Result<(), IsolationError> {
+    pub fn discard(&self, out: &OpenRoot) -> Result<(), IsolationError> {
         match self {
             Self::Git { .. } => Ok(()),
-            Self::Copy { folder } => remove_tree(folder),
+            Self::Copy { folder } => remove_tree(out, folder),
         }
     }
 }

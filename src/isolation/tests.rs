@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
@@ -15,6 +16,14 @@ fn git(folder: &Path, arguments: &[&str]) -> String {
         .unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
+}
+
+fn out(folder: &tempfile::TempDir) -> OpenRoot {
+    root_of(folder.path())
+}
+
+fn root_of(path: &Path) -> OpenRoot {
+    OpenRoot::open(path).unwrap()
 }
 
 /// The files of a folder without `.git`.
@@ -108,12 +117,14 @@ fn a_worktree_begins_with_the_uncommitted_changes_and_leaves_the_repository_alon
     };
     let before = state();
     let excluded = [root.join("runs")];
-    let snapshot = Snapshot::take(Isolation::Worktree, &root, elsewhere.path(), &excluded).unwrap().unwrap();
+    let snapshot = Snapshot::take(Isolation::Worktree, &root_of(&root), &out(&elsewhere), elsewhere.path(), &excluded)
+        .unwrap()
+        .unwrap();
     // Later changes aren't part of it.
     fs::write(root.join("kept"), "later").unwrap();
     let targets = [elsewhere.path().join("a"), elsewhere.path().join("b")];
     for target in &targets {
-        assert_eq!(snapshot.make_workspace(target).unwrap(), *target);
+        assert_eq!(snapshot.make_workspace(&out(&elsewhere), target).unwrap(), *target);
         assert_eq!(contents(target), expected());
         let status = git(target, &["status", "--porcelain"]);
         let expected = [" M assumed", " M changed", " D deleted", " M skipped", " M staged", "?? \"new file\""];
@@ -125,10 +136,14 @@ fn a_worktree_begins_with_the_uncommitted_changes_and_leaves_the_repository_alon
     assert_eq!(contents(&targets[1]), expected(), "they are separate");
     // The folder of one is gone, as after a kill in the middle of its removal.
     fs::remove_dir_all(&targets[1]).unwrap();
-    assert_eq!(snapshot.make_workspace(&targets[0]).unwrap(), targets[0], "what is left of an earlier try is replaced");
+    assert_eq!(
+        snapshot.make_workspace(&out(&elsewhere), &targets[0]).unwrap(),
+        targets[0],
+        "what is left of an earlier try is replaced"
+    );
     assert_eq!(contents(&targets[0]), expected());
     for target in &targets {
-        snapshot.remove_workspace(target).unwrap();
+        snapshot.remove_workspace(&out(&elsewhere), target).unwrap();
     }
     assert_eq!(git(&root, &["worktree", "list"]).lines().count(), 1);
     assert_eq!(state(), before);
@@ -149,21 +164,25 @@ fn a_change_in_the_second_in_which_the_index_was_written_is_not_lost() {
     let same_second = fs::metadata(root.join("kept")).unwrap().modified().unwrap();
     fs::File::options().write(true).open(root.join(".git/index")).unwrap().set_modified(same_second).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(1100));
-    let snapshot = Snapshot::take(Isolation::Worktree, &root, elsewhere.path(), &[]).unwrap().unwrap();
-    snapshot.make_workspace(&elsewhere.path().join("a")).unwrap();
+    let snapshot =
+        Snapshot::take(Isolation::Worktree, &root_of(&root), &out(&elsewhere), elsewhere.path(), &[]).unwrap().unwrap();
+    snapshot.make_workspace(&out(&elsewhere), &elsewhere.path().join("a")).unwrap();
     assert_eq!(fs::read_to_string(elsewhere.path().join("a/kept")).unwrap(), "2");
-    snapshot.remove_workspace(&elsewhere.path().join("a")).unwrap();
+    snapshot.remove_workspace(&out(&elsewhere), &elsewhere.path().join("a")).unwrap();
 }
 
 #[test]
 fn a_workspace_below_the_root_of_a_repository_stays_there() {
     let (folder, elsewhere) = (repository(), tempfile::tempdir().unwrap());
     let root = folder.path().canonicalize().unwrap();
-    let snapshot = Snapshot::take(Isolation::Worktree, &root.join("sub"), elsewhere.path(), &[]).unwrap().unwrap();
+    let snapshot =
+        Snapshot::take(Isolation::Worktree, &root_of(&root.join("sub")), &out(&elsewhere), elsewhere.path(), &[])
+            .unwrap()
+            .unwrap();
     let target = elsewhere.path().join("a");
-    assert_eq!(snapshot.make_workspace(&target).unwrap(), target.join("sub"));
+    assert_eq!(snapshot.make_workspace(&out(&elsewhere), &target).unwrap(), target.join("sub"));
     assert_eq!(fs::read_to_string(target.join("changed")).unwrap(), "2");
-    snapshot.remove_workspace(&target).unwrap();
+    snapshot.remove_workspace(&out(&elsewhere), &target).unwrap();
 }
 
 #[test]
@@ -178,15 +197,18 @@ fn a_copy_has_everything_but_the_excluded_folders() {
     assert!(Command::new("mkfifo").arg(root.join("pipe")).status().unwrap().success());
     fs::set_permissions(root.join("locked/inner/file"), fs::Permissions::from_mode(0o4755)).unwrap();
     fs::set_permissions(root.join("locked"), fs::Permissions::from_mode(0o555)).unwrap();
-    let snapshot = Snapshot::take(Isolation::Copy, root, elsewhere.path(), &[root.join("runs")]).unwrap().unwrap();
+    let snapshot =
+        Snapshot::take(Isolation::Copy, &root_of(root), &out(&elsewhere), elsewhere.path(), &[root.join("runs")])
+            .unwrap()
+            .unwrap();
     let target = elsewhere.path().join("a");
-    snapshot.make_workspace(&target).unwrap();
+    snapshot.make_workspace(&out(&elsewhere), &target).unwrap();
     let expected = [("link", "-> ../outside"), ("locked/inner/file", "text")];
     assert_eq!(contents(&target), expected.map(|(name, text)| (name.to_owned(), text.to_owned())).into());
     let mode = |name: &str| target.join(name).metadata().unwrap().permissions().mode() & 0o7777;
     assert_eq!((mode("locked/inner/file"), mode("locked")), (0o755, 0o555));
-    snapshot.remove_workspace(&target).unwrap();
-    snapshot.discard().unwrap();
+    snapshot.remove_workspace(&out(&elsewhere), &target).unwrap();
+    snapshot.discard(&out(&elsewhere)).unwrap();
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
 }
 
@@ -196,9 +218,10 @@ fn a_copy_of_a_worktree_is_no_repository() {
     let (folder, elsewhere) = (repository(), tempfile::tempdir().unwrap());
     let worktree = elsewhere.path().join("worktree");
     git(folder.path(), &["worktree", "add", "--quiet", worktree.to_str().unwrap()]);
-    let snapshot = Snapshot::take(Isolation::Copy, &worktree, elsewhere.path(), &[]).unwrap().unwrap();
+    let snapshot =
+        Snapshot::take(Isolation::Copy, &root_of(&worktree), &out(&elsewhere), elsewhere.path(), &[]).unwrap().unwrap();
     let target = elsewhere.path().join("a");
-    snapshot.make_workspace(&target).unwrap();
+    snapshot.make_workspace(&out(&elsewhere), &target).unwrap();
     assert!(worktree.join(".git").is_file() && target.join("kept").is_file());
     assert!(!target.join(".git").exists());
 }
@@ -206,7 +229,11 @@ fn a_copy_of_a_worktree_is_no_repository() {
 #[test]
 fn a_workspace_that_can_have_no_worktree_is_an_error() {
     let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let take = || Snapshot::take(Isolation::Worktree, folder.path(), elsewhere.path(), &[]).unwrap_err().to_string();
+    let take = || {
+        Snapshot::take(Isolation::Worktree, &root_of(folder.path()), &out(&elsewhere), elsewhere.path(), &[])
+            .unwrap_err()
+            .to_string()
+    };
     assert!(take().contains("isn't in a git repository"));
     assert_eq!(Isolation::for_workspace(folder.path()), Isolation::Copy);
     git(folder.path(), &["init", "-q"]);
@@ -223,15 +250,16 @@ fn notes(root: &Path) -> Vec<String> {
 fn many_worktrees_can_be_made_and_removed_at_the_same_time() {
     let (folder, elsewhere) = (repository(), tempfile::tempdir().unwrap());
     let root = folder.path().canonicalize().unwrap();
-    let snapshot = Snapshot::take(Isolation::Worktree, &root, elsewhere.path(), &[]).unwrap().unwrap();
+    let snapshot =
+        Snapshot::take(Isolation::Worktree, &root_of(&root), &out(&elsewhere), elsewhere.path(), &[]).unwrap().unwrap();
     std::thread::scope(|scope| {
         for worker in 0..12 {
             let target = elsewhere.path().join(format!("w{worker}"));
-            let snapshot = &snapshot;
+            let (snapshot, elsewhere) = (&snapshot, &elsewhere);
             scope.spawn(move || {
                 for _ in 0..12 {
-                    snapshot.make_workspace(&target).unwrap();
-                    snapshot.remove_workspace(&target).unwrap();
+                    snapshot.make_workspace(&out(elsewhere), &target).unwrap();
+                    snapshot.remove_workspace(&out(elsewhere), &target).unwrap();
                 }
             });
         }
@@ -243,7 +271,8 @@ fn many_worktrees_can_be_made_and_removed_at_the_same_time() {
 fn what_a_killed_git_has_left_is_not_in_the_way() {
     let (folder, elsewhere) = (repository(), tempfile::tempdir().unwrap());
     let root = folder.path().canonicalize().unwrap();
-    let snapshot = Snapshot::take(Isolation::Worktree, &root, elsewhere.path(), &[]).unwrap().unwrap();
+    let snapshot =
+        Snapshot::take(Isolation::Worktree, &root_of(&root), &out(&elsewhere), elsewhere.path(), &[]).unwrap().unwrap();
     let workspaces = elsewhere.path().join(WORKSPACES_FOLDER);
     let [torn, gone, made] = ["torn", "gone", "made"].map(|name| workspaces.join(name));
     // Git writes `gitdir` before `commondir`, and no git works in the repository while that is empty.
@@ -251,10 +280,10 @@ fn what_a_killed_git_has_left_is_not_in_the_way() {
     fs::create_dir_all(&note).unwrap();
     fs::write(note.join("gitdir"), format!("{}\n", torn.join(".git").display())).unwrap();
     fs::write(note.join("commondir"), "").unwrap();
-    snapshot.make_workspace(&made).unwrap();
+    snapshot.make_workspace(&out(&elsewhere), &made).unwrap();
     assert_eq!(notes(&root), ["made"]);
     // The folder of a worktree is gone, and git still lists it.
-    snapshot.make_workspace(&gone).unwrap();
+    snapshot.make_workspace(&out(&elsewhere), &gone).unwrap();
     fs::remove_dir_all(&gone).unwrap();
     git(&root, &["worktree", "add", "-q", "--detach", &elsewhere.path().join("foreign").to_string_lossy()]);
     fs::remove_dir_all(elsewhere.path().join("foreign")).unwrap();
@@ -262,6 +291,60 @@ fn what_a_killed_git_has_left_is_not_in_the_way() {
     let mut left = notes(&root);
     left.sort();
     assert_eq!(left, ["foreign", "made"], "only ours are removed");
-    snapshot.remove_workspace(&made).unwrap();
+    snapshot.remove_workspace(&out(&elsewhere), &made).unwrap();
     assert_eq!(notes(&root), ["foreign"]);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_copy_holds_nothing_from_outside_while_folders_and_links_are_swapped() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+    let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (root, outside) = (folder.path().join("root"), folder.path().join("outside"));
+    for made in [root.join("d"), outside.clone()] {
+        fs::create_dir_all(made).unwrap();
+    }
+    fs::write(outside.join("file"), "secret").unwrap();
+    fs::write(root.join("d/file"), "harmless").unwrap();
+    fs::write(root.join("f"), "harmless").unwrap();
+    std::os::unix::fs::symlink("../outside", root.join("link")).unwrap();
+    std::os::unix::fs::symlink("../outside/file", root.join("link-to-file")).unwrap();
+    let (opened, out) = (root_of(&root), out(&elsewhere));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                for (one, other) in [("d", "link"), ("f", "link-to-file")] {
+                    let _ = renameat_with(CWD, root.join(one), CWD, root.join(other), RenameFlags::EXCHANGE);
+                }
+            }
+        });
+        for number in 0..300 {
+            let target = elsewhere.path().join("start");
+            let Ok(Some(snapshot)) = Snapshot::take(Isolation::Copy, &opened, &out, &target, &[]) else { continue };
+            let Snapshot::Copy { folder } = &snapshot else { continue };
+            let found = contents(folder);
+            assert!(found.values().all(|text| text != "secret"), "try {number}: {found:?}");
+            snapshot.discard(&out).unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn nothing_is_made_or_removed_through_a_link_in_place_of_a_folder_above() {
+    let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(folder.path().join("file"), "x").unwrap();
+    let out = out(&elsewhere);
+    let target = elsewhere.path().join("start");
+    let snapshot = Snapshot::take(Isolation::Copy, &root_of(folder.path()), &out, &target, &[]).unwrap().unwrap();
+    let outside = tempfile::tempdir().unwrap();
+    fs::create_dir(outside.path().join("a")).unwrap();
+    std::os::unix::fs::symlink(outside.path(), elsewhere.path().join("rows")).unwrap();
+    let workspace = elsewhere.path().join("rows/a");
+    assert!(snapshot.make_workspace(&out, &workspace).is_err() && snapshot.remove_workspace(&out, &workspace).is_err());
+    assert!(outside.path().join("a").is_dir() && contents(outside.path()).is_empty());
 }

@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::copy::remove_tree;
+use super::copy::{create_dir, remove_tree};
 use super::error::IsolationError;
 use crate::git::{CALLER_VARIABLES, Repository};
+use crate::workspace::open_root::OpenRoot;
+use crate::workspace::remove_folder::remove_path;
 
 /// The folder of all workspaces of their own, in the folder of all runs.
 pub const WORKSPACES_FOLDER: &str = ".workspaces";
@@ -96,6 +98,7 @@ pub(super) struct WorktreeSnapshot {
 
 pub(super) fn take_snapshot(
     workspace: &Path,
+    out: &OpenRoot,
     folder: &Path,
     excluded: &[PathBuf],
 ) -> Result<WorktreeSnapshot, IsolationError> {
@@ -112,7 +115,7 @@ pub(super) fn take_snapshot(
     if ignores_workspace(&root, &workspace) {
         return Err(IsolationError::Ignored);
     }
-    fs::create_dir_all(folder).map_err(IsolationError::io(folder))?;
+    create_dir(out, folder)?;
     let temporary =
         tempfile::Builder::new().prefix(".index-").tempdir_in(folder).map_err(IsolationError::io(folder))?;
     let index = temporary.path().join("index");
@@ -194,7 +197,13 @@ pub(super) fn missing_repositories(repository: &Path, tree: &str) -> Vec<String>
 }
 
 /// Adds a worktree at a commit, with the files of a tree. What differs from the commit is uncommitted there, too.
-pub(super) fn add(repository: &Path, target: &Path, commit: &str, tree: &str) -> Result<(), IsolationError> {
+pub(super) fn add(
+    repository: &Path,
+    out: &OpenRoot,
+    target: &Path,
+    commit: &str,
+    tree: &str,
+) -> Result<(), IsolationError> {
     let path = target.to_string_lossy();
     let mut attempt = 1;
     loop {
@@ -213,7 +222,7 @@ pub(super) fn add(repository: &Path, target: &Path, commit: &str, tree: &str) ->
         drop(lock);
         // What the failed command has left is in the way of the next one.
         forget(repository, |worktree| worktree == target)?;
-        remove_tree(target)?;
+        remove_tree(out, target)?;
         std::thread::sleep(RETRY_DELAY);
     }
     run(git(target, &["read-tree", "--reset", "-u", tree]), "read-tree")?;
@@ -262,10 +271,11 @@ impl WorktreeList {
 
     /// Removes the note of a worktree.
     fn remove(&self, entry: &Path, worktree: &Path) -> Result<(), IsolationError> {
+        let remove = |path: &Path| remove_path(path).map_err(IsolationError::io(path));
         // Moved at once, so that nothing of it stays here if this process is killed. The worktree is removed next.
         let moved = worktree.join(".legwork-note");
         if fs::rename(entry, &moved).is_ok() {
-            remove_tree(&moved)?;
+            remove(&moved)?;
         } else {
             // By `gitdir` it is found again.
             for file in fs::read_dir(entry).into_iter().flatten().flatten().filter(|file| file.file_name() != "gitdir")
@@ -273,10 +283,10 @@ impl WorktreeList {
                 let path = file.path();
                 match fs::remove_file(&path) {
                     Ok(()) => {}
-                    Err(_) => remove_tree(&path)?,
+                    Err(_) => remove(&path)?,
                 }
             }
-            remove_tree(entry)?;
+            remove(entry)?;
         }
         // As git does. This fails if there are others.
         let _ = fs::remove_dir(&self.folder);

@@ -2,17 +2,18 @@
 //! so that readers always see a complete one.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 
 use crate::formats::map_csv::CsvTable;
 use crate::formats::map_html;
 use crate::formats::map_junit;
 use crate::formats::map_table::{MapRow, MapTable, RowState};
-use crate::record::{remove_abandoned_files, replace_shared_file};
+use crate::record::{open_for_appending, remove_abandoned_files, replace_shared_file, temporary_in};
 use crate::text::sanitize;
+use crate::workspace::open_root::OpenRoot;
 
 /// The names of the tables in their folder.
 const JSONL: &str = "results.jsonl";
@@ -22,7 +23,7 @@ const REPORT: &str = "report.html";
 /// The tables in one folder. Rows are kept in a temporary file, and only a short form of each is in memory.
 #[derive(Debug)]
 pub struct TableFiles {
-    folder: PathBuf,
+    folder: OpenRoot,
     /// The rows in short, and their problems.
     pub table: MapTable,
     /// Where each row is in `table.rows`.
@@ -46,13 +47,14 @@ impl TableFiles {
         ids: impl IntoIterator<Item = impl AsRef<str>>,
         state: RowState,
     ) -> io::Result<Self> {
-        remove_abandoned_files(folder);
+        let folder = OpenRoot::open(folder)?;
+        remove_abandoned_files(folder.folder());
         let mut files = Self {
-            folder: folder.to_owned(),
             table: MapTable::new(job, name),
             positions: HashMap::new(),
             // It has no name, so nothing of it remains if this process is killed.
-            spool: tempfile::tempfile_in(folder)?,
+            spool: temporary_in(folder.folder())?.into_unnamed()?,
+            folder,
             spool_bytes: 0,
             lines: Vec::new(),
         };
@@ -64,7 +66,7 @@ impl TableFiles {
 
     /// The folder of the tables.
     pub fn folder(&self) -> &Path {
-        &self.folder
+        self.folder.path()
     }
 
     /// Takes what is known about a row that has no line in `results.jsonl`.
@@ -104,19 +106,22 @@ impl TableFiles {
         self.positions.get(id).map(|at| self.table.rows[*at].state)
     }
 
-    /// Appends a line to `results.jsonl`. A file that is missing or doesn't end with a whole line is written anew.
+    /// Appends a line to `results.jsonl`. A file that is missing or doesn't end with a whole line is written anew, and so is one
+    /// that a command has replaced by a link or a pipe.
     ///
     /// # Errors
     /// If it can't be written.
     pub fn append(&mut self, line: &str) -> io::Result<()> {
-        let path = self.folder.join(JSONL);
-        match OpenOptions::new().read(true).append(true).open(&path) {
-            Ok(mut file) => match ends_with_a_line(&mut file)? {
+        match open_for_appending(self.folder.folder(), JSONL) {
+            // With another name, the file could be one of the user's.
+            Ok(mut file) => match file.metadata()?.nlink() == 1 && ends_with_a_line(&mut file)? {
                 // One write, so that lines of several processes don't mix.
                 true => file.write_all(line.as_bytes()),
                 false => self.write_jsonl(),
             },
-            Err(error) if error.kind() == io::ErrorKind::NotFound => self.write_jsonl(),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData) => {
+                self.write_jsonl()
+            }
             Err(error) => Err(error),
         }
     }
@@ -135,18 +140,18 @@ impl TableFiles {
     /// # Errors
     /// If a file can't be written.
     pub fn write_for_people(&mut self) -> io::Result<()> {
-        replace_shared_file(&self.folder, CSV, false, &mut |out| {
+        replace_shared_file(self.folder.folder(), CSV, false, &mut |out| {
             let mut csv = CsvTable::new(out, &self.table)?;
             for place in self.lines.iter().flatten() {
                 csv.row(&serde_json::from_slice::<MapRow>(&self.read_line(*place)?)?)?;
             }
             csv.finish()
         })?;
-        replace_shared_file(&self.folder, REPORT, false, &mut |out| map_html::map_report(&self.table, out))
+        replace_shared_file(self.folder.folder(), REPORT, false, &mut |out| map_html::map_report(&self.table, out))
     }
 
     fn write_jsonl(&mut self) -> io::Result<()> {
-        replace_shared_file(&self.folder, JSONL, false, &mut |out| {
+        replace_shared_file(self.folder.folder(), JSONL, false, &mut |out| {
             self.lines.iter().flatten().try_for_each(|place| out.write_all(&self.read_line(*place)?))
         })
     }

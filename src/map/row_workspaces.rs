@@ -1,17 +1,17 @@
 //! The rows' own workspaces.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::isolation::{Isolation, IsolationError, Snapshot};
+use crate::workspace::open_root::OpenRoot;
 
 /// The names of snapshots' folders. An id of a row doesn't begin with a dot.
 const SNAPSHOT_PREFIX: &str = ".snapshot-";
 
 /// Removes the folder of a snapshot, and the map's, the job's and the folder of all workspaces, as far as they are empty.
-fn remove_empty_folders(of_snapshot: &Path) {
-    of_snapshot.ancestors().take(4).for_each(|folder| drop(fs::remove_dir(folder)));
+fn remove_empty_folders(out: &OpenRoot, of_snapshot: &Path) {
+    of_snapshot.ancestors().take(4).for_each(|folder| drop(out.remove_dir(folder)));
 }
 
 /// Makes and removes the workspaces of a map's rows.
@@ -19,6 +19,8 @@ fn remove_empty_folders(of_snapshot: &Path) {
 pub struct RowWorkspaces {
     /// The workspace of the user.
     shared: PathBuf,
+    /// The folder of all runs.
+    out: OpenRoot,
     /// The folder with those of the rows.
     folder: PathBuf,
     snapshot: Option<Snapshot>,
@@ -26,8 +28,8 @@ pub struct RowWorkspaces {
 
 impl RowWorkspaces {
     /// The workspaces of a map. Without a snapshot, all rows share the user's.
-    pub fn new(shared: &Path, folder: &Path, snapshot: Option<Snapshot>) -> Self {
-        Self { shared: shared.to_owned(), folder: folder.to_owned(), snapshot }
+    pub fn new(shared: &Path, out: &OpenRoot, folder: &Path, snapshot: Option<Snapshot>) -> Self {
+        Self { shared: shared.to_owned(), out: out.clone(), folder: folder.to_owned(), snapshot }
     }
 
     /// Takes a snapshot of the user's workspace. A copy is in a new folder below `folder`.
@@ -38,21 +40,24 @@ impl RowWorkspaces {
         isolation: Isolation,
         workspace: &Path,
         folder: &Path,
-        out: &Path,
+        out: &OpenRoot,
         process: &str,
     ) -> Result<Option<Snapshot>, IsolationError> {
         let own = folder.join(format!("{SNAPSHOT_PREFIX}{process}"));
-        Snapshot::take(isolation, workspace, &own, &[out.to_owned()]).inspect_err(|_| remove_empty_folders(&own))
+        let opened =
+            OpenRoot::open(workspace).map_err(|source| IsolationError::Io { path: workspace.to_owned(), source })?;
+        Snapshot::take(isolation, &opened, out, &own, &[out.path().to_owned()])
+            .inspect_err(|_| remove_empty_folders(out, &own))
     }
 
     /// Removes what other processes have left of snapshots that no map uses. No process may take one meanwhile.
-    pub fn remove_unused_snapshots(folder: &Path, used: Option<&Snapshot>) {
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            let path = entry.path();
+    pub fn remove_unused_snapshots(out: &OpenRoot, folder: &Path, used: Option<&Snapshot>) {
+        for name in out.names(folder).unwrap_or_default() {
+            let path = folder.join(&name);
             let is_used = matches!(used, Some(Snapshot::Copy { folder }) if folder.starts_with(&path));
-            if entry.file_name().to_string_lossy().starts_with(SNAPSHOT_PREFIX) && !is_used {
+            if name.to_string_lossy().starts_with(SNAPSHOT_PREFIX) && !is_used {
                 // What can't be removed only takes up space.
-                let _ = Snapshot::Copy { folder: path }.discard();
+                let _ = out.remove_tree(&path);
             }
         }
     }
@@ -63,7 +68,7 @@ impl RowWorkspaces {
     /// If a file can't be written, or git fails.
     pub fn make(&self, id: &str) -> Result<PathBuf, IsolationError> {
         match &self.snapshot {
-            Some(snapshot) => snapshot.make_workspace(&self.folder.join(id)),
+            Some(snapshot) => snapshot.make_workspace(&self.out, &self.folder.join(id)),
             None => Ok(self.shared.clone()),
         }
     }
@@ -86,7 +91,8 @@ impl RowWorkspaces {
     /// # Errors
     /// If it can't be removed.
     pub fn remove(&self, id: &str) -> Result<(), IsolationError> {
-        self.snapshot.as_ref().map_or(Ok(()), |snapshot| snapshot.remove_workspace(&self.folder.join(id)))
+        let target = self.folder.join(id);
+        self.snapshot.as_ref().map_or(Ok(()), |snapshot| snapshot.remove_workspace(&self.out, &target))
     }
 
     /// Removes what killed processes have left: the workspaces of rows for which `is_over` is true. Returns how many.
@@ -98,15 +104,13 @@ impl RowWorkspaces {
         let mut removed = 0;
         let failed = |source| IsolationError::Io { path: self.folder.clone(), source };
         snapshot.forget_missing(&self.folder)?;
-        let listing = match fs::read_dir(&self.folder) {
+        let names = match self.out.names(&self.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-            listing => listing.map_err(failed)?,
+            names => names.map_err(failed)?,
         };
-        for entry in listing {
-            let entry = entry.map_err(failed)?;
-            let Ok(id) = entry.file_name().into_string() else { continue };
+        for id in names.into_iter().filter_map(|name| name.into_string().ok()) {
             if !id.starts_with('.') && is_over(&id) {
-                snapshot.remove_workspace(&entry.path())?;
+                snapshot.remove_workspace(&self.out, &self.folder.join(&id))?;
                 removed += 1;
             }
         }
@@ -121,12 +125,12 @@ impl RowWorkspaces {
                 return;
             }
             // What can't be removed only takes up space.
-            let _ = snapshot.discard();
+            let _ = snapshot.discard(&self.out);
             if let Snapshot::Copy { folder } = snapshot {
-                folder.parent().map(fs::remove_dir);
+                folder.parent().map(|above| self.out.remove_dir(above));
             }
             // These fail where other rows or maps have workspaces.
-            self.folder.ancestors().take(3).for_each(|folder| drop(fs::remove_dir(folder)));
+            self.folder.ancestors().take(3).for_each(|folder| drop(self.out.remove_dir(folder)));
         }
     }
 }

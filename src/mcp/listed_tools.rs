@@ -1,8 +1,8 @@
 //! The tools that a server lists: which of them agents get, and whether models can call them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::tool_lock::ToolDefinitions;
 use crate::diagnostic::suggest_name;
@@ -110,7 +110,7 @@ fn definition(server: &str, tool: ListedTool, redactor: &Redactor) -> Result<Too
     fields.insert("type".to_owned(), "object".into());
     SchemaValidator::new(&schema)
         .map_err(|why| format!("has an invalid schema for `{name}`: {}", ellipsize(&sanitize::line(&why), 300)))?;
-    sanitize_descriptions(&mut schema, redactor);
+    sanitize_schema(&mut schema, redactor);
     Ok(ToolDefinition { description: clean(&tool.description, redactor), input_schema: schema })
 }
 
@@ -119,19 +119,77 @@ fn clean(text: &str, redactor: &Redactor) -> String {
     sanitize::text(&redactor.redact(text)).into_owned()
 }
 
-fn sanitize_descriptions(schema: &mut Value, redactor: &Redactor) {
+/// A name or a value in a schema, cleaned in the same way. Unlike a description, the server must get the original back.
+fn clean_name(text: &str, redactor: &Redactor) -> String {
+    sanitize::replace_hidden(&redactor.redact(text)).into_owned()
+}
+
+/// Cleans every text in a schema: descriptions, and the names and values that a model reads and uses.
+fn sanitize_schema(schema: &mut Value, redactor: &Redactor) {
     match schema {
         Value::Object(fields) => {
-            for (key, value) in fields {
-                match value {
+            let cleaned = std::mem::take(fields).into_iter().map(|(key, mut value)| {
+                match &mut value {
                     Value::String(text) if matches!(key.as_str(), "description" | "title") => {
                         *text = clean(text, redactor);
                     }
-                    value => sanitize_descriptions(value, redactor),
+                    value => sanitize_schema(value, redactor),
                 }
+                (clean_name(&key, redactor), value)
+            });
+            *fields = cleaned.collect();
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| sanitize_schema(item, redactor)),
+        Value::String(text) => *text = clean_name(text, redactor),
+        _ => {}
+    }
+}
+
+/// The names and values that were cleaned, by what models read instead.
+pub(super) type OriginalNames = HashMap<String, String>;
+
+/// The names and values that are cleaned in a tool's schema.
+pub(super) fn original_names(tool: &ListedTool, redactor: &Redactor) -> OriginalNames {
+    let mut found = OriginalNames::new();
+    let mut rest = vec![&tool.input_schema];
+    let mut note = |text: &String| {
+        let cleaned = clean_name(text, redactor);
+        if cleaned != *text {
+            found.entry(cleaned).or_insert_with(|| text.clone());
+        }
+    };
+    while let Some(value) = rest.pop() {
+        match value {
+            Value::Object(fields) => {
+                fields.keys().for_each(&mut note);
+                rest.extend(fields.values());
+            }
+            Value::Array(items) => rest.extend(items),
+            Value::String(text) => note(text),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Puts the original names and values back into the input of a call.
+pub(super) fn restore_names(input: &mut Map<String, Value>, names: &OriginalNames) {
+    let restored = std::mem::take(input).into_iter().map(|(key, mut value)| {
+        restore_value(&mut value, names);
+        (names.get(&key).cloned().unwrap_or(key), value)
+    });
+    *input = restored.collect();
+}
+
+fn restore_value(value: &mut Value, names: &OriginalNames) {
+    match value {
+        Value::Object(fields) => restore_names(fields, names),
+        Value::Array(items) => items.iter_mut().for_each(|item| restore_value(item, names)),
+        Value::String(text) => {
+            if let Some(original) = names.get(text) {
+                original.clone_into(text);
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| sanitize_descriptions(item, redactor)),
         _ => {}
     }
 }
@@ -210,6 +268,32 @@ mod tests {
         let text = serde_json::to_string(&found).unwrap();
         assert!(text.contains("[masked:KEY]") && !text.contains("hunter2"), "{text}");
         assert!(!found["log"].description.contains(['\u{200b}', '\u{1b}']), "{text}");
+    }
+
+    #[test]
+    fn hidden_characters_in_names_and_values_are_replaced_for_models_and_come_back_in_calls() {
+        let hidden = "\u{202e}\u{200b}\u{e0041}\u{e0100}\u{feff}";
+        let schema = json!({
+            "properties": {
+                format!("na{hidden}me"): { "type": "string", "enum": [format!("on{hidden}"), "👨\u{200d}👩", "\r\n"] },
+                "other": { "type": "string", "default": format!("d{hidden}"), "pattern": format!("p{hidden}") },
+            },
+            "required": [format!("na{hidden}me")],
+            "$comment": hidden,
+            "x": { "title": hidden, "examples": [hidden], "const": hidden },
+        });
+        let tool = listed("log", schema);
+        let names = original_names(&tool, &Redactor::default());
+        let found = select("git", &["log".to_owned()], vec![tool], &Redactor::default()).unwrap();
+        let shown = &found["log"].input_schema;
+        let text = shown.to_string();
+        assert!(!hidden.chars().any(|char| text.contains(char)), "{text}");
+        assert_eq!(shown["required"], json!(["na_____me"]));
+        assert_eq!(shown["properties"]["na_____me"]["enum"], json!(["on_____", "👨\u{200d}👩", "\r\n"]));
+        let mut input = json!({ "na_____me": "on_____", "other": ["x", "👨\u{200d}👩"] });
+        restore_names(input.as_object_mut().unwrap(), &names);
+        let expected = json!({ format!("na{hidden}me"): format!("on{hidden}"), "other": ["x", "👨\u{200d}👩"] });
+        assert_eq!(input, expected);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -20,7 +20,7 @@ use rmcp::service::{
     ServiceError,
 };
 use rmcp::transport::async_rw::AsyncRwTransport;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use super::call_result;
 use super::client_handler::RefusingHandler;
 use super::http::{self, HttpSettings, LastFailure};
-use super::listed_tools::{ListedTool, MAX_LISTED, changes, select};
+use super::listed_tools::{ListedTool, MAX_LISTED, OriginalNames, changes, original_names, restore_names, select};
 use super::server_spec::ServerSpec;
 use super::stdio::{BoundedReader, ProgramConfig, ServerProgram};
 use super::stream_bounds::{MAX_MESSAGE_BYTES, MAX_UNANSWERED_BYTES, StreamBounds};
@@ -149,6 +149,8 @@ struct Link {
     program: Option<ServerProgram>,
     bounds: Arc<StreamBounds>,
     failure: LastFailure,
+    /// By tool, the names in its schema that models read in a cleaned form.
+    names: OnceLock<BTreeMap<String, OriginalNames>>,
 }
 
 impl Servers {
@@ -269,7 +271,8 @@ async fn start_server(
             (Some(program), Some((reader, writer)))
         }
     };
-    let link = Link { handler: RefusingHandler::new(&bounds), program, bounds, failure: LastFailure::default() };
+    let (handler, failure) = (RefusingHandler::new(&bounds), LastFailure::default());
+    let link = Link { handler, program, bounds, failure, names: OnceLock::new() };
     let connected = tokio::select! {
         biased;
         () = stop.cancelled() => Err("was stopped while it started".to_owned()),
@@ -338,6 +341,8 @@ async fn connect(
         }
         Err(ListError::TooLong(why)) => return Err(why),
     };
+    let names = listed.iter().map(|tool| (tool.name.clone(), original_names(tool, redactor)));
+    let _ = link.names.set(names.filter(|(_, names)| !names.is_empty()).collect());
     let tools = select(&config.name, &config.allow, listed, redactor)?;
     if let Some(changed) = config.spec.tools.as_ref().and_then(|expected| changes(expected, &tools)) {
         return Err(format!("has changed since its tools were recorded: {changed}"));
@@ -448,8 +453,11 @@ impl Connection {
             let end = quote(&self.link.describe_end(&ServiceError::TransportClosed, true).await, redactor);
             return Err(ToolError(format!("not called: the server `{server}` has ended before ({end})")));
         }
-        let arguments = serde_json::from_str(call.input.get())
+        let mut arguments: Map<String, Value> = serde_json::from_str(call.input.get())
             .map_err(|error| ToolError(format!("invalid input: {error}; expected an object")))?;
+        if let Some(names) = self.link.names.get().and_then(|names| names.get(call.tool)) {
+            restore_names(&mut arguments, names);
+        }
         let refused_before = self.link.handler.refused_count();
         let request = CallToolRequest::new(CallToolRequestParams::new(call.tool.to_owned()).with_arguments(arguments));
         let mut reports = self.link.handler.progress();

@@ -41,6 +41,11 @@ pub fn max_concurrent_agents() -> usize {
     agents_within(getrlimit(Resource::Nofile).current, open)
 }
 
+/// How many runs with this many agents each can run concurrently; at least one.
+pub fn max_concurrent_runs(agents: usize) -> usize {
+    (max_concurrent_agents() / agents.max(1)).max(1)
+}
+
 fn agents_within(limit: Option<u64>, open: u64) -> usize {
     let free = limit.unwrap_or(u64::MAX).saturating_sub(open).saturating_sub(RESERVED);
     usize::try_from(free / PER_AGENT).unwrap_or(usize::MAX).max(1)

@@ -1,13 +1,12 @@
 //! Writes the files that are derived from the journals.
 
+use std::io;
 use std::io::Read;
+use std::path::Path;
 use std::sync::Arc;
-use std::{fs, io};
-
-use tempfile::NamedTempFile;
 
 use super::files::{
-    BASELINE_FILE, JOB_FILE, PATCH_FILE, PLAN_FILE, REPORT_FILE, RESULT_FILE, TRANSCRIPT_FILE, open_file,
+    BASELINE_FILE, JOB_FILE, PATCH_FILE, PLAN_FILE, REPORT_FILE, RESULT_FILE, TRANSCRIPT_FILE, open_file_in,
 };
 use super::read::{MAX_FILE_BYTES, read_conversation};
 use super::recorder::{ExistingFile, Recorder};
@@ -16,6 +15,7 @@ use crate::event::{AgentFinished, PARENT, RunResult, WorkspaceChanged, summary_f
 use crate::formats::{html, markdown};
 use crate::journal::journal_file;
 use crate::plan::Plan;
+use crate::workspace::new_file::NewFile;
 
 /// A file that was written, and the previous state of its path.
 pub(super) type WrittenFile = (String, ExistingFile);
@@ -53,7 +53,7 @@ impl Recorder {
         for agent in conversation.agents().filter(|agent| agent.id != PARENT) {
             made.extend(self.make_subagent_page(&conversation, agent)?);
         }
-        let is_file = || fs::symlink_metadata(self.folder.join(REPORT_FILE)).is_ok_and(|file| file.is_file());
+        let is_file = || self.open_folder().open_file(Path::new(REPORT_FILE)).is_ok();
         let report = if conversation.agents().any(|agent| agent.has_no_journal) && is_file() {
             // A report that was written from all journals has more than can be written now.
             ExistingFile::Identical
@@ -76,7 +76,7 @@ impl Recorder {
             // A page that was written from the journal has more than can be written now.
             let summary = markdown::subagent_summary(finished);
             let mut existing = String::new();
-            let is_current = open_file(&self.folder, &name, MAX_FILE_BYTES)
+            let is_current = open_file_in(self.open_folder().folder(), &name, MAX_FILE_BYTES)
                 .and_then(|file| file.take(MAX_FILE_BYTES).read_to_string(&mut existing))
                 .is_ok_and(|_| existing.starts_with(&summary));
             if is_current {
@@ -126,7 +126,7 @@ impl Recorder {
             }
         };
         // It says that the run has ended, so it must not be incomplete after a crash of the machine.
-        request.files.push(Arc::new(file.as_file().try_clone()?));
+        request.files.push(Arc::new(file.file().try_clone()?));
         // A failure may be one too many, so it is counted before another row begins.
         if let Some(slot) = self.slot.as_ref().filter(|_| result.exit_code == 0) {
             // Nothing is gained by sharing a flush if no row begins meanwhile.
@@ -137,7 +137,7 @@ impl Recorder {
         if !keep_journals {
             for subagent in &result.subagents {
                 self.faults.operation()?;
-                match fs::remove_file(self.folder.join(journal_file(&subagent.id))) {
+                match self.open_folder().remove_file(Path::new(&journal_file(&subagent.id))) {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                     _ => {}
                 }
@@ -155,7 +155,7 @@ impl Recorder {
         plan: &Plan,
         result: &RunResult,
         changed: Option<&WorkspaceChanged>,
-    ) -> io::Result<NamedTempFile> {
+    ) -> io::Result<NewFile> {
         let write_files = || {
             self.make_patch(changed)?;
             self.make_readable(plan, Some(result))?;
@@ -179,7 +179,7 @@ impl Recorder {
             self.lock.lease.release();
         }
         if !result.outcome.can_be_resumed() && !result.outcome.is_a_limit() {
-            let _ = fs::remove_file(self.folder.join(BASELINE_FILE));
+            let _ = self.open_folder().remove_file(Path::new(BASELINE_FILE));
         }
     }
 
@@ -192,7 +192,7 @@ impl Recorder {
         self.make_result(result).map(drop).or_else(|_| {
             self.lock.check(&self.folder)?;
             for name in [TRANSCRIPT_FILE, REPORT_FILE] {
-                let _ = fs::remove_file(self.folder.join(name));
+                let _ = self.open_folder().remove_file(Path::new(name));
             }
             self.make_result(result).map(drop)
         })?;
@@ -202,11 +202,9 @@ impl Recorder {
 
     pub(super) fn make_result(&self, result: &RunResult) -> io::Result<WrittenFile> {
         let (file, existing) = self.write_temporary(RESULT_FILE, |out| write_result_json(result, out))?;
-        if existing == ExistingFile::Identical {
-            file.close()?;
-        } else {
+        if existing != ExistingFile::Identical {
             self.faults.operation()?;
-            file.as_file().sync_data()?;
+            file.file().sync_data()?;
             self.persist(file, RESULT_FILE)?;
         }
         Ok((RESULT_FILE.to_owned(), existing))

@@ -23,12 +23,12 @@ impl Recorder {
         let name = attachment.file_name().ok_or_else(invalid_digest)?;
         let (file, existing) = self.write_temporary(&name, |out| out.write_all(&attachment.data))?;
         if existing == ExistingFile::Identical {
-            return file.close();
+            return Ok(());
         }
-        file.as_file().sync_data()?;
+        file.file().sync_data()?;
         self.persist(file, &name)?;
-        let path = self.folder.join(&name);
-        File::open(path.parent().unwrap_or(&self.folder))?.sync_all()
+        let folder = self.open_folder().open_dir(Path::new(&name).parent().unwrap_or(Path::new("")))?;
+        File::from(folder).sync_all()
     }
 }
 

@@ -1,17 +1,19 @@
 //! The files of a record: their names, and how they are created and opened. Only their owner can read them, and links aren't
 //! followed. A record can come from anywhere, so sizes are limited as well.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
-use std::os::fd::AsFd;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, flock, fstat, openat, unlinkat};
 use rustix::io::Errno;
 use tempfile::NamedTempFile;
 
+use crate::workspace::new_file::NewFile;
 use crate::workspace::open_beneath;
+use crate::workspace::open_root::OpenRoot;
 
 /// The default folder of all runs.
 pub const RUNS: &str = "runs";
@@ -41,29 +43,41 @@ pub(super) const TEMP_PREFIX: &str = ".tmp-legwork-";
 /// The folders that temporary files can be in, relative to the record.
 const TEMP_DIRS: [&str; 3] = ["", "subagents", "attachments"];
 
-/// Options for files that only their owner may read.
-pub(super) fn private_file_options() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.mode(0o600);
-    options
+/// How files are opened to add to their end. Also for reading, to find out whether another program wrote to it.
+const APPEND_FLAGS: OFlags = OFlags::RDWR
+    .union(OFlags::APPEND)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
+
+/// Creates a file of a record for appending, and its folder. The record's own folder is never created again: if it was deleted,
+/// half a record must not appear in its place.
+pub(super) fn create_file(record: &OpenRoot, name: &str) -> io::Result<File> {
+    let path = Path::new(name);
+    let folder = record.create_dir(path.parent().unwrap_or(Path::new("")), 0o700)?;
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let flags = APPEND_FLAGS | OFlags::CREATE | OFlags::EXCL;
+    Ok(openat(&folder, name, flags, Mode::RUSR | Mode::WUSR)?.into())
 }
 
-/// Creates the folder of a file in a run's folder. The run's folder itself is never created again: if it was deleted, half a
-/// record must not appear in its place.
-pub(super) fn create_parent_dir<'a>(path: &'a Path, run: &'a Path) -> io::Result<&'a Path> {
-    let folder = path.parent().unwrap_or(run);
-    if folder != run {
-        match DirBuilder::new().mode(0o700).create(folder) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            // A link would lead out of the record.
-            _ if !fs::symlink_metadata(folder)?.is_dir() => {
-                let reason = format!("`{}` is not a folder", folder.display());
-                return Err(io::Error::new(io::ErrorKind::NotADirectory, reason));
-            }
-            _ => {}
-        }
+/// Opens a regular file to add to its end.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidData`] if it is something else, such as a link.
+pub(crate) fn open_for_appending(folder: BorrowedFd<'_>, name: &str) -> io::Result<File> {
+    let path = Path::new(name);
+    let (folder, name) = open_beneath::open_parent(folder, path)?;
+    let invalid = || io::Error::new(io::ErrorKind::InvalidData, "it isn't a regular file");
+    let file = match openat(&folder, name, APPEND_FLAGS, Mode::empty()) {
+        // A link, a socket, or a folder.
+        Err(Errno::LOOP | Errno::NXIO | Errno::ISDIR) => return Err(invalid()),
+        opened => File::from(opened?),
+    };
+    if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
+        return Err(invalid());
     }
-    Ok(folder)
+    Ok(file)
 }
 
 /// Opens a folder. Anything else in its place is an error; a pipe isn't waited for.
@@ -80,10 +94,12 @@ pub(crate) fn open_folder(path: &Path) -> io::Result<File> {
 /// # Errors
 /// If it doesn't exist, isn't a regular file, is reached through a link, or is larger than `max_bytes`.
 pub(crate) fn open_file(folder: &Path, name: &str, max_bytes: u64) -> io::Result<File> {
-    let root = open_folder(folder)?;
-    let path = Path::new(name);
-    let file_name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-    let parent = open_beneath::open_dir(root.as_fd(), path.parent().unwrap_or(Path::new("")))?;
+    open_file_in(open_folder(folder)?.as_fd(), name, max_bytes)
+}
+
+/// The same in an open folder.
+pub(crate) fn open_file_in(folder: BorrowedFd<'_>, name: &str, max_bytes: u64) -> io::Result<File> {
+    let (parent, file_name) = open_beneath::open_parent(folder, Path::new(name))?;
     let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
     let file = open_beneath::open_regular_file(parent.as_fd(), file_name)?
         .ok_or_else(|| invalid("it isn't a regular file".into()))?;
@@ -101,18 +117,35 @@ pub fn temporary(folder: &Path) -> io::Result<NamedTempFile> {
     tempfile::Builder::new().prefix(TEMP_PREFIX).tempfile_in(folder)
 }
 
-/// Removes the temporary files that a killed process has left in a record, as far as possible.
-pub(super) fn remove_temporary_files(record: &Path) {
-    TEMP_DIRS.iter().for_each(|folder| remove_temporary_files_in(&record.join(folder)));
+/// The same in an open folder.
+///
+/// # Errors
+/// If it can't be created.
+pub(crate) fn temporary_in(folder: BorrowedFd<'_>) -> io::Result<NewFile> {
+    NewFile::create(folder, TEMP_PREFIX, Mode::RUSR | Mode::WUSR)
 }
 
-fn remove_temporary_files_in(folder: &Path) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let is_ours = entry.file_name().to_string_lossy().starts_with(TEMP_PREFIX);
-        if is_ours && entry.file_type().is_ok_and(|kind| kind.is_file()) {
-            let _ = fs::remove_file(entry.path());
+/// Removes the temporary files that a killed process has left in a record, as far as possible.
+pub(super) fn remove_temporary_files(record: &OpenRoot) {
+    for folder in TEMP_DIRS {
+        if let Ok(folder) = record.open_dir(Path::new(folder)) {
+            remove_temporary_files_in(folder.as_fd());
         }
     }
+}
+
+fn remove_temporary_files_in(folder: BorrowedFd<'_>) {
+    let Ok(folder) = folder.try_clone_to_owned() else { return };
+    for (name, kind) in open_beneath::entries(&folder).into_iter().flatten().flatten() {
+        if kind == FileType::RegularFile && name.to_string_lossy().starts_with(TEMP_PREFIX) {
+            let _ = unlinkat(&folder, &name, AtFlags::empty());
+        }
+    }
+}
+
+/// Opens an open folder once more, for a lock of its own.
+fn reopen(folder: BorrowedFd<'_>) -> io::Result<File> {
+    Ok(open_beneath::open_dir(folder, Path::new("."))?.into())
 }
 
 /// Whether a lock can't be taken because the file system has none.
@@ -125,26 +158,26 @@ pub(crate) fn is_without_locks(errno: Errno) -> bool {
 ///
 /// # Errors
 /// If it can't be written. The old file is still there then.
-pub fn replace_shared_file(
-    folder: &Path,
+pub(crate) fn replace_shared_file(
+    folder: BorrowedFd<'_>,
     name: &str,
     is_durable: bool,
     write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<()> {
     // While one process has it, none removes temporary files.
-    let lock = open_folder(folder)?;
+    let lock = reopen(folder)?;
     let _ = flock(&lock, FlockOperation::LockShared);
     let mut attempt = || {
-        let mut file = temporary(folder)?;
-        let mut out = BufWriter::with_capacity(256 << 10, file.as_file_mut());
+        let file = temporary_in(folder)?;
+        let mut out = BufWriter::with_capacity(256 << 10, file.file());
         write(&mut out)?;
         out.flush()?;
         drop(out);
         if is_durable {
-            file.as_file().sync_data()?;
+            file.file().sync_data()?;
         }
         let named = |error: io::Error| io::Error::new(error.kind(), format!("`{name}`: {error}"));
-        file.persist(folder.join(name)).map(drop).map_err(|error| named(error.error))
+        file.persist(name.as_ref()).map(drop).map_err(named)
     };
     match attempt() {
         // Where locks don't reach other machines, one of them may have removed the temporary file.
@@ -155,8 +188,8 @@ pub fn replace_shared_file(
 
 /// Removes the temporary files that killed processes have left in a folder that many processes write to, unless one of them
 /// writes just now.
-pub fn remove_abandoned_files(folder: &Path) {
-    if let Ok(lock) = open_folder(folder)
+pub(crate) fn remove_abandoned_files(folder: BorrowedFd<'_>) {
+    if let Ok(lock) = reopen(folder)
         && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
     {
         remove_temporary_files_in(folder);
@@ -165,6 +198,8 @@ pub fn remove_abandoned_files(folder: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -176,7 +211,7 @@ mod tests {
             temporary(&folder).unwrap().keep().unwrap();
             fs::write(folder.join(".tmpAAAAAA"), "mine").unwrap();
         }
-        remove_temporary_files(record.path());
+        remove_temporary_files(&OpenRoot::open(record.path()).unwrap());
         for folder in TEMP_DIRS {
             let names = fs::read_dir(record.path().join(folder)).unwrap().map(|entry| entry.unwrap().file_name());
             let mut names: Vec<_> = names.filter(|name| !TEMP_DIRS.iter().any(|folder| name == folder)).collect();
@@ -188,18 +223,19 @@ mod tests {
     #[test]
     fn only_a_process_that_is_dead_loses_its_temporary_file() {
         let folder = tempfile::tempdir().unwrap();
+        let opened = File::open(folder.path()).unwrap();
         temporary(folder.path()).unwrap().keep().unwrap();
         let names = || {
             let names = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
             names.collect::<Vec<_>>()
         };
-        replace_shared_file(folder.path(), "table", false, &mut |out| {
-            remove_abandoned_files(folder.path());
+        replace_shared_file(opened.as_fd(), "table", false, &mut |out| {
+            remove_abandoned_files(opened.as_fd());
             out.write_all(b"all")
         })
         .unwrap();
         assert_eq!(names().len(), 2, "nothing is removed while a file is written");
-        remove_abandoned_files(folder.path());
+        remove_abandoned_files(opened.as_fd());
         assert_eq!(names(), ["table"]);
         assert_eq!(fs::read(folder.path().join("table")).unwrap(), b"all");
     }

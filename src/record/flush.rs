@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
+use super::files::open_folder;
+
 /// How long the flush at the end of a run waits for others, which it is shared with. Meanwhile another row has its place.
 const MAX_WAIT: Duration = Duration::from_millis(10);
 /// How many threads flush files one by one.
@@ -38,7 +40,7 @@ impl FlushRequest {
             if flushed.contains(folder) {
                 continue;
             }
-            match File::open(folder).and_then(|folder| folder.sync_all()) {
+            match open_folder(folder).and_then(|folder| folder.sync_all()) {
                 // Some file systems can't flush folders, and the user may not be allowed to read all of them.
                 Err(error)
                     if !matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied) =>
@@ -78,6 +80,46 @@ impl FlushQueue {
     }
 }
 
+/// Flushes files that were written one after the other.
+///
+/// # Errors
+/// If one may not be on the disk.
+pub fn flush_together<'a>(files: impl Iterator<Item = &'a File>) -> io::Result<()> {
+    let files: Vec<&File> = files.collect();
+    if files.len() > 1 && flush_file_system(files.iter().copied()) {
+        return Ok(());
+    }
+    flush_on_threads(files.into_iter(), || |file: &File| file.sync_data())
+}
+
+/// Flushes on a few threads: disks and servers work on several flushes at once. Returns the first failure.
+/// `flush` is called once for each thread.
+fn flush_on_threads<T: Send, F: FnMut(T) -> io::Result<()>>(
+    items: impl ExactSizeIterator<Item = T> + Send,
+    flush: impl Fn() -> F + Sync,
+) -> io::Result<()> {
+    let threads = items.len().min(MAX_THREADS);
+    let (items, result) = (Mutex::new(items), Mutex::new(Ok(())));
+    let work = || {
+        let mut flush = flush();
+        let next = || items.lock().unwrap_or_else(PoisonError::into_inner).next();
+        while let Some(item) = next() {
+            if let Err(error) = flush(item) {
+                let mut result = result.lock().unwrap_or_else(PoisonError::into_inner);
+                *result = std::mem::replace(&mut *result, Ok(())).and(Err(error));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            // Without more threads, this one does all.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
+        }
+        work();
+    });
+    result.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// How long flushes took.
 struct FlushTimes {
     /// That of one request's files.
@@ -101,7 +143,7 @@ fn flush_all(receiver: &Receiver<Waiting>) {
         // Other programs may have written gigabytes. Then it takes less time to flush file by file.
         let is_together = count > 1
             && times.one.saturating_mul(count) > times.file_system
-            && flush_file_system(batch.iter().flat_map(|(request, _)| &request.files));
+            && flush_file_system(batch.iter().flat_map(|(request, _)| &request.files).map(|file| &**file));
         if is_together {
             times.file_system = start.elapsed();
             // Whoever doesn't wait any more needs no result.
@@ -114,29 +156,20 @@ fn flush_all(receiver: &Receiver<Waiting>) {
     }
 }
 
-/// Flushes file by file, on a few threads: disks and servers work on several flushes at once.
+/// Flushes file by file.
 fn flush_each(batch: Vec<Waiting>) {
-    let threads = batch.len().min(MAX_THREADS);
-    let batch = Mutex::new(batch.into_iter());
-    let work = || {
+    let _ = flush_on_threads(batch.into_iter(), || {
         let mut flushed = HashSet::new();
-        let next = || batch.lock().unwrap_or_else(PoisonError::into_inner).next();
-        while let Some((request, result)) = next() {
+        move |(request, result): Waiting| {
             let _ = result.send(request.flush(&mut flushed));
+            Ok(())
         }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..threads {
-            // Without more threads, this one does all.
-            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
-        }
-        work();
     });
 }
 
 /// Flushes everything on the file system of these files. Returns false if that may not have worked.
 #[cfg(target_os = "linux")]
-fn flush_file_system<'a>(files: impl Iterator<Item = &'a Arc<File>>) -> bool {
+fn flush_file_system<'a>(files: impl Iterator<Item = &'a File>) -> bool {
     use std::os::fd::AsFd;
     use std::os::unix::fs::MetadataExt;
 
@@ -144,18 +177,18 @@ fn flush_file_system<'a>(files: impl Iterator<Item = &'a Arc<File>>) -> bool {
 
     let device = |file: &File| file.metadata().ok().map(|found| found.dev());
     let mut files = files.peekable();
-    let Some(first) = files.peek().map(|file| Arc::clone(file)) else { return false };
-    let expected = device(&first);
+    let Some(first) = files.peek().copied() else { return false };
+    let expected = device(first);
     // Others may do nothing.
     expected.is_some()
         && is_local_filesystem(first.as_fd())
         && reports_errors()
         && files.all(|file| device(file) == expected)
-        && rustix::fs::syncfs(&first).is_ok()
+        && rustix::fs::syncfs(first).is_ok()
 }
 
 #[cfg(not(target_os = "linux"))]
-fn flush_file_system<'a>(_: impl Iterator<Item = &'a Arc<File>>) -> bool {
+fn flush_file_system<'a>(_: impl Iterator<Item = &'a File>) -> bool {
     false
 }
 
@@ -209,10 +242,10 @@ mod tests {
 
         let local = Arc::new(tempfile::tempfile().unwrap());
         assert_eq!(
-            flush_file_system([&local, &local].into_iter()),
+            flush_file_system([&*local, &local].into_iter()),
             is_local_filesystem(local.as_fd()) && reports_errors()
         );
         let other = Arc::new(File::open("/proc/self/status").unwrap());
-        assert!(!flush_file_system([&local, &other].into_iter()) && !flush_file_system([&other].into_iter()));
+        assert!(!flush_file_system([&*local, &other].into_iter()) && !flush_file_system([&*other].into_iter()));
     }
 }

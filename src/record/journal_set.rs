@@ -1,16 +1,17 @@
 //! The journals of one run: the parent's and those of its subagents.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use jiff::Timestamp;
 
-use super::files::{create_parent_dir, private_file_options};
+use super::files::{create_file, open_for_appending};
 use super::flush::FlushRequest;
 use crate::event::{CallStarted, Event, JournalEntry, PARENT};
 use crate::journal::{FaultInjection, Journal, JournalEnd, RecordKey, journal_file};
+use crate::workspace::open_root::OpenRoot;
 
 /// How many folders above a journal may be as new as it is: the run's, its job's, and the folder of all runs.
 const MAX_NEW_PARENTS: usize = 3;
@@ -18,7 +19,7 @@ const MAX_NEW_PARENTS: usize = 3;
 /// Journals by agent id.
 #[derive(Debug)]
 pub(super) struct JournalSet {
-    folder: PathBuf,
+    root: OpenRoot,
     key: Option<RecordKey>,
     open: HashMap<String, Journal>,
     /// All that have a file, with their ends when they were last opened or closed.
@@ -27,8 +28,8 @@ pub(super) struct JournalSet {
 
 impl JournalSet {
     /// Journals in a run's folder. `ends` has those that an earlier part of the run has written.
-    pub(super) fn new(folder: PathBuf, key: Option<RecordKey>, ends: HashMap<String, JournalEnd>) -> Self {
-        Self { folder, key, open: HashMap::new(), ends }
+    pub(super) fn new(root: OpenRoot, key: Option<RecordKey>, ends: HashMap<String, JournalEnd>) -> Self {
+        Self { root, key, open: HashMap::new(), ends }
     }
 
     /// Whether an agent's journal is open for appending.
@@ -49,10 +50,10 @@ impl JournalSet {
             self.create(child, faults)?;
         }
         if !self.open.contains_key(agent) {
-            let path = self.folder.join(journal_file(agent));
+            let path = self.root.path().join(journal_file(agent));
             let file = match self.create(agent, faults)? {
                 Some(file) => file,
-                None => appending().open(&path)?,
+                None => open_for_appending(self.root.folder(), &journal_file(agent))?,
             };
             let end = self.ends.get(agent).cloned().unwrap_or_default();
             self.open.insert(agent.to_owned(), Journal::new(file, path, end)?);
@@ -73,7 +74,7 @@ impl JournalSet {
         let Some((file, is_new)) = self.open.get_mut(agent).and_then(Journal::take_unflushed) else {
             return FlushRequest::default();
         };
-        let path = self.folder.join(journal_file(agent));
+        let path = self.root.path().join(journal_file(agent));
         let folders = path.ancestors().skip(1).take(if is_new { MAX_NEW_PARENTS } else { 0 });
         FlushRequest { files: vec![file], folders: folders.map(Path::to_owned).collect(), can_wait: false }
     }
@@ -88,18 +89,9 @@ impl JournalSet {
         if self.ends.contains_key(agent) {
             return Ok(None);
         }
-        let path = self.folder.join(journal_file(agent));
         faults.operation()?;
-        create_parent_dir(&path, &self.folder)?;
-        let file = appending().create_new(true).open(path)?;
+        let file = create_file(&self.root, &journal_file(agent))?;
         self.ends.insert(agent.to_owned(), JournalEnd::default());
         Ok(Some(file))
     }
-}
-
-fn appending() -> OpenOptions {
-    let mut options = private_file_options();
-    // Also for reading, to find out whether another program wrote to it.
-    options.read(true).append(true);
-    options
 }

@@ -160,7 +160,7 @@ impl KeyedPath<'_> {
         let folder = self.folder;
         remove_leftovers(folder)?;
         let run_id = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let reserve = reserve_disk_space(folder);
+        let reserve = reserve_disk_space(lock.root.folder());
         let mut recorder = Recorder::new(folder.to_owned(), run_id, lock, reserve, HashMap::new(), self.key.clone());
         recorder.remove_if_unstarted();
         if let Some(parent) = folder.parent().filter(|_| self.links_latest) {
@@ -211,7 +211,7 @@ impl StartedRecord {
             return Err(Error::RunEnded { run_id: self.started.run_id, outcome, exit_code });
         };
         let folder = self.record.folder.canonicalize().map_err(record_error(&self.record.folder))?;
-        remove_temporary_files(&folder);
+        remove_temporary_files(&lock.root);
         Recorder::resume_locked(folder, lock, self.record, self.key)
     }
 }

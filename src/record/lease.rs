@@ -285,6 +285,12 @@ impl Lease {
         }
     }
 
+    /// Tells whether this process still owns the lease. One that was suspended may not.
+    pub(super) fn ownership(&self) -> impl Fn() -> bool + Send + Sync + 'static {
+        let (file, counter) = (self.file(), Arc::clone(&self.counter));
+        move || !counter.is_late(boot_ms()) || file.is_own()
+    }
+
     /// The record was moved, and the file with it.
     pub(super) fn follow(&mut self, record: &Path) {
         record.clone_into(&mut self.record);

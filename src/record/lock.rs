@@ -12,6 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 use super::files::{is_without_locks, open_folder};
 use super::lease::{Lease, simulated_boot_id};
 use crate::error::Error;
+use crate::workspace::open_root::OpenRoot;
 
 /// How long to wait for the lock: after a kill, helper processes hold it until they have ended the run's commands.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -20,7 +21,7 @@ const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The folder's lock. The system releases it when this process ends in any way.
 #[derive(Debug)]
 pub(super) struct RecordLock {
-    folder: File,
+    pub(super) root: OpenRoot,
     /// Device and inode of the folder.
     id: (u64, u64),
     /// Keeps processes on other machines away.
@@ -37,9 +38,10 @@ impl RecordLock {
         let failed = |source| Error::Record { path: folder.to_owned(), source };
         let opened = open_folder(folder).map_err(failed)?;
         let id = opened.metadata().map(|found| id(&found)).map_err(failed)?;
+        let root = |opened: File| OpenRoot::of(opened.into(), folder);
         let start = Instant::now();
         if simulated_boot_id().is_some() {
-            return Ok(Self { folder: opened, id, lease: Lease::take(folder, false)? });
+            return Ok(Self { root: root(opened), id, lease: Lease::take(folder, false)? });
         }
         let mut taken = flock(&opened, FlockOperation::NonBlockingLockExclusive);
         while taken == Err(rustix::io::Errno::WOULDBLOCK) && start.elapsed() < LOCK_TIMEOUT {
@@ -50,9 +52,9 @@ impl RecordLock {
             // While this process waited, the folder was moved or removed. Another one at its path has an owner of its own, whose
             // lease must not be taken: this lock says nothing about that owner. While the lock is held, the folder stays.
             Ok(()) if !is_at(folder, id) => Err(failed(io::ErrorKind::NotFound.into())),
-            Ok(()) => Ok(Self { folder: opened, id, lease: Lease::take(folder, true)? }),
+            Ok(()) => Ok(Self { root: root(opened), id, lease: Lease::take(folder, true)? }),
             Err(errno) if is_without_locks(errno) => {
-                Ok(Self { folder: opened, id, lease: Lease::take(folder, false)? })
+                Ok(Self { root: root(opened), id, lease: Lease::take(folder, false)? })
             }
             Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse { path: folder.to_owned() }),
             Err(errno) => Err(failed(io::Error::from(errno))),
@@ -61,7 +63,7 @@ impl RecordLock {
 
     /// Duplicates the descriptor; the lock is released when both are closed. `None` if no descriptor is left.
     pub(super) fn duplicate(&self) -> Option<OwnedFd> {
-        self.folder.try_clone().ok().map(OwnedFd::from)
+        self.root.folder().try_clone_to_owned().ok()
     }
 
     /// Whether the folder at a path is the one that is locked. It isn't if it was moved or removed before the lock was taken.

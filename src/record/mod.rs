@@ -19,11 +19,12 @@ mod resume;
 mod run_slot;
 
 pub use self::attachments::read_attachment;
-pub use self::files::{
-    BASELINE_FILE, LATEST, PATCH_FILE, RESULT_FILE, ROWS, RUNS, remove_abandoned_files, replace_shared_file, temporary,
+pub use self::files::{BASELINE_FILE, LATEST, PATCH_FILE, RESULT_FILE, ROWS, RUNS, temporary};
+pub(crate) use self::files::{
+    is_without_locks, open_file, open_file_in, open_folder, open_for_appending, remove_abandoned_files,
+    replace_shared_file, temporary_in,
 };
-pub(crate) use self::files::{is_without_locks, open_file, open_folder};
-pub use self::flush::FlushQueue;
+pub use self::flush::{FlushQueue, flush_together};
 pub use self::follow::{JournalTail, RunWatch};
 pub use self::keyed::{KeyedPath, KeyedRecord, MAP_FILE, SetAside, StartedRecord, is_record_file};
 pub use self::lease::SeenLease;

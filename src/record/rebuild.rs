@@ -50,7 +50,7 @@ impl Recorder {
         match entries.filter_map(Result::ok).last().map(|entry| entry.event) {
             Some(Event::RunFinished(finished)) if !finished.outcome.can_be_resumed() => {
                 let folder = folder.canonicalize().map_err(record_error(folder))?;
-                remove_temporary_files(&folder);
+                remove_temporary_files(&lock.root);
                 Self::rebuild_locked(folder, lock).map(|_| None)
             }
             _ => Ok(Some(lock)),

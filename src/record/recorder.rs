@@ -2,19 +2,18 @@
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::hash::{BuildHasher, Hasher};
-use std::io::{self, BufReader, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
+use std::io::{self, BufReader, Read, Seek, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use rustix::fs::{FallocateFlags, fallocate};
-use tempfile::NamedTempFile;
+use rustix::fs::{AtFlags, FallocateFlags, fallocate, fstat, renameat, symlinkat, unlinkat};
 
-use super::files::{LATEST, RUNS, create_parent_dir, private_file_options, remove_temporary_files, temporary};
+use super::files::{LATEST, RUNS, create_file, remove_temporary_files, temporary_in};
 use super::flush::{FlushQueue, FlushRequest};
 use super::journal_set::JournalSet;
 use super::lease::remove_unused_leases;
@@ -25,7 +24,10 @@ use crate::event::{Event, JournalEntry, PARENT};
 use crate::journal::{FaultInjection, JournalEnd, JournalReader, RecordKey, journal_file};
 use crate::sandbox::RecordVerifier;
 use crate::sandbox::protected_paths::canonical_as_far_as_possible;
+use crate::workspace::new_file::NewFile;
 use crate::workspace::open_beneath;
+use crate::workspace::open_root::OpenRoot;
+use crate::workspace::remove_folder::remove_folder;
 
 /// The disk space that is reserved for the end of a run, in bytes: many times the size of `result.json`, and enough for the
 /// transcript and report of a short run.
@@ -88,8 +90,8 @@ impl Recorder {
         create_job_dir(out, &job_dir)?;
         let folder = job_dir.join(run_id);
         DirBuilder::new().mode(0o700).create(&folder).map_err(record_error(&folder))?;
-        let reserve = reserve_disk_space(&folder);
         let lock = RecordLock::take(&folder)?;
+        let reserve = reserve_disk_space(lock.root.folder());
         let mut recorder = Self::new(folder, run_id.to_owned(), lock, reserve, HashMap::new(), key);
         recorder.remove_if_unstarted();
         recorder.link_latest(&job_dir)?;
@@ -120,7 +122,7 @@ impl Recorder {
         key: Option<RecordKey>,
     ) -> Self {
         Self {
-            journals: Mutex::new(JournalSet::new(folder.clone(), key.clone(), journal_ends)),
+            journals: Mutex::new(JournalSet::new(lock.root.at(&folder), key.clone(), journal_ends)),
             folder,
             run_id,
             reserve: Mutex::new(reserve),
@@ -138,15 +140,22 @@ impl Recorder {
         self.lock.lease.start_clock(clock);
     }
 
+    /// The run's folder, open.
+    pub fn open_folder(&self) -> &OpenRoot {
+        &self.lock.root
+    }
+
     /// Duplicates the folder's lock for a process that is part of the run and may outlive this one.
     pub fn lock(&self) -> Option<OwnedFd> {
         self.lock.duplicate()
     }
 
-    /// Distinguishes records of other runs that were made here from planted ones; `None` without a key.
+    /// Distinguishes records of other runs that were made here from planted ones, and knows whether this process still owns its
+    /// own; `None` without a key.
     pub fn origin_check(&self) -> Option<RecordVerifier> {
         let key = self.key.clone()?;
-        Some(RecordVerifier(Arc::new(move |folder, path| is_sealed_for_path(path, folder, &key))))
+        let is_of_a_run = move |folder: &OwnedFd, path: &Path| is_sealed_for_path(path, folder, &key);
+        Some(RecordVerifier(Arc::new(is_of_a_run), Arc::new(self.lock.lease.ownership())))
     }
 
     /// Digests that identify the values of a run's secrets in its record, by name; none without a key.
@@ -234,7 +243,7 @@ impl Recorder {
     pub(super) fn write_new(&self, name: &str, content: &[u8]) -> io::Result<ExistingFile> {
         self.lock.check(&self.folder)?;
         self.faults.operation()?;
-        match private_file_options().write(true).create_new(true).open(self.folder.join(name)) {
+        match create_file(self.open_folder(), name) {
             Ok(file) => {
                 let mut file = &file;
                 self.faults.write(|| file.write_all(&content[..content.len() / 2]))?;
@@ -256,7 +265,7 @@ impl Recorder {
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> io::Result<ExistingFile> {
         match self.write_temporary(name, write)? {
-            (file, ExistingFile::Identical) => file.close().map(|()| ExistingFile::Identical),
+            (_, ExistingFile::Identical) => Ok(ExistingFile::Identical),
             (file, existing) => self.persist(file, name).map(|()| existing),
         }
     }
@@ -266,23 +275,25 @@ impl Recorder {
         &self,
         name: &str,
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-    ) -> io::Result<(NamedTempFile, ExistingFile)> {
+    ) -> io::Result<(NewFile, ExistingFile)> {
         self.lock.check(&self.folder)?;
-        let path = self.folder.join(name);
         self.faults.operation()?;
-        let folder = create_parent_dir(&path, &self.folder)?;
-        let mut file = io::BufWriter::with_capacity(64 * 1024, temporary(folder)?);
-        write(&mut file)?;
-        let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
-        let existing = compare_files(&path, file.path());
+        let path = Path::new(name);
+        let folder = self.open_folder().create_dir(path.parent().unwrap_or(Path::new("")), 0o700)?;
+        let file = temporary_in(folder.as_fd())?;
+        let mut out = io::BufWriter::with_capacity(64 * 1024, file.file());
+        write(&mut out)?;
+        out.flush()?;
+        drop(out);
+        let existing = compare_files(self.open_folder(), path, file.file());
         Ok((file, existing))
     }
 
     /// Gives a temporary file its name.
-    pub(super) fn persist(&self, file: NamedTempFile, name: &str) -> io::Result<()> {
+    pub(super) fn persist(&self, file: NewFile, name: &str) -> io::Result<()> {
         self.lock.lease.check()?;
         self.faults.operation()?;
-        file.persist(self.folder.join(name)).map(drop).map_err(|error| error.error)
+        file.persist(Path::new(name).file_name().ok_or(io::ErrorKind::InvalidInput)?).map(drop)
     }
 }
 
@@ -301,7 +312,7 @@ impl Drop for Recorder {
                 None => fs::remove_file(&latest),
             };
         }
-        let _ = fs::remove_dir_all(&self.folder);
+        remove_folder(&self.folder);
     }
 }
 
@@ -356,7 +367,7 @@ pub fn create_job_dir(out: &Path, job_dir: &Path) -> Result<(), Error> {
 pub(super) fn take(folder: &Path) -> Result<(PathBuf, RecordLock), Error> {
     let folder = folder.canonicalize().map_err(|source| Error::Record { path: folder.to_owned(), source })?;
     let lock = RecordLock::take(&folder)?;
-    remove_temporary_files(&folder);
+    remove_temporary_files(&lock.root);
     Ok((folder, lock))
 }
 
@@ -370,18 +381,18 @@ pub fn remove_unused_files() {
 }
 
 /// Reserves space on the disk of a folder, if the file system supports it.
-pub(super) fn reserve_disk_space(folder: &Path) -> Option<File> {
+pub(super) fn reserve_disk_space(folder: BorrowedFd<'_>) -> Option<File> {
     take_reserve(&UNUSED_RESERVES, folder)
 }
 
 /// Takes an unused reserve on the disk of a folder, or makes one.
-fn take_reserve(unused: &Mutex<Vec<File>>, folder: &Path) -> Option<File> {
-    let device = |found: io::Result<Metadata>| found.ok().map(|found| found.dev());
+fn take_reserve(unused: &Mutex<Vec<File>>, folder: BorrowedFd<'_>) -> Option<File> {
+    let device = |file: BorrowedFd<'_>| fstat(file).ok().map(|found| found.st_dev);
     let found = lock_mutex(unused).pop();
-    if let Some(found) = found.filter(|file| device(file.metadata()) == device(fs::metadata(folder))) {
+    if let Some(found) = found.filter(|file| device(file.as_fd()) == device(folder)) {
         return Some(found);
     }
-    let file = tempfile::tempfile_in(folder).ok()?;
+    let file = temporary_in(folder).ok()?.into_unnamed().ok()?;
     fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES).ok()?;
     Some(file)
 }
@@ -419,14 +430,15 @@ pub fn point_latest_to(job_dir: &Path, run: Option<&str>) -> io::Result<()> {
 
 /// Creates a link, or changes its target.
 fn replace_symlink(link: &Path, target: &Path) -> io::Result<()> {
-    let mut name = std::ffi::OsString::from(".latest-");
-    name.push(target.file_name().unwrap_or_default());
-    let new_link = link.with_file_name(name);
-    let result = symlink(target, &new_link).and_then(|()| fs::rename(&new_link, link));
-    if result.is_err() {
-        let _ = fs::remove_file(&new_link);
-    }
-    result
+    let folder = open_beneath::open_root(link.parent().unwrap_or(Path::new(".")))?;
+    // It has the name of the run that makes it, so that others recognize it.
+    let mut new_link = std::ffi::OsString::from(".latest-");
+    new_link.push(target.file_name().unwrap_or_default());
+    symlinkat(target, &folder, &new_link)?;
+    renameat(&folder, &new_link, &folder, link.file_name().unwrap_or_default()).map_err(|error| {
+        let _ = unlinkat(&folder, &new_link, AtFlags::empty());
+        error.into()
+    })
 }
 
 pub(super) fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -434,12 +446,22 @@ pub(super) fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Compares what is at a path with the new file that will replace it.
-fn compare_files(path: &Path, new: &Path) -> ExistingFile {
-    let Ok(existing) = fs::symlink_metadata(path) else { return ExistingFile::Missing };
-    // Opening a pipe would block.
-    let has_same_length = existing.is_file() && fs::metadata(new).is_ok_and(|new| new.len() == existing.len());
-    let is_same = has_same_length && fs::read(path).is_ok_and(|old| fs::read(new).is_ok_and(|new| old == new));
-    if is_same { ExistingFile::Identical } else { ExistingFile::Different }
+fn compare_files(record: &OpenRoot, path: &Path, mut new: &File) -> ExistingFile {
+    if record.stat(path).is_err() {
+        return ExistingFile::Missing;
+    }
+    let mut is_same = || {
+        let mut old = record.open_file(path)?;
+        if old.metadata()?.len() != new.metadata()?.len() {
+            return Ok(false);
+        }
+        let (mut old_content, mut new_content) = (Vec::new(), Vec::new());
+        old.read_to_end(&mut old_content)?;
+        new.rewind()?;
+        new.read_to_end(&mut new_content)?;
+        Ok::<bool, io::Error>(old_content == new_content)
+    };
+    if is_same().unwrap_or(false) { ExistingFile::Identical } else { ExistingFile::Different }
 }
 
 /// Allocates the id of a new run of a job below `out`. Ids sort by time and are easy to type: the time in UTC and six random
@@ -467,7 +489,10 @@ mod tests {
     #[test]
     fn the_reserve_takes_space_and_has_no_name() {
         let folder = tempfile::tempdir().unwrap();
-        let reserve = reserve_disk_space(folder.path());
+        use std::os::unix::fs::MetadataExt;
+
+        let opened = File::open(folder.path()).unwrap();
+        let reserve = reserve_disk_space(opened.as_fd());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
         // The file system of the temporary folder may not support it.
         if let Some(file) = reserve {
@@ -475,8 +500,8 @@ mod tests {
             assert!(taken.blocks() * 512 >= RESERVE_BYTES && taken.nlink() == 0, "{taken:?}");
             // The next run uses it.
             let unused = Mutex::new(vec![file]);
-            assert_eq!(take_reserve(&unused, folder.path()).unwrap().metadata().unwrap().ino(), taken.ino());
-            assert!(lock_mutex(&unused).is_empty() && take_reserve(&unused, folder.path()).is_some());
+            assert_eq!(take_reserve(&unused, opened.as_fd()).unwrap().metadata().unwrap().ino(), taken.ino());
+            assert!(lock_mutex(&unused).is_empty() && take_reserve(&unused, opened.as_fd()).is_some());
         }
     }
 }

@@ -1,18 +1,19 @@
 //! Opens the record of an interrupted run so that the run can be resumed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use jiff::Timestamp;
 
-use super::files::{BASELINE_FILE, PATCH_FILE, RESULT_FILE, private_file_options};
+use super::files::{BASELINE_FILE, PATCH_FILE, RESULT_FILE, open_for_appending};
 use super::lock::RecordLock;
 use super::read::{Record, open_journal, read_entries};
 use super::recorder::{Recorder, reserve_disk_space, take};
 use crate::error::Error;
 use crate::event::{Event, JournalEntry, Outcome, PARENT};
 use crate::journal::{JournalEnd, RecordKey, journal_file};
+use crate::workspace::open_root::OpenRoot;
 
 /// A record that was opened for resuming, and its content.
 #[derive(Debug)]
@@ -42,7 +43,7 @@ impl Recorder {
         if let Some(result) = record.result.as_ref().filter(|result| !is_resumable(result.outcome)) {
             if !result.outcome.is_a_limit() {
                 // The process was killed just after the run had ended.
-                let _ = fs::remove_file(folder.join(BASELINE_FILE));
+                let _ = lock.root.remove_file(Path::new(BASELINE_FILE));
             }
             lock.lease.release();
             return Err(Error::RunEnded {
@@ -69,7 +70,7 @@ impl Recorder {
             let entries = read_entries(&folder, &agent, &mut reader)?;
             let (whole_bytes, sum) = reader.position();
             let path = folder.join(journal_file(&agent));
-            cut_off(&path, whole_bytes).map_err(|source| Error::Record { path, source })?;
+            cut_off(&lock.root, &agent, whole_bytes).map_err(|source| Error::Record { path, source })?;
             has_our_key |= agent == PARENT && key.as_ref().is_some_and(|key| reader.is_sealed_by(key));
             let end: JournalEnd = (entries.last().map_or(0, |entry| entry.seq), sum.to_owned());
             ends.insert(agent.clone(), end);
@@ -78,7 +79,7 @@ impl Recorder {
         check_consistency(&folder, &journals)?;
         record.check_attachments(&journals)?;
         let run_id = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let reserve = reserve_disk_space(&folder);
+        let reserve = reserve_disk_space(lock.root.folder());
         let last_seen = lock.lease.last_seen();
         let recorder = Self::new(folder, run_id, lock, reserve, ends, key);
         Ok(ResumedRecord { recorder, record, journals, last_seen, has_our_key })
@@ -90,8 +91,8 @@ impl Recorder {
     /// If the result can't be removed.
     pub fn remove_result(&self) -> io::Result<()> {
         self.faults.operation()?;
-        let _ = fs::remove_file(self.folder.join(PATCH_FILE));
-        match fs::remove_file(self.folder.join(RESULT_FILE)) {
+        let _ = self.open_folder().remove_file(Path::new(PATCH_FILE));
+        match self.open_folder().remove_file(Path::new(RESULT_FILE)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
@@ -99,8 +100,8 @@ impl Recorder {
 }
 
 /// Cuts off an incomplete line after the complete ones.
-fn cut_off(path: &Path, whole_bytes: u64) -> io::Result<()> {
-    let file = private_file_options().append(true).open(path)?;
+fn cut_off(record: &OpenRoot, agent: &str, whole_bytes: u64) -> io::Result<()> {
+    let file = open_for_appending(record.folder(), &journal_file(agent))?;
     if file.metadata()?.len() > whole_bytes { file.set_len(whole_bytes) } else { Ok(()) }
 }
 

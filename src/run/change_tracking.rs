@@ -51,7 +51,7 @@ impl BaselineTask {
             // It ends after a few files; a disk that doesn't respond isn't waited for.
             let _ = timeout(DISK_GRACE, task).await;
         }
-        WorkspaceChanged { changes: Vec::new(), total: None, patch: String::new(), incomplete: None }
+        WorkspaceChanged::default()
     }
 
     /// The changes since the start; `None` if the start isn't known, or the disk doesn't respond.

@@ -250,11 +250,14 @@ impl Run<'_> {
         };
         let own_workspaces = self.plan.copies_workspace().then(|| {
             let workspace = Arc::clone(&tools.workspace);
-            Arc::new(OwnWorkspaces::new(&self.out, &folder, workspace, self.git.clone(), self.confine_copy))
+            OwnWorkspaces::new(&self.out, &folder, workspace, self.git.clone(), self.confine_copy)
+                .map(Arc::new)
+                .map_err(|source| Error::Record { path: self.out.clone(), source })
         });
+        let own_workspaces = own_workspaces.transpose()?;
         let tracker = self.plan.changes_files().then(|| ChangeTracker {
             workspace: Arc::clone(&tools.workspace),
-            record: folder.clone(),
+            record: keeper.recorder.open_folder().clone(),
             mask: Arc::clone(&tools.redactor),
             outputs: self.outputs,
             git: self.git,

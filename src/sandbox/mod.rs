@@ -50,7 +50,7 @@ use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
 pub use self::policy::{
-    PreparedCommand, RecordVerifier, SandboxMode, SandboxPolicy, SandboxUnavailable, Tier, VerifyRecord,
+    OwnsRecord, PreparedCommand, RecordVerifier, SandboxMode, SandboxPolicy, SandboxUnavailable, Tier, VerifyRecord,
 };
 use self::scratch_dirs::ScratchDirs;
 pub use self::tamper_error::TamperError;

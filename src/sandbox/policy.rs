@@ -101,9 +101,13 @@ pub struct SandboxUnavailable {
     pub remedy: Option<&'static str>,
 }
 
-/// Decides whether a folder is a run's record that legwork made there, rather than one that a command planted.
+/// Decides whether a folder is a run's record that legwork made there, rather than one that a command planted, and whether this
+/// process still owns the record of its own run.
 #[derive(Clone)]
-pub struct RecordVerifier(pub Arc<VerifyRecord>);
+pub struct RecordVerifier(pub Arc<VerifyRecord>, pub Arc<OwnsRecord>);
+
+/// False after another process has taken the record over.
+pub type OwnsRecord = dyn Fn() -> bool + Send + Sync;
 
 /// Gets the open folder and its path.
 pub type VerifyRecord = dyn Fn(&OwnedFd, &Path) -> bool + Send + Sync;

@@ -17,7 +17,12 @@ pub(crate) fn replacement_char(char: char) -> Option<char> {
         | '\u{2060}'..='\u{206f}'
         | '\u{feff}'
         | '\u{fff9}'..='\u{fffb}'
-        | '\u{e0000}'..='\u{e007f}' => Some('\u{fffd}'),
+        // Fillers, musical format controls, and the plane of tags and further variation selectors.
+        | '\u{115f}'..='\u{1160}'
+        | '\u{3164}'
+        | '\u{ffa0}'
+        | '\u{1d173}'..='\u{1d17a}'
+        | '\u{e0000}'..='\u{e0fff}' => Some('\u{fffd}'),
         _ => None,
     }
 }
@@ -67,6 +72,21 @@ pub(crate) fn replace_control_chars(text: &str) -> Cow<'_, str> {
         before = char;
         plain = plain_prefix(rest);
     }
+}
+
+/// Replaces characters that people can't see in a name or a value by `_`. Control characters that JSON escapes stay, and so do
+/// joiners where a script or an emoji needs them.
+pub(crate) fn replace_hidden(text: &str) -> Cow<'_, str> {
+    let mut before = '\n';
+    let mut visible = String::with_capacity(text.len());
+    for char in text.chars() {
+        let is_joiner = matches!(char, '\u{200c}' | '\u{200d}');
+        let is_needed = is_joiner && !before.is_ascii() && replacement_char(before).is_none();
+        let is_hidden = char > '\x7e' && replacement_char(char).is_some() && !is_needed;
+        visible.push(if is_hidden { '_' } else { char });
+        before = char;
+    }
+    if visible == text { text.into() } else { visible.into() }
 }
 
 /// How many bytes at the start of a text are visible ASCII characters and line feeds.

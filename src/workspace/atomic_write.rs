@@ -1,11 +1,8 @@
 //! Writes a file as a new inode that replaces the old one, in a folder that was opened without following links.
 
-#[cfg(target_os = "linux")]
-use std::ffi::OsStr;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
-#[cfg(target_os = "linux")]
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
@@ -13,9 +10,8 @@ use rustix::fs::{Access, AtFlags, FileType, Gid, Mode, Stat, Uid};
 use rustix::io::Errno;
 
 use super::Workspace;
-#[cfg(target_os = "linux")]
-use super::open_beneath::temporary_name;
-use super::open_beneath::{create_temporary, file_id};
+use super::new_file::{self, NewFile};
+use super::open_beneath::{FileId, file_id};
 use super::path_resolver::ResolvedPath;
 use super::write_protection::could_form_git_dir;
 use crate::message::ToolError;
@@ -117,70 +113,57 @@ impl WriteTarget<'_> {
             Err(error) => return Err(explain(error.into())),
         };
         protection.check_file_ids(root, &self.path, self.resolved.file_ids().chain(before.as_ref().map(file_id)))?;
-        let file = self.write_and_rename(content, before.as_ref()).map_err(explain)?;
+        let mode = before.as_ref().map_or(0o666, |before| before.st_mode & 0o777);
+        let id = CompleteFile::write(folder, content, before.as_ref(), mode)
+            .and_then(|file| file.persist(&self.name))
+            .map_err(explain)?;
         // The file system may treat the name as equal to a protected one that didn't exist before.
-        let id = rustix::fs::fstat(&file).map(|stat| file_id(&stat)).map_err(|error| explain(error.into()))?;
         protection.check_file_ids(root, &self.path, [id]).inspect_err(|_| {
             let _ = rustix::fs::unlinkat(folder, &self.name, AtFlags::empty());
         })
     }
+}
 
-    /// Writes the content to a new file and then gives that file its name.
-    fn write_and_rename(&self, content: &[u8], before: Option<&Stat>) -> io::Result<File> {
-        let folder = self.resolved.folder();
-        let mode = Mode::from_raw_mode(if before.is_some() { 0o600 } else { 0o666 });
-        #[cfg(target_os = "linux")]
-        if let Some(mut file) = open_unnamed(folder, mode) {
-            fill(&mut file, content, before)?;
-            if before.is_none() && link_unnamed(&file, folder, &self.name).is_ok() {
-                return Ok(file);
+/// A file with its content, which replaces another one or is new.
+#[derive(Debug)]
+pub(crate) struct CompleteFile(NewFile);
+
+impl CompleteFile {
+    /// Writes the content of a file in an open folder. It gets the owner of the file before it, if possible, and the `mode`; for
+    /// a new file, the umask applies to the mode.
+    pub(crate) fn write(
+        folder: BorrowedFd<'_>,
+        content: &[u8],
+        before: Option<&Stat>,
+        mode: rustix::fs::RawMode,
+    ) -> io::Result<Self> {
+        let new = NewFile::create(
+            folder,
+            new_file::PREFIX,
+            Mode::from_raw_mode(if before.is_some() { 0o600 } else { mode }),
+        )?;
+        let mut file = new.file();
+        file.write_all(content)?;
+        if let Some(before) = before {
+            let now = rustix::fs::fstat(file)?;
+            let (user, group) = (Uid::from_raw(before.st_uid), Gid::from_raw(before.st_gid));
+            if (before.st_uid, before.st_gid) != (now.st_uid, now.st_gid) {
+                // Only root may change the owner. Others may still set a group that they belong to.
+                let _ = rustix::fs::fchown(file, Some(user), Some(group))
+                    .or_else(|_| rustix::fs::fchown(file, None, Some(group)));
             }
-            // Only a rename can replace a file, so the new file needs a temporary name.
-            let temporary = temporary_name();
-            if link_unnamed(&file, folder, temporary.as_ref()).is_ok() {
-                return self.rename(&temporary).map(|()| file);
-            }
+            rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?;
         }
-        let (mut file, temporary) = create_temporary(folder, mode)?;
-        fill(&mut file, content, before).inspect_err(|_| {
-            let _ = rustix::fs::unlinkat(folder, temporary.as_str(), AtFlags::empty());
-        })?;
-        self.rename(&temporary).map(|()| file)
+        Ok(Self(new))
     }
 
-    fn rename(&self, temporary: &str) -> io::Result<()> {
-        let folder = self.resolved.folder();
-        rustix::fs::renameat(folder, temporary, folder, &self.name).map_err(|error| {
-            let _ = rustix::fs::unlinkat(folder, temporary, AtFlags::empty());
-            error.into()
-        })
+    /// The file, which has no name yet.
+    pub(crate) fn file(&self) -> &File {
+        self.0.file()
     }
-}
 
-/// Writes the content, and copies the permissions and, if possible, the owner of the previous file.
-fn fill(file: &mut File, content: &[u8], before: Option<&Stat>) -> io::Result<()> {
-    file.write_all(content)?;
-    let Some(before) = before else { return Ok(()) };
-    let now = rustix::fs::fstat(&*file)?;
-    let (user, group) = (Uid::from_raw(before.st_uid), Gid::from_raw(before.st_gid));
-    if (before.st_uid, before.st_gid) != (now.st_uid, now.st_gid) {
-        // Only root may change the owner. Others may still set a group that they belong to.
-        let _ = rustix::fs::fchown(&*file, Some(user), Some(group))
-            .or_else(|_| rustix::fs::fchown(&*file, None, Some(group)));
+    /// Gives the file its name. What had the name is replaced, unless it is a folder. Returns the file's id.
+    pub(crate) fn persist(self, name: &OsStr) -> io::Result<FileId> {
+        self.0.persist(name)
     }
-    Ok(rustix::fs::fchmod(&*file, Mode::from_raw_mode(before.st_mode & 0o777))?)
-}
-
-/// Opens a file without a name, of which nothing remains if this process is killed, if the file system has such files.
-#[cfg(target_os = "linux")]
-fn open_unnamed(folder: BorrowedFd<'_>, mode: Mode) -> Option<File> {
-    use rustix::fs::OFlags;
-    rustix::fs::openat(folder, ".", OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, mode).ok().map(File::from)
-}
-
-/// Gives an unnamed file a name that doesn't exist yet, see open(2).
-#[cfg(target_os = "linux")]
-fn link_unnamed(file: &File, folder: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<()> {
-    let by_number = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
-    rustix::fs::linkat(rustix::fs::CWD, by_number, folder, name, AtFlags::SYMLINK_FOLLOW)
 }

@@ -2,7 +2,9 @@
 
 pub mod atomic_write;
 pub mod ignore_files;
+pub(crate) mod new_file;
 pub mod open_beneath;
+pub mod open_root;
 pub mod path_resolver;
 pub mod remove_folder;
 pub mod walk;
@@ -18,6 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
+use self::open_root::OpenRoot;
 use self::path_resolver::{MAX_DEPTH, ResolvedPath, canonical_as_far_as_possible, resolve};
 use self::write_protection::WriteProtection;
 use crate::diagnostic::suggest_name;
@@ -50,14 +53,23 @@ pub(crate) struct OpenedFile {
 }
 
 impl Workspace {
-    /// Opens the folder. Tools can't write to `protected` or anything below, nor to a `.git`. Searches skip `excluded`. Both
+    /// Opens the folder. Links in its path are followed. Tools can't write to `protected` or anything below, nor to a `.git`. Searches skip `excluded`. Both
     /// are absolute; paths outside the workspace are ignored.
     ///
     /// # Errors
     /// If the root can't be opened as a folder.
     pub fn open(root: &Path, protected: Vec<PathBuf>, excluded: Vec<PathBuf>) -> io::Result<Self> {
-        let canonical = root.canonicalize()?;
-        let folder = File::from(rustix::fs::open(&canonical, open_beneath::DIR_FLAGS, rustix::fs::Mode::empty())?);
+        let opened = OpenRoot::open(root)?;
+        Ok(Self { given: root.to_owned(), ..Self::in_folder(&opened, protected, excluded)? })
+    }
+
+    /// The workspace in an open folder.
+    ///
+    /// # Errors
+    /// If there are too few descriptors.
+    pub(crate) fn in_folder(root: &OpenRoot, protected: Vec<PathBuf>, excluded: Vec<PathBuf>) -> io::Result<Self> {
+        let canonical = root.path().to_owned();
+        let folder = File::from(root.folder().try_clone_to_owned()?);
         let beneath = |path: PathBuf| {
             let path = canonical_as_far_as_possible(&path);
             path.strip_prefix(&canonical).map(Path::to_owned).ok().filter(|path| path != Path::new(""))
@@ -66,7 +78,7 @@ impl Workspace {
             protection: WriteProtection::new(protected.into_iter().filter_map(beneath).collect()),
             excluded: excluded.into_iter().filter_map(beneath).collect(),
             folder,
-            given: root.to_owned(),
+            given: canonical.clone(),
             root: canonical,
             locks: Mutex::default(),
         })
@@ -115,6 +127,11 @@ impl Workspace {
             return Ok(());
         }
         Err(gone("was replaced by another folder"))
+    }
+
+    /// The open folder, with its path.
+    pub(crate) fn open_root(&self) -> io::Result<OpenRoot> {
+        Ok(OpenRoot::of(self.folder().try_clone_to_owned()?, &self.root))
     }
 
     /// The open folder.

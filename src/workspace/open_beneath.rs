@@ -7,7 +7,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -69,6 +68,39 @@ fn open_dir_stepwise(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
     Ok(folder)
 }
 
+/// Opens a folder, and creates it and those above it that are missing. A link in the path is an error.
+pub(crate) fn create_dir(root: BorrowedFd<'_>, path: &Path, mode: Mode) -> io::Result<OwnedFd> {
+    match open_dir(root, path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        opened => return opened,
+    }
+    let mut folder = rustix::fs::openat(root, ".", DIR_FLAGS, Mode::empty())?;
+    for part in path.components() {
+        let name = match part {
+            Component::CurDir => continue,
+            Component::Normal(name) => name,
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return Err(escapes_root_error()),
+        };
+        match rustix::fs::mkdirat(&folder, name, mode) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        folder = rustix::fs::openat(&folder, name, DIR_FLAGS, Mode::empty())?;
+    }
+    Ok(folder)
+}
+
+/// Opens the folder that a path's last name is in. A link in the path is an error.
+pub(crate) fn open_parent<'a>(root: BorrowedFd<'_>, path: &'a Path) -> io::Result<(OwnedFd, &'a OsStr)> {
+    let name = path.file_name().ok_or_else(escapes_root_error)?;
+    Ok((open_dir(root, path.parent().unwrap_or(Path::new("")))?, name))
+}
+
+/// Opens a folder by a path whose own links are followed, except for one in the place of the folder itself.
+pub(crate) fn open_root(path: &Path) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(path, DIR_FLAGS, Mode::empty())?)
+}
+
 /// The metadata of a path, without following links.
 pub(crate) fn stat(root: BorrowedFd<'_>, path: &Path) -> io::Result<Stat> {
     let Some(name) = path.file_name() else { return Ok(rustix::fs::fstat(open_dir(root, path)?)?) };
@@ -125,26 +157,6 @@ pub(crate) fn open_regular_file(folder: BorrowedFd<'_>, name: &OsStr) -> io::Res
     let file = rustix::fs::openat(folder, name, FILE_FLAGS, Mode::empty())?;
     let regular = is_regular(&rustix::fs::fstat(&file)?) && !is_pseudo_filesystem(file.as_fd());
     Ok(regular.then(|| File::from(file)))
-}
-
-/// A name that no other write uses, in this process or another one.
-pub(crate) fn temporary_name() -> String {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    format!(".legwork-{}-{}.tmp", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
-}
-
-/// Creates a file that will be renamed to its final name.
-pub(crate) fn create_temporary(folder: BorrowedFd<'_>, mode: Mode) -> Result<(File, String), Errno> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    // A few may be left over, but not this many.
-    for _ in 0..1000 {
-        let name = temporary_name();
-        match rustix::fs::openat(folder, name.as_str(), flags, mode) {
-            Err(Errno::EXIST) => {}
-            opened => return Ok((opened?.into(), name)),
-        }
-    }
-    Err(Errno::EXIST)
 }
 
 /// Whether a file is in a file system whose contents the kernel generates, such as procfs or sysfs.

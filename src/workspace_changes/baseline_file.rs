@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -12,6 +12,7 @@ use super::file_stat::{FileStat, UnixTime};
 use crate::record::{self, BASELINE_FILE};
 use crate::text::hex;
 use crate::workspace::ignore_files::IgnoreFiles;
+use crate::workspace::open_root::OpenRoot;
 
 /// The largest baseline that is read, in bytes.
 const MAX_BASELINE_BYTES: u64 = 512 << 20;
@@ -76,19 +77,19 @@ pub(super) struct Baseline {
 
 impl Baseline {
     /// Writes the baseline to a run's folder.
-    pub(super) fn write(&self, record: &Path) -> io::Result<()> {
+    pub(super) fn write(&self, record: &OpenRoot) -> io::Result<()> {
         let json = serde_json::to_vec(self)?;
-        let mut file = record::temporary(record)?;
+        let new = record::temporary_in(record.folder())?;
+        let mut file = new.file();
         writeln!(file, "{}", hex(&Sha256::digest(&json)))?;
         file.write_all(&json)?;
-        file.persist(record.join(BASELINE_FILE)).map_err(|error| error.error)?;
-        Ok(())
+        new.persist(BASELINE_FILE.as_ref()).map(drop)
     }
 
     /// Reads the baseline of a run's folder; `None` if it is missing or damaged.
-    pub(super) fn read(record: &Path) -> Option<Self> {
+    pub(super) fn read(record: &OpenRoot) -> Option<Self> {
         let mut content = String::new();
-        let file = record::open_file(record, BASELINE_FILE, MAX_BASELINE_BYTES).ok()?;
+        let file = record::open_file_in(record.folder(), BASELINE_FILE, MAX_BASELINE_BYTES).ok()?;
         file.take(MAX_BASELINE_BYTES).read_to_string(&mut content).ok()?;
         let (sum, json) = content.split_once('\n')?;
         (hex(&Sha256::digest(json)) == sum).then(|| serde_json::from_str(json).ok()).flatten()

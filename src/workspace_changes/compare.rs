@@ -15,6 +15,7 @@ use super::walk::{MAX_DEPTH, MAX_FILES, WalkedFile, WorkspaceWalk};
 use super::{ChangeTracker, MAX_FILE_BYTES};
 use crate::event::{Change, ChangeKind, WorkspaceChanged};
 use crate::git::objects::{GitObjects, object_id};
+use crate::isolation::is_own_workspace;
 use crate::text::{hex, pluralize, sanitize};
 
 /// The most changes that are listed.
@@ -47,6 +48,8 @@ struct Comparison<'a> {
     /// Whether there was no time to check every file.
     is_late: bool,
     newly_ignored: Vec<PathBuf>,
+    /// What the run made where ignore files apply, if nothing keeps it.
+    ignored: Vec<String>,
 }
 
 impl ChangeTracker {
@@ -56,11 +59,14 @@ impl ChangeTracker {
         let mut files = std::mem::take(&mut baseline.files);
         let mut candidates: Vec<Candidate> = Vec::new();
         let mut walk = WorkspaceWalk::new(self, deadline, Some(&baseline));
+        // Elsewhere, the files stay where they are.
+        walk.ignored = is_own_workspace(self.workspace.root()).then(Vec::new);
         walk.run(&mut |file| match files.remove(&file.path) {
             Some(before) if before.stat == Some(file.stat) && !baseline.is_racy(&file.stat) => {}
             before => candidates.push((file.path, before, Some(file.stat))),
         });
-        let WorkspaceWalk { last_path: cut_short_at, mut newly_ignored, .. } = walk;
+        let WorkspaceWalk { last_path: cut_short_at, mut newly_ignored, ignored, .. } = walk;
+        let ignored = self.new_ignored_paths(ignored.unwrap_or_default(), &baseline, &files, deadline);
         newly_ignored.retain(|path| !files.contains_key(path));
         // Files of the baseline that the walk didn't visit are deleted or now ignored.
         let mut unvisited: Vec<(PathBuf, BaselineFile)> = files.into_iter().collect();
@@ -92,6 +98,7 @@ impl ChangeTracker {
             masked: false,
             is_late: false,
             newly_ignored,
+            ignored,
         };
         for (path, before, stat) in candidates.into_iter().take_while(|_| !deadline.is_expired()) {
             comparison.compare_file(&path, before.as_ref(), stat);
@@ -263,6 +270,7 @@ impl Comparison<'_> {
         WorkspaceChanged {
             total: (self.more > 0).then(|| (self.changes.len() + self.more) as u64),
             changes: self.changes,
+            ignored: self.ignored,
             patch,
             incomplete: (!gaps.is_empty()).then(|| gaps.join("; ")),
         }

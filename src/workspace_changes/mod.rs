@@ -10,6 +10,7 @@ mod baseline_file;
 mod compare;
 mod deadline;
 mod file_stat;
+mod ignored_files;
 mod patch;
 #[cfg(test)]
 mod tests;
@@ -34,6 +35,7 @@ use crate::redaction::Redactor;
 use crate::workspace::Workspace;
 pub use crate::workspace::open_beneath::FileId;
 use crate::workspace::open_beneath::{self, file_id};
+use crate::workspace::open_root::OpenRoot;
 
 /// How long taking the baseline may take. The first tool that can change something waits for it.
 pub const BASELINE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -49,7 +51,7 @@ pub struct ChangeTracker {
     /// The workspace.
     pub workspace: Arc<Workspace>,
     /// The run's folder.
-    pub record: PathBuf,
+    pub record: OpenRoot,
     /// The secrets that must not be stored.
     pub mask: Arc<Redactor>,
     /// The files that legwork's own output goes to. Writes to them aren't changes of the run.
@@ -63,7 +65,7 @@ pub struct ChangeTracker {
 impl ChangeTracker {
     /// Whether the record has a baseline.
     pub fn has_baseline(&self) -> bool {
-        self.record.join(BASELINE_FILE).is_file()
+        self.record.open_file(Path::new(BASELINE_FILE)).is_ok()
     }
 
     /// Whether a path holds a secret, and so can't be stored.

@@ -21,6 +21,7 @@ use crate::git::Repository;
 use crate::redaction::Redactor;
 use crate::workspace::Workspace;
 use crate::workspace::open_beneath::file_id;
+use crate::workspace::open_root::OpenRoot;
 
 fn git(folder: &Path, arguments: &[&str]) -> String {
     let output = Command::new("git")
@@ -75,7 +76,7 @@ proptest! {
             old != new || (old.is_some() && before != after)
         });
         let changes = (0..files.len()).map(|number| Change { path: format!("f {number}"), change: ChangeKind::Modified, lines_added: None, lines_removed: None });
-        let recorded = WorkspaceChanged { changes: changes.collect(), total: None, patch, incomplete: None };
+        let recorded = WorkspaceChanged { changes: changes.collect(), patch, ..WorkspaceChanged::default() };
         prop_assert_eq!(split_by_path(&recorded).len(), changed.count());
     }
 
@@ -91,7 +92,7 @@ fn changed(root: &Path, outputs: Vec<FileId>, happens: impl FnOnce()) -> Workspa
     let record = tempfile::tempdir().unwrap();
     let tracker = ChangeTracker {
         workspace: Arc::new(Workspace::open(root, Vec::new(), Vec::new()).unwrap()),
-        record: record.path().to_owned(),
+        record: OpenRoot::open(record.path()).unwrap(),
         mask: Arc::new(Redactor::new(&[]).0),
         outputs,
         git: None,
@@ -187,7 +188,7 @@ fn a_slow_baseline_is_abandoned() {
     std::fs::write(outer.path().join("work/folder/file"), "x").unwrap();
     let tracker = ChangeTracker {
         workspace: Arc::new(Workspace::open(&outer.path().join("work"), Vec::new(), Vec::new()).unwrap()),
-        record: outer.path().join("record"),
+        record: OpenRoot::open(&outer.path().join("record")).unwrap(),
         mask: Arc::default(),
         git: None,
         outputs: Vec::new(),

@@ -17,6 +17,8 @@ use crate::workspace::open_beneath;
 
 /// The most files that are visited.
 pub(super) const MAX_FILES: usize = 200_000;
+/// The most ignored files and folders that are remembered.
+const MAX_IGNORED: usize = 10_000;
 /// How deep folders may be nested.
 pub(super) const MAX_DEPTH: usize = 200;
 
@@ -47,6 +49,8 @@ pub(super) struct WorkspaceWalk<'a> {
     entries: usize,
     /// The ignore files that were found.
     pub(super) found: IgnoreSnapshot,
+    /// The files and folders that ignore files exclude, in a comparison that reports them.
+    pub(super) ignored: Option<Vec<PathBuf>>,
     /// Files and folders that only the current ignore files exclude.
     pub(super) newly_ignored: Vec<PathBuf>,
     /// The last path that was visited, if the walk was cut short.
@@ -77,6 +81,7 @@ impl<'a> WorkspaceWalk<'a> {
             files: 0,
             entries: 0,
             found,
+            ignored: None,
             newly_ignored: Vec::new(),
             last_path: None,
             too_deep: false,
@@ -122,7 +127,13 @@ impl<'a> WorkspaceWalk<'a> {
         if last_path.is_some_and(|last| path.as_path() > last && !last.starts_with(&path)) {
             return ControlFlow::Break(());
         }
-        if self.tracker.workspace.is_excluded(&path) || self.is_excluded(&path, is_folder) {
+        if self.tracker.workspace.is_excluded(&path) {
+            return ControlFlow::Continue(());
+        }
+        if self.is_excluded(&path, is_folder) {
+            if let Some(ignored) = self.ignored.as_mut().filter(|ignored| ignored.len() < MAX_IGNORED) {
+                ignored.push(path);
+            }
             return ControlFlow::Continue(());
         }
         if is_folder {

@@ -294,3 +294,22 @@ fn the_plan_shows_which_subagent_works_in_a_copy() {
     planned.assert_code(0);
     assert!(planned.stdout.contains("workspace   own (a copy"), "{}", planned.stdout);
 }
+
+#[test]
+fn the_parent_is_told_which_files_git_ignores() {
+    let folder = folder(true);
+    folder.write(".gitignore", "runs/\nbuild/\n*.log\n");
+    let server = Server::start(|request: &Request| match (request.prompt().as_str(), request.turn()) {
+        ("Parent.", 0) => {
+            Answer::calls(&[task("mkdir -p build/deep && echo 1 > build/deep/x && echo 2 > a.log && echo 3 > b")])
+        }
+        ("Parent.", _) => Answer::text("Done."),
+        (command, 0) => bash(command),
+        _ => Answer::text("Made build/deep/x."),
+    });
+    let ended = folder.legwork(&["run", "job.yaml"]).anthropic(&server).run();
+    ended.assert_code(0);
+    let told = server.requests().last().unwrap().results()[0].text.clone();
+    assert!(told.contains("not taken over, because git ignores it: `a.log`, `build/`"), "{told}");
+    assert!(folder.exists("b") && !folder.exists("build"));
+}

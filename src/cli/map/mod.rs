@@ -1,6 +1,7 @@
 //! `legwork map`: runs a job once for each row of a file.
 
 pub(super) mod map_limits;
+mod outage;
 mod row;
 mod runner;
 mod schedule;
@@ -17,6 +18,7 @@ use jiff::Timestamp;
 use tokio::sync::OnceCell;
 
 use self::map_limits::WholeMapLimits;
+use self::outage::OutageGate;
 use self::row::{EXIT_FAILED, EXIT_LIMIT, Retry, RowPlan, RowState, row_state};
 use self::runner::{MapRunner, isolation_error};
 use super::arguments::parse_assignment;
@@ -27,7 +29,7 @@ use super::output::{printable, quote_word};
 use super::output_files::OutputFileArgs;
 use super::output_target::OutputTarget;
 use super::prepared_job::{JobArgs, PreparedJob, RunIdentity, run_date};
-use super::progress::{MapProgress, can_be_live};
+use super::progress::{MapProgress, can_be_live, short_duration};
 use super::{ci_files, output_queue, read_files};
 use crate::budget::MapBudget;
 use crate::budget::ledger::Ledger;
@@ -41,10 +43,12 @@ use crate::git::Repository;
 use crate::isolation::{Isolation, Snapshot};
 use crate::map::{MAP_FORMAT, MapFolder, MapManifest, Results, RowIds, RowWorkspaces, SharedPrefixes, check_rows};
 use crate::plan::{InputValues, Plan};
+use crate::process::fd_limit::max_concurrent_runs;
 use crate::record::{FlushQueue, RESULT_FILE, Record, create_job_dir, new_run_id, open_folder, remove_unused_files};
 use crate::rows::{self, MAX_FILE_BYTES, RowFormat, Rows, name_mistake, original_id};
 use crate::run::{Signals, head_commit};
 use crate::text::pluralize;
+use crate::workspace::open_root::OpenRoot;
 
 /// The time of a map without a limit: a year.
 const NO_TIME_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -92,6 +96,9 @@ pub(super) struct MapArgs {
     #[arg(long, value_enum, value_name = "WHICH")]
     retry: Option<Retry>,
     /// Start no more rows after this many have ended without success
+    ///
+    /// Rows whose provider fails don't count: while it does, no row starts, and one tries again after growing pauses. After
+    /// half an hour without a reply, the map ends with exit code 75.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_failures: Option<u32>,
     /// How the rows' workspaces are kept apart; default: worktree or copy if an agent can change files, else none
@@ -251,7 +258,14 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let deadline = Instant::now() + time;
     let output_ready =
         output_queue::start(deadline).map_err(Error::environment("the output thread can't be started"))?;
-    let jobs = options.jobs as usize;
+    let most = max_concurrent_runs(agents_of(&checked.first.plan));
+    let jobs = (options.jobs as usize).min(most);
+    if jobs < options.jobs as usize && checked.to_run.len() > jobs {
+        env.console.warning(&format!(
+            "only {} at once: the limit of open files (see `ulimit -n`) allows no more",
+            pluralize(jobs as u64, "row")
+        ));
+    }
     let progress = MapProgress::start(env, can_be_live(env), checked.to_run.len(), jobs, &signals, &budget);
     let runner = MapRunner {
         jobs,
@@ -273,6 +287,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         output_ready,
         progress,
         results: Mutex::new(&mut results),
+        outages: Arc::new(OutageGate::new()),
         failures: AtomicUsize::new(0),
         errors: Mutex::new(checked.unusable.into_keys().map(|id| (id, EXIT_ENVIRONMENT)).collect()),
         result_error: Mutex::default(),
@@ -283,7 +298,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     remove_unused_files();
     let unstarted = unstarted?;
     runner.progress.finish();
-    let MapRunner { errors, result_error, .. } = runner;
+    let MapRunner { errors, result_error, outages, .. } = runner;
     let errors = errors.into_inner().unwrap_or_else(PoisonError::into_inner);
     let result_error = result_error.into_inner().unwrap_or_else(PoisonError::into_inner);
     let timed_out = deadline <= Instant::now();
@@ -298,6 +313,10 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     }
     if timed_out {
         env.console.eprint_problem("limit:  the time of the map is up");
+    }
+    if outages.has_given_up() {
+        let time = short_duration(outages.limit());
+        env.console.eprint_problem(&format!("limit:  the provider hasn't replied for {time}"));
     }
     if !unstarted.is_empty() {
         let count = pluralize(unstarted.len() as u64, "row");
@@ -315,6 +334,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let code = match signals.first() {
         Some(signal) => 128 + signal,
         None if is_limited => EXIT_LIMIT,
+        None if outages.has_given_up() => EXIT_TEMPORARY,
         // By --max-failures: another try would only fail again.
         None if !unstarted.is_empty() => EXIT_FAILED,
         None => results.table().exit_code_of(|row| {
@@ -342,13 +362,13 @@ fn finish_again(
 ) -> Result<u8, Error> {
     let failed = |source| Error::Record { path: folder.path.clone(), source };
     create_job_dir(&job.out, &folder.path)?;
-    let out = job.out.canonicalize().map_err(|source| Error::Record { path: job.out.clone(), source })?;
+    let out = OpenRoot::open(&job.out).map_err(|source| Error::Record { path: job.out.clone(), source })?;
     let name = folder.path.file_name().unwrap_or_default().to_string_lossy();
-    let of_rows = MapFolder::workspaces(&out, job.job.name(), &name);
-    MapFolder::check_workspaces(&out, &of_rows)?;
+    let of_rows = MapFolder::workspaces(out.path(), job.job.name(), &name);
+    MapFolder::check_workspaces(out.path(), &of_rows)?;
     let snapshot = manifest.and_then(|manifest| manifest.snapshot);
     let snapshot = snapshot.filter(|snapshot| snapshot.is_of(&job.workspace, &of_rows));
-    let workspaces = RowWorkspaces::new(&job.workspace, &of_rows, snapshot);
+    let workspaces = RowWorkspaces::new(&job.workspace, &out, &of_rows, snapshot);
     remove_leftovers(&workspaces, folder, job.env);
     let ids: Vec<String> = rows.rows.iter().map(|row| row.id.clone()).collect();
     note_other_rows(folder, &ids, job.env);
@@ -624,9 +644,9 @@ impl MapSetup<'_> {
     /// the same at the same time.
     fn prepare(&self, options: &MapArgs, job: &PreparedJob<'_>) -> Result<RowWorkspaces, Error> {
         create_job_dir(&job.out, &self.folder.path)?;
-        let out = job.out.canonicalize().map_err(|source| Error::Record { path: job.out.clone(), source })?;
-        let workspaces = MapFolder::workspaces(&out, job.job.name(), self.name);
-        MapFolder::check_workspaces(&out, &workspaces)?;
+        let out = OpenRoot::open(&job.out).map_err(|source| Error::Record { path: job.out.clone(), source })?;
+        let workspaces = MapFolder::workspaces(out.path(), job.job.name(), self.name);
+        MapFolder::check_workspaces(out.path(), &workspaces)?;
         let _lock = self.folder.lock()?;
         let take = || {
             RowWorkspaces::take_snapshot(self.isolation, &job.workspace, &workspaces, &out, self.process)
@@ -665,12 +685,12 @@ impl MapSetup<'_> {
             manifest.snapshot = take()?;
             self.folder.write_manifest(&manifest, true)?;
         }
-        RowWorkspaces::remove_unused_snapshots(&workspaces, manifest.snapshot.as_ref());
+        RowWorkspaces::remove_unused_snapshots(&out, &workspaces, manifest.snapshot.as_ref());
         let missing = manifest.snapshot.as_ref().map(Snapshot::missing_repositories).unwrap_or_default();
         if !missing.is_empty() {
             warn_about_submodules(job.env, &first_names(&missing));
         }
-        Ok(RowWorkspaces::new(&job.workspace, &workspaces, manifest.snapshot))
+        Ok(RowWorkspaces::new(&job.workspace, &out, &workspaces, manifest.snapshot))
     }
 
     /// The budget that this process shares with others.
@@ -687,6 +707,12 @@ fn remove_leftovers(workspaces: &RowWorkspaces, folder: &MapFolder, env: &CliEnv
     if let Err(error) = workspaces.remove_leftovers(|id| row::needs_no_workspace(&folder.row(id))) {
         env.console.warning(&format!("the workspaces of rows that have ended can't be removed: {error}"));
     }
+}
+
+/// How many agents of a row can run at once. A tool server needs about as many descriptors.
+fn agents_of(plan: &Plan) -> usize {
+    let subagents = if plan.subagents.is_empty() { 0 } else { plan.limits.parallel_subagents as usize };
+    1 + subagents + plan.mcp.len()
 }
 
 /// Says which records belong to no row of the file.

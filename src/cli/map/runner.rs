@@ -14,8 +14,9 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::{OnceCell, watch};
 
+use super::outage::{AfterFailure, OutageGate, RowWatch};
 use super::row::{has_ended_in, needs_no_workspace};
-use super::schedule;
+use super::schedule::{self, Start};
 use crate::budget::MapBudget;
 use crate::cli::env::CliEnv;
 use crate::cli::execute::{Execution, execute};
@@ -32,7 +33,10 @@ use crate::map::{MapFolder, Results, RowWorkspaces, SharedPrefixes};
 use crate::plan::InputValues;
 use crate::record::{FlushQueue, RunSlot, SetAside};
 use crate::rows::Rows;
-use crate::run::Signals;
+use crate::run::{RunObserver, Signals};
+
+/// How many ignored files a warning names.
+const MAX_NAMED: usize = 10;
 
 /// The values of a run's inputs.
 type Inputs = IndexMap<String, Value>;
@@ -68,6 +72,8 @@ pub(super) struct MapRunner<'a> {
     pub(super) output_ready: watch::Receiver<bool>,
     pub(super) progress: MapProgress,
     pub(super) results: Mutex<&'a mut Results>,
+    /// Whether the provider is down.
+    pub(super) outages: Arc<OutageGate>,
     /// How many rows have ended without success.
     pub(super) failures: AtomicUsize,
     /// The exit codes of the rows that this process couldn't run, by id. What other rows have is in their records.
@@ -83,14 +89,15 @@ pub(super) struct MapRunner<'a> {
 impl MapRunner<'_> {
     /// Runs the rows with these numbers. Returns those that weren't started.
     pub(super) fn run_all(&self, rows: Vec<usize>) -> Result<Vec<usize>, Error> {
-        let may_start = || {
+        let may_start = |row| {
             let failures = self.failures.load(Ordering::SeqCst);
-            !self.signals.stop.is_cancelled()
+            let may_any = !self.signals.stop.is_cancelled()
                 && self.max_failures.is_none_or(|most| failures < most as usize)
                 && self.budget.exhausted().is_none()
                 && Instant::now() < self.deadline
                 && self.has_folder()
-                && lock(&self.result_error).is_none()
+                && lock(&self.result_error).is_none();
+            if may_any { self.outages.may_start(row) } else { Start::Never }
         };
         let run = async |number: usize, slot: Arc<RunSlot>| {
             let stop = self.signals.stop.clone();
@@ -101,16 +108,27 @@ impl MapRunner<'_> {
             };
             tokio::select! {
                 biased;
-                () = self.run_row(number, slot) => {}
-                () = time_is_up => {}
+                runs_again = self.run_row(number, slot) => runs_again,
+                () = time_is_up => false,
             }
         };
         schedule::run_rows(rows, self.jobs, &may_start, &run)
     }
 
-    async fn run_row(&self, number: usize, slot: Arc<RunSlot>) {
+    /// Runs a row. Returns whether it is to go on when its provider is back.
+    async fn run_row(&self, number: usize, slot: Arc<RunSlot>) -> bool {
         let id = &self.rows.rows[number].id;
-        let ended = self.execute_row(number, slot).await;
+        let watch = self.outages.watch();
+        let ended = self.execute_row(number, slot, &watch).await;
+        match &ended {
+            Ok((result, Some(_))) if result.outcome == Outcome::ProviderFailed => {
+                if let AfterFailure::Wait { is_first } = self.outages.row_failed(number, &watch) {
+                    self.progress.row_waits(id, result, is_first.then(|| self.outages.limit()));
+                    return true;
+                }
+            }
+            _ => self.outages.row_ended(number),
+        }
         let is_failure = |code: u8| code != 0 && code != EXIT_TEMPORARY && code < 128;
         let code = match &ended {
             Ok((result, _)) => {
@@ -160,10 +178,16 @@ impl MapRunner<'_> {
         if let Err(error) = written {
             lock(&self.result_error).get_or_insert(error);
         }
+        false
     }
 
     /// Runs a row. Returns its result, and its inputs if it has run here: another process may have been faster.
-    async fn execute_row(&self, number: usize, slot: Arc<RunSlot>) -> Result<(Box<RunResult>, Option<Inputs>), Error> {
+    async fn execute_row(
+        &self,
+        number: usize,
+        slot: Arc<RunSlot>,
+        watch: &Arc<RowWatch>,
+    ) -> Result<(Box<RunResult>, Option<Inputs>), Error> {
         let row = &self.rows.rows[number];
         let mut inputs = self.inputs.clone();
         inputs.set_row(&self.rows.source, row.clone());
@@ -175,7 +199,7 @@ impl MapRunner<'_> {
         let mut execution = *execution;
         let prices = self.env.prices()?;
         let observer = self.progress.row_started(&row.id, &execution.plan, prices, execution.resume_state.as_ref());
-        execution.observers.push(observer);
+        execution.observers.extend([observer, Arc::clone(watch) as Arc<dyn RunObserver>]);
         execution.map_budget = Some(Arc::clone(self.budget));
         execution.shared_prefixes = Arc::clone(&self.shared_prefixes);
         execution.recorder.flush_queue = Some(self.flush_queue.clone());
@@ -205,6 +229,14 @@ impl MapRunner<'_> {
             Outcome::BudgetExceeded => has_ended_in(&self.folder.row(&row.id)),
             outcome => !outcome.can_be_resumed(),
         };
+        let ignored = &executed.result.changes_ignored;
+        if !ignored.is_empty() {
+            let named = ignored.iter().take(MAX_NAMED).cloned().collect::<Vec<_>>().join(", ");
+            let more = if ignored.len() > MAX_NAMED { ", ..." } else { "" };
+            let why = "git ignores what the row made here, so changes.patch doesn't have it, and it is removed with the row's \
+                       workspace";
+            self.progress.warning(&row.id, &format!("{why}: {}{more}", printable(&named)));
+        }
         match &executed.result.changes_incomplete {
             Some(why) if has_ended && self.workspaces.are_own() => {
                 let path = shown(&self.workspaces.path(&row.id));

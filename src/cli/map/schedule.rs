@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, available_parallelism, scope};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -15,16 +16,30 @@ use crate::record::{RunSlot, RunSlots};
 /// The stack of a thread that runs rows, as large as that of the main thread usually is.
 const STACK_BYTES: usize = 8 << 20;
 
+/// How often it is asked whether a row may start that has to wait.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Whether a row may start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Start {
+    /// It may.
+    Now,
+    /// Not yet.
+    Later,
+    /// Neither this row nor any other.
+    Never,
+}
+
 /// Runs the rows with these numbers in order, at most `jobs` at once; those that only wait for the disk don't
-/// count, and are at most as many. `may_start` is asked before each; once it says no, no
-/// further row starts. Returns the numbers of the rows that weren't started.
+/// count, and are at most as many. `may_start` is asked before each row. `run` returns whether the row is to run once more, as
+/// the next one. Returns the numbers of the rows that weren't started or are to run once more.
 ///
 /// # Errors
 /// If no thread or runtime can be started. No row has run then.
-pub(super) fn run_rows<F: AsyncFn(usize, Arc<RunSlot>) + Sync>(
+pub(super) fn run_rows<F: AsyncFn(usize, Arc<RunSlot>) -> bool + Sync>(
     rows: Vec<usize>,
     jobs: usize,
-    may_start: &(dyn Fn() -> bool + Sync),
+    may_start: &(dyn Fn(usize) -> Start + Sync),
     run: &F,
 ) -> Result<Vec<usize>, Error> {
     let jobs = jobs.min(rows.len()).max(1);
@@ -34,23 +49,35 @@ pub(super) fn run_rows<F: AsyncFn(usize, Arc<RunSlot>) + Sync>(
     let (queue, is_closed) = (Mutex::new(VecDeque::from(rows)), Arc::<AtomicBool>::default());
     let next = || {
         let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let row = if may_start() { queue.pop_front() } else { None };
+        let start = queue.front().map_or(Start::Never, |row| may_start(*row));
+        let row = if start == Start::Now { queue.pop_front() } else { None };
         is_closed.store(row.is_none() || queue.is_empty(), Ordering::SeqCst);
-        row
+        row.ok_or(start == Start::Later)
+    };
+    let run = async |row: usize, slot: Arc<RunSlot>| {
+        if run(row, slot).await {
+            queue.lock().unwrap_or_else(PoisonError::into_inner).push_front(row);
+        }
     };
     let mut failures = Vec::new();
     scope(|scope| {
         for (number, runtime) in runtimes.into_iter().enumerate() {
             // Together they have exactly as many places as there are jobs.
             let places = jobs / threads + usize::from(number < jobs % threads);
-            let (next, is_closed) = (&next, &is_closed);
+            let (next, is_closed, run) = (&next, &is_closed, &run);
             let work = move || {
                 runtime.block_on(async {
                     let (mut active, slots) = (FuturesUnordered::new(), Arc::new(RunSlots::new(Arc::clone(is_closed))));
                     loop {
-                        while active.len() < places + slots.given_up().min(places)
-                            && let Some(row) = next()
-                        {
+                        let mut has_to_wait = false;
+                        while active.len() < places + slots.given_up().min(places) {
+                            let row = match next() {
+                                Ok(row) => row,
+                                Err(later) => {
+                                    has_to_wait = later;
+                                    break;
+                                }
+                            };
                             active.push(run(row, slots.slot()));
                             // The request of this row leaves before the next row starts.
                             tokio::select! {
@@ -59,12 +86,13 @@ pub(super) fn run_rows<F: AsyncFn(usize, Arc<RunSlot>) + Sync>(
                                 () = tokio::task::yield_now() => {}
                             }
                         }
-                        if active.is_empty() {
+                        if active.is_empty() && !has_to_wait {
                             break;
                         }
                         tokio::select! {
-                            _ = active.next() => {}
+                            Some(()) = active.next() => {}
                             () = slots.changed() => {}
+                            () = tokio::time::sleep(POLL_INTERVAL), if has_to_wait => {}
                         }
                     }
                 });
@@ -86,7 +114,6 @@ pub(super) fn run_rows<F: AsyncFn(usize, Arc<RunSlot>) + Sync>(
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicUsize;
-    use std::time::Duration;
 
     use super::*;
 
@@ -100,8 +127,9 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(3)).await;
                 active.fetch_sub(1, Ordering::SeqCst);
                 ran[row].fetch_add(1, Ordering::SeqCst);
+                false
             };
-            let left = run_rows((0..100).collect(), jobs, &|| true, &run).unwrap();
+            let left = run_rows((0..100).collect(), jobs, &|_| Start::Now, &run).unwrap();
             assert!(left.is_empty() && ran.iter().all(|count| count.load(Ordering::SeqCst) == 1));
             assert!(most.load(Ordering::SeqCst) <= jobs, "{jobs}");
             assert!(jobs == 1 || most.load(Ordering::SeqCst) > 1, "{jobs}");
@@ -126,16 +154,20 @@ mod tests {
                 slot.give_up();
                 tokio::time::sleep(Duration::from_millis(if row == 1 { 60 } else { 0 })).await;
             }
+            false
         };
-        assert!(run_rows((0..4).collect(), 1, &|| true, &run).unwrap().is_empty());
+        assert!(run_rows((0..4).collect(), 1, &|_| Start::Now, &run).unwrap().is_empty());
         assert_eq!(begun.load(Ordering::SeqCst), 4);
     }
 
     #[test]
     fn the_last_rows_know_that_none_follows() {
         let followed = Mutex::new(Vec::new());
-        let run = async |row: usize, slot: Arc<RunSlot>| followed.lock().unwrap().push((row, slot.give_up()));
-        assert!(run_rows((0..3).collect(), 1, &|| true, &run).unwrap().is_empty());
+        let run = async |row: usize, slot: Arc<RunSlot>| {
+            followed.lock().unwrap().push((row, slot.give_up()));
+            false
+        };
+        assert!(run_rows((0..3).collect(), 1, &|_| Start::Now, &run).unwrap().is_empty());
         assert_eq!(followed.into_inner().unwrap(), [(0, true), (1, true), (2, false)]);
     }
 
@@ -144,9 +176,24 @@ mod tests {
         let ran = AtomicUsize::new(0);
         let run = async |_: usize, _slot| {
             ran.fetch_add(1, Ordering::SeqCst);
+            false
         };
-        let left = run_rows((0..10).collect(), 1, &|| ran.load(Ordering::SeqCst) < 4, &run).unwrap();
+        let may_start = |_| if ran.load(Ordering::SeqCst) < 4 { Start::Now } else { Start::Never };
+        let left = run_rows((0..10).collect(), 1, &may_start, &run).unwrap();
         assert_eq!(left, (4..10).collect::<Vec<_>>());
-        assert!(run_rows(Vec::new(), 4, &|| true, &run).unwrap().is_empty());
+        assert!(run_rows(Vec::new(), 4, &|_| Start::Now, &run).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_row_that_has_to_wait_is_started_later_and_one_runs_once_more() {
+        let (asked, ran) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+        let may_start = |_| if asked.fetch_add(1, Ordering::SeqCst) < 2 { Start::Later } else { Start::Now };
+        let run = async |row: usize, _slot| {
+            let mut ran = ran.lock().unwrap();
+            ran.push(row);
+            ran.len() == 1
+        };
+        assert!(run_rows((0..3).collect(), 1, &may_start, &run).unwrap().is_empty());
+        assert_eq!(ran.into_inner().unwrap(), [0, 0, 1, 2]);
     }
 }

@@ -123,6 +123,21 @@ impl MapProgress {
         self.shown.row_ended(id, result, is_failure);
     }
 
+    /// Shows that a row waits until its provider is back. With `limit`, it is the first one, and this is how long it waits at
+    /// most.
+    pub(in crate::cli) fn row_waits(&self, id: &str, result: &RunResult, limit: Option<Duration>) {
+        self.shown.state().active.shift_remove(id);
+        if let Some(limit) = limit {
+            let why = result.error.as_ref().map_or("the provider failed", |error| error.message.as_str());
+            self.shown.console.warning(&format!(
+                "row {id}: {}; while the provider fails, no row starts, and one tries again from time to time, for {} at most",
+                truncate::first(why, MAX_LINE_CHARS),
+                short_duration(limit)
+            ));
+            self.shown.heartbeat.line_printed();
+        }
+    }
+
     /// Prints a warning about a row.
     pub(in crate::cli) fn warning(&self, id: &str, text: &str) {
         self.shown.console.warning(&format!("row {id}: {text}"));

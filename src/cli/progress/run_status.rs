@@ -362,7 +362,7 @@ pub(super) fn short_cost(usd: f64) -> String {
 }
 
 /// A duration without fractions: `0 s`, `20 s`, `3 min 20 s`, `2 h 5 min`.
-pub(super) fn short_duration(time: Duration) -> String {
+pub(in crate::cli) fn short_duration(time: Duration) -> String {
     match time.as_secs() {
         seconds @ 0..60 => format!("{seconds} s"),
         seconds => run_stats::duration(seconds.saturating_mul(1_000)),

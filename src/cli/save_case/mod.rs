@@ -207,19 +207,19 @@ impl CaseRecorder {
         }
         for path in changed.into_iter().take(MAX_CHANGED_FILES) {
             let (Some(name), Some(escaped)) = (path.to_str(), fixture::escape_path(&path)) else { continue };
-            files
-                .insert(name.to_owned(), self.snapshot(&self.fixture.workspace.join(&path), &snapshots.join(escaped))?);
+            files.insert(name.to_owned(), self.snapshot(&path, &snapshots.join(escaped))?);
         }
         Ok(files)
     }
 
     /// Writes the snapshot of a file, unless it is too large or contains a secret.
     fn snapshot(&self, file: &Path, target: &Path) -> io::Result<FileOutcome> {
-        let Ok(data) = fs::symlink_metadata(file) else { return Ok(FileOutcome::Absent) };
-        if !data.is_file() || data.len() > MAX_SNAPSHOT_BYTES as u64 {
-            return Ok(FileOutcome::Exists);
+        if self.fixture.root.stat(file).is_err() {
+            return Ok(FileOutcome::Absent);
         }
-        let mut bytes = fs::read(file)?;
+        let Ok(mut bytes) = self.fixture.root.read(file, MAX_SNAPSHOT_BYTES as u64) else {
+            return Ok(FileOutcome::Exists);
+        };
         let text = String::from_utf8_lossy(&bytes);
         if self.redactor.redact(&text) != text {
             return Ok(FileOutcome::Exists);

@@ -1,13 +1,17 @@
 //! Copies the workspace for a test case, with size limits and without files that don't belong in a repository.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
+
+use rustix::fs::FileType;
 
 use crate::cases::fixture;
 use crate::redaction::Redactor;
 use crate::sandbox::protected_paths::canonical_as_far_as_possible;
 use crate::text::pluralize;
+use crate::workspace::open_root::OpenRoot;
 
 /// The most files in a copy.
 const MAX_FILES: usize = 2_000;
@@ -40,6 +44,8 @@ const SECRET_FOLDERS: [&str; 4] = [".ssh", ".gnupg", ".aws", ".azure"];
 pub(super) struct WorkspaceCopy {
     pub(super) temp_folder: tempfile::TempDir,
     pub(super) workspace: PathBuf,
+    /// The workspace, open: a command may change what is in it at any time.
+    pub(super) root: OpenRoot,
     /// Absolute paths that are ignored.
     excluded: Vec<PathBuf>,
     /// The relative paths of the copied files.
@@ -54,6 +60,7 @@ impl WorkspaceCopy {
         let mut fixture = Self {
             temp_folder: tempfile::Builder::new().prefix("legwork-case-").tempdir()?,
             workspace: workspace.to_owned(),
+            root: OpenRoot::open(workspace)?,
             excluded: excluded.iter().map(|path| canonical_as_far_as_possible(path)).collect(),
             files: BTreeSet::new(),
             skipped: BTreeMap::new(),
@@ -70,41 +77,43 @@ impl WorkspaceCopy {
 
     /// Copies one file, or returns the reason for skipping it.
     fn copy_file(&self, path: &Path, bytes: &mut u64, redactor: &Redactor) -> io::Result<Option<&'static str>> {
-        let from = self.workspace.join(path);
         let Some(escaped) = fixture::escape_path(path) else { return Ok(Some("invalid file name")) };
         let target = self.temp_folder.path().join(escaped);
-        let data = match fs::symlink_metadata(&from) {
+        let stat = match self.root.stat(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some("deleted in the meantime")),
-            data => data?,
+            stat => stat?,
         };
+        let (kind, length) = (FileType::from_raw_mode(stat.st_mode), u64::try_from(stat.st_size).unwrap_or(u64::MAX));
         let why = match () {
             () if is_secret_file(path) => "may contain secrets",
-            () if !data.is_file() && !data.is_symlink() => "not a regular file",
-            () if data.len() > MAX_FILE_BYTES => "larger than 1 MiB",
+            () if !matches!(kind, FileType::RegularFile | FileType::Symlink) => "not a regular file",
+            () if length > MAX_FILE_BYTES => "larger than 1 MiB",
             () if self.files.len() >= MAX_FILES => "more than 2,000 files",
-            () if *bytes + data.len() > MAX_BYTES => "more than 16 MiB in total",
+            () if *bytes + length > MAX_BYTES => "more than 16 MiB in total",
             () => "",
         };
         if !why.is_empty() {
             return Ok(Some(why));
         }
         fs::create_dir_all(target.parent().unwrap_or(self.temp_folder.path()))?;
-        if data.is_symlink() {
-            let to = fs::read_link(&from)?;
+        if kind == FileType::Symlink {
+            let to = self.root.read_link(path)?;
             if to.is_absolute() {
                 return Ok(Some("symbolic link to an absolute path"));
             }
             std::os::unix::fs::symlink(to, target)?;
             return Ok(None);
         }
-        let content = fs::read(&from)?;
+        let content = self.root.read(path, MAX_FILE_BYTES)?;
         let text = String::from_utf8_lossy(&content);
         if redactor.redact(&text) != text {
             return Ok(Some("contains a secret of this run"));
         }
-        *bytes += data.len();
+        *bytes += content.len() as u64;
         fs::write(&target, &content)?;
-        fs::set_permissions(&target, data.permissions())?;
+        #[allow(clippy::useless_conversion, reason = "the type differs between systems")]
+        let mode = u32::from(stat.st_mode) & 0o777;
+        fs::set_permissions(&target, fs::Permissions::from_mode(mode))?;
         Ok(None)
     }
 
@@ -139,14 +148,16 @@ impl WorkspaceCopy {
             self.list_files()?.into_iter().filter(|path| !self.skipped.contains_key(path)).collect();
         let is_changed = |path: &&PathBuf| {
             let copied = fixture::escape_path(path).map(|escaped| self.temp_folder.path().join(escaped));
-            let same = |one: &Path, other: &Path| match (fs::read_link(one), fs::read_link(other)) {
+            let same = |copy: &Path| match (fs::read_link(copy), self.root.read_link(path)) {
                 (Ok(one), Ok(other)) => one == other,
-                (Err(_), Err(_)) => matches!((fs::read(one), fs::read(other)), (Ok(one), Ok(other)) if one == other),
+                (Err(_), Err(_)) => {
+                    matches!((fs::read(copy), self.root.read(path, MAX_FILE_BYTES)), (Ok(one), Ok(other)) if one == other)
+                }
                 _ => false,
             };
-            !copied.is_some_and(|copied| same(&copied, &self.workspace.join(path)))
+            !copied.is_some_and(|copied| same(&copied))
         };
-        let deleted = self.files.iter().filter(|path| fs::symlink_metadata(self.workspace.join(path)).is_err());
+        let deleted = self.files.iter().filter(|path| self.root.stat(path).is_err());
         let mut changed: Vec<PathBuf> = current.iter().filter(is_changed).chain(deleted).cloned().collect();
         changed.sort();
         changed.dedup();

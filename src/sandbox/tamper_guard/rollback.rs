@@ -1,15 +1,16 @@
 //! Restores files and permissions, and removes what wasn't there.
 
 use std::ffi::OsStr;
-use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{AtFlags, FileType, Gid, Mode, Uid, chmodat, chownat, fchmod, fchown, renameat, symlinkat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, Uid, chownat, fchmod, fchown, symlinkat, unlinkat};
 use rustix::io::Errno;
 
-use super::dir_fd::{kind, open_dir};
+use super::dir_fd::kind;
 use super::file_state::{FileState, SnapshotBudget, StatSnapshot};
-use crate::workspace::open_beneath::{create_temporary, entries};
+use crate::workspace::atomic_write::CompleteFile;
+use crate::workspace::open_beneath::entries;
+use crate::workspace::remove_folder::open_inaccessible_dir;
 
 /// How deep a tree may be that is removed.
 const MAX_DEPTH: usize = 200;
@@ -20,18 +21,12 @@ pub(super) fn restore_file(folder: &OwnedFd, name: &OsStr, state: &mut FileState
         FileState::Missing => return remove_all(folder, name, 0),
         FileState::Folder(..) | FileState::Other(_) | FileState::File(_, None) => return Err(Errno::NOTSUP),
         FileState::File(metadata, Some(content)) => {
-            let (mut file, temporary) = create_temporary(folder.as_fd(), Mode::from_raw_mode(0o600))?;
-            let written = file.write_all(content).map_err(|_| Errno::IO);
-            let replaced = written.and_then(|()| set_owner_and_mode(&file, metadata)).and_then(|()| {
-                if kind(folder, name) == Some(FileType::Directory) {
-                    remove_all(folder, name, 0)?;
-                }
-                renameat(folder, temporary.as_str(), folder, name)
-            });
-            if let Err(error) = replaced {
-                let _ = unlinkat(folder, temporary.as_str(), AtFlags::empty());
-                return Err(error);
+            let new = CompleteFile::write(folder.as_fd(), content, None, 0o600).map_err(|error| errno(&error))?;
+            set_owner_and_mode(new.file(), metadata)?;
+            if kind(folder, name) == Some(FileType::Directory) {
+                remove_all(folder, name, 0)?;
             }
+            new.persist(name).map_err(|error| errno(&error))?;
         }
         FileState::Link(metadata, target) => {
             remove_all(folder, name, 0)?;
@@ -46,31 +41,13 @@ pub(super) fn restore_file(folder: &OwnedFd, name: &OsStr, state: &mut FileState
     Ok(())
 }
 
-/// Opens a folder, even if no one may read or search it.
-fn open_inaccessible_dir(folder: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
-    open_dir(folder, name).or_else(|_| {
-        make_accessible(folder, name)?;
-        open_dir(folder, name)
-    })
-}
-
-/// Gives the owner all rights to a folder, but not to what a link leads to.
-#[cfg(target_os = "linux")]
-fn make_accessible(folder: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
-    use std::os::fd::AsRawFd;
-
-    let opened = rustix::fs::openat(folder, name, super::dir_fd::PATH_FLAGS, Mode::empty())?;
-    chmodat(rustix::fs::CWD, format!("/proc/self/fd/{}", opened.as_raw_fd()), Mode::RWXU, AtFlags::empty())
-}
-
-#[cfg(not(target_os = "linux"))]
-fn make_accessible(folder: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
-    chmodat(folder, name, Mode::RWXU, AtFlags::SYMLINK_NOFOLLOW)
+fn errno(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
 /// Gives a folder its former owner and mode.
 pub(super) fn restore_dir_permissions(folder: &OwnedFd, name: &OsStr, metadata: &StatSnapshot) -> Result<(), Errno> {
-    set_owner_and_mode(open_inaccessible_dir(folder, name)?, metadata)
+    set_owner_and_mode(open_inaccessible_dir(folder.as_fd(), name)?, metadata)
 }
 
 fn set_owner_and_mode(file: impl AsFd, metadata: &StatSnapshot) -> Result<(), Errno> {
@@ -90,7 +67,7 @@ pub(super) fn remove_all(folder: &OwnedFd, name: &OsStr, depth: usize) -> Result
     if depth >= MAX_DEPTH {
         return Err(Errno::NAMETOOLONG);
     }
-    let opened = open_inaccessible_dir(folder, name)?;
+    let opened = open_inaccessible_dir(folder.as_fd(), name)?;
     let inside: Vec<_> = entries(&opened)?.collect::<Result<_, _>>()?;
     for (name, _) in inside {
         remove_all(&opened, &name, depth + 1)?;

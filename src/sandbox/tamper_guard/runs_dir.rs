@@ -97,6 +97,12 @@ impl RunsDir {
         self.own_entries = own.into_iter().flat_map(|(_, listing)| listing).map(|(name, _)| name).collect();
     }
 
+    /// Whether this process has lost its record to another one, whose files a command hasn't made.
+    pub(super) fn lost_record(&self) -> Option<PathBuf> {
+        let lost = self.verifier.as_ref().is_some_and(|verifier| !verifier.1());
+        self.own_record.as_ref().filter(|_| lost).map(|own| self.path.join(own))
+    }
+
     /// Checks whether commands added something, and renames it if so. Only links are removed, since another run could have
     /// made the rest after all.
     pub(super) fn check(&self, report: &mut TamperError) {

@@ -1,0 +1,201 @@
+//! What the rows of a map learn from each other while their provider is down: no further row starts, one row tries again after
+//! growing pauses, and all go on when the provider has replied to any of them.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::schedule::Start;
+use crate::event::{Event, JournalEntry};
+use crate::run::RunObserver;
+
+/// How long an outage may last until the map ends.
+const LIMIT: Duration = Duration::from_secs(30 * 60);
+/// The first pause is this part of the limit, and each further one is twice as long.
+const FIRST_PAUSE_PART: u32 = 180;
+/// The longest pause is this part of the limit.
+const LONGEST_PAUSE_PART: u32 = 15;
+
+/// Decides whether rows start, by what became of those that have run.
+#[derive(Debug)]
+pub(super) struct OutageGate {
+    limit: Duration,
+    state: Mutex<GateState>,
+}
+
+#[derive(Debug, Default)]
+struct GateState {
+    outage: Option<Outage>,
+    /// When the provider last replied to a row.
+    last_reply: Option<Instant>,
+    has_given_up: bool,
+}
+
+#[derive(Debug)]
+struct Outage {
+    began: Instant,
+    pause: Duration,
+    next_try: Instant,
+    /// The row that tries whether the provider is back.
+    trying: Option<usize>,
+}
+
+/// What a row that couldn't reach its provider does.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum AfterFailure {
+    /// It goes on when the provider is back. The first row of an outage says so.
+    Wait {
+        /// Whether it is the first.
+        is_first: bool,
+    },
+    /// It ends: the provider has replied to other rows meanwhile, or the outage takes too long.
+    End,
+}
+
+impl OutageGate {
+    pub(super) fn new() -> Self {
+        Self::with_limit(limit())
+    }
+
+    fn with_limit(limit: Duration) -> Self {
+        Self { limit, state: Mutex::default() }
+    }
+
+    /// Whether a row may start now. If it may during an outage, it is the only one.
+    pub(super) fn may_start(&self, row: usize) -> Start {
+        let mut state = self.lock();
+        let now = Instant::now();
+        let Some(outage) = &mut state.outage else {
+            return if state.has_given_up { Start::Never } else { Start::Now };
+        };
+        if now.duration_since(outage.began) >= self.limit {
+            state.has_given_up = true;
+            return Start::Never;
+        }
+        if outage.trying.is_some() || now < outage.next_try {
+            return Start::Later;
+        }
+        outage.trying = Some(row);
+        Start::Now
+    }
+
+    /// Takes the events of a row that starts or goes on.
+    pub(super) fn watch(self: &Arc<Self>) -> Arc<RowWatch> {
+        Arc::new(RowWatch { gate: Arc::clone(self), requested_at: Mutex::new(Instant::now()) })
+    }
+
+    /// A row has ended because its provider failed.
+    pub(super) fn row_failed(&self, row: usize, watch: &RowWatch) -> AfterFailure {
+        let requested_at = *watch.requested_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        if state.has_given_up || state.last_reply.is_some_and(|last| last > requested_at) {
+            return AfterFailure::End;
+        }
+        let now = Instant::now();
+        let first_pause = self.limit / FIRST_PAUSE_PART;
+        match &mut state.outage {
+            Some(outage) => {
+                if outage.trying == Some(row) {
+                    outage.trying = None;
+                    outage.pause = (outage.pause * 2).min(self.limit / LONGEST_PAUSE_PART);
+                    outage.next_try = now + outage.pause;
+                }
+                AfterFailure::Wait { is_first: false }
+            }
+            None => {
+                // The requests of rows that have failed at the same time began this long ago.
+                state.outage =
+                    Some(Outage { began: requested_at, pause: first_pause, next_try: now + first_pause, trying: None });
+                AfterFailure::Wait { is_first: true }
+            }
+        }
+    }
+
+    /// A row has ended otherwise. If it was to try the provider, another one may.
+    pub(super) fn row_ended(&self, row: usize) {
+        if let Some(outage) = self.lock().outage.as_mut().filter(|outage| outage.trying == Some(row)) {
+            outage.trying = None;
+        }
+    }
+
+    /// Whether the map ends because an outage took too long.
+    pub(super) fn has_given_up(&self) -> bool {
+        self.lock().has_given_up
+    }
+
+    /// How long an outage may last.
+    pub(super) fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    fn lock(&self) -> MutexGuard<'_, GateState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes the events of one row.
+#[derive(Debug)]
+pub(super) struct RowWatch {
+    gate: Arc<OutageGate>,
+    /// When it last tried to reach the provider.
+    requested_at: Mutex<Instant>,
+}
+
+impl RunObserver for RowWatch {
+    fn event(&self, entry: &JournalEntry) {
+        match &entry.event {
+            Event::RequestStarted(_) | Event::Retrying(_) => {
+                *self.requested_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+            }
+            Event::ReplyReceived(_) => {
+                let mut state = self.gate.lock();
+                state.last_reply = Some(Instant::now());
+                state.outage = None;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// How long an outage may last. Tests of debug builds can make it shorter.
+fn limit() -> Duration {
+    #[allow(clippy::disallowed_methods)]
+    let shorter = if cfg!(debug_assertions) { std::env::var("LEGWORK_OUTAGE_MS").ok() } else { None };
+    shorter.and_then(|ms| ms.parse().ok()).map_or(LIMIT, Duration::from_millis)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn during_an_outage_one_row_tries_at_a_time_and_the_map_ends_at_the_limit() {
+        let gate = Arc::new(OutageGate::with_limit(Duration::from_secs(1_800)));
+        let [first, second] = [gate.watch(), gate.watch()];
+        assert_eq!(gate.may_start(0), Start::Now);
+        assert_eq!(gate.row_failed(0, &first), AfterFailure::Wait { is_first: true });
+        assert_eq!(gate.row_failed(1, &second), AfterFailure::Wait { is_first: false });
+        assert_eq!(gate.may_start(0), Start::Later, "a pause first");
+        let pause_is_over = || gate.lock().outage.as_mut().unwrap().next_try = Instant::now();
+        pause_is_over();
+        assert_eq!([gate.may_start(0), gate.may_start(1)], [Start::Now, Start::Later]);
+        assert_eq!(gate.row_failed(0, &first), AfterFailure::Wait { is_first: false });
+        assert_eq!(gate.lock().outage.as_ref().unwrap().pause, Duration::from_secs(20));
+        pause_is_over();
+        assert_eq!(gate.may_start(1), Start::Now);
+        gate.row_ended(1);
+        assert_eq!(gate.may_start(1), Start::Now, "it ended for another reason, such as a limit");
+        gate.lock().outage.as_mut().unwrap().began -= Duration::from_secs(1_800);
+        assert_eq!(gate.may_start(2), Start::Never);
+        assert!(gate.has_given_up());
+        assert_eq!(gate.row_failed(1, &second), AfterFailure::End);
+    }
+
+    #[test]
+    fn a_row_ends_if_only_its_own_requests_fail() {
+        let gate = Arc::new(OutageGate::with_limit(Duration::from_secs(1_800)));
+        let failing = gate.watch();
+        gate.lock().last_reply = Some(Instant::now() + Duration::from_secs(1));
+        assert_eq!(gate.row_failed(0, &failing), AfterFailure::End);
+        assert_eq!(gate.may_start(1), Start::Now);
+    }
+}

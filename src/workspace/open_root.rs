@@ -1,0 +1,150 @@
+//! A folder that is opened once. What is below it is reached through the open folder, without links, so that a folder or a link
+//! that is swapped in meanwhile can't lead elsewhere.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, FileType, Mode, Stat, unlinkat};
+
+use super::open_beneath::{self, escapes_root_error};
+use super::remove_folder;
+
+/// An open folder, and the path that it had when it was opened.
+#[derive(Debug, Clone)]
+pub struct OpenRoot {
+    path: PathBuf,
+    /// The path that it was opened by.
+    given: PathBuf,
+    folder: Arc<OwnedFd>,
+}
+
+impl OpenRoot {
+    /// Opens a folder. Links in its path are followed.
+    ///
+    /// # Errors
+    /// If it can't be opened, or isn't a folder.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let canonical = path.canonicalize()?;
+        let folder = open_beneath::open_root(&canonical)?;
+        Ok(Self { path: canonical, given: path.to_owned(), folder: Arc::new(folder) })
+    }
+
+    /// A folder that is open, with its canonical path.
+    pub(crate) fn of(folder: OwnedFd, path: &Path) -> Self {
+        Self { path: path.to_owned(), given: path.to_owned(), folder: Arc::new(folder) }
+    }
+
+    /// The same folder under another path.
+    #[must_use]
+    pub(crate) fn at(&self, path: &Path) -> Self {
+        Self { path: path.to_owned(), given: path.to_owned(), folder: Arc::clone(&self.folder) }
+    }
+
+    /// Opens a folder below this one.
+    ///
+    /// # Errors
+    /// If it isn't below this one, doesn't exist, or a link is in the way.
+    pub fn subfolder(&self, path: &Path) -> io::Result<Self> {
+        Ok(Self::of(self.open_dir(path)?, &self.path.join(self.relative(path)?)))
+    }
+
+    /// The canonical path that the folder had.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The open folder.
+    pub(crate) fn folder(&self) -> BorrowedFd<'_> {
+        self.folder.as_fd()
+    }
+
+    /// A path from the root. An absolute one must begin with the root's.
+    pub(crate) fn relative<'a>(&self, path: &'a Path) -> io::Result<&'a Path> {
+        if path.is_relative() {
+            return Ok(path);
+        }
+        let beneath = path.strip_prefix(&self.path).or_else(|_| path.strip_prefix(&self.given));
+        beneath.map_err(|_| escapes_root_error())
+    }
+
+    /// Opens a folder.
+    pub(crate) fn open_dir(&self, path: &Path) -> io::Result<OwnedFd> {
+        open_beneath::open_dir(self.folder(), self.relative(path)?)
+    }
+
+    /// Opens a folder, and creates it and those above it that are missing.
+    pub(crate) fn create_dir(&self, path: &Path, mode: u32) -> io::Result<OwnedFd> {
+        #[allow(clippy::useless_conversion, reason = "the type differs between systems")]
+        let mode = Mode::from_raw_mode(mode.try_into().unwrap_or_default());
+        open_beneath::create_dir(self.folder(), self.relative(path)?, mode)
+    }
+
+    /// The metadata of a path.
+    pub(crate) fn stat(&self, path: &Path) -> io::Result<Stat> {
+        open_beneath::stat(self.folder(), self.relative(path)?)
+    }
+
+    /// Whether there is a folder at a path.
+    pub(crate) fn is_dir(&self, path: &Path) -> bool {
+        self.stat(path).is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Directory)
+    }
+
+    /// Opens a regular file for reading.
+    pub(crate) fn open_file(&self, path: &Path) -> io::Result<File> {
+        let (folder, name) = open_beneath::open_parent(self.folder(), self.relative(path)?)?;
+        let opened = open_beneath::open_regular_file(folder.as_fd(), name)?;
+        opened.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it isn't a regular file"))
+    }
+
+    /// The content of a regular file of at most `max_bytes`.
+    pub(crate) fn read(&self, path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
+        let mut content = Vec::new();
+        self.open_file(path)?.take(max_bytes + 1).read_to_end(&mut content)?;
+        if content.len() as u64 > max_bytes {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too large"));
+        }
+        Ok(content)
+    }
+
+    /// The target of a link.
+    pub(crate) fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
+        let (folder, name) = open_beneath::open_parent(self.folder(), self.relative(path)?)?;
+        let target = rustix::fs::readlinkat(&folder, name, Vec::new())?;
+        Ok(OsString::from_vec(target.into_bytes()).into())
+    }
+
+    /// The names in a folder.
+    pub(crate) fn names(&self, path: &Path) -> io::Result<Vec<OsString>> {
+        let folder = self.open_dir(path)?;
+        let names = open_beneath::entries(&folder)?.map(|entry| entry.map(|(name, _)| name));
+        Ok(names.collect::<Result<_, _>>()?)
+    }
+
+    /// Removes a file.
+    pub(crate) fn remove_file(&self, path: &Path) -> io::Result<()> {
+        let (folder, name) = open_beneath::open_parent(self.folder(), self.relative(path)?)?;
+        Ok(unlinkat(&folder, name, AtFlags::empty())?)
+    }
+
+    /// Removes an empty folder.
+    pub(crate) fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        let (folder, name) = open_beneath::open_parent(self.folder(), self.relative(path)?)?;
+        Ok(unlinkat(&folder, name, AtFlags::REMOVEDIR)?)
+    }
+
+    /// Removes whatever is at a path, with everything in it. Nothing there isn't an error.
+    pub(crate) fn remove_tree(&self, path: &Path) -> io::Result<()> {
+        match open_beneath::open_parent(self.folder(), self.relative(path)?) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            opened => {
+                let (folder, name) = opened?;
+                remove_folder::remove_tree(folder.as_fd(), name)
+            }
+        }
+    }
+}
