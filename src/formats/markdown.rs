@@ -205,3 +205,22 @@ fn inert_yaml_string(text: &str) -> String {
     let escaped = |char: char| if is_markup(char) { format!("\\u{:04x}", char as u32) } else { char.to_string() };
     quoted.chars().map(escaped).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_description_of_a_subagent_is_no_live_markdown_and_keeps_its_value() {
+        for description in ["plain", "a: b", "![x](http://x/y) <img src=x> `c` &lt;\n# d\n---\n\\[e]", "\"<b>\""] {
+            let finished = AgentFinished { description: Some(description.to_owned()), ..AgentFinished::default() };
+            let page = subagent_summary(&finished);
+            let front = page.strip_prefix("---\n").unwrap().split("---\n\n").next().unwrap();
+            let line = front.lines().find(|line| line.starts_with("description: ")).unwrap();
+            assert!(!line.contains(['[', ']', '<', '>', '&', '`']), "{page}");
+            assert!(!front.contains("\n# d"), "{page}");
+            let value: serde_json::Value = serde_yaml::from_str(front).unwrap();
+            assert_eq!(value["description"], description, "{page}");
+        }
+    }
+}
