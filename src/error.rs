@@ -162,6 +162,14 @@ pub enum Error {
         /// The map's folder.
         map: PathBuf,
     },
+    /// It is the name of a job, which has runs.
+    #[error("`{job}` is a job in {}, not a run", out.display())]
+    IsJob {
+        /// The job.
+        job: String,
+        /// The folder that was searched.
+        out: PathBuf,
+    },
     /// Several runs match a name.
     #[error("several runs begin with `{wanted}`: {}", ids.join(", "))]
     AmbiguousRun {
@@ -237,9 +245,12 @@ impl Error {
                     .into(),
             )
             }
+            Self::IsJob { job, .. } => Some(format!(
+                "Its newest run is `{job}/latest`; `legwork runs` lists all."
+            )),
             Self::IsMap { map, .. } => Some(format!(
-                "Name a row: {}/ROW. `legwork runs --rows` lists them, and how they ended is in {}. To go on with all of them, \
-                 repeat the command `legwork map`.",
+                "`legwork show {0}` shows how its rows ended. For one of them, name {0}/ROW; `legwork runs --rows` lists them, and \
+                 {1} has all. To continue the map, repeat the command `legwork map`.",
                 map.file_name().unwrap_or_default().to_string_lossy(),
                 map.join("results.csv").display()
             )),
@@ -290,6 +301,7 @@ impl Error {
             | Self::NoSuchRun { .. }
             | Self::NoRuns { .. }
             | Self::IsMap { .. }
+            | Self::IsJob { .. }
             | Self::AmbiguousRun { .. }
             | Self::CommitMismatch { .. }
             | Self::ForeignRecord { .. }

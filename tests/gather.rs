@@ -387,7 +387,7 @@ fn no_record_and_no_other_source_is_replaced() {
 #[test]
 fn wrong_arguments_are_explained() {
     let folder = TestFolder::new();
-    folder.write("rows.csv", "id,n\na,1\na,2\n../x,3\n").write("empty/x", "").write("file", "");
+    folder.write("rows.csv", "id,n\na,1\na,2\n,3\n").write("empty/x", "").write("file", "");
     row(&folder, "map", "x");
     gather(&folder, &[]).assert_code(2);
     gather(&folder, &["absent/*"]).assert_code(2).assert_stderr_contains("absent/*: no such file or folder");

@@ -48,6 +48,7 @@ mod mcp;
 mod misconfigured_servers;
 mod mock_server;
 mod model_options;
+mod newcomer;
 mod prices;
 mod process_cleanup;
 mod prompt_caching;

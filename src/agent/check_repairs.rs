@@ -18,6 +18,17 @@ const MAX_OUTPUT_CHARS: usize = 20_000;
 /// The most characters of output that the model reads about all failed checks together.
 const MAX_REPORT_CHARS: usize = 20_000;
 
+/// The options of bash for checks: a line that fails fails the check, and so does a pipe.
+const SCRIPT_OPTIONS: &[&str] = &["-e", "-o", "pipefail"];
+
+/// The exit code of a command that SIGPIPE ended.
+const EXIT_SIGPIPE: i32 = 141;
+
+/// The reason for that exit code, with what to do. Without `pipefail`, it is never that of a pipe.
+const SIGPIPE_REASON: &str = "exit code 141: a command was ended by SIGPIPE, because the next command of its pipe stopped \
+                              reading. Use a command that reads everything: `sed -n 1p` for `head -n 1`, \
+                              `grep PATTERN > /dev/null` for `grep -q PATTERN`.";
+
 /// What the model reads if it answers without its data.
 const REMINDER: &str = "Your work must end with data, and you haven't submitted any that matches its schema. Call \
                         `submit_result` now with all of it, fix what it reports, and then end. This is the only reminder.";
@@ -128,6 +139,7 @@ impl Agent<'_> {
         let limits = self.run.call_limits();
         let command = ShellCommand {
             command: &check.run,
+            shell_options: SCRIPT_OPTIONS,
             workspace: &tools.workspace,
             environment: &self.run.check_environment,
             sandbox: &tools.sandbox,
@@ -142,6 +154,7 @@ impl Agent<'_> {
             Err(error) => (None, Some(error.to_string())),
             Ok(ProcessOutcome::Stopped(_)) => return Err(self.run.wait_for_stop().await),
             Ok(outcome) => match outcome.exit_code() {
+                Some(EXIT_SIGPIPE) => (Some(EXIT_SIGPIPE), Some(SIGPIPE_REASON.to_owned())),
                 Some(code) => (Some(code), None),
                 None => (None, command.describe_failure(*outcome)),
             },

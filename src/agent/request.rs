@@ -182,7 +182,7 @@ impl Agent<'_> {
             tools_allowed,
             // Otherwise an empty reply is noticed: by the parent of a subagent, by the checks, or by the missing data.
             requires_content: self.is_parent() && run.deps.plan.checks.is_empty() && self.planned.returns.is_none(),
-            deadline: run.deadline.into(),
+            deadline: run.deadline.end(),
             has_fallback: self.has_fallback(),
         };
         let answer = tokio::select! {

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, watch};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::journal_cursor::{JournalCursor, RequestSpend};
@@ -22,7 +21,7 @@ use crate::plan::{Plan, PlannedAgent};
 use crate::pricing::{Prices, Rates};
 use crate::process::fd_limit::max_concurrent_agents;
 use crate::process::spawn::EnvironmentError;
-use crate::process::{CallLimits, Environment};
+use crate::process::{CallLimits, Environment, RunDeadline};
 use crate::providers::{Model, Provider};
 use crate::tools::toolbox::ToolDeps;
 
@@ -96,7 +95,7 @@ pub struct RunState {
     pub(super) check_environment: Environment,
     /// The places for subagents that run at the same time.
     pub(super) subagent_slots: Semaphore,
-    pub(super) deadline: Instant,
+    pub(super) deadline: RunDeadline,
     is_replay: bool,
     shared: Mutex<SharedState>,
 }
@@ -141,7 +140,7 @@ impl RunState {
         let run = Self {
             budget: Budget::new(deps.plan.limits.clone()).within_map(deps.map_budget.take()),
             subagent_slots: Semaphore::new(subagent_places(&deps.plan)),
-            deadline: Instant::now() + wall_clock.saturating_sub(elapsed),
+            deadline: RunDeadline::after(wall_clock.saturating_sub(elapsed)),
             check_environment: deps.tools.environment.with_variables(deps.plan.check_variables(&deps.run_id)),
             deps,
             is_replay,
@@ -287,7 +286,7 @@ impl RunState {
         if self.is_stopped() {
             return Err(RunAbort::interrupted());
         }
-        if Instant::now() >= self.deadline {
+        if self.deadline.is_expired() {
             return Err(RunAbort::timed_out(&self.deps.plan.limits));
         }
         Ok(())
@@ -330,13 +329,13 @@ impl RunState {
         tokio::select! {
             biased;
             () = self.deps.stop.cancelled() => RunAbort::interrupted(),
-            () = tokio::time::sleep_until(self.deadline) => RunAbort::timed_out(&self.deps.plan.limits),
+            () = self.deadline.expired() => RunAbort::timed_out(&self.deps.plan.limits),
         }
     }
 
     /// When a tool call or a check must be over.
     pub(super) fn call_limits(&self) -> CallLimits {
-        CallLimits { deadline: self.deadline.into(), cancel: self.deps.stop.clone() }
+        CallLimits { deadline: self.deadline, cancel: self.deps.stop.clone() }
     }
 
     /// What a request cost at a time: nothing with scripted replies, `None` where the price isn't known.

@@ -150,3 +150,39 @@ impl Commit {
 pub fn expect_schema() -> serde_json::Value {
     crate::schema::editor_schema_of::<Expect>()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnostic::Source;
+    use crate::yaml::{self, Node};
+
+    #[test]
+    fn the_schema_accepts_exactly_the_forms_that_are_valid() {
+        let validator = jsonschema::draft7::new(&expect_schema()).unwrap();
+        for (text, is_valid) in [
+            ("outcome: completed\nexit_code: 0\nmax_turns: 3\ntimeout: 2m\n", true),
+            ("files: { a: exists, b: absent, c: snapshot }\n", true),
+            (
+                "files: { a: { contains: x }, b: { is: y }, c: { snapshot: true, lacks: [x, y] }, d: { matches: '^z' } }\n",
+                true,
+            ),
+            ("files: { a: exist }\n", false),
+            ("files: { a: { contain: x } }\n", false),
+            ("files: { a: [exists] }\n", false),
+            ("text: { is: a, contains: [b, c] }\nresult: { has: { a: 1 } }\n", true),
+            (
+                "tools: { bash: 2, task: never, grep: called, glob: { at_least: 1, at_most: 3 } }\nfailed_calls: 0\n",
+                true,
+            ),
+            ("tools: { bash: often }\n", false),
+            ("agents: { parent: { outcome: completed, tools: { bash: 1 }, text: { lacks: x } } }\n", true),
+            ("checks: { tests pass: passed, other: not_run }\ngit: [{ message: Start, remove: [a], tag: v1 }]\n", true),
+        ] {
+            let source = Source::new("expect.yaml", text);
+            let json = yaml::read::<Node>(&source).into_result().unwrap().to_json();
+            assert_eq!(validator.is_valid(&json), is_valid, "{text}");
+            assert_eq!(yaml::read::<Expect>(&source).into_result().is_ok(), is_valid, "{text}");
+        }
+    }
+}

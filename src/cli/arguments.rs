@@ -11,6 +11,7 @@ use super::read_files;
 use crate::error::Error;
 use crate::formats::Formats;
 use crate::plan::{InputValues, LimitOverrideError, MAX_VALUE_BYTES, SecretInputs, ValueSource};
+use crate::rows::ColumnOptions;
 
 /// The help about the argument RUN.
 pub(super) const RUN_HELP: &str = "\
@@ -173,5 +174,29 @@ mod tests {
         ] {
             assert_eq!(check(path), is_allowed, "{path}");
         }
+    }
+}
+
+/// Which columns of the rows are inputs.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(super) struct ColumnArgs {
+    /// Use only these columns of the rows as inputs, separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "ignore_columns")]
+    pub(super) columns: Vec<String>,
+    /// Use all columns but these as inputs, separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(super) ignore_columns: Vec<String>,
+}
+
+impl ColumnArgs {
+    /// The option as it is given, if it is.
+    pub(super) fn word(&self) -> Option<String> {
+        let names = |option, names: &[String]| (!names.is_empty()).then(|| format!("{option}={}", names.join(",")));
+        names("--columns", &self.columns).or_else(|| names("--ignore-columns", &self.ignore_columns))
+    }
+
+    /// The same with the column of ids.
+    pub(super) fn with_id<'a>(&'a self, id: Option<&'a str>) -> ColumnOptions<'a> {
+        ColumnOptions { id, only: &self.columns, ignored: &self.ignore_columns }
     }
 }

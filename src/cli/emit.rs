@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
 
-use super::arguments::{add_input_arguments, parse_assignment, resolve_workspace};
+use super::arguments::{ColumnArgs, add_input_arguments, parse_assignment, resolve_workspace};
 use super::env::CliEnv;
+use super::map::default_map_name;
 use super::map::map_limits::WholeMapLimits;
 use super::prepared_job::run_date;
 use super::read_files;
@@ -51,6 +52,8 @@ pub(super) struct EmitArgs {
     /// The column with the ids of the rows
     #[arg(long, value_name = "COLUMN")]
     id: Option<String>,
+    #[command(flatten)]
+    columns: ColumnArgs,
     /// How many rows each process runs at once
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     jobs: Option<u32>,
@@ -147,6 +150,7 @@ pub(super) fn emit(options: &EmitArgs, env: &CliEnv) -> Result<u8, Error> {
         folder: &format!("{}/{}/{name}", out.trim_end_matches('/'), job.name()),
         rows: &rows_path,
         id: options.id.as_deref(),
+        columns: options.columns.word().as_deref(),
         shards: options.shards,
         secrets: &secrets,
         variables: &variables,
@@ -233,6 +237,8 @@ impl EmitArgs {
     fn check_shown(&self, job: &Job, engine: &Engine) -> Result<(), Error> {
         self.limit.iter().try_for_each(|limit| require_visible("--limit", limit))?;
         self.id.iter().try_for_each(|id| require_visible("--id", id))?;
+        let names = self.columns.columns.iter().chain(&self.columns.ignore_columns);
+        { names }.try_for_each(|name| require_visible("--columns", name))?;
         for argument in &self.set_env {
             require_visible("--set-env", argument)?;
             let variable = argument.split_once('=').map_or("", |(_, variable)| variable);
@@ -262,7 +268,8 @@ impl EmitArgs {
         let content = read_files::read_bounded(&self.rows, rows::MAX_FILE_BYTES)
             .map_err(|why| Error::Invalid(vec![read_files::unreadable_file(&self.rows, &why)]))?;
         let format = RowFormat::detect(&self.rows, &content);
-        let rows = rows::read(name, content, format, self.id.as_deref(), job.job()).map_err(Error::Invalid)?;
+        let rows = rows::read(name, content, format, self.columns.with_id(self.id.as_deref()), job.job())
+            .map_err(Error::Invalid)?;
         let mut inputs = InputValues::default();
         add_input_arguments(&mut inputs, &self.set, &[], env, &|name| job.job().is_image(name));
         for argument in &self.set_env {
@@ -286,8 +293,7 @@ impl EmitArgs {
     }
 
     fn map_name(&self) -> Result<String, Error> {
-        let stem = self.rows.file_stem().unwrap_or_default().to_string_lossy();
-        let name = self.name.clone().unwrap_or_else(|| format!("map-{stem}"));
+        let name = self.name.clone().unwrap_or_else(|| default_map_name(&self.rows));
         match rows::name_mistake("name of the map", &name) {
             None => Ok(name),
             Some(why) => {
@@ -326,9 +332,13 @@ impl EmitArgs {
     /// The words of the command without its shard.
     fn words(&self, job: &str, rows: &str, out: &str, limits: &[String]) -> Vec<String> {
         let jobs = self.jobs.map(|jobs| jobs.to_string());
+        let list = |names: &[String]| (!names.is_empty()).then(|| names.join(","));
+        let (columns, ignored) = (list(&self.columns.columns), list(&self.columns.ignore_columns));
         let single = [
             ("--rows", Some(rows)),
             ("--id", self.id.as_deref()),
+            ("--columns", columns.as_deref()),
+            ("--ignore-columns", ignored.as_deref()),
             ("--jobs", jobs.as_deref()),
             ("--name", self.name.as_deref()),
             ("--model", self.model.as_deref()),

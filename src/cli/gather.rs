@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::arguments::format_parser;
+use super::arguments::{ColumnArgs, format_parser};
 use super::env::CliEnv;
 use super::output::shell_quote;
 use super::output_files::OutputFileArgs;
@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::formats;
 use crate::formats::map_table::RowState;
 use crate::map::{self, GatherError};
-use crate::rows::{self, MAX_FILE_BYTES, RowFormat};
+use crate::rows::{self, ColumnOptions, MAX_FILE_BYTES, RowFormat};
 
 /// Options of `legwork gather`.
 #[derive(Debug, clap::Args)]
@@ -31,6 +31,8 @@ pub(super) struct GatherArgs {
     /// The column with the ids of the rows, as for the map
     #[arg(long, value_name = "COLUMN", requires = "rows")]
     id: Option<String>,
+    #[command(flatten)]
+    columns: ColumnArgs,
     /// The folder for results.jsonl, results.csv and report.html; default: the first DIR
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
@@ -46,7 +48,11 @@ pub(super) fn gather(options: &GatherArgs, env: &CliEnv) -> Result<u8, Error> {
     for folder in &options.folders {
         check_folder(folder)?;
     }
-    let wanted = options.rows.as_deref().map(|file| read_ids(file, options.id.as_deref())).transpose()?;
+    let wanted = options
+        .rows
+        .as_deref()
+        .map(|file| read_ids(file, options.columns.with_id(options.id.as_deref())))
+        .transpose()?;
     let to = options.to.as_deref().unwrap_or(&options.folders[0]);
     check_target(to)?;
     let junit = options.junit.as_deref().map(|path| OutputFileArgs::open_junit(path, None, options.rows.as_deref()));
@@ -95,14 +101,14 @@ fn check_target(to: &Path) -> Result<(), Error> {
     Err(Error::usage(format!("--to {}: {why}", to.display()), "Name another folder for the tables with --to DIR."))
 }
 
-fn read_ids(file: &Path, id_column: Option<&str>) -> Result<Vec<String>, Error> {
+fn read_ids(file: &Path, columns: ColumnOptions<'_>) -> Result<Vec<String>, Error> {
     let content = read_files::read_bounded(file, MAX_FILE_BYTES)
         .map_err(|why| Error::Invalid(vec![read_files::unreadable_file(file, &why)]))?;
     let format = RowFormat::detect(file, &content);
-    rows::read_ids(&file.to_string_lossy(), content, format, id_column).map_err(Error::Invalid)
+    rows::read_ids(&file.to_string_lossy(), content, format, columns).map_err(Error::Invalid)
 }
 
-fn gather_error(error: GatherError) -> Error {
+pub(super) fn gather_error(error: GatherError) -> Error {
     let message = error.to_string();
     match error {
         GatherError::NoMap(_) => {

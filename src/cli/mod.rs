@@ -10,6 +10,7 @@ mod env;
 mod execute;
 mod explain;
 mod export;
+mod foreign_words;
 mod gather;
 mod init;
 mod keyed_run;
@@ -213,7 +214,8 @@ pub fn main() -> u8 {
     let console = Console::new(&variables);
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => {
+        Err(mut error) => {
+            foreign_words::complete(&mut error);
             // Help and the version arrive as errors, too, but for stdout.
             let code = u8::from(error.use_stderr()) * 2;
             return if console.print_clap_message(&error).is_ok() { code } else { 2 };

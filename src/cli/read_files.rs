@@ -3,13 +3,16 @@
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::diagnostic::{Diagnostic, Source, SourceSpan};
+use crate::diagnostic::{Diagnostic, Source, SourceSpan, suggest_name};
 use crate::lints::JobTrust;
 use crate::template::JobDir;
 use crate::yaml;
+
+/// How many entries of a folder are looked at for suggestions.
+const MAX_ENTRIES: usize = 1_000;
 
 /// The folder that a path is in.
 pub(super) fn parent_folder(path: &Path) -> &Path {
@@ -31,6 +34,13 @@ pub(super) fn is_script(path: &Path) -> bool {
 pub(super) fn read_job(path: &Path, origin: JobTrust) -> Result<(Arc<Source>, Option<JobDir>), Diagnostic> {
     reject_symlinks(path, origin)?;
     let source = read_job_source(path)?;
+    if is_script(path) && !source.text.lines().any(|line| line.starts_with("model")) {
+        let place = SourceSpan { source, range: 0..0 };
+        let finding = Diagnostic::error("unreadable", place, "this is a script with the replies of models, not a job");
+        let help =
+            format!("run the job with the replies of the script: `legwork run JOB --model replay/{}`", path.display());
+        return Err(finding.help(help));
+    }
     let folder = parent_folder(path);
     let folder = JobDir::open(folder).map_err(|error| unreadable_file(folder, &error.to_string()))?;
     Ok((source, Some(folder)))
@@ -41,18 +51,52 @@ pub(super) fn read_job_source(path: &Path) -> Result<Arc<Source>, Diagnostic> {
     read_source(path).map_err(|finding| suggest_job(path, finding))
 }
 
-/// Adds a suggestion to the finding about a missing file: `first` may mean `jobs/first.yaml`.
+/// Adds a suggestion to the finding about a file that can't be read: `first` may mean `jobs/first.yaml`, `x.yml` may mean
+/// `x.yaml`, and a folder one of its jobs.
 pub(super) fn suggest_job(path: &Path, finding: Diagnostic) -> Diagnostic {
-    let is_missing = path.file_name().is_some() && fs::symlink_metadata(path).is_err();
-    let folders: &[&str] = if path.is_relative() { &["", "jobs"] } else { &[""] };
-    let named = folders
-        .iter()
-        .flat_map(|folder| ["", "yaml", "yml"].map(|ending| Path::new(folder).join(path).with_added_extension(ending)));
-    let mut jobs = named.filter(|file| is_missing && is_yaml(file) && file.is_file() && !is_script(file));
-    match jobs.next() {
-        Some(job) => finding.help(format!("did you mean `{}`?", job.display())),
-        None => finding,
+    if path.is_dir() {
+        let jobs = jobs_in(path);
+        let Some(first) = jobs.first() else { return finding };
+        return finding.help(format!("name one of its jobs, such as `{}`", path.join(first).display()));
     }
+    if path.file_name().is_none() || fs::symlink_metadata(path).is_ok() {
+        return finding;
+    }
+    let folders: &[&str] = if path.is_relative() { &["", "jobs"] } else { &[""] };
+    let endings = |file: PathBuf| {
+        let added = ["yaml", "yml"].map(|ending| file.with_added_extension(ending));
+        let changed = ["yaml", "yml"].map(|ending| file.with_extension(ending));
+        let changed = changed.into_iter().filter(|_| is_yaml(&file)).collect::<Vec<_>>();
+        std::iter::once(file).chain(added).chain(changed)
+    };
+    let named = folders.iter().flat_map(|folder| endings(Path::new(folder).join(path)));
+    let exact = { named }.find(|file| is_yaml(file) && file.is_file() && !is_script(file));
+    // A misspelled name.
+    let near = || {
+        let name = path.file_name()?.to_str()?;
+        folders.iter().find_map(|folder| {
+            let folder = Path::new(folder).join(path.parent()?);
+            let jobs = jobs_in(if folder.as_os_str().is_empty() { Path::new(".") } else { &folder });
+            let stems = jobs.iter().flat_map(|job| [Some(job.as_str()), job.rsplit_once('.').map(|(stem, _)| stem)]);
+            let near = suggest_name(name, stems.flatten())?;
+            let job =
+                jobs.iter().find(|job| *job == near || job.rsplit_once('.').is_some_and(|(stem, _)| stem == near))?;
+            Some(folder.join(job))
+        })
+    };
+    match exact.or_else(near) {
+        Some(job) => finding.help(format!("did you mean `{}`?", job.display())),
+        None => finding.help("name the file of a job; `legwork init NAME` writes a new one to jobs/NAME.yaml"),
+    }
+}
+
+/// The names of the jobs in a folder, sorted.
+fn jobs_in(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().take(MAX_ENTRIES);
+    let files = entries.map(|entry| entry.path()).filter(|file| is_yaml(file) && !is_script(file) && file.is_file());
+    let mut names: Vec<String> = files.filter_map(|file| Some(file.file_name()?.to_str()?.to_owned())).collect();
+    names.sort();
+    names
 }
 
 /// Refuses an untrusted job behind a symbolic link, which could lead to a private file that findings would quote. In an

@@ -18,6 +18,8 @@ pub struct MapCommand<'a> {
     pub rows: &'a str,
     /// The column with the ids of the rows.
     pub id: Option<&'a str>,
+    /// The option that names the columns that are inputs, or those that aren't.
+    pub columns: Option<&'a str>,
     /// How many processes share the rows.
     pub shards: u32,
     /// The variables with secrets that the processes need.
@@ -60,7 +62,8 @@ impl MapCommand<'_> {
     pub(super) fn gather_command(&self, folders: &str) -> String {
         // With `=`, a column whose name begins with `-` isn't read as an option.
         let id = self.id.map(|column| format!(" {}", shell_word(&format!("--id={column}")))).unwrap_or_default();
-        format!("legwork gather {folders} --rows {}{id}", shell_word(self.rows))
+        let columns = self.columns.map(|option| format!(" {}", shell_word(option))).unwrap_or_default();
+        format!("legwork gather {folders} --rows {}{id}{columns}", shell_word(self.rows))
     }
 }
 

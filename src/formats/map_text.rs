@@ -13,6 +13,8 @@ use crate::text::pluralize;
 const MAX_PROBLEMS: usize = 100;
 const MAX_REASONS: usize = 20;
 const MAX_IDS: usize = 10;
+/// The most rows that are listed.
+const MAX_ROWS: usize = 500;
 
 /// The problems, why rows didn't complete, and the totals.
 pub(super) fn gathered(table: &MapTable, display: DisplayOptions) -> String {
@@ -30,6 +32,21 @@ pub(super) fn gathered(table: &MapTable, display: DisplayOptions) -> String {
     if !out.text.is_empty() && !table.failures().is_empty() {
         out.line("");
     }
+    out.text + &map_summary(table, display)
+}
+
+/// How each row of a map ended, and the totals.
+pub fn map_rows(table: &MapTable, display: DisplayOptions) -> String {
+    let mut out = LineWriter { text: String::new(), display };
+    let shown = table.rows.iter().take(MAX_ROWS);
+    let width = { shown }.map(|row| row.id.chars().count()).max().unwrap_or_default();
+    for row in table.rows.iter().take(MAX_ROWS) {
+        out.line(&format!("{:<width$}  {}", row.id, row.verdict()));
+    }
+    if let Some(more) = table.rows.len().checked_sub(MAX_ROWS).filter(|more| *more > 0) {
+        out.line(&format!("and {}; results.csv has all", pluralize(more as u64, "more row")));
+    }
+    out.line("");
     out.text + &map_summary(table, display)
 }
 

@@ -36,7 +36,7 @@ mod uri;
 use self::comparison::Comparison;
 pub use self::display::DisplayOptions;
 use self::map_table::MapTable;
-pub use self::map_text::map_summary;
+pub use self::map_text::{map_rows, map_summary};
 pub use self::plan_text::PlanPreview;
 use self::run_table::RunTable;
 use crate::cases::TestReport;

@@ -211,16 +211,23 @@ pub fn tokens(count: u64) -> String {
 /// A cost that is an estimate, since only the provider knows the bill: `about $0.0123 (estimate)`, `$0.00` or `unknown`.
 pub fn estimated_cost(usd: Option<f64>) -> String {
     match usd {
+        Some(usd) if is_tiny(usd) => format!("{} (estimate)", cost(Some(usd))),
         Some(usd) if usd > 0.0 => format!("about {} (estimate)", cost(Some(usd))),
         nothing => cost(nothing),
     }
 }
 
-/// `$0.0123`, `$0.50`, or `unknown`.
+/// Whether a cost would be shown as zero although it isn't.
+fn is_tiny(usd: f64) -> bool {
+    usd > 0.0 && usd + 1e-9 < 0.000_05
+}
+
+/// `$0.0123`, `$0.50`, `less than $0.0001`, or `unknown`.
 pub fn cost(usd: Option<f64>) -> String {
     match usd {
         None => "unknown".to_owned(),
         Some(usd) if usd >= 1.0 || (usd * 100.0).fract() == 0.0 => format!("${usd:.2}"),
+        Some(usd) if is_tiny(usd) => "less than $0.0001".to_owned(),
         // A half is rounded up, also if a sum of fractions is a little less.
         Some(usd) => format!("${:.4}", usd + 1e-9),
     }
@@ -287,6 +294,8 @@ mod tests {
         );
         let estimates = [estimated_cost(None), estimated_cost(Some(0.0)), estimated_cost(Some(0.01234))];
         assert_eq!(estimates, ["unknown", "$0.00", "about $0.0123 (estimate)"]);
+        assert_eq!([0.000_049, 0.000_05].map(|usd| cost(Some(usd))), ["less than $0.0001", "$0.0001"]);
+        assert_eq!(estimated_cost(Some(0.000_01)), "less than $0.0001 (estimate)");
         assert_eq!([0.000_15, 0.000_15 + 1e-19, 0.000_1].map(|usd| cost(Some(usd))), ["$0.0002", "$0.0002", "$0.0001"]);
     }
 }

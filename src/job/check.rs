@@ -24,8 +24,8 @@ pub struct Check {
     #[schemars(regex(pattern = r"\S"), extend("patternErrorMessage" = "the name is empty"))]
     pub name: Spanned<String>,
 
-    /// The command for `bash -c`, plain shell. It gets every input as an environment variable: `$INPUT_NAME`, the name in
-    /// capitals. The check passes if the command exits with 0.
+    /// The script for `bash -e -o pipefail -c`, plain shell: a line that fails fails the check, and so does a pipe. It gets every
+    /// input as an environment variable: `$INPUT_NAME`, the name in capitals. The check passes if the script exits with 0.
     #[schemars(regex(pattern = r"\S"), extend("patternErrorMessage" = "the command is empty"))]
     pub run: Spanned<String>,
 

@@ -1,11 +1,12 @@
 //! An input of a job.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
 use super::prompt::PATH_PATTERN;
-use crate::yaml::{Node, Spanned};
+use super::value::with_article;
+use crate::yaml::{self, Node, Spanned};
 
 /// One input: a value that can or must be given when the job starts.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -25,7 +26,8 @@ pub struct Input {
 
     /// The values that a `string` can have.
     #[schemars(length(min = 1), extend("uniqueItems" = true))]
-    #[serde(rename = "enum")]
+    #[serde(rename = "enum", default, deserialize_with = "enum_of_strings")]
+    #[schemars(with = "Option<Vec<String>>")]
     pub choices: Option<Spanned<Vec<Spanned<String>>>>,
 
     /// Whether untrusted users can write the text. Such an input can't be used in a system prompt.
@@ -36,6 +38,24 @@ pub struct Input {
     /// capitals.
     #[schemars(extend("default" = false))]
     pub secret: Option<Spanned<bool>>,
+}
+
+/// Reads an enum. What its values are is said only if the input can have one.
+fn enum_of_strings<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Spanned<Vec<Spanned<String>>>>, D::Error> {
+    let node = Node::deserialize(deserializer)?;
+    if node.is_placeholder() || node.is_null() {
+        return Ok(None);
+    }
+    let kind = node.parent().and_then(|input| input.get("type"));
+    let kind = kind.and_then(|kind| serde_json::from_value(Value::from(kind.as_str()?)).ok());
+    if let Some(kind) = kind.filter(|kind: &InputType| *kind != InputType::String) {
+        let message = format!("only a string can have an enum, not {}", with_article(kind.noun()));
+        let help = "write `type: string` and the values in quotes, or remove the enum";
+        return Err(yaml::coded_error("bad-enum", message, Some(help)));
+    }
+    Ok(node.decode_nested())
 }
 
 /// JSON Schema of the conditions that `type` and `secret` set for the other keys.
@@ -88,12 +108,12 @@ impl Input {
 
     /// Whether its value is secret.
     pub fn is_secret(&self) -> bool {
-        crate::yaml::value_or(self.secret.as_ref(), false)
+        yaml::value_or(self.secret.as_ref(), false)
     }
 
     /// Whether untrusted users can write it.
     pub fn is_untrusted(&self) -> bool {
-        crate::yaml::value_or(self.untrusted.as_ref(), false)
+        yaml::value_or(self.untrusted.as_ref(), false)
     }
 }
 

@@ -88,7 +88,7 @@ impl<'a> SchemaReader<'a> {
     }
 
     pub(super) fn document(&mut self, node: Node, path: Option<String>) -> Option<SchemaDocument> {
-        let json = node.to_json();
+        let json = node.to_json_without_errors();
         if json.to_string().len() > MAX_BYTES {
             self.report(too_large(node.place_for_missing()));
             return None;

@@ -41,7 +41,9 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         // An unknown key may be meant as the description.
         let is_missing = node.is_some_and(|node| {
             let is_within = |found: &Diagnostic| found.code == "unknown-key" && found.span.overlaps(&node.place());
-            node.kind() == NodeKind::Mapping && !node.is_incomplete() && !subject.reported.iter().any(is_within)
+            let is_written = node.get("description").is_some();
+            let is_whole = !node.is_incomplete() && !is_written;
+            node.kind() == NodeKind::Mapping && is_whole && !subject.reported.iter().any(is_within)
         });
         if is_missing {
             let message = format!("the parent's model knows nothing about `{}` but its name", name.value);

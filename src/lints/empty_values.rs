@@ -10,7 +10,13 @@ pub(super) const LINT: Lint =
     Lint { rules: &[rule!(Error "empty-value"), rule!(Error "empty-prompt"), rule!(Error "empty-description")], check };
 
 fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-    empty_keys(subject.root, findings);
+    let mut found = Vec::new();
+    empty_keys(subject.root, &mut found);
+    let is_unknown = |finding: &Diagnostic| {
+        let is_key = |other: &&Diagnostic| other.code == "unknown-key" && finding.span.is_within(&other.span);
+        subject.reported.iter().any(|other| is_key(&other))
+    };
+    findings.extend(found.into_iter().filter(|finding| !is_unknown(finding)));
     empty_texts(subject, findings);
 }
 

@@ -50,14 +50,17 @@ fn check_enum(input: &Input, findings: &mut Vec<Diagnostic>) -> bool {
         findings.push(Diagnostic::error("bad-enum", choices.place(), message).help(help));
         false
     };
-    if input.kind.value != InputType::String {
-        let message = format!("only a string can have an enum, not {}", with_article(input.kind.value.noun()));
-        return refuse(message, "remove the enum, or write `type: string`");
+    if choices.value.is_empty() && choices.node.items().next().is_some() {
+        // Its values are wrong, which is reported.
+        return false;
     }
     if choices.value.is_empty() {
         return refuse("an enum needs values".to_owned(), "add a value, or remove the enum");
     }
     let mut earlier = HashMap::new();
+    if choices.value.iter().any(|choice| choice.node.is_placeholder()) {
+        return false;
+    }
     for choice in &choices.value {
         if let Some(first) = earlier.insert(&choice.value, choice) {
             findings.push(listed_twice(Severity::Error, "bad-enum", &choice.value, choice.place(), first.place()));

@@ -3,6 +3,7 @@
 use crate::job::{MAX_CONTEXT_BYTES, MAX_PARALLEL_SUBAGENTS, MAX_TOKENS, MAX_TURNS};
 use crate::yaml::{ErrorDetail, FormatHints, Node, NodeKind};
 
+use super::foreign_names::help_for_key;
 use super::key_aliases::{KEY_ALIASES, fold_key, is_alias_of, keys_for_alias};
 use super::ranges::{range_help, range_message};
 
@@ -27,7 +28,13 @@ fn complete_error(node: &Node, error: &mut ErrorDetail) {
                     error.help = Some(format!("write a list: `{key}: [PATH]`"));
                 }
                 NodeKind::Integer(_) if is_window => error.help = Some(WINDOW_HELP.to_owned()),
-                _ => {}
+                // A text may be meant as the only item of a list, which the help shows.
+                NodeKind::String(_) if matches!(path[..], ["env"] | [.., "tools"]) => {}
+                kind => {
+                    if let Some((_, form)) = form_of(&path).filter(|(wanted, _)| kind != *wanted) {
+                        error.help = Some(format!("write it in this form: `{form}`"));
+                    }
+                }
             }
             // A type instead of an input's declaration.
             if let (["inputs", name], Some(kind)) = (&node.path()[..], node.as_str())
@@ -37,6 +44,30 @@ fn complete_error(node: &Node, error: &mut ErrorDetail) {
             }
         }
         _ => {}
+    }
+}
+
+/// What a part of a job must be, a list or a mapping, and its form in one line.
+fn form_of(path: &[&str]) -> Option<(NodeKind<'static>, &'static str)> {
+    const SCHEMA: &str = "schema: { type: object, properties: { NAME: { type: string } } }";
+    let mapping = |form| Some((NodeKind::Mapping, form));
+    let list = |form| Some((NodeKind::List, form));
+    match path {
+        ["inputs"] => mapping("inputs: { NAME: { type: string } }"),
+        ["inputs", _] => mapping("NAME: { type: string, default: VALUE }"),
+        ["parent"] => mapping("parent: { prompt: TEXT, tools: [read_file] }"),
+        ["subagents"] => mapping("subagents: { NAME: { description: TEXT, tools: [read_file] } }"),
+        ["subagents", _] => mapping("NAME: { description: TEXT, tools: [read_file] }"),
+        ["limits"] => mapping("limits: { cost_usd: 2, wall_clock: 20m }"),
+        ["checks"] => list("checks: [{ name: TEXT, run: COMMAND }]"),
+        ["checks", ""] => mapping("{ name: TEXT, run: COMMAND }"),
+        ["result"] | ["subagents", _, "returns"] => mapping(SCHEMA),
+        ["mcp"] => mapping("mcp: { NAME: { command: [PROGRAM, ARGUMENT] } }"),
+        ["mcp", _] => mapping("NAME: { command: [PROGRAM, ARGUMENT] }"),
+        ["env"] => list("env: [VARIABLE]"),
+        ["parent" | "subagents", .., "tools"] => list("tools: [read_file, bash: { allow: [\"git diff *\"] }]"),
+        ["parent" | "subagents", .., "tools", "", "bash"] => mapping("bash: { allow: [\"git diff *\"] }"),
+        _ => None,
     }
 }
 
@@ -108,30 +139,6 @@ const LIMITS: &[&str] = &["cost_usd", "tokens", "wall_clock", "tool_calls", "par
 /// How many entries of a mapping are searched for misplaced keys.
 const MAX_ENTRIES: usize = 200;
 
-/// What to do instead of keys of other formats that have no equivalent here, and these keys, folded.
-const UNSUPPORTED_KEYS: &[(&str, &[&str])] = &[
-    (
-        "this option doesn't exist: the provider's default is used; remove it",
-        &["topp", "topk", "frequencypenalty", "presencepenalty", "seed"],
-    ),
-    ("the model is set with `model`, limits with `limits`", &["settings"]),
-    ("the provider is part of the model's name: `model: PROVIDER/NAME`", &["provider"]),
-    ("a job file never holds a key: set it in the environment when you start the job", &["apikey"]),
-    ("a job can't name an endpoint: set it in the environment when you start the job", &["baseurl", "endpoint"]),
-    (
-        "there are no permission prompts: an agent has exactly its `tools`",
-        &["permissionmode", "permissions", "approvalpolicy"],
-    ),
-    ("an agent has exactly its `tools`: leave out the others", &["disallowedtools", "deniedtools", "excludetools"]),
-    ("a job can't change its sandbox: use `--sandbox` when you start it", &["sandbox", "sandboxmode"]),
-    ("tool servers are declared under `mcp`", &["extensions"]),
-    ("an input without a `default` is required; remove this key", &["required", "requirement"]),
-    ("an input with a `default` is optional; write one instead of this key", &["optional"]),
-    ("use `--workspace` when you start the job; the default is the current folder", &["workspace", "cwd"]),
-    ("a job file has no version; remove it", &["version"]),
-    ("a job has no color; remove it", &["color"]),
-];
-
 /// What to write instead of a context window outside of a model. The key `context` of jobs and agents is another one.
 const WINDOW_HELP: &str =
     "the context window is an option of the model: `model: { name: PROVIDER/NAME, context: 200000 }`";
@@ -167,8 +174,8 @@ fn complete_unknown_key(key: &Node, error: &mut ErrorDetail) {
         *help = format!("did you mean `{option}`? {help}");
     } else if let Some((_, _, help)) = correct_level(level, name) {
         error.help = Some(help);
-    } else if let Some((help, _)) = UNSUPPORTED_KEYS.iter().find(|(_, others)| others.contains(&&*fold_key(name))) {
-        error.help = Some((*help).to_owned());
+    } else if let Some(help) = help_for_key(name) {
+        error.help = Some(help.to_owned());
     }
 }
 

@@ -9,6 +9,7 @@ use crate::job::Job;
 use crate::mcp::ToolLock;
 use crate::pricing::Prices;
 use crate::providers::user_servers::UserServers;
+use crate::template::JobDir;
 use crate::yaml::Node;
 
 use super::valid_job::Prompts;
@@ -35,6 +36,8 @@ pub struct LintContext<'a> {
     pub root: &'a Node,
     /// The job; partial if the file has mistakes.
     pub job: &'a Job,
+    /// The folder of its file, if it has one.
+    pub folder: Option<&'a JobDir>,
     /// Its prompts and other templates, read and checked.
     pub prompts: &'a Prompts,
     /// Its context files and skills; empty if there is no workspace to read them in.

@@ -9,6 +9,7 @@ mod default_render;
 mod delegation;
 mod empty_values;
 mod env;
+mod foreign_names;
 mod hidden_characters;
 mod image_inputs;
 mod inputs;
@@ -17,6 +18,7 @@ mod key_hints;
 mod lethal_trifecta;
 mod lint;
 mod model_options;
+mod misread_texts;
 mod models;
 mod name_syntax;
 mod not_templates;
@@ -86,6 +88,7 @@ pub static LINTS: &[Lint] = &[
     skill_tools::LINT,
     hidden_characters::LINT,
     image_inputs::LINT,
+    misread_texts::LINT,
 ];
 
 /// All rules of all files that are checked.
@@ -168,6 +171,7 @@ pub fn check_in(
         source,
         root: &root,
         job: &job,
+        folder,
         prompts: &prompts,
         files: &files,
         reported: &findings,

@@ -1,8 +1,10 @@
 //! Models: their names, providers, and retirement dates.
 
-use crate::diagnostic::{Diagnostic, Source, SourceSpan, rule, strip_typographic_quotes, suggest, suggest_name};
+use crate::diagnostic::{
+    Diagnostic, Source, SourceSpan, Suggestion, rule, strip_typographic_quotes, suggest, suggest_name,
+};
 use crate::job::{Job, MAX_FALLBACKS, ModelSpec};
-use crate::models::{Capabilities, identify_vendor};
+use crate::models::{Capabilities, find_retirement, identify_vendor};
 use crate::pricing::{PricedProvider, Prices};
 use crate::providers::user_servers::{FILE_NAME, UserServers};
 use crate::providers::{self, Model, PROVIDERS, ProviderSpec};
@@ -112,7 +114,10 @@ fn unknown_model(model: &Model, name: &Node, prices: &Prices) -> Option<Diagnost
     let place = model_place(model, name);
     let message = format!("unknown model `{}` of {}", model.name, model.provider);
     let finding = Diagnostic::warning("unknown-model", place, message);
-    let near = suggest(&model.name, prices.models(model.price_provider()));
+    let mut known: Vec<&str> = prices.models(model.price_provider()).collect();
+    // Of several that are equally near, the newest.
+    known.sort_by_cached_key(|name| std::cmp::Reverse(version_of(name)));
+    let near = suggest(&model.name, known.iter().copied());
     // Other digits mean another version, which may be newer than the table.
     let version = |name: &str| name.chars().filter(char::is_ascii_digit).collect::<String>();
     let is_certain = near.is_some_and(|near| near.is_certain && version(near.name) == version(&model.name));
@@ -120,6 +125,13 @@ fn unknown_model(model: &Model, name: &Node, prices: &Prices) -> Option<Diagnost
         // Most servers with this API have their own models.
         return None;
     }
+    // Of the versions of a model, the newest that is still there.
+    let family = family_of(&model.name);
+    let newest = known.iter().copied().find(|name| family_of(name) == family && find_retirement(name).is_none());
+    let near = match newest.filter(|_| !is_certain) {
+        Some(name) => Some(Suggestion { name, is_certain: false }),
+        None => near,
+    };
     Some(match near {
         Some(near) if is_certain => finding.help(format!("did you mean `{}`?", near.name)).replace_with(near.name),
         Some(near) => finding.help(format!(
@@ -128,6 +140,19 @@ fn unknown_model(model: &Model, name: &Node, prices: &Prices) -> Option<Diagnost
         )),
         None => finding.help("if it is newer than the table, it runs, but its cost is unknown"),
     })
+}
+
+/// The numbers in a model's name, without dates.
+fn version_of(name: &str) -> Vec<u64> {
+    let numbers = name.split(|letter: char| !letter.is_ascii_digit()).filter(|digits| digits.len() < 4);
+    numbers.filter_map(|digits| digits.parse().ok()).collect()
+}
+
+/// A model's name without its version and date.
+fn family_of(name: &str) -> String {
+    let parts = name.split(['-', ' ', '_']);
+    let words = parts.filter(|part| !part.starts_with(|letter: char| letter.is_ascii_digit()));
+    words.map(str::to_lowercase).collect::<Vec<_>>().join("-")
 }
 
 /// The place of the model's name after its provider.
@@ -206,8 +231,15 @@ fn parse_model(
         let finding = bad("the model is in typographic quotes, which are part of its name in YAML");
         return Err(Box::new(finding.help(format!("write `{inner}`")).replace_with(inner)));
     }
+    // A script, or the folder of a run.
+    let is_file =
+        text.ends_with(".yaml") || text.ends_with(".yml") || text.starts_with("runs/") || text.starts_with("./");
+    let replay = || format!("write `replay/{text}` to take the replies from a script or a recorded run");
     let Some((provider, name)) = text.split_once('/') else {
         let finding = bad("the model's provider is missing");
+        if is_file {
+            return Err(Box::new(finding.help(replay())));
+        }
         // Characters that need no escape in any quotes.
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '.' | '_');
         let vendor = identify_vendor(text).map(|(vendor, _)| vendor).filter(|_| text.chars().all(is_plain));
@@ -225,6 +257,7 @@ fn parse_model(
         let message = format!("there is no provider `{provider}`");
         let finding = Diagnostic::error("unknown-provider", place(0..provider.len()), message);
         return Err(Box::new(match provider_alias(provider) {
+            None if is_file => finding.help(replay()),
             Some(help) => finding.help(help),
             None => finding.suggest(provider, provider_names(servers), suggest_provider(provider, servers)),
         }));
@@ -252,6 +285,23 @@ fn provider_alias(provider: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_newest_model_of_a_family_that_is_still_there_is_suggested() {
+        let prices = Prices::default();
+        for (name, meant) in [
+            ("gemini/gemini-4-flash", "gemini-3"),
+            ("gemini/gemini-2.5-prooo", "gemini-2.5-pro"),
+            ("anthropic/claude-opus-9", "claude-opus-5"),
+            ("anthropic/claude-sonet-5-5", "claude-sonnet-5-5"),
+        ] {
+            let model = model_argument(name, &UserServers::default()).unwrap();
+            let source = Source::new("job.yaml", format!("\"{name}\""));
+            let node = crate::yaml::read::<Node>(&source).into_result().unwrap();
+            let help = unknown_model(&model, &node, &prices).unwrap().help.unwrap();
+            assert!(help.contains(&format!("`{meant}")), "{name}: {help}");
+        }
+    }
 
     #[test]
     fn an_argument_names_provider_and_model() {

@@ -1,6 +1,11 @@
-//! Checks that the commands of checks are valid for bash.
+//! Checks that the commands of checks are valid for bash, and that their failures count.
+
+use std::ops::Range;
+
+use rable::{ListOperator, Node as ShellNode, NodeKind as ShellKind};
 
 use crate::diagnostic::{Diagnostic, rule};
+use crate::yaml::{Node, Spanned};
 
 use super::{Lint, LintContext};
 
@@ -11,24 +16,152 @@ const MAX_NESTED: usize = 80;
 /// The size of the parser's stack, in bytes. The parser's own limit on depth needs that much.
 const STACK: usize = 64 << 20;
 
-/// Commands that bash can't parse.
-pub(super) const LINT: Lint = Lint { rules: &[rule!(Error "shell-syntax")], check };
+/// Commands that bash can't parse, lines whose failure bash ignores, and scripts that YAML joins to one line.
+pub(super) const LINT: Lint = Lint {
+    rules: &[rule!(Error "shell-syntax"), rule!(Warning "ignored-failure"), rule!(Warning "folded-script")],
+    check,
+};
 
 fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     for run in subject.job.checks.iter().map(|check| &check.run).filter(|run| !run.node.is_placeholder()) {
-        if let Some((at, message)) = syntax_error(&run.value) {
+        findings.extend(folded_line(run));
+        let Some(parsed) = parse(&run.value) else { continue };
+        let (at, message) = match parsed {
+            Err(error) => error,
+            Ok(ignored) => {
+                findings.extend(ignored.into_iter().map(|ignored| ignored.finding(&run.node)));
+                continue;
+            }
+        };
+        {
             let end = run.value.trim_end().len();
             let at = at.min(end.saturating_sub(1));
             let start = run.value.floor_char_boundary(at);
             let place = run.node.place_of_range(start..run.value.ceil_char_boundary(at + 1));
             let finding = Diagnostic::error("shell-syntax", place, format!("invalid shell syntax: {message}"));
-            findings.push(finding.help("check that everything before it is closed"));
+            findings.push(finding.help(match is_cut_by_comment(&run.node) {
+                true => {
+                    "` #` starts a comment of YAML: put the command in quotes, or write it as a block after `run: |`"
+                }
+                false => "check that everything before it is closed",
+            }));
         }
     }
 }
 
-/// The syntax error of a command, with its byte offset.
-fn syntax_error(command: &str) -> Option<(usize, String)> {
+/// Whether a text without quotes ends at a comment.
+fn is_cut_by_comment(node: &Node) -> bool {
+    let place = node.place();
+    let rest = &place.source.text[place.range.end..];
+    node.is_plain() && rest.lines().next().is_some_and(|rest| rest.trim_start().starts_with('#'))
+}
+
+/// Reports the first line that YAML joins to the one before it although it looks like a command of its own.
+fn folded_line(run: &Spanned<String>) -> Option<Diagnostic> {
+    let place = run.node.content_place();
+    let written = &place.source.text[place.range.clone()];
+    let starts_alone =
+        |line: &str| line.starts_with(|letter: char| letter.is_alphanumeric() || "_.!/[{:".contains(letter));
+    let is_open = |line: &str| {
+        let last = line.rsplit([' ', '\t']).next().unwrap_or_default();
+        line.ends_with(['\\', '|', '&', '(', '{', ';']) || ["do", "then", "else"].contains(&last)
+    };
+    let mut before = "";
+    for line in written.lines().map(str::trim) {
+        let is_joined = !before.is_empty() && run.value.contains(&format!("{before} {line}"));
+        if is_joined && starts_alone(line) && !is_open(before) {
+            let start = place.range.start + (line.as_ptr().addr() - written.as_ptr().addr());
+            let place = crate::diagnostic::SourceSpan { range: start..start + line.len(), ..place };
+            let finding = Diagnostic::warning("folded-script", place, "YAML joins this line to the one before it");
+            return Some(finding.help(
+                "write `run: |` so that each line is a command; there, a line that ends with `\\` continues in the next",
+            ));
+        }
+        before = line;
+    }
+    None
+}
+
+/// A part of a script whose failure doesn't fail the check.
+struct IgnoredFailure {
+    /// The bytes of the script.
+    range: Range<usize>,
+    is_negation: bool,
+}
+
+impl IgnoredFailure {
+    fn finding(self, node: &Node) -> Diagnostic {
+        let (message, help) = match self.is_negation {
+            true => (
+                "this line never fails the check: `bash -e` ignores the result of `!`, except in the last line",
+                "write `if COMMAND; then exit 1; fi`, or make it the last line",
+            ),
+            false => (
+                "a failure before `&&` doesn't fail the check: `bash -e` ignores it, except in the last line",
+                "write the commands in lines of their own, without `&&`",
+            ),
+        };
+        Diagnostic::warning("ignored-failure", node.place_of_range(self.range), message).help(help)
+    }
+}
+
+/// The statements of a script that `bash -e` doesn't stop at, by characters. The last one is the result of the script.
+fn ignored_failures(script: &[ShellNode]) -> Vec<(Range<usize>, bool)> {
+    let mut found: Vec<Option<(Range<usize>, bool)>> = Vec::new();
+    for node in script {
+        let ShellKind::List { items } = &node.kind else {
+            found.push(is_negation(node).then(|| (node.span.start..node.span.end, true)));
+            continue;
+        };
+        // One statement is a chain of commands with `&&` and `||`.
+        let is_end = |operator: &Option<ListOperator>| !matches!(operator, Some(ListOperator::And | ListOperator::Or));
+        for chain in items.split_inclusive(|item| is_end(&item.operator)) {
+            let (Some(first), Some(last)) = (chain.first(), chain.last()) else { continue };
+            let range = first.command.span.start..last.command.span.end;
+            let is_and = |operator: &Option<ListOperator>| matches!(operator, Some(ListOperator::And));
+            let (before, _) = chain.split_at(chain.len() - 1);
+            let is_exit = is_word_of(&last.command, &["exit", "false"])
+                || matches!(last.command.kind, ShellKind::BraceGroup { .. });
+            let is_conjunction = !is_exit && !before.is_empty() && before.iter().all(|item| is_and(&item.operator));
+            let is_background = matches!(last.operator, Some(ListOperator::Background));
+            found.push(match chain {
+                _ if is_background => None,
+                [only] => is_negation(&only.command).then_some((range, true)),
+                // `test ... && COMMAND` is a way to write `if`.
+                _ if is_conjunction && !before.iter().all(|item| is_condition(&item.command)) => Some((range, false)),
+                _ => None,
+            });
+        }
+    }
+    found.pop();
+    found.into_iter().flatten().collect()
+}
+
+fn is_negation(node: &ShellNode) -> bool {
+    matches!(node.kind, ShellKind::Negation { .. })
+}
+
+/// Whether a command only tests something.
+fn is_condition(node: &ShellNode) -> bool {
+    match &node.kind {
+        ShellKind::Negation { pipeline } => is_condition(pipeline),
+        ShellKind::Command { .. } => is_word_of(node, &["test", "[", "[[", "command"]),
+        ShellKind::Pipeline { .. } | ShellKind::Subshell { .. } | ShellKind::BraceGroup { .. } => false,
+        // `[[ ]]` and `(( ))`.
+        _ => true,
+    }
+}
+
+/// Whether a command begins with one of these words.
+fn is_word_of(node: &ShellNode, names: &[&str]) -> bool {
+    let ShellKind::Command { words, .. } = &node.kind else { return false };
+    words
+        .first()
+        .is_some_and(|word| matches!(&word.kind, ShellKind::Word { value, .. } if names.contains(&value.as_str())))
+}
+
+/// The parts of a command that can't fail it, or its syntax error with its byte offset; `None` if it can't be judged.
+fn parse(command: &str) -> Option<Result<Vec<IgnoredFailure>, (usize, String)>> {
     // The parser doesn't support a `case` without patterns.
     let is_bare_case = command.split_whitespace().collect::<Vec<_>>().windows(2).any(|pair| pair == ["in", "esac"]);
     // It doesn't support conditions of several lines either.
@@ -42,12 +175,21 @@ fn syntax_error(command: &str) -> Option<(usize, String)> {
         return None;
     }
     let text = command.to_owned();
-    let parser = std::thread::Builder::new().stack_size(STACK).spawn(move || rable::parse(&text, true).err());
+    let parse = move || rable::parse(&text, true).map(|script| ignored_failures(&script));
+    let parser = std::thread::Builder::new().stack_size(STACK).spawn(parse);
     // If the parser panics, the command counts as valid.
-    let error = parser.ok()?.join().ok()??;
+    let parsed = parser.ok()?.join().ok()?;
     // The parser counts characters.
-    let at = command.char_indices().nth(error.pos()).map_or(command.len(), |(at, _)| at);
-    Some((at, plain_message(error.message())))
+    let byte = |at: usize| command.char_indices().nth(at).map_or(command.len(), |(at, _)| at);
+    let ignored = |(range, is_negation): (Range<usize>, bool)| {
+        let range = byte(range.start)..byte(range.end);
+        let end = range.start + command[range.clone()].trim_end().len();
+        IgnoredFailure { range: range.start..end, is_negation }
+    };
+    Some(match parsed {
+        Ok(found) => Ok(found.into_iter().map(ignored).collect()),
+        Err(error) => Err((byte(error.pos()), plain_message(error.message()))),
+    })
 }
 
 /// The parser's message in plain English.
@@ -115,6 +257,39 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+
+    fn syntax_error(command: &str) -> Option<(usize, String)> {
+        parse(command)?.err()
+    }
+
+    #[test]
+    fn failures_that_bash_ignores_are_found() {
+        for (command, ignored) in [
+            ("! grep a b\ntrue", &["! grep a b"][..]),
+            ("! grep a b; true", &["! grep a b"]),
+            ("true\n! grep a b", &[]),
+            ("! grep a b", &[]),
+            ("! a | b\n! c ü; ! d\n", &["! a | b", "! c ü"]),
+            ("cargo build && cargo test\necho done", &["cargo build && cargo test"]),
+            ("echo start\ncargo build && cargo test", &[]),
+            ("test -f a && cat a\n[ -n \"$b\" ] && [[ $b == c ]] && echo\ntrue", &[]),
+            ("grep -q a b && exit 1\ngrep -q a b && { echo no; exit 1; }\ntrue", &[]),
+            ("a || b\na && b || c\na && b &\ntrue", &[]),
+            ("if ! a; then exit 1; fi\ntrue", &[]),
+        ] {
+            let found = parse(command).unwrap().unwrap();
+            let found: Vec<&str> = found.iter().map(|it| &command[it.range.clone()]).collect();
+            assert_eq!(found, ignored, "{command}");
+            // What bash says: each part alone fails, and the whole doesn't.
+            let runs = |script: &str| {
+                let commands = "a() { false; }; b() { false; }; c() { true; }; d() { false; }; cargo() { false; }; grep() { true; }\n";
+                let script = format!("{commands}{script}");
+                let ended = Command::new("bash").args(["-e", "-o", "pipefail", "-c", &script]).output();
+                ended.unwrap().status.success()
+            };
+            assert!(ignored.is_empty() || !command.ends_with("true") || runs(command), "{command}");
+        }
+    }
 
     /// Whether bash itself can read it.
     fn bash_reads(command: &str) -> bool {

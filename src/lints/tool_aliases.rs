@@ -1,28 +1,143 @@
 //! Tools of other programs, and their rules.
 
+use super::key_aliases::fold_key;
 use crate::tools::TOOLS;
 use crate::yaml::{self, Node};
 
 /// The tools, each with tools of other programs: those that are certainly the same, and those that may be.
 const TOOL_ALIASES: &[(&str, &[&str], &[&str])] = &[
-    ("bash", &["shell"], &["execute", "run_command", "terminal"]),
-    ("edit_file", &["edit", "multiedit", "str_replace"], &["notebookedit", "str_replace_based_edit_tool"]),
-    ("glob", &[], &["find", "ls", "list_files"]),
-    ("grep", &["rg"], &["search"]),
-    ("read_file", &["read", "view"], &["cat"]),
-    ("task", &[], &["agent", "subagent"]),
-    ("todo", &["todo_write", "todowrite"], &[]),
-    ("write_file", &["create_file", "write"], &[]),
+    (
+        "bash",
+        &["shell"],
+        &[
+            "execute",
+            "run_command",
+            "terminal",
+            "run_shell_command",
+            "execute_command",
+            "run_terminal_cmd",
+            "run_terminal_command",
+            "run_in_terminal",
+            "local_shell",
+            "shell_command",
+            "shell_tool",
+            "exec",
+            "exec_command",
+            "execute_bash",
+            "execute_shell",
+            "run_bash",
+            "run_shell",
+            "bash_tool",
+            "bash_command",
+            "powershell",
+            "python",
+            "code_interpreter",
+            "execute_code",
+            "git",
+        ],
+    ),
+    (
+        "edit_file",
+        &["edit", "multiedit", "str_replace", "file_edit"],
+        &[
+            "notebookedit",
+            "str_replace_based_edit_tool",
+            "str_replace_editor",
+            "apply_patch",
+            "apply_diff",
+            "patch",
+            "replace",
+            "search_replace",
+            "replace_in_file",
+            "replace_string_in_file",
+            "edit_block",
+            "text_editor",
+            "insert_edit_into_file",
+            "update_file",
+            "fs_write",
+        ],
+    ),
+    (
+        "glob",
+        &[],
+        &[
+            "find",
+            "ls",
+            "list_files",
+            "list",
+            "list_directory",
+            "list_dir",
+            "find_files",
+            "file_search",
+            "glob_file_search",
+            "directory_tree",
+            "tree",
+        ],
+    ),
+    (
+        "grep",
+        &["rg", "ripgrep"],
+        &[
+            "search",
+            "search_files",
+            "search_file_content",
+            "grep_search",
+            "codebase_search",
+            "search_text",
+            "search_code",
+        ],
+    ),
+    (
+        "read_file",
+        &["read", "view"],
+        &[
+            "cat",
+            "view_file",
+            "open_file",
+            "open",
+            "get_file",
+            "fs_read",
+            "read_many_files",
+            "read_text_file",
+            "notebookread",
+        ],
+    ),
+    (
+        "task",
+        &[],
+        &[
+            "agent",
+            "subagent",
+            "subagents",
+            "delegate",
+            "delegate_task",
+            "dispatch_agent",
+            "spawn_agent",
+            "run_agent",
+            "run_subagent",
+            "transfer_task",
+            "handoff",
+            "new_task",
+            "task_create",
+        ],
+    ),
+    (
+        "todo",
+        &["todo_write", "todowrite"],
+        &["todo_read", "update_plan", "manage_todo_list", "update_todos", "write_todos", "plan", "todos"],
+    ),
+    ("write_file", &["create_file", "write"], &["write_to_file", "create", "save_file", "new_file"]),
 ];
 
 /// The tool that a name in another program refers to, and whether the match is certain.
 pub(super) fn tool_for_alias(name: &str) -> Option<(&'static str, bool)> {
-    let lower = name.to_lowercase();
-    let lower = lower.as_str();
+    let folded = fold_key(name);
+    let is_named = |names: &[&str]| names.iter().any(|alias| fold_key(alias) == folded);
     let alias = TOOL_ALIASES.iter().find_map(|(here, certain, uncertain)| {
-        let is_certain = certain.contains(&lower);
-        (is_certain || uncertain.contains(&lower)).then_some((*here, is_certain))
+        let is_certain = is_named(certain);
+        (is_certain || is_named(uncertain)).then_some((*here, is_certain))
     });
+    let lower = name.to_lowercase();
     alias.or_else(|| TOOLS.iter().find(|tool| tool.name == lower).map(|tool| (tool.name, true)))
 }
 

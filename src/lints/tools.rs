@@ -9,6 +9,7 @@ use crate::tools::submit_result::SubmitResult;
 use crate::tools::{Builtin, TOOLS};
 use crate::yaml::{Node, Spanned};
 
+use super::foreign_names::help_for_tool;
 use super::tool_aliases::{bash_entry, split_rule, tool_for_alias};
 use super::{Lint, LintContext, MAX_FINDINGS, fix_place, join_names, listed_twice};
 
@@ -137,7 +138,10 @@ impl ToolList<'_> {
             return self.subagent_as_tool(entry, name);
         }
         let known = || TOOLS.iter().map(|tool| tool.name);
-        let near = || suggest(name, known()).map(|near| (near.name, near.is_certain));
+        let near = || {
+            let near = suggest(name, known()).map(|near| (near.name, near.is_certain));
+            near.filter(|(_, is_certain)| *is_certain || help_for_tool(name).is_none())
+        };
         match (tool_for_alias(name).or_else(near), rule) {
             (Some(("task", _)), Some(rule)) if !rule.is_empty() && rule != "*" => self.task_entry(entry, rule),
             (Some(("bash", _)), Some(_)) => self.bash_rules_entry(entry),
@@ -147,10 +151,10 @@ impl ToolList<'_> {
             (None, _) if matches!(written, "*" | "all") => {
                 unknown_tool(entry).help(format!("name every tool: {}", join_names(known())))
             }
-            (None, _) if name.to_lowercase().starts_with("web") => {
-                unknown_tool(entry).help("there is no web tool; with `network: open`, `bash` can run `curl`")
-            }
-            (None, _) => unknown_tool(entry).help(format!("expected one of {}", join_names(known()))),
+            (None, _) => unknown_tool(entry).help(match help_for_tool(name) {
+                Some(help) => help,
+                None => format!("expected one of {}", join_names(known())),
+            }),
         }
     }
 

@@ -22,7 +22,7 @@ use rmcp::service::{
 use rmcp::transport::async_rw::AsyncRwTransport;
 use serde_json::{Map, Value};
 use tokio::process::{ChildStdin, ChildStdout};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::call_result;
@@ -470,7 +470,7 @@ impl Connection {
                 let (peer, id, token) = (handle.peer.clone(), handle.id.clone(), handle.progress_token.clone());
                 let (limits, total) = (context.limits, self.timeout * PROGRESS_FACTOR);
                 let mut idle = pin!(sleep(self.timeout));
-                let (mut total_timeout, mut deadline) = (pin!(sleep(total)), pin!(sleep_until(limits.deadline.into())));
+                let (mut total_timeout, mut deadline) = (pin!(sleep(total)), pin!(limits.deadline.expired()));
                 let mut answer = pin!(handle.await_response());
                 let stopped = loop {
                     tokio::select! {

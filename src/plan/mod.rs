@@ -404,7 +404,7 @@ pub struct FallbackModel {
 pub struct PlannedCheck {
     /// Its name.
     pub name: String,
-    /// The command for `bash -c`, as the job has it. Inputs are environment variables.
+    /// The script for `bash -e -o pipefail -c`, as the job has it. Inputs are environment variables.
     pub run: String,
     /// How long it may take, in milliseconds.
     pub timeout_ms: u64,

@@ -12,20 +12,20 @@ mod process_table;
 mod process_tree;
 pub(crate) mod program;
 pub(crate) mod reaper;
+mod run_deadline;
 pub(crate) mod spawn;
-
-use std::time::Instant;
 
 use tokio_util::sync::CancellationToken;
 
 pub use environment::{Environment, WITHHELD, is_always_passed};
 pub use reaper::kill_all;
+pub use run_deadline::RunDeadline;
 
 /// When a tool call or a check must end.
 #[derive(Debug, Clone)]
 pub struct CallLimits {
     /// When the run's time is up.
-    pub deadline: Instant,
+    pub deadline: RunDeadline,
     /// Cancelled when the run ends early.
     pub cancel: CancellationToken,
 }
@@ -35,7 +35,7 @@ impl CallLimits {
     pub(crate) fn stop_reason(&self) -> Option<&'static str> {
         if self.cancel.is_cancelled() {
             Some("the run was cancelled")
-        } else if Instant::now() >= self.deadline {
+        } else if self.deadline.is_expired() {
             Some("the run's time is up")
         } else {
             None

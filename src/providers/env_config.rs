@@ -76,7 +76,13 @@ pub(super) fn env_millis(
 pub(super) fn env_key(variable: &dyn Fn(&str) -> Option<String>, name: &str) -> Result<String, ProviderError> {
     let rejected = |message| Err(ProviderError::rejected(message));
     match variable(name) {
-        None => rejected(format!("{name} is not set")),
+        None => {
+            let hint = format!(
+                "set {name} to the key; without one, `legwork run JOB --dry-run` shows the plan, and `--model replay/FILE` takes the replies \
+                 from a script or a recorded run"
+            );
+            return Err(ProviderError::rejected(format!("{name} is not set")).with_hint(hint));
+        }
         Some(key) if key.is_empty() => rejected(format!("{name} is set, but empty")),
         Some(key) if key.ends_with(['\n', '\r']) => rejected(format!("{name} ends with a line break")),
         Some(key) if !key.bytes().all(|byte| byte.is_ascii_graphic()) => {

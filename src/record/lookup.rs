@@ -22,8 +22,10 @@ pub fn find_run(out: &Path, wanted: &str, is_foreign: &dyn Fn(&Path) -> bool) ->
     }
     let no_such_run = || {
         let (wanted, out) = (wanted.to_owned(), out.to_owned());
-        match map_named(&out, &wanted) {
+        let newest = || (wanted.rsplit('/').next() == Some(LATEST)).then(|| newest_map(&out, &wanted)).flatten();
+        match map_named(&out, &wanted).or_else(newest) {
             Some(map) => Error::IsMap { wanted, map },
+            None if has_runs_of(&out, &wanted) => Error::IsJob { job: wanted, out },
             None if !Path::new(&wanted).exists() && !has_runs(&out) => Error::NoRuns { out },
             None => Error::NoSuchRun { wanted, out },
         }
@@ -64,6 +66,22 @@ fn only(out: &Path, wanted: &str, mut matches: Vec<PathBuf>) -> Result<Option<Pa
 fn map_named(out: &Path, wanted: &str) -> Option<PathBuf> {
     let of_jobs = folders(out).map(|job| job.join(wanted));
     [PathBuf::from(wanted), out.join(wanted)].into_iter().chain(of_jobs).find(|folder| is_map(folder))
+}
+
+/// The map that was started last, of all jobs, or for `JOB/latest` of one.
+fn newest_map(out: &Path, wanted: &str) -> Option<PathBuf> {
+    let jobs: Vec<PathBuf> = match wanted.rsplit_once('/') {
+        Some((job, _)) => vec![out.join(job)],
+        None => folders(out).collect(),
+    };
+    let maps = jobs.iter().flat_map(|job| folders(job)).filter(|folder| is_map(folder));
+    maps.max_by_key(|map| fs::metadata(map.join(MAP_FILE)).and_then(|data| data.modified()).ok())
+}
+
+/// Whether a name is that of a job that has runs or maps.
+fn has_runs_of(out: &Path, name: &str) -> bool {
+    let is_name = !name.contains('/') && !name.starts_with('.') && !name.is_empty();
+    is_name && folders(&out.join(name)).any(|run| is_run(&run) || has_run_name(&run) || is_map(&run))
 }
 
 fn is_map(folder: &Path) -> bool {

@@ -10,7 +10,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use self::row_reader::RowReader;
-pub use self::row_reader::{Cell, CellValue, MAX_ROWS, Row, Rows, id_mistake, name_mistake, original_id};
+pub use self::row_reader::{
+    Cell, CellValue, ColumnOptions, MAX_ROWS, Row, Rows, id_mistake, name_mistake, original_id, readable_id,
+};
 use crate::diagnostic::{Diagnostic, Rule, Source, SourceSpan, rule};
 use crate::job::Job;
 
@@ -53,34 +55,33 @@ impl RowFormat {
     }
 }
 
-/// Reads a file of rows for a job. `id_column` names the column with the ids of the rows; it needn't be an input. There are at
-/// most 1,000 findings and one that counts the rest.
+/// Reads a file of rows for a job. There are at most 1,000 findings and one that counts the rest.
 ///
 /// # Errors
 /// The mistakes of a file without a valid row, or whose columns aren't those of the job.
-pub fn read(
+pub fn read<'a>(
     name: &str,
     content: Vec<u8>,
     format: RowFormat,
-    id_column: Option<&str>,
+    columns: impl Into<ColumnOptions<'a>>,
     job: &Job,
 ) -> Result<Rows, Vec<Diagnostic>> {
     let source = decode(name, content).map_err(|finding| vec![*finding])?;
-    read_rows(format, RowReader::new(&source, format == RowFormat::Csv, id_column, Some(job)))
+    read_rows(format, RowReader::new(&source, format == RowFormat::Csv, columns.into(), Some(job)))
 }
 
 /// Reads only the ids of the rows of a file, in its order. The job isn't known, so every column may be an input.
 ///
 /// # Errors
 /// All mistakes of the file, except those in values.
-pub fn read_ids(
+pub fn read_ids<'a>(
     name: &str,
     content: Vec<u8>,
     format: RowFormat,
-    id_column: Option<&str>,
+    columns: impl Into<ColumnOptions<'a>>,
 ) -> Result<Vec<String>, Vec<Diagnostic>> {
     let source = decode(name, content).map_err(|finding| vec![*finding])?;
-    let rows = read_rows(format, RowReader::new(&source, format == RowFormat::Csv, id_column, None))?;
+    let rows = read_rows(format, RowReader::new(&source, format == RowFormat::Csv, columns.into(), None))?;
     if !rows.findings.is_empty() {
         return Err(rows.findings);
     }

@@ -1,6 +1,6 @@
 //! Rows and their values, and the collection of rows and findings while a file is read.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -16,6 +16,11 @@ pub const MAX_ROWS: usize = 100_000;
 const MAX_CELL_BYTES: usize = 1 << 20;
 /// How many findings are shown; one more counts the rest.
 const MAX_FINDINGS: usize = 1_000;
+/// How many names of columns a message lists.
+const MAX_NAMES: usize = 50;
+/// The longest readable part of an id that is made from a text, in bytes, and the longest label.
+const MAX_SLUG_BYTES: usize = 60;
+const MAX_LABEL_CHARS: usize = 40;
 /// The greatest length of a row's id in bytes.
 const MAX_ID_BYTES: usize = 100;
 
@@ -30,11 +35,38 @@ pub struct Rows {
     pub findings: Vec<Diagnostic>,
 }
 
+/// What the columns of a file of rows are for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ColumnOptions<'a> {
+    /// The column with the ids of the rows. It needn't be an input.
+    pub id: Option<&'a str>,
+    /// If not empty, only these columns are inputs.
+    pub only: &'a [String],
+    /// These columns aren't inputs.
+    pub ignored: &'a [String],
+}
+
+impl<'a> From<Option<&'a str>> for ColumnOptions<'a> {
+    fn from(id: Option<&'a str>) -> Self {
+        Self { id, ..Self::default() }
+    }
+}
+
+impl ColumnOptions<'_> {
+    /// Whether a column is no input, whatever its name.
+    fn is_unused(&self, name: &str) -> bool {
+        let is_listed = |names: &[String]| names.iter().any(|listed| listed == name);
+        is_listed(self.ignored) || !(self.only.is_empty() || is_listed(self.only))
+    }
+}
+
 /// One row: the inputs of one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
     /// Its id, a safe name for a folder.
     pub id: String,
+    /// The beginning of its first value, if its id is only a digest.
+    pub label: Option<String>,
     /// The bytes of the file that hold it.
     pub range: Range<usize>,
     /// Its values, in the order of the file.
@@ -80,6 +112,11 @@ pub(super) struct RowReader<'a> {
     /// Whether the first line names the columns, as in CSV.
     pub(super) has_header: bool,
     pub(super) id_column: Option<&'a str>,
+    columns: ColumnOptions<'a>,
+    /// The names in the first row, those of `--columns` that are in any row, and whether the column of ids is.
+    first_names: Vec<String>,
+    seen_columns: HashSet<String>,
+    has_ids: bool,
     /// Without a job, every column may be an input.
     pub(super) job: Option<&'a Job>,
     pub(super) rows: Vec<Row>,
@@ -106,7 +143,7 @@ impl<'a> RowReader<'a> {
     pub(super) fn new(
         source: &'a Arc<Source>,
         has_header: bool,
-        id_column: Option<&'a str>,
+        columns: ColumnOptions<'a>,
         job: Option<&'a Job>,
     ) -> Self {
         let (rows, ids, findings) = (Vec::new(), HashMap::new(), Vec::new());
@@ -114,7 +151,11 @@ impl<'a> RowReader<'a> {
         Self {
             source,
             has_header,
-            id_column,
+            id_column: columns.id,
+            columns,
+            first_names: Vec::new(),
+            seen_columns: HashSet::new(),
+            has_ids: false,
             job,
             rows,
             ids,
@@ -175,7 +216,10 @@ impl<'a> RowReader<'a> {
         }
         let known: Vec<&str> =
             self.job.into_iter().flat_map(Job::inputs).map(|(name, _)| name.value.as_str()).collect();
-        let inputs = format!("inputs are `{}`; name the column of ids with --id", known.join("`, `"));
+        let inputs = format!(
+            "inputs are `{}`; name the column of ids with --id, and other columns with --ignore-columns",
+            known.join("`, `")
+        );
         match self.has_header {
             true => format!("the first line must name the columns, separated by commas; the job's {inputs}"),
             false => format!("its {inputs}"),
@@ -185,6 +229,16 @@ impl<'a> RowReader<'a> {
     /// What a column or key is used for; a finding if it is neither an input nor the id.
     pub(super) fn column(&mut self, name: &str, range: Range<usize>) -> Option<ColumnUse> {
         let is_id = self.id_column == Some(name);
+        self.has_ids |= is_id;
+        if self.count <= 1 && self.first_names.len() < MAX_NAMES {
+            self.first_names.push(name.to_owned());
+        }
+        if self.columns.only.iter().any(|only| only == name) && !self.seen_columns.contains(name) {
+            self.seen_columns.insert(name.to_owned());
+        }
+        if self.columns.is_unused(name) {
+            return Some(ColumnUse { is_id, is_input: false });
+        }
         let Some(job) = self.job else { return Some(ColumnUse { is_id, is_input: true }) };
         let input = job.inputs().find(|(declared, _)| declared.value == name).map(|(_, input)| input);
         match input {
@@ -220,9 +274,10 @@ impl<'a> RowReader<'a> {
             );
             return;
         }
+        let mut label = None;
         let id = match self.id_column {
             Some(column) => match values.iter().find(|(cell, used)| used.is_id && cell.value != NO_VALUE) {
-                Some((cell, _)) => (cell.value.to_text(), cell.range.clone()),
+                Some((cell, _)) => (readable_id(&cell.value.to_text()), cell.range.clone()),
                 // The column of ids is wrong, which was reported.
                 None if self.has_wrong_columns => return,
                 None => {
@@ -231,7 +286,11 @@ impl<'a> RowReader<'a> {
                     return;
                 }
             },
-            None => (digest(&values), range.clone()),
+            None => {
+                let texts = values.iter().filter(|(_, used)| used.is_input).map(|(cell, _)| cell.value.to_text());
+                label = { texts }.find(|text| !text.trim().is_empty()).map(|text| label_of(&text));
+                (digest(&values), range.clone())
+            }
         };
         let (id, place) = id;
         if let Some(why) = id_mistake(&id) {
@@ -263,7 +322,7 @@ impl<'a> RowReader<'a> {
         }
         self.ids.insert(id.to_ascii_lowercase(), (self.rows.len(), place));
         let cells = values.into_iter().filter(|(_, used)| used.is_input).map(|(cell, _)| cell).collect();
-        self.rows.push(Row { id, range, cells });
+        self.rows.push(Row { id, label, range, cells });
     }
 
     /// Counts a row. Returns whether the file has more of them than are allowed; then the rest isn't read.
@@ -279,6 +338,23 @@ impl<'a> RowReader<'a> {
     }
 
     pub(super) fn finish(mut self) -> Result<Rows, Vec<Diagnostic>> {
+        let is_missing = !self.has_header && !self.has_ids && !self.first_names.is_empty();
+        if let Some(id) = self.id_column.filter(|_| is_missing) {
+            let names = self.first_names.iter().map(String::as_str);
+            let help = match suggest_name(id, names) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("the keys of the first row are `{}`", self.first_names.join("`, `")),
+            };
+            let message = format!("no row has the key `{id}`, which --id names");
+            return Err(vec![Diagnostic::error("bad-row-id", self.place(0..0), message).help(help)]);
+        }
+        let unseen = self.columns.only.iter().find(|name| !self.seen_columns.contains(*name));
+        if let Some(name) = unseen.filter(|_| !self.first_names.is_empty()) {
+            let names = self.first_names.join("`, `");
+            let message = format!("there is no column `{name}`, which --columns names");
+            self.error("unknown-input", 0..0, message, format!("the columns are `{names}`"));
+            self.has_wrong_columns = true;
+        }
         if self.rows.is_empty() && self.findings.is_empty() {
             let range = self.text().len()..self.text().len();
             self.error("no-rows", range, "the file has no rows", "write one row for each run");
@@ -297,7 +373,8 @@ impl<'a> RowReader<'a> {
 
 /// An id from the values of a row: 16 hexadecimal digits. It doesn't depend on their order or on the format of the file.
 fn digest(values: &[(Cell, ColumnUse)]) -> String {
-    let mut pairs: Vec<(&str, String)> = values.iter().map(|(cell, _)| (&*cell.name, cell.value.to_text())).collect();
+    let inputs = values.iter().filter(|(_, used)| used.is_input);
+    let mut pairs: Vec<(&str, String)> = inputs.map(|(cell, _)| (&*cell.name, cell.value.to_text())).collect();
     pairs.sort_unstable();
     let mut hash = Sha256::new();
     for text in pairs.iter().flat_map(|(name, value)| [*name, value.as_str()]) {
@@ -305,6 +382,33 @@ fn digest(values: &[(Cell, ColumnUse)]) -> String {
         hash.update(text);
     }
     hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The text if it can name a folder, else its letters and digits with a digest of the whole: `src/a.py` is
+/// `src-a.py-` and eight hexadecimal digits.
+pub fn readable_id(text: &str) -> String {
+    if text.is_empty() || id_mistake(text).is_none() {
+        return text.to_owned();
+    }
+    let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-');
+    let mut slug = String::new();
+    for letter in text.chars().map(|letter| if is_allowed(letter) { letter } else { '-' }) {
+        if letter != '-' || !slug.ends_with('-') {
+            slug.push(letter);
+        }
+    }
+    // The end of a path says more than its beginning.
+    let end = &slug[slug.len().saturating_sub(MAX_SLUG_BYTES)..];
+    let end = end.trim_start_matches(|letter: char| !letter.is_ascii_alphanumeric()).trim_end_matches(['-', '.']);
+    let slug = if end.is_empty() { "row" } else { end };
+    let digest: String = Sha256::digest(text).iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    format!("{slug}-{digest}")
+}
+
+/// The beginning of a value, in one line.
+fn label_of(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    crate::text::truncate::first(&line, MAX_LABEL_CHARS).to_owned()
 }
 
 /// Why an id can't name a folder.

@@ -94,11 +94,18 @@ fn merge_string_or_object(parts: &mut Map<String, Value>) {
     mapping.shift_remove("type");
     parts.shift_remove("anyOf");
     parts.insert("type".to_owned(), json!(["string", "object"]));
-    for (key, value) in text.into_iter().filter(|(key, _)| key != "type" && key != "description") {
-        parts.entry(key).or_insert(value);
-    }
+    let text: Map<String, Value> = text.into_iter().filter(|(key, _)| key != "type" && key != "description").collect();
+    // A list of words would apply to the mapping, too.
+    let has_words = ["enum", "const", "oneOf"].iter().any(|key| text.contains_key(*key));
     parts.insert("if".to_owned(), json!({ "type": "object" }));
     parts.insert("then".to_owned(), Value::Object(mapping));
+    if has_words {
+        parts.insert("else".to_owned(), Value::Object(text));
+    } else {
+        for (key, value) in text {
+            parts.entry(key).or_insert(value);
+        }
+    }
 }
 
 /// Makes the fallbacks of a model models without fallbacks. A type that contains itself would need references.

@@ -8,9 +8,10 @@ use minijinja::Environment;
 use super::engine::environment;
 use super::variables::{TemplateVariables, UsedInputs};
 use crate::diagnostic::Diagnostic;
+use crate::yaml::Findings;
 
-/// The greatest number of findings that are kept: more than are shown.
-const MAX_FINDINGS: usize = 110;
+/// The greatest number of type errors that are kept: more than are shown.
+const MAX_TYPE_ERRORS: usize = 110;
 
 /// What the job declares about an input.
 #[derive(Debug, Clone, Copy, Default)]
@@ -25,7 +26,7 @@ pub(super) struct CheckContext<'a> {
     pub(super) names: &'a TemplateVariables,
     pub(super) environment: Environment<'static>,
     pub(super) used_inputs: UsedInputs,
-    pub(super) findings: Vec<Diagnostic>,
+    pub(super) findings: Findings,
     /// The number of findings that make a text invalid, those included that were found before.
     pub(super) found: usize,
     /// An input that untrusted users can write and that templates can use.
@@ -49,7 +50,7 @@ impl<'a> CheckContext<'a> {
             names,
             environment: environment(),
             used_inputs: UsedInputs::default(),
-            findings: Vec::new(),
+            findings: Findings::default(),
             found: 0,
             untrusted,
             declared,
@@ -63,12 +64,16 @@ impl<'a> CheckContext<'a> {
 
     /// Adds a warning; the text stays valid.
     pub(super) fn report_warning(&mut self, finding: Diagnostic) {
-        push_new(&mut self.findings, finding);
+        self.findings.push(finding);
     }
 
-    /// Whether further findings would be dropped.
-    pub(super) fn is_full(&self) -> bool {
-        self.findings.len() >= MAX_FINDINGS
+    /// Whether there are so many findings that the rest isn't checked.
+    pub(super) fn is_full(&mut self) -> bool {
+        let is_full = self.findings.is_full();
+        if is_full {
+            self.findings.mark_truncated();
+        }
+        is_full
     }
 
     pub(super) fn report(&mut self, finding: Diagnostic) {
@@ -76,7 +81,7 @@ impl<'a> CheckContext<'a> {
         // After a misspelled name, the rest of the text is still checked.
         let is_of_a_name = finding.code.starts_with("un") && finding.code != "unreadable-file";
         self.used_inputs.is_incomplete |= self.is_full() || !(is_of_a_name || finding.code == "secret-in-template");
-        push_new(&mut self.findings, finding);
+        self.findings.push(finding);
     }
 
     /// Whether the engine has a filter or test of this name.
@@ -95,7 +100,7 @@ pub(super) fn push_new(findings: &mut Vec<Diagnostic>, finding: Diagnostic) {
             && other.span.range == finding.span.range
             && Arc::ptr_eq(&other.span.source, &finding.span.source)
     };
-    if findings.len() < MAX_FINDINGS && !findings.iter().any(same) {
+    if findings.len() < MAX_TYPE_ERRORS && !findings.iter().any(same) {
         findings.push(finding);
     }
 }

@@ -11,9 +11,9 @@ use super::exports::{Exports, exports};
 use super::instrument::InstrumentedTemplate;
 use super::job_dir::{JobDir, PromptFileError};
 use super::name_check::TextRole;
-use super::scopes::VisibleNames;
-use super::syntax_errors::{SyntaxError, find_errors};
-use super::tags::find_oversized_tag;
+use super::scopes::{NameBinding, VisibleNames};
+use super::syntax_errors::{SyntaxError, find_errors, without_broken_tags};
+use super::tags::{find_oversized_tag, tags_after_dollar};
 use super::texts::{Template, TemplateText, Templates, TextOrigin};
 use super::type_check::{TypeError, type_errors};
 use super::variables::TemplateVariables;
@@ -103,7 +103,7 @@ impl<'a> Loader<'a> {
     /// The texts and the findings. A text with an error can't be rendered.
     pub fn finish(mut self) -> (Templates, Vec<Diagnostic>) {
         self.templates.used_inputs = self.context.used_inputs;
-        (self.templates, self.context.findings)
+        (self.templates, self.context.findings.finish())
     }
 
     /// Makes a text that includes an invalid one invalid, too.
@@ -145,18 +145,16 @@ impl<'a> Loader<'a> {
         }
         match parse(&text.text, name, Default::default()) {
             Ok(ast::Stmt::Template(root)) => {
+                for range in tags_after_dollar(&text.text) {
+                    let message = "the `$` isn't part of the tag: it stays in the text, before the value";
+                    let finding = Diagnostic::warning("dollar-before-tag", text.origin.place(range), message);
+                    self.context.report_warning(finding.help("remove the `$`: a tag here is `{{ inputs.NAME }}`"));
+                }
                 self.templates
                     .instrumented
                     .insert(name.to_owned(), InstrumentedTemplate::new(&text.text, &root.children));
                 self.exports.insert(name.to_owned(), exports(&root.children));
-                for TypeError { range, message } in type_errors(&root.children, &self.context.names.types) {
-                    let message = format!("the template can't be rendered: {message}");
-                    let finding = Diagnostic::error("render-failed", text.origin.place(range), message);
-                    let help = "use the input as its type allows, or change the `type` of the input";
-                    push_new(&mut self.templates.type_errors, finding.help(help));
-                }
-                let trail = trail.iter().cloned().chain([name.to_owned()]).collect();
-                TemplateChecker::new(self, text.origin, role, visible, trail).template(&root.children);
+                self.check_tree(name, text.origin, role, visible, trail, &root.children);
             }
             Ok(_) => {}
             Err(error) => {
@@ -164,8 +162,34 @@ impl<'a> Loader<'a> {
                     let finding = Diagnostic::error("template-syntax", text.origin.place(range), message);
                     self.context.report(finding.help(help));
                 }
+                let Some(repaired) = without_broken_tags(&text.text) else { return };
+                if let Ok(ast::Stmt::Template(root)) = parse(&repaired.text, name, Default::default()) {
+                    // A broken tag may have set any of its words.
+                    let words = repaired.words.into_iter().map(|word| (word, NameBinding::Other));
+                    let visible = words.chain(visible.clone()).collect();
+                    self.check_tree(name, text.origin, role, &visible, trail, &root.children);
+                }
             }
         }
+    }
+
+    fn check_tree(
+        &mut self,
+        name: &str,
+        origin: TextOrigin,
+        role: TextRole,
+        visible: &VisibleNames,
+        trail: &[String],
+        statements: &[ast::Stmt<'_>],
+    ) {
+        for TypeError { range, message } in type_errors(statements, &self.context.names.types) {
+            let message = format!("the template can't be rendered: {message}");
+            let finding = Diagnostic::error("render-failed", origin.place(range), message);
+            let help = "use the input as its type allows, or change the `type` of the input";
+            push_new(&mut self.templates.type_errors, finding.help(help));
+        }
+        let trail = trail.iter().cloned().chain([name.to_owned()]).collect();
+        TemplateChecker::new(self, origin, role, visible, trail).template(statements);
     }
 
     /// Reads a file, unless an earlier call has read it or failed to.

@@ -51,6 +51,7 @@ pub const RULES: &[Rule] = &[
     rule!(Error "render-failed"),
     rule!(Error "macro-arguments"),
     rule!(Warning "single-brace"),
+    rule!(Warning "dollar-before-tag"),
 ];
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub(super) struct SyntaxError {
 }
 
 /// The greatest number of errors that are reported for one text.
-const MAX_MISTAKES: usize = 110;
+const MAX_MISTAKES: usize = 1_000;
 
 /// The greatest number of open blocks. The parser's own limit is slightly higher.
 const MAX_OPEN: usize = 100;
@@ -85,6 +85,48 @@ pub(super) fn find_errors(text: &str, error: &minijinja::Error) -> Vec<SyntaxErr
     }
     reading.found.sort_by_key(|mistake| mistake.range.start);
     reading.found
+}
+
+/// How often broken tags are removed from one text: those that close a removed one are found broken in the next pass.
+const MAX_PASSES: usize = 8;
+
+/// A text without its broken tags, for the other findings in it. Its places are those of the text.
+#[derive(Debug)]
+pub(super) struct RepairedText {
+    pub(super) text: String,
+    /// The words of the removed tags that may have set names.
+    pub(super) words: Vec<String>,
+}
+
+/// Blanks out all broken tags; `None` if the rest of the text can't be parsed.
+pub(super) fn without_broken_tags(text: &str) -> Option<RepairedText> {
+    let mut repaired = RepairedText { text: text.to_owned(), words: Vec::new() };
+    for _ in 0..MAX_PASSES {
+        let Err(error) = parse(&repaired.text, "", Default::default()) else { return Some(repaired) };
+        let errors = find_errors(&repaired.text, &error);
+        let is_broken = |tag: &Tag| {
+            errors.iter().any(|error| error.range.start < tag.range.end && tag.range.start < error.range.end.max(1))
+        };
+        let broken: Vec<Tag> = tags(&repaired.text).into_iter().filter(is_broken).collect();
+        // What follows a comment or raw text that isn't closed may be part of it.
+        let hides_rest = |tag: &Tag| tag.kind == TagKind::Comment || first_word(tag.content(&repaired.text)) == "raw";
+        if broken.is_empty() || broken.iter().any(hides_rest) {
+            return None;
+        }
+        for tag in broken {
+            let content = tag.content(&repaired.text);
+            let is_name = |letter: char| letter.is_alphanumeric() || letter == '_';
+            if tag.kind == TagKind::Block {
+                let words = content.split(|letter| !is_name(letter)).filter(|word| !word.is_empty());
+                let words: Vec<String> = words.map(str::to_owned).collect();
+                repaired.words.extend(words);
+            }
+            let written = &repaired.text[tag.range.clone()];
+            let blank: String = written.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }).collect();
+            repaired.text.replace_range(tag.range, &blank);
+        }
+    }
+    None
 }
 
 struct TagChecker<'a> {

@@ -71,6 +71,18 @@ pub(super) fn tags(text: &str) -> Vec<Tag> {
     tags
 }
 
+/// The tags for one of the job's variables that are written as in GitHub's workflows, `${{ inputs.x }}`, with their `$`.
+pub(super) fn tags_after_dollar(text: &str) -> Vec<Range<usize>> {
+    let is_of_job = |tag: &Tag| {
+        let word = first_word(tag.content(text));
+        word == "inputs" || TemplateVariables::parts(word).is_some()
+    };
+    let found = tags(text)
+        .into_iter()
+        .filter(|tag| tag.kind == TagKind::Variable && text[..tag.range.start].ends_with('$') && is_of_job(tag));
+    found.map(|tag| tag.range.start - 1..tag.range.end).collect()
+}
+
 fn opening(text: &str, from: usize) -> Option<(usize, TagKind)> {
     let found = text.as_bytes()[from..].windows(2).position(|pair| matches!(pair, b"{{" | b"{%" | b"{#"))?;
     let kind = match text.as_bytes()[from + found + 1] {

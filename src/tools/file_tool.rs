@@ -126,7 +126,7 @@ async fn until_stopped(
     let timed_out = async {
         tokio::select! {
             () = limits.cancel.cancelled() => {}
-            () = tokio::time::sleep_until(limits.deadline.into()) => {}
+            () = limits.deadline.expired() => {}
         }
         tokio::time::sleep(CANCEL_GRACE).await;
     };

@@ -105,7 +105,7 @@ impl Tool for SubmitResult {
 
     fn call<'a>(&'a self, input: &'a RawValue, context: &'a ToolContext<'a>) -> CallFuture<'a> {
         Box::pin(async move {
-            let remaining = context.limits.deadline.saturating_duration_since(Instant::now());
+            let remaining = context.limits.deadline.end().saturating_duration_since(Instant::now());
             self.check(input, VALIDATION_TIMEOUT.min(remaining)).await.map(|()| ACCEPTED.to_owned().into())
         })
     }

@@ -11,22 +11,24 @@ use crate::diagnostic::{Diagnostic, OmittedFindings};
 /// How many findings are kept before sorting.
 const MAX_KEPT: usize = 1000;
 
+/// Findings without duplicates, up to a bound.
 #[derive(Debug, Default)]
-pub(super) struct Findings {
+pub struct Findings {
     list: Vec<Diagnostic>,
     /// All findings, those included that are only counted. The message is a hash, because there can be very many.
-    seen: HashSet<(&'static str, usize, usize, u64)>,
+    seen: HashSet<(&'static str, usize, usize, usize, u64)>,
     /// The count of findings that aren't kept.
     more: OmittedFindings,
 }
 
 impl Findings {
     /// Adds a finding, unless there is an equal one.
-    pub(super) fn push(&mut self, finding: Diagnostic) {
+    pub fn push(&mut self, finding: Diagnostic) {
         let mut message = DefaultHasher::new();
         finding.message.hash(&mut message);
         let Range { start, end } = finding.span.range;
-        if !self.seen.insert((finding.code, start, end, message.finish())) {
+        let source = Arc::as_ptr(&finding.span.source).addr();
+        if !self.seen.insert((finding.code, source, start, end, message.finish())) {
             return;
         }
         // A nested decoding may have omitted findings already.
@@ -46,17 +48,17 @@ impl Findings {
     }
 
     /// Records that there may be more findings.
-    pub(super) fn mark_truncated(&mut self) {
+    pub fn mark_truncated(&mut self) {
         self.more.at_least = true;
     }
 
     /// Whether further findings are only counted.
-    pub(super) fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.list.len() >= MAX_KEPT
     }
 
     /// All findings, sorted by place; those beyond the bound are only counted.
-    pub(super) fn finish(mut self) -> Vec<Diagnostic> {
+    pub fn finish(mut self) -> Vec<Diagnostic> {
         if let Some(first) = self.list.first() {
             let source = Arc::clone(&first.span.source);
             self.list.sort_by_key(|finding| {

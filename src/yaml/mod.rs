@@ -44,6 +44,7 @@ pub use comments::directive_comments;
 pub use decode::{EXPECTED_AMOUNT, EXPECTED_COUNT};
 pub use decode_error::{ErrorDetail, coded_error};
 pub use decode_recovery::{Decoded, report};
+pub use findings::Findings;
 pub use limits::MAX_BYTES;
 pub use node::{FormatHints, KeyAliases, NO_HINTS, Node, NodeKind};
 pub use scalar_spans::ScalarSpanMap;
@@ -65,6 +66,7 @@ pub const RULES: &[Rule] = &[
     rule!(Error "multiple-documents"),
     rule!(Error "unknown-anchor"),
     rule!(Error "cyclic-alias"),
+    rule!(Warning "unused-anchor"),
     rule!(Error "unknown-tag"),
     rule!(Error "merge-key"),
     rule!(Error "duplicate-key"),

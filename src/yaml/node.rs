@@ -351,17 +351,29 @@ impl Node {
         }
     }
 
-    /// Converts it to JSON. Keys are strings, and so are numbers that JSON doesn't have.
+    /// Converts it to JSON. Keys are strings, and so are numbers that JSON doesn't have. A value that is an error is null.
     pub fn to_json(&self) -> serde_json::Value {
+        self.convert_to_json(false)
+    }
+
+    /// Like [`Self::to_json`], without the entries of mappings whose values are errors.
+    pub fn to_json_without_errors(&self) -> serde_json::Value {
+        self.convert_to_json(true)
+    }
+
+    fn convert_to_json(&self, without_errors: bool) -> serde_json::Value {
         use serde_json::Value;
         match self.kind() {
             NodeKind::Null | NodeKind::Invalid => Value::Null,
             NodeKind::Boolean(value) => Value::Bool(value),
             NodeKind::String(text) => Value::String(text.to_owned()),
-            NodeKind::List => Value::Array(self.items().map(|item| item.to_json()).collect()),
+            NodeKind::List => Value::Array(self.items().map(|item| item.convert_to_json(without_errors)).collect()),
             NodeKind::Mapping => Value::Object(
                 self.entries()
-                    .map(|(key, value)| (key.text().unwrap_or_default().to_owned(), value.to_json()))
+                    .filter(|(_, value)| !without_errors || value.kind() != NodeKind::Invalid)
+                    .map(|(key, value)| {
+                        (key.text().unwrap_or_default().to_owned(), value.convert_to_json(without_errors))
+                    })
                     .collect(),
             ),
             NodeKind::Integer(value) => i64::try_from(value)

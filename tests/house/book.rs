@@ -26,6 +26,8 @@ const GROUPS: &[(&str, &[&str])] = &[
             "unknown-anchor",
             "cyclic-alias",
             "unknown-tag",
+            "unused-anchor",
+            "comment-in-text",
             "duplicate-key",
             "toml-syntax",
             "too-many-findings",
@@ -122,6 +124,8 @@ const GROUPS: &[(&str, &[&str])] = &[
         &[
             "template-syntax",
             "single-brace",
+            "dollar-before-tag",
+            "path-as-prompt",
             "undefined-variable",
             "unknown-filter",
             "unknown-test",
@@ -144,6 +148,8 @@ const GROUPS: &[(&str, &[&str])] = &[
         &[
             "empty-check",
             "duplicate-check",
+            "ignored-failure",
+            "folded-script",
             "bad-condition",
             "repairs-without-checks",
             "shell-syntax",

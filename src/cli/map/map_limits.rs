@@ -30,17 +30,23 @@ impl WholeMapLimits {
                 )
             };
             match name.as_str() {
+                // As in a job, it is no limit.
+                known if NAMES.contains(&known) && value == "none" => {}
                 "cost_usd" => {
                     let usd = value.parse::<f64>().ok().filter(|usd| usd.is_finite() && *usd > 0.0);
-                    limits.of_all.cost_usd = Some(usd.ok_or_else(|| bad("US dollars, a number greater than 0"))?);
+                    limits.of_all.cost_usd =
+                        Some(usd.ok_or_else(|| bad("US dollars, a number greater than 0, or none"))?);
                 }
                 "tokens" => {
                     let tokens = value.parse::<u64>().ok().filter(|tokens| *tokens > 0);
-                    limits.of_all.tokens = Some(tokens.ok_or_else(|| bad("a whole number from 1 up"))?);
+                    limits.of_all.tokens = Some(tokens.ok_or_else(|| bad("a whole number from 1 up, or none"))?);
                 }
                 "wall_clock" => {
                     let time = job::Duration::parse(&value).map_err(|why| {
-                        Error::usage(format!("--limit {name}={value}: {why}"), "Write it like 90s, 20m or 1h30m.")
+                        Error::usage(
+                            format!("--limit {name}={value}: {why}"),
+                            "Write it like 90s, 20m or 1h30m, or none.",
+                        )
                     })?;
                     limits.wall_clock = Some(Duration::from_millis(time.milliseconds()));
                 }

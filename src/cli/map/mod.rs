@@ -11,7 +11,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::ValueEnum;
 use jiff::Timestamp;
@@ -21,7 +21,7 @@ use self::map_limits::WholeMapLimits;
 use self::outage::OutageGate;
 use self::row::{EXIT_FAILED, EXIT_LIMIT, Retry, RowPlan, RowState, row_state};
 use self::runner::{MapRunner, isolation_error};
-use super::arguments::parse_assignment;
+use super::arguments::{ColumnArgs, parse_assignment};
 use super::env::CliEnv;
 use super::execute::check_cost_limit;
 use super::next_command::NextCommand;
@@ -43,9 +43,10 @@ use crate::git::Repository;
 use crate::isolation::{Isolation, Snapshot};
 use crate::map::{MAP_FORMAT, MapFolder, MapManifest, Results, RowIds, RowWorkspaces, SharedPrefixes, check_rows};
 use crate::plan::{InputValues, Plan};
+use crate::process::RunDeadline;
 use crate::process::fd_limit::max_concurrent_runs;
 use crate::record::{FlushQueue, RESULT_FILE, Record, create_job_dir, new_run_id, open_folder, remove_unused_files};
-use crate::rows::{self, MAX_FILE_BYTES, RowFormat, Rows, name_mistake, original_id};
+use crate::rows::{self, MAX_FILE_BYTES, RowFormat, Rows, name_mistake, original_id, readable_id};
 use crate::run::{Signals, head_commit};
 use crate::text::pluralize;
 use crate::workspace::open_root::OpenRoot;
@@ -76,8 +77,12 @@ pub(super) struct MapArgs {
     #[arg(long, value_name = "FILE")]
     rows: PathBuf,
     /// The column with the id of each row, which names its record; default: a digest of the row's values
+    ///
+    /// Where a value can't name a folder, such as a path, the id is its letters and digits with a short digest.
     #[arg(long, value_name = "COLUMN")]
     id: Option<String>,
+    #[command(flatten)]
+    columns: ColumnArgs,
     /// How many rows run at once
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     jobs: u32,
@@ -255,9 +260,9 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     budget.count_recorded(usage.total(), cost_usd).map_err(results_failed)?;
     job.secrets.register_github_masks(env);
     let time = limits.wall_clock.unwrap_or(NO_TIME_LIMIT).min(NO_TIME_LIMIT);
-    let deadline = Instant::now() + time;
+    let deadline = RunDeadline::after(time);
     let output_ready =
-        output_queue::start(deadline).map_err(Error::environment("the output thread can't be started"))?;
+        output_queue::start(deadline.end()).map_err(Error::environment("the output thread can't be started"))?;
     let most = max_concurrent_runs(agents_of(&checked.first.plan));
     let jobs = (options.jobs as usize).min(most);
     if jobs < options.jobs as usize && checked.to_run.len() > jobs {
@@ -301,7 +306,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let MapRunner { errors, result_error, outages, .. } = runner;
     let errors = errors.into_inner().unwrap_or_else(PoisonError::into_inner);
     let result_error = result_error.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let timed_out = deadline <= Instant::now();
+    let timed_out = deadline.is_expired();
     let closed = budget.close();
     let finished = results.finish();
     let junit_written = junit.map_or(Ok(()), |junit| junit.write(&results.junit()));
@@ -411,19 +416,19 @@ fn has_completed(results: &Results) -> bool {
     results.table().rows.iter().all(|row| row.exit_code == Some(0))
 }
 
+/// The name of a map whose name isn't given: that of the file of rows, or what of it can name a folder.
+pub(super) fn default_map_name(rows: &Path) -> String {
+    readable_id(&format!("map-{}", rows.file_stem().unwrap_or_default().to_string_lossy()))
+}
+
 /// The name of the map, which is the name of its folder.
 fn map_name(options: &MapArgs) -> Result<String, Error> {
-    let is_given = options.name.is_some();
     let name = options.name.clone().unwrap_or_else(|| match options.rows.to_str() {
         Some("-") => "map-stdin".to_owned(),
-        _ => format!("map-{}", options.rows.file_stem().unwrap_or_default().to_string_lossy()),
+        _ => default_map_name(&options.rows),
     });
     match name_mistake("name", &name) {
         None => Ok(name),
-        Some(_) if !is_given => Err(Error::usage(
-            format!("the file of rows gives the map the name `{name}`, which can't name a folder"),
-            "Name the map with --name NAME: letters, digits, `.`, `_` and `-`.",
-        )),
         Some(why) => Err(Error::usage(
             format!("--name: {why}"),
             "Use letters, digits, `.`, `_` and `-`, at most 100, a letter or digit first.",
@@ -458,7 +463,8 @@ fn read_rows(options: &MapArgs, job: &PreparedJob<'_>) -> Result<Rows, Error> {
     };
     let format = RowFormat::detect(&options.rows, &content);
     let name = if is_stdin { "<stdin>".into() } else { options.rows.to_string_lossy() };
-    rows::read(&name, content, format, options.id.as_deref(), job.job.job()).map_err(Error::Invalid)
+    rows::read(&name, content, format, options.columns.with_id(options.id.as_deref()), job.job.job())
+        .map_err(Error::Invalid)
 }
 
 /// Checks all rows of the file, and finds out what is to do with those of the shard. Nothing is written.

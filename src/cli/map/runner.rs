@@ -7,7 +7,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
 use indexmap::IndexMap;
 use jiff::Timestamp;
@@ -31,6 +30,7 @@ use crate::formats::map_table::EXIT_TEMPORARY;
 use crate::isolation::IsolationError;
 use crate::map::{MapFolder, Results, RowWorkspaces, SharedPrefixes};
 use crate::plan::InputValues;
+use crate::process::RunDeadline;
 use crate::record::{FlushQueue, RunSlot, SetAside};
 use crate::rows::Rows;
 use crate::run::{RunObserver, Signals};
@@ -68,7 +68,7 @@ pub(super) struct MapRunner<'a> {
     /// Flushes the records of all rows.
     pub(super) flush_queue: FlushQueue,
     pub(super) signals: Signals,
-    pub(super) deadline: Instant,
+    pub(super) deadline: RunDeadline,
     pub(super) output_ready: watch::Receiver<bool>,
     pub(super) progress: MapProgress,
     pub(super) results: Mutex<&'a mut Results>,
@@ -94,7 +94,7 @@ impl MapRunner<'_> {
             let may_any = !self.signals.stop.is_cancelled()
                 && self.max_failures.is_none_or(|most| failures < most as usize)
                 && self.budget.exhausted().is_none()
-                && Instant::now() < self.deadline
+                && !self.deadline.is_expired()
                 && self.has_folder()
                 && lock(&self.result_error).is_none();
             if may_any { self.outages.may_start(row) } else { Start::Never }
@@ -102,7 +102,7 @@ impl MapRunner<'_> {
         let run = async |number: usize, slot: Arc<RunSlot>| {
             let stop = self.signals.stop.clone();
             let time_is_up = async {
-                tokio::time::sleep_until(self.deadline.into()).await;
+                self.deadline.expired().await;
                 stop.cancel();
                 std::future::pending::<()>().await;
             };
@@ -129,14 +129,17 @@ impl MapRunner<'_> {
             }
             _ => self.outages.row_ended(number),
         }
+        let label = self.rows.rows[number].label.as_ref();
+        let label = label.map(|label| self.job.secrets.redactor.redact(label));
+        let label = label.as_deref();
         let is_failure = |code: u8| code != 0 && code != EXIT_TEMPORARY && code < 128;
         let code = match &ended {
             Ok((result, _)) => {
-                self.progress.row_ended(id, Ok(result), is_failure(result.exit_code));
+                self.progress.row_ended(id, label, Ok(result), is_failure(result.exit_code));
                 result.exit_code
             }
             Err(Error::InUse { .. } | Error::KeyInUse { .. } | Error::TakenOver { .. }) => {
-                self.progress.row_ended(id, Err("another process runs it"), false);
+                self.progress.row_ended(id, label, Err("another process runs it"), false);
                 EXIT_TEMPORARY
             }
             Err(error) => {
@@ -154,7 +157,7 @@ impl MapRunner<'_> {
                 if let Some(hint) = error.hint().filter(|_| has_hint) {
                     why.push_str(&format!(". {}", hint.trim_end_matches('.')));
                 }
-                self.progress.row_ended(id, Err(&why), is_failure(error.exit_code()));
+                self.progress.row_ended(id, label, Err(&why), is_failure(error.exit_code()));
                 // The row hasn't ended badly: something around it keeps it from running.
                 let code = match error.exit_code() {
                     EXIT_USAGE | EXIT_INVALID => EXIT_ENVIRONMENT,

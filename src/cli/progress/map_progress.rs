@@ -118,9 +118,15 @@ impl MapProgress {
         status
     }
 
-    /// Shows that a row has ended, with its result or the reason why there is none.
-    pub(in crate::cli) fn row_ended(&self, id: &str, result: Result<&RunResult, &str>, is_failure: bool) {
-        self.shown.row_ended(id, result, is_failure);
+    /// Shows that a row with this id and label has ended, with its result or the reason why there is none.
+    pub(in crate::cli) fn row_ended(
+        &self,
+        id: &str,
+        label: Option<&str>,
+        result: Result<&RunResult, &str>,
+        is_failure: bool,
+    ) {
+        self.shown.row_ended(id, label, result, is_failure);
     }
 
     /// Shows that a row waits until its provider is back. With `limit`, it is the first one, and this is how long it waits at
@@ -161,7 +167,7 @@ impl Drop for MapProgress {
 }
 
 impl ShownMap {
-    fn row_ended(&self, id: &str, result: Result<&RunResult, &str>, is_failure: bool) {
+    fn row_ended(&self, id: &str, label: Option<&str>, result: Result<&RunResult, &str>, is_failure: bool) {
         let mut state = self.state();
         state.ended += 1;
         state.failed += usize::from(is_failure);
@@ -184,7 +190,10 @@ impl ShownMap {
             Err(why) => why.to_owned(),
         };
         let digits = self.total.to_string().len();
-        let line = format!("[{:>digits$}/{}] {} {}", state.ended, self.total, printable(id), printable(&what));
+        // A digest says nothing.
+        let label = label.map_or(String::new(), |label| format!(" ({})", printable(label)));
+        let id = printable(id);
+        let line = format!("[{:>digits$}/{}] {id}{label} {}", state.ended, self.total, printable(&what));
         let so_far = self.spend_and_failures(&state);
         if let (true, true, Err(why)) = (self.console.is_quiet, is_failure, result) {
             // No record has the reason.

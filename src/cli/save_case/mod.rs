@@ -3,10 +3,10 @@
 
 mod workspace_copy;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use std::{fs, io, slice};
@@ -28,6 +28,7 @@ use crate::error::Error;
 use crate::event::{Event, JournalEntry, Outcome, RunResult};
 use crate::formats::test_text;
 use crate::lints::JobTrust;
+use crate::message::ToolCall;
 use crate::plan::Plan;
 use crate::redaction::Redactor;
 use crate::run::{RunObserver, Signals};
@@ -39,6 +40,52 @@ const MAX_CHANGED_FILES: usize = 200;
 const MAX_SNAPSHOT_BYTES: usize = 256 * 1024;
 /// The time for the case's first run to end after a signal.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(15);
+
+/// Tools whose calls need no other file than the one that they name.
+const SINGLE_FILE_TOOLS: [&str; 3] = ["read_file", "write_file", "edit_file"];
+/// Tools that need no file of the workspace, except for those of skills.
+const FILELESS_TOOLS: [&str; 4] = ["todo", "task", "skill", "submit_result"];
+
+/// The files of the workspace that a run needs: those that its calls and inputs name, its context files, and its skills. `None`
+/// if it may need any file, because it searched, ran commands or checks, or called a tool server.
+fn needed_files<'a>(
+    plan: &Plan,
+    calls: impl Iterator<Item = &'a ToolCall>,
+    workspace: &Path,
+    files: &BTreeSet<PathBuf>,
+) -> Option<BTreeSet<PathBuf>> {
+    if plan.active_checks().next().is_some() {
+        return None;
+    }
+    let mut named: Vec<PathBuf> = Vec::new();
+    for call in calls {
+        match call.tool.as_str() {
+            tool if SINGLE_FILE_TOOLS.contains(&tool) => {
+                let input = serde_json::from_str::<Value>(call.input.get()).unwrap_or_default();
+                let path = Path::new(input.get("path").and_then(Value::as_str).unwrap_or_default());
+                // A path that leads elsewhere is in a copy of the workspace, or the call failed.
+                let path = path.strip_prefix(workspace).unwrap_or(path);
+                if path.is_absolute() || path.components().any(|part| part == Component::ParentDir) {
+                    return None;
+                }
+                named.push(path.components().filter(|part| *part != Component::CurDir).collect());
+            }
+            tool if FILELESS_TOOLS.contains(&tool) => {}
+            _ => return None,
+        }
+    }
+    named.extend(plan.inputs.values().filter_map(Value::as_str).map(PathBuf::from));
+    for agent in plan.agents() {
+        let entries = || agent.context.iter().chain(&agent.skills);
+        // A pattern, or a file of a commit.
+        if entries().any(|entry| entry.contains(['*', '?', '[', '{', ':'])) {
+            return None;
+        }
+        named.extend(entries().map(PathBuf::from));
+    }
+    let is_needed = |file: &&PathBuf| named.iter().any(|name| !name.as_os_str().is_empty() && file.starts_with(name));
+    Some(files.iter().filter(is_needed).cloned().collect())
+}
 
 /// Records a case.
 pub(super) struct CaseRecorder {
@@ -105,11 +152,12 @@ impl CaseRecorder {
         let shown = printable(&self.folder.to_string_lossy());
         // The run may have made links.
         let written = check_links(&self.job_file).map_err(|error| io::Error::other(error.to_string()));
-        if let Err(error) = written.and_then(|()| self.write(plan, &result, env)) {
-            return env.console.warning(&format!("no case was saved in {shown}: {error}"));
-        }
-        env.console.eprint(&format!("case:   {shown} ({})", self.fixture.summary()));
-        for line in self.fixture.skipped_summary() {
+        let needed = match written.and_then(|()| self.write(plan, &result, env)) {
+            Err(error) => return env.console.warning(&format!("no case was saved in {shown}: {error}")),
+            Ok(needed) => needed,
+        };
+        env.console.eprint(&format!("case:   {shown} ({})", self.fixture.summary(needed.as_ref())));
+        for line in self.fixture.skipped_summary(needed.as_ref()) {
             env.console.eprint(&format!("        {}", printable(&line)));
         }
         if !plan.secret_inputs.is_empty() {
@@ -145,7 +193,8 @@ impl CaseRecorder {
         }
     }
 
-    fn write(&self, plan: &Plan, result: &RunResult, env: &CliEnv) -> io::Result<()> {
+    /// Writes the case. Returns the files that the run needs, if it needs only some.
+    fn write(&self, plan: &Plan, result: &RunResult, env: &CliEnv) -> io::Result<Option<BTreeSet<PathBuf>>> {
         let above = self.folder.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(above)?;
         // Prepare the case in a temporary folder, so that it appears atomically.
@@ -170,8 +219,13 @@ impl CaseRecorder {
             let inputs = plan.inputs.iter().map(|(name, value)| (name.clone(), value.clone()));
             fs::write(at(INPUTS_FILE), yaml::to_yaml(&Value::Object(inputs.collect())))?;
         }
-        if !self.fixture.files.is_empty() {
+        let calls = replies.values().flatten().flat_map(|recorded| recorded.reply.tool_calls());
+        let needed = needed_files(plan, calls, &self.fixture.workspace, &self.fixture.files);
+        if !self.fixture.files.is_empty() && needed.as_ref().is_none_or(|needed| !needed.is_empty()) {
             fixture::copy_verbatim(self.fixture.temp_folder.path(), &at(WORKSPACE_FOLDER))?;
+            if let Some(needed) = &needed {
+                self.fixture.remove_others(&at(WORKSPACE_FOLDER), needed)?;
+            }
         }
         let outcome = WorkspaceOutcome {
             files: self.snapshot_changes(result, &at(SNAPSHOTS_FOLDER), env)?,
@@ -185,7 +239,7 @@ impl CaseRecorder {
         fs::rename(temporary.path(), &self.folder)?;
         // The temporary name no longer exists.
         let _ = temporary.keep();
-        Ok(())
+        Ok(needed)
     }
 
     /// The files that the run changed. Writes their snapshots to `snapshots`.

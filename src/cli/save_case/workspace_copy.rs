@@ -165,16 +165,37 @@ impl WorkspaceCopy {
         Ok(changed)
     }
 
-    /// A short summary of the copy.
-    pub(super) fn summary(&self) -> String {
-        match self.files.len() {
-            0 => "an empty workspace".to_owned(),
-            count => format!("{} in its workspace", pluralize(count as u64, "file")),
+    /// Removes the files that a case doesn't need from a copy of this copy, and folders that are empty then.
+    pub(super) fn remove_others(&self, copy: &Path, needed: &BTreeSet<PathBuf>) -> io::Result<()> {
+        for path in self.files.difference(needed) {
+            let Some(escaped) = fixture::escape_path(path) else { continue };
+            let file = copy.join(escaped);
+            fs::remove_file(&file)?;
+            let folders = file.ancestors().skip(1).take_while(|folder| *folder != copy);
+            // A folder that isn't empty stays.
+            { folders }.find(|folder| fs::remove_dir(folder).is_err());
+        }
+        Ok(())
+    }
+
+    /// A short summary of the copy, of which a case may need only some files.
+    pub(super) fn summary(&self, needed: Option<&BTreeSet<PathBuf>>) -> String {
+        let all = self.files.len();
+        match (needed.map_or(all, BTreeSet::len), needed.is_some_and(|needed| needed.len() < all)) {
+            (0, _) => "an empty workspace".to_owned(),
+            (count, true) => {
+                format!("{} in its workspace, which are all that the run used", pluralize(count as u64, "file"))
+            }
+            (count, false) => format!("{} in its workspace", pluralize(count as u64, "file")),
         }
     }
 
     /// The skipped files: one line per reason, with a few names.
-    pub(super) fn skipped_summary(&self) -> Vec<String> {
+    pub(super) fn skipped_summary(&self, needed: Option<&BTreeSet<PathBuf>>) -> Vec<String> {
+        if needed.is_some() {
+            // What wasn't copied isn't needed either, or a call named it.
+            return Vec::new();
+        }
         let mut by_reason: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for (path, why) in &self.skipped {
             by_reason.entry(why).or_default().push(path.display().to_string());
@@ -234,7 +255,7 @@ mod tests {
         let copied: Vec<String> = fixture.files.iter().map(|path| path.display().to_string()).collect();
         assert_eq!(copied, [".env.example", ".gitignore", "near", "src/a.txt"]);
         assert!(fixture.temp_folder.path().join("dot-gitignore").exists());
-        let skipped = fixture.skipped_summary().join("\n");
+        let skipped = fixture.skipped_summary(None).join("\n");
         for name in [".env", "keys/server.KEY", "told.txt", "dot-gitx", "long", "away"] {
             assert!(skipped.contains(name), "{name}: {skipped}");
         }

@@ -11,10 +11,12 @@ use std::process::{Command, Stdio};
 use self::print::{print, write_failed};
 use super::arguments::RUN_HELP;
 use super::env::CliEnv;
+use super::gather::gather_error;
 use super::output::printable;
 use crate::conversation::{Conversation, MAX_SHOWN_CHARS};
 use crate::error::Error;
 use crate::event::{PARENT, is_agent_id};
+use crate::formats;
 use crate::formats::conversation_text::{Selection, Target, write_selection};
 use crate::lints::provider_keys;
 use crate::record::{ExistingFile, LATEST, RUNS, Record, Recorder, find_run, open_file};
@@ -56,7 +58,10 @@ pub(super) struct ShowArgs {
 }
 
 pub(super) fn show(options: &ShowArgs, env: &CliEnv) -> Result<u8, Error> {
-    let folder = find_run(&options.out, &options.run, &has_tracked_files)?;
+    let folder = match find_run(&options.out, &options.run, &has_tracked_files) {
+        Err(Error::IsMap { map, wanted }) => return show_map(&map, wanted, options, env),
+        found => found?,
+    };
     if options.rebuild {
         return rebuild(&folder, env);
     }
@@ -92,6 +97,26 @@ pub(super) fn show(options: &ShowArgs, env: &CliEnv) -> Result<u8, Error> {
     }
     for missing in &conversation.missing {
         env.console.warning(missing);
+    }
+    Ok(0)
+}
+
+/// Shows how the rows of a map ended, or opens its report.
+fn show_map(map: &Path, wanted: String, options: &ShowArgs, env: &CliEnv) -> Result<u8, Error> {
+    if options.open {
+        return open_report(map.to_owned());
+    }
+    if options.agent.is_some() || options.turn.is_some() || options.errors || options.follow || options.rebuild {
+        return Err(Error::IsMap { wanted, map: map.to_owned() });
+    }
+    // Nothing is written to the map, which may be another user's, or be running.
+    let scratch = tempfile::tempdir().map_err(Error::environment("a temporary folder can't be created"))?;
+    let files = crate::map::gather(&[map.to_owned()], None, scratch.path(), env.prices()?).map_err(gather_error)?;
+    let text = formats::map_rows(&files.table, env.console.stdout_display());
+    env.console.print_formatted("text", &text);
+    for (what, file) in [("table", "results.csv"), ("open", "report.html")] {
+        let path = map.join(file);
+        env.console.eprint(&format!("{:<7} {}", format!("{what}:"), printable(&path.to_string_lossy())));
     }
     Ok(0)
 }

@@ -10,6 +10,9 @@ use super::load::STDIN;
 use super::read_files::{self, is_yaml};
 use crate::diagnostic::Diagnostic;
 
+/// Where jobs are if no path is given.
+pub(super) const DEFAULT_FOLDER: &str = "jobs";
+
 /// Expands paths to files, each file once. A folder stands for all YAML files in it, sorted by name, except for hidden and
 /// ignored files and folders called `tests`. Symbolic links to folders aren't followed.
 pub(super) fn expand_paths(paths: &[PathBuf]) -> Vec<Result<PathBuf, Diagnostic>> {
@@ -41,6 +44,11 @@ fn canonical_folder(path: &Path) -> PathBuf {
 
 fn walk_folder(path: &Path) -> Vec<Result<PathBuf, Diagnostic>> {
     // The name decides: a folder called like a job file is reported as unreadable.
+    if path == Path::new(DEFAULT_FOLDER) && std::fs::symlink_metadata(path).is_err() {
+        let finding = read_files::unreadable_file(path, "no such file or folder");
+        let help = "name the files with your jobs, or write a first job with `legwork init`";
+        return vec![Err(finding.help(help))];
+    }
     if is_yaml(path) || !path.is_dir() {
         return vec![Ok(path.to_owned())];
     }
@@ -76,7 +84,7 @@ fn walk_folder(path: &Path) -> Vec<Result<PathBuf, Diagnostic>> {
     let mut files: Vec<_> = found.into_iter().map(|entry| entry.map_err(|error| walk_error(path, &error))).collect();
     if files.is_empty() {
         let finding = read_files::unreadable_file(path, "no job files in this folder");
-        files.push(Err(finding.help("name a job file, or a folder with job files that aren't hidden or ignored")));
+        files.push(Err(finding.help("name a job file, or a folder with job files that aren't hidden or ignored; `legwork init` writes a first one")));
     }
     files
 }

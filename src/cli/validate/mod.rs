@@ -40,7 +40,7 @@ pub(super) struct ValidateArgs {
     ///
     /// In a folder, *.script.yaml and *.script.yml are scripts, and all other *.yaml and *.yml files are jobs. Hidden and
     /// ignored files and folders named tests are skipped, and symbolic links to folders aren't followed.
-    #[arg(default_value = "jobs")]
+    #[arg(default_value = input_files::DEFAULT_FOLDER)]
     paths: Vec<PathBuf>,
     /// The output format
     #[arg(long, default_value = "text", value_parser = format_parser(formats::FINDINGS))]

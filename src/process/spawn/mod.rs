@@ -41,6 +41,8 @@ const STARTUP_OUTPUT_BYTES: usize = 400;
 pub(crate) struct ShellCommand<'a> {
     /// The command.
     pub(crate) command: &'a str,
+    /// Options of bash for it.
+    pub(crate) shell_options: &'a [&'a str],
     /// The folder that it starts in.
     pub(crate) workspace: &'a Workspace,
     /// Its environment variables.
@@ -145,7 +147,7 @@ impl ShellCommand<'_> {
             output.push(chunk);
         };
         let mut buffer = vec![0; 1 << 14];
-        let deadline = tokio::time::sleep_until(self.limits.deadline.into());
+        let deadline = self.limits.deadline.expired();
         let timeout = tokio::time::sleep_until((Instant::now() + self.timeout).into());
         tokio::pin!(deadline, timeout);
         // Not at once: most commands have ended before the first check.
@@ -214,7 +216,13 @@ impl ShellCommand<'_> {
         let prepared = self.sandbox.command(bash, root, self.environment.variables(), self.read_only)?;
         let stdout = writer.try_clone()?;
         let running = start_prepared(prepared, |shell| {
-            shell.arg("-c").arg(self.command).stdin(Stdio::null()).stdout(stdout).stderr(writer);
+            shell
+                .args(self.shell_options)
+                .arg("-c")
+                .arg(self.command)
+                .stdin(Stdio::null())
+                .stdout(stdout)
+                .stderr(writer);
         })?;
         Ok((running, Receiver::from_owned_fd(OwnedFd::from(reader))?))
     }

@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::process::RunDeadline;
 use crate::redaction::Redactor;
 
 /// Held by tests that leave many processes behind, because a process that hides its origin counts for every command.
@@ -13,13 +14,14 @@ async fn outcome_of(command: &str, max_processes: usize) -> ProcessOutcome {
     let minute = Duration::from_secs(60);
     let shell_command = ShellCommand {
         command: &own(command),
+        shell_options: &[],
         workspace: &Workspace::open(folder.path(), Vec::new(), Vec::new()).unwrap(),
         environment: &Environment::new(&BTreeMap::new(), &[], &[]),
         sandbox: &Sandbox::off(),
         read_only: false,
         timeout: minute,
         max_processes,
-        limits: &CallLimits { deadline: Instant::now() + minute, cancel: CancellationToken::new() },
+        limits: &CallLimits { deadline: RunDeadline::after(minute), cancel: CancellationToken::new() },
     };
     let mut output = CommandOutput::new(&Redactor::default(), 1_000);
     shell_command.run(&mut output).await.unwrap()

@@ -134,6 +134,7 @@ impl Tool for Bash {
             }
             let shell_command = ShellCommand {
                 command: &command,
+                shell_options: &[],
                 workspace: context.workspace,
                 environment: context.environment,
                 sandbox: context.sandbox,

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -57,8 +57,10 @@ impl ToolHarness {
             servers: None,
         };
         let toolbox = Toolbox::new(grants, deps).unwrap();
-        let limits =
-            CallLimits { deadline: Instant::now() + Duration::from_secs(60), cancel: CancellationToken::new() };
+        let limits = CallLimits {
+            deadline: crate::process::RunDeadline::after(Duration::from_secs(60)),
+            cancel: CancellationToken::new(),
+        };
         Self { toolbox, folder, limits }
     }
 

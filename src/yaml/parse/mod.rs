@@ -4,7 +4,7 @@ mod keys;
 mod scalars;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -139,6 +139,10 @@ struct TreeBuilder<'a> {
     nodes: Vec<NodeData>,
     frames: Vec<Frame>,
     anchors: HashMap<usize, Anchor>,
+    /// The anchors of scalars with their places, and all anchors that an alias refers to.
+    scalar_anchors: Vec<(usize, Range<usize>)>,
+    used_anchors: HashSet<usize>,
+    has_unknown_alias: bool,
     found: Findings,
     weight: u64,
     root: Option<u32>,
@@ -163,6 +167,9 @@ impl<'a> TreeBuilder<'a> {
             nodes: Vec::new(),
             frames: Vec::new(),
             anchors: HashMap::new(),
+            scalar_anchors: Vec::new(),
+            used_anchors: HashSet::new(),
+            has_unknown_alias: false,
             found: Findings::default(),
             weight: 0,
             root: None,
@@ -200,11 +207,16 @@ impl<'a> TreeBuilder<'a> {
                 Event::SequenceEnd | Event::MappingEnd => self.close(&range),
                 Event::Alias(anchor) => self.alias(anchor, range),
                 Event::UnresolvedAlias(name) => {
+                    self.has_unknown_alias = true;
                     let message = format!("no anchor `&{}` before this alias", excerpt(&name));
                     self.push_invalid("unknown-anchor", range, message, ANCHOR);
                 }
                 _ => {}
             }
+        }
+        // An unknown alias may be meant for any of them.
+        if self.gaps.is_empty() && !self.has_unknown_alias {
+            self.unused_anchors();
         }
         Ok(self)
     }
@@ -281,6 +293,7 @@ impl<'a> TreeBuilder<'a> {
 
     fn alias(&mut self, anchor: usize, span: Range<usize>) {
         let name = excerpt(&self.text[span.clone()]);
+        self.used_anchors.insert(anchor);
         let (code, message, help) = match self.anchors.get(&anchor) {
             Some(Anchor::Closed { height, .. }) if self.frames.len() + height > MAX_DEPTH => {
                 ("too-deep", format!("the alias `{name}` nests more than {MAX_DEPTH} levels deep"), FLATTEN)

@@ -35,7 +35,7 @@ impl TreeBuilder<'_> {
         let untagged = if style == Style::Plain { scalar::plain(text) } else { Scalar::String };
         let value = match tag {
             None => Some(untagged),
-            Some(tag) if tag.suffix() == "!" && tag.handle().is_empty() => Some(Scalar::String),
+            Some(tag) if tag.suffix() == "!" && tag.handle().is_empty() => self.lone_tag(text, style, &range, span),
             Some(tag) => match tag.core_suffix() {
                 None => {
                     self.unknown_tag(tag, span);
@@ -52,11 +52,24 @@ impl TreeBuilder<'_> {
         self.weight += weight;
         // A value that doesn't fit its tag is reported once.
         let content = value.map_or(Content::Invalid, |value| Content::Scalar { text: text.into(), style, value });
-        let index = self.push(range, content);
+        let index = self.push(range.clone(), content);
         if anchor != 0 {
             self.anchors.insert(anchor, Anchor::Closed { index, height: 0, weight });
+            self.scalar_anchors.extend(self.anchor_before(range.start, style).map(|place| (anchor, place)));
         }
         self.attach(index, 0);
+    }
+
+    /// The anchor before a value, which for a block text is in the line of its header.
+    fn anchor_before(&self, value: usize, style: Style) -> Option<Range<usize>> {
+        let mut before = self.text[..value].trim_end();
+        if matches!(style, Style::Literal | Style::Folded) {
+            before = before.trim_end_matches(|letter: char| !letter.is_whitespace()).trim_end();
+        }
+        let line = before.rfind(['\n', '\r']).map_or(0, |end| end + 1);
+        let start = line + before[line..].rfind('&')?;
+        let is_whole = !before[start..].contains(char::is_whitespace);
+        is_whole.then_some(start..before.len())
     }
 
     /// The `|` or `>` of an empty block text, which the parser places at the next value.
@@ -81,11 +94,41 @@ impl TreeBuilder<'_> {
         }
     }
 
+    /// Reports a `!` before a value, which YAML takes away. Before a string without quotes it can only be meant as its first
+    /// character; what isn't a string without it may be meant as one, and nothing is known about an empty value.
+    fn lone_tag(&mut self, text: &str, style: Style, range: &Range<usize>, span: &Span) -> Option<Scalar> {
+        let tag = span.tag_span().map_or_else(|| range.clone(), |span| self.range(&span));
+        let message = "this `!` is a tag of YAML, and no part of the text";
+        let finding = Diagnostic::error("unknown-tag", self.place(tag.start..range.end.max(tag.end)), message);
+        let written = self.text.get(tag.start..range.end).unwrap_or_default();
+        let is_text = style == Style::Plain && scalar::plain(text) == Scalar::String && !written.contains(['\n', '\r']);
+        self.found.push(match is_text {
+            true => {
+                let quoted = format!("'{}'", written.replace('\'', "''"));
+                finding.help(format!("put the text in quotes: {}", excerpt(&quoted))).replace_with(quoted)
+            }
+            false if text.is_empty() => finding.help("put a text that starts with `!` in quotes"),
+            false => finding.help("put the whole text in quotes if `!` belongs to it; else remove the `!`"),
+        });
+        (!text.is_empty()).then_some(Scalar::String)
+    }
+
+    /// Reports an anchor that no alias refers to: it is probably the start of a text.
+    pub(super) fn unused_anchors(&mut self) {
+        let anchors = std::mem::take(&mut self.scalar_anchors);
+        for (_, place) in anchors.into_iter().filter(|(anchor, _)| !self.used_anchors.contains(anchor)) {
+            let name = excerpt(&self.text[place.clone()]);
+            let message = format!("`{name}` is an anchor of YAML that no alias uses, and no part of the text");
+            let finding = Diagnostic::warning("unused-anchor", self.place(place), message);
+            self.found.push(finding.help("put a text that starts with `&` in quotes, or remove the anchor"));
+        }
+    }
+
     fn unknown_tag(&mut self, tag: &Tag, span: &Span) {
         let range = span.tag_span().map_or_else(|| self.range(span), |span| self.range(&span));
         let finding =
             Diagnostic::error("unknown-tag", self.place(range), format!("unknown tag `{}`", excerpt(&tag.original())))
-                .help("remove it, or put a string that starts with `!` in quotes");
+                .help("put a text that starts with `!` in quotes; to use text from a file, write `{ file: PATH }`");
         self.found.push(finding);
     }
 

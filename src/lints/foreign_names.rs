@@ -1,0 +1,427 @@
+//! Keys and tools of other programs that have another form here, or no equivalent: goose recipes, `claude -p`, codex, GitHub
+//! workflows and agentic workflows, Docker Agent, mini-swe-agent, Archon, and libraries. Those that have only another name
+//! are in [`super::key_aliases`] and [`super::tool_aliases`].
+
+use super::key_aliases::fold_key;
+
+/// What to write instead, and the names, folded.
+type ForeignNames = (&'static str, &'static [&'static str]);
+
+/// The keys.
+const KEYS: &[ForeignNames] = &[
+    // Models and providers.
+    (
+        "this option doesn't exist: the provider's default is used; remove it",
+        &["topp", "topk", "frequencypenalty", "presencepenalty", "seed", "modelverbosity", "modelreasoningsummary"],
+    ),
+    ("the model is set with `model`, limits with `limits`", &["settings", "modelkwargs", "modelkind"]),
+    (
+        "the provider is part of the model's name: `model: PROVIDER/NAME`",
+        &["provider", "providers", "modelprovider", "gooseprovider", "models"],
+    ),
+    (
+        "legwork runs the agents itself: write only the model, `model: PROVIDER/NAME`",
+        &["engine", "goosemodel", "runner"],
+    ),
+    (
+        "write the models to use after it as an option of the model: `model: { name: PROVIDER/NAME, fallback: [PROVIDER/NAME] }`",
+        &["fallbackmodel", "fallbackmodels", "fallbacks"],
+    ),
+    ("a job file never holds a key: set it in the environment when you start the job", &["apikey", "apikeyhelper"]),
+    (
+        "a job can't name an endpoint: set it in the environment when you start the job",
+        &["baseurl", "endpoint", "apibase"],
+    ),
+    // Permissions and the sandbox.
+    (
+        "there are no permission prompts: an agent has exactly its `tools`",
+        &[
+            "permissionmode",
+            "permissions",
+            "permission",
+            "approvalpolicy",
+            "approval",
+            "approvals",
+            "askforapproval",
+            "interactive",
+            "confirmexit",
+            "defaultmode",
+            "dangerouslyskippermissions",
+            "yolo",
+            "trustedtools",
+            "autoapprove",
+        ],
+    ),
+    (
+        "an agent has exactly its `tools`: leave out the others",
+        &["disallowedtools", "deniedtools", "excludetools", "excludedtools", "deny", "toolaliases"],
+    ),
+    (
+        "a job can't change its sandbox: use `--sandbox` when you start it",
+        &[
+            "sandbox",
+            "sandboxmode",
+            "sandboxworkspacewrite",
+            "container",
+            "image",
+            "environmentclass",
+            "isolation",
+            "runtimes",
+        ],
+    ),
+    (
+        "commands can write to the workspace only; use `--allow-write DIR` when you start the job to open more",
+        &["writableroots", "additionaldirectories", "adddir"],
+    ),
+    // Tools and servers.
+    (
+        "tool servers are declared under `mcp`",
+        &["extensions", "mcpscripts", "safeinputs", "plugins", "enabledplugins", "enableallprojectmcpservers"],
+    ),
+    (
+        "there is no web tool: with `network: open`, `bash` can run `curl`; servers are declared under `mcp`",
+        &["websearch", "webfetch", "fetch", "codemodetools", "rag"],
+    ),
+    // Inputs.
+    ("an input without a `default` is required; remove this key", &["required", "requirement"]),
+    ("an input with a `default` is optional; write one instead of this key", &["optional"]),
+    ("write the input's name as its key: `inputs: { NAME: { type: string } }`", &["key"]),
+    // What starts a job, and what is around it.
+    (
+        "a job has no triggers and no schedule: cron or a CI workflow starts it with `legwork run`",
+        &["on", "trigger", "triggers", "schedule", "cron", "event", "events", "triggerrule", "stopafter"],
+    ),
+    (
+        "this belongs to the workflow that starts the job, such as one of GitHub Actions",
+        &[
+            "runson",
+            "jobs",
+            "needs",
+            "strategy",
+            "matrix",
+            "services",
+            "roles",
+            "bots",
+            "uses",
+            "with",
+            "defaults",
+            "continueonerror",
+            "runname",
+            "checkout",
+            "trackerid",
+            "labels",
+            "ratelimit",
+            "if",
+        ],
+    ),
+    (
+        "a job has no steps: what comes before it belongs in the script or workflow that starts it, which gives it inputs with \
+         `--set`; commands that must pass at the end are `checks`",
+        &[
+            "steps",
+            "presteps",
+            "poststeps",
+            "nodes",
+            "dependson",
+            "stages",
+            "tasks",
+            "workflow",
+            "pipeline",
+            "before",
+            "setup",
+            "beforescript",
+        ],
+    ),
+    (
+        "one start runs the job once: to run it for many items, use `legwork map`; to let the model repair what `checks` find, use `repairs`",
+        &["loop", "until", "foreach", "repeat", "maxloops"],
+    ),
+    (
+        "nothing is published by a job: let it return data (`result: { schema: ... }`), and publish `result.json` in the script \
+         or workflow that starts it",
+        &["safeoutputs", "outputs", "threatdetection", "commit", "pullrequest", "createpullrequest", "addcomment"],
+    ),
+    (
+        "write `limits: { wall_clock: 20m }`, with a unit",
+        &["timeoutminutes", "timeoutseconds", "timeoutms", "idletimeout", "walltimelimitseconds"],
+    ),
+    (
+        "at most so many subagents run at once: `limits: { parallel_subagents: 4 }`; the rows of a map: `legwork map --jobs 4`",
+        &["maxconcurrency", "maxparallelism", "maxthreads"],
+    ),
+    // What is kept, and what is done at certain times.
+    (
+        "commands that must pass are `checks`; with `repairs: 2` the model gets their output and tries again; failed requests to the \
+         provider are repeated without a key",
+        &["retry", "retries", "maxretries", "onfailure", "retrypolicy", "maxattempts", "successcriteria", "guardrails"],
+    ),
+    (
+        "there are no hooks: commands that must pass at the end are `checks`; anything else belongs in the script or workflow that \
+         starts the job",
+        &[
+            "hooks",
+            "hook",
+            "notify",
+            "notifications",
+            "after",
+            "afterscript",
+            "statusline",
+            "callbacks",
+            "onsuccess",
+            "lintcmd",
+            "testcmd",
+        ],
+    ),
+    (
+        "nothing is remembered between runs: let the agent write a file of the workspace, and name it in `context`",
+        &[
+            "memory",
+            "cachememory",
+            "repomemory",
+            "knowledge",
+            "history",
+            "session",
+            "sessions",
+            "persistsession",
+            "freshcontext",
+            "state",
+            "checkpoint",
+            "checkpointer",
+            "cache",
+        ],
+    ),
+    (
+        "files for the system prompt are named in `context`, skills in `skills`; nothing is found by itself",
+        &[
+            "imports",
+            "rules",
+            "resources",
+            "projectdocmaxbytes",
+            "addpromptfiles",
+            "instructionfile",
+            "claudemd",
+            "agentsmd",
+            "globs",
+            "alwaysapply",
+        ],
+    ),
+    (
+        "variables that commands may see are listed in `env: [NAME]`; their values come from the environment",
+        &["shellenvironmentpolicy", "envfile", "dotenv"],
+    ),
+    (
+        "a secret is an input, `inputs: { NAME: { type: string, secret: true } }`, or the name of a variable in `env`",
+        &["secrets", "credentials"],
+    ),
+    (
+        "date and folder are variables of templates: `{{ run.date }}`, `{{ workspace }}`",
+        &["adddate", "addenvironmentinfo"],
+    ),
+    (
+        "when a conversation outgrows the window is decided by `compaction`",
+        &["numhistoryitems", "autocompact", "compact", "contextmanagement", "summarize"],
+    ),
+    (
+        "a subagent hands back its summary: there are no handoffs; declare it under `subagents`, and give the parent `task`",
+        &["handoffs", "handoff", "allowdelegation", "crew", "team", "delegates"],
+    ),
+    ("write it into `system`", &["role", "goal", "backstory"]),
+    (
+        "the data that the job ends with is declared by `result: { schema: ... }`",
+        &[
+            "outputformat",
+            "structuredoutput",
+            "outputtype",
+            "expectedoutput",
+            "responseformat",
+            "outputjson",
+            "outputpydantic",
+        ],
+    ),
+    ("a prompt is under `parent`; to run a command at the end, use `checks`", &["command", "run", "script"]),
+    ("write one job file for each", &["commands", "profiles", "profile", "modes", "mode"]),
+    (
+        "use `--workspace` when you start the job; the default is the current folder",
+        &["workspace", "cwd", "workingdirectory", "workdir", "root", "worktree", "repo"],
+    ),
+    (
+        "a job is started without a person, so it has nothing for one; remove it",
+        &[
+            "activities",
+            "welcomemessage",
+            "conversationstarters",
+            "initialprompt",
+            "background",
+            "userinvocable",
+            "disablemodelinvocation",
+            "argumenthint",
+            "outputstyle",
+            "theme",
+            "icon",
+        ],
+    ),
+    (
+        "this is no part of a job; remove it",
+        &[
+            "version",
+            "color",
+            "author",
+            "metadata",
+            "tags",
+            "source",
+            "verbose",
+            "strict",
+            "features",
+            "observability",
+            "telemetry",
+            "license",
+            "apiversion",
+        ],
+    ),
+    (
+        "a job runs if it is started; a check may have `when`",
+        &["when", "condition", "skipif", "enabled", "disabled", "disable"],
+    ),
+];
+
+/// What to do about a key of another program.
+pub(super) fn help_for_key(name: &str) -> Option<&'static str> {
+    help_in(KEYS, name)
+}
+
+/// The tools.
+const TOOLS: &[ForeignNames] = &[
+    (
+        "there is no web tool; with `network: open`, `bash` can run `curl`",
+        &[
+            "fetch",
+            "webfetch",
+            "websearch",
+            "googlewebsearch",
+            "urlfetch",
+            "fetchurl",
+            "readurl",
+            "http",
+            "httprequest",
+            "curl",
+            "browser",
+            "browseraction",
+            "computeruse",
+            "computer",
+            "playwright",
+            "searchweb",
+            "openurl",
+        ],
+    ),
+    (
+        "nobody is asked during a run; remove it",
+        &[
+            "askuser",
+            "askuserquestion",
+            "askfollowupquestion",
+            "userprompt",
+            "requestuserinput",
+            "exitplanmode",
+            "enterplanmode",
+            "planmode",
+            "clarify",
+            "human",
+        ],
+    ),
+    (
+        "a model thinks without a tool: `model: { name: PROVIDER/NAME, thinking: low }`",
+        &["think", "thinking", "sequentialthinking"],
+    ),
+    (
+        "nothing is remembered between runs: write a file of the workspace, and name it in `context`",
+        &["memory", "savememory", "remember", "recall", "cachememory"],
+    ),
+    (
+        "a command ends with its call, so there is nothing to read or stop; remove it",
+        &["bashoutput", "killshell", "killbash", "writestdin", "readterminal", "taskoutput", "taskstop"],
+    ),
+    (
+        "name its tools: `read_file`, `write_file`, `edit_file`, `glob`, `grep`",
+        &["filesystem", "files", "fs", "file", "coding", "codebase"],
+    ),
+    (
+        "name its tools: `bash`, `read_file`, `write_file`, `edit_file`",
+        &["developer", "developershell", "developertexteditor", "computercontroller"],
+    ),
+    (
+        "tools of a server: declare it under `mcp`, and write `- { mcp: SERVER, allow: [TOOL] }`",
+        &[
+            "github",
+            "gitlab",
+            "slack",
+            "jira",
+            "linear",
+            "mcp",
+            "mcpservers",
+            "agenticworkflows",
+            "listmcpresources",
+            "readmcpresource",
+            "usemcptool",
+            "accessmcpresource",
+        ],
+    ),
+    (
+        "an answer is the last text, without a tool; data is declared by `result: { schema: ... }`",
+        &[
+            "finish",
+            "done",
+            "finalanswer",
+            "attemptcompletion",
+            "complete",
+            "submit",
+            "structuredoutput",
+            "finaloutput",
+        ],
+    ),
+    (
+        "nothing is published by a job: let it return data (`result: { schema: ... }`)",
+        &["safeoutputs", "createissue", "createpullrequest", "addcomment"],
+    ),
+    ("images are inputs of type `image`", &["viewimage", "imagegeneration", "generateimage", "readimage"]),
+];
+
+/// What to do about a tool of another program that isn't here.
+pub(super) fn help_for_tool(name: &str) -> Option<String> {
+    if let Some(rest) = name.strip_prefix("mcp__") {
+        let (server, tool) = rest.split_once("__").unwrap_or((rest, "TOOL"));
+        let tool = if tool.is_empty() || tool == "*" { "TOOL" } else { tool };
+        return Some(format!(
+            "write `- {{ mcp: {server}, allow: [{tool}] }}` for tools of the server `{server}`, and declare that under `mcp`"
+        ));
+    }
+    help_in(TOOLS, name).map(str::to_owned)
+}
+
+fn help_in(table: &[ForeignNames], name: &str) -> Option<&'static str> {
+    let folded = fold_key(name);
+    table.iter().find(|(_, names)| names.contains(&&*folded)).map(|(help, _)| *help)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::super::key_aliases::keys_for_alias;
+    use super::super::tool_aliases::tool_for_alias;
+    use super::*;
+
+    #[test]
+    fn every_name_is_folded_and_listed_once() {
+        for table in [KEYS, TOOLS] {
+            let mut seen = HashSet::new();
+            for name in table.iter().flat_map(|(_, names)| *names) {
+                assert_eq!(fold_key(name), *name);
+                assert!(seen.insert(name), "{name}");
+            }
+        }
+        for name in TOOLS.iter().flat_map(|(_, names)| *names) {
+            assert_eq!(tool_for_alias(name), None, "{name}");
+        }
+        assert_eq!(keys_for_alias("steplimit").next(), Some("max_turns"));
+    }
+}
