@@ -5,7 +5,6 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
 use super::prompt::PATH_PATTERN;
-use super::value::with_article;
 use crate::yaml::{self, Node, Spanned};
 
 /// One input: a value that can or must be given when the job starts.
@@ -28,7 +27,7 @@ pub struct Input {
     #[schemars(length(min = 1), extend("uniqueItems" = true))]
     #[serde(rename = "enum", default, deserialize_with = "enum_of_strings")]
     #[schemars(with = "Option<Vec<String>>")]
-    pub choices: Option<Spanned<Vec<Spanned<String>>>>,
+    pub choices: Option<EnumValues>,
 
     /// Whether untrusted users can write the text. Such an input can't be used in a system prompt.
     #[schemars(extend("default" = false))]
@@ -40,10 +39,11 @@ pub struct Input {
     pub secret: Option<Spanned<bool>>,
 }
 
+/// The values of an enum.
+type EnumValues = Spanned<Vec<Spanned<String>>>;
+
 /// Reads an enum. What its values are is said only if the input can have one.
-fn enum_of_strings<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<Spanned<Vec<Spanned<String>>>>, D::Error> {
+fn enum_of_strings<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<EnumValues>, D::Error> {
     let node = Node::deserialize(deserializer)?;
     if node.is_placeholder() || node.is_null() {
         return Ok(None);
@@ -115,6 +115,12 @@ impl Input {
     pub fn is_untrusted(&self) -> bool {
         yaml::value_or(self.untrusted.as_ref(), false)
     }
+}
+
+/// A noun with its article.
+pub fn with_article(noun: &str) -> String {
+    let article = if noun.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+    format!("{article} {noun}")
 }
 
 /// The types of inputs.

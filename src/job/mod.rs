@@ -27,7 +27,7 @@ pub use access::{ENV_FORM, ENV_PATTERN, Network};
 pub use agent_file::{CONTEXT_BYTES, ContextEntry, MAX_AGENT_FILES, MAX_CONTEXT_BYTES, SkillEntry};
 pub use check::{Check, DEFAULT_CHECK_SECONDS, MAX_CHECKS, MAX_REPAIRS, VariableMention, input_variables};
 pub use duration::{Duration, MAX_DURATION};
-pub use input::{Input, InputType, input_variable};
+pub use input::{Input, InputType, input_variable, with_article};
 pub use limit::Limit;
 pub use mcp::{
     DEFAULT_SERVER_SECONDS, FileVariable, HeaderValue, HeaderVariable, MAX_SERVER_SECONDS, MAX_SERVERS, MAX_TOOL_NAME,

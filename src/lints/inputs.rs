@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use crate::diagnostic::{Diagnostic, Severity, rule};
-use crate::job::value::{check_value, with_article};
-use crate::job::{Input, InputType};
+use crate::job::value::check_value;
+use crate::job::{Input, InputType, with_article};
 
 use super::{Lint, LintContext, listed_twice};
 

@@ -110,7 +110,7 @@ fn ignored_failures(script: &[ShellNode]) -> Vec<(Range<usize>, bool)> {
     let mut found: Vec<Option<(Range<usize>, bool)>> = Vec::new();
     for node in script {
         let ShellKind::List { items } = &node.kind else {
-            found.push(is_negation(node).then(|| (node.span.start..node.span.end, true)));
+            found.push(is_negation(node).then_some((node.span.start..node.span.end, true)));
             continue;
         };
         // One statement is a chain of commands with `&&` and `||`.

@@ -97,14 +97,14 @@ fn merge_string_or_object(parts: &mut Map<String, Value>) {
     let text: Map<String, Value> = text.into_iter().filter(|(key, _)| key != "type" && key != "description").collect();
     // A list of words would apply to the mapping, too.
     let has_words = ["enum", "const", "oneOf"].iter().any(|key| text.contains_key(*key));
+    let (of_words, of_text) = if has_words { (text, Map::new()) } else { (Map::new(), text) };
+    for (key, value) in of_text {
+        parts.entry(key).or_insert(value);
+    }
     parts.insert("if".to_owned(), json!({ "type": "object" }));
     parts.insert("then".to_owned(), Value::Object(mapping));
     if has_words {
-        parts.insert("else".to_owned(), Value::Object(text));
-    } else {
-        for (key, value) in text {
-            parts.entry(key).or_insert(value);
-        }
+        parts.insert("else".to_owned(), Value::Object(of_words));
     }
 }
 
