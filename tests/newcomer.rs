@@ -130,7 +130,7 @@ fn show_leads_from_a_job_and_a_map_to_what_happened() {
     }
     folder.legwork(&["export", &name, "--format", "otlp"]).run().assert_code(2).assert_stderr_contains("/ROW");
     folder.legwork(&["resume"]).run().assert_code(2).assert_stderr_contains("is a map");
-    let files: Vec<_> = std::fs::read_dir(folder.at(&format!("runs/x/{name}"))).unwrap().flatten().collect();
+    let files: Vec<_> = std::fs::read_dir(folder.at(format!("runs/x/{name}"))).unwrap().flatten().collect();
     assert!(files.iter().all(|file| !file.file_name().to_string_lossy().starts_with(".tmp")), "{files:?}");
     folder.legwork(&["show", "x"]).run().assert_code(2).assert_stderr_contains("x/latest");
     run(&folder, &["run", "jobs/x.yaml", "--set", "file=a"]).assert_code(0);
