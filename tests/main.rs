@@ -57,6 +57,7 @@ mod prune;
 mod provider_failures;
 mod providers;
 mod rate_limits;
+mod record_state;
 mod record_storage;
 mod record_trust;
 mod replay;

@@ -63,6 +63,11 @@ impl RunChanges {
         Ok(Self { plan: record.plan.clone(), job_files, workspace, outcome, patch, record })
     }
 
+    /// Why the record's `result.json` can't be used, if there is one. The journal is used anyway.
+    pub fn defect(&self) -> Option<&str> {
+        self.record.defect.as_deref()
+    }
+
     /// Whether the record was made with a key, so that the permissions in its plan are those that the run had.
     ///
     /// # Errors

@@ -206,6 +206,9 @@ fn merge_run(
         Ok(changes) => changes,
         Err(error) => return refused(error.to_string()),
     };
+    if let Some(why) = changes.defect() {
+        protection.env.console.warning(&format!("{}: {why}", candidate.label));
+    }
     let map = candidate.map_folder().and_then(|folder| maps.get(folder));
     let recorded = map.and_then(|map| map.workspace.as_ref()).unwrap_or(&changes.workspace);
     check_workspace(session.source().root(), &candidate.label, recorded)?;

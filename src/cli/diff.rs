@@ -15,7 +15,7 @@ use crate::formats::comparison::{ChangedFile, ComparedRun, Comparison};
 use crate::message::Usage;
 use crate::plan::Plan;
 use crate::plan::diff::diff_values;
-use crate::record::{RUNS, Record, find_run};
+use crate::record::{RUNS, find_run};
 use crate::text::diff::unified;
 use crate::workspace_changes::{has_tracked_files, split_by_path};
 
@@ -65,7 +65,7 @@ struct LoadedRun {
 
 impl LoadedRun {
     fn read(folder: &Path, env: &CliEnv) -> Result<Self, Error> {
-        let record = Record::open(folder)?;
+        let record = env.open_record(folder)?;
         let mut summary = RunSummary::default();
         let (mut usage, mut turns, mut last_text) = (Usage::default(), 0, String::new());
         let mut tools: IndexMap<String, u64> = IndexMap::new();

@@ -7,8 +7,10 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use super::output::Console;
 use crate::agent_files::WorkspaceFiles;
 use crate::diagnostic::Diagnostic;
+use crate::error::Error;
 use crate::pricing::Prices;
 use crate::providers::user_servers::ParsedServers;
+use crate::record::Record;
 
 /// What the commands know about their environment, read once at the start.
 pub(super) struct CliEnv {
@@ -39,6 +41,21 @@ impl CliEnv {
     pub(super) fn workspace_files(&self, root: &Path) -> WorkspaceFiles {
         let path = std::env::split_paths(self.variable("PATH").unwrap_or_default()).collect();
         WorkspaceFiles { root: root.to_owned(), path, ..WorkspaceFiles::default() }
+    }
+
+    /// Opens a record, and warns if its `result.json` can't be used.
+    ///
+    /// # Errors
+    /// As [`Record::open`].
+    pub(super) fn open_record(&self, folder: &Path) -> Result<Record, Error> {
+        let record = Record::open(folder)?;
+        self.warn_of_defect(&record);
+        Ok(record)
+    }
+
+    /// Warns if the `result.json` of a record can't be used.
+    pub(super) fn warn_of_defect(&self, record: &Record) {
+        record.defect.iter().for_each(|why| self.console.warning(why));
     }
 
     /// The value of an environment variable, if it is set and not empty.

@@ -64,7 +64,7 @@ pub(super) fn export(options: &ExportArgs, env: &CliEnv) -> Result<u8, Error> {
     let unknown = || Error::usage("this format doesn't exist", "Choose one that --help lists.");
     let format = EXPORTS.iter().find(|format| format.name == options.format).ok_or_else(unknown)?;
     options.check(format)?;
-    let record = Record::open(&find_run(&options.out, &options.run, &has_tracked_files)?)?;
+    let record = env.open_record(&find_run(&options.out, &options.run, &has_tracked_files)?)?;
     let variable = |name: &str| env.variables.get(name).cloned();
     let export = Export {
         with_content: options.with_content,

@@ -114,7 +114,12 @@ fn continue_run(
             "Move it away, or choose another name.",
         ));
     }
-    let recorded = RecordedRun { plan: &run.record.plan, started: &run.started, started_at: run.started_at };
+    let recorded = RecordedRun {
+        plan: &run.record.plan,
+        run_id: &run.started.run_id,
+        job_file: Some(&run.started.job_file),
+        started_at: run.started_at,
+    };
     let changes = plan_differences(job, inputs, &secrets.redactor, &recorded)?;
     if !changes.is_empty() {
         return Err(Error::OtherPlan { path: folder.to_owned(), changes });

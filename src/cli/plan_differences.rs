@@ -8,7 +8,6 @@ use jiff::{Timestamp, ToSpan};
 use super::arguments::limit_error;
 use super::prepared_job::{PreparedJob, RunIdentity, run_date};
 use crate::error::Error;
-use crate::event::RunStarted;
 use crate::plan::diff::PlanChange;
 use crate::plan::{InputValues, Plan};
 use crate::redaction::Redactor;
@@ -17,9 +16,11 @@ use crate::redaction::Redactor;
 pub(super) struct RecordedRun<'a> {
     /// Its plan.
     pub(super) plan: &'a Plan,
-    /// Its first event.
-    pub(super) started: &'a RunStarted,
-    /// The time of that event.
+    /// Its id.
+    pub(super) run_id: &'a str,
+    /// The text of its job file, if it is known.
+    pub(super) job_file: Option<&'a str>,
+    /// When it started.
     pub(super) started_at: Timestamp,
 }
 
@@ -47,12 +48,12 @@ pub(super) fn plan_differences(
     for day in days.iter().rev() {
         // Prompts name the workspace, so both plans have that of the record.
         let workspace = Path::new(&recorded.workspace);
-        let (planned, _) = job.plan(&inputs, RunIdentity { workspace, run_id: &run.started.run_id, run_date: day })?;
+        let (planned, _) = job.plan(&inputs, RunIdentity { workspace, run_id: run.run_id, run_date: day })?;
         let mut planned = planned.without_server_tools().redacted(redactor);
         planned.files.keep_recorded(&recorded.files);
         planned.workspace.clone_from(&recorded.workspace);
         // The same job can only have other limits because of an earlier `--limit`.
-        if run.started.job_file == job.source.text {
+        if run.job_file == Some(job.source.text.as_str()) {
             planned.take_limits(&recorded);
         }
         found = recorded.changes_to(&planned);

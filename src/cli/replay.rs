@@ -24,7 +24,7 @@ use crate::plan::{InputValues, Plan, RunContext};
 use crate::pricing::Prices;
 use crate::providers::user_servers::UserServers;
 use crate::providers::{Model, PROVIDERS};
-use crate::record::{LATEST, RUNS, Record, find_run, is_timestamp};
+use crate::record::{LATEST, RUNS, find_run, is_timestamp};
 use crate::replay::{LiveTools, Replay};
 use crate::run::{Signals, head_commit};
 use crate::text::sanitize;
@@ -82,7 +82,7 @@ pub(super) fn replay(options: &ReplayArgs, env: &CliEnv) -> Result<u8, Error> {
         return Err(Error::usage(message, "Add --tools, or remove them."));
     }
     let folder = find_run(&options.out, &options.run, &has_tracked_files)?;
-    let record = Record::open(&folder)?;
+    let record = env.open_record(&folder)?;
     let replay = Replay::read(&record)?;
     // Only an edited job needs prices: the record has the costs.
     let prices = if options.job.is_some() { env.prices()?.clone() } else { Prices::new() };

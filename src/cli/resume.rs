@@ -80,7 +80,7 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     let folder = find_run(&options.out, &options.run, &has_tracked_files)?;
     let signals = Signals::catch()?;
     let limits = parse_limits(&options.limit);
-    let record = Record::open(&folder);
+    let record = env.open_record(&folder);
     // An unreadable record is rejected below.
     let workspace = record.as_ref().ok().map(|record| Path::new(&record.plan.workspace));
     let folders = [options.workspace.as_deref(), workspace, Some(&folder)];

@@ -193,6 +193,7 @@ fn print_ended(record: &Record, printed: &PrintedRun<'_>, env: &CliEnv) -> Resul
         return Err(Error::NotARecord { path: record.folder.clone(), why });
     };
     env.console.eprint(&format!("record: {}", printable(&printed.display_folder.to_string_lossy())));
+    env.warn_of_defect(record);
     env.console.eprint("this run has ended before; this is its answer again");
     print_ended_run(record, result, printed, env)?;
     // Not the one in the file, which could be any number.

@@ -1,23 +1,20 @@
 //! Reads the record of one row into a row of a table: from `result.json`, or else from the journal.
 
 use std::fs;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader};
 use std::path::Path;
 
 use indexmap::IndexMap;
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::event::{ErrorInfo, Event, FORMAT, Outcome, PARENT, RunResult, RunSummary, Usage, is_agent_id};
+use crate::event::{ErrorInfo, Event, FORMAT, Outcome, PARENT, RunSummary, Usage, is_agent_id};
 use crate::formats::map_table::{MapRow, ProblemKind, RowState};
 use crate::journal::{JournalError, JournalReader, journal_file};
 use crate::pricing::{Prices, round_usd};
-use crate::record::{is_set_aside, open_file};
+use crate::record::{FileDefect, RESULT_FILE, is_set_aside, open_file, read_result, read_versioned, used_instead};
 
-/// The largest `result.json` or `plan.json` that is read, in bytes.
-const MAX_FILE_BYTES: u64 = 64 << 20;
 /// The largest journal that is read, in bytes.
 const MAX_JOURNAL_BYTES: u64 = 2 << 30;
 /// The most entries of a record's folder that are looked at.
@@ -48,9 +45,9 @@ pub fn read_row(record: &Path, id: &str, job: Option<&str>, prices: &Prices) -> 
     }
     let result = match read_result(record) {
         Ok(result) => result,
-        Err(FileError::OtherFormat(format)) => return other_format(format),
-        Err(FileError::Invalid(why)) => {
-            return without_result(record, id, job, prices, Some(format!("result.json {why}")));
+        Err(FileDefect::OtherFormat(format)) => return other_format(format),
+        Err(FileDefect::Unreadable(why)) => {
+            return without_result(record, id, job, prices, Some(format!("{RESULT_FILE} {why}")));
         }
     };
     let Some(result) = result else { return without_result(record, id, job, prices, None) };
@@ -128,7 +125,7 @@ fn without_result(record: &Path, id: &str, job: Option<&str>, prices: &Prices, d
     });
     match journal.summary.result() {
         Some(result) => {
-            let problem = defect.map(|defect| (ProblemKind::Torn, format!("{defect}; its journal was used instead")));
+            let problem = defect.map(|defect| (ProblemKind::Torn, used_instead(&defect)));
             RowReading::Row(Box::new(MapRow::ended(id, inputs, result)), problem)
         }
         None => {
@@ -158,65 +155,16 @@ fn is_fresh(record: &Path) -> bool {
     listing.into_iter().all(|entry| is_ours(&entry.file_name().to_string_lossy()))
 }
 
-/// Why a file can't be used.
-enum FileError {
-    OtherFormat(u64),
-    Invalid(String),
-}
-
-/// Reads a file of the record; `None` if it doesn't exist.
-fn read_file(record: &Path, name: &str) -> Result<Option<Vec<u8>>, FileError> {
-    let mut content = Vec::new();
-    let read = open_file(record, name, MAX_FILE_BYTES).and_then(|file| {
-        // One read instead of many small ones.
-        let size = file.metadata().map_or(0, |found| found.len().min(MAX_FILE_BYTES));
-        content.reserve_exact(usize::try_from(size).unwrap_or_default() + 1);
-        file.take(MAX_FILE_BYTES).read_to_end(&mut content)
-    });
-    match read {
-        Ok(_) => Ok(Some(content)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(FileError::Invalid(format!("can't be read: {error}"))),
-    }
-}
-
-/// Parses a file whose format is checked first, because another version's file needn't fit this version's type.
-fn parse<T: DeserializeOwned>(content: &[u8]) -> Result<T, FileError> {
-    #[derive(Deserialize)]
-    struct Versioned {
-        format: u64,
-    }
-    let invalid = |error: serde_json::Error| {
-        FileError::Invalid(match error.is_eof() {
-            true => "ends in the middle".to_owned(),
-            false => format!("can't be read: {error}"),
-        })
-    };
-    match serde_json::from_slice::<Versioned>(content) {
-        Ok(Versioned { format }) if format != u64::from(FORMAT) => return Err(FileError::OtherFormat(format)),
-        _ => {}
-    }
-    serde_json::from_slice(content).map_err(invalid)
-}
-
-fn read_result(record: &Path) -> Result<Option<RunResult>, FileError> {
-    read_file(record, "result.json")?.map(|content| parse(&content)).transpose()
-}
-
 /// The values of the inputs, from `plan.json` or else from the journal's first entry.
 fn read_inputs(record: &Path) -> Result<IndexMap<String, Value>, String> {
     #[derive(Deserialize)]
     struct PlanInputs {
         inputs: IndexMap<String, Value>,
     }
-    let plan = read_file(record, "plan.json").and_then(|content| match content {
-        Some(content) => parse::<PlanInputs>(&content),
-        None => Err(FileError::Invalid("is missing".to_owned())),
-    });
-    let why = match plan {
-        Ok(plan) => return Ok(plan.inputs),
-        Err(FileError::OtherFormat(format)) => format!("has the format {format}"),
-        Err(FileError::Invalid(why)) => why,
+    let why = match read_versioned::<PlanInputs>(record, "plan.json") {
+        Ok(Some(plan)) => return Ok(plan.inputs),
+        Ok(None) => "is missing".to_owned(),
+        Err(defect) => defect.to_string(),
     };
     let file = open_file(record, &journal_file(PARENT), MAX_JOURNAL_BYTES);
     let first = file.ok().and_then(|file| JournalReader::new(BufReader::new(file)).next()?.ok());

@@ -19,6 +19,7 @@ use super::lock::RecordLock;
 use super::read::{Record, first_event};
 use super::recorder::{Recorder, check_latest, create_job_dir, record_error, reserve_disk_space};
 use super::resume::ResumedRecord;
+use super::state::read_result;
 use crate::error::Error;
 use crate::event::{Outcome, PARENT, RunStarted};
 use crate::journal::{RecordKey, journal_file};
@@ -110,13 +111,15 @@ impl KeyedRecord {
                 Ok(_) => continue,
             };
             match first_event(folder) {
-                Ok(None) => return path.start(lock).map(Box::new).map(Self::New),
+                Ok(None) if !path.sets_aside() || matches!(read_result(folder), Ok(None)) => {
+                    return path.start(lock).map(Box::new).map(Self::New);
+                }
                 // Also a record that can't be read.
-                Ok(Some(_)) | Err(Error::NotARecord { .. } | Error::OtherFormat { .. }) if path.sets_aside() => {
+                Ok(_) | Err(Error::NotARecord { .. } | Error::OtherFormat { .. }) if path.sets_aside() => {
                     set_aside(folder, lock)?;
                     continue;
                 }
-                Ok(Some(_)) => {}
+                Ok(_) => {}
                 Err(error) => return Err(error),
             }
             let Some(lock) = Recorder::complete_ended(folder, lock)? else { continue };
@@ -181,7 +184,16 @@ impl KeyedPath<'_> {
 
     /// Reads the record; `None` if no run has started in it.
     fn read(&self, lock: Option<RecordLock>) -> Result<Option<StartedRecord>, Error> {
-        let Some(first) = first_event(self.folder)? else { return Ok(None) };
+        let Some(first) = first_event(self.folder)? else {
+            return match read_result(self.folder) {
+                Ok(Some(_)) => Err(not_a_record(
+                    self.folder,
+                    "its run has ended, but the first line of its journal is lost, so nobody can tell who made it; \
+                     `legwork show` shows it, and --fresh starts again",
+                )),
+                _ => Ok(None),
+            };
+        };
         let has_our_key = first.is_sealed_by(self.key.as_ref());
         let record = Record::open(self.folder)?;
         let key = self.key.clone();

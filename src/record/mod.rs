@@ -17,6 +17,7 @@ mod rebuild;
 mod recorder;
 mod resume;
 mod run_slot;
+mod state;
 
 pub use self::attachments::read_attachment;
 pub use self::files::{BASELINE_FILE, LATEST, PATCH_FILE, RESULT_FILE, ROWS, RUNS, temporary};
@@ -38,3 +39,4 @@ pub use self::recorder::{
 };
 pub use self::resume::ResumedRecord;
 pub use self::run_slot::{RunSlot, RunSlots};
+pub use self::state::{FileDefect, read_result, read_versioned, used_instead};

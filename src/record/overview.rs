@@ -9,16 +9,15 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::files::{PLAN_FILE, RESULT_FILE, open_file};
+use super::files::{PLAN_FILE, open_file};
 use super::lease::{LEASE_FILE, SeenLease};
 use super::lock::is_locked;
 use super::lookup::is_timestamp;
-use crate::event::{ErrorInfo, FORMAT, Outcome, PARENT, Usage};
+use super::state::{RecordedEnd, read_end};
+use crate::event::{FORMAT, Outcome, PARENT};
 use crate::formats::run_table::{RowKind, RunRow, RunStatus};
 use crate::journal::journal_file;
 
-/// The largest `result.json` that is read, in bytes.
-const MAX_RESULT_BYTES: u64 = 64 << 20;
 /// The longest first line that is read, in bytes. It contains the job and its plan.
 const MAX_FIRST_LINE_BYTES: u64 = 16 << 20;
 /// How much of the journal's end is searched for its last line, in bytes.
@@ -35,23 +34,6 @@ pub struct Overview {
     pub remote: Option<SeenLease>,
     /// How commands are confined, of a run that is going on.
     pub sandbox: Option<String>,
-}
-
-/// The fields of `result.json` that a table shows.
-#[derive(Deserialize)]
-struct ResultFields {
-    run_id: String,
-    outcome: Outcome,
-    exit_code: u8,
-    error: Option<ErrorInfo>,
-    started_at: Timestamp,
-    finished_at: Timestamp,
-    duration_ms: u64,
-    turns: u32,
-    tool_calls: u64,
-    usage: Usage,
-    cost_usd: Option<f64>,
-    model: String,
 }
 
 /// A line of the journal.
@@ -94,19 +76,24 @@ enum FirstLine {
 /// lock.
 pub fn read_overview(folder: &Path, is_own: bool) -> Option<Overview> {
     let name = folder.file_name()?.to_string_lossy().into_owned();
-    let result = read_result(folder);
+    let end = match read_end(folder) {
+        Ok(end) => end,
+        Err(format) => return Some(Overview::of(other_format(format, None))),
+    };
+    let defect = match &end {
+        RecordedEnd::Journal(_, why) | RecordedEnd::Open(Some(why)) => Some(why.clone()),
+        _ => None,
+    };
+    let ended = ended_row(end);
     let has_lease = fs::symlink_metadata(folder.join(LEASE_FILE)).is_ok();
-    match result {
-        Ok(Some(fields)) if !has_lease => return Some(Overview::of(ended(fields))),
-        Err(row) if !has_lease && row.status == RunStatus::OtherFormat => return Some(Overview::of(*row)),
-        _ => {}
+    if let Some(row) = ended.as_ref().filter(|_| !has_lease) {
+        return Some(Overview::of(row.clone()));
     }
     let lease = SeenLease::of(folder);
     let is_running = !is_own && is_locked(folder);
     let first = first_line(folder);
-    let mut row = match (&result, &first) {
-        (Ok(Some(_)), _) => RunRow::new(RowKind::Run, RunStatus::Interrupted),
-        (Err(row), _) if !is_running => return Some(Overview::of((**row).clone())),
+    let mut row = match (&ended, &first) {
+        (Some(_), _) => RunRow::new(RowKind::Run, RunStatus::Interrupted),
         (_, FirstLine::Started(_, start)) if start.format != u64::from(FORMAT) => {
             return Some(Overview::of(other_format(start.format, start.version.as_deref())));
         }
@@ -128,9 +115,9 @@ pub fn read_overview(folder: &Path, is_own: bool) -> Option<Overview> {
         return Some(Overview { row, remote: None, sandbox });
     }
     // A process that ended its run may just have been killed before it removed the lease.
-    if let Ok(Some(fields)) = result {
+    if let Some(row) = ended {
         let remote = lease.filter(|lease| !lease.is_local());
-        return Some(Overview { row: ended(fields), remote, sandbox });
+        return Some(Overview { row, remote, sandbox });
     }
     if row.status == RunStatus::Interrupted {
         let last = last_line(folder);
@@ -140,7 +127,10 @@ pub fn read_overview(folder: &Path, is_own: bool) -> Option<Overview> {
                 row.exit_code = Some(end.exit_code);
                 row.error = Some("result.json is missing; `legwork show RUN --rebuild` writes it again".to_owned());
             }
-            None => row.is_resumable = true,
+            None => {
+                row.is_resumable = true;
+                row.error = defect;
+            }
         }
         row.ended_at = last.map(|(at, _)| at).or_else(|| lease.as_ref()?.last_alive());
         let duration = row.started_at.zip(row.ended_at).map(|(start, end)| end.duration_since(start).as_millis());
@@ -160,11 +150,17 @@ fn has_traces(folder: &Path) -> bool {
     [PLAN_FILE, "events.jsonl"].iter().any(|name| folder.join(name).is_file())
 }
 
-fn ended(fields: ResultFields) -> RunRow {
-    RunRow {
+/// The line of a run that has ended.
+fn ended_row(end: RecordedEnd) -> Option<RunRow> {
+    let (fields, defect) = match end {
+        RecordedEnd::Result(result) => (*result, None),
+        RecordedEnd::Journal(result, why) => (*result, Some(why)),
+        RecordedEnd::Open(_) => return None,
+    };
+    Some(RunRow {
         run_id: fields.run_id,
         exit_code: Some(fields.exit_code),
-        error: fields.error.map(|error| error.message),
+        error: defect.or_else(|| fields.error.map(|error| error.message)),
         started_at: Some(fields.started_at),
         ended_at: Some(fields.finished_at),
         duration_ms: Some(fields.duration_ms),
@@ -175,7 +171,7 @@ fn ended(fields: ResultFields) -> RunRow {
         model: Some(fields.model),
         is_resumable: fields.outcome.can_be_resumed(),
         ..RunRow::new(RowKind::Run, RunStatus::Ended(fields.outcome))
-    }
+    })
 }
 
 fn damaged(why: String) -> RunRow {
@@ -186,31 +182,6 @@ fn other_format(format: u64, version: Option<&str>) -> RunRow {
     let by = version.map(|version| format!("; legwork {version} wrote it")).unwrap_or_default();
     let why = format!("its format is {format}, and this legwork reads format {FORMAT}{by}");
     RunRow { error: Some(why), ..RunRow::new(RowKind::Run, RunStatus::OtherFormat) }
-}
-
-/// Reads `result.json`; `None` if there is none. The error is the line of the record in a table.
-fn read_result(folder: &Path) -> Result<Option<ResultFields>, Box<RunRow>> {
-    #[derive(Deserialize)]
-    struct Versioned {
-        format: u64,
-    }
-    let mut content = Vec::new();
-    let read = open_file(folder, RESULT_FILE, MAX_RESULT_BYTES)
-        .and_then(|file| file.take(MAX_RESULT_BYTES).read_to_end(&mut content));
-    match read {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Box::new(damaged(format!("{RESULT_FILE} can't be read: {error}")))),
-        Ok(_) => {}
-    }
-    // Another version's file needn't fit this version's type.
-    match serde_json::from_slice::<Versioned>(&content) {
-        Ok(Versioned { format }) if format != u64::from(FORMAT) => return Err(Box::new(other_format(format, None))),
-        _ => {}
-    }
-    serde_json::from_slice(&content).map(Some).map_err(|error| {
-        let why = if error.is_eof() { "ends in the middle".to_owned() } else { format!("can't be read: {error}") };
-        Box::new(damaged(format!("{RESULT_FILE} {why}; `legwork show RUN --rebuild` writes it again")))
-    })
 }
 
 fn open_journal(folder: &Path) -> io::Result<File> {

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 
 use super::files::{PLAN_FILE, RESULT_FILE, open_file};
+use super::state::{RecordedEnd, read_end, read_result};
 use crate::conversation::Conversation;
 use crate::error::Error;
 use crate::event::{Event, FORMAT, JournalEntry, PARENT, RunResult, RunStarted, is_agent_id};
@@ -32,6 +33,8 @@ pub struct Record {
     pub plan: Plan,
     /// How the run ended, if it has.
     pub result: Option<RunResult>,
+    /// Why `result.json` can't be used, if there is one: `result` is that of the journal then.
+    pub defect: Option<String>,
 }
 
 impl Record {
@@ -57,11 +60,16 @@ impl Record {
             })?,
         };
         check(PLAN_FILE, plan.format)?;
-        let result = read_json::<RunResult>(folder, RESULT_FILE)?;
-        if let Some(result) = &result {
-            check(RESULT_FILE, result.format)?;
-        }
-        Ok(Self { folder: folder.to_owned(), plan, result })
+        let end = read_end(folder).map_err(|format| {
+            let path = folder.join(RESULT_FILE);
+            Error::OtherFormat { path, format, version: version.clone() }
+        })?;
+        let (result, defect) = match end {
+            RecordedEnd::Result(result) => (Some(*result), None),
+            RecordedEnd::Journal(result, why) => (Some(*result), Some(why)),
+            RecordedEnd::Open(why) => (None, why),
+        };
+        Ok(Self { folder: folder.to_owned(), plan, result, defect })
     }
 
     /// Whether a run has started in a folder: its journal has a first event, or one that can't be read.
@@ -76,7 +84,10 @@ impl Record {
     /// If there is no plan, or another version wrote the record ([`Error::OtherFormat`]).
     pub fn open_damaged(folder: &Path) -> Result<(Self, Vec<String>), Error> {
         let error = match Self::open(folder) {
-            Ok(record) => return Ok((record, Vec::new())),
+            Ok(record) => {
+                let missing = record.defect.iter().map(|why| format!("{why}.")).collect();
+                return Ok((record, missing));
+            }
             Err(error @ Error::OtherFormat { .. }) => return Err(error),
             Err(error) => error,
         };
@@ -87,11 +98,11 @@ impl Record {
             None => read_json::<Plan>(folder, PLAN_FILE).unwrap_or_default(),
         };
         let Some(plan) = plan.filter(|plan| plan.format == FORMAT) else { return Err(error) };
-        let result = read_json::<RunResult>(folder, RESULT_FILE).unwrap_or_else(|error| {
-            missing.push(format!("{error}."));
+        let result = read_result(folder).unwrap_or_else(|defect| {
+            missing.push(format!("{RESULT_FILE} {defect}."));
             None
         });
-        Ok((Self { folder: folder.to_owned(), plan, result }, missing))
+        Ok((Self { folder: folder.to_owned(), plan, result, defect: None }, missing))
     }
 
     /// An agent's entries, oldest first. The journal is verified while it is read.

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::artifacts::WrittenFile;
-use super::files::{RESULT_FILE, remove_temporary_files};
+use super::files::remove_temporary_files;
 use super::lock::RecordLock;
-use super::read::{agents, journal_error, open_journal, read_json};
+use super::read::{agents, journal_error, open_journal};
 use super::recorder::{Recorder, record_error, take};
+use super::state::read_result;
 use crate::error::Error;
-use crate::event::{Event, PARENT, RunResult, RunSummary};
+use crate::event::{Event, PARENT, RunSummary};
 use crate::journal::{JournalError, journal_file};
 
 /// The result of rebuilding a record.
@@ -42,7 +43,7 @@ impl Recorder {
     /// # Errors
     /// As for [`Self::rebuild`].
     pub(super) fn complete_ended(folder: &Path, lock: RecordLock) -> Result<Option<RecordLock>, Error> {
-        if read_json::<RunResult>(folder, RESULT_FILE)?.is_some() {
+        if !matches!(read_result(folder), Ok(None)) {
             return Ok(Some(lock));
         }
         let Some(entries) = open_journal(folder, PARENT)? else { return Ok(Some(lock)) };
@@ -70,7 +71,7 @@ impl Recorder {
         files.extend(recorder.make_patch(summary.changed.as_ref()).map_err(failed)?);
         let result = summary.result();
         // If the last line couldn't be written, the result exists only in this file.
-        let from_file = || read_json::<RunResult>(&recorder.folder, RESULT_FILE).ok().flatten();
+        let from_file = || read_result(&recorder.folder).ok().flatten();
         let shown = result.clone().or_else(from_file);
         files.extend(recorder.make_readable(&started.plan, shown.as_ref()).map_err(failed)?);
         if let Some(result) = &result {

@@ -521,7 +521,7 @@ fn check_all(
                 if is_foreign {
                     foreign.push(id.clone());
                 }
-                defects.extend(defect.map(|defect| format!("the row `{id}`: {defect} Its journal is used instead")));
+                defects.extend(defect.map(|defect| format!("the row `{id}`: {defect}")));
             }
             state => {
                 resumed += usize::from(matches!(state, RowState::GoesOn));

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use crate::cli::plan_differences::{RecordedRun, plan_differences};
 use crate::cli::prepared_job::PreparedJob;
 use crate::error::Error;
-use crate::event::{Event, Outcome, PARENT, RunResult, RunSummary};
+use crate::event::{Event, Outcome, PARENT, RunResult};
 use crate::journal::RecordKey;
 use crate::plan::{InputValues, Plan, SecretInputs};
 use crate::record::{Record, is_set_aside};
@@ -36,7 +36,7 @@ pub(super) enum RowState {
         result: Box<RunResult>,
         /// Whether the record was made on another machine or with another key.
         is_foreign: bool,
-        /// Why `result.json` couldn't be read, a sentence; the result is that of the journal then.
+        /// Why `result.json` can't be used; the result is that of the journal then.
         defect: Option<String>,
     },
     /// It belongs to another plan. Says what differs first.
@@ -68,32 +68,34 @@ pub(super) fn row_state(
     redactor: &Redactor,
     key: Option<&RecordKey>,
 ) -> Result<RowState, Error> {
-    let mut defect = None;
     let record = match Record::open(folder) {
         Ok(record) => record,
-        Err(error @ Error::OtherFormat { .. }) => return Err(error),
         // A process was killed before its run started, or a power failure has taken the start away.
         Err(Error::NotARecord { .. }) if !Record::has_started(folder) => return Ok(RowState::New),
-        Err(error) => match Record::open_damaged(folder) {
-            // Everything in `result.json` is also in the journal.
-            Ok((record, missing)) => {
-                defect = missing.into_iter().next();
-                Record { result: Some(result_of_journal(&record).ok_or(error)?), ..record }
-            }
-            Err(_) => return Err(error),
-        },
+        Err(error) => return Err(error),
     };
     let first = record.entries(PARENT).ok().and_then(|mut entries| Some((entries.next()?.ok()?, entries)));
-    let Some((first, entries)) = first else {
-        return match record.result {
-            None => Ok(RowState::New),
-            Some(_) => Err(not_a_record(folder, "it has a result, but its journal is missing or empty".to_owned())),
-        };
+    let started = match &first {
+        Some((first, _)) => match &first.event {
+            Event::RunStarted(started) => Some((started, first.at)),
+            _ => return Err(not_a_record(folder, "its journal doesn't start with the start of a run".to_owned())),
+        },
+        None => None,
     };
-    let Event::RunStarted(started) = &first.event else {
-        return Err(not_a_record(folder, "its journal doesn't start with the start of a run".to_owned()));
+    let recorded = match (started, &record.result) {
+        (Some((started, at)), _) => RecordedRun {
+            plan: &record.plan,
+            run_id: &started.run_id,
+            job_file: Some(&started.job_file),
+            started_at: at,
+        },
+        // The start of its journal is lost, but the run has ended.
+        (None, Some(result)) => {
+            RecordedRun { plan: &record.plan, run_id: &result.run_id, job_file: None, started_at: result.started_at }
+        }
+        (None, None) => return Ok(RowState::New),
     };
-    let run_id = &started.run_id;
+    let run_id = recorded.run_id;
     if run_id != id {
         return Err(not_a_record(
             folder,
@@ -103,27 +105,17 @@ pub(super) fn row_state(
             },
         ));
     }
-    let recorded = RecordedRun { plan: &record.plan, started, started_at: first.at };
     let difference = plan_differences(job, inputs, redactor, &recorded)?.first().map(ToString::to_string);
     let has_ended = record.result.as_ref().is_some_and(|result| has_ended(&record, result));
     Ok(match (difference, record.result) {
         (Some(difference), _) => RowState::OtherPlan(difference),
         (None, Some(result)) if has_ended => {
-            let is_foreign = key.is_some_and(|key| !entries.is_sealed_by(key));
-            RowState::Ended { result: Box::new(result), is_foreign, defect }
+            let is_sealed_by = |key| first.as_ref().is_some_and(|(_, entries)| entries.is_sealed_by(key));
+            let is_foreign = key.is_some_and(|key| !is_sealed_by(key));
+            RowState::Ended { result: Box::new(result), is_foreign, defect: record.defect }
         }
         (None, _) => RowState::GoesOn,
     })
-}
-
-/// The result of a run whose `result.json` can't be read.
-fn result_of_journal(record: &Record) -> Option<RunResult> {
-    let mut summary = RunSummary::default();
-    for entry in record.entries(PARENT).ok()? {
-        let entry = entry.ok()?;
-        summary.apply(&entry.event, entry.at);
-    }
-    summary.result()
 }
 
 fn not_a_record(folder: &Path, why: String) -> Error {
