@@ -171,7 +171,7 @@ fn records_that_cannot_be_read_are_named() {
     let expected = [
         ("job/20260101-000000-aaaaaa", "not_started"),
         ("job/bad-map", "damaged"),
-        ("job/cut", "damaged"),
+        ("job/cut", "completed"),
         ("job/ended-in-journal", "completed"),
         ("job/foreign-line", "damaged"),
         ("job/no-journal", "not_started"),
@@ -184,8 +184,10 @@ fn records_that_cannot_be_read_are_named() {
         .assert_stderr_contains("runs/job/old: its format is 1, and this legwork reads format 2");
     // None of them is removed by mistake.
     let pruned = runs(&folder, &["prune", "--keep", "0"]);
-    pruned.assert_code(0).assert_stderr_contains("kept 4 records, can't be read by this version");
-    assert!(folder.exists("runs/job/cut") && folder.exists("runs/job/bad-map") && folder.exists("runs/job/notes"));
+    pruned.assert_code(0).assert_stderr_contains("kept 3 records, can't be read by this version");
+    assert!(folder.exists("runs/job/bad-map") && folder.exists("runs/job/notes"));
+    // Its journal says that it has ended.
+    assert!(!folder.exists("runs/job/cut"));
     assert!(!folder.exists("runs/job/ended-in-journal") && !folder.exists("runs/job/20260101-000000-aaaaaa"));
 }
 

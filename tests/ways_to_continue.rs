@@ -152,7 +152,10 @@ fn failing_first(request: &Request) -> Answer {
     }
 }
 
-const WAYS: &[(&str, fn(&Bench))] = &[
+/// A name, and how the run is continued or used.
+type Way = (&'static str, fn(&Bench));
+
+const WAYS: &[Way] = &[
     ("kill and resume", kill_and_resume),
     ("--key again", key_again),
     ("map again", map_again),

@@ -98,6 +98,9 @@ pub fn read_overview(folder: &Path, is_own: bool) -> Option<Overview> {
             return Some(Overview::of(other_format(start.format, start.version.as_deref())));
         }
         (_, FirstLine::Invalid(why)) => return Some(Overview::of(damaged(why.clone()))),
+        (_, FirstLine::Missing) if defect.is_some() => {
+            return Some(Overview::of(damaged(defect.unwrap_or_default())));
+        }
         (_, FirstLine::Missing) if has_traces(folder) || is_timestamp(&name) || is_running => {
             RunRow::new(RowKind::Run, RunStatus::NotStarted)
         }
