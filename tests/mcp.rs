@@ -1,5 +1,7 @@
 //! Jobs with tool servers, and servers that misbehave.
 
+mod odd_servers;
+
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 

@@ -156,7 +156,7 @@ impl<'a> FileReader<'a> {
         let refused = |ToolError(message)| FileError::new(format!("`{pattern}`: {message}"), OUTSIDE_HELP);
         let workspace = self.workspace()?;
         let (base, rest) = glob::split_literal_prefix(".", pattern, workspace).map_err(refused)?;
-        let matcher = glob::matcher(&rest).map_err(refused)?;
+        let matcher = glob::PathMatcher::new(&rest).map_err(refused)?;
         let nothing = || {
             let help = "files that ignore files exclude don't count, and hidden ones only if the pattern names them";
             FileError::new(format!("no file matches `{pattern}`"), help)

@@ -59,7 +59,17 @@ fn parse(file: &str, folder_name: &str, text: &str) -> Result<Skill, String> {
     let source = Source::new(file, front_matter);
     let decoded = yaml::read::<Node>(&source);
     if let Some(finding) = decoded.findings.first() {
-        return Err(format!("line {}: {}", finding.span.start().0, finding.message));
+        let line = finding.span.start().0;
+        let is_bare = front_matter.lines().nth(line.saturating_sub(1)).is_some_and(|line| bare_text(line).is_some());
+        let help = if is_bare { ": put the whole text in quotes" } else { "" };
+        return Err(format!("line {line}: {}{help}", finding.message));
+    }
+    let is_cut = |text: &str| !text.starts_with(['"', '\'']) && text.contains(" #");
+    if let Some(at) = front_matter.lines().position(|line| bare_text(line).is_some_and(is_cut)) {
+        return Err(format!(
+            "line {}: ` #` begins a comment, so the text would end before it: put the whole text in quotes",
+            at + 1
+        ));
     }
     let header = decoded
         .value
@@ -113,6 +123,18 @@ fn split(text: &str) -> Result<(&str, &str), String> {
         }
     }
     Err(format!("its front matter has no end; {FORM}"))
+}
+
+/// The text of a line `key: text` for people, if it isn't in quotes and doesn't continue below. Some authors forget what YAML makes
+/// of it.
+fn bare_text(line: &str) -> Option<&str> {
+    let (key, text) = line.split_once(": ")?;
+    let text = text.trim();
+    let is_block = |text: &str| matches!(text, "|" | ">" | "|-" | ">-" | "|+" | ">+");
+    let is_quoted =
+        ['"', '\''].iter().any(|quote| text.len() > 1 && text.starts_with(*quote) && text.ends_with(*quote));
+    let is_for_people = matches!(key, "name" | "description" | "license" | "compatibility");
+    (is_for_people && !is_quoted && !is_block(text) && !text.starts_with('#')).then_some(text)
 }
 
 /// The text of a key, if there is one.
@@ -194,6 +216,33 @@ mod tests {
         assert_eq!(listed.allowed_tools, ["Read", "Grep"]);
         let folded = parsed("---\nname: notes\ndescription: >\n  One\n  two.\n\n  Three.\n---\nx").unwrap();
         assert_eq!(folded.description, "One two. Three.");
+    }
+
+    #[test]
+    fn texts_that_need_quotes_are_named() {
+        let with = |text: &str| parsed(&format!("---\nname: notes\ndescription: {text}\n---\nx"));
+        for text in [
+            "Use when: asked",
+            "Fix issue #12 now",
+            "`git` tools",
+            "*bold* text",
+            "[beta] text",
+            "\"PDF\" tools",
+            "@me does it",
+            "100% # sure",
+        ] {
+            let why = with(text).unwrap_err();
+            assert!(why.starts_with("line 3: ") && why.ends_with(": put the whole text in quotes"), "{text}: {why}");
+            assert_eq!(with(&format!("'{text}'")).unwrap().description, text);
+        }
+        for (text, description) in [
+            (r#""Use \"when\": it's #1 # b""#, "Use \"when\": it's #1 # b"),
+            ("'It''s a \"thing\": yes'", "It's a \"thing\": yes"),
+            ("Say \"hi\", C#, a:b, it's fine", "Say \"hi\", C#, a:b, it's fine"),
+            (">-\n  One: two\n  # three", "One: two # three"),
+        ] {
+            assert_eq!(with(text).unwrap().description, description, "{text}");
+        }
     }
 
     #[test]

@@ -11,7 +11,6 @@ use super::map::default_map_name;
 use super::map::map_limits::WholeMapLimits;
 use super::prepared_job::run_date;
 use super::read_files;
-use super::secrets::is_secret_name;
 use crate::diagnostic::{Diagnostic, Source, SourceSpan};
 use crate::engines::{self, ENGINES, Engine, MapCommand};
 use crate::error::Error;
@@ -25,6 +24,7 @@ use crate::plan::{InputValues, Plan, RunContext};
 use crate::providers::Model;
 use crate::providers::user_servers::{ServerSettings, UserServers};
 use crate::record::RUNS;
+use crate::redaction::is_secret_name;
 use crate::rows::{self, RowFormat};
 
 /// Options of `legwork emit`.

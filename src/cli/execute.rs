@@ -24,7 +24,7 @@ use crate::budget::MapBudget;
 use crate::error::Error;
 use crate::event::{JournalEntry, Outcome, RunOptions, RunResult};
 use crate::formats;
-use crate::job::Job;
+use crate::job::{Job, allows_model_name, allows_tool};
 use crate::journal::Fault;
 use crate::lints::{CostTracking, UserConfig, provider_keys};
 use crate::map::SharedPrefixes;
@@ -199,12 +199,16 @@ pub(super) async fn execute(
     let (sandbox, found) =
         run.sandbox.for_record(&run.recorder.folder, run.recorder.lock(), run.recorder.origin_check());
     let is_resumed = run.resume_state.is_some();
+    let begun = Instant::now();
+    let elapsed = run.resume_state.as_ref().map(ResumeState::elapsed).unwrap_or_default();
+    let time_limit = run.plan.limits.wall_clock_ms.map(Duration::from_millis);
     let context = StartContext {
         sandbox: &sandbox,
         sandboxes,
         workspace: &run.plan.workspace.clone(),
         redactor: &redactor,
         stop: &run.signals.stop,
+        deadline: time_limit.and_then(|limit| begun.checked_add(limit.saturating_sub(elapsed))),
         is_offline: run.options.offline,
     };
     let servers = start_servers(&mut run.plan, &run.scripts, context, is_resumed, env).await;
@@ -231,6 +235,7 @@ pub(super) async fn execute(
         environment,
         sandbox,
         servers,
+        servers_took: begun.elapsed(),
         confine_copy,
         recorder: run.recorder,
         observers: run.observers,
@@ -306,10 +311,13 @@ fn scripted_servers(plan: &mut Plan, scripts: &BTreeMap<String, String>) -> Resu
     let mut scripted = ScriptedServers::default();
     for (model, path) in scripts {
         let script = replay_source::open_replay_source(Path::new(path), None)?;
-        for (name, mut tools) in script.servers {
+        for (name, tools) in script.servers {
             let Some(server) = plan.mcp.get(&name) else { continue };
             if server.tools.is_none() {
-                for tool in plan.allowed_server_tools(&name).into_iter().filter(|tool| !tool.ends_with('*')) {
+                let allowed = plan.allowed_server_tools(&name);
+                let own = |(tool, definition): (String, ToolDefinition)| (own_tool_name(&tool, &allowed), definition);
+                let mut tools: ToolDefinitions = tools.into_iter().map(own).collect();
+                for tool in allowed.into_iter().filter(|tool| !tool.ends_with('*')) {
                     tools.entry(tool).or_insert_with(ToolDefinition::unknown);
                 }
                 plan.set_server_tools(&name, tools);
@@ -322,6 +330,18 @@ fn scripted_servers(plan: &mut Plan, scripts: &BTreeMap<String, String>) -> Resu
         scripted.answers.extend(script.answers.into_iter().filter(|((agent, _), _)| is_of_model(agent)));
     }
     Ok(scripted)
+}
+
+/// The name on its server of a tool that a script names as the model knows it, as far as the allowlists tell.
+fn own_tool_name(tool: &str, allowed: &[String]) -> String {
+    if allowed.iter().any(|pattern| allows_tool(pattern, tool)) {
+        return tool.to_owned();
+    }
+    let start = allowed.iter().filter(|pattern| allows_model_name(pattern, tool)).find_map(|it| it.strip_suffix('*'));
+    match start {
+        Some(start) => start.chars().chain(tool.chars().skip(start.chars().count())).collect(),
+        None => tool.to_owned(),
+    }
 }
 
 /// Warnings about git repositories that commands created: their configuration takes effect when the user next runs git there.

@@ -152,6 +152,7 @@ fn list_tools(options: &LockArgs, job: &ValidJob, wanted: Vec<WantedServer>, env
         workspace: &workspace.to_string_lossy(),
         redactor: &redactor,
         stop: &signals.stop,
+        deadline: None,
         is_offline: false,
     };
     let stopped = |error| signals.first().map_or(error, |signal| Error::StoppedAtStart { signal });

@@ -52,7 +52,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use self::env::CliEnv;
 use self::output::Console;
-use self::secrets::{is_otlp_secret, is_secret_name};
+use self::secrets::is_otlp_secret;
 use crate::cases;
 use crate::error::Error;
 use crate::formats::run_table;
@@ -60,6 +60,7 @@ use crate::lints::provider_keys;
 use crate::pricing::Prices;
 use crate::process::fd_limit;
 use crate::providers::user_servers::UserServers;
+use crate::redaction::is_secret_name;
 use crate::sandbox::restorer;
 use crate::schema;
 

@@ -7,7 +7,7 @@ use crate::plan::{Plan, SecretInputs};
 use crate::process::Environment;
 use crate::providers::PROVIDERS;
 use crate::providers::user_servers::UserServers;
-use crate::redaction::{self, Redactor};
+use crate::redaction::{self, Redactor, is_secret_name};
 use crate::text::percent_decode;
 
 /// The proxy variables of HTTP libraries, whose URLs can contain credentials.
@@ -102,19 +102,6 @@ fn header_values((name, headers): (String, String)) -> Vec<(String, String)> {
 /// Whether a variable has the headers or the address of an OpenTelemetry collector, which can have credentials.
 pub(super) fn is_otlp_secret(name: &str) -> bool {
     name.starts_with("OTEL_EXPORTER_OTLP_") && (name.ends_with("HEADERS") || name.ends_with("ENDPOINT"))
-}
-
-/// Whether one of the words in a variable's name says that its value is a secret.
-pub(super) fn is_secret_name(name: &str) -> bool {
-    const ENDINGS: [&str; 7] = ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "APIKEY", "CREDENTIALS"];
-    const WORDS: [&str; 9] = ["KEY", "KEYS", "TOKENS", "SECRETS", "CREDENTIAL", "PASS", "PAT", "AUTH", "COOKIE"];
-    // The value is a location, not the secret itself.
-    const PLACES: [&str; 6] = ["FILE", "PATH", "DIR", "HOME", "SOCK", "URL"];
-    let name = name.to_ascii_uppercase();
-    let mut words = name.split('_').filter(|word| !word.is_empty()).peekable();
-    let last = name.rsplit('_').next().unwrap_or_default();
-    !PLACES.contains(&last)
-        && words.any(|word| WORDS.contains(&word) || ENDINGS.iter().any(|ending| word.ends_with(ending)))
 }
 
 /// The password in a URL. A password that equals the user name is a placeholder, not a secret.

@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use reqwest::Url;
 use tokio_util::sync::CancellationToken;
@@ -12,8 +13,10 @@ use super::sandbox_options::PreparedSandbox;
 use crate::error::Error;
 use crate::job::Network;
 use crate::lints::provider_keys;
-use crate::mcp::{PlannedHeader, ScriptedServers, ServerConfig, ServerSpec, ServerStart, Servers, StartError};
-use crate::process::Environment;
+use crate::mcp::{
+    PlannedHeader, ScriptedServers, ServerConfig, ServerSpec, ServerStart, Servers, StartError, StartLimits,
+};
+use crate::process::{Environment, WITHHELD};
 use crate::providers::{bypasses_proxy, read_identity};
 use crate::redaction::Redactor;
 use crate::sandbox::Sandbox;
@@ -38,6 +41,8 @@ pub(super) struct StartContext<'a> {
     pub(super) workspace: &'a str,
     pub(super) redactor: &'a Redactor,
     pub(super) stop: &'a CancellationToken,
+    /// When the run's time is up.
+    pub(super) deadline: Option<Instant>,
     pub(super) is_offline: bool,
 }
 
@@ -68,21 +73,42 @@ pub(super) async fn start(
     context: StartContext<'_>,
     env: &CliEnv,
 ) -> Result<ServerStart, Error> {
-    let configs = wanted.into_iter().map(|server| config(server, &context, env));
-    let configs = configs.collect::<Result<Vec<_>, Error>>()?;
-    Servers::start(configs, scripted, Arc::new(context.redactor.clone()), context.stop).await.map_err(Error::ToolServer)
+    let (mut configs, mut failed, mut missing) = (Vec::new(), Vec::new(), Vec::new());
+    for server in wanted {
+        let (name, is_required) = (server.name.clone(), server.spec.required);
+        match config(server, &context, env)? {
+            Ok(config) => configs.push(config),
+            Err(why) if is_required => failed.push(StartError { server: name, why }),
+            Err(why) => missing.push(StartError { server: name, why }),
+        }
+    }
+    let limits = StartLimits { stop: context.stop, deadline: context.deadline };
+    let started = Servers::start(configs, failed, scripted, Arc::new(context.redactor.clone()), limits).await;
+    let mut started = started.map_err(Error::ToolServer)?;
+    started.missing.extend(missing);
+    Ok(started)
 }
 
-fn config(server: WantedServer, context: &StartContext<'_>, env: &CliEnv) -> Result<ServerConfig, Error> {
+/// What a server is started with. The inner error says why it can't be started.
+fn config(
+    server: WantedServer,
+    context: &StartContext<'_>,
+    env: &CliEnv,
+) -> Result<Result<ServerConfig, String>, Error> {
     let WantedServer { name, spec, allow } = server;
-    let fail = |why: String| Error::ToolServer(StartError { server: name.clone(), why });
     if context.is_offline && (!spec.is_program() || spec.network == Network::Open) {
-        return Err(fail("needs the network, which --offline doesn't allow".to_owned()));
+        return Ok(Err("needs the network, which --offline doesn't allow".to_owned()));
     }
     let servers = env.user_servers()?;
     // A record could name any variable.
     let is_key = |name: &str| provider_keys().any(|key| key == name) || servers.key_envs().any(|key| key == name);
     let granted: Vec<String> = spec.env.iter().filter(|name| !is_key(name)).cloned().collect();
+    let values: Vec<(String, String)> = spec
+        .env_values
+        .iter()
+        .filter(|(name, _)| !is_key(name) && !WITHHELD.contains(&name.as_str()))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
     let mut headers = Vec::new();
     for (header, value) in &spec.headers {
         let value = match value {
@@ -90,7 +116,7 @@ fn config(server: WantedServer, context: &StartContext<'_>, env: &CliEnv) -> Res
             PlannedHeader::Variable { env: variable, prefix } => {
                 match env.variable(variable).filter(|_| !is_key(variable)) {
                     Some(value) => format!("{prefix}{value}"),
-                    None => return Err(fail(format!("needs the variable {variable}, which isn't set"))),
+                    None => return Ok(Err(format!("needs the variable {variable}, which isn't set"))),
                 }
             }
         };
@@ -100,19 +126,21 @@ fn config(server: WantedServer, context: &StartContext<'_>, env: &CliEnv) -> Res
         None => None,
         Some(variable) => {
             let Some(path) = env.variable(variable) else {
-                return Err(fail(format!("needs the variable {variable}, which isn't set")));
+                return Ok(Err(format!("needs the variable {variable}, which isn't set")));
             };
             let workspace = Path::new(context.workspace);
-            let read = read_identity(path, env.variable("HOME"), workspace, variable, context.redactor);
-            Some(read.map_err(|why| fail(format!("can't be used: the file in {variable} {why}")))?)
+            match read_identity(path, env.variable("HOME"), workspace, variable, context.redactor) {
+                Ok(identity) => Some(identity),
+                Err(why) => return Ok(Err(format!("can't be used: the file in {variable} {why}"))),
+            }
         }
     };
     let own = context.sandboxes.iter().find(|(network, _)| spec.is_program() && *network == spec.network);
     let url = spec.url.as_deref().and_then(|url| Url::parse(url).ok());
     let variable = |name: &str| env.variable(name).map(str::to_owned);
-    Ok(ServerConfig {
+    Ok(Ok(ServerConfig {
         allow,
-        environment: Environment::new(&env.variables, &granted, &[]),
+        environment: Environment::new(&env.variables, &granted, &[]).with_variables(values),
         headers,
         identity,
         sandbox: own.map_or_else(|| Arc::clone(context.sandbox), |(_, sandbox)| Arc::clone(sandbox)),
@@ -121,5 +149,5 @@ fn config(server: WantedServer, context: &StartContext<'_>, env: &CliEnv) -> Res
         bypasses_proxy: url.is_none_or(|url| bypasses_proxy(&variable, &url)),
         name,
         spec,
-    })
+    }))
 }

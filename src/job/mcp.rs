@@ -1,13 +1,19 @@
 //! Tool servers of a job, which speak the Model Context Protocol.
 
+use std::collections::HashSet;
+use std::fmt;
+
 use indexmap::IndexMap;
 use schemars::JsonSchema;
-use serde::de::Deserializer;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::access::{ENV_FORM, ENV_PATTERN, Network};
 use super::duration::Duration;
 use super::prompt::{OrText, TextOrMapping};
+use crate::text::{hex, sanitize};
 use crate::yaml::Spanned;
 
 /// The greatest number of servers of a job.
@@ -18,6 +24,10 @@ pub const DEFAULT_SERVER_SECONDS: u64 = 120;
 pub const MAX_SERVER_SECONDS: u64 = 3600;
 /// The longest name of a tool for a model: `SERVER__TOOL`. OpenAI accepts no longer one.
 pub const MAX_TOOL_NAME: usize = 64;
+/// The longest name of a tool on its server, in characters, as the protocol says.
+const MAX_SERVER_TOOL_NAME: usize = 128;
+/// How many digits of a digest make a name unique.
+const NAME_DIGEST_CHARS: usize = 8;
 /// What separates a server's name from that of its tool.
 pub const SERVER_SEPARATOR: &str = "__";
 
@@ -31,12 +41,10 @@ pub struct McpServer {
     #[schemars(length(min = 1), extend("items" = { "type": "string" }))]
     pub command: Option<Spanned<Vec<Spanned<String>>>>,
 
-    /// Environment variables that the program gets, in addition to a few that are always passed.
+    /// Environment variables that the program gets, in addition to a few that are always passed: names, whose values are those
+    /// of legwork's own environment, or `NAME: VALUE` for values that aren't secret.
     #[serde(default)]
-    #[schemars(extend("items" = {
-        "type": "string", "pattern": ENV_PATTERN, "patternErrorMessage": ENV_FORM,
-    }))]
-    pub env: Vec<Spanned<String>>,
+    pub env: ServerEnv,
 
     /// What the program may reach.
     #[schemars(extend("default" = "none"))]
@@ -65,6 +73,101 @@ pub struct McpServer {
         "patternErrorMessage" = "write it like `90s` or `20m`, at most `1h`",
     ))]
     pub timeout: Option<Spanned<Duration>>,
+}
+
+/// The variables of a server: a list of names and mappings of values, or one mapping.
+#[derive(Debug, Clone, JsonSchema)]
+#[schemars(untagged)]
+pub enum ServerEnv {
+    /// Names, and mappings of values.
+    List(Vec<Spanned<EnvEntry>>),
+    /// Values by name.
+    Values(IndexMap<Spanned<String>, Spanned<String>>),
+}
+
+/// An entry in the list of a server's variables.
+#[derive(Debug, Clone, JsonSchema)]
+#[schemars(untagged)]
+pub enum EnvEntry {
+    /// The name of a variable.
+    Name(#[schemars(regex(pattern = ENV_PATTERN), extend("patternErrorMessage" = ENV_FORM))] String),
+    /// Values by name.
+    Values(EnvValues),
+}
+
+/// Values of variables by name.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct EnvValues(IndexMap<Spanned<String>, Spanned<String>>);
+
+impl Default for ServerEnv {
+    fn default() -> Self {
+        Self::List(Vec::new())
+    }
+}
+
+impl ServerEnv {
+    /// The names without a value.
+    pub fn names(&self) -> Vec<Spanned<String>> {
+        let Self::List(entries) = self else { return Vec::new() };
+        let name = |entry: &Spanned<EnvEntry>| match &entry.value {
+            EnvEntry::Name(name) => Some(Spanned { value: name.clone(), node: entry.node.clone() }),
+            EnvEntry::Values(_) => None,
+        };
+        entries.iter().filter_map(name).collect()
+    }
+
+    /// The values, by name.
+    pub fn values(&self) -> impl Iterator<Item = (&Spanned<String>, &Spanned<String>)> {
+        let (entries, values) = match self {
+            Self::List(entries) => (entries.as_slice(), None),
+            Self::Values(values) => ([].as_slice(), Some(values)),
+        };
+        let in_list = entries.iter().filter_map(|entry| match &entry.value {
+            EnvEntry::Name(_) => None,
+            EnvEntry::Values(values) => Some(&values.0),
+        });
+        in_list.chain(values).flatten()
+    }
+}
+
+impl OrText<'_> for EnvValues {
+    const EXPECTED: &'static str = "the name of a variable, or `{ NAME: VALUE }`";
+}
+
+impl<'de> Deserialize<'de> for EnvEntry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(match TextOrMapping::deserialize(deserializer)? {
+            TextOrMapping::Text(name) => Self::Name(name),
+            TextOrMapping::Mapping(values) => Self::Values(values),
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for ServerEnv {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ListOrMapping;
+        impl<'de> Visitor<'de> for ListOrMapping {
+            type Value = ServerEnv;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of names, or `{ NAME: VALUE }`")
+            }
+
+            // The placeholder of a value that couldn't be read.
+            fn visit_unit<E: de::Error>(self) -> Result<ServerEnv, E> {
+                Ok(ServerEnv::default())
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<ServerEnv, A::Error> {
+                Deserialize::deserialize(SeqAccessDeserializer::new(list)).map(ServerEnv::List)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ServerEnv, A::Error> {
+                Deserialize::deserialize(MapAccessDeserializer::new(map)).map(ServerEnv::Values)
+            }
+        }
+        deserializer.deserialize_any(ListOrMapping)
+    }
 }
 
 /// The value of a header: a text, or a variable.
@@ -131,23 +234,55 @@ pub fn allows_tool(pattern: &str, tool: &str) -> bool {
     }
 }
 
-/// The name of a server's tool for the model.
-pub fn server_tool_name(server: &str, tool: &str) -> String {
-    format!("{server}{SERVER_SEPARATOR}{tool}")
+/// The same for a name that a model knows. The names of servers may have characters that models can't use.
+pub fn allows_model_name(pattern: &str, tool: &str) -> bool {
+    let (start, star) = match pattern.strip_suffix('*') {
+        Some(start) => (start, "*"),
+        None => (pattern, ""),
+    };
+    allows_tool(pattern, tool) || allows_tool(&format!("{}{star}", plain_name(start)), tool)
 }
 
-/// Why models can't call a tool of this name, if they can't: providers accept letters, digits, `_` and `-`.
-pub fn tool_name_error(server: &str, tool: &str) -> Option<String> {
-    let whole = server.len() + SERVER_SEPARATOR.len() + tool.len();
+/// The names of a server's tools for models, by those on the server: `SERVER__TOOL`. A character that a provider refuses becomes
+/// `_`. A name that is too long, or that another tool has, ends with a digest of the tool's name.
+pub fn model_tool_names<'a>(server: &str, tools: impl Iterator<Item = &'a str>) -> IndexMap<&'a str, String> {
+    let prefix = format!("{server}{SERVER_SEPARATOR}");
+    let most = MAX_TOOL_NAME.saturating_sub(prefix.len());
+    let is_plain = |tool: &str| tool.len() <= most && plain_name(tool) == tool;
+    let (plain, other): (Vec<&str>, Vec<&str>) = tools.partition(|tool| is_plain(tool));
+    let mut taken: HashSet<String> = plain.iter().map(|tool| (*tool).to_owned()).collect();
+    let mut names: IndexMap<&str, String> = plain.into_iter().map(|tool| (tool, format!("{prefix}{tool}"))).collect();
+    for tool in other {
+        let mut name = plain_name(tool);
+        let has_meaning = name.bytes().any(|byte| byte.is_ascii_alphanumeric());
+        if name.len() > most || !has_meaning || taken.contains(&name) {
+            let digest = &hex(&Sha256::digest(tool))[..NAME_DIGEST_CHARS];
+            name.truncate(most.saturating_sub(NAME_DIGEST_CHARS + 1));
+            name = format!("{name}_{digest}");
+        }
+        taken.insert(name.clone());
+        names.insert(tool, format!("{prefix}{name}"));
+    }
+    names
+}
+
+/// A name with `_` for each character that a provider refuses.
+fn plain_name(tool: &str) -> String {
+    let plain = |letter: char| if letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-') { letter } else { '_' };
+    tool.chars().map(plain).collect()
+}
+
+/// Why a tool that has this name on its server can't be used, if it can't.
+pub fn tool_name_error(tool: &str) -> Option<String> {
+    let length = tool.chars().count();
     if tool.is_empty() {
-        return Some("the name is empty".to_owned());
+        Some("the name is empty".to_owned())
+    } else if sanitize::line(tool) != tool {
+        Some("the name has control characters, or others that can't be seen".to_owned())
+    } else {
+        (length > MAX_SERVER_TOOL_NAME)
+            .then(|| format!("the name has {length} characters, and at most {MAX_SERVER_TOOL_NAME} are accepted"))
     }
-    if !tool.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')) {
-        return Some("providers accept only letters, digits, `_` and `-` in the names of tools".to_owned());
-    }
-    (whole > MAX_TOOL_NAME).then(|| {
-        format!("with the server's name it has {whole} characters, and providers accept at most {MAX_TOOL_NAME}")
-    })
 }
 
 #[cfg(test)]
@@ -167,12 +302,42 @@ mod tests {
     }
 
     #[test]
-    fn names_that_a_provider_refuses_are_found() {
-        assert_eq!(tool_name_error("git", "git_status"), None);
-        assert_eq!(tool_name_error("git", &"x".repeat(59)), None);
-        for (tool, word) in [("a.b", "letters"), ("a b", "letters"), ("\u{202e}x", "letters"), ("", "empty")] {
-            assert!(tool_name_error("git", tool).unwrap().contains(word), "{tool}");
+    fn models_get_names_that_every_provider_accepts() {
+        let long = ["x".repeat(80), "x".repeat(81), "x".repeat(59), "x".repeat(60)];
+        let tools = ["a_b", "a.b", "a/b", "calendar.read", "with space", "\u{65e5}\u{672c}", "..", "x", "-"];
+        let tools: Vec<&str> = tools.into_iter().chain(long.iter().map(String::as_str)).collect();
+        let names = model_tool_names("git", tools.iter().copied());
+        assert_eq!(names.len(), tools.len());
+        assert_eq!(names.values().collect::<HashSet<_>>().len(), tools.len(), "{names:?}");
+        for (tool, name) in [("a_b", "git__a_b"), ("calendar.read", "git__calendar_read"), ("-", "git__-")] {
+            assert_eq!(names[tool], name);
         }
-        assert!(tool_name_error("git", &"x".repeat(60)).unwrap().contains("65 characters"));
+        for name in names.values() {
+            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+            assert!(name.len() <= MAX_TOOL_NAME && name.bytes().all(is_plain), "{name}");
+        }
+        // The others of the server don't matter, unless they collide.
+        assert_eq!(model_tool_names("git", ["a.b"].into_iter())["a.b"], "git__a_b");
+        assert!(names["a.b"].starts_with("git__a_b_") && names["a/b"].starts_with("git__a_b_"));
+        let reversed = model_tool_names("git", tools.iter().rev().copied());
+        assert_eq!(reversed["a_b"], "git__a_b");
+        let longest = model_tool_names(&"s".repeat(64), ["t"].into_iter());
+        assert_eq!(longest.len(), 1);
+    }
+
+    #[test]
+    fn names_that_cannot_be_shown_are_refused() {
+        assert_eq!(tool_name_error("a.b/c d"), None);
+        assert!(tool_name_error("\u{202e}x").unwrap().contains("can't be seen"));
+        assert!(tool_name_error("").unwrap().contains("empty"));
+        assert!(tool_name_error(&"x".repeat(129)).unwrap().contains("129 characters"));
+    }
+
+    #[test]
+    fn patterns_match_the_names_that_models_know() {
+        for (pattern, tool) in [("calendar.read", "calendar_read"), ("calendar.*", "calendar_read"), ("get", "get")] {
+            assert!(allows_model_name(pattern, tool), "{pattern} {tool}");
+        }
+        assert!(!allows_model_name("calendar.read", "calendar.write"));
     }
 }

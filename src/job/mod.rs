@@ -30,8 +30,9 @@ pub use duration::{Duration, MAX_DURATION};
 pub use input::{Input, InputType, input_variable, with_article};
 pub use limit::Limit;
 pub use mcp::{
-    DEFAULT_SERVER_SECONDS, FileVariable, HeaderValue, HeaderVariable, MAX_SERVER_SECONDS, MAX_SERVERS, MAX_TOOL_NAME,
-    McpServer, SERVER_SEPARATOR, ServerEntry, allows_tool, server_tool_name, tool_name_error,
+    DEFAULT_SERVER_SECONDS, EnvEntry, EnvValues, FileVariable, HeaderValue, HeaderVariable, MAX_SERVER_SECONDS,
+    MAX_SERVERS, MAX_TOOL_NAME, McpServer, SERVER_SEPARATOR, ServerEntry, ServerEnv, allows_model_name, allows_tool,
+    model_tool_names, tool_name_error,
 };
 pub use model::{
     MAX_FALLBACKS, MAX_STOP_CHARS, MAX_STOPS, MAX_TEMPERATURE, MAX_TOKENS, MODEL_PATTERN, ModelOptions, ModelSpec,
@@ -257,10 +258,10 @@ impl Job {
         self.agents().flat_map(|agent| agent.tools).filter_map(|entry| entry.value.server())
     }
 
-    /// Whether any agent lists a tool of a server.
+    /// Whether any agent lists a tool of a server, by the name that models know.
     pub fn lists_server_tool(&self, server: &str, tool: &str) -> bool {
         let mut entries = self.server_entries().filter(|entry| entry.server.value == server);
-        entries.any(|entry| entry.allow.value.iter().any(|pattern| allows_tool(&pattern.value, tool)))
+        entries.any(|entry| entry.allow.value.iter().any(|pattern| allows_model_name(&pattern.value, tool)))
     }
 
     /// The context files of an agent: the job's and then its own.

@@ -8,6 +8,7 @@ mod cycle;
 mod draft;
 mod json_pointer;
 mod keywords;
+mod provider_schema;
 mod references;
 mod schema_reader;
 mod schema_walk;
@@ -19,6 +20,7 @@ mod violation;
 
 use crate::diagnostic::{Rule, rule};
 
+pub use provider_schema::ProviderSchema;
 pub use schema_reader::SchemaReader;
 pub use tool_schema::ToolSchema;
 pub use validator::SchemaValidator;

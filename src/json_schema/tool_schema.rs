@@ -135,26 +135,30 @@ fn to_draft_2020_12(schema: &Value) -> Value {
     for_each_subschema(&mut schema, &mut |schema| {
         let Value::Object(fields) = schema else { return };
         fields.shift_remove("$schema");
-        if draft == Draft::Draft202012 {
-            return;
-        }
-        if let Some(Value::Array(items)) = fields.get("items") {
-            let items = Value::Array(items.clone());
-            fields.shift_remove("items");
-            fields.insert("prefixItems".to_owned(), items);
-            if let Some(rest) = fields.shift_remove("additionalItems") {
-                fields.insert("items".to_owned(), rest);
-            }
-        }
-        for (bound, exclusive) in [("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")] {
-            if let Some(Value::Bool(is_exclusive)) = fields.get(exclusive).cloned() {
-                fields.shift_remove(exclusive);
-                if let Some(limit) = fields.get(bound).cloned().filter(|_| is_exclusive) {
-                    fields.shift_remove(bound);
-                    fields.insert(exclusive.to_owned(), limit);
-                }
-            }
+        if draft != Draft::Draft202012 {
+            replace_old_keywords(fields);
         }
     });
     schema
+}
+
+/// Replaces the keywords of older drafts in a schema, not in its subschemas.
+pub(super) fn replace_old_keywords(fields: &mut Map<String, Value>) {
+    if let Some(Value::Array(items)) = fields.get("items") {
+        let items = Value::Array(items.clone());
+        fields.shift_remove("items");
+        fields.insert("prefixItems".to_owned(), items);
+        if let Some(rest) = fields.shift_remove("additionalItems") {
+            fields.insert("items".to_owned(), rest);
+        }
+    }
+    for (bound, exclusive) in [("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")] {
+        if let Some(Value::Bool(is_exclusive)) = fields.get(exclusive).cloned() {
+            fields.shift_remove(exclusive);
+            if let Some(limit) = fields.get(bound).cloned().filter(|_| is_exclusive) {
+                fields.shift_remove(bound);
+                fields.insert(exclusive.to_owned(), limit);
+            }
+        }
+    }
 }

@@ -32,7 +32,9 @@ pub(super) const LINT: Lint = Lint {
 fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     check_names(subject, &subject.job.env, findings);
     for server in subject.job.mcp.values() {
-        check_names(subject, &server.env, findings);
+        let values = server.env.values().map(|(name, _)| name.clone());
+        let names: Vec<_> = server.env.names().into_iter().chain(values).collect();
+        check_names(subject, &names, findings);
         if let Some(variable) = &server.client_cert {
             let name = Spanned { value: variable.value.env.clone(), node: variable.node.clone() };
             check_names(subject, &[name], findings);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostic, Source, suggest_certain_name, suggest_name};
-use crate::job::{GENERAL_SUBAGENT, Job, SERVER_SEPARATOR, ServerEntry, allows_tool};
+use crate::job::{GENERAL_SUBAGENT, Job, SERVER_SEPARATOR, ServerEntry, allows_model_name};
 use crate::providers::replay::{CallSite, Script};
 use crate::tools::TOOLS;
 use crate::tools::skill::SkillTool;
@@ -98,7 +98,7 @@ impl AgentTools<'_> {
     fn has(&self, name: &str) -> bool {
         let is_allowed = |(server, tool): (&str, &str)| {
             let mut entries = self.servers.iter().filter(|entry| entry.server.value == server);
-            entries.any(|entry| entry.allow.value.iter().any(|pattern| allows_tool(&pattern.value, tool)))
+            entries.any(|entry| entry.allow.value.iter().any(|pattern| allows_model_name(&pattern.value, tool)))
         };
         self.names.contains(&name) || name.split_once(SERVER_SEPARATOR).is_some_and(is_allowed)
     }

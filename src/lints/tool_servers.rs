@@ -10,6 +10,9 @@ use crate::job::{
     allows_tool, is_name, tool_name_error,
 };
 use crate::providers::base_url::is_loopback;
+use crate::providers::user_servers::looks_like_key;
+use crate::redaction::is_secret_name;
+use crate::text::sanitize;
 use crate::yaml::{NodeKind, Spanned};
 
 use super::{Lint, LintContext, join_names, listed_twice};
@@ -21,6 +24,7 @@ pub(super) const LINT: Lint = Lint {
         rule!(Error "bad-server"),
         rule!(Error "bad-server-entry"),
         rule!(Error "bad-tool-lock"),
+        rule!(Warning "server-in-container"),
         rule!(Warning "unused-server"),
     ],
     check,
@@ -43,6 +47,8 @@ const RESERVED_HEADERS: &[&str] = &[
 ];
 /// Parts of the names of headers that hold secrets.
 const SECRET_HEADERS: &[&str] = &["auth", "cookie", "key", "password", "secret", "token"];
+/// Programs that start containers.
+const CONTAINER_PROGRAMS: &[&str] = &["docker", "docker-compose", "nerdctl", "podman", "podman-compose"];
 /// The form of an entry's names, in words.
 const TOOL_FORM: &str = "write the name of a tool as the server has it, or the start of names and `*`: `list_*`";
 
@@ -82,6 +88,7 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
 }
 
 fn check_server(name: &Spanned<String>, server: &McpServer, is_empty: bool, findings: &mut Vec<Diagnostic>) {
+    let mut containers = Vec::new();
     let mut report = |place, message: String, help: &str| {
         findings.push(Diagnostic::error("bad-server", place, message).help(help));
     };
@@ -104,6 +111,14 @@ fn check_server(name: &Spanned<String>, server: &McpServer, is_empty: bool, find
             if let Some(word) = words.iter().find(|word| word.value.contains('\0')) {
                 report(word.place(), "an argument can't contain a NUL character".to_owned(), "remove it");
             }
+            let started_by = words.first().and_then(|word| Some((container_program(&word.value)?, word)));
+            if let Some((program, word)) = started_by {
+                let message = format!("`{program}` can't start a container from the sandbox");
+                containers.push(Diagnostic::warning("server-in-container", word.place(), message).help(
+                    "name the program that the image runs, such as `[npx, -y, SERVER@1.2.3]`; or start the container yourself and \
+                     write its address, `url: \"http://127.0.0.1:PORT/mcp\"`",
+                ));
+            }
             if let Some((header, _)) = server.headers.first() {
                 report(header.place(), "only a server with `url` has headers".to_owned(), "remove `headers`");
             }
@@ -113,7 +128,7 @@ fn check_server(name: &Spanned<String>, server: &McpServer, is_empty: bool, find
             }
         }
         (None, Some(url)) => {
-            if let Some(variable) = server.env.first() {
+            if let Some(variable) = server.env.names().first().or(server.env.values().next().map(|(name, _)| name)) {
                 let help = "for a header, write `headers: { NAME: { env: VARIABLE } }`";
                 report(variable.place(), "only a server with `command` has variables".to_owned(), help);
             }
@@ -129,6 +144,19 @@ fn check_server(name: &Spanned<String>, server: &McpServer, is_empty: bool, find
             }
         }
     }
+    for (variable, value) in server.env.values().filter(|(_, value)| !value.node.is_placeholder()) {
+        let name = &variable.value;
+        if value.value.contains('\0') {
+            report(value.place(), format!("the value of `{name}` can't contain a NUL character"), "remove it");
+        } else if !value.value.is_empty() && (is_secret_name(name) || looks_like_key(&value.value)) {
+            let message = format!("the value of `{name}` is a secret, which doesn't belong in a job file");
+            report(
+                value.place(),
+                message,
+                "write only the name, `env: [NAME]`, and set its value when you start the job",
+            );
+        }
+    }
     for (header, value) in &server.headers {
         if let Some((message, help)) =
             header_error(&header.value, &value.value).filter(|_| !value.node.is_placeholder())
@@ -140,6 +168,13 @@ fn check_server(name: &Spanned<String>, server: &McpServer, is_empty: bool, find
     {
         findings.push(Diagnostic::error("out-of-range", timeout.place(), "`timeout` can be at most `1h`"));
     }
+    findings.append(&mut containers);
+}
+
+/// The name of a program that asks a service outside of the sandbox to start containers, or needs rights that the sandbox takes.
+fn container_program(word: &str) -> Option<&str> {
+    let name = word.rsplit('/').next().unwrap_or(word);
+    CONTAINER_PROGRAMS.contains(&name).then_some(name)
 }
 
 fn url_error(server: &McpServer, url: &str) -> Option<(String, &'static str)> {
@@ -243,8 +278,8 @@ fn check_names(entry: &ServerEntry, findings: &mut Vec<Diagnostic>) {
         if start.contains('*') {
             let message = "`*` can only be the last character";
             findings.push(Diagnostic::error("bad-server-entry", tool.place(), message).help(TOOL_FORM));
-        } else if let Some(why) = tool_name_error(&entry.server.value, checked) {
-            let message = format!("models can't call the tool `{text}`: {why}");
+        } else if let Some(why) = tool_name_error(checked) {
+            let message = format!("no tool can be called `{}`: {why}", sanitize::line(text));
             findings.push(Diagnostic::error("bad-server-entry", tool.place(), message).help(TOOL_FORM));
         } else if let Some(first) = earlier.insert(text, tool) {
             findings.push(listed_twice(Severity::Error, "duplicate-tool", text, tool.place(), first.place()));

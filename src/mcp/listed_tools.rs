@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::tool_lock::ToolDefinitions;
 use crate::diagnostic::suggest_name;
-use crate::job::{allows_tool, tool_name_error};
+use crate::job::{MAX_TOOL_NAME, allows_tool, model_tool_names, tool_name_error};
 use crate::json_schema::SchemaValidator;
 use crate::redaction::Redactor;
 use crate::text::truncate::ellipsize;
@@ -27,7 +27,7 @@ const MAX_NAME_CHARS: usize = 100;
 const MAX_NAMES: usize = 20;
 
 /// A tool as the server lists it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct ListedTool {
     pub(super) name: String,
     pub(super) description: String,
@@ -63,7 +63,16 @@ pub(super) fn select(
             "has {count} tools that `allow` lists, and models can have at most {MAX_TOOLS}: list fewer"
         ));
     }
-    by_name.into_iter().map(|(name, tool)| Ok((name, definition(server, tool, redactor)?))).collect()
+    for name in model_tool_names(server, by_name.keys().map(String::as_str)).values() {
+        if name.len() > MAX_TOOL_NAME {
+            let length = name.len();
+            return Err(format!(
+                "has a tool with the name `{name}` for models, which has {length} characters, and providers accept at most \
+                 {MAX_TOOL_NAME}: give the server a shorter name"
+            ));
+        }
+    }
+    by_name.into_iter().map(|(name, tool)| Ok((name, definition(tool, redactor)?))).collect()
 }
 
 /// What tools there are instead.
@@ -84,10 +93,10 @@ fn shown(name: &str) -> String {
     ellipsize(&sanitize::line(name), MAX_NAME_CHARS)
 }
 
-fn definition(server: &str, tool: ListedTool, redactor: &Redactor) -> Result<ToolDefinition, String> {
+fn definition(tool: ListedTool, redactor: &Redactor) -> Result<ToolDefinition, String> {
     let name = shown(&tool.name);
-    if let Some(why) = tool_name_error(server, &tool.name) {
-        return Err(format!("has the tool `{name}`, which models can't call: {why}"));
+    if let Some(why) = tool_name_error(&tool.name) {
+        return Err(format!("has the tool `{name}`, which can't be used: {why}"));
     }
     if tool.description.len() > MAX_DESCRIPTION_BYTES {
         let size = tool.description.len();
@@ -104,7 +113,9 @@ fn definition(server: &str, tool: ListedTool, redactor: &Redactor) -> Result<Too
         return Err(format!("has a schema for `{name}` that isn't an object"));
     };
     fields.shift_remove("$schema");
-    if fields.get("type").is_some_and(|kind| kind != "object") {
+    let is_object =
+        |kind: &Value| kind == "object" || kind.as_array().is_some_and(|kinds| kinds.contains(&"object".into()));
+    if fields.get("type").is_some_and(|kind| !is_object(kind)) {
         return Err(format!("has a schema for `{name}` whose type isn't `object`"));
     }
     fields.insert("type".to_owned(), "object".into());
@@ -241,7 +252,11 @@ mod tests {
         assert_eq!(selected(&["log*"], tools()).unwrap(), ["log", "log_all"]);
         assert!(selected(&["logs"], tools()).unwrap_err().contains("did you mean `log`"));
         assert!(selected(&["x*"], tools()).unwrap_err().contains("it has `bad name`, `log`, `log_all`"));
-        assert!(selected(&["*"], tools()).unwrap_err().contains("can't call"));
+        assert_eq!(selected(&["*"], tools()).unwrap(), ["bad name", "log", "log_all"]);
+        assert!(selected(&["*"], vec![listed("\u{1b}x", json!({}))]).unwrap_err().contains("can't be used"));
+        let long = "s".repeat(64);
+        let found = select(&long, &["log".to_owned()], tools(), &Redactor::default());
+        assert!(found.unwrap_err().contains("a shorter name"));
         assert!(selected(&["log"], vec![]).unwrap_err().contains("lists no tools"));
         assert!(
             selected(&["log"], vec![listed("log", json!({})), listed("log", json!({}))]).unwrap_err().contains("twice")

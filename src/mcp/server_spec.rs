@@ -16,6 +16,9 @@ pub struct ServerSpec {
     /// Environment variables that the program gets in addition to the default ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
+    /// Environment variables with values that the job declares.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub env_values: IndexMap<String, String>,
     /// The network access of the program.
     #[serde(default)]
     pub network: Network,
@@ -69,7 +72,8 @@ impl ServerSpec {
         let headers = declared.headers.iter().map(|(name, value)| (name.value.clone(), header(&value.value)));
         Self {
             command: words.map(|word| word.value.clone()).collect(),
-            env: declared.env.iter().map(|name| name.value.clone()).collect(),
+            env: declared.env.names().into_iter().map(|name| name.value).collect(),
+            env_values: declared.env.values().map(|(name, value)| (name.value.clone(), value.value.clone())).collect(),
             network: value_or(declared.network.as_ref(), Network::None),
             url: declared.url.as_ref().map(|url| url.value.clone()),
             headers: headers.collect(),

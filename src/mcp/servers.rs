@@ -9,17 +9,17 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use indexmap::IndexSet;
 use reqwest::Identity;
 use rmcp::RoleClient;
 use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, CancelledNotificationParam, ClientRequest, PaginatedRequestParams,
-    ProtocolVersion, ServerResult,
+    CallToolRequest, CallToolRequestParams, CancelledNotificationParam, ClientRequest, ErrorCode,
+    PaginatedRequestParams, ProtocolVersion, ServerResult,
 };
 use rmcp::service::{
     ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, PeerRequestOptions, RunningService,
     ServiceError,
 };
-use rmcp::transport::async_rw::AsyncRwTransport;
 use serde_json::{Map, Value};
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::time::{Instant, sleep, timeout};
@@ -31,10 +31,12 @@ use super::http::{self, HttpSettings, LastFailure};
 use super::listed_tools::{ListedTool, MAX_LISTED, OriginalNames, changes, original_names, restore_names, select};
 use super::server_spec::ServerSpec;
 use super::stdio::{BoundedReader, ProgramConfig, ServerProgram};
-use super::stream_bounds::{MAX_MESSAGE_BYTES, MAX_UNANSWERED_BYTES, StreamBounds};
+use super::stdio_transport::{StdioTransport, StrayOutput};
+use super::stream_bounds::{MAX_UNANSWERED_BYTES, StreamBounds};
 use super::tool_lock::ToolDefinitions;
 use crate::message::ToolError;
 use crate::process::Environment;
+use crate::process::bounded_output::as_shown;
 use crate::process::spawn::EnvironmentError;
 use crate::providers::replay::ScriptedAnswers;
 use crate::redaction::Redactor;
@@ -45,6 +47,8 @@ use crate::tools::{CallFuture, ServerCall, ToolContext, ToolOutput, ToolServers}
 
 /// How long a server may take to start and to list its tools.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a server with an address has to answer in the newest protocol before it is asked in an older one, too.
+const DISCOVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most pages of tools.
 const MAX_PAGES: usize = 1_000;
 /// How much longer than its timeout a call may take if the server reports progress.
@@ -90,6 +94,25 @@ pub struct StartError {
     pub server: String,
     /// Why, as words that follow the name.
     pub why: String,
+}
+
+impl StartError {
+    /// One error for all servers that can't be used.
+    pub fn of_all(errors: Vec<Self>) -> Option<Self> {
+        let most = MAX_WHY_CHARS / errors.len().max(1);
+        let mut errors = errors.into_iter().map(|error| Self { why: ellipsize(&error.why, most), ..error });
+        let first = errors.next()?;
+        Some(errors.fold(first, |all, error| Self { why: format!("{}; {error}", all.why), ..all }))
+    }
+}
+
+/// What ends the start of servers before they are ready.
+#[derive(Debug, Clone, Copy)]
+pub struct StartLimits<'a> {
+    /// A signal.
+    pub stop: &'a CancellationToken,
+    /// When the run's time is up.
+    pub deadline: Option<std::time::Instant>,
 }
 
 /// The servers that have started.
@@ -149,6 +172,7 @@ struct Link {
     program: Option<ServerProgram>,
     bounds: Arc<StreamBounds>,
     failure: LastFailure,
+    stray: StrayOutput,
     /// By tool, the names in its schema that models read in a cleaned form.
     names: OnceLock<BTreeMap<String, OriginalNames>>,
 }
@@ -156,18 +180,20 @@ struct Link {
 impl Servers {
     /// Starts servers, all at once, and lists their tools.
     ///
+    /// `failed` are required servers that can't be started at all.
+    ///
     /// # Errors
-    /// A required server doesn't start, lacks a listed tool, or has changed a tool.
+    /// A required server doesn't start, lacks a listed tool, or has changed a tool. All of them are named.
     pub async fn start(
         configs: Vec<ServerConfig>,
+        mut failed: Vec<StartError>,
         scripted: ScriptedServers,
         redactor: Arc<Redactor>,
-        stop: &CancellationToken,
+        until: StartLimits<'_>,
     ) -> Result<ServerStart, StartError> {
-        let starts = configs.iter().map(|config| start_server(config, &redactor, stop));
+        let starts = configs.iter().map(|config| start_server(config, &redactor, &until));
         let started = join_all(starts).await;
         let (mut connections, mut tools, mut missing) = (BTreeMap::new(), Vec::new(), Vec::new());
-        let mut failure = None;
         for (config, started) in configs.iter().zip(started) {
             match started {
                 Ok((connection, definitions)) => {
@@ -177,13 +203,13 @@ impl Servers {
                 Err(why) => {
                     let why = ellipsize(&redactor.redact(&why), MAX_WHY_CHARS);
                     let error = StartError { server: config.name.clone(), why };
-                    if config.spec.required { failure = failure.or(Some(error)) } else { missing.push(error) }
+                    if config.spec.required { failed.push(error) } else { missing.push(error) }
                 }
             }
         }
         let servers = Arc::new(Self { scripted, connections: Mutex::new(connections), redactor });
-        if let Some(error) = failure {
-            let _ = servers.stop(stop.is_cancelled()).await;
+        if let Some(error) = StartError::of_all(failed) {
+            let _ = servers.stop(until.stop.is_cancelled()).await;
             return Err(error);
         }
         Ok(ServerStart { servers, tools, missing })
@@ -222,6 +248,22 @@ impl Link {
         }
     }
 
+    /// What a server that didn't start in time has done, in words that follow its name.
+    fn describe_silence(&self, most: Duration, redactor: &Redactor) -> String {
+        let time = match most.as_secs() {
+            0 => format!("{} ms", most.as_millis()),
+            seconds => format!("{seconds} s"),
+        };
+        match self.stray.first_line() {
+            None => format!("didn't start within {time}"),
+            Some(line) => format!(
+                "didn't start within {time}: it wrote lines to stdout that are no messages (JSON-RPC, one a line), the first of \
+                 them: {}",
+                quote(&line, redactor)
+            ),
+        }
+    }
+
     /// Why a request got no answer.
     async fn describe_end(&self, error: &ServiceError, is_closed: bool) -> String {
         if let ServiceError::McpError(error) = error {
@@ -252,7 +294,7 @@ fn quote(text: &str, redactor: &Redactor) -> String {
 async fn start_server(
     config: &ServerConfig,
     redactor: &Redactor,
-    stop: &CancellationToken,
+    until: &StartLimits<'_>,
 ) -> Result<(Connection, ToolDefinitions), String> {
     let bounds = Arc::new(StreamBounds::default());
     let (program, streams) = match &config.spec.url {
@@ -271,13 +313,18 @@ async fn start_server(
             (Some(program), Some((reader, writer)))
         }
     };
-    let (handler, failure) = (RefusingHandler::new(&bounds), LastFailure::default());
-    let link = Link { handler, program, bounds, failure, names: OnceLock::new() };
+    let (handler, failure, stray) = (RefusingHandler::new(&bounds), LastFailure::default(), StrayOutput::default());
+    let link = Link { handler, program, bounds, failure, stray, names: OnceLock::new() };
+    let left = until.deadline.map(|deadline| deadline.saturating_duration_since(std::time::Instant::now()));
+    let (most, why) = match left.filter(|left| *left < START_TIMEOUT) {
+        Some(left) => (left, ", and the run's time is up (`wall_clock`)"),
+        None => (START_TIMEOUT, ""),
+    };
     let connected = tokio::select! {
         biased;
-        () = stop.cancelled() => Err("was stopped while it started".to_owned()),
-        connected = timeout(START_TIMEOUT, connect(config, streams, &link, redactor)) => {
-            connected.unwrap_or_else(|_| Err(format!("didn't start within {} s", START_TIMEOUT.as_secs())))
+        () = until.stop.cancelled() => Err("was stopped while it started".to_owned()),
+        connected = timeout(most, connect(config, streams, &link, redactor)) => {
+            connected.unwrap_or_else(|_| Err(link.describe_silence(most, redactor) + why))
         }
     };
     match connected {
@@ -287,7 +334,7 @@ async fn start_server(
         }
         Err(why) => {
             // The run doesn't start, so it doesn't matter what the server has changed: that is restored.
-            let _ = link.stop(stop.is_cancelled()).await;
+            let _ = link.stop(until.stop.is_cancelled()).await;
             Err(why)
         }
     }
@@ -301,11 +348,6 @@ async fn connect(
     link: &Link,
     redactor: &Redactor,
 ) -> Result<(Service, ToolDefinitions), String> {
-    let lifecycle = ClientLifecycleMode::Auto {
-        preferred_versions: vec![ProtocolVersion::LATEST],
-        legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
-    };
-    let handler = link.handler.clone();
     let service = match streams {
         None => {
             let url = config.spec.url.as_deref().unwrap_or_default();
@@ -315,12 +357,12 @@ async fn connect(
                 identity: config.identity.clone(),
                 bypasses_proxy: config.bypasses_proxy,
             };
-            let transport = http::transport(settings, &link.bounds, &link.failure)?;
-            handler.serve_with_lifecycle(transport, lifecycle).await
+            connect_address(&settings, link).await?
         }
-        Some((reader, writer)) => {
-            let transport = AsyncRwTransport::new_client(reader, writer).with_max_line_length(2 * MAX_MESSAGE_BYTES);
-            handler.serve_with_lifecycle(transport, lifecycle).await
+        Some((stdout, stdin)) => {
+            let lifecycle = ClientLifecycleMode::Auto { preferred_versions: modern(), legacy_version: Some(LEGACY) };
+            let transport = StdioTransport::new(stdout, stdin, link.stray.clone());
+            link.handler.clone().serve_with_lifecycle(transport, lifecycle).await
         }
     };
     let service = match (service, &link.program) {
@@ -349,6 +391,57 @@ async fn connect(
     }
     link.bounds.reset();
     Ok((service, tools))
+}
+
+/// The newest version that starts with `initialize`.
+const LEGACY: ProtocolVersion = ProtocolVersion::LATEST_WITH_INITIALIZE;
+
+fn modern() -> Vec<ProtocolVersion> {
+    vec![ProtocolVersion::LATEST]
+}
+
+/// Connects to an address. The SDK would wait only 10 s for an answer in the newest protocol, and then refuse it.
+///
+/// # Errors
+/// The transport can't be made. The inner error is that of the start.
+async fn connect_address(
+    settings: &HttpSettings<'_>,
+    link: &Link,
+) -> Result<Result<Service, ClientInitializeError>, String> {
+    let connect = |transport, lifecycle| link.handler.clone().serve_with_lifecycle(transport, lifecycle);
+    let transport = || http::transport(settings, &link.bounds, &link.failure);
+    let lifecycle = ClientLifecycleMode::Discover { preferred_versions: modern() };
+    let mut newest = pin!(connect(transport()?, lifecycle));
+    let refused = match timeout(DISCOVER_TIMEOUT, &mut newest).await {
+        Ok(Err(error)) if is_legacy(&error) => Some(error),
+        Ok(result) => return Ok(result),
+        Err(_) => None,
+    };
+    // Connections over HTTP don't depend on each other, so a server that doesn't answer is asked in both.
+    let mut older = pin!(connect(transport()?, ClientLifecycleMode::Initialize));
+    let discover = match refused {
+        Some(error) => error,
+        None => tokio::select! {
+            result = &mut newest => match result {
+                Err(error) if is_legacy(&error) => error,
+                result => return Ok(result),
+            },
+            result = &mut older => return Ok(match result {
+                Ok(service) => Ok(service),
+                Err(_) => newest.await,
+            }),
+        },
+    };
+    Ok(older.await.map_err(|fallback| ClientInitializeError::LegacyFallbackFailed {
+        discover: Box::new(discover),
+        fallback: Box::new(fallback),
+    }))
+}
+
+/// Whether an error says that the server doesn't know the newest protocol.
+fn is_legacy(error: &ClientInitializeError) -> bool {
+    let codes = [ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY, ErrorCode::HEADER_MISMATCH];
+    matches!(error, ClientInitializeError::JsonRpcError(error) if !codes.contains(&error.code))
 }
 
 /// Whether a server ended, or stopped reading or writing, before it had started.
@@ -393,10 +486,14 @@ fn timed_out(server: &str, after: Duration) -> String {
 
 async fn list_tools(peer: &Peer<RoleClient>) -> Result<Vec<ListedTool>, ListError> {
     let (mut listed, mut bytes) = (Vec::new(), 0);
-    let mut cursor: Option<String> = None;
-    for _ in 0..MAX_PAGES {
-        let params = cursor.take().map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
+    let mut cursors: IndexSet<String> = IndexSet::new();
+    for number in 0..MAX_PAGES {
+        let params = cursors.last().map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor.clone())));
         let page = peer.list_tools(params).await.map_err(ListError::Failed)?;
+        let next = page.next_cursor.filter(|next| !next.is_empty());
+        // Some servers ignore the cursor and send the same page for ever.
+        let is_last = next.is_none_or(|next| !cursors.insert(next));
+        let is_repeated = is_last && number > 0;
         for tool in page.tools {
             let tool = ListedTool {
                 name: tool.name.into_owned(),
@@ -404,7 +501,9 @@ async fn list_tools(peer: &Peer<RoleClient>) -> Result<Vec<ListedTool>, ListErro
                 input_schema: Value::Object((*tool.input_schema).clone()),
             };
             bytes += tool.name.len() + tool.description.len() + tool.input_schema.to_string().len();
-            listed.push(tool);
+            if !(is_repeated && listed.contains(&tool)) {
+                listed.push(tool);
+            }
         }
         if bytes > MAX_UNANSWERED_BYTES {
             return Err(ListError::TooLong("describes its tools with more than 64 MiB".to_owned()));
@@ -412,9 +511,8 @@ async fn list_tools(peer: &Peer<RoleClient>) -> Result<Vec<ListedTool>, ListErro
         if listed.len() > MAX_LISTED {
             return Err(ListError::TooLong(format!("lists more than {MAX_LISTED} tools")));
         }
-        match page.next_cursor {
-            Some(next) => cursor = Some(next),
-            None => return Ok(listed),
+        if is_last {
+            return Ok(listed);
         }
     }
     Err(ListError::TooLong(format!("lists its tools on more than {MAX_PAGES} pages")))
@@ -432,6 +530,11 @@ impl ToolServers for Servers {
                 return Err(ToolError(format!("the server `{server}` isn't running")));
             };
             let result = connection.call(&call, context, &self.redactor).await;
+            // Servers pass on the output of programs.
+            let result = match result {
+                Ok(output) => Ok(ToolOutput { text: as_shown(output.text), ..output }),
+                Err(ToolError(text)) => Err(ToolError(as_shown(text))),
+            };
             connection.link.bounds.reset();
             if let Some(Err(error)) = connection.link.program.as_ref().map(ServerProgram::check_protected) {
                 let _ = context.failure.set(EnvironmentError::Tampered(error));

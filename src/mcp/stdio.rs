@@ -39,6 +39,8 @@ pub(super) struct ServerProgram {
     watch: Option<CommandWatch<Arc<Sandbox>>>,
     /// The sandbox that watches what is protected.
     watching: Arc<Sandbox>,
+    /// The sandbox that confines it. Its folders for HOME and `/tmp` are removed with it.
+    _confining: Arc<Sandbox>,
 }
 
 /// What a program is started with.
@@ -47,7 +49,7 @@ pub(super) struct ProgramConfig<'a> {
     pub(super) environment: &'a Environment,
     pub(super) workspace: &'a Path,
     /// Confines it.
-    pub(super) sandbox: &'a Sandbox,
+    pub(super) sandbox: &'a Arc<Sandbox>,
     /// Watches what is protected, as long as it lives.
     pub(super) watching: &'a Arc<Sandbox>,
     pub(super) redactor: &'a Redactor,
@@ -79,6 +81,7 @@ impl ServerProgram {
             done: CancellationToken::new(),
             watch: Some(watch),
             watching: Arc::clone(config.watching),
+            _confining: Arc::clone(config.sandbox),
         };
         tokio::spawn(keep_stderr(stderr, Arc::clone(&program.stderr)));
         tokio::spawn(check_processes(Arc::clone(&program.process), Arc::clone(&bounds), program.done.clone()));

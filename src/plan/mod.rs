@@ -20,7 +20,9 @@ use serde_json::Value;
 
 use crate::agent_files::AgentFiles;
 use crate::diagnostic::Rule;
-use crate::job::{Compaction, GitAccess, Keep, Network, SERVER_SEPARATOR, SubagentWorkspace};
+use crate::job::{
+    Compaction, GitAccess, Keep, Network, SERVER_SEPARATOR, SubagentWorkspace, allows_model_name, model_tool_names,
+};
 use crate::lints;
 use crate::mcp::{MAX_TOOLS, ServerGrant, ServerSpec, StartError, ToolDefinitions};
 use crate::message::ToolCall;
@@ -161,9 +163,15 @@ impl Plan {
     /// Whether an agent has a tool of a server. If the tools of the server aren't known, it has all that it lists.
     fn has_server_tool(&self, agent: &PlannedAgent, name: &str) -> bool {
         let Some((server, tool)) = name.split_once(SERVER_SEPARATOR) else { return false };
-        let known = self.mcp.get(server).and_then(|server| server.tools.as_ref());
-        let is_listed = |grant: &ServerGrant| grant.server == server && grant.allows(tool);
-        agent.mcp.iter().any(is_listed) && known.is_none_or(|tools| tools.contains_key(tool))
+        let mut grants = agent.mcp.iter().filter(|grant| grant.server == server);
+        match self.mcp.get(server).and_then(|server| server.tools.as_ref()) {
+            Some(tools) => {
+                let names = model_tool_names(server, tools.keys().map(String::as_str));
+                let own = names.iter().find(|(_, known)| *known == name).map(|(own, _)| *own);
+                own.is_some_and(|own| grants.any(|grant| grant.allows(own)))
+            }
+            None => grants.any(|grant| grant.allow.iter().any(|pattern| allows_model_name(pattern, tool))),
+        }
     }
 
     /// An agent by its id in a run: `parent`, `explorer-1`.
@@ -196,9 +204,13 @@ impl Plan {
     pub fn server_tools(&self, agent: &PlannedAgent) -> Vec<ServerTool> {
         let mut tools = Vec::new();
         for grant in &agent.mcp {
-            let known = self.mcp.get(&grant.server).and_then(|server| server.tools.as_ref()).into_iter().flatten();
-            let allowed = known.filter(|(name, _)| grant.allows(name));
-            tools.extend(allowed.map(|(name, definition)| ServerTool::new(&grant.server, name, definition)));
+            let Some(known) = self.mcp.get(&grant.server).and_then(|server| server.tools.as_ref()) else { continue };
+            // A name for models depends on all tools of the server that any agent has, so that all agents know the same one.
+            let names = model_tool_names(&grant.server, known.keys().map(String::as_str));
+            for (tool, definition) in known.iter().filter(|(tool, _)| grant.allows(tool)) {
+                let name = names.get(tool.as_str()).cloned().unwrap_or_default();
+                tools.push(ServerTool::new(&grant.server, tool, name, definition));
+            }
         }
         tools
     }

@@ -1,13 +1,17 @@
-//! The output of a command: stripped of escape sequences, redacted and truncated as it arrives.
-
-use std::borrow::Cow;
+//! The output of a command as it looks on a terminal: without escape sequences, each line in its last state; redacted and
+//! truncated as it arrives.
 
 use crate::redaction::{Redactor, StreamRedactor};
 use crate::text::truncate::HeadTail;
 
+/// The longest line that can still be overwritten, in bytes. Lines of progress are much shorter.
+const MAX_OPEN_LINE: usize = 16 << 10;
+/// The longest parameters of a control sequence that are read, in bytes.
+const MAX_PARAMETERS: usize = 16;
+
 /// Collects a command's output in constant memory.
 pub(crate) struct CommandOutput {
-    state: EscapeState,
+    screen: LineScreen,
     redactor: StreamRedactor,
     text: HeadTail,
 }
@@ -15,19 +19,32 @@ pub(crate) struct CommandOutput {
 impl CommandOutput {
     /// Keeps the beginning and the end if the output has more than `max_chars`.
     pub(crate) fn new(redactor: &Redactor, max_chars: usize) -> Self {
-        Self { state: EscapeState::default(), redactor: redactor.stream(), text: HeadTail::new(max_chars) }
+        Self { screen: LineScreen::default(), redactor: redactor.stream(), text: HeadTail::new(max_chars) }
     }
 
     pub(crate) fn push(&mut self, bytes: &[u8]) {
-        let stripped = self.state.strip(bytes);
-        self.text.push(&self.redactor.feed(&stripped));
+        let Self { screen, redactor, text } = self;
+        screen.feed(bytes, &mut |shown| text.push(&redactor.feed(shown)));
     }
 
     pub(crate) fn finish(mut self) -> String {
+        let line = self.screen.finish();
+        self.text.push(&self.redactor.feed(&line));
         let rest = self.redactor.finish();
         self.text.push(&rest);
         self.text.finish()
     }
+}
+
+/// A text as it looks on a terminal: without escape sequences, each line in its last state.
+pub(crate) fn as_shown(text: String) -> String {
+    if !text.bytes().any(|byte| matches!(byte, b'\r' | 0x08 | 0x1b)) {
+        return text;
+    }
+    let (mut screen, mut shown) = (LineScreen::default(), Vec::new());
+    screen.feed(text.as_bytes(), &mut |bytes| shown.extend_from_slice(bytes));
+    shown.extend(screen.finish());
+    String::from_utf8_lossy(&shown).into_owned()
 }
 
 /// Where in an escape sequence (ECMA-48) the output is.
@@ -35,8 +52,6 @@ impl CommandOutput {
 enum EscapeState {
     #[default]
     Text,
-    /// After a carriage return, for which a line break was written.
-    CarriageReturn,
     /// After ESC.
     Escape,
     /// In a control sequence, up to its final byte.
@@ -45,45 +60,159 @@ enum EscapeState {
     ControlString,
 }
 
-impl EscapeState {
-    /// Removes escape sequences and all control characters except tab and line feed. A carriage return becomes a line break, so
-    /// that the text it would overwrite is kept.
-    fn strip<'a>(&mut self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+/// The last line of a terminal. The lines before can't change any more.
+#[derive(Default)]
+struct LineScreen {
+    state: EscapeState,
+    /// The parameters of the control sequence so far.
+    parameters: Vec<u8>,
+    /// The text of the line, as far as it isn't passed on.
+    line: Vec<u8>,
+    /// Whether the start of the line was passed on, because it is too long.
+    is_long: bool,
+    /// Whether the cursor is at the start of the line. The next text replaces the line, and all of it: what programs write over
+    /// is a former state of the same thing.
+    is_at_start: bool,
+    /// How many characters before its end the cursor is.
+    back: usize,
+}
+
+impl LineScreen {
+    /// Takes the next bytes and passes on the lines that can't change any more.
+    fn feed(&mut self, bytes: &[u8], out: &mut dyn FnMut(&[u8])) {
         let plain = |byte: &u8| (*byte >= b' ' && *byte != 0x7f) || *byte == b'\n' || *byte == b'\t';
-        if *self == Self::Text && bytes.iter().all(plain) {
-            return Cow::Borrowed(bytes);
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            // Most output has nothing to interpret.
+            let is_pending = self.state != EscapeState::Text || self.is_at_start || self.back > 0;
+            let count = if is_pending { 0 } else { rest.iter().position(|byte| !plain(byte)).unwrap_or(rest.len()) };
+            if count > 0 {
+                self.add(&rest[..count], out);
+                rest = &rest[count..];
+                continue;
+            }
+            self.take(rest[0], out);
+            rest = &rest[1..];
         }
-        let mut out = Vec::with_capacity(bytes.len());
-        for byte in bytes {
-            *self = match (*self, *byte) {
-                (Self::ControlString, b'\x07') => Self::Text,
-                (Self::ControlString, b'\n') | (Self::ControlSequence, b'\n') | (Self::Escape, b'\n') => {
-                    out.push(b'\n');
-                    Self::Text
-                }
-                (_, b'\x1b') => Self::Escape,
-                (Self::ControlString, _) => Self::ControlString,
-                (Self::Escape, b'[') => Self::ControlSequence,
-                (Self::Escape, b']' | b'P' | b'X' | b'^' | b'_') => Self::ControlString,
-                (Self::Escape, b' '..=b'/') => Self::Escape,
-                (Self::Escape, _) => Self::Text,
-                (Self::ControlSequence, b'@'..=b'~') => Self::Text,
-                (Self::ControlSequence, _) => Self::ControlSequence,
-                (Self::CarriageReturn, b'\n') => Self::Text,
-                (Self::CarriageReturn, b'\r') => Self::CarriageReturn,
-                (_, b'\r') => {
-                    out.push(b'\n');
-                    Self::CarriageReturn
-                }
-                (_, byte) => {
-                    if plain(&byte) {
-                        out.push(byte);
-                    }
-                    Self::Text
-                }
-            };
+    }
+
+    /// The line at the end of the output.
+    fn finish(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.line)
+    }
+
+    /// Adds text without control characters other than line feeds and tabs.
+    fn add(&mut self, text: &[u8], out: &mut dyn FnMut(&[u8])) {
+        let (ended, open) = text.split_at(memchr::memrchr(b'\n', text).map_or(0, |end| end + 1));
+        if !ended.is_empty() {
+            self.pass_on(out);
+            out(ended);
+            self.is_long = false;
         }
-        Cow::Owned(out)
+        self.line.extend_from_slice(open);
+        if self.line.len() > MAX_OPEN_LINE {
+            self.pass_on(out);
+            self.is_long = true;
+        }
+    }
+
+    fn pass_on(&mut self, out: &mut dyn FnMut(&[u8])) {
+        if !self.line.is_empty() {
+            out(&self.line);
+            self.line.clear();
+        }
+    }
+
+    fn take(&mut self, byte: u8, out: &mut dyn FnMut(&[u8])) {
+        use EscapeState::{ControlSequence, ControlString, Escape, Text};
+        self.state = match (self.state, byte) {
+            (ControlString, b'\x07') => Text,
+            (_, b'\n') => {
+                (self.is_at_start, self.back) = (false, 0);
+                self.add(b"\n", out);
+                Text
+            }
+            (_, b'\x1b') => Escape,
+            (ControlString, _) => ControlString,
+            (Escape, b'[') => {
+                self.parameters.clear();
+                ControlSequence
+            }
+            (Escape, b']' | b'P' | b'X' | b'^' | b'_') => ControlString,
+            (Escape, b' '..=b'/') => Escape,
+            (Escape, _) => Text,
+            (ControlSequence, b'@'..=b'~') => {
+                self.control(byte, out);
+                Text
+            }
+            (ControlSequence, _) => {
+                if self.parameters.len() < MAX_PARAMETERS {
+                    self.parameters.push(byte);
+                }
+                ControlSequence
+            }
+            (Text, b'\r') => {
+                self.to_start(out);
+                Text
+            }
+            (Text, b'\x08') => {
+                self.back = self.back.saturating_add(1);
+                Text
+            }
+            (Text, byte) => {
+                if (byte >= b' ' && byte != 0x7f) || byte == b'\t' {
+                    self.make_room();
+                    self.add(&[byte], out);
+                }
+                Text
+            }
+        };
+    }
+
+    /// Moves the cursor to the start of the line.
+    fn to_start(&mut self, out: &mut dyn FnMut(&[u8])) {
+        self.back = 0;
+        if self.is_long {
+            // Its start can't be replaced any more.
+            self.add(b"\n", out);
+        } else {
+            self.is_at_start = !self.line.is_empty();
+        }
+    }
+
+    /// Obeys a control sequence that moves the cursor in the line or erases it.
+    fn control(&mut self, name: u8, out: &mut dyn FnMut(&[u8])) {
+        let number = std::str::from_utf8(&self.parameters).ok().and_then(|text| text.parse::<usize>().ok());
+        match (name, number) {
+            // To a column, of which only the first one is known, and back by some.
+            (b'G', None | Some(0 | 1)) => self.to_start(out),
+            (b'D', count) => self.back = self.back.saturating_add(count.unwrap_or(1).max(1)),
+            // The whole line, or from the cursor on.
+            (b'K', Some(2)) => self.line.clear(),
+            (b'K', None | Some(0)) if self.is_at_start => self.line.clear(),
+            (b'K', None | Some(0)) => self.remove_back(),
+            _ => {}
+        }
+    }
+
+    /// Removes what the next character replaces.
+    fn make_room(&mut self) {
+        if std::mem::take(&mut self.is_at_start) {
+            self.line.clear();
+        }
+        self.remove_back();
+    }
+
+    /// Removes the characters after the cursor.
+    fn remove_back(&mut self) {
+        for _ in 0..std::mem::take(&mut self.back) {
+            // Invalid UTF-8 may have no first byte.
+            let start = self.line.iter().rposition(|byte| *byte & 0xc0 != 0x80);
+            self.line.truncate(start.unwrap_or(0));
+            if self.line.is_empty() {
+                break;
+            }
+        }
     }
 }
 
@@ -91,7 +220,7 @@ impl EscapeState {
 mod tests {
     use super::*;
 
-    fn stripped(text: &str, size: usize) -> String {
+    fn shown(text: &str, size: usize) -> String {
         let mut output = CommandOutput::new(&Redactor::default(), 1000);
         text.as_bytes().chunks(size).for_each(|piece| output.push(piece));
         output.finish()
@@ -99,10 +228,51 @@ mod tests {
 
     #[test]
     fn only_text_is_left_however_the_output_is_split() {
-        let text = "a\0b\x1b[1;31mred\x1b[0m\r\n10%\r20%\r\r\n\x1b]0;title\x07x\x1b]8;;http://a\x1b\\link\x1b]8;;\x1b\\ \x1b(Bé\tz\x08\x1b]open\nend";
+        let text = "a\0b\x1b[1;31mred\x1b[0m\r\n10%\r20%\r\r\n\x1b]0;title\x07x\x1b]8;;http://a\x1b\\link\x1b]8;;\x1b\\ \x1b(B\u{e9}\tz\x1b]open\nend";
         for size in 1..text.len() {
-            assert_eq!(stripped(text, size), "abred\n10%\n20%\nxlink é\tz\nend", "pieces of {size}");
+            assert_eq!(shown(text, size), "abred\n20%\nxlink \u{e9}\tz\nend", "pieces of {size}");
         }
+    }
+
+    #[test]
+    fn a_line_has_its_last_state() {
+        for (text, expected) in [
+            ("one\r\ntwo\r\n", "one\ntwo\n"),
+            ("1 of 3\r2 of 3\r3 of 3\ndone", "3 of 3\ndone"),
+            ("\r1 of 3\r2 of 3", "2 of 3"),
+            ("100%\r", "100%"),
+            ("50%\r\x1b[K100%\n", "100%\n"),
+            ("50%\r\x1b[K\nnext", "\nnext"),
+            ("50%\x1b[2K\x1b[1Gdone", "done"),
+            ("|\x08/\x08-\x08\\", "\\"),
+            ("10%\x08\x08\x08\u{e9}20%", "\u{e9}20%"),
+            ("\u{e9}\u{e9}\x08x", "\u{e9}x"),
+            ("N\x08NA\x08A", "NA"),
+            ("abc\x1b[2DX", "aX"),
+            ("abc\x08\x08", "abc"),
+            ("\x08\x08a\x1b[99999999999999999999Db", "b"),
+            ("a\x1b[999Db", "b"),
+            ("caf\u{e9}\r\n", "caf\u{e9}\n"),
+        ] {
+            for size in 1..=text.len() {
+                assert_eq!(shown(text, size), expected, "{text:?} in pieces of {size}");
+            }
+            assert_eq!(as_shown(text.to_owned()), expected);
+        }
+    }
+
+    #[test]
+    fn a_long_line_takes_constant_memory() {
+        let mut screen = LineScreen::default();
+        let mut passed = 0;
+        for _ in 0..1000 {
+            screen.feed(&[b'x'; 1000], &mut |bytes| passed += bytes.len());
+            assert!(screen.line.len() <= MAX_OPEN_LINE);
+        }
+        screen.feed(b"\ry", &mut |bytes| passed += bytes.len());
+        assert_eq!((passed, screen.finish()), (1_000_001, b"y".to_vec()));
+        let progress: String = (0..100_000).map(|number| format!("\r{number} of 100000")).collect();
+        assert_eq!(shown(&progress, 4096), "99999 of 100000");
     }
 
     #[test]
@@ -110,8 +280,8 @@ mod tests {
         let (redactor, _) = Redactor::new(&[("KEY".into(), "hunter2-hunter2".into())]);
         let mut output = CommandOutput::new(&redactor, 1000);
         output.push(b"key: hunter2\x1b[1m-hun");
-        output.push(b"ter2.");
-        assert_eq!(output.finish(), "key: [masked:KEY].");
+        output.push(b"ter2.\nx\rhunter2-huntex\x08r2.");
+        assert_eq!(output.finish(), "key: [masked:KEY].\n[masked:KEY].");
     }
 
     #[test]

@@ -3,16 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use super::parts::secret_parts;
 use crate::text::hex;
 
 const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const URL_SAFE: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
-/// The shortest secret that is redacted, in characters. Shorter values would match innocent text.
-pub const MIN_SECRET_CHARS: usize = 8;
-
-/// The shortest line of a multi-line secret that is always redacted by itself, in characters.
-const MIN_LINE_CHARS: usize = 16;
 
 /// The byte strings to search for.
 #[derive(Default)]
@@ -23,30 +18,13 @@ pub(super) struct EncodedForms {
     pub(super) wrapped: BTreeSet<Vec<u8>>,
 }
 
-/// All encodings of a value.
+/// All encodings of a value and of its parts that are secrets by themselves.
 pub(super) fn encoded_forms(value: &str) -> EncodedForms {
     let mut found = EncodedForms::default();
     found.add(value);
     found.add(value.trim());
-    if value.trim().contains(['\n', '\r']) {
-        // Some tools number the lines or convert line endings.
-        secret_lines(value).for_each(|line| found.add(line));
-    }
+    secret_parts(value).iter().for_each(|part| found.add(part));
     found
-}
-
-/// The lines of a secret that are redacted by themselves. Not the dashed lines of a PEM file, and short lines only if they look
-/// like a part of a key: plain words, as in a configuration file, also appear in innocent text.
-pub(super) fn secret_lines(value: &str) -> impl Iterator<Item = &str> {
-    let is_key = |line: &str| {
-        line.chars().any(|letter| letter.is_ascii_digit())
-            && line.chars().any(char::is_alphabetic)
-            && !line.contains(char::is_whitespace)
-    };
-    value.split(['\n', '\r']).map(str::trim).filter(move |line| {
-        let length = line.chars().count();
-        !line.starts_with("-----") && (length >= MIN_LINE_CHARS || (length >= MIN_SECRET_CHARS && is_key(line)))
-    })
 }
 
 impl EncodedForms {

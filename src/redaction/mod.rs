@@ -1,22 +1,27 @@
 //! Removes secrets from text, whole or as a stream.
 //!
-//! A secret is found as it is, line by line if it has several lines, and in the encodings in which programs pass on text:
+//! A secret is found as it is, line by line if it has several lines, by its texts if it is JSON, and in the encodings in which programs pass on text:
 //! base64 at each of its three alignments (RFC 4648, both alphabets) and hexadecimal, with or without line breaks, URL percent
 //! codes and JSON string escapes.
 
 mod encodings;
 mod matcher;
+mod parts;
+mod secret_names;
 mod shared_secrets;
 mod stream;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use self::encodings::secret_lines;
-pub use self::encodings::{MIN_SECRET_CHARS, base64};
+pub use self::encodings::base64;
 use self::matcher::MatchState;
+pub use self::parts::MIN_SECRET_CHARS;
+use self::parts::secret_parts;
+pub use self::secret_names::is_secret_name;
 use self::shared_secrets::SharedSecrets;
 pub use self::stream::StreamRedactor;
 
@@ -105,14 +110,15 @@ fn marker(name: &str) -> Arc<str> {
     format!("{MARKER_PREFIX}{name}]").into()
 }
 
-/// The parts of a secret that a CI system should mask in its log, which it masks line by line: the whole value, or those of its
-/// lines that are secrets by themselves. Nothing if the secret is too short.
-pub fn log_mask_lines(value: &str) -> Vec<&str> {
-    match value.trim() {
-        short if short.chars().count() < MIN_SECRET_CHARS => Vec::new(),
-        line if !line.contains(['\n', '\r']) => vec![line],
-        lines => secret_lines(lines).collect(),
+/// The parts of a secret that a CI system should mask in its log, which it masks line by line: the whole value if it has one
+/// line, and the parts that are secrets by themselves. Nothing if the secret is too short.
+pub fn log_mask_lines(value: &str) -> BTreeSet<String> {
+    let value = value.trim();
+    if value.chars().count() < MIN_SECRET_CHARS {
+        return BTreeSet::new();
     }
+    let whole = std::iter::once(value.to_owned());
+    whole.chain(secret_parts(value)).filter(|part| !part.contains(['\n', '\r'])).collect()
 }
 
 #[cfg(test)]
@@ -256,9 +262,33 @@ mod tests {
         );
         assert_eq!(redactor.redact("-----BEGIN KEY-----\nclusters:\n}"), "-----BEGIN KEY-----\nclusters:\n}");
         assert_eq!(redactor.redact(key), "[masked:KEY]");
-        assert_eq!(log_mask_lines(key), ["MIIEvQIBADANBgkqhkiG9w0BAQ", "EFAASC/9x="]);
-        assert_eq!(log_mask_lines(" hunter2-hunter2\n"), ["hunter2-hunter2"]);
-        assert_eq!(log_mask_lines("hunter2"), Vec::<&str>::new());
+        let lines = |value: &str| log_mask_lines(value).into_iter().collect::<Vec<_>>();
+        assert_eq!(lines(key), ["EFAASC/9x=", "MIIEvQIBADANBgkqhkiG9w0BAQ"]);
+        assert_eq!(lines(" hunter2-hunter2\n"), ["hunter2-hunter2"]);
+        assert_eq!(lines("hunter2"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_texts_of_a_json_secret_are_redacted_in_every_encoding() {
+        let key =
+            "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\nAQEFAASCBKcwggSj\n-----END PRIVATE KEY-----\n";
+        let secret =
+            serde_json::json!({ "type": "service_account", "password": "S3cr3t/value 99x", "private_key": key });
+        let redactor = redactor(&[("ACCOUNT", &secret.to_string())]);
+        for text in [
+            "S3cr3t/value 99x".to_owned(),
+            "S3cr3t%2Fvalue%2099x".to_owned(),
+            format!("x {}", base64("S3cr3t/value 99x")),
+            crate::text::hex(b"S3cr3t/value 99x"),
+            key.to_owned(),
+            key.replace('\n', "\\n"),
+            "  2\tMIIEvQIBADANBgkqhkiG9w0B".to_owned(),
+            secret.to_string(),
+        ] {
+            assert!(redactor.redact(&text).contains("[masked:ACCOUNT]"), "{text}");
+        }
+        assert_eq!(redactor.redact("a service_account"), "a service_account");
+        assert!(!redactor.redact(key).contains("MII"));
     }
 
     #[test]

@@ -83,6 +83,8 @@ pub struct Run<'a> {
     pub sandbox: Arc<Sandbox>,
     /// The tool servers that have started.
     pub servers: Option<Arc<Servers>>,
+    /// How long their start took, which counts as running time.
+    pub servers_took: Duration,
     /// Confines the tools of subagents that work in a copy of the workspace.
     pub confine_copy: Arc<ConfineCopy>,
     /// Writes the record.
@@ -286,7 +288,7 @@ impl Run<'_> {
             // The end of the run isn't a signal.
             stop: signals.stop.child_token(),
             gates: RunGates { baseline_ready, output_ready: self.output_ready },
-            history: RunHistory { cursors, elapsed, ..RunHistory::default() },
+            history: RunHistory { cursors, elapsed: elapsed + self.servers_took, ..RunHistory::default() },
         });
         let is_resumed = matches!(opening, Event::Resumed(_));
         // The plan in the first event names them. A resumed run has them.

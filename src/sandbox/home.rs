@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 /// A folder of toolchains in the home folder: its path, the files and folders in it that are hidden because they contain
-/// credentials, and the configuration files in it that are hidden if they contain one; `*` matches any one folder.
+/// credentials, and the configuration files in it that are hidden if they contain one; `*` matches any one folder. Commands can
+/// make files beside the folders that a `*` at the end of the path matches.
 type Toolchain = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 /// Lower-case words that indicate a credential in a configuration file.
@@ -32,7 +33,9 @@ const TOOLCHAINS: &[Toolchain] = &[
     (".local/share/mise", &[], &["installs/node/*/etc/npmrc"]),
     (".local/share/pipx", &[], &[]),
     (".local/share/pnpm", &[], &[]),
-    (".local/share/uv", &["credentials"], &[]),
+    // Not the whole folder: it has credentials, and uvx makes files in it.
+    (".local/share/uv/python/*", &[], &[]),
+    (".local/share/uv/tools/*", &[], &[]),
     (".m2/repository", &[], &[]),
     (".nodenv", &[], &["versions/*/etc/npmrc"]),
     (".nvm", &[], &["versions/node/*/etc/npmrc"]),
@@ -55,7 +58,13 @@ const TOOLCHAINS: &[Toolchain] = &[
 
 /// The toolchains that exist, as absolute paths, with the hidden paths in each.
 pub fn toolchains(home: &Path) -> impl Iterator<Item = (PathBuf, Vec<PathBuf>)> {
-    let existing = TOOLCHAINS.iter().map(|(path, hidden, config_files)| (home.join(path), hidden, config_files));
+    let existing = TOOLCHAINS.iter().flat_map(|(path, hidden, config_files)| {
+        let folders = match path.strip_suffix("/*") {
+            Some(parent) => children(&home.join(parent)),
+            None => vec![home.join(path)],
+        };
+        folders.into_iter().map(move |path| (path, hidden, config_files))
+    });
     existing.filter(|(path, ..)| path.is_dir()).map(|(path, hidden, config_files)| {
         let hidden = hidden.iter().map(|name| path.join(name)).filter(|path| path.exists());
         let configs = config_files.iter().flat_map(|name| expand(&path, name));
@@ -67,6 +76,14 @@ pub fn toolchains(home: &Path) -> impl Iterator<Item = (PathBuf, Vec<PathBuf>)> 
 
 /// The most folders that a `*` matches.
 const MAX_MATCHES: usize = 1_000;
+
+/// The entries of a folder.
+fn children(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().take(MAX_MATCHES);
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    paths.sort();
+    paths
+}
 
 /// Expands a pattern with at most one `*`.
 fn expand(folder: &Path, pattern: &str) -> Vec<PathBuf> {
@@ -174,7 +191,9 @@ mod tests {
             (".dotnet/corefx/cryptography/x509stores/my/key.pfx", ""),
             (".dotnet/corefx/other", ""),
             (".local/share/uv/credentials/index.toml", ""),
-            (".local/share/uv/python/bin", ""),
+            (".local/share/uv/python/cpython-3.14/bin/python", ""),
+            (".local/share/uv/tools/ruff/bin/ruff", ""),
+            (".local/share/uv/tools/.lock", ""),
             (".nvm/versions/node/v24.1.0/etc/npmrc", "//registry.npmjs.org/:_authToken=npm_123\n"),
             (".nvm/versions/node/v24.1.0/bin/node", ""),
         ] {
@@ -189,7 +208,13 @@ mod tests {
         found.sort();
         assert_eq!(
             found,
-            [".dotnet/corefx/other", ".local/share/uv/python", ".nvm/versions/node/v24.1.0/bin", ".stack/programs",]
+            [
+                ".dotnet/corefx/other",
+                ".local/share/uv/python/cpython-3.14",
+                ".local/share/uv/tools/ruff",
+                ".nvm/versions/node/v24.1.0/bin",
+                ".stack/programs",
+            ]
         );
     }
 

@@ -1,9 +1,12 @@
 //! Text helpers: plurals, truncation, diffs, and sanitizing for terminals, CI logs and Markdown.
 
 pub mod diff;
+pub(crate) mod look_alikes;
 pub mod merge;
 pub mod sanitize;
+pub(crate) mod surrogates;
 pub mod truncate;
+pub(crate) mod utf16;
 
 /// A count with its noun: `1 turn`, `2 turns`. The plural of `noun` must be formed with an `s`.
 pub fn pluralize(count: u64, noun: &str) -> String {

@@ -11,7 +11,9 @@ use super::input::{lenient_bool, reject_redacted_text};
 use super::tool::Builtin;
 use crate::message::ToolError;
 use crate::redaction::Redactor;
+use crate::text::look_alikes;
 use crate::text::truncate::first;
+use crate::text::utf16::Utf16;
 use crate::workspace::atomic_write::MAX_FILE_BYTES;
 
 pub(super) const BUILTIN: Builtin = TOOL.builtin("path", |_| Ok(Box::new(TOOL)));
@@ -90,6 +92,12 @@ struct Edit {
 }
 
 fn replace(before: &[u8], input: &EditFileInput) -> Result<Edit, String> {
+    if let Some(encoding) = Utf16::of(before) {
+        return Err(format!(
+            "the file is in {encoding}, which can't be edited; convert it with a command, such as `iconv -f UTF-16 -t UTF-8`, or \
+             write it again as UTF-8"
+        ));
+    }
     let mut old = Cow::Borrowed(input.old_text.as_str());
     let mut new = Cow::Borrowed(input.new_text.as_str());
     let (mut count, mut offsets) = occurrences(before, old.as_bytes());
@@ -183,6 +191,8 @@ fn not_found(bytes: &[u8], text: &str) -> String {
         format!("the lines from {} on differ only in line breaks or surrounding empty lines", at + 1)
     } else if let Some(at) = find_lines(|line, wanted| collapse_whitespace(line) == collapse_whitespace(wanted)) {
         format!("the lines from {} on differ only in white space", at + 1)
+    } else if let Some(found) = look_alikes::describe(&content, text) {
+        format!("{found}; write `old_text` with the characters of the file")
     } else if text.lines().all(has_line_number) && !text.trim().is_empty() {
         "leave out the line numbers that read_file adds".to_owned()
     } else {
@@ -308,6 +318,19 @@ mod tests {
         harness.ok("read_file", r#"{"path": "./f"}"#).await;
         harness.ok("edit_file", &input("f", "three", "x", false)).await;
         assert_eq!(harness.text("f"), "x and more\n");
+    }
+
+    #[tokio::test]
+    async fn characters_that_look_alike_are_named() {
+        let harness = harness("say \u{201c}hi\u{201d} now\n");
+        let text = harness.refused("edit_file", &input("f", "say \"hi\"", "x", false)).await;
+        assert!(text.contains("has U+201C (curly quote) where `old_text` has U+0022"), "{text}");
+        harness.write("u", b"\xff\xfea\0\n\0");
+        let text = harness.refused("edit_file", &input("u", "a", "b", false)).await;
+        assert!(text.contains("is in UTF-16, little-endian, which can't be edited"), "{text}");
+        let text = harness.ok("read_file", r#"{"path": "u"}"#).await;
+        assert!(text.starts_with("     1\ta\n(UTF-16, little-endian; edit_file can't change it"), "{text}");
+        assert_eq!(harness.refused("edit_file", &input("u", "a", "b", false)).await.matches("iconv").count(), 1);
     }
 
     #[tokio::test]

@@ -14,7 +14,7 @@ use super::input::check_pattern_length;
 use super::tool::Builtin;
 use crate::message::ToolError;
 use crate::workspace::Workspace;
-use crate::workspace::walk::FileWalk;
+use crate::workspace::walk::{FileWalk, literal_brackets};
 
 pub(super) const BUILTIN: Builtin = TOOL.builtin("pattern", |_| Ok(Box::new(TOOL)));
 const TOOL: FileTool<GlobInput> = FileTool {
@@ -35,7 +35,7 @@ const MAX_BYTES: usize = 48_000;
 #[serde(deny_unknown_fields)]
 struct GlobInput {
     /// Glob relative to `path`, such as `src/**/*.rs` or `*.{md,txt}`. `*` and `?` match within a name, `**/` matches any
-    /// folders.
+    /// folders, and a name such as `[id]` also itself.
     pattern: String,
     /// Folder to search. Default: the workspace.
     #[serde(default)]
@@ -45,7 +45,7 @@ struct GlobInput {
 fn find(input: &GlobInput, FileCall { workspace, limits, .. }: &FileCall) -> Result<String, ToolError> {
     let base = input.path.as_deref().unwrap_or(".");
     let (base, pattern) = split_literal_prefix(base, &input.pattern, workspace)?;
-    let matcher = matcher(&pattern)?;
+    let matcher = PathMatcher::new(&pattern)?;
     let include_folders = !pattern.contains("**");
     let include_hidden = matches_hidden(&pattern);
     let walk = FileWalk {
@@ -129,9 +129,32 @@ impl NewestMatches {
     }
 }
 
-pub(crate) fn matcher(pattern: &str) -> Result<GlobMatcher, ToolError> {
-    let glob = GlobBuilder::new(pattern).literal_separator(true).build();
-    Ok(glob.map_err(|error| ToolError(format!("invalid pattern: {error}")))?.compile_matcher())
+/// Matches paths. Brackets also match themselves: frameworks have folders such as `[slug]`.
+pub(crate) struct PathMatcher(Vec<GlobMatcher>);
+
+impl PathMatcher {
+    /// Compiles a pattern.
+    ///
+    /// # Errors
+    /// It isn't valid.
+    pub(crate) fn new(pattern: &str) -> Result<Self, ToolError> {
+        let compile = |pattern: &str| {
+            GlobBuilder::new(pattern).literal_separator(true).build().map(|glob| glob.compile_matcher())
+        };
+        let literal = literal_brackets(pattern).and_then(|pattern| compile(&pattern).ok());
+        match compile(pattern) {
+            Ok(matcher) => Ok(Self([matcher].into_iter().chain(literal).collect())),
+            Err(error) => match literal {
+                Some(literal) => Ok(Self(vec![literal])),
+                None => Err(ToolError(format!("invalid pattern: {error}"))),
+            },
+        }
+    }
+
+    /// Whether a path matches.
+    pub(crate) fn is_match(&self, path: &Path) -> bool {
+        self.0.iter().any(|matcher| matcher.is_match(path))
+    }
 }
 
 /// Moves the literal folders at the beginning of a pattern into the path, so that only these are walked.
@@ -247,5 +270,22 @@ mod tests {
         let text = find(&harness, "f/*.txt").await;
         assert_eq!(text.lines().count(), 1001);
         assert!(text.ends_with("(100 older matches not shown; use a narrower pattern)"));
+    }
+
+    #[tokio::test]
+    async fn names_with_brackets_are_found() {
+        let harness = harness(&[("app/[slug]/page.tsx", 1), ("app/s/page.tsx", 2), ("app/[...all]/[[x]].ts", 3)]);
+        for (pattern, found) in [
+            ("app/[slug]/*.tsx", "app/[slug]/page.tsx\napp/s/page.tsx"),
+            ("**/[slug]/page.tsx", "app/[slug]/page.tsx\napp/s/page.tsx"),
+            ("app/[...all]/[[x]].ts", "app/[...all]/[[x]].ts"),
+            ("app/\\[slug\\]/*", "app/[slug]/page.tsx"),
+            ("app/[a-z]/*", "app/s/page.tsx"),
+            ("app/{[slug],t}/*.tsx", "app/[slug]/page.tsx\napp/s/page.tsx"),
+        ] {
+            assert_eq!(find(&harness, pattern).await, found, "{pattern}");
+        }
+        let path = r#"{"pattern": "*", "path": "app/[slug]"}"#;
+        assert_eq!(harness.ok("glob", path).await, "app/[slug]/page.tsx");
     }
 }

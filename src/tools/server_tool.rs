@@ -6,11 +6,11 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::tool::{CallFuture, Tool, ToolContext};
-use crate::job::server_tool_name;
+use crate::json_schema::ProviderSchema;
 use crate::message::ToolError;
 use crate::text::hex;
 
@@ -67,17 +67,20 @@ pub struct ServerTool {
     tool: String,
     name: String,
     definition: ToolDefinition,
+    /// The schema that models get.
+    schema: ProviderSchema,
     /// The agent that has it, and the servers that perform it.
     performer: Option<(String, Arc<dyn ToolServers>)>,
 }
 
 impl ServerTool {
-    /// Describes a tool that can't be called.
-    pub fn new(server: &str, tool: &str, definition: &ToolDefinition) -> Self {
+    /// Describes a tool that can't be called. `name` is the one that models know.
+    pub fn new(server: &str, tool: &str, name: String, definition: &ToolDefinition) -> Self {
         Self {
             server: server.to_owned(),
             tool: tool.to_owned(),
-            name: server_tool_name(server, tool),
+            name,
+            schema: ProviderSchema::new(definition.input_schema.clone()),
             definition: definition.clone(),
             performer: None,
         }
@@ -100,69 +103,24 @@ impl Tool for ServerTool {
     }
 
     fn input_schema(&self) -> Value {
-        without_alternatives(self.definition.input_schema.clone())
+        self.schema.schema().clone()
     }
 
     fn call<'a>(&'a self, input: &'a RawValue, context: &'a ToolContext<'a>) -> CallFuture<'a> {
         match &self.performer {
             Some((agent, servers)) => {
-                servers.call(ServerCall { agent, server: &self.server, tool: &self.tool, input }, context)
+                let (server, tool) = (self.server.as_str(), self.tool.as_str());
+                match self.schema.restore(input) {
+                    None => servers.call(ServerCall { agent, server, tool, input }, context),
+                    Some(input) => Box::pin(async move {
+                        servers.call(ServerCall { agent, server, tool, input: &input }, context).await
+                    }),
+                }
             }
             None => {
                 let message = format!("the server `{}` isn't running", self.server);
                 Box::pin(std::future::ready(Err(ToolError(message))))
             }
         }
-    }
-}
-
-/// Keys of JSON Schema that providers refuse at the top of a tool's schema.
-const ALTERNATIVES: [&str; 3] = ["anyOf", "oneOf", "allOf"];
-
-/// A schema without alternatives at its top, which Anthropic and OpenAI refuse: the properties of all of them are at the top,
-/// and optional. The server checks the input itself.
-fn without_alternatives(mut schema: Value) -> Value {
-    let Some(fields) = schema.as_object_mut() else { return schema };
-    let mut branches = Vec::new();
-    for key in ALTERNATIVES {
-        if let Some(Value::Array(items)) = fields.shift_remove(key) {
-            branches.extend(items);
-        }
-    }
-    for key in ["not", "if", "then", "else", "enum", "const"] {
-        fields.shift_remove(key);
-    }
-    let branches = branches.iter().filter_map(|branch| branch.get("properties")?.as_object());
-    let found: Vec<(String, Value)> = branches.flatten().map(|(name, value)| (name.clone(), value.clone())).collect();
-    if !found.is_empty()
-        && let Some(properties) =
-            fields.entry("properties").or_insert_with(|| Value::Object(Map::new())).as_object_mut()
-    {
-        for (name, value) in found {
-            properties.entry(name).or_insert(value);
-        }
-    }
-    schema
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn alternatives_at_the_top_become_optional_properties() {
-        let schema = json!({
-            "type": "object",
-            "properties": { "a": { "type": "string" } },
-            "required": ["a"],
-            "oneOf": [{ "properties": { "a": {}, "b": { "anyOf": [{ "type": "null" }] } }, "required": ["b"] }, { "required": ["c"] }],
-        });
-        let expected = json!({
-            "type": "object",
-            "properties": { "a": { "type": "string" }, "b": { "anyOf": [{ "type": "null" }] } },
-            "required": ["a"],
-        });
-        assert_eq!(without_alternatives(schema), expected);
-        assert_eq!(without_alternatives(expected.clone()), expected);
     }
 }

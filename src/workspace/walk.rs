@@ -212,9 +212,33 @@ impl<'a> WalkState<'a> {
     }
 }
 
+/// A pattern whose brackets match themselves, if it has any that don't: frameworks have folders such as `[slug]`.
+pub(crate) fn literal_brackets(pattern: &str) -> Option<String> {
+    let (mut literal, mut has_bracket, mut letters) =
+        (String::with_capacity(pattern.len() + 8), false, pattern.chars());
+    while let Some(letter) = letters.next() {
+        if matches!(letter, '[' | ']') {
+            has_bracket = true;
+            literal.push('\\');
+        }
+        literal.push(letter);
+        if letter == '\\' {
+            literal.extend(letters.next());
+        }
+    }
+    has_bracket.then_some(literal)
+}
+
 /// Compiles a glob with the syntax of ignore files: `*.rs` at any depth, `!*.rs` for all others.
 pub(crate) fn file_filter(glob: &str, workspace: &Workspace) -> Result<Override, ToolError> {
-    let mut builder = OverrideBuilder::new(workspace.root());
-    let built = builder.add(glob).and_then(|builder| builder.build());
+    let build = |globs: &[&str]| {
+        let mut builder = OverrideBuilder::new(workspace.root());
+        globs.iter().try_fold(&mut builder, |builder, glob| builder.add(glob)).and_then(|builder| builder.build())
+    };
+    let built = match literal_brackets(glob) {
+        // Valid or not with brackets that have a meaning.
+        Some(literal) => build(&[glob, &literal]).or_else(|_| build(&[&literal])),
+        None => build(&[glob]),
+    };
     built.map_err(|error| ToolError(format!("bad glob: {error}")))
 }

@@ -90,7 +90,10 @@ const GROUPS: &[(&str, &[&str])] = &[
             "single-turn-with-tools",
         ],
     ),
-    ("Tool servers", &["bad-server", "unknown-server", "bad-server-entry", "bad-tool-lock", "unused-server"]),
+    (
+        "Tool servers",
+        &["bad-server", "unknown-server", "bad-server-entry", "bad-tool-lock", "server-in-container", "unused-server"],
+    ),
     (
         "Context files and skills",
         &[

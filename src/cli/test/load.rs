@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use super::discover::DiscoveredCase;
 use crate::cases::{self, Case, EXPECT_FILE, INPUTS_FILE, RECORD_FOLDER, SCRIPT_FILE, TESTS_FOLDER};
-use crate::cli::secrets::is_secret_name;
 use crate::cli::{read_files, replay_source};
 use crate::diagnostic::{Diagnostic, Severity, Source};
 use crate::lints::{self, JobTrust, UserConfig, ValidJob};
 use crate::plan::{InputValues, Plan, RunContext};
 use crate::providers::Model;
 use crate::providers::replay::Script;
+use crate::redaction::is_secret_name;
 use crate::yaml::{self, Node};
 
 /// Loads cases. A job that several cases share is read once.
@@ -77,8 +77,9 @@ impl CaseLoader {
                 .job()
                 .env
                 .iter()
-                .chain(job.job().mcp.values().flat_map(|server| &server.env))
-                .map(|name| name.value.clone())
+                .cloned()
+                .chain(job.job().mcp.values().flat_map(|server| server.env.names()))
+                .map(|name| name.value)
                 .filter(|name| !is_secret_name(name))
                 .collect(),
             expect,

@@ -29,6 +29,11 @@ pub(crate) const MAX_PROCESSES: usize = 2_000;
 const PROCESS_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a command may take to end after SIGTERM.
 const TERMINATION_GRACE: Duration = Duration::from_secs(2);
+/// How long after a command that was ended by a signal the run may be cancelled by the same one.
+const SIGNAL_GRACE: Duration = Duration::from_millis(100);
+/// What is said of a command that was ended with the run.
+const UNKNOWN_EFFECT: &str =
+    "Its effect is unknown: all, part or none of it may have happened. Check before you repeat it.";
 /// How long a supervisor may take to end a process tree, in addition to its own timeout.
 const SUPERVISOR_TIMEOUT: Duration = Duration::from_secs(8);
 /// How much is read from the pipe after the command's end, in bytes: the capacity of the largest pipe.
@@ -132,7 +137,7 @@ impl ShellCommand<'_> {
                 (None, None) => Some("ended without an exit code".to_owned()),
             },
             ProcessOutcome::TimedOut => Some(format!("timed out after {}", format_duration(self.timeout))),
-            ProcessOutcome::Stopped(reason) => Some(format!("killed: {reason}")),
+            ProcessOutcome::Stopped(reason) => Some(format!("killed: {reason}. {UNKNOWN_EFFECT}")),
             ProcessOutcome::TooManyProcesses => {
                 Some(format!("killed: it had more than {} processes at once", self.max_processes))
             }
@@ -190,6 +195,16 @@ impl ShellCommand<'_> {
             }
         };
         running.tree.kill_leftovers().await;
+        let outcome = match outcome {
+            // Who ends this program may signal its commands as well, and those may end first.
+            ProcessOutcome::Exited(status) if ended_by_signal(status) => {
+                match tokio::time::timeout(SIGNAL_GRACE, self.limits.cancel.cancelled()).await {
+                    Ok(()) => ProcessOutcome::Stopped("the run was cancelled"),
+                    Err(_) => outcome,
+                }
+            }
+            outcome => outcome,
+        };
         let mut drained = 0;
         while is_open && drained < MAX_DRAINED_BYTES {
             match pipe.try_read(&mut buffer) {
@@ -226,6 +241,13 @@ impl ShellCommand<'_> {
         })?;
         Ok((running, Receiver::from_owned_fd(OwnedFd::from(reader))?))
     }
+}
+
+/// Whether a command was ended by a signal that also ends this program, as its exit code says if a shell or a sandbox is in between.
+fn ended_by_signal(status: ExitStatus) -> bool {
+    let signals = [Signal::HUP, Signal::INT, Signal::TERM].map(Signal::as_raw);
+    let of_code = status.code().map(|code| code - 128);
+    status.signal().or(of_code).is_some_and(|signal| signals.contains(&signal))
 }
 
 /// Starts a prepared command. `configure` sets its arguments and streams.

@@ -37,6 +37,7 @@ use crate::attachment::MediaSupport;
 use crate::diagnostic::{Rule, rule};
 
 pub use self::parse::{ParsedServers, unreadable};
+pub(crate) use self::parse_settings::looks_like_key;
 pub use self::settings::ServerSettings;
 pub(crate) use self::settings::{ConfigValue, KeyCommandSettings};
 

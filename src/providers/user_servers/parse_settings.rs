@@ -195,7 +195,7 @@ fn is_secret_name(name: &str) -> bool {
 }
 
 /// Whether a text looks like a key or a token.
-fn looks_like_key(text: &str) -> bool {
+pub(crate) fn looks_like_key(text: &str) -> bool {
     const STARTS: [&str; 14] = [
         "sk-",
         "Bearer ",

@@ -112,9 +112,14 @@ impl RunsDir {
             verifier: self.verifier.as_ref(),
             locked_by: Instant::now() + LOCK_TIMEOUT,
         };
-        let Ok((folder, listing)) = list_path(&self.root, &self.relative) else {
-            check.lost(self.path.clone());
-            return;
+        let (folder, listing) = match list_path(&self.root, &self.relative) {
+            Ok(found) => found,
+            // Nothing is recorded there, such as for `mcp lock`, and nothing was.
+            Err(Errno::NOENT) if self.own_record.is_none() && self.jobs.is_empty() => return,
+            Err(_) => {
+                check.lost(self.path.clone());
+                return;
+            }
         };
         if self.is_job_dir() {
             if let Some(known) = self.jobs.get(OsStr::new("")) {

@@ -1,6 +1,7 @@
 //! `bash`: runs a command in the workspace.
 
 mod ast;
+mod background;
 mod cross_check;
 mod lexer;
 mod options;
@@ -160,6 +161,10 @@ impl Tool for Bash {
             {
                 text.push('\n');
                 text.push_str(why);
+            }
+            if background::leaves_jobs(&command) {
+                text.push_str(if text.is_empty() { "" } else { "\n" });
+                text.push_str(background::NOTE);
             }
             match failure {
                 None if text.is_empty() => Ok("(no output)".to_owned().into()),

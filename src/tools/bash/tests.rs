@@ -95,7 +95,7 @@ async fn a_cancelled_command_ends_at_once() {
     };
     let command = input("trap '' TERM; touch started; sleep 81.5; sleep 81.5");
     let (text, ()) = tokio::join!(harness.refused("bash", &command), watch);
-    assert_eq!(text, "killed: the run was cancelled");
+    assert!(text.starts_with("killed: the run was cancelled. Its effect is unknown"), "{text}");
     assert_eq!(processes("sleep 81.5"), 0);
 }
 
@@ -206,4 +206,32 @@ async fn what_models_add_out_of_habit_is_ignored() {
     let text = harness.refused("bash", r#"{"command": "echo a", "run_in_background": true}"#).await;
     assert!(text.contains("can't run in the background"), "{text}");
     harness.refused("bash", r#"{"command": "echo a", "cwd": "/"}"#).await;
+}
+
+#[tokio::test]
+async fn a_command_that_gets_the_signal_first_is_cancelled_too() {
+    let harness = ToolHarness::new(&["bash"]);
+    let cancel = harness.limits.cancel.clone();
+    let started = harness.path("started");
+    let watch = async {
+        while !started.exists() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        cancel.cancel();
+    };
+    let command = input("touch started; kill -TERM $$");
+    let (text, ()) = tokio::join!(harness.refused("bash", &command), watch);
+    assert!(text.contains("the run was cancelled. Its effect is unknown"), "{text}");
+    // Without a cancelled run, it is a signal like any other.
+    let harness = ToolHarness::new(&["bash"]);
+    assert_eq!(harness.refused("bash", &input("kill -TERM $$")).await, "killed by signal 15");
+}
+
+#[tokio::test]
+async fn jobs_in_the_background_are_mentioned() {
+    let harness = ToolHarness::new(&["bash"]);
+    let text = harness.ok("bash", &input("sleep 60 & echo started")).await;
+    assert!(text.starts_with("started\n(What the command left running in the background was ended"), "{text}");
+    assert_eq!(harness.ok("bash", &input("sleep 0 & wait; echo done")).await, "done");
 }

@@ -15,6 +15,7 @@ use crate::process::CallLimits;
 use crate::redaction::Redactor;
 use crate::text::pluralize;
 use crate::text::truncate::first;
+use crate::text::utf16::Utf16;
 use crate::workspace::atomic_write::MAX_FILE_BYTES;
 
 pub(super) const BUILTIN: Builtin = TOOL.builtin("path", |_| Ok(Box::new(TOOL)));
@@ -79,13 +80,30 @@ fn read(input: &ReadFileInput, call: &FileCall) -> Result<ToolOutput, ToolError>
         let size = opened.size;
         return Ok(format!("[`{shown}` is an image ({kind}, {size} bytes); only text can be returned]").into());
     }
-    if start.contains(&0) {
+    let encoding = Utf16::of(&start);
+    if start.contains(&0) && encoding.is_none() {
         return Err(ToolError(format!("`{shown}` is a binary file of {} bytes", opened.size)));
     }
     let offset = input.offset.unwrap_or(1).max(1);
     let limit = input.limit.unwrap_or(DEFAULT_LIMIT);
     if limit == 0 {
         return Err(ToolError::new("`limit` must be at least 1"));
+    }
+    if let Some(encoding) = encoding {
+        if opened.size > MAX_FILE_BYTES {
+            let size = opened.size;
+            return Err(ToolError(format!(
+                "`{shown}` is a file in {encoding} of {size} bytes, which is too large to convert"
+            )));
+        }
+        (&mut opened.file).take(MAX_FILE_BYTES).read_to_end(&mut start).map_err(failed)?;
+        state.record_file(&path, &start);
+        let text = encoding.decode(&start);
+        let window = LineRange::read(text.as_bytes(), offset, limit, redactor, limits).map_err(failed)?;
+        let text = window.render(&shown.to_string(), offset)?;
+        return Ok(
+            format!("{text}\n({encoding}; edit_file can't change it, and write_file would make it UTF-8)").into()
+        );
     }
     let window = if opened.size <= MAX_FILE_BYTES {
         (&mut opened.file).take(MAX_FILE_BYTES).read_to_end(&mut start).map_err(failed)?;
