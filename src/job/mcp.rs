@@ -97,6 +97,7 @@ pub enum EnvEntry {
 
 /// Values of variables by name.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(transparent)]
 pub struct EnvValues(IndexMap<Spanned<String>, Spanned<String>>);
 
 impl Default for ServerEnv {
