@@ -74,7 +74,7 @@ fn no_process_of_a_command_survives_its_call() {
          disown; while ! [ -s pids ]; do sleep 0.01; done; echo over",
     ] {
         for (text, _) in run_in_all_tiers("bash", command) {
-            assert_eq!(text.lines().last(), Some("over"), "{command}");
+            assert!(text.lines().any(|line| line == "over"), "{command}: {text}");
         }
     }
 }
@@ -378,7 +378,8 @@ fn a_background_job_that_holds_the_pipe_does_not_delay_the_result() {
     ]));
     let ended = folder.legwork(&["run", "job.yaml"]).anthropic(&server).run();
     ended.assert_code(0);
-    assert_eq!(server.finish()[1].results()[0].text, "soon");
+    let text = server.finish()[1].results()[0].text.clone();
+    assert!(text.starts_with("soon\n(What the command left running in the background was ended"), "{text}");
 }
 
 /// The peak memory of the program, in bytes, when a command has printed this much. If it can't be measured, returns

@@ -24,7 +24,7 @@ use super::input::{lenient_bool, parse, schema};
 use super::tool::{Builtin, CallFuture, MAX_RESULT_CHARS, Tool, ToolContext, options_schema};
 use crate::message::ToolError;
 use crate::process::bounded_output::CommandOutput;
-use crate::process::spawn::{MAX_PROCESSES, ShellCommand, format_duration};
+use crate::process::spawn::{MAX_PROCESSES, ProcessOutcome, ShellCommand, format_duration};
 
 pub(super) const BUILTIN: Builtin = Builtin {
     name: "bash",
@@ -153,6 +153,8 @@ impl Tool for Bash {
                     return Err(ToolError(text));
                 }
             };
+            // Otherwise all of it was ended.
+            let has_exited = matches!(outcome, ProcessOutcome::Exited(_));
             let failure = shell_command.describe_failure(outcome);
             let mut text = output.finish();
             text.truncate(text.trim_end_matches('\n').len());
@@ -162,7 +164,7 @@ impl Tool for Bash {
                 text.push('\n');
                 text.push_str(why);
             }
-            if background::leaves_jobs(&command) {
+            if has_exited && background::leaves_jobs(&command) {
                 text.push_str(if text.is_empty() { "" } else { "\n" });
                 text.push_str(background::NOTE);
             }
