@@ -170,7 +170,7 @@ fn content_block(block: Value) -> Value {
             let media = fields.get("mimeType").and_then(Value::as_str).unwrap_or("unknown type");
             json!({ "type": kind, "data": fields.get("data"), "mimeType": media })
         }
-        "resource" => resource_block(fields.shift_remove("resource").unwrap_or_default()),
+        "resource" => resource_block(fields.get("resource")),
         "resource_link" if has_text("uri") => {
             let name = fields.get("name").and_then(Value::as_str).unwrap_or_default();
             let mut link = json!({ "type": kind, "uri": fields.get("uri"), "name": name });
@@ -183,8 +183,8 @@ fn content_block(block: Value) -> Value {
     }
 }
 
-fn resource_block(resource: Value) -> Value {
-    let text = |field: &str| resource.get(field).filter(|value| value.is_string());
+fn resource_block(resource: Option<&Value>) -> Value {
+    let text = |field: &str| resource?.get(field).filter(|value| value.is_string());
     let uri = text("uri").cloned().unwrap_or_else(|| "unknown".into());
     match (text("text"), text("blob")) {
         (Some(text), _) => json!({ "type": "resource", "resource": { "uri": uri, "text": text } }),

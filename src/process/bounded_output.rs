@@ -152,7 +152,7 @@ impl LineScreen {
                 ControlSequence
             }
             (Text, b'\r') => {
-                self.to_start(out);
+                self.go_to_start(out);
                 Text
             }
             (Text, b'\x08') => {
@@ -170,7 +170,7 @@ impl LineScreen {
     }
 
     /// Moves the cursor to the start of the line.
-    fn to_start(&mut self, out: &mut dyn FnMut(&[u8])) {
+    fn go_to_start(&mut self, out: &mut dyn FnMut(&[u8])) {
         self.back = 0;
         if self.is_long {
             // Its start can't be replaced any more.
@@ -185,7 +185,7 @@ impl LineScreen {
         let number = std::str::from_utf8(&self.parameters).ok().and_then(|text| text.parse::<usize>().ok());
         match (name, number) {
             // To a column, of which only the first one is known, and back by some.
-            (b'G', None | Some(0 | 1)) => self.to_start(out),
+            (b'G', None | Some(0 | 1)) => self.go_to_start(out),
             (b'D', count) => self.back = self.back.saturating_add(count.unwrap_or(1).max(1)),
             // The whole line, or from the cursor on.
             (b'K', Some(2)) => self.line.clear(),
