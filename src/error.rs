@@ -122,6 +122,18 @@ pub enum Error {
         /// The record that was copied.
         original: PathBuf,
     },
+    /// A journal has fewer lines than were on the disk.
+    #[error("{}: {journal} has lost lines at its end: it has {lines}, and {flushed} were on the disk", record.display())]
+    LinesLost {
+        /// The record.
+        record: PathBuf,
+        /// The journal in it.
+        journal: String,
+        /// How many lines it has.
+        lines: u64,
+        /// How many were on the disk.
+        flushed: u64,
+    },
     /// The run has ended, so it can't be resumed.
     #[error("the run {run_id} has ended: {outcome}")]
     RunEnded {
@@ -272,6 +284,11 @@ impl Error {
                  is done twice.",
                 original.display()
             )),
+            Self::LinesLost { record, .. } => Some(format!(
+                "What the run did after these lines isn't known, and would be done again. Check the workspace, then start a new \
+                 run, or continue this one with `legwork resume {} --force`.",
+                record.display()
+            )),
             Self::KeyInUse { .. } => {
                 Some("Repeat the command later: it prints the answer of the run, or resumes it.".into())
             }
@@ -306,6 +323,7 @@ impl Error {
             | Self::CommitMismatch { .. }
             | Self::ForeignRecord { .. }
             | Self::Copied { .. }
+            | Self::LinesLost { .. }
             | Self::OtherPlan { .. }
             | Self::OtherFormat { .. }
             | Self::NotARecord { .. } => EXIT_USAGE,

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::runs::folder_with;
 use crate::support::program::{Program, ProgramOutput};
+use crate::support::report_skipped;
 use crate::support::server::{Answer, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
 
@@ -314,8 +315,7 @@ fn checks_run_in_the_same_sandbox_as_bash() {
     );
     let ended = folder.legwork(&["run", "job.yaml", "--model", "replay/replies.yaml"]).run();
     if ended.exited_with(5) && ended.stderr.contains("sandbox") {
-        eprintln!("skipped: there is no sandbox here\n{}", ended.stderr);
-        return;
+        return report_skipped("there is no sandbox here");
     }
     // With a private /tmp, the command can write there.
     assert!(!folder.exists("../outside") && folder.exists("inside"), "{}", ended.full_output());
@@ -328,8 +328,7 @@ fn checks_cannot_change_protected_paths() {
     let before = folder.read("job.yaml");
     let ended = folder.legwork(&["run", "job.yaml", "--model", "replay/replies.yaml"]).run();
     if ended.exited_with(5) && !ended.stderr.contains("record:") {
-        eprintln!("skipped: there is no sandbox here\n{}", ended.stderr);
-        return;
+        return report_skipped("there is no sandbox here");
     }
     // One sandbox prevents the change. The other reverts it, which ends the run.
     assert!(ended.exited_with(1) || ended.exited_with(5), "{}", ended.full_output());

@@ -375,3 +375,52 @@ fn checking_large_files_takes_linear_time() {
     folder.legwork(&["validate", "keys.yaml"]).run().assert_code(3);
     folder.legwork(&["validate", "names.yaml"]).run().assert_code(0);
 }
+
+#[test]
+fn completions_know_commands_options_runs_codes_and_models() {
+    let folder = TestFolder::new();
+    folder.write("job.yaml", "model: replay/r.yaml\nparent: { prompt: Go., tools: [] }\n");
+    folder.write("r.yaml", "parent: [{ text: Done. }]\n");
+    folder.legwork(&["run", "job.yaml", "--key", "first"]).run().assert_code(0);
+    folder.legwork(&["run", "job.yaml", "--key", "second", "--out", "elsewhere"]).run().assert_code(0);
+    let values = |words: &[&str]| -> Vec<String> {
+        let ended = folder.legwork(&["completions", "bash", "--"]).args(words).run();
+        ended.assert_code(0).assert_stderr("");
+        ended.stdout.lines().map(|line| line.split('\t').next().unwrap().to_owned()).collect()
+    };
+    let has = |words: &[&str], value: &str| {
+        let values = values(words);
+        assert!(values.iter().any(|known| known == value), "{words:?}: {values:?}");
+    };
+    has(&["va"], "validate");
+    has(&["run", "--allow-"], "--allow-write");
+    has(&["run", "--sandbox", ""], "required");
+    has(&["runs", "pr"], "prune");
+    has(&["show", ""], "job/first");
+    has(&["show", "--turn", "3", "job/"], "job/first");
+    has(&["resume", "la"], "latest");
+    has(&["diff", "job/first", ""], "job/first");
+    has(&["apply", "job/first", ""], "job/first");
+    has(&["show", "--out", "elsewhere", ""], "job/second");
+    has(&["runs", "--job", ""], "job");
+    has(&["explain", "unknown-t"], "unknown-tool");
+    has(&["explain", "unknown-tool", "bad-d"], "bad-duration");
+    has(&["run", "job.yaml", "--model", "anthropic/"], "anthropic/claude-sonnet-5-5");
+    has(&["run", "--model=anthropic/claude-s"], "--model=anthropic/claude-sonnet-5-5");
+    has(&["run", "--model", "=", "anthropic/claude-s"], "anthropic/claude-sonnet-5-5");
+    has(&["prices", "anthropic/"], "anthropic/claude-sonnet-5-5");
+    // Files, which the shell knows.
+    for words in
+        [&["run", ""][..], &["show", "job/first", "x"], &["validate", "j"], &["run", "--", "--m"], &["no-such", "x"]]
+    {
+        assert_eq!(values(words), [""; 0], "{words:?}");
+    }
+    // A name that a shell would have to quote.
+    std::fs::create_dir(folder.at("runs/job/$(touch x)")).unwrap();
+    assert!(!values(&["show", "job/"]).iter().any(|name| name.contains('$')));
+    let script = folder.legwork(&["completions", "bash"]).run().stdout;
+    let line = "PATH=$PROGRAMS:$PATH; COMP_WORDS=(legwork explain unknown-to); COMP_CWORD=2; _legwork; echo \"${COMPREPLY[@]}\"";
+    let programs = std::path::Path::new(env!("CARGO_BIN_EXE_legwork")).parent().unwrap();
+    let completed = folder.program("bash", &["-c", &format!("{script}\n{line}")]).env("PROGRAMS", programs).run();
+    completed.assert_code(0).assert_stdout("unknown-tool\n").assert_stderr("");
+}

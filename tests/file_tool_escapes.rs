@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::program::ProgramOutput;
+use crate::support::report_skipped;
 use crate::support::test_folder::TestFolder;
 
 const JOB: &str = "model: replay/script.yaml\nparent:\n  prompt: Go.\n  tools: [TOOLS]\nlimits: { tool_calls: 1000 }\n";
@@ -49,7 +50,7 @@ fn unshare_works() -> bool {
     let tried = Command::new("unshare").args(["-rm", "sh", "-c", "mount -t tmpfs x /mnt"]).output();
     let works = tried.is_ok_and(|output| output.status.success());
     if !works {
-        eprintln!("skipped: namespaces of one's own can't be made here");
+        report_skipped("namespaces of one's own can't be made here");
     }
     works
 }
@@ -268,7 +269,8 @@ fn the_root_folder_as_workspace_does_not_hang() {
         ("glob", json!({ "pattern": "/tmp/n*" })),
     ];
     let folder = folder_with("read_file, grep, glob, write_file", &[calls]);
-    let script = "mkdir root && mount -t tmpfs x root && cd root && mkdir proc dev sys tmp bin && \
+    // `chroot` isn't on every user's PATH.
+    let script = "PATH=$PATH:/usr/sbin:/sbin && mkdir root && mount -t tmpfs x root && cd root && mkdir proc dev sys tmp bin && \
                   for folder in proc dev sys; do mount --rbind /$folder $folder || exit 9; done && \
                   { ! [ -d dev/shm ] || mount -t tmpfs x dev/shm; } && \
                   touch bin/legwork && mount --bind \"$0\" bin/legwork && \

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use crate::runs::folder_with;
 use crate::support::program::Program;
+use crate::support::report_skipped;
 use crate::support::server::{Answer, Checks, Request, ScriptedAgents, Server};
 use crate::support::terminal::{Narrowing, Terminal};
 use crate::support::test_folder::TestFolder;
@@ -162,7 +163,7 @@ fn a_run_in_a_process_namespace_has_live_lines() {
     const UNSHARE: [&str; 6] = ["--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"];
     let (folder, server) = waiting_subagents(1);
     if !folder.program("unshare", &UNSHARE).arg("true").run().exited_with(0) {
-        return eprintln!("skipped: this machine allows no namespaces");
+        return report_skipped("this machine allows no namespaces");
     }
     let program = folder.program("unshare", &UNSHARE).anthropic(&server).arg(env!("CARGO_BIN_EXE_legwork"));
     let terminal = Terminal::start(program.args(["run", "job.yaml", "--sandbox", "off"]), 100, 30);

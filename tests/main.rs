@@ -81,6 +81,7 @@ mod structured_results;
 mod subagents;
 #[allow(dead_code, reason = "a harness offers more than any one day's tests use")]
 mod support;
+mod text_replies;
 mod tool_memory;
 mod untrusted_jobs;
 mod user_servers;

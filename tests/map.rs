@@ -1377,8 +1377,11 @@ fn map_and_gather_end_with_the_same_code_and_leave_out_what_was_set_aside() {
 fn the_cost_of_a_row_that_was_killed_is_part_of_the_totals() {
     let folder = writing("");
     rows(&folder, 2);
-    let server = Server::with(Checks::AllowRepeats, |request: &Request| match request.turn() {
-        1 if request.prompt() == "Item a1" => Answer::empty().hang(),
+    let hangs = std::sync::atomic::AtomicBool::new(true);
+    let server = Server::with(Checks::AllowRepeats, move |request: &Request| match request.turn() {
+        1 if request.prompt() == "Item a1" && hangs.swap(false, std::sync::atomic::Ordering::SeqCst) => {
+            Answer::empty().hang()
+        }
         _ => write_then_answer(request).usage(1_000, 100),
     });
     let running = folder.legwork(MAP).args(["--isolate", "none"]).anthropic(&server).spawn();
@@ -1391,10 +1394,18 @@ fn the_cost_of_a_row_that_was_killed_is_part_of_the_totals() {
     running.wait();
     let gathered = folder.legwork(&["gather", "runs/job/map-rows", "--format", "json"]).run();
     gathered.assert_code(75);
-    // Three answers of $0.0015; what the fourth request would have cost isn't known.
+    // Three answers of $0.0015; what the fourth request has cost isn't known.
     let totals = gathered.json();
     assert_eq!((&totals["cost_usd"], &totals["rows_of_unknown_cost"]), (&json!(0.0045), &json!(0)), "{totals}");
     assert_eq!(totals["usage"]["input_tokens"], 3_000);
+    let reserved = totals["cut_off_requests"]["reserved_cost_usd"].as_f64().unwrap();
+    assert!(totals["cut_off_requests"]["count"] == 1 && reserved > 0.04, "{totals}");
+    // The figures of the next start contain it from the beginning to the end.
+    let ended = folder.legwork(MAP).args(["--isolate", "none"]).anthropic(&server).run();
+    ended.assert_code(0).assert_stderr_contains("reserved for 1 request that was cut off");
+    let line = |words: &str| ended.stderr.lines().find(|line| line.contains(words)).unwrap().to_owned();
+    assert!(line("so far").contains("so far $0.05, including $0.0"), "{}", ended.stderr);
+    assert!(line("2 completed").contains("about $0.047"), "{}", ended.stderr);
 }
 
 /// Rows that each run this command without a sandbox.
@@ -1507,4 +1518,78 @@ fn no_more_rows_run_at_once_than_there_are_descriptors_for() {
     let ended = shell.args(MAP).args(["--sandbox", "off", "--isolate", "none", "--jobs", "60"]).run();
     ended.assert_code(0).assert_stderr_contains("the limit of open files (see `ulimit -n`) allows no more");
     assert_eq!(folder.read("runs/job/map-rows/results.jsonl").lines().count(), 60);
+}
+
+/// A `PATH` without bubblewrap, but with git.
+#[cfg(target_os = "linux")]
+fn path_with_git(folder: &TestFolder) -> std::path::PathBuf {
+    use crate::sandbox::path_without_bwrap;
+    use crate::support::bubblewrap::find_program;
+
+    let programs = path_without_bwrap(folder);
+    std::os::unix::fs::symlink(find_program("git").unwrap(), programs.join("git")).unwrap();
+    programs
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_row_that_may_write_above_the_workspace_is_not_blamed_for_the_worktrees_of_others() {
+    for tier in ["auto", "landlock"] {
+        let folder = TestFolder::new();
+        folder.write(
+            "job.yaml",
+            "model: anthropic/claude-haiku-4-5\ninputs: { item: { type: string } }\nparent: { prompt: 'Item {{ inputs.item }}', tools: [bash] }\n",
+        );
+        folder.commit_all();
+        rows(&folder, 4);
+        let above = folder.home().parent().unwrap().to_owned();
+        let go = above.join("go");
+        let wait = format!("until [ -e {} ]; do sleep 0.02; done; echo waited", go.display());
+        // The first row's command runs while other rows start and end, and those end their runs after it.
+        let server = Server::start(move |request: &Request| {
+            let bash = |command: &str| Answer::calls(&[("bash", json!({ "command": command }))]);
+            match (request.prompt().as_str(), request.turn()) {
+                ("Item a0", 0) => bash(&wait),
+                ("Item a1" | "Item a2", 0) => bash("echo x > new"),
+                ("Item a3", 0) => {
+                    std::fs::write(&go, "").unwrap();
+                    bash("echo x > new")
+                }
+                _ => Answer::text("Done."),
+            }
+        });
+        let allow = ["--jobs", "2", "--allow-write", above.to_str().unwrap()];
+        let mut program = folder.legwork(MAP).args(allow).anthropic(&server);
+        if tier == "landlock" {
+            program = program.env("PATH", path_with_git(&folder));
+        }
+        program.run().assert_code(0);
+        assert_eq!(folder.git(&["worktree", "list"]).lines().count(), 1, "{tier}");
+        assert!(!folder.exists("runs/.workspaces"), "{tier}: {:?}", folder.list());
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_run_is_not_blamed_for_the_worktrees_of_a_map_in_the_same_repository() {
+    for tier in ["auto", "landlock"] {
+        let folder = writing("");
+        folder.write("run.yaml", "model: replay/run.script.yaml\nparent: { prompt: Go., tools: [bash] }\n");
+        let wait =
+            json!({ "tool": "bash", "input": { "command": "echo > started; until [ -e go ]; do sleep 0.02; done" } });
+        folder.write("run.script.yaml", json!({ "parent": [{ "calls": [wait] }, { "text": "Done." }] }).to_string());
+        folder.write(".gitignore", "runs/\n").commit_all();
+        rows(&folder, 3);
+        let mut program = folder.legwork(&["run", "run.yaml", "--out", "../home/runs"]);
+        if tier == "landlock" {
+            program = program.env("PATH", path_with_git(&folder));
+        }
+        let running = program.spawn();
+        folder.wait_for("started");
+        let server = Server::start(write_then_answer);
+        run(&folder, &server, &[]).assert_code(0);
+        folder.write("go", "");
+        running.wait().assert_code(0).assert_stdout("Done.\n");
+        assert_eq!(folder.git(&["worktree", "list"]).lines().count(), 1, "{tier}");
+    }
 }

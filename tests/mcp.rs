@@ -392,10 +392,14 @@ fn a_server_sees_no_key_of_legwork() {
 #[test]
 fn servers_run_in_each_tier_of_the_sandbox_and_change_nothing_that_is_protected() {
     use crate::sandbox::path_without_bwrap;
+    use crate::support::bubblewrap::bubblewrap_works;
 
     let job = JOB.replace("touch]", "touch, tamper]");
     let calls = calls(&["t__touch", "t__tamper", "t__echo, input: { text: after }"]);
     for tier in ["bubblewrap", "landlock", "off"] {
+        if tier == "bubblewrap" && !bubblewrap_works() {
+            continue;
+        }
         let folder = folder(&job, &calls);
         let mut program = folder.legwork(&["run", "job.yaml"]).env("MY_TOKEN", TOKEN);
         program = match tier {

@@ -74,6 +74,92 @@ fn a_kill_during_a_request_repeats_it_and_counts_the_reservation() {
     let used: u64 = usage.as_object().unwrap().values().filter_map(Value::as_u64).sum();
     assert!(used > request["data"]["reserved_tokens"].as_u64().unwrap(), "{usage}");
     assert!(ended.run_folder().result()["cost_usd"].as_f64().unwrap() > 0.04, "8,000 output tokens at $5 a million");
+    let cut_off = &ended.run_folder().result()["cut_off_requests"];
+    assert_eq!((&cut_off["count"], &cut_off["reserved_tokens"]), (&json!(1), &request["data"]["reserved_tokens"]));
+    ended.assert_stderr_contains("reserved for 1 request that was cut off");
+}
+
+#[test]
+fn a_request_that_a_signal_stops_costs_what_has_arrived() {
+    let folder = served("");
+    let first = std::sync::atomic::AtomicBool::new(true);
+    let server = Server::with(Checks::AllowRepeats, move |_: &Request| {
+        if first.swap(false, std::sync::atomic::Ordering::SeqCst) {
+            Answer::deltas((0..40).map(|_| "some words ")).usage(1_000, 400).cut_after_events(20).hang()
+        } else {
+            Answer::text("Now.").usage(1_000, 10)
+        }
+    });
+    let running = folder.legwork(&["run", "job.yaml"]).anthropic(&server).spawn();
+    server.wait_for(1);
+    running.signal(Signal::INT);
+    let cut = running.wait();
+    cut.assert_code(130);
+    let result = cut.run_folder().result();
+    let cost = result["cost_usd"].as_f64().unwrap();
+    assert!(cost < 0.004, "the 8,000 tokens that were reserved would cost $0.04: {result}");
+    assert!(result["cut_off_requests"].is_null(), "{result}");
+    let interrupted: Vec<Value> =
+        cut.run_folder().events().into_iter().filter(|event| event["type"] == "request_interrupted").collect();
+    assert_eq!(interrupted[0]["data"]["usage"], result["usage"]);
+    let ended = folder.legwork(&["resume", "latest"]).anthropic(&server).run();
+    ended.assert_code(0).assert_stdout("Now.\n");
+    let whole = ended.run_folder().result()["cost_usd"].as_f64().unwrap();
+    assert!((whole - cost - 0.00105).abs() < 1e-6, "{cost} and then {whole}");
+}
+
+#[test]
+fn a_journal_that_has_lost_lines_that_were_on_the_disk_is_not_resumed() {
+    let folder = served("bash");
+    let call = |command: &str| Answer::calls(&[("bash", json!({ "command": command }))]);
+    let kill = "echo two >> log; kill -9 $(cut -d' ' -f4 /proc/$PPID/stat); sleep 61";
+    let script = [call("echo one >> log"), call(kill), call("echo one >> log"), Answer::text("Done.")];
+    let server = Server::with(Checks::AllowRepeats, ScriptedAgents::of(script));
+    let cut = folder.legwork(&["run", "job.yaml", "--sandbox", "off"]).anthropic(&server).run();
+    assert_eq!(cut.signal(), Some(9));
+    let path = cut.run_folder().path().join("events.jsonl");
+    let whole = std::fs::read_to_string(&path).unwrap();
+    // The disk has lost all after the first line.
+    let first = whole.lines().next().unwrap();
+    std::fs::write(&path, format!("{first}\n")).unwrap();
+    let resume = |more: &[&str]| folder.legwork(&[&["resume", "latest"], more].concat()).anthropic(&server).run();
+    for _ in 0..2 {
+        let refused = resume(&[]);
+        refused.assert_code(2).assert_stderr_contains("has lost lines at its end: it has 1, and");
+        refused.assert_stderr_contains("--force");
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 1);
+    }
+    resume(&["--force"]).assert_code(0).assert_stdout("Done.\n");
+    assert_eq!(folder.read("log"), "one\ntwo\none\n");
+}
+
+#[test]
+fn a_keyed_run_that_has_lost_its_journal_does_not_start_again() {
+    let folder = served("bash");
+    let kill = "echo one >> log; kill -9 $(cut -d' ' -f4 /proc/$PPID/stat); sleep 61";
+    let script = [Answer::calls(&[("bash", json!({ "command": kill }))]), Answer::text("Done.")];
+    let server = Server::with(Checks::AllowRepeats, ScriptedAgents::of(script));
+    let run = |more: &[&str]| {
+        let keyed = ["run", "job.yaml", "--key", "k", "--sandbox", "off"];
+        folder.legwork(&[&keyed, more].concat()).anthropic(&server).run()
+    };
+    assert_eq!(run(&[]).signal(), Some(9));
+    std::fs::write(folder.at("runs/job/k/events.jsonl"), "").unwrap();
+    run(&[]).assert_code(2).assert_stderr_contains("has lost lines at its end: it has 0, and");
+    run(&["--fresh"]).assert_code(0).assert_stdout("Done.\n");
+    assert_eq!(folder.read("log"), "one\n");
+}
+
+#[test]
+fn a_journal_that_has_lost_only_lines_that_were_not_on_the_disk_is_resumed() {
+    let folder = served("bash");
+    let kill = "echo two >> log; kill -9 $(cut -d' ' -f4 /proc/$PPID/stat); sleep 61";
+    let script = [Answer::calls(&[("bash", json!({ "command": kill }))]), Answer::text("Done.")];
+    let server = Server::with(Checks::AllowRepeats, ScriptedAgents::of(script));
+    let cut = folder.legwork(&["run", "job.yaml", "--sandbox", "off"]).anthropic(&server).run();
+    assert_eq!(cut.signal(), Some(9));
+    folder.legwork(&["resume", "latest"]).anthropic(&server).run().assert_code(0);
+    assert_eq!(folder.read("log"), "two\n");
 }
 
 #[test]

@@ -2,29 +2,14 @@
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
-use crate::support::in_parallel;
+use crate::support::bubblewrap::{bubblewrap_works, find_program};
 use crate::support::program::{Program, ProgramOutput};
 use crate::support::server::{Answer, Request, Server};
 use crate::support::test_folder::TestFolder;
-
-/// Whether bubblewrap works on this machine. If not, a note is printed to stderr.
-fn bubblewrap_works() -> bool {
-    static WORKS: OnceLock<bool> = OnceLock::new();
-    *WORKS.get_or_init(|| {
-        let mut bwrap = Command::new("bwrap");
-        bwrap.args(["--unshare-user", "--unshare-net", "--ro-bind", "/", "/", "true"]);
-        let works = bwrap.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success());
-        if !works {
-            eprintln!("skipped: bubblewrap doesn't work here");
-        }
-        works
-    })
-}
+use crate::support::{in_parallel, report_skipped};
 
 /// A folder with a job that calls `bash` once for each command.
 fn prepared(options: &str, commands: &[&str]) -> TestFolder {
@@ -73,8 +58,7 @@ pub(crate) fn path_without_bwrap(folder: &TestFolder) -> PathBuf {
     let programs = folder.home().parent().unwrap().join("programs");
     std::fs::create_dir_all(&programs).unwrap();
     for name in ["bash", "sh", "env", "cat", "ls", "sleep"] {
-        let found = ["/usr/bin", "/bin"].iter().map(|folder| Path::new(folder).join(name)).find(|path| path.exists());
-        symlink(found.unwrap(), programs.join(name)).unwrap();
+        symlink(find_program(name).unwrap(), programs.join(name)).unwrap();
     }
     programs
 }
@@ -119,7 +103,7 @@ fn the_home_folder_has_only_toolchains_and_exists_during_the_run() {
 #[test]
 fn credentials_in_toolchain_folders_are_hidden_in_both_tiers() {
     for bubblewrap in [true, false] {
-        if bubblewrap && !self::bubblewrap_works() {
+        if bubblewrap && !bubblewrap_works() {
             continue;
         }
         let command = "cd ~; cat .cargo/config.toml .stack/upload/credentials.json .stack/config.yaml \
@@ -149,7 +133,7 @@ fn credentials_in_toolchain_folders_are_hidden_in_both_tiers() {
 #[test]
 fn paths_allowed_below_home_are_available_in_both_tiers() {
     for bubblewrap in [true, false] {
-        if bubblewrap && !self::bubblewrap_works() {
+        if bubblewrap && !bubblewrap_works() {
             continue;
         }
         let folder =
@@ -306,7 +290,7 @@ fn a_bwrap_that_fails_hangs_or_pretends_is_unavailable() {
         assert!(ended.stderr.contains(why) || ended.stderr.contains("capabilities"), "{}", ended.full_output());
         let ended = program(&folder).env("PATH", &programs).run();
         match ended.stderr.contains("landlock can't be used") {
-            true => eprintln!("skipped: no landlock here"),
+            true => report_skipped("no landlock here"),
             false => {
                 ended.assert_code(0).assert_stderr_contains("warning: sandbox: landlock");
                 assert_eq!((sandbox(&ended).as_str(), command_outputs(&ended)), ("landlock", vec!["ran".to_owned()]));
@@ -320,8 +304,7 @@ fn bubblewrap_is_probed_once_for_read_write_and_read_only() {
     if !bubblewrap_works() {
         return;
     }
-    let real = ["/usr/bin", "/bin", "/usr/local/bin"].iter().map(|folder| Path::new(folder).join("bwrap"));
-    let real = real.into_iter().find(|path| path.exists()).unwrap();
+    let real = find_program("bwrap").unwrap();
     for (options, written) in [("", true), (", read_only: true", false)] {
         let folder = prepared(options, &["echo > new; echo ran"]);
         let programs = path_without_bwrap(&folder);
@@ -351,8 +334,7 @@ impl RememberedProbe {
         if !bubblewrap_works() {
             return None;
         }
-        let real = ["/usr/bin", "/bin", "/usr/local/bin"].iter().map(|folder| Path::new(folder).join("bwrap"));
-        let real = real.into_iter().find(|path| path.exists()).unwrap();
+        let real = find_program("bwrap").unwrap();
         let folder = prepared("", &[]);
         let programs = path_without_bwrap(&folder);
         let text =
@@ -502,4 +484,122 @@ fn environment_variables_reach_the_command_and_not_the_sandbox_launcher() {
     let printed = &command_outputs(&ended)[0];
     assert!(printed.contains("/missing.so hello-there"), "{printed}");
     assert_eq!(printed.matches("hello-there").count(), 1, "{printed}");
+}
+
+/// A socket of another program, which a `bwrap` removes as soon as it is started, as a program that ends at that moment would.
+struct VanishingSocket {
+    folder: TestFolder,
+    programs: PathBuf,
+}
+
+impl VanishingSocket {
+    /// `None` if bubblewrap doesn't work here.
+    fn new() -> Option<Self> {
+        if !bubblewrap_works() {
+            return None;
+        }
+        // Not below /tmp, of which commands have their own.
+        let folder = TestFolder::new_in(Path::new(env!("CARGO_TARGET_TMPDIR")));
+        folder.write("job.yaml", "model: anthropic/claude-haiku-4-5\nparent: { prompt: Go., tools: [bash] }\n");
+        let above = folder.home().parent().unwrap().to_owned();
+        if above.as_os_str().len() > 80 {
+            report_skipped("the path of a socket would be too long");
+            return None;
+        }
+        let programs = path_without_bwrap(&folder);
+        let text = format!(
+            "if [ -e {0}/armed ]; then /bin/rm {0}/armed; /bin/rm -r {0}/service; echo removed >> {0}/log; fi; exec {1} \"$@\"",
+            above.display(),
+            find_program("bwrap").unwrap().display()
+        );
+        write_executable(&programs.join("bwrap"), &text);
+        Some(Self { folder, programs })
+    }
+
+    /// Makes the socket, which the next start of bubblewrap removes.
+    fn arm(above: &Path) {
+        let _ = std::fs::create_dir(above.join("service"));
+        let socket = above.join("service/socket");
+        // It stays open: a closed one isn't listed any more.
+        let _ = std::os::fd::IntoRawFd::into_raw_fd(std::os::unix::net::UnixListener::bind(socket).unwrap());
+        std::fs::write(above.join("armed"), "").unwrap();
+    }
+
+    fn above(&self) -> PathBuf {
+        self.folder.home().parent().unwrap().to_owned()
+    }
+
+    fn run(&self, server: &Server) -> ProgramOutput {
+        let program = self.folder.legwork(&["run", "job.yaml", "--sandbox", "required"]).anthropic(server);
+        program.env("PATH", format!("{}:/usr/bin:/bin", self.programs.display())).run()
+    }
+
+    fn removals(&self) -> usize {
+        std::fs::read_to_string(self.above().join("log")).unwrap_or_default().lines().count()
+    }
+}
+
+#[test]
+fn a_socket_of_another_program_that_vanishes_while_a_command_starts_does_not_end_the_run() {
+    let Some(socket) = VanishingSocket::new() else { return };
+    let above = socket.above();
+    let server = Server::start(move |request: &Request| {
+        VanishingSocket::arm(&above);
+        match request.turn() {
+            0..3 => Answer::calls(&[("bash", json!({ "command": "echo ran" }))]),
+            _ => Answer::text("Done."),
+        }
+    });
+    // The first one vanishes in the probe.
+    VanishingSocket::arm(&socket.above());
+    let ended = socket.run(&server);
+    ended.assert_code(0).assert_stdout("Done.\n");
+    assert_eq!(sandbox(&ended), "bubblewrap");
+    assert_eq!(command_outputs(&ended), ["ran"; 3], "without what bubblewrap printed");
+    assert_eq!(socket.removals(), 4);
+}
+
+#[test]
+fn a_socket_of_another_program_that_vanishes_while_a_tool_server_starts_does_not_end_the_run() {
+    let Some(socket) = VanishingSocket::new() else { return };
+    socket.folder.write("server.py", include_str!("mcp/server.py"));
+    let job = "model: anthropic/claude-haiku-4-5\nmcp: { t: { command: [/usr/bin/python3, server.py, stdio, modern] } }\n\
+               parent: { prompt: Go., tools: [{ mcp: t, allow: [echo] }] }\n";
+    socket.folder.write("job.yaml", job);
+    let server = Server::start(|_: &Request| Answer::text("Done."));
+    // The second start of bubblewrap, after the probe, is the server's.
+    let wrapper = socket.programs.join("bwrap");
+    let text = std::fs::read_to_string(&wrapper).unwrap();
+    let again = text.replacen(
+        "if [",
+        &format!(
+            "case \"$*\" in *server.py*) ;; *) exec {} \"$@\" ;; esac; if [",
+            find_program("bwrap").unwrap().display()
+        ),
+        1,
+    );
+    std::fs::write(&wrapper, again).unwrap();
+    VanishingSocket::arm(&socket.above());
+    socket.run(&server).assert_code(0).assert_stdout("Done.\n");
+    assert_eq!(socket.removals(), 1);
+}
+
+#[test]
+fn the_home_folder_itself_can_be_opened_in_both_tiers() {
+    for bubblewrap in [true, false] {
+        if bubblewrap && !bubblewrap_works() {
+            continue;
+        }
+        let folder = prepared("", &["cat ../home/notes; echo x > ~/new && cat ~/new"]);
+        let home = folder.home();
+        std::fs::write(home.join("notes"), "of the user\n").unwrap();
+        let mut program = program(&folder).arg("--allow-read").arg(&home);
+        if !bubblewrap {
+            program = program.env("PATH", path_without_bwrap(&folder));
+        }
+        let ended = program.run();
+        ended.assert_code(0);
+        assert_eq!(command_outputs(&ended), ["of the user\nx"], "{bubblewrap}");
+        assert!(!home.join("new").exists(), "commands have a home of their own");
+    }
 }

@@ -64,6 +64,8 @@ fn start(folder: &TestFolder, url: String) -> RunningProgram {
 /// A port whose connection queue is full: a further connection gets no answer, not even a refusal.
 fn unresponsive_port() -> (SocketAddr, TcpListener, Vec<TcpStream>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    // With the usual length of the queue, it would take many descriptors to fill it.
+    rustix::net::listen(&listener, 1).unwrap();
     let address = listener.local_addr().unwrap();
     let mut waiting = Vec::new();
     while let Ok(connection) = TcpStream::connect_timeout(&address, Duration::from_millis(300)) {

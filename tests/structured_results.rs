@@ -7,7 +7,7 @@ mod subagent_results;
 use serde_json::{Value, json};
 
 use crate::support::program::ProgramOutput;
-use crate::support::server::{Answer, ScriptedAgents, Server};
+use crate::support::server::{Answer, Checks, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
 
 const RUN: &[&str] = &["run", "job.yaml"];
@@ -120,6 +120,81 @@ fn a_missing_result_is_requested_one_more_time() {
     assert_eq!(outcome(&ended), (json!("result_invalid"), Value::Null));
     let requests = server.finish();
     assert_eq!(requests[1].body()["messages"].as_array().unwrap().len(), 1, "the text is after the prompt");
+}
+
+#[test]
+fn a_text_that_is_valid_data_is_the_result() {
+    for text in [
+        valid_data().to_string(),
+        format!("  {:#}\n", valid_data()),
+        format!("Here it is:\n\n```json\n{:#}\n```\n\nThat is all.", valid_data()),
+        format!("```\n{}\n```", valid_data()),
+    ] {
+        let folder = job("", FINDINGS);
+        let server = Server::start(ScriptedAgents::of([Answer::text(&text)]));
+        let ended = folder.legwork(RUN).anthropic(&server).run();
+        ended.assert_code(0).assert_stderr_contains("the text of the reply was taken as the result");
+        assert_eq!(outcome(&ended), (json!("completed"), valid_data()), "{text}");
+        let taken: Vec<Value> =
+            ended.run_folder().events().into_iter().filter(|it| it["type"] == "result_taken").collect();
+        assert_eq!((taken.len(), &taken[0]["data"]["result"]), (1, &valid_data()));
+        assert!(ended.run_folder().transcript().contains("was taken as the result"));
+        server.finish();
+    }
+}
+
+#[test]
+fn a_text_that_is_not_exactly_valid_data_is_not_the_result() {
+    let two = format!("```json\n{0}\n```\nor\n```json\n{0}\n```", valid_data());
+    let other = format!("```python\n{}\n```", valid_data());
+    let prose = format!("It is {}", valid_data());
+    for text in [&two, &other, &prose, "{\"verdict\": \"fine\", \"findings\": []}", "{}", "null"] {
+        let folder = job("", FINDINGS);
+        let server = Server::start(ScriptedAgents::of([Answer::text(text), Answer::text(text)]));
+        let ended = folder.legwork(RUN).anthropic(&server).run();
+        ended.assert_code(1);
+        assert_eq!(outcome(&ended), (json!("result_invalid"), Value::Null), "{text}");
+        server.finish();
+    }
+}
+
+#[test]
+fn data_that_is_no_object_can_be_a_text() {
+    for (text, data) in [("[1, 2]", json!([1, 2])), ("{\"result\": [3]}", json!([3]))] {
+        let folder = job("", "result: { schema: { type: array, items: { type: integer } } }\n");
+        let server = Server::start(ScriptedAgents::of([Answer::text(text)]));
+        let ended = folder.legwork(RUN).anthropic(&server).run();
+        ended.assert_code(0);
+        assert_eq!(outcome(&ended), (json!("completed"), data));
+    }
+}
+
+#[test]
+fn a_later_text_replaces_an_earlier_one_but_no_submitted_data() {
+    let bad = json!({ "verdict": "bad", "findings": [] });
+    let checks = format!("{FINDINGS}checks: [{{ name: done, run: test -e done }}]\nrepairs: 1\n");
+    let repair = || Answer::calls(&[("bash", json!({ "command": "touch done" }))]);
+    let text = |data: &Value| Answer::text(&data.to_string());
+    for (answers, expected) in [
+        (vec![text(&valid_data()), repair(), text(&bad)], &bad),
+        (vec![text(&valid_data()), repair(), Answer::text("Done.")], &valid_data()),
+        (vec![submit(&valid_data()), text(&bad), repair(), text(&bad)], &valid_data()),
+    ] {
+        for killed_after in [0, 4, 5, 7, 8, 9] {
+            let folder = job("bash", &checks);
+            let server = Server::with(Checks::AllowRepeats, ScriptedAgents::of(answers.clone()));
+            let started = folder.legwork(RUN).anthropic(&server);
+            let mut ended = match killed_after {
+                0 => started.run(),
+                events => started.env("LEGWORK_KILL_AFTER", events.to_string()).run(),
+            };
+            if ended.signal() == Some(9) {
+                ended = folder.legwork(&["resume", "latest"]).anthropic(&server).run();
+            }
+            ended.assert_code(0);
+            assert_eq!(outcome(&ended), (json!("completed"), expected.clone()), "killed after {killed_after} events");
+        }
+    }
 }
 
 #[test]

@@ -104,6 +104,8 @@ pub(super) struct StructuredOutput {
     pub(super) tool: Option<SubmitResult>,
     /// The last data that matched the schema.
     pub(super) result: Option<Value>,
+    /// Whether it was the text of a reply.
+    pub(super) is_from_text: bool,
     pub(super) was_reminded: bool,
 }
 
@@ -115,7 +117,7 @@ impl StructuredOutput {
             && call.input_error.is_none()
             && let Some(data) = tool.accepted(&call.input)
         {
-            self.result = Some(data);
+            (self.result, self.is_from_text) = (Some(data), false);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::agent_state::Agent;
 use super::journal_cursor::Recorded;
 use super::run_abort::RunAbort;
-use crate::event::{CheckFinished, CheckStarted, NoteSent, Outcome};
+use crate::event::{CheckFinished, CheckStarted, NoteSent, Outcome, ResultTaken};
 use crate::message::Reply;
 use crate::plan::PlannedCheck;
 use crate::process::bounded_output::CommandOutput;
@@ -39,6 +39,7 @@ impl Agent<'_> {
         if !self.run.deps.plan.checks.is_empty() {
             self.run.wait_for_baseline().await?;
         }
+        self.take_result_from_text(&reply).await?;
         if self.output.tool.is_none() || self.output.result.is_some() {
             return self.run_checks(reply).await;
         }
@@ -47,6 +48,25 @@ impl Agent<'_> {
         }
         self.continue_with_note(reply, REMINDER.to_owned())?;
         Ok(None)
+    }
+
+    /// Takes the text of a reply as the data if it is valid: some models answer with JSON instead of calling the tool. A later
+    /// text replaces an earlier one, but no data that was submitted.
+    async fn take_result_from_text(&mut self, reply: &Reply) -> Result<(), RunAbort> {
+        let Some(tool) = &self.output.tool else { return Ok(()) };
+        if self.output.result.is_some() && !self.output.is_from_text {
+            return Ok(());
+        }
+        let result = match self.cursor.next_result_taken() {
+            Some(None) => None,
+            Some(Some(recorded)) if !self.cursor.is_replay() => Some(recorded.clone()),
+            Some(Some(_)) | None => tool.read_text(&reply.text()).await,
+        };
+        if let Some(result) = result {
+            self.record(ResultTaken { result: result.clone() })?;
+            (self.output.result, self.output.is_from_text) = (Some(result), true);
+        }
+        Ok(())
     }
 
     /// Answers a reply with a note; a resumed agent gets the recorded note.

@@ -10,6 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde_json::Value;
 
 use super::raised_limits::{JournalSplit, MAX_TURNS, RaisedLimits, is_call_event};
 use super::run_abort::RunAbort;
@@ -197,6 +198,24 @@ impl JournalCursor {
         matches!(self.peek(), Some(Event::ResultsTruncated(removed)) if removed.refused)
     }
 
+    /// Whether a reply was discarded next; `None` where the record doesn't decide it.
+    pub(super) fn is_discarded_next(&self) -> Option<bool> {
+        self.decides().then(|| matches!(self.peek(), Some(Event::ReplyDiscarded(_))))
+    }
+
+    /// The data that was taken from a text next, if any; `None` where the record doesn't decide it.
+    pub(super) fn next_result_taken(&self) -> Option<Option<&Value>> {
+        self.decides().then(|| match self.peek() {
+            Some(Event::ResultTaken(taken)) => Some(&taken.result),
+            _ => None,
+        })
+    }
+
+    /// Whether the record decides what comes next, rather than the agent that goes live.
+    fn decides(&self) -> bool {
+        self.is_replay() || !self.is_exhausted()
+    }
+
     /// The limit that the agent reached next, if it is one of the whole run.
     pub(super) fn next_run_limit(&self) -> Option<LimitReached> {
         self.peek_limit().filter(LimitReached::is_run_limit)
@@ -269,8 +288,9 @@ impl JournalCursor {
         while let Some(retry) = self.steps.pop_front_if(|entry| matches!(entry.event, Event::Retrying(_))) {
             entries.push(retry);
         }
-        let is_end =
-            |entry: &mut JournalEntry| matches!(entry.event, Event::ReplyReceived(_) | Event::RequestFailed(_));
+        let is_end = |entry: &mut JournalEntry| {
+            matches!(entry.event, Event::ReplyReceived(_) | Event::RequestFailed(_) | Event::RequestInterrupted(_))
+        };
         entries.extend(self.steps.pop_front_if(is_end));
         Some(Ok(RecordedRequest { started, entries }))
     }
@@ -443,6 +463,8 @@ pub struct RequestSpend {
     pub usage: Usage,
     /// The cost in US dollars that was reserved for it, if its real usage isn't known.
     pub reserved_cost_usd: Option<Option<f64>>,
+    /// The tokens and the cost that the budget counts instead, if the request was interrupted.
+    pub in_budget: Option<(u64, Option<f64>)>,
 }
 
 /// The usage of every request of a journal. One without a recorded end counts as what was reserved for it.
@@ -451,7 +473,13 @@ pub(super) fn request_spend<'a>(entries: impl IntoIterator<Item = &'a JournalEnt
         let output_tokens = u64::from(request.max_tokens).min(request.reserved_tokens);
         let input_tokens = request.reserved_tokens - output_tokens;
         let usage = Usage { input_tokens, output_tokens, ..Usage::default() };
-        RequestSpend { at, fallback: request.model.clone(), usage, reserved_cost_usd: Some(request.reserved_cost_usd) }
+        RequestSpend {
+            at,
+            fallback: request.model.clone(),
+            usage,
+            reserved_cost_usd: Some(request.reserved_cost_usd),
+            in_budget: None,
+        }
     };
     let mut all = Vec::new();
     let mut in_flight: Option<(Timestamp, &RequestStarted)> = None;
@@ -460,11 +488,15 @@ pub(super) fn request_spend<'a>(entries: impl IntoIterator<Item = &'a JournalEnt
             Event::Retrying(retrying) => Some(retrying.retry.usage),
             Event::ReplyReceived(received) => Some(received.reply.usage),
             Event::RequestFailed(failed) => Some(failed.usage),
+            Event::RequestInterrupted(interrupted) => Some(interrupted.usage),
             _ => None,
         };
+        let is_interrupted = matches!(entry.event, Event::RequestInterrupted(_));
         all.extend(in_flight.map(|request| match used {
             Some(usage) => {
-                RequestSpend { at: request.0, fallback: request.1.model.clone(), usage, reserved_cost_usd: None }
+                let (at, request) = request;
+                let in_budget = is_interrupted.then_some((request.reserved_tokens, request.reserved_cost_usd));
+                RequestSpend { at, fallback: request.model.clone(), usage, reserved_cost_usd: None, in_budget }
             }
             None => unfinished(request),
         }));

@@ -16,6 +16,7 @@ mod request;
 mod run_abort;
 mod run_state;
 mod stuck_detector;
+mod text_calls;
 mod tool_calls;
 
 use tokio::time::Instant;
@@ -48,6 +49,8 @@ enum ReplyUse {
     Accepted,
     /// It is discarded for this reason, and the model is asked again.
     AskAgain(String),
+    /// It is discarded for this reason, which ends the run. A resumed agent asks the model again.
+    Fails(String, RunAbort),
     /// It ends the agent, because the budget had no more tokens for it.
     CutByBudget,
     /// It ends the agent.
@@ -82,6 +85,7 @@ impl<'t> Agent<'t> {
                 end = agent.summary;
                 end.result = agent.output.result;
                 end.cost_usd = end.cost_usd.map(pricing::round_usd);
+                end.cut_off_requests.reserved_cost_usd = end.cut_off_requests.reserved_cost_usd.map(pricing::round_usd);
                 outcome
             }
         };
@@ -136,6 +140,14 @@ impl<'t> Agent<'t> {
                     }
                     self.record(ReplyDiscarded { reason })?;
                     was_asked_again = true;
+                    continue;
+                }
+                ReplyUse::Fails(reason, abort) => {
+                    let is_new = self.cursor.is_exhausted() && !self.cursor.is_replay();
+                    self.record(ReplyDiscarded { reason })?;
+                    if is_new {
+                        return Err(abort);
+                    }
                     continue;
                 }
             }
@@ -240,7 +252,14 @@ impl<'t> Agent<'t> {
     /// Decides how to treat a reply by its stop reason.
     fn judge(&mut self, reply: &Reply, was_asked_again: bool) -> ReplyUse {
         match reply.stop {
-            StopReason::EndTurn | StopReason::ToolUse | StopReason::Pause | StopReason::Other(_) => ReplyUse::Accepted,
+            StopReason::EndTurn | StopReason::ToolUse | StopReason::Pause | StopReason::Other(_) => {
+                let Some(tool) = self.call_as_text(reply) else { return ReplyUse::Accepted };
+                let reason = format!("the model wrote a call of `{tool}` as text, so no tool was called");
+                match was_asked_again {
+                    true => ReplyUse::Fails(reason, RunAbort::call_as_text(self.model, &tool)),
+                    false => ReplyUse::AskAgain(reason),
+                }
+            }
             StopReason::MaxTokens if self.budget_cap.is_some() => ReplyUse::CutByBudget,
             StopReason::MaxTokens => {
                 let is_last_turn = self.cursor.is_end_next().unwrap_or(self.summary.turns >= self.planned.max_turns);
@@ -263,6 +282,15 @@ impl<'t> Agent<'t> {
                 ReplyUse::Ends(Outcome::Refused)
             }
         }
+    }
+
+    /// The tool that the reply calls only in its text, because the server doesn't parse the model's calls.
+    fn call_as_text(&self, reply: &Reply) -> Option<String> {
+        let is_last = reply.tool_calls().next().is_none() && reply.stop != StopReason::Pause;
+        if !is_last || !self.cursor.is_discarded_next().unwrap_or(true) {
+            return None;
+        }
+        text_calls::called_tool(&reply.text(), &|name| self.toolbox.has(name))
     }
 
     /// Whether the agent only repeats what fails. Calls that a limit refused all fail alike; then the limit is the reason.

@@ -11,7 +11,10 @@ use super::redact_reply;
 use super::run_abort::RunAbort;
 use super::run_state::RunState;
 use crate::budget::{RequestEstimate, Reservation, ReserveError};
-use crate::event::{Event, LimitReached, Outcome, ReplyReceived, RequestFailed, RequestStarted, Retrying};
+use crate::event::{
+    CutOffRequests, Event, LimitReached, Outcome, ReplyReceived, RequestFailed, RequestInterrupted, RequestStarted,
+    Retrying,
+};
 use crate::message::{Reply, StopReason, Usage};
 use crate::providers::{Model, ProviderError, ProviderErrorKind, ReplyRequest, Retry, StreamObserver};
 
@@ -174,7 +177,7 @@ impl Agent<'_> {
             agent: &self.summary.id,
             model,
             reservation: &reservation,
-            failed_tries: Mutex::new(FailedTries { usage: Usage::default(), cost: Some(0.0), limit: None }),
+            failed_tries: Mutex::new(FailedTries { cost: Some(0.0), ..FailedTries::default() }),
             stopped: CancellationToken::new(),
         };
         let request = ReplyRequest {
@@ -191,21 +194,23 @@ impl Agent<'_> {
             () = observer.stopped.cancelled() => Err(RunAbort::interrupted()),
             answer = self.context.conversation.ask(request, &observer) => Ok(answer),
         };
+        let tries = observer.finish();
         let used = match &answer {
             Ok(Ok(reply)) => reply.usage,
             Ok(Err(error)) => error.usage,
-            // The usage of an interrupted try isn't known; the journal has what was reserved for it.
-            Err(_) => Usage::default(),
+            Err(_) => tries.in_flight,
         };
-        let tries = observer.finish();
         let cost = run.cost(model, &used, (run.deps.clock)());
-        match answer.is_err() && tries.limit.is_none() {
-            // As a resumed run counts it.
-            true => drop(reservation),
+        let is_interrupted = answer.is_err() && tries.limit.is_none();
+        match is_interrupted {
+            true => reservation.interrupt(&used, cost),
             false => reservation.settle(&used, cost),
         }
         self.add_usage(tries.usage, tries.cost);
         self.add_usage(used, cost);
+        if is_interrupted {
+            self.record(RequestInterrupted { usage: used })?;
+        }
         if let Some(hit) = tries.limit {
             let (kind, reason) = (ProviderErrorKind::Failed, hit.message.clone());
             // The usage of the tries is in their own events.
@@ -276,7 +281,11 @@ impl Agent<'_> {
     }
 
     fn count_spend(&mut self, spend: &RequestSpend) {
-        self.add_usage(spend.usage, self.run.recorded_cost(self.planned, spend));
+        let cost = self.run.recorded_cost(self.planned, spend);
+        self.add_usage(spend.usage, cost);
+        if spend.reserved_cost_usd.is_some() {
+            self.summary.cut_off_requests += CutOffRequests::one(spend.usage.total(), cost);
+        }
     }
 
     fn add_usage(&mut self, usage: Usage, cost: Option<f64>) {
@@ -305,11 +314,14 @@ struct RequestObserver<'a> {
     stopped: CancellationToken,
 }
 
+#[derive(Default)]
 struct FailedTries {
     usage: Usage,
     cost: Option<f64>,
     /// The limit that leaves no room for another try.
     limit: Option<LimitReached>,
+    /// What the try that is under way has used so far.
+    in_flight: Usage,
 }
 
 impl RequestObserver<'_> {
@@ -324,11 +336,16 @@ impl StreamObserver for RequestObserver<'_> {
         let _ = self.run.record(self.agent, Retrying { retry: retry.clone() });
         let cost = self.run.cost(self.model, &retry.usage, (self.run.deps.clock)());
         let mut tries = self.failed_tries.lock().unwrap_or_else(PoisonError::into_inner);
+        tries.in_flight = Usage::default();
         tries.usage += retry.usage;
         tries.cost = tries.cost.zip(cost).map(|(before, now)| before + now);
         if let Err(hit) = self.reservation.count_failed(&retry.usage, cost) {
             tries.limit = Some(hit);
             self.stopped.cancel();
         }
+    }
+
+    fn on_progress(&self, usage: Usage) {
+        self.failed_tries.lock().unwrap_or_else(PoisonError::into_inner).in_flight = usage;
     }
 }

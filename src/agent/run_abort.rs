@@ -5,7 +5,7 @@ use std::io;
 use crate::event::{ErrorInfo, Outcome};
 use crate::plan::PlannedLimits;
 use crate::process::spawn::EnvironmentError;
-use crate::providers::ProviderError;
+use crate::providers::{Model, ProviderError};
 
 /// Why the whole run ends before its parent agent has finished.
 #[derive(Debug, Clone)]
@@ -67,6 +67,16 @@ impl RunAbort {
             format!("the journal of {agent} doesn't match the plan: a `{kind}` event is missing or unexpected"),
         )
         .with_hint("The record was changed, or another version of legwork wrote it. Start the job again.")
+    }
+
+    /// The model wrote a call as text, again after it was asked for another reply.
+    pub(super) fn call_as_text(model: &Model, tool: &str) -> Self {
+        let message = format!("{model} wrote a call of `{tool}` as text, twice, so the tool wasn't called");
+        Self::new(Outcome::ProviderRejected, message).with_hint(
+            "The server doesn't recognize the calls of this model. Turn on its parser for tool calls (vLLM: \
+             `--enable-auto-tool-choice --tool-call-parser NAME`, SGLang: `--tool-call-parser NAME`, llama.cpp: `--jinja`), \
+             or use another model. Then continue with `legwork resume`.",
+        )
     }
 
     /// Whether commands created a git repository is unknown.

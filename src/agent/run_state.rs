@@ -166,8 +166,10 @@ impl RunState {
             }
             let mut spent = Amount::default();
             for spend in cursor.request_spend() {
-                spent.tokens = spent.tokens.saturating_add(spend.usage.total());
-                spent.cost += self.recorded_cost(agent, &spend).unwrap_or_default();
+                let of_usage = || (spend.usage.total(), self.recorded_cost(agent, &spend));
+                let (tokens, cost) = spend.in_budget.unwrap_or_else(of_usage);
+                spent.tokens = spent.tokens.saturating_add(tokens);
+                spent.cost += cost.unwrap_or_default();
             }
             let (calls, subagents) = cursor.calls_started();
             self.budget.restore_spend(spent, calls, subagents);

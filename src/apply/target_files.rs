@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, FileType, RawMode, Stat, readlinkat, statat, unlinkat}
 use rustix::io::Errno;
 
 use super::{Blocker, FileKind, FileSource, FileState, is_object};
-use crate::git::CALLER_VARIABLES;
+use crate::git::{CALLER_VARIABLES, worktree_around};
 use crate::isolation::Snapshot;
 use crate::record::open_file;
 use crate::workspace::atomic_write::CompleteFile;
@@ -109,7 +109,7 @@ impl TargetFiles {
     /// # Errors
     /// If git fails.
     pub fn committed_files(&self) -> io::Result<Option<CommittedFiles>> {
-        if !self.root().ancestors().any(|folder| folder.join(".git").symlink_metadata().is_ok()) {
+        if worktree_around(self.root()).is_none() {
             return Ok(None);
         }
         let listed = |output: &[u8], skipped: usize, prefix: &[u8]| -> HashSet<PathBuf> {

@@ -112,6 +112,9 @@ struct Claim {
     claimed: Spend,
     /// What it has used for certain.
     spent: Spend,
+    /// What requests that were stopped may have used beyond that.
+    #[serde(default)]
+    lost: Spend,
     /// Whether the process has ended, so that this never changes.
     #[serde(default)]
     is_final: bool,
@@ -145,6 +148,7 @@ struct OwnSpend {
     /// What may be used without another look at the others.
     granted: Spend,
     spent: Spend,
+    lost: Spend,
     reserved: Spend,
     /// How many reservations there are. Sums of fractions don't return to exactly 0.
     reservations: usize,
@@ -175,7 +179,7 @@ struct Total {
 
 impl OwnSpend {
     fn used(&self) -> Spend {
-        self.spent.plus(self.reserved)
+        self.spent.plus(self.lost).plus(self.reserved)
     }
 
     fn add_reservation(&mut self, request: Spend) {
@@ -195,7 +199,8 @@ impl OtherProcess {
     }
 
     fn may_give_back(&self) -> bool {
-        let Claim { claimed, spent, .. } = self.claim;
+        let Claim { claimed, spent, lost, .. } = self.claim;
+        let spent = spent.plus(lost);
         !self.is_dead() && (claimed.tokens > spent.tokens || claimed.cost_usd > spent.cost_usd)
     }
 }
@@ -260,6 +265,12 @@ impl Ledger {
         self.shared.lock_total().own = own.spent;
     }
 
+    /// Counts what a request that was stopped may have used beyond what was received.
+    pub fn count_unknown(&self, most: Spend) {
+        let mut own = self.shared.lock();
+        own.lost = own.lost.plus(most);
+    }
+
     /// Counts what the records of all rows have used together and the files of the ledger don't have: without a limit, a process
     /// writes its file once a second, and what it used since then is missing if it was killed.
     ///
@@ -275,7 +286,7 @@ impl Ledger {
         // Costs are rounded in the records.
         if missing.tokens > 0 {
             own.spent = own.spent.plus(missing);
-            let claim = Claim { claimed: own.used(), spent: own.spent, is_final: false };
+            let claim = Claim { claimed: own.used(), spent: own.spent, lost: own.lost, is_final: false };
             shared.write(&mut own, claim)?;
         }
         *shared.lock_total() = Total { own: own.spent, recorded: recorded.minus(own.spent), ..Total::default() };
@@ -295,12 +306,11 @@ impl Ledger {
     /// If the file can't be written.
     pub fn close(&self) -> io::Result<()> {
         let mut own = self.shared.lock();
-        let claim = Claim { claimed: own.used(), spent: own.spent, is_final: true };
+        let claim = Claim { claimed: own.used(), spent: own.spent, lost: own.lost, is_final: true };
         self.shared.write(&mut own, claim)
     }
 
-    /// What all processes have used, as far as it was known at the last beat. Under a limit, what a dead process had claimed
-    /// is part of it.
+    /// What all processes have used for certain, as far as it was known at the last beat.
     pub fn total(&self) -> Spend {
         let total = self.shared.lock_total();
         total.own.plus(total.others.max(total.recorded))
@@ -328,8 +338,8 @@ impl SharedLedger {
             // If even the claims of the others leave no room, nothing needs to be raised.
             if hit.is_none() {
                 let claimed = needed.plus(self.limits.spare(all));
-                let spent = own.spent;
-                self.write(&mut own, Claim { claimed, spent, is_final: false })?;
+                let (spent, lost) = (own.spent, own.lost);
+                self.write(&mut own, Claim { claimed, spent, lost, is_final: false })?;
                 // Without the lock, another process may have raised its claim meanwhile.
                 self.read_others(&mut own)?;
                 all = own.others_claimed().plus(claimed);
@@ -353,7 +363,7 @@ impl SharedLedger {
     /// Claims no more than what is used and reserved.
     fn give_back(&self, own: &mut OwnSpend) -> io::Result<()> {
         own.granted = own.used();
-        let claim = Claim { claimed: own.granted, spent: own.spent, is_final: false };
+        let claim = Claim { claimed: own.granted, spent: own.spent, lost: own.lost, is_final: false };
         if claim == own.written { Ok(()) } else { self.write(own, claim) }
     }
 
@@ -371,7 +381,7 @@ impl SharedLedger {
             tokens: self.limits.tokens.map_or(used.tokens, |_| used.tokens.max(own.granted.tokens)),
             cost_usd: self.limits.cost_usd.map_or(used.cost_usd, |_| used.cost_usd.max(own.granted.cost_usd)),
         };
-        let claim = Claim { claimed, spent: own.spent, is_final: false };
+        let claim = Claim { claimed, spent: own.spent, lost: own.lost, is_final: false };
         if claim != own.written || self.touch().is_err() {
             self.write(&mut own, claim)?;
         }
@@ -379,8 +389,7 @@ impl SharedLedger {
         let mut others = Spend::default();
         for other in own.others.values_mut() {
             other.unchanged = other.unchanged.saturating_add(1);
-            let is_spent = other.is_dead() && self.limits != MapLimits::default();
-            others = others.plus(if is_spent { other.claim.claimed } else { other.claim.spent });
+            others = others.plus(other.claim.spent);
         }
         self.lock_total().others = others;
         read
@@ -578,7 +587,7 @@ mod tests {
         }
         let hit = refused();
         assert!(!hit.may_change && hit.claimed.tokens == 600, "{hit:?}");
-        assert_eq!(other.total(), tokens(600));
+        assert_eq!(other.total(), tokens(0), "how much of it is spent isn't known");
     }
 
     #[test]

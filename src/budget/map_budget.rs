@@ -59,7 +59,7 @@ impl MapBudget {
         })
     }
 
-    /// What all processes have used of the map's limits, and the limits.
+    /// What all processes have used for certain, and the map's limits.
     pub fn spent(&self) -> (Spend, MapLimits) {
         (self.ledger.total(), self.limits)
     }
@@ -149,6 +149,11 @@ impl MapBudget {
     /// Counts what a request has really used.
     pub(super) fn count(&self, used: Amount) {
         self.ledger.count(spend(used));
+    }
+
+    /// Counts what a request that was stopped may have used beyond what was received.
+    pub(super) fn count_unknown(&self, most: Amount) {
+        self.ledger.count_unknown(spend(most));
     }
 
     /// Returns a reservation.

@@ -251,11 +251,22 @@ impl Reservation<'_> {
         self.count(used, cost);
     }
 
-    fn count(&self, used: &Usage, cost: Option<f64>) {
-        self.count_amount(Amount { tokens: used.total(), cost: cost.unwrap_or(self.most.cost) });
+    /// Ends the reservation of a request that was stopped, of which this much had arrived. The provider may count more, so the
+    /// budget counts what was reserved.
+    pub fn interrupt(mut self, received: &Usage, cost: Option<f64>) {
+        self.is_sent = false;
+        let received = Amount { tokens: received.total(), cost: cost.unwrap_or(self.most.cost) };
+        let mut ledger = self.budget.lock();
+        ledger.spent = ledger.spent.plus(self.most);
+        drop(ledger);
+        if let Some(map) = &self.budget.map {
+            map.count(received);
+            map.count_unknown(self.most.minus(received));
+        }
     }
 
-    fn count_amount(&self, used: Amount) {
+    fn count(&self, used: &Usage, cost: Option<f64>) {
+        let used = Amount { tokens: used.total(), cost: cost.unwrap_or(self.most.cost) };
         let mut ledger = self.budget.lock();
         ledger.spent = ledger.spent.plus(used);
         drop(ledger);
@@ -268,7 +279,12 @@ impl Reservation<'_> {
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         if self.is_sent {
-            self.count_amount(self.most);
+            let mut ledger = self.budget.lock();
+            ledger.spent = ledger.spent.plus(self.most);
+            drop(ledger);
+            if let Some(map) = &self.budget.map {
+                map.count_unknown(self.most);
+            }
         }
         let mut ledger = self.budget.lock();
         ledger.reservations = ledger.reservations.saturating_sub(1);

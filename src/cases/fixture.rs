@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::{fs, io};
 
 use super::expect::{Commit, WORKSPACE_FOLDER};
+use crate::git::worktree_around;
 
 /// The most files and folders of a fixture.
 const MAX_ENTRIES: usize = 50_000;
@@ -63,7 +64,7 @@ pub fn copy_verbatim(from: &Path, to: &Path) -> io::Result<()> {
 pub(super) fn require_inside_repository(case: &Path, path: &Path) -> io::Result<()> {
     // The case is in JOBS/tests/JOB/CASE.
     let jobs = case.ancestors().nth(3).unwrap_or(case).canonicalize()?;
-    let root = jobs.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(&jobs);
+    let root = worktree_around(&jobs).unwrap_or(&jobs);
     let existing = path.ancestors().find(|part| fs::symlink_metadata(part).is_ok()).unwrap_or(path);
     if existing.canonicalize()?.starts_with(root) {
         return Ok(());

@@ -3,6 +3,7 @@
 mod apply;
 mod arguments;
 mod ci_files;
+mod completions;
 mod diff;
 mod doctor;
 mod emit;
@@ -161,10 +162,10 @@ enum Command {
     /// Print or write the manual pages
     Man(man::ManArgs),
     /// Print a completion script for a shell
-    Completions {
-        /// The shell
-        shell: clap_complete::Shell,
-    },
+    ///
+    /// For bash, zsh and fish it also completes the names of runs, the codes of findings and the names of models: the script asks
+    /// the `legwork` on the PATH for them.
+    Completions(completions::CompletionsArgs),
 }
 
 impl Command {
@@ -319,11 +320,6 @@ fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
         }
         Command::Doctor(options) => doctor::doctor(&options, env),
         Command::Man(options) => man::man(&options, self::command(), env),
-        Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut self::command(), "legwork", &mut script);
-            env.console.print(&String::from_utf8_lossy(&script));
-            Ok(0)
-        }
+        Command::Completions(options) => completions::completions(&options, self::command(), env),
     }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostic, Source, SourceSpan, suggest_name};
+use crate::git::worktree_around;
 use crate::lints::JobTrust;
 use crate::template::JobDir;
 use crate::yaml;
@@ -131,8 +132,8 @@ fn links_outside_repository(path: &Path) -> bool {
     let links = path.ancestors().filter(|part| !part.as_os_str().is_empty() && part.is_symlink());
     links.into_iter().any(|link| {
         let (Ok(folder), Ok(target)) = (parent_folder(link).canonicalize(), link.canonicalize()) else { return false };
-        let root = folder.ancestors().find(|folder| folder.join(".git").exists());
-        root.or(Some(current.as_path()).filter(|current| folder.starts_with(current)))
+        worktree_around(&folder)
+            .or(Some(current.as_path()).filter(|current| folder.starts_with(current)))
             .is_some_and(|root| !target.starts_with(root))
     })
 }

@@ -42,10 +42,10 @@ pub(super) struct ResumeArgs {
     /// The folder that the tools work in; default: the run's own
     #[arg(long, value_name = "DIR")]
     workspace: Option<PathBuf>,
-    /// Resume even if the commit or a secret has changed, or if the record is a copy
+    /// Resume even if the commit or a secret has changed, or if the record is a copy or has lost its last lines
     ///
     /// Without it, a run isn't resumed if another commit is checked out than at its start, if a secret has another value,
-    /// or if the record is a copy of one that still exists.
+    /// if the record is a copy of one that still exists, or if the disk has lost lines at the end of a journal.
     #[arg(long)]
     force: bool,
     /// Trust a record that was made elsewhere, and print what it permits
@@ -86,7 +86,7 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     let folders = [options.workspace.as_deref(), workspace, Some(&folder)];
     let key = env.record_key(&folders.into_iter().flatten().collect::<Vec<_>>())?;
     let has_key = key.is_some();
-    let reopened = match Recorder::resume(&folder, !limits.is_empty(), key) {
+    let reopened = match Recorder::resume(&folder, !limits.is_empty(), options.force, key) {
         Err(ended @ Error::RunEnded { outcome, .. }) => {
             let record = record?;
             let message = printable(&ended.to_string());

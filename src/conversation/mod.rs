@@ -88,6 +88,8 @@ pub enum StepKind {
     /// Older turns were replaced by a summary. The summary's text is the second value; the event's own is empty. The step
     /// before is the request for it, a turn of [`TurnKind::Summary`].
     Compacted(ContextCompacted, Text),
+    /// The text of the reply before became the agent's data.
+    ResultTaken,
     /// A limit was reached.
     LimitReached(LimitReached),
     /// The limit with this key was raised, and the agent continues from before it. What followed the limit is in

@@ -331,6 +331,10 @@ impl<'p> AgentReader<'p> {
                 }
                 self.open_request = None;
             }
+            Event::RequestInterrupted(interrupted) => {
+                self.costs.add(&interrupted.usage, at);
+                self.reserved_cost = Some(0.0);
+            }
             Event::ReplyDiscarded(discarded) => {
                 let reason = self.shorten(discarded.reason);
                 let last = self.agent.steps.len().saturating_sub(1);
@@ -353,6 +357,7 @@ impl<'p> AgentReader<'p> {
                 let text = self.text(&note.text);
                 self.push(at, StepKind::Note(text));
             }
+            Event::ResultTaken(_) => self.push(at, StepKind::ResultTaken),
             Event::LimitReached(mut reached) => {
                 reached.message = self.shorten(reached.message);
                 self.limit_steps.push(self.agent.steps.len());
@@ -704,7 +709,7 @@ impl Costs {
         cost
     }
 
-    /// Counts an interrupted request as what was reserved for it.
+    /// Counts a request that was cut off as what was reserved for it.
     fn add_reserved(&mut self, reserved: Option<f64>) {
         let is_scripted = self.model.as_ref().is_some_and(Model::is_scripted);
         let cost = if is_scripted { Some(0.0) } else { reserved };

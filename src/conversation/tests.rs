@@ -108,6 +108,7 @@ fn outline(agent: &AgentConversation) -> String {
             format!("t{}{}", turn.number, calls.concat())
         }
         StepKind::Note(_) => "note".to_owned(),
+        StepKind::ResultTaken => "result taken".to_owned(),
         StepKind::ModelChanged(changed) => format!("changed to {}", changed.to),
         StepKind::ResultsTruncated(_) => "truncated".to_owned(),
         StepKind::Compacted(_, summary) => format!("compacted: {}", summary.shown),

@@ -1,5 +1,6 @@
 //! The events of a run: the journal keeps them, and formats show them.
 
+mod cut_off_requests;
 mod journal_entry;
 mod outcome;
 mod run_result;
@@ -14,6 +15,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
+pub use self::cut_off_requests::CutOffRequests;
 pub use self::journal_entry::{JournalEntry, is_agent_id};
 pub use self::outcome::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, Outcome};
 pub use self::run_result::{Change, ChangeKind, CheckResult, ErrorInfo, RunResult, SubagentResult, summary_file};
@@ -82,6 +84,8 @@ events! {
     ReplyReceived = "reply_received",
     /// No reply arrived, and no further try follows.
     RequestFailed = "request_failed",
+    /// The run was stopped before a reply had arrived.
+    RequestInterrupted = "request_interrupted",
     /// The agent's model failed, and from here on another one answers.
     ModelChanged = "model_changed",
     /// A reply can't be used, and the model is asked again.
@@ -96,6 +100,8 @@ events! {
     CallFinished = "call_finished",
     /// legwork sends a note of its own to the model.
     NoteSent = "note_sent",
+    /// The text of a reply became an agent's data.
+    ResultTaken = "result_taken",
     /// A limit was reached.
     LimitReached = "limit_reached",
     /// The limit that had ended an agent was raised, and the agent continues from before it.
@@ -284,6 +290,14 @@ pub struct RequestFailed {
     pub window: Option<u64>,
 }
 
+/// The run was stopped before a reply had arrived. Nothing is recorded if the process was killed.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct RequestInterrupted {
+    /// The tokens of what had arrived: of the prompt, and of the part of the reply. The budget of a run that is resumed counts what was
+    /// reserved instead, because the provider may count more.
+    pub usage: Usage,
+}
+
 /// The agent's model failed after all retries, and from here on its next fallback answers.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct ModelChanged {
@@ -397,6 +411,14 @@ pub enum NoResult {
 pub struct NoteSent {
     /// The note.
     pub text: String,
+}
+
+/// The text of a last reply was taken as the agent's data: it is JSON that matches the schema, and the model hadn't submitted
+/// any.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct ResultTaken {
+    /// The data.
+    pub result: serde_json::Value,
 }
 
 /// A limit was reached.
@@ -513,6 +535,9 @@ pub struct AgentFinished {
     pub usage: Usage,
     /// Its own cost in US dollars, if every price is known.
     pub cost_usd: Option<f64>,
+    /// The requests that were cut off; absent if there are none. The tokens and the cost contain what was reserved for them.
+    #[serde(default, skip_serializing_if = "CutOffRequests::is_none")]
+    pub cut_off_requests: CutOffRequests,
     /// Its running time in milliseconds.
     pub duration_ms: u64,
 }

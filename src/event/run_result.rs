@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Outcome;
+use super::{CutOffRequests, Outcome};
 use crate::message::Usage;
 
 /// The path of a subagent's summary, relative to the run's folder.
@@ -51,6 +51,9 @@ pub struct RunResult {
     /// Cost of the whole run in US dollars, subagents included: an estimate from list prices or the user's own `prices.toml`.
     /// Null if a price isn't known.
     pub cost_usd: Option<f64>,
+    /// The requests that were cut off; absent if there are none. The tokens and the cost contain what was reserved for them.
+    #[serde(default, skip_serializing_if = "CutOffRequests::is_none")]
+    pub cut_off_requests: CutOffRequests,
     /// The parent's model.
     pub model: String,
     /// The fallback model that gave the parent's last reply; absent if it was the parent's own.

@@ -6,8 +6,8 @@ use std::collections::{HashMap, HashSet};
 use jiff::Timestamp;
 
 use super::{
-    AgentFinished, CheckResult, Event, FORMAT, PARENT, RunFinished, RunResult, RunStarted, SubagentResult, Usage,
-    WorkspaceChanged, summary_file,
+    AgentFinished, CheckResult, CutOffRequests, Event, FORMAT, PARENT, RunFinished, RunResult, RunStarted,
+    SubagentResult, Usage, WorkspaceChanged, summary_file,
 };
 use crate::pricing;
 
@@ -85,7 +85,11 @@ impl RunSummary {
         let (finished_at, end) = self.end.as_ref()?;
         let parent = self.parent.as_ref()?;
         let subagents = self.summaries().filter(|end| !self.resumed_subagents.contains(&end.id));
-        let (usage, cost_usd) = sum(std::iter::once(parent).chain(subagents.clone()));
+        let agents = std::iter::once(parent).chain(subagents.clone());
+        let (usage, cost_usd) = sum(agents.clone());
+        let mut cut_off_requests = CutOffRequests::NONE;
+        agents.for_each(|agent| cut_off_requests += agent.cut_off_requests);
+        cut_off_requests.reserved_cost_usd = cut_off_requests.reserved_cost_usd.map(pricing::round_usd);
         let unchanged = WorkspaceChanged::default();
         let changed = self.changed.clone().or((!started.plan.changes_files()).then_some(unchanged));
         Some(RunResult {
@@ -104,6 +108,7 @@ impl RunSummary {
             tool_calls: parent.tool_calls,
             usage,
             cost_usd,
+            cut_off_requests,
             model: started.plan.parent.model.to_string(),
             answered_by: parent.answered_by.clone(),
             sandbox: self.sandbox.clone(),
@@ -167,6 +172,7 @@ mod tests {
             compactions: 0,
             usage,
             cost_usd,
+            cut_off_requests: CutOffRequests::NONE,
             duration_ms,
         }
         .into()

@@ -136,6 +136,9 @@ impl Trajectories<'_> {
                 });
                 ("system", json!("Old results were truncated to make room in the context window."), extra)
             }
+            StepKind::ResultTaken => {
+                ("system", json!("The text of the reply was taken as the result."), json!({ "kind": "result_taken" }))
+            }
             StepKind::LimitReached(hit) => {
                 ("system", json!(hit.message), json!({ "kind": "limit_reached", "limit": hit.limit }))
             }

@@ -76,7 +76,8 @@ pub(super) fn write_subagent(
     if let Some(end) = &agent.finished {
         let figures = run_stats::agent_summary(end.turns, end.tool_calls, &end.usage, end.duration_ms);
         stats.push(("figures", figures));
-        stats.push(("cost", run_stats::estimated_cost(end.cost_usd)));
+        let cost = run_stats::estimated_cost(end.cost_usd);
+        stats.push(("cost", run_stats::with_cut_off(cost, &end.cut_off_requests)));
     }
     let task = agent.description.iter().map(|task| vec![text("task: "), Span::Plain(task.clone())]);
     page.list(&task.chain(stats_items(stats)).collect::<Vec<_>>())?;
@@ -329,6 +330,7 @@ impl<'c> View<'c> {
                 page.heading(2, &[text("Conversation summary")], false)?;
                 self.block(page, "", summary)
             }
+            StepKind::ResultTaken => page.note(&format!("Result: {}", run_stats::RESULT_TAKEN_NOTE)),
             StepKind::LimitReached(reached) => page.note(&format!("Limit `{}`: {}", reached.limit, reached.message)),
             StepKind::LimitRaised(limit) => {
                 page.note(&format!("Limit `{limit}` raised: {}", run_stats::LIMIT_RAISED_NOTE))

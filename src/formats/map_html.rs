@@ -89,22 +89,25 @@ fn shown_rows(table: &MapTable) -> Vec<&RowSummary> {
 
 /// Figures of the whole map.
 fn stats(table: &MapTable) -> Vec<(&'static str, String)> {
-    let (usage, cost, unknown) = table.totals();
+    let (usage, ..) = table.totals();
     let time = table.rows.iter().map(|row| row.duration_ms).fold(0, u64::saturating_add);
     vec![
         ("tokens", run_stats::usage(&usage)),
-        ("cost", total_cost(cost, unknown)),
+        ("cost", total_cost(table)),
         ("time, all rows", run_stats::duration(time)),
     ]
 }
 
-/// The known cost of all rows, and how many rows have an unknown one.
-pub(super) fn total_cost(cost: f64, unknown: usize) -> String {
-    match unknown {
+/// The known cost of all rows with what was reserved for requests that were cut off, and how many rows have an unknown one.
+pub(super) fn total_cost(table: &MapTable) -> String {
+    let (_, cost, unknown) = table.totals();
+    let cost = cost + table.open_cost_usd();
+    let text = match unknown {
         0 => run_stats::estimated_cost(Some(cost)),
         _ if cost == 0.0 => run_stats::estimated_cost(None),
         _ => format!("{}, and unknown for {}", run_stats::estimated_cost(Some(cost)), pluralize(unknown as u64, "row")),
-    }
+    };
+    run_stats::with_cut_off(text, &table.cut_off_requests())
 }
 
 fn row_context(table: &MapTable, row: &RowSummary) -> Value {

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::event::{EXIT_ENVIRONMENT, ErrorInfo, Outcome, RunResult, Usage};
+use crate::event::{CutOffRequests, EXIT_ENVIRONMENT, ErrorInfo, Outcome, RunResult, Usage};
 use crate::text::truncate;
 
 /// The version of the lines of `results.jsonl`.
@@ -85,6 +85,10 @@ pub struct MapRow {
     pub usage: Usage,
     /// The estimated cost of the whole run in US dollars; null if it isn't known.
     pub cost_usd: Option<f64>,
+    /// The requests that were cut off; absent if there are none. If the run has ended, the tokens and the cost contain what was
+    /// reserved for them.
+    #[serde(default, skip_serializing_if = "CutOffRequests::is_none")]
+    pub cut_off_requests: CutOffRequests,
     /// Running time in milliseconds.
     pub duration_ms: u64,
     /// When the run started, if it has.
@@ -112,6 +116,7 @@ impl MapRow {
             tool_calls: 0,
             usage: Usage::default(),
             cost_usd: None,
+            cut_off_requests: CutOffRequests::NONE,
             duration_ms: 0,
             started_at: None,
             finished_at: None,
@@ -133,6 +138,7 @@ impl MapRow {
             tool_calls: result.tool_calls,
             usage: result.usage,
             cost_usd: result.cost_usd,
+            cut_off_requests: result.cut_off_requests,
             duration_ms: result.duration_ms,
             started_at: Some(result.started_at),
             finished_at: Some(result.finished_at),
@@ -194,6 +200,8 @@ pub struct RowSummary {
     pub usage: Usage,
     /// The estimated cost in US dollars.
     pub cost_usd: Option<f64>,
+    /// The requests that were cut off.
+    pub cut_off_requests: CutOffRequests,
     /// Running time in milliseconds.
     pub duration_ms: u64,
     /// The path of the run's report from the folder of the table, if there is one.
@@ -349,6 +357,7 @@ impl MapTable {
             turns: row.turns,
             usage: row.usage,
             cost_usd: row.cost_usd,
+            cut_off_requests: row.cut_off_requests,
             duration_ms: row.duration_ms,
             report,
         }
@@ -410,6 +419,20 @@ impl MapTable {
             }
         }
         (usage, crate::pricing::round_usd(cost), unknown)
+    }
+
+    /// The requests of all rows that were cut off.
+    pub fn cut_off_requests(&self) -> CutOffRequests {
+        let mut all = CutOffRequests::NONE;
+        self.rows.iter().for_each(|row| all += row.cut_off_requests);
+        all.reserved_cost_usd = all.reserved_cost_usd.map(crate::pricing::round_usd);
+        all
+    }
+
+    /// What is reserved in US dollars for requests that were cut off, of rows that haven't ended: their cost doesn't contain it.
+    pub fn open_cost_usd(&self) -> f64 {
+        let open = self.rows.iter().filter(|row| row.outcome.is_none());
+        open.filter_map(|row| row.cut_off_requests.reserved_cost_usd).sum()
     }
 
     /// The rows that didn't complete by their reasons, the most frequent reason first. Reasons that differ only in numbers are

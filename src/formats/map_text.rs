@@ -66,11 +66,11 @@ pub fn map_summary(table: &MapTable, display: DisplayOptions) -> String {
         out.line("");
     }
     let verdicts: Vec<String> = table.verdicts().iter().map(|(name, count)| format!("{count} {name}")).collect();
-    let (usage, cost, unknown) = table.totals();
+    let (usage, ..) = table.totals();
     let mut totals = vec![format!("{}: {}", pluralize(table.rows.len() as u64, "row"), verdicts.join(", "))];
-    if usage.total() > 0 {
+    if usage.total() > 0 || !table.cut_off_requests().is_none() {
         totals.push(run_stats::usage(&usage));
-        totals.push(match total_cost(cost, unknown) {
+        totals.push(match total_cost(table) {
             text if text == "unknown" => "cost unknown".to_owned(),
             text => text,
         });
@@ -97,6 +97,7 @@ pub(super) fn gathered_json(table: &MapTable, _: DisplayOptions) -> String {
         "outcomes": verdicts,
         "usage": usage,
         "cost_usd": cost,
+        "cut_off_requests": Some(table.cut_off_requests()).filter(|cut_off| !cut_off.is_none()),
         "rows_of_unknown_cost": unknown,
         "not_completed": not_completed,
         "problems": table.problems,

@@ -5,7 +5,8 @@ use indexmap::IndexMap;
 use super::display::serialized_name;
 use crate::conversation::AgentConversation;
 use crate::event::{
-    Change, CheckResult, ContextCompacted, ModelChanged, ResultsTruncated, RunResult, Usage, WorkspaceChanged,
+    Change, CheckResult, ContextCompacted, CutOffRequests, ModelChanged, ResultsTruncated, RunResult, Usage,
+    WorkspaceChanged,
 };
 use crate::text::pluralize;
 use crate::text::sanitize;
@@ -13,6 +14,10 @@ use crate::text::sanitize;
 /// The explanation of a raised limit.
 pub const LIMIT_RAISED_NOTE: &str =
     "the run continues from before the limit was reached; the final request counts only towards the cost";
+
+/// The explanation of data that was taken from a text.
+pub const RESULT_TAKEN_NOTE: &str =
+    "the text of the reply was taken as the result, because it is JSON that matches the schema";
 
 /// The most changed files that formats for people list.
 pub const MAX_LISTED_FILES: usize = 100;
@@ -29,7 +34,7 @@ pub fn run_stats(result: &RunResult) -> Vec<(&'static str, String)> {
         ("turns", result.turns.to_string()),
         ("tool calls", tool_calls),
         ("tokens", usage(&result.usage)),
-        ("cost", estimated_cost(result.cost_usd)),
+        ("cost", with_cut_off(estimated_cost(result.cost_usd), &result.cut_off_requests)),
         ("time", duration(result.duration_ms)),
         ("sandbox", result.sandbox.clone()),
     ];
@@ -101,6 +106,7 @@ pub fn summary_line(result: &RunResult) -> String {
         parts.push(usage(&result.usage));
         parts.push(result.cost_usd.map_or("cost unknown".to_owned(), |usd| estimated_cost(Some(usd))));
     }
+    parts.extend(cut_off_requests(&result.cut_off_requests));
     parts.extend(change_totals(result));
     parts.push(duration(result.duration_ms));
     parts.join(", ")
@@ -220,6 +226,25 @@ pub fn estimated_cost(usd: Option<f64>) -> String {
 /// Whether a cost would be shown as zero although it isn't.
 fn is_tiny(usd: f64) -> bool {
     usd > 0.0 && usd + 1e-9 < 0.000_05
+}
+
+/// `including $0.98 reserved for 24 requests that were cut off`; `None` if there were none, or they cost nothing.
+pub fn cut_off_requests(cut_off: &CutOffRequests) -> Option<String> {
+    let reserved = match cut_off.reserved_cost_usd {
+        Some(usd) if cut_off.is_none() || usd == 0.0 => return None,
+        reserved => cost(reserved),
+    };
+    let verb = if cut_off.count == 1 { "was" } else { "were" };
+    let requests = pluralize(u64::from(cut_off.count), "request");
+    Some(format!("including {reserved} reserved for {requests} that {verb} cut off"))
+}
+
+/// A cost, and what of it was only reserved.
+pub fn with_cut_off(cost: String, cut_off: &CutOffRequests) -> String {
+    match cut_off_requests(cut_off) {
+        Some(reserved) => format!("{cost}, {reserved}"),
+        None => cost,
+    }
 }
 
 /// `$0.0123`, `$0.50`, `less than $0.0001`, or `unknown`.

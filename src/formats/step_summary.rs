@@ -71,10 +71,10 @@ pub fn map_page(table: &MapTable, exit_code: u8, folder: &str, next: Option<&str
     for (verdict, count) in table.verdicts() {
         page += &format!("| {} | {count} |\n", escape_markdown(&verdict, 64));
     }
-    let (usage, cost, unknown) = table.totals();
+    let (usage, ..) = table.totals();
     let figures = [
         ("tokens", run_stats::usage(&usage)),
-        ("cost", total_cost(cost, unknown)),
+        ("cost", total_cost(table)),
         ("exit code", exit_code.to_string()),
         ("record", folder.to_owned()),
     ];

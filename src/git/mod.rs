@@ -14,8 +14,10 @@ pub(crate) use committed_files::{CommitError, CommittedFiles};
 pub use committed_files::{REFERENCE_FORM, is_reference_name};
 pub use config::open_regular_file;
 pub(crate) use config::{GitConfig, MAX_FILE_BYTES};
-pub use repository::{Repository, head_commit};
-pub(crate) use repository::{common_dir, gitfile_target, is_linked_back, submodule_git_dirs, worktree_root};
+pub use repository::{Repository, head_commit, is_worktree_root, worktree_around};
+pub(crate) use repository::{
+    common_dir, gitfile_target, has_git_layout, is_linked_back, submodule_git_dirs, worktree_root,
+};
 
 /// Variables that make git work on another repository than the one in its folder, or read paths in another way. Git sets some
 /// of them for its hooks, so a command that is started by a hook has them.

@@ -27,12 +27,10 @@ pub struct Repository {
 impl Repository {
     /// Searches a folder and its ancestors, as git does. A `.git` file counts only if its repository links back to it.
     pub fn discover(folder: &Path) -> Option<Self> {
-        let (worktree, dot_git) = folder.ancestors().find_map(|worktree| {
-            let dot_git = worktree.join(".git");
-            dot_git.exists().then(|| (worktree.to_owned(), dot_git))
-        })?;
+        let worktree = worktree_around(folder)?.to_owned();
+        let dot_git = worktree.join(".git");
         let git_dir = match dot_git.is_dir() {
-            true => Some(dot_git).filter(|folder| is_git_dir(folder)),
+            true => Some(dot_git),
             false => gitfile_target(&dot_git).filter(|folder| is_linked_back(folder, &dot_git)),
         };
         let git_dir = git_dir?.canonicalize().ok()?;
@@ -41,6 +39,18 @@ impl Repository {
         let sha256 = config.values("extensions", "objectformat").last() == Some("sha256");
         Some(Self { worktree, git_dir, common_dir, sha256 })
     }
+}
+
+/// Whether git takes a folder for the root of a working tree: its `.git` is a file or a git folder. Git ignores a `.git` that is
+/// another folder, such as an empty one, and searches further up.
+pub fn is_worktree_root(folder: &Path) -> bool {
+    let dot_git = folder.join(".git");
+    dot_git.metadata().is_ok_and(|found| !found.is_dir() || is_git_dir(&dot_git))
+}
+
+/// The root of the working tree that contains a folder: the folder itself or one above it.
+pub fn worktree_around(folder: &Path) -> Option<&Path> {
+    folder.ancestors().find(|folder| is_worktree_root(folder))
 }
 
 /// The git folder that a `.git` file points to.
@@ -71,7 +81,11 @@ pub(crate) fn worktree_root(git_dir: &Path) -> Option<PathBuf> {
 
 /// Whether git would treat a folder as a git folder, judging by its entries.
 pub(crate) fn is_git_dir(folder: &Path) -> bool {
-    let has = |name: &str| folder.join(name).symlink_metadata().is_ok();
+    has_git_layout(|name| folder.join(name).symlink_metadata().is_ok())
+}
+
+/// Whether a folder that has these entries is a git folder.
+pub(crate) fn has_git_layout(has: impl Fn(&str) -> bool) -> bool {
     has("HEAD") && (has("commondir") || (has("objects") && has("refs")))
 }
 
@@ -105,7 +119,7 @@ pub(crate) fn submodule_git_dirs(modules: &Path, max: usize) -> Vec<PathBuf> {
 /// The commit that HEAD resolves to in the repository that contains a folder. `None` without a repository, before the first
 /// commit, and for repositories that don't keep their references in files.
 pub fn head_commit(folder: &Path) -> Option<String> {
-    let dot_git = folder.ancestors().map(|ancestor| ancestor.join(".git")).find(|path| path.exists())?;
+    let dot_git = worktree_around(folder)?.join(".git");
     let git_dir = if dot_git.is_dir() { dot_git } else { gitfile_target(&dot_git)? };
     // A linked worktree has its own HEAD and shares the rest.
     let common_dir = common_dir(&git_dir);
@@ -137,11 +151,17 @@ mod tests {
 
     const ID: &str = "0123456789abcdef0123456789abcdef01234567";
 
+    /// Writes files. Beside a `HEAD` there are the other entries of a git folder.
     fn folder_with(files: &[(&str, String)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in files {
             let path = folder.path().join(name);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let above = path.parent().unwrap();
+            fs::create_dir_all(above).unwrap();
+            if name.ends_with("HEAD") {
+                fs::create_dir_all(above.join("objects")).unwrap();
+                fs::create_dir_all(above.join("refs")).unwrap();
+            }
             fs::write(path, text).unwrap();
         }
         folder
@@ -156,6 +176,25 @@ mod tests {
             format!("# pack-refs with: peeled\n{} refs/heads/other\n{ID} refs/heads/main\n", ID.replace('0', "1"));
         assert_eq!(head_commit(folder_with(&[head(), (".git/packed-refs", refs)]).path()).as_deref(), Some(ID));
         assert_eq!(head_commit(folder_with(&[(".git/HEAD", format!("{ID}\n"))]).path()).as_deref(), Some(ID));
+    }
+
+    #[test]
+    fn a_folder_that_only_has_the_name_is_no_repository() {
+        let folder = folder_with(&[
+            (".git/HEAD", format!("{ID}\n")),
+            ("empty/.git/info/exclude", String::new()),
+            ("empty/sub/x", String::new()),
+            ("file/.git", "nonsense".to_owned()),
+        ]);
+        let root = folder.path().canonicalize().unwrap();
+        for name in ["", "empty", "empty/sub"] {
+            assert_eq!(worktree_around(&root.join(name)), Some(root.as_path()), "{name}");
+            assert_eq!(Repository::discover(&root.join(name)).unwrap().worktree, root, "{name}");
+            assert_eq!(head_commit(&root.join(name)).as_deref(), Some(ID), "{name}");
+        }
+        // Git fails there, and doesn't search further up.
+        assert_eq!(Repository::discover(&root.join("file")), None);
+        assert_eq!(head_commit(&root.join("file")), None);
     }
 
     #[test]

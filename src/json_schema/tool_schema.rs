@@ -45,6 +45,12 @@ impl ToolSchema {
         &self.input_schema
     }
 
+    /// The tool's input for this data.
+    pub fn to_input(&self, data: &RawValue) -> Box<RawValue> {
+        let wrapped = || RawValue::from_string(format!("{{\"{WRAPPER}\":{data}}}")).ok();
+        self.is_wrapped.then(wrapped).flatten().unwrap_or_else(|| data.to_owned())
+    }
+
     /// Takes the data out of a tool's input without validation.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::event::{ErrorInfo, Event, FORMAT, Outcome, PARENT, RunSummary, Usage, is_agent_id};
+use crate::event::{CutOffRequests, ErrorInfo, Event, FORMAT, Outcome, PARENT, RunSummary, Usage, is_agent_id};
 use crate::formats::map_table::{MapRow, ProblemKind, RowState};
 use crate::journal::{JournalError, JournalReader, journal_file};
 use crate::pricing::{Prices, round_usd};
@@ -135,6 +135,7 @@ fn without_result(record: &Path, id: &str, job: Option<&str>, prices: &Prices, d
                 tool_calls: journal.tool_calls,
                 usage: journal.usage,
                 cost_usd: journal.cost_usd.map(round_usd),
+                cut_off_requests: journal.cut_off_requests,
                 started_at: Some(started_at),
                 ..MapRow::new(id, RowState::Unfinished)
             };
@@ -182,6 +183,7 @@ struct Journal<'a> {
     usage: Usage,
     /// What the requests that were answered have cost; `None` if a price isn't known.
     cost_usd: Option<f64>,
+    cut_off_requests: CutOffRequests,
     prices: &'a Prices,
     is_torn: bool,
 }
@@ -200,6 +202,7 @@ impl<'a> Journal<'a> {
             tool_calls: 0,
             usage: Usage::default(),
             cost_usd: Some(0.0),
+            cut_off_requests: CutOffRequests::NONE,
             prices,
             is_torn: false,
         }
@@ -240,13 +243,14 @@ impl<'a> Journal<'a> {
         };
         // The fallback that was asked last.
         let mut fallback = None;
+        let mut open = None;
         for entry in JournalReader::new(BufReader::with_capacity(64 << 10, file)) {
             let entry = match entry {
                 Ok(entry) if entry.agent == agent => entry,
                 Ok(_) => return Err(JournalFailure::Invalid(format!("{name} has another agent's events"))),
                 Err(JournalError::Torn { .. }) => {
                     self.is_torn = true;
-                    return Ok(());
+                    break;
                 }
                 Err(JournalError::OtherFormat { format, .. }) => return Err(JournalFailure::OtherFormat(format)),
                 Err(error) => return Err(JournalFailure::Invalid(format!("{name}: {error}"))),
@@ -255,15 +259,27 @@ impl<'a> Journal<'a> {
                 self.summary.apply(&entry.event, entry.at);
             }
             match &entry.event {
-                Event::RequestStarted(request) => fallback.clone_from(&request.model),
+                Event::RequestStarted(request) => {
+                    fallback.clone_from(&request.model);
+                    let most = CutOffRequests::one(request.reserved_tokens, request.reserved_cost_usd);
+                    self.cut_off_requests += open.replace(most).unwrap_or_default();
+                }
                 Event::CallStarted(started) => {
                     self.tool_calls += u64::from(agent == PARENT);
                     let child = started.child.as_ref().filter(|child| is_agent_id(child) && !children.contains(child));
                     children.extend(child.cloned());
                 }
                 Event::Retrying(event) => self.count(agent, fallback.as_deref(), event.retry.usage, entry.at),
-                Event::RequestFailed(event) => self.count(agent, fallback.as_deref(), event.usage, entry.at),
+                Event::RequestFailed(event) => {
+                    open = None;
+                    self.count(agent, fallback.as_deref(), event.usage, entry.at);
+                }
+                Event::RequestInterrupted(event) => {
+                    open = None;
+                    self.count(agent, fallback.as_deref(), event.usage, entry.at);
+                }
                 Event::ReplyReceived(received) => {
+                    open = None;
                     self.count(agent, fallback.as_deref(), received.reply.usage, entry.at);
                     if agent == PARENT {
                         self.turns = self.turns.max(received.turn);
@@ -272,6 +288,7 @@ impl<'a> Journal<'a> {
                 _ => {}
             }
         }
+        self.cut_off_requests += open.unwrap_or_default();
         Ok(())
     }
 }

@@ -40,7 +40,7 @@ use crate::process::bounded_output::as_shown;
 use crate::process::spawn::EnvironmentError;
 use crate::providers::replay::ScriptedAnswers;
 use crate::redaction::Redactor;
-use crate::sandbox::{Sandbox, TamperError};
+use crate::sandbox::{MAX_RESTARTS, Sandbox, TamperError};
 use crate::text::sanitize;
 use crate::text::truncate::ellipsize;
 use crate::tools::{CallFuture, ServerCall, ToolContext, ToolOutput, ToolServers};
@@ -296,6 +296,32 @@ async fn start_server(
     redactor: &Redactor,
     until: &StartLimits<'_>,
 ) -> Result<(Connection, ToolDefinitions), String> {
+    for _ in 0..MAX_RESTARTS {
+        match try_to_start(config, redactor, until).await {
+            Err(failure) if failure.has_outdated_sandbox => {}
+            started => return started.map_err(|failure| failure.why),
+        }
+    }
+    try_to_start(config, redactor, until).await.map_err(|failure| failure.why)
+}
+
+struct StartFailure {
+    why: String,
+    /// Whether the sandbox couldn't be set up, and the next try may succeed.
+    has_outdated_sandbox: bool,
+}
+
+impl From<String> for StartFailure {
+    fn from(why: String) -> Self {
+        Self { why, has_outdated_sandbox: false }
+    }
+}
+
+async fn try_to_start(
+    config: &ServerConfig,
+    redactor: &Redactor,
+    until: &StartLimits<'_>,
+) -> Result<(Connection, ToolDefinitions), StartFailure> {
     let bounds = Arc::new(StreamBounds::default());
     let (program, streams) = match &config.spec.url {
         Some(_) => (None, None),
@@ -333,9 +359,13 @@ async fn start_server(
             Ok((Connection { service, link, timeout }, tools))
         }
         Err(why) => {
+            let has_outdated_sandbox = match &link.program {
+                Some(program) => program.has_outdated_sandbox().await,
+                None => false,
+            };
             // The run doesn't start, so it doesn't matter what the server has changed: that is restored.
             let _ = link.stop(until.stop.is_cancelled()).await;
-            Err(why)
+            Err(StartFailure { why, has_outdated_sandbox })
         }
     }
 }

@@ -88,6 +88,12 @@ impl ServerProgram {
         Ok((program, BoundedReader { inner: stdout, line: 0, bounds }, stdin))
     }
 
+    /// Whether the program was never started, and can be started again: see [`ServerProcess::has_outdated_sandbox`].
+    pub(super) async fn has_outdated_sandbox(&self) -> bool {
+        let mut process = self.process.lock().await;
+        process.as_mut().is_some_and(ServerProcess::has_outdated_sandbox)
+    }
+
     /// How the program ended, and the end of its stderr, for people and models.
     pub(super) async fn describe_end(&self) -> String {
         if let Some(end) = self.end.get() {

@@ -11,6 +11,8 @@ const MAX_PARAMETERS: usize = 16;
 
 /// Collects a command's output in constant memory.
 pub(crate) struct CommandOutput {
+    secrets: Redactor,
+    max_chars: usize,
     screen: LineScreen,
     redactor: StreamRedactor,
     text: HeadTail,
@@ -19,11 +21,22 @@ pub(crate) struct CommandOutput {
 impl CommandOutput {
     /// Keeps the beginning and the end if the output has more than `max_chars`.
     pub(crate) fn new(redactor: &Redactor, max_chars: usize) -> Self {
-        Self { screen: LineScreen::default(), redactor: redactor.stream(), text: HeadTail::new(max_chars) }
+        Self {
+            secrets: redactor.clone(),
+            max_chars,
+            screen: LineScreen::default(),
+            redactor: redactor.stream(),
+            text: HeadTail::new(max_chars),
+        }
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::new(&self.secrets, self.max_chars);
     }
 
     pub(crate) fn push(&mut self, bytes: &[u8]) {
-        let Self { screen, redactor, text } = self;
+        let Self { screen, redactor, text, .. } = self;
         screen.feed(bytes, &mut |shown| text.push(&redactor.feed(shown)));
     }
 

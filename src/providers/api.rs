@@ -117,6 +117,11 @@ pub struct ReplyRequest {
 pub trait StreamObserver: Send + Sync {
     /// An attempt has failed, and the next one follows after `retry.wait()`.
     fn on_retry(&self, retry: &Retry);
+
+    /// The attempt would have used this much if it ended now.
+    fn on_progress(&self, usage: Usage) {
+        let _ = usage;
+    }
 }
 
 /// A failed attempt that will be repeated.

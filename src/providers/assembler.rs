@@ -1,5 +1,7 @@
 //! Assembly of streamed replies: one assembler for all APIs, and the trait by which each API decodes its events.
 
+use super::inline_thinking;
+use super::surrogates::join_halves;
 use super::transport::sse::{MAX_EVENT_BYTES, TooLong};
 use crate::message::{Block, BlockContent, Reply, StopReason, Usage};
 use crate::models::token_estimate::{TokenEstimator, reply_tokens};
@@ -156,6 +158,7 @@ impl<D: EventDecoder> ReplyAssembler<D> {
         let Self { decoder, mut reply } = self;
         let usage = reply.usage();
         let mut blocks = decoder.finish(&mut reply)?;
+        join_halves(&mut blocks);
         let has_calls = blocks.iter().any(|block| matches!(block.content, BlockContent::Call(_)));
         let stop = match reply.stop {
             None => return Err(StreamError::malformed("the reply has no stop reason, so its end is missing")),
@@ -165,6 +168,7 @@ impl<D: EventDecoder> ReplyAssembler<D> {
             Some(StopReason::EndTurn) if has_calls => StopReason::ToolUse,
             Some(stop) => stop,
         };
+        inline_thinking::separate(&mut blocks, &stop);
         if stop == StopReason::Refusal {
             blocks.extend(reply.refusal.map(|reason| Block::from(BlockContent::Other(reason))));
         }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
+use super::surrogates::decode_wtf8;
 use crate::message::UserMessage;
 
 /// The fields of a JSON object, with each value as raw JSON.
@@ -89,7 +90,7 @@ impl FieldLookup for FieldRefs<'_> {
 /// The placeholder for an empty text, which most APIs refuse.
 pub(crate) const EMPTY_TEXT: &str = "(nothing)";
 
-/// A string that may contain unpaired surrogates, which JSON allows and Rust doesn't. They are replaced.
+/// A string that may contain unpaired surrogates, which JSON allows and Rust doesn't.
 struct LossyString(String);
 
 impl<'de> Deserialize<'de> for LossyString {
@@ -104,14 +105,15 @@ impl<'de> Deserialize<'de> for LossyString {
                 Ok(LossyString(text.to_owned()))
             }
             fn visit_bytes<E>(self, bytes: &[u8]) -> Result<LossyString, E> {
-                Ok(LossyString(String::from_utf8_lossy(bytes).into_owned()))
+                Ok(LossyString(decode_wtf8(bytes)))
             }
         }
         deserializer.deserialize_bytes(Visitor)
     }
 }
 
-/// The value, if it is a string; a slice of the JSON unless it has escapes.
+/// The value, if it is a string; a slice of the JSON unless it has escapes. Half of a surrogate pair is a private character,
+/// see [`super::surrogates`].
 pub(crate) fn str_value(value: &RawValue) -> Option<Cow<'_, str>> {
     let json = value.get();
     let inner = json.strip_prefix('"')?;
@@ -390,7 +392,7 @@ mod tests {
             assert_eq!(to_raw(&refs.to_fields()).get(), to_raw(&fields).get());
         }
         let text = |json: &str| str_value(serde_json::from_str(json).unwrap()).map(Cow::into_owned);
-        assert_eq!(text(r#""a \"b\" \ud83d\ude00 \ud800""#).as_deref(), Some("a \"b\" 😀 \u{fffd}\u{fffd}\u{fffd}"));
+        assert_eq!(text(r#""a \"b\" \ud83d\ude00 \ud800""#).as_deref(), Some("a \"b\" 😀 \u{10f800}"));
         assert_eq!(text(r#""\\""#).as_deref(), Some("\\"));
         assert_eq!((text("7"), text(r#"["a"]"#), text(r#""""#)), (None, None, Some(String::new())));
         assert!(serde_json::from_str::<FieldRefs<'_>>("[]").is_err());

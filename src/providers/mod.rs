@@ -15,6 +15,7 @@ mod conformance_tests;
 mod env_config;
 mod errors;
 pub mod gemini;
+mod inline_thinking;
 mod json;
 mod model;
 pub mod openai;
@@ -22,6 +23,7 @@ pub mod openai_chat;
 mod openai_platform;
 pub mod replay;
 mod spec;
+mod surrogates;
 #[cfg(test)]
 mod test_server;
 mod tool_calls;

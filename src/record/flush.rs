@@ -24,6 +24,8 @@ pub(super) struct FlushRequest {
     pub(super) files: Vec<Arc<File>>,
     /// The folders in which files or folders were created.
     pub(super) folders: Vec<PathBuf>,
+    /// How many lines of the journal are on the disk then, if it has one.
+    pub(super) journal_lines: Option<u64>,
     /// Whether it can wait a little for other requests: nothing but the end of the run waits for it.
     pub(super) can_wait: bool,
 }
@@ -214,6 +216,7 @@ mod tests {
         let request = |name: &str| FlushRequest {
             files: vec![Arc::new(tempfile::tempfile_in(folder.path()).unwrap())],
             folders: vec![folder.path().join(name)],
+            journal_lines: None,
             can_wait: name.is_empty(),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -71,12 +71,19 @@ impl JournalSet {
 
     /// What must be flushed for an agent's events to be on the disk.
     pub(super) fn take_unflushed(&mut self, agent: &str) -> FlushRequest {
-        let Some((file, is_new)) = self.open.get_mut(agent).and_then(Journal::take_unflushed) else {
-            return FlushRequest::default();
-        };
+        let Some(journal) = self.open.get_mut(agent) else { return FlushRequest::default() };
+        let Some((file, is_new)) = journal.take_unflushed() else { return FlushRequest::default() };
+        let journal_lines = Some(journal.end().0);
         let path = self.root.path().join(journal_file(agent));
         let folders = path.ancestors().skip(1).take(if is_new { MAX_NEW_PARENTS } else { 0 });
-        FlushRequest { files: vec![file], folders: folders.map(Path::to_owned).collect(), can_wait: false }
+        let folders = folders.map(Path::to_owned).collect();
+        FlushRequest { files: vec![file], folders, journal_lines, can_wait: false }
+    }
+
+    /// How many lines an agent's journal has.
+    pub(super) fn lines(&self, agent: &str) -> u64 {
+        let end = self.open.get(agent).map(Journal::end).or_else(|| self.ends.get(agent).cloned());
+        end.unwrap_or_default().0
     }
 
     /// An agent's events couldn't be flushed.

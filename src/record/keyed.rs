@@ -111,8 +111,20 @@ impl KeyedRecord {
                 Ok(_) => continue,
             };
             match first_event(folder) {
-                Ok(None) if !path.sets_aside() || matches!(read_result(folder), Ok(None)) => {
-                    return path.start(lock).map(Box::new).map(Self::New);
+                Ok(None) => {
+                    let lost = lock.lease.flushed().into_iter().find(|(_, flushed)| *flushed > 0);
+                    let has_ended = !matches!(read_result(folder), Ok(None));
+                    match lost {
+                        lost if path.sets_aside() && (has_ended || lost.is_some()) => {
+                            set_aside(folder, lock)?;
+                            continue;
+                        }
+                        None => return path.start(lock).map(Box::new).map(Self::New),
+                        Some((agent, flushed)) => {
+                            let record = folder.to_owned();
+                            return Err(Error::LinesLost { record, journal: journal_file(&agent), lines: 0, flushed });
+                        }
+                    }
                 }
                 // Also a record that can't be read.
                 Ok(_) | Err(Error::NotARecord { .. } | Error::OtherFormat { .. }) if path.sets_aside() => {
@@ -224,7 +236,7 @@ impl StartedRecord {
         };
         let folder = self.record.folder.canonicalize().map_err(record_error(&self.record.folder))?;
         remove_temporary_files(&lock.root);
-        Recorder::resume_locked(folder, lock, self.record, self.key)
+        Recorder::resume_locked(folder, lock, self.record, false, self.key)
     }
 }
 

@@ -6,6 +6,9 @@
 //!
 //! An owner that was suspended counts, and then reads whose lease it is, before it writes to the record again. One that takes
 //! a lease over moves it away, and then reads the count again. So at least one of the two notices the other.
+//!
+//! The file also says how many lines of each journal are on the disk. It isn't flushed for that, so a crash of the machine may
+//! leave lower numbers, but no higher ones: a journal that has fewer lines has lost some.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -38,7 +41,12 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// How many other processes may take or release the lease while this one tries to.
 const MAX_ATTEMPTS: usize = 10;
 /// The greatest size of the file in bytes.
-const MAX_BYTES: u64 = 1_000;
+const MAX_BYTES: u64 = 64 << 10;
+/// The most journals of which the file has the number of lines.
+const MAX_JOURNALS: usize = 500;
+
+/// How many lines of a journal are on the disk, by agent.
+pub(super) type FlushedLines = Vec<(String, u64)>;
 
 /// The owner of a lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,12 +60,13 @@ struct Owner {
     pid: u32,
 }
 
-/// What a lease's file holds: the owner, and on a line of fixed length the count and the time.
+/// What a lease's file holds: the owner, on a line of fixed length the count and the time, and a line for each journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct LeaseState {
     owner: Owner,
     count: u64,
     at: Option<Timestamp>,
+    flushed: FlushedLines,
 }
 
 /// The lease of a record, held until it is released or dropped.
@@ -121,6 +130,8 @@ struct Counter {
     last_ms: AtomicU64,
     /// The time at which the last owner was seen, which stays in the file until the run starts.
     last_seen: Option<Timestamp>,
+    /// What the file has after the second line.
+    flushed: Mutex<FlushedLines>,
     /// Set when the run starts.
     clock: OnceLock<fn() -> Timestamp>,
 }
@@ -136,6 +147,25 @@ impl Counter {
             self.file.sync_data()?;
         }
         Ok(())
+    }
+
+    /// Writes how many lines of an agent's journal are on the disk. If that fails, the file has a lower number.
+    fn write_flushed(&self, agent: &str, lines: u64) {
+        let mut flushed = self.flushed.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = flushed.iter().position(|(known, _)| known == agent);
+        if found.is_none() && flushed.len() >= MAX_JOURNALS {
+            return;
+        }
+        let at = found.unwrap_or(flushed.len());
+        let before: usize = flushed[..at].iter().map(|(agent, lines)| flushed_line(agent, *lines).len()).sum();
+        let offset = self.offset + (count_line(0, None).len() + before) as u64;
+        if self.file.write_all_at(flushed_line(agent, lines).as_bytes(), offset).is_err() {
+            return;
+        }
+        match flushed.get_mut(at) {
+            Some(known) => known.1 = lines,
+            None => flushed.push((agent.to_owned(), lines)),
+        }
     }
 
     /// Counts in time. An owner that is late stays late until it has checked whose lease it is: this thread may be the first to
@@ -212,15 +242,15 @@ impl Lease {
         let failed = |source| Error::Record { path: record.join(LEASE_FILE), source };
         let in_use = || Error::InUse { path: record.to_owned() };
         let owner = Owner::this_process();
-        let (mut had_owner, mut last_seen) = (false, None);
+        let (mut had_owner, mut last_seen, mut flushed) = (false, None, FlushedLines::new());
         for _ in 0..MAX_ATTEMPTS {
-            if let Some(file) = create(record, &owner, last_seen).map_err(failed)? {
-                return Ok(Self::start(record, owner, file, last_seen, had_owner));
+            if let Some(file) = create(record, &owner, last_seen, &flushed).map_err(failed)? {
+                return Ok(Self::start(record, owner, file, (last_seen, flushed), had_owner));
             }
             match read(record) {
                 Some(found) if !is_dead(record, &found, is_locked) => return Err(in_use()),
                 Some(found) if !remove_dead(record, &found).map_err(failed)? => return Err(in_use()),
-                Some(found) => (had_owner, last_seen) = (true, found.at),
+                Some(found) => (had_owner, last_seen, flushed) = (true, found.at, found.flushed),
                 // It is damaged, perhaps by a crash of the machine: the record's lock keeps other processes of this machine out.
                 None if is_local(record) => drop(fs::remove_file(record.join(LEASE_FILE))),
                 // It was released in the meantime, or it is damaged.
@@ -229,11 +259,17 @@ impl Lease {
         }
         // No legwork writes such a file.
         let _ = fs::remove_file(record.join(LEASE_FILE));
-        let file = create(record, &owner, None).map_err(failed)?.ok_or_else(in_use)?;
-        Ok(Self::start(record, owner, file, None, true))
+        let file = create(record, &owner, None, &[]).map_err(failed)?.ok_or_else(in_use)?;
+        Ok(Self::start(record, owner, file, (None, FlushedLines::new()), true))
     }
 
-    fn start(record: &Path, owner: Owner, file: File, last_seen: Option<Timestamp>, had_owner: bool) -> Self {
+    fn start(
+        record: &Path,
+        owner: Owner,
+        file: File,
+        (last_seen, flushed): (Option<Timestamp>, FlushedLines),
+        had_owner: bool,
+    ) -> Self {
         let offset = owner.line().len() as u64;
         let is_remote = !is_local_filesystem(file.as_fd());
         let counter = Arc::new(Counter {
@@ -243,6 +279,7 @@ impl Lease {
             count: AtomicU64::new(0),
             last_ms: AtomicU64::new(boot_ms()),
             last_seen,
+            flushed: Mutex::new(flushed),
             clock: OnceLock::new(),
         });
         let thread = if is_remote {
@@ -259,6 +296,16 @@ impl Lease {
     pub(super) fn start_clock(&self, clock: fn() -> Timestamp) {
         let _ = self.counter.clock.set(clock);
         let _ = self.counter.count();
+    }
+
+    /// Keeps how many lines of an agent's journal are on the disk.
+    pub(super) fn set_flushed(&self, agent: &str, lines: u64) {
+        self.counter.write_flushed(agent, lines);
+    }
+
+    /// How many lines of each journal were on the disk, as far as it is known.
+    pub(super) fn flushed(&self) -> FlushedLines {
+        self.counter.flushed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The time at which the last owner was seen, if it was killed.
@@ -356,8 +403,9 @@ impl LeaseFile {
         }
         let file = File::options().read(true).write(true).open(&to).ok()?;
         let text = owner.line() + &count_line(0, last_seen);
-        // Of this process, so the text is as long as the old one.
+        // Of this process, so the text is as long as the old one. The numbers of lines are those of the other record.
         file.write_all_at(text.as_bytes(), 0).ok()?;
+        file.set_len(text.len() as u64).ok()?;
         Some(file)
     }
 }
@@ -422,15 +470,28 @@ fn count_line(count: u64, at: Option<Timestamp>) -> String {
     format!("{count:020} {at:30}\n")
 }
 
+fn flushed_line(agent: &str, lines: u64) -> String {
+    format!("{agent} {lines:020}\n")
+}
+
 /// Creates the file, complete or not at all; `None` if there is one already.
-fn create(record: &Path, owner: &Owner, last_seen: Option<Timestamp>) -> io::Result<Option<File>> {
-    let unused = UNUSED_LEASES.lock().unwrap_or_else(PoisonError::into_inner).pop();
+fn create(
+    record: &Path,
+    owner: &Owner,
+    last_seen: Option<Timestamp>,
+    flushed: &[(String, u64)],
+) -> io::Result<Option<File>> {
+    let mut unused = None;
+    if flushed.is_empty() {
+        unused = UNUSED_LEASES.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    }
     if let Some(file) = unused.and_then(|unused| unused.move_to(record, owner, last_seen)) {
         return Ok(Some(file));
     }
     let mut file = temporary(record)?;
     file.write_all(owner.line().as_bytes())?;
     file.write_all(count_line(0, last_seen).as_bytes())?;
+    flushed.iter().try_for_each(|(agent, lines)| file.write_all(flushed_line(agent, *lines).as_bytes()))?;
     // Only other machines read it before this process ends.
     if !is_local_filesystem(file.as_file().as_fd()) {
         file.as_file().sync_data()?;
@@ -450,13 +511,14 @@ fn read(record: &Path) -> Option<LeaseState> {
 fn read_file(record: &Path, name: &str) -> Option<LeaseState> {
     let mut text = String::new();
     open_file(record, name, MAX_BYTES).ok()?.read_to_string(&mut text).ok()?;
-    let (owner, rest) = text.split_once('\n')?;
-    let (count, at) = rest.trim_end().split_once(' ')?;
-    Some(LeaseState {
-        owner: serde_json::from_str(owner).ok()?,
-        count: count.parse().ok()?,
-        at: at.trim().parse().ok(),
-    })
+    let mut lines = text.lines();
+    let owner = serde_json::from_str(lines.next()?).ok()?;
+    let (count, at) = lines.next()?.trim_end().split_once(' ')?;
+    let flushed = lines.filter_map(|line| {
+        let (agent, lines) = line.split_once(' ')?;
+        Some((agent.to_owned(), lines.parse().ok()?))
+    });
+    Some(LeaseState { owner, count: count.parse().ok()?, at: at.trim().parse().ok(), flushed: flushed.collect() })
 }
 
 /// Whether a record is on a file system whose locks reach all processes that can open the record.

@@ -137,6 +137,13 @@ impl Recorder {
 
     /// Records from now on when the run was last alive, until it is finished.
     pub fn keep_alive(&self, clock: fn() -> Timestamp) {
+        // A run that is resumed in spite of lost lines isn't refused because of them again.
+        for (agent, flushed) in self.lock.lease.flushed() {
+            let lines = lock_mutex(&self.journals).lines(&agent);
+            if lines < flushed {
+                self.lock.lease.set_flushed(&agent, lines);
+            }
+        }
         self.lock.lease.start_clock(clock);
     }
 
@@ -196,6 +203,7 @@ impl Recorder {
         if request.is_empty() {
             return Ok(());
         }
+        let lines = request.journal_lines;
         let flush = async {
             self.faults.operation()?;
             match &self.flush_queue {
@@ -203,7 +211,9 @@ impl Recorder {
                 None => request.flush(&mut HashSet::new()),
             }
         };
-        flush.await.inspect_err(|_| lock_mutex(&self.journals).break_off(agent))
+        flush.await.inspect_err(|_| lock_mutex(&self.journals).break_off(agent))?;
+        lines.into_iter().for_each(|lines| self.lock.lease.set_flushed(agent, lines));
+        Ok(())
     }
 
     /// Starts to flush a request that contains an agent's journal. The future waits for the end.

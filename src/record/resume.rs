@@ -35,8 +35,14 @@ impl Recorder {
     /// be resumed if `raises_a_limit`.
     ///
     /// # Errors
-    /// If another process uses the folder, the run can't be resumed ([`Error::RunEnded`]), or its record is damaged.
-    pub fn resume(folder: &Path, raises_a_limit: bool, key: Option<RecordKey>) -> Result<ResumedRecord, Error> {
+    /// If another process uses the folder, the run can't be resumed ([`Error::RunEnded`]), or its record is damaged; without
+    /// `accepts_loss` also if a journal has lost lines at its end ([`Error::LinesLost`]).
+    pub fn resume(
+        folder: &Path,
+        raises_a_limit: bool,
+        accepts_loss: bool,
+        key: Option<RecordKey>,
+    ) -> Result<ResumedRecord, Error> {
         let (folder, lock) = take(folder)?;
         let record = Record::open(&folder)?;
         let is_resumable = |outcome: Outcome| outcome.can_be_resumed() || (raises_a_limit && outcome.is_a_limit());
@@ -52,7 +58,7 @@ impl Recorder {
                 exit_code: result.exit_code,
             });
         }
-        Self::resume_locked(folder, lock, record, key)
+        Self::resume_locked(folder, lock, record, accepts_loss, key)
     }
 
     /// Continues a record whose folder is locked. `folder` is its canonical path.
@@ -60,19 +66,25 @@ impl Recorder {
         folder: PathBuf,
         lock: RecordLock,
         record: Record,
+        accepts_loss: bool,
         key: Option<RecordKey>,
     ) -> Result<ResumedRecord, Error> {
+        let flushed: HashMap<String, u64> = lock.lease.flushed().into_iter().collect();
         let mut journals = BTreeMap::new();
         let mut has_our_key = false;
         let mut ends = HashMap::new();
         for agent in record.agents()? {
             let Some(mut reader) = open_journal(&folder, &agent)? else { continue };
             let entries = read_entries(&folder, &agent, &mut reader)?;
+            let lines = entries.last().map_or(0, |entry| entry.seq);
+            if let Some(flushed) = flushed.get(&agent).copied().filter(|flushed| *flushed > lines && !accepts_loss) {
+                return Err(Error::LinesLost { record: folder, journal: journal_file(&agent), lines, flushed });
+            }
             let (whole_bytes, sum) = reader.position();
             let path = folder.join(journal_file(&agent));
             cut_off(&lock.root, &agent, whole_bytes).map_err(|source| Error::Record { path, source })?;
             has_our_key |= agent == PARENT && key.as_ref().is_some_and(|key| reader.is_sealed_by(key));
-            let end: JournalEnd = (entries.last().map_or(0, |entry| entry.seq), sum.to_owned());
+            let end: JournalEnd = (lines, sum.to_owned());
             ends.insert(agent.clone(), end);
             journals.insert(agent, entries);
         }

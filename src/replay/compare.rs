@@ -15,7 +15,7 @@ const IGNORED_FIELDS: &[(&str, &[&str])] = &[
     ("context_compacted", &["tokens_before", "tokens_after"]),
     ("call_finished", &["duration_ms", "file_version"]),
     ("check_finished", &["duration_ms"]),
-    ("agent_finished", &["usage", "cost_usd", "duration_ms"]),
+    ("agent_finished", &["usage", "cost_usd", "cut_off_requests", "duration_ms"]),
 ];
 
 /// How strictly two journals are compared.

@@ -46,7 +46,11 @@ fn without_resumes(agent: &str, events: Vec<JournalEntry>) -> Vec<JournalEntry> 
     let mut kept: Vec<JournalEntry> = Vec::with_capacity(events.len());
     for (at, entry) in events.into_iter().enumerate() {
         match &entry.event {
-            Event::RunStarted(_) | Event::Resumed(_) | Event::RunFinished(_) | Event::WorkspaceChanged(_) => continue,
+            Event::RunStarted(_)
+            | Event::Resumed(_)
+            | Event::RequestInterrupted(_)
+            | Event::RunFinished(_)
+            | Event::WorkspaceChanged(_) => continue,
             Event::AgentFinished(end) if end.outcome.was_cut_off() => {
                 let went_on =
                     resumed.is_some_and(|resumed| at < resumed) || (end.subagent.is_some() && is_own(end) && at < last);
@@ -160,6 +164,7 @@ mod tests {
             compactions: 0,
             usage: Usage::default(),
             cost_usd: None,
+            cut_off_requests: Default::default(),
             duration_ms: 1,
         }
         .into()

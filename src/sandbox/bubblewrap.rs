@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Seek, Write};
+use std::iter;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -17,7 +18,7 @@ use rustix::fs::MemfdFlags;
 
 use super::landlock::SocketScope;
 use super::mounts::{HostPaths, MountLayout};
-use super::policy::{PreparedCommand, SandboxPolicy, SandboxUnavailable};
+use super::policy::{MAX_RESTARTS, PreparedCommand, SandboxPolicy, SandboxUnavailable};
 use super::probe_cache::{CachedProbe, ProbeCache};
 use super::scratch_dirs::ScratchDirs;
 use super::tier_probe::Probe;
@@ -195,7 +196,7 @@ impl Bubblewrap {
             prepared.command.args(["-c", tier_probe::BASH_STATUS_SCRIPT]);
             Ok(prepared)
         };
-        Probe::start(prepare, deadline)
+        Probe::start(iter::repeat_with(prepare).take(1 + MAX_RESTARTS), deadline)
     }
 
     fn check_probe(&self, printed: &str) -> Result<(), String> {
@@ -250,6 +251,7 @@ impl Bubblewrap {
         let BwrapOptions { new_proc, disable_userns } = self.options;
         let host_paths = self.host_paths.get_or_init(|| HostPaths::detect(&self.policy));
         let layout = MountLayout::new(&self.policy, host_paths, &self.scratch, read_only, new_proc);
+        let hidden = layout.hidden_paths();
         let mut arguments: Vec<OsString> = FLAGS.map(OsString::from).into();
         if disable_userns {
             arguments.push("--disable-userns".into());
@@ -280,7 +282,7 @@ impl Bubblewrap {
         rustix::io::ioctl_fionbio(&status_pipe, true)?;
         pass_fd(&mut command, "--json-status-fd", writer.into());
         command.arg("--").arg(program);
-        Ok(PreparedCommand { command, is_supervised: false, status_pipe: Some(status_pipe) })
+        Ok(PreparedCommand { command, is_supervised: false, status_pipe: Some(status_pipe), hidden })
     }
 }
 

@@ -88,11 +88,13 @@ pub(super) fn unreadable_by_others(tops: &[(PathBuf, usize)]) -> BTreeSet<PathBu
     found
 }
 
-/// The socket files of running services that `/proc/net/unix` lists.
-pub(super) fn listening_sockets() -> BTreeSet<PathBuf> {
+/// The socket files of running services that `/proc/net/unix` lists, of those paths that commands would see.
+pub(super) fn listening_sockets(is_visible: impl Fn(&Path) -> bool) -> BTreeSet<PathBuf> {
     let listed = read("/proc/net/unix");
-    let paths = listed.lines().filter_map(|line| line.split_whitespace().nth(7)).map(PathBuf::from);
-    let sockets = paths.filter(|path| path.is_absolute()).filter_map(|path| path.canonicalize().ok());
+    let paths: BTreeSet<&Path> =
+        listed.lines().filter_map(|line| line.split_whitespace().nth(7)).map(Path::new).collect();
+    let sockets = paths.into_iter().filter(|path| path.is_absolute()).filter_map(|path| path.canonicalize().ok());
+    let sockets = sockets.filter(|path| is_visible(path));
     sockets.filter(|path| fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())).collect()
 }
 
@@ -120,7 +122,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().canonicalize().unwrap().join("service.sock");
         let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        assert!(listening_sockets().contains(&path), "{:?}", listening_sockets());
+        let found = listening_sockets(|_| true);
+        assert!(found.contains(&path), "{found:?}");
+        assert!(!listening_sockets(|found| *found != path).contains(&path));
     }
 
     #[test]

@@ -140,7 +140,8 @@ fn add_readable(path: PathBuf, hidden: &[PathBuf], readable: &mut Vec<PathBuf>) 
 #[cfg(any(target_os = "linux", target_os = "macos"))]
 pub(super) fn link_toolchains(home: &Path, other: &Path, opened: &[PathBuf]) {
     for path in toolchains(home).map(|(path, _)| path).chain(opened.iter().cloned()) {
-        let Ok(name) = path.strip_prefix(home) else { continue };
+        // If the home folder itself is opened, commands see it at its own path.
+        let Some(name) = path.strip_prefix(home).ok().filter(|name| name.file_name().is_some()) else { continue };
         let link = other.join(name);
         if let Some(above) = link.parent() {
             // If this fails, the command will report that the toolchain is missing.

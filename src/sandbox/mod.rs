@@ -50,7 +50,8 @@ use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
 pub use self::policy::{
-    OwnsRecord, PreparedCommand, RecordVerifier, SandboxMode, SandboxPolicy, SandboxUnavailable, Tier, VerifyRecord,
+    HiddenPaths, MAX_RESTARTS, OwnsRecord, PreparedCommand, RecordVerifier, SandboxMode, SandboxPolicy,
+    SandboxUnavailable, Tier, VerifyRecord,
 };
 use self::scratch_dirs::ScratchDirs;
 pub use self::tamper_error::TamperError;
@@ -284,12 +285,12 @@ impl Sandbox {
     fn supervised(&self, mut command: Command) -> PreparedCommand {
         let liveness_pipe = self.tamper_watch.as_ref().and_then(|watch| watch.restorer.liveness_pipe());
         supervisor::supervise(&mut command, [self.held_open.clone(), liveness_pipe]);
-        PreparedCommand { command, is_supervised: true, status_pipe: None }
+        PreparedCommand { is_supervised: true, ..PreparedCommand::direct(command) }
     }
 
     #[cfg(not(target_os = "linux"))]
     fn supervised(&self, command: Command) -> PreparedCommand {
-        PreparedCommand { command, is_supervised: false, status_pipe: None }
+        PreparedCommand::direct(command)
     }
 
     /// Waits for the test of the sandbox if it is still running. [`command`](Self::command) does so, too.

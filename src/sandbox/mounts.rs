@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use super::policy::SandboxPolicy;
+use super::policy::{HiddenPaths, SandboxPolicy};
 use super::scratch_dirs::ScratchDirs;
 use super::{hidden_paths, home};
+use crate::isolation::WORKSPACES_FOLDER;
 use crate::job::Network;
 
 /// How many files next to a writable one are made read-only one by one. The check after each command finds changes of the
@@ -35,7 +36,8 @@ enum Mount {
 #[derive(Debug)]
 pub(super) struct HostPaths {
     folders: Vec<PathBuf>,
-    denied: Vec<PathBuf>,
+    /// Files and folders that only root may read.
+    root_only: Vec<PathBuf>,
     resolv_conf: Option<PathBuf>,
     /// The home folder, canonical; `None` if it can't be replaced.
     home: Option<PathBuf>,
@@ -48,7 +50,7 @@ impl HostPaths {
         let resolv_conf = Path::new("/etc/resolv.conf").canonicalize().ok();
         Self {
             folders: hidden_paths::hidden_dirs().into_iter().collect(),
-            denied: hidden_paths::root_only_paths().into_iter().chain(hidden_paths::listening_sockets()).collect(),
+            root_only: hidden_paths::root_only_paths().into_iter().collect(),
             resolv_conf: resolv_conf.filter(|_| policy.network == Network::Open),
             home: home.filter(|home| home.is_dir() && home.parent().is_some()),
         }
@@ -95,6 +97,11 @@ impl MountLayout {
         for path in &policy.writable {
             layout.put(path, Mount::Host { writable: !read_only });
         }
+        // The workspaces of other rows and subagents, if this is one.
+        let workspaces = policy.workspace.ancestors().find(|folder| folder.ends_with(WORKSPACES_FOLDER));
+        if let Some(workspaces) = workspaces.filter(|folder| layout.shows_host(folder)) {
+            layout.put(workspaces, Mount::Host { writable: false });
+        }
         layout.put(&policy.workspace, Mount::Host { writable: !read_only });
         match (&host_paths.home, &policy.home) {
             (Some(home), Some(as_given)) if layout.mounts.get(home) == Some(&Mount::Scratch(scratch.home())) => {
@@ -107,7 +114,9 @@ impl MountLayout {
         if let Some(path) = host_paths.resolv_conf.as_ref().filter(|path| path.exists() && !layout.shows_host(path)) {
             layout.put(path, Mount::Host { writable: false });
         }
-        for path in &host_paths.denied {
+        // Programs start and end while a run lasts.
+        let sockets = hidden_paths::listening_sockets(|path| layout.shows_host(path));
+        for path in host_paths.root_only.iter().chain(&sockets) {
             if let Ok(metadata) = path.symlink_metadata()
                 && layout.shows_host(path)
                 && !layout.mounts.contains_key(path)
@@ -193,6 +202,12 @@ impl MountLayout {
         for path in pins {
             self.put(path, Mount::Host { writable: true });
         }
+    }
+
+    /// What is hidden although it is there, as mounting requires.
+    pub(super) fn hidden_paths(&self) -> HiddenPaths {
+        let is_hidden = |mount: &Mount| matches!(mount, Mount::Denied | Mount::Tmpfs { .. });
+        HiddenPaths::of(self.mounts.iter().filter(|(_, mount)| is_hidden(mount)).map(|(path, _)| path.clone()))
     }
 
     /// The layout as arguments of bubblewrap.

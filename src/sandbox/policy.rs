@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::PipeReader;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -129,4 +130,44 @@ pub struct PreparedCommand {
     /// Where bubblewrap reports that the command has started and ended. If it never reports an end, the command was never
     /// started.
     pub status_pipe: Option<PipeReader>,
+    /// What bubblewrap hides, without which it can't start the command.
+    pub hidden: HiddenPaths,
+}
+
+impl PreparedCommand {
+    /// A command that starts without a launcher.
+    pub(super) fn direct(command: Command) -> Self {
+        Self { command, is_supervised: false, status_pipe: None, hidden: HiddenPaths::default() }
+    }
+}
+
+/// How often a command is started again because what was to be hidden has changed. Each time the change must fall within the
+/// milliseconds that bubblewrap takes.
+pub const MAX_RESTARTS: usize = 20;
+
+/// Files and folders of other programs that a sandbox hides, as they were when it was set up.
+#[derive(Debug, Default)]
+pub struct HiddenPaths(Vec<(PathBuf, Option<FoundPath>)>);
+
+/// What was found at a path: the device, the inode, and if it isn't a folder, when it was last changed. Inodes are used again.
+type FoundPath = (u64, u64, Option<(i64, i64)>);
+
+impl HiddenPaths {
+    /// Looks at paths.
+    #[cfg(target_os = "linux")]
+    pub(super) fn of(paths: impl Iterator<Item = PathBuf>) -> Self {
+        Self(paths.map(|path| (path.clone(), find(&path))).collect())
+    }
+
+    /// Whether another program has removed or replaced one of them since. A sandbox without that one can be set up.
+    pub fn have_changed(&self) -> bool {
+        // What was gone at once was there when it was listed.
+        self.0.iter().any(|(path, found)| found.is_none() || find(path) != *found)
+    }
+}
+
+fn find(path: &Path) -> Option<FoundPath> {
+    let found = path.symlink_metadata().ok()?;
+    let changed = (!found.is_dir()).then(|| (found.ctime(), found.ctime_nsec()));
+    Some((found.dev(), found.ino(), changed))
 }

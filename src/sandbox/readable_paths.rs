@@ -169,12 +169,20 @@ mod tests {
         assert_eq!(search(&root.join("none"), false, root), (Visibility::Whole, vec![]));
     }
 
+    /// Makes folders readable for all, whatever the umask is.
+    fn open_to_all(root: &Path, folders: &[&str]) {
+        for folder in folders {
+            fs::set_permissions(root.join(folder), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+    }
+
     #[test]
     fn root_only_files_are_left_out_of_folders_that_are_not_searched() {
         let temporary = tempfile::tempdir().unwrap();
         let root = temporary.path().canonicalize().unwrap();
         fs::create_dir_all(root.join("usr/local/etc/app")).unwrap();
         fs::create_dir_all(root.join("usr/bin")).unwrap();
+        open_to_all(&root, &["usr", "usr/bin", "usr/local", "usr/local/etc", "usr/local/etc/app"]);
         let secret = root.join("usr/local/etc/app/secret");
         fs::write(&secret, "x").unwrap();
         fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
@@ -202,6 +210,7 @@ mod tests {
         let root = temporary.path();
         fs::create_dir_all(root.join("etc/open")).unwrap();
         fs::create_dir_all(root.join("etc/private/deep")).unwrap();
+        open_to_all(root, &["etc"]);
         for (name, mode) in [("etc/shadow", 0o640), ("etc/passwd", 0o644), ("etc/private", 0o710), ("etc/open", 0o755)]
         {
             let path = root.join(name);

@@ -79,19 +79,20 @@ struct ProbeShell {
 }
 
 impl Probe {
-    /// Starts a confined shell, which `prepare` returns. It is killed at the deadline.
+    /// Starts the first of these confined shells, and the next one each time that what is hidden has changed before the shell
+    /// ran. They are killed at the deadline.
     ///
     /// # Errors
     /// There can't be another thread.
     pub(super) fn start(
-        prepare: impl FnOnce() -> io::Result<PreparedCommand> + Send + 'static,
+        shells: impl Iterator<Item = io::Result<PreparedCommand>> + Send + 'static,
         deadline: Instant,
     ) -> Result<Self, String> {
         let (sender, output) = channel();
         let shell = Arc::<Mutex<ProbeShell>>::default();
         let running = Arc::clone(&shell);
         let run = move || {
-            let result = prepare().and_then(|prepared| run(prepared, &running));
+            let result = run_first(shells, &running);
             // Nobody waits for it any more if it was cancelled.
             let _ = sender.send(result.map_err(|error| error.to_string()));
         };
@@ -135,6 +136,23 @@ impl Drop for Probe {
 
 fn lock(shell: &Mutex<ProbeShell>) -> MutexGuard<'_, ProbeShell> {
     shell.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs the first shell that can be started. Other programs may remove what was to be hidden, which is no fault of the tier.
+fn run_first(
+    shells: impl Iterator<Item = io::Result<PreparedCommand>>,
+    running: &Mutex<ProbeShell>,
+) -> io::Result<String> {
+    let mut result = Err(io::ErrorKind::NotFound.into());
+    for prepared in shells {
+        let mut prepared = prepared?;
+        let hidden = std::mem::take(&mut prepared.hidden);
+        result = run(prepared, running);
+        if result.is_ok() || !hidden.have_changed() {
+            break;
+        }
+    }
+    result
 }
 
 /// Runs a confined shell to its end.

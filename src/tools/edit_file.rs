@@ -151,7 +151,8 @@ fn occurrences(content: &[u8], text: &[u8]) -> (usize, Vec<usize>) {
     (found().count(), found().take(MAX_LISTED_OCCURRENCES).collect())
 }
 
-fn with_crlf(text: &str) -> String {
+/// A text in which every line ends in CRLF.
+pub(super) fn with_crlf(text: &str) -> String {
     text.replace("\r\n", "\n").replace('\n', "\r\n")
 }
 

@@ -45,6 +45,18 @@ impl SubmitResult {
         self.schema.parse_data(input).ok()
     }
 
+    /// The data in the text of a reply: JSON that matches the schema and is the whole text, or its only code block.
+    pub async fn read_text(&self, text: &str) -> Option<Value> {
+        let json = RawValue::from_string(json_in_text(text)?.to_owned()).ok()?;
+        // The model may write the data, or what it would submit.
+        for input in [self.schema.to_input(&json), json] {
+            if self.check(&input, VALIDATION_TIMEOUT).await.is_ok() {
+                return self.accepted(&input);
+            }
+        }
+        None
+    }
+
     /// Validates an input on a thread, which is abandoned after the timeout.
     async fn check(&self, input: &RawValue, timeout: Duration) -> Result<(), ToolError> {
         let idle = tokio::time::timeout(timeout, Arc::clone(&self.idle).acquire_owned());
@@ -65,6 +77,29 @@ impl SubmitResult {
                 timeout.as_secs()
             ))),
         }
+    }
+}
+
+/// The part of a text that is meant as JSON: all of it, or its only code block.
+fn json_in_text(text: &str) -> Option<&str> {
+    const FENCE: &str = "```";
+    let text = text.trim();
+    let mut fences = Vec::new();
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        if line.trim_start().starts_with(FENCE) {
+            fences.push((at, line));
+        }
+        at += line.len();
+    }
+    match fences[..] {
+        [] => Some(text),
+        [(start, first), (end, last)] => {
+            let language = first.trim().trim_start_matches('`');
+            let is_json = language.is_empty() || language.eq_ignore_ascii_case("json");
+            (is_json && last.trim() == FENCE).then(|| text[start + first.len()..end].trim())
+        }
+        _ => None,
     }
 }
 

@@ -12,6 +12,7 @@ use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
 use super::open_beneath;
+use crate::git::{has_git_layout, is_worktree_root};
 
 /// How much of an ignore file is read, in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 10;
@@ -45,13 +46,19 @@ impl IgnoreFiles {
         let read = |folder: BorrowedFd<'_>, name: &str| {
             read_text(open_beneath::open_regular_file(folder, OsStr::new(name)).ok()??)
         };
-        let dot_git = rustix::fs::statat(folder, ".git", rustix::fs::AtFlags::SYMLINK_NOFOLLOW).is_ok();
-        let info = dot_git.then(|| open_beneath::open_dir(folder, Path::new(".git/info")).ok()).flatten();
+        let dot_git = open_beneath::open_dir(folder, Path::new(".git"));
+        let has = |folder: BorrowedFd<'_>, name: &str| open_beneath::stat(folder, Path::new(name)).is_ok();
+        let repository = match &dot_git {
+            Ok(dot_git) => has_git_layout(|name| has(dot_git.as_fd(), name)),
+            Err(_) => has(folder, ".git"),
+        };
+        let info = dot_git.and_then(|dot_git| open_beneath::open_dir(dot_git.as_fd(), Path::new("info"))).ok();
+        let info = info.filter(|_| repository);
         Self {
             ignore: read(folder, ".ignore"),
             git: read(folder, ".gitignore"),
             exclude: info.and_then(|info| read(info.as_fd(), "exclude")),
-            repository: dot_git,
+            repository,
         }
     }
 
@@ -65,14 +72,13 @@ impl IgnoreFiles {
     /// workspace is itself the root of a repository, or in none. Rules that ignore the workspace with everything in it don't
     /// count: the folder of runs has such a rule, and copies of workspaces are below it.
     pub(crate) fn read_above(root: &Path) -> Vec<(PathBuf, Self)> {
-        let is_repository = |folder: &Path| folder.join(".git").symlink_metadata().is_ok();
-        if is_repository(root) {
+        if is_worktree_root(root) {
             return Vec::new();
         }
         let mut above: Vec<PathBuf> = Vec::new();
         for folder in root.ancestors().skip(1) {
             above.push(folder.to_owned());
-            if is_repository(folder) {
+            if is_worktree_root(folder) {
                 let open = |path: PathBuf| {
                     let files = Self::read_in(File::open(&path).ok()?.as_fd());
                     Some((path, files))

@@ -299,8 +299,11 @@ fn command_section(command: &mut Command) -> String {
     let title = command.get_bin_name().unwrap_or(command.get_name());
     let mut section = format!("\n## {title}\n\n{}\n", paragraphs(&about(command), ""));
     write!(section, "\n```text\n{usage}\n```\n").unwrap();
-    let shown =
-        || command.get_arguments().filter(|argument| !["help", "version"].contains(&argument.get_id().as_str()));
+    let shown = || {
+        command
+            .get_arguments()
+            .filter(|argument| !argument.is_hide_set() && !["help", "version"].contains(&argument.get_id().as_str()))
+    };
     let heading = |argument: &Arg| match argument.get_help_heading() {
         Some(heading) => heading.to_owned(),
         None if argument.is_positional() => "Arguments".to_owned(),

@@ -7,6 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::source::{read, root};
+use crate::support::report_skipped;
 
 /// Licences that require at most that their notice is kept.
 const ALLOWED: [&str; 13] = [
@@ -89,10 +90,13 @@ fn licence_expressions_are_parsed() {
 
 #[test]
 fn every_dependency_has_an_allowed_licence() {
-    let version = Command::new("rustc").arg("-vV").output().unwrap();
+    let Some(cargo) = std::env::var_os("CARGO") else {
+        return report_skipped("cargo, which knows the licences, didn't start the tests");
+    };
+    let version = Command::new(&cargo).arg("-vV").output().unwrap();
     let version = String::from_utf8(version.stdout).unwrap();
     let host = version.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
-    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let output = Command::new(cargo)
         .args(["metadata", "--offline", "--locked", "--format-version=1", "--filter-platform", host])
         .current_dir(root())
         .output()

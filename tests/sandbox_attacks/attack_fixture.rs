@@ -6,7 +6,9 @@ use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
+use crate::support::bubblewrap::find_program;
 use crate::support::program::{Program, ProgramOutput};
+use crate::support::report_skipped;
 use crate::support::test_folder::TestFolder;
 
 /// The id of an ordinary user. No machine has a user of this id.
@@ -197,11 +199,7 @@ pub(super) fn outputs(events: &[Value]) -> impl Iterator<Item = String> + '_ {
 
 fn setpriv() -> Option<&'static Path> {
     static SETPRIV: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let found = SETPRIV.get_or_init(|| {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&path).map(|folder| folder.join("setpriv")).find(|file| file.is_file())
-    });
-    found.as_deref()
+    SETPRIV.get_or_init(|| find_program("setpriv")).as_deref()
 }
 
 /// The sandbox tiers that work for a user on this machine. Each tier is probed once.
@@ -211,14 +209,14 @@ pub(super) fn tiers(user: User) -> &'static [Tier] {
     let known = if user == User::Current { &CURRENT_TIERS } else { &UNPRIVILEGED_TIERS };
     known.get_or_init(|| {
         let Some(place) = AttackFixture::new(user) else {
-            eprintln!("skipped: the tests can't act as {user:?} here: that takes root and setpriv");
+            report_skipped(&format!("the tests can't act as {user:?} here: that takes root and setpriv"));
             return Vec::new();
         };
         let works = |tier: &Tier| {
             let ended = place.run(*tier, &["true".to_owned()]);
             let there = ended.stdout == "Done.\n";
             if !there {
-                eprintln!("skipped: no {tier:?} here for {user:?}: {}", ended.stderr);
+                report_skipped(&format!("no {tier:?} here for {user:?}: {}", ended.stderr));
             }
             there
         };

@@ -110,3 +110,11 @@ fn parent_and_subagent_have_separate_schemas() {
     let summary = ended.run_folder().summary("worker-1");
     assert!(summary.contains("---\n\n```json\n{\n  \"count\": 7\n}\n```\n\n# worker-1: completed\n"), "{summary}");
 }
+
+#[test]
+fn a_text_that_is_valid_data_is_the_summary() {
+    let folder = parent();
+    let (ended, text, is_error) = run(&folder, vec![Answer::text("```json\n{\"count\": 3}\n```")]);
+    assert_eq!((serde_json::from_str::<Value>(&text).unwrap(), is_error), (json!({ "count": 3 }), false));
+    assert_eq!(ended.json()["subagents"][0]["outcome"], "completed");
+}

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::runs::folder_with;
+use crate::support::bubblewrap::bubblewrap_works;
 use crate::support::server::{Answer, Checks, Request, Server};
 use crate::support::test_folder::TestFolder;
 
@@ -168,6 +169,9 @@ fn a_copy_is_confined_and_protected_as_the_workspace_is() {
     let folder = folder(true);
     let original = folder.at("text").to_string_lossy().into_owned();
     let (read, write) = (original.clone(), original);
+    // Landlock can't keep a command from such a change, which ends the run.
+    let is_prevented = cfg!(target_os = "macos") || bubblewrap_works();
+    let append = move |file: &str| if is_prevented { format!("echo x >> {file}") } else { "false".to_owned() };
     let server = Server::start(move |request: &Request| match (request.prompt().as_str(), request.turn()) {
         ("Parent.", 0) => Answer::calls(&[task("Child.")]),
         ("Child.", 0) => Answer::calls(&[
@@ -177,8 +181,8 @@ fn a_copy_is_confined_and_protected_as_the_workspace_is() {
             ("bash", json!({ "command": format!("echo outside >> {write}") })),
             ("bash", json!({ "command": "git status --short text" })),
             ("bash", json!({ "command": "git -c user.name=x -c user.email=x@x commit --allow-empty -m x" })),
-            ("bash", json!({ "command": "echo x >> .git" })),
-            ("bash", json!({ "command": "echo x >> kept" })),
+            ("bash", json!({ "command": append(".git") })),
+            ("bash", json!({ "command": append("kept") })),
             ("write_file", json!({ "path": "job.yaml", "content": "x", "overwrite": true })),
         ]),
         ("Child.", _) => Answer::text("Tried."),

@@ -1,7 +1,9 @@
 //! The fixtures of the tests of the whole program: a folder to work in, the real executable, a provider.
 
 pub(crate) mod body_dump;
+pub(crate) mod bubblewrap;
 pub(crate) mod journal;
+mod process_state;
 pub(crate) mod program;
 pub(crate) mod record;
 pub(crate) mod server;

@@ -25,15 +25,7 @@ pub(crate) struct Program {
 impl Program {
     /// The environment has only `PATH`, an empty home, and no proxy for loopback; stdin is empty.
     pub(super) fn new(folder: &TestFolder, executable: &str, arguments: &[&str]) -> Self {
-        let mut command = match hangup_is_ignored() {
-            false => Command::new(executable),
-            // The tests may run under nohup, which the programs that they start must not inherit.
-            true => {
-                let mut command = Command::new("/usr/bin/env");
-                command.args(["--default-signal=HUP", executable]);
-                command
-            }
-        };
+        let mut command = Command::new(executable);
         command
             .args(arguments)
             .current_dir(folder.path())
@@ -129,13 +121,6 @@ impl Program {
     pub(crate) fn run(self) -> ProgramOutput {
         self.spawn().wait()
     }
-}
-
-/// Whether SIGHUP is ignored here, and so in what is started from here. Known on Linux only.
-fn hangup_is_ignored() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
 
 fn drain(mut pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {

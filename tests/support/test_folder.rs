@@ -21,6 +21,7 @@ impl TestFolder {
 
     /// A folder elsewhere, or with the other temporary folders if that place isn't writable.
     pub(crate) fn new_in(above: &Path) -> Self {
+        super::process_state::reset();
         let named = || tempfile::Builder::new().prefix("legwork-test-").to_owned();
         let root = named().tempdir_in(above).or_else(|_| named().tempdir()).expect("a temporary folder");
         for name in ["work", "home"] {

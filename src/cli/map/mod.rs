@@ -29,7 +29,7 @@ use super::output::{printable, quote_word};
 use super::output_files::OutputFileArgs;
 use super::output_target::OutputTarget;
 use super::prepared_job::{JobArgs, PreparedJob, RunIdentity, run_date};
-use super::progress::{MapProgress, can_be_live, short_duration};
+use super::progress::{MapProgress, short_duration};
 use super::{ci_files, output_queue, read_files};
 use crate::budget::MapBudget;
 use crate::budget::ledger::Ledger;
@@ -258,6 +258,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let mut results = Results::open(&setup.folder, job.prepared.job.name(), &ids, prices).map_err(results_failed)?;
     let (usage, cost_usd, _) = results.table().totals();
     budget.count_recorded(usage.total(), cost_usd).map_err(results_failed)?;
+    let cut_off = (results.table().cut_off_requests(), results.table().open_cost_usd());
     job.secrets.register_github_masks(env);
     let time = limits.wall_clock.unwrap_or(NO_TIME_LIMIT).min(NO_TIME_LIMIT);
     let deadline = RunDeadline::after(time);
@@ -271,7 +272,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
             pluralize(jobs as u64, "row")
         ));
     }
-    let progress = MapProgress::start(env, can_be_live(env), checked.to_run.len(), jobs, &signals, &budget);
+    let progress = MapProgress::start(env, checked.to_run.len(), jobs, &signals, &budget, cut_off);
     let runner = MapRunner {
         jobs,
         max_failures: options.max_failures,

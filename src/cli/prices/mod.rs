@@ -80,6 +80,13 @@ pub(super) fn prices(options: &PricesArgs, env: &CliEnv) -> Result<u8, Error> {
     Ok(u8::from(has_unknown))
 }
 
+/// The names of all models that have a price.
+pub(super) fn model_names(env: &CliEnv) -> Vec<String> {
+    let Ok(prices) = env.prices() else { return Vec::new() };
+    let lookup = PriceLookup { prices, file: None, env, now: (env.clock)() };
+    lookup.all_models().iter().map(ToString::to_string).collect()
+}
+
 struct PriceLookup<'a> {
     prices: &'a Prices,
     /// The path of the user's file for display.

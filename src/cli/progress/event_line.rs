@@ -30,6 +30,7 @@ pub(super) fn event_line(entry: &JournalEntry) -> Option<String> {
         Event::ReplyDiscarded(event) => format!("reply discarded, asking again: {}", event.reason),
         Event::ResultsTruncated(event) => run_stats::truncation_summary(event),
         Event::ContextCompacted(event) => run_stats::compaction_summary(event),
+        Event::ResultTaken(_) => run_stats::RESULT_TAKEN_NOTE.to_owned(),
         Event::LimitReached(limit) => format!("{}: {}", limit.limit, limit.message),
         Event::LimitRaised(raised) => format!("{} raised: {}", raised.limit, run_stats::LIMIT_RAISED_NOTE),
         Event::CheckStarted(started) if started.attempt == 1 => format!("check {}", started.name),

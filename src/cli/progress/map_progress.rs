@@ -10,13 +10,13 @@ use super::event_line::MAX_LINE_CHARS;
 use super::heartbeat::Heartbeat;
 use super::live_line::{LiveLine, lines_that_fit, live_lines};
 use super::live_screen::{LiveScreen, Size};
-use super::run_progress::LIVE_TICK;
+use super::run_progress::{LIVE_TICK, can_be_live};
 use super::run_status::{RunStatus, short_cost, short_duration};
 use super::ticker::Ticker;
 use crate::budget::MapBudget;
 use crate::cli::env::CliEnv;
 use crate::cli::output::{Console, printable};
-use crate::event::{JournalEntry, Outcome, RunResult};
+use crate::event::{CutOffRequests, JournalEntry, Outcome, RunResult};
 use crate::formats::run_stats;
 use crate::plan::Plan;
 use crate::pricing::Prices;
@@ -47,6 +47,8 @@ struct ShownMap {
     heartbeat: Heartbeat,
     signals: Signals,
     budget: Arc<MapBudget>,
+    /// The requests of earlier starts that were cut off, and what is reserved for those that the ledger doesn't count.
+    cut_off: (CutOffRequests, f64),
 }
 
 #[derive(Default)]
@@ -76,15 +78,17 @@ impl RunObserver for RowStatus {
 }
 
 impl MapProgress {
-    /// For this many rows, of which `jobs` run at once. Live lines are drawn if `is_live` is set.
+    /// For this many rows, of which `jobs` run at once. `cut_off` are the requests of earlier starts that were cut off, and what is
+    /// reserved in US dollars for those of rows that haven't ended.
     pub(in crate::cli) fn start(
         env: &CliEnv,
-        is_live: bool,
         total: usize,
         jobs: usize,
         signals: &Signals,
         budget: &Arc<MapBudget>,
+        cut_off: (CutOffRequests, f64),
     ) -> Self {
+        let is_live = can_be_live(env);
         let heartbeat = Heartbeat::new(env);
         let interval = if is_live { LIVE_TICK } else { heartbeat.tick() };
         let shown = Arc::new(ShownMap {
@@ -97,6 +101,7 @@ impl MapProgress {
             heartbeat,
             signals: signals.clone(),
             budget: Arc::clone(budget),
+            cut_off,
         });
         let of_ticker = Arc::clone(&shown);
         // Without a thread, only the ends of rows are shown.
@@ -290,7 +295,8 @@ impl ShownMap {
         let (spent, limits) = self.budget.spent();
         let is_incomplete =
             state.is_cost_incomplete || state.active.values().any(|row| lock(&row.status.0).cost().is_none());
-        let mut text = short_cost(spent.cost_usd);
+        let (cut_off, open_cost) = &self.cut_off;
+        let mut text = short_cost(spent.cost_usd + open_cost);
         if let Some(limit) = limits.cost_usd {
             text.push_str(&format!(" of {}", short_cost(limit)));
         }
@@ -300,6 +306,7 @@ impl ShownMap {
         if let Some(limit) = limits.tokens {
             text.push_str(&format!(", {} of {} tokens", run_stats::tokens(spent.tokens), run_stats::tokens(limit)));
         }
+        text = run_stats::with_cut_off(text, cut_off);
         if state.failed > 0 {
             text.push_str(&format!(", {} failed", state.failed));
         }

@@ -127,6 +127,7 @@ fn is_shown_above(entry: &JournalEntry) -> bool {
         Event::CheckFinished(_)
         | Event::Retrying(_)
         | Event::ModelChanged(_)
+        | Event::ResultTaken(_)
         | Event::LimitReached(_)
         | Event::LimitRaised(_)
         | Event::ResultsTruncated(_)

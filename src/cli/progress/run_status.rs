@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 
 use super::event_line::event_line;
 use crate::cli::output::printable;
-use crate::event::{Event, JournalEntry, PARENT, RequestStarted, Usage};
+use crate::event::{CutOffRequests, Event, JournalEntry, PARENT, RequestStarted, Usage};
 use crate::formats::run_stats;
 use crate::plan::{Plan, PlannedAgent, PlannedLimits};
 use crate::pricing::Prices;
@@ -35,6 +35,8 @@ pub(super) struct RunStatus {
     elapsed_before: Duration,
     agents: IndexMap<String, AgentStatus>,
     used: Spent,
+    /// The requests that killed parts of the run have sent.
+    cut_off: CutOffRequests,
     tool_calls: u64,
     subagents: u64,
 }
@@ -108,6 +110,7 @@ impl RunStatus {
             elapsed_before: earlier.map(ResumeState::elapsed).unwrap_or_default(),
             agents: IndexMap::new(),
             used: Spent::NOTHING,
+            cut_off: CutOffRequests::NONE,
             tool_calls: 0,
             subagents: 0,
         };
@@ -130,6 +133,7 @@ impl RunStatus {
             Event::ReplyReceived(received) => Some(&received.reply.usage),
             Event::Retrying(retrying) => Some(&retrying.retry.usage),
             Event::RequestFailed(failed) => Some(&failed.usage),
+            Event::RequestInterrupted(interrupted) => Some(&interrupted.usage),
             _ => None,
         };
         let more = more.map(|usage| self.model_of(&entry.agent).map_or(Spent::NOTHING, |model| spent(usage, model)));
@@ -145,6 +149,7 @@ impl RunStatus {
                 if let Some(reserved) = agent.reserved.take() {
                     self.used.add(reserved);
                     agent.used.add(reserved);
+                    self.cut_off += CutOffRequests::one(reserved.tokens, reserved.cost);
                 }
                 agent.running_calls.clear();
             }
@@ -226,13 +231,14 @@ impl RunStatus {
             count(self.subagents, self.limits.subagents, "subagent"),
         ];
         let nearest = others.into_iter().flatten().max_by(|(a, _), (b, _)| a.total_cmp(b));
-        match (of_cost, nearest) {
+        let text = match (of_cost, nearest) {
             (Some((share, text)), other) if other.as_ref().is_none_or(|(other, _)| *other <= share) => {
                 format!("{text}, {}", percent(share))
             }
             (_, Some((share, text))) => format!("{cost}, {text}, {}", percent(share)),
             (_, None) => cost,
-        }
+        };
+        run_stats::with_cut_off(text, &self.cut_off)
     }
 
     /// What the run does, in one line for a log: `parent turn 12, explorer-1 bash cargo test`.
@@ -306,7 +312,7 @@ impl AgentStatus {
                 self.reserved = Some(Spent { tokens: request.reserved_tokens, cost: request.reserved_cost_usd });
             }
             Event::Retrying(_) => self.state = "retrying",
-            Event::ReplyReceived(_) | Event::RequestFailed(_) => self.reserved = None,
+            Event::ReplyReceived(_) | Event::RequestFailed(_) | Event::RequestInterrupted(_) => self.reserved = None,
             Event::CallStarted(started) => {
                 let line = line();
                 self.last_call.clone_from(&line);
@@ -468,7 +474,7 @@ mod tests {
 
     #[test]
     fn a_request_that_was_killed_counts_with_what_it_had_reserved() {
-        let mut status = RunStatus::new(&plan(&json!({})), &Prices::default(), None);
+        let mut status = RunStatus::new(&plan(&json!({ "cost_usd": 0.5 })), &Prices::default(), None);
         status.apply(&entry(PARENT, "request_started", &request(1)));
         assert_eq!((status.used.tokens, status.cost()), (0, Some(0.0)));
         status.apply(&entry(
@@ -477,6 +483,8 @@ mod tests {
             &json!({ "version": "1", "workspace": "/w", "sandbox": "off", "commit": null }),
         ));
         assert_eq!((status.used.tokens, status.cost()), (500, Some(0.25)));
+        let expected = "$0.25 of $0.50, 50 %, including $0.25 reserved for 1 request that was cut off";
+        assert_eq!(status.cost_and_limit(), expected);
     }
 
     #[test]

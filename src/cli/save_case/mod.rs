@@ -27,6 +27,7 @@ use crate::cases::{
 use crate::error::Error;
 use crate::event::{Event, JournalEntry, Outcome, RunResult};
 use crate::formats::test_text;
+use crate::git::is_worktree_root;
 use crate::lints::JobTrust;
 use crate::message::ToolCall;
 use crate::plan::Plan;
@@ -128,7 +129,7 @@ impl CaseRecorder {
             folder,
             fixture,
             redactor: redactor.clone(),
-            is_repository: workspace.join(".git").exists(),
+            is_repository: is_worktree_root(workspace),
             replies: Arc::default(),
         })
     }

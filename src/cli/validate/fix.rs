@@ -10,6 +10,7 @@ use super::{atomic_replace, read_files};
 use crate::cli::env::CliEnv;
 use crate::diagnostic::{Diagnostic, Source};
 use crate::error::Error;
+use crate::git::is_worktree_root;
 use crate::lints::autofix::{self, FixResult, PromptReaders};
 use crate::template::{FileId, JobDir, MAX_FILE_BYTES};
 use crate::text::diff::{for_terminal, hunks, quote_header_path};
@@ -186,7 +187,7 @@ fn neighbour_files<'a>(prompt: &Path, readers: impl Iterator<Item = &'a Path>) -
     let folders: Vec<&Path> = prompt.ancestors().skip(1).collect();
     let of_readers = readers.filter_map(|folder| folder.canonicalize().ok());
     let highest = of_readers.filter_map(|folder| folders.iter().position(|above| *above == folder)).max();
-    let repository = folders.iter().position(|folder| folder.join(".git").exists());
+    let repository = folders.iter().position(|folder| is_worktree_root(folder));
     let searched = &folders[..repository.or(highest).map_or(0, |last| last + 1)];
     let entries = searched.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
     let paths = entries.map(|entry| entry.path()).filter(|path| read_files::is_yaml(path) && path.is_file());

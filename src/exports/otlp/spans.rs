@@ -162,6 +162,7 @@ impl<'a> Walk<'a> {
                 }
                 StepKind::ModelChanged(_)
                 | StepKind::ResultsTruncated(_)
+                | StepKind::ResultTaken
                 | StepKind::LimitReached(_)
                 | StepKind::LimitRaised(_)
                 | StepKind::Resumed(_) => {}
@@ -509,6 +510,7 @@ fn outcome_error(outcome: Option<Outcome>) -> Option<String> {
 /// The event of a step that isn't a span of its own.
 fn agent_event(at: Timestamp, step: &StepKind) -> Option<Event> {
     let (name, attributes) = match step {
+        StepKind::ResultTaken => ("legwork.result_taken", Vec::new()),
         StepKind::LimitReached(hit) => (
             "legwork.limit_reached",
             vec![text_attribute("legwork.limit", &*hit.limit), text_attribute("legwork.reason", &*hit.message)],

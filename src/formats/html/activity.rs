@@ -162,6 +162,7 @@ pub(super) fn timeline_of(outlined: &AgentOutline<'_>, clock: &RunClock) -> (Vec
             StepKind::LimitReached(limit) => marks.push(mark(MarkKind::Limit, limit.message.clone())),
             StepKind::Resumed(_) => marks.push(mark(MarkKind::Resumed, "resumed".to_owned())),
             StepKind::Note(_)
+            | StepKind::ResultTaken
             | StepKind::ModelChanged(_)
             | StepKind::ResultsTruncated(_)
             | StepKind::Compacted(..)

@@ -239,7 +239,10 @@ fn figures(conversation: &Conversation, outline: &Outline<'_>, split: &TimeSplit
         figures.push(figure(
             "cost (estimate)",
             run_stats::cost(cost),
-            limit.map_or("no limit".to_owned(), |limit| format!("of {}", run_stats::cost(Some(limit)))),
+            run_stats::with_cut_off(
+                limit.map_or("no limit".to_owned(), |limit| format!("of {}", run_stats::cost(Some(limit)))),
+                &result.map(|it| it.cut_off_requests).unwrap_or_default(),
+            ),
             cost.zip(limit).map(|(cost, limit)| cost / limit.max(f64::MIN_POSITIVE)),
         ));
     }

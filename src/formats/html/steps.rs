@@ -147,6 +147,7 @@ impl<'c, 'a> ConversationWriter<'c, 'a> {
                 );
                 note("compaction", title, Some(body), false)
             }
+            StepKind::ResultTaken => note("note", format!("Result: {}", run_stats::RESULT_TAKEN_NOTE), None, false),
             StepKind::LimitReached(limit) => {
                 note("limit", format!("Limit {}: {}", limit.limit, limit.message), None, true)
             }

@@ -20,7 +20,7 @@ use super::bounded_output::CommandOutput;
 use super::environment::Environment;
 use super::fd_limit;
 use super::reaper::{CALL_ID_VARIABLE, CommandTree};
-use crate::sandbox::{PreparedCommand, Sandbox, TamperError};
+use crate::sandbox::{HiddenPaths, MAX_RESTARTS, PreparedCommand, Sandbox, TamperError};
 use crate::workspace::Workspace;
 
 /// The most processes that a command may have at once: many times what builds and tests need.
@@ -145,6 +145,18 @@ impl ShellCommand<'_> {
     }
 
     async fn start_and_wait(&self, output: &mut CommandOutput) -> io::Result<ProcessOutcome> {
+        for _ in 0..MAX_RESTARTS {
+            match self.try_once(output).await? {
+                Ok(outcome) => return Ok(outcome),
+                // Another program has removed what bubblewrap was to hide. The command hasn't run.
+                Err(failure) if failure.is_outdated => output.clear(),
+                Err(failure) => return Err(failure.error),
+            }
+        }
+        self.try_once(output).await?.map_err(|failure| failure.error)
+    }
+
+    async fn try_once(&self, output: &mut CommandOutput) -> io::Result<Result<ProcessOutcome, SetupFailure>> {
         let (mut running, mut pipe) = self.start()?;
         let mut startup_output = Vec::new();
         let mut keep = |chunk: &[u8]| {
@@ -217,9 +229,10 @@ impl ShellCommand<'_> {
             ProcessOutcome::Exited(status) if status.code().is_some_and(|code| code != 0) && !running.was_started() => {
                 let startup_output = String::from_utf8_lossy(&startup_output);
                 let line = startup_output.lines().find(|line| line.contains("bwrap")).unwrap_or("no error message");
-                Err(io::Error::other(format!("the sandbox can't be set up ({})", line.trim())))
+                let error = io::Error::other(format!("the sandbox can't be set up ({})", line.trim()));
+                Ok(Err(SetupFailure { error, is_outdated: running.hidden.have_changed() }))
             }
-            outcome => Ok(outcome),
+            outcome => Ok(Ok(outcome)),
         }
     }
 
@@ -243,6 +256,13 @@ impl ShellCommand<'_> {
     }
 }
 
+/// Why bubblewrap couldn't start a command.
+struct SetupFailure {
+    error: io::Error,
+    /// Whether what it was to hide has changed, so that the next try may succeed.
+    is_outdated: bool,
+}
+
 /// Whether a command was ended by a signal that also ends this program, as its exit code says if a shell or a sandbox is in between.
 fn ended_by_signal(status: ExitStatus) -> bool {
     let signals = [Signal::HUP, Signal::INT, Signal::TERM].map(Signal::as_raw);
@@ -255,7 +275,7 @@ fn start_prepared(prepared: PreparedCommand, configure: impl FnOnce(&mut Command
     static CALLS: AtomicU64 = AtomicU64::new(0);
     close_inherited_files();
     let call_id = format!("{}.{}", std::process::id(), CALLS.fetch_add(1, Ordering::Relaxed));
-    let PreparedCommand { command, is_supervised, status_pipe } = prepared;
+    let PreparedCommand { command, is_supervised, status_pipe, hidden } = prepared;
     let mut command = Command::from(command);
     configure(&mut command);
     // A killed supervisor couldn't end the processes below it.
@@ -268,7 +288,7 @@ fn start_prepared(prepared: PreparedCommand, configure: impl FnOnce(&mut Command
     })?;
     // Closes our ends of its pipes, so that reading ends when the last process closes its own.
     drop(command);
-    Ok(RunningCommand { child, tree, is_supervised, status_pipe })
+    Ok(RunningCommand { child, tree, is_supervised, status_pipe, hidden })
 }
 
 /// A started command.
@@ -278,6 +298,8 @@ struct RunningCommand {
     is_supervised: bool,
     /// Where bubblewrap reports the exit code, which it does only if it could start the command.
     status_pipe: Option<PipeReader>,
+    /// What bubblewrap hides.
+    hidden: HiddenPaths,
 }
 
 impl RunningCommand {

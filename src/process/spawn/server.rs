@@ -52,6 +52,12 @@ impl ServerProcess {
         self.running.child.try_wait().ok().flatten()
     }
 
+    /// Whether the program was never started, because another program has removed what bubblewrap was to hide. Then it can be
+    /// started again.
+    pub(crate) fn has_outdated_sandbox(&mut self) -> bool {
+        self.try_wait().is_some() && !self.running.was_started() && self.running.hidden.have_changed()
+    }
+
     /// Whether it has more processes than a command may have.
     pub(crate) fn has_too_many_processes(&self) -> bool {
         self.running.tree.has_more_than(MAX_PROCESSES)

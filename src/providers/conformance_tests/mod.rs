@@ -156,11 +156,16 @@ pub(super) fn read(mut growth: ReplyAssembler<impl EventDecoder>, chunks: &[&[u8
 #[derive(Default)]
 pub(super) struct RecordingObserver {
     pub(super) retries: Mutex<Vec<Retry>>,
+    pub(super) progress: Mutex<Usage>,
 }
 
 impl StreamObserver for RecordingObserver {
     fn on_retry(&self, retry: &Retry) {
         self.retries.lock().unwrap().push(retry.clone());
+    }
+
+    fn on_progress(&self, usage: Usage) {
+        *self.progress.lock().unwrap() = usage;
     }
 }
 

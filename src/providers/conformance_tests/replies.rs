@@ -32,6 +32,75 @@ async fn calls_are_assembled_from_pieces_in_order() {
 }
 
 #[tokio::test]
+async fn halves_of_characters_are_joined_or_replaced() {
+    // Rust's strings have no halves, so they are put into the JSON.
+    let with_halves = |json: &str| json.replace("HIGH", "\\ud83d").replace("LOW", "\\ude00");
+    let of = |pieces: [&'static str; 2]| {
+        let call = ReplyPart::Call("toolu_1", "glob", pieces.to_vec());
+        ReplySpec(vec![ReplyPart::Text(vec!["a HIGH", "LOW b HIGH"]), call], ReplyEnding::ToolUse)
+    };
+    for dialect in dialects() {
+        let said = of(["{\"pattern\":\"HIGH", "LOW HIGH\"}"]);
+        let events = dialect.events(&said).concat();
+        let whole = with_halves(&dialect.whole(&said).to_string());
+        let mut answers = vec![
+            ScriptedResponse::stream([with_halves(&events).as_bytes()]),
+            ScriptedResponse::new("200 OK", "content-type: application/json\r\n", &whole),
+        ];
+        // In Gemini's API, an input isn't JSON within a string.
+        if dialect.spec().name != "gemini" {
+            let events = dialect.events(&of(["{\"pattern\":\"\\ud83d", "\\ude00 \\ud83d\"}"])).concat();
+            answers.push(ScriptedResponse::stream([with_halves(&events).as_bytes()]));
+        }
+        for answer in answers {
+            let reply = ask_once(&*dialect, vec![answer]).await.0.unwrap();
+            assert_eq!(reply.text(), "a 😀 b \u{fffd}", "{}", dialect.spec().name);
+            let call = reply.tool_calls().next().unwrap();
+            let input: Value = serde_json::from_str(call.input.get()).unwrap();
+            assert_eq!((input, &call.input_error), (json!({ "pattern": "😀 \u{fffd}" }), &None));
+            // A value has no halves, so parsing the whole reply as one shows that none is left to be sent back.
+            serde_json::from_str::<Value>(&serde_json::to_string(&reply).unwrap()).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_usage_so_far_is_known_when_a_request_is_stopped() {
+    for dialect in dialects() {
+        let events = dialect.events(&ReplySpec(vec![ReplyPart::Text(vec!["some words"; 20])], ReplyEnding::EndTurn));
+        let half = events[..10].concat();
+        let answer = ScriptedResponse::stream([half.as_bytes()]).cut(ConnectionEnd::Hang);
+        let server = ScriptedServer::start(vec![answer]).await;
+        let seen = RecordingObserver::default();
+        let mut conversation = prompted(&*dialect, &server.url);
+        let arrived = async {
+            while seen.progress.lock().unwrap().output_tokens < 10 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            reply = conversation.ask(request(), &seen) => panic!("{reply:?}"),
+            () = arrived => {}
+        }
+        let usage = *seen.progress.lock().unwrap();
+        assert!(usage.prompt() > 0, "{}: {usage:?}", dialect.spec().name);
+    }
+}
+
+#[tokio::test]
+async fn thoughts_in_the_text_are_not_part_of_the_answer() {
+    for dialect in dialects() {
+        let pieces = vec!["<th", "ink>\nI say 42.\n</thi", "nk>\n\nThe answer ", "has a <think>."];
+        let said = ReplySpec(vec![ReplyPart::Text(pieces)], ReplyEnding::EndTurn);
+        for answer in [streamed(&*dialect, &said), in_one_piece(&*dialect, &said)] {
+            let reply = ask_once(&*dialect, vec![answer]).await.0.unwrap();
+            assert_eq!(reply.text(), "The answer has a <think>.", "{}", dialect.spec().name);
+            assert!(matches!(&reply.blocks[0].content, BlockContent::Thinking(text) if text == "I say 42."));
+        }
+    }
+}
+
+#[tokio::test]
 async fn json_over_several_lines_becomes_one_line() {
     for dialect in dialects() {
         let input = vec!["{\n  \"pattern\":\r\n", "  \"a\\nb\"\n}"];

@@ -224,6 +224,7 @@ impl<B: RequestEncoder> HttpConversation<B> {
         assembler: &mut ReplyAssembler<B::Decoder>,
         permit: &mut Permit,
         key_number: &mut Option<u64>,
+        observer: &dyn StreamObserver,
     ) -> Result<Option<String>, FailedAttempt> {
         let key = self.shared.endpoint.issued_key().await?;
         *key_number = key.as_ref().map(|key| key.number);
@@ -237,7 +238,7 @@ impl<B: RequestEncoder> HttpConversation<B> {
         }
         let request_id = request_id(&response).map(|id| self.shared.endpoint.quote(id));
         if response.media_type() == "text/event-stream" {
-            self.read_stream(response, assembler).await?;
+            self.read_stream(response, assembler, observer).await?;
             return Ok(request_id);
         }
         let media_type = response.media_type();
@@ -279,6 +280,7 @@ impl<B: RequestEncoder> HttpConversation<B> {
         &self,
         mut response: HttpResponse<'_>,
         assembler: &mut ReplyAssembler<B::Decoder>,
+        observer: &dyn StreamObserver,
     ) -> Result<(), FailedAttempt> {
         let mut decoder = Decoder::new(MAX_EVENT_BYTES);
         // The first event, or the latest error, to recognize another API.
@@ -319,6 +321,7 @@ impl<B: RequestEncoder> HttpConversation<B> {
             })?;
             if output_tokens != assembler.usage().output_tokens {
                 (output_tokens, idle) = (assembler.usage().output_tokens, 0);
+                observer.on_progress(assembler.usage());
             }
             if idle > MAX_BYTES_WITHOUT_PROGRESS {
                 return Err(self.no_progress());
@@ -469,7 +472,7 @@ impl<B: RequestEncoder + Sync> Conversation for HttpConversation<B> {
                 let mut assembler = ReplyAssembler::new(self.encoder.prompt_bytes(), self.encoder.new_decoder());
                 let endpoint = &self.shared.endpoint;
                 let mut key_number = None;
-                let exchange = self.attempt(chunks.clone(), &mut assembler, &mut permit, &mut key_number);
+                let exchange = self.attempt(chunks.clone(), &mut assembler, &mut permit, &mut key_number, observer);
                 let total = endpoint.timeouts.total;
                 let outcome = timeout(total, exchange).await.unwrap_or_else(|_| {
                     let url = &endpoint.display_url;

@@ -94,8 +94,8 @@ impl Landlock {
         shell.args(["-c", &script, "sh", &std::process::id().to_string()]);
         shell.env_clear().env("PATH", "/usr/bin:/bin").current_dir("/");
         self.confine(&mut shell, true);
-        let prepared = PreparedCommand { command: shell, is_supervised: false, status_pipe: None };
-        let printed = Probe::start(|| Ok(prepared), tier_probe::deadline())?.wait()?;
+        let prepared = PreparedCommand::direct(shell);
+        let printed = Probe::start(std::iter::once(Ok(prepared)), tier_probe::deadline())?.wait()?;
         tier_probe::check_status(&printed, &["CapPrm", "CapEff"], true)?;
         let has = |line: &str| printed.lines().any(|printed| printed == line);
         let problems = [

@@ -265,7 +265,9 @@ impl ProtectedPathSearch<'_> {
             folder
         };
         let common = git::common_dir(&folder);
-        let worktrees = folders_in(&common.join("worktrees"));
+        let mut worktrees = folders_in(&common.join("worktrees"));
+        // Those of other rows and subagents come and go. What the guard accepts there can't make git run anything.
+        worktrees.retain(|note| !git::worktree_root(note).is_some_and(|tree| is_own_workspace(&tree)));
         let mut folders = vec![folder, common.clone()];
         folders.extend_from_slice(&worktrees);
         folders.dedup();

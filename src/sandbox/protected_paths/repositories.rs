@@ -1,12 +1,14 @@
 //! Finds the git repositories in a folder.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::git::is_dot_git;
+use crate::isolation::WORKSPACES_FOLDER;
 
 /// The most repositories in the workspace.
 const MAX_REPOSITORIES: usize = 10_000;
@@ -28,7 +30,7 @@ pub struct Repositories {
 }
 
 impl Repositories {
-    /// Searches a folder, but not `out`, for at most `time`.
+    /// Searches a folder for at most `time`, but not `out`, nor the workspaces that other rows and subagents have.
     ///
     /// Repositories matter because their configuration names programs that git runs, and `git status` in an outer repository
     /// enters an inner one that the index lists.
@@ -58,7 +60,7 @@ impl Repositories {
                     found.push(folder.join(name));
                 } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                     let path = folder.join(name);
-                    if path != out {
+                    if path != out && path.file_name() != Some(OsStr::new(WORKSPACES_FOLDER)) {
                         queue.push_back((path, own));
                     }
                 }

@@ -142,8 +142,8 @@ impl Seatbelt {
         let mut shell = self.command_with(&profile, Path::new("/bin/bash"), Path::new("/"), &variables);
         shell.args(["-c", PROBE_SCRIPT, "bash"]).arg(&closed);
         shell.args([std::process::id().to_string(), port.to_string()]);
-        let prepared = PreparedCommand { command: shell, is_supervised: false, status_pipe: None };
-        let printed = tier_probe::Probe::start(move || Ok(prepared), tier_probe::deadline())?.wait()?;
+        let prepared = PreparedCommand::direct(shell);
+        let printed = tier_probe::Probe::start(std::iter::once(Ok(prepared)), tier_probe::deadline())?.wait()?;
         listener.set_nonblocking(true).map_err(explain)?;
         // Independent of what the shell reports.
         let has_connected = !matches!(listener.accept(), Err(error) if error.kind() == ErrorKind::WouldBlock);

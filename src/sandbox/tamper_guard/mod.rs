@@ -14,6 +14,7 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 mod tree_check;
+mod worktree_notes;
 
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};

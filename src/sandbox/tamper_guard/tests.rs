@@ -240,3 +240,56 @@ fn the_record_of_an_ended_run_may_change_only_if_the_run_is_resumed() {
     fs::write(record.join("events.jsonl"), "planted").unwrap();
     assert!(guard.check(false).is_err());
 }
+
+/// Git's note of a worktree, as `git worktree add` writes it.
+fn write_note(root: &Path, name: &str, worktree: &str) -> PathBuf {
+    let note = root.join(".git/worktrees").join(name);
+    fs::create_dir_all(note.join("logs")).unwrap();
+    fs::write(note.join("gitdir"), format!("{worktree}/.git\n")).unwrap();
+    fs::write(note.join("commondir"), "../..\n").unwrap();
+    fs::write(note.join("HEAD"), "ref: refs/heads/x\n").unwrap();
+    note
+}
+
+#[test]
+fn worktrees_of_rows_come_and_go_and_others_do_not() {
+    let (_folder, root) = workspace();
+    let own = |name: &str| format!("/somewhere/runs/.workspaces/job/map-rows/{name}");
+    let mut policy = policy(&root);
+    policy.allowed_changes.git_folders.insert(root.join(".git"));
+    let paths = [root.join(".git")];
+    let mut guard = TamperGuard::new(&policy, &paths);
+    let a = write_note(&root, "a", &own("a"));
+    assert_eq!(guard.check(false), Ok(()), "the first worktree of the repository");
+    guard.rebaseline();
+    write_note(&root, "b", &own("b"));
+    fs::create_dir(root.join(".git/worktrees/c")).unwrap();
+    fs::write(root.join(".git/worktrees/c/locked"), "initializing").unwrap();
+    fs::remove_dir_all(&a).unwrap();
+    assert_eq!(guard.check(false), Ok(()));
+    assert!(root.join(".git/worktrees/b").exists() && !a.exists(), "nothing is taken back");
+    fs::remove_dir_all(root.join(".git/worktrees")).unwrap();
+    assert_eq!(guard.check(false), Ok(()), "the last one takes the folder of notes with it");
+    // A note that makes git read another configuration, or one of a worktree of the user's own.
+    let user = write_note(&root, "user", "/home/user/worktree");
+    write_note(&root, "b", &own("b"));
+    let mut guard = TamperGuard::new(&policy, &paths);
+    for attack in [
+        ("b/config.worktree", "[core]\nfsmonitor = x\n"),
+        ("b/commondir", "/elsewhere\n"),
+        ("b/gitdir", "/elsewhere/.git\n"),
+        ("b/hooks/x", "x"),
+        ("b/info/attributes", "* filter=x\n"),
+        ("user/HEAD", "x"),
+    ] {
+        let path = root.join(".git/worktrees").join(attack.0);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, attack.1).unwrap();
+        assert!(guard.check(false).is_err(), "{attack:?}");
+        fs::remove_dir_all(root.join(".git/worktrees/b")).unwrap_or_default();
+        write_note(&root, "b", &own("b"));
+        assert_eq!(guard.check(false), Ok(()), "{attack:?}");
+    }
+    fs::remove_dir_all(&user).unwrap();
+    assert!(guard.check(false).is_err() && user.join("gitdir").exists(), "it is restored");
+}

@@ -13,6 +13,7 @@ use super::super::allowed_changes::{ChangePermission, PathPolicy};
 use super::super::tamper_error::TamperError;
 use super::dir_fd::{hard_links, kind, kind_of, list, read, stat};
 use super::file_state::{FileState, MAX_GIT_FILE_BYTES, SnapshotBudget, StatSnapshot};
+use super::worktree_notes::is_of_own_workspace;
 use super::{git_content, rollback};
 
 /// How deep folders are looked into.
@@ -61,6 +62,9 @@ pub(super) fn capture(at: Location<'_>, before: FileState, budget: &mut Snapshot
     for (name, kind) in listing {
         let policy = at.policy.child(&name);
         let child = at.child(&opened, &name, &policy);
+        if is_of_own_workspace(&opened, &name, &policy) {
+            continue;
+        }
         let before = known.remove(&name);
         if before.is_some() || !child.is_ignored(kind) {
             let state = capture(child, before.unwrap_or(FileState::Missing), budget);
@@ -86,6 +90,9 @@ impl<'a> TreeCheck<'a> {
     }
 
     pub(super) fn check(&mut self, at: Location<'_>, state: Option<&mut FileState>) {
+        if is_of_own_workspace(at.folder, at.name, at.policy) {
+            return;
+        }
         match stat(at.folder, at.name) {
             None => self.check_missing(at, state),
             Some(now) if kind_of(&now) == FileType::Directory => {
@@ -97,6 +104,10 @@ impl<'a> TreeCheck<'a> {
 
     fn check_missing(&mut self, at: Location<'_>, state: Option<&mut FileState>) {
         let Some(state) = state.filter(|state| !matches!(state, FileState::Missing)) else { return };
+        // Whoever removes the last worktree removes the folder of all notes.
+        if at.policy.is_in_git_dir("worktrees") && matches!(state, FileState::Folder(_, notes) if notes.is_empty()) {
+            return;
+        }
         let may_go = match at.policy.permission() {
             ChangePermission::Files | ChangePermission::File | ChangePermission::Lock => true,
             ChangePermission::Objects => {
@@ -116,7 +127,7 @@ impl<'a> TreeCheck<'a> {
         let is_new = matches!(state, None | Some(FileState::Missing));
         let is_allowed = match permission {
             ChangePermission::Anything => return,
-            ChangePermission::Nothing => is_same,
+            ChangePermission::Nothing => is_same || is_new && at.policy.is_in_git_dir("worktrees"),
             ChangePermission::FolderOnly => is_new || is_same,
             ChangePermission::Files | ChangePermission::Objects => at.depth <= MAX_DEPTH,
             ChangePermission::File | ChangePermission::Lock => false,

@@ -108,6 +108,7 @@ async fn ignore_files_apply_within_their_repository() {
     harness.write(".gitignore", "\u{feff}*.log\n!keep.log\n/x/build/\nbroken[\n");
     harness.write("sub/.ignore", "!b.log\nc.txt\n");
     // Rules from outside don't apply in a nested repository, except for .ignore.
+    write_repository(&harness.path("other"));
     harness.write("other/.git/info/exclude", "*.tmp\n");
     let files = json!({ "pattern": "needle", "output": "files" });
     assert_eq!(grep(&harness, files).await, "keep.log\nother/d.log\nsub/b.log");
@@ -129,8 +130,20 @@ async fn rules_above_the_workspace_apply_only_within_its_repository() {
     let harness = ToolHarness::at(&["grep"], folder, "repo/ws");
     let files = || json!({ "pattern": "needle", "output": "files" });
     assert_eq!(grep(&harness, files()).await, "a\nb", "ignore files above a workspace without git don't apply");
-    std::fs::create_dir(harness.folder.path().join("repo/.git")).unwrap();
-    assert_eq!(grep(&harness, files()).await, "b");
+    // Other programs leave empty folders of this name, which aren't repositories to git.
+    std::fs::create_dir_all(harness.folder.path().join("repo/.git/info")).unwrap();
+    assert_eq!(grep(&harness, files()).await, "a\nb");
+    std::fs::create_dir(harness.folder.path().join("repo/ws/.git")).unwrap();
+    write_repository(&harness.folder.path().join("repo"));
+    assert_eq!(grep(&harness, files()).await, "b", "the empty one in the workspace doesn't end the search");
+}
+
+/// Writes what makes a folder a repository to git.
+fn write_repository(folder: &std::path::Path) {
+    for entry in ["objects", "refs"] {
+        std::fs::create_dir_all(folder.join(".git").join(entry)).unwrap();
+    }
+    std::fs::write(folder.join(".git/HEAD"), "ref: refs/heads/main\n").unwrap();
 }
 
 #[tokio::test]

@@ -1,8 +1,11 @@
 //! `write_file`: creates or replaces a file.
 
+mod text_form;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use self::text_form::TextForm;
 use super::file_tool::{FileCall, FileTool};
 use super::input::{lenient_bool, reject_redacted_text};
 use super::tool::Builtin;
@@ -25,7 +28,7 @@ struct WriteFileInput {
     /// Path of the file, relative to the workspace.
     #[serde(alias = "file_path")]
     path: String,
-    /// The complete content of the file.
+    /// The complete content of the file. A file that has CRLF line endings or a byte order mark keeps them.
     content: String,
     /// Whether to replace a file that you haven't read, whatever it contains. Default: false.
     #[serde(default, deserialize_with = "lenient_bool")]
@@ -40,10 +43,13 @@ fn write(input: &WriteFileInput, FileCall { workspace, state, .. }: &FileCall) -
     }
     let mut target = workspace.write_target(&input.path)?;
     workspace.with_path_lock(&target.path.clone(), || {
+        let mut form = None;
         if target.exists() {
             let shown = target.path.display();
+            let before = target.read();
+            form = before.as_deref().ok().map(TextForm::of);
             if state.has_seen(&target.path) {
-                if state.has_changed(&target.path, &target.read()?) {
+                if state.has_changed(&target.path, &before?) {
                     return Err(ToolError(format!("`{shown}` has changed since you read it; read it again")));
                 }
             } else if input.overwrite != Some(true) {
@@ -53,12 +59,14 @@ fn write(input: &WriteFileInput, FileCall { workspace, state, .. }: &FileCall) -
                 )));
             }
         }
-        target.write(input.content.as_bytes())?;
-        state.record_file(&target.path, input.content.as_bytes());
+        let content = form.map_or_else(|| input.content.clone().into_bytes(), |form| form.encode(&input.content));
+        target.write(&content)?;
+        state.record_file(&target.path, &content);
         let action = if target.exists() { "replaced" } else { "created" };
         let lines = pluralize(input.content.lines().count() as u64, "line");
-        let bytes = pluralize(input.content.len() as u64, "byte");
-        Ok(format!("{action} `{}`: {lines}, {bytes}", target.path.display()))
+        let bytes = pluralize(content.len() as u64, "byte");
+        let kept = form.map(|form| form.describe(&input.content)).unwrap_or_default();
+        Ok(format!("{action} `{}`: {lines}, {bytes}{kept}", target.path.display()))
     })
 }
 

@@ -32,6 +32,45 @@ async fn a_replaced_file_keeps_its_mode_and_leaves_hard_links_alone() {
 }
 
 #[tokio::test]
+async fn a_replaced_file_keeps_its_line_endings_and_its_encoding() {
+    let harness = ToolHarness::new(&["write_file", "read_file", "edit_file"]);
+    let utf16 = |text: &str, to_bytes: fn(u16) -> [u8; 2]| -> Vec<u8> {
+        std::iter::once(0xfeff).chain(text.encode_utf16()).flat_map(to_bytes).collect()
+    };
+    for (name, before, content, after, says) in [
+        ("crlf", b"one\r\ntwo\r\n".to_vec(), "1\n2\n3", b"1\r\n2\r\n3".to_vec(), "; its CRLF line endings were kept"),
+        ("own", b"one\r\n".to_vec(), "1\r\n2\n", b"1\r\n2\n".to_vec(), ""),
+        ("mixed", b"one\r\ntwo\n".to_vec(), "1\n2\n", b"1\n2\n".to_vec(), "; it had mixed line endings"),
+        ("lf", b"one\ntwo\r".to_vec(), "1\n", b"1\n".to_vec(), ""),
+        ("mark", "\u{feff}é\n".into(), "ä\n", "\u{feff}ä\n".into(), "; its UTF-8 byte order mark was kept"),
+        (
+            "both",
+            "\u{feff}é\r\n".into(),
+            "\u{feff}ä\n",
+            "\u{feff}ä\r\n".into(),
+            "; its UTF-8 byte order mark was kept; its CRLF",
+        ),
+        (
+            "le",
+            utf16("é\r\n", u16::to_le_bytes),
+            "ä😀\n",
+            utf16("ä😀\r\n", u16::to_le_bytes),
+            "; its encoding UTF-16 was kept; its CRLF",
+        ),
+        ("be", utf16("é\n", u16::to_be_bytes), "ä\n", utf16("ä\n", u16::to_be_bytes), "; its encoding UTF-16 was kept"),
+        ("empty", Vec::new(), "1\n", b"1\n".to_vec(), ""),
+    ] {
+        harness.write(name, &before);
+        let text = harness.ok("write_file", &input(name, content)).await;
+        assert_eq!(std::fs::read(harness.path(name)).unwrap(), after, "{name}");
+        let bytes = format!(", {} bytes{says}", after.len());
+        assert!(text.contains(&bytes) && (!says.is_empty() || text.ends_with(&bytes)), "{name}: {text}");
+        // What the tool wrote is what the agent has seen.
+        harness.ok("write_file", &serde_json::json!({ "path": name, "content": "x\n" }).to_string()).await;
+    }
+}
+
+#[tokio::test]
 async fn links_are_followed_within_the_workspace_only() {
     let harness = ToolHarness::new(&["write_file"]);
     harness.write("real.txt", "old");

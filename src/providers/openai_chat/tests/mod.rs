@@ -351,5 +351,5 @@ async fn text_in_parts_and_further_choices_are_understood() {
     let body = sent(&[second, parts, chunk(&json!({}), Some("stop"))]).concat();
     assert_eq!(reply_of(&body).await.text(), "Hi");
     let half = stream(&[json!({ "content": "half a \u{fffd} pair" })], "stop").replace('\u{fffd}', "\\ud83d");
-    assert_eq!(reply_of(&half).await.text(), "half a \u{fffd}\u{fffd}\u{fffd} pair");
+    assert_eq!(reply_of(&half).await.text(), "half a \u{fffd} pair");
 }
