@@ -275,8 +275,8 @@ impl Error {
             }
             Self::OtherFormat { version: None, .. } => Some("The legwork that wrote it can read it.".into()),
             Self::ForeignRecord { .. } => Some(
-                "Check the permissions in its plan, then resume it with --trust-record. Machines that share runs need the \
-                 same LEGWORK_RECORD_KEY."
+                "Check what its plan permits, then use --trust-record. Machines that share runs need the same \
+                 LEGWORK_RECORD_KEY."
                     .into(),
             ),
             Self::Copied { original, .. } => Some(format!(

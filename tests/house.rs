@@ -6,5 +6,6 @@ mod docs;
 mod file_graph;
 mod file_sizes;
 mod layers;
+mod programs;
 mod registries;
 pub(crate) mod source;

@@ -49,6 +49,7 @@ mod misconfigured_servers;
 mod mock_server;
 mod model_options;
 mod newcomer;
+mod own_programs;
 mod prices;
 mod process_cleanup;
 mod prompt_caching;

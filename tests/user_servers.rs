@@ -155,21 +155,23 @@ fn errors_name_the_server_and_the_file() {
 fn the_folder_follows_the_xdg_specification() {
     let server = Server::with(Checks::None, |_: &Request| Answer::text("Hello."));
     let folder = TestFolder::new();
-    folder.write("job.yaml", JOB).write("conf/legwork/providers.toml", server_config("anthropic", &server.url(), ""));
+    folder
+        .write("job.yaml", JOB)
+        .write("../conf/legwork/providers.toml", server_config("anthropic", &server.url(), ""));
     run(&folder)
         .run()
         .assert_code(3)
         .assert_stderr_contains("unknown-provider")
         .assert_stderr_contains("/.config/legwork/providers.toml");
     run(&folder)
-        .env("XDG_CONFIG_HOME", "conf")
+        .env("XDG_CONFIG_HOME", "../conf")
         .run()
         .assert_code(3)
         .assert_stderr_contains("/.config/legwork/providers.toml");
-    run(&folder).env("XDG_CONFIG_HOME", folder.at("conf")).run().assert_code(0);
+    run(&folder).env("XDG_CONFIG_HOME", folder.at("../conf")).run().assert_code(0);
     run(&folder).env_remove("HOME").run().assert_code(3).assert_stderr_contains("in providers.toml");
     configure(&folder, &server_config("anthropic", "http://127.0.0.1:1", ""));
-    run(&folder).env("XDG_CONFIG_HOME", folder.at("conf")).run().assert_code(0);
+    run(&folder).env("XDG_CONFIG_HOME", folder.at("../conf")).run().assert_code(0);
 }
 
 #[test]
@@ -393,17 +395,16 @@ fn cases_can_use_server_names() {
 
 #[test]
 fn no_tool_can_change_the_file_in_the_workspace() {
-    let server = Server::start(ScriptedAgents::of([
-        Answer::calls(&[("write_file", json!({"path": "conf/legwork/providers.toml", "content": "evil"}))]),
-        Answer::text("Over."),
-    ]));
+    let call = json!({ "tool": "write_file", "input": { "path": "conf/legwork/providers.toml", "content": "evil" }, "mistaken": true });
     let folder = TestFolder::new();
-    let text = server_config("anthropic", &server.url(), "key_env = \"LOCAL_KEY\"");
+    let text = server_config("anthropic", "http://127.0.0.1:1", "key_env = \"LOCAL_KEY\"");
+    folder.write("script.yaml", json!({ "parent": [{ "calls": [call] }, { "text": "Over." }] }).to_string());
     folder.write("job.yaml", JOB.replace("[]", "[write_file]")).write("conf/legwork/providers.toml", &text);
-    let ended = run(&folder).env("XDG_CONFIG_HOME", folder.at("conf")).env("LOCAL_KEY", KEY).run();
-    ended.assert_code(0);
-    assert!(server.finish()[1].results()[0].is_error);
+    let run = || run(&folder).env("XDG_CONFIG_HOME", folder.at("conf")).env("LOCAL_KEY", KEY);
+    // A model of another provider uses nothing in it.
+    run().args(["--model", "replay/script.yaml"]).run().assert_code(0);
     assert_eq!(folder.read("conf/legwork/providers.toml"), text);
+    run().run().assert_code(2).assert_stderr_contains("it is in the workspace or its repository");
 }
 
 #[test]

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::ToolDeps;
 use crate::apply::{ContentChange, MergeSession, TargetFiles, overwrite};
 use crate::event::{Change, MergedChanges};
+use crate::git::GitProgram;
 use crate::isolation::{Isolation, IsolationError, Snapshot, WORKSPACES_FOLDER};
 use crate::record::temporary_in;
 use crate::sandbox::Sandbox;
@@ -60,12 +61,12 @@ pub struct OwnWorkspaces {
     workspace: Arc<Workspace>,
     /// The folder of all runs, which isn't copied. It is opened before a command can replace it.
     out: OpenRoot,
-    git: Option<PathBuf>,
+    git: Option<GitProgram>,
     confine: Arc<ConfineCopy>,
 }
 
 impl OwnWorkspaces {
-    /// The copies of a run with this record in the folder of all runs, `out`. `git` is a git program that no tool can change.
+    /// The copies of a run with this record in the folder of all runs, `out`.
     ///
     /// # Errors
     /// If that folder can't be opened.
@@ -73,7 +74,7 @@ impl OwnWorkspaces {
         out: &Path,
         record: &Path,
         workspace: Arc<Workspace>,
-        git: Option<PathBuf>,
+        git: Option<GitProgram>,
         confine: Arc<ConfineCopy>,
     ) -> io::Result<Self> {
         let out = OpenRoot::open(out)?;
@@ -122,14 +123,15 @@ impl OwnWorkspaces {
         let excluded = [self.out.path().to_owned()];
         self.out.create_dir(&state, 0o777).map_err(|error| failed(&error))?;
         let root = self.workspace.open_root().map_err(|error| failed(&error))?;
-        let take = |isolation| Snapshot::take(isolation, &root, &self.out, &state, &excluded);
-        let taken = match take(Isolation::for_workspace(root.path())) {
+        let git = self.git.as_ref();
+        let take = |isolation| Snapshot::take(isolation, &root, &self.out, &state, &excluded, git);
+        let taken = match take(Isolation::for_workspace(root.path(), git)) {
             // Without a commit, or if git can't be used here.
             Err(IsolationError::NoCommit | IsolationError::Git { .. }) => take(Isolation::Copy),
             taken => taken,
         };
         let snapshot = taken.map_err(|error| failed(&error))?.ok_or_else(|| failed(&"it is shared"))?;
-        snapshot.make_workspace(&self.out, &self.copy(id)).map_err(|error| failed(&error))?;
+        snapshot.make_workspace(&self.out, &self.copy(id), git).map_err(|error| failed(&error))?;
         let workspace = self.open_copy(id, &snapshot).map_err(|error| failed(&error))?;
         let tracker = self.tracker(id, workspace).map_err(|error| failed(&error))?;
         tracker.take_baseline(&Deadline::new(COMPARISON_TIMEOUT, stop)).map_err(|error| failed(&error))?;
@@ -198,7 +200,8 @@ impl OwnWorkspaces {
             return Ok(MergedChanges { note, ..MergedChanges::default() });
         }
         let failed = |error: io::Error| format!("the changes of {id} can't be merged into the workspace: {error}");
-        let mut files = TargetFiles::in_folder(self.workspace.open_root().map_err(failed)?);
+        let root = self.workspace.open_root().map_err(failed)?;
+        let mut files = TargetFiles::in_folder(root, self.git.clone());
         files.add_snapshot(snapshot);
         let begun = self.out.read(&self.state(id).join(MERGE_FILE), MAX_STATE_BYTES).ok();
         let begun: Option<Vec<ContentChange>> = begun.and_then(|text| serde_json::from_slice(&text).ok());

@@ -11,7 +11,6 @@ use super::texts::{AgentFiles, WorkspaceFiles, shown};
 use crate::diagnostic::{Diagnostic, SourceSpan};
 use crate::git::{CommitError, CommittedFiles, REFERENCE_FORM, is_dot_git, is_reference_name};
 use crate::message::ToolError;
-use crate::sandbox::programs;
 use crate::template::{leaves_dir, normalize_text};
 use crate::tools::glob;
 use crate::workspace::Workspace;
@@ -123,11 +122,10 @@ impl<'a> FileReader<'a> {
     }
 
     fn read_committed(&mut self, path: &str, reference: &str) -> Result<(Vec<u8>, String), FileError> {
-        let WorkspaceFiles { root, path: folders, .. } = self.files;
+        let WorkspaceFiles { root, git, .. } = self.files;
         let open = || {
-            let git = programs::find("git", folders.iter().cloned(), std::slice::from_ref(root));
-            let git = git.ok_or_else(|| CommitError::from("can't be read without git, which isn't in PATH"))?;
-            CommittedFiles::open(&git, root, reference)
+            let missing = || CommitError::from("can't be read without git, which isn't in PATH");
+            CommittedFiles::open(git.as_ref().ok_or_else(missing)?, root, reference)
         };
         let commit = self.commits.entry(reference.to_owned()).or_insert_with(open);
         let commit = commit.as_mut().map_err(|CommitError { why, is_missing }| {

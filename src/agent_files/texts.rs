@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::git::GitProgram;
 use crate::redaction::Redactor;
 use crate::text::hex;
 
@@ -16,8 +17,8 @@ use crate::text::hex;
 pub struct WorkspaceFiles {
     /// The workspace, absolute.
     pub root: PathBuf,
-    /// The folders of `PATH`, to find git for entries with `ref`.
-    pub path: Vec<PathBuf>,
+    /// The git program, for entries with `ref`.
+    pub git: Option<GitProgram>,
     /// Whether entries with `ref` are read in the workspace, too.
     pub ignores_references: bool,
     /// Entries that aren't read again: those of a recorded run.

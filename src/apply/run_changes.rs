@@ -73,9 +73,7 @@ impl RunChanges {
     /// # Errors
     /// If the journal can't be read any more.
     pub fn is_signed_by(&self, key: &RecordKey) -> Result<bool, Error> {
-        let mut entries = self.record.entries(PARENT)?;
-        while let Some(Ok(_)) = entries.next() {}
-        Ok(entries.is_sealed_by(key))
+        self.record.is_signed_by(key)
     }
 }
 

@@ -7,14 +7,16 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{AtFlags, FileType, RawMode, Stat, readlinkat, statat, unlinkat};
 use rustix::io::Errno;
 
 use super::{Blocker, FileKind, FileSource, FileState, is_object};
-use crate::git::{CALLER_VARIABLES, worktree_around};
-use crate::isolation::Snapshot;
+use crate::git::program::{self, GitWorkingTree};
+use crate::git::{GitProgram, Repository, worktree_around};
+use crate::isolation::{Snapshot, unchanged_filtered_files};
 use crate::record::open_file;
 use crate::workspace::atomic_write::CompleteFile;
 use crate::workspace::new_file::create_link;
@@ -35,6 +37,19 @@ pub struct TargetFiles {
     copies: Vec<PathBuf>,
     /// The names of commits and trees that may have the content that a patch was made from.
     trees: Vec<String>,
+    /// The repository around the folder.
+    git: Option<TargetRepository>,
+}
+
+/// A repository, and the git that reads it.
+#[derive(Debug, Clone)]
+struct TargetRepository {
+    git: GitProgram,
+    repository: Repository,
+    /// The path of the folder in it.
+    prefix: PathBuf,
+    /// Made on first use.
+    tree: Arc<OnceLock<Option<GitWorkingTree>>>,
 }
 
 /// What git knows about the files of a folder.
@@ -72,17 +87,21 @@ impl CommittedFiles {
 }
 
 impl TargetFiles {
-    /// The files below a folder, which exists.
+    /// The files below a folder, which exists. Without `git`, what is committed isn't known.
     ///
     /// # Errors
     /// If the folder can't be resolved.
-    pub fn new(root: &Path) -> io::Result<Self> {
-        Ok(Self::in_folder(OpenRoot::open(root)?))
+    pub fn new(root: &Path, git: Option<GitProgram>) -> io::Result<Self> {
+        Ok(Self::in_folder(OpenRoot::open(root)?, git))
     }
 
     /// The files below an open folder.
-    pub(crate) fn in_folder(root: OpenRoot) -> Self {
-        Self { root, copies: Vec::new(), trees: vec!["HEAD".to_owned()] }
+    pub(crate) fn in_folder(root: OpenRoot, git: Option<GitProgram>) -> Self {
+        let git = git.zip(Repository::discover(root.path())).map(|(git, repository)| {
+            let prefix = root.path().strip_prefix(&repository.worktree).unwrap_or(Path::new("")).to_owned();
+            TargetRepository { git, repository, prefix, tree: Arc::default() }
+        });
+        Self { root, copies: Vec::new(), trees: vec!["HEAD".to_owned()], git }
     }
 
     /// Adds a snapshot that may have the content that a patch was made from. It needn't exist.
@@ -117,17 +136,48 @@ impl TargetFiles {
             let entries = entries.filter_map(|path| path.strip_prefix(prefix)).filter(|path| !path.is_empty());
             entries.map(|path| PathBuf::from(OsString::from_vec(path.to_vec()))).collect()
         };
-        // The paths of `status` are relative to the root of the working tree, those of `ls-files` to the folder.
-        let mut prefix = self.run_git(&["rev-parse", "--show-prefix"])?;
-        prefix.pop_if(|last| *last == b'\n');
-        let status = ["status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=no", "--", "."];
-        let changed = listed(&self.run_git(&status)?, "XY ".len(), &prefix);
-        let files = self.run_git(&["ls-files", "-v", "-z", "--", "."])?;
-        let tracked = listed(&files, "H ".len(), b"");
+        let Some(target) = &self.git else {
+            let found = Repository::discover(self.root()).is_some();
+            let why = if found {
+                "there is no git in PATH outside of the workspace"
+            } else {
+                "it isn't a repository that git can use"
+            };
+            return Err(io::Error::other(why));
+        };
+        let tree = target.git.working_tree(&target.repository, &target.repository.worktree)?;
+        let tree = tree.with_index_of(&target.repository)?;
+        // The paths are relative to the root of the working tree.
+        let mut prefix = target.prefix.as_os_str().as_bytes().to_vec();
+        if !prefix.is_empty() {
+            prefix.push(b'/');
+        }
+        let below = format!(":(top,literal){}", target.prefix.to_string_lossy());
+        let status = [
+            "status",
+            "--porcelain=v1",
+            "-z",
+            "--no-renames",
+            "--untracked-files=no",
+            "--ignore-submodules=all",
+            "--",
+            &below,
+        ];
+        let status = succeeding(tree.command(&status))?;
+        let unchanged = unchanged_filtered_files(&tree, &target.repository).map_err(io::Error::other)?;
+        // What is staged counts, whatever the file has.
+        let is_changed = |entry: &&[u8]| {
+            let path = entry.get("XY ".len()..).map(|path| Path::new(OsStr::from_bytes(path)));
+            !entry.starts_with(b" M") || path.is_none_or(|path| !unchanged.contains(path))
+        };
+        let status: Vec<&[u8]> = status.split(|byte| *byte == 0).filter(is_changed).collect();
+        let changed = listed(&status.join(&0), "XY ".len(), &prefix);
+        let files = succeeding(tree.command(&["ls-files", "-v", "-z", "--", &below]))?;
+        let tracked = listed(&files, "H ".len(), &prefix);
         // In lower case: assume-unchanged. S: skip-worktree.
         let is_unwatched = |entry: &&[u8]| entry.first().is_some_and(|tag| tag.is_ascii_lowercase() || *tag == b'S');
         let unwatched: Vec<&[u8]> = files.split(|byte| *byte == 0).filter(is_unwatched).collect();
-        let unwatched = listed(&unwatched.join(&0), "S ".len(), b"");
+        let unwatched = listed(&unwatched.join(&0), "S ".len(), &prefix);
         Ok(Some(CommittedFiles { root: self.root.clone(), tracked, changed, unwatched }))
     }
 
@@ -218,38 +268,35 @@ impl TargetFiles {
         found
     }
 
-    fn git(&self) -> Command {
-        let mut command = Command::new("git");
-        command
-            .args(["--no-pager", "--no-optional-locks", "-c", "core.fsmonitor=false"])
-            .current_dir(self.root())
-            // A missing object of a partial clone isn't worth a network connection.
-            .env("GIT_NO_LAZY_FETCH", "1")
-            .env("GIT_TERMINAL_PROMPT", "0")
-            .stdin(Stdio::null());
-        for variable in CALLER_VARIABLES {
-            command.env_remove(variable);
-        }
-        command
-    }
-
-    /// What a git command prints.
-    fn run_git(&self, arguments: &[&str]) -> io::Result<Vec<u8>> {
-        let output = self.git().args(arguments).output()?;
-        if output.status.success() {
-            return Ok(output.stdout);
-        }
-        let printed = String::from_utf8_lossy(&output.stderr);
-        let first = printed.lines().find(|line| !line.trim().is_empty()).unwrap_or("it printed nothing");
-        Err(io::Error::other(format!("`git {}`: {first}", arguments.first().unwrap_or(&""))))
-    }
-
     /// The content of an object of git, by any name.
     fn git_content(&self, name: &str) -> Option<Vec<u8>> {
-        let size = self.run_git(&["cat-file", "-s", name]).ok()?;
+        let TargetRepository { git, repository, .. } = self.git.as_ref()?;
+        let read = |arguments: [&str; 3]| {
+            let mut command = git.on_objects(&repository.git_dir);
+            command.args(arguments);
+            succeeding(command).ok()
+        };
+        let size = read(["cat-file", "-s", name])?;
         let size: u64 = str::from_utf8(&size).ok()?.trim().parse().ok()?;
-        if size > MAX_FILE_BYTES { None } else { self.run_git(&["cat-file", "blob", name]).ok() }
+        if size > MAX_FILE_BYTES { None } else { read(["cat-file", "blob", name]) }
     }
+
+    /// The content of a file in a tree as git would check it out, except for filters.
+    fn checked_out(&self, name: &str) -> Option<Vec<u8>> {
+        let TargetRepository { git, repository, tree, .. } = self.git.as_ref()?;
+        let tree = tree.get_or_init(|| git.working_tree(repository, &repository.worktree).ok());
+        succeeding(tree.as_ref()?.command(&["cat-file", "--filters", name])).ok()
+    }
+}
+
+/// What a git command prints.
+fn succeeding(command: Command) -> io::Result<Vec<u8>> {
+    let output = program::run(command)?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    let printed = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(printed.lines().find(|line| !line.trim().is_empty()).unwrap_or("git failed").to_owned()))
 }
 
 /// A file that is complete except for its name.
@@ -351,13 +398,12 @@ impl FileSource for TargetFiles {
         let by_name = || self.git_content(object);
         let in_copy = self.copies.iter().find_map(copied);
         // In repositories with SHA-256, no object has this name. Neither has the content of a file that git changes when it
-        // checks it out: by its line ends, its encoding, or a filter such as that of Git LFS.
+        // checks it out, by its line ends or its encoding.
         let in_tree = |tree: &String| {
-            let name = format!("{tree}:./{}", path.to_str()?);
+            let name = format!("{tree}:{}", self.git.as_ref()?.prefix.join(path).to_str()?);
             let stored = self.git_content(&name)?;
             let crlf = with_crlf(&stored).filter(is_wanted);
-            let checked_out = || self.run_git(&["cat-file", "--filters", &name]).ok();
-            Some(stored).filter(is_wanted).or(crlf).or_else(checked_out).filter(is_wanted)
+            Some(stored).filter(is_wanted).or(crlf).or_else(|| self.checked_out(&name)).filter(is_wanted)
         };
         in_copy.or_else(by_name).or_else(|| self.trees.iter().find_map(in_tree))
     }

@@ -73,6 +73,8 @@ fn states(session: &MergeSession<MemoryFiles>) -> Vec<(String, Option<String>)> 
     session.changed_files().map(|(path, _, state)| (path.to_string_lossy().into_owned(), state.map(text))).collect()
 }
 
+use crate::git::program::git_program;
+
 #[test]
 fn patches_of_several_runs_are_merged_in_order() {
     let base = lines(1..=30);
@@ -169,7 +171,7 @@ fn hostile_patches_are_refused() {
     assert_eq!((defect.path, defect.why.as_str()), (PathBuf::new(), why));
     let folder = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/tmp", folder.path().join("link")).unwrap();
-    let files = TargetFiles::new(folder.path()).unwrap();
+    let files = TargetFiles::new(folder.path(), Some(git_program())).unwrap();
     assert_eq!(files.write(Path::new("link/x"), Some(&regular("x"))).unwrap_err().to_string(), "`link` isn't a folder");
     assert_eq!(files.current(Path::new("link/x")), Err("`link` isn't a folder".to_owned()));
 }
@@ -191,7 +193,7 @@ fn files_are_written_with_their_kind_and_uncommitted_ones_are_found() {
     std::fs::write(root.join("dirty"), "2\n").unwrap();
     std::fs::write(root.join("sub/dirty"), "2\n").unwrap();
     std::fs::write(root.join("new"), "2\n").unwrap();
-    let committed = TargetFiles::new(root).unwrap().committed_files().unwrap().unwrap();
+    let committed = TargetFiles::new(root, Some(git_program())).unwrap().committed_files().unwrap().unwrap();
     let assert_obstacle = |committed: &target_files::CommittedFiles, path: &str, why: &str| {
         let found = committed.obstacle(Path::new(path)).unwrap();
         assert!(found.starts_with(why) && found.contains("--allow-dirty"), "{path}: {found}");
@@ -204,13 +206,13 @@ fn files_are_written_with_their_kind_and_uncommitted_ones_are_found() {
     std::fs::write(root.join("nested/.git"), "gitdir: ../.git/modules/nested").unwrap();
     assert_obstacle(&committed, "nested/deep/file", "it is in a nested repository, whose changes aren't looked for");
     std::fs::remove_dir_all(root.join("nested")).unwrap();
-    let below = TargetFiles::new(&root.join("sub")).unwrap().committed_files().unwrap().unwrap();
+    let below = TargetFiles::new(&root.join("sub"), Some(git_program())).unwrap().committed_files().unwrap().unwrap();
     assert_obstacle(&below, "dirty", "it has changes that aren't committed");
     assert_obstacle(&below, "clean", "it isn't tracked by git");
     std::fs::write(root.join(".git/index"), "broken").unwrap();
-    assert!(TargetFiles::new(root).unwrap().committed_files().is_err());
+    assert!(TargetFiles::new(root, Some(git_program())).unwrap().committed_files().is_err());
 
-    let files = TargetFiles::new(root).unwrap();
+    let files = TargetFiles::new(root, Some(git_program())).unwrap();
     let script = FileState { content: b"#!/bin/sh\n".to_vec(), kind: FileKind::Executable };
     let link = FileState { content: b"clean".to_vec(), kind: FileKind::Link };
     for (path, state) in [("deep/er/script", &script), ("link", &link), ("clean", &script)] {
@@ -312,7 +314,7 @@ fn a_file_that_changes_before_it_is_written_stays_and_ends_the_writing() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     ["a", "b", "c", "gone"].iter().for_each(|name| write(name, "1\n"));
-    let mut session = MergeSession::new(TargetFiles::new(folder.path()).unwrap());
+    let mut session = MergeSession::new(TargetFiles::new(folder.path(), Some(git_program())).unwrap());
     for name in ["a", "b", "c"] {
         session.merge_patch(name, &patch(name, Some("1\n"), Some("2\n"))).unwrap();
     }
@@ -408,7 +410,7 @@ fn files_are_never_written_or_read_outside_while_folders_and_links_are_swapped()
     }
     std::fs::write(outside.join("e/secret"), "secret").unwrap();
     std::os::unix::fs::symlink("../outside", root.join("link")).unwrap();
-    let files = TargetFiles::new(&root).unwrap();
+    let files = TargetFiles::new(&root, None).unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -444,7 +446,7 @@ fn thousands_of_files_are_written_in_batches_and_a_failure_stops_them_in_order()
         };
         (0..count).map(section).collect()
     };
-    let mut session = MergeSession::new(TargetFiles::new(folder.path()).unwrap());
+    let mut session = MergeSession::new(TargetFiles::new(folder.path(), None).unwrap());
     session.merge_patch("x", &patch(1_000)).unwrap();
     // A folder that appeared meanwhile is in the way of one of them.
     std::fs::create_dir_all(folder.path().join("d/0300")).unwrap();
@@ -453,7 +455,7 @@ fn thousands_of_files_are_written_in_batches_and_a_failure_stops_them_in_order()
     assert_eq!(report.failed.unwrap().0, PathBuf::from("d/0300"));
     assert_eq!(std::fs::read_dir(folder.path().join("d")).unwrap().count(), 301, "and no temporary file");
     std::fs::remove_dir(folder.path().join("d/0300")).unwrap();
-    let mut session = MergeSession::new(TargetFiles::new(folder.path()).unwrap());
+    let mut session = MergeSession::new(TargetFiles::new(folder.path(), None).unwrap());
     session.merge_patch("x", &patch(1_000)).unwrap();
     assert_eq!(write_back(&session).written.len(), 700);
 }

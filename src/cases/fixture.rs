@@ -2,11 +2,10 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::{fs, io};
 
 use super::expect::{Commit, WORKSPACE_FOLDER};
-use crate::git::worktree_around;
+use crate::git::{GitProgram, is_dot_git, program, worktree_around};
 
 /// The most files and folders of a fixture.
 const MAX_ENTRIES: usize = 50_000;
@@ -115,32 +114,31 @@ fn make_writable(path: &Path) -> io::Result<()> {
 const FIRST_COMMIT_TIME: u64 = 1_767_225_600;
 
 /// Makes the workspace a repository with these commits. If none of them uses the folder `workspace`, its files are added
-/// uncommitted. `path` is the `PATH` for git.
+/// uncommitted.
 ///
 /// # Errors
-/// Git is missing or fails.
-pub(super) fn create_repository(case: &Path, workspace: &Path, commits: &[Commit], path: &str) -> Result<(), String> {
+/// Git is missing or fails, or a repository is in the files.
+pub(super) fn create_repository(
+    case: &Path,
+    workspace: &Path,
+    commits: &[Commit],
+    git: Option<&GitProgram>,
+) -> Result<(), String> {
+    let program = git.ok_or("git is missing: it isn't in PATH, or only where commands can change it")?;
     let git = |arguments: &[&str], at: u64| -> Result<(), String> {
         let time = format!("{} +0000", FIRST_COMMIT_TIME + at * 60);
-        let mut command = Command::new("git");
+        let mut command = program.in_own_repository(workspace);
         command
-            .args(["-c", "core.hooksPath=/dev/null", "-c", "commit.gpgSign=false", "-c", "gc.auto=0"])
+            .args(["-c", "commit.gpgSign=false"])
             .args(arguments)
-            .current_dir(workspace)
-            .env_clear()
-            .env("PATH", path)
-            .env("LC_ALL", "C")
-            .env("GIT_CONFIG_NOSYSTEM", "1")
-            .env("GIT_CONFIG_GLOBAL", "/dev/null")
             .env("GIT_AUTHOR_DATE", &time)
-            .env("GIT_COMMITTER_DATE", &time)
-            .stdin(Stdio::null());
+            .env("GIT_COMMITTER_DATE", &time);
         for role in ["AUTHOR", "COMMITTER"] {
             command
                 .env(format!("GIT_{role}_NAME"), "legwork test")
                 .env(format!("GIT_{role}_EMAIL"), "test@example.org");
         }
-        let output = command.output().map_err(|error| format!("git can't be started: {error}"))?;
+        let output = program::run(command).map_err(|error| format!("git can't be started: {error}"))?;
         if output.status.success() {
             return Ok(());
         }
@@ -149,6 +147,10 @@ pub(super) fn create_repository(case: &Path, workspace: &Path, commits: &[Commit
     };
     let copy = |folder: &str| {
         let from = case.join(folder);
+        // Git would run what its configuration names.
+        if let Some(found) = repository_in(&from) {
+            return Err(format!("the files of a commit can't have a git folder: {}", found.display()));
+        }
         let copied = copy_fixture(&from, workspace);
         copied.map_err(|error| format!("can't copy {folder}: {error}"))
     };
@@ -171,6 +173,23 @@ pub(super) fn create_repository(case: &Path, workspace: &Path, commits: &[Commit
         copy(WORKSPACE_FOLDER)?;
     }
     Ok(())
+}
+
+/// A git folder, or a file that refers to one, in the files of a fixture.
+fn repository_in(fixture: &Path) -> Option<PathBuf> {
+    let mut folders = vec![fixture.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(&next).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            if is_dot_git(unescape_name(&name.to_string_lossy()).as_ref()) {
+                return Some(entry.path());
+            }
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                folders.push(entry.path());
+            }
+        }
+    }
+    None
 }
 
 fn delete(path: &Path) -> io::Result<()> {

@@ -16,6 +16,7 @@ use super::evaluate::{Evaluation, evaluate};
 use super::run_counts::RunCounts;
 use super::{Case, CaseReport, Failure, fixture, snapshot};
 use crate::event::{JournalEntry, RunResult};
+use crate::git::GitProgram;
 use crate::workspace::remove_folder::remove_folder;
 
 /// The time for a run to end after SIGTERM.
@@ -33,6 +34,8 @@ const INHERITED_VARIABLES: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHEL
 pub struct RunnerConfig {
     /// The legwork executable.
     pub executable: PathBuf,
+    /// The git program, for cases with commits.
+    pub git: Option<GitProgram>,
     /// The environment variables.
     pub variables: BTreeMap<String, String>,
     /// The sandbox arguments for `legwork run`.
@@ -209,12 +212,12 @@ impl CaseRun<'_> {
         let (workspace, case) = (self.workspace(), self.case.folder.clone());
         let git = self.case.expect.git.as_ref();
         let commits = git.map(|git| git.value.clone());
-        let path = self.config.variables.get("PATH").cloned().unwrap_or_default();
+        let program = self.config.git.clone();
         let created = tokio::task::spawn_blocking(move || -> Result<(), String> {
             fs::create_dir_all(&workspace).map_err(|error| format!("{}: {error}", workspace.display()))?;
             let fixture = case.join(super::WORKSPACE_FOLDER);
             match commits {
-                Some(commits) => fixture::create_repository(&case, &workspace, &commits, &path),
+                Some(commits) => fixture::create_repository(&case, &workspace, &commits, program.as_ref()),
                 None if fixture.exists() => fixture::copy_fixture(&fixture, &workspace)
                     .map_err(|error| format!("can't copy {}: {error}", fixture.display())),
                 None => Ok(()),

@@ -28,6 +28,8 @@ use crate::record::{RUNS, find_run, open_file};
 use crate::rows::MAX_ROWS;
 use crate::run::Signals;
 use crate::sandbox::protected_paths::{ProtectedPaths, ProtectionConfig};
+use crate::text::folded_path::FoldedPath;
+use crate::workspace::write_protection::could_form_git_dir;
 use crate::workspace_changes::has_tracked_files;
 
 /// The exit code if the changes of some run aren't applied.
@@ -62,6 +64,9 @@ pub(super) struct ApplyArgs {
     /// Only report what would be applied
     #[arg(long)]
     check: bool,
+    /// Also apply records that were made elsewhere, with what they say about protected files
+    #[arg(long)]
+    trust_record: bool,
     /// Also change files that have changes that aren't committed, or that git doesn't track
     #[arg(long)]
     allow_dirty: bool,
@@ -79,8 +84,9 @@ pub(super) struct ApplyArgs {
 pub(super) fn apply(options: &ApplyArgs, env: &CliEnv) -> Result<u8, Error> {
     let candidates = find_candidates(options, env)?;
     let workspace = resolve_workspace(&options.workspace)?;
+    let git = env.git_program(&env.changeable_folders(&workspace, std::slice::from_ref(&options.out)));
     let unreadable = || Error::environment(format!("the workspace {} can't be read", workspace.display()));
-    let mut files = TargetFiles::new(&workspace).map_err(unreadable())?;
+    let mut files = TargetFiles::new(&workspace, git).map_err(unreadable())?;
     let maps = manifests(&candidates);
     maps.values().filter_map(|map| map.snapshot.clone()).for_each(|snapshot| files.add_snapshot(snapshot));
     let committed = match options.allow_dirty {
@@ -90,7 +96,7 @@ pub(super) fn apply(options: &ApplyArgs, env: &CliEnv) -> Result<u8, Error> {
         ))?,
     };
     let obstacle = |path: &Path| committed.as_ref().and_then(|committed| committed.obstacle(path));
-    let mut protection = Protection::new(env, &workspace, &options.out);
+    let mut protection = Protection::new(env, &workspace, options);
     let mut session = MergeSession::new(files.clone());
     let mut runs = merge_runs(&mut session, &candidates, &maps, &obstacle, &mut protection)?;
     let diverged = session.diverged();
@@ -230,6 +236,13 @@ fn merge_run(
     let problems = protection.problems(&changes, &merged)?;
     if !problems.is_empty() {
         return Ok(Verdict::Problems(ApplyStatus::Refused, problems));
+    }
+    if merged.changed_files().next().is_some() && !protection.is_trusted(&changes)? {
+        return refused(
+            "its record was made on another machine or with another key, so what its job protects isn't known; look at its \
+             changes.patch, then use --trust-record (machines that share records need the same LEGWORK_RECORD_KEY)"
+                .to_owned(),
+        );
     }
     let dirty: Vec<FileProblem> = merged
         .changed_files()
@@ -461,18 +474,27 @@ struct Protection<'a> {
     workspace: &'a Path,
     out: PathBuf,
     home: Option<PathBuf>,
-    found: HashMap<ProtectionKey, ProtectedPaths>,
+    /// The protected paths.
+    found: HashMap<ProtectionKey, Vec<FoldedPath>>,
     key: OnceCell<Option<RecordKey>>,
+    trusts_records: bool,
 }
 
 /// What the protected paths depend on: the job files, the paths that the job protects, and those that it doesn't.
 type ProtectionKey = (Vec<String>, Vec<String>, Vec<String>);
 
 impl<'a> Protection<'a> {
-    fn new(env: &'a CliEnv, workspace: &'a Path, out: &Path) -> Self {
-        let out = env.current_folder.join(out);
+    fn new(env: &'a CliEnv, workspace: &'a Path, options: &ApplyArgs) -> Self {
+        let out = env.current_folder.join(&options.out);
         let home = env.variable("HOME").map(PathBuf::from);
-        Self { env, workspace, out, home, found: HashMap::new(), key: OnceCell::new() }
+        let trusts_records = options.trust_record;
+        Self { env, workspace, out, home, found: HashMap::new(), key: OnceCell::new(), trusts_records }
+    }
+
+    /// Whether what the plan of a run says about protected files is what the run had, or the user trusts it.
+    fn is_trusted(&self, changes: &RunChanges) -> Result<bool, Error> {
+        let is_ours = |key: &RecordKey| changes.is_signed_by(key).unwrap_or(false);
+        Ok(self.trusts_records || self.record_key()?.is_some_and(is_ours))
     }
 
     /// Why the permissions of a run can't be checked in reasonable time.
@@ -492,6 +514,13 @@ impl<'a> Protection<'a> {
     /// The protected files among those that a patch changes, unless the run had the permission to change them.
     fn problems(&mut self, changes: &RunChanges, merged: &MergedPatch) -> Result<Vec<FileProblem>, Error> {
         let hits = self.protected(changes, &[], merged.changed_files().collect());
+        let named: Vec<FoldedPath> =
+            merged.changed_files().filter(|path| could_form_git_dir(path)).map(FoldedPath::new).collect();
+        let in_git: Vec<&Path> = merged.changed_files().filter(|path| self.is_in_git_folder(path, &named)).collect();
+        if !in_git.is_empty() {
+            let why = "it would be in a folder that git takes for a repository, whose configuration it obeys";
+            return Ok(in_git.into_iter().map(|path| problem(path, why.to_owned())).collect());
+        }
         if hits.is_empty() {
             return Ok(Vec::new());
         }
@@ -502,15 +531,31 @@ impl<'a> Protection<'a> {
         if !left.is_empty() {
             return Ok(refused(left, "it is protected, and the job has no permission to change it"));
         }
-        let key = self.record_key()?;
-        if key.is_some_and(|key| changes.is_signed_by(key).unwrap_or(false)) {
+        if self.is_trusted(changes)? {
             return Ok(Vec::new());
         }
         Ok(refused(
             hits,
             "it is protected, and the permission to change it is in a record from another machine or with another key \
-             (machines that share records need the same LEGWORK_RECORD_KEY)",
+             (--trust-record trusts it; machines that share records need the same LEGWORK_RECORD_KEY)",
         ))
+    }
+
+    /// Whether a file is below a folder by whose entries git recognizes a repository. `named` are the files of the patch with
+    /// the name of such an entry.
+    fn is_in_git_folder(&self, path: &Path, named: &[FoldedPath]) -> bool {
+        let folders = path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
+        folders.into_iter().any(|folder| {
+            let is_added = |name: &str| {
+                !named.is_empty() && {
+                    let wanted = FoldedPath::new(&folder.join(name));
+                    named.iter().any(|other| other.is_within(&wanted))
+                }
+            };
+            let has =
+                |name: &str| fs::symlink_metadata(self.workspace.join(folder).join(name)).is_ok() || is_added(name);
+            has("HEAD") && (has("commondir") || (has("objects") && has("refs")))
+        })
     }
 
     /// The protected ones among some files, if a job may change the paths in `allowed`.
@@ -520,7 +565,7 @@ impl<'a> Protection<'a> {
             let files = self.env.user_config_files();
             let own = files.into_iter().filter(|file| file.starts_with(self.workspace));
             let job_files: Vec<PathBuf> = changes.job_files.iter().map(PathBuf::from).chain(own).collect();
-            ProtectedPaths::find(&ProtectionConfig {
+            let found = ProtectedPaths::find(&ProtectionConfig {
                 workspace: self.workspace,
                 job_files: &job_files,
                 out: &self.out,
@@ -531,11 +576,12 @@ impl<'a> Protection<'a> {
                 write: &[],
                 has_commands: false,
                 time: None,
-            })
+            });
+            found.paths.iter().chain(&found.links).map(|path| FoldedPath::new(path)).collect()
         });
         let is_protected = |file: &&Path| {
-            let file = self.workspace.join(file);
-            found.paths.iter().chain(&found.links).any(|path| file.starts_with(path))
+            let file = FoldedPath::new(&self.workspace.join(file));
+            found.iter().any(|path| file.is_within(path))
         };
         files.into_iter().filter(is_protected).collect()
     }

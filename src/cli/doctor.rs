@@ -24,7 +24,8 @@ use crate::providers::{
 };
 use crate::redaction::Redactor;
 use crate::run::Signals;
-use crate::sandbox::{Tier, programs};
+use crate::sandbox::Tier;
+use crate::sandbox::programs::Folders;
 
 /// How long a server may take to answer.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -142,9 +143,9 @@ fn check_sandbox(env: &CliEnv) -> Finding {
 
 fn check_git(env: &CliEnv) -> Result<Finding, Error> {
     let finding = |status, found: String| Finding::new("git", status, found);
-    let path = std::env::split_paths(env.variable("PATH").unwrap_or_default()).filter(|entry| entry.is_absolute());
-    let Some(git) = programs::find("git", path, &[]) else {
-        return Ok(finding(Status::Warning, "there is no git on the PATH".to_owned())
+    let changeable = env.changeable_folders(&env.current_folder, &[]);
+    let Some(git) = env.program("git", &changeable) else {
+        return Ok(finding(Status::Warning, "there is no git on the PATH outside of the current folder".to_owned())
             .help("it is needed for rows in worktrees, `apply`, and context files of a commit"));
     };
     // It doesn't run in the current folder, whose configuration could name programs.
@@ -164,6 +165,15 @@ fn check_git(env: &CliEnv) -> Result<Finding, Error> {
             return Ok(finding(Status::Warning, format!("{shown} doesn't run")).help("reinstall it"));
         }
     };
+    let first = env.program("git", &Folders::default()).filter(|first| *first != git);
+    if let Some(first) = first {
+        let (first, git) = (first.to_string_lossy(), git.to_string_lossy());
+        return Ok(finding(
+            Status::Warning,
+            format!("{git} is used, and not {first}, which jobs or a checkout can change"),
+        )
+        .help("remove its folder from PATH"));
+    }
     let place = if Repository::discover(&env.current_folder).is_some() { "in" } else { "not in" };
     Ok(finding(Status::Ok, format!("{version}; the current folder is {place} a repository")))
 }
@@ -186,7 +196,13 @@ fn check_servers(env: &CliEnv, offline: bool) -> Result<Vec<Finding>, Error> {
         );
     }
     let servers = &user_config.servers;
-    let variables = key_program_variables(env, servers);
+    let changeable = env.changeable_folders(&env.current_folder, &[]);
+    if let Err(error) = env.check_user_config(&changeable) {
+        let finding = Finding::new("configuration", Status::Problem, error.to_string());
+        findings.push(finding.help(error.hint().unwrap_or_default()));
+        return Ok(findings);
+    }
+    let variables = key_program_variables(env, servers, &changeable);
     let redactor = Redactor::default();
     let variable = |name: &str| env.variables.get(name).cloned();
     let connect = |spec: &'static ProviderSpec, name: &str, server: Option<&UserServer>| {
@@ -196,7 +212,7 @@ fn check_servers(env: &CliEnv, offline: bool) -> Result<Vec<Finding>, Error> {
             settings: servers.settings(name).map(|settings| SettingsContext {
                 settings,
                 variables: &variables,
-                workspace: &env.current_folder,
+                changeable: &changeable,
             }),
             script: None,
             user_agent: concat!("legwork/", env!("CARGO_PKG_VERSION")),

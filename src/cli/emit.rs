@@ -120,8 +120,12 @@ pub(super) fn emit(options: &EmitArgs, env: &CliEnv) -> Result<u8, Error> {
     }
     options.check_shown(job.job(), engine)?;
     let script = model.as_ref().filter(|model| model.is_scripted()).map(|model| &model.name);
-    let is_missing =
-        |file: &&String| checkout_root.as_ref().is_some_and(|root| isolation::is_ignored(root, file.as_ref()));
+    let repository = checkout_root.as_deref().and_then(Repository::discover);
+    let git = env.git_program(&env.changeable_folders(&env.current_folder, &[]));
+    let repository = repository.as_ref().zip(git.as_ref());
+    let is_missing = |file: &&String| {
+        repository.is_some_and(|(repository, git)| isolation::is_ignored(git, repository, file.as_ref()))
+    };
     for file in [&job_path, &rows_path].into_iter().chain(script).filter(is_missing) {
         env.console.warning(&format!("git ignores {file}, so {} doesn't have it", engine.name));
     }

@@ -8,9 +8,16 @@ use super::output::Console;
 use crate::agent_files::WorkspaceFiles;
 use crate::diagnostic::Diagnostic;
 use crate::error::Error;
+use crate::git::{GitProgram, Repository, is_worktree_root};
+use crate::lints::provider_keys;
 use crate::pricing::Prices;
 use crate::providers::user_servers::ParsedServers;
 use crate::record::Record;
+use crate::sandbox::programs::{self, Folders};
+use crate::sandbox::protected_paths::canonical_as_far_as_possible;
+
+/// Names the current folder of `legwork test` to the runs that it starts (not for users).
+pub(super) const CHECKOUT_VARIABLE: &str = "LEGWORK_TEST_CHECKOUT";
 
 /// What the commands know about their environment, read once at the start.
 pub(super) struct CliEnv {
@@ -39,8 +46,50 @@ impl CliEnv {
 
     /// The workspace in which context files and skills are read.
     pub(super) fn workspace_files(&self, root: &Path) -> WorkspaceFiles {
-        let path = std::env::split_paths(self.variable("PATH").unwrap_or_default()).collect();
-        WorkspaceFiles { root: root.to_owned(), path, ..WorkspaceFiles::default() }
+        let git = self.git_program(&self.changeable_folders(root, &[]));
+        WorkspaceFiles { root: root.to_owned(), git, ..WorkspaceFiles::default() }
+    }
+
+    /// Where commands can write, or could in an earlier run, or where the checkout's files are: in the workspace and the current
+    /// folder with the repositories around them, and in `more` folders. Nothing there is started outside of the sandbox, or
+    /// obeyed as the user's own.
+    pub(super) fn changeable_folders(&self, workspace: &Path, more: &[PathBuf]) -> Folders {
+        let workspace = self.current_folder.join(workspace);
+        let home = self.folder_variable("HOME").and_then(|home| home.canonicalize().ok());
+        let checkout = self.folder_variable(CHECKOUT_VARIABLE);
+        let mut folders = vec![workspace, self.current_folder.clone()];
+        folders.extend(more.iter().map(|folder| self.current_folder.join(folder)).chain(checkout));
+        for folder in folders.clone() {
+            let folder = canonical_as_far_as_possible(&folder);
+            // The repository of a worktree, such as that of a row, is elsewhere.
+            let main = Repository::discover(&folder).filter(|found| found.common_dir.ends_with(".git"));
+            let main = main.and_then(|found| found.common_dir.parent().map(Path::to_owned));
+            let around = folder.ancestors().filter(|above| is_worktree_root(above));
+            // Some people keep the settings in their home folder in a repository.
+            folders.extend(around.map(Path::to_owned).chain(main).filter(|found| Some(found) != home.as_ref()));
+        }
+        Folders::new(&folders)
+    }
+
+    /// A program outside of these folders.
+    pub(super) fn program(&self, name: &str, changeable: &Folders) -> Option<PathBuf> {
+        let path = std::env::split_paths(self.variable("PATH").unwrap_or_default());
+        programs::find_outside(name, path, changeable)
+    }
+
+    /// Git from outside of these folders.
+    pub(super) fn git_program(&self, changeable: &Folders) -> Option<GitProgram> {
+        let temporary = changeable.temporary_folders().into_iter().next()?;
+        Some(GitProgram::new(self.program("git", changeable)?, temporary))
+    }
+
+    /// The environment of a program that is started outside of the sandbox: ours, without keys, without our own variables, and
+    /// without what names something in these folders.
+    pub(super) fn program_variables(&self, changeable: &Folders) -> BTreeMap<String, String> {
+        let mut variables = self.variables.clone();
+        variables.retain(|name, _| !provider_keys().any(|key| key == name) && !name.starts_with("LEGWORK_"));
+        changeable.clean_variables(&mut variables);
+        variables
     }
 
     /// Opens a record, and warns if its `result.json` can't be used.

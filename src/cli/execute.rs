@@ -24,9 +24,10 @@ use crate::budget::MapBudget;
 use crate::error::Error;
 use crate::event::{JournalEntry, Outcome, RunOptions, RunResult};
 use crate::formats;
+use crate::git::GitProgram;
 use crate::job::{Job, allows_model_name, allows_tool};
 use crate::journal::Fault;
-use crate::lints::{CostTracking, UserConfig, provider_keys};
+use crate::lints::{CostTracking, UserConfig};
 use crate::map::SharedPrefixes;
 use crate::mcp::{ScriptedServers, ServerSpec, ServerStart, Servers, ToolDefinitions};
 use crate::plan::Plan;
@@ -36,7 +37,7 @@ use crate::providers::{ConnectContext, Model, PROVIDERS, Provider, ProviderError
 use crate::record::{Record, Recorder};
 use crate::redaction::Redactor;
 use crate::run::{ResumeState, Run, RunObserver, Signals, UsedLimit, connect};
-use crate::sandbox::programs;
+use crate::sandbox::programs::Folders;
 use crate::sandbox::protected_paths::Repositories;
 use crate::tools::ToolDefinition;
 
@@ -56,6 +57,8 @@ pub(super) struct Execution<'a> {
     pub(super) providers: BTreeMap<String, Arc<dyn Provider>>,
     pub(super) scripts: BTreeMap<String, String>,
     pub(super) recorder: Recorder,
+    /// The git program, if there is one that no command can have changed.
+    pub(super) git: Option<GitProgram>,
     pub(super) options: RunOptions,
     pub(super) resume_state: Option<ResumeState>,
     pub(super) signals: Signals,
@@ -178,11 +181,7 @@ pub(super) async fn execute(
     let run_id = run.resume_state.as_ref().map_or(&run.recorder.run_id, |state| &state.started.run_id);
     let secrets = run.recorder.digests(run_id, &run.secrets.redacted_command_secrets());
     let RunSecrets { redactor, environment, .. } = run.secrets;
-    let path = std::env::split_paths(env.variable("PATH").unwrap_or_default());
     let workspace = PathBuf::from(&run.plan.workspace);
-    let writable = [run.sandbox.writable_paths(), vec![workspace.clone(), run.runs_folder.clone()]].concat();
-    let uses_git = run.plan.changes_files() || run.plan.copies_workspace();
-    let git = if uses_git { programs::find("git", path, &writable) } else { None };
     let confine_copy = run.sandbox.for_copies(
         &run.plan,
         CopiesOf {
@@ -227,7 +226,7 @@ pub(super) async fn execute(
         found,
         out: run.runs_folder,
         home: env.variable("HOME").map(PathBuf::from),
-        git,
+        git: run.git,
         outputs: env.console.output_files(),
         providers: run.providers,
         prices: env.prices()?.clone(),
@@ -381,9 +380,12 @@ pub(super) fn check_cost_limit(plan: &Plan, user_config: &UserConfig) -> Result<
 }
 
 /// Connects to the providers of a plan's models for which `is_wanted` is true. If the job is known, scripts must match it.
+///
+/// `writable` are the folders of `--allow-write` and of the records.
 pub(super) fn connect_providers(
     env: &CliEnv,
     plan: &Plan,
+    writable: &[PathBuf],
     scripts: &BTreeMap<String, String>,
     redactor: &Redactor,
     job: Option<&Job>,
@@ -397,7 +399,13 @@ pub(super) fn connect_providers(
     let open_script = |path: &String| {
         Ok(Arc::new(replay_source::open_replay_source(Path::new(path), job)?.relocated_to(&plan.workspace)))
     };
-    let program_variables = key_program_variables(env, servers);
+    let changeable = env.changeable_folders(Path::new(&plan.workspace), writable);
+    let is_configured =
+        |model: &Model| servers.get(&model.provider).is_some() || servers.settings(&model.provider).is_some();
+    if plan.models().any(is_configured) {
+        env.check_user_config(&changeable)?;
+    }
+    let program_variables = key_program_variables(env, servers, &changeable);
     let providers = connect(plan, is_wanted, |model| {
         let script = scripts.get(&model.name).filter(|_| model.is_scripted());
         Ok(ConnectContext {
@@ -406,7 +414,7 @@ pub(super) fn connect_providers(
             settings: servers.settings(&model.provider).map(|settings| SettingsContext {
                 settings,
                 variables: &program_variables,
-                workspace: Path::new(&plan.workspace),
+                changeable: &changeable,
             }),
             script: script.map(open_script).transpose()?,
             user_agent: concat!("legwork/", env!("CARGO_PKG_VERSION")),
@@ -423,20 +431,15 @@ pub(super) fn connect_providers(
     Ok(providers)
 }
 
-/// The environment of commands that print keys: ours, without the keys of providers, and without folders of `PATH` that depend
-/// on the current folder. They get nothing from the job.
-pub(super) fn key_program_variables(env: &CliEnv, servers: &UserServers) -> BTreeMap<String, String> {
-    let is_withheld = |name: &str| {
-        provider_keys().any(|key| key == name)
-            || servers.key_envs().any(|key| key == name)
-            || WITHHELD.contains(&name)
-            || name.starts_with("LEGWORK_")
-    };
-    let mut variables = env.variables.clone();
-    variables.retain(|name, _| !is_withheld(name));
-    if let Some(path) = variables.get_mut("PATH") {
-        *path = path.split(':').filter(|folder| folder.starts_with('/')).collect::<Vec<_>>().join(":");
-    }
+/// The environment of commands that print keys: that of other programs, without the keys of servers. They get nothing from the
+/// job.
+pub(super) fn key_program_variables(
+    env: &CliEnv,
+    servers: &UserServers,
+    changeable: &Folders,
+) -> BTreeMap<String, String> {
+    let mut variables = env.program_variables(changeable);
+    variables.retain(|name, _| !servers.key_envs().any(|key| key == name) && !WITHHELD.contains(&name.as_str()));
     variables
 }
 

@@ -63,7 +63,7 @@ pub(super) fn open_keyed_run(
     secrets: &RunSecrets,
     target: &KeyedTarget<'_>,
 ) -> Result<KeyedRun, Error> {
-    let key = job.env.record_key(&[target.workspace])?.ok_or_else(|| {
+    let key = job.record_key(target.workspace)?.ok_or_else(|| {
         let message = "a run with a key needs a signed record, or it couldn't be recognized later";
         Error::usage(message, "Set LEGWORK_RECORD_KEY to at least 16 random characters.")
     })?;

@@ -19,7 +19,9 @@ use crate::agent_files::WorkspaceFiles;
 use crate::diagnostic::{Severity, Source};
 use crate::error::Error;
 use crate::event::RunOptions;
+use crate::git::GitProgram;
 use crate::job::Network;
+use crate::journal::RecordKey;
 use crate::lints::{self, JobTrust, UserConfig, ValidJob};
 use crate::mcp::ToolLock;
 use crate::plan::{InputValues, Plan, RunContext, SecretInputs};
@@ -172,7 +174,9 @@ impl<'a> PreparedJob<'a> {
         let origin = JobTrust::from_untrusted_flag(args.untrusted);
         let (source, folder) = args.read_job(origin, env)?;
         let user_config = env.user_config()?;
-        let files = WorkspaceFiles { ignores_references: args.local_context, ..env.workspace_files(&workspace) };
+        let git = env.git_program(&env.changeable_folders(&workspace, args.sandbox_options.writable()));
+        let ignores_references = args.local_context;
+        let files = WorkspaceFiles { root: workspace.clone(), git, ignores_references, ..WorkspaceFiles::default() };
         let checked = lints::check_in(&source, folder.as_ref(), origin, &user_config, Some(&files));
         let Some(job) = checked.job else { return Err(Error::Invalid(checked.findings)) };
         let model = args.model.as_deref().map(|model| lints::model_argument(model, &user_config.servers)).transpose();
@@ -268,11 +272,33 @@ impl<'a> PreparedJob<'a> {
         let scripts = self.scripts(plan);
         let is_live = |model: &Model| !model.is_scripted();
         let job = Some(self.job.job());
-        let providers = connect_providers(self.env, plan, &scripts, &secrets.redactor, job, &is_live)?;
+        let writable = self.writable();
+        let providers = connect_providers(self.env, plan, &writable, &scripts, &secrets.redactor, job, &is_live)?;
         let protected: Vec<PathBuf> =
             self.protected_paths().into_iter().chain(scripts.values().map(PathBuf::from)).collect();
         let config_files = self.env.user_config_files();
         Ok(ConnectedJob { prepared: self, secrets, scripts, providers, protected, config_files })
+    }
+
+    /// The key that signs the records of runs in a workspace, if there is one that no command can read or change.
+    ///
+    /// # Errors
+    /// See [`CliEnv::record_key`].
+    pub(super) fn record_key(&self, workspace: &Path) -> Result<Option<RecordKey>, Error> {
+        let writable = self.args.sandbox_options.writable().iter().map(|folder| self.env.current_folder.join(folder));
+        let folders: Vec<PathBuf> = writable.chain([self.workspace.clone(), workspace.to_owned()]).collect();
+        self.env.record_key(&folders.iter().map(PathBuf::as_path).collect::<Vec<_>>())
+    }
+
+    /// The git program, if there is one that no command can have changed.
+    pub(super) fn git(&self) -> Option<GitProgram> {
+        self.env.git_program(&self.env.changeable_folders(&self.workspace, &self.writable()))
+    }
+
+    /// Where commands may write: the folders of `--allow-write`, that of the records, and the workspace.
+    pub(super) fn writable(&self) -> Vec<PathBuf> {
+        // The workspace of a row is another one.
+        [self.args.sandbox_options.writable(), &[self.out.clone(), self.workspace.clone()]].concat()
     }
 
     /// Refuses a folder of records that a relative path reaches through a link out of the current folder.
@@ -334,8 +360,9 @@ impl<'a> ConnectedJob<'a> {
             return Ok(self.providers.clone());
         }
         let job = Some(job.job());
+        let writable = self.prepared.writable();
         let mut providers =
-            connect_providers(env, plan, &self.scripts, &self.secrets.redactor, job, &Model::is_scripted)?;
+            connect_providers(env, plan, &writable, &self.scripts, &self.secrets.redactor, job, &Model::is_scripted)?;
         providers.extend(self.providers.iter().map(|(name, provider)| (name.clone(), Arc::clone(provider))));
         Ok(providers)
     }
@@ -358,6 +385,7 @@ impl<'a> ConnectedJob<'a> {
         let out = &self.prepared.out;
         let RunParts { plan, providers, sandbox, recorder, options, resume_state, signals } = run;
         Ok(Execution {
+            git: self.prepared.git(),
             protected_paths: self.protected_in(&plan),
             plan,
             secrets: self.secrets.clone(),

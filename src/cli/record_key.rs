@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::git::Repository;
 use crate::journal::RecordKey;
 use crate::lints::RECORD_KEY;
+use crate::sandbox::programs::Folders;
 use crate::sandbox::protected_paths::canonical_as_far_as_possible;
 
 /// The least length of a key in the environment, in bytes.
@@ -55,7 +56,9 @@ impl CliEnv {
         let Some(path) = self.xdg_file("XDG_STATE_HOME", ".local/state", "record.key") else {
             return Err(format!("there is no folder for the key; set HOME or {RECORD_KEY}"));
         };
-        if folders.iter().any(|folder| is_within(&path, folder)) {
+        let folders: Vec<PathBuf> = folders.iter().map(|folder| folder.to_path_buf()).collect();
+        // A link on the way could lead to another key tomorrow.
+        if Folders::new(&folders).lead_through(&path) || folders.iter().any(|folder| is_within(&path, folder)) {
             let shown = printable(&path.to_string_lossy());
             return Err(format!(
                 "the key file {shown} would be in the workspace or its repository; set XDG_STATE_HOME or {RECORD_KEY}"

@@ -11,7 +11,7 @@ use super::execute::start_runtime;
 use super::output::printable;
 use super::prepared_job::run_date;
 use super::read_files;
-use super::resume::runs_folder;
+use super::resume::{print_permissions, runs_folder};
 use super::sandbox_options::SandboxOptions;
 use super::secrets::RunSecrets;
 use crate::agent::ToolDeps;
@@ -24,7 +24,7 @@ use crate::plan::{InputValues, Plan, RunContext};
 use crate::pricing::Prices;
 use crate::providers::user_servers::UserServers;
 use crate::providers::{Model, PROVIDERS};
-use crate::record::{LATEST, RUNS, find_run, is_timestamp};
+use crate::record::{LATEST, RUNS, Record, find_run, is_timestamp};
 use crate::replay::{LiveTools, Replay};
 use crate::run::{Signals, head_commit};
 use crate::text::sanitize;
@@ -69,6 +69,9 @@ pub(super) struct ReplayArgs {
     /// With --tools: set a secret input again, to the value of an environment variable
     #[arg(long, value_name = "NAME=VARIABLE", value_parser = parse_assignment, requires = "tools")]
     set_env: Vec<String>,
+    /// With --tools: trust a record that was made elsewhere, and print what it permits
+    #[arg(long, requires = "tools")]
+    trust_record: bool,
     #[command(flatten, next_help_heading = "With --tools")]
     sandbox_options: SandboxOptions,
     /// The output format
@@ -88,6 +91,9 @@ pub(super) fn replay(options: &ReplayArgs, env: &CliEnv) -> Result<u8, Error> {
     let prices = if options.job.is_some() { env.prices()?.clone() } else { Prices::new() };
     let edited = options.job.as_deref().map(|job| edited_plan(job, &replay, &folder, env)).transpose()?;
     let signals = if options.tools { Some(Signals::catch()?) } else { None };
+    if options.tools {
+        check_origin(options, &record, &replay, &folder, env)?;
+    }
     let tools = signals.as_ref().map(|signals| prepare_tools(options, &replay, &folder, signals, env)).transpose()?;
     let runtime = start_runtime()?;
     let report = runtime.block_on(replay.execute(edited.as_ref(), &prices, tools))?;
@@ -104,6 +110,25 @@ pub(super) fn replay(options: &ReplayArgs, env: &CliEnv) -> Result<u8, Error> {
         _ => env.console.print(&sanitize::text(&report.text())),
     }
     Ok(report.exit_code(signals.and_then(|signals| signals.first())))
+}
+
+/// Refuses to run the tools of a record that wasn't made here, unless the user trusts it: its plan says which variables commands
+/// get, and what they reach and change.
+fn check_origin(
+    options: &ReplayArgs,
+    record: &Record,
+    replay: &Replay,
+    folder: &Path,
+    env: &CliEnv,
+) -> Result<(), Error> {
+    let started = replay.started();
+    let folders = [options.workspace.as_deref(), Some(Path::new(&started.workspace)), Some(folder)];
+    let key = env.record_key(&folders.into_iter().flatten().collect::<Vec<_>>())?;
+    if key.is_some_and(|key| record.is_signed_by(&key).unwrap_or(false)) {
+        return Ok(());
+    }
+    print_permissions(&started.plan, env);
+    if options.trust_record { Ok(()) } else { Err(Error::ForeignRecord { path: folder.to_owned() }) }
 }
 
 /// Prepares the tools of `--tools`, as `legwork resume` does.

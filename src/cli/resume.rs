@@ -84,7 +84,8 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     // An unreadable record is rejected below.
     let workspace = record.as_ref().ok().map(|record| Path::new(&record.plan.workspace));
     let folders = [options.workspace.as_deref(), workspace, Some(&folder)];
-    let key = env.record_key(&folders.into_iter().flatten().collect::<Vec<_>>())?;
+    let writable = options.sandbox_options.writable().iter().map(PathBuf::as_path);
+    let key = env.record_key(&folders.into_iter().flatten().chain(writable).collect::<Vec<_>>())?;
     let has_key = key.is_some();
     let reopened = match Recorder::resume(&folder, !limits.is_empty(), options.force, key) {
         Err(ended @ Error::RunEnded { outcome, .. }) => {
@@ -117,8 +118,7 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     }
     let mut state = load_resume_state(journals, &folder)?;
     if !has_our_key {
-        env.console.eprint_problem("this record permits:");
-        permission_lines(&plan).iter().for_each(|line| env.console.eprint_problem(&format!("  {}", printable(line))));
+        print_permissions(&plan, env);
         if !options.trust_record {
             return Err(Error::ForeignRecord { path: folder });
         }
@@ -171,8 +171,9 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
             env.console.warning(&format!("the old values of these secrets are no longer masked: {changed}"));
         }
     }
-    let providers = connect_providers(env, &plan, &scripts, &secrets.redactor, None, &|_| true)?;
     let out = runs_folder(&recorder.folder, &state.started.run_id, &plan.job);
+    let writable = [sandbox_options.writable(), std::slice::from_ref(&out)].concat();
+    let providers = connect_providers(env, &plan, &writable, &scripts, &secrets.redactor, None, &|_| true)?;
     let protected: Vec<PathBuf> = state.started.protected.iter().map(PathBuf::from).collect();
     let sandbox = sandbox_options.prepare_sandbox(env, &(&plan).into(), &protected, &out)?;
     let result_path = files.result.clone();
@@ -181,6 +182,7 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     let next = NextCommand::resume(&options.set, &options.set_env, &plan.secret_inputs, has_key);
     execute_and_print(
         Execution {
+            git: env.git_program(&env.changeable_folders(&workspace, &writable)),
             plan,
             secrets,
             job_file: "",
@@ -245,6 +247,12 @@ pub(super) fn runs_folder(folder: &Path, run_id: &str, job: &str) -> PathBuf {
         false => parent.parent().filter(|_| parent.ends_with(ROWS))?.parent().filter(|of_job| of_job.ends_with(job)),
     });
     of_job.and_then(Path::parent).unwrap_or(folder).to_owned()
+}
+
+/// Prints what a record that was made elsewhere permits.
+pub(super) fn print_permissions(plan: &Plan, env: &CliEnv) {
+    env.console.eprint_problem("this record permits:");
+    permission_lines(plan).iter().for_each(|line| env.console.eprint_problem(&format!("  {}", printable(line))));
 }
 
 /// What a record permits the resumed run to do.

@@ -118,7 +118,7 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     // From here on, a signal must let the record be closed.
     let signals = Signals::catch()?;
     let sandbox = job.sandbox(&plan)?;
-    let record_key = env.record_key(&[workspace])?;
+    let record_key = job.prepared.record_key(workspace)?;
     let next = NextCommand::resume(&args.set, &args.set_env, &plan.secret_inputs, record_key.is_some());
     let recorder = Recorder::create(out, &plan.job, &run_id, record_key)?;
     let display_folder = args.out.join(&plan.job).join(&recorder.run_id);

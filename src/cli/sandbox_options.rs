@@ -109,6 +109,11 @@ impl SandboxOptions {
         }
     }
 
+    /// The paths of `--allow-write`.
+    pub(super) fn writable(&self) -> &[PathBuf] {
+        &self.allow_write
+    }
+
     /// Whether all options have their defaults.
     pub(super) fn is_default(&self) -> bool {
         self.mode() == SandboxMode::Auto && self.allow_read.is_empty() && self.allow_write.is_empty()
@@ -295,11 +300,6 @@ impl PreparedSandbox {
             Some(lock) => sandbox.keeping_open(lock),
             None => sandbox,
         })
-    }
-
-    /// The folders outside the workspace that commands may change.
-    pub(super) fn writable_paths(&self) -> Vec<PathBuf> {
-        self.protection.as_ref().map(|(policy, ..)| policy.writable.clone()).unwrap_or_default()
     }
 
     /// Confines the tools of subagents that work in a copy of the workspace as the run's own are confined, with the copy as the

@@ -128,8 +128,8 @@ fn config(
             let Some(path) = env.variable(variable) else {
                 return Ok(Err(format!("needs the variable {variable}, which isn't set")));
             };
-            let workspace = Path::new(context.workspace);
-            match read_identity(path, env.variable("HOME"), workspace, variable, context.redactor) {
+            let changeable = env.changeable_folders(Path::new(context.workspace), &[]);
+            match read_identity(path, env.variable("HOME"), &changeable, variable, context.redactor) {
                 Ok(identity) => Some(identity),
                 Err(why) => return Ok(Err(format!("can't be used: the file in {variable} {why}"))),
             }

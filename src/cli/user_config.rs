@@ -14,6 +14,7 @@ use crate::pricing::{Prices, UserPrices};
 use crate::providers::base_url::{display_base, is_loopback, is_on_host_of};
 use crate::providers::user_servers::{FILE_NAME, ParsedServers, UserServers, unreadable};
 use crate::providers::{PROVIDERS, ProviderSpec, find};
+use crate::sandbox::programs::Folders;
 use crate::sandbox::protected_paths::canonical_as_far_as_possible;
 use crate::{toml_file, yaml};
 
@@ -33,6 +34,25 @@ impl CliEnv {
             Some(path) => read_providers_file(&path),
             None => ParsedServers { servers: UserServers::default(), findings: Vec::new() },
         })
+    }
+
+    /// Refuses a `providers.toml` that a job could have written, or that came with a checkout: it says which programs print keys,
+    /// and which servers get them.
+    ///
+    /// # Errors
+    /// It is in one of the folders, or a link on the way to it is.
+    pub(super) fn check_user_config(&self, changeable: &Folders) -> Result<(), Error> {
+        let existing = self.config_file(FILE_NAME).filter(|path| path.symlink_metadata().is_ok());
+        match existing {
+            Some(path) if changeable.lead_through(&path) => Err(Error::usage(
+                format!(
+                    "{} isn't used: it is in the workspace or its repository, so a job or a checkout could have written it",
+                    path.display()
+                ),
+                "Move the folder out of it: set HOME or XDG_CONFIG_HOME to a folder that no job can change.",
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// The path of `prices.toml`, whether or not it exists.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::Repository;
 use super::objects::{GitObjects, read_references};
+use super::program::GitProgram;
 use crate::text::hex;
 
 /// How long reading a commit may take.
@@ -59,11 +60,11 @@ pub fn is_reference_name(name: &str) -> bool {
 }
 
 impl CommittedFiles {
-    /// Finds a commit in the repository that contains `folder`, from which the paths of files start. `git` is an absolute path.
+    /// Finds a commit in the repository that contains `folder`, from which the paths of files start.
     ///
     /// # Errors
     /// Why it can't be found.
-    pub(crate) fn open(git: &Path, folder: &Path, reference: &str) -> Result<Self, CommitError> {
+    pub(crate) fn open(git: &GitProgram, folder: &Path, reference: &str) -> Result<Self, CommitError> {
         let outside = || CommitError::from("can't be found: the workspace isn't in a git repository");
         let repository = Repository::discover(folder).ok_or_else(outside)?;
         let deadline = Instant::now() + TIMEOUT;

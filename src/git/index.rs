@@ -1,11 +1,26 @@
 //! Git's index, read without git: gitformat-index(5), versions 2 to 4.
 
+use sha1::Sha1;
+use sha2::{Digest, Sha256};
+
 /// The lengths of an object's name: SHA-1 and SHA-256.
 pub(crate) const HASH_LENGTHS: [usize; 2] = [20, 32];
 
 /// The longest path of an entry, in bytes: the longest that Linux can open. Version 4 shares path prefixes between entries,
 /// so a small index could otherwise expand to terabytes.
 const MAX_PATH_BYTES: usize = 4096;
+
+/// What an index says about the file of an entry, apart from its type and permissions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EntryStat {
+    pub(crate) ctime: (u32, u32),
+    pub(crate) mtime: (u32, u32),
+    pub(crate) device: u32,
+    pub(crate) inode: u32,
+    pub(crate) user: u32,
+    pub(crate) group: u32,
+    pub(crate) size: u32,
+}
 
 /// One entry of an index. Its path is in [`IndexReader::path`].
 #[derive(Debug)]
@@ -14,8 +29,11 @@ pub(crate) struct IndexEntry<'a> {
     pub(crate) ctime: (u32, u32),
     /// Seconds and nanoseconds of the file's mtime.
     pub(crate) mtime: (u32, u32),
+    device: u32,
     /// The lower bits of the file's inode number.
     pub(crate) inode: u32,
+    user: u32,
+    group: u32,
     /// The file's type and permissions as git records them.
     pub(crate) mode: u32,
     /// The lower bits of the file's size in bytes.
@@ -30,6 +48,12 @@ impl IndexEntry<'_> {
     /// Whether the entry belongs to an unfinished merge.
     pub(crate) fn is_unmerged(&self) -> bool {
         self.flags[0] & 0x30 != 0
+    }
+
+    /// What it says about its file.
+    pub(crate) fn stat(&self) -> EntryStat {
+        let Self { ctime, mtime, device, inode, user, group, size, .. } = *self;
+        EntryStat { ctime, mtime, device, inode, user, group, size }
     }
 
     /// Whether it records the same content under the same mode and flags, whatever it says about the file's timestamps.
@@ -69,8 +93,8 @@ impl<'a> IndexReader<'a> {
         let length_before = rest.len();
         let mut field = || number(rest);
         let (ctime, mtime) = ((field()?, field()?), (field()?, field()?));
-        let (_device, inode, mode) = (field()?, field()?, field()?);
-        let (_user, _group, size) = (field()?, field()?, field()?);
+        let (device, inode, mode) = (field()?, field()?, field()?);
+        let (user, group, size) = (field()?, field()?, field()?);
         let object = take(rest, self.hash_length)?;
         let is_extended = rest.first()? & 0x40 != 0;
         let flags = take(rest, if is_extended { 4 } else { 2 })?;
@@ -88,7 +112,7 @@ impl<'a> IndexReader<'a> {
         // At least one zero byte. Versions 2 and 3 pad entries to a multiple of eight.
         let padding = if self.version == 4 { 1 } else { 8 - (length_before - rest.len()) % 8 };
         take(rest, padding)?;
-        Some(Some(IndexEntry { ctime, mtime, inode, mode, size, object, flags }))
+        Some(Some(IndexEntry { ctime, mtime, device, inode, mode, user, group, size, object, flags }))
     }
 
     /// Whether only extensions and the checksum follow. False for a split index, which keeps most of its entries in another
@@ -103,6 +127,30 @@ impl<'a> IndexReader<'a> {
         }
         self.rest.len() == self.hash_length
     }
+}
+
+/// An index in which what is known about the files of some entries is replaced: those for whose path `stat_of` returns it.
+/// `None` if the index can't be read.
+pub(crate) fn with_stats(
+    bytes: &[u8],
+    hash_length: usize,
+    stat_of: impl Fn(&[u8]) -> Option<EntryStat>,
+) -> Option<Vec<u8>> {
+    let mut changed = bytes.to_owned();
+    let mut reader = IndexReader::new(bytes, hash_length)?;
+    loop {
+        let start = bytes.len() - reader.rest.len();
+        let Some(entry) = reader.next()? else { break };
+        let Some(stat) = stat_of(reader.path()).filter(|_| !entry.is_unmerged()) else { continue };
+        let EntryStat { ctime, mtime, device, inode, user, group, size } = stat;
+        let fields = [ctime.0, ctime.1, mtime.0, mtime.1, device, inode, entry.mode, user, group, size];
+        let fields: Vec<u8> = fields.iter().flat_map(|field| field.to_be_bytes()).collect();
+        changed.get_mut(start..start + fields.len())?.copy_from_slice(&fields);
+    }
+    let (content, sum) = changed.split_at_mut(bytes.len().checked_sub(hash_length)?);
+    let digest = if hash_length == 32 { Sha256::digest(content).to_vec() } else { Sha1::digest(content).to_vec() };
+    sum.copy_from_slice(&digest);
+    Some(changed)
 }
 
 fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {

@@ -2,16 +2,14 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
+use std::process::{ChildStdin, ChildStdout, Stdio};
 use std::time::Instant;
-
-use rustix::process::{Pid, Signal, kill_process};
 
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
+use super::process::GitProcess;
+use super::program::GitProgram;
 use crate::text::hex;
 
 /// How much of a list of references is read, in bytes.
@@ -32,78 +30,18 @@ fn typed_object_id(kind: &str, content: &[u8], sha256: bool) -> Vec<u8> {
     if sha256 { hash::<Sha256>(kind, content) } else { hash::<Sha1>(kind, content) }
 }
 
-/// A command of `git`, an absolute path, that reads a git folder.
-///
-/// It runs nothing that the repository configures: the git folder is given, so nothing is searched for; there is no home,
-/// no system configuration and no environment; replacements and fetching missing objects are off.
-fn git_command(git: &Path, git_dir: &Path) -> Command {
-    let mut command = Command::new(git);
-    command
-        .arg("--git-dir")
-        .arg(git_dir)
-        .args(["--no-pager", "--no-replace-objects", "--no-optional-locks", "-c", "core.fsmonitor=false"])
-        .args(["-c", "protocol.allow=never"])
-        .current_dir("/")
-        .env_clear()
-        .env("GIT_CONFIG_NOSYSTEM", "1")
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .env("GIT_NO_LAZY_FETCH", "1")
-        .env("GIT_ALLOW_PROTOCOL", "none")
-        .env("GIT_TERMINAL_PROMPT", "0")
-        .env("HOME", "/nonexistent")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
-    command
-}
-
-/// A running git that is killed at a deadline, and when this is dropped.
-struct GitProcess {
-    child: Child,
-    /// Kills the process at the deadline: git would wait for ever on a pipe in place of a file.
-    watchdog: Option<(Sender<()>, JoinHandle<()>)>,
-}
-
-impl GitProcess {
-    fn start(mut command: Command, deadline: Instant) -> io::Result<Self> {
-        let child = command.spawn()?;
-        let (done, is_done) = channel();
-        let pid = Pid::from_child(&child);
-        let watchdog = std::thread::Builder::new().name("git".to_owned()).spawn(move || {
-            // The process isn't reaped before this thread has ended, so the process id is still its own.
-            if is_done.recv_timeout(deadline.saturating_duration_since(Instant::now()))
-                == Err(RecvTimeoutError::Timeout)
-            {
-                let _ = kill_process(pid, Signal::KILL);
-            }
-        })?;
-        Ok(Self { child, watchdog: Some((done, watchdog)) })
-    }
-}
-
-impl Drop for GitProcess {
-    fn drop(&mut self) {
-        if let Some((done, watchdog)) = self.watchdog.take() {
-            let _ = kill_process(Pid::from_child(&self.child), Signal::KILL);
-            drop(done);
-            let _ = watchdog.join();
-        }
-        let _ = self.child.wait();
-    }
-}
-
 /// The objects that the references with exactly these full names point to, by name. Missing ones are left out.
 pub(super) fn read_references(
-    git: &Path,
+    git: &GitProgram,
     git_dir: &Path,
     names: &[String],
     deadline: Instant,
 ) -> io::Result<Vec<(String, String)>> {
-    let mut command = git_command(git, git_dir);
-    command.args(["for-each-ref", "--format=%(objectname) %(refname)", "--"]).args(names);
+    let mut command = git.on_objects(git_dir);
+    command.args(["for-each-ref", "--format=%(objectname) %(refname)", "--"]).args(names).stderr(Stdio::null());
     let mut process = GitProcess::start(command, deadline)?;
     let mut output = Vec::new();
-    if let Some(stdout) = process.child.stdout.take() {
+    if let (_, Some(stdout)) = process.take_pipes() {
         // A name is also a pattern for everything below it, which doesn't count.
         stdout.take(MAX_REFERENCE_BYTES).read_to_end(&mut output)?;
     }
@@ -126,19 +64,19 @@ pub(crate) struct GitObjects {
 }
 
 impl GitObjects {
-    /// Starts `git`, an absolute path, for a git folder.
+    /// Starts git for a git folder.
     pub(crate) fn open(
-        git: &Path,
+        git: &GitProgram,
         git_dir: &Path,
         sha256: bool,
         max_bytes: u64,
         deadline: Instant,
     ) -> io::Result<Self> {
-        let mut command = git_command(git, git_dir);
-        command.args(["cat-file", "--batch"]).stdin(Stdio::piped());
+        let mut command = git.on_objects(git_dir);
+        command.args(["cat-file", "--batch"]).stdin(Stdio::piped()).stderr(Stdio::null());
         let mut process = GitProcess::start(command, deadline)?;
-        let pipes = process.child.stdin.take().zip(process.child.stdout.take());
-        let (input, output) = pipes.ok_or_else(|| io::Error::other("git has no pipes"))?;
+        let (input, output) = process.take_pipes();
+        let (input, output) = input.zip(output).ok_or_else(|| io::Error::other("git has no pipes"))?;
         Ok(Self { _process: process, input, output: BufReader::new(output), sha256, max_bytes })
     }
 

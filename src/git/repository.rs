@@ -30,7 +30,8 @@ impl Repository {
         let worktree = worktree_around(folder)?.to_owned();
         let dot_git = worktree.join(".git");
         let git_dir = match dot_git.is_dir() {
-            true => Some(dot_git),
+            // Only the git folders of worktrees share those of others, and they are elsewhere.
+            true => Some(dot_git).filter(|folder| is_git_dir(folder) && !folder.join("commondir").exists()),
             false => gitfile_target(&dot_git).filter(|folder| is_linked_back(folder, &dot_git)),
         };
         let git_dir = git_dir?.canonicalize().ok()?;
@@ -38,6 +39,18 @@ impl Repository {
         let config = GitConfig::read(&common_dir.join("config"));
         let sha256 = config.values("extensions", "objectformat").last() == Some("sha256");
         Some(Self { worktree, git_dir, common_dir, sha256 })
+    }
+
+    /// Whether each working tree has settings of its own.
+    pub(crate) fn has_worktree_config(&self) -> bool {
+        let config = GitConfig::read(&self.common_dir.join("config"));
+        config.values("extensions", "worktreeconfig").last().is_some_and(|value| value != "false")
+    }
+
+    /// Whether references are kept in files, as in most repositories.
+    pub(crate) fn has_reference_files(&self) -> bool {
+        let config = GitConfig::read(&self.common_dir.join("config"));
+        config.values("extensions", "refstorage").last().is_none_or(|value| value == "files")
     }
 }
 

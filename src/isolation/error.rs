@@ -22,6 +22,9 @@ pub enum IsolationError {
         /// What git printed.
         message: String,
     },
+    /// There is no git that can be used.
+    #[error("there is no git in a folder of PATH that commands can't change, so there can be no worktrees")]
+    NoGit,
     /// The repository has no commit yet.
     #[error("the repository has no commit yet, so it can have no worktrees")]
     NoCommit,

@@ -1,21 +1,26 @@
 //! Workspaces of their own for runs that happen at the same time: a git worktree or a copy, made from one snapshot of the
 //! user's workspace. The repository's commits, branches, index and hooks aren't touched.
 
+mod commands;
 mod copy;
 mod error;
+mod filtered_files;
 mod worktree;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use self::copy::{create_dir, remove_tree};
 pub use self::error::IsolationError;
+use self::filtered_files::FilteredList;
 use self::worktree::WorktreeSnapshot;
 pub use self::worktree::{WORKSPACES_FOLDER, is_ignored, is_own_workspace};
-use crate::git::Repository;
+use crate::git::program::GitWorkingTree;
+use crate::git::{GitProgram, Repository};
 use crate::workspace::open_root::OpenRoot;
 
 /// How runs are kept apart.
@@ -32,9 +37,11 @@ pub enum Isolation {
 
 impl Isolation {
     /// The best way for a workspace whose files agents can change: a worktree where git tracks it, else a copy.
-    pub fn for_workspace(workspace: &Path) -> Self {
-        match Repository::discover(workspace) {
-            Some(repository) if worktree::ignores_workspace(&repository.worktree, workspace) => Self::Copy,
+    pub fn for_workspace(workspace: &Path, git: Option<&GitProgram>) -> Self {
+        match Repository::discover(workspace).filter(worktree::has_own_git_dir).zip(git) {
+            // A worktree has a reference of its own, its HEAD, which is written here as a file.
+            Some((repository, _)) if !repository.has_reference_files() => Self::Copy,
+            Some((repository, git)) if worktree::ignores_workspace(git, &repository, workspace) => Self::Copy,
             Some(_) => Self::Worktree,
             None => Self::Copy,
         }
@@ -64,8 +71,8 @@ pub enum Snapshot {
 }
 
 impl Snapshot {
-    /// Takes a snapshot of a workspace. `folder` is a folder below `out` for temporary files and, without git, for the copy. What
-    /// is in `excluded` isn't copied. Returns `None` if the runs share the workspace.
+    /// Takes a snapshot of a workspace. `folder` is a folder below `out` for a copy. What is in `excluded` isn't copied. Returns
+    /// `None` if the runs share the workspace.
     ///
     /// # Errors
     /// If the workspace can't be read, or git fails.
@@ -75,12 +82,13 @@ impl Snapshot {
         out: &OpenRoot,
         folder: &Path,
         excluded: &[PathBuf],
+        git: Option<&GitProgram>,
     ) -> Result<Option<Self>, IsolationError> {
         match isolation {
             Isolation::None => Ok(None),
             Isolation::Worktree => {
                 let WorktreeSnapshot { repository, subfolder, commit, tree } =
-                    worktree::take_snapshot(workspace.path(), out, folder, excluded)?;
+                    worktree::take_snapshot(git.ok_or(IsolationError::NoGit)?, workspace.path(), excluded)?;
                 Ok(Some(Self::Git { repository, subfolder, commit, tree }))
             }
             Isolation::Copy => {
@@ -122,18 +130,18 @@ impl Snapshot {
     }
 
     /// Whether it can still be used: git removes objects that nothing refers to after some weeks.
-    pub fn is_available(&self) -> bool {
+    pub fn is_available(&self, git: Option<&GitProgram>) -> bool {
         match self {
-            Self::Git { repository, tree, .. } => worktree::has_tree(repository, tree),
+            Self::Git { repository, tree, .. } => git.is_some_and(|git| worktree::has_tree(git, repository, tree)),
             Self::Copy { folder } => folder.is_dir(),
         }
     }
 
     /// The paths of the submodules and nested repositories whose files workspaces from this snapshot don't have.
-    pub fn missing_repositories(&self) -> Vec<String> {
-        match self {
-            Self::Git { repository, tree, .. } => worktree::missing_repositories(repository, tree),
-            Self::Copy { .. } => Vec::new(),
+    pub fn missing_repositories(&self, git: Option<&GitProgram>) -> Vec<String> {
+        match (self, git) {
+            (Self::Git { repository, tree, .. }, Some(git)) => worktree::missing_repositories(git, repository, tree),
+            _ => Vec::new(),
         }
     }
 
@@ -142,12 +150,18 @@ impl Snapshot {
     ///
     /// # Errors
     /// If a file can't be written, or git fails. Nothing is left at `target` then.
-    pub fn make_workspace(&self, out: &OpenRoot, target: &Path) -> Result<PathBuf, IsolationError> {
+    pub fn make_workspace(
+        &self,
+        out: &OpenRoot,
+        target: &Path,
+        git: Option<&GitProgram>,
+    ) -> Result<PathBuf, IsolationError> {
         self.remove_workspace(out, target)?;
         target.parent().map_or(Ok(()), |parent| create_dir(out, parent).map(drop))?;
         let made = match self {
             Self::Git { repository, subfolder, commit, tree } => {
-                worktree::add(repository, out, target, commit, tree).and_then(|()| {
+                let git = git.ok_or(IsolationError::NoGit)?;
+                worktree::add(git, repository, out, target, commit, tree).and_then(|()| {
                     let folder = target.join(subfolder);
                     // A folder without any file isn't in the worktree.
                     create_dir(out, &folder)?;
@@ -208,6 +222,18 @@ impl Snapshot {
             Self::Copy { folder } => remove_tree(out, folder),
         }
     }
+}
+
+/// The paths, from the root of the working tree, of the files with a filter that haven't changed since git looked at them last.
+/// Without running the filter, git can't tell from their content.
+///
+/// # Errors
+/// If git fails.
+pub(crate) fn unchanged_filtered_files(
+    tree: &GitWorkingTree,
+    repository: &Repository,
+) -> Result<HashSet<PathBuf>, IsolationError> {
+    Ok(FilteredList::read(tree)?.unchanged(repository))
 }
 
 /// The folder of the copy from which workspaces are copied.

@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use super::*;
+use crate::git::program::git_program;
 
 /// Runs git without the repository's hooks: only those that other programs start leave a mark.
 fn git(folder: &Path, arguments: &[&str]) -> String {
@@ -117,14 +118,21 @@ fn a_worktree_begins_with_the_uncommitted_changes_and_leaves_the_repository_alon
     };
     let before = state();
     let excluded = [root.join("runs")];
-    let snapshot = Snapshot::take(Isolation::Worktree, &root_of(&root), &out(&elsewhere), elsewhere.path(), &excluded)
-        .unwrap()
-        .unwrap();
+    let snapshot = Snapshot::take(
+        Isolation::Worktree,
+        &root_of(&root),
+        &out(&elsewhere),
+        elsewhere.path(),
+        &excluded,
+        Some(&git_program()),
+    )
+    .unwrap()
+    .unwrap();
     // Later changes aren't part of it.
     fs::write(root.join("kept"), "later").unwrap();
     let targets = [elsewhere.path().join("a"), elsewhere.path().join("b")];
     for target in &targets {
-        assert_eq!(snapshot.make_workspace(&out(&elsewhere), target).unwrap(), *target);
+        assert_eq!(snapshot.make_workspace(&out(&elsewhere), target, Some(&git_program())).unwrap(), *target);
         assert_eq!(contents(target), expected());
         let status = git(target, &["status", "--porcelain"]);
         let expected = [" M assumed", " M changed", " D deleted", " M skipped", " M staged", "?? \"new file\""];
@@ -137,7 +145,7 @@ fn a_worktree_begins_with_the_uncommitted_changes_and_leaves_the_repository_alon
     // The folder of one is gone, as after a kill in the middle of its removal.
     fs::remove_dir_all(&targets[1]).unwrap();
     assert_eq!(
-        snapshot.make_workspace(&out(&elsewhere), &targets[0]).unwrap(),
+        snapshot.make_workspace(&out(&elsewhere), &targets[0], Some(&git_program())).unwrap(),
         targets[0],
         "what is left of an earlier try is replaced"
     );
@@ -147,7 +155,7 @@ fn a_worktree_begins_with_the_uncommitted_changes_and_leaves_the_repository_alon
     }
     assert_eq!(git(&root, &["worktree", "list"]).lines().count(), 1);
     assert_eq!(state(), before);
-    assert!(snapshot.is_available() && !root.join("hook-ran").exists());
+    assert!(snapshot.is_available(Some(&git_program())) && !root.join("hook-ran").exists());
     git(&root, &["-c", "core.hooksPath=.git/hooks", "checkout", "--quiet", "--detach"]);
     assert!(root.join("hook-ran").exists(), "the hook works");
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0, "nothing is left");
@@ -164,9 +172,17 @@ fn a_change_in_the_second_in_which_the_index_was_written_is_not_lost() {
     let same_second = fs::metadata(root.join("kept")).unwrap().modified().unwrap();
     fs::File::options().write(true).open(root.join(".git/index")).unwrap().set_modified(same_second).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(1100));
-    let snapshot =
-        Snapshot::take(Isolation::Worktree, &root_of(&root), &out(&elsewhere), elsewhere.path(), &[]).unwrap().unwrap();
-    snapshot.make_workspace(&out(&elsewhere), &elsewhere.path().join("a")).unwrap();
+    let snapshot = Snapshot::take(
+        Isolation::Worktree,
+        &root_of(&root),
+        &out(&elsewhere),
+        elsewhere.path(),
+        &[],
+        Some(&git_program()),
+    )
+    .unwrap()
+    .unwrap();
+    snapshot.make_workspace(&out(&elsewhere), &elsewhere.path().join("a"), Some(&git_program())).unwrap();
     assert_eq!(fs::read_to_string(elsewhere.path().join("a/kept")).unwrap(), "2");
     snapshot.remove_workspace(&out(&elsewhere), &elsewhere.path().join("a")).unwrap();
 }
@@ -175,12 +191,18 @@ fn a_change_in_the_second_in_which_the_index_was_written_is_not_lost() {
 fn a_workspace_below_the_root_of_a_repository_stays_there() {
     let (folder, elsewhere) = (repository(), tempfile::tempdir().unwrap());
     let root = folder.path().canonicalize().unwrap();
-    let snapshot =
-        Snapshot::take(Isolation::Worktree, &root_of(&root.join("sub")), &out(&elsewhere), elsewhere.path(), &[])
-            .unwrap()
-            .unwrap();
+    let snapshot = Snapshot::take(
+        Isolation::Worktree,
+        &root_of(&root.join("sub")),
+        &out(&elsewhere),
+        elsewhere.path(),
+        &[],
+        Some(&git_program()),
+    )
+    .unwrap()
+    .unwrap();
     let target = elsewhere.path().join("a");
-    assert_eq!(snapshot.make_workspace(&out(&elsewhere), &target).unwrap(), target.join("sub"));
+    assert_eq!(snapshot.make_workspace(&out(&elsewhere), &target, Some(&git_program())).unwrap(), target.join("sub"));
     assert_eq!(fs::read_to_string(target.join("changed")).unwrap(), "2");
     snapshot.remove_workspace(&out(&elsewhere), &target).unwrap();
 }
@@ -197,12 +219,18 @@ fn a_copy_has_everything_but_the_excluded_folders() {
     assert!(Command::new("mkfifo").arg(root.join("pipe")).status().unwrap().success());
     fs::set_permissions(root.join("locked/inner/file"), fs::Permissions::from_mode(0o4755)).unwrap();
     fs::set_permissions(root.join("locked"), fs::Permissions::from_mode(0o555)).unwrap();
-    let snapshot =
-        Snapshot::take(Isolation::Copy, &root_of(root), &out(&elsewhere), elsewhere.path(), &[root.join("runs")])
-            .unwrap()
-            .unwrap();
+    let snapshot = Snapshot::take(
+        Isolation::Copy,
+        &root_of(root),
+        &out(&elsewhere),
+        elsewhere.path(),
+        &[root.join("runs")],
+        Some(&git_program()),
+    )
+    .unwrap()
+    .unwrap();
     let target = elsewhere.path().join("a");
-    snapshot.make_workspace(&out(&elsewhere), &target).unwrap();
+    snapshot.make_workspace(&out(&elsewhere), &target, Some(&git_program())).unwrap();
     let expected = [("link", "-> ../outside"), ("locked/inner/file", "text")];
     assert_eq!(contents(&target), expected.map(|(name, text)| (name.to_owned(), text.to_owned())).into());
     let mode = |name: &str| target.join(name).metadata().unwrap().permissions().mode() & 0o7777;
@@ -218,10 +246,18 @@ fn a_copy_of_a_worktree_is_no_repository() {
     let (folder, elsewhere) = (repository(), tempfile::tempdir().unwrap());
     let worktree = elsewhere.path().join("worktree");
     git(folder.path(), &["worktree", "add", "--quiet", worktree.to_str().unwrap()]);
-    let snapshot =
-        Snapshot::take(Isolation::Copy, &root_of(&worktree), &out(&elsewhere), elsewhere.path(), &[]).unwrap().unwrap();
+    let snapshot = Snapshot::take(
+        Isolation::Copy,
+        &root_of(&worktree),
+        &out(&elsewhere),
+        elsewhere.path(),
+        &[],
+        Some(&git_program()),
+    )
+    .unwrap()
+    .unwrap();
     let target = elsewhere.path().join("a");
-    snapshot.make_workspace(&out(&elsewhere), &target).unwrap();
+    snapshot.make_workspace(&out(&elsewhere), &target, Some(&git_program())).unwrap();
     assert!(worktree.join(".git").is_file() && target.join("kept").is_file());
     assert!(!target.join(".git").exists());
 }
@@ -230,12 +266,19 @@ fn a_copy_of_a_worktree_is_no_repository() {
 fn a_workspace_that_can_have_no_worktree_is_an_error() {
     let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let take = || {
-        Snapshot::take(Isolation::Worktree, &root_of(folder.path()), &out(&elsewhere), elsewhere.path(), &[])
-            .unwrap_err()
-            .to_string()
+        Snapshot::take(
+            Isolation::Worktree,
+            &root_of(folder.path()),
+            &out(&elsewhere),
+            elsewhere.path(),
+            &[],
+            Some(&git_program()),
+        )
+        .unwrap_err()
+        .to_string()
     };
     assert!(take().contains("isn't in a git repository"));
-    assert_eq!(Isolation::for_workspace(folder.path()), Isolation::Copy);
+    assert_eq!(Isolation::for_workspace(folder.path(), Some(&git_program())), Isolation::Copy);
     git(folder.path(), &["init", "-q"]);
     assert!(take().contains("has no commit yet"));
 }
@@ -250,15 +293,23 @@ fn notes(root: &Path) -> Vec<String> {
 fn many_worktrees_can_be_made_and_removed_at_the_same_time() {
     let (folder, elsewhere) = (repository(), tempfile::tempdir().unwrap());
     let root = folder.path().canonicalize().unwrap();
-    let snapshot =
-        Snapshot::take(Isolation::Worktree, &root_of(&root), &out(&elsewhere), elsewhere.path(), &[]).unwrap().unwrap();
+    let snapshot = Snapshot::take(
+        Isolation::Worktree,
+        &root_of(&root),
+        &out(&elsewhere),
+        elsewhere.path(),
+        &[],
+        Some(&git_program()),
+    )
+    .unwrap()
+    .unwrap();
     std::thread::scope(|scope| {
         for worker in 0..12 {
             let target = elsewhere.path().join(format!("w{worker}"));
             let (snapshot, elsewhere) = (&snapshot, &elsewhere);
             scope.spawn(move || {
                 for _ in 0..12 {
-                    snapshot.make_workspace(&out(elsewhere), &target).unwrap();
+                    snapshot.make_workspace(&out(elsewhere), &target, Some(&git_program())).unwrap();
                     snapshot.remove_workspace(&out(elsewhere), &target).unwrap();
                 }
             });
@@ -271,8 +322,16 @@ fn many_worktrees_can_be_made_and_removed_at_the_same_time() {
 fn what_a_killed_git_has_left_is_not_in_the_way() {
     let (folder, elsewhere) = (repository(), tempfile::tempdir().unwrap());
     let root = folder.path().canonicalize().unwrap();
-    let snapshot =
-        Snapshot::take(Isolation::Worktree, &root_of(&root), &out(&elsewhere), elsewhere.path(), &[]).unwrap().unwrap();
+    let snapshot = Snapshot::take(
+        Isolation::Worktree,
+        &root_of(&root),
+        &out(&elsewhere),
+        elsewhere.path(),
+        &[],
+        Some(&git_program()),
+    )
+    .unwrap()
+    .unwrap();
     let workspaces = elsewhere.path().join(WORKSPACES_FOLDER);
     let [torn, gone, made] = ["torn", "gone", "made"].map(|name| workspaces.join(name));
     // Git writes `gitdir` before `commondir`, and no git works in the repository while that is empty.
@@ -280,10 +339,10 @@ fn what_a_killed_git_has_left_is_not_in_the_way() {
     fs::create_dir_all(&note).unwrap();
     fs::write(note.join("gitdir"), format!("{}\n", torn.join(".git").display())).unwrap();
     fs::write(note.join("commondir"), "").unwrap();
-    snapshot.make_workspace(&out(&elsewhere), &made).unwrap();
+    snapshot.make_workspace(&out(&elsewhere), &made, Some(&git_program())).unwrap();
     assert_eq!(notes(&root), ["made"]);
     // The folder of a worktree is gone, and git still lists it.
-    snapshot.make_workspace(&out(&elsewhere), &gone).unwrap();
+    snapshot.make_workspace(&out(&elsewhere), &gone, Some(&git_program())).unwrap();
     fs::remove_dir_all(&gone).unwrap();
     git(&root, &["worktree", "add", "-q", "--detach", &elsewhere.path().join("foreign").to_string_lossy()]);
     fs::remove_dir_all(elsewhere.path().join("foreign")).unwrap();
@@ -324,7 +383,10 @@ fn a_copy_holds_nothing_from_outside_while_folders_and_links_are_swapped() {
         });
         for number in 0..300 {
             let target = elsewhere.path().join("start");
-            let Ok(Some(snapshot)) = Snapshot::take(Isolation::Copy, &opened, &out, &target, &[]) else { continue };
+            let Ok(Some(snapshot)) = Snapshot::take(Isolation::Copy, &opened, &out, &target, &[], Some(&git_program()))
+            else {
+                continue;
+            };
             let Snapshot::Copy { folder } = &snapshot else { continue };
             let found = contents(folder);
             assert!(found.values().all(|text| text != "secret"), "try {number}: {found:?}");
@@ -340,11 +402,16 @@ fn nothing_is_made_or_removed_through_a_link_in_place_of_a_folder_above() {
     fs::write(folder.path().join("file"), "x").unwrap();
     let out = out(&elsewhere);
     let target = elsewhere.path().join("start");
-    let snapshot = Snapshot::take(Isolation::Copy, &root_of(folder.path()), &out, &target, &[]).unwrap().unwrap();
+    let snapshot = Snapshot::take(Isolation::Copy, &root_of(folder.path()), &out, &target, &[], Some(&git_program()))
+        .unwrap()
+        .unwrap();
     let outside = tempfile::tempdir().unwrap();
     fs::create_dir(outside.path().join("a")).unwrap();
     std::os::unix::fs::symlink(outside.path(), elsewhere.path().join("rows")).unwrap();
     let workspace = elsewhere.path().join("rows/a");
-    assert!(snapshot.make_workspace(&out, &workspace).is_err() && snapshot.remove_workspace(&out, &workspace).is_err());
+    assert!(
+        snapshot.make_workspace(&out, &workspace, Some(&git_program())).is_err()
+            && snapshot.remove_workspace(&out, &workspace).is_err()
+    );
     assert!(outside.path().join("a").is_dir() && contents(outside.path()).is_empty());
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::git::GitProgram;
 use crate::isolation::{Isolation, IsolationError, Snapshot};
 use crate::workspace::open_root::OpenRoot;
 
@@ -24,12 +25,19 @@ pub struct RowWorkspaces {
     /// The folder with those of the rows.
     folder: PathBuf,
     snapshot: Option<Snapshot>,
+    git: Option<GitProgram>,
 }
 
 impl RowWorkspaces {
     /// The workspaces of a map. Without a snapshot, all rows share the user's.
     pub fn new(shared: &Path, out: &OpenRoot, folder: &Path, snapshot: Option<Snapshot>) -> Self {
-        Self { shared: shared.to_owned(), out: out.clone(), folder: folder.to_owned(), snapshot }
+        Self { shared: shared.to_owned(), out: out.clone(), folder: folder.to_owned(), snapshot, git: None }
+    }
+
+    /// Makes worktrees with this git.
+    #[must_use]
+    pub fn with_git(self, git: Option<GitProgram>) -> Self {
+        Self { git, ..self }
     }
 
     /// Takes a snapshot of the user's workspace. A copy is in a new folder below `folder`.
@@ -42,11 +50,12 @@ impl RowWorkspaces {
         folder: &Path,
         out: &OpenRoot,
         process: &str,
+        git: Option<&GitProgram>,
     ) -> Result<Option<Snapshot>, IsolationError> {
         let own = folder.join(format!("{SNAPSHOT_PREFIX}{process}"));
         let opened =
             OpenRoot::open(workspace).map_err(|source| IsolationError::Io { path: workspace.to_owned(), source })?;
-        Snapshot::take(isolation, &opened, out, &own, &[out.path().to_owned()])
+        Snapshot::take(isolation, &opened, out, &own, &[out.path().to_owned()], git)
             .inspect_err(|_| remove_empty_folders(out, &own))
     }
 
@@ -68,7 +77,7 @@ impl RowWorkspaces {
     /// If a file can't be written, or git fails.
     pub fn make(&self, id: &str) -> Result<PathBuf, IsolationError> {
         match &self.snapshot {
-            Some(snapshot) => snapshot.make_workspace(&self.out, &self.folder.join(id)),
+            Some(snapshot) => snapshot.make_workspace(&self.out, &self.folder.join(id), self.git.as_ref()),
             None => Ok(self.shared.clone()),
         }
     }

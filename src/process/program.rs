@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
@@ -42,8 +44,8 @@ pub(crate) enum ProgramOutcome {
 }
 
 impl ProgramCall<'_> {
-    /// Runs the program in the root folder, without input; what it prints to stderr is dropped. When this returns, all processes
-    /// that it started have ended; if the future is dropped, they are killed.
+    /// Runs the program in the root folder, without input, until it exits, whatever still holds its output; what it prints to
+    /// stderr is dropped. When this returns, all processes that it started have ended; if the future is dropped, they are killed.
     ///
     /// # Errors
     /// It can't be started.
@@ -66,15 +68,28 @@ impl ProgramCall<'_> {
             Ok((child, id.ok_or_else(|| io::Error::other("the process has no id"))?))
         })?;
         let mut group = ProcessGroup { tree, has_ended: false };
-        let Some(stdout) = child.stdout.take() else { return Err(io::Error::other("the process has no output")) };
-        let most = self.max_bytes as u64 + 1;
+        let Some(mut stdout) = child.stdout.take() else { return Err(io::Error::other("the process has no output")) };
         let exchange = async {
             let mut output = Vec::new();
-            stdout.take(most).read_to_end(&mut output).await?;
-            if output.len() as u64 == most {
-                return Ok(ProgramOutcome::TooMuchOutput);
+            let mut is_open = true;
+            let status = loop {
+                tokio::select! {
+                    read = stdout.read_buf(&mut output), if is_open => is_open = read? > 0,
+                    status = child.wait() => break status?,
+                }
+                if output.len() > self.max_bytes {
+                    return Ok(ProgramOutcome::TooMuchOutput);
+                }
+            };
+            // What it started may hold the pipe for ever. What the program itself has printed is in the pipe now.
+            if is_open {
+                read_available(&stdout, self.max_bytes, &mut output)?;
             }
-            Ok(ProgramOutcome::Exited(child.wait().await?, output))
+            Ok(if output.len() > self.max_bytes {
+                ProgramOutcome::TooMuchOutput
+            } else {
+                ProgramOutcome::Exited(status, output)
+            })
         };
         let outcome = timeout(self.timeout, exchange).await.unwrap_or(Ok(ProgramOutcome::TimedOut));
         if !matches!(outcome, Ok(ProgramOutcome::Exited(..))) {
@@ -85,6 +100,20 @@ impl ProgramCall<'_> {
         group.tree.kill_leftovers().await;
         outcome
     }
+}
+
+/// Reads what is in a pipe that doesn't block, up to one byte more than `max_bytes` in all.
+fn read_available(pipe: &impl AsFd, max_bytes: usize, output: &mut Vec<u8>) -> io::Result<()> {
+    let mut buffer = [0; 4096];
+    while output.len() <= max_bytes {
+        match rustix::io::read(pipe, &mut buffer) {
+            Ok(0) | Err(Errno::AGAIN) => break,
+            Ok(length) => output.extend_from_slice(&buffer[..length]),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 /// The processes of the program.
@@ -104,6 +133,46 @@ impl Drop for ProcessGroup {
     fn drop(&mut self) {
         if !self.has_ended {
             self.kill();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn run(script: &str, max_bytes: usize) -> ProgramOutcome {
+        let call = ProgramCall {
+            program: Path::new("/bin/sh"),
+            arguments: &["-c".to_owned(), script.to_owned()],
+            environment: &BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]),
+            timeout: Duration::from_secs(30),
+            max_bytes,
+        };
+        call.run().await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_child_that_holds_the_output_is_not_waited_for() {
+        for script in
+            ["sleep 1000 & printf key", "(sleep 1000; echo late) & printf key", "setsid sleep 1000 & printf key"]
+        {
+            let start = std::time::Instant::now();
+            let outcome = run(script, 100).await;
+            assert!(
+                matches!(&outcome, ProgramOutcome::Exited(status, output) if status.success() && output == b"key"),
+                "{script}: {outcome:?}"
+            );
+            assert!(start.elapsed() < Duration::from_secs(20), "{script}");
+        }
+    }
+
+    #[tokio::test]
+    async fn output_is_complete_and_bounded() {
+        let long = "i=0; while [ $i -lt 2000 ]; do echo 0123456789; i=$((i+1)); done";
+        assert!(matches!(run(long, 22_000).await, ProgramOutcome::Exited(_, output) if output.len() == 22_000));
+        for script in [long.to_owned(), format!("sleep 1000 & {long}")] {
+            assert!(matches!(run(&script, 21_999).await, ProgramOutcome::TooMuchOutput), "{script}");
         }
     }
 }

@@ -9,6 +9,7 @@ use reqwest::Identity;
 use super::api::ProviderError;
 use super::spec::{ConnectContext, SettingsContext};
 use crate::redaction::Redactor;
+use crate::sandbox::programs::Folders;
 
 /// The largest PEM file in bytes.
 const MAX_PEM_BYTES: u64 = 1 << 20;
@@ -54,11 +55,11 @@ impl ConnectContext<'_> {
 pub(crate) fn read_identity(
     path: &str,
     home: Option<&str>,
-    workspace: &Path,
+    changeable: &Folders,
     name: &str,
     redactor: &Redactor,
 ) -> Result<Identity, String> {
-    let pem = read_pem_file(path, home, workspace)?;
+    let pem = read_pem_file(path, home, changeable)?;
     redactor.add(name, private_part(&pem));
     if pem.contains("ENCRYPTED") {
         return Err("has a key with a password: write it without one with `openssl pkey`".to_owned());
@@ -75,7 +76,7 @@ fn private_part(pem: &str) -> &str {
 
 fn read_pem(context: SettingsContext<'_>, key: &str, path: &str) -> Result<String, ProviderError> {
     let home = context.variables.get("HOME").map(String::as_str);
-    read_pem_file(path, home, context.workspace)
+    read_pem_file(path, home, context.changeable)
         .map_err(|what| ProviderError::rejected(format!("the file in `{key}` of {} {what}", context.settings.label)))
 }
 
@@ -83,14 +84,14 @@ fn read_pem(context: SettingsContext<'_>, key: &str, path: &str) -> Result<Strin
 ///
 /// # Errors
 /// Why it can't be used, in words that follow "the file".
-fn read_pem_file(path: &str, home: Option<&str>, workspace: &Path) -> Result<String, String> {
+fn read_pem_file(path: &str, home: Option<&str>, changeable: &Folders) -> Result<String, String> {
     let path = match path.strip_prefix("~/") {
         Some(rest) => Path::new(home.unwrap_or("/")).join(rest),
         None => PathBuf::from(path),
     };
     let unreadable = |error: std::io::Error| format!("can't be read: {error}");
     let real = path.canonicalize().map_err(unreadable)?;
-    if is_in(&real, workspace) || is_in(&path, workspace) {
+    if changeable.lead_through(&path) {
         let why =
             "is in the workspace, where the tools of the job can read and change it: move it to a folder of your own";
         return Err(why.to_owned());
@@ -105,9 +106,4 @@ fn read_pem_file(path: &str, home: Option<&str>, workspace: &Path) -> Result<Str
         return Err(format!("is larger than {MAX_PEM_BYTES} bytes"));
     }
     Ok(text)
-}
-
-/// Whether a file is in a folder, also if a link leads to the folder.
-fn is_in(file: &Path, folder: &Path) -> bool {
-    file.starts_with(folder) || folder.canonicalize().is_ok_and(|folder| file.starts_with(folder))
 }

@@ -1,7 +1,6 @@
 //! The table row that describes a provider, and what it needs to connect.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -11,6 +10,7 @@ use super::replay::Script;
 use super::unsupported_options::{RequestOptions, UnsupportedOption};
 use super::user_servers::{ServerSettings, UserServer};
 use crate::redaction::Redactor;
+use crate::sandbox::programs::Folders;
 
 /// A provider that a job can name.
 pub struct ProviderSpec {
@@ -80,6 +80,6 @@ pub struct SettingsContext<'a> {
     pub settings: &'a ServerSettings,
     /// The environment variables for a command that prints a key.
     pub variables: &'a BTreeMap<String, String>,
-    /// The folder that the tools of the job can change. No command that prints a key may be in it.
-    pub workspace: &'a Path,
+    /// The folders that tools of jobs can change. No command that prints a key may be in one.
+    pub changeable: &'a Folders,
 }

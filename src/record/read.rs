@@ -114,6 +114,16 @@ impl Record {
         journal_reader(&self.folder, agent).map_err(failed)
     }
 
+    /// Whether the record was made with a key, so that the permissions in its plan are those that the run had.
+    ///
+    /// # Errors
+    /// If the journal can't be read.
+    pub fn is_signed_by(&self, key: &RecordKey) -> Result<bool, Error> {
+        let mut entries = self.entries(PARENT)?;
+        while let Some(Ok(_)) = entries.next() {}
+        Ok(entries.is_sealed_by(key))
+    }
+
     /// All journals by agent id, without incomplete last lines.
     ///
     /// # Errors

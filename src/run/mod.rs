@@ -30,6 +30,7 @@ use crate::event::{
     RunResult, RunStarted, RunSummary, Sink,
 };
 use crate::formats::html;
+use crate::git::GitProgram;
 pub use crate::git::head_commit;
 use crate::job::{Compaction, Keep};
 use crate::map::SharedPrefixes;
@@ -63,8 +64,8 @@ pub struct Run<'a> {
     pub protected: Vec<PathBuf>,
     /// The protected paths, if they were searched for already.
     pub found: Option<ProtectedPaths>,
-    /// The absolute path of a git program that no tool can change, if there is one.
-    pub git: Option<PathBuf>,
+    /// The git program, if there is one that no tool can change.
+    pub git: Option<GitProgram>,
     /// The files that stdout and stderr go to. They don't count as changes of the run.
     pub outputs: Vec<FileId>,
     /// The absolute path of the folder of all runs. Tools can neither find nor change its contents.

@@ -13,6 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use rustix::fs::{FlockOperation, OFlags, flock};
 
 use super::policy::SandboxPolicy;
+use super::programs::Folders;
 use crate::workspace::remove_folder::remove_folder;
 
 /// The prefix of a folder in use.
@@ -51,7 +52,8 @@ impl ScratchDirs {
     /// Creates the folder in a folder for temporary files, preferably outside of what commands may change.
     pub(super) fn create(policy: &SandboxPolicy) -> io::Result<Self> {
         let mut last_error = io::Error::from(io::ErrorKind::NotFound);
-        for parent in parents(policy) {
+        let writable: Vec<PathBuf> = policy.writable_roots().cloned().collect();
+        for parent in Folders::new(&writable).temporary_folders() {
             remove_leftovers(&parent);
             match Self::create_in(&parent) {
                 Ok(scratch) => return Ok(scratch),
@@ -108,18 +110,6 @@ impl Drop for ScratchDirs {
         self.settle();
         remove_folder(&self.folder);
     }
-}
-
-/// The folders that it can be created in, the best first.
-fn parents(policy: &SandboxPolicy) -> Vec<PathBuf> {
-    let known = ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from);
-    let candidates = std::iter::once(std::env::temp_dir()).chain(known);
-    let canonical = candidates.filter_map(|parent| parent.canonicalize().ok()).filter(|parent| parent.is_dir());
-    let (mut outside, inside): (Vec<_>, Vec<_>) =
-        canonical.partition(|parent| !policy.writable_roots().any(|root| parent.starts_with(root)));
-    // If the workspace is `/`, nothing is outside.
-    outside.extend(inside);
-    outside
 }
 
 fn open_lock(folder: &Path, create: bool) -> io::Result<File> {

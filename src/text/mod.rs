@@ -1,6 +1,7 @@
 //! Text helpers: plurals, truncation, diffs, and sanitizing for terminals, CI logs and Markdown.
 
 pub mod diff;
+pub(crate) mod folded_path;
 pub(crate) mod look_alikes;
 pub mod merge;
 pub mod sanitize;

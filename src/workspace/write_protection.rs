@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::open_beneath::{self, FileId, file_id};
 use crate::git::is_dot_git;
 use crate::message::ToolError;
+use crate::text::folded_path::FoldedPath;
 
 /// The entries by which git recognizes a git folder: the first three, or `HEAD` and `commondir`.
 const GIT_DIR_NAMES: [&str; 4] = ["HEAD", "objects", "refs", "commondir"];
@@ -14,8 +15,8 @@ const GIT_DIR_NAMES: [&str; 4] = ["HEAD", "objects", "refs", "commondir"];
 /// The protected paths.
 #[derive(Debug)]
 pub(crate) struct WriteProtection {
-    /// From the root, each also in lowercase, because `JOB.yaml` may be the same file. Some don't exist yet.
-    paths: Vec<(PathBuf, PathBuf)>,
+    /// From the root, each also folded, because `JOB.yaml` may be the same file. Some don't exist yet.
+    paths: Vec<(PathBuf, FoldedPath)>,
     /// Paths from the root that may be written to although they are below a protected one.
     pub(super) allowed: Vec<PathBuf>,
 }
@@ -23,7 +24,7 @@ pub(crate) struct WriteProtection {
 impl WriteProtection {
     /// Protects some paths from the root.
     pub(crate) fn new(paths: Vec<PathBuf>) -> Self {
-        let paths = paths.into_iter().map(|path| (path.clone(), lowercase(&path))).collect();
+        let paths = paths.into_iter().map(|path| (path.clone(), FoldedPath::new(&path))).collect();
         Self { paths, allowed: Vec::new() }
     }
 
@@ -32,9 +33,9 @@ impl WriteProtection {
         if path.components().any(|part| is_dot_git(part.as_os_str())) {
             return Err(belongs_to_git(path));
         }
-        let path_lowercase = lowercase(path);
-        let is_protected = |(protected, lowercase): &(PathBuf, PathBuf)| {
-            path_lowercase.starts_with(lowercase) && !self.is_allowed(path, protected)
+        let folded = FoldedPath::new(path);
+        let is_protected = |(protected, folded_protected): &(PathBuf, FoldedPath)| {
+            folded.is_within(folded_protected) && !self.is_allowed(path, protected)
         };
         if self.paths.iter().any(is_protected) { Err(refusal(path)) } else { Ok(()) }
     }
@@ -96,8 +97,4 @@ fn refusal(path: &Path) -> ToolError {
 
 fn belongs_to_git(path: &Path) -> ToolError {
     ToolError(format!("`{}` belongs to git, and file tools can't write to it", path.display()))
-}
-
-fn lowercase(path: &Path) -> PathBuf {
-    PathBuf::from(path.to_string_lossy().to_lowercase())
 }

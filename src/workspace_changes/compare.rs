@@ -214,7 +214,7 @@ impl Comparison<'_> {
     fn object(&mut self, name: &str) -> Option<Vec<u8>> {
         let deadline = self.deadline.end().min(Instant::now() + GIT_TIMEOUT);
         let (git_dir, sha256) = self.baseline.repository.as_ref()?;
-        let git = self.tracker.git.as_deref();
+        let git = self.tracker.git.as_ref();
         let open = || GitObjects::open(git?, git_dir, *sha256, MAX_FILE_BYTES, deadline).ok();
         self.objects.get_or_insert_with(open).as_mut()?.content(name)
     }

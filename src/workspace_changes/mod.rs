@@ -29,7 +29,7 @@ pub use self::deadline::Deadline;
 use self::file_stat::FileStat;
 pub use self::patch::split_by_path;
 use self::tracked_files::TrackedFiles;
-use crate::git::Repository;
+use crate::git::{GitProgram, Repository};
 use crate::record::BASELINE_FILE;
 use crate::redaction::Redactor;
 use crate::workspace::Workspace;
@@ -56,8 +56,8 @@ pub struct ChangeTracker {
     pub mask: Arc<Redactor>,
     /// The files that legwork's own output goes to. Writes to them aren't changes of the run.
     pub outputs: Vec<FileId>,
-    /// The absolute path of a git that no tool can have changed. Without it, contents from the object store can't be shown.
-    pub git: Option<PathBuf>,
+    /// A git that no tool can have changed. Without it, contents from the object store can't be shown.
+    pub git: Option<GitProgram>,
     /// Whether to show the contents of files. False if they may hold a secret that `mask` doesn't know.
     pub shows_content: bool,
 }

@@ -234,7 +234,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         };
         return finish_again(options, &job, &rows, &folder, manifest, code_of, junit.as_ref());
     }
-    if env.record_key(&[&job.workspace])?.is_none() {
+    if job.record_key(&job.workspace)?.is_none() {
         let message = "a map needs signed records, or its rows couldn't be recognized later";
         return Err(Error::usage(message, "Set LEGWORK_RECORD_KEY to at least 16 random characters."));
     }
@@ -487,7 +487,7 @@ fn check_all(
     let (mut others, mut foreign) = (Vec::new(), Vec::new());
     let (mut unusable, mut defects) = (BTreeMap::new(), Vec::new());
     let date = run_date((job.env.clock)());
-    let key = if recorded.is_empty() { None } else { job.env.record_key(&[&job.workspace])? };
+    let key = if recorded.is_empty() { None } else { job.record_key(&job.workspace)? };
     check_rows(inputs, rows, |number, inputs| {
         let id = &rows.rows[number].id;
         let identity = RunIdentity { workspace: &job.workspace, run_id: id, run_date: &date };
@@ -607,7 +607,7 @@ fn isolation(
     Ok(asked.unwrap_or_else(|| match plan.changes_files() {
         // Without a commit there can be no worktrees.
         true if head_commit(&job.workspace).is_none() => Isolation::Copy,
-        true => Isolation::for_workspace(&job.workspace),
+        true => Isolation::for_workspace(&job.workspace, job.git().as_ref()),
         false => Isolation::None,
     }))
 }
@@ -655,8 +655,10 @@ impl MapSetup<'_> {
         let workspaces = MapFolder::workspaces(out.path(), job.job.name(), self.name);
         MapFolder::check_workspaces(out.path(), &workspaces)?;
         let _lock = self.folder.lock()?;
+        let git = job.git();
         let take = || {
-            RowWorkspaces::take_snapshot(self.isolation, &job.workspace, &workspaces, &out, self.process)
+            let git = git.as_ref();
+            RowWorkspaces::take_snapshot(self.isolation, &job.workspace, &workspaces, &out, self.process, git)
                 .map_err(isolation_error)
         };
         let mut manifest = match self.folder.read_manifest()? {
@@ -684,7 +686,8 @@ impl MapSetup<'_> {
             let message = "another process has started the map with another --isolate at the same time";
             return Err(Error::usage(message, "Start it with the same options."));
         }
-        let is_usable = |snapshot: &Snapshot| snapshot.is_of(&job.workspace, &workspaces) && snapshot.is_available();
+        let is_usable =
+            |snapshot: &Snapshot| snapshot.is_of(&job.workspace, &workspaces) && snapshot.is_available(git.as_ref());
         if !manifest.snapshot.as_ref().map_or(self.isolation == Isolation::None, is_usable) {
             job.env.console.warning(
                 "the snapshot of the workspace is gone, so rows that start now begin with the workspace as it is now",
@@ -693,11 +696,12 @@ impl MapSetup<'_> {
             self.folder.write_manifest(&manifest, true)?;
         }
         RowWorkspaces::remove_unused_snapshots(&out, &workspaces, manifest.snapshot.as_ref());
-        let missing = manifest.snapshot.as_ref().map(Snapshot::missing_repositories).unwrap_or_default();
+        let missing = manifest.snapshot.as_ref().map(|snapshot| snapshot.missing_repositories(git.as_ref()));
+        let missing = missing.unwrap_or_default();
         if !missing.is_empty() {
             warn_about_submodules(job.env, &first_names(&missing));
         }
-        Ok(RowWorkspaces::new(&job.workspace, &out, &workspaces, manifest.snapshot))
+        Ok(RowWorkspaces::new(&job.workspace, &out, &workspaces, manifest.snapshot).with_git(git))
     }
 
     /// The budget that this process shares with others.

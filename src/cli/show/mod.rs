@@ -18,12 +18,14 @@ use crate::error::Error;
 use crate::event::{PARENT, is_agent_id};
 use crate::formats;
 use crate::formats::conversation_text::{Selection, Target, write_selection};
-use crate::lints::provider_keys;
-use crate::record::{ExistingFile, LATEST, RUNS, Record, Recorder, find_run, open_file};
+use crate::record::{ExistingFile, LATEST, ROWS, RUNS, Record, Recorder, find_run, open_file};
 use crate::workspace_changes::has_tracked_files;
 
 /// The largest page of another version that is shown, in bytes.
 const MAX_PAGE_BYTES: u64 = 64 << 20;
+
+/// How many rows of a map are checked before its report is opened.
+const MAX_CHECKED_ROWS: usize = 20;
 
 /// Options of `legwork show`.
 #[derive(Debug, clap::Args)]
@@ -52,6 +54,9 @@ pub(super) struct ShowArgs {
     /// Open the HTML report in a browser instead
     #[arg(long, conflicts_with_all = ["agent", "turn", "errors", "follow"])]
     open: bool,
+    /// With --open: trust a record that was made elsewhere
+    #[arg(long, requires = "open")]
+    trust_record: bool,
     /// Rebuild the other files of the record from its journals instead, and list them
     #[arg(long, conflicts_with_all = ["agent", "turn", "errors", "follow", "open"])]
     rebuild: bool,
@@ -66,7 +71,7 @@ pub(super) fn show(options: &ShowArgs, env: &CliEnv) -> Result<u8, Error> {
         return rebuild(&folder, env);
     }
     if options.open {
-        return open_report(folder);
+        return open_report(&folder, &[Record::open(&folder)?], options, env);
     }
     let display = env.console.stdout_display();
     let target = match display.colour || io::stdout().is_terminal() {
@@ -104,7 +109,10 @@ pub(super) fn show(options: &ShowArgs, env: &CliEnv) -> Result<u8, Error> {
 /// Shows how the rows of a map ended, or opens its report.
 fn show_map(map: &Path, wanted: String, options: &ShowArgs, env: &CliEnv) -> Result<u8, Error> {
     if options.open {
-        return open_report(map.to_owned());
+        let rows = std::fs::read_dir(map.join(ROWS)).into_iter().flatten().flatten();
+        let records: Vec<Record> =
+            rows.filter_map(|row| Record::open(&row.path()).ok()).take(MAX_CHECKED_ROWS).collect();
+        return open_report(map, &records, options, env);
     }
     if options.agent.is_some() || options.turn.is_some() || options.errors || options.follow || options.rebuild {
         return Err(Error::IsMap { wanted, map: map.to_owned() });
@@ -163,20 +171,36 @@ fn no_such_turn(selection: Selection<'_>) -> Error {
     Error::usage(format!("{id} has no turn {number}"), format!("Its last turn is {last}."))
 }
 
-/// Opens the HTML report of a run in a browser.
-fn open_report(folder: PathBuf) -> Result<u8, Error> {
-    let report = folder.join("report.html");
+/// Opens the HTML report of a run or a map in a browser. One that was made elsewhere could hold any script. `records` are those of
+/// the run, or of rows.
+fn open_report(folder: &Path, records: &[Record], options: &ShowArgs, env: &CliEnv) -> Result<u8, Error> {
+    let report = env.current_folder.join(folder).join("report.html");
     if !report.is_file() {
-        return Err(Error::NotARecord { path: folder, why: "it has no report.html, as the run hasn't ended".into() });
+        let why = "it has no report.html, as the run hasn't ended".into();
+        return Err(Error::NotARecord { path: folder.to_owned(), why });
     }
+    let mut folders = vec![options.out.clone(), folder.to_owned()];
+    folders.extend(records.iter().map(|record| PathBuf::from(&record.plan.workspace)));
+    if !options.trust_record {
+        let key = env.record_key(&folders.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
+        let is_ours = |record: &Record| key.as_ref().is_some_and(|key| record.is_signed_by(key).unwrap_or(false));
+        if records.is_empty() || !records.iter().all(is_ours) {
+            return Err(Error::ForeignRecord { path: folder.to_owned() });
+        }
+    }
+    let changeable = env.changeable_folders(&env.current_folder, &folders);
     let opener = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
-    let mut command = Command::new(opener);
-    for key in provider_keys() {
-        command.env_remove(key);
-    }
+    let failed = format!("{opener} can't be started, so {} wasn't opened", report.display());
+    let Some(program) = env.program(opener, &changeable) else {
+        return Err(Error::usage(
+            failed,
+            format!("Open the file in a browser. There is no {opener} on the PATH outside of the workspace."),
+        ));
+    };
+    let mut command = Command::new(program);
+    command.env_clear().envs(env.program_variables(&changeable)).current_dir("/");
     let status = command.arg(&report).stdin(Stdio::null()).stdout(Stdio::null()).status();
-    let status = status
-        .map_err(Error::environment(format!("{opener} can't be started, so {} wasn't opened", report.display())))?;
+    let status = status.map_err(Error::environment(failed))?;
     if !status.success() {
         let message = format!("{opener} couldn't open {} ({status})", report.display());
         return Err(Error::usage(message, "Open the file in a browser."));

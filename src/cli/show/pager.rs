@@ -1,13 +1,13 @@
 //! Shows a long text on a terminal in the user's pager.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::env::CliEnv;
-use crate::lints::provider_keys;
+use crate::sandbox::programs::Folders;
 
 /// The pager that is used if the environment names none.
 const LESS: &str = "less";
@@ -18,12 +18,10 @@ const NOT_FOUND: [i32; 2] = [126, 127];
 
 /// Shows a text in `$LEGWORK_PAGER`, `$PAGER` or less. Returns false if there is no pager, and nothing was shown.
 ///
-/// `workspace` is a folder that others can write to: no program in it is used, unless a variable names it.
+/// `workspace` is a folder that others can write to: nothing in it is started.
 pub(super) fn page(text: &str, env: &CliEnv, workspace: &Path) -> bool {
-    let Some(mut command) = pager(env, workspace) else { return false };
-    for key in provider_keys() {
-        command.env_remove(key);
-    }
+    let changeable = env.changeable_folders(workspace, &[]);
+    let Some(mut command) = pager(env, &changeable) else { return false };
     // Ctrl-C is for the pager.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let _caught = runtime.as_ref().ok().and_then(|runtime| {
@@ -43,33 +41,44 @@ pub(super) fn page(text: &str, env: &CliEnv, workspace: &Path) -> bool {
     }
 }
 
-fn pager(env: &CliEnv, workspace: &Path) -> Option<Command> {
+fn pager(env: &CliEnv, changeable: &Folders) -> Option<Command> {
+    let variables = env.program_variables(changeable);
     let named = ["LEGWORK_PAGER", "PAGER"].iter().find_map(|name| env.variables.get(*name));
-    if let Some(named) = named.map(|named| named.trim()) {
-        if named.is_empty() || named == "cat" {
+    let mut command = match named.map(|named| named.trim()) {
+        Some("" | "cat") => return None,
+        Some(named) if is_changeable(named, env, changeable) => {
+            env.console
+                .warning("the pager in $LEGWORK_PAGER or $PAGER isn't used: it is in the workspace or its repository");
             return None;
         }
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", named]);
-        // As git does, for a pager that is less without options.
-        if !env.variables.contains_key("LESS") {
-            command.env("LESS", LESS_OPTIONS.trim_start_matches('-'));
+        Some(named) => {
+            let mut command = Command::new("/bin/sh");
+            command.args(["-c", named]);
+            command
         }
-        return Some(command);
+        None => {
+            let mut command = Command::new(env.program(LESS, changeable)?);
+            command.arg(LESS_OPTIONS);
+            command
+        }
+    };
+    // As git does, for a pager that is less without options.
+    let has_options = named.is_none() || variables.contains_key("LESS");
+    command.env_clear().envs(variables);
+    if !has_options {
+        command.env("LESS", LESS_OPTIONS.trim_start_matches('-'));
     }
-    let mut command = Command::new(find_less(env, workspace)?);
-    command.arg(LESS_OPTIONS);
     Some(command)
 }
 
-/// Finds less in the absolute folders of `$PATH` outside of the workspace and the current folder.
-fn find_less(env: &CliEnv, workspace: &Path) -> Option<PathBuf> {
-    let is_trusted = |folder: &PathBuf| {
-        let real = folder.canonicalize().unwrap_or_else(|_| folder.clone());
-        folder.is_absolute() && !real.starts_with(workspace) && !real.starts_with(&env.current_folder)
+/// Whether a command line names something in the folders, as a path from the root or from the current folder.
+fn is_changeable(line: &str, env: &CliEnv, changeable: &Folders) -> bool {
+    let is_file = |(number, word): (usize, &str)| {
+        let path = env.current_folder.join(word.trim_matches(['"', '\'']));
+        // A program without a slash is looked up in PATH.
+        (number > 0 || word.contains('/')) && path.exists() && changeable.lead_through(&path)
     };
-    let folders = std::env::split_paths(env.variable("PATH")?);
-    folders.filter(is_trusted).map(|folder| folder.join(LESS)).find(|path| path.is_file())
+    changeable.are_named_in(line) || line.split_whitespace().enumerate().any(is_file)
 }
 
 fn run(command: &mut Command, text: &str) -> std::io::Result<ExitStatus> {

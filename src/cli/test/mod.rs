@@ -12,7 +12,7 @@ use futures_util::stream::{self, StreamExt};
 use self::discover::DiscoveredCase;
 use self::load::CaseLoader;
 use super::arguments::format_parser;
-use super::env::CliEnv;
+use super::env::{CHECKOUT_VARIABLE, CliEnv};
 use super::execute::start_runtime;
 use super::sandbox_options::SandboxOptions;
 use crate::cases::{Case, CaseReport, CaseRun, RunnerConfig, TestReport, run_case, temporary_folder};
@@ -148,9 +148,13 @@ pub(super) fn run_cases(
         std::env::current_exe().map_err(Error::environment("the path of the legwork executable is unknown"))?;
     let (temporary, folder) = temporary_folder().map_err(Error::environment("a temporary folder can't be created"))?;
     let runtime = start_runtime()?;
+    let mut variables = env.variables.clone();
+    // The runs are elsewhere, and would take what is in the checkout for programs of the user.
+    variables.insert(CHECKOUT_VARIABLE.to_owned(), env.current_folder.to_string_lossy().into_owned());
     let runner_config = RunnerConfig {
         executable,
-        variables: env.variables.clone(),
+        git: env.git_program(&env.changeable_folders(&env.current_folder, options.sandbox_options.writable())),
+        variables,
         sandbox: options.sandbox_options.to_arguments(&env.current_folder),
         untrusted: options.untrusted,
         accept: options.accept,

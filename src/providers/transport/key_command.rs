@@ -64,9 +64,11 @@ impl KeyCommand {
             let hint = "name a program in PATH, or write its absolute path";
             ProviderError::rejected(format!("the program of {source} can't be found")).with_hint(hint)
         })?;
-        let is_changeable = |path: &Path| path.is_absolute() && is_below(path, context.workspace);
-        if is_changeable(&program) || arguments.iter().any(|argument| is_changeable(Path::new(argument))) {
-            let hint = "move it to a folder that the job can't change";
+        let changeable = context.changeable;
+        if programs::can_be_changed(&program, changeable)
+            || arguments.iter().any(|argument| changeable.are_named_in(argument))
+        {
+            let hint = "move it to a folder that no job can change";
             let message = format!("{source} is a file in the workspace, which the tools of the job could change");
             return Err(ProviderError::rejected(message).with_hint(hint));
         }
@@ -136,7 +138,8 @@ impl KeyCommand {
         };
         let source = &self.source;
         let failed = |what: String| {
-            let hint = "run the command in a shell to see what it prints: only the key, in one line of stdout";
+            let hint = "run the command in a shell to see what it prints: only the key, in one line of stdout; it gets no \
+                        variables and no PATH that lead to files of the workspace";
             ProviderError::rejected(format!("{source} {what}")).with_hint(hint)
         };
         let output = match call.run().await {
@@ -181,11 +184,5 @@ fn find_program(name: &str, context: SettingsContext<'_>) -> Option<PathBuf> {
         return path.canonicalize().ok().filter(|file| file.is_file()).map(|_| path.to_owned());
     }
     let folders = std::env::split_paths(context.variables.get("PATH").map_or("", String::as_str));
-    programs::find(name, folders, &[context.workspace.to_owned()])
-}
-
-/// Whether a path, or what it leads to, is in a folder.
-fn is_below(path: &Path, folder: &Path) -> bool {
-    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    path.starts_with(folder) || real(path).starts_with(real(folder))
+    programs::find_outside(name, folders, context.changeable)
 }
