@@ -236,6 +236,19 @@ fn processes_that_start_at_once_run_it_once() {
     folder.legwork(RUN).run().assert_code(0).assert_stdout("Once.\n");
 }
 
+/// Names that a file system or a file manager adds to a folder.
+#[test]
+fn what_a_file_system_keeps_in_a_record_is_no_hindrance() {
+    let folder = scripted("{ prompt: Go., tools: [] }", "", &json!([{"text": "Done."}]));
+    for name in [".nfs0000000000a1b2c300000001", ".fuse_hidden0000000400000001", ".DS_Store", "._job.yaml"] {
+        folder.write(&format!("runs/job/k/{name}"), "");
+    }
+    folder.write("runs/job/k/.snapshot/hourly/job.yaml", "").write("runs/job/k/lost+found/x", "");
+    folder.legwork(RUN).run().assert_code(0).assert_stdout("Done.\n");
+    folder.legwork(RUN).run().assert_code(0).assert_stderr_contains("has ended before");
+    assert!(folder.exists("runs/job/k/.snapshot/hourly/job.yaml") && folder.exists("runs/job/k/.DS_Store"));
+}
+
 #[test]
 fn processes_that_start_anew_at_once_leave_complete_records_and_no_leases() {
     let call = json!({"tool": "bash", "input": {"command": "echo ran >> log; sleep 0.05"}});

@@ -75,6 +75,7 @@ mod sandbox_attacks;
 mod seatbelt;
 mod secrets;
 mod server_settings;
+mod shared_folder;
 mod show;
 mod signals;
 mod skills;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::Permissions;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -692,6 +692,38 @@ fn two_maps_on_the_same_folder_share_the_rows() {
     last.assert_code(0).assert_stderr_contains("12 ended before");
     assert_eq!(server.finish().len(), 24, "no row ran twice");
     assert_eq!(outcomes(&folder).len(), 12);
+}
+
+#[test]
+fn no_lease_stays_in_a_record_that_has_ended() {
+    let folder = writing("");
+    rows(&folder, 40);
+    let server = Server::with(Checks::AllowRepeats, |request: &Request| {
+        write_then_answer(request).delay(Duration::from_millis(20))
+    });
+    let start = || folder.legwork(MAP).args(["--isolate", "none", "--jobs", "4"]).anthropic(&server).spawn();
+    let with_lease = || {
+        let records =
+            std::fs::read_dir(folder.at("runs/job/map-rows/rows")).unwrap().flatten().map(|entry| entry.path());
+        let is_left = |record: &PathBuf| {
+            let names = std::fs::read_dir(record).unwrap().flatten().map(|entry| entry.file_name());
+            names.into_iter().any(|name| name.to_string_lossy().starts_with("lease"))
+        };
+        records.filter(is_left).collect::<Vec<_>>()
+    };
+    // One is killed when rows have ended, whose leases it hands on.
+    let killed = start();
+    wait_until(|| folder.exists("runs/job/map-rows/results.jsonl") && results(&folder).len() > 4);
+    killed.signal(Signal::KILL);
+    killed.wait();
+    assert!(!with_lease().is_empty());
+    let together: Vec<_> = (0..4).map(|_| start()).collect();
+    for ended in together.into_iter().map(RunningProgram::wait) {
+        assert!(ended.exited_with(0) || ended.exited_with(75), "{}", ended.full_output());
+    }
+    start().wait().assert_code(0);
+    assert!(with_lease().is_empty(), "{:?}", with_lease());
+    assert_eq!(outcomes(&folder).len(), 40);
 }
 
 #[test]

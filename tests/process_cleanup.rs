@@ -269,6 +269,46 @@ fn a_command_that_cannot_be_started_ends_the_run() {
     assert_eq!(server.finish().len(), 2);
 }
 
+/// Bubblewrap's own process has no parent-death signal while the sandbox is made. This one leaves such a process at each call.
+#[test]
+fn what_bubblewrap_leaves_when_legwork_is_killed_is_ended() {
+    let real = ["/usr/bin/bwrap", "/usr/local/bin/bwrap"].into_iter().find(|path| std::path::Path::new(path).exists());
+    let Some(real) = real else { return report_skipped("there is no bwrap") };
+    let folder = folder_with("parent:\n  prompt: Go.\n  tools: [bash]\n");
+    let programs = folder.home().parent().unwrap().join("programs");
+    std::fs::create_dir(&programs).unwrap();
+    let held = programs.join("held");
+    std::fs::write(&held, "").unwrap();
+    let text = format!(
+        "#!/bin/bash\nsetsid sleep 417 9>>{} </dev/null >/dev/null 2>&1 &\nexec {real} \"$@\"\n",
+        held.display()
+    );
+    let bwrap = programs.join("bwrap");
+    std::fs::write(&bwrap, text).unwrap();
+    std::fs::set_permissions(&bwrap, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let server = Server::start(ScriptedAgents::of([Answer::calls(&[(
+        "bash",
+        json!({"command": with_path("touch started; sleep 61")}),
+    )])]));
+    let path = format!("{}:/usr/bin:/bin", programs.display());
+    let program = folder.legwork(&["run", "job.yaml", "--sandbox", "required"]).anthropic(&server).env("PATH", path);
+    let running = program.spawn();
+    wait_until(|| folder.exists("started") || !running.is_alive());
+    if !running.is_alive() {
+        let ended = running.wait();
+        assert!(ended.stderr.contains("bubblewrap can't be used"), "{}", ended.full_output());
+        return report_skipped("bubblewrap doesn't work here");
+    }
+    let is_held = || {
+        let open_files = std::fs::read_dir("/proc").unwrap().flatten().map(|process| process.path().join("fd/9"));
+        open_files.filter_map(|file| std::fs::read_link(file).ok()).any(|file| file == held.canonicalize().unwrap())
+    };
+    assert!(is_held());
+    running.signal(Signal::KILL);
+    running.wait();
+    wait_until(|| !is_held());
+}
+
 /// A bubblewrap passes its probe and fails later, and a command prints the same text and exits with the same code.
 #[test]
 fn a_sandbox_failure_is_not_a_failure_of_the_command() {

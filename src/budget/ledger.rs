@@ -29,6 +29,8 @@ use crate::workspace::open_root::OpenRoot;
 
 /// The suffix of the processes' files.
 const SUFFIX: &str = ".json";
+/// The size of a file in bytes. What it holds is shorter, and blanks follow.
+const FILE_BYTES: usize = 320;
 /// The greatest size of a file in bytes.
 const MAX_FILE_BYTES: u64 = 10_000;
 /// How many files are read at most: one for each process that was ever started.
@@ -446,7 +448,8 @@ impl SharedLedger {
     fn write(&self, own: &mut OwnSpend, claim: Claim) -> io::Result<()> {
         let is_durable = self.limits != MapLimits::default();
         replace_shared_file(self.folder.folder(), &self.name, is_durable, &mut |out| {
-            serde_json::to_writer(out, &claim).map_err(Into::into)
+            // Always of the same length: who looks at the size of one and reads the next reads all of it.
+            out.write_all(format!("{:FILE_BYTES$}", serde_json::to_string(&claim)?).as_bytes())
         })?;
         own.written = claim;
         Ok(())

@@ -129,7 +129,7 @@ fn continue_run(
     }
     let ResumedRecord { recorder, record, journals, last_seen, .. } = run.resume()?;
     let mut state = load_resume_state(journals, folder)?;
-    if let Some(original) = find_original(&state, &recorder.folder) {
+    if let Some(original) = find_original(&state, &recorder) {
         return Err(Error::Copied { path: folder.to_owned(), original });
     }
     state.last_seen = last_seen;

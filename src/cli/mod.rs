@@ -62,6 +62,8 @@ use crate::pricing::Prices;
 use crate::process::fd_limit;
 use crate::providers::user_servers::UserServers;
 use crate::redaction::is_secret_name;
+#[cfg(target_os = "linux")]
+use crate::sandbox::kill_guard;
 use crate::sandbox::restorer;
 use crate::schema;
 
@@ -203,7 +205,7 @@ pub fn command() -> clap::Command {
 
 /// Runs the command line and returns the exit code.
 pub fn main() -> u8 {
-    if let Some(code) = run_restorer() {
+    if let Some(code) = run_helper() {
         return code;
     }
     #[allow(clippy::disallowed_methods)]
@@ -252,17 +254,25 @@ pub fn main() -> u8 {
     }
 }
 
-/// Runs as the restorer: the process that restores protected files if the legwork that started it is killed. `None` if
+/// Runs as one of the processes that finish what the legwork that started them can't do any more if it is killed. `None` if
 /// this process isn't one.
-fn run_restorer() -> Option<u8> {
+fn run_helper() -> Option<u8> {
     #[allow(clippy::disallowed_methods)]
     let mut arguments = std::env::args_os().skip(1);
-    let is_restorer = arguments.next().is_some_and(|argument| argument == restorer::ARGUMENT);
-    is_restorer.then(|| {
-        process_hardening::harden(|_| false);
-        let descriptor = arguments.next().unwrap_or_default();
-        u8::from(restorer::run_restorer(&descriptor.to_string_lossy()).is_err()) * 2
-    })
+    let name = arguments.next()?;
+    let run = helper(name.to_str()?)?;
+    process_hardening::harden(|_| false);
+    Some(u8::from(run(&arguments.next().unwrap_or_default().to_string_lossy()).is_err()) * 2)
+}
+
+/// The main function of the process with this name; `None` if it is no such name.
+fn helper(name: &str) -> Option<fn(&str) -> std::io::Result<()>> {
+    match name {
+        restorer::ARGUMENT => Some(restorer::run_restorer),
+        #[cfg(target_os = "linux")]
+        kill_guard::ARGUMENT => Some(kill_guard::run_kill_guard),
+        _ => None,
+    }
 }
 
 fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {

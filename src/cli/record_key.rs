@@ -1,7 +1,7 @@
 //! The key that signs records: from the environment, or from a file in the user's state folder that the first run creates.
 
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::git::Repository;
 use crate::journal::RecordKey;
 use crate::lints::RECORD_KEY;
+use crate::record::create_shared_file;
 use crate::sandbox::programs::Folders;
 use crate::sandbox::protected_paths::canonical_as_far_as_possible;
 
@@ -136,14 +137,8 @@ fn create_key_file(path: &Path) -> io::Result<()> {
     let mut random = [0; KEY_BYTES];
     File::open("/dev/urandom")?.read_exact(&mut random)?;
     let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    // The mode of temporary files is 0600.
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    file.write_all(format!("{digits}\n").as_bytes())?;
-    file.as_file().sync_data()?;
-    match file.persist_noclobber(path) {
-        Err(error) if error.error.kind() != ErrorKind::AlreadyExists => Err(error.error),
-        _ => Ok(()),
-    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    create_shared_file(folder, &name, format!("{digits}\n").as_bytes(), true).map(drop)
 }
 
 #[cfg(test)]

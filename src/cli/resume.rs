@@ -1,8 +1,6 @@
 //! `legwork resume`: continues an interrupted run.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -124,7 +122,7 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
         }
     }
     if !options.force
-        && let Some(original) = find_original(&state, &recorder.folder)
+        && let Some(original) = find_original(&state, &recorder)
     {
         return Err(Error::Copied { path: folder, original });
     }
@@ -209,10 +207,10 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
 }
 
 /// The record that this one is a copy of, if it still exists.
-pub(super) fn find_original(state: &ResumeState, current: &Path) -> Option<PathBuf> {
+pub(super) fn find_original(state: &ResumeState, recorder: &Recorder) -> Option<PathBuf> {
     let recorded = state.folder();
-    let identity = |folder: &Path| Some((fs::metadata(folder).ok()?.dev(), fs::metadata(folder).ok()?.ino()));
-    if recorded == current || !recorded.is_absolute() || identity(recorded)? == identity(current)? {
+    // It may be the same one behind another mount.
+    if recorded == recorder.folder || !recorded.is_absolute() || recorder.is_at(recorded) {
         return None;
     }
     let first = Record::open(recorded).ok()?.entries(PARENT).ok()?.next()?.ok()?;

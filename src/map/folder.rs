@@ -10,7 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::isolation::{Isolation, Snapshot, WORKSPACES_FOLDER};
-use crate::record::{MAP_FILE, PATCH_FILE, RemovalLock, is_without_locks, open_file, open_folder, temporary};
+use crate::record::{
+    MAP_FILE, PATCH_FILE, RemovalLock, create_shared_file, is_of_file_system, is_without_locks, open_file, open_folder,
+    temporary,
+};
 
 /// The version of `map.json`.
 pub const MAP_FORMAT: u32 = 1;
@@ -174,18 +177,15 @@ impl MapFolder {
     /// If it can't be written.
     pub fn write_manifest(&self, manifest: &MapManifest, replace: bool) -> Result<bool, Error> {
         let write = || -> io::Result<bool> {
+            let mut text = serde_json::to_vec_pretty(manifest)?;
+            text.push(b'\n');
+            if !replace {
+                return create_shared_file(&self.path, MAP_FILE, &text, true);
+            }
             let mut file = temporary(&self.path)?;
-            serde_json::to_writer_pretty(&mut file, manifest)?;
-            file.write_all(b"\n")?;
+            file.write_all(&text)?;
             file.as_file().sync_data()?;
-            if replace {
-                return file.persist(self.manifest()).map(|_| true).map_err(|error| error.error);
-            }
-            match file.persist_noclobber(self.manifest()) {
-                Ok(_) => Ok(true),
-                Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-                Err(error) => Err(error.error),
-            }
+            file.persist(self.manifest()).map(|_| true).map_err(|error| error.error)
         };
         write().map_err(|source| Error::Record { path: self.manifest(), source })
     }
@@ -198,7 +198,11 @@ impl MapFolder {
         match fs::read_dir(self.rows()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             listing => listing?
-                .filter_map(|entry| entry.map(|entry| entry.file_name().into_string().ok()).transpose())
+                .filter_map(|entry| {
+                    let name = entry.map(|entry| entry.file_name());
+                    name.map(|name| name.into_string().ok().filter(|name| !is_of_file_system(name.as_ref())))
+                        .transpose()
+                })
                 .collect(),
         }
     }

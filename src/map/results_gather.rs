@@ -13,7 +13,7 @@ use super::results_writer::TableFiles;
 use crate::event::ErrorInfo;
 use crate::formats::map_table::{MapRow, ProblemKind, RowState, TABLE_FORMAT, TableProblem};
 use crate::pricing::Prices;
-use crate::record::open_file;
+use crate::record::{is_of_file_system, open_file};
 use crate::rows::{id_mistake, original_id};
 use crate::text::pluralize;
 
@@ -256,8 +256,9 @@ impl Gathering {
                 match id {
                     Some(id) => self.rows.entry(id.to_owned()).or_default().push(Found::Record(number)),
                     // File managers leave such files.
-                    None if name.as_encoded_bytes().starts_with(b".")
-                        && entry.file_type().is_ok_and(|kind| kind.is_file()) => {}
+                    None if is_of_file_system(&name)
+                        || name.as_encoded_bytes().starts_with(b".")
+                            && entry.file_type().is_ok_and(|kind| kind.is_file()) => {}
                     None => foreign.push(self.maps[number].shown.join("rows").join(name).display().to_string()),
                 }
             }

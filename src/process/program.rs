@@ -14,7 +14,7 @@ use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::reaper::{CALL_ID_VARIABLE, CommandTree};
+use super::reaper::{CALL_ID_VARIABLE, CommandTree, call_prefix};
 use super::spawn::{close_inherited_files, detach};
 
 /// A program, and what it runs with.
@@ -52,7 +52,7 @@ impl ProgramCall<'_> {
     pub(crate) async fn run(&self) -> io::Result<ProgramOutcome> {
         static CALLS: AtomicU64 = AtomicU64::new(0);
         close_inherited_files();
-        let call_id = format!("{}.program.{}", std::process::id(), CALLS.fetch_add(1, Ordering::Relaxed));
+        let call_id = format!("{}program.{}", call_prefix(), CALLS.fetch_add(1, Ordering::Relaxed));
         let mut command = Command::new(self.program);
         command
             .args(self.arguments)

@@ -19,10 +19,8 @@ use super::orphan_guard::OrphanGuard;
 #[cfg(target_os = "macos")]
 use super::process_table::{self, ProcessId};
 #[cfg(target_os = "linux")]
-use crate::sandbox::restorer::is_restorer;
-
-/// The environment variable that attributes a process to a call.
-pub(crate) const CALL_ID_VARIABLE: &str = "LEGWORK_CALL";
+use crate::sandbox::restorer::is_helper;
+pub(crate) use crate::sandbox::{CALL_ID_VARIABLE, call_prefix};
 
 /// The running commands, with their call ids.
 static RUNNING: Mutex<Vec<(Pid, String)>> = Mutex::new(Vec::new());
@@ -146,7 +144,7 @@ pub fn kill_all() {
     #[cfg(target_os = "linux")]
     for _ in 0..3 {
         use super::process_tree::{children_of, kill_trees};
-        kill_trees(children_of(rustix::process::getpid()).into_iter().filter(|child| !is_restorer(*child)));
+        kill_trees(children_of(rustix::process::getpid()).into_iter().filter(|child| !is_helper(*child)));
     }
     for (id, _) in running().iter() {
         #[cfg(target_os = "macos")]
@@ -201,7 +199,7 @@ mod linux {
     use tokio::io::Interest;
     use tokio::io::unix::AsyncFd;
 
-    use super::{CALL_ID_VARIABLE, Pid, Signal, is_restorer, running};
+    use super::{CALL_ID_VARIABLE, Pid, Signal, is_helper, running};
     use crate::process::process_tree::{self, ProcStat};
 
     /// How long to try to kill orphans. A process that waits for a device, or that has other privileges, may not end.
@@ -315,11 +313,11 @@ mod linux {
         Some(String::from_utf8_lossy(ids.next()?).into_owned())
     }
 
-    /// Our children, without the process that restores protected files. The kernel gives orphans to the first thread.
+    /// Our children, without those of legwork's own. The kernel gives orphans to the first thread.
     fn children() -> Vec<Pid> {
         let listed = process_tree::children_of_first_thread(getpid());
         let mut children = listed.unwrap_or_else(|| process_tree::children_of(getpid()));
-        children.retain(|child| !is_restorer(*child));
+        children.retain(|child| !is_helper(*child));
         children
     }
 }

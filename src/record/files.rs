@@ -1,13 +1,17 @@
 //! The files of a record: their names, and how they are created and opened. Only their owner can read them, and links aren't
 //! followed. A record can come from anywhere, so sizes are limited as well.
 
-use std::fs::{File, OpenOptions};
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, flock, fstat, openat, unlinkat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, RenameFlags, flock, fstat, openat, renameat_with, unlinkat,
+};
 use rustix::io::Errno;
 use tempfile::NamedTempFile;
 
@@ -103,11 +107,25 @@ pub(crate) fn open_file_in(folder: BorrowedFd<'_>, name: &str, max_bytes: u64) -
     let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
     let file = open_beneath::open_regular_file(parent.as_fd(), file_name)?
         .ok_or_else(|| invalid("it isn't a regular file".into()))?;
+    refresh_size(&file);
     if file.metadata()?.len() > max_bytes {
         return Err(invalid(format!("it is larger than {} MiB", max_bytes >> 20)));
     }
     Ok(file)
 }
+
+/// Lets the system ask for the size of a file that another machine or mount may just have written: FUSE reads no further than
+/// the size that it has remembered, for a second.
+#[cfg(target_os = "linux")]
+fn refresh_size(file: &File) {
+    use rustix::fs::{AtFlags, StatxFlags, statx};
+
+    // Where this isn't possible, nothing is remembered or nothing can be done.
+    let _ = statx(file, "", AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC, StatxFlags::SIZE);
+}
+
+#[cfg(not(target_os = "linux"))]
+fn refresh_size(_: &File) {}
 
 /// Creates a temporary file in a folder of the record that only its owner can read.
 ///
@@ -151,6 +169,76 @@ fn reopen(folder: BorrowedFd<'_>) -> io::Result<File> {
 /// Whether a lock can't be taken because the file system has none.
 pub(crate) fn is_without_locks(errno: Errno) -> bool {
     matches!(errno, Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK)
+}
+
+/// Whether a name in a folder of records is of a file system or a file manager, which may add it at any time: NFS, FUSE, SMB
+/// and AFS keep a file under such a name that a process has open and another one removes.
+pub(crate) fn is_of_file_system(name: &OsStr) -> bool {
+    const PREFIXES: [&[u8]; 5] = [b".nfs", b".fuse_hidden", b".smb", b".__afs", b"._"];
+    const NAMES: [&[u8]; 6] = [b".snapshot", b".snapshots", b".zfs", b"lost+found", b".DS_Store", b"@eaDir"];
+    let name = name.as_bytes();
+    NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Creates a file in a folder that many processes write to, complete or not at all. `is_durable` writes it to the disk before
+/// its name. Returns false if there is one already.
+///
+/// # Errors
+/// If it can't be written.
+pub fn create_shared_file(folder: &Path, name: &str, content: &[u8], is_durable: bool) -> io::Result<bool> {
+    let target = folder.join(name);
+    let attempt = || {
+        let mut file = temporary(folder)?;
+        file.write_all(content)?;
+        if is_durable {
+            file.as_file().sync_data()?;
+        }
+        let is_local = open_beneath::is_local_filesystem(file.as_file().as_fd());
+        // Closed: where an open file loses a name, a network file system gives it another one.
+        let file = file.into_temp_path();
+        // Some other file systems ignore the flag.
+        if is_local {
+            match renameat_with(CWD, &*file, CWD, &target, RenameFlags::NOREPLACE) {
+                Err(Errno::NOSYS | Errno::INVAL | Errno::NOTSUP) => {}
+                Err(Errno::EXIST) => return Ok(false),
+                renamed => {
+                    renamed?;
+                    let _ = file.keep();
+                    return Ok(true);
+                }
+            }
+        }
+        let error = match fs::hard_link(&file, &target) {
+            Ok(()) => return Ok(true),
+            Err(error) => error,
+        };
+        match error.raw_os_error().map(Errno::from_raw_os_error) {
+            // The answer of a server may get lost, and the system asks again.
+            Some(Errno::EXIST) => Ok(fs::symlink_metadata(&file)?.nlink() > 1),
+            Some(Errno::PERM | Errno::NOSYS | Errno::NOTSUP | Errno::MLINK) => {
+                create_without_links(&target, content, is_durable)
+            }
+            _ => Err(error),
+        }
+    };
+    match attempt() {
+        // Another process has removed the temporary file.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => attempt(),
+        created => created,
+    }
+}
+
+/// Creates a file where there are no hard links. Others may see a part of it.
+fn create_without_links(path: &Path, content: &[u8], is_durable: bool) -> io::Result<bool> {
+    let mut file = match OpenOptions::new().mode(0o600).write(true).create_new(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
+        opened => opened?,
+    };
+    file.write_all(content)?;
+    if is_durable {
+        file.sync_data()?;
+    }
+    Ok(true)
 }
 
 /// Replaces a file in a folder that many processes write to, so that others see the old file or the new one. `is_durable`
@@ -198,8 +286,6 @@ pub(crate) fn remove_abandoned_files(folder: BorrowedFd<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     #[test]
@@ -218,6 +304,17 @@ mod tests {
             names.sort();
             assert_eq!(names, [".tmpAAAAAA"]);
         }
+    }
+
+    #[test]
+    fn a_shared_file_is_created_once_and_leaves_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let create = |content: &[u8]| create_shared_file(folder.path(), "file", content, true).unwrap();
+        assert!(create(b"one") && !create(b"two"));
+        assert!(!create_without_links(&folder.path().join("file"), b"three", true).unwrap());
+        assert_eq!(fs::read(folder.path().join("file")).unwrap(), b"one");
+        assert!(create_without_links(&folder.path().join("other"), b"four", true).unwrap());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
     }
 
     #[test]

@@ -12,9 +12,8 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::files::{
     BASELINE_FILE, JOB_FILE, PATCH_FILE, PLAN_FILE, REPORT_FILE, RESULT_FILE, TEMP_PREFIX, TRANSCRIPT_FILE,
-    remove_temporary_files,
+    is_of_file_system, remove_temporary_files,
 };
-use super::lease::LEASE_FILE;
 use super::lock::RecordLock;
 use super::read::{Record, first_event};
 use super::recorder::{Recorder, check_latest, create_job_dir, record_error, reserve_disk_space};
@@ -137,7 +136,10 @@ impl KeyedRecord {
             let Some(lock) = Recorder::complete_ended(folder, lock)? else { continue };
             return match path.read_ended()? {
                 // It has ended in the meantime.
-                Some(ended) => Ok(Self::Started(Box::new(ended))),
+                Some(ended) => {
+                    lock.lease.release();
+                    Ok(Self::Started(Box::new(ended)))
+                }
                 None => path.read(Some(lock))?.map(Box::new).map(Self::Started).ok_or_else(|| path.vanished()),
             };
         }
@@ -173,7 +175,7 @@ impl KeyedPath<'_> {
     /// Begins a record in a locked folder in which no run has started. What a killed process has left there is removed.
     fn start(&self, lock: RecordLock) -> Result<Recorder, Error> {
         let folder = self.folder;
-        remove_leftovers(folder)?;
+        remove_leftovers(folder, &lock)?;
         let run_id = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let reserve = reserve_disk_space(lock.root.folder());
         let mut recorder = Recorder::new(folder.to_owned(), run_id, lock, reserve, HashMap::new(), self.key.clone());
@@ -266,7 +268,7 @@ fn not_a_record(folder: &Path, why: impl Into<String>) -> Error {
 
 /// Removes what a process that was killed before its run started has left in a folder, and what a power failure has left of a
 /// run whose journal wasn't flushed. Nothing is removed if anything else is there.
-fn remove_leftovers(folder: &Path) -> Result<(), Error> {
+fn remove_leftovers(folder: &Path, lock: &RecordLock) -> Result<(), Error> {
     let failed = || record_error(folder);
     if folder.join(MAP_FILE).exists() {
         return Err(not_a_record(folder, "it is the folder of a map; move it away, or choose another name"));
@@ -283,10 +285,9 @@ fn remove_leftovers(folder: &Path) -> Result<(), Error> {
         let name = entry.file_name().to_string_lossy().into_owned();
         let is_leftover = [JOB_FILE, PLAN_FILE, BASELINE_FILE, &journal].contains(&name.as_str())
             || at_end.contains(&name.as_str())
-            || name.starts_with(TEMP_PREFIX)
-            || name.starts_with("lease.");
+            || name.starts_with(TEMP_PREFIX);
         match name.as_str() {
-            LEASE_FILE => {}
+            _ if lock.lease.is_file(&name) || is_of_file_system(&entry.file_name()) => {}
             _ if is_leftover && entry.file_type().is_ok_and(|kind| kind.is_file()) => leftovers.push(entry.path()),
             _ => {
                 let why = format!(

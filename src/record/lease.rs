@@ -1,23 +1,27 @@
 //! The lease of a record: which process owns it while its run goes on, and when that process last showed that it is alive.
 //!
-//! The folder's lock decides between processes of one machine. Network file systems may not carry locks to other machines,
-//! so the owner also keeps a file `lease` and counts in it once a second. A process on another machine that sees the count
-//! stand still for [`OBSERVATION`] takes the lease over. No two clocks are compared: each side measures durations only.
+//! The folder's lock decides between processes of one machine that have opened the record on the same local file system. On
+//! all others, locks may not reach each other: those of two machines, and of two mounts of one folder in one machine. So the
+//! owner also keeps a file `lease` and counts in it once a second. A process whose lock says nothing about the owner, and that
+//! sees the count stand still for [`OBSERVATION`], takes the lease over. No two clocks are compared: each side measures
+//! durations only.
 //!
-//! An owner that was suspended counts, and then reads whose lease it is, before it writes to the record again. One that takes
-//! a lease over moves it away, and then reads the count again. So at least one of the two notices the other.
+//! Only one process can take over from an owner: the one that creates the file `lease.ID`, with the owner's id. Then it reads
+//! the count again, and renames its file to `lease`. If it is killed before that, another process takes over from it. An owner
+//! that was suspended counts, and then looks for both files, before it writes to the record again. So at least one of the two
+//! notices the other.
 //!
 //! The file also says how many lines of each journal are on the disk. It isn't flushed for that, so a crash of the machine may
 //! leave lower numbers, but no higher ones: a journal that has fewer lines has lost some.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -26,7 +30,7 @@ use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use super::files::{is_without_locks, open_file, temporary};
+use super::files::{create_shared_file, open_file, open_folder};
 use crate::error::{Error, TakenOver};
 use crate::workspace::open_beneath::is_local_filesystem;
 
@@ -40,6 +44,8 @@ const OBSERVATION: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// How many other processes may take or release the lease while this one tries to.
 const MAX_ATTEMPTS: usize = 10;
+/// The id of the owner of a file that can't be read.
+const UNKNOWN: &str = "unknown";
 /// The greatest size of the file in bytes.
 const MAX_BYTES: u64 = 64 << 10;
 /// The most journals of which the file has the number of lines.
@@ -58,15 +64,37 @@ struct Owner {
     /// Identifies the machine since it was started.
     boot: String,
     pid: u32,
+    /// The device of the record, if it is on a local file system and the owner holds its lock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    device: Option<u64>,
 }
 
 /// What a lease's file holds: the owner, on a line of fixed length the count and the time, and a line for each journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct LeaseState {
-    owner: Owner,
-    count: u64,
+    /// The whole content. It changes whenever the owner counts.
+    text: Vec<u8>,
+    /// `None` if the file is damaged, perhaps by a crash of the machine, or not written completely.
+    owner: Option<Owner>,
     at: Option<Timestamp>,
     flushed: FlushedLines,
+}
+
+impl LeaseState {
+    /// The name of the file of the one process that may take over from the owner.
+    fn successor(&self) -> String {
+        successor(self.owner.as_ref().map_or(UNKNOWN, |owner| &owner.id))
+    }
+
+    fn is_of(&self, owner: &Owner) -> bool {
+        self.owner.as_ref() == Some(owner)
+    }
+
+    /// Whether the owner is known to be dead if this process, which would be the next owner, holds the record's lock.
+    fn is_dead_for(&self, next: &Owner) -> bool {
+        // A damaged file is from a crash of this machine.
+        self.owner.as_ref().map_or(next.device.is_some(), |owner| next.is_excluded_by_lock(owner))
+    }
 }
 
 /// The lease of a record, held until it is released or dropped.
@@ -92,13 +120,13 @@ pub struct SeenLease {
 impl SeenLease {
     /// The lease of a record; `None` if it has none.
     pub(super) fn of(record: &Path) -> Option<Self> {
-        Some(Self { record: record.to_owned(), state: read(record)? })
+        Some(Self { record: record.to_owned(), state: read(record).filter(|state| state.owner.is_some())? })
     }
 
     /// Whether the lock of the record says whether its owner is alive: it is or was a process of this machine, since the machine
-    /// was started.
+    /// was started, and the lock reached it.
     pub(super) fn is_local(&self) -> bool {
-        self.state.owner.boot == Owner::this_process().boot && has_locks(&self.record)
+        self.state.is_dead_for(&Owner::of(&self.record, simulated_boot_id().is_none()))
     }
 
     /// When the owner was last alive, if its run had started.
@@ -108,10 +136,10 @@ impl SeenLease {
 
     /// Whether the owner has counted since the lease was looked at, or another process has taken it. Then the run goes on.
     pub fn has_changed(&self) -> bool {
-        read(&self.record).is_none_or(|now| now.owner != self.state.owner || now.count != self.state.count)
+        read(&self.record).is_none_or(|now| now != self.state)
     }
 
-    /// How long an owner on another machine must not count until it is known to be dead.
+    /// How long an owner that no lock tells of must not count until it is known to be dead.
     pub fn observation() -> Duration {
         observation()
     }
@@ -120,9 +148,12 @@ impl SeenLease {
 /// Counts in the file.
 #[derive(Debug)]
 struct Counter {
-    file: File,
-    /// Whether other machines see what is written only after it is flushed.
+    /// `None` after the lease was released.
+    file: Mutex<Option<File>>,
+    /// Whether the file system isn't one of this machine's: others may see what is written only after it is flushed.
     is_remote: bool,
+    /// Whether another process was seen to have the lease.
+    is_lost: AtomicBool,
     /// Where the second line begins.
     offset: u64,
     count: AtomicU64,
@@ -141,10 +172,12 @@ impl Counter {
     fn write(&self) -> io::Result<()> {
         let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         let at = self.clock.get().map(|clock| clock()).or(self.last_seen);
+        let file = self.lock_file();
+        let Some(file) = &*file else { return Ok(()) };
         // In place and always of the same length, so nothing can be left over.
-        self.file.write_all_at(count_line(count, at).as_bytes(), self.offset)?;
+        file.write_all_at(count_line(count, at).as_bytes(), self.offset)?;
         if self.is_remote {
-            self.file.sync_data()?;
+            file.sync_data()?;
         }
         Ok(())
     }
@@ -159,13 +192,18 @@ impl Counter {
         let at = found.unwrap_or(flushed.len());
         let before: usize = flushed[..at].iter().map(|(agent, lines)| flushed_line(agent, *lines).len()).sum();
         let offset = self.offset + (count_line(0, None).len() + before) as u64;
-        if self.file.write_all_at(flushed_line(agent, lines).as_bytes(), offset).is_err() {
+        let file = self.lock_file();
+        if !file.as_ref().is_some_and(|file| file.write_all_at(flushed_line(agent, lines).as_bytes(), offset).is_ok()) {
             return;
         }
         match flushed.get_mut(at) {
             Some(known) => known.1 = lines,
             None => flushed.push((agent.to_owned(), lines)),
         }
+    }
+
+    fn lock_file(&self) -> MutexGuard<'_, Option<File>> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts in time. An owner that is late stays late until it has checked whose lease it is: this thread may be the first to
@@ -185,14 +223,17 @@ impl Counter {
     }
 }
 
-/// Counts in a file once a second until the sender is dropped.
-fn count_on_own_thread(counter: &Arc<Counter>) -> Option<(Sender<()>, JoinHandle<()>)> {
+/// Counts in a file once a second until the sender is dropped, and looks whose lease it is.
+fn count_on_own_thread(counter: &Arc<Counter>, file: LeaseFile) -> Option<(Sender<()>, JoinHandle<()>)> {
     let (stop, stopped) = channel();
     let counter = Arc::clone(counter);
     let thread = std::thread::Builder::new().name(LEASE_FILE.to_owned()).spawn(move || {
         while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
             // A failure shows when the owner is late.
             let _ = counter.count();
+            if file.is_lost() {
+                counter.is_lost.store(true, Ordering::Relaxed);
+            }
         }
     });
     Some((stop, thread.ok()?))
@@ -233,34 +274,43 @@ impl LocalCounters {
 }
 
 impl Lease {
-    /// Takes the lease of a record. This may take [`OBSERVATION`] where another machine had it, or if this process doesn't hold
-    /// the record's lock because the file system has none.
+    /// Takes the lease of a record. This may take [`OBSERVATION`] if the record's lock, which this process may hold, doesn't tell
+    /// whether an earlier owner is alive.
     ///
     /// # Errors
     /// If another process has it ([`Error::InUse`]), or the file can't be written.
     pub(super) fn take(record: &Path, is_locked: bool) -> Result<Self, Error> {
         let failed = |source| Error::Record { path: record.join(LEASE_FILE), source };
-        let in_use = || Error::InUse { path: record.to_owned() };
-        let owner = Owner::this_process();
-        let (mut had_owner, mut last_seen, mut flushed) = (false, None, FlushedLines::new());
+        let owner = Owner::of(record, is_locked);
         for _ in 0..MAX_ATTEMPTS {
-            if let Some(file) = create(record, &owner, last_seen, &flushed).map_err(failed)? {
-                return Ok(Self::start(record, owner, file, (last_seen, flushed), had_owner));
+            if let Some(file) = create(record, &owner).map_err(failed)? {
+                return Ok(Self::start(record, owner, file, (None, FlushedLines::new()), false));
             }
-            match read(record) {
-                Some(found) if !is_dead(record, &found, is_locked) => return Err(in_use()),
-                Some(found) if !remove_dead(record, &found).map_err(failed)? => return Err(in_use()),
-                Some(found) => (had_owner, last_seen, flushed) = (true, found.at, found.flushed),
-                // It is damaged, perhaps by a crash of the machine: the record's lock keeps other processes of this machine out.
-                None if is_local(record) => drop(fs::remove_file(record.join(LEASE_FILE))),
-                // It was released in the meantime, or it is damaged.
-                None => std::thread::sleep(POLL_INTERVAL),
+            let Some(found) = read(record) else {
+                // It was released meanwhile. Some systems notice that only after a while.
+                std::thread::sleep(POLL_INTERVAL);
+                continue;
+            };
+            match take_over(record, &found, &owner).map_err(failed)? {
+                TakeOver::Taken(file, last) => {
+                    remove_successors(record, &owner);
+                    return Ok(Self::start(record, owner, file, last, true));
+                }
+                TakeOver::InUse => break,
+                TakeOver::Released => {}
             }
         }
-        // No legwork writes such a file.
-        let _ = fs::remove_file(record.join(LEASE_FILE));
-        let file = create(record, &owner, None, &[]).map_err(failed)?.ok_or_else(in_use)?;
-        Ok(Self::start(record, owner, file, (None, FlushedLines::new()), true))
+        Err(Error::InUse { path: record.to_owned() })
+    }
+
+    /// Removes the lease that a killed process has left in a locked record whose run has ended for good, unless another machine
+    /// may have written it.
+    pub(super) fn remove_left(record: &Path, opened: &File) {
+        let is_of_this_machine = |state: &LeaseState| state.owner.as_ref().is_none_or(|owner| owner.device.is_some());
+        if is_local_filesystem(opened.as_fd()) && read(record).as_ref().is_some_and(is_of_this_machine) {
+            let _ = fs::remove_file(record.join(LEASE_FILE));
+            remove_successors(record, &Owner::of(record, true));
+        }
     }
 
     fn start(
@@ -273,8 +323,9 @@ impl Lease {
         let offset = owner.line().len() as u64;
         let is_remote = !is_local_filesystem(file.as_fd());
         let counter = Arc::new(Counter {
-            file,
+            file: Mutex::new(Some(file)),
             is_remote,
+            is_lost: AtomicBool::new(false),
             offset,
             count: AtomicU64::new(0),
             last_ms: AtomicU64::new(boot_ms()),
@@ -284,7 +335,7 @@ impl Lease {
         });
         let thread = if is_remote {
             // Every write waits for the other machine, so leases don't wait for each other.
-            count_on_own_thread(&counter)
+            count_on_own_thread(&counter, LeaseFile { record: record.to_owned(), owner: owner.clone() })
         } else {
             LOCAL_COUNTERS.add(&counter);
             None
@@ -319,23 +370,33 @@ impl Lease {
     /// If it isn't, or if the file can't be written.
     pub(super) fn check(&self) -> io::Result<()> {
         let now = boot_ms();
-        if !self.counter.is_late(now) || self.is_released.load(Ordering::Relaxed) {
+        if self.is_released.load(Ordering::Relaxed) {
             return Ok(());
         }
-        self.counter.write()?;
-        match read(&self.record) {
-            Some(found) if found.owner == self.owner => {
-                self.counter.last_ms.fetch_max(now, Ordering::Relaxed);
-                Ok(())
-            }
-            _ => Err(io::Error::other(TakenOver)),
+        if self.counter.is_lost.load(Ordering::Relaxed) {
+            return Err(io::Error::other(TakenOver));
         }
+        if !self.counter.is_late(now) {
+            return Ok(());
+        }
+        let written = self.counter.write();
+        // A file that was replaced can't be written any more.
+        let file = self.file();
+        if !file.is_own() || file.has_successor() {
+            return Err(io::Error::other(TakenOver));
+        }
+        written?;
+        self.counter.last_ms.fetch_max(now, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Tells whether this process still owns the lease. One that was suspended may not.
     pub(super) fn ownership(&self) -> impl Fn() -> bool + Send + Sync + 'static {
         let (file, counter) = (self.file(), Arc::clone(&self.counter));
-        move || !counter.is_late(boot_ms()) || file.is_own()
+        move || {
+            let is_lost = counter.is_lost.load(Ordering::Relaxed);
+            !is_lost && (!counter.is_late(boot_ms()) || file.is_own() && !file.has_successor())
+        }
     }
 
     /// The record was moved, and the file with it.
@@ -346,7 +407,19 @@ impl Lease {
     /// Removes the file, because the run has ended.
     pub(super) fn release(&self) {
         self.is_released.store(true, Ordering::Relaxed);
+        // Closed first: a network file system keeps an open file under another name.
+        drop(self.counter.lock_file().take());
         self.file().remove();
+    }
+
+    /// Whether it is the lease of the record at this path, too.
+    pub(super) fn is_in(&self, record: &Path) -> bool {
+        LeaseFile { record: record.to_owned(), owner: self.owner.clone() }.is_own()
+    }
+
+    /// Whether this is the name of a file of this lease.
+    pub(super) fn is_file(&self, name: &str) -> bool {
+        name == LEASE_FILE || name == successor(&self.owner.id)
     }
 
     /// Leaves the file to the next run of this process, because this run has ended for good: to remove a file and create
@@ -382,7 +455,20 @@ struct LeaseFile {
 
 impl LeaseFile {
     fn is_own(&self) -> bool {
-        read(&self.record).is_some_and(|found| found.owner == self.owner)
+        read(&self.record).is_some_and(|found| found.is_of(&self.owner))
+    }
+
+    /// Whether another process is taking the lease over.
+    fn has_successor(&self) -> bool {
+        fs::symlink_metadata(self.record.join(successor(&self.owner.id))).is_ok()
+    }
+
+    /// Whether another process certainly has the lease, or it was removed.
+    fn is_lost(&self) -> bool {
+        match open_file(&self.record, LEASE_FILE, MAX_BYTES).and_then(read_state) {
+            Ok(found) => found.owner.is_some() && !found.is_of(&self.owner),
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        }
     }
 
     fn remove(&self) {
@@ -392,18 +478,18 @@ impl LeaseFile {
     }
 
     /// Moves the file to another record of this process, and makes it the lease of a new owner. `None` if that isn't possible.
-    fn move_to(&self, record: &Path, owner: &Owner, last_seen: Option<Timestamp>) -> Option<File> {
-        if !self.is_own() {
-            return None;
-        }
+    fn move_to(&self, record: &Path, owner: &Owner) -> Option<File> {
+        // No other process takes the lease over meanwhile.
+        let old = open_folder(&self.record).ok()?;
+        flock(&old, FlockOperation::NonBlockingLockExclusive).ok()?;
+        let text = owner.line() + &count_line(0, None);
         let (from, to) = (self.record.join(LEASE_FILE), record.join(LEASE_FILE));
-        if renameat_with(CWD, &from, CWD, &to, RenameFlags::NOREPLACE).is_err() {
+        if !self.is_own() || renameat_with(CWD, &from, CWD, &to, RenameFlags::NOREPLACE).is_err() {
             self.remove();
             return None;
         }
         let file = File::options().read(true).write(true).open(&to).ok()?;
-        let text = owner.line() + &count_line(0, last_seen);
-        // Of this process, so the text is as long as the old one. The numbers of lines are those of the other record.
+        // The numbers of lines are those of the other record.
         file.write_all_at(text.as_bytes(), 0).ok()?;
         file.set_len(text.len() as u64).ok()?;
         Some(file)
@@ -424,13 +510,25 @@ impl Drop for Lease {
 }
 
 impl Owner {
+    /// This process as the owner of a record, whose lock it may hold.
+    fn of(record: &Path, is_locked: bool) -> Self {
+        let folder = File::open(record).ok().filter(|folder| is_locked && is_local_filesystem(folder.as_fd()));
+        let device = folder.and_then(|folder| folder.metadata().ok()).map(|found| found.dev());
+        Self { device, ..Self::this_process() }
+    }
+
+    /// Whether another owner would hold the record's lock if it were alive, and not this process.
+    fn is_excluded_by_lock(&self, other: &Self) -> bool {
+        self.device.is_some() && (&self.device, &self.boot) == (&other.device, &other.boot)
+    }
+
     fn this_process() -> Self {
         static BOOT: LazyLock<String> = LazyLock::new(|| boot_id().trim().to_owned());
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         // Elsewhere than on Linux and macOS, a restart of the machine isn't noticed.
         let boot = simulated_boot_id().unwrap_or_else(|| BOOT.clone());
         let boot = if boot.is_empty() { host.clone() } else { boot };
-        Self { id: random_id(), host: host.chars().take(100).collect(), boot, pid: std::process::id() }
+        Self { id: random_id(), host: host.chars().take(100).collect(), boot, pid: std::process::id(), device: None }
     }
 
     fn line(&self) -> String {
@@ -474,98 +572,148 @@ fn flushed_line(agent: &str, lines: u64) -> String {
     format!("{agent} {lines:020}\n")
 }
 
-/// Creates the file, complete or not at all; `None` if there is one already.
-fn create(
+/// Creates the file of an owner that follows no other one; `None` if there is one already.
+fn create(record: &Path, owner: &Owner) -> io::Result<Option<File>> {
+    let unused = match owner.device {
+        Some(_) => UNUSED_LEASES.lock().unwrap_or_else(PoisonError::into_inner).pop(),
+        None => None,
+    };
+    match unused.and_then(|unused| unused.move_to(record, owner)) {
+        None => create_named(record, LEASE_FILE, owner, None, &[]),
+        moved => Ok(moved),
+    }
+}
+
+fn create_named(
     record: &Path,
+    name: &str,
     owner: &Owner,
     last_seen: Option<Timestamp>,
     flushed: &[(String, u64)],
 ) -> io::Result<Option<File>> {
-    let mut unused = None;
-    if flushed.is_empty() {
-        unused = UNUSED_LEASES.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let mut text = owner.line() + &count_line(0, last_seen);
+    text.extend(flushed.iter().map(|(agent, lines)| flushed_line(agent, *lines)));
+    // On a local file system, the lock decides after a crash of the machine.
+    if !create_shared_file(record, name, text.as_bytes(), owner.device.is_none())? {
+        return Ok(None);
     }
-    if let Some(file) = unused.and_then(|unused| unused.move_to(record, owner, last_seen)) {
-        return Ok(Some(file));
-    }
-    let mut file = temporary(record)?;
-    file.write_all(owner.line().as_bytes())?;
-    file.write_all(count_line(0, last_seen).as_bytes())?;
-    flushed.iter().try_for_each(|(agent, lines)| file.write_all(flushed_line(agent, *lines).as_bytes()))?;
-    // Only other machines read it before this process ends.
-    if !is_local_filesystem(file.as_file().as_fd()) {
-        file.as_file().sync_data()?;
-    }
-    match file.persist_noclobber(record.join(LEASE_FILE)) {
-        Ok(file) => Ok(Some(file)),
-        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
-        Err(error) => Err(error.error),
+    let opened = File::options().read(true).write(true).open(record.join(name));
+    // Elsewhere, another process may have removed or replaced it.
+    let is_own = owner.device.is_some() || read_file(record, name).is_some_and(|found| found.is_of(owner));
+    match opened {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        opened => Ok(Some(opened?).filter(|_| is_own)),
     }
 }
 
-/// Reads a lease; `None` if there is none that was written completely.
+/// Reads a lease; `None` if there is none.
 fn read(record: &Path) -> Option<LeaseState> {
     read_file(record, LEASE_FILE)
 }
 
 fn read_file(record: &Path, name: &str) -> Option<LeaseState> {
-    let mut text = String::new();
-    open_file(record, name, MAX_BYTES).ok()?.read_to_string(&mut text).ok()?;
-    let mut lines = text.lines();
-    let owner = serde_json::from_str(lines.next()?).ok()?;
-    let (count, at) = lines.next()?.trim_end().split_once(' ')?;
-    let flushed = lines.filter_map(|line| {
-        let (agent, lines) = line.split_once(' ')?;
-        Some((agent.to_owned(), lines.parse().ok()?))
-    });
-    Some(LeaseState { owner, count: count.parse().ok()?, at: at.trim().parse().ok(), flushed: flushed.collect() })
-}
-
-/// Whether a record is on a file system whose locks reach all processes that can open the record.
-fn is_local(record: &Path) -> bool {
-    simulated_boot_id().is_none() && File::open(record).is_ok_and(|folder| is_local_filesystem(folder.as_fd()))
-}
-
-/// Whether the file system of a record has locks.
-fn has_locks(record: &Path) -> bool {
-    let locked = File::open(record).map(|folder| flock(&folder, FlockOperation::NonBlockingLockShared));
-    simulated_boot_id().is_none() && locked.is_ok_and(|locked| !locked.is_err_and(is_without_locks))
-}
-
-/// Whether the owner of a lease is dead. On this machine it is if this process has got the folder's lock.
-fn is_dead(record: &Path, found: &LeaseState, is_locked: bool) -> bool {
-    if is_locked && found.owner.boot == Owner::this_process().boot {
-        return true;
+    match open_file(record, name, MAX_BYTES).and_then(read_state) {
+        Ok(state) => Some(state),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        // No legwork writes such a file.
+        Err(_) => Some(LeaseState { text: Vec::new(), owner: None, at: None, flushed: FlushedLines::new() }),
     }
+}
+
+fn read_state(mut file: File) -> io::Result<LeaseState> {
+    let mut text = Vec::new();
+    file.read_to_end(&mut text)?;
+    let parse = || -> Option<(Owner, Option<Timestamp>, FlushedLines)> {
+        let mut lines =
+            std::str::from_utf8(&text).ok()?.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+        let owner: Owner = serde_json::from_str(lines.next()?).ok()?;
+        let (count, at) = lines.next()?.trim_end().split_once(' ')?;
+        // It becomes part of a name.
+        let is_id = owner.id.len() == 32 && owner.id.bytes().all(|digit| digit.is_ascii_hexdigit());
+        count.parse::<u64>().ok().filter(|_| is_id)?;
+        let flushed = lines.filter_map(|line| {
+            let (agent, lines) = line.split_once(' ')?;
+            Some((agent.to_owned(), lines.parse().ok()?))
+        });
+        Some((owner, at.trim().parse().ok(), flushed.collect()))
+    };
+    let (owner, at, flushed) =
+        parse().map_or((None, None, FlushedLines::new()), |(owner, at, flushed)| (Some(owner), at, flushed));
+    Ok(LeaseState { text, owner, at, flushed })
+}
+
+/// What has become of an attempt to take a lease over.
+enum TakeOver {
+    /// This process has it. The last owner was seen at this time, and these lines were on the disk.
+    Taken(File, (Option<Timestamp>, FlushedLines)),
+    /// Another process has it, or takes it over just now.
+    InUse,
+    /// It was released meanwhile.
+    Released,
+}
+
+/// Takes over the lease of an owner that is dead.
+fn take_over(record: &Path, found: &LeaseState, next: &Owner) -> io::Result<TakeOver> {
+    let (mut name, mut last) = (LEASE_FILE.to_owned(), found.clone());
+    // Others may have been killed while they took over from each other.
+    for _ in 0..MAX_ATTEMPTS {
+        if !last.is_dead_for(next) && !stands_still(record, &name, &last) {
+            let is_gone = read_file(record, &name).is_none();
+            return Ok(if is_gone { TakeOver::Released } else { TakeOver::InUse });
+        }
+        let successor = last.successor();
+        if let Some(state) = read_file(record, &successor) {
+            (name, last) = (successor, state);
+            continue;
+        }
+        let begun = boot_ms();
+        let Some(file) = create_named(record, &successor, next, last.at, &last.flushed)? else {
+            return Ok(TakeOver::InUse);
+        };
+        // An owner that counts from now on sees this file first.
+        let is_unchanged = read(record).as_ref() == Some(found) && read_file(record, &name).as_ref() == Some(&last);
+        // This process may have been suspended, and another one may have taken over from it.
+        let is_first = read_file(record, &successor).is_some_and(|now| now.is_of(next));
+        let is_late = u128::from(boot_ms().saturating_sub(begun)) >= late().as_millis();
+        if !is_unchanged || !is_first || is_late || read_file(record, &self::successor(&next.id)).is_some() {
+            if is_first {
+                drop(file);
+                fs::remove_file(record.join(successor))?;
+            }
+            return Ok(TakeOver::InUse);
+        }
+        fs::rename(record.join(successor), record.join(LEASE_FILE))?;
+        return Ok(TakeOver::Taken(file, (last.at, last.flushed)));
+    }
+    Ok(TakeOver::InUse)
+}
+
+/// Whether an owner doesn't count.
+fn stands_still(record: &Path, name: &str, found: &LeaseState) -> bool {
     let start = Instant::now();
     let observation = observation();
     while start.elapsed() < observation {
         std::thread::sleep(POLL_INTERVAL.min(observation));
-        match read(record) {
-            Some(now) if now.owner == found.owner && now.count == found.count => {}
-            // It was released, or someone else was faster: the caller looks again.
-            None => return true,
-            Some(_) => return false,
+        if read_file(record, name).as_ref() != Some(found) {
+            return false;
         }
     }
     true
 }
 
-/// Removes the lease of a dead owner. Returns false if the owner turns out to be alive, or if someone else was faster.
-fn remove_dead(record: &Path, found: &LeaseState) -> io::Result<bool> {
-    let aside = format!("{LEASE_FILE}.{}", random_id());
-    match fs::rename(record.join(LEASE_FILE), record.join(&aside)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
-        renamed => renamed?,
+fn successor(id: &str) -> String {
+    format!("{LEASE_FILE}.{id}")
+}
+
+/// Removes what killed processes have left that wanted to take the lease over from earlier owners.
+fn remove_successors(record: &Path, owner: &Owner) {
+    let (prefix, own) = (successor(""), successor(&owner.id));
+    for entry in fs::read_dir(record).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        if name.as_encoded_bytes().starts_with(prefix.as_bytes()) && name != *own {
+            let _ = fs::remove_file(entry.path());
+        }
     }
-    let moved = read_file(record, &aside);
-    let is_expected = moved.as_ref().is_some_and(|moved| moved.owner == found.owner && moved.count == found.count);
-    if !is_expected {
-        // Put it back, unless someone has taken the lease meanwhile.
-        let _ = fs::hard_link(record.join(&aside), record.join(LEASE_FILE));
-    }
-    fs::remove_file(record.join(&aside))?;
-    Ok(is_expected)
 }
 
 /// What the system calls the time since it was started; empty if it doesn't say.
@@ -628,18 +776,19 @@ mod tests {
     fn a_lease_that_was_left_moves_to_the_next_run() {
         let [first, second, third] = std::array::from_fn(|_| tempfile::tempdir().unwrap());
         let lease = |folder: &tempfile::TempDir| Lease::take(folder.path(), true).unwrap();
-        let owner = |folder: &tempfile::TempDir| read(folder.path()).map(|state| state.owner);
+        let owner = |folder: &tempfile::TempDir| read(folder.path())?.owner;
         let left = lease(&first);
         left.start_clock(clock);
         let file = left.file();
-        let next = Owner::this_process();
-        assert!(file.move_to(second.path(), &next, None).is_some());
+        let next = Owner::of(second.path(), true);
+        drop(left);
+        assert!(file.move_to(second.path(), &next).is_some());
         assert_eq!((owner(&first), read(second.path()).unwrap().at), (None, None));
         assert_eq!(owner(&second), Some(next.clone()));
         let moved = LeaseFile { record: second.path().to_owned(), owner: next };
-        assert!(file.move_to(third.path(), &Owner::this_process(), None).is_none(), "it has moved already");
+        assert!(file.move_to(third.path(), &Owner::this_process()).is_none(), "it has moved already");
         let other = lease(&third);
-        assert!(moved.move_to(third.path(), &Owner::this_process(), None).is_none(), "it doesn't replace another one");
+        assert!(moved.move_to(third.path(), &Owner::this_process()).is_none(), "it doesn't replace another one");
         assert_eq!((owner(&second), owner(&third)), (None, Some(other.owner.clone())));
     }
 
@@ -659,16 +808,100 @@ mod tests {
         second.check().expect("the first one doesn't release what it doesn't own");
     }
 
+    fn names(record: &Path) -> Vec<String> {
+        let names = fs::read_dir(record).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        names
+    }
+
     #[test]
-    fn a_lease_that_changes_while_it_is_taken_over_is_put_back() {
+    fn an_owner_that_counts_while_its_lease_is_taken_over_keeps_it() {
         let folder = tempfile::tempdir().unwrap();
         let lease = Lease::take(folder.path(), true).unwrap();
         let seen = read(folder.path()).unwrap();
         lease.counter.count().unwrap();
-        assert!(!remove_dead(folder.path(), &seen).unwrap(), "the owner has counted meanwhile");
-        assert_eq!(read(folder.path()).unwrap().owner, lease.owner);
-        let seen = read(folder.path()).unwrap();
-        assert!(remove_dead(folder.path(), &seen).unwrap());
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        let next = Owner::of(folder.path(), true);
+        assert!(matches!(take_over(folder.path(), &seen, &next), Ok(TakeOver::InUse)));
+        assert!(read(folder.path()).unwrap().is_of(&lease.owner));
+        assert_eq!(names(folder.path()), [LEASE_FILE]);
+    }
+
+    #[test]
+    fn one_of_many_takes_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let record = folder.path();
+        let killed = Lease::take(record, true).unwrap();
+        killed.start_clock(clock);
+        drop(killed);
+        let seen = read(record).unwrap();
+        let take = || {
+            let next = Owner::of(record, true);
+            let taken = take_over(record, &seen, &next).unwrap();
+            matches!(taken, TakeOver::Taken(..)).then_some(next)
+        };
+        let owners: Vec<Owner> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..20).map(|_| scope.spawn(take)).collect();
+            threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(owners.len(), 1);
+        assert!(read(record).unwrap().is_of(&owners[0]));
+        assert_eq!(names(record), [LEASE_FILE]);
+    }
+
+    #[test]
+    fn a_process_that_was_killed_while_it_took_over_is_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let record = folder.path();
+        let killed = Lease::take(record, true).unwrap();
+        killed.start_clock(clock);
+        drop(killed);
+        // Two more are killed before they rename their files.
+        for _ in 0..2 {
+            let mut last = read(record).unwrap();
+            while let Some(next) = read_file(record, &last.successor()) {
+                last = next;
+            }
+            create_named(record, &last.successor(), &Owner::of(record, true), last.at, &last.flushed).unwrap().unwrap();
+        }
+        assert_eq!(names(record).len(), 3);
+        let lease = Lease::take(record, true).unwrap();
+        assert_eq!((lease.last_seen(), names(record)), (Some(clock()), vec![LEASE_FILE.to_owned()]));
+        lease.release();
+        assert!(names(record).is_empty());
+    }
+
+    #[test]
+    fn an_owner_that_was_late_notices_who_takes_over_just_now() {
+        let folder = tempfile::tempdir().unwrap();
+        let lease = Lease::take(folder.path(), true).unwrap();
+        let next = Owner::of(folder.path(), true);
+        create_named(folder.path(), &successor(&lease.owner.id), &next, None, &[]).unwrap().unwrap();
+        lease.check().unwrap();
+        lease.counter.last_ms.store(0, Ordering::Relaxed);
+        assert!(lease.check().unwrap_err().to_string().contains("another process has taken over"));
+    }
+
+    #[test]
+    fn only_the_lock_of_the_same_file_system_tells_of_an_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = Owner::of(folder.path(), true);
+        if own.device.is_none() {
+            return;
+        }
+        assert!(own.is_excluded_by_lock(&Owner::of(folder.path(), true)));
+        // It doesn't hold the lock, or has another mount, or is on another machine.
+        let others = [
+            Owner::of(folder.path(), false),
+            Owner { device: own.device.map(|device| device + 1), ..own.clone() },
+            Owner { boot: "other".into(), ..own.clone() },
+        ];
+        for other in others {
+            assert!(!own.is_excluded_by_lock(&other) && !other.is_excluded_by_lock(&own), "{other:?}");
+        }
+        // Nor is any file name taken from a record.
+        let forged = Owner { id: "../../../../../../../../etc/passw".into(), ..own };
+        fs::write(folder.path().join(LEASE_FILE), forged.line() + &count_line(0, None)).unwrap();
+        assert_eq!(read(folder.path()).unwrap().owner, None);
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 
 use super::files::{is_without_locks, open_folder};
-use super::lease::{Lease, simulated_boot_id};
+use super::lease::{LEASE_FILE, Lease, simulated_boot_id};
 use crate::error::Error;
 use crate::workspace::open_root::OpenRoot;
 
@@ -82,6 +82,23 @@ impl RecordLock {
             return Ok(());
         }
         Err(io::Error::new(io::ErrorKind::NotFound, "the run's folder was replaced by another one"))
+    }
+}
+
+/// Whether a record has the file of a lease.
+pub fn has_lease(record: &Path) -> bool {
+    std::fs::symlink_metadata(record.join(LEASE_FILE)).is_ok()
+}
+
+/// Removes the lease that a killed process has left in a record whose run has ended for good, if the lock says that no process
+/// of this machine uses the record, and no other machine can.
+pub fn remove_left_lease(record: &Path) {
+    let Ok(opened) = open_folder(record) else { return };
+    if simulated_boot_id().is_none()
+        && flock(&opened, FlockOperation::NonBlockingLockExclusive).is_ok()
+        && opened.metadata().is_ok_and(|found| is_at(record, id(&found)))
+    {
+        Lease::remove_left(record, &opened);
     }
 }
 

@@ -20,16 +20,16 @@ mod run_slot;
 mod state;
 
 pub use self::attachments::read_attachment;
-pub use self::files::{BASELINE_FILE, LATEST, PATCH_FILE, RESULT_FILE, ROWS, RUNS, temporary};
+pub use self::files::{BASELINE_FILE, LATEST, PATCH_FILE, RESULT_FILE, ROWS, RUNS, create_shared_file, temporary};
 pub(crate) use self::files::{
-    is_without_locks, open_file, open_file_in, open_folder, open_for_appending, remove_abandoned_files,
-    replace_shared_file, temporary_in,
+    is_of_file_system, is_without_locks, open_file, open_file_in, open_folder, open_for_appending,
+    remove_abandoned_files, replace_shared_file, temporary_in,
 };
 pub use self::flush::{FlushQueue, flush_together};
 pub use self::follow::{JournalTail, RunWatch};
 pub use self::keyed::{KeyedPath, KeyedRecord, MAP_FILE, SetAside, StartedRecord, is_record_file};
 pub use self::lease::SeenLease;
-pub use self::lock::RemovalLock;
+pub use self::lock::{RemovalLock, has_lease, remove_left_lease};
 pub use self::lookup::{find_run, folders, is_timestamp};
 pub use self::overview::{Overview, read_overview};
 pub use self::read::Record;

@@ -152,6 +152,11 @@ impl Recorder {
         &self.lock.root
     }
 
+    /// Whether a path leads to this record, perhaps through another mount: it has the same lease.
+    pub fn is_at(&self, path: &Path) -> bool {
+        self.lock.lease.is_in(path)
+    }
+
     /// Duplicates the folder's lock for a process that is part of the run and may outlive this one.
     pub fn lock(&self) -> Option<OwnedFd> {
         self.lock.duplicate()
@@ -322,6 +327,9 @@ impl Drop for Recorder {
                 None => fs::remove_file(&latest),
             };
         }
+        // Closed first: on a network file system, an open file keeps its folder from being removed.
+        lock_mutex(&self.reserve).take();
+        self.lock.lease.release();
         remove_folder(&self.folder);
     }
 }
@@ -401,6 +409,10 @@ fn take_reserve(unused: &Mutex<Vec<File>>, folder: BorrowedFd<'_>) -> Option<Fil
     let found = lock_mutex(unused).pop();
     if let Some(found) = found.filter(|file| device(file.as_fd()) == device(folder)) {
         return Some(found);
+    }
+    // A network file system gives an open file without a name another name, and has a disk that isn't this machine's.
+    if !open_beneath::is_local_filesystem(folder) {
+        return None;
     }
     let file = temporary_in(folder).ok()?.into_unnamed().ok()?;
     fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES).ok()?;

@@ -16,6 +16,8 @@ use std::time::Instant;
 
 use rustix::fs::MemfdFlags;
 
+use super::call_id::{CALL_ID_VARIABLE, call_prefix};
+use super::kill_guard::KillGuard;
 use super::landlock::SocketScope;
 use super::mounts::{HostPaths, MountLayout};
 use super::policy::{MAX_RESTARTS, PreparedCommand, SandboxPolicy, SandboxUnavailable};
@@ -54,6 +56,8 @@ pub(super) struct Bubblewrap {
     pending: Mutex<Option<PendingProbe>>,
     /// The result of that probe.
     confirmed: OnceLock<Result<(), String>>,
+    /// Ends what bubblewrap leaves if this program is killed; `None` if that process can't be started.
+    kill_guard: OnceLock<Option<Arc<KillGuard>>>,
     /// Dropped after the probe.
     scratch: Arc<ScratchDirs>,
 }
@@ -118,6 +122,7 @@ impl Bubblewrap {
             options: BwrapOptions::default(),
             pending: Mutex::default(),
             confirmed: OnceLock::new(),
+            kill_guard: OnceLock::new(),
             scratch,
         });
         let deadline = tier_probe::deadline();
@@ -248,6 +253,7 @@ impl Bubblewrap {
         read_only: bool,
     ) -> io::Result<PreparedCommand> {
         self.scratch.settle();
+        self.kill_guard.get_or_init(|| KillGuard::shared().ok());
         let BwrapOptions { new_proc, disable_userns } = self.options;
         let host_paths = self.host_paths.get_or_init(|| HostPaths::detect(&self.policy));
         let layout = MountLayout::new(&self.policy, host_paths, &self.scratch, read_only, new_proc);
@@ -270,7 +276,8 @@ impl Bubblewrap {
             arguments.extend(["--setenv".into(), name.into(), value.to_owned()]);
         }
         let mut command = Command::new(&self.program);
-        command.env_clear().current_dir("/");
+        // A command's own id replaces that of the probe.
+        command.env_clear().env(CALL_ID_VARIABLE, format!("{}probe", call_prefix())).current_dir("/");
         pass_fd(&mut command, "--args", arguments_file(&arguments)?);
         if !self.filter.is_empty() {
             pass_fd(&mut command, "--seccomp", memfd(&self.filter)?);

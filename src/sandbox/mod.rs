@@ -9,6 +9,7 @@ pub mod allowed_changes;
 mod bpf;
 #[cfg(target_os = "linux")]
 mod bubblewrap;
+mod call_id;
 #[cfg(target_os = "linux")]
 mod chmod_broker;
 #[cfg(test)]
@@ -17,6 +18,8 @@ mod command_watch_tests;
 #[cfg(target_os = "linux")]
 mod hidden_paths;
 pub mod home;
+#[cfg(target_os = "linux")]
+pub mod kill_guard;
 #[cfg(target_os = "linux")]
 pub mod landlock;
 #[cfg(target_os = "linux")]
@@ -49,6 +52,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
+pub(crate) use self::call_id::{CALL_ID_VARIABLE, call_prefix};
 pub use self::policy::{
     HiddenPaths, MAX_RESTARTS, OwnsRecord, PreparedCommand, RecordVerifier, SandboxMode, SandboxPolicy,
     SandboxUnavailable, Tier, VerifyRecord,

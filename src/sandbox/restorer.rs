@@ -10,8 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -31,12 +30,37 @@ const CHECK_DELAYS: [Duration; 2] = [Duration::from_millis(50), Duration::from_m
 /// How long to wait for the process to end after the run.
 const REAP_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// The process id of the restorer; 0 if there is none.
-static RESTORER_PID: AtomicI32 = AtomicI32::new(0);
+/// The process ids of the restorers, one for each run, and of other processes that outlive this one.
+static HELPERS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
-/// Whether a child process is the restorer, and not something that a command left behind.
-pub fn is_restorer(process: Pid) -> bool {
-    process.as_raw_nonzero().get() == RESTORER_PID.load(Ordering::Relaxed)
+/// Whether a child process is a restorer or another process of legwork's own, and not something that a command left behind.
+pub fn is_helper(process: Pid) -> bool {
+    helpers().contains(&process.as_raw_nonzero().get().cast_unsigned())
+}
+
+fn helpers() -> MutexGuard<'static, Vec<u32>> {
+    HELPERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A child process isn't something that a command left behind.
+pub(super) fn add_helper(process: u32) {
+    helpers().push(process);
+}
+
+/// The process has been reaped, and its id may be used for another one.
+pub(super) fn remove_helper(process: u32) {
+    helpers().retain(|helper| *helper != process);
+}
+
+/// Makes a process one that signals to this program don't reach. For a time between fork and exec.
+#[allow(unsafe_code)]
+pub(super) fn become_helper() -> io::Result<()> {
+    rustix::process::setsid()?;
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM] {
+        // SAFETY: a plain system call. Ignored signals stay ignored after exec.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+    Ok(())
 }
 
 /// Starts the process and tells it when a check is due.
@@ -114,11 +138,7 @@ impl Restorer {
         command.current_dir("/");
         command.stdin(OwnedFd::from(reader)).stdout(Stdio::null()).stderr(Stdio::null());
         let prepare = move || {
-            rustix::process::setsid()?;
-            for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM] {
-                // SAFETY: a plain system call. Ignored signals stay ignored after exec.
-                unsafe { libc::signal(signal, libc::SIG_IGN) };
-            }
+            become_helper()?;
             for number in &inherited {
                 // SAFETY: `kept_open` and `memory` stay open until the process has been started.
                 let descriptor = unsafe { std::os::fd::BorrowedFd::borrow_raw(*number) };
@@ -132,7 +152,7 @@ impl Restorer {
         }
         let process = command.spawn()?;
         drop(kept_open);
-        RESTORER_PID.store(i32::try_from(process.id()).unwrap_or_default(), Ordering::Relaxed);
+        add_helper(process.id());
         Ok(RestorerProcess { process, liveness_pipe: Some(Arc::new(OwnedFd::from(writer))), memory, fingerprint: None })
     }
 }
@@ -154,7 +174,7 @@ fn create_memory() -> io::Result<File> {
 
 #[cfg(target_os = "linux")]
 #[allow(clippy::unnecessary_wraps, reason = "other systems have to look for it")]
-fn own_program() -> io::Result<Command> {
+pub(super) fn own_program() -> io::Result<Command> {
     Ok(Command::new("/proc/self/exe"))
 }
 
@@ -172,8 +192,7 @@ impl Drop for RestorerProcess {
         while matches!(self.process.try_wait(), Ok(None)) && start.elapsed() < REAP_TIMEOUT {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let id = i32::try_from(self.process.id()).unwrap_or_default();
-        let _ = RESTORER_PID.compare_exchange(id, 0, Ordering::Relaxed, Ordering::Relaxed);
+        remove_helper(self.process.id());
     }
 }
 

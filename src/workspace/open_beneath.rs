@@ -206,7 +206,16 @@ pub(crate) fn is_local_filesystem(file: BorrowedFd<'_>) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|stat| MAGIC.contains(&(stat.f_type as u32)))
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(target_os = "macos")]
+pub(crate) fn is_local_filesystem(file: BorrowedFd<'_>) -> bool {
+    let name = |stat: rustix::fs::StatFs| stat.f_fstypename.map(|letter| letter.cast_unsigned());
+    rustix::fs::fstatfs(file).is_ok_and(|stat| {
+        let name = name(stat);
+        name.starts_with(b"apfs\0") || name.starts_with(b"hfs\0")
+    })
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
 pub(crate) fn is_local_filesystem(_: BorrowedFd<'_>) -> bool {
     false
 }

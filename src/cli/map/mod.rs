@@ -45,7 +45,10 @@ use crate::map::{MAP_FORMAT, MapFolder, MapManifest, Results, RowIds, RowWorkspa
 use crate::plan::{InputValues, Plan};
 use crate::process::RunDeadline;
 use crate::process::fd_limit::max_concurrent_runs;
-use crate::record::{FlushQueue, RESULT_FILE, Record, create_job_dir, new_run_id, open_folder, remove_unused_files};
+use crate::record::{
+    FlushQueue, RESULT_FILE, Record, create_job_dir, has_lease, new_run_id, open_folder, remove_left_lease,
+    remove_unused_files,
+};
 use crate::rows::{self, MAX_FILE_BYTES, RowFormat, Rows, name_mistake, original_id, readable_id};
 use crate::run::{Signals, head_commit};
 use crate::text::pluralize;
@@ -157,6 +160,8 @@ struct CheckedRows {
     retried: HashMap<String, Timestamp>,
     /// Those of `ended` whose records were made on another machine or with another key.
     foreign: Vec<String>,
+    /// Those of `ended` in which a killed process has left its lease.
+    with_lease: Vec<String>,
     /// Why rows of this shard can't run, by id: what has the names of their records can't be used.
     unusable: BTreeMap<String, String>,
     /// What is wrong with the records of ended rows that can be used all the same, a message each.
@@ -225,6 +230,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         }
         return print_dry_run(options, env, &summary, isolation, &checked.first.plan.redacted(&secrets.redactor));
     }
+    checked.with_lease.iter().for_each(|id| remove_left_lease(&folder.row(id)));
     let junit = options.junit.as_deref().map(|path| prepare_junit(path, options, &job)).transpose()?;
     if checked.to_run.is_empty() {
         env.console.eprint(&printable(&summary));
@@ -484,7 +490,7 @@ fn check_all(
     let mut first: Option<RowPlan> = None;
     let mut redactor = None;
     let mut shared_prefixes = SharedPrefixes::new(options.jobs as usize);
-    let (mut others, mut foreign) = (Vec::new(), Vec::new());
+    let (mut others, mut foreign, mut with_lease) = (Vec::new(), Vec::new(), Vec::new());
     let (mut unusable, mut defects) = (BTreeMap::new(), Vec::new());
     let date = run_date((job.env.clock)());
     let key = if recorded.is_empty() { None } else { job.record_key(&job.workspace)? };
@@ -522,6 +528,9 @@ fn check_all(
                 if is_foreign {
                     foreign.push(id.clone());
                 }
+                if has_lease(&folder.row(id)) {
+                    with_lease.push(id.clone());
+                }
                 defects.extend(defect.map(|defect| format!("the row `{id}`: {defect}")));
             }
             state => {
@@ -555,7 +564,7 @@ fn check_all(
     let retried = retried.into_iter().map(|(ended_at, number)| (rows.rows[number].id.clone(), ended_at)).collect();
     // A file of rows has at least one.
     let first = first.ok_or_else(|| Error::usage("the file has no rows", "Write one row for each run."))?;
-    Ok(CheckedRows { to_run, ended, resumed, retried, foreign, unusable, defects, first, shared_prefixes })
+    Ok(CheckedRows { to_run, ended, resumed, retried, foreign, with_lease, unusable, defects, first, shared_prefixes })
 }
 
 /// What to do about a record that can't be used.

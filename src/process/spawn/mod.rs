@@ -19,7 +19,7 @@ use super::CallLimits;
 use super::bounded_output::CommandOutput;
 use super::environment::Environment;
 use super::fd_limit;
-use super::reaper::{CALL_ID_VARIABLE, CommandTree};
+use super::reaper::{CALL_ID_VARIABLE, CommandTree, call_prefix};
 use crate::sandbox::{HiddenPaths, MAX_RESTARTS, PreparedCommand, Sandbox, TamperError};
 use crate::workspace::Workspace;
 
@@ -274,7 +274,7 @@ fn ended_by_signal(status: ExitStatus) -> bool {
 fn start_prepared(prepared: PreparedCommand, configure: impl FnOnce(&mut Command)) -> io::Result<RunningCommand> {
     static CALLS: AtomicU64 = AtomicU64::new(0);
     close_inherited_files();
-    let call_id = format!("{}.{}", std::process::id(), CALLS.fetch_add(1, Ordering::Relaxed));
+    let call_id = format!("{}{}", call_prefix(), CALLS.fetch_add(1, Ordering::Relaxed));
     let PreparedCommand { command, is_supervised, status_pipe, hidden } = prepared;
     let mut command = Command::from(command);
     configure(&mut command);
