@@ -549,3 +549,40 @@ for line in sys.stdin:
         assert_eq!(text.matches(TOKEN).count(), 1, "only the harness's own line has it: {text}");
     }
 }
+
+/// legwork's own git must not obey what a server has written to the configuration while no call was running.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_configuration_that_a_server_changes_between_calls_is_found_before_git_runs() {
+    use serde_json::json;
+
+    use crate::sandbox::path_without_bwrap;
+    use crate::support::server::{Answer, Request, Server};
+
+    let job = JOB
+        .replace("touch] }]", "tamper_later] }, task]")
+        .replace("model: replay/job.script.yaml", "model: anthropic/claude-haiku-4-5");
+    let job = job
+        + "subagents:\n  w: { description: Writes., tools: [write_file], workspace: own }\nlimits: { cost_usd: 1 }\n";
+    let folder = folder(&job, "");
+    folder
+        .write(".gitattributes", "* filter=x\n")
+        .write(".gitignore", "/runs/\n/server.log\n/asked\n/tampered\n")
+        .commit_all();
+    let before = folder.read(".git/config");
+    let workspace = folder.path();
+    let server = Server::start(move |request: &Request| match request.turn() {
+        0 => Answer::calls(&[("t__tamper_later", json!({}))]),
+        1 => {
+            std::fs::write(workspace.join("asked"), "").unwrap();
+            wait_until(|| workspace.join("tampered").exists());
+            Answer::calls(&[("task", json!({ "agent": "w", "description": "d", "prompt": "p" }))])
+        }
+        _ => Answer::text("Done."),
+    });
+    let program = folder.legwork(&["run", "job.yaml"]).anthropic(&server).env("MY_TOKEN", TOKEN);
+    let ended = program.env("PATH", path_without_bwrap(&folder)).run();
+    ended.assert_code(5).assert_stderr_contains(".git/config");
+    assert!(!folder.path().join("ran").exists(), "{}", ended.full_output());
+    assert_eq!(folder.read(".git/config"), before);
+}

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -602,4 +603,82 @@ fn the_home_folder_itself_can_be_opened_in_both_tiers() {
         assert_eq!(command_outputs(&ended), ["of the user\nx"], "{bubblewrap}");
         assert!(!home.join("new").exists(), "commands have a home of their own");
     }
+}
+/// In a container job, the checkout belongs to another user, and a step has made it trusted.
+#[test]
+fn git_trusts_a_workspace_that_the_user_trusts() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can make the workspace belong to someone else");
+        return;
+    }
+    for tier in ["bubblewrap", "landlock"] {
+        let folder =
+            prepared("", &["PATH=/usr/local/bin:/usr/bin:/bin; git status --short; git log --oneline | wc -l"]);
+        folder.commit_all();
+        let mut open = vec![folder.path()];
+        while let Some(path) = open.pop() {
+            std::os::unix::fs::lchown(&path, Some(54_321), Some(54_321)).unwrap();
+            if path.is_dir() {
+                open.extend(std::fs::read_dir(&path).unwrap().flatten().map(|entry| entry.path()));
+            }
+        }
+        let trusted = format!("[safe]\n\tdirectory = {}\n", folder.path().display());
+        std::fs::write(folder.home().join(".gitconfig"), trusted).unwrap();
+        let run = program(&folder);
+        let run = if tier == "landlock" { run.env("PATH", path_without_bwrap(&folder)) } else { run };
+        let outputs = command_outputs(run.run().assert_code(0));
+        assert!(outputs[0].trim().ends_with('1') && !outputs[0].contains("dubious"), "{tier}: {outputs:?}");
+    }
+}
+
+/// A clone that borrows its objects, as CI services make them from a cache.
+#[test]
+fn a_clone_that_borrows_objects_can_be_read_and_its_source_does_not_change() {
+    for tier in ["bubblewrap", "landlock"] {
+        for access in ["read", "commit"] {
+            let commands = [
+                "PATH=/usr/local/bin:/usr/bin:/bin; git log --oneline | wc -l; git show HEAD:a.txt",
+                "PATH=/usr/local/bin:/usr/bin:/bin; o=$(cat .git/objects/info/alternates); chmod -R u+w $o; rm -rf $o; echo x > $o/x",
+                "PATH=/usr/local/bin:/usr/bin:/bin; echo y > a.txt; git -c user.name=a -c user.email=a@b commit -qam y; git log --oneline | wc -l",
+            ];
+            let folder = prepared("", &commands);
+            let source = folder.home().join("source");
+            let git = |arguments: &[&str], within: &Path| {
+                let mut git = Command::new("git");
+                git.args(["-c", "user.name=a", "-c", "user.email=a@b.example"]).args(arguments).current_dir(within);
+                assert!(git.env("GIT_CONFIG_GLOBAL", "/dev/null").output().unwrap().status.success(), "{arguments:?}");
+            };
+            std::fs::create_dir_all(&source).unwrap();
+            std::fs::write(source.join("a.txt"), "borrowed\n").unwrap();
+            for arguments in [&["init", "-q"][..], &["add", "."], &["commit", "-qm", "start"]] {
+                git(arguments, &source);
+            }
+            git(&["clone", "-q", "--shared", source.to_str().unwrap(), "clone"], folder.home().parent().unwrap());
+            std::fs::rename(folder.home().parent().unwrap().join("clone/.git"), folder.path().join(".git")).unwrap();
+            git(&["checkout", "-q", "--", "a.txt"], &folder.path());
+            let job = folder.read("job.yaml") + &format!("git: {access}\n");
+            folder.write("job.yaml", job);
+            let run = program(&folder);
+            let run = if tier == "landlock" { run.env("PATH", path_without_bwrap(&folder)) } else { run };
+            let ended = run.run();
+            let outputs = command_outputs(ended.assert_code(0));
+            assert!(outputs[0].contains('1') && outputs[0].contains("borrowed"), "{tier}, {access}: {outputs:?}");
+            assert_eq!(outputs[2].trim().ends_with('2'), access == "commit", "{tier}, {access}: {outputs:?}");
+            git(&["fsck", "--full"], &source);
+            git(&["fsck", "--full"], &folder.path());
+        }
+    }
+}
+
+/// Nobody could close it.
+#[test]
+fn a_configured_editor_does_not_wait() {
+    let commit = "PATH=/usr/local/bin:/usr/bin:/bin; git -c core.editor='sleep 1000' -c sequence.editor='sleep 1000' commit --amend; \
+                  git -c core.pager='sleep 1000' -p log; echo $EDITOR $VISUAL $PAGER";
+    let folder = prepared("", &[commit]);
+    folder.commit_all();
+    folder.write("job.yaml", folder.read("job.yaml") + "git: commit\n");
+    let ended = program(&folder).run();
+    let outputs = command_outputs(ended.assert_code(0));
+    assert!(outputs[0].contains("false false cat") && !outputs[0].contains("timed out"), "{outputs:?}");
 }

@@ -163,6 +163,7 @@ impl<'t> Agent<'t> {
             toolbox.add(Box::new(tool));
         }
         toolbox.set_media(planned.model.media());
+        toolbox.set_git(plan.git);
         let conversation = open_conversation(run, planned, &planned.model, &summary.id, &toolbox)?;
         // A fallback that can't be used is reported now, and not after hours of work.
         for fallback in planned.fallback.iter().filter(|_| !cursor.is_replay()) {

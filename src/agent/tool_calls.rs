@@ -16,6 +16,7 @@ use crate::event::{AgentFinished, CallFinished, CallStarted, LimitReached, Merge
 use crate::job::SubagentWorkspace;
 use crate::message::{ToolCall, ToolResult, UserMessage};
 use crate::plan::PlannedAgent;
+use crate::process::spawn::EnvironmentError;
 use crate::text::truncate::first;
 use crate::text::{pluralize, sanitize};
 use crate::tools::task::{Task, TaskInput};
@@ -362,6 +363,8 @@ impl<'t> Agent<'t> {
                 return Err(RunAbort::workspace_copy_gone(&id));
             }
         } else {
+            // A tool server may have changed git's configuration, which making a copy reads.
+            self.run.deps.tools.sandbox.check_protected().map_err(EnvironmentError::Tampered)?;
             let (copies, id, stop) = (Arc::clone(copies), id.clone(), self.run.deps.stop.clone());
             let work = tokio::task::spawn_blocking(move || copies.make(&id, stop));
             tokio::select! {
@@ -384,6 +387,7 @@ impl<'t> Agent<'t> {
     ) -> Result<ToolResult, RunAbort> {
         let id = child.id.as_str();
         let Some(copies) = &self.run.deps.own_workspaces else { return Ok(end.result) };
+        self.run.deps.tools.sandbox.check_protected().map_err(EnvironmentError::Tampered)?;
         let (merging, stop) = (Arc::clone(copies), self.run.deps.stop.clone());
         let agent = id.to_owned();
         // An agent that a limit ended continues in its copy when the limit is raised.

@@ -196,7 +196,7 @@ pub(super) async fn execute(
     let (specs, network) = (run.plan.mcp.values(), run.plan.network);
     let sandboxes = tool_servers::sandboxes(specs, network, &run.sandbox, || run.recorder.lock())?;
     let (sandbox, found) =
-        run.sandbox.for_record(&run.recorder.folder, run.recorder.lock(), run.recorder.origin_check());
+        run.sandbox.for_record(&run.recorder.folder, run.recorder.lock(), run.recorder.origin_check())?;
     let is_resumed = run.resume_state.is_some();
     let begun = Instant::now();
     let elapsed = run.resume_state.as_ref().map(ResumeState::elapsed).unwrap_or_default();

@@ -144,7 +144,7 @@ fn list_tools(options: &LockArgs, job: &ValidJob, wanted: Vec<WantedServer>, env
     let sandboxes = tool_servers::sandboxes(specs, declared.network, &prepared, || None)?;
     // There is no record; what protects one needs a folder.
     let folder = tempfile::tempdir().map_err(Error::environment("a temporary folder can't be created"))?;
-    let (sandbox, _) = prepared.for_record(folder.path(), None, None);
+    let (sandbox, _) = prepared.for_record(folder.path(), None, None)?;
     let signals = Signals::catch()?;
     let context = StartContext {
         sandbox: &sandbox,

@@ -165,7 +165,7 @@ fn prepare_tools(
     let runs_folder = runs_folder(&folder, &started.run_id, &plan.job);
     let protected: Vec<PathBuf> = started.protected.iter().map(PathBuf::from).collect();
     let prepared = options.sandbox_options.prepare_sandbox(env, &(&plan).into(), &protected, &runs_folder)?;
-    let (sandbox, found) = prepared.for_record(&folder, None, None);
+    let (sandbox, found) = prepared.for_record(&folder, None, None)?;
     let kept = found.map_or(protected, |found| found.paths).into_iter().chain([folder]).collect();
     let workspace = Workspace::open(&root, kept, vec![runs_folder]);
     let workspace = workspace.map_err(|source| Error::Workspace { path: root, source })?;

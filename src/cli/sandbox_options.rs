@@ -16,7 +16,9 @@ use crate::job::{GitAccess, Network};
 use crate::plan::Plan;
 use crate::sandbox::allowed_changes::AllowedChanges;
 use crate::sandbox::protected_paths::{ProtectedPaths, ProtectionConfig, canonical_as_far_as_possible};
-use crate::sandbox::{RecordVerifier, Sandbox, SandboxMode, SandboxPolicy, SandboxUnavailable, Tier};
+use crate::sandbox::{
+    GuardedFiles, ObjectStages, RecordVerifier, Sandbox, SandboxMode, SandboxPolicy, SandboxUnavailable, Tier,
+};
 
 /// The sandbox options of `run`, `resume`, `replay --tools` and `test`.
 #[derive(Debug, Clone, clap::Args)]
@@ -211,6 +213,8 @@ impl SandboxOptions {
             writable: write,
             home,
             path_dirs: path.filter(|entry| entry.is_absolute()).collect(),
+            object_stages: ObjectStages::default(),
+            guarded_files: GuardedFiles::default(),
         };
         // Each copy of a workspace is another place, and would displace what is worth remembering.
         let cache = env.xdg_file("XDG_CACHE_HOME", ".cache", "sandbox-probes").filter(|_| !is_copy);
@@ -257,6 +261,8 @@ fn detect_with_programs(env: &CliEnv, path_dirs: Vec<PathBuf>) -> Result<(Tier, 
         writable: Vec::new(),
         home: env.folder_variable("HOME"),
         path_dirs,
+        object_stages: ObjectStages::default(),
+        guarded_files: GuardedFiles::default(),
     };
     match Sandbox::detect(SandboxMode::Auto, policy) {
         Ok(sandbox) => Ok((sandbox.tier(), sandbox.degradation.clone())),
@@ -349,6 +355,8 @@ impl PreparedSandbox {
                 allowed_changes: protected.allowed_changes.clone(),
                 readable,
                 writable,
+                object_stages: ObjectStages::default(),
+                guarded_files: GuardedFiles::default(),
                 ..policy.clone()
             };
             let mut sandbox = Sandbox::detect(mode, policy.clone()).map_err(|error| error.to_string())?;
@@ -357,18 +365,22 @@ impl PreparedSandbox {
                 sandbox = sandbox.keeping_open(lock);
             }
             let sandbox = sandbox.with_tamper_watch(&policy, &records, &record, verifier.clone());
+            let sandbox = sandbox.map_err(|error| format!("git's objects can't be kept: {error}"))?;
             Ok(ConfinedCopy { sandbox: Arc::new(sandbox), protected })
         })
     }
 
     /// The sandbox of a run that is recorded in a folder, and the protected paths if commands can run. The last process of
     /// the last command holds `lock` until it ends. `verifier` recognizes planted records of other runs.
+    ///
+    /// # Errors
+    /// The existing objects of git can't be kept.
     pub(super) fn for_record(
         self,
         record: &Path,
         lock: Option<OwnedFd>,
         verifier: Option<RecordVerifier>,
-    ) -> (Arc<Sandbox>, Option<ProtectedPaths>) {
+    ) -> Result<(Arc<Sandbox>, Option<ProtectedPaths>), Error> {
         let sandbox = match lock {
             Some(lock) => self.sandbox.keeping_open(lock),
             None => self.sandbox,
@@ -376,9 +388,10 @@ impl PreparedSandbox {
         match self.protection {
             Some((policy, protected, records)) => {
                 let sandbox = sandbox.with_tamper_watch(&policy, &records, record, verifier);
-                (Arc::new(sandbox), Some(protected))
+                let sandbox = sandbox.map_err(Error::environment("git's objects can't be kept"))?;
+                Ok((Arc::new(sandbox), Some(protected)))
             }
-            None => (Arc::new(sandbox), None),
+            None => Ok((Arc::new(sandbox), None)),
         }
     }
 }

@@ -9,6 +9,9 @@ use rustix::fs::{Mode, OFlags};
 /// How much of a text file is read, in bytes.
 pub(crate) const MAX_FILE_BYTES: u64 = 1 << 20;
 
+/// The most files of the user's configuration that are read for trusted repositories.
+const MAX_INCLUDED_FILES: usize = 20;
+
 /// A parsed git configuration file, see git-config(1), "CONFIGURATION FILE". Subsection names are dropped.
 #[derive(Debug, Default)]
 pub(crate) struct GitConfig {
@@ -47,6 +50,30 @@ impl GitConfig {
         }
         config
     }
+}
+
+/// The repositories of other users that the user's own configuration trusts: the values of `safe.directory`.
+pub fn safe_directories(home: &Path, config_home: Option<&Path>) -> Vec<String> {
+    let config_home = config_home.map_or_else(|| home.join(".config"), Path::to_owned);
+    let expand = |path: &str| path.strip_prefix("~/").map(|rest| home.join(rest));
+    // The last file comes first: git reads the one in the home folder after the other, and included files in their place.
+    let mut queue = vec![home.join(".gitconfig"), config_home.join("git/config")];
+    let mut trusted = Vec::new();
+    for _ in 0..MAX_INCLUDED_FILES {
+        let Some(file) = queue.pop() else { break };
+        let config = GitConfig::read(&file);
+        for folder in config.values("safe", "directory") {
+            match folder {
+                // An empty value discards those before it.
+                "" => trusted.clear(),
+                _ => trusted.push(expand(folder).map_or(folder.to_owned(), |path| path.to_string_lossy().into_owned())),
+            }
+        }
+        let included = config.values("include", "path").filter(|path| !path.is_empty());
+        let folder = file.parent().unwrap_or(home);
+        queue.extend(included.map(|path| expand(path).unwrap_or_else(|| folder.join(path))));
+    }
+    trusted
 }
 
 /// The name of a section header and the rest of its line.

@@ -15,12 +15,13 @@ use crate::text::folded_path::folded_name;
 pub(crate) use attributes::{ATTRIBUTES_FILE, FilteredFiles};
 pub(crate) use committed_files::{CommitError, CommittedFiles};
 pub use committed_files::{REFERENCE_FORM, is_reference_name};
-pub use config::open_regular_file;
 pub(crate) use config::{GitConfig, MAX_FILE_BYTES};
+pub use config::{open_regular_file, safe_directories};
 pub use program::GitProgram;
 pub use repository::{Repository, head_commit, is_worktree_root, worktree_around};
 pub(crate) use repository::{
-    common_dir, gitfile_target, has_git_layout, is_linked_back, submodule_git_dirs, worktree_root,
+    alternate_object_dirs, common_dir, gitfile_target, has_git_layout, is_linked_back, submodule_git_dirs,
+    worktree_root,
 };
 
 /// Whether some file system treats a name as `.git`, or as its short name there. Git refuses the same names in paths.

@@ -1,8 +1,10 @@
 //! Object names, and contents from the object store.
 
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::path::Path;
-use std::process::{ChildStdin, ChildStdout, Stdio};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
 use sha1::Sha1;
@@ -28,6 +30,43 @@ fn typed_object_id(kind: &str, content: &[u8], sha256: bool) -> Vec<u8> {
         digest.finalize().to_vec()
     }
     if sha256 { hash::<Sha256>(kind, content) } else { hash::<Sha1>(kind, content) }
+}
+
+/// A command that reads or writes objects of a git folder that is open, wherever its path leads by now. `git` is an absolute path.
+fn on_open_folder(git: &Path, git_dir: &OwnedFd) -> Command {
+    let mut command = GitProgram::new(git.to_owned(), PathBuf::new()).on_objects(Path::new("."));
+    command.current_dir(format!("/proc/self/fd/{}", git_dir.as_raw_fd())).stderr(Stdio::null());
+    command
+}
+
+/// Adds a pack to a git folder that is open. Git computes its index from its content.
+pub(crate) fn index_pack(git: &Path, git_dir: &OwnedFd, pack: File, deadline: Instant) -> io::Result<()> {
+    let mut command = on_open_folder(git, git_dir);
+    command.args(["index-pack", "--stdin"]).stdin(pack).stdout(Stdio::null());
+    match GitProcess::start(command, deadline)?.wait()?.success() {
+        true => Ok(()),
+        false => Err(io::Error::other("git failed")),
+    }
+}
+
+/// Whether a git folder has these objects with all that they refer to. What the `known` ones refer to isn't looked at.
+pub(crate) fn has_all_objects(
+    git: &Path,
+    git_dir: &OwnedFd,
+    names: &[String],
+    known: &[String],
+    deadline: Instant,
+) -> io::Result<bool> {
+    let mut command = on_open_folder(git, git_dir);
+    command.args(["rev-list", "--objects", "--quiet", "--stdin"]).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut process = GitProcess::start(command, deadline)?;
+    if let (Some(mut stdin), _) = process.take_pipes() {
+        let known = known.iter().map(|name| format!("^{name}\n"));
+        let all: String = names.iter().map(|name| format!("{name}\n")).chain(known).collect();
+        // It ends early if one is missing.
+        let _ = stdin.write_all(all.as_bytes());
+    }
+    Ok(process.wait()?.success())
 }
 
 /// The objects that the references with exactly these full names point to, by name. Missing ones are left out.
@@ -72,7 +111,21 @@ impl GitObjects {
         max_bytes: u64,
         deadline: Instant,
     ) -> io::Result<Self> {
-        let mut command = git.on_objects(git_dir);
+        Self::start(git.on_objects(git_dir), sha256, max_bytes, deadline)
+    }
+
+    /// The same for a git folder that is open. `git` is an absolute path.
+    pub(crate) fn open_folder(
+        git: &Path,
+        git_dir: &OwnedFd,
+        sha256: bool,
+        max_bytes: u64,
+        deadline: Instant,
+    ) -> io::Result<Self> {
+        Self::start(on_open_folder(git, git_dir), sha256, max_bytes, deadline)
+    }
+
+    fn start(mut command: Command, sha256: bool, max_bytes: u64, deadline: Instant) -> io::Result<Self> {
         command.args(["cat-file", "--batch"]).stdin(Stdio::piped()).stderr(Stdio::null());
         let mut process = GitProcess::start(command, deadline)?;
         let (input, output) = process.take_pipes();
@@ -83,6 +136,11 @@ impl GitObjects {
     /// The content of a file; `None` if it is missing, too large or doesn't match its name.
     pub(crate) fn content(&mut self, name: &str) -> Option<Vec<u8>> {
         self.object(name).filter(|(kind, _)| kind == "blob").map(|(_, content)| content)
+    }
+
+    /// Whether an object is there, isn't too large, and matches its full name.
+    pub(crate) fn is_intact(&mut self, name: &str) -> bool {
+        self.object(name).is_some()
     }
 
     /// The kind and the content of an object, by its full name; `None` if it is missing, too large or doesn't match its name.

@@ -8,6 +8,10 @@ const MAX_PACKED_REFS_BYTES: u64 = 64 << 20;
 
 /// How many symbolic references are followed, as in git.
 const MAX_SYMBOLIC_REFS: usize = 5;
+/// The most object folders that one may borrow from.
+const MAX_ALTERNATES: usize = 50;
+/// How many object folders may borrow from one another, as in git.
+const MAX_ALTERNATE_DEPTH: usize = 5;
 /// The most folders that are searched for submodules.
 const MAX_MODULE_DIRS: usize = 2_000;
 
@@ -125,6 +129,27 @@ pub(crate) fn submodule_git_dirs(modules: &Path, max: usize) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
         let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         queue.extend(folders.map(|entry| entry.path()).take(MAX_MODULE_DIRS));
+    }
+    found
+}
+
+/// The object folders that an object folder borrows from, canonical, see gitrepository-layout(5). Only what looks like an object
+/// folder counts: a repository that came with an archive could name any folder.
+pub(crate) fn alternate_object_dirs(objects: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = Vec::new();
+    let mut queue = vec![(objects.to_owned(), 0)];
+    while let Some((folder, depth)) = queue.pop() {
+        let text = read_text(&folder.join("info/alternates")).unwrap_or_default();
+        for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with(['#', '"'])) {
+            let Ok(path) = folder.join(line).canonicalize() else { continue };
+            let is_object_dir = ["pack", "info"].iter().all(|name| path.join(name).is_dir());
+            if is_object_dir && !found.contains(&path) && found.len() < MAX_ALTERNATES {
+                found.push(path.clone());
+                if depth < MAX_ALTERNATE_DEPTH {
+                    queue.push((path, depth + 1));
+                }
+            }
+        }
     }
     found
 }

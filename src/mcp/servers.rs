@@ -566,10 +566,14 @@ impl ToolServers for Servers {
                 Err(ToolError(text)) => Err(ToolError(as_shown(text))),
             };
             connection.link.bounds.reset();
-            if let Some(Err(error)) = connection.link.program.as_ref().map(ServerProgram::check_protected) {
-                let _ = context.failure.set(EnvironmentError::Tampered(error));
+            match connection.link.program.as_ref().map(ServerProgram::check_protected) {
+                Some(Err(error)) => {
+                    let _ = context.failure.set(EnvironmentError::Tampered(error));
+                    result
+                }
+                Some(Ok(Some(undone))) => Err(ToolError(undone.to_string())),
+                _ => result,
             }
-            result
         })
     }
 }

@@ -16,7 +16,7 @@ use crate::process::Environment;
 use crate::process::bounded_output::CommandOutput;
 use crate::process::spawn::server::{ServerPipes, ServerProcess};
 use crate::redaction::Redactor;
-use crate::sandbox::{CommandWatch, Sandbox, TamperError, programs};
+use crate::sandbox::{CommandWatch, Sandbox, TamperError, UndoneGitChanges, programs};
 
 /// How much of the end of a server's stderr is shown, in characters: why it ended is in its last lines.
 const MAX_SHOWN_CHARS: usize = 500;
@@ -128,11 +128,11 @@ impl ServerProgram {
     }
 
     /// Checks whether it has changed something that is protected.
-    pub(super) fn check_protected(&self) -> Result<(), TamperError> {
+    pub(super) fn check_protected(&self) -> Result<Option<UndoneGitChanges>, TamperError> {
         // A watch that ends compares everything.
         match self.watching.watch_command() {
             Ok(watch) => watch.finish(),
-            Err(_) => Ok(()),
+            Err(_) => Ok(None),
         }
     }
 
@@ -146,7 +146,7 @@ impl ServerProgram {
         if let Some(process) = process {
             process.stop(is_hurried).await;
         }
-        self.watch.take().map_or(Ok(()), CommandWatch::finish)
+        self.watch.take().map_or(Ok(None), CommandWatch::finish).map(drop)
     }
 }
 

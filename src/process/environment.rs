@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use crate::git;
 use crate::sandbox::programs;
 
 /// Variables that every command gets, in addition to `LC_*`. They hold paths and locale settings, but no secrets.
@@ -27,17 +28,31 @@ pub const WITHHELD: [&str; 13] = [
     "GITHUB_STEP_SUMMARY",
 ];
 
-/// Keeps git from writing more than it was asked to: a refreshed index after `git status` and `git diff`, and maintenance
-/// after `git commit`, which changes more of a git folder than commands are allowed to.
-const GIT_VARIABLES: [(&str, &str); 8] = [
-    ("GIT_OPTIONAL_LOCKS", "0"),
-    ("GIT_CONFIG_COUNT", "3"),
-    ("GIT_CONFIG_KEY_0", "diff.autoRefreshIndex"),
-    ("GIT_CONFIG_VALUE_0", "false"),
-    ("GIT_CONFIG_KEY_1", "gc.auto"),
-    ("GIT_CONFIG_VALUE_1", "0"),
-    ("GIT_CONFIG_KEY_2", "maintenance.auto"),
-    ("GIT_CONFIG_VALUE_2", "false"),
+/// Keeps git from writing a refreshed index after `git status` and `git diff`, and from asking for a password.
+const GIT_VARIABLES: [(&str, &str); 2] = [("GIT_OPTIONAL_LOCKS", "0"), ("GIT_TERMINAL_PROMPT", "0")];
+
+/// Keeps git from writing more than it was asked to: a refreshed index, maintenance after `git commit`, the resolutions of
+/// conflicts and a monitor's files, which change more of a git folder than commands are allowed to, and stashes that only an
+/// unfinished rebase or merge knows.
+const GIT_SETTINGS: [(&str, &str); 7] = [
+    ("diff.autoRefreshIndex", "false"),
+    ("gc.auto", "0"),
+    ("maintenance.auto", "false"),
+    ("rerere.enabled", "false"),
+    ("core.fsmonitor", "false"),
+    ("rebase.autoStash", "false"),
+    ("merge.autoStash", "false"),
+];
+
+/// Programs that wait for a person, unless the job grants the variable. A configured editor such as `vi` would wait until the
+/// timeout; git reads these variables first.
+const INTERACTIVE_PROGRAMS: [(&str, &str); 6] = [
+    ("GIT_EDITOR", "false"),
+    ("GIT_SEQUENCE_EDITOR", "false"),
+    ("EDITOR", "false"),
+    ("VISUAL", "false"),
+    ("GIT_PAGER", "cat"),
+    ("PAGER", "cat"),
 ];
 
 /// Whether every command gets a variable.
@@ -82,6 +97,10 @@ impl Environment {
         // There is no terminal, so programs shouldn't use escape sequences.
         variables.insert("TERM".to_owned(), "dumb".to_owned());
         variables.extend(GIT_VARIABLES.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        variables.extend(git_settings(snapshot));
+        for (name, program) in INTERACTIVE_PROGRAMS {
+            variables.entry(name.to_owned()).or_insert_with(|| program.to_owned());
+        }
         variables.extend(secrets.iter().map(|(name, value)| (format!("INPUT_{}", name.to_uppercase()), value.clone())));
         Self { variables, shell: OnceLock::new() }
     }
@@ -107,6 +126,22 @@ impl Environment {
     pub fn variables(&self) -> &BTreeMap<String, String> {
         &self.variables
     }
+}
+
+/// The variables that give git its settings. The user's own configuration is in the home folder, which commands don't see; of
+/// it they get the repositories that the user trusts although they belong to someone else.
+fn git_settings(snapshot: &BTreeMap<String, String>) -> Vec<(String, String)> {
+    let folder = |name: &str| snapshot.get(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
+    let trusted = folder("HOME").map(|home| git::safe_directories(&home, folder("XDG_CONFIG_HOME").as_deref()));
+    let trusted = trusted.into_iter().flatten().map(|folder| ("safe.directory", folder));
+    let settings: Vec<_> =
+        GIT_SETTINGS.into_iter().map(|(key, value)| (key, value.to_owned())).chain(trusted).collect();
+    let mut variables = vec![("GIT_CONFIG_COUNT".to_owned(), settings.len().to_string())];
+    for (number, (key, value)) in settings.into_iter().enumerate() {
+        variables.push((format!("GIT_CONFIG_KEY_{number}"), key.to_owned()));
+        variables.push((format!("GIT_CONFIG_VALUE_{number}"), value));
+    }
+    variables
 }
 
 #[cfg(test)]
@@ -156,8 +191,30 @@ mod tests {
         let environment = Environment::new(&snapshot, &granted, &[("token".into(), "hunter2".into())]);
         let names = environment.variables().keys().map(String::as_str);
         let names: Vec<_> = names.filter(|name| !name.starts_with("GIT_")).collect();
-        assert_eq!(names, ["CARGO_HOME", "INPUT_TOKEN", "LC_ALL", "PATH", "TERM"]);
+        let expected = ["CARGO_HOME", "EDITOR", "INPUT_TOKEN", "LC_ALL", "PAGER", "PATH", "TERM", "VISUAL"];
+        assert_eq!(names, expected);
         assert_eq!(environment.variables()["INPUT_TOKEN"], "hunter2");
         assert!(!format!("{environment:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn git_trusts_the_repositories_that_the_user_trusts() {
+        let home = tempfile::TempDir::new().unwrap();
+        let config = "[safe]\n\tdirectory = /srv/old\n\tdirectory =\n\tdirectory = /srv/a b\n\tdirectory = ~/x\n\
+                      [include]\n\tpath = more\n";
+        std::fs::write(home.path().join(".gitconfig"), config).unwrap();
+        std::fs::write(home.path().join("more"), "[safe]\n\tdirectory = *\n").unwrap();
+        let snapshot = [("HOME".to_owned(), home.path().display().to_string())].into();
+        let environment = Environment::new(&snapshot, &[], &[]);
+        let variables = environment.variables();
+        let count: usize = variables["GIT_CONFIG_COUNT"].parse().unwrap();
+        let settings: Vec<_> = (GIT_SETTINGS.len()..count)
+            .map(|number| {
+                assert_eq!(variables[&format!("GIT_CONFIG_KEY_{number}")], "safe.directory");
+                variables[&format!("GIT_CONFIG_VALUE_{number}")].clone()
+            })
+            .collect();
+        assert_eq!(settings, ["/srv/a b".to_owned(), home.path().join("x").display().to_string(), "*".to_owned()]);
+        assert!(!variables.contains_key(&format!("GIT_CONFIG_KEY_{count}")));
     }
 }

@@ -16,10 +16,16 @@ pub struct AllowedChanges {
     pub git_folders: BTreeSet<PathBuf>,
     /// Paths that the job excludes from the protection, canonical except for parts that don't exist.
     pub unprotected: Vec<PathBuf>,
+    /// Object folders of git that are guarded in another way, canonical.
+    pub guarded_objects: BTreeSet<PathBuf>,
 }
 
-static NO_EXCEPTIONS: AllowedChanges =
-    AllowedChanges { git: GitAccess::Read, git_folders: BTreeSet::new(), unprotected: Vec::new() };
+static NO_EXCEPTIONS: AllowedChanges = AllowedChanges {
+    git: GitAccess::Read,
+    git_folders: BTreeSet::new(),
+    unprotected: Vec::new(),
+    guarded_objects: BTreeSet::new(),
+};
 
 /// What may change at one path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +44,8 @@ pub(super) enum ChangePermission {
     Objects,
     /// A lock file of git, which is gone when git has ended.
     Lock,
+    /// What git derives from other files. A change is reverted and doesn't matter otherwise.
+    Derived,
 }
 
 /// A path, the rules for it, and its place in a git folder if it is in one.
@@ -85,7 +93,13 @@ impl PathPolicy<'_> {
 
     pub(super) fn permission(&self) -> ChangePermission {
         if let Some(within) = &self.path_in_git_dir {
-            return git_dir_permission(within, self.rules.git);
+            return match git_dir_permission(within, self.rules.git) {
+                ChangePermission::Objects if self.rules.guarded_objects.contains(&self.path) => {
+                    ChangePermission::FolderOnly
+                }
+                ChangePermission::Objects if self.has_guarded_objects() => ChangePermission::Anything,
+                permission => permission,
+            };
         }
         if self.rules.unprotected.iter().any(|allowed| self.path.starts_with(allowed)) {
             return ChangePermission::Anything;
@@ -94,6 +108,17 @@ impl PathPolicy<'_> {
             return ChangePermission::FolderOnly;
         }
         ChangePermission::Nothing
+    }
+
+    /// Whether `git: commit` would allow a regular file here to change, if its content is safe.
+    pub(super) fn may_be_committed(&self) -> bool {
+        let permission = self.path_in_git_dir.as_ref().map(|within| git_dir_permission(within, GitAccess::Commit));
+        matches!(permission, Some(ChangePermission::Files | ChangePermission::File))
+    }
+
+    fn has_guarded_objects(&self) -> bool {
+        // Most runs have one repository.
+        self.rules.guarded_objects.iter().any(|objects| self.path.starts_with(objects))
     }
 
     /// Whether this is a git folder that commands may create.
@@ -107,19 +132,40 @@ impl PathPolicy<'_> {
     }
 }
 
-/// What may change at a path relative to a git folder; gitrepository-layout(5) describes the parts.
+/// Files in a git folder that `git: commit` lets commands change: what `git commit`, `merge`, `cherry-pick`, `revert`, `tag`,
+/// `notes`, `stash` and `fetch` leave behind. None of them makes a later git command run a program. The state of a rebase or of a series
+/// of commits isn't among them: it holds commands for the next `--continue`.
+const COMMIT_FILES: [&str; 15] = [
+    "AUTO_MERGE",
+    "CHERRY_PICK_HEAD",
+    "COMMIT_EDITMSG",
+    "FETCH_HEAD",
+    "HEAD",
+    "MERGE_HEAD",
+    "MERGE_MODE",
+    "MERGE_MSG",
+    "NOTES_EDITMSG",
+    "ORIG_HEAD",
+    "REVERT_HEAD",
+    "SQUASH_MSG",
+    "TAG_EDITMSG",
+    "index",
+    "packed-refs",
+];
+
+/// What may change at a path relative to a git folder; gitrepository-layout(5) describes the parts. Which references may change
+/// is decided by what they are worth in the end, packed or not.
 fn git_dir_permission(within: &Path, access: GitAccess) -> ChangePermission {
     let parts: Vec<&str> = within.iter().map(|part| part.to_str().unwrap_or_default()).collect();
     match (parts.as_slice(), access) {
-        // Alternates lead to other objects, and git trusts commit graphs.
+        (["objects", "info", "packs" | "commit-graph"] | ["objects", "info", "commit-graphs", ..], _)
+        | (["info", "refs"] | ["gc.log" | "gc.pid"], _) => ChangePermission::Derived,
+        // Alternates lead to other objects.
         (["objects", "info", ..], _) => ChangePermission::Nothing,
         (["objects", ..], _) => ChangePermission::Objects,
-        (["refs", "heads" | "tags", ..] | ["logs", ..], GitAccess::Commit) => ChangePermission::Files,
-        (["HEAD" | "index" | "COMMIT_EDITMSG" | "ORIG_HEAD"], GitAccess::Commit) => ChangePermission::File,
-        (["HEAD.lock" | "index.lock"], GitAccess::Commit) => ChangePermission::Lock,
-        ([name], GitAccess::Commit) if name.starts_with("next-index-") && name.ends_with(".lock") => {
-            ChangePermission::Lock
-        }
+        ([.., name], _) if name.ends_with(".lock") || *name == "packed-refs.new" => ChangePermission::Lock,
+        (["refs", _, ..] | ["logs", ..], GitAccess::Commit) => ChangePermission::Files,
+        ([name], GitAccess::Commit) if COMMIT_FILES.contains(name) => ChangePermission::File,
         _ => ChangePermission::Nothing,
     }
 }

@@ -25,7 +25,9 @@ use rustix::net::{
     SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
+use super::object_stage::GuardedFiles;
 use super::seccomp::SYS_FCHMODAT2;
+use crate::workspace::open_beneath::file_id;
 
 /// The longest path that Linux accepts, including its NUL.
 const PATH_MAX: usize = 4096;
@@ -42,6 +44,8 @@ pub(super) struct WritableRoots {
     pub(super) writable: Vec<PathBuf>,
     /// Exceptions in these folders.
     pub(super) protected: Vec<PathBuf>,
+    /// Exceptions wherever they are: another name of such a file may be in any of these folders.
+    pub(super) guarded: GuardedFiles,
 }
 
 /// The socket to the thread, which ends when this is dropped and all commands have ended.
@@ -185,7 +189,8 @@ fn handle_call(listener: &Listener, roots: &WritableRoots, call: &libc::seccomp_
     let state = fstat(&file)?;
     // A command has no capabilities, so it could only change its own user's files.
     let is_owner = state.st_uid == rustix::process::geteuid().as_raw();
-    if !roots.allows(&path, listener.read_only) || !is_owner {
+    let is_change = !matches!(change, AttributeChange::Times(_));
+    if !roots.allows(&path, listener.read_only) || !is_owner || is_change && roots.guarded.contains(file_id(&state)) {
         return Err(Errno::PERM);
     }
     match change {

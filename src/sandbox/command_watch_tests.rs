@@ -16,10 +16,12 @@ fn guarding(workspace: &Path) -> Sandbox {
         writable: vec![],
         home: None,
         path_dirs: vec![],
+        object_stages: ObjectStages::default(),
+        guarded_files: GuardedFiles::default(),
     };
     let (out, record) = (workspace.join("runs"), workspace.join("runs/1"));
     let restorer = restorer::Restorer::new(Tier::Landlock, None);
-    let watch = TamperWatch::new(&policy, Tier::Landlock, &out, &record, None, restorer);
+    let watch = TamperWatch::new(&policy, Tier::Landlock, &out, &record, None, restorer).unwrap();
     Sandbox { tamper_watch: Some(watch), ..Sandbox::off() }
 }
 
@@ -30,7 +32,7 @@ fn a_command_that_never_started_is_not_counted_as_running() {
     let sandbox = guarding(&root);
     drop(sandbox.watch_command().unwrap());
     std::fs::write(root.join("job.yaml"), "changed by its author\n").unwrap();
-    assert_eq!(sandbox.watch_command().unwrap().finish(), Ok(()), "no command was running");
+    assert_eq!(sandbox.watch_command().unwrap().finish(), Ok(None), "no command was running");
 }
 
 #[test]

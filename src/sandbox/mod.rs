@@ -24,6 +24,7 @@ pub mod kill_guard;
 pub mod landlock;
 #[cfg(target_os = "linux")]
 mod mounts;
+mod object_stage;
 mod policy;
 #[cfg(target_os = "linux")]
 mod probe_cache;
@@ -53,12 +54,13 @@ use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
 pub(crate) use self::call_id::{CALL_ID_VARIABLE, call_prefix};
+pub use self::object_stage::{GuardedFiles, ObjectStages};
 pub use self::policy::{
     HiddenPaths, MAX_RESTARTS, OwnsRecord, PreparedCommand, RecordVerifier, SandboxMode, SandboxPolicy,
     SandboxUnavailable, Tier, VerifyRecord,
 };
 use self::scratch_dirs::ScratchDirs;
-pub use self::tamper_error::TamperError;
+pub use self::tamper_error::{TamperError, UndoneGitChanges};
 use self::tamper_watch::TamperWatch;
 use crate::job::GitAccess;
 
@@ -153,6 +155,7 @@ impl Sandbox {
             }
             Err(error) => error,
         };
+        policy.object_stages.clear();
         if mode == SandboxMode::Required {
             return Err(unavailable);
         }
@@ -215,19 +218,22 @@ impl Sandbox {
     /// If this process is killed before it could restore protected files, another one does. Only the legwork program itself
     /// may call this: it is started a second time and must call [`restorer::run_restorer`] then.
     #[must_use]
+    ///
+    /// # Errors
+    /// The existing objects of git can't be kept.
     pub fn with_tamper_watch(
         self,
         policy: &SandboxPolicy,
         out: &Path,
         record: &Path,
         verifier: Option<RecordVerifier>,
-    ) -> Self {
+    ) -> io::Result<Self> {
         if let Backend::Unconfined(_) = self.backend {
-            return self;
+            return Ok(self);
         }
         let restorer = restorer::Restorer::new(self.tier(), self.held_open.clone());
-        let watch = TamperWatch::new(policy, self.tier(), out, record, verifier, restorer);
-        Self { tamper_watch: Some(watch), git: policy.allowed_changes.git, ..self }
+        let watch = TamperWatch::new(policy, self.tier(), out, record, verifier, restorer)?;
+        Ok(Self { tamper_watch: Some(watch), git: policy.allowed_changes.git, ..self })
     }
 
     /// The tier in use.
@@ -331,8 +337,8 @@ impl Sandbox {
                  add, commit, stash, checkout and other commands that write to the repository don't. Don't try again.)"
             }
             GitAccess::Commit => {
-                "(This job has `git: commit`: in git folders, commands can change objects, branches, tags, logs, the index \
-                 and HEAD. The configuration, hooks and everything else there are read-only.)"
+                "(This job has `git: commit`: in git folders, commands can add objects and change branches, tags, notes, \
+                 stashes, logs, the index and HEAD. The configuration, hooks and everything else there are read-only.)"
             }
         })
     }
@@ -343,7 +349,7 @@ impl Sandbox {
     /// If nothing could be restored in case this program is killed.
     pub fn watch_command(&self) -> io::Result<CommandWatch<&Self>> {
         self.command_starting()?;
-        Ok(CommandWatch(self))
+        Ok(CommandWatch(self, false))
     }
 
     /// Watches what is protected as long as a server lives.
@@ -352,7 +358,20 @@ impl Sandbox {
     /// If nothing could be restored in case this program is killed.
     pub fn watch_server(self: &Arc<Self>) -> io::Result<CommandWatch<Arc<Self>>> {
         self.command_starting()?;
-        Ok(CommandWatch(Arc::clone(self)))
+        Ok(CommandWatch(Arc::clone(self), false))
+    }
+
+    /// Checks what commands and servers that are still running have changed, before this program itself runs git there.
+    ///
+    /// # Errors
+    /// The first change that was found in this run.
+    pub fn check_protected(&self) -> Result<(), TamperError> {
+        if let Some(watch) = &self.tamper_watch
+            && let Err(error) = watch.check_running()
+        {
+            let _ = self.tamper_error.set(error);
+        }
+        self.tamper_error.get().cloned().map_or(Ok(()), Err)
     }
 
     /// Must be called after the files of the record were written, which tool servers may not change.
@@ -378,24 +397,39 @@ impl Sandbox {
 /// what it changed is reported for the next one.
 #[derive(Debug)]
 #[must_use]
-pub struct CommandWatch<S: Deref<Target = Sandbox>>(S);
+pub struct CommandWatch<S: Deref<Target = Sandbox>>(S, bool);
 
 impl<S: Deref<Target = Sandbox> + Clone> CommandWatch<S> {
-    /// Checks after the command whether anything protected has changed.
+    /// Checks after the command whether anything protected has changed. Returns what was undone in git folders, if the run can
+    /// continue.
     ///
     /// # Errors
     /// The first change that was found in this run, for every later command as well: the run must end.
-    pub fn finish(self) -> Result<(), TamperError> {
+    pub fn finish(mut self) -> Result<Option<UndoneGitChanges>, TamperError> {
         let sandbox = self.0.clone();
-        drop(self);
-        sandbox.tamper_error.get().cloned().map_or(Ok(()), Err)
+        let undone = self.end();
+        match sandbox.tamper_error.get() {
+            Some(error) => Err(error.clone()),
+            None => Ok(undone),
+        }
+    }
+}
+
+impl<S: Deref<Target = Sandbox>> CommandWatch<S> {
+    fn end(&mut self) -> Option<UndoneGitChanges> {
+        if std::mem::replace(&mut self.1, true) {
+            return None;
+        }
+        let result = self.0.tamper_watch.as_ref().map_or(Ok(None), TamperWatch::command_ended);
+        result.unwrap_or_else(|error| {
+            let _ = self.0.tamper_error.set(error);
+            None
+        })
     }
 }
 
 impl<S: Deref<Target = Sandbox>> Drop for CommandWatch<S> {
     fn drop(&mut self) {
-        if let Some(Err(error)) = self.0.tamper_watch.as_ref().map(TamperWatch::command_ended) {
-            let _ = self.0.tamper_error.set(error);
-        }
+        self.end();
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use super::object_stage::{EXISTING, ObjectStage};
 use super::policy::{HiddenPaths, SandboxPolicy};
 use super::scratch_dirs::ScratchDirs;
 use super::{hidden_paths, home};
@@ -21,6 +22,8 @@ enum Mount {
     Host { writable: bool },
     /// A scratch folder of the run, writable.
     Scratch(PathBuf),
+    /// A folder that is at another path outside of the sandbox, read-only.
+    ReadOnly(PathBuf),
     /// An empty folder, read-only if it is sealed.
     Tmpfs { sealed: bool },
     /// A file that can't be opened.
@@ -127,6 +130,9 @@ impl MountLayout {
         for path in &policy.protected {
             layout.protect(path, policy);
         }
+        for stage in policy.object_stages.all() {
+            layout.add_stage(&stage);
+        }
         layout.pin_parents();
         layout
     }
@@ -152,6 +158,21 @@ impl MountLayout {
             if !may_change(&entry.path()) {
                 self.protect(&entry.path(), policy);
             }
+        }
+    }
+
+    /// Shows a stage in place of an object folder, and that folder in the stage.
+    fn add_stage(&mut self, stage: &ObjectStage) {
+        if self.mount_at(&stage.objects) != Some(&Mount::Host { writable: true }) {
+            return;
+        }
+        self.put(&stage.objects, Mount::Scratch(stage.folder.clone()));
+        let existing = stage.objects.join(EXISTING);
+        self.put(&existing, Mount::ReadOnly(stage.objects.clone()));
+        let alternates = Path::new("info/alternates");
+        if stage.objects.join(alternates).exists() {
+            // Relative paths in it would lead elsewhere. The stage's own has all of them.
+            self.put(existing.join(alternates), Mount::Denied);
         }
     }
 
@@ -224,6 +245,7 @@ impl MountLayout {
                 Mount::Host { writable: true } => push(&[&"--bind-try", path, path]),
                 Mount::Host { writable: false } => push(&[&"--ro-bind-try", path, path]),
                 Mount::Scratch(source) => push(&[&"--bind", source, path]),
+                Mount::ReadOnly(source) => push(&[&"--ro-bind", source, path]),
                 Mount::Tmpfs { .. } => push(&[&"--tmpfs", path]),
                 Mount::Denied => push(&[&"--ro-bind", &"/dev/null", path]),
                 Mount::Proc => push(&[&"--proc", path]),

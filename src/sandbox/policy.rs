@@ -9,6 +9,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use super::allowed_changes::AllowedChanges;
+use super::object_stage::{GuardedFiles, ObjectStages};
 use crate::job::Network;
 
 /// What the commands of a run may read, change and reach; the same for all of them.
@@ -33,6 +34,10 @@ pub struct SandboxPolicy {
     pub home: Option<PathBuf>,
     /// The absolute entries of `PATH`.
     pub path_dirs: Vec<PathBuf>,
+    /// What commands see in place of git's object folders. Sandboxes of one run share it.
+    pub object_stages: ObjectStages,
+    /// Files that commands can't make writable. Sandboxes of one run share it.
+    pub guarded_files: GuardedFiles,
 }
 
 impl SandboxPolicy {

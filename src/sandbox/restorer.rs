@@ -209,18 +209,20 @@ pub fn run_restorer(descriptor: &str) -> io::Result<()> {
     let mut header = [0; HEADER as usize];
     memory.read_exact(&mut header)?;
     let [is_due, commands_outlive_pipe] = header.map(|byte| byte == 1);
-    if !is_due {
-        return Ok(());
-    }
     let mut bytes = Vec::new();
     memory.read_to_end(&mut bytes)?;
     let mut guard = TamperGuard::from_snapshot(&bytes).ok_or(io::ErrorKind::InvalidData)?;
     drop(bytes);
-    let delays: &[Duration] = if commands_outlive_pipe { &CHECK_DELAYS } else { &[Duration::ZERO] };
+    let delays: &[Duration] = match (is_due, commands_outlive_pipe) {
+        (false, _) => &[],
+        (true, true) => &CHECK_DELAYS,
+        (true, false) => &[Duration::ZERO],
+    };
     for delay in delays {
         std::thread::sleep(*delay);
         // No process is left that the result could be reported to.
         let _ = guard.check(false);
     }
+    guard.discard_object_copies();
     Ok(())
 }

@@ -20,13 +20,75 @@ pub struct TamperError {
 
 impl std::error::Error for TamperError {}
 
+/// What a command changed in git folders, all of which was undone together. The run continues.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UndoneGitChanges {
+    /// The job's `git` setting.
+    pub git: GitAccess,
+    /// The changed paths that aren't allowed to change. Empty if only objects were restored.
+    pub changed: Vec<PathBuf>,
+    /// Whether git objects were restored.
+    pub objects: bool,
+    /// Whether stashes that the command made were kept.
+    pub stashes: bool,
+    /// Whether commits that the command made are in the log of HEAD.
+    pub commits: bool,
+    /// Whether stashes of the user that the command dropped are there again.
+    pub user_stashes: bool,
+}
+
+impl fmt::Display for UndoneGitChanges {
+    /// A note for the model.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "(";
+        if !self.changed.is_empty() {
+            write!(
+                f,
+                "(legwork undid all changes of this command in git folders, because it changed {}. ",
+                names(&self.changed)
+            )?;
+            f.write_str(match self.git {
+                GitAccess::Read => {
+                    "This job has `git: read`: commands can't commit or change anything else in a git folder. "
+                }
+                GitAccess::Commit => {
+                    "This job has `git: commit`: commands can add objects and change the index, HEAD, branches, tags, notes and \
+                     stashes, and nothing else in a git folder. A rebase, or a cherry-pick or revert of several commits, must \
+                     finish in the command that starts it. "
+                }
+            })?;
+            if self.stashes {
+                f.write_str("The stash that it made was kept: `git stash list` shows it. ")?;
+            }
+            if self.commits {
+                f.write_str("Its commits were kept in the log of HEAD: `git reflog` shows them. ")?;
+            }
+            f.write_str("Files outside of git folders are as the command left them.")?;
+            separator = " ";
+        }
+        if self.objects {
+            write!(
+                f,
+                "{separator}Git objects that it changed or removed were restored: existing objects can't change."
+            )?;
+            separator = " ";
+        }
+        if self.user_stashes {
+            write!(f, "{separator}Stashes that were there before this run were kept: commands can't drop them.")?;
+        }
+        f.write_str(")")
+    }
+}
+
+/// The first of some paths, in words.
+fn names(paths: &[PathBuf]) -> String {
+    let named: Vec<String> = paths.iter().take(5).map(|path| format!("`{}`", path.display())).collect();
+    let more = if paths.len() > 5 { " and others" } else { "" };
+    named.join(", ") + more
+}
+
 impl fmt::Display for TamperError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = |paths: &[PathBuf]| {
-            let named: Vec<String> = paths.iter().take(5).map(|path| format!("`{}`", path.display())).collect();
-            let more = if paths.len() > 5 { " and others" } else { "" };
-            named.join(", ") + more
-        };
         if let Some(path) = &self.too_large {
             return write!(
                 f,
@@ -46,8 +108,8 @@ impl fmt::Display for TamperError {
                  `git: commit` allows it"
             }
             Some(GitAccess::Commit) => {
-                ". With `git: commit`, commands can change objects, branches, tags, logs, the index and HEAD, and nothing \
-                 else in a git folder"
+                ". With `git: commit`, commands can add objects and change branches, tags, notes, stashes, logs, the index and \
+                 HEAD, and nothing else in a git folder"
             }
             None => "",
         })

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::policy::{RecordVerifier, SandboxPolicy, Tier};
+use super::programs;
 use super::protected_paths::canonical_as_far_as_possible;
 use super::restorer::Restorer;
-use super::tamper_error::TamperError;
+use super::tamper_error::{TamperError, UndoneGitChanges};
 use super::tamper_guard::TamperGuard;
 use crate::job::GitAccess;
 
@@ -35,7 +36,7 @@ impl TamperWatch {
         record: &Path,
         verifier: Option<RecordVerifier>,
         restorer: Restorer,
-    ) -> Self {
+    ) -> io::Result<Self> {
         let (out, record) = (canonical_as_far_as_possible(out), canonical_as_far_as_possible(record));
         let allowed = &policy.allowed_changes;
         // This program itself writes to the folder of all runs.
@@ -63,12 +64,15 @@ impl TamperWatch {
         let git_folders: Vec<PathBuf> =
             guarded.iter().filter(|path| allowed.git_folders.contains(*path)).cloned().collect();
         guarded.retain(|path| !git_folders.iter().any(|folder| path != folder && path.starts_with(folder)));
-        let guard = TamperGuard::new(policy, &guarded);
+        let system = ["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from);
+        let writable: Vec<PathBuf> = policy.writable_roots().cloned().collect();
+        let git = programs::find("git", policy.path_dirs.iter().cloned().chain(system), &writable);
+        let guard = TamperGuard::with_objects(policy, &guarded, git.as_deref(), tier == Tier::Landlock)?;
         let guard = match tier {
             Tier::Landlock => guard.with_records(policy, &out, &record, verifier),
             _ => guard,
         };
-        Self { guard: Mutex::new(guard), restorer, running: AtomicUsize::new(0), record_files }
+        Ok(Self { guard: Mutex::new(guard), restorer, running: AtomicUsize::new(0), record_files })
     }
 
     /// Must be called before a command is started.
@@ -79,7 +83,7 @@ impl TamperWatch {
         // While no command ran, only someone else can have made changes.
         if self.running.load(Ordering::Relaxed) == 0 {
             let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
-            guard.rebaseline();
+            guard.rebaseline()?;
             self.restorer.arm(&guard).map_err(|error| {
                 io::Error::other(format!("the process that restores protected files can't be started ({error})"))
             })?;
@@ -102,13 +106,23 @@ impl TamperWatch {
     }
 
     /// Must be called after a command has ended.
-    pub(super) fn command_ended(&self) -> Result<(), TamperError> {
+    pub(super) fn command_ended(&self) -> Result<Option<UndoneGitChanges>, TamperError> {
         let others_run = self.running.fetch_sub(1, Ordering::Relaxed) > 1;
         let result = self.guard.lock().unwrap_or_else(PoisonError::into_inner).check(others_run);
         if !others_run {
             self.restorer.disarm();
         }
         result
+    }
+}
+
+impl TamperWatch {
+    /// Checks what commands that are still running have changed.
+    pub(super) fn check_running(&self) -> Result<(), TamperError> {
+        if self.running.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        self.guard.lock().unwrap_or_else(PoisonError::into_inner).check(true).map(drop)
     }
 }
 

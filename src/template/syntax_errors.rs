@@ -104,8 +104,13 @@ pub(super) fn without_broken_tags(text: &str) -> Option<RepairedText> {
     for _ in 0..MAX_PASSES {
         let Err(error) = parse(&repaired.text, "", Default::default()) else { return Some(repaired) };
         let errors = find_errors(&repaired.text, &error);
+        if errors.len() > MAX_MISTAKES {
+            return None;
+        }
+        // The errors are in order, and each is within one tag.
         let is_broken = |tag: &Tag| {
-            errors.iter().any(|error| error.range.start < tag.range.end && tag.range.start < error.range.end.max(1))
+            let before = errors.partition_point(|error| error.range.start < tag.range.end);
+            before > 0 && tag.range.start < errors[before - 1].range.end.max(1)
         };
         let broken: Vec<Tag> = tags(&repaired.text).into_iter().filter(is_broken).collect();
         // What follows a comment or raw text that isn't closed may be part of it.

@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use super::tool_state::ToolState;
 use crate::attachment::{Attachment, MediaSupport};
 use crate::diagnostic::Diagnostic;
+use crate::job::GitAccess;
 use crate::message::ToolError;
 use crate::process::spawn::EnvironmentError;
 use crate::process::{CallLimits, Environment};
@@ -99,6 +100,12 @@ pub trait Tool: Send + Sync {
 
     /// JSON Schema of its input, an object.
     fn input_schema(&self) -> Value;
+
+    /// What the description says about git folders.
+    fn git_rules(&self, git: GitAccess) -> &'static str {
+        let _ = git;
+        ""
+    }
 
     /// Whether it changes nothing, so that calls can run concurrently, and again after a kill.
     fn reads_only(&self) -> bool {

@@ -101,7 +101,7 @@ fn a_run_with_another_outcome_becomes_a_case_that_expects_it() {
     folder.write("jobs/job.yaml", JOB.replace("max_turns: 5", "max_turns: 1"));
     let look = || Answer::calls(&[("read_file", json!({ "path": "gone" }))]);
     let ended = saved(&folder, [look(), Answer::text("Too short.")]);
-    ended.assert_code(4).assert_stderr_contains("case:   jobs/tests/job/real (1 file in its workspace)");
+    ended.assert_code(4).assert_stderr_contains("case:   jobs/tests/job/real (an empty workspace)");
     assert!(folder.read("jobs/tests/job/real/expect.yaml").starts_with("outcome: turn_limit\nmax_turns: 1\n"));
     run(&folder, &[]).assert_code(0);
 }

@@ -74,7 +74,7 @@ impl AttackFixture {
     }
 
     /// Changes the owner of all files.
-    fn chown_all(&self) {
+    pub(super) fn chown_all(&self) {
         if self.user == User::Unprivileged {
             let mut open = vec![self.root()];
             while let Some(path) = open.pop() {

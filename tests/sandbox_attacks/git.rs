@@ -3,8 +3,11 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use sha1::{Digest, Sha1};
+
 use super::attack_fixture::{AttackFixture, SECRET, Tier, User};
 use super::users_and_tiers;
+use crate::support::in_parallel;
 
 /// Each attack plants something in a git folder that takes effect when git next runs there. `GIT` is the folder.
 const ATTACKS: [&str; 23] = [
@@ -86,7 +89,12 @@ fn attack(place: &AttackFixture, tier: Tier, attack: &str, git: &str, before: &[
             let message = result["error"]["message"].as_str().unwrap();
             assert!(message.contains("protected") && message.contains("`git: "), "{attack}: {message}");
         }
-        "completed" => assert_eq!(tier, Tier::Bubblewrap, "{attack}: nothing was seen\n{}", ended.full_output()),
+        // Bubblewrap prevents it, or all of it was undone and the model was told.
+        "completed" => {
+            let told =
+                super::attack_fixture::outputs(&ended.run_folder().events()).any(|text| text.contains("legwork undid"));
+            assert!(told || tier == Tier::Bubblewrap, "{attack}: nothing was seen\n{}", ended.full_output());
+        }
         other => panic!("{tier:?}: {attack}: {other}\n{}", ended.full_output()),
     }
     outcome
@@ -118,8 +126,7 @@ fn git_folders_are_read_only_by_default_and_reading_works() {
         let before = git_folder_state(&place.workspace().join(".git"));
         for write in ALLOWED_WRITES {
             let outcome = attack(&place, tier, write, ".git", &before);
-            let is_held = tier == Tier::Bubblewrap;
-            assert_eq!(outcome == "completed", is_held, "{user:?} in {tier:?}: {write}");
+            assert_eq!(outcome, "completed", "{user:?} in {tier:?}: {write}");
         }
         // The index is stale, so git would refresh it.
         let commands = [
@@ -261,4 +268,190 @@ fn no_hook_is_planted_in_another_working_tree() {
             assert!(!workspace.join(folder).exists(), "{user:?} in {tier:?}: {folder}");
         }
     }
+}
+
+const AUTHOR: &str = "-c user.name=a -c user.email=a@b.example";
+
+/// A repository with loose and packed objects, two branches that conflict, tags, a remote-tracking branch, a stash, and
+/// uncommitted work in `src/main.txt`.
+fn busy_repository(user: User, access: &str) -> AttackFixture {
+    let place = git_fixture(user, access);
+    let write = |text: &str| place.write("src/main.txt", text);
+    place.write(".gitignore", "/runs/\n/legwork\n/probe\n").write(".github/workflows/ci.yml", "good\n");
+    place.git(&["add", "."]);
+    for text in ["one", "two"] {
+        write(text);
+        place.git(&["commit", "-qam", text]);
+    }
+    place.git(&["gc", "-q"]);
+    place.git(&["branch", "feature", "HEAD~1"]);
+    place.git(&["checkout", "-q", "feature"]);
+    write("feature");
+    place.git(&["commit", "-qam", "feature"]);
+    place.git(&["checkout", "-q", "-"]);
+    place.git(&["tag", "-a", "-m", "tag", "v1"]);
+    place.git(&["update-ref", "refs/remotes/origin/main", "HEAD"]);
+    write("of the user");
+    place.git(&["stash"]);
+    write("three");
+    place.git(&["commit", "-qam", "three"]);
+    write("not committed");
+    place
+}
+
+/// The names of all objects, and the references with their values.
+fn objects_and_references(place: &AttackFixture) -> (Vec<String>, Vec<String>) {
+    let lines = |arguments: &[&str]| place.git(arguments).lines().map(str::to_owned).collect::<Vec<_>>();
+    let objects = lines(&["cat-file", "--batch-all-objects", "--batch-check"]);
+    (objects, lines(&["for-each-ref", "--format=%(refname) %(objectname)"]))
+}
+
+/// Nothing may be missing or damaged, and nothing of legwork may be left.
+fn assert_intact(place: &AttackFixture, before: &[String], what: &str) {
+    let fsck = place.git(&["fsck", "--full", "--no-dangling"]);
+    assert!(!["error", "missing", "broken", "fatal"].iter().any(|word| fsck.contains(word)), "{what}: {fsck}");
+    let (now, _) = objects_and_references(place);
+    let lost: Vec<_> = before.iter().filter(|object| !now.contains(object)).collect();
+    assert!(lost.is_empty(), "{what}: {lost:?}");
+    let content = place.git(&["show", "HEAD:.github/workflows/ci.yml"]);
+    assert_eq!(content, "good\n", "{what}");
+    for name in std::fs::read_dir(place.workspace().join(".git/objects")).unwrap().flatten() {
+        assert!(!name.file_name().to_string_lossy().contains("legwork"), "{what}: {name:?}");
+    }
+}
+
+fn run_one(place: &AttackFixture, tier: Tier, command: &str) -> (String, String) {
+    let ended = place.run(tier, &[format!("PATH=/usr/local/bin:/usr/bin:/bin; {command}")]);
+    let result = ended.run_folder().result();
+    let output = super::attack_fixture::outputs(&ended.run_folder().events()).collect::<String>();
+    (result["outcome"].as_str().unwrap_or_default().to_owned(), format!("{output}\n{}", ended.stderr))
+}
+
+/// Commands that people use every day. They succeed or are refused, the run continues, and whatever is undone is undone together.
+#[test]
+fn ordinary_git_commands_lose_nothing_and_end_no_run() {
+    // Each with whether it may change references with `git: commit`.
+    let commands = [
+        ("git pack-refs --all", false),
+        ("git gc -q --prune=now", false),
+        ("git reflog expire --expire=now --all; git repack -adq; git prune --expire=now; git prune-packed", false),
+        ("git add -A", false),
+        ("git stash", true),
+        ("git stash drop; git stash clear", false),
+        ("git tag -a -m x v2", true),
+        ("git notes add -m x", true),
+        ("git stash -q; git revert --no-edit HEAD; git cherry-pick feature~1", true),
+        ("git stash -q; git merge feature", true),
+        ("git stash -q; git checkout -q feature; git rebase HEAD~1 --force-rebase", true),
+        // Stops at a conflict.
+        ("git commit -qam x; git rebase feature", false),
+        ("git rebase --autostash feature", true),
+        ("git worktree add -q tree feature", false),
+        ("git update-ref refs/remotes/origin/main HEAD~2; git branch more", false),
+        ("git replace HEAD HEAD~1", false),
+        ("git bisect start; git bisect bad", false),
+        ("rm -rf .git/objects", false),
+        ("git commit -qam x; rm -rf .git/objects/??", false),
+    ];
+    let author = AUTHOR.replace("-c user.name=", "GIT_AUTHOR_NAME=").replace(" -c user.email=", " GIT_AUTHOR_EMAIL=");
+    let author = format!("export {author} {}", author.replace("AUTHOR", "COMMITTER"));
+    in_parallel(users_tiers_and_access(), |(user, tier, access)| {
+        for (command, changes_references) in commands {
+            let place = busy_repository(user, access);
+            let what = format!("{user:?} in {tier:?}, {access}: {command}");
+            let (objects, references) = objects_and_references(&place);
+            let (outcome, output) = run_one(&place, tier, &format!("{author}; {command}"));
+            assert_eq!(outcome, "completed", "{what}: {output}");
+            assert_intact(&place, &objects, &what);
+            let (_, now) = objects_and_references(&place);
+            let others = |lines: &[String]| -> Vec<String> {
+                lines.iter().filter(|line| !line.starts_with("refs/stash")).cloned().collect()
+            };
+            if access == "read" {
+                // In landlock's tier, a stash is kept because its work isn't in the file any more.
+                assert_eq!(others(&now), others(&references), "{what}: {output}");
+                assert!(tier == Tier::Landlock || now == references, "{what}: {output}");
+            } else if !changes_references {
+                assert_eq!(now, references, "{what}: {output}");
+            }
+            let stashes = place.git(&["stash", "list", "-p", "-m"]);
+            let reachable = place.git(&["log", "-p", "-g", "HEAD"]) + &stashes;
+            let file = std::fs::read_to_string(place.workspace().join("src/main.txt")).unwrap_or_default();
+            assert!((file + &reachable).contains("not committed"), "{what}: {output}");
+            assert!(stashes.contains("of the user"), "{what}: {output}");
+        }
+    });
+}
+
+fn users_tiers_and_access() -> impl Iterator<Item = (User, Tier, &'static str)> {
+    users_and_tiers().flat_map(|(user, tier)| ["commit", "read"].map(|access| (user, tier, access)))
+}
+
+/// The index of a pack with one object, which claims that the object is another one.
+fn lying_index(mut index: Vec<u8>, claimed: &str) -> Vec<u8> {
+    let id: Vec<u8> = (0..40).step_by(2).map(|at| u8::from_str_radix(&claimed[at..at + 2], 16).unwrap()).collect();
+    for first in 0..256 {
+        let count = u32::from(first >= usize::from(id[0]));
+        index[8 + first * 4..12 + first * 4].copy_from_slice(&count.to_be_bytes());
+    }
+    index[8 + 1024..8 + 1024 + 20].copy_from_slice(&id);
+    let end = index.len() - 20;
+    let checksum = Sha1::digest(&index[..end]);
+    index[end..].copy_from_slice(&checksum);
+    index
+}
+
+/// What a command puts in the place of an object would be in the files of the user's next checkout.
+#[test]
+fn existing_objects_do_not_change() {
+    let find = "blob=$(git rev-parse HEAD:.github/workflows/ci.yml); file=.git/objects/${blob:0:2}/${blob:2}; \
+                mkdir -p $TMPDIR/o; evil=$(echo evil | GIT_OBJECT_DIRECTORY=$TMPDIR/o git hash-object --stdin -w); \
+                evil=$TMPDIR/o/${evil:0:2}/${evil:2}";
+    let attacks = [
+        "chmod u+w $file; cp $evil new; cat new > $file",
+        "cp $evil $file.new; mv -f $file.new $file",
+        "rm -f $file; cp $evil $file",
+        "ln $file other; chmod 666 other; cat $evil > other; rm -f other",
+        "find .git/objects -type f -exec chmod 666 {} +; find .git/objects -type f -exec truncate -s 0 {} +",
+        "find .git/objects -type f -exec rm -f {} +",
+        "chmod -R 777 .git/objects; rm -rf .git/objects/*",
+        "mv .git/objects aside; mkdir .git/objects; cp -r aside/. .git/objects; cp -f $evil $file; mv aside/tmp_objdir* aside/other",
+        "mkdir -p .git/objects/existing; rm -rf .git/objects/existing/*; cp $evil .git/objects/existing/${blob:0:2}/${blob:2}",
+        "D=.git/objects/$(ls .git/objects | grep legwork | head -1); chmod -R u+w $D; rm -rf $D; rm -f $file; cp $evil $file",
+        // Git looks into packs first.
+        "cp planted.pack .git/objects/pack/pack-planted.pack; cp planted.idx .git/objects/pack/pack-planted.idx",
+        // An object that doesn't exist yet: a later fetch would take it for the real one.
+        "id=$(printf 'later\\n' | git hash-object --stdin); mkdir -p .git/objects/${id:0:2}; cp $evil .git/objects/${id:0:2}/${id:2}",
+    ];
+    let later = "e974158c2b867531a738941c09dbb50427e7dc6d";
+    in_parallel(users_tiers_and_access(), |(user, tier, access)| {
+        let place = busy_repository(user, access);
+        let shell = |script: &str| {
+            let mut shell = std::process::Command::new("sh");
+            shell.args(["-c", script]).current_dir(place.workspace()).env("GIT_CONFIG_GLOBAL", "/dev/null");
+            shell.env("GIT_CONFIG_COUNT", "1").env("GIT_CONFIG_KEY_0", "safe.directory").env("GIT_CONFIG_VALUE_0", "*");
+            let ended = shell.output().unwrap();
+            assert!(ended.status.success(), "{script}: {ended:?}");
+        };
+        // Loose, so that each has a file.
+        shell("mv .git/objects/pack ../packs; mkdir .git/objects/pack; cat ../packs/*.pack | git unpack-objects -q");
+        shell(
+            "mkdir ../o; evil=$(echo evil | GIT_OBJECT_DIRECTORY=../o git hash-object --stdin -w); \
+             echo $evil | GIT_OBJECT_DIRECTORY=../o git pack-objects -q planted; mv planted-*.pack planted.pack; \
+             mv planted-*.idx planted.idx; rm -f planted-*",
+        );
+        let blob = place.git(&["rev-parse", "HEAD:.github/workflows/ci.yml"]);
+        let index = place.workspace().join("planted.idx");
+        let lying = lying_index(std::fs::read(&index).unwrap(), blob.trim());
+        std::fs::remove_file(&index).unwrap();
+        std::fs::write(&index, lying).unwrap();
+        let (objects, references) = objects_and_references(&place);
+        for attack in attacks {
+            let what = format!("{user:?} in {tier:?}, {access}: {attack}");
+            let (_, output) = run_one(&place, tier, &format!("{find}; {attack}"));
+            assert_intact(&place, &objects, &format!("{what}: {output}"));
+            assert_eq!(objects_and_references(&place).1, references, "{what}: {output}");
+            assert!(!place.git(&["cat-file", "-p", later]).contains("evil"), "{what}: {output}");
+        }
+    });
 }

@@ -123,7 +123,9 @@ impl ShellCommand<'_> {
         self.sandbox.confirm().map_err(EnvironmentError::Unconfined)?;
         let watch = self.sandbox.watch_command().map_err(EnvironmentError::NotStarted)?;
         let outcome = self.start_and_wait(output).await;
-        watch.finish().map_err(EnvironmentError::Tampered)?;
+        if let Some(undone) = watch.finish().map_err(EnvironmentError::Tampered)? {
+            output.push(format!("\n{undone}\n").as_bytes());
+        }
         outcome.map_err(EnvironmentError::NotStarted)
     }
 

@@ -253,7 +253,8 @@ impl LandlockRules {
         let writable = policy.writable_roots().map(canonical).collect();
         // Partly protected folders are left to the check after each command.
         let protected = policy.protected.iter().filter(|path| !policy.allowed_changes.allows_below(path));
-        let roots = WritableRoots { home, writable, protected: protected.cloned().collect() };
+        let guarded = policy.guarded_files.clone();
+        let roots = WritableRoots { home, writable, protected: protected.cloned().collect(), guarded };
         Self { network: policy.network, roots, readable, listed: machine.listed }
     }
 

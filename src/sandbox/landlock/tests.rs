@@ -2,6 +2,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 
+use super::super::object_stage::{GuardedFiles, ObjectStages};
 use super::super::policy::SandboxPolicy;
 use super::Landlock;
 use crate::job::Network;
@@ -34,6 +35,8 @@ impl TestWorkspace {
             writable: vec![],
             home: Some(self.root.join("users-home")),
             path_dirs: vec![],
+            object_stages: ObjectStages::default(),
+            guarded_files: GuardedFiles::default(),
         }
     }
 

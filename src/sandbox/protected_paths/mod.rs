@@ -112,7 +112,8 @@ impl ProtectedPaths {
             let tree = search.root.clone();
             search.add_git_dir(&dot_git, &[tree]);
         }
-        let (git_writes, git_reads) = search.external_git_folders(&dot_git).unwrap_or_default();
+        let (git_writes, mut git_reads) = search.external_git_folders(&dot_git).unwrap_or_default();
+        let own_git_folders = search.git_folders.clone();
         let root = search.root.clone();
         let repositories = Repositories::find(&root, config.out, search.time_left());
         for repository in &repositories.folders {
@@ -124,6 +125,7 @@ impl ProtectedPaths {
             search.is_incomplete |= !found.is_complete;
             found.folders.iter().for_each(|repository| search.add_repository(repository));
         }
+        git_reads.extend(search.add_alternates(&own_git_folders));
         search.add_user_config();
         if config.git == GitAccess::Read {
             search.paths.extend(search.git_folders.iter().cloned());
@@ -133,7 +135,12 @@ impl ProtectedPaths {
             links: search.links.into_iter().collect(),
             git_writes: git_writes.into_iter().collect(),
             git_reads: git_reads.into_iter().collect(),
-            allowed_changes: AllowedChanges { git: config.git, git_folders: search.git_folders, unprotected: excluded },
+            allowed_changes: AllowedChanges {
+                git: config.git,
+                git_folders: search.git_folders,
+                unprotected: excluded,
+                guarded_objects: BTreeSet::new(),
+            },
             repositories: Repositories { is_complete: !search.is_incomplete, ..repositories },
         }
     }
@@ -345,6 +352,21 @@ impl ProtectedPathSearch<'_> {
                 }
             }
         }
+    }
+
+    /// Protects the object folders in the workspace that those of the workspace's own git folders borrow from, and returns the
+    /// others.
+    fn add_alternates(&mut self, own: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
+        let borrowing = own.iter().map(|folder| folder.join("objects"));
+        let alternates: BTreeSet<PathBuf> =
+            borrowing.flat_map(|objects| git::alternate_object_dirs(&objects)).collect();
+        let (inside, outside): (Vec<_>, Vec<_>) = alternates.into_iter().partition(|path| path.starts_with(&self.root));
+        for path in inside {
+            if !self.git_folders.iter().any(|folder| path.starts_with(folder)) {
+                self.protect(&path);
+            }
+        }
+        outside
     }
 
     /// Adds what the user's and the system's configuration name in working trees.

@@ -230,6 +230,7 @@ mod tests {
 
     use super::*;
     use crate::sandbox::allowed_changes::AllowedChanges;
+    use crate::sandbox::{GuardedFiles, ObjectStages};
 
     fn paths(names: &[&str]) -> Vec<PathBuf> {
         names.iter().map(PathBuf::from).collect()
@@ -399,6 +400,8 @@ mod tests {
             writable: Vec::new(),
             home: Some(home.to_owned()),
             path_dirs: vec![home.to_owned(), home.join("bin"), PathBuf::from("/")],
+            object_stages: ObjectStages::default(),
+            guarded_files: GuardedFiles::default(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Whether what a command has put into a git folder is safe: new repositories, references and indexes.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -81,19 +82,50 @@ fn is_fresh_folder(folder: &OwnedFd, name: &OsStr, within: &Path, left: &mut usi
 /// Whether a reference names an object or another reference, since git writes to what it names, and whether an index names
 /// only files of the working tree. `within` is the path from the root of the git folder.
 pub(super) fn is_safe_git_file(folder: &OwnedFd, name: &OsStr, within: &Path) -> bool {
-    if within == Path::new("index") {
-        return read(folder, name, MAX_GIT_FILE_BYTES).is_some_and(|content| has_only_worktree_paths(&content));
+    let content = |max| read(folder, name, max);
+    match within.to_str() {
+        Some("index") => content(MAX_GIT_FILE_BYTES).is_some_and(|content| has_only_worktree_paths(&content)),
+        Some("packed-refs") => content(MAX_GIT_FILE_BYTES).is_some_and(|content| packed_references(&content).is_some()),
+        Some("MERGE_HEAD" | "FETCH_HEAD") => content(MAX_GIT_FILE_BYTES).is_some_and(|content| {
+            String::from_utf8_lossy(&content).lines().all(|line| line.split('\t').next().is_some_and(is_object_name))
+        }),
+        Some("AUTO_MERGE" | "CHERRY_PICK_HEAD" | "HEAD" | "ORIG_HEAD" | "REVERT_HEAD") => {
+            content(MAX_REFERENCE_BYTES).is_some_and(|content| is_safe_reference(&content))
+        }
+        _ if within.starts_with("refs") => {
+            content(MAX_REFERENCE_BYTES).is_some_and(|content| is_safe_reference(&content))
+        }
+        _ => true,
     }
-    if !(within == Path::new("HEAD") || within == Path::new("ORIG_HEAD") || within.starts_with("refs")) {
-        return true;
-    }
-    let Some(content) = read(folder, name, MAX_REFERENCE_BYTES) else { return false };
-    let text = String::from_utf8_lossy(&content);
+}
+
+fn is_safe_reference(content: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(content);
     let text = text.trim_end();
     match text.strip_prefix("ref:") {
         Some(target) => target.trim_start().starts_with("refs/") && !target.contains(".."),
-        None => matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit()),
+        None => is_object_name(text),
     }
+}
+
+pub(super) fn is_object_name(text: &str) -> bool {
+    matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// The references in a `packed-refs` file, by name; `None` if it holds anything else.
+pub(super) fn packed_references(content: &[u8]) -> Option<BTreeMap<String, String>> {
+    let mut references = BTreeMap::new();
+    for line in std::str::from_utf8(content).ok()?.lines() {
+        match line.split_once(' ') {
+            _ if line.starts_with("# pack-refs with:") => {}
+            _ if line.strip_prefix('^').is_some_and(is_object_name) => {}
+            Some((id, name)) if is_object_name(id) && name.starts_with("refs/") && !name.contains("..") => {
+                references.insert(name.to_owned(), id.to_owned());
+            }
+            _ => return None,
+        }
+    }
+    Some(references)
 }
 
 /// Whether a configuration sets nothing but safe keys. This parser is stricter than git's, so that the two can't disagree on

@@ -8,6 +8,8 @@ mod dir_fd;
 mod file_state;
 mod finished_records;
 mod git_content;
+mod object_store;
+mod references;
 mod rollback;
 mod runs_dir;
 mod snapshot;
@@ -16,6 +18,8 @@ mod tests;
 mod tree_check;
 mod worktree_notes;
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -26,11 +30,13 @@ use rustix::io::Errno;
 use self::dir_fd::{PATH_FLAGS, open_parent, open_parent_or};
 use self::file_state::{FileState, SnapshotBudget};
 use self::finished_records::FinishedRecord;
+use self::object_store::ObjectStore;
 use self::runs_dir::RunsDir;
-use self::tree_check::{Location, TreeCheck};
+use self::tree_check::{CheckMode, GitFindings, Location, TreeCheck};
 use super::allowed_changes::AllowedChanges;
+use super::object_stage::{has_sha256_objects, object_folders};
 use super::policy::{RecordVerifier, SandboxPolicy};
-use super::tamper_error::TamperError;
+use super::tamper_error::{TamperError, UndoneGitChanges};
 
 /// Compares protected files with what they were, and restores them.
 #[derive(Debug)]
@@ -38,7 +44,15 @@ pub struct TamperGuard {
     paths: Vec<GuardedPath>,
     records: Vec<FinishedRecord>,
     runs: Option<RunsDir>,
+    /// The object folders of git that commands could change.
+    objects: Vec<ObjectStore>,
     allowed_changes: AllowedChanges,
+    /// The stashes of the user: entries of the log in each git folder.
+    user_stashes: BTreeMap<PathBuf, Vec<String>>,
+    /// The commits of stashes that commands have made.
+    made_stashes: BTreeSet<String>,
+    /// The workspace, to which paths in notes are relative.
+    workspace: PathBuf,
     /// A protected path that is too large to be compared.
     too_large: Option<PathBuf>,
 }
@@ -74,7 +88,54 @@ impl TamperGuard {
             }
             Some(guarded)
         });
-        Self { paths: guarded.collect(), records: Vec::new(), runs: None, allowed_changes: rules, too_large }
+        let paths = guarded.collect();
+        let mut guard = Self::of(paths, rules);
+        guard.workspace = policy.workspace.clone();
+        guard.too_large = too_large;
+        guard.find_user_stashes();
+        guard
+    }
+
+    fn of(paths: Vec<GuardedPath>, allowed_changes: AllowedChanges) -> Self {
+        Self {
+            paths,
+            records: Vec::new(),
+            runs: None,
+            objects: Vec::new(),
+            allowed_changes,
+            user_stashes: BTreeMap::new(),
+            made_stashes: BTreeSet::new(),
+            workspace: PathBuf::new(),
+            too_large: None,
+        }
+    }
+
+    /// Also guards the objects of git: those that commands see in a stage, and with `links` all others. `git` examines what
+    /// commands add.
+    ///
+    /// # Errors
+    /// They can't be kept.
+    pub fn with_objects(
+        policy: &SandboxPolicy,
+        paths: &[PathBuf],
+        git: Option<&Path>,
+        links: bool,
+    ) -> io::Result<Self> {
+        let roots = open_roots(policy);
+        let mut stores = Vec::new();
+        let stages = policy.object_stages.all();
+        for path in object_folders(policy) {
+            let Some(place) = locate(&roots, &path, true) else { continue };
+            let (git, sha256) = (git.map(Path::to_owned), has_sha256_objects(&path));
+            if let Some(stage) = stages.iter().find(|stage| stage.objects == path) {
+                stores.push(ObjectStore::staged(place, &path, &stage.folder, git, sha256)?);
+            } else if links {
+                stores.extend(ObjectStore::linked(place, &path, git, sha256, policy.guarded_files.clone())?);
+            }
+        }
+        let mut policy = policy.clone();
+        policy.allowed_changes.guarded_objects = stores.iter().map(|store| store.path.clone()).collect();
+        Ok(Self { objects: stores, ..Self::new(&policy, paths) })
     }
 
     /// Also guards `runs`, the folder of all runs: which records there are, what `latest` links to, and up to 500 files in
@@ -97,13 +158,21 @@ impl TamperGuard {
 
     /// Accepts the current state as the one that must not change. Called when no command runs, so that the user's own
     /// changes aren't blamed on a command.
-    pub fn rebaseline(&mut self) {
+    ///
+    /// # Errors
+    /// The objects of git can't be kept.
+    pub fn rebaseline(&mut self) -> io::Result<()> {
+        for store in &mut self.objects {
+            store.rebaseline()?;
+        }
         for guarded in &mut self.paths {
             let mut budget = SnapshotBudget::new(self.allowed_changes.concerns(&guarded.path));
             guarded.capture(&self.allowed_changes, &mut budget);
         }
+        self.find_user_stashes();
         self.records.iter_mut().for_each(FinishedRecord::rebaseline);
         self.runs.iter_mut().for_each(RunsDir::rebaseline);
+        Ok(())
     }
 
     /// Accepts the current state of these paths, which this program itself has changed.
@@ -117,18 +186,24 @@ impl TamperGuard {
     /// Compares everything and restores what was changed. Files with the same metadata count as unchanged, since no program
     /// can set the time of the last change (ctime). With `busy`, other commands are still running.
     ///
+    /// What is in git folders is restored together: references without the packed ones, or without the objects, would be worth nothing.
+    /// Returns what was undone there, if the run can continue.
+    ///
     /// # Errors
     /// Names what was changed.
-    pub fn check(&mut self, busy: bool) -> Result<(), TamperError> {
+    pub fn check(&mut self, busy: bool) -> Result<Option<UndoneGitChanges>, TamperError> {
         let mut report = TamperError { too_large: self.too_large.clone(), ..TamperError::default() };
         if report.too_large.is_some() {
             return Err(report);
         }
+        let undone = self.check_git(busy, &mut report);
         // Its new owner writes there. This run ends as soon as it would do so, too.
         let lost = self.runs.as_ref().and_then(RunsDir::lost_record);
         let is_lost = |path: &Path| lost.as_ref().is_some_and(|lost| path.starts_with(lost));
         for guarded in self.paths.iter_mut().filter(|guarded| !is_lost(&guarded.path)) {
-            guarded.check(&self.allowed_changes, busy, &mut report);
+            if !guarded.is_in_git_dir(&self.allowed_changes) {
+                guarded.check(&self.allowed_changes, CheckMode::Enforce, busy, &mut report);
+            }
         }
         for record in self.records.iter().filter(|record| !record.is_unchanged() && !record.is_active()) {
             report.changed.push(record.path.clone());
@@ -140,11 +215,99 @@ impl TamperGuard {
         if report.changed.iter().any(|path| self.allowed_changes.policy_for(path).path_in_git_dir.is_some()) {
             report.git = Some(self.allowed_changes.git);
         }
-        if report.changed.is_empty() { Ok(()) } else { Err(report) }
+        if report.changed.is_empty() { Ok(undone) } else { Err(report) }
+    }
+
+    fn check_git(&mut self, busy: bool, report: &mut TamperError) -> Option<UndoneGitChanges> {
+        let mut undone = UndoneGitChanges { git: self.allowed_changes.git, ..UndoneGitChanges::default() };
+        let mut detected = TamperError::default();
+        let mut lost = self.check_objects(busy, &mut undone, &mut detected);
+        let rules = &self.allowed_changes;
+        let mut findings = GitFindings { ends_run: !detected.changed.is_empty(), ..GitFindings::default() };
+        for guarded in self.paths.iter_mut().filter(|guarded| guarded.is_in_git_dir(rules)) {
+            let found = guarded.check(rules, CheckMode::Detect, busy, &mut detected);
+            findings.ends_run |= found.ends_run;
+            findings.has_allowed_changes |= found.has_allowed_changes;
+            findings.changed_references.extend(found.changed_references);
+        }
+        for folder in &findings.changed_references {
+            detected.changed.extend(self.wrong_references(folder));
+        }
+        if detected.changed.is_empty() && lost.is_empty() {
+            if findings.has_allowed_changes {
+                undone.user_stashes = self.restore_user_stashes();
+                self.restore_head_logs();
+                if busy {
+                    self.accept_allowed();
+                }
+            }
+            return (undone.objects || undone.user_stashes).then_some(undone);
+        }
+        let (stashes, commits) = (self.new_stashes(), self.undone_commits());
+        let mut restored = TamperError::default();
+        let rules = &self.allowed_changes;
+        for guarded in self.paths.iter_mut().filter(|guarded| guarded.is_in_git_dir(rules)) {
+            guarded.check(rules, CheckMode::Restore, false, &mut restored);
+        }
+        if detected.changed.is_empty() {
+            detected.changed.extend(lost.iter().cloned());
+        }
+        if !lost.is_empty() {
+            // The folders around them may be accessible again.
+            lost = self.check_objects(busy, &mut undone, &mut TamperError::default());
+            report.changed.extend(lost.iter().cloned());
+            report.not_restored.append(&mut lost);
+        }
+        undone.stashes = self.keep_stashes(&stashes);
+        undone.commits = self.keep_commits(&commits);
+        detected.changed.dedup();
+        if findings.ends_run || !restored.not_restored.is_empty() {
+            report.changed.append(&mut detected.changed);
+            report.not_restored.append(&mut restored.not_restored);
+            return None;
+        }
+        let relative = |path: PathBuf| path.strip_prefix(&self.workspace).map(Path::to_owned).unwrap_or(path);
+        undone.changed = detected.changed.into_iter().map(relative).collect();
+        Some(undone)
+    }
+
+    /// Restores the objects of git, and reports links among them. Returns the folders in which they couldn't be restored.
+    fn check_objects(&mut self, busy: bool, undone: &mut UndoneGitChanges, report: &mut TamperError) -> Vec<PathBuf> {
+        let mut lost = Vec::new();
+        for store in &mut self.objects {
+            let changes = store.check(busy);
+            undone.objects |= changes.restored;
+            report.changed.extend(changes.links);
+            if changes.lost {
+                lost.push(store.path.clone());
+            }
+        }
+        lost
+    }
+
+    /// Accepts changes that are allowed while other commands are still running: a later check must not undo them.
+    fn accept_allowed(&mut self) {
+        for guarded in self.paths.iter_mut().filter(|guarded| guarded.is_in_git_dir(&self.allowed_changes)) {
+            if let Ok((folder, name)) = open_parent(&guarded.root, &guarded.relative) {
+                let policy = self.allowed_changes.policy_for_protected(&guarded.path);
+                let before = std::mem::replace(&mut guarded.state, FileState::Missing);
+                let at = Location::new(&folder, name, &policy);
+                guarded.state = tree_check::accept(at, before, &mut SnapshotBudget::new(true));
+            }
+        }
+    }
+
+    /// Removes what was made to keep objects, in a process that has inherited it.
+    pub(in crate::sandbox) fn discard_object_copies(&self) {
+        self.objects.iter().for_each(ObjectStore::discard);
     }
 }
 
 impl GuardedPath {
+    fn is_in_git_dir(&self, rules: &AllowedChanges) -> bool {
+        rules.policy_for(&self.path).path_in_git_dir.is_some()
+    }
+
     fn capture(&mut self, rules: &AllowedChanges, budget: &mut SnapshotBudget) {
         let before = std::mem::replace(&mut self.state, FileState::Missing);
         if let Ok((folder, name)) = open_parent(&self.root, &self.relative) {
@@ -153,11 +316,15 @@ impl GuardedPath {
         }
     }
 
-    fn check(&mut self, rules: &AllowedChanges, busy: bool, report: &mut TamperError) {
+    fn check(&mut self, rules: &AllowedChanges, mode: CheckMode, busy: bool, report: &mut TamperError) -> GitFindings {
+        let mut findings = GitFindings::default();
         let is_missing = matches!(self.state, FileState::Missing);
         let mut opened = open_parent(&self.root, &self.relative);
         if opened.is_err() && !(is_missing && matches!(opened, Err(Errno::NOENT))) {
             report.changed.push(self.path.clone());
+            if mode == CheckMode::Detect {
+                return GitFindings { ends_run: true, ..findings };
+            }
             // A link or file that replaced a parent folder is removed. A folder is created if one is needed.
             opened = open_parent_or(&self.root, &self.relative, |folder, name| {
                 rollback::remove_all(folder, name, 0)?;
@@ -167,12 +334,15 @@ impl GuardedPath {
         match opened {
             Ok((folder, name)) => {
                 let policy = rules.policy_for_protected(&self.path);
-                TreeCheck::new(busy, report).check(Location::new(&folder, name, &policy), Some(&mut self.state));
+                let mut check = TreeCheck::new(mode, busy, report);
+                check.check(Location::new(&folder, name, &policy), Some(&mut self.state));
+                findings = check.findings;
             }
             Err(Errno::NOENT) if is_missing => {}
             Err(_) => report.not_restored.push(self.path.clone()),
         }
         report.changed.dedup();
+        findings
     }
 }
 

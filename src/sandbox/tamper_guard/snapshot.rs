@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use super::super::allowed_changes::AllowedChanges;
 use super::file_state::{FileState, StatSnapshot};
+use super::object_store::{KeptBy, ObjectStore};
 use super::runs_dir::{JobDir, RunsDir};
 use super::{GuardedPath, TamperGuard};
 use crate::job::GitAccess;
@@ -34,6 +35,7 @@ impl TamperGuard {
     pub(in crate::sandbox) fn roots(&self) -> Vec<Arc<OwnedFd>> {
         let mut roots: Vec<_> = self.paths.iter().map(|guarded| Arc::clone(&guarded.root)).collect();
         roots.extend(self.runs.iter().map(|runs| Arc::clone(&runs.root)));
+        roots.extend(self.objects.iter().flat_map(|store| [Arc::clone(&store.root), Arc::clone(&store.folder)]));
         roots.sort_by_key(AsRawFd::as_raw_fd);
         roots.dedup_by_key(|root| root.as_raw_fd());
         roots
@@ -45,12 +47,23 @@ impl TamperGuard {
         out.number(u64::from(self.allowed_changes.git == GitAccess::Commit));
         out.paths(self.allowed_changes.git_folders.iter());
         out.paths(self.allowed_changes.unprotected.iter());
+        out.paths(self.allowed_changes.guarded_objects.iter());
         out.number(self.paths.len() as u64);
         for guarded in &self.paths {
             out.root(&guarded.root);
             out.path(&guarded.relative);
             out.path(&guarded.path);
             out.state(&guarded.state);
+        }
+        out.number(self.objects.len() as u64);
+        for store in &self.objects {
+            out.root(&store.root);
+            out.path(&store.relative);
+            out.path(&store.path);
+            out.number(u64::from(store.kept_by == KeptBy::Links));
+            out.root(&store.folder);
+            out.paths(store.git.iter());
+            out.number(u64::from(store.sha256));
         }
         out.number(u64::from(self.runs.is_some()));
         if let Some(runs) = &self.runs {
@@ -77,14 +90,26 @@ impl TamperGuard {
         let mut input = SnapshotReader { rest: bytes, roots: BTreeMap::new() };
         let git = if input.number()? == 1 { GitAccess::Commit } else { GitAccess::Read };
         let git_folders = input.paths()?.into_iter().collect();
-        let allowed_changes = AllowedChanges { git, git_folders, unprotected: input.paths()? };
+        let unprotected = input.paths()?;
+        let guarded_objects = input.paths()?.into_iter().collect();
+        let allowed_changes = AllowedChanges { git, git_folders, unprotected, guarded_objects };
         let mut paths = Vec::new();
         for _ in 0..input.number()? {
             let (root, relative, path) = (input.root()?, input.path()?, input.path()?);
             paths.push(GuardedPath { root, relative, path, state: input.state()? });
         }
+        let mut objects = Vec::new();
+        for _ in 0..input.number()? {
+            let (place, path) = ((input.root()?, input.path()?), input.path()?);
+            let kept_by = if input.number()? == 1 { KeptBy::Links } else { KeptBy::Stage };
+            let folder = input.root()?;
+            let (git, sha256) = (input.paths()?.pop(), input.number()? == 1);
+            objects.push(ObjectStore::inherited(place, &path, kept_by, folder, git, sha256));
+        }
         let runs = if input.number()? == 1 { Some(input.runs()?) } else { None };
-        Some(Self { paths, records: Vec::new(), runs, allowed_changes, too_large: None })
+        let mut guard = Self::of(paths, allowed_changes);
+        guard.find_user_stashes();
+        Some(Self { runs, objects, ..guard })
     }
 }
 
@@ -259,7 +284,7 @@ mod tests {
     use super::super::super::tamper_error::TamperError;
     use super::super::dir_fd::PATH_FLAGS;
     use super::super::file_state::SnapshotBudget;
-    use super::super::tree_check::{self, Location, TreeCheck};
+    use super::super::tree_check::{self, CheckMode, Location, TreeCheck};
     use std::ffi::OsStr;
     use std::fs;
     use std::os::unix::fs::symlink;
@@ -288,7 +313,7 @@ mod tests {
         let mut read = input.state().unwrap();
         assert_eq!(format!("{read:?}"), format!("{state:?}"));
         let mut report = TamperError { changed: vec![], not_restored: vec![], git: None, too_large: None };
-        TreeCheck::new(false, &mut report).check(at, Some(&mut read));
+        TreeCheck::new(CheckMode::Enforce, false, &mut report).check(at, Some(&mut read));
         assert_eq!(report.changed, Vec::<PathBuf>::new());
         assert!(matches!(input.state(), Some(FileState::Missing)) && input.rest.is_empty());
         for length in 0..out.0.len() - 8 {

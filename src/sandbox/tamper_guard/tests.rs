@@ -3,7 +3,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use super::super::allowed_changes::AllowedChanges;
-use super::super::{SandboxPolicy, TamperError};
+use super::super::{GuardedFiles, ObjectStages, SandboxPolicy, TamperError};
 use super::TamperGuard;
 use crate::job::Network;
 
@@ -36,6 +36,8 @@ fn policy(root: &Path) -> SandboxPolicy {
         writable: vec![],
         home: None,
         path_dirs: vec![],
+        object_stages: ObjectStages::default(),
+        guarded_files: GuardedFiles::default(),
     }
 }
 
@@ -64,13 +66,13 @@ fn contents(root: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
 
 fn check_attack(root: &Path, attack: impl FnOnce()) -> TamperError {
     let mut guard = guard(root);
-    assert_eq!(guard.check(false), Ok(()));
+    assert_eq!(guard.check(false), Ok(None));
     let before = contents(root);
     attack();
     let error = guard.check(false).unwrap_err();
     assert_eq!(contents(root), before);
     assert_eq!(error.not_restored, Vec::<PathBuf>::new());
-    assert_eq!(guard.check(false), Ok(()), "a second check finds everything restored");
+    assert_eq!(guard.check(false), Ok(None), "a second check finds everything restored");
     error
 }
 
@@ -183,7 +185,7 @@ fn a_file_rewritten_with_the_same_content_is_unchanged() {
     fs::write(root.join(".git/config"), "[core]\n").unwrap();
     fs::write(root.join("other"), "x").unwrap();
     fs::write(root.join(".git/index"), "x").unwrap();
-    assert_eq!(guard.check(false), Ok(()));
+    assert_eq!(guard.check(false), Ok(None));
 }
 
 #[test]
@@ -193,8 +195,8 @@ fn changes_between_commands_are_accepted() {
     fs::write(root.join("job.yaml"), "model: c/d\n").unwrap();
     fs::create_dir(root.join("later")).unwrap();
     fs::write(root.join("later/deep.yaml"), "x").unwrap();
-    guard.rebaseline();
-    assert_eq!(guard.check(false), Ok(()));
+    guard.rebaseline().unwrap();
+    assert_eq!(guard.check(false), Ok(None));
     fs::write(root.join("job.yaml"), "model: e/f\n").unwrap();
     assert!(guard.check(false).is_err());
     assert_eq!(fs::read_to_string(root.join("job.yaml")).unwrap(), "model: c/d\n");
@@ -222,7 +224,7 @@ fn the_record_of_an_ended_run_may_change_only_if_the_run_is_resumed() {
     let own = runs.join("job/20260102-000000-aaaaaa");
     fs::create_dir_all(&own).unwrap();
     let mut guard = guard(&root).with_records(&policy(&root), &runs, &own, None);
-    assert_eq!(guard.check(false), Ok(()));
+    assert_eq!(guard.check(false), Ok(None));
     let lock = fs::File::open(&record).unwrap();
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
     for name in ["lease", ".tmp-legwork-abcdef", "events.jsonl", "subagents/a-1.md"] {
@@ -231,12 +233,12 @@ fn the_record_of_an_ended_run_may_change_only_if_the_run_is_resumed() {
     fs::remove_file(record.join("result.json")).unwrap();
     fs::write(own.join("lease"), "now").unwrap();
     fs::write(own.join(".tmp-legwork-abcdef"), "half").unwrap();
-    assert_eq!(guard.check(false), Ok(()), "the run was resumed");
+    assert_eq!(guard.check(false), Ok(None), "the run was resumed");
     // Closing it may not be enough: a process that another test just started may hold it open for a moment.
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::Unlock).unwrap();
     assert!(guard.check(false).is_err(), "the run isn't resumed");
-    guard.rebaseline();
-    assert_eq!(guard.check(false), Ok(()), "it was changed while no command ran");
+    guard.rebaseline().unwrap();
+    assert_eq!(guard.check(false), Ok(None), "it was changed while no command ran");
     fs::write(record.join("events.jsonl"), "planted").unwrap();
     assert!(guard.check(false).is_err());
 }
@@ -260,16 +262,16 @@ fn worktrees_of_rows_come_and_go_and_others_do_not() {
     let paths = [root.join(".git")];
     let mut guard = TamperGuard::new(&policy, &paths);
     let a = write_note(&root, "a", &own("a"));
-    assert_eq!(guard.check(false), Ok(()), "the first worktree of the repository");
-    guard.rebaseline();
+    assert_eq!(guard.check(false), Ok(None), "the first worktree of the repository");
+    guard.rebaseline().unwrap();
     write_note(&root, "b", &own("b"));
     fs::create_dir(root.join(".git/worktrees/c")).unwrap();
     fs::write(root.join(".git/worktrees/c/locked"), "initializing").unwrap();
     fs::remove_dir_all(&a).unwrap();
-    assert_eq!(guard.check(false), Ok(()));
+    assert_eq!(guard.check(false), Ok(None));
     assert!(root.join(".git/worktrees/b").exists() && !a.exists(), "nothing is taken back");
     fs::remove_dir_all(root.join(".git/worktrees")).unwrap();
-    assert_eq!(guard.check(false), Ok(()), "the last one takes the folder of notes with it");
+    assert_eq!(guard.check(false), Ok(None), "the last one takes the folder of notes with it");
     // A note that makes git read another configuration, or one of a worktree of the user's own.
     let user = write_note(&root, "user", "/home/user/worktree");
     write_note(&root, "b", &own("b"));
@@ -285,11 +287,11 @@ fn worktrees_of_rows_come_and_go_and_others_do_not() {
         let path = root.join(".git/worktrees").join(attack.0);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, attack.1).unwrap();
-        assert!(guard.check(false).is_err(), "{attack:?}");
+        assert!(guard.check(false) != Ok(None), "{attack:?}");
         fs::remove_dir_all(root.join(".git/worktrees/b")).unwrap_or_default();
         write_note(&root, "b", &own("b"));
-        assert_eq!(guard.check(false), Ok(()), "{attack:?}");
+        assert_eq!(guard.check(false), Ok(None), "{attack:?}");
     }
     fs::remove_dir_all(&user).unwrap();
-    assert!(guard.check(false).is_err() && user.join("gitdir").exists(), "it is restored");
+    assert!(guard.check(false) != Ok(None) && user.join("gitdir").exists(), "it is restored");
 }

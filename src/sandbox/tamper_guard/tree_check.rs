@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, Stat, mkdirat, unlinkat};
 use rustix::io::Errno;
@@ -40,7 +41,7 @@ impl<'a> Location<'a> {
     /// Whether changes of this path don't matter, so that it isn't recorded.
     fn is_ignored(&self, kind: FileType) -> bool {
         match self.policy.permission() {
-            ChangePermission::Anything | ChangePermission::Lock => true,
+            ChangePermission::Anything => true,
             ChangePermission::Objects => kind == FileType::RegularFile,
             _ => false,
         }
@@ -74,19 +75,69 @@ pub(super) fn capture(at: Location<'_>, before: FileState, budget: &mut Snapshot
     FileState::Folder(metadata, entries)
 }
 
-/// Compares the path with its recorded state, and reverts changes that aren't allowed.
+/// Records changes that are allowed and leaves the rest as it was recorded.
+pub(super) fn accept(at: Location<'_>, state: FileState, budget: &mut SnapshotBudget) -> FileState {
+    let is_allowed = matches!(at.policy.permission(), ChangePermission::Files | ChangePermission::File);
+    match (stat(at.folder, at.name), state) {
+        (Some(now), FileState::Folder(metadata, mut entries)) if kind_of(&now) == FileType::Directory => {
+            let Ok((opened, listing)) = list(at.folder, at.name) else { return FileState::Folder(metadata, entries) };
+            let names: BTreeSet<OsString> =
+                listing.into_iter().map(|(name, _)| name).chain(entries.keys().cloned()).collect();
+            for name in names {
+                let policy = at.policy.child(&name);
+                let before = entries.remove(&name).unwrap_or(FileState::Missing);
+                match accept(at.child(&opened, &name, &policy), before, budget) {
+                    FileState::Missing => {}
+                    state => drop(entries.insert(name, state)),
+                }
+            }
+            FileState::Folder(metadata, entries)
+        }
+        (_, state) if is_allowed && at.depth <= MAX_DEPTH => match capture(at, FileState::Missing, budget) {
+            accepted @ (FileState::Missing | FileState::File(_, Some(_)) | FileState::Folder(..)) => accepted,
+            _ => state,
+        },
+        (_, state) => state,
+    }
+}
+
+/// What to do about changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CheckMode {
+    /// Revert those that aren't allowed.
+    Enforce,
+    /// Only find those that aren't allowed.
+    Detect,
+    /// Revert all of them, as what depends on one another must be reverted together.
+    Restore,
+}
+
+/// What was found in git folders.
+#[derive(Debug, Default)]
+pub(super) struct GitFindings {
+    /// Whether hooks, configuration or links were changed.
+    pub(super) ends_run: bool,
+    /// Whether something was changed in an allowed way.
+    pub(super) has_allowed_changes: bool,
+    /// The git folders in which references were changed.
+    pub(super) changed_references: BTreeSet<PathBuf>,
+}
+
+/// Compares the path with its recorded state, and handles changes.
 #[derive(Debug)]
 pub(super) struct TreeCheck<'a> {
+    mode: CheckMode,
     /// Whether other commands are still running. If so, git's lock files don't count as changes yet.
     busy: bool,
     report: &'a mut TamperError,
+    pub(super) findings: GitFindings,
     /// A folder further up was removed, so nothing below it was removed in an allowed way.
     is_rebuilding: bool,
 }
 
 impl<'a> TreeCheck<'a> {
-    pub(super) fn new(busy: bool, report: &'a mut TamperError) -> Self {
-        Self { busy, report, is_rebuilding: false }
+    pub(super) fn new(mode: CheckMode, busy: bool, report: &'a mut TamperError) -> Self {
+        Self { mode, busy, report, findings: GitFindings::default(), is_rebuilding: false }
     }
 
     pub(super) fn check(&mut self, at: Location<'_>, state: Option<&mut FileState>) {
@@ -102,32 +153,46 @@ impl<'a> TreeCheck<'a> {
         }
     }
 
+    fn permission(&self, at: Location<'_>) -> ChangePermission {
+        use ChangePermission::{File, Files, FolderOnly, Nothing};
+        match at.policy.permission() {
+            Files | File | FolderOnly if self.mode == CheckMode::Restore => Nothing,
+            permission => permission,
+        }
+    }
+
     fn check_missing(&mut self, at: Location<'_>, state: Option<&mut FileState>) {
         let Some(state) = state.filter(|state| !matches!(state, FileState::Missing)) else { return };
         // Whoever removes the last worktree removes the folder of all notes.
         if at.policy.is_in_git_dir("worktrees") && matches!(state, FileState::Folder(_, notes) if notes.is_empty()) {
             return;
         }
-        let may_go = match at.policy.permission() {
+        let may_go = match self.permission(at) {
             ChangePermission::Files | ChangePermission::File | ChangePermission::Lock => true,
             ChangePermission::Objects => {
                 !(matches!(state, FileState::Folder(..)) && at.policy.is_in_git_dir("objects"))
             }
+            ChangePermission::Derived => return self.restore_derived(at, Some(state)),
             ChangePermission::Nothing | ChangePermission::FolderOnly | ChangePermission::Anything => false,
         };
         // Without its `HEAD`, git doesn't recognize the folder as a repository and looks further up.
         if !may_go || at.policy.is_in_git_dir("HEAD") || self.is_rebuilding {
             self.revert(at, Some(state));
+        } else {
+            self.note_allowed(at);
         }
     }
 
     fn check_folder(&mut self, at: Location<'_>, state: Option<&mut FileState>, now: &StatSnapshot) {
-        let permission = at.policy.permission();
+        let permission = self.permission(at);
         let is_same = matches!(&state, Some(FileState::Folder(before, _)) if before.permissions() == now.permissions());
         let is_new = matches!(state, None | Some(FileState::Missing));
         let is_allowed = match permission {
             ChangePermission::Anything => return,
-            ChangePermission::Nothing => is_same || is_new && at.policy.is_in_git_dir("worktrees"),
+            ChangePermission::Derived if is_new => return self.restore_derived(at, None),
+            ChangePermission::Nothing | ChangePermission::Derived => {
+                is_same || is_new && at.policy.is_in_git_dir("worktrees")
+            }
             ChangePermission::FolderOnly => is_new || is_same,
             ChangePermission::Files | ChangePermission::Objects => at.depth <= MAX_DEPTH,
             ChangePermission::File | ChangePermission::Lock => false,
@@ -157,21 +222,25 @@ impl<'a> TreeCheck<'a> {
         }
         let is_regular = kind_of(now) == FileType::RegularFile;
         let path_in_git_dir = at.policy.path_in_git_dir.as_ref();
-        let is_lock = path_in_git_dir.is_some() && at.name.as_encoded_bytes().ends_with(b".lock");
-        let is_allowed = match at.policy.permission() {
+        let is_allowed = match self.permission(at) {
             ChangePermission::Anything => true,
+            ChangePermission::Derived if is_regular => return self.restore_derived(at, state),
             _ if is_regular && is_refreshed_index(at, state.as_deref()) => {
-                // It is restored all the same, so that nothing has changed.
+                // It is restored anyway, so that nothing has changed.
                 state.as_mut().is_some_and(|state| rollback::restore_file(at.folder, at.name, state).is_ok())
             }
-            _ if is_regular && is_lock && self.busy => true,
-            ChangePermission::Nothing | ChangePermission::FolderOnly => false,
+            ChangePermission::Nothing | ChangePermission::FolderOnly | ChangePermission::Derived => false,
             ChangePermission::Files | ChangePermission::File => {
-                is_regular
+                let is_safe = is_regular
                     && hard_links(now) == 1
-                    && path_in_git_dir.is_none_or(|path| git_content::is_safe_git_file(at.folder, at.name, path))
+                    && path_in_git_dir.is_none_or(|path| git_content::is_safe_git_file(at.folder, at.name, path));
+                if is_safe {
+                    self.note_allowed(at);
+                }
+                is_safe
             }
             ChangePermission::Objects => is_regular,
+            ChangePermission::Lock if is_regular && self.busy => true,
             // Left behind by a git that was killed.
             ChangePermission::Lock => is_regular && unlinkat(at.folder, at.name, AtFlags::empty()).is_ok(),
         };
@@ -201,16 +270,51 @@ impl<'a> TreeCheck<'a> {
         }
     }
 
+    /// Takes note of an allowed change.
+    fn note_allowed(&mut self, at: Location<'_>) {
+        self.findings.has_allowed_changes = true;
+        if let Some(within) = &at.policy.path_in_git_dir
+            && (within.starts_with("refs") || within == Path::new("packed-refs"))
+        {
+            let git_dir = at.policy.path.ancestors().nth(within.iter().count());
+            self.findings.changed_references.extend(git_dir.map(Path::to_owned));
+        }
+    }
+
+    /// Reverts a change that means nothing.
+    fn restore_derived(&mut self, at: Location<'_>, state: Option<&mut FileState>) {
+        let restored = match state {
+            None => rollback::remove_all(at.folder, at.name, 0),
+            Some(FileState::Folder(metadata, entries)) => {
+                make_folder(at.folder, at.name, metadata).map(|_| self.check_entries(at, entries))
+            }
+            Some(state) => rollback::restore_file(at.folder, at.name, state),
+        };
+        if restored.is_err() {
+            self.report.changed.push(at.policy.path.clone());
+            self.report.not_restored.push(at.policy.path.clone());
+        }
+    }
+
     /// Reports a change and undoes it.
     fn revert(&mut self, at: Location<'_>, state: Option<&mut FileState>) {
         let path = &at.policy.path;
         self.report.changed.push(path.clone());
+        if self.mode == CheckMode::Detect {
+            self.findings.ends_run |= ends_run(at);
+            if let Some(FileState::Folder(_, entries)) = state
+                && kind(at.folder, at.name) == Some(FileType::Directory)
+            {
+                self.check_entries(at, entries);
+            }
+            return;
+        }
         let reverted = match state {
             None => rollback::remove_all(at.folder, at.name, 0),
             Some(FileState::Folder(metadata, entries)) if at.depth <= MAX_DEPTH => {
                 make_folder(at.folder, at.name, metadata).map(|is_new| {
                     if is_new && at.policy.permission() == ChangePermission::Objects {
-                        // Objects are too many to keep copies of.
+                        // Nothing has copies of these objects.
                         self.report.not_restored.push(path.clone());
                     }
                     let was_rebuilding = self.is_rebuilding;
@@ -230,6 +334,31 @@ impl<'a> TreeCheck<'a> {
             self.report.not_restored.push(path.clone());
         }
     }
+}
+
+/// Whether a change in a git folder that isn't allowed is one that no ordinary git command makes, or that could make git run a
+/// program: of hooks, configuration and links, and of the folder itself.
+fn ends_run(at: Location<'_>) -> bool {
+    let Some(within) = at.policy.path_in_git_dir.as_ref() else { return true };
+    let parts: Vec<&str> = within.iter().map(|part| part.to_str().unwrap_or_default()).collect();
+    let selects_code = match parts.as_slice() {
+        [] => true,
+        [.., "config" | "config.worktree" | "commondir" | "gitdir"] | ["info", "attributes"] => true,
+        ["objects", "info", name] => name.ends_with("alternates"),
+        parts => parts.contains(&"hooks"),
+    };
+    selects_code
+        || match stat(at.folder, at.name) {
+            None => false,
+            Some(now) => match kind_of(&now) {
+                FileType::Directory => false,
+                FileType::RegularFile => {
+                    hard_links(&now) > 1
+                        || at.policy.may_be_committed() && !git_content::is_safe_git_file(at.folder, at.name, within)
+                }
+                _ => true,
+            },
+        }
 }
 
 /// Makes sure that there is a folder with the former owner and mode. Returns whether there was none.

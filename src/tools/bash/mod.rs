@@ -22,6 +22,7 @@ use self::rules::CommandRules;
 pub(crate) use self::unrestricted::is_unrestricted;
 use super::input::{lenient_bool, parse, schema};
 use super::tool::{Builtin, CallFuture, MAX_RESULT_CHARS, Tool, ToolContext, options_schema};
+use crate::job::GitAccess;
 use crate::message::ToolError;
 use crate::process::bounded_output::CommandOutput;
 use crate::process::spawn::{MAX_PROCESSES, ProcessOutcome, ShellCommand, format_duration};
@@ -107,6 +108,21 @@ impl Tool for Bash {
             text.push('.');
         }
         text
+    }
+
+    fn git_rules(&self, git: GitAccess) -> &'static str {
+        match git {
+            _ if self.read_only => "",
+            GitAccess::Read => {
+                "\n\nGit folders are read-only: git status, diff, log and show work; add, commit, stash and other commands that \
+                 write to a repository don't."
+            }
+            GitAccess::Commit => {
+                "\n\nIn git folders, commands can add objects and change the index, HEAD, branches, tags, notes and stashes. \
+                 Everything else there can't change: configuration, hooks, remote-tracking branches, worktrees, submodules. A \
+                 rebase, or a cherry-pick or revert of several commits, must finish in the command that starts it."
+            }
+        }
     }
 
     fn input_schema(&self) -> Value {

@@ -13,6 +13,7 @@ use super::tool::{Tool, ToolContext, ToolGrant, ToolOutput, ToolSpec};
 use super::tool_state::{FileVersion, ToolState};
 use crate::attachment::{Attachment, AttachmentTotals, MediaSupport};
 use crate::diagnostic::suggest_name;
+use crate::job::GitAccess;
 use crate::message::{ToolCall, ToolError, ToolResult};
 pub use crate::process::CallLimits;
 use crate::process::Environment;
@@ -57,6 +58,8 @@ pub struct Toolbox {
     media: MediaSupport,
     /// The images and documents of the agent's conversation.
     attached: Mutex<AttachmentTotals>,
+    /// What the job lets commands change in git folders.
+    git: Option<GitAccess>,
 }
 
 impl Toolbox {
@@ -71,7 +74,12 @@ impl Toolbox {
         };
         let tools = grants.iter().map(build).collect::<Result<_, _>>()?;
         let state = ToolState::new(Arc::clone(&deps.redactor));
-        Ok(Self { tools, deps, state, media: MediaSupport::default(), attached: Mutex::default() })
+        Ok(Self { tools, deps, state, media: MediaSupport::default(), attached: Mutex::default(), git: None })
+    }
+
+    /// Tells the model what commands may change in git folders.
+    pub fn set_git(&mut self, git: GitAccess) {
+        self.git = Some(git);
     }
 
     /// Sets which files the agent's model takes. Without it, results are text only.
@@ -104,7 +112,12 @@ impl Toolbox {
 
     /// The tools as the model sees them.
     pub fn specs(&self) -> Vec<ToolSpec> {
-        self.tools.iter().map(|tool| ToolSpec::of(tool.as_ref())).collect()
+        let spec = |tool: &Box<dyn Tool>| {
+            let mut spec = ToolSpec::of(tool.as_ref());
+            spec.description.push_str(self.git.map_or("", |git| tool.git_rules(git)));
+            spec
+        };
+        self.tools.iter().map(spec).collect()
     }
 
     /// Whether the tool exists and changes nothing.
