@@ -217,7 +217,6 @@ impl Sandbox {
     ///
     /// If this process is killed before it could restore protected files, another one does. Only the legwork program itself
     /// may call this: it is started a second time and must call [`restorer::run_restorer`] then.
-    #[must_use]
     ///
     /// # Errors
     /// The existing objects of git can't be kept.

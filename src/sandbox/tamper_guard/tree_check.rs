@@ -213,6 +213,10 @@ impl<'a> TreeCheck<'a> {
             self.check_entries(at, entries);
         } else {
             self.check_entries(at, &mut BTreeMap::new());
+            if self.mode != CheckMode::Detect && at.policy.is_in_git_dir("worktrees") {
+                // Nothing of legwork's is in it if this succeeds.
+                let _ = unlinkat(at.folder, at.name, AtFlags::REMOVEDIR);
+            }
         }
     }
 

@@ -112,12 +112,12 @@ impl Toolbox {
 
     /// The tools as the model sees them.
     pub fn specs(&self) -> Vec<ToolSpec> {
-        let spec = |tool: &Box<dyn Tool>| {
-            let mut spec = ToolSpec::of(tool.as_ref());
+        let spec = |tool: &dyn Tool| {
+            let mut spec = ToolSpec::of(tool);
             spec.description.push_str(self.git.map_or("", |git| tool.git_rules(git)));
             spec
         };
-        self.tools.iter().map(spec).collect()
+        self.tools.iter().map(|tool| spec(tool.as_ref())).collect()
     }
 
     /// Whether the tool exists and changes nothing.
