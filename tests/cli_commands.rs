@@ -291,7 +291,7 @@ fn init_writes_a_valid_job_and_never_overwrites() {
     assert!(folder.exists(&format!("jobs/{named}")), "an editor finds no schema at {named}");
     assert_eq!(folder.legwork(&["validate", "--format", "json"]).run().json()["diagnostics"], json!([]));
     for shell in ["bash", "zsh", "fish"] {
-        folder.legwork(&["completions", shell]).run().assert_code(0).assert_stdout_contains("validate");
+        folder.legwork(&["completions", shell]).run().assert_code(0).assert_stdout_contains("legwork completions");
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
@@ -32,16 +32,9 @@ fn typed_object_id(kind: &str, content: &[u8], sha256: bool) -> Vec<u8> {
     if sha256 { hash::<Sha256>(kind, content) } else { hash::<Sha1>(kind, content) }
 }
 
-/// A command that reads or writes objects of a git folder that is open, wherever its path leads by now. `git` is an absolute path.
-fn on_open_folder(git: &Path, git_dir: &OwnedFd) -> Command {
-    let mut command = GitProgram::new(git.to_owned(), PathBuf::new()).on_objects(Path::new("."));
-    command.current_dir(format!("/proc/self/fd/{}", git_dir.as_raw_fd())).stderr(Stdio::null());
-    command
-}
-
 /// Adds a pack to a git folder that is open. Git computes its index from its content.
 pub(crate) fn index_pack(git: &Path, git_dir: &OwnedFd, pack: File, deadline: Instant) -> io::Result<()> {
-    let mut command = on_open_folder(git, git_dir);
+    let mut command = GitProgram::on_open_folder(git, git_dir);
     command.args(["index-pack", "--stdin"]).stdin(pack).stdout(Stdio::null());
     match GitProcess::start(command, deadline)?.wait()?.success() {
         true => Ok(()),
@@ -57,7 +50,7 @@ pub(crate) fn has_all_objects(
     known: &[String],
     deadline: Instant,
 ) -> io::Result<bool> {
-    let mut command = on_open_folder(git, git_dir);
+    let mut command = GitProgram::on_open_folder(git, git_dir);
     command.args(["rev-list", "--objects", "--quiet", "--stdin"]).stdin(Stdio::piped()).stdout(Stdio::null());
     let mut process = GitProcess::start(command, deadline)?;
     if let (Some(mut stdin), _) = process.take_pipes() {
@@ -122,7 +115,7 @@ impl GitObjects {
         max_bytes: u64,
         deadline: Instant,
     ) -> io::Result<Self> {
-        Self::start(on_open_folder(git, git_dir), sha256, max_bytes, deadline)
+        Self::start(GitProgram::on_open_folder(git, git_dir), sha256, max_bytes, deadline)
     }
 
     fn start(mut command: Command, sha256: bool, max_bytes: u64, deadline: Instant) -> io::Result<Self> {

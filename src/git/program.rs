@@ -7,6 +7,7 @@
 
 use std::fs;
 use std::io::{self, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -110,6 +111,15 @@ impl GitProgram {
         command
     }
 
+    /// A command of `git`, an absolute path, that reads or writes objects of a git folder that is open, wherever its path leads
+    /// by now.
+    pub(crate) fn on_open_folder(git: &Path, git_dir: &OwnedFd) -> Command {
+        let git = Self { program: git.to_owned(), temporary: PathBuf::new() };
+        let mut command = git.on_objects(Path::new("."));
+        command.current_dir(format!("/proc/self/fd/{}", git_dir.as_raw_fd())).stderr(Stdio::null());
+        command
+    }
+
     /// A command in a repository that legwork itself makes in a folder, or has made.
     pub(crate) fn in_own_repository(&self, folder: &Path) -> Command {
         let mut command = self.command();
@@ -191,6 +201,7 @@ impl GitProgram {
 /// The patterns of a sparse checkout, in the git folder of each working tree.
 pub(crate) const SPARSE_FILE: &str = "info/sparse-checkout";
 
+#[allow(clippy::disallowed_methods, reason = "git reads these itself; legwork doesn't decide anything by them")]
 fn user_variables() -> impl Iterator<Item = (&'static str, std::ffi::OsString)> {
     USER_VARIABLES.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)))
 }
@@ -299,6 +310,7 @@ pub(crate) fn run(command: Command) -> io::Result<Output> {
 
 /// The git of this machine.
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests find git on their own PATH")]
 pub(crate) fn git_program() -> GitProgram {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let program = std::env::split_paths(&path).map(|folder| folder.join("git")).find(|file| file.is_file());

@@ -30,7 +30,9 @@ fn failure(output: &Output, name: &'static str) -> IsolationError {
 }
 
 /// An entry of `ls-files -v -s -z`: its tag, its mode, its object and its path.
-fn parse_entry(entry: &[u8]) -> Option<(u8, &[u8], &[u8], &[u8])> {
+pub(super) type ListedEntry<'a> = (u8, &'a [u8], &'a [u8], &'a [u8]);
+
+fn parse_entry(entry: &[u8]) -> Option<ListedEntry<'_>> {
     let entry = entry.strip_suffix(b"\0").unwrap_or(entry);
     let tab = entry.iter().position(|byte| *byte == b'\t')?;
     let mut words = entry[..tab].split(|byte| *byte == b' ');
@@ -38,6 +40,6 @@ fn parse_entry(entry: &[u8]) -> Option<(u8, &[u8], &[u8], &[u8])> {
     Some((*tag.first()?, mode, object, &entry[tab + 1..]))
 }
 
-pub(super) fn parse_entries(listing: &[u8]) -> impl Iterator<Item = (u8, &[u8], &[u8], &[u8])> {
+pub(super) fn parse_entries(listing: &[u8]) -> impl Iterator<Item = ListedEntry<'_>> {
     listing.split_inclusive(|byte| *byte == 0).filter_map(parse_entry)
 }

@@ -259,8 +259,8 @@ mod tests {
         ProviderSchema::new(schema).schema().clone()
     }
 
-    fn restored(schema: &ProviderSchema, input: Value) -> Value {
-        let input = to_raw_value(&input).unwrap();
+    fn restored(schema: &ProviderSchema, input: &Value) -> Value {
+        let input = to_raw_value(input).unwrap();
         serde_json::from_str(schema.restore(&input).as_deref().unwrap_or(&input).get()).unwrap()
     }
 
@@ -354,8 +354,8 @@ mod tests {
             "": { "_next": "data" },
             "unknown": { "_next": 1 },
         });
-        assert_eq!(restored(&schema, input), expected);
-        assert_eq!(restored(&ProviderSchema::new(json!({})), json!({ "a": 1 })), json!({ "a": 1 }));
+        assert_eq!(restored(&schema, &input), expected);
+        assert_eq!(restored(&ProviderSchema::new(json!({})), &json!({ "a": 1 })), json!({ "a": 1 }));
     }
 
     #[test]
@@ -377,6 +377,6 @@ mod tests {
         for _ in 0..100 {
             expected = json!({ "$1": expected });
         }
-        assert_eq!(restored(&schema, input), expected);
+        assert_eq!(restored(&schema, &input), expected);
     }
 }

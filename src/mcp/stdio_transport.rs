@@ -248,6 +248,7 @@ mod tests {
         handshake
     }
 
+    #[allow(clippy::needless_pass_by_value, reason = "a test reads better without references")]
     fn message(id: Value, key: &str, value: Value) -> ServerJsonRpcMessage {
         serde_json::from_value(json!({ "jsonrpc": "2.0", "id": id, (key): value })).unwrap()
     }

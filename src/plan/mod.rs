@@ -308,7 +308,7 @@ impl Plan {
         tools.extend(self.server_tools(agent).into_iter().map(|tool| Box::new(tool) as Box<dyn Tool>));
         tools.extend(self.skill_tool(agent).map(|tool| Box::new(tool) as Box<dyn Tool>));
         tools.extend(self.submit_result(agent)?.map(|tool| Box::new(tool) as Box<dyn Tool>));
-        Ok(tools.iter().map(|tool| ToolSpec::of(tool.as_ref())).collect())
+        Ok(tools.iter().map(|tool| ToolSpec::with_git_rules(tool.as_ref(), Some(self.git))).collect())
     }
 
     /// Redacts secrets in all texts that models get and the record keeps. An input or a prompt file can contain one.

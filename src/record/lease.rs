@@ -193,7 +193,8 @@ impl Counter {
         let before: usize = flushed[..at].iter().map(|(agent, lines)| flushed_line(agent, *lines).len()).sum();
         let offset = self.offset + (count_line(0, None).len() + before) as u64;
         let file = self.lock_file();
-        if !file.as_ref().is_some_and(|file| file.write_all_at(flushed_line(agent, lines).as_bytes(), offset).is_ok()) {
+        let line = flushed_line(agent, lines);
+        if file.as_ref().is_none_or(|file| file.write_all_at(line.as_bytes(), offset).is_err()) {
             return;
         }
         match flushed.get_mut(at) {

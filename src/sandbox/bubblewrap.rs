@@ -25,7 +25,7 @@ use super::probe_cache::{CachedProbe, ProbeCache};
 use super::scratch_dirs::ScratchDirs;
 use super::tier_probe::Probe;
 use super::{programs, seccomp, tier_probe};
-use crate::job::Network;
+use crate::job::{GitAccess, Network};
 
 /// The flags for every command. Bubblewrap itself sets `no_new_privs`.
 const FLAGS: [&str; 9] = [
@@ -111,7 +111,9 @@ impl Bubblewrap {
         let shell = tier_probe::shell(&policy)
             .ok_or_else(|| unavailable("there is no bash to test it with", Some("Install bash")))?;
         let failed = |error: io::Error| unavailable(&format!("git's objects can't be kept ({error})"), None);
-        policy.object_stages.create(&policy).map_err(failed)?;
+        if policy.allowed_changes.git == GitAccess::Commit {
+            policy.object_stages.create(&policy.object_folders()).map_err(failed)?;
+        }
         let has_network = policy.network == Network::Open;
         // A bwrap with the set-user-id bit needs the privileges that the scope would take away.
         let is_setuid = fs::metadata(&program).is_ok_and(|metadata| metadata.mode() & 0o4000 != 0);

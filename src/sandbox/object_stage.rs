@@ -11,9 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::policy::SandboxPolicy;
 use crate::git;
-use crate::job::GitAccess;
 use crate::workspace::open_beneath::FileId;
 use crate::workspace::remove_folder::remove_folder;
 
@@ -52,12 +50,12 @@ pub(super) struct ObjectStage {
 pub struct ObjectStages(Arc<Mutex<Vec<Arc<ObjectStage>>>>);
 
 impl ObjectStages {
-    /// Makes a stage for each object folder that commands could change.
-    pub(super) fn create(&self, policy: &SandboxPolicy) -> io::Result<()> {
+    /// Makes a stage for each of these object folders, which commands could change.
+    pub(super) fn create(&self, object_folders: &[PathBuf]) -> io::Result<()> {
         let mut stages = self.lock();
-        if policy.allowed_changes.git == GitAccess::Commit && stages.is_empty() {
-            for objects in object_folders(policy) {
-                stages.extend(ObjectStage::create(&objects)?.map(Arc::new));
+        if stages.is_empty() {
+            for objects in object_folders {
+                stages.extend(ObjectStage::create(objects)?.map(Arc::new));
             }
         }
         Ok(())
@@ -74,18 +72,6 @@ impl ObjectStages {
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<ObjectStage>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The object folders in what commands may change, canonical.
-pub(super) fn object_folders(policy: &SandboxPolicy) -> Vec<PathBuf> {
-    let roots: Vec<PathBuf> = policy.writable_roots().filter_map(|root| root.canonicalize().ok()).collect();
-    let folders =
-        policy.allowed_changes.git_folders.iter().filter_map(|folder| folder.join("objects").canonicalize().ok());
-    let mut all: Vec<PathBuf> =
-        folders.filter(|path| path.is_dir() && roots.iter().any(|root| path.starts_with(root))).collect();
-    all.sort();
-    all.dedup();
-    all
 }
 
 /// Whether the objects in a folder are named by SHA-256.

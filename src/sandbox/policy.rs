@@ -41,6 +41,18 @@ pub struct SandboxPolicy {
 }
 
 impl SandboxPolicy {
+    /// The object folders in what commands may change, canonical.
+    pub(super) fn object_folders(&self) -> Vec<PathBuf> {
+        let roots: Vec<PathBuf> = self.writable_roots().filter_map(|root| root.canonicalize().ok()).collect();
+        let folders =
+            self.allowed_changes.git_folders.iter().filter_map(|folder| folder.join("objects").canonicalize().ok());
+        let mut all: Vec<PathBuf> =
+            folders.filter(|path| path.is_dir() && roots.iter().any(|root| path.starts_with(root))).collect();
+        all.sort();
+        all.dedup();
+        all
+    }
+
     /// All folders that commands may change: the workspace first.
     pub(super) fn writable_roots(&self) -> impl Iterator<Item = &PathBuf> {
         std::iter::once(&self.workspace).chain(&self.writable)

@@ -67,7 +67,13 @@ pub struct ToolSpec {
 impl ToolSpec {
     /// Describes a tool to the model.
     pub fn of(tool: &dyn Tool) -> Self {
-        Self { name: tool.name().to_owned(), description: tool.description(), input_schema: tool.input_schema() }
+        Self::with_git_rules(tool, None)
+    }
+
+    /// The same, with what the job allows in git folders.
+    pub fn with_git_rules(tool: &dyn Tool, git: Option<GitAccess>) -> Self {
+        let description = tool.description() + git.map_or("", |git| tool.git_rules(git));
+        Self { name: tool.name().to_owned(), description, input_schema: tool.input_schema() }
     }
 }
 

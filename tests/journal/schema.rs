@@ -118,6 +118,26 @@ fn compacted_run() -> Vec<Value> {
 }
 
 /// The event types in the schema.
+/// A run whose request is stopped by a signal, and whose result is taken from its last text.
+fn run_with_interrupted_request() -> Vec<Value> {
+    let folder = folder_with(
+        "parent: { prompt: Go., tools: [] }\nresult: { schema: { type: object, required: [n], properties: { n: { type: integer } } } }\n",
+    );
+    let first = std::sync::atomic::AtomicBool::new(true);
+    let server = Server::with(Checks::AllowRepeats, move |_: &Request| {
+        match first.swap(false, std::sync::atomic::Ordering::SeqCst) {
+            true => Answer::deltas((0..40).map(|_| "some words ")).cut_after_events(20).hang(),
+            false => Answer::text("{\"n\": 3}"),
+        }
+    });
+    let running = folder.legwork(&["run", "job.yaml"]).anthropic(&server).spawn();
+    server.wait_for(1);
+    running.signal(rustix::process::Signal::INT);
+    running.wait().assert_code(130);
+    folder.legwork(&["resume", "latest"]).anthropic(&server).run().assert_code(0);
+    all_lines(&folder)
+}
+
 fn types() -> BTreeSet<String> {
     let schema = TestFolder::new().legwork(&["schema", "events"]).run().json();
     let types = schema["properties"]["type"]["enum"].as_array().unwrap();
@@ -134,6 +154,7 @@ fn every_line_of_a_real_run_is_valid_and_one_with_a_wrong_field_is_not() {
         run_with_checks(),
         compacted_run(),
         run_with_fallback(),
+        run_with_interrupted_request(),
     ]
     .concat();
     let mut examples: BTreeMap<String, Value> = BTreeMap::new();
@@ -172,7 +193,10 @@ fn every_line_of_a_real_run_is_valid_and_one_with_a_wrong_field_is_not() {
                     drop(line["data"].as_object_mut().unwrap().remove(field));
                 });
             }
-            spoilt("a wrong field of the data", &|line| line["data"][field] = json!([[]]));
+            // A result can be anything.
+            if name != "result_taken" {
+                spoilt("a wrong field of the data", &|line| line["data"][field] = json!([[]]));
+            }
         }
         for other in examples.keys().filter(|other| *other != name) {
             spoilt("another type's data", &|line| line["type"] = json!(other));

@@ -7,6 +7,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::env::CliEnv;
+use crate::cli::output::shell_quote;
 use crate::sandbox::programs::Folders;
 
 /// The pager that is used if the environment names none.
@@ -53,7 +54,7 @@ fn pager(env: &CliEnv, changeable: &Folders) -> Option<Command> {
         }
         Some(named) => {
             let mut command = Command::new("/bin/sh");
-            command.args(["-c", named]);
+            command.args(["-c", &with_known_program(named, env, changeable)]);
             command
         }
         None => {
@@ -69,6 +70,17 @@ fn pager(env: &CliEnv, changeable: &Folders) -> Option<Command> {
         command.env("LESS", LESS_OPTIONS.trim_start_matches('-'));
     }
     Some(command)
+}
+
+/// A command line whose program is a path outside of the folders, if it is a name: a folder of PATH outside of them may have a
+/// link into them.
+fn with_known_program(line: &str, env: &CliEnv, changeable: &Folders) -> String {
+    let name = line.split_whitespace().next().unwrap_or_default();
+    let is_name = name.chars().all(|char| char.is_ascii_alphanumeric() || "-_.+".contains(char));
+    match env.program(name, changeable).filter(|_| is_name) {
+        Some(program) => format!("{}{}", shell_quote(&program), &line[line.find(name).unwrap_or(0) + name.len()..]),
+        None => line.to_owned(),
+    }
 }
 
 /// Whether a command line names something in the folders, as a path from the root or from the current folder.

@@ -34,7 +34,7 @@ use self::object_store::ObjectStore;
 use self::runs_dir::RunsDir;
 use self::tree_check::{CheckMode, GitFindings, Location, TreeCheck};
 use super::allowed_changes::AllowedChanges;
-use super::object_stage::{has_sha256_objects, object_folders};
+use super::object_stage::has_sha256_objects;
 use super::policy::{RecordVerifier, SandboxPolicy};
 use super::tamper_error::{TamperError, UndoneGitChanges};
 
@@ -124,7 +124,7 @@ impl TamperGuard {
         let roots = open_roots(policy);
         let mut stores = Vec::new();
         let stages = policy.object_stages.all();
-        for path in object_folders(policy) {
+        for path in policy.object_folders() {
             let Some(place) = locate(&roots, &path, true) else { continue };
             let (git, sha256) = (git.map(Path::to_owned), has_sha256_objects(&path));
             if let Some(stage) = stages.iter().find(|stage| stage.objects == path) {

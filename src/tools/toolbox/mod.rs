@@ -112,12 +112,7 @@ impl Toolbox {
 
     /// The tools as the model sees them.
     pub fn specs(&self) -> Vec<ToolSpec> {
-        let spec = |tool: &dyn Tool| {
-            let mut spec = ToolSpec::of(tool);
-            spec.description.push_str(self.git.map_or("", |git| tool.git_rules(git)));
-            spec
-        };
-        self.tools.iter().map(|tool| spec(tool.as_ref())).collect()
+        self.tools.iter().map(|tool| ToolSpec::with_git_rules(tool.as_ref(), self.git)).collect()
     }
 
     /// Whether the tool exists and changes nothing.
