@@ -155,7 +155,7 @@ impl AttackFixture {
         self.legwork(tier, &["run", "job.yaml", "--model", &model, "--sandbox", sandbox])
     }
 
-    fn legwork(&self, tier: Tier, arguments: &[&str]) -> Program {
+    pub(super) fn legwork(&self, tier: Tier, arguments: &[&str]) -> Program {
         let legwork = self.root().join("legwork");
         let program = match self.user {
             User::Current => self.folder.program(legwork.to_str().unwrap(), arguments),

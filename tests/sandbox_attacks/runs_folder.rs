@@ -3,6 +3,8 @@
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
+
 use super::attack_fixture::AttackFixture;
 use super::users_and_tiers;
 use crate::run_failures::wait_until;
@@ -23,6 +25,10 @@ const ATTACKS: [&str; 12] = [
     "echo x > OWN/extra",
     "ln -s ../src runs/src",
 ];
+
+/// A job with an input, for rows.
+const MAPPED_JOB: &str =
+    "model: replay/go.script.yaml\ninputs: { row: { type: string } }\nparent: { prompt: Go, tools: [bash] }\n";
 
 /// The names and links in the runs folder, without the content of records.
 fn runs_folder_state(runs: &Path) -> Vec<(PathBuf, String)> {
@@ -147,5 +153,33 @@ fn another_run_that_ends_at_the_same_time_is_not_an_attack() {
         first.wait().assert_code(0);
         assert!(place.workspace().join("runs/job").join(&theirs).is_dir(), "{user:?} in {tier:?}");
         assert_eq!(std::fs::read_link(place.workspace().join("runs/job/latest")).unwrap(), theirs);
+    }
+}
+
+/// A map whose rows have workspaces of their own starts and ends in a folder of runs in which there was none.
+#[test]
+fn a_map_that_starts_at_the_same_time_is_not_an_attack() {
+    for (user, tier) in users_and_tiers() {
+        let place = AttackFixture::new(user).unwrap();
+        let wait = "PATH=/usr/bin:/bin; touch begun; until [ -e seen ]; do sleep 0.01; done; echo done";
+        // The first command ends while the map has its workspaces, the second one when they are gone.
+        let again = wait.replace("begun", "begun-again").replace("seen", "seen-again");
+        let first = place.program(tier, &[wait.to_owned(), again]).spawn();
+        wait_until(|| place.workspace().join("begun").exists());
+        let command = "PATH=/usr/bin:/bin; touch MARK; until [ -e MARK-over ]; do sleep 0.01; done";
+        let command = command.replace("MARK", &place.workspace().join("row").to_string_lossy());
+        place.write("rows.csv", "row\n1\n").write("go.yaml", MAPPED_JOB);
+        let script = json!({ "parent": [{ "calls": [{ "tool": "bash", "input": { "command": command } }] }, { "text": "Done." }] });
+        place.write("go.script.yaml", &script.to_string()).chown_all();
+        let map = ["map", "go.yaml", "--rows", "rows.csv", "--isolate", "copy", "--sandbox", "off"];
+        let map = place.legwork(tier, &map).spawn();
+        wait_until(|| place.workspace().join("row").exists());
+        place.write("seen", "");
+        wait_until(|| place.workspace().join("begun-again").exists());
+        place.write("row-over", "");
+        map.wait().assert_code(0);
+        place.write("seen-again", "");
+        first.wait().assert_code(0);
+        assert!(place.workspace().join("runs/go/map-rows/results.jsonl").is_file(), "{user:?} in {tier:?}");
     }
 }

@@ -7,6 +7,7 @@ mod runner;
 mod schedule;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -252,10 +253,12 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     env.console.eprint(&printable(&summary));
     let process = new_run_id(&job.prepared.out, job.prepared.job.name(), (env.clock)());
     let setup = MapSetup { folder, name: &name, isolation, process: &process };
-    let workspaces = setup.prepare(options, &job.prepared)?;
+    let (workspaces, preparing) = setup.prepare(options, &job.prepared)?;
     remove_leftovers(&workspaces, &setup.folder, env);
     let budget = setup.budget(&limits)?;
     let _held = setup.folder.hold().map_err(|source| Error::Record { path: setup.folder.path.clone(), source })?;
+    // Not earlier: runs that go on beside this map recognize its folder by one of the two locks.
+    drop(preparing);
     let ids: Vec<String> = rows.rows.iter().map(|row| row.id.clone()).collect();
     note_other_rows(&setup.folder, &ids, env);
     let results_failed = |source| Error::Record { path: setup.folder.path.clone(), source };
@@ -657,13 +660,13 @@ struct MapSetup<'a> {
 
 impl MapSetup<'_> {
     /// Creates the folder and its manifest, or takes the workspaces from the manifest that is there. Another process may do
-    /// the same at the same time.
-    fn prepare(&self, options: &MapArgs, job: &PreparedJob<'_>) -> Result<RowWorkspaces, Error> {
+    /// the same, but only after the file that is returned is closed.
+    fn prepare(&self, options: &MapArgs, job: &PreparedJob<'_>) -> Result<(RowWorkspaces, File), Error> {
         create_job_dir(&job.out, &self.folder.path)?;
         let out = OpenRoot::open(&job.out).map_err(|source| Error::Record { path: job.out.clone(), source })?;
         let workspaces = MapFolder::workspaces(out.path(), job.job.name(), self.name);
         MapFolder::check_workspaces(out.path(), &workspaces)?;
-        let _lock = self.folder.lock()?;
+        let lock = self.folder.lock()?;
         let git = job.git();
         let take = || {
             let git = git.as_ref();
@@ -710,7 +713,7 @@ impl MapSetup<'_> {
         if !missing.is_empty() {
             warn_about_submodules(job.env, &first_names(&missing));
         }
-        Ok(RowWorkspaces::new(&job.workspace, &out, &workspaces, manifest.snapshot).with_git(git))
+        Ok((RowWorkspaces::new(&job.workspace, &out, &workspaces, manifest.snapshot).with_git(git), lock))
     }
 
     /// The budget that this process shares with others.

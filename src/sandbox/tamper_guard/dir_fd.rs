@@ -100,7 +100,16 @@ pub(super) fn read(folder: &OwnedFd, name: &OsStr, max: u64) -> Option<Vec<u8>> 
 
 /// Whether another process has locked a folder, as a run does with its record while it is running.
 pub(super) fn is_locked(folder: &OwnedFd) -> bool {
-    let taken = flock(folder, FlockOperation::NonBlockingLockShared);
+    is_refused(folder, FlockOperation::NonBlockingLockShared)
+}
+
+/// Whether other processes have locked a folder together, as those of a map do with its ledger.
+pub(super) fn is_held(folder: &OwnedFd) -> bool {
+    is_refused(folder, FlockOperation::NonBlockingLockExclusive)
+}
+
+fn is_refused(folder: &OwnedFd, lock: FlockOperation) -> bool {
+    let taken = flock(folder, lock);
     if taken.is_ok() {
         let _ = flock(folder, FlockOperation::Unlock);
     }

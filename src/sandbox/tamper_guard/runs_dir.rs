@@ -1,6 +1,7 @@
 //! The folder of all runs: which records there are, and what `latest` links to.
 //!
-//! Other runs may start there at any time. Their records are recognized by the lock that each run holds on its folder.
+//! Other runs and maps may start there at any time. Their records are recognized by the lock that each run holds on its folder,
+//! and by their seal; the folder of a map by the lock of its process, or by the records of its rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -15,8 +16,9 @@ use rustix::io::Errno;
 
 use super::super::policy::RecordVerifier;
 use super::super::tamper_error::TamperError;
-use super::dir_fd::{Listing, is_locked, kind, list, list_path, open_dir};
+use super::dir_fd::{Listing, is_held, is_locked, kind, list, list_path, open_dir};
 use super::rollback::remove_all;
+use crate::isolation::WORKSPACES_FOLDER;
 use crate::workspace::open_beneath::{FileId, file_id};
 
 /// The link to the newest run of a job.
@@ -27,6 +29,11 @@ const QUARANTINE_SUFFIX: &str = ".not-a-record";
 const FILES_WRITTEN_DURING_RUN: [&str; 5] = ["events.jsonl", "lease", "job.yaml", "plan.json", "workspace.start"];
 /// The folders in a record.
 pub(super) const RECORD_FOLDERS: [&str; 2] = ["subagents", "attachments"];
+/// The folders in that of a map: one that its processes hold, and one with the records of its rows.
+const MAP_LEDGER: &str = "ledger";
+const MAP_ROWS: &str = "rows";
+/// How many rows of a map are looked at, to find one with a record.
+const MAX_ROWS: usize = 1_000;
 /// How long a run that has just started may take to lock its folder.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(50);
 
@@ -83,7 +90,8 @@ impl RunsDir {
             if self.is_job_dir() {
                 jobs.insert(OsString::new(), JobDir::of(&folder, &listing));
             } else {
-                for (name, kind) in listing {
+                // Other runs and maps make and remove the workspaces of subagents and rows. Nothing follows links there.
+                for (name, kind) in listing.into_iter().filter(|(name, _)| name != WORKSPACES_FOLDER) {
                     let job = match list(&folder, &name) {
                         Ok((opened, listing)) if kind == FileType::Directory => JobDir::of(&opened, &listing),
                         _ => JobDir::default(),
@@ -139,6 +147,9 @@ impl RunsDir {
                     (Some(known), Ok((opened, inside))) if is_folder => {
                         known.check(&opened, &inside, &path, &mut check);
                     }
+                    (_, Ok(_)) if is_folder && name == WORKSPACES_FOLDER => {}
+                    // Another run has just made it.
+                    (None, Ok((_, inside))) if is_folder && inside.is_empty() => {}
                     (None, Ok((opened, inside)))
                         if is_folder && inside.iter().any(|(run, _)| check.is_another_run(&opened, run, &path)) =>
                     {
@@ -235,17 +246,33 @@ struct RunsCheck<'a> {
 }
 
 impl RunsCheck<'_> {
-    /// Whether a folder is the record of another run, running or ended.
+    /// Whether a folder is the record of another run or the folder of a map, running or ended.
     fn is_another_run(&self, folder: &OwnedFd, name: &OsStr, job: &Path) -> bool {
         let Ok(opened) = open_dir(folder, name) else { return false };
         if fstat(&opened).is_ok_and(|opened| Some(file_id(&opened)) == self.own_record_id) {
             return false;
         }
-        if is_locked(&opened) || self.verifier.is_some_and(|verifier| verifier.0(&opened, &job.join(name))) {
+        let path = job.join(name);
+        if self.is_record(&opened, &path) || self.is_map(&opened, &path) {
             return true;
         }
         std::thread::sleep(self.locked_by.saturating_duration_since(Instant::now()));
-        is_locked(&opened)
+        is_locked(&opened) || self.is_map(&opened, &path)
+    }
+
+    fn is_record(&self, folder: &OwnedFd, path: &Path) -> bool {
+        is_locked(folder) || self.verifier.is_some_and(|verifier| verifier.0(folder, path))
+    }
+
+    /// Whether a process holds the folder of a map, or one of its rows has a record.
+    fn is_map(&self, folder: &OwnedFd, path: &Path) -> bool {
+        if open_dir(folder, MAP_LEDGER.as_ref()).is_ok_and(|ledger| is_held(&ledger)) {
+            return true;
+        }
+        let Ok((rows, listing)) = list(folder, MAP_ROWS.as_ref()) else { return false };
+        listing.iter().take(MAX_ROWS).any(|(name, _)| {
+            open_dir(&rows, name).is_ok_and(|row| self.is_record(&row, &path.join(MAP_ROWS).join(name)))
+        })
     }
 
     /// Removes a link that no run made, and renames anything else so that it can't be taken for a record.
